@@ -1,0 +1,2 @@
+//! A binary.
+fn main() {}

@@ -1,0 +1,102 @@
+//! What is asked: the shape of a problem, without its data.
+
+use std::fmt::{self, Display};
+
+use crate::Dtype;
+
+/// How the elements of a matrix lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layout {
+    /// Neighbours in a row are neighbours in memory (column stride 1; any row stride).
+    Row,
+    /// Neighbours in a column are neighbours in memory (row stride 1; any column stride).
+    Col,
+    /// Neither: any two strides, of any sign, or zero.
+    Strided,
+}
+
+impl Layout {
+    /// All three.
+    pub const ALL: [Layout; 3] = [Layout::Row, Layout::Col, Layout::Strided];
+
+    /// `row`, `col` or `strided`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Layout::Row => "row",
+            Layout::Col => "col",
+            Layout::Strided => "strided",
+        }
+    }
+
+    /// The layout with this [`name`](Self::name).
+    pub fn parse(name: &str) -> Option<Layout> {
+        Layout::ALL.into_iter().find(|l| l.name() == name)
+    }
+
+    /// The layout of an `m` × `n` matrix with these strides (in elements). Strides of axes that
+    /// have at most one entry do not count.
+    #[inline]
+    pub fn of(m: usize, n: usize, row_stride: isize, col_stride: isize) -> Layout {
+        match (row_stride == 1, col_stride == 1) {
+            // One column, one element apart: the rows are the long contiguous direction.
+            (true, true) if n <= 1 => Layout::Col,
+            (_, true) => Layout::Row,
+            (true, _) => Layout::Col,
+            _ if n <= 1 && m <= 1 => Layout::Row,
+            // A single row (or column) has no other to be apart from, but its own entries are.
+            _ => Layout::Strided,
+        }
+    }
+}
+
+impl Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is asked: type, shape, layout class and alignment class. The matrix itself goes straight
+/// to the backend; only its `Desc` goes sideways, to the table, the tuner or a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Desc {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Rows; the length of `y`.
+    pub m: usize,
+    /// Columns; the length of `x`.
+    pub n: usize,
+    /// Layout class.
+    pub layout: Layout,
+    /// log2 of the bytes to which the matrix's first element and every row (column, where the
+    /// layout is [`Layout::Col`]) are aligned, at most 6.
+    pub align: u8,
+}
+
+impl Desc {
+    /// Describes an `m` × `n` matrix whose first element lies at byte address (or offset)
+    /// `address`, with strides in elements.
+    #[inline]
+    pub fn new(dtype: Dtype, m: usize, n: usize, strides: (isize, isize), address: usize) -> Desc {
+        let layout = Layout::of(m, n, strides.0, strides.1);
+        // Every line (row or column) starts on this boundary: the common low zero bits.
+        let lead = match layout {
+            Layout::Row if m > 1 => strides.0.unsigned_abs(),
+            Layout::Col if n > 1 => strides.1.unsigned_abs(),
+            _ => 0,
+        };
+        let low = address | lead.wrapping_mul(dtype.bytes()) | 64;
+        Desc { dtype, m, n, layout, align: low.trailing_zeros() as u8 }
+    }
+
+    /// Bytes that the product has to move at least: every element of A, x and y once.
+    pub fn bytes(&self) -> u64 {
+        let (m, n) = (self.m as u64, self.n as u64);
+        (m * n + m + n) * self.dtype.bytes() as u64
+    }
+}
+
+impl Display for Desc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}x{}", self.dtype, self.layout, self.m, self.n)
+    }
+}

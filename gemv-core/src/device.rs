@@ -1,0 +1,309 @@
+//! A device handle: where every product enters a backend, and the only place that checks it.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ndarray::Array1;
+
+use crate::error::ShapeMismatch;
+use crate::table::Tables;
+use crate::{
+    Accumulator, Backend, Desc, DeviceInfo, DeviceMatrix, DeviceVector, Element, Error, Job,
+    MatrixRef, Params, Result, VectorMut, VectorRef,
+};
+
+/// A device, opened, with the tables by which it chooses. Cloning is cheap.
+///
+/// ```
+/// use gemv_core::Engine;
+/// use ndarray::array;
+///
+/// let device = Engine::global()?.default_device()?;
+/// let mut y = array![1.0f32, 1.0];
+/// let a = array![[1.0f32, 2.0], [3.0, 4.0]];
+/// device.gemv(2.0, &a, &array![1.0f32, 1.0], -1.0, &mut y)?;
+/// assert_eq!(y, array![5.0, 13.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    tables: Tables,
+    /// Distinguishes devices in the per-thread memory of choices.
+    serial: u64,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.info().id)
+    }
+}
+
+/// What a thread remembers of its last choices, so that a repeated small product does not search
+/// a table: (device, problem, choice) by a hash of the first two.
+const REMEMBERED: usize = 16;
+thread_local! {
+    static CHOICES: [Cell<Option<(u64, Desc, Params)>>; REMEMBERED] =
+        const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+impl Device {
+    /// A handle for a backend, with its own tables and the user's.
+    pub fn new(backend: Arc<dyn Backend>) -> Device {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let tables = Tables::load(&*backend);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        Device(Arc::new(Inner { backend, tables, serial }))
+    }
+
+    /// What the device says of itself.
+    pub fn info(&self) -> &DeviceInfo {
+        self.0.backend.device()
+    }
+
+    /// The backend behind it.
+    #[inline]
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    /// The tables by which it chooses.
+    pub fn tables(&self) -> &Tables {
+        &self.0.tables
+    }
+
+    /// What would be chosen for this problem.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device cannot compute it at all.
+    #[inline]
+    pub fn choose(&self, desc: &Desc) -> Result<Params> {
+        let slot = desc.m.wrapping_mul(31) ^ desc.n ^ (desc.m >> 9) ^ (desc.n >> 9);
+        let slot = slot.wrapping_add(desc.layout as usize * 5 + desc.dtype as usize * 7);
+        CHOICES.with(|choices| {
+            let cell = &choices[slot % REMEMBERED];
+            if let Some((serial, known, params)) = cell.get()
+                && serial == self.0.serial
+                && known == *desc
+            {
+                return Ok(params);
+            }
+            let params = self.search(desc)?;
+            cell.set(Some((self.0.serial, *desc, params)));
+            Ok(params)
+        })
+    }
+
+    #[cold]
+    fn search(&self, desc: &Desc) -> Result<Params> {
+        self.backend().accepts(desc)?;
+        Ok(self.0.tables.choose(&*self.0.backend, desc))
+    }
+
+    /// Uploads a matrix, of any strides, without copying it first where it has no gaps.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or the driver's refusal.
+    pub fn matrix<'a, T: Element>(
+        &self,
+        a: impl Into<MatrixRef<'a, T>>,
+    ) -> Result<DeviceMatrix<T>> {
+        match a.into() {
+            MatrixRef::Host(a) => DeviceMatrix::upload(self, a),
+            MatrixRef::Device(a) if a.device().is(self) => Ok(a.clone()),
+            MatrixRef::Device(a) => DeviceMatrix::upload(self, a.download()?.view()),
+        }
+    }
+
+    /// Uploads a vector, of any stride.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn vector<'x, T: Element>(
+        &self,
+        x: impl Into<VectorRef<'x, T>>,
+    ) -> Result<DeviceVector<T>> {
+        match x.into() {
+            VectorRef::Host(x) => DeviceVector::upload(self, x),
+            VectorRef::Device(x) if x.device().is(self) => Ok(x.clone()),
+            VectorRef::Device(x) => DeviceVector::upload(self, x.download()?.view()),
+        }
+    }
+
+    /// A resident vector of `len` zeros.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
+        DeviceVector::zeros(self, len)
+    }
+
+    /// Whether both handles are of one opened device.
+    pub fn is(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0.backend, &other.0.backend)
+    }
+
+    /// `A x` on this device, as a host array.
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv).
+    pub fn dot<'a, 'x, T: Element>(
+        &self,
+        a: impl Into<MatrixRef<'a, T>>,
+        x: impl Into<VectorRef<'x, T>>,
+    ) -> Result<Array1<T>> {
+        let (a, x) = (a.into(), x.into());
+        // Before a vector is allocated for it.
+        check(a.dim(), x.len(), None)?;
+        let mut y = Array1::default(a.dim().0);
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+        self.gemv(alpha, a, x, beta, VectorMut::Host(y.view_mut()))?;
+        Ok(y)
+    }
+
+    /// `y = alpha * A x + beta * y` on this device, with BLAS's meaning: `alpha = 0` does not read
+    /// A and x, `beta = 0` does not read y. Operands may be on the host or resident here.
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; [`Error::WrongDevice`] if a resident operand lives elsewhere;
+    /// [`Error::Unsupported`], [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from
+    /// the device.
+    pub fn gemv<'a, 'x, 'y, T: Element>(
+        &self,
+        alpha: T::Acc,
+        a: impl Into<MatrixRef<'a, T>>,
+        x: impl Into<VectorRef<'x, T>>,
+        beta: T::Acc,
+        y: impl Into<VectorMut<'y, T>>,
+    ) -> Result<()> {
+        self.run(
+            Job {
+                alpha,
+                a: a.into().reborrow(),
+                x: x.into().reborrow(),
+                y: y.into().reborrow(),
+                beta,
+                conj: false,
+            },
+            None,
+        )
+    }
+
+    /// [`gemv`](Self::gemv) with the conjugate of A (the same for real types). With
+    /// `A.t()` it is BLAS's `C`.
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv).
+    pub fn gemv_conj<'a, 'x, 'y, T: Element>(
+        &self,
+        alpha: T::Acc,
+        a: impl Into<MatrixRef<'a, T>>,
+        x: impl Into<VectorRef<'x, T>>,
+        beta: T::Acc,
+        y: impl Into<VectorMut<'y, T>>,
+    ) -> Result<()> {
+        self.run(
+            Job {
+                alpha,
+                a: a.into().reborrow(),
+                x: x.into().reborrow(),
+                y: y.into().reborrow(),
+                beta,
+                conj: true,
+            },
+            None,
+        )
+    }
+
+    /// [`gemv`](Self::gemv) with these parameters in place of the table's: for the tuner, tests
+    /// and benchmarks, and for the published `classic-*` kernels, which keep another order.
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv), and [`Error::Params`] if they are not legal for the problem.
+    pub fn gemv_as<'a, 'x, 'y, T: Element>(
+        &self,
+        params: &Params,
+        alpha: T::Acc,
+        a: impl Into<MatrixRef<'a, T>>,
+        x: impl Into<VectorRef<'x, T>>,
+        beta: T::Acc,
+        y: impl Into<VectorMut<'y, T>>,
+    ) -> Result<()> {
+        self.run(
+            Job {
+                alpha,
+                a: a.into().reborrow(),
+                x: x.into().reborrow(),
+                y: y.into().reborrow(),
+                beta,
+                conj: false,
+            },
+            Some(params),
+        )
+    }
+
+    #[inline]
+    fn run<T: Element>(&self, mut job: Job<'_, T>, params: Option<&Params>) -> Result<()> {
+        let (alpha, beta) = (job.alpha, job.beta);
+        check(job.a.dim(), job.x.len(), Some(job.y.len()))?;
+        if job.a.dim().0 == 0 {
+            return Ok(());
+        }
+        if let MatrixRef::Device(a) = &job.a {
+            self.owns(a.device())?;
+        }
+        if let VectorRef::Device(x) = &job.x {
+            self.owns(x.device())?;
+        }
+        let (zero, one) = (T::Acc::ZERO, T::Acc::ONE);
+        if alpha == zero && beta == one {
+            return Ok(());
+        }
+        if let VectorMut::Device(y) = &mut job.y {
+            self.owns(y.device())?;
+            y.make_unique(beta != zero)?;
+        } else if alpha == zero {
+            // Nothing to compute that would be worth a launch.
+            let VectorMut::Host(mut y) = job.y else { unreachable!("matched above") };
+            match beta == zero {
+                true => y.fill(T::default()),
+                false => y.mapv_inplace(|v| T::narrow(beta.mul(v.widen()))),
+            }
+            return Ok(());
+        }
+        let desc = job.desc();
+        let params = match params {
+            Some(params) => {
+                self.backend().accepts(&desc)?;
+                self.backend().fits(&desc, params)?;
+                *params
+            }
+            None => self.choose(&desc)?,
+        };
+        self.backend().gemv(T::any_job(job), &params)
+    }
+
+    #[inline]
+    fn owns(&self, operand: &Device) -> Result<()> {
+        if operand.is(self) {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            device: self.info().id.clone(),
+            operand: operand.info().id.clone(),
+        })
+    }
+}
+
+/// The one place where shapes are compared.
+#[inline]
+pub(crate) fn check(matrix: (usize, usize), x: usize, y: Option<usize>) -> Result<()> {
+    if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
+        return Ok(());
+    }
+    Err(Error::Shape(ShapeMismatch { matrix, x, y }))
+}

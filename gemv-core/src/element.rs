@@ -1,0 +1,285 @@
+//! The element types, and the arithmetic in which they are summed.
+
+use std::fmt::{self, Debug, Display};
+
+use half::{bf16, f16};
+use num_complex::Complex;
+
+use crate::job::{AnyJob, AnySlice, AnySliceMut, Job};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// An element type by name, as it stands in tables, logs and test names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Dtype {
+    /// [`f32`], summed in f32.
+    F32,
+    /// [`f64`], summed in f64.
+    F64,
+    /// [`half::f16`], summed in f32.
+    F16,
+    /// [`half::bf16`], summed in f32.
+    Bf16,
+    /// [`Complex<f32>`], summed as a pair of f32.
+    C32,
+    /// [`Complex<f64>`], summed as a pair of f64.
+    C64,
+}
+
+impl Dtype {
+    /// Every element type, in the order of the tables.
+    pub const ALL: [Dtype; 6] =
+        [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::C32, Dtype::C64];
+
+    /// The name used in tables and on the command line: `f32`, `f64`, `f16`, `bf16`, `c32`, `c64`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::F64 => "f64",
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
+            Dtype::C32 => "c32",
+            Dtype::C64 => "c64",
+        }
+    }
+
+    /// The type with this [`name`](Self::name).
+    pub fn parse(name: &str) -> Option<Dtype> {
+        Dtype::ALL.into_iter().find(|d| d.name() == name)
+    }
+
+    /// Bytes of one element in memory.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::F32 => 4,
+            Dtype::F64 | Dtype::C32 => 8,
+            Dtype::C64 => 16,
+        }
+    }
+
+    /// Bytes of one element of the accumulator type.
+    pub const fn acc_bytes(self) -> usize {
+        match self {
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 => 4,
+            Dtype::F64 | Dtype::C32 => 8,
+            Dtype::C64 => 16,
+        }
+    }
+
+    /// Whether a device needs double precision to sum this type.
+    pub const fn needs_f64(self) -> bool {
+        matches!(self, Dtype::F64 | Dtype::C64)
+    }
+
+    /// Whether elements are pairs (real, imaginary).
+    pub const fn is_complex(self) -> bool {
+        matches!(self, Dtype::C32 | Dtype::C64)
+    }
+}
+
+impl Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The type in which products are summed: f32, f64, or a complex pair of them.
+///
+/// Sealed. The operations are exactly those that the order of additions names; each rounds once
+/// (per component) to nearest, ties to even.
+pub trait Accumulator:
+    sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
+{
+    /// +0 (in each component).
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// `a * b + self`, rounded once; for pairs, each component by two such steps:
+    /// `re = fma(-a.im, b.im, fma(a.re, b.re, re))`, `im = fma(a.im, b.re, fma(a.re, b.im, im))`.
+    fn fma(self, a: Self, b: Self) -> Self;
+    /// `self + b`.
+    fn add(self, b: Self) -> Self;
+    /// `self * b`; for pairs `re = fma(-a.im, b.im, a.re * b.re)`, `im = fma(a.im, b.re, a.re * b.im)`.
+    fn mul(self, b: Self) -> Self;
+    /// Real and imaginary part, as f64 (exact).
+    fn parts(self) -> (f64, f64);
+    /// From real and imaginary part, each rounded once; the imaginary part is dropped by real types.
+    fn from_parts(re: f64, im: f64) -> Self;
+}
+
+macro_rules! real_accumulator {
+    ($t:ty) => {
+        impl sealed::Sealed for $t {}
+        impl Accumulator for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            #[inline]
+            fn fma(self, a: Self, b: Self) -> Self {
+                a.mul_add(b, self)
+            }
+            #[inline]
+            fn add(self, b: Self) -> Self {
+                self + b
+            }
+            #[inline]
+            fn mul(self, b: Self) -> Self {
+                self * b
+            }
+            fn parts(self) -> (f64, f64) {
+                (self.into(), 0.0)
+            }
+            fn from_parts(re: f64, _: f64) -> Self {
+                re as $t
+            }
+        }
+        impl sealed::Sealed for Complex<$t> {}
+        impl Accumulator for Complex<$t> {
+            const ZERO: Self = Complex { re: 0.0, im: 0.0 };
+            const ONE: Self = Complex { re: 1.0, im: 0.0 };
+            #[inline]
+            fn fma(self, a: Self, b: Self) -> Self {
+                Complex {
+                    re: (-a.im).mul_add(b.im, a.re.mul_add(b.re, self.re)),
+                    im: a.im.mul_add(b.re, a.re.mul_add(b.im, self.im)),
+                }
+            }
+            #[inline]
+            fn add(self, b: Self) -> Self {
+                Complex { re: self.re + b.re, im: self.im + b.im }
+            }
+            #[inline]
+            fn mul(self, b: Self) -> Self {
+                Complex {
+                    re: (-self.im).mul_add(b.im, self.re * b.re),
+                    im: self.im.mul_add(b.re, self.re * b.im),
+                }
+            }
+            fn parts(self) -> (f64, f64) {
+                (self.re.into(), self.im.into())
+            }
+            fn from_parts(re: f64, im: f64) -> Self {
+                Complex { re: re as $t, im: im as $t }
+            }
+        }
+    };
+}
+real_accumulator!(f32);
+real_accumulator!(f64);
+
+/// A matrix element: `f32`, `f64`, `half::f16`, `half::bf16`, `Complex<f32>`, `Complex<f64>`.
+///
+/// Sealed: every backend has a kernel for each. To add one, see `docs/adding-a-type.md`.
+pub trait Element:
+    sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
+{
+    /// The type in which products of these elements are summed and scaled.
+    type Acc: Accumulator;
+    /// The type's name.
+    const DTYPE: Dtype;
+    /// The element as an accumulator value; exact.
+    fn widen(self) -> Self::Acc;
+    /// The accumulator value rounded once to the element type.
+    fn narrow(acc: Self::Acc) -> Self;
+    /// The complex conjugate; the element itself for real types.
+    fn conj(self) -> Self;
+    /// The bits of the element, for exact comparison; every NaN (whose payload and sign the order
+    /// does not define) gives the same value, per component.
+    fn bits(self) -> u128;
+    /// Erases the type of a job, for the [`Backend`](crate::Backend) seam.
+    #[doc(hidden)]
+    fn any_job(job: Job<'_, Self>) -> AnyJob<'_>;
+    #[doc(hidden)]
+    fn any_slice(slice: &[Self]) -> AnySlice<'_>;
+    #[doc(hidden)]
+    fn any_slice_mut(slice: &mut [Self]) -> AnySliceMut<'_>;
+}
+
+macro_rules! erase {
+    ($variant:ident) => {
+        fn any_job(job: Job<'_, Self>) -> AnyJob<'_> {
+            AnyJob::$variant(job)
+        }
+        fn any_slice(slice: &[Self]) -> AnySlice<'_> {
+            AnySlice::$variant(slice)
+        }
+        fn any_slice_mut(slice: &mut [Self]) -> AnySliceMut<'_> {
+            AnySliceMut::$variant(slice)
+        }
+    };
+}
+
+macro_rules! real_element {
+    ($t:ty, $acc:ty, $variant:ident, $widen:expr, $narrow:expr) => {
+        impl Element for $t {
+            type Acc = $acc;
+            const DTYPE: Dtype = Dtype::$variant;
+            #[inline]
+            fn widen(self) -> $acc {
+                $widen(self)
+            }
+            #[inline]
+            fn narrow(acc: $acc) -> Self {
+                $narrow(acc)
+            }
+            #[inline]
+            fn conj(self) -> Self {
+                self
+            }
+            fn bits(self) -> u128 {
+                if self.is_nan() { <$t>::NAN.to_bits().into() } else { self.to_bits().into() }
+            }
+            erase!($variant);
+        }
+    };
+}
+real_element!(f32, f32, F32, |v| v, |v| v);
+real_element!(f64, f64, F64, |v| v, |v| v);
+impl sealed::Sealed for f16 {}
+real_element!(f16, f32, F16, f16::to_f32, f16::from_f32);
+impl sealed::Sealed for bf16 {}
+real_element!(bf16, f32, Bf16, bf16::to_f32, bf16::from_f32);
+
+macro_rules! complex_element {
+    ($t:ty, $variant:ident) => {
+        impl Element for Complex<$t> {
+            type Acc = Self;
+            const DTYPE: Dtype = Dtype::$variant;
+            #[inline]
+            fn widen(self) -> Self {
+                self
+            }
+            #[inline]
+            fn narrow(acc: Self) -> Self {
+                acc
+            }
+            #[inline]
+            fn conj(self) -> Self {
+                Complex { re: self.re, im: -self.im }
+            }
+            fn bits(self) -> u128 {
+                self.re.bits() << 64 | self.im.bits()
+            }
+            erase!($variant);
+        }
+    };
+}
+complex_element!(f32, C32);
+complex_element!(f64, C64);
+
+/// `y = alpha * s + beta * y` by rule 6 of the order: a `beta` of 0 does not read `y` (which is
+/// then passed as `None`), and a factor of exactly 1 is not multiplied.
+///
+/// Leaving out a factor of 1 changes no bit of a real result; for pairs it keeps `0 * inf` out of
+/// the other component.
+#[inline]
+pub fn scale<T: Element>(alpha: T::Acc, sum: T::Acc, beta: T::Acc, y: Option<T>) -> T {
+    let Some(y) = y else {
+        return T::narrow(if alpha == T::Acc::ONE { sum } else { alpha.mul(sum) });
+    };
+    let y = if beta == T::Acc::ONE { y.widen() } else { beta.mul(y.widen()) };
+    T::narrow(if alpha == T::Acc::ONE { sum.add(y) } else { y.fma(alpha, sum) })
+}

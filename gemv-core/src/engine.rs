@@ -1,0 +1,179 @@
+//! Which devices there are, and which one computes.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::reference::Reference;
+use crate::{BACKENDS, Backend, BackendEntry, Device, DeviceInfo, Error, Result};
+
+/// The environment variable that forces a device: `cpu`, `opencl:0`, `cuda:1`, `reference`.
+pub const BACKEND_ENV: &str = "GEMV_BACKEND";
+
+/// The devices of this machine, opened when they are first used.
+///
+/// [`Engine::global`] is what `a.gpu_dot(&x)` uses. Without `GEMV_BACKEND`, products of host arrays
+/// go to the first linked backend by rank (the CPU, where it is linked: a matrix that is used once
+/// is not worth the way to a device); resident operands are computed where they live.
+#[derive(Debug)]
+pub struct Engine {
+    backends: Vec<Found>,
+    reference: OnceLock<Device>,
+    /// What `GEMV_BACKEND` said when the engine was made.
+    forced: Option<String>,
+    default: OnceLock<Result<Device>>,
+}
+
+#[derive(Debug)]
+struct Found {
+    entry: BackendEntry,
+    devices: OnceLock<Result<Vec<Slot>>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    info: DeviceInfo,
+    device: OnceLock<Result<Device>>,
+}
+
+/// One line of [`Engine::devices`]: a device that was found, or a backend without any.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The device's id, or the backend's name.
+    pub id: String,
+    /// The device, or one sentence that says why there is none.
+    pub found: Result<DeviceInfo>,
+}
+
+impl Engine {
+    /// The engine of this process: the linked backends, and `GEMV_BACKEND` as it was at the first
+    /// call. Finds nothing and opens nothing before it is needed.
+    ///
+    /// # Errors
+    /// None at present: what can fail fails when a device is asked for.
+    #[inline]
+    pub fn global() -> Result<&'static Engine> {
+        static GLOBAL: OnceLock<Engine> = OnceLock::new();
+        Ok(GLOBAL.get_or_init(|| Engine::new(std::env::var(BACKEND_ENV).ok())))
+    }
+
+    /// An engine of its own: the linked backends, and a device's name to force in place of the
+    /// environment's.
+    pub fn new(forced: Option<String>) -> Engine {
+        Engine::with_entries(BACKENDS.iter().copied(), forced)
+    }
+
+    /// An engine of these backends, linked or not.
+    pub fn with_entries(
+        entries: impl IntoIterator<Item = BackendEntry>,
+        forced: Option<String>,
+    ) -> Engine {
+        let mut backends: Vec<Found> =
+            entries.into_iter().map(|entry| Found { entry, devices: OnceLock::new() }).collect();
+        backends.sort_by_key(|f| (f.entry.rank, f.entry.name));
+        let forced = forced.filter(|f| !f.trim().is_empty());
+        Engine { backends, reference: OnceLock::new(), forced, default: OnceLock::new() }
+    }
+
+    /// Every device of every linked backend, and for a backend without any, why.
+    pub fn devices(&self) -> Vec<Listing> {
+        let mut list = Vec::new();
+        for found in &self.backends {
+            match found.slots() {
+                Ok(slots) => list.extend(slots.iter().map(|slot| {
+                    let id = slot.info.id.clone();
+                    Listing { id, found: Ok(slot.info.clone()) }
+                })),
+                Err(e) => list.push(Listing { id: found.entry.name.into(), found: Err(e) }),
+            }
+        }
+        list
+    }
+
+    /// The device that products of host arrays go to.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] or [`Error::DriverMissing`] if `GEMV_BACKEND` names what is not there.
+    #[inline]
+    pub fn default_device(&self) -> Result<&Device> {
+        self.default.get_or_init(|| self.find_default()).as_ref().map_err(Clone::clone)
+    }
+
+    fn find_default(&self) -> Result<Device> {
+        if let Some(name) = &self.forced {
+            return self.device(name.trim());
+        }
+        let first = self.backends.iter().find(|f| f.slots().is_ok_and(|s| !s.is_empty()));
+        match first {
+            Some(found) => self.device(found.entry.name),
+            None => self.device("reference"),
+        }
+    }
+
+    /// The device of this name, opened: `cpu`, `opencl:0`, `cuda` (the first), `reference`.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] with what there is instead, [`Error::DriverMissing`] with what was
+    /// looked for, or the driver's refusal to open it.
+    pub fn device(&self, name: &str) -> Result<Device> {
+        if name == "reference" {
+            return Ok(self.reference.get_or_init(|| Device::new(Reference::open())).clone());
+        }
+        let (backend, ordinal) = match name.split_once(':') {
+            Some((backend, ordinal)) => (backend, ordinal.parse().ok()),
+            None => (name, Some(0)),
+        };
+        let found = self.backends.iter().find(|f| f.entry.name == backend);
+        let (Some(found), Some(ordinal)) = (found, ordinal) else {
+            return Err(self.no_device(name));
+        };
+        let slots = found.slots()?;
+        let Some(slot) = slots.get::<usize>(ordinal) else { return Err(self.no_device(name)) };
+        let open = || (found.entry.open)(ordinal).map(Device::new);
+        slot.device.get_or_init(open).clone()
+    }
+
+    fn no_device(&self, asked: &str) -> Error {
+        let mut found: Vec<String> = self
+            .devices()
+            .into_iter()
+            .map(|l| match l.found {
+                Ok(_) => l.id,
+                Err(e) => format!("no {} ({e})", l.id),
+            })
+            .collect();
+        if self.backends.is_empty() {
+            found.push("reference (this program was built with no backend)".into());
+        }
+        Error::NoDevice { asked: asked.into(), found: found.join(", ") }
+    }
+}
+
+impl Found {
+    fn slots(&self) -> Result<&[Slot]> {
+        let devices = self.devices.get_or_init(|| {
+            let devices = (self.entry.discover)()?;
+            Ok(devices.into_iter().map(|info| Slot { info, device: OnceLock::new() }).collect())
+        });
+        devices.as_deref().map_err(Clone::clone)
+    }
+}
+
+/// Every device of every linked backend, and for a backend without any, why, in one sentence.
+///
+/// ```
+/// for line in gemv_core::devices() {
+///     match line.found {
+///         Ok(info) => println!("{}: {}", line.id, info.name),
+///         Err(why) => println!("no {}: {why}", line.id),
+///     }
+/// }
+/// ```
+pub fn devices() -> Vec<Listing> {
+    Engine::global().map(Engine::devices).unwrap_or_default()
+}
+
+/// Opens a backend that is not linked into the list, as an explicit device.
+impl From<Arc<dyn Backend>> for Device {
+    fn from(backend: Arc<dyn Backend>) -> Device {
+        Device::new(backend)
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong, each in one sentence.
+
+use std::fmt::{self, Display};
+
+use crate::{Desc, Dtype};
+
+/// The result of this library's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. Unless a variant says otherwise, `y` is as it was before the call.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operands' shapes do not fit.
+    #[error("shapes do not fit: {0}")]
+    Shape(ShapeMismatch),
+    /// There is no device by this name.
+    #[error("no such device: {asked:?}; there is {found}")]
+    NoDevice {
+        /// The name asked for.
+        asked: String,
+        /// What there is instead, with reasons for what is not.
+        found: String,
+    },
+    /// A driver or runtime library is not there, or does not answer.
+    #[error("{backend} is not available: {reason}")]
+    DriverMissing {
+        /// The backend, such as `cuda`.
+        backend: &'static str,
+        /// What was looked for, and what came back.
+        reason: String,
+    },
+    /// The device has not enough memory.
+    #[error("{device} is out of memory: {asked} bytes asked, {}", show_free(.free))]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes free, where the device tells.
+        free: Option<u64>,
+    },
+    /// A kernel did not compile.
+    #[error("kernel {kernel} does not build for {device}: {log}")]
+    Build {
+        /// The kernel and its parameters.
+        kernel: String,
+        /// The device.
+        device: String,
+        /// The compiler's log.
+        log: String,
+    },
+    /// The device cannot do this; nothing is cast silently.
+    #[error("{device} cannot compute {dtype}: {reason}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// The element type.
+        dtype: Dtype,
+        /// What is missing.
+        reason: String,
+    },
+    /// These parameters are not legal for this problem on this device.
+    #[error("{params} does not fit {desc} on {device}: {reason}")]
+    Params {
+        /// The device.
+        device: String,
+        /// What was asked.
+        desc: Desc,
+        /// What was chosen.
+        params: String,
+        /// The rule that was broken.
+        reason: String,
+    },
+    /// Resident operands lie on another device than the one that is to compute.
+    #[error("an operand lives on {operand}, the product was asked of {device}")]
+    WrongDevice {
+        /// Where the product was to be computed.
+        device: String,
+        /// Where the operand lives.
+        operand: String,
+    },
+    /// A table or a parameter text is not well formed.
+    #[error("{origin}, line {line}: {reason}")]
+    Table {
+        /// The file, or the built-in table's name.
+        origin: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The device or its driver refused a call. A host `y` is as it was; a resident `y` is
+    /// undefined if the failure came after the launch.
+    #[error("{device}: {call} failed: {reason}")]
+    Device {
+        /// The device.
+        device: String,
+        /// The driver's function.
+        call: &'static str,
+        /// What the driver said.
+        reason: String,
+    },
+}
+
+fn show_free(free: &Option<u64>) -> String {
+    free.map_or("the device does not tell how much is free".into(), |f| format!("{f} bytes free"))
+}
+
+/// Two shapes that do not fit, for [`Error::Shape`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShapeMismatch {
+    /// Rows and columns of the matrix, as the product uses it.
+    pub matrix: (usize, usize),
+    /// Entries of `x`; must equal the columns.
+    pub x: usize,
+    /// Entries of `y`, where the caller gave one; must equal the rows.
+    pub y: Option<usize>,
+}
+
+impl Display for ShapeMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (m, n) = self.matrix;
+        if self.x != n {
+            write!(
+                f,
+                "the matrix is {m} × {n}, so x must have {n} entries, but it has {}",
+                self.x
+            )?;
+        }
+        match self.y {
+            Some(y) if y != m => {
+                let sep = if self.x != n { "; and " } else { "the matrix is " };
+                if self.x == n {
+                    write!(f, "{sep}{m} × {n}, so y must have {m} entries, but it has {y}")
+                } else {
+                    write!(f, "{sep}y must have {m} entries, but it has {y}")
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The data of one product.
+
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+
+use crate::{Desc, DeviceMatrix, DeviceVector, Dtype, Element};
+
+/// One product, `y = alpha * A x + beta * y`: the data, on the host or resident.
+///
+/// The shapes agree: [`Device`](crate::Device) checks them before it hands a job to a backend.
+#[derive(Debug)]
+pub struct Job<'a, T: Element> {
+    /// Factor of the product. 0: A and x are not read.
+    pub alpha: T::Acc,
+    /// The matrix, m × n.
+    pub a: MatrixRef<'a, T>,
+    /// Whether the conjugate of A is used (the same for real types).
+    pub conj: bool,
+    /// The vector, n entries.
+    pub x: VectorRef<'a, T>,
+    /// Factor of `y`. 0: y is not read.
+    pub beta: T::Acc,
+    /// The result, m entries.
+    pub y: VectorMut<'a, T>,
+}
+
+impl<T: Element> Job<'_, T> {
+    /// What is asked.
+    #[inline]
+    pub fn desc(&self) -> Desc {
+        match &self.a {
+            MatrixRef::Host(a) => {
+                let s = a.strides();
+                Desc::new(T::DTYPE, a.nrows(), a.ncols(), (s[0], s[1]), a.as_ptr() as usize)
+            }
+            MatrixRef::Device(a) => a.desc(),
+        }
+    }
+}
+
+/// A matrix on the host or on a device.
+#[derive(Debug, Clone, Copy)]
+pub enum MatrixRef<'a, T: Element> {
+    /// In host memory, with any strides.
+    Host(ArrayView2<'a, T>),
+    /// Resident.
+    Device(&'a DeviceMatrix<T>),
+}
+
+/// A vector on the host or on a device.
+#[derive(Debug, Clone, Copy)]
+pub enum VectorRef<'a, T: Element> {
+    /// In host memory, with any stride.
+    Host(ArrayView1<'a, T>),
+    /// Resident.
+    Device(&'a DeviceVector<T>),
+}
+
+/// The result's place, on the host or on a device.
+#[derive(Debug)]
+pub enum VectorMut<'a, T: Element> {
+    /// In host memory, with any stride but 0.
+    Host(ArrayViewMut1<'a, T>),
+    /// Resident. Before a backend sees it, the vector has been made contiguous and the only owner
+    /// of its memory, so that [`DeviceVector::memory_mut`] succeeds.
+    Device(&'a mut DeviceVector<T>),
+}
+
+impl<'a, T: Element> MatrixRef<'a, T> {
+    /// The same operand, for a shorter time (views are invariant in their lifetime).
+    #[inline]
+    pub fn reborrow<'b>(self) -> MatrixRef<'b, T>
+    where
+        'a: 'b,
+    {
+        match self {
+            MatrixRef::Host(a) => MatrixRef::Host(a.reborrow()),
+            MatrixRef::Device(a) => MatrixRef::Device(a),
+        }
+    }
+
+    /// Rows and columns.
+    #[inline]
+    pub fn dim(&self) -> (usize, usize) {
+        match self {
+            MatrixRef::Host(a) => a.dim(),
+            MatrixRef::Device(a) => a.dim(),
+        }
+    }
+}
+
+impl<'a, T: Element> VectorRef<'a, T> {
+    /// The same operand, for a shorter time.
+    #[inline]
+    pub fn reborrow<'b>(self) -> VectorRef<'b, T>
+    where
+        'a: 'b,
+    {
+        match self {
+            VectorRef::Host(x) => VectorRef::Host(x.reborrow()),
+            VectorRef::Device(x) => VectorRef::Device(x),
+        }
+    }
+
+    /// Number of entries.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // an operand, not a collection
+    pub fn len(&self) -> usize {
+        match self {
+            VectorRef::Host(x) => x.len(),
+            VectorRef::Device(x) => x.len(),
+        }
+    }
+}
+
+impl<'a, T: Element> VectorMut<'a, T> {
+    /// The same operand, for a shorter time.
+    #[inline]
+    pub fn reborrow<'b>(self) -> VectorMut<'b, T>
+    where
+        'a: 'b,
+    {
+        match self {
+            VectorMut::Host(y) => VectorMut::Host(y.reborrow()),
+            VectorMut::Device(y) => VectorMut::Device(y),
+        }
+    }
+
+    /// Number of entries.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // an operand, not a collection
+    pub fn len(&self) -> usize {
+        match self {
+            VectorMut::Host(y) => y.len(),
+            VectorMut::Device(y) => y.len(),
+        }
+    }
+}
+
+impl<'a, T: Element> From<&'a DeviceVector<T>> for VectorRef<'a, T> {
+    fn from(x: &'a DeviceVector<T>) -> Self {
+        VectorRef::Device(x)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut DeviceVector<T>> for VectorMut<'a, T> {
+    fn from(y: &'a mut DeviceVector<T>) -> Self {
+        VectorMut::Device(y)
+    }
+}
+
+impl<'a, T: Element> From<&'a DeviceMatrix<T>> for MatrixRef<'a, T> {
+    fn from(a: &'a DeviceMatrix<T>) -> Self {
+        MatrixRef::Device(a)
+    }
+}
+
+macro_rules! from_host {
+    ($($owner:ty),*) => { $(
+        impl<'a, T: Element> From<&'a ndarray::ArrayBase<$owner, ndarray::Ix1>> for VectorRef<'a, T> {
+            fn from(x: &'a ndarray::ArrayBase<$owner, ndarray::Ix1>) -> Self {
+                VectorRef::Host(x.view())
+            }
+        }
+        impl<'a, T: Element> From<&'a ndarray::ArrayBase<$owner, ndarray::Ix2>> for MatrixRef<'a, T> {
+            fn from(a: &'a ndarray::ArrayBase<$owner, ndarray::Ix2>) -> Self {
+                MatrixRef::Host(a.view())
+            }
+        }
+    )* };
+}
+from_host!(
+    ndarray::OwnedRepr<T>,
+    ndarray::OwnedArcRepr<T>,
+    ndarray::CowRepr<'a, T>,
+    ndarray::ViewRepr<&'a T>,
+    ndarray::ViewRepr<&'a mut T>
+);
+
+impl<'a, T: Element> From<&'a ndarray::ArrayRef1<T>> for VectorRef<'a, T> {
+    fn from(x: &'a ndarray::ArrayRef1<T>) -> Self {
+        VectorRef::Host(x.view())
+    }
+}
+
+impl<'a, T: Element> From<&'a ndarray::ArrayRef2<T>> for MatrixRef<'a, T> {
+    fn from(a: &'a ndarray::ArrayRef2<T>) -> Self {
+        MatrixRef::Host(a.view())
+    }
+}
+
+impl<'a, T: Element> From<&'a mut ndarray::Array1<T>> for VectorMut<'a, T> {
+    fn from(y: &'a mut ndarray::Array1<T>) -> Self {
+        VectorMut::Host(y.view_mut())
+    }
+}
+
+impl<'a, T: Element> From<&'a mut ndarray::ArrayRef1<T>> for VectorMut<'a, T> {
+    fn from(y: &'a mut ndarray::ArrayRef1<T>) -> Self {
+        VectorMut::Host(y.view_mut())
+    }
+}
+
+impl<'a, T: Element> From<ArrayViewMut1<'a, T>> for VectorMut<'a, T> {
+    fn from(y: ArrayViewMut1<'a, T>) -> Self {
+        VectorMut::Host(y)
+    }
+}
+
+macro_rules! any {
+    ($($(#[$doc:meta])* $name:ident($($inner:tt)*);)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // a variant per element type
+        pub enum $name<'a> {
+            F32(any!(@ f32, $($inner)*)),
+            F64(any!(@ f64, $($inner)*)),
+            F16(any!(@ half::f16, $($inner)*)),
+            Bf16(any!(@ half::bf16, $($inner)*)),
+            C32(any!(@ num_complex::Complex<f32>, $($inner)*)),
+            C64(any!(@ num_complex::Complex<f64>, $($inner)*)),
+        }
+        impl $name<'_> {
+            /// The element type.
+            pub fn dtype(&self) -> Dtype {
+                match self {
+                    Self::F32(_) => Dtype::F32,
+                    Self::F64(_) => Dtype::F64,
+                    Self::F16(_) => Dtype::F16,
+                    Self::Bf16(_) => Dtype::Bf16,
+                    Self::C32(_) => Dtype::C32,
+                    Self::C64(_) => Dtype::C64,
+                }
+            }
+        }
+    )* };
+    (@ $t:ty, job) => { Job<'a, $t> };
+    (@ $t:ty, slice) => { &'a [$t] };
+    (@ $t:ty, slice_mut) => { &'a mut [$t] };
+}
+any! {
+    /// A [`Job`] of any element type: what passes the [`Backend`](crate::Backend) seam.
+    AnyJob(job);
+    /// A slice of any element type.
+    AnySlice(slice);
+    /// A mutable slice of any element type.
+    AnySliceMut(slice_mut);
+}
+
+/// Runs one expression with the typed value inside an [`AnyJob`], [`AnySlice`] or [`AnySliceMut`].
+///
+/// ```
+/// use gemv_core::{AnySlice, for_any};
+/// let s = AnySlice::F32(&[1.0, 2.0]);
+/// assert_eq!(for_any!(AnySlice, s, v => std::mem::size_of_val(v)), 8);
+/// ```
+#[macro_export]
+macro_rules! for_any {
+    ($any:ident, $value:expr, $typed:pat => $body:expr) => {
+        match $value {
+            $crate::$any::F32($typed) => $body,
+            $crate::$any::F64($typed) => $body,
+            $crate::$any::F16($typed) => $body,
+            $crate::$any::Bf16($typed) => $body,
+            $crate::$any::C32($typed) => $body,
+            $crate::$any::C64($typed) => $body,
+            // A variant added in gemv-core and not yet here cannot be built by this version.
+            #[allow(unreachable_patterns)]
+            _ => unreachable!("an element type that this macro does not list"),
+        }
+    };
+}

@@ -1,0 +1,191 @@
+//! What is chosen: a kernel's name and a few small integers.
+
+use std::fmt::{self, Debug, Display};
+use std::str::FromStr;
+
+/// A kernel's name: up to 16 ASCII characters, stored in place so that [`Params`] stays `Copy`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name([u8; 16]);
+
+impl Name {
+    /// The name, in a constant.
+    ///
+    /// # Panics
+    /// If it is longer than 16 bytes or has a character other than `a-z0-9-_`; at compile time,
+    /// when used in a constant.
+    pub const fn new(name: &str) -> Name {
+        match Name::try_new(name) {
+            Some(n) => n,
+            None => panic!("a name has 1 to 16 characters of a-z, 0-9, - and _"),
+        }
+    }
+
+    const fn try_new(name: &str) -> Option<Name> {
+        let (b, mut out, mut i) = (name.as_bytes(), [0; 16], 0);
+        if b.is_empty() || b.len() > 16 {
+            return None;
+        }
+        while i < b.len() {
+            if !matches!(b[i], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
+                return None;
+            }
+            out[i] = b[i];
+            i += 1;
+        }
+        Some(Name(out))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        let len = self.0.iter().position(|&b| b == 0).unwrap_or(16);
+        std::str::from_utf8(&self.0[..len]).unwrap_or_default()
+    }
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// How many integers a [`Params`] can hold.
+pub const MAX_ARGS: usize = 8;
+
+/// What is chosen: a kernel's name and a few small integers, such as
+/// `row threads=128 rows=4 vec=4 split=1`. The same text form stands in tables, logs, tests and
+/// reports.
+///
+/// ```
+/// use gemv_core::Params;
+/// let p: Params = "row threads=128 rows=4".parse().unwrap();
+/// assert_eq!(p.kernel().as_str(), "row");
+/// assert_eq!(p.get("rows"), Some(4));
+/// assert_eq!(p.to_string(), "row threads=128 rows=4");
+/// assert_eq!(p, Params::new("row").with("threads", 128).with("rows", 4));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Params {
+    kernel: Name,
+    args: [(Key, u32); MAX_ARGS],
+}
+
+/// An argument's name: up to 8 ASCII characters in one word, so that a look-up is a comparison
+/// of integers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+struct Key(u64);
+
+impl Key {
+    const fn try_new(name: &str) -> Option<Key> {
+        let (b, mut out, mut i) = (name.as_bytes(), 0u64, 0);
+        if b.is_empty() || b.len() > 8 {
+            return None;
+        }
+        while i < b.len() {
+            if !matches!(b[i], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
+                return None;
+            }
+            out |= (b[i] as u64) << (8 * i);
+            i += 1;
+        }
+        Some(Key(out))
+    }
+}
+
+impl Params {
+    /// The kernel, without arguments.
+    ///
+    /// # Panics
+    /// As [`Name::new`].
+    pub const fn new(kernel: &str) -> Params {
+        Params { kernel: Name::new(kernel), args: [(Key(0), 0); MAX_ARGS] }
+    }
+
+    /// With one more argument.
+    ///
+    /// # Panics
+    /// If the name is not 1 to 8 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
+    #[must_use]
+    pub const fn with(mut self, name: &str, value: u32) -> Params {
+        let Some(key) = Key::try_new(name) else {
+            panic!("an argument's name has 1 to 8 characters of a-z, 0-9, - and _")
+        };
+        let mut i = 0;
+        while i < MAX_ARGS {
+            if self.args[i].0.0 == 0 || self.args[i].0.0 == key.0 {
+                self.args[i] = (key, value);
+                return self;
+            }
+            i += 1;
+        }
+        panic!("too many arguments")
+    }
+
+    /// The kernel's name.
+    pub fn kernel(&self) -> Name {
+        self.kernel
+    }
+
+    /// The argument of this name.
+    #[inline]
+    pub fn get(&self, name: &str) -> Option<u32> {
+        let key = Key::try_new(name)?;
+        self.args.iter().find(|a| a.0 == key).map(|a| a.1)
+    }
+
+    /// The argument of this name, or a default where the text leaves it out.
+    #[inline]
+    pub fn get_or(&self, name: &str, default: u32) -> u32 {
+        self.get(name).unwrap_or(default)
+    }
+
+    /// Names and values, in the order in which they were given.
+    pub fn args(&self) -> impl Iterator<Item = (String, u32)> + '_ {
+        self.args.iter().take_while(|a| a.0.0 != 0).map(|(k, v)| {
+            let bytes = k.0.to_le_bytes();
+            (bytes.iter().take_while(|&&b| b != 0).map(|&b| b as char).collect(), *v)
+        })
+    }
+}
+
+impl Display for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kernel)?;
+        self.args().try_for_each(|(k, v)| write!(f, " {k}={v}"))
+    }
+}
+
+impl Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Params {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Params, String> {
+        let mut words = text.split_whitespace();
+        let kernel = words.next().ok_or("a kernel's name is missing")?;
+        let kernel = Name::try_new(kernel).ok_or(format!("{kernel:?} is no kernel's name"))?;
+        let mut out = Params { kernel, args: Default::default() };
+        for (i, word) in words.enumerate() {
+            let (k, v) = word.split_once('=').ok_or(format!("{word:?} is not name=value"))?;
+            let key = Key::try_new(k).ok_or(format!("{k:?} is no argument's name"))?;
+            let v = v.parse().map_err(|_| format!("{v:?} in {word:?} is no whole number"))?;
+            if i >= MAX_ARGS {
+                return Err(format!("more than {MAX_ARGS} arguments"));
+            }
+            if out.args[..i].iter().any(|a| a.0 == key) {
+                return Err(format!("{k} is given twice"));
+            }
+            out.args[i] = (key, v);
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,445 @@
+//! Operands that live on a device: upload once, multiply many times.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, Axis, Dimension, ShapeBuilder};
+
+use crate::error::ShapeMismatch;
+use crate::{Accumulator, Desc, Device, Element, Error, Memory, Result, VectorMut, VectorRef};
+
+/// A matrix that lives on a device. Cloning is cheap: clones and views share the memory, which is
+/// never written.
+///
+/// ```
+/// use gemv_core::{Engine, GpuDot};
+/// use ndarray::array;
+///
+/// let device = Engine::global()?.default_device()?;
+/// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
+/// assert_eq!(a.gpu_dot(&array![1.0, -1.0]), array![-1.0, -1.0, -1.0]);
+/// assert_eq!(a.rows(1..).t().dim(), (2, 2));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct DeviceMatrix<T: Element> {
+    device: Device,
+    memory: Arc<dyn Memory>,
+    first: usize,
+    dim: (usize, usize),
+    strides: (isize, isize),
+    element: PhantomData<T>,
+}
+
+/// A vector that lives on a device. Cloning is cheap; a product written to a vector whose memory
+/// is shared goes to memory of its own first (as with [`ndarray::ArcArray`]), so no other clone
+/// ever sees it.
+#[derive(Debug, Clone)]
+pub struct DeviceVector<T: Element> {
+    device: Device,
+    memory: Arc<dyn Memory>,
+    first: usize,
+    len: usize,
+    stride: isize,
+    element: PhantomData<T>,
+}
+
+/// The elements of an array in one slice, and how to find them there.
+#[derive(Debug)]
+pub struct Span<'a, T: Element, const D: usize> {
+    /// The elements: borrowed where the array's memory has no gaps, else packed.
+    pub data: Cow<'a, [T]>,
+    /// Index of element 0 in `data`.
+    pub first: usize,
+    /// Strides in `data`, in elements.
+    pub strides: [isize; D],
+}
+
+/// Finds the memory behind a view without copying, where the view covers it without gaps: any
+/// order of axes, reversed or not. Repeated elements (stride 0) are taken once. A view with gaps
+/// is packed, since what lies in the gaps is not the view's to read.
+pub fn span<'a, T: Element, D: Dimension, const N: usize>(
+    view: &ArrayView<'a, T, D>,
+) -> Span<'a, T, N> {
+    let mut once = view.clone();
+    let broadcast: Vec<bool> = view.strides().iter().map(|&s| s == 0).collect();
+    for (axis, _) in broadcast.iter().enumerate().filter(|b| *b.1) {
+        if view.len_of(Axis(axis)) > 1 {
+            once.slice_axis_inplace(Axis(axis), ndarray::Slice::from(..1));
+        }
+    }
+    let mut strides = [0; N];
+    // Reversed axes are turned round, so that the memory reads forward and `first` is explicit.
+    let mut first = 0;
+    for (axis, &s) in view.strides().iter().enumerate() {
+        strides[axis] = s;
+        if s < 0 && once.len_of(Axis(axis)) > 1 {
+            first += s.unsigned_abs() * (once.len_of(Axis(axis)) - 1);
+            once.invert_axis(Axis(axis));
+        }
+    }
+    if once.is_empty() {
+        return Span { data: Cow::Borrowed(&[]), first: 0, strides };
+    }
+    match once.to_slice_memory_order() {
+        Some(data) => Span { data: Cow::Borrowed(data), first, strides },
+        None => {
+            // Packed in the order that the memory suggests: the axis of the smaller stride is
+            // contiguous, so a window of a column-major matrix stays column-major.
+            let col = N == 2 && strides[0].unsigned_abs() < strides[N - 1].unsigned_abs();
+            let mut view = view.view();
+            if col {
+                view = view.reversed_axes();
+            }
+            let data: Vec<T> = view.iter().copied().collect();
+            let inner = view.shape().last().copied().unwrap_or(1) as isize;
+            let mut strides = [1; N];
+            if N == 2 {
+                strides = [0; N];
+                let (outer, unit) = if col { (1, 0) } else { (0, 1) };
+                strides[outer] = inner;
+                strides[unit] = 1;
+            }
+            Span { data: Cow::Owned(data), first: 0, strides }
+        }
+    }
+}
+
+/// The lowest and one past the highest index that a strided block touches.
+fn extent(dims: &[(usize, isize)]) -> (isize, isize) {
+    let (mut lo, mut hi) = (0, 1);
+    for &(len, stride) in dims {
+        let far = stride * (len.max(1) as isize - 1);
+        lo += far.min(0);
+        hi += far.max(0);
+    }
+    (lo, hi)
+}
+
+impl<T: Element> DeviceMatrix<T> {
+    pub(crate) fn upload(device: &Device, a: ArrayView2<'_, T>) -> Result<Self> {
+        let s: Span<'_, T, 2> = span(&a);
+        let memory = device.backend().upload(T::any_slice(&s.data))?;
+        Ok(DeviceMatrix {
+            device: device.clone(),
+            memory: memory.into(),
+            first: s.first,
+            dim: a.dim(),
+            strides: (s.strides[0], s.strides[1]),
+            element: PhantomData,
+        })
+    }
+
+    /// Rows and columns.
+    #[inline]
+    pub fn dim(&self) -> (usize, usize) {
+        self.dim
+    }
+
+    /// Row and column stride, in elements.
+    #[inline]
+    pub fn strides(&self) -> (isize, isize) {
+        self.strides
+    }
+
+    /// Index in [`memory`](Self::memory) of element (0, 0).
+    #[inline]
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The device it lives on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The block it lives in.
+    #[inline]
+    pub fn memory(&self) -> &dyn Memory {
+        &*self.memory
+    }
+
+    /// What is asked of a product with it.
+    #[inline]
+    pub fn desc(&self) -> Desc {
+        // Blocks start on 64 bytes or more, so the offset gives the alignment.
+        let at = self.first.wrapping_mul(T::DTYPE.bytes());
+        Desc::new(T::DTYPE, self.dim.0, self.dim.1, self.strides, at)
+    }
+
+    /// The transpose, n × m, of the same memory.
+    #[must_use]
+    pub fn t(&self) -> Self {
+        let mut t = self.clone();
+        t.dim = (self.dim.1, self.dim.0);
+        t.strides = (self.strides.1, self.strides.0);
+        t
+    }
+
+    /// Some of the rows, of the same memory.
+    ///
+    /// # Panics
+    /// If the range ends beyond the last row, or before it starts.
+    #[must_use]
+    #[track_caller]
+    pub fn rows(&self, range: impl RangeBounds<usize>) -> Self {
+        self.step_rows(range, 1)
+    }
+
+    /// Every `step`-th of some of the rows, backwards if `step` is negative, as
+    /// `slice(s![range;step, ..])` of ndarray.
+    ///
+    /// # Panics
+    /// If the range ends beyond the last row, or before it starts, or `step` is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn step_rows(&self, range: impl RangeBounds<usize>, step: isize) -> Self {
+        let (at, len) = slice(range, self.dim.0, step);
+        let mut part = self.clone();
+        part.dim.0 = len;
+        if len > 0 && self.dim.1 > 0 {
+            part.first = self.first.wrapping_add_signed(at as isize * self.strides.0);
+        }
+        part.strides.0 = self.strides.0 * step;
+        part
+    }
+
+    /// Every `step`-th of some of the columns; see [`step_rows`](Self::step_rows).
+    ///
+    /// # Panics
+    /// As [`step_rows`](Self::step_rows).
+    #[must_use]
+    #[track_caller]
+    pub fn step_columns(&self, range: impl RangeBounds<usize>, step: isize) -> Self {
+        self.t().step_rows(range, step).t()
+    }
+
+    /// A copy on the host, m × n, row-major.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn download(&self) -> Result<Array2<T>> {
+        let (m, n) = self.dim;
+        if m == 0 || n == 0 {
+            return Ok(Array2::default((m, n)));
+        }
+        let (lo, hi) = extent(&[(m, self.strides.0), (n, self.strides.1)]);
+        let mut all = vec![T::default(); (hi - lo) as usize];
+        let at = self.first.wrapping_add_signed(lo);
+        self.device.backend().download(self.memory(), at, T::any_slice_mut(&mut all))?;
+        let (rs, cs) = self.strides;
+        Ok(Array2::from_shape_fn((m, n), |(i, j)| {
+            all[(i as isize * rs + j as isize * cs - lo) as usize]
+        }))
+    }
+
+    /// The matrix as a view of its memory, for backends whose memory is the host's.
+    ///
+    /// # Panics
+    /// If `memory` is shorter than the block.
+    #[inline]
+    pub fn view_in<'a>(&self, memory: &'a [T]) -> ArrayView2<'a, T> {
+        let ((m, n), (rs, cs)) = (self.dim, self.strides);
+        if m == 0 || n == 0 {
+            return ArrayView2::from_shape((m, n), &[]).expect("an empty view fits any slice");
+        }
+        let (lo, hi) = extent(&[(m, rs), (n, cs)]);
+        let at = self.first.wrapping_add_signed(lo);
+        let shape = (m, n).strides((rs.unsigned_abs(), cs.unsigned_abs()));
+        let mut view = ArrayView2::from_shape(shape, &memory[at..at + (hi - lo) as usize])
+            .expect("the extent of the strides");
+        for (axis, stride) in [rs, cs].into_iter().enumerate() {
+            if stride < 0 {
+                view.invert_axis(Axis(axis));
+            }
+        }
+        view
+    }
+
+    /// `y = alpha * A x + beta * y` with `x` and `y` on the host or resident here.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::WrongDevice`] if a vector lives elsewhere, or the device's.
+    pub fn gemv_with<'x, 'y>(
+        &self,
+        alpha: T::Acc,
+        x: impl Into<VectorRef<'x, T>>,
+        beta: T::Acc,
+        y: impl Into<VectorMut<'y, T>>,
+    ) -> Result<()> {
+        self.device.gemv(alpha, self, x, beta, y)
+    }
+
+    /// `A x`, resident: nothing but the launch crosses the bus.
+    ///
+    /// # Errors
+    /// As [`gemv_with`](Self::gemv_with).
+    pub fn dot_resident(&self, x: &DeviceVector<T>) -> Result<DeviceVector<T>> {
+        // Before a vector is allocated for it.
+        if x.len() != self.dim.1 {
+            return Err(Error::Shape(ShapeMismatch { matrix: self.dim, x: x.len(), y: None }));
+        }
+        let mut y = DeviceVector::zeros(&self.device, self.dim.0)?;
+        self.gemv_with(T::Acc::ONE, x, T::Acc::ZERO, &mut y)?;
+        Ok(y)
+    }
+}
+
+/// First index and length of a stepped range of `len` entries.
+#[track_caller]
+fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usize) {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let start = match range.start_bound() {
+        Included(&s) => s,
+        Excluded(&s) => s + 1,
+        Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Included(&e) => e + 1,
+        Excluded(&e) => e,
+        Unbounded => len,
+    };
+    assert!(start <= end && end <= len, "range {start}..{end} is out of bounds for {len} entries");
+    assert!(step != 0, "a step of 0");
+    let count = (end - start).div_ceil(step.unsigned_abs());
+    // A negative step starts at the last entry of the range, as ndarray's slices do.
+    (if step > 0 || count == 0 { start } else { end - 1 }, count)
+}
+
+impl<T: Element> DeviceVector<T> {
+    pub(crate) fn upload(device: &Device, x: ArrayView1<'_, T>) -> Result<Self> {
+        let s: Span<'_, T, 1> = span(&x);
+        let memory = device.backend().upload(T::any_slice(&s.data))?;
+        Ok(DeviceVector {
+            device: device.clone(),
+            memory: memory.into(),
+            first: s.first,
+            len: x.len(),
+            stride: s.strides[0],
+            element: PhantomData,
+        })
+    }
+
+    pub(crate) fn zeros(device: &Device, len: usize) -> Result<Self> {
+        Ok(DeviceVector {
+            device: device.clone(),
+            memory: device.backend().alloc(T::DTYPE, len)?.into(),
+            first: 0,
+            len,
+            stride: 1,
+            element: PhantomData,
+        })
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Stride in elements.
+    #[inline]
+    pub fn stride(&self) -> isize {
+        self.stride
+    }
+
+    /// Index in [`memory`](Self::memory) of entry 0.
+    #[inline]
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The device it lives on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The block it lives in.
+    #[inline]
+    pub fn memory(&self) -> &dyn Memory {
+        &*self.memory
+    }
+
+    /// The block it lives in, to write to; `None` while a clone or view shares it.
+    #[inline]
+    pub fn memory_mut(&mut self) -> Option<&mut dyn Memory> {
+        Arc::get_mut(&mut self.memory)
+    }
+
+    /// Every `step`-th of some of the entries, backwards if `step` is negative; of the same memory.
+    ///
+    /// # Panics
+    /// If the range ends beyond the last entry, or before it starts, or `step` is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn step(&self, range: impl RangeBounds<usize>, step: isize) -> Self {
+        let (at, len) = slice(range, self.len, step);
+        let mut part = self.clone();
+        part.len = len;
+        if len > 0 {
+            part.first = self.first.wrapping_add_signed(at as isize * self.stride);
+        }
+        part.stride = self.stride * step;
+        part
+    }
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn download(&self) -> Result<Array1<T>> {
+        if self.len == 0 {
+            return Ok(Array1::default(0));
+        }
+        let (lo, hi) = extent(&[(self.len, self.stride)]);
+        let mut all = vec![T::default(); (hi - lo) as usize];
+        let at = self.first.wrapping_add_signed(lo);
+        self.device.backend().download(self.memory(), at, T::any_slice_mut(&mut all))?;
+        if self.stride == 1 {
+            return Ok(Array1::from_vec(all));
+        }
+        Ok(Array1::from_shape_fn(self.len, |i| all[(i as isize * self.stride - lo) as usize]))
+    }
+
+    /// The vector as a view of its memory, for backends whose memory is the host's.
+    ///
+    /// # Panics
+    /// If `memory` is shorter than the block.
+    #[inline]
+    pub fn view_in<'a>(&self, memory: &'a [T]) -> ArrayView1<'a, T> {
+        if self.len == 0 {
+            return ArrayView1::from(&[]);
+        }
+        let (lo, hi) = extent(&[(self.len, self.stride)]);
+        let at = self.first.wrapping_add_signed(lo);
+        let shape = self.len.strides(self.stride.unsigned_abs());
+        let mut view = ArrayView1::from_shape(shape, &memory[at..at + (hi - lo) as usize])
+            .expect("the extent of the stride");
+        if self.stride < 0 {
+            view.invert_axis(Axis(0));
+        }
+        view
+    }
+
+    /// Makes this vector the only owner of its memory, contiguous, so that a product may be
+    /// written to it; its entries are kept on request.
+    pub(crate) fn make_unique(&mut self, keep: bool) -> Result<()> {
+        if self.stride == 1 && Arc::get_mut(&mut self.memory).is_some() {
+            return Ok(());
+        }
+        let device = self.device.clone();
+        *self = if keep {
+            Self::upload(&device, self.download()?.view())?
+        } else {
+            Self::zeros(&device, self.len)?
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,309 @@
+//! Tuned tables: which parameters for which problem, as text that a person can read.
+//!
+//! One row a line: a type, a layout, where in the plane of shapes it holds, and what to use there.
+//!
+//! ```text
+//! # device: NVIDIA H200
+//! f32 row m=2^12 n=2^12 : row threads=128 rows=4
+//! f32 row m=2^0..2^8 n=2^16..2^24 : row threads=256 rows=1 split=4
+//! *   *   : row threads=64
+//! ```
+//!
+//! `m` and `n` are a number, `2^k` (k may be a fraction) or a range `lo..hi`; a row without them
+//! holds everywhere, and `*` stands for every type or layout. The row nearest to the problem wins
+//! (distance in powers of two, 0 inside a range; the earlier row on a tie). A row for one type
+//! beats one for every type, and one for a layout beats one for every layout, however far.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::backend::BuiltinTable;
+use crate::{Backend, Desc, Dtype, Error, Layout, Params, Result};
+
+/// The environment variable that names a directory of tables, looked at before the user's own.
+pub const TABLES_ENV: &str = "GEMV_TABLES";
+
+/// One table: rows, and where they came from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// The file, or the built-in table's name.
+    pub origin: String,
+    /// The rows, in order.
+    pub rows: Vec<Row>,
+}
+
+/// One row of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Row {
+    /// The type it is for; `None` for all.
+    pub dtype: Option<Dtype>,
+    /// The layout it is for; `None` for all.
+    pub layout: Option<Layout>,
+    /// log2 of the rows it is for: lowest, highest.
+    pub m: (f32, f32),
+    /// log2 of the columns it is for: lowest, highest.
+    pub n: (f32, f32),
+    /// What to use.
+    pub params: Params,
+}
+
+/// Everywhere.
+const ANY: (f32, f32) = (0.0, 64.0);
+
+impl Row {
+    fn parse(text: &str) -> Result<Row, String> {
+        let (key, params) = text.split_once(':').ok_or("a row needs a colon")?;
+        let mut words = key.split_whitespace();
+        let word =
+            |w: Option<&str>| w.ok_or("a row begins with a type and a layout").map(str::to_owned);
+        let (dtype, layout) = (word(words.next())?, word(words.next())?);
+        let dtype = match &*dtype {
+            "*" => None,
+            d => Some(Dtype::parse(d).ok_or(format!("{d:?} is no element type"))?),
+        };
+        let layout = match &*layout {
+            "*" => None,
+            l => Some(Layout::parse(l).ok_or(format!("{l:?} is no layout"))?),
+        };
+        let mut row = Row { dtype, layout, m: ANY, n: ANY, params: params.parse()? };
+        for word in words {
+            match word.split_once('=') {
+                Some(("m", range)) => row.m = range_of(range)?,
+                Some(("n", range)) => row.n = range_of(range)?,
+                _ => return Err(format!("{word:?} is neither m= nor n=")),
+            }
+        }
+        Ok(row)
+    }
+
+    /// How well the row fits: rank of its key (lower is better), then squared distance.
+    fn distance(&self, desc: &Desc, at: (f32, f32)) -> Option<(u8, f32)> {
+        let rank = |mine: bool, any: bool| match (mine, any) {
+            (true, _) => Some(0),
+            (_, true) => Some(1),
+            _ => None,
+        };
+        let dtype = rank(self.dtype == Some(desc.dtype), self.dtype.is_none())?;
+        let layout = rank(self.layout == Some(desc.layout), self.layout.is_none())?;
+        let off = |at: f32, (lo, hi): (f32, f32)| (lo - at).max(at - hi).max(0.0);
+        let (dm, dn) = (off(at.0, self.m), off(at.1, self.n));
+        Some((2 * dtype + layout, dm * dm + dn * dn))
+    }
+}
+
+fn range_of(text: &str) -> Result<(f32, f32), String> {
+    let one = |t: &str| -> Result<f32, String> {
+        let bad = || format!("{t:?} is neither a number nor 2^k");
+        let log = match t.strip_prefix("2^") {
+            Some(k) => k.parse::<f32>().map_err(|_| bad())?,
+            None => log2(t.parse::<usize>().map_err(|_| bad())?),
+        };
+        if (0.0..=64.0).contains(&log) { Ok(log) } else { Err(bad()) }
+    };
+    let (lo, hi) = match text.split_once("..") {
+        Some((lo, hi)) => (one(lo)?, one(hi)?),
+        None => (one(text)?, one(text)?),
+    };
+    if lo > hi {
+        return Err(format!("{text:?} ends before it begins"));
+    }
+    Ok((lo, hi))
+}
+
+fn log2(v: usize) -> f32 {
+    (v.max(1) as f32).log2()
+}
+
+/// A power of two without a fraction where there is none, else with three digits.
+fn show(log: f32) -> String {
+    if log.fract() == 0.0 { format!("2^{log:.0}") } else { format!("2^{log:.3}") }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.dtype.map_or("*", Dtype::name))?;
+        write!(f, "{}", self.layout.map_or("*", Layout::name))?;
+        for (name, range) in [("m", self.m), ("n", self.n)] {
+            if range != ANY {
+                write!(f, " {name}={}", show(range.0))?;
+                if range.0 != range.1 {
+                    write!(f, "..{}", show(range.1))?;
+                }
+            }
+        }
+        write!(f, " : {}", self.params)
+    }
+}
+
+impl Table {
+    /// Reads a table's text. Blank lines and lines that begin with `#` are left out.
+    ///
+    /// # Errors
+    /// [`Error::Table`] with the first line that is not well formed.
+    pub fn parse(origin: &str, text: &str) -> Result<Table> {
+        let mut table = Table { origin: origin.into(), rows: Vec::new() };
+        for (i, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            table.rows.push(Row::parse(line).map_err(|reason| Error::Table {
+                origin: origin.into(),
+                line: i + 1,
+                reason,
+            })?);
+        }
+        Ok(table)
+    }
+
+    /// The rows for this problem, nearest first.
+    pub fn nearest(&self, desc: &Desc) -> Vec<&Row> {
+        let at = (log2(desc.m), log2(desc.n));
+        let mut rows: Vec<_> =
+            self.rows.iter().filter_map(|r| Some((r.distance(desc, at)?, r))).collect();
+        // Stable: the earlier row wins a tie.
+        rows.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
+        rows.into_iter().map(|r| r.1).collect()
+    }
+}
+
+/// The tables that a device looks at, in this order: the user's, then the backend's own from the
+/// device's to the default.
+#[derive(Debug, Clone, Default)]
+pub struct Tables {
+    tables: Vec<Table>,
+}
+
+impl Tables {
+    /// Reads the tables for this device: `GEMV_TABLES`, the user's own directory, the built-in
+    /// ones. A table of the user's that is not well formed is left out with a warning in the log.
+    pub fn load(backend: &dyn Backend) -> Tables {
+        let mut tables = Vec::new();
+        for dir in user_dirs() {
+            let path = dir.join(file_name(backend));
+            match read(&path) {
+                Some(Ok(table)) => tables.push(table),
+                Some(Err(why)) => log::warn!("table left out: {why}"),
+                None => {}
+            }
+        }
+        for BuiltinTable { name, text } in backend.tables() {
+            match Table::parse(name, text) {
+                Ok(table) => tables.push(table),
+                Err(why) => log::warn!("built-in table left out: {why}"),
+            }
+        }
+        Tables { tables }
+    }
+
+    /// The tables, most specific first.
+    pub fn iter(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter()
+    }
+
+    /// The parameters for this problem, and the table and row they come from. A row that is no
+    /// longer legal is passed over with a warning; where no row is legal, the backend's first
+    /// candidate is taken.
+    pub fn explain(&self, backend: &dyn Backend, desc: &Desc) -> (Params, Option<(&Table, &Row)>) {
+        for table in &self.tables {
+            for row in table.nearest(desc) {
+                match backend.fits(desc, &row.params) {
+                    Ok(()) => return (row.params, Some((table, row))),
+                    // A row for every type or layout does not claim to fit each of them.
+                    Err(_) if row.dtype.is_none() || row.layout.is_none() => {}
+                    Err(why) => log::warn!("{}: the row {row} is passed over: {why}", table.origin),
+                }
+            }
+        }
+        let first = backend.candidates(desc).first().copied();
+        (first.unwrap_or(Params::new("none")), None)
+    }
+
+    pub(crate) fn choose(&self, backend: &dyn Backend, desc: &Desc) -> Params {
+        self.explain(backend, desc).0
+    }
+}
+
+/// The file of a device's table in a directory of tables: backend and device name, such as
+/// `cuda-nvidia-h200.txt`.
+pub fn file_name(backend: &dyn Backend) -> String {
+    let info = backend.device();
+    let kind = info.id.split(':').next().unwrap_or_default();
+    let plain: String = format!("{kind}-{}", info.name)
+        .to_lowercase()
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .collect::<Vec<_>>()
+        .join("-");
+    format!("{plain}.txt")
+}
+
+/// Where a user's tables are looked for: `GEMV_TABLES`, then `gemv/tables` in the user's
+/// configuration directory.
+pub fn user_dirs() -> Vec<PathBuf> {
+    let env = std::env::var_os(TABLES_ENV).filter(|d| !d.is_empty()).map(PathBuf::from);
+    let config = std::env::var_os("XDG_CONFIG_HOME")
+        .filter(|d| !d.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|h| h.join(".config")))
+        .map(|c| c.join("gemv").join("tables"));
+    env.into_iter().chain(config).collect()
+}
+
+fn read(path: &Path) -> Option<Result<Table>> {
+    let origin = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Some(Table::parse(&origin, &text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => Some(Err(Error::Table { origin, line: 0, reason: e.to_string() })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn desc(dtype: Dtype, layout: Layout, m: usize, n: usize) -> Desc {
+        Desc { dtype, m, n, layout, align: 6 }
+    }
+
+    #[test]
+    fn text_form_round_trips() {
+        let text = "f32 row m=2^12 n=2^10..2^12.500 : row threads=128 rows=4";
+        let row = Row::parse(text).unwrap();
+        assert_eq!(row.to_string(), text);
+        assert_eq!(Row::parse(&row.to_string()).unwrap(), row);
+        assert_eq!(Row::parse("* * : row").unwrap().to_string(), "* * : row");
+    }
+
+    #[test]
+    fn nearest_row_wins_and_a_key_beats_a_distance() {
+        let text = "* * : any\nf32 row m=16 n=16 : small\nf32 row m=4096..8192 n=4096 : large\n\
+                    f32 * : floats # a comment";
+        let table = Table::parse("test", text).unwrap();
+        let first = |d| table.nearest(&d)[0].params.to_string();
+        assert_eq!(first(desc(Dtype::F32, Layout::Row, 20, 20)), "small");
+        assert_eq!(first(desc(Dtype::F32, Layout::Row, 6000, 100_000)), "large");
+        assert_eq!(first(desc(Dtype::F32, Layout::Row, 0, 0)), "small");
+        assert_eq!(first(desc(Dtype::F32, Layout::Col, 20, 20)), "floats");
+        assert_eq!(first(desc(Dtype::F64, Layout::Row, 20, 20)), "any");
+        assert_eq!(table.nearest(&desc(Dtype::F32, Layout::Row, 20, 20)).len(), 4);
+    }
+
+    #[test]
+    fn bad_rows_name_their_line() {
+        for (text, part) in [
+            ("\nf32 row", "colon"),
+            ("\nf33 row : x", "f33"),
+            ("\nf32 diagonal : x", "diagonal"),
+            ("\nf32 row m=2^65 : x", "2^65"),
+            ("\nf32 row m=9..3 : x", "ends before"),
+            ("\nf32 row k=3 : x", "neither m= nor n="),
+            ("\nf32 row : x a", "name=value"),
+            ("\nf32 row : x a=1 a=2", "twice"),
+        ] {
+            let e = Table::parse("t", text).unwrap_err().to_string();
+            assert!(e.starts_with("t, line 2: ") && e.contains(part), "{e}");
+        }
+    }
+}
