@@ -1,2 +1,68 @@
-//! A binary.
-fn main() {}
+//! The checks of this project: `cargo xtask test` installs what is missing and runs them all.
+#![forbid(unsafe_code)]
+
+mod bare;
+mod setup;
+mod steps;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use xshell::Shell;
+
+/// The checks of gemv, and what they need.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what is missing, then run every check; stops at the first that fails.
+    Test {
+        /// Only these steps (repeatable; see `cargo xtask steps`)
+        #[arg(long = "only", value_name = "STEP")]
+        only: Vec<String>,
+    },
+    /// List the steps of `test`.
+    Steps,
+    /// Only install what the checks need, and say what was found.
+    Setup,
+}
+
+fn main() -> Result<()> {
+    let sh = Shell::new()?;
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
+    sh.change_dir(root);
+    match Args::parse().command {
+        Command::Steps => {
+            steps::ALL.iter().for_each(|s| println!("{:<10} {}", s.name, s.about));
+            Ok(())
+        }
+        Command::Setup => setup::all(&sh).map(|_| ()),
+        Command::Test { only } => test(&sh, &only),
+    }
+}
+
+fn test(sh: &Shell, only: &[String]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|o| steps::ALL.iter().all(|s| s.name != **o)) {
+        bail!("there is no step {unknown:?}; see `cargo xtask steps`");
+    }
+    let tools = setup::all(sh)?;
+    let mut times = Vec::new();
+    for step in steps::ALL {
+        if !only.is_empty() && !only.iter().any(|o| o == step.name) {
+            continue;
+        }
+        println!("\n=== {}: {}", step.name, step.about);
+        let start = Instant::now();
+        (step.run)(sh, &tools).with_context(|| format!("the step {} failed", step.name))?;
+        times.push((step.name, start.elapsed().as_secs_f64()));
+    }
+    println!("\nEvery step passed:");
+    times.iter().for_each(|(name, s)| println!("  {name:<10} {s:7.1} s"));
+    Ok(())
+}

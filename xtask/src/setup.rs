@@ -1,0 +1,128 @@
+//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, and NVRTC.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use xshell::{Shell, cmd};
+
+/// What was found or installed.
+pub struct Tools {
+    /// NVRTC's shared library, from the wheel.
+    pub nvrtc: PathBuf,
+    /// A folder that names PoCL alone, for `OCL_ICD_VENDORS`.
+    pub pocl: PathBuf,
+    /// The target folder.
+    pub target: PathBuf,
+}
+
+/// Installs what is missing.
+pub fn all(sh: &Shell) -> Result<Tools> {
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => sh.current_dir().join(dir),
+        None => sh.current_dir().join("target"),
+    };
+    let target = target.join("xtask");
+    sh.create_dir(&target)?;
+    system_packages(sh)?;
+    let tools = Tools { nvrtc: nvrtc(sh, &target)?, pocl: pocl(sh, &target)?, target };
+    println!("NVRTC: {}", shown(sh, &tools.nvrtc));
+    Ok(tools)
+}
+
+fn shown(sh: &Shell, path: &Path) -> String {
+    path.strip_prefix(sh.current_dir()).unwrap_or(path).display().to_string()
+}
+
+/// A file that the package installs, and the package's name on Debian and Ubuntu.
+const PACKAGES: [(&[&str], &str); 5] = [
+    (&["libOpenCL.so.1"], "ocl-icd-libopencl1"),
+    (&["/etc/OpenCL/vendors/pocl.icd"], "pocl-opencl-icd"),
+    (&["/usr/bin/oclgrind"], "oclgrind"),
+    (&["/usr/bin/cc", "/usr/local/bin/cc"], "gcc"),
+    (&["/usr/bin/python3", "/usr/local/bin/python3"], "python3"),
+];
+
+fn system_packages(sh: &Shell) -> Result<()> {
+    let libraries = cmd!(sh, "ldconfig -p").quiet().read().unwrap_or_default();
+    let there = |file: &str| {
+        if file.starts_with('/') { Path::new(file).exists() } else { libraries.contains(file) }
+    };
+    let mut missing: Vec<&str> =
+        PACKAGES.iter().filter(|p| !p.0.iter().any(|f| there(f))).map(|p| p.1).collect();
+    if cmd!(sh, "python3 -m pip --version").quiet().ignore_stderr().read().is_err() {
+        missing.push("python3-pip");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(" "));
+    if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
+        bail!(
+            "no apt-get here: install {} with this system's own package manager",
+            missing.join(", ")
+        );
+    }
+    let root = cmd!(sh, "id -u").quiet().read()? == "0";
+    let sudo: &[&str] = if root { &[] } else { &["sudo"] };
+    let wait = "-oDPkg::Lock::Timeout=300";
+    // In one process each, so that `sudo` needs no shell.
+    let apt = |args: &[&str]| -> Result<()> {
+        let all = [sudo, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", wait, "-q"], args]
+            .concat();
+        let (program, rest) = all.split_first().context("a program")?;
+        cmd!(sh, "{program} {rest...}").run().context("apt-get failed")
+    };
+    apt(&["update"])?;
+    apt(&[&["install", "-y", "--no-install-recommends"], &missing[..]].concat())
+}
+
+/// The wheel holds the compiler alone; nothing of CUDA needs to be installed.
+fn nvrtc(sh: &Shell, target: &Path) -> Result<PathBuf> {
+    let dir = target.join("nvrtc");
+    if let Some(found) = find_nvrtc(&dir) {
+        return Ok(found);
+    }
+    println!("fetching the NVRTC wheel");
+    let wheels = target.join("wheels");
+    cmd!(
+        sh,
+        "python3 -m pip download -q --no-deps --only-binary=:all: -d {wheels} nvidia-cuda-nvrtc"
+    )
+    .run()
+    .context("the NVRTC wheel (nvidia-cuda-nvrtc) could not be fetched with pip")?;
+    let wheel = sh
+        .read_dir(&wheels)?
+        .into_iter()
+        .find(|f| f.extension().is_some_and(|e| e == "whl"))
+        .context("pip left no wheel")?;
+    let aside = target.join("nvrtc.part");
+    sh.remove_path(&aside)?;
+    cmd!(sh, "python3 -m zipfile -e {wheel} {aside}").run()?;
+    sh.remove_path(&dir)?;
+    std::fs::rename(&aside, &dir)?;
+    find_nvrtc(&dir).context("the wheel holds no libnvrtc.so")
+}
+
+fn find_nvrtc(dir: &Path) -> Option<PathBuf> {
+    let mut dirs = vec![dir.to_path_buf()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).ok()?.flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if name.starts_with("libnvrtc.so.") && !name.contains("alt") {
+                return Some(path);
+            }
+        }
+    }
+    None
+}
+
+/// Other OpenCL platforms of the machine do not take part: the checks mean the same everywhere.
+fn pocl(sh: &Shell, target: &Path) -> Result<PathBuf> {
+    let dir = target.join("icd");
+    sh.create_dir(&dir)?;
+    sh.copy_file("/etc/OpenCL/vendors/pocl.icd", dir.join("pocl.icd"))?;
+    Ok(dir)
+}

@@ -1,0 +1,181 @@
+//! The steps of `cargo xtask test`, in order.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use xshell::{Shell, cmd};
+
+use crate::bare::Bare;
+use crate::setup::Tools;
+
+/// One step.
+pub struct Step {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub run: fn(&Shell, &Tools) -> Result<()>,
+}
+
+pub const ALL: &[Step] = &[
+    Step { name: "format", about: "rustfmt", run: format },
+    Step { name: "clippy", about: "clippy on everything, warnings denied", run: clippy },
+    Step { name: "features", about: "every combination of the root's features", run: features },
+    Step { name: "docs", about: "rustdoc, warnings denied", run: docs },
+    Step { name: "test", about: "all tests on the CPU and on OpenCL (PoCL)", run: test },
+    Step {
+        name: "isa",
+        about: "the CPU backend on every instruction set of this machine",
+        run: isa,
+    },
+    Step {
+        name: "oclgrind",
+        about: "OpenCL kernels under Oclgrind; its log stays empty",
+        run: oclgrind,
+    },
+    Step {
+        name: "nvrtc",
+        about: "every CUDA kernel variant for sm_80, sm_90 and sm_100",
+        run: nvrtc,
+    },
+    Step { name: "quickstart", about: "the example of the README", run: quickstart },
+    Step {
+        name: "bare",
+        about: "a binary with every feature, without libOpenCL and libcuda",
+        run: bare,
+    },
+];
+
+fn format(sh: &Shell, _: &Tools) -> Result<()> {
+    Ok(cmd!(sh, "cargo fmt --all --check").run()?)
+}
+
+fn clippy(sh: &Shell, _: &Tools) -> Result<()> {
+    Ok(cmd!(sh, "cargo clippy --locked --workspace --all-targets --all-features -- -D warnings")
+        .run()?)
+}
+
+fn features(sh: &Shell, _: &Tools) -> Result<()> {
+    for set in
+        ["", "cpu", "opencl", "cuda", "cpu,opencl", "cpu,cuda", "opencl,cuda", "cpu,opencl,cuda"]
+    {
+        let args = ["--no-default-features", "--features", set];
+        // `--lib --examples`: what a user builds; the same code whatever the features.
+        cmd!(sh, "cargo clippy --locked -q -p gemv --lib --examples {args...} -- -D warnings")
+            .run()?;
+    }
+    Ok(())
+}
+
+fn docs(sh: &Shell, _: &Tools) -> Result<()> {
+    let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
+    Ok(cmd!(sh, "cargo doc --locked --workspace --all-features --no-deps").run()?)
+}
+
+fn test(sh: &Shell, tools: &Tools) -> Result<()> {
+    let _icd = sh.push_env("OCL_ICD_VENDORS", &tools.pocl);
+    let _require = sh.push_env("GEMV_REQUIRE", "cpu,opencl");
+    cmd!(sh, "cargo test --locked --workspace --all-features --exclude gemv-core").run()?;
+    // Alone, so that no backend is linked and the reference answers.
+    Ok(cmd!(sh, "cargo test --locked -p gemv-core").run()?)
+}
+
+fn isa(sh: &Shell, _: &Tools) -> Result<()> {
+    for isa in ["avx2", "plain"] {
+        if isa == "avx2" && !cfg!(target_arch = "x86_64") {
+            continue;
+        }
+        let _isa = sh.push_env("GEMV_CPU_ISA", isa);
+        println!("GEMV_CPU_ISA={isa}");
+        cmd!(sh, "cargo test --locked -q -p gemv-cpu").run()?;
+    }
+    Ok(())
+}
+
+fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
+    let binary = test_binary(sh, "equivalence")?;
+    let log = tools.target.join("oclgrind.log");
+    sh.remove_path(&log)?;
+    let _tiny = sh.push_env("GEMV_TEST_TINY", "1");
+    let _require = sh.push_env("GEMV_REQUIRE", "opencl");
+    cmd!(
+        sh,
+        "oclgrind --data-races --uninitialized --check-api --log {log} {binary} opencl: --test-threads 1"
+    )
+    .run()?;
+    // The exit code says nothing of the kernels: the log does.
+    let text = if log.exists() { sh.read_file(&log)? } else { String::new() };
+    ensure!(text.trim().is_empty(), "Oclgrind found errors in a kernel:\n{text}");
+    Ok(())
+}
+
+/// The path of a test's binary, built with every feature.
+fn test_binary(sh: &Shell, name: &str) -> Result<String> {
+    let json = cmd!(
+        sh,
+        "cargo test --locked -q -p gemv --all-features --test {name} --no-run --message-format json"
+    )
+    .quiet()
+    .read()?;
+    json.lines()
+        .filter(|l| {
+            l.contains("\"compiler-artifact\"") && l.contains(&format!("\"name\":\"{name}\""))
+        })
+        .filter_map(|l| l.split("\"executable\":\"").nth(1)?.split('"').next())
+        .next_back()
+        .map(str::to_owned)
+        .with_context(|| format!("no binary for the test {name}"))
+}
+
+fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
+    let _path = sh.push_env("GEMV_NVRTC", &tools.nvrtc);
+    let _require = sh.push_env("GEMV_REQUIRE", "nvrtc");
+    Ok(cmd!(sh, "cargo test --locked -p gemv-cuda --test nvrtc").run()?)
+}
+
+fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {
+    Ok(cmd!(sh, "cargo run --locked --release --example quickstart").run()?)
+}
+
+fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
+    cmd!(sh, "cargo build --locked -p gemv-cli").run()?;
+    let built = tools.target.parent().context("a target folder")?.join("debug/gemv");
+    let bare = Bare::new(sh, &tools.target.join("bare"), &built)?;
+    let (code, text) = bare.run(sh, &["info"])?;
+    ensure!(code == 0, "`gemv info` failed without drivers: {text}");
+    for backend in ["cpu", "opencl", "cuda"] {
+        ensure!(text.contains(backend), "`gemv info` does not speak of {backend}:\n{text}");
+    }
+    let data = tools.target.join("bare-data");
+    sh.create_dir(&data)?;
+    let files = numpy_files(sh, &data)?;
+    let (a, x) = (bare.add(sh, &files.0)?, bare.add(sh, &files.1)?);
+    let (code, text) = bare.run(sh, &["dot", &a, &x])?;
+    ensure!(code == 0 && text.split_whitespace().eq(["5", "11"]), "the product is wrong: {text}");
+    for device in ["cuda", "opencl"] {
+        let start = Instant::now();
+        let (code, text) = bare.run(sh, &["dot", &a, &x, "--device", device])?;
+        let took = start.elapsed();
+        ensure!(code == 1 && text.trim().lines().count() == 1, "not one sentence: {text}");
+        ensure!(took.as_millis() < 100, "{device} took {took:?} to say that it is not there");
+        println!("{}", text.trim());
+    }
+    Ok(())
+}
+
+/// [[1, 2], [3, 4]] and [1, 2] as f64 files of NumPy's format, version 1.0.
+fn numpy_files(
+    sh: &Shell,
+    dir: &std::path::Path,
+) -> Result<(std::path::PathBuf, std::path::PathBuf)> {
+    let file = |name: &str, shape: &str, values: &[f64]| -> Result<std::path::PathBuf> {
+        let dict = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}");
+        let header = format!("{dict:<117}\n");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.bytes());
+        values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
+        let path = dir.join(name);
+        sh.write_file(&path, bytes)?;
+        Ok(path)
+    };
+    Ok((file("a.npy", "(2, 2)", &[1.0, 2.0, 3.0, 4.0])?, file("x.npy", "(2,)", &[1.0, 2.0])?))
+}
