@@ -1,2 +1,56 @@
-//! A binary.
-fn main() {}
+//! `gemv`: matrix-vector products from the command line.
+//!
+//! One module a subcommand; each has its arguments and a `run`. Exit codes: 0 done, 1 failed (one
+//! sentence on standard error), 2 wrong usage.
+#![forbid(unsafe_code)]
+
+mod dot;
+mod info;
+mod npy;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Matrix-vector products on CPU, OpenCL and CUDA, with the same bits everywhere.
+#[derive(Parser)]
+#[command(name = "gemv", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Info(info::Args),
+    Dot(dot::Args),
+}
+
+fn main() -> ExitCode {
+    // Warnings, such as a table that was left out, reach the user; RUST_LOG shows more or less.
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
+        .format(|out, record| {
+            let level = record.level().as_str().to_lowercase();
+            writeln!(out, "gemv: {level}: {}", record.args())
+        })
+        .init();
+    let done = match Cli::parse().command {
+        Command::Info(args) => info::run(args),
+        Command::Dot(args) => dot::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough, as in `gemv dot a.npy x.npy | head`.
+        Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            // Nobody may be reading this either.
+            let _ = writeln!(io::stderr(), "gemv: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn broken_pipe(e: &anyhow::Error) -> bool {
+    e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}

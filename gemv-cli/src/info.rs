@@ -1,0 +1,176 @@
+//! `gemv info`: what there is, what there is not and why, and what would be chosen.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use gemv::table::{TABLES_ENV, user_dirs};
+use gemv::{BACKEND_ENV, Desc, Device, DeviceInfo, Dtype, Engine, Layout};
+
+/// List the devices, say why others are absent, and where tables and compiled kernels are kept.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Say what would be chosen for this product and from which row of which table, such as
+    /// "f32 row 4096x8192" (a type, a layout, rows x columns).
+    #[arg(long, value_name = "PROBLEM", value_parser = parse_problem)]
+    explain: Option<Desc>,
+    /// Explain the choice of this device alone, such as cpu or cuda:0 [default: every device].
+    #[arg(long, value_name = "NAME", requires = "explain")]
+    device: Option<String>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let engine = Engine::global()?;
+    let mut out = io::stdout().lock();
+    match args.explain {
+        Some(desc) => explain(engine, &desc, args.device.as_deref(), &mut out),
+        None => list(engine, &mut out),
+    }
+}
+
+fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
+    writeln!(out, "gemv {}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out)?;
+    writeln!(out, "Devices")?;
+    let listing = engine.devices();
+    if listing.is_empty() {
+        writeln!(out, "  reference: this program was built with no backend")?;
+    }
+    for line in listing {
+        match line.found {
+            Ok(info) => device(&info, out)?,
+            Err(why) => writeln!(out, "  no {}: {why}", line.id)?,
+        }
+    }
+    match engine.default_device() {
+        Ok(device) => writeln!(out, "  products of host arrays go to {}", device.info().id)?,
+        Err(why) => writeln!(out, "  products of host arrays fail: {why}")?,
+    }
+    writeln!(out)?;
+    writeln!(out, "Tables, looked at in this order before the built-in ones")?;
+    for dir in user_dirs() {
+        writeln!(out, "  {} ({})", dir.display(), tables_in(&dir))?;
+    }
+    writeln!(out)?;
+    writeln!(out, "Environment")?;
+    for name in [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR"] {
+        match std::env::var_os(name) {
+            Some(value) => writeln!(out, "  {name}={}", value.display())?,
+            None => writeln!(out, "  {name} is not set")?,
+        }
+    }
+    Ok(())
+}
+
+fn device(info: &DeviceInfo, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "  {}: {}", info.id, info.name)?;
+    let mut facts = Vec::new();
+    if !info.arch.is_empty() && info.arch != info.name {
+        facts.push(info.arch.clone());
+    }
+    if info.units > 0 {
+        let unit = if info.id == "cpu" { "thread" } else { "compute unit" };
+        let plural = if info.units == 1 { "" } else { "s" };
+        facts.push(format!("{} {unit}{plural}", info.units));
+    }
+    if let Some(memory) = info.memory {
+        let where_ = if info.host { " of host memory" } else { "" };
+        facts.push(format!("{}{where_}", bytes(memory)));
+    }
+    if !info.driver.is_empty() {
+        facts.push(info.driver.clone());
+    }
+    if !facts.is_empty() {
+        write!(out, " ({})", facts.join(", "))?;
+    }
+    writeln!(out)
+}
+
+/// Bytes with a binary prefix and one decimal.
+fn bytes(n: u64) -> String {
+    let (mut value, mut unit) = (n as f64, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") }
+}
+
+fn tables_in(dir: &Path) -> String {
+    let mut names: Vec<String> = match std::fs::read_dir(dir) {
+        Ok(entries) => entries
+            .flatten()
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.ends_with(".txt"))
+            .collect(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return "not there".into(),
+        Err(e) => return e.to_string(),
+    };
+    names.sort();
+    if names.is_empty() { "no tables".into() } else { names.join(", ") }
+}
+
+fn explain(
+    engine: &Engine,
+    desc: &Desc,
+    only: Option<&str>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if let Some(name) = only {
+        return explain_on(&engine.device(name)?, desc, out);
+    }
+    let ids: Vec<String> =
+        engine.devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id).collect();
+    let ids = if ids.is_empty() { vec!["reference".into()] } else { ids };
+    for id in ids {
+        match engine.device(&id) {
+            Ok(device) => explain_on(&device, desc, out)?,
+            Err(why) => writeln!(out, "{id}: {why}")?,
+        }
+    }
+    Ok(())
+}
+
+fn explain_on(device: &Device, desc: &Desc, out: &mut impl Write) -> anyhow::Result<()> {
+    let id = &device.info().id;
+    if let Err(why) = device.backend().accepts(desc) {
+        writeln!(out, "{why}")?;
+        return Ok(());
+    }
+    let (params, from) = device.tables().explain(device.backend(), desc);
+    writeln!(out, "{id}: {desc} : {params}")?;
+    match from {
+        Some((table, row)) => writeln!(out, "  from the row \"{row}\" of {}", table.origin)?,
+        None => writeln!(out, "  the backend's first candidate: no row of its tables is legal")?,
+    }
+    Ok(())
+}
+
+/// Reads `f32 row 4096x8192`. The matrix is taken to be dense and aligned to 64 bytes where its
+/// lines allow it.
+fn parse_problem(text: &str) -> anyhow::Result<Desc> {
+    const FORM: &str = "a problem is a type, a layout and a shape, such as \"f32 row 4096x8192\"";
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [dtype, layout, shape] = words[..] else { bail!(FORM) };
+    let dtype = Dtype::parse(dtype).with_context(|| {
+        let names = Dtype::ALL.map(Dtype::name).join(", ");
+        format!("{dtype:?} is no element type; there are {names}")
+    })?;
+    let layout = Layout::parse(layout)
+        .with_context(|| format!("{layout:?} is no layout; there are row, col and strided"))?;
+    let (m, n) = shape.split_once('x').context(FORM)?;
+    let count = |t: &str| t.parse::<usize>().with_context(|| format!("{t:?} is no whole number"));
+    let (m, n) = (count(m)?, count(n)?);
+    let stride = |len: usize| isize::try_from(len).unwrap_or(isize::MAX);
+    let strides = match layout {
+        Layout::Row => (stride(n), 1),
+        Layout::Col => (1, stride(m)),
+        Layout::Strided => (stride(n.saturating_mul(2)), 2),
+    };
+    let mut desc = Desc::new(dtype, m, n, strides, 0);
+    // A vector is of both layouts; the one that was asked for counts.
+    desc.layout = layout;
+    Ok(desc)
+}
