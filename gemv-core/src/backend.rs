@@ -2,7 +2,9 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, Params, Result};
 
@@ -102,6 +104,52 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # Errors
     /// See [`Error`](crate::Error). `y` is as it was, except where documented there.
     fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()>;
+
+    /// The published kernels for this problem, as named baselines: their names begin with
+    /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.
+    fn classic(&self, desc: &Desc) -> Vec<Params> {
+        let _ = desc;
+        Vec::new()
+    }
+
+    /// Waits until everything that was started on the device is done.
+    ///
+    /// # Errors
+    /// The driver's refusal, also of work that was started before.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The time that the device takes for what `work` starts on it, from an idle device to the
+    /// end of the last launch. `work` multiplies resident operands, or calls
+    /// [`read`](Self::read), with parameters that have run before: nothing is left to compile or
+    /// to allocate, so that a backend may record it and replay the record.
+    ///
+    /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
+    ///
+    /// # Errors
+    /// Those of `work`, and the driver's refusal.
+    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        self.synchronize()?;
+        let start = Instant::now();
+        work()?;
+        self.synchronize()?;
+        Ok(start.elapsed())
+    }
+
+    /// Starts a pass that reads these elements of a block once and keeps next to nothing: the
+    /// roof of a product, which no kernel that reads a matrix can beat by much. `None` if the
+    /// backend has no such pass.
+    fn read(&self, memory: &dyn Memory, range: Range<usize>) -> Option<Result<()>> {
+        let _ = (memory, range);
+        None
+    }
+
+    /// A short hash of all that tuned parameters depend on besides the device: kernel sources and
+    /// flags. Stands in the header of a table; empty if the backend does not say.
+    fn fingerprint(&self) -> String {
+        String::new()
+    }
 }
 
 /// A table that a backend ships, as text; see [`Table`](crate::Table).

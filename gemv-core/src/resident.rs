@@ -8,7 +8,9 @@ use std::sync::Arc;
 use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, Axis, Dimension, ShapeBuilder};
 
 use crate::error::ShapeMismatch;
-use crate::{Accumulator, Desc, Device, Element, Error, Memory, Result, VectorMut, VectorRef};
+use crate::{
+    Accumulator, Desc, Device, Element, Error, Layout, Memory, Result, VectorMut, VectorRef,
+};
 
 /// A matrix that lives on a device. Cloning is cheap: clones and views share the memory, which is
 /// never written.
@@ -388,6 +390,33 @@ impl<T: Element> DeviceVector<T> {
         }
         part.stride = self.stride * step;
         part
+    }
+
+    /// The first m · n entries as an m × n matrix of the same memory, row by row
+    /// ([`Layout::Row`]) or column by column ([`Layout::Col`]).
+    ///
+    /// # Panics
+    /// If there are fewer entries, the stride is not 1, or the layout is strided.
+    #[must_use]
+    #[track_caller]
+    pub fn as_matrix(&self, dim: (usize, usize), layout: Layout) -> DeviceMatrix<T> {
+        let (m, n) = dim;
+        let needed = m.checked_mul(n).unwrap_or(usize::MAX);
+        assert!(needed <= self.len, "a {m} x {n} matrix of {} entries", self.len);
+        assert!(self.stride == 1 || needed <= 1, "a matrix of entries that lie apart");
+        let strides = match layout {
+            Layout::Row => (n as isize, 1),
+            Layout::Col => (1, m as isize),
+            Layout::Strided => panic!("a strided layout does not say where the entries lie"),
+        };
+        DeviceMatrix {
+            device: self.device.clone(),
+            memory: self.memory.clone(),
+            first: self.first,
+            dim,
+            strides,
+            element: PhantomData,
+        }
     }
 
     /// A copy on the host.
