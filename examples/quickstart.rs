@@ -1,0 +1,175 @@
+//! The leading principal components of 1,797 handwritten digits, by products with a matrix and
+//! with its transpose.
+//!
+//! ```text
+//! cargo run --release --example quickstart [picture.png]
+//! ```
+
+#[path = "support/digits.rs"]
+mod digits;
+#[path = "support/picture.rs"]
+mod picture;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use gemv::{Device, Engine, GpuDot};
+use ndarray::{Array1, Array2, Axis, s};
+
+/// How many components to find.
+const COMPONENTS: usize = 8;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let device = Engine::global()?.default_device()?;
+    let (images, total) = centred()?;
+    println!("{} images of {} pixels", images.nrows(), images.ncols());
+
+    let start = Instant::now();
+    let pca = principal_components(device, &images, COMPONENTS)?;
+    let time = start.elapsed();
+
+    println!("component  variance  share");
+    for (k, variance) in pca.variance.iter().enumerate() {
+        println!("{:>9}  {variance:>8.4}  {:>4.1} %", k + 1, 100.0 * variance / total);
+    }
+    let info = device.info();
+    let (products, seconds) = (pca.products, time.as_secs_f64());
+    println!("{products} products on {} ({}) in {seconds:.3} s", info.id, info.name);
+
+    let picture = match std::env::args_os().nth(1) {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target");
+            std::fs::create_dir_all(&target)?;
+            target.join("quickstart.png")
+        }
+    };
+    picture::write(&picture, &pca.components, digits::SIDE)?;
+    println!("the components, red above the mean image and blue below: {}", picture.display());
+    Ok(())
+}
+
+/// The images less their mean, and the sum of the variances of all pixels.
+fn centred() -> Result<(Array2<f64>, f64), Box<dyn Error>> {
+    let mut images = digits::read()?;
+    let mean = images.mean_axis(Axis(0)).ok_or("no images")?;
+    images -= &mean;
+    let total = images.iter().map(|v| v * v).sum::<f64>() / (images.nrows() - 1) as f64;
+    Ok((images, total))
+}
+
+struct Pca {
+    /// One component a row, each of length 1, the strongest first.
+    components: Array2<f64>,
+    /// The variance of the data along each.
+    variance: Vec<f64>,
+    /// How many matrix-vector products it took.
+    products: usize,
+}
+
+/// Finds the directions of greatest variance in the rows of `a` (whose columns have mean 0) by
+/// power iteration: v <- At (A v) turns v towards the strongest direction that is left when those
+/// already found are taken out of it.
+fn principal_components(
+    device: &Device,
+    a: &Array2<f64>,
+    count: usize,
+) -> Result<Pca, Box<dyn Error>> {
+    // Uploaded once; on the CPU it stays in host memory. The transpose shares that memory.
+    let resident = device.matrix(a)?;
+    let transposed = resident.t();
+    let mut pca =
+        Pca { components: Array2::zeros((count, a.ncols())), variance: Vec::new(), products: 0 };
+    for k in 0..count {
+        let found = pca.components.slice(s![..k, ..]);
+        let mut v = without(a.row(k).to_owned(), &found)?;
+        v /= v.dot(&v).sqrt();
+        loop {
+            let scores = resident.try_gpu_dot(&v)?;
+            let strength = scores.dot(&scores);
+            let mut next = without(transposed.try_gpu_dot(&scores)?, &found)?;
+            pca.products += 4;
+            next /= next.dot(&next).sqrt();
+            let turned = (&next - &v).mapv(|d| d * d).sum().sqrt();
+            v = next;
+            // The variance errs by the square of what the direction errs by.
+            if turned < 1e-9 {
+                pca.variance.push(strength / (a.nrows() - 1) as f64);
+                break;
+            }
+            if pca.products > 4 * 10_000 * count {
+                return Err(format!("component {} does not settle", k + 1).into());
+            }
+        }
+        pca.components.row_mut(k).assign(&v);
+    }
+    Ok(pca)
+}
+
+/// `v` less its parts along the rows of `found`, which are orthonormal.
+fn without(v: Array1<f64>, found: &ndarray::ArrayView2<'_, f64>) -> gemv::Result<Array1<f64>> {
+    let parts = found.try_gpu_dot(&v)?;
+    Ok(v - parts.try_gpu_dot(found)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `PCA(8, svd_solver="full").fit(load_digits().data)` of scikit-learn 1.9.1:
+    /// `explained_variance_`, and the sum of all 64.
+    const SKLEARN: [f64; COMPONENTS] = [
+        179.00693009797206,
+        163.7177468816774,
+        141.78843909228425,
+        101.1003752028481,
+        69.51316559098744,
+        59.10852488629974,
+        51.8845391077953,
+        44.015106669095424,
+    ];
+    const SKLEARN_TOTAL: f64 = 1202.147712160703;
+
+    fn close(mine: f64, theirs: f64) {
+        assert!((mine - theirs).abs() <= 1e-6 * theirs.abs(), "{mine} is not {theirs}");
+    }
+
+    #[test]
+    fn variances_are_those_of_scikit_learn() {
+        let (images, total) = centred().unwrap();
+        assert_eq!(images.dim(), (1797, 64));
+        close(total, SKLEARN_TOTAL);
+        let device = Engine::global().unwrap().default_device().unwrap();
+        let pca = principal_components(device, &images, COMPONENTS).unwrap();
+        assert_eq!(pca.variance.len(), SKLEARN.len());
+        for (&mine, theirs) in pca.variance.iter().zip(SKLEARN) {
+            close(mine, theirs);
+        }
+        let gram = pca.components.dot(&pca.components.t());
+        for ((i, j), &v) in gram.indexed_iter() {
+            let wanted = if i == j { 1.0 } else { 0.0 };
+            assert!((v - wanted).abs() < 1e-9, "components {i} and {j}: {v}");
+        }
+    }
+
+    #[test]
+    fn every_device_finds_the_same_bits() {
+        let (images, _) = centred().unwrap();
+        let engine = Engine::global().unwrap();
+        let reference = engine.device("reference").unwrap();
+        let wanted = principal_components(&reference, &images, 2).unwrap();
+        for listing in engine.devices().into_iter().filter(|l| l.found.is_ok()) {
+            let device = engine.device(&listing.id).unwrap();
+            let pca = match principal_components(&device, &images, 2) {
+                // Such as an OpenCL device without double precision.
+                Err(e) if matches!(e.downcast_ref(), Some(gemv::Error::Unsupported { .. })) => {
+                    continue;
+                }
+                pca => pca.unwrap(),
+            };
+            assert_eq!(pca.components, wanted.components, "on {}", listing.id);
+            assert_eq!(pca.variance, wanted.variance, "on {}", listing.id);
+        }
+    }
+}

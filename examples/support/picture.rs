@@ -1,0 +1,67 @@
+//! Small images as tiles of one picture, in two colours: red above zero, blue below.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use ndarray::{ArrayRef1, ArrayRef2};
+
+/// Pixels of the picture along each side of a tile, and between tiles.
+const TILE: usize = 192;
+const GAP: usize = 12;
+/// Tiles in a row of the picture.
+const ACROSS: usize = 4;
+
+/// Writes a PNG with one tile for each row of `images`; a row holds `side` x `side` values.
+pub(crate) fn write(
+    path: &Path,
+    images: &ArrayRef2<f64>,
+    side: usize,
+) -> Result<(), Box<dyn Error>> {
+    let down = images.nrows().div_ceil(ACROSS);
+    let length = |tiles: usize| tiles * (TILE + GAP) + GAP;
+    let (width, height) = (length(ACROSS), length(down));
+    let mut rgb = vec![255; width * height * 3];
+    for (k, image) in images.rows().into_iter().enumerate() {
+        let (top, left) = (length(k / ACROSS), length(k % ACROSS));
+        let strongest = image.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+        for y in 0..TILE {
+            for x in 0..TILE {
+                let value = between(&image, side, y, x) / strongest;
+                let at = ((top + y) * width + left + x) * 3;
+                rgb[at..at + 3].copy_from_slice(&colour(value));
+            }
+        }
+    }
+    let file = BufWriter::new(File::create(path)?);
+    let mut png = png::Encoder::new(file, width as u32, height as u32);
+    png.set_color(png::ColorType::Rgb);
+    png.write_header()?.write_image_data(&rgb)?;
+    Ok(())
+}
+
+/// The image's value under pixel (y, x) of its tile, bilinear between the centres of its pixels.
+fn between(image: &ArrayRef1<f64>, side: usize, y: usize, x: usize) -> f64 {
+    let place = |p: usize| {
+        let at = (p as f64 + 0.5) / TILE as f64 * side as f64 - 0.5;
+        let at = at.clamp(0.0, (side - 1) as f64);
+        (at as usize, (at as usize + 1).min(side - 1), at.fract())
+    };
+    let ((y0, y1, fy), (x0, x1, fx)) = (place(y), place(x));
+    let along = |y: usize| image[y * side + x0] * (1.0 - fx) + image[y * side + x1] * fx;
+    along(y0) * (1.0 - fy) + along(y1) * fy
+}
+
+/// White at 0, to dark red at 1 and dark blue at -1.
+fn colour(value: f64) -> [u8; 3] {
+    let ends = if value < 0.0 {
+        [[247.0, 247.0, 247.0], [67.0, 147.0, 195.0], [5.0, 48.0, 97.0]]
+    } else {
+        [[247.0, 247.0, 247.0], [214.0, 96.0, 77.0], [103.0, 0.0, 31.0]]
+    };
+    let at = value.abs().min(1.0) * 2.0;
+    let (from, to) = if at < 1.0 { (ends[0], ends[1]) } else { (ends[1], ends[2]) };
+    let part = if at < 1.0 { at } else { at - 1.0 };
+    std::array::from_fn(|c| (from[c] + (to[c] - from[c]) * part).round() as u8)
+}
