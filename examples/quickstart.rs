@@ -16,13 +16,14 @@ use std::time::Instant;
 
 use gemv::{Device, Engine, GpuDot};
 use ndarray::{Array1, Array2, Axis, s};
+use picture::Ink;
 
 /// How many components to find.
 const COMPONENTS: usize = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let device = Engine::global()?.default_device()?;
-    let (images, total) = centred()?;
+    let (images, mean, total) = centred()?;
     println!("{} images of {} pixels", images.nrows(), images.ncols());
 
     let start = Instant::now();
@@ -45,18 +46,26 @@ fn main() -> Result<(), Box<dyn Error>> {
             target.join("quickstart.png")
         }
     };
-    picture::write(&picture, &pca.components, digits::SIDE)?;
-    println!("the components, red above the mean image and blue below: {}", picture.display());
+    // Two standard deviations from the mean image along each component, up and down.
+    let deviations = Array1::from_iter(pca.variance.iter().map(|v| 2.0 * v.sqrt()));
+    let steps = &pca.components * &deviations.insert_axis(Axis(1));
+    let lines = [
+        (Ink::Grey(digits::BLACK), &*(&mean + &steps)),
+        (Ink::RedBlue, &*pca.components),
+        (Ink::Grey(digits::BLACK), &*(&mean - &steps)),
+    ];
+    picture::write(&picture, &lines, digits::SIDE)?;
+    println!("the components, and the mean image moved along them: {}", picture.display());
     Ok(())
 }
 
-/// The images less their mean, and the sum of the variances of all pixels.
-fn centred() -> Result<(Array2<f64>, f64), Box<dyn Error>> {
+/// The images less their mean, the mean, and the sum of the variances of all pixels.
+fn centred() -> Result<(Array2<f64>, Array1<f64>, f64), Box<dyn Error>> {
     let mut images = digits::read()?;
     let mean = images.mean_axis(Axis(0)).ok_or("no images")?;
     images -= &mean;
     let total = images.iter().map(|v| v * v).sum::<f64>() / (images.nrows() - 1) as f64;
-    Ok((images, total))
+    Ok((images, mean, total))
 }
 
 struct Pca {
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn variances_are_those_of_scikit_learn() {
-        let (images, total) = centred().unwrap();
+        let (images, _, total) = centred().unwrap();
         assert_eq!(images.dim(), (1797, 64));
         close(total, SKLEARN_TOTAL);
         let device = Engine::global().unwrap().default_device().unwrap();
@@ -155,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_device_finds_the_same_bits() {
-        let (images, _) = centred().unwrap();
+        let (images, ..) = centred().unwrap();
         let engine = Engine::global().unwrap();
         let reference = engine.device("reference").unwrap();
         let wanted = principal_components(&reference, &images, 2).unwrap();

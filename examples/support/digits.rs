@@ -8,8 +8,10 @@ use ndarray::Array2;
 
 /// Pixels along each side of an image.
 pub(crate) const SIDE: usize = 8;
+/// The value of a pixel that is all ink.
+pub(crate) const BLACK: f64 = 16.0;
 
-/// The images, one a row: 1,797 x 64, each pixel from 0 to 16.
+/// The images, one a row: 1,797 x 64, each pixel from 0 to [`BLACK`].
 pub(crate) fn read() -> Result<Array2<f64>, Box<dyn Error>> {
     let mut text = String::new();
     GzDecoder::new(&include_bytes!("../data/digits.csv.gz")[..]).read_to_string(&mut text)?;

@@ -1,4 +1,4 @@
-//! Small images as tiles of one picture, in two colours: red above zero, blue below.
+//! Small images as tiles of one picture.
 
 use std::error::Error;
 use std::fs::File;
@@ -8,29 +8,42 @@ use std::path::Path;
 use ndarray::{ArrayRef1, ArrayRef2};
 
 /// Pixels of the picture along each side of a tile, and between tiles.
-const TILE: usize = 192;
-const GAP: usize = 12;
-/// Tiles in a row of the picture.
-const ACROSS: usize = 4;
+const TILE: usize = 120;
+const GAP: usize = 8;
 
-/// Writes a PNG with one tile for each row of `images`; a row holds `side` x `side` values.
+/// How values become colours.
+#[derive(Clone, Copy)]
+pub(crate) enum Ink {
+    /// White at 0 or below, black at this value.
+    Grey(f64),
+    /// White at 0, dark red at the image's strongest value, dark blue at its negative.
+    RedBlue,
+}
+
+/// Writes a PNG: a line of tiles for each of `lines`, a tile for each row of its matrix, which
+/// holds `side` x `side` values.
 pub(crate) fn write(
     path: &Path,
-    images: &ArrayRef2<f64>,
+    lines: &[(Ink, &ArrayRef2<f64>)],
     side: usize,
 ) -> Result<(), Box<dyn Error>> {
-    let down = images.nrows().div_ceil(ACROSS);
+    let across = lines.iter().map(|line| line.1.nrows()).max().unwrap_or(0);
     let length = |tiles: usize| tiles * (TILE + GAP) + GAP;
-    let (width, height) = (length(ACROSS), length(down));
+    let (width, height) = (length(across), length(lines.len()));
     let mut rgb = vec![255; width * height * 3];
-    for (k, image) in images.rows().into_iter().enumerate() {
-        let (top, left) = (length(k / ACROSS), length(k % ACROSS));
-        let strongest = image.iter().fold(0.0f64, |most, v| most.max(v.abs()));
-        for y in 0..TILE {
-            for x in 0..TILE {
-                let value = between(&image, side, y, x) / strongest;
-                let at = ((top + y) * width + left + x) * 3;
-                rgb[at..at + 3].copy_from_slice(&colour(value));
+    for (down, (ink, images)) in lines.iter().enumerate() {
+        for (across, image) in images.rows().into_iter().enumerate() {
+            let (top, left) = (length(down), length(across));
+            let strongest = image.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+            for y in 0..TILE {
+                for x in 0..TILE {
+                    let value = between(&image, side, y, x);
+                    let at = ((top + y) * width + left + x) * 3;
+                    rgb[at..at + 3].copy_from_slice(&match ink {
+                        Ink::Grey(black) => grey(value / black),
+                        Ink::RedBlue => red_blue(value / strongest),
+                    });
+                }
             }
         }
     }
@@ -53,8 +66,12 @@ fn between(image: &ArrayRef1<f64>, side: usize, y: usize, x: usize) -> f64 {
     along(y0) * (1.0 - fy) + along(y1) * fy
 }
 
+fn grey(value: f64) -> [u8; 3] {
+    [(247.0 * (1.0 - value.clamp(0.0, 1.0))).round() as u8; 3]
+}
+
 /// White at 0, to dark red at 1 and dark blue at -1.
-fn colour(value: f64) -> [u8; 3] {
+fn red_blue(value: f64) -> [u8; 3] {
     let ends = if value < 0.0 {
         [[247.0, 247.0, 247.0], [67.0, 147.0, 195.0], [5.0, 48.0, 97.0]]
     } else {
