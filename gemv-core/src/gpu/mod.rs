@@ -8,17 +8,21 @@
 //! Every entry point has one signature, so that a backend sets arguments in one place:
 //!
 //! ```c
-//! KERNEL name(U64 m, U64 n,
-//!             GLOBAL const ELEM *a, U64 a0, I64 rs, I64 cs,   // A[i,j] = a[a0 + i*rs + j*cs]
-//!             GLOBAL const ELEM *x, U64 x0, I64 incx,         // x[j] = x[x0 + j*incx]
-//!             GLOBAL ELEM *y, U64 y0, I64 incy,               // y[i] = y[y0 + i*incy]
-//!             ACC alpha, ACC beta,                            // beta = 0: y is not read
-//!             U32 conj,                                       // 1: the conjugate of A
-//!             GLOBAL ACC *work, GLOBAL U32 *counters)         // see Plan
+//! KERNEL(threads) name(
+//!     U64 m, U64 n,
+//!     GLOBAL const ELEM *a, U64 a0, I64 rs, I64 cs,   // A[i,j] = a[a0 + i*rs + j*cs]
+//!     GLOBAL const ELEM *x, U64 x0, I64 incx,         // x[j] = x[x0 + j*incx]
+//!     GLOBAL ELEM *y, U64 y0, I64 incy,               // y[i] = y[y0 + i*incy]
+//!     ACC alpha, ACC beta,                            // beta = 0: y is not read
+//!     U32 conj,                                       // 1: the conjugate of A
+//!     GLOBAL ACC *work, GLOBAL U32 *counters)         // see Plan; null where not asked for
 //! ```
 //!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
-//! elements.
+//! elements. `a`, `x` and `y` are multiples of one element; any further alignment is found out by
+//! the kernel from the pointers, never assumed.
+
+mod ordered;
 
 use crate::{Desc, Dtype, Params};
 
@@ -38,12 +42,22 @@ pub struct Caps {
     pub cpu: bool,
     /// Whether it has double precision.
     pub fp64: bool,
+    /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
+    pub atomics64: bool,
 }
 
 impl Caps {
     /// What every device has: one unit, 64 threads a block, 16 KiB of shared memory.
     pub fn new(language: Language) -> Caps {
-        Caps { language, units: 1, max_group: 64, local_bytes: 16 << 10, cpu: false, fp64: false }
+        Caps {
+            language,
+            units: 1,
+            max_group: 64,
+            local_bytes: 16 << 10,
+            cpu: false,
+            fp64: false,
+            atomics64: language == Language::Cuda,
+        }
     }
 }
 
@@ -56,19 +70,50 @@ pub enum Language {
     Cuda,
 }
 
+/// An argument that a kernel's [`Params`] may have.
+#[derive(Debug, Clone, Copy)]
+pub struct Arg {
+    /// Its name in the text form.
+    pub name: &'static str,
+    /// What it is where the text leaves it out.
+    pub default: u32,
+    /// The define by which the source takes it; `None` where only the launch depends on it, so
+    /// that one program serves every value.
+    pub define: Option<&'static str>,
+}
+
+impl Arg {
+    /// An argument that is compiled into the program.
+    pub const fn compiled(name: &'static str, default: u32, define: &'static str) -> Arg {
+        Arg { name, default, define: Some(define) }
+    }
+
+    /// An argument of the launch alone.
+    pub const fn launched(name: &'static str, default: u32) -> Arg {
+        Arg { name, default, define: None }
+    }
+}
+
 /// One kernel: a family of programs that differ in their parameters.
 #[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
 pub struct Kernel {
     /// Its name in [`Params`].
     pub name: &'static str,
     /// Its source, without the prelude.
     pub source: &'static str,
+    /// The arguments of its [`Params`]. Others are refused.
+    pub args: &'static [Arg],
+    /// Further defines, the same for every program of this kernel.
+    pub defines: &'static [(&'static str, &'static str)],
+    /// Whether it keeps the [order](crate::order). The published kernels (`classic-*`) do not: they
+    /// are chosen on request only and tested against an error bound.
+    pub ordered: bool,
     /// The legal parameters worth trying for a problem, best guess first; empty where the kernel
-    /// is not for it.
+    /// is not for it. Each [fits](Kernel::fits).
     pub candidates: fn(&Desc, &Caps) -> Vec<Params>,
-    /// Whether parameters are legal, or the rule that they break.
-    pub fits: fn(&Desc, &Params, &Caps) -> Result<(), String>,
+    /// Whether parameters, whose arguments are all known to the kernel, are legal, or the rule
+    /// that they break. Called through [`Kernel::fits`].
+    pub legal: fn(&Desc, &Params, &Caps) -> Result<(), String>,
     /// What to launch; the parameters fit.
     pub plan: fn(&Desc, &Params, &Caps) -> Plan,
 }
@@ -89,7 +134,7 @@ pub struct Plan {
 pub struct Launch {
     /// Entry point.
     pub entry: &'static str,
-    /// Blocks (work-groups) in each dimension; y and z at most 65,535.
+    /// Blocks (work-groups) in each dimension; x below 2^31, y and z at most 65,535.
     pub grid: [u64; 3],
     /// Threads of a block in each dimension.
     pub block: [u32; 3],
@@ -97,7 +142,8 @@ pub struct Launch {
     pub shared: u32,
 }
 
-/// A program to compile: what goes into a cache's key.
+/// A program to compile: what goes into a cache's key. Parameters that only the launch depends on
+/// do not show in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Program {
     /// Prelude and source.
@@ -106,15 +152,73 @@ pub struct Program {
     pub defines: Vec<(String, String)>,
 }
 
-/// The shared kernels.
+/// What stands before every kernel: the two languages, the element types, the arithmetic.
+pub const PRELUDE: &str = include_str!("../../kernels/prelude.h");
+
+/// Most blocks that a kernel launches in x.
+pub const MAX_GRID: u64 = (1 << 31) - 1;
+
+/// The shared kernels that keep the order.
 pub fn kernels() -> &'static [Kernel] {
-    &[]
+    ordered::KERNELS
+}
+
+/// The shared kernel of this name.
+pub fn kernel(name: &str) -> Option<&'static Kernel> {
+    kernels().iter().find(|k| k.name == name)
 }
 
 impl Kernel {
-    /// The program for an element type and parameters.
-    pub fn program(&self, dtype: Dtype, params: &Params, language: Language) -> Program {
-        let _ = (dtype, params, language);
-        Program { source: self.source.into(), defines: Vec::new() }
+    /// Whether these parameters are legal for this problem on such a device.
+    ///
+    /// # Errors
+    /// The rule that is broken, as the end of a sentence.
+    pub fn fits(&self, desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+        if params.kernel().as_str() != self.name {
+            return Err(format!("these are parameters of the kernel {}", params.kernel()));
+        }
+        if let Some((name, _)) =
+            params.args().find(|(name, _)| self.args.iter().all(|a| a.name != name))
+        {
+            return Err(format!("the kernel has no argument {name}"));
+        }
+        if desc.dtype.needs_f64() && !caps.fp64 {
+            return Err("the device has no double precision".into());
+        }
+        (self.legal)(desc, params, caps)
     }
+
+    /// The value of an argument, or its default.
+    ///
+    /// # Panics
+    /// If the kernel has no such argument.
+    pub fn arg(&self, params: &Params, name: &str) -> u32 {
+        value(self.args, params, name)
+    }
+
+    /// The program for an element type and parameters.
+    pub fn program(&self, dtype: Dtype, params: &Params, _language: Language) -> Program {
+        let number = match dtype {
+            Dtype::F32 => 0,
+            Dtype::F64 => 1,
+            Dtype::F16 => 2,
+            Dtype::Bf16 => 3,
+            Dtype::C32 => 4,
+            Dtype::C64 => 5,
+        };
+        let mut defines = vec![("DTYPE".to_string(), number.to_string())];
+        defines.extend(self.defines.iter().map(|(k, v)| (k.to_string(), v.to_string())));
+        for arg in self.args {
+            if let Some(define) = arg.define {
+                let value = params.get_or(arg.name, arg.default);
+                defines.push((define.to_string(), value.to_string()));
+            }
+        }
+        Program { source: [PRELUDE, self.source].concat(), defines }
+    }
+}
+
+fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
+    let arg = args.iter().find(|a| a.name == name);
+    params.get_or(name, arg.expect("an argument of this kernel").default)
 }
