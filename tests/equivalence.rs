@@ -1,0 +1,609 @@
+//! The main promise: identical bits. One body × every device × element type × layout × shape ×
+//! parameters, in trials made at run time and compared exactly with the reference.
+//!
+//! Trials are named `device/type/layout/shape/parameters`, with `chosen` for what the device's
+//! table chooses (there through the public path, with host and resident operands).
+
+#[macro_use]
+mod common;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use common::broken::{Broken, Bug};
+use common::operand::{Held, Repeat, Strided, VARIANTS, Variant};
+use common::{Check, Size, acc, nan, random, trial};
+use gemv::ndarray::{Array1, Array2, ArrayView1};
+use gemv::{
+    Accumulator, Device, Dtype, Element, Job, Layout, MatrixRef, Params, VectorMut, VectorRef,
+    reference,
+};
+use libtest_mimic::Trial;
+
+/// alpha, beta, and what `y` holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Scaling {
+    alpha: (f64, f64),
+    beta: (f64, f64),
+    y: Old,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Old {
+    /// NaN: whoever reads it shows it.
+    Nan,
+    Random,
+    /// Minus the rounded product: what is left is its low bits, which an element type narrower
+    /// than its accumulator would hide.
+    Residual,
+}
+
+const SCALINGS: [Scaling; 6] = [
+    Scaling { alpha: (1.0, 0.0), beta: (0.0, 0.0), y: Old::Nan },
+    Scaling { alpha: (1.0, 0.0), beta: (1.0, 0.0), y: Old::Residual },
+    Scaling { alpha: (-0.7, 0.3), beta: (0.3, -1.1), y: Old::Random },
+    Scaling { alpha: (1.3, -0.2), beta: (0.0, 0.0), y: Old::Nan },
+    Scaling { alpha: (1.9, 0.0), beta: (1.0, 0.0), y: Old::Residual },
+    Scaling { alpha: (1.0, 0.0), beta: (-0.6, 0.0), y: Old::Random },
+];
+
+/// The numbers of one problem and the reference's answers, made once and shared by all trials.
+struct Case<T: Element> {
+    a: Array2<T>,
+    x: Array1<T>,
+    answers: Vec<OnceLock<(Vec<T>, Vec<T>)>>,
+}
+
+impl<T: Element> Case<T> {
+    fn get(m: usize, n: usize, repeat: Repeat, x_repeated: bool) -> Arc<Case<T>> {
+        type Key = (Dtype, usize, usize, Repeat, bool);
+        type Cases = Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>;
+        static CASES: OnceLock<Cases> = OnceLock::new();
+        let key = (T::DTYPE, m, n, repeat, x_repeated);
+        let mut cases = CASES.get_or_init(Cases::default).lock().expect("no panic while held");
+        let case = cases.entry(key).or_insert_with(|| {
+            let index = |i: usize, j: usize| match repeat {
+                Repeat::None => (i, j),
+                Repeat::Rows => (0, j),
+                Repeat::Columns => (i, 0),
+                Repeat::Both => (0, 0),
+                Repeat::Hankel => (7, i + j),
+            };
+            let seed = (m * 1_000_003 + n) as u64;
+            Arc::new(Case::<T> {
+                a: Array2::from_shape_fn((m, n), |(i, j)| {
+                    let (i, j) = index(i, j);
+                    random(seed, i, j)
+                }),
+                x: Array1::from_shape_fn(n, |j| random(!seed, 3, if x_repeated { 0 } else { j })),
+                answers: (0..2 * SCALINGS.len()).map(|_| OnceLock::new()).collect(),
+            })
+        });
+        case.clone().downcast().unwrap_or_else(|_| unreachable!("the key has the type"))
+    }
+
+    /// `y` before and after.
+    fn answer(&self, scaling: usize, conj: bool) -> &(Vec<T>, Vec<T>) {
+        self.answers[2 * scaling + usize::from(conj)].get_or_init(|| {
+            let Scaling { alpha, beta, y } = SCALINGS[scaling];
+            let m = self.a.nrows();
+            let gemv = |alpha, beta, y: &[T]| {
+                let mut y = Array1::from(y.to_vec());
+                let (a, x) = (self.a.view(), self.x.view());
+                reference::gemv(alpha, a, conj, x, beta, y.view_mut());
+                y.to_vec()
+            };
+            let old: Vec<T> = match y {
+                Old::Nan => vec![nan(); m],
+                Old::Random => (0..m).map(|i| random(99, i, m)).collect(),
+                Old::Residual => {
+                    let minus = acc::<T>(-alpha.0, -alpha.1);
+                    gemv(minus, T::Acc::ZERO, &vec![T::default(); m])
+                }
+            };
+            let new = gemv(acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1), &old);
+            (old, new)
+        })
+    }
+}
+
+/// Where the operands lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Host,
+    /// The matrix uploaded as it is, vectors on the host.
+    Matrix,
+    /// All three resident: the matrix and x views of larger blocks, y a block of its own.
+    All,
+    /// As `All`, and y a strided view of a block that must not change.
+    SharedY,
+}
+
+/// What launches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    /// The table's choice, through `Device::gemv`.
+    Chosen,
+    /// These, through `Device::gemv_as`, or at the seam where that cannot say it (conjugate).
+    With(Params),
+}
+
+/// One launch, compared.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    variant: Variant,
+    how: How,
+    place: Place,
+    scaling: usize,
+    conj: bool,
+    /// Strides of x and y.
+    strides: (isize, isize),
+    /// Elements between a 64-byte boundary and x and y.
+    offsets: (usize, usize),
+}
+
+/// `Ok(false)`: these parameters are not for this variant, and were not launched.
+fn check<T: Element>(device: &Device, m: usize, n: usize, run: Run) -> Result<bool, String> {
+    let case = Case::<T>::get(m, n, run.variant.repeat, run.strides.0 == 0);
+    let held = run.variant.hold(&case.a);
+    launch(device, &case, &held, run).map_err(|e| {
+        let Run { variant, place, scaling, conj, strides, offsets, .. } = run;
+        let Scaling { alpha, beta, .. } = SCALINGS[scaling];
+        format!(
+            "{} +{}, {place:?}, alpha {alpha:?}, beta {beta:?}, conj {conj}, strides of x and y \
+             {strides:?}, offsets {offsets:?}: {e}",
+            variant.name, variant.offset
+        )
+    })
+}
+
+fn launch<T: Element>(
+    device: &Device,
+    case: &Case<T>,
+    held: &Held<T>,
+    run: Run,
+) -> Result<bool, String> {
+    let Scaling { alpha, beta, .. } = SCALINGS[run.scaling];
+    let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
+    let (old, want) = case.answer(run.scaling, run.conj);
+    let x = case.x.as_slice().expect("made contiguous");
+    let x = Strided::read_only(x, run.strides.0, run.offsets.0);
+    let mut y = Strided::writable(old, run.strides.1, run.offsets.1);
+    let text = |e: gemv::Error| e.to_string();
+
+    let resident = match run.place {
+        Place::Host => None,
+        Place::Matrix => Some(held.upload(device).map_err(text)?),
+        Place::All | Place::SharedY => Some(held.sub_view(device).map_err(text)?),
+    };
+    let a = match &resident {
+        None => MatrixRef::Host(held.view()),
+        Some(a) => MatrixRef::Device(a),
+    };
+    let x_resident = match run.place {
+        Place::Host | Place::Matrix => None,
+        _ => Some(x.sub_view(device).map_err(text)?),
+    };
+    let x_ref = match &x_resident {
+        None => VectorRef::Host(x.view()),
+        Some((_, x)) => VectorRef::Device(x),
+    };
+    let mut y_resident = match run.place {
+        Place::Host | Place::Matrix => None,
+        Place::All => {
+            let y = device.vector(&ArrayView1::from(&old[..])).map_err(text)?;
+            Some((None, y))
+        }
+        Place::SharedY => {
+            let (parent, y) = y.sub_view(device).map_err(text)?;
+            Some((Some(parent), y))
+        }
+    };
+    let y_ref = match &mut y_resident {
+        None => VectorMut::Host(y.view_mut()),
+        Some((_, y)) => VectorMut::Device(y),
+    };
+
+    let job = Job { alpha, a, conj: run.conj, x: x_ref, beta, y: y_ref };
+    if let How::With(params) = run.how {
+        let desc = job.desc();
+        if device.backend().fits(&desc, &params).is_err() {
+            return Ok(false);
+        }
+        if run.conj {
+            // A row count of 0 is answered above the seam.
+            if desc.m > 0 {
+                device.backend().gemv(T::any_job(job), &params).map_err(text)?;
+            }
+        } else {
+            device.gemv_as(&params, alpha, job.a, job.x, beta, job.y).map_err(text)?;
+        }
+    } else if run.conj {
+        device.gemv_conj(alpha, job.a, job.x, beta, job.y).map_err(text)?;
+    } else {
+        device.gemv(alpha, job.a, job.x, beta, job.y).map_err(text)?;
+    }
+
+    match y_resident {
+        None => y.verify(want)?,
+        Some((parent, result)) => {
+            let got = result.download().map_err(text)?;
+            common::same(got.as_slice().expect("a new array"), want)?;
+            if let Some(parent) = parent {
+                let parent = parent.download().map_err(text)?;
+                y.untouched(parent.as_slice().expect("a new array"))
+                    .map_err(|e| format!("the block that y was a view of: {e}"))?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// What one trial covers for its type, layout class and shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// The table's choice: variants, placements, scalings.
+    Chosen,
+    /// These parameters on the variants that they fit.
+    With(Params),
+    /// Offsets 0 to 31 of all operands.
+    Offsets,
+    /// Every stride of x with every stride of y.
+    Strides,
+}
+
+const X_STRIDES: [isize; 7] = [1, 2, -1, 3, 0, -2, -3];
+const Y_STRIDES: [isize; 6] = [1, -1, 2, -3, 3, -2];
+
+/// The launches of one trial.
+fn runs<T: Element>(m: usize, n: usize, layout: Layout, what: What, size: Size) -> Vec<Run> {
+    let mut variants: Vec<Variant> =
+        VARIANTS.into_iter().filter(|v| v.layout::<T>(m, n) == layout).collect();
+    let turn = common::hash(m as u64, n as u64, T::DTYPE as u64 * 3 + layout as u64) as usize;
+    let plain = Run {
+        variant: VARIANTS[0],
+        how: How::Chosen,
+        place: Place::Host,
+        scaling: 0,
+        conj: false,
+        strides: (1, 1),
+        offsets: (0, 0),
+    };
+    // Large problems take turns: each is held by a few of the variants.
+    let most = match (size, m * n) {
+        (Size::Full, _) => 64,
+        (Size::Tiny, _) => 2,
+        (_, ..=5_000) => 64,
+        (_, ..=40_000) => 6,
+        _ => 3,
+    };
+    if variants.len() > most {
+        // The plainest comes first in the list and stays.
+        let by = turn % (variants.len() - 1);
+        variants[1..].rotate_left(by);
+        variants.truncate(most);
+    }
+    let narrow = size_of::<T>() < size_of::<T::Acc>();
+    let mut runs = Vec::new();
+    match what {
+        What::Chosen | What::With(_) => {
+            let how = if let What::With(p) = what { How::With(p) } else { How::Chosen };
+            for (k, &variant) in variants.iter().enumerate() {
+                let at = turn + k;
+                let run = Run { variant, how, ..plain };
+                let varied = Run {
+                    scaling: 1 + at % (SCALINGS.len() - 1),
+                    conj: T::DTYPE.is_complex() && at.is_multiple_of(2),
+                    strides: (X_STRIDES[at % 7], Y_STRIDES[at % 6]),
+                    offsets: (at % 17, at % 5),
+                    ..run
+                };
+                runs.push(run);
+                runs.push(varied);
+                if narrow {
+                    let scaling = if at.is_multiple_of(2) { 1 } else { 4 };
+                    runs.push(Run { scaling, ..run });
+                }
+                if how == How::Chosen {
+                    let place = [Place::Matrix, Place::All, Place::SharedY];
+                    runs.push(Run { place: place[k % 3], ..varied });
+                    if m * n <= 5_000 && size != Size::Tiny {
+                        runs.push(Run { place: place[(k + 1) % 3], ..run });
+                        runs.push(Run { place: place[(k + 2) % 3], ..varied });
+                    }
+                } else if k == turn % variants.len() {
+                    runs.push(Run { place: Place::Matrix, conj: false, ..varied });
+                    runs.push(Run { place: Place::All, conj: false, ..varied });
+                }
+            }
+        }
+        What::Offsets => {
+            for offset in 0..32 {
+                let variant = variants[offset % variants.len().min(4)];
+                let others = (31 - offset, offset * 5 % 32);
+                let run = Run { variant: variant.at(offset), ..plain };
+                runs.push(Run { offsets: others, scaling: offset % SCALINGS.len(), ..run });
+                runs.push(Run { variant: variants[0].at(offset), ..run });
+            }
+        }
+        What::Strides => {
+            for (k, x) in X_STRIDES.into_iter().enumerate() {
+                for (l, y) in Y_STRIDES.into_iter().enumerate() {
+                    let scaling = (k + l) % SCALINGS.len();
+                    let variant = variants[(k * 6 + l) % variants.len()];
+                    runs.push(Run { strides: (x, y), scaling, variant, ..plain });
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// Runs all launches of a trial and reports every failure (the first few in full).
+fn body<T: Element>(
+    device: &Device,
+    (m, n): (usize, usize),
+    layout: Layout,
+    what: What,
+    size: Size,
+) -> Check {
+    let all = runs::<T>(m, n, layout, what, size);
+    let (mut failures, mut launched) = (Vec::new(), 0);
+    for run in &all {
+        match check::<T>(device, m, n, *run) {
+            Ok(true) => launched += 1,
+            Ok(false) => {}
+            Err(e) => failures.push(e),
+        }
+    }
+    if !failures.is_empty() {
+        let shown: Vec<_> = failures.iter().take(8).cloned().collect();
+        return Err(format!("{} of {}:\n{}", failures.len(), all.len(), shown.join("\n")));
+    }
+    if launched == 0 {
+        return Err("no launch was made with these parameters".into());
+    }
+    Ok(())
+}
+
+/// The parameters worth a trial of their own for a type, shape and layout class.
+fn candidates<T: Element>(
+    device: &Device,
+    (m, n): (usize, usize),
+    layout: Layout,
+    size: Size,
+) -> Vec<Params> {
+    let mut list: Vec<Params> = Vec::new();
+    for run in runs::<T>(m, n, layout, What::Chosen, size) {
+        let desc = run.variant.desc::<T>(m, n);
+        for params in device.backend().candidates(&desc) {
+            // Kernels of another order are tested against an error bound by their own backend.
+            if !list.contains(&params) && !params.kernel().as_str().starts_with("classic-") {
+                list.push(params);
+            }
+        }
+    }
+    list
+}
+
+/// Row or column counts at which loops, segments and recursions begin and end.
+const EDGES: [usize; 17] =
+    [1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 65535, 65536, 65537];
+
+fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
+    let mut shapes = vec![(1, 1), (3, 65)];
+    if size == Size::Tiny {
+        shapes.extend([(2, 300), (70, 5), (17, 33)]);
+        return shapes;
+    }
+    // Empty ones; more than 65,536 columns have a third level of segments, and a short fourth
+    // would need 16,777,217.
+    shapes.extend([(0, 5), (5, 0), (0, 0), (2, 131_331)]);
+    if thin && size == Size::Normal {
+        shapes.extend([(5, 257), (257, 5), (33, 1025), (1025, 17), (3, 65_537), (65_537, 3)]);
+        return shapes;
+    }
+    for (k, edge) in EDGES.into_iter().enumerate() {
+        let small = [1, 2, 3, 5, 8, 4, 7][k % 7];
+        shapes.extend([(small, edge), (edge, small)]);
+    }
+    shapes.extend([(64, 64), (65, 63), (100, 1000), (1000, 100), (257, 255), (31, 513)]);
+    if size == Size::Full {
+        for edge in EDGES {
+            shapes.extend([1, 2, 3, 16, 33].into_iter().flat_map(|s| [(s, edge), (edge, s)]));
+        }
+        shapes.extend([(1023, 1025), (2048, 2048), (70_000, 40), (40, 70_000)]);
+    }
+    shapes.sort();
+    shapes.dedup();
+    shapes
+}
+
+fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut Vec<Trial>) {
+    for dtype in Dtype::ALL {
+        if let Err(why) = common::supported(device, dtype) {
+            let name = format!("{id}/{dtype}/unsupported: {why}");
+            trials.push(Trial::test(name, move || Err(why.into())).with_ignored_flag(true));
+            continue;
+        }
+        for (k, shape) in shapes(size, thin).into_iter().enumerate() {
+            for layout in Layout::ALL {
+                let (m, n) = shape;
+                let exists =
+                    with_type!(dtype, T => VARIANTS.iter().any(|v| v.layout::<T>(m, n) == layout));
+                if !exists {
+                    continue;
+                }
+                let mut whats = vec![What::Chosen];
+                let params = with_type!(dtype, T => candidates::<T>(device, shape, layout, size));
+                let params = params.into_iter().map(What::With);
+                match (size, thin) {
+                    (Size::Full, _) | (Size::Normal, false) => whats.extend(params),
+                    (Size::Tiny, _) => whats.extend(params.skip(k % 2).take(1)),
+                    // Every program is compiled when it is first used: all of them for one type,
+                    // a few for the others.
+                    (Size::Normal, true) if matches!(shape, (33, 1025) | (257, 5)) => {
+                        let most = if dtype == Dtype::F32 { usize::MAX } else { 2 };
+                        whats.extend(params.skip(dtype as usize % 2).take(most));
+                    }
+                    _ => {}
+                }
+                if matches!(shape, (3, 65) | (3, 257) | (5, 257) | (255, 3)) {
+                    whats.push(What::Offsets);
+                    whats.push(What::Strides);
+                }
+                for what in whats {
+                    let label = match what {
+                        What::Chosen => "chosen".into(),
+                        What::With(params) => params.to_string(),
+                        What::Offsets => "offsets".into(),
+                        What::Strides => "strides".into(),
+                    };
+                    let device = device.clone();
+                    trials.push(trial(
+                        format!("{id}/{dtype}/{layout}/{m}x{n}/{label}"),
+                        move || with_type!(dtype, T => body::<T>(&device, shape, layout, what, size)),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// More elements than an int counts, and rows that begin beyond 2^31: each entry known exactly,
+/// since the numbers are small integers.
+fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
+    let (m, n) = (12_347, 174_000);
+    let needed = (m * n * 4) as u64;
+    if device.info().memory.is_some_and(|bytes| bytes < needed + (1 << 30)) || id == "reference" {
+        return;
+    }
+    let device = device.clone();
+    trials.push(trial(format!("{id}/f32/row/{m}x{n}/beyond-int"), move || {
+        let mut a = Array2::<f32>::zeros((m, n));
+        // One entry of each row counts, and it lies anywhere.
+        let at = |i: usize| (i * 7919) % n;
+        for i in 0..m {
+            a[[i, at(i)]] = (i % 4093) as f32 + 1.0;
+        }
+        let x = Array1::from_shape_fn(n, |j| (j % 1021) as f32 + 1.0);
+        let want: Vec<f32> =
+            (0..m).map(|i| ((i % 4093) as f32 + 1.0) * ((at(i) % 1021) as f32 + 1.0)).collect();
+        let text = |e: gemv::Error| e.to_string();
+        let resident = device.matrix(&a).map_err(text)?;
+        let y = device.dot(&resident, &x).map_err(text)?;
+        common::same(y.as_slice().expect("new"), &want)?;
+        if device.info().host {
+            let y = device.dot(&a, &x).map_err(text)?;
+            common::same(y.as_slice().expect("new"), &want)?;
+        }
+        Ok(())
+    }));
+}
+
+/// The checker must refuse what is wrong, else nothing above means anything.
+fn checker(trials: &mut Vec<Trial>) {
+    fn refuses(name: &str, got: Check) -> Check {
+        match got {
+            Err(_) => Ok(()),
+            Ok(()) => Err(format!("the checker accepted {name}")),
+        }
+    }
+    trials.push(trial("checker/one-flipped-bit".into(), || {
+        let want = [1.5f32, -2.0, 3.25];
+        common::same(&want, &want)?;
+        for i in 0..3 {
+            for bit in 0..32 {
+                let mut got = want;
+                got[i] = f32::from_bits(got[i].to_bits() ^ 1 << bit);
+                refuses("a flipped bit", common::same(&got, &want))?;
+            }
+        }
+        Ok(())
+    }));
+    trials.push(trial("checker/zeros-have-signs".into(), || {
+        refuses("-0 for +0", common::same(&[-0.0f64], &[0.0]))?;
+        let (plus, minus) = (common::elem(0.0, 0.0), common::elem(0.0, -0.0));
+        refuses(
+            "0 - 0i for 0 + 0i",
+            common::same::<gemv::num_complex::Complex<f32>>(&[minus], &[plus]),
+        )?;
+        // The payload of a NaN is not part of the promise.
+        common::same(&[f32::from_bits(0xffc0_1234)], &[f32::NAN])?;
+        refuses("a number for NaN", common::same(&[0.0f32], &[f32::NAN]))?;
+        refuses("a short result", common::same(&[1.0f32], &[1.0, 2.0]))
+    }));
+    trials.push(trial("checker/touched-canary".into(), || {
+        let want = [4.0f64, 5.0, 6.0];
+        for stride in [1, 2, -3] {
+            let mut y = Strided::writable(&[0.0; 3], stride, 3);
+            y.view_mut().assign(&ArrayView1::from(&want));
+            y.verify(&want)?;
+            for at in 0..y.whole_mut().len() {
+                let mut y = Strided::writable(&want, stride, 3);
+                y.whole_mut()[at] += 1.0;
+                refuses("a touched canary", y.verify(&want))?;
+            }
+        }
+        Ok(())
+    }));
+    // Every planted bug is refused by the body above, and the backend without one is not.
+    let shapes = [(3usize, 65usize), (70, 300), (2, 1025), (3, 20_000)];
+    let run_all = move |bug: Bug| {
+        let device = Broken::device(bug);
+        let mut results = Vec::new();
+        for dtype in Dtype::ALL {
+            let mut one = Ok(());
+            for shape in shapes {
+                for layout in Layout::ALL {
+                    let got = with_type!(dtype, T => body::<T>(&device, shape, layout, What::Chosen, Size::Normal));
+                    one = one.and(got);
+                }
+            }
+            results.push((dtype, one));
+        }
+        results
+    };
+    trials.push(trial("checker/no-bug".into(), move || {
+        run_all(Bug::None).into_iter().try_for_each(|r| r.1)
+    }));
+    for bug in Bug::ALL {
+        // These need inputs of their own: the semantics suite has them.
+        if matches!(bug, Bug::AlphaMultiplies | Bug::SkipsZeros | Bug::Flushes | Bug::MinusZero) {
+            continue;
+        }
+        trials.push(trial(format!("checker/{bug:?}"), move || {
+            for (dtype, result) in run_all(bug) {
+                let immune = match bug {
+                    Bug::ForgetsConjugate => !dtype.is_complex(),
+                    // Its accumulator is its own type, or its products are exact.
+                    Bug::NarrowsEarly => !matches!(dtype, Dtype::F16 | Dtype::Bf16),
+                    Bug::TwoRoundings => matches!(dtype, Dtype::F16 | Dtype::Bf16),
+                    _ => false,
+                };
+                if result.is_ok() && !immune {
+                    return Err(format!("{bug:?} was accepted for {dtype}"));
+                }
+            }
+            Ok(())
+        }));
+    }
+}
+
+fn main() {
+    let size = common::size();
+    let targets = common::targets();
+    let mut trials = common::absences(&targets);
+    checker(&mut trials);
+    for target in &targets {
+        if let Ok(device) = &target.device {
+            let thin = target.compiles() || target.id == "reference";
+            equivalence(&target.id, device, thin, size, &mut trials);
+            if size == Size::Full {
+                huge(&target.id, device, &mut trials);
+            }
+        }
+    }
+    common::main(trials);
+}
