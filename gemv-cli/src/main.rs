@@ -22,6 +22,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant)] // one a process
 enum Command {
     Info(info::Args),
     Dot(dot::Args),

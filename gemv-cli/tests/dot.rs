@@ -1,0 +1,398 @@
+//! `gemv dot` as other programs meet it: files in, bytes and exit codes out. The files in `npy/`
+//! were made by NumPy; see `npy/make.py`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A x of the files in `npy/`, real and complex.
+const REAL: &str = "10.5\n21.5\n24.875\n";
+const COMPLEX: &str = "11.5,-2.0\n19.5,-0.5\n27.875,3.0\n";
+
+fn gemv() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+    for name in ["GEMV_BACKEND", "GEMV_TABLES", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn numpy(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/npy").join(format!("{name}.npy"))
+}
+
+fn dot(a: &Path, x: &Path, more: &[&str]) -> Output {
+    gemv().arg("dot").args([a, x]).args(more).output().unwrap()
+}
+
+#[track_caller]
+fn text(output: &Output) -> String {
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && err.is_empty(), "{}: {err}", output.status);
+    out.into_owned()
+}
+
+/// The one sentence of a failure.
+#[track_caller]
+fn failure(output: &Output) -> String {
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(out.is_empty(), "{out}");
+    let err = err.strip_prefix("gemv: ").expect("the program's name").strip_suffix('\n');
+    let err = err.expect("a whole line");
+    assert!(!err.contains('\n') && !err.contains("panicked"), "{err}");
+    err.into()
+}
+
+/// A file of format 1.0.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    header += &" ".repeat((64 - (header.len() + 11) % 64) % 64);
+    header.push('\n');
+    let start = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..]].concat();
+    [&start, header.as_bytes(), data].concat()
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// A vector of f4.
+fn vector(values: &[f32]) -> Vec<u8> {
+    npy("<f4", &format!("({},)", values.len()), &floats(values))
+}
+
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Files {
+        Files(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        fs::write(self.path(name), content).unwrap();
+        self.path(name)
+    }
+}
+
+#[test]
+fn every_type_byte_order_and_layout() {
+    for (kind, wanted) in [
+        ("le_f2", REAL),
+        ("le_f4", REAL),
+        ("le_f8", REAL),
+        ("be_f2", REAL),
+        ("be_f4", REAL),
+        ("be_f8", REAL),
+        ("le_c8", COMPLEX),
+        ("le_c16", COMPLEX),
+        ("be_c8", COMPLEX),
+        ("be_c16", COMPLEX),
+        ("bfloat16", "10.5\n21.5\n24.875\n"),
+    ] {
+        for layout in ["a", "a_fortran"] {
+            let (a, x) = (numpy(&format!("{kind}_{layout}")), numpy(&format!("{kind}_x")));
+            assert_eq!(text(&dot(&a, &x, &[])), wanted, "{kind} {layout}");
+        }
+    }
+    for version in ["version2_a", "version3_a"] {
+        assert_eq!(text(&dot(&numpy(version), &numpy("be_f4_x"), &[])), REAL, "{version}");
+    }
+}
+
+#[test]
+fn output_is_a_file_of_the_same_type_as_numpy_writes_it() {
+    let files = Files::new();
+    for kind in ["le_f2", "be_f4", "le_f8", "le_c8", "be_c16", "bfloat16"] {
+        let (a, x, y) =
+            (numpy(&format!("{kind}_a")), numpy(&format!("{kind}_x")), files.path(kind));
+        let out = dot(&a, &x, &["-o", y.to_str().unwrap()]);
+        assert_eq!(text(&out), "");
+        // A product with the identity, from which x comes back, byte for byte as NumPy wrote it.
+        let mut identity = vec![0u8; 0];
+        let x_file = fs::read(numpy(&format!("{}_x", kind.replace("be_", "le_")))).unwrap();
+        let size = (x_file.len() - 128) / 4;
+        let (descr, one): (&str, &[u8]) = match kind {
+            "le_f2" => ("<f2", &[0x00, 0x3c]),
+            "be_f4" => ("<f4", &[0, 0, 0x80, 0x3f]),
+            "le_f8" => ("<f8", &[0, 0, 0, 0, 0, 0, 0xf0, 0x3f]),
+            "le_c8" => ("<c8", &[0, 0, 0x80, 0x3f]),
+            "be_c16" => ("<c16", &[0, 0, 0, 0, 0, 0, 0xf0, 0x3f]),
+            _ => ("<V2", &[0x80, 0x3f]),
+        };
+        for i in 0..16 {
+            let at = identity.len();
+            identity.resize(at + size, 0);
+            if i % 5 == 0 {
+                identity[at..at + one.len()].copy_from_slice(one);
+            }
+        }
+        let identity = files.file("identity.npy", npy(descr, "(4, 4)", &identity));
+        text(&dot(&identity, &x, &["-o", y.to_str().unwrap()]));
+        assert_eq!(fs::read(&y).unwrap(), x_file, "{kind}");
+    }
+}
+
+#[test]
+fn transpose_and_conjugate() {
+    let x = Files::new();
+    let ones = x.file("x.npy", vector(&[1.0, 1.0, 1.0]));
+    let columns = "5.0\n12.5\n9.75\n24.0\n";
+    for layout in ["le_f4_a", "be_f4_a_fortran"] {
+        assert_eq!(text(&dot(&numpy(layout), &ones, &["--transpose"])), columns);
+        assert_eq!(text(&dot(&numpy(layout), &ones, &["--transpose", "--conj"])), columns);
+    }
+    let conjugate = "11.5,2.0\n19.5,0.5\n27.875,-3.0\n";
+    assert_eq!(text(&dot(&numpy("le_c8_a"), &numpy("le_c8_x"), &["--conj"])), conjugate);
+}
+
+#[test]
+fn factors() {
+    let files = Files::new();
+    let y = files.file("y.npy", vector(&[1.0, 2.0, f32::NAN]));
+    let real = |more: &[&str]| {
+        let y = ["--y", y.to_str().unwrap()];
+        text(&dot(&numpy("le_f4_a"), &numpy("le_f4_x"), &[&y, more].concat()))
+    };
+    assert_eq!(real(&["--alpha", "-2", "--beta", "0.5"]), "-20.5\n-42.0\nNaN\n");
+    assert_eq!(real(&["--beta", "0"]), REAL, "y is not read");
+    assert_eq!(real(&["--alpha", "0", "--beta", "-0.5"]), "-0.5\n-1.0\nNaN\n");
+    assert_eq!(real(&["--alpha", "0", "--beta", "0"]), "0.0\n0.0\n0.0\n");
+    let complex = ["--alpha", "0,-1"];
+    let product = "-2.0,-11.5\n-0.5,-19.5\n3.0,-27.875\n";
+    assert_eq!(text(&dot(&numpy("be_c16_a"), &numpy("be_c16_x"), &complex)), product);
+    let e = failure(&dot(&numpy("le_f4_a"), &numpy("le_f4_x"), &complex));
+    assert_eq!(e, "--alpha is complex, but the arrays hold f32");
+    // The factor is rounded to f32 at once, not by way of f64: 1 + 2^-24 + 2^-60 is above the
+    // middle of two neighbours, and f64 loses what puts it there.
+    let one = files.file("one.npy", vector(&[1.0]));
+    let a = files.file("a.npy", npy("<f4", "(1, 1)", &floats(&[1.0])));
+    let alpha = "1.000000059604644775390625867361737988403547205962240695953369140625";
+    assert_eq!(alpha.parse::<f64>().unwrap() as f32, 1.0);
+    assert_eq!(text(&dot(&a, &one, &["--alpha", alpha])), "1.0000001\n");
+}
+
+#[test]
+fn the_result_may_replace_an_input() {
+    let files = Files::new();
+    let y = files.file("y.npy", vector(&[1.0, 2.0, 3.0]));
+    let name = y.to_str().unwrap();
+    let more = ["--y", name, "--beta", "1", "-o", name];
+    text(&dot(&numpy("le_f4_a"), &numpy("le_f4_x"), &more));
+    assert_eq!(fs::read(&y).unwrap(), vector(&[11.5, 23.5, 27.875]));
+}
+
+#[test]
+fn empty_shapes() {
+    let files = Files::new();
+    let empty = files.file("empty.npy", vector(&[]));
+    let two = files.file("two.npy", vector(&[5.0, 6.0]));
+    let rows = files.file("rows.npy", npy("<f4", "(0, 2)", &[]));
+    let columns = files.file("columns.npy", npy("<f4", "(2, 0)", &[]));
+    assert_eq!(text(&dot(&rows, &two, &[])), "");
+    assert_eq!(text(&dot(&columns, &empty, &[])), "0.0\n0.0\n");
+    assert_eq!(text(&dot(&rows, &empty, &["--transpose"])), "0.0\n0.0\n");
+    let y = two.to_str().unwrap();
+    assert_eq!(text(&dot(&columns, &empty, &["--y", y, "--beta", "2"])), "10.0\n12.0\n");
+    let out = files.path("out.npy");
+    text(&dot(&rows, &two, &["-o", out.to_str().unwrap()]));
+    assert_eq!(fs::read(out).unwrap(), vector(&[]));
+}
+
+#[test]
+fn text_reads_back_to_the_same_bits() {
+    let files = Files::new();
+    let values: Vec<f32> =
+        vec![1e-45, -0.0, 16_777_216.0, f32::MAX, 0.1, f32::INFINITY, f32::NEG_INFINITY, 1e-7];
+    for &v in &values {
+        let a = files.file("a.npy", npy("<f4", "(1, 1)", &floats(&[v])));
+        // fma(v, 1, +0) turns -0 into +0, as the order says.
+        let one = files.file("one.npy", vector(&[1.0]));
+        let out = text(&dot(&a, &one, &[]));
+        assert_eq!(out.trim().parse::<f32>().unwrap().to_bits(), (v + 0.0).to_bits(), "{out}");
+    }
+}
+
+#[test]
+fn bad_files_get_one_sentence_that_names_them() {
+    let files = Files::new();
+    let x = files.file("x.npy", vector(&[1.0; 4]));
+    let a = numpy("le_f4_a");
+    let whole = fs::read(&a).unwrap();
+    let mut future = whole.clone();
+    future[6] = 4;
+    let mut long = whole.clone();
+    long[8..10].copy_from_slice(&u16::MAX.to_le_bytes());
+    let huge = npy("<f4", "(4611686018427387904, 4)", &[]);
+    let big = npy("<f4", "(1000000000, 1000)", &[0; 8]);
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", vec![], "the file is empty"),
+        ("text", b"1.0 2.0\n3.0 4.0\n".into(), "not a NumPy file"),
+        ("short", whole[..5].into(), "not a NumPy file"),
+        ("magic", whole[..6].into(), "ends within its header"),
+        ("version", whole[..8].into(), "ends within its header"),
+        ("half", whole[..100].into(), "ends within its header"),
+        ("long", long, "ends within its header"),
+        ("future", future, "format 4.0"),
+        ("cut", whole[..whole.len() - 1].into(), "announces 48 bytes of data, but 47 follow"),
+        ("more", [&whole[..], b"\n"].concat(), "announces 48 bytes of data, but 49 follow"),
+        ("huge", huge, "more than can be addressed"),
+        ("big", big, "announces 4000000000000 bytes of data, but 8 follow"),
+        ("vector", vector(&[1.0; 4]), "the array has 1 axis, but a matrix has 2"),
+        ("cube", npy("<f4", "(1, 1, 4)", &[0; 16]), "the array has 3 axes, but a matrix has 2"),
+        ("ints", fs::read(numpy("ints")).unwrap(), "the array's type is <i8"),
+        ("records", fs::read(numpy("records")).unwrap(), "records"),
+        ("archive", fs::read(numpy("archive").with_extension("npz")).unwrap(), "archive"),
+        ("python", npy("<f4", "[3, 4]", &[]), "its header is not understood"),
+    ];
+    for (name, content, part) in cases {
+        let bad = files.file(name, content);
+        let e = failure(&dot(&bad, &x, &[]));
+        assert!(e.starts_with(&format!("{}: ", bad.display())) && e.contains(part), "{name}: {e}");
+    }
+    let missing = files.path("missing.npy");
+    let e = failure(&dot(&a, &missing, &[]));
+    assert!(e.starts_with(&format!("{}: No such file", missing.display())), "{e}");
+    assert!(failure(&dot(files.0.path(), &x, &[])).starts_with(files.0.path().to_str().unwrap()));
+    let e = failure(&dot(&a, &x, &["-o", "/nowhere/y.npy"]));
+    assert!(e.starts_with("/nowhere/y.npy: "), "{e}");
+    assert!(failure(&dot(&a, &numpy("scalar"), &[])).contains("has 0 axes, but a vector has 1"));
+}
+
+#[test]
+fn operands_that_do_not_fit() {
+    let files = Files::new();
+    let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
+    let e = failure(&dot(&a, &x, &["--transpose"]));
+    let wanted = format!(
+        "{}: the vector has 4 entries, but the transpose of {} is 4 x 3, so x needs 3",
+        x.display(),
+        a.display()
+    );
+    assert_eq!(e, wanted);
+    let y = files.file("y.npy", vector(&[0.0; 4]));
+    let e = failure(&dot(&a, &x, &["--y", y.to_str().unwrap(), "--beta", "0"]));
+    assert!(e.starts_with(&format!("{}: ", y.display())) && e.ends_with("y needs 3"), "{e}");
+    let e = failure(&dot(&a, &numpy("le_f8_x"), &[]));
+    assert!(e.contains("le_f8_x.npy: the array holds f64, but") && e.contains("holds f32"), "{e}");
+}
+
+#[test]
+fn wrong_usage() {
+    let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
+    for more in [
+        &["--beta", "1"][..],
+        &["--y", "y.npy"],
+        &["--alpha", "one"],
+        &["--alpha", "1,2,3"],
+        &["--params", "row rows=many"],
+        &["--conj", "--params", "row"],
+        &["--frobnicate"],
+    ] {
+        let out = dot(&a, &x, more);
+        assert_eq!(out.status.code(), Some(2), "{more:?}");
+        assert!(!String::from_utf8_lossy(&out.stderr).contains("panicked"));
+    }
+}
+
+#[test]
+fn devices_by_name() {
+    let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
+    assert_eq!(text(&dot(&a, &x, &["--device", "reference"])), REAL);
+    assert_eq!(text(&dot(&a, &x, &["--device", "reference", "--params", "reference"])), REAL);
+    let e = failure(&dot(&a, &x, &["--device", "reference", "--params", "row rows=4"]));
+    assert!(e.contains("row rows=4 does not fit f32 row 3x4 on reference"), "{e}");
+    let e = failure(&dot(&a, &x, &["--device", "abacus"]));
+    assert!(e.contains("no such device: \"abacus\""), "{e}");
+    // The option beats the environment.
+    let env = |more: &[&str]| {
+        gemv().env("GEMV_BACKEND", "abacus").arg("dot").args([&a, &x]).args(more).output().unwrap()
+    };
+    assert!(failure(&env(&[])).contains("abacus"));
+    assert_eq!(text(&env(&["--device", "reference"])), REAL);
+}
+
+/// Every device that `gemv info` lists answers with the reference's bits.
+#[test]
+fn every_device_gives_the_same_bytes() {
+    let files = Files::new();
+    let mut state = 1u64;
+    let mut noise = |len: usize| -> Vec<u8> {
+        let next = |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 40) as f32 / (1 << 23) as f32 - 1.0).to_le_bytes()
+        };
+        (0..len).flat_map(next).collect()
+    };
+    let a = files.file("a.npy", npy("<f4", "(37, 1023)", &noise(37 * 1023)));
+    let x = files.file("x.npy", npy("<f4", "(1023,)", &noise(1023)));
+    let wanted = text(&dot(&a, &x, &["--device", "reference"]));
+    assert_eq!(wanted.lines().count(), 37);
+    let info = String::from_utf8(gemv().arg("info").output().unwrap().stdout).unwrap();
+    let devices = info
+        .lines()
+        .filter_map(|l| l.strip_prefix("  ")?.split_once(": "))
+        .map(|l| l.0)
+        .filter(|id| ["cpu", "opencl", "cuda"].contains(&id.split(':').next().unwrap()));
+    for device in devices {
+        assert_eq!(text(&dot(&a, &x, &["--device", device])), wanted, "{device}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_reader_that_leaves_is_no_failure() {
+    let files = Files::new();
+    let rows = 100_000;
+    let a = files.file("a.npy", npy("<f4", &format!("({rows}, 0)"), &[]));
+    let x = files.file("x.npy", vector(&[]));
+    let mut child = gemv()
+        .arg("dot")
+        .args([&a, &x])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+}
+
+/// A pipe has no length to compare with, so its end says what is wrong.
+#[test]
+#[cfg(target_os = "linux")]
+fn pipes_are_read_too() {
+    use std::io::Write;
+    let x = fs::read(numpy("le_f4_x")).unwrap();
+    for (content, part) in [
+        (x.clone(), None),
+        (x[..x.len() - 3].into(), Some("announces 16 bytes of data, but 13 follow")),
+        ([&x[..], b"?"].concat(), Some("announces 16 bytes of data, but more follow")),
+    ] {
+        let mut child = gemv()
+            .arg("dot")
+            .args([numpy("le_f4_a"), "/dev/stdin".into()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(&content).unwrap();
+        let out = child.wait_with_output().unwrap();
+        match part {
+            None => assert_eq!(text(&out), REAL),
+            Some(part) => {
+                let e = failure(&out);
+                assert!(e.starts_with("/dev/stdin: ") && e.contains(part), "{e}");
+            }
+        }
+    }
+}

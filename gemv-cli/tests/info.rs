@@ -1,0 +1,86 @@
+//! `gemv info`, and what is said of devices that are not there.
+
+use std::process::{Command, Output};
+
+fn gemv(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gemv"))
+        .env_remove("GEMV_BACKEND")
+        .env_remove("GEMV_TABLES")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn text(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn info_says_what_there_is_and_what_not() {
+    let out = text(gemv(&["info"]));
+    assert!(out.contains(env!("CARGO_PKG_VERSION")), "{out}");
+    assert!(out.contains("GEMV_BACKEND is not set"), "{out}");
+    for (linked, name) in [
+        (cfg!(feature = "cpu"), "cpu"),
+        (cfg!(feature = "opencl"), "opencl"),
+        (cfg!(feature = "cuda"), "cuda"),
+    ] {
+        let named = out.lines().any(|l| {
+            let l = l.trim();
+            l.starts_with(&format!("no {name}: ")) || l.starts_with(&format!("{name}:"))
+        });
+        assert_eq!(named, linked, "{name}: {out}");
+    }
+}
+
+#[test]
+fn explain_names_the_row() {
+    let out = text(gemv(&["info", "--explain", "f32 row 4096x8192", "--device", "reference"]));
+    assert_eq!(
+        out,
+        "reference: f32 row 4096x8192 : reference\n  from the row \"* * : reference\" of reference\n"
+    );
+    let every = text(gemv(&["info", "--explain", "c64 strided 3x0"]));
+    assert!(every.contains("c64"), "{every}");
+    for wrong in ["f32 row", "f33 row 1x1", "f32 diagonal 1x1", "f32 row 1", "f32 row 1xx"] {
+        assert_eq!(gemv(&["info", "--explain", wrong]).status.code(), Some(2), "{wrong}");
+    }
+}
+
+/// The promise: one sentence, exit code 1, under 100 ms (best of three, for a busy machine).
+#[test]
+#[cfg(feature = "cuda")]
+fn cuda_that_is_not_there_says_so_at_once() {
+    use std::time::{Duration, Instant};
+    let listing = text(gemv(&["info"]));
+    if listing.lines().any(|l| l.trim().starts_with("cuda:0: ")) {
+        eprintln!("this machine has a CUDA device: nothing to see");
+        return;
+    }
+    let npy = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/npy/");
+    let (a, x) = (format!("{npy}le_f4_a.npy"), format!("{npy}le_f4_x.npy"));
+    let asked = |backend: Option<&str>, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+        command.env_remove("GEMV_BACKEND").env_remove("RUST_LOG");
+        if let Some(backend) = backend {
+            command.env("GEMV_BACKEND", backend);
+        }
+        command.args(["dot", &a, &x]).args(more).output().unwrap()
+    };
+    let asks: [(Option<&str>, &[&str]); 2] = [(None, &["--device", "cuda"]), (Some("cuda"), &[])];
+    for (backend, more) in asks {
+        let mut fastest = Duration::MAX;
+        for _ in 0..3 {
+            let start = Instant::now();
+            let out = asked(backend, more);
+            fastest = fastest.min(start.elapsed());
+            let err = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert_eq!(out.status.code(), Some(1), "{err}");
+            assert_eq!(err.lines().count(), 1, "{err}");
+            assert!(err.contains("cuda") && !err.contains("panicked"), "{err}");
+        }
+        assert!(fastest < Duration::from_millis(100), "{fastest:?}");
+    }
+}
