@@ -19,9 +19,11 @@ pub mod gpu;
 mod job;
 pub mod order;
 mod params;
+pub mod profile;
 pub mod reference;
 mod resident;
 pub mod table;
+pub mod tuner;
 
 pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory};
 pub use desc::{Desc, Layout};

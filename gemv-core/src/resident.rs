@@ -401,7 +401,7 @@ impl<T: Element> DeviceVector<T> {
     #[track_caller]
     pub fn as_matrix(&self, dim: (usize, usize), layout: Layout) -> DeviceMatrix<T> {
         let (m, n) = dim;
-        let needed = m.checked_mul(n).unwrap_or(usize::MAX);
+        let needed = m.saturating_mul(n);
         assert!(needed <= self.len, "a {m} x {n} matrix of {} entries", self.len);
         assert!(self.stride == 1 || needed <= 1, "a matrix of entries that lie apart");
         let strides = match layout {

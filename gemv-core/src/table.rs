@@ -28,6 +28,8 @@ pub const TABLES_ENV: &str = "GEMV_TABLES";
 pub struct Table {
     /// The file, or the built-in table's name.
     pub origin: String,
+    /// What its comments say of the form `# key: value`, in order: the device, the regret.
+    pub header: Vec<(String, String)>,
     /// The rows, in order.
     pub rows: Vec<Row>,
 }
@@ -114,9 +116,16 @@ fn log2(v: usize) -> f32 {
     (v.max(1) as f32).log2()
 }
 
-/// A power of two without a fraction where there is none, else with three digits.
+/// A power of two or a whole number where it is one, else a power with three digits.
 fn show(log: f32) -> String {
-    if log.fract() == 0.0 { format!("2^{log:.0}") } else { format!("2^{log:.3}") }
+    let whole = log.exp2().round();
+    match () {
+        () if log.fract() == 0.0 && log < 10.0 => format!("{whole}"),
+        () if log.fract() == 0.0 => format!("2^{log:.0}"),
+        // Beyond 2^24 not every whole number is a float.
+        () if log < 24.0 && log2(whole as usize) == log => format!("{whole}"),
+        () => format!("2^{log:.3}"),
+    }
 }
 
 impl fmt::Display for Row {
@@ -135,14 +144,27 @@ impl fmt::Display for Row {
     }
 }
 
+/// The text form, which [`Table::parse`] reads: the header, then a row a line.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, value) in &self.header {
+            writeln!(f, "# {key}: {value}")?;
+        }
+        self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))
+    }
+}
+
 impl Table {
     /// Reads a table's text. Blank lines and lines that begin with `#` are left out.
     ///
     /// # Errors
     /// [`Error::Table`] with the first line that is not well formed.
     pub fn parse(origin: &str, text: &str) -> Result<Table> {
-        let mut table = Table { origin: origin.into(), rows: Vec::new() };
+        let mut table = Table { origin: origin.into(), ..Table::default() };
         for (i, line) in text.lines().enumerate() {
+            if let Some((key, value)) = line.strip_prefix("# ").and_then(|c| c.split_once(": ")) {
+                table.header.push((key.trim().into(), value.trim().into()));
+            }
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
                 continue;
@@ -154,6 +176,11 @@ impl Table {
             })?);
         }
         Ok(table)
+    }
+
+    /// What the header says under this key.
+    pub fn header(&self, key: &str) -> Option<&str> {
+        self.header.iter().find(|h| h.0 == key).map(|h| &*h.1)
     }
 
     /// The rows for this problem, nearest first.

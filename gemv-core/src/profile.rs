@@ -1,0 +1,250 @@
+//! What was measured of a device itself: read bandwidth, launch latency, the host link, and the
+//! times of some products. The tuner writes it beside the table; the router reads
+//! it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::{file_name, user_dirs};
+use crate::{Backend, Desc, Dtype, Error, Layout, Result};
+
+/// What was measured of a device. All times are in seconds, bandwidths in bytes per second.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The device's name.
+    pub name: String,
+    /// Its driver, with the version.
+    pub driver: String,
+    /// The backend's [fingerprint](Backend::fingerprint) when this was measured.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// The smallest product, one after another in a queue.
+    pub launch: f64,
+    /// The smallest product of resident operands, from the call to the result on the host.
+    pub round_trip: f64,
+    /// The way between host and device; none where the memory is the host's.
+    #[serde(default)]
+    pub link: Option<Link>,
+    /// Read bandwidth by size.
+    #[serde(flatten)]
+    pub roof: Roof,
+    /// Times of products, with the best parameters, operands resident and caches cold.
+    #[serde(default, rename = "product")]
+    pub products: Vec<Product>,
+}
+
+/// The way between host and device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Seconds that an upload of a few bytes takes.
+    pub up_latency: f64,
+    /// Bytes per second of a large upload of pageable memory.
+    pub up: f64,
+    /// Seconds that a download of a few bytes takes.
+    pub down_latency: f64,
+    /// Bytes per second of a large download.
+    pub down: f64,
+}
+
+/// Seconds that reading takes, by size.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Roof {
+    /// By ascending size; empty where the backend has no pass that only reads.
+    #[serde(default, rename = "roof")]
+    pub points: Vec<RoofPoint>,
+}
+
+/// One size of a [`Roof`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoofPoint {
+    /// Bytes that are read.
+    pub bytes: u64,
+    /// Seconds, of memory that no cache holds.
+    pub cold: f64,
+    /// Seconds, of memory that was read just before.
+    pub warm: f64,
+}
+
+impl Roof {
+    /// Seconds that reading this much takes: between the measured sizes by interpolation of both
+    /// logarithms, beyond the largest at its bandwidth, below the smallest as long as that.
+    pub fn seconds(&self, bytes: u64, warm: bool) -> Option<f64> {
+        let time = |p: &RoofPoint| if warm { p.warm } else { p.cold };
+        let above = self.points.iter().position(|p| p.bytes >= bytes);
+        match above {
+            Some(0) => Some(time(&self.points[0])),
+            Some(k) => {
+                let (a, b) = (&self.points[k - 1], &self.points[k]);
+                let log = |v: u64| (v as f64).ln();
+                let share = (log(bytes) - log(a.bytes)) / (log(b.bytes) - log(a.bytes));
+                Some((time(a).ln() * (1.0 - share) + time(b).ln() * share).exp())
+            }
+            None => self.points.last().map(|p| time(p) * bytes as f64 / p.bytes as f64),
+        }
+    }
+}
+
+/// The time of one product.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ProductText", into = "ProductText")]
+pub struct Product {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Layout.
+    pub layout: Layout,
+    /// Rows.
+    pub m: usize,
+    /// Columns.
+    pub n: usize,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ProductText {
+    of: String,
+    seconds: f64,
+}
+
+impl From<Product> for ProductText {
+    fn from(p: Product) -> ProductText {
+        let of = format!("{} {} {}x{}", p.dtype, p.layout, p.m, p.n);
+        ProductText { of, seconds: p.seconds }
+    }
+}
+
+impl TryFrom<ProductText> for Product {
+    type Error = String;
+
+    fn try_from(text: ProductText) -> Result<Product, String> {
+        let parse = || {
+            let mut words = text.of.split_whitespace();
+            let dtype = Dtype::parse(words.next()?)?;
+            let layout = Layout::parse(words.next()?)?;
+            let (m, n) = words.next()?.split_once('x')?;
+            let (m, n) = (m.parse().ok()?, n.parse().ok()?);
+            words.next().is_none().then_some((dtype, layout, m, n))
+        };
+        let (dtype, layout, m, n) =
+            parse().ok_or(format!("{:?} is not like \"f32 row 64x128\"", text.of))?;
+        if !(text.seconds.is_finite() && text.seconds > 0.0) {
+            return Err(format!("{} takes no {} s", text.of, text.seconds));
+        }
+        Ok(Product { dtype, layout, m, n, seconds: text.seconds })
+    }
+}
+
+impl Profile {
+    /// Reads a profile's text (TOML).
+    ///
+    /// # Errors
+    /// [`Error::Table`] with what is wrong with it.
+    pub fn parse(origin: &str, text: &str) -> Result<Profile> {
+        toml::from_str(text).map_err(|e| {
+            let at = e.span().map_or(0, |s| text[..s.start].lines().count().max(1));
+            Error::Table { origin: origin.into(), line: at, reason: e.message().into() }
+        })
+    }
+
+    /// The profile as text (TOML).
+    pub fn to_text(&self) -> String {
+        toml::to_string(self).expect("a profile is a table of numbers and strings")
+    }
+
+    /// The file of a device's profile in a directory of tables, such as
+    /// `cuda-nvidia-h200.device.toml`.
+    pub fn file_name(backend: &dyn Backend) -> String {
+        file_name(backend).replace(".txt", ".device.toml")
+    }
+
+    /// The profile that the user has installed for this device, if any. One that is not well formed
+    /// is left out with a warning in the log.
+    pub fn load(backend: &dyn Backend) -> Option<Profile> {
+        let name = Profile::file_name(backend);
+        user_dirs().into_iter().find_map(|dir| {
+            let path = dir.join(&name);
+            let text = std::fs::read_to_string(&path).ok()?;
+            match Profile::parse(&path.display().to_string(), &text) {
+                Ok(profile) => Some(profile),
+                Err(why) => {
+                    log::warn!("profile left out: {why}");
+                    None
+                }
+            }
+        })
+    }
+
+    /// Seconds that a product of resident operands takes, estimated: the roof at its size, with the
+    /// share of it that the nearest measured products of its type and layout reach. `None` where
+    /// nothing of that kind was measured.
+    pub fn seconds(&self, desc: &Desc) -> Option<f64> {
+        let log = |v: usize| (v.max(1) as f64).log2();
+        let base = |bytes: u64| {
+            // Without a roof, launches and bytes: only ratios of it are used.
+            self.roof.seconds(bytes, false).unwrap_or(self.launch + bytes as f64 / 1e10)
+        };
+        // A strided matrix is no better than the worse of the two others.
+        let alike = |p: &&Product| {
+            p.dtype == desc.dtype && (p.layout == desc.layout || desc.layout == Layout::Strided)
+        };
+        let (mut sum, mut weight) = (0.0, 0.0);
+        for p in self.products.iter().filter(alike) {
+            let (dm, dn) = (log(p.m) - log(desc.m), log(p.n) - log(desc.n));
+            let bytes = ((p.m * p.n + p.m + p.n) * p.dtype.bytes()) as u64;
+            let w = 1.0 / (0.05 + (dm * dm + dn * dn).powi(2));
+            sum += w * (p.seconds / base(bytes)).ln();
+            weight += w;
+        }
+        (weight > 0.0).then(|| base(desc.bytes()) * (sum / weight).exp())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let point = |bytes, cold, warm| RoofPoint { bytes, cold, warm };
+        let product =
+            |m, n, seconds| Product { dtype: Dtype::F32, layout: Layout::Row, m, n, seconds };
+        Profile {
+            name: "NVIDIA \"H200\"".into(),
+            launch: 1e-6,
+            round_trip: 2e-5,
+            link: Some(Link { up: 1e10, down: 1e10, up_latency: 1e-5, down_latency: 1e-5 }),
+            roof: Roof { points: vec![point(1 << 12, 1e-6, 1e-6), point(1 << 30, 2.5e-4, 2.5e-4)] },
+            products: vec![product(4096, 4096, 2e-5), product(16, 16, 2e-6)],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn text_round_trips_and_names_the_bad_line() {
+        let text = profile().to_text();
+        assert_eq!(Profile::parse("p", &text).unwrap(), profile(), "{text}");
+        let bad = text.replace("f32 row 16x16", "f32 row 16");
+        let e = Profile::parse("p", &bad).unwrap_err().to_string();
+        assert!(e.starts_with("p, line ") && e.contains("f32 row 16"), "{e}");
+    }
+
+    #[test]
+    fn roof_is_interpolated_between_sizes_and_extended_beyond() {
+        let roof = profile().roof;
+        assert_eq!(roof.seconds(1, false), Some(1e-6));
+        assert_eq!(roof.seconds(1 << 12, false), Some(1e-6));
+        let mid = roof.seconds(1 << 21, false).unwrap();
+        assert!((mid - (1e-6f64 * 2.5e-4).sqrt()).abs() < 1e-9, "{mid}");
+        assert_eq!(roof.seconds(1 << 31, true), Some(5e-4));
+        assert_eq!(Roof::default().seconds(1, false), None);
+    }
+
+    #[test]
+    fn times_follow_the_nearest_products_and_grow_with_size() {
+        let p = profile();
+        let desc = |m, n| Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 6 };
+        let known = p.seconds(&desc(4096, 4096)).unwrap();
+        assert!((known / 2e-5 - 1.0).abs() < 0.05, "{known}");
+        assert!(p.seconds(&desc(8192, 8192)).unwrap() > 1.5 * known);
+        assert_eq!(p.seconds(&Desc { dtype: Dtype::F64, ..desc(16, 16) }), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! From many points to few rows.
+
+use super::mesh::{Mesh, Point};
+use super::sweep::{Area, Known};
+use crate::Params;
+use crate::table::Row;
+
+/// What a point still asks for.
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// Nothing was measured there, or a row before this one holds: anything goes.
+    Free,
+    /// Not yet covered.
+    Open,
+}
+
+/// Covers the known points of an area with few rectangles, each of one choice that is within
+/// `share` of the best at every point which the rectangle is the first to cover. Returns the rows,
+/// at most `limit`, in the order in which they hold (the first that covers a shape wins), and the
+/// geometric mean of what they cost on the points against the best, less 1.
+///
+/// Greedy: the rectangle that settles most points comes first. Later ones may run over settled
+/// points, since the earlier row wins there; so a large background with exceptions needs one row,
+/// not a frame of four. Points left over by `limit` fall to the nearest row.
+pub fn distil(mesh: &Mesh, area: Area, known: &Known, share: f64, limit: usize) -> (Vec<Row>, f64) {
+    let side = mesh.sizes().len();
+    let cell = |at: Point| mesh.desc(area.dtype, area.layout, at).and_then(|d| known.get(&d));
+    let points = mesh.points(area.dtype, area.layout);
+    let mut state = vec![State::Free; side * side];
+    let mut choices: Vec<Params> = Vec::new();
+    for &at in &points {
+        for trial in cell(at).into_iter().flat_map(|c| c.alike(share)) {
+            state[at.i * side + at.j] = State::Open;
+            if !choices.contains(&trial.params) {
+                choices.push(trial.params);
+            }
+        }
+    }
+    // good[k][point]: choice k is as good as the best there.
+    let mut good = vec![vec![false; side * side]; choices.len()];
+    for &at in &points {
+        for trial in cell(at).into_iter().flat_map(|c| c.alike(share)) {
+            let k = choices.iter().position(|c| *c == trial.params).expect("listed above");
+            good[k][at.i * side + at.j] = true;
+        }
+    }
+
+    let mut rows = Vec::new();
+    while rows.len() < limit {
+        let best = (0..choices.len())
+            .filter_map(|k| Some((largest(&state, &good[k], side)?, k)))
+            // The earlier choice on a tie: nothing depends on the order of a hash.
+            .max_by_key(|&((gain, _), k)| (gain, std::cmp::Reverse(k)));
+        let Some(((_, (low, high)), k)) = best else { break };
+        for i in low.i..=high.i {
+            state[i * side + low.j..=i * side + high.j].fill(State::Free);
+        }
+        rows.push(Row {
+            dtype: Some(area.dtype),
+            layout: Some(area.layout),
+            m: range(mesh, low.i, high.i),
+            n: range(mesh, low.j, high.j),
+            params: choices[k],
+        });
+    }
+
+    let table = crate::Table { rows, ..crate::Table::default() };
+    let mut cost = (0.0, 0);
+    for cell in points.iter().filter_map(|&at| cell(at)) {
+        let chosen = table.nearest(&cell.desc).first().map(|row| row.params);
+        if let (Some(best), Some(time)) = (cell.best(), chosen.and_then(|p| cell.seconds(&p))) {
+            cost = (cost.0 + (time / best.seconds).ln(), cost.1 + 1);
+        }
+    }
+    (table.rows, (cost.0 / f64::from(cost.1.max(1))).exp_m1())
+}
+
+/// The sizes, as logarithms, for which points `low` to `high` of the mesh answer: to halfway to the
+/// next one. So every shape falls into the row that holds at the point nearest to it, and never
+/// into one that only runs over that point because an earlier row settled it.
+fn range(mesh: &Mesh, low: usize, high: usize) -> (f32, f32) {
+    let sizes = mesh.sizes();
+    let halfway = |k: usize| ((sizes[k] as f64 * sizes[k + 1] as f64).sqrt().round() as f32).log2();
+    let from = if low == 0 { 0.0 } else { halfway(low - 1) };
+    let to = if high + 1 == sizes.len() { END } else { halfway(high) };
+    (from, to)
+}
+
+/// The logarithm of the most rows or columns: as far as the last point of a mesh answers.
+const END: f32 = 40.0;
+
+/// The rectangle that settles most open points with a choice that is `good` at each of them, drawn
+/// tight around them; `None` if there is none.
+fn largest(state: &[State], good: &[bool], side: usize) -> Option<(usize, (Point, Point))> {
+    let mut best: Option<(usize, (Point, Point))> = None;
+    for low in 0..side {
+        // Of the rows low..=high: open points a column, and whether the choice is bad at one.
+        let (mut open, mut bad) = (vec![0; side], vec![false; side]);
+        for high in low..side {
+            for j in 0..side {
+                let at = high * side + j;
+                if state[at] == State::Open {
+                    open[j] += 1;
+                    bad[j] |= !good[at];
+                }
+            }
+            let (mut gain, mut first) = (0, 0);
+            for j in 0..side {
+                if bad[j] {
+                    gain = 0;
+                    continue;
+                }
+                if open[j] == 0 {
+                    continue;
+                }
+                if gain == 0 {
+                    first = j;
+                }
+                gain += open[j];
+                // Strictly more: the smallest rectangle of its gain.
+                if best.is_none_or(|b| gain > b.0) {
+                    let corners = (Point { i: low, j: first }, Point { i: high, j });
+                    best = Some((gain, corners));
+                }
+            }
+        }
+    }
+    best
+}

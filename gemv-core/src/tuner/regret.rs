@@ -1,0 +1,102 @@
+//! What a choice is worth: on shapes that were not tuned, against every candidate.
+
+use std::ops::ControlFlow;
+
+use super::search::{Cell, Runner, Settings, search};
+use super::sweep::{Known, Watch};
+use crate::{Desc, Params};
+
+/// How much slower a way to choose is than the best of all candidates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Regret {
+    /// Number of shapes on which its choice could be timed.
+    pub shapes: usize,
+    /// Geometric mean over the shapes: 0.02 is 2 % slower.
+    pub geomean: f64,
+    /// The worst shape.
+    pub worst: f64,
+    /// Which that is.
+    pub worst_at: Option<Desc>,
+    /// Shapes for which its choice failed or does not count.
+    pub failed: usize,
+}
+
+/// A shape that was not tuned, with all its candidates measured, and what each way to choose takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holdout {
+    /// What was measured.
+    pub cell: Cell,
+    /// The choices, in the order of the ways to choose.
+    pub choices: Vec<Params>,
+}
+
+impl Regret {
+    /// The regret of the `way`-th way to choose.
+    pub fn of(way: usize, holdouts: &[Holdout]) -> Regret {
+        let mut regret = Regret { shapes: 0, geomean: 0.0, worst: 0.0, worst_at: None, failed: 0 };
+        let mut sum = 0.0;
+        for Holdout { cell, choices } in holdouts {
+            let time = cell.seconds(&choices[way]);
+            let (Some(best), Some(time)) = (cell.best(), time) else {
+                regret.failed += 1;
+                continue;
+            };
+            let ratio = time / best.seconds;
+            regret.shapes += 1;
+            sum += ratio.ln();
+            if ratio - 1.0 > regret.worst || regret.worst_at.is_none() {
+                (regret.worst, regret.worst_at) = (ratio - 1.0, Some(cell.desc));
+            }
+        }
+        regret.geomean = (sum / regret.shapes.max(1) as f64).exp_m1();
+        regret
+    }
+}
+
+impl std::fmt::Display for Regret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (geomean, worst) = (100.0 * self.geomean, 100.0 * self.worst);
+        write!(f, "geomean {geomean:.2} %, worst {worst:.1} %")?;
+        if let Some(desc) = self.worst_at {
+            write!(f, " ({desc})")?;
+        }
+        write!(f, ", {} shapes", self.shapes)?;
+        if self.failed > 0 {
+            write!(f, ", {} failed", self.failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Measures every candidate of each shape, and with them to the last round what each way to choose
+/// takes. Shapes that are known are not measured again, if all choices were timed there. Ends early
+/// when told to, with what it has.
+pub fn holdout(
+    runner: &mut dyn Runner,
+    shapes: &[Desc],
+    ways: &[&dyn Fn(&Desc) -> Params],
+    settings: &Settings,
+    known: &mut Known,
+    watch: &mut dyn Watch,
+) -> Vec<Holdout> {
+    let mut out = Vec::new();
+    for (done, desc) in shapes.iter().enumerate() {
+        let choices: Vec<Params> = ways.iter().map(|way| way(desc)).collect();
+        let timed = |c: &&Cell| choices.iter().all(|p| c.seconds(p).is_some());
+        if let Some(cell) = known.get(desc).filter(timed) {
+            out.push(Holdout { cell: cell.clone(), choices });
+            continue;
+        }
+        let all = runner.candidates(desc);
+        // Nothing ends this search early: the best of all is what the choices are held against.
+        let full = Settings { roof: f64::INFINITY, ..settings.clone() };
+        let cell = search(runner, desc, &all, &choices, &full);
+        let go_on = watch.done(&cell, done + 1, shapes.len());
+        known.insert(*desc, cell.clone());
+        out.push(Holdout { cell, choices });
+        if go_on == ControlFlow::Break(()) {
+            break;
+        }
+    }
+    out
+}

@@ -1,0 +1,344 @@
+//! One problem: the best of its candidates, by successive halving.
+
+use crate::{Desc, Error, Params};
+
+/// What the search sees of a device.
+pub trait Runner {
+    /// The candidates for a problem, best guess first.
+    fn candidates(&mut self, desc: &Desc) -> Vec<Params>;
+
+    /// One batch of products: seconds that one takes.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] if it does not build or run.
+    fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure>;
+
+    /// Whether the result has the right bits and nothing else is written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn check(&mut self, desc: &Desc, params: &Params) -> Result<(), Failure>;
+
+    /// Candidates of this problem that were passed by [`check`](Self::check) and have been found
+    /// wrong since, by comparison with one that is right; forgotten once told.
+    fn revoked(&mut self) -> Vec<(Params, Failure)> {
+        Vec::new()
+    }
+
+    /// Seconds that the device needs to read the operands, where known: no candidate is much
+    /// faster.
+    fn floor(&mut self, desc: &Desc) -> Option<f64> {
+        let _ = desc;
+        None
+    }
+}
+
+/// Why a candidate does not count.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It did not build, or the device refused it.
+    #[error("{0}")]
+    Refused(#[from] Error),
+    /// A wrong result.
+    #[error("wrong result: y[{row}] = {got}, must be {want}")]
+    Wrong {
+        /// The first row that is wrong.
+        row: usize,
+        /// What it gave.
+        got: String,
+        /// What the order (or the error bound) asks for.
+        want: String,
+    },
+    /// It wrote outside of `y`.
+    #[error("it wrote outside of y, {0} entries from its start")]
+    Canary(i64),
+}
+
+/// How much is measured before a candidate is given up.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// A candidate that was this many times slower than the best in a batch leaves at once.
+    pub hopeless: f64,
+    /// The halving ends with this many candidates.
+    pub finalists: usize,
+    /// Interleaved rounds among the finalists. Only these count.
+    pub rounds: usize,
+    /// Candidates that are apart by no more than this share are alike: where the neighbours use
+    /// one of them, it serves.
+    pub alike: f64,
+    /// A candidate that reaches this share of the measured roof ends the search.
+    pub roof: f64,
+    /// Only for problems that move this many bytes: below, launches are most of the roof.
+    pub roof_from: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            hopeless: 1.6,
+            finalists: 4,
+            rounds: 5,
+            alike: 0.02,
+            roof: 0.97,
+            roof_from: 16 << 20,
+        }
+    }
+}
+
+/// A candidate that was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// The candidate.
+    pub params: Params,
+    /// Seconds of one product: the median of its batches.
+    pub seconds: f64,
+    /// The fastest batch.
+    pub low: f64,
+    /// The slowest batch.
+    pub high: f64,
+    /// Number of batches.
+    pub batches: usize,
+    /// Whether its bits were found right. The others left the search before it was worth asking,
+    /// and are never chosen.
+    pub checked: bool,
+    /// Whether it was measured in the last, interleaved rounds.
+    pub finalist: bool,
+}
+
+/// What is known of one problem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// The problem.
+    pub desc: Desc,
+    /// Finalists by time, then the others by time.
+    pub trials: Vec<Trial>,
+    /// Candidates that do not count, and why.
+    pub failures: Vec<(Params, Failure)>,
+    /// How many candidates there were.
+    pub candidates: usize,
+    /// Whether a candidate reached the roof, so that the others were not asked.
+    pub at_roof: bool,
+    /// Seconds that reading the operands takes, where known.
+    pub floor: Option<f64>,
+}
+
+impl Cell {
+    /// The best candidate.
+    pub fn best(&self) -> Option<&Trial> {
+        self.trials.first().filter(|t| t.finalist)
+    }
+
+    /// Seconds of a finalist.
+    pub fn seconds(&self, params: &Params) -> Option<f64> {
+        self.trials.iter().find(|t| t.finalist && t.params == *params).map(|t| t.seconds)
+    }
+
+    /// The finalists within this share of the best.
+    pub fn alike(&self, share: f64) -> impl Iterator<Item = &Trial> {
+        let limit = self.best().map_or(0.0, |b| b.seconds * (1.0 + share));
+        self.trials.iter().filter(move |t| t.finalist && t.seconds <= limit)
+    }
+}
+
+/// What the search knows of a candidate while it runs.
+struct Contender {
+    params: Params,
+    times: Vec<f64>,
+    checked: bool,
+    forced: bool,
+}
+
+impl Contender {
+    fn median(&self) -> f64 {
+        median(&self.times)
+    }
+
+    fn check(&mut self, runner: &mut dyn Runner, desc: &Desc) -> Result<(), Failure> {
+        if !self.checked {
+            runner.check(desc, &self.params)?;
+            self.checked = true;
+        }
+        Ok(())
+    }
+
+    fn trial(&self, finalist: bool) -> Trial {
+        Trial {
+            params: self.params,
+            seconds: self.median(),
+            low: self.times.iter().copied().fold(f64::INFINITY, f64::min),
+            high: self.times.iter().copied().fold(0.0, f64::max),
+            batches: self.times.len(),
+            checked: self.checked,
+            finalist,
+        }
+    }
+}
+
+/// The median; infinity of nothing.
+pub(crate) fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::INFINITY,
+        k if k % 2 == 1 => sorted[k / 2],
+        k => 0.5 * (sorted[k / 2 - 1] + sorted[k / 2]),
+    }
+}
+
+/// Finds the best of `candidates` for a problem. Those in `forced` (which are measured too, if they
+/// are not among the candidates) reach the last round whatever their times, and the roof does not
+/// end the search for them.
+///
+/// Rung by rung the slower half leaves: each rung measures all that are left in turn, once more
+/// than the rung before, so that a drift of the device's clock meets all alike. A candidate is
+/// checked when it passes its first rung: what left there cannot be chosen. The finalists are
+/// measured afresh, so that nobody wins by one lucky batch of an early rung.
+pub fn search(
+    runner: &mut dyn Runner,
+    desc: &Desc,
+    candidates: &[Params],
+    forced: &[Params],
+    settings: &Settings,
+) -> Cell {
+    let floor = runner.floor(desc);
+    let mut cell = Cell {
+        desc: *desc,
+        trials: Vec::new(),
+        failures: Vec::new(),
+        candidates: candidates.len(),
+        at_roof: false,
+        floor,
+    };
+    let more = forced.iter().filter(|f| !candidates.contains(f));
+    let all: Vec<Params> = candidates.iter().chain(more).copied().collect();
+
+    // The first rung: one batch each, and the roof may end it.
+    let large = desc.bytes() >= settings.roof_from;
+    let reached = |t: f64| large && floor.is_some_and(|f| t * settings.roof <= f);
+    let mut alive: Vec<Contender> = Vec::new();
+    for &params in &all {
+        let forced = forced.contains(&params);
+        if cell.at_roof && !forced {
+            continue;
+        }
+        match runner.measure(desc, &params) {
+            Ok(time) => alive.push(Contender { params, times: vec![time], checked: false, forced }),
+            Err(why) => cell.failures.push((params, why)),
+        }
+        // One that reaches it is measured again before it is believed, and checked together with
+        // another: a result that is wrong where nobody looked would else end the search.
+        while !cell.at_roof && alive.len() >= 2 {
+            alive.sort_by(|a, b| a.median().total_cmp(&b.median()));
+            if !reached(alive[0].median()) {
+                break;
+            }
+            if alive[0].times.len() == 1 {
+                match runner.measure(desc, &alive[0].params) {
+                    Ok(again) => alive[0].times.push(again),
+                    Err(why) => cell.failures.push((alive.remove(0).params, why)),
+                }
+            } else if let Some(next) = alive.iter().take(2).position(|one| !one.checked) {
+                if let Err(why) = alive[next].check(runner, desc) {
+                    cell.failures.push((alive.remove(next).params, why));
+                }
+                drop_wrong(runner, &mut alive, &mut cell);
+            } else {
+                cell.at_roof = true;
+            }
+        }
+    }
+
+    let mut batches = 1;
+    loop {
+        let last = rank(runner, &mut alive, &mut cell, settings);
+        if last || batches >= 6 {
+            break;
+        }
+        batches += 1;
+        rounds(runner, &mut alive, &mut cell, batches);
+    }
+
+    for one in &mut alive {
+        one.times.clear();
+    }
+    rounds(runner, &mut alive, &mut cell, settings.rounds);
+    let mut finalists: Vec<Trial> = alive.iter().map(|one| one.trial(true)).collect();
+    finalists.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    cell.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    finalists.append(&mut cell.trials);
+    cell.trials = finalists;
+    cell
+}
+
+/// The slower half leaves, and who is wrong. Returns whether only finalists are left.
+fn rank(
+    runner: &mut dyn Runner,
+    alive: &mut Vec<Contender>,
+    cell: &mut Cell,
+    settings: &Settings,
+) -> bool {
+    alive.sort_by(|a, b| a.median().total_cmp(&b.median()));
+    loop {
+        let last = alive.len() <= settings.finalists;
+        let half = alive.len().div_ceil(2).max(settings.finalists);
+        let room = if last { alive.len() } else { half };
+        let mut best = f64::INFINITY;
+        let (mut stay, mut index) = (Vec::new(), 0);
+        while index < alive.len() {
+            let time = alive[index].median();
+            let hopeful = time <= best * settings.hopeless && stay.len() < room;
+            // Two at least: that they agree is part of the check.
+            if hopeful || alive[index].forced || stay.len() < 2 {
+                if let Err(why) = alive[index].check(runner, &cell.desc) {
+                    cell.failures.push((alive.remove(index).params, why));
+                    continue;
+                }
+                best = best.min(time);
+                stay.push(index);
+            }
+            index += 1;
+        }
+        // Whoever turns out to be wrong may have driven others out: rank again without it.
+        if drop_wrong(runner, alive, cell) {
+            continue;
+        }
+        let mut index = 0;
+        alive.retain(|one| {
+            let stays = stay.contains(&index);
+            if !stays {
+                cell.trials.push(one.trial(false));
+            }
+            index += 1;
+            stays
+        });
+        return alive.len() <= settings.finalists;
+    }
+}
+
+/// Removes those that were passed and have been found wrong since.
+fn drop_wrong(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell) -> bool {
+    let wrong = runner.revoked();
+    alive.retain(|one| !wrong.iter().any(|w| w.0 == one.params));
+    cell.trials.retain(|one| !wrong.iter().any(|w| w.0 == one.params));
+    let some = !wrong.is_empty();
+    cell.failures.extend(wrong);
+    some
+}
+
+/// Measures all in turn, `count` times; who fails leaves.
+fn rounds(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell, count: usize) {
+    for _ in 0..count {
+        alive.retain_mut(|one| match runner.measure(&cell.desc, &one.params) {
+            Ok(time) => {
+                one.times.push(time);
+                true
+            }
+            Err(why) => {
+                cell.failures.push((one.params, why));
+                false
+            }
+        });
+    }
+}
