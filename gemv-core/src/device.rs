@@ -247,7 +247,7 @@ impl Device {
     }
 
     #[inline]
-    fn run<T: Element>(&self, mut job: Job<'_, T>, params: Option<&Params>) -> Result<()> {
+    fn run<T: Element>(&self, job: Job<'_, T>, params: Option<&Params>) -> Result<()> {
         let (alpha, beta) = (job.alpha, job.beta);
         check(job.a.dim(), job.x.len(), Some(job.y.len()))?;
         if job.a.dim().0 == 0 {
@@ -263,9 +263,8 @@ impl Device {
         if alpha == zero && beta == one {
             return Ok(());
         }
-        if let VectorMut::Device(y) = &mut job.y {
+        if let VectorMut::Device(y) = &job.y {
             self.owns(y.device())?;
-            y.make_unique(beta != zero)?;
         } else if alpha == zero {
             // Nothing to compute that would be worth a launch.
             let VectorMut::Host(mut y) = job.y else { unreachable!("matched above") };
@@ -284,7 +283,21 @@ impl Device {
             }
             None => self.choose(&desc)?,
         };
-        self.backend().gemv(T::any_job(job), &params)
+        match job.y {
+            VectorMut::Host(_) => self.backend().gemv(T::any_job(job), &params),
+            VectorMut::Device(y) => {
+                let before = y.make_unique(beta != zero)?;
+                let y_ref = VectorMut::Device(&mut *y);
+                let (a, x) = (job.a.reborrow(), job.x.reborrow());
+                let job = Job { alpha, a, conj: job.conj, x, beta, y: y_ref };
+                let done = self.backend().gemv(T::any_job(job), &params);
+                // A result that did not come to be leaves the vector that was there.
+                if let (Err(_), Some(before)) = (&done, before) {
+                    *y = before;
+                }
+                done
+            }
+        }
     }
 
     #[inline]

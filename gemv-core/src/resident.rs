@@ -458,17 +458,17 @@ impl<T: Element> DeviceVector<T> {
     }
 
     /// Makes this vector the only owner of its memory, contiguous, so that a product may be
-    /// written to it; its entries are kept on request.
-    pub(crate) fn make_unique(&mut self, keep: bool) -> Result<()> {
+    /// written to it; its entries are kept on request. Returns the vector as it was, if it had to
+    /// be replaced.
+    pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
         if self.stride == 1 && Arc::get_mut(&mut self.memory).is_some() {
-            return Ok(());
+            return Ok(None);
         }
-        let device = self.device.clone();
-        *self = if keep {
-            Self::upload(&device, self.download()?.view())?
+        let own = if keep {
+            Self::upload(&self.device, self.download()?.view())?
         } else {
-            Self::zeros(&device, self.len)?
+            Self::zeros(&self.device, self.len)?
         };
-        Ok(())
+        Ok(Some(std::mem::replace(self, own)))
     }
 }
