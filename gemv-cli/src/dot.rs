@@ -47,7 +47,8 @@ pub(crate) struct Args {
     /// Use the complex conjugate of A
     #[arg(long)]
     conj: bool,
-    /// Compute there, such as cpu or cuda:0 (see gemv info) [default: GEMV_BACKEND, or the best]
+    /// Compute there, such as cpu or cuda:0 (see gemv info) [default: GEMV_BACKEND, or what the
+    /// library chooses]
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
     /// Use this kernel and these parameters in place of the table's, such as "row rows=4"
@@ -139,7 +140,7 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     let x = Array1::from_vec(x.read::<T>()?);
     let mut y = match y {
         Some(y) => Array1::from_vec(y.read::<T>()?),
-        None => Array1::default(m),
+        None => zeros(m)?,
     };
     let (matrix, result) = (MatrixRef::Host(a.view()), VectorMut::Host(y.view_mut()));
     match &args.params {
@@ -152,6 +153,14 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
         Some(path) => npy::write(path, y.as_slice().context("a vector without gaps")?),
         None => Ok(print(y.view())?),
     }
+}
+
+/// A vector for the result: one of a matrix without columns may be longer than any file.
+fn zeros<T: Number>(len: usize) -> Result<Array1<T>> {
+    let mut y = Vec::new();
+    y.try_reserve_exact(len).with_context(|| format!("no memory for {len} entries of y"))?;
+    y.resize(len, T::default());
+    Ok(Array1::from_vec(y))
 }
 
 /// Opens a vector of the matrix's type.

@@ -77,6 +77,18 @@ struct Header {
     shape: Vec<usize>,
 }
 
+impl Header {
+    /// Elements and bytes; `None` where they cannot be counted. As for NumPy and ndarray, an axis
+    /// of 0 entries makes the array empty, but not the others' lengths legal.
+    fn size(&self) -> Option<(usize, usize)> {
+        let axes = self.shape.iter().filter(|&&d| d != 0);
+        let filled = axes.copied().try_fold(self.dtype.bytes(), usize::checked_mul)?;
+        isize::try_from(filled).ok()?;
+        let bytes = if self.shape.contains(&0) { 0 } else { filled };
+        Some((bytes / self.dtype.bytes(), bytes))
+    }
+}
+
 /// A file whose header has been read and whose data follows. Its errors name it.
 #[derive(Debug)]
 pub(crate) struct Npy {
@@ -96,11 +108,7 @@ impl Npy {
     fn open_unnamed(path: &Path) -> Result<Npy> {
         let mut file = File::open(path)?;
         let (header, header_bytes) = read_header(&mut file)?;
-        let len = header.shape.iter().try_fold(1usize, |len, &d| len.checked_mul(d));
-        // As NumPy does, an array with an axis of 0 entries is empty, however long the others are.
-        let len = if header.shape.contains(&0) { Some(0) } else { len };
-        let bytes = len.and_then(|len| len.checked_mul(header.dtype.bytes()));
-        let (Some(len), Some(bytes)) = (len, bytes) else {
+        let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
         };
         let meta = file.metadata()?;
@@ -380,6 +388,27 @@ mod tests {
         let c64 = Header { dtype: Dtype::C64, big_endian: true, fortran: true, shape: vec![] };
         assert_eq!(h("{'descr': '>c16', 'fortran_order': True, 'shape': (), }"), c64);
         assert_eq!(h("{'descr': '<V2', 'fortran_order': True, 'shape': (7,)}").dtype, Dtype::Bf16);
+    }
+
+    /// Whatever a byte of a header becomes, the answer is a header or a sentence.
+    #[test]
+    fn one_wrong_byte() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/npy/be_c16_a_fortran.npy");
+        let file = std::fs::read(path).unwrap();
+        let (header, bytes) = read_header(&mut &file[..]).unwrap();
+        assert_eq!((header.size(), bytes), (Some((12, 192)), 128));
+        let mut refused = 0;
+        for at in 0..bytes {
+            for value in 0..=255 {
+                let mut file = file.clone();
+                file[at] = value;
+                match read_header(&mut &file[..]) {
+                    Ok((header, _)) => drop(header.size()),
+                    Err(e) => refused += usize::from(!format!("{e:#}").is_empty()),
+                }
+            }
+        }
+        assert!(refused > bytes * 200, "{refused}");
     }
 
     #[test]
