@@ -1,1 +1,36 @@
-//! The cuda backend of gemv.
+//! The CUDA backend of gemv: NVIDIA GPUs, through the driver and NVRTC.
+//!
+//! Nothing of CUDA is needed to build or to start a program that links this crate: `libcuda` is
+//! looked for when devices are asked for, NVRTC when a kernel has to be compiled, and each is
+//! either there or answered for by one sentence. Compiled kernels are kept on disk ([`Cache`]),
+//! so a machine without NVRTC can run what was compiled before.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `GEMV_NVRTC` | absolute path of the NVRTC library, in place of the search |
+//! | `GEMV_CACHE_DIR` | directory of compiled kernels, in place of the user's cache directory |
+//! | `GEMV_CACHE=off` | neither read nor write compiled kernels |
+#![deny(unsafe_code)]
+
+mod backend;
+mod cache;
+#[allow(unsafe_code)] // the one file that calls the driver, NVRTC and the loader
+mod driver;
+mod kernels;
+mod run;
+
+use gemv_core::{BACKENDS, BackendEntry};
+
+pub use backend::options;
+pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
+pub use driver::{Image, NVRTC_ENV, Nvrtc};
+pub use kernels::kernels;
+
+#[linkme::distributed_slice(BACKENDS)]
+static ENTRY: BackendEntry = BackendEntry {
+    name: "cuda",
+    // After the CPU: a host matrix that is used once is not worth the way to a device.
+    rank: 10,
+    discover: backend::discover,
+    open: backend::open,
+};
