@@ -43,7 +43,11 @@ pub trait GpuDot {
     /// these as errors.
     #[track_caller]
     fn gpu_dot(&self, rhs: &Self::Rhs) -> Array1<Self::Elem> {
-        self.try_gpu_dot(rhs).unwrap_or_else(|e| panic!("gpu_dot: {e}"))
+        // Not in a closure: its location would be reported in place of the caller's.
+        match self.try_gpu_dot(rhs) {
+            Ok(y) => y,
+            Err(e) => panic!("gpu_dot: {e}"),
+        }
     }
 
     /// The product, in a new array.
@@ -59,7 +63,9 @@ pub trait GpuDot {
     #[track_caller]
     fn gpu_dot_into(&self, rhs: &Self::Rhs, y: &mut ArrayRef1<Self::Elem>) {
         let (one, zero) = (Accumulator::ONE, Accumulator::ZERO);
-        self.try_gemv(one, rhs, zero, y).unwrap_or_else(|e| panic!("gpu_dot_into: {e}"));
+        if let Err(e) = self.try_gemv(one, rhs, zero, y) {
+            panic!("gpu_dot_into: {e}");
+        }
     }
 
     /// BLAS's `y = alpha * A x + beta * y`: `alpha = 0` does not read A and x, `beta = 0` does not
@@ -75,7 +81,9 @@ pub trait GpuDot {
         beta: <Self::Elem as Element>::Acc,
         y: &mut ArrayRef1<Self::Elem>,
     ) {
-        self.try_gemv(alpha, rhs, beta, y).unwrap_or_else(|e| panic!("gemv: {e}"));
+        if let Err(e) = self.try_gemv(alpha, rhs, beta, y) {
+            panic!("gemv: {e}");
+        }
     }
 
     /// [`gemv`](Self::gemv), with errors as values.

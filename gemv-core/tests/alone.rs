@@ -1,0 +1,352 @@
+//! gemv-core without any backend: the reference answers, and an engine of entries of one's own
+//! shows when backends are looked for, opened and refused.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use gemv_core::reference::Reference;
+use gemv_core::{
+    AnyJob, AnySlice, AnySliceMut, Backend, BackendEntry, BuiltinTable, Desc, Device, DeviceInfo,
+    Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Result, Tables,
+};
+use ndarray::array;
+
+#[test]
+fn the_reference_answers() {
+    assert!(gemv_core::BACKENDS.is_empty(), "no backend is linked here");
+    assert_eq!(gemv_core::devices(), []);
+    let engine = Engine::new(None);
+    assert_eq!(engine.default_device().unwrap().info().id, "reference");
+    assert_eq!(array![[1.0, 2.0], [3.0, 4.0]].gpu_dot(&array![1.0, 1.0]), array![3.0, 7.0]);
+    let e = Engine::new(Some("cuda:1".into())).default_device().unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "no such device: \"cuda:1\"; there is reference (this program was built with no backend)"
+    );
+}
+
+/// A backend of the tests' own: the reference under another name, with kernels that do the same.
+#[derive(Debug)]
+struct Fake {
+    info: DeviceInfo,
+    good: Arc<dyn Backend>,
+    tables: &'static str,
+}
+
+impl Fake {
+    fn new(id: &str, tables: &'static str) -> Fake {
+        let mut info = DeviceInfo::new(id);
+        info.name = "A fake; device/1".into();
+        Fake { info, good: Reference::open(), tables }
+    }
+
+    fn refuse(&self, desc: &Desc, params: &Params, reason: &str) -> Result<()> {
+        Err(Error::Params {
+            device: self.info.id.clone(),
+            desc: *desc,
+            params: params.to_string(),
+            reason: reason.into(),
+        })
+    }
+}
+
+impl Backend for Fake {
+    fn device(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        if desc.dtype.needs_f64() {
+            return Err(Error::Unsupported {
+                device: self.info.id.clone(),
+                dtype: desc.dtype,
+                reason: "it has no double precision".into(),
+            });
+        }
+        Ok(())
+    }
+
+    fn candidates(&self, _: &Desc) -> Vec<Params> {
+        vec![Params::new("row").with("rows", 1), Params::new("row").with("rows", 2)]
+    }
+
+    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
+        match (params.kernel().as_str(), params.get("rows")) {
+            ("row", Some(1..=8)) => Ok(()),
+            ("row", _) => self.refuse(desc, params, "rows is 1 to 8"),
+            _ => self.refuse(desc, params, "no such kernel"),
+        }
+    }
+
+    fn tables(&self) -> Vec<BuiltinTable> {
+        vec![BuiltinTable { name: "fake", text: self.tables }]
+    }
+
+    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        self.good.upload(data)
+    }
+
+    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        self.good.alloc(dtype, len)
+    }
+
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        self.good.download(from, first, to)
+    }
+
+    fn gemv(&self, job: AnyJob<'_>, _: &Params) -> Result<()> {
+        self.good.gemv(job, &Params::new("reference"))
+    }
+}
+
+const TABLE: &str = "* * : row rows=3\nf32 row m=16 n=16 : row rows=4";
+
+/// Entries are plain functions, so each test counts in statics of its own.
+macro_rules! entry {
+    ($name:literal, rank $rank:literal, $devices:expr) => {{
+        static FOUND: AtomicUsize = AtomicUsize::new(0);
+        static OPENED: AtomicUsize = AtomicUsize::new(0);
+        fn discover() -> Result<Vec<DeviceInfo>> {
+            FOUND.fetch_add(1, SeqCst);
+            $devices
+        }
+        fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
+            OPENED.fetch_add(1, SeqCst);
+            Ok(Arc::new(Fake::new(&format!("{}:{ordinal}", $name), TABLE)))
+        }
+        (BackendEntry { name: $name, rank: $rank, discover, open }, &FOUND, &OPENED)
+    }};
+}
+
+fn infos(ids: &[&str]) -> Result<Vec<DeviceInfo>> {
+    Ok(ids.iter().map(|&id| DeviceInfo::new(id)).collect())
+}
+
+fn missing() -> Result<Vec<DeviceInfo>> {
+    Err(Error::DriverMissing { backend: "lost", reason: "looked for liblost.so, not found".into() })
+}
+
+#[test]
+fn nothing_is_looked_for_or_opened_before_it_is_needed() {
+    let (entry, found, opened) = entry!("fake", rank 1, infos(&["fake:0", "fake:1"]));
+    let counts = || (found.load(SeqCst), opened.load(SeqCst));
+    let engine = Engine::with_entries([entry], None);
+    assert_eq!(counts(), (0, 0));
+    let ids: Vec<String> = engine.devices().into_iter().map(|l| l.id).collect();
+    assert_eq!((ids, counts()), (vec!["fake:0".into(), "fake:1".into()], (1, 0)));
+    let first = engine.device("fake:1").unwrap();
+    assert_eq!((first.info().id.as_str(), counts()), ("fake:1", (1, 1)));
+    // Opened once, and the same device by every way to it.
+    assert!(engine.device("fake:1").unwrap().is(&first));
+    let default = engine.default_device().unwrap();
+    assert_eq!((default.info().id.as_str(), counts()), ("fake:0", (1, 2)));
+    assert!(engine.device("fake").unwrap().is(default) && !default.is(&first));
+    engine.devices();
+    assert_eq!(counts(), (1, 2));
+}
+
+#[test]
+fn concurrent_first_uses_open_once() {
+    let (entry, found, opened) = entry!("fake", rank 1, infos(&["fake:0"]));
+    let engine = Engine::with_entries([entry], None);
+    std::thread::scope(|s| {
+        for _ in 0..8 {
+            s.spawn(|| assert!(engine.default_device().is_ok()));
+        }
+    });
+    assert_eq!((found.load(SeqCst), opened.load(SeqCst)), (1, 1));
+}
+
+#[test]
+fn rank_decides_and_a_name_beats_it() {
+    let (slow, slow_found, _) = entry!("slow", rank 9, infos(&["slow:0"]));
+    let (fast, ..) = entry!("fast", rank 1, infos(&["fast:0"]));
+    let (none, ..) = entry!("none", rank 0, infos(&[]));
+    let (lost, ..) = entry!("lost", rank 0, missing());
+    let id = |engine: &Engine| engine.default_device().unwrap().info().id.clone();
+    let engine = Engine::with_entries([slow, fast, none, lost], None);
+    // Backends without a device are passed over, and one that is not needed is not asked.
+    assert_eq!((id(&engine), slow_found.load(SeqCst)), ("fast:0".into(), 0));
+    assert_eq!(id(&Engine::with_entries([slow, fast], Some("slow".into()))), "slow:0");
+    assert_eq!(id(&Engine::with_entries([slow, fast], Some(" slow:0 ".into()))), "slow:0");
+    assert_eq!(id(&Engine::with_entries([slow, fast], Some("".into()))), "fast:0");
+    assert_eq!(id(&Engine::with_entries([slow, fast], Some("reference".into()))), "reference");
+    assert_eq!(id(&Engine::with_entries([none, lost], None)), "reference");
+}
+
+#[test]
+fn what_is_not_there_says_why_in_one_sentence() {
+    let (fake, ..) = entry!("fake", rank 1, infos(&["fake:0"]));
+    let (lost, found, _) = entry!("lost", rank 2, missing());
+    let engine = Engine::with_entries([fake, lost], None);
+    let sentence = "lost is not available: looked for liblost.so, not found";
+    let lines = engine.devices();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1].found.as_ref().unwrap_err().to_string(), sentence);
+    assert_eq!(engine.device("lost").unwrap_err().to_string(), sentence);
+    assert_eq!(engine.device("lost:3").unwrap_err().to_string(), sentence);
+    assert_eq!(found.load(SeqCst), 1, "a failure is remembered");
+    for asked in ["fake:1", "fake:", "fake:-1", "fakes", "Fake", "FAKE:0", "opencl:0"] {
+        assert_eq!(
+            engine.device(asked).unwrap_err().to_string(),
+            format!("no such device: {asked:?}; there is fake:0, no lost ({sentence})")
+        );
+    }
+    let forced = Engine::with_entries([fake, lost], Some("lost".into()));
+    // A forced device that is missing is an error each time, never another device.
+    for _ in 0..2 {
+        assert_eq!(forced.default_device().unwrap_err().to_string(), sentence);
+    }
+    // Of all its entries, what is there can still be had by name.
+    assert!(forced.device("fake").is_ok());
+}
+
+#[test]
+fn a_device_that_does_not_open_is_an_error_each_time() {
+    fn open(_: usize) -> Result<Arc<dyn Backend>> {
+        Err(Error::Device { device: "shy:0".into(), call: "open", reason: "not today".into() })
+    }
+    let entry = BackendEntry { name: "shy", rank: 0, discover: || infos(&["shy:0"]), open };
+    let engine = Engine::with_entries([entry], None);
+    for _ in 0..2 {
+        let e = engine.default_device().unwrap_err();
+        assert_eq!(e.to_string(), "shy:0: open failed: not today");
+    }
+}
+
+#[test]
+fn choices_come_from_the_table_and_only_legal_rows() {
+    let desc = |m, n| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
+    let choose = |tables: &'static str, m, n| {
+        Device::new(Arc::new(Fake::new("fake:0", tables))).choose(&desc(m, n)).unwrap().to_string()
+    };
+    assert_eq!(choose(TABLE, 16, 16), "row rows=4");
+    assert_eq!(choose("* * : row rows=3\nf32 col : row rows=2", 16, 16), "row rows=3");
+    // A row that is not legal, or of a kernel that is gone, is passed over.
+    assert_eq!(choose("f32 row : row rows=9\nf32 * : gone\n* * : row rows=5", 4, 4), "row rows=5");
+    // No legal row, no table that can be read: the backend's first candidate.
+    assert_eq!(choose("* * : gone", 4, 4), "row rows=1");
+    assert_eq!(choose("not a table", 4, 4), "row rows=1");
+    let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
+    // What a thread remembers is of one device and one problem.
+    let other = Device::new(Arc::new(Fake::new("fake:0", "* * : row rows=8")));
+    for _ in 0..2 {
+        assert_eq!(device.choose(&desc(16, 16)).unwrap().to_string(), "row rows=4");
+        assert_eq!(other.choose(&desc(16, 16)).unwrap().to_string(), "row rows=8");
+        assert_eq!(device.choose(&desc(1600, 16)).unwrap().to_string(), "row rows=4");
+    }
+    let col = Desc { layout: Layout::Col, ..desc(16, 16) };
+    let tables = Tables::load(device.backend());
+    let (params, from) = tables.explain(device.backend(), &col);
+    let (table, row) = from.unwrap();
+    assert_eq!(
+        (params.to_string(), table.origin.as_str(), row.to_string()),
+        ("row rows=3".into(), "fake", "* * : row rows=3".into())
+    );
+}
+
+#[test]
+fn what_a_device_cannot_do_is_never_cast() {
+    let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
+    let mut y = array![7.0f64];
+    let e = device.gemv(1.0, &array![[1.0f64]], &array![1.0], 0.0, &mut y).unwrap_err();
+    assert_eq!(e.to_string(), "fake:0 cannot compute f64: it has no double precision");
+    assert_eq!(y, array![7.0]);
+    // A resident y whose memory is shared would have been replaced: it stays as well.
+    let mut y = device.vector(&array![7.0f64]).unwrap();
+    let clone = y.clone();
+    let e = device.gemv(1.0, &array![[1.0f64]], &array![1.0], 0.0, &mut y).unwrap_err();
+    assert!(matches!(e, Error::Unsupported { .. }));
+    assert_eq!((y.download().unwrap(), clone.download().unwrap()), (array![7.0], array![7.0]));
+    let params = Params::new("row").with("rows", 9);
+    let a = array![[1.0f32, 2.0], [3.0, 4.0]];
+    let mut y = array![7.0f32, 7.0];
+    let e = device.gemv_as(&params, 1.0, &a, &array![1.0, 1.0], 0.0, &mut y).unwrap_err();
+    assert_eq!(e.to_string(), "row rows=9 does not fit f32 row 2x2 on fake:0: rows is 1 to 8");
+    assert_eq!(y, array![7.0, 7.0]);
+}
+
+/// Not a test of its own: what a child of the tests below runs, with an environment of its own.
+#[test]
+#[ignore = "run by other tests, in a child process"]
+fn child() {
+    let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
+    let desc = Desc::new(Dtype::F32, 16, 16, (16, 1), 0);
+    let tables = device.tables();
+    let origin = tables.explain(device.backend(), &desc).1.map(|r| r.0.origin.clone());
+    println!("\nchosen: {} from {}", device.choose(&desc).unwrap(), origin.unwrap_or_default());
+    match Engine::global().unwrap().default_device() {
+        Ok(device) => println!("default: {}", device.info().id),
+        Err(e) => println!("default: {e}"),
+    }
+    match array![[2.0]].try_gpu_dot(&array![3.0]) {
+        Ok(y) => println!("dot: {y}"),
+        Err(e) => println!("dot: {e}"),
+    }
+}
+
+/// The lines that the child prints, by their first word.
+fn child_says(env: &[(&str, &str)]) -> impl Fn(&str) -> String + use<> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["child", "--exact", "--ignored", "--nocapture"]);
+    for name in ["GEMV_TABLES", "GEMV_BACKEND", "XDG_CONFIG_HOME", "HOME"] {
+        command.env_remove(name);
+    }
+    // No table of the user who runs the tests.
+    command.env("XDG_CONFIG_HOME", "no-such-directory");
+    command.envs(env.iter().copied());
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    move |key| {
+        let line = text.lines().find_map(|l| l.strip_prefix(&format!("{key}: ")));
+        line.unwrap_or_else(|| panic!("no {key} in {text}")).to_owned()
+    }
+}
+
+#[test]
+fn the_environment_names_the_device() {
+    let says = child_says(&[]);
+    assert_eq!((says("default"), says("dot")), ("reference".into(), "[6]".into()));
+    let says = child_says(&[("GEMV_BACKEND", "reference")]);
+    assert_eq!(says("default"), "reference");
+    let says = child_says(&[("GEMV_BACKEND", "cuda:1")]);
+    assert!(says("default").starts_with("no such device: \"cuda:1\""), "{}", says("default"));
+    assert_eq!(says("dot"), says("default"));
+}
+
+#[test]
+fn tables_of_the_users_come_first() {
+    // Not under the directory of the sources: a test binary may run on another machine.
+    let dir = std::env::temp_dir().join(format!("gemv-alone-{}", std::process::id()));
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    let (user, name) = (two.join("gemv").join("tables"), "fake-a-fake-device-1.txt");
+    std::fs::create_dir_all(&one).unwrap();
+    std::fs::create_dir_all(&user).unwrap();
+    let fake = Fake::new("fake:0", TABLE);
+    assert_eq!(gemv_core::table::file_name(&fake), name);
+    let (one_s, two_s) = (one.to_str().unwrap(), two.to_str().unwrap());
+
+    assert_eq!(child_says(&[])("chosen"), "row rows=4 from fake");
+    // The user's configuration directory, then GEMV_TABLES before it.
+    let in_user = user.join(name);
+    std::fs::write(&in_user, "f32 row : row rows=6").unwrap();
+    let says = child_says(&[("XDG_CONFIG_HOME", two_s)]);
+    assert_eq!(says("chosen"), format!("row rows=6 from {}", in_user.display()));
+    let in_env = one.join(name);
+    std::fs::write(&in_env, "# mine\nf32 row m=2^10 n=2^10 : row rows=7").unwrap();
+    let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    assert_eq!(says("chosen"), format!("row rows=7 from {}", in_env.display()));
+    // One that says nothing of this problem, or nothing legal, leaves it to the next.
+    std::fs::write(&in_env, "f32 col : row rows=7\nf32 row : row rows=99").unwrap();
+    let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    assert_eq!(says("chosen"), format!("row rows=6 from {}", in_user.display()));
+    // One that is not well formed is left out as a whole.
+    std::fs::write(&in_env, "f32 row : row rows=7\nnonsense").unwrap();
+    let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    assert_eq!(says("chosen"), format!("row rows=6 from {}", in_user.display()));
+    let says = child_says(&[("GEMV_TABLES", one_s)]);
+    assert_eq!(says("chosen"), "row rows=4 from fake");
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -1,0 +1,301 @@
+//! What `use gemv::GpuDot` code may say: every kind of array on both sides, errors and panics that
+//! point at the caller, devices by name.
+//!
+//! Nothing here depends on which backends are linked.
+
+use gemv::GpuDot;
+use gemv::half::{bf16, f16};
+use gemv::num_complex::Complex;
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, CowArray, Ix1, Ix2, aview1, aview2, s};
+use ndarray::{array, concatenate};
+use std::panic::{Location, catch_unwind};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+fn a() -> Array2<f64> {
+    array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+}
+
+fn x() -> Array1<f64> {
+    array![1.0, 0.0, -1.0]
+}
+
+#[test]
+fn every_kind_of_array_on_the_left() {
+    let (mut a, x, want) = (a(), x(), array![-2.0, -2.0]);
+    assert_eq!(a.gpu_dot(&x), want);
+    assert_eq!(a.view().gpu_dot(&x), want);
+    assert_eq!(a.view_mut().gpu_dot(&x), want);
+    assert_eq!(a.to_shared().gpu_dot(&x), want);
+    assert_eq!(CowArray::from(&a).gpu_dot(&x), want);
+    assert_eq!(CowArray::from(a.clone()).gpu_dot(&x), want);
+    assert_eq!((&a).gpu_dot(&x), want);
+    assert_eq!((*a).gpu_dot(&x), want); // ArrayRef
+    assert_eq!(aview2(&[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).gpu_dot(&x), want);
+}
+
+#[test]
+fn every_kind_of_array_on_the_right() {
+    let (a, mut x, want) = (a(), x(), array![-2.0, -2.0]);
+    assert_eq!(a.gpu_dot(&x.view()), want);
+    assert_eq!(a.gpu_dot(&x.view_mut()), want);
+    assert_eq!(a.gpu_dot(&x.to_shared()), want);
+    assert_eq!(a.gpu_dot(&CowArray::from(&x)), want);
+    assert_eq!(a.gpu_dot(&aview1(&[1.0, 0.0, -1.0])), want);
+    assert_eq!(a.gpu_dot(&*x), want);
+    assert_eq!(a.gpu_dot(&a.row(1)), array![32.0, 77.0]);
+    assert_eq!(a.gpu_dot(&a.slice(s![0, ..;-1])), array![10.0, 28.0]);
+}
+
+#[test]
+fn views_of_every_layout() {
+    let a = a();
+    assert_eq!(a.t().gpu_dot(&array![1.0, 1.0]), array![5.0, 7.0, 9.0]);
+    assert_eq!(a.slice(s![.., ..2]).gpu_dot(&array![1.0, 1.0]), array![3.0, 9.0]);
+    assert_eq!(a.slice(s![.., ..;2]).gpu_dot(&array![1.0, 1.0]), array![4.0, 10.0]);
+    assert_eq!(a.slice(s![..;-1, ..;-1]).gpu_dot(&x()), array![2.0, 2.0]);
+    assert_eq!(a.slice(s![1.., 1..]).gpu_dot(&array![1.0, 10.0]), array![65.0]);
+    let row = array![1.0, 2.0, 3.0];
+    let repeated = row.broadcast((4, 3)).unwrap();
+    assert_eq!(repeated.gpu_dot(&x()), array![-2.0, -2.0, -2.0, -2.0]);
+    let ones = ndarray::arr0(1.0);
+    assert_eq!(a.gpu_dot(&ones.broadcast(3).unwrap()), array![6.0, 15.0]);
+}
+
+#[test]
+fn row_vector_times_matrix() {
+    let (a, v) = (a(), array![1.0, -1.0]);
+    let want = array![-3.0, -3.0, -3.0];
+    assert_eq!(v.gpu_dot(&a), want);
+    assert_eq!(v.view().gpu_dot(&a.view()), want);
+    assert_eq!(v.to_shared().gpu_dot(&CowArray::from(&a)), want);
+    assert_eq!(x().gpu_dot(&a.t()), array![-2.0, -2.0]);
+    let mut y = array![f64::NAN, f64::NAN, f64::NAN];
+    v.gpu_dot_into(&a, &mut y);
+    assert_eq!(y, want);
+    v.gemv(2.0, &a, 1.0, &mut y);
+    assert_eq!(y, array![-9.0, -9.0, -9.0]);
+}
+
+#[test]
+fn results_go_anywhere() {
+    let (a, x) = (a(), x());
+    let mut y = Array1::from_elem(2, f64::NAN);
+    a.gpu_dot_into(&x, &mut y);
+    assert_eq!(y, array![-2.0, -2.0]);
+    a.gemv(2.0, &x, 1.0, &mut y);
+    assert_eq!(y, array![-6.0, -6.0]);
+    // A column of a matrix, backwards: every other element stays.
+    let mut block = Array2::from_elem((4, 3), 9.0);
+    a.gpu_dot_into(&array![1.0, 1.0, 1.0], &mut block.slice_mut(s![1..;-2, 1]));
+    assert_eq!(block, array![[9.0, 9.0, 9.0], [9.0, 15.0, 9.0], [9.0, 9.0, 9.0], [9.0, 6.0, 9.0]]);
+    let mut shared = array![0.0, 0.0].into_shared();
+    let before = shared.clone();
+    a.gpu_dot_into(&x, &mut shared);
+    assert_eq!((shared, before), (array![-2.0, -2.0].into(), array![0.0, 0.0].into()));
+    a.try_gemv(1.0, &x, 0.0, &mut y).unwrap();
+    assert_eq!(a.try_gpu_dot(&x).unwrap(), y);
+}
+
+#[test]
+fn every_element_type() {
+    assert_eq!(array![[1.0f32, 2.0]].gpu_dot(&array![3.0, 4.0]), array![11.0]);
+    let h = f16::from_f32;
+    assert_eq!(array![[h(1.0), h(2.0)]].gpu_dot(&array![h(3.0), h(4.0)]), array![h(11.0)]);
+    let b = bf16::from_f32;
+    let mut y = array![b(1.0)];
+    // Factors have the accumulator's type.
+    array![[b(1.0), b(2.0)]].gemv(0.5f32, &array![b(3.0), b(4.0)], 2.0f32, &mut y);
+    assert_eq!(y, array![b(7.5)]);
+    let i = Complex::<f32>::i();
+    assert_eq!(array![[i, i]].gpu_dot(&array![i, -i + 1.0]), array![i]);
+    let i = Complex::<f64>::i();
+    assert_eq!(array![[i]].gpu_dot(&array![i]), array![-i * -i]);
+}
+
+#[test]
+fn empty_arrays() {
+    let none = Array2::<f32>::zeros((0, 3));
+    assert_eq!(none.gpu_dot(&array![1.0, 2.0, 3.0]).len(), 0);
+    assert_eq!(none.t().gpu_dot(&Array1::zeros(0)), array![0.0, 0.0, 0.0]);
+    let joined = concatenate![ndarray::Axis(0), none, array![[1.0f32, 1.0, 1.0]]];
+    assert_eq!(joined.gpu_dot(&array![1.0, 2.0, 3.0]), array![6.0]);
+}
+
+/// Generic code needs one bound.
+fn normal_equations<M>(a: &M, x: &ndarray::ArrayRef1<f32>) -> Array1<f32>
+where
+    M: GpuDot<Elem = f32, Rhs = ndarray::ArrayRef1<f32>>,
+{
+    a.gpu_dot(x)
+}
+
+#[test]
+fn generic_code() {
+    let a = array![[1.0f32, 2.0], [3.0, 4.0]];
+    let x = array![1.0f32, 1.0];
+    assert_eq!(normal_equations(&a, &x), array![3.0, 7.0]);
+    assert_eq!(normal_equations(&a.t(), &x), array![4.0, 6.0]);
+    let resident = gemv::Engine::global().unwrap().default_device().unwrap().matrix(&a).unwrap();
+    assert_eq!(normal_equations(&resident, &x), array![3.0, 7.0]);
+    assert_eq!(normal_equations(&resident.t(), &x), array![4.0, 6.0]);
+}
+
+/// Where and with which words the closure panics.
+fn panic_of(f: impl FnOnce() + std::panic::UnwindSafe) -> (String, String, u32) {
+    // The hook is the process's: one at a time.
+    static ONE: Mutex<()> = Mutex::new(());
+    static SEEN: Mutex<Option<(String, u32)>> = Mutex::new(None);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|info| {
+        let at = info.location().map(|l: &Location<'_>| (l.file().to_owned(), l.line()));
+        *SEEN.lock().unwrap() = at;
+    }));
+    let result = catch_unwind(f);
+    std::panic::set_hook(before);
+    let payload = result.expect_err("must panic");
+    let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
+    let (file, line) = SEEN.lock().unwrap().take().expect("the hook ran");
+    (text, file, line)
+}
+
+#[test]
+fn panics_point_at_the_caller_and_name_both_shapes() {
+    let (a, short) = (a(), array![1.0, 2.0]);
+    let line = line!() + 1;
+    let (text, file, at) = panic_of(|| drop(a.gpu_dot(&short)));
+    assert_eq!((file.as_str(), at), (file!(), line), "{text}");
+    assert!(text.contains("2 × 3") && text.contains("has 2"), "{text}");
+
+    let (text, file, _) = panic_of(|| drop(short.gpu_dot(&a.t())));
+    assert_eq!(file, file!(), "{text}");
+    // As the product uses it: x A is the transpose of A times x.
+    assert!(text.contains("2 × 3") && text.contains("has 2"), "{text}");
+
+    let (text, file, _) = panic_of(|| {
+        let mut y = array![0.0, 0.0, 0.0];
+        a.gpu_dot_into(&x(), &mut y);
+    });
+    assert_eq!(file, file!(), "{text}");
+    assert!(text.contains("2 × 3") && text.contains("has 3"), "{text}");
+
+    let (text, file, _) = panic_of(|| {
+        let mut y = array![0.0, 0.0];
+        a.gemv(1.0, &short, 0.0, &mut y);
+    });
+    assert_eq!(file, file!(), "{text}");
+    assert!(text.contains("2 × 3"), "{text}");
+
+    // The forwards of owned arrays, views and resident matrices point there too.
+    let view = a.view();
+    assert_eq!(panic_of(|| drop(view.gpu_dot(&short))).1, file!());
+    let resident = gemv::Engine::global().unwrap().default_device().unwrap().matrix(&a).unwrap();
+    let resident = std::panic::AssertUnwindSafe(&resident);
+    assert_eq!(panic_of(move || drop(resident.gpu_dot(&array![1.0]))).1, file!());
+}
+
+#[test]
+fn mismatches_are_values_too() {
+    let (a, short) = (a(), array![1.0, 2.0]);
+    let e = a.try_gpu_dot(&short).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "shapes do not fit: the matrix is 2 × 3, so x must have 3 entries, but it has 2"
+    );
+    let mut y = array![5.0, 5.0, 5.0];
+    let e = a.try_gemv(1.0, &short, 0.0, &mut y).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "shapes do not fit: the matrix is 2 × 3, so x must have 3 entries, but it has 2; \
+         and y must have 2 entries, but it has 3"
+    );
+    assert_eq!(y, array![5.0, 5.0, 5.0]);
+}
+
+#[test]
+fn devices_by_name() {
+    use gemv::{Engine, Error};
+    let reference = Engine::new(Some("reference".into()));
+    assert_eq!(reference.default_device().unwrap().info().id, "reference");
+    for name in ["cpu:7", "opencl:99", "cuda:x", "vulkan", "cuda:-1", ":"] {
+        let e = Engine::new(Some(name.into())).default_device().unwrap_err();
+        let missing = matches!(e, Error::NoDevice { .. } | Error::DriverMissing { .. });
+        assert!(missing && !e.to_string().contains('\n'), "{name}: {e:?}");
+        if let Error::NoDevice { asked, .. } = &e {
+            assert_eq!(asked, name);
+        }
+    }
+    // Blanks are no name; a name may be padded.
+    let plain = Engine::new(None).default_device().unwrap().info().id.clone();
+    assert_eq!(Engine::new(Some("  ".into())).default_device().unwrap().info().id, plain);
+    let padded = Engine::new(Some(" reference\n".into()));
+    assert_eq!(padded.default_device().unwrap().info().id, "reference");
+    // An explicit device beats what is forced.
+    let engine = Engine::new(Some("no-such".into()));
+    assert!(engine.default_device().is_err());
+    assert_eq!(engine.device("reference").unwrap().dot(&a(), &x()).unwrap(), array![-2.0, -2.0]);
+    assert_eq!(engine.device(&plain).unwrap().dot(&a(), &x()).unwrap(), array![-2.0, -2.0]);
+}
+
+#[test]
+fn a_backend_that_is_absent_says_so_at_once() {
+    use gemv::Engine;
+    for name in ["cuda", "opencl", "cpu"] {
+        let mut best = Duration::MAX;
+        let mut absent = None;
+        // The first of several: the machine may be busy, the answer must still be there at once.
+        for _ in 0..5 {
+            let engine = Engine::new(Some(name.into()));
+            let start = Instant::now();
+            absent = engine
+                .devices()
+                .iter()
+                .all(|l| !l.id.starts_with(name) || l.found.is_err())
+                .then(|| engine.default_device().unwrap_err().to_string());
+            best = best.min(start.elapsed());
+        }
+        if let Some(sentence) = absent {
+            assert!(best < Duration::from_millis(100), "{name}: {best:?}");
+            assert!(!sentence.contains('\n') && sentence.contains(name), "{sentence}");
+        }
+    }
+}
+
+#[test]
+fn listings_name_every_linked_backend() {
+    let listed = gemv::devices();
+    for entry in gemv::BACKENDS {
+        let lines: Vec<_> =
+            listed.iter().filter(|l| l.id.split(':').next() == Some(entry.name)).collect();
+        assert!(!lines.is_empty(), "{} is linked and not listed", entry.name);
+        for line in lines {
+            match &line.found {
+                Ok(info) => {
+                    assert_eq!(info.id, line.id);
+                    assert!(!info.name.is_empty() && info.units > 0, "{info:?}");
+                }
+                Err(why) => assert!(!why.to_string().contains('\n'), "{why}"),
+            }
+        }
+    }
+    // What is listed opens by its name, and says the same of itself.
+    let engine = gemv::Engine::global().unwrap();
+    for line in listed.iter().filter(|l| l.found.is_ok()) {
+        assert_eq!(engine.device(&line.id).unwrap().info().id, line.id);
+    }
+}
+
+#[test]
+fn devices_are_shared_between_threads() {
+    fn send_sync<T: Send + Sync>() {}
+    send_sync::<gemv::Device>();
+    send_sync::<gemv::Engine>();
+    send_sync::<gemv::DeviceMatrix<f32>>();
+    send_sync::<gemv::DeviceVector<gemv::num_complex::Complex<f64>>>();
+    send_sync::<gemv::Error>();
+    let a: ArrayView2<'_, f64> = aview2(&[[2.0]]);
+    let x: ArrayView1<'_, f64> = aview1(&[3.0]);
+    let _: (Ix1, Ix2) = (x.raw_dim(), a.raw_dim());
+    assert_eq!(std::thread::scope(|s| s.spawn(|| a.gpu_dot(&x)).join().unwrap()), array![6.0]);
+}

@@ -1,0 +1,193 @@
+//! Golden vectors: products whose bits were found by an independent program in exact rational
+//! arithmetic (`tests/golden/make.py`), checked in, and compared on every device and with the
+//! reference itself.
+
+#[macro_use]
+mod common;
+
+use common::operand::{VARIANTS, Variant};
+use common::{Check, Size, nan, same, trial};
+use gemv::half::{bf16, f16};
+use gemv::ndarray::{Array1, Array2};
+use gemv::num_complex::Complex;
+use gemv::{Accumulator, Device, Dtype, Element, MatrixRef};
+use libtest_mimic::Trial;
+
+/// Numbers from their bits.
+trait FromBits: Sized {
+    const PARTS: usize;
+    fn from_words(words: &[u64]) -> Self;
+}
+
+macro_rules! from_bits {
+    ($($t:ty: $bits:ty),*) => { $(
+        impl FromBits for $t {
+            const PARTS: usize = 1;
+            fn from_words(words: &[u64]) -> Self {
+                <$t>::from_bits(<$bits>::try_from(words[0]).expect("bits of this type"))
+            }
+        }
+    )* };
+}
+from_bits!(f32: u32, f64: u64, f16: u16, bf16: u16);
+
+impl<F: FromBits> FromBits for Complex<F> {
+    const PARTS: usize = 2;
+    fn from_words(words: &[u64]) -> Self {
+        Complex { re: F::from_words(&words[..1]), im: F::from_words(&words[1..]) }
+    }
+}
+
+/// One case of a file.
+struct Case<T: Element> {
+    name: String,
+    conj: bool,
+    a: Array2<T>,
+    x: Array1<T>,
+    alpha: T::Acc,
+    beta: T::Acc,
+    /// `None` where it must not be read.
+    y: Option<Vec<T>>,
+    want: Vec<T>,
+}
+
+fn numbers<N: FromBits>(words: &str) -> Vec<N> {
+    let words: Vec<u64> = words
+        .split_whitespace()
+        .map(|w| u64::from_str_radix(w, 16).expect("a word in hexadecimal"))
+        .collect();
+    assert!(words.len().is_multiple_of(N::PARTS), "half a number");
+    words.chunks(N::PARTS).map(N::from_words).collect()
+}
+
+/// Element `k` of the formula in make.py.
+fn generated<T: Element>(seed: u64, k: usize) -> T {
+    let part = |k: usize| {
+        let z = seed
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add((k as u64).wrapping_mul(0xd1b5_4a32_d192_ed03));
+        let z = (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = z ^ (z >> 32);
+        ((z & 0xffff) as f64 - 32768.0) * 2f64.powi(((z >> 16) & 7) as i32 - 15)
+    };
+    let (re, im) =
+        if T::DTYPE.is_complex() { (part(2 * k), part(2 * k + 1)) } else { (part(k), 0.0) };
+    common::elem(re, im)
+}
+
+fn parse<T: Element + FromBits>(text: &str) -> Vec<Case<T>>
+where
+    T::Acc: FromBits,
+{
+    let mut cases: Vec<Case<T>> = Vec::new();
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if key == "case" {
+            let words: Vec<&str> = rest.split(' ').collect();
+            let size = |k: usize| words[k].parse::<usize>().expect("a size");
+            cases.push(Case {
+                name: words[0].into(),
+                conj: words[3] == "1",
+                a: Array2::default((size(1), size(2))),
+                x: Array1::default(size(2)),
+                alpha: T::Acc::ZERO,
+                beta: T::Acc::ZERO,
+                y: None,
+                want: Vec::new(),
+            });
+            continue;
+        }
+        let case = cases.last_mut().expect("a file begins with a case");
+        let (m, n) = case.a.dim();
+        match key {
+            "seed" => {
+                let seed: u64 = rest.parse().expect("a number");
+                case.a = Array2::from_shape_fn((m, n), |(i, j)| generated(seed, i * n + j));
+                case.x = Array1::from_shape_fn(n, |j| generated(seed + 1, j));
+            }
+            "a" => case.a = Array2::from_shape_vec((m, n), numbers(rest)).expect("m n numbers"),
+            "x" => case.x = Array1::from_vec(numbers(rest)),
+            "alpha" => case.alpha = numbers(rest)[0],
+            "beta" => case.beta = numbers(rest)[0],
+            "y" => case.y = (rest != "-").then(|| numbers(rest)),
+            "want" => case.want = numbers(rest),
+            other => panic!("{other:?} in a golden file"),
+        }
+    }
+    cases
+}
+
+fn text(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::F32 => include_str!("golden/f32.txt"),
+        Dtype::F64 => include_str!("golden/f64.txt"),
+        Dtype::F16 => include_str!("golden/f16.txt"),
+        Dtype::Bf16 => include_str!("golden/bf16.txt"),
+        Dtype::C32 => include_str!("golden/c32.txt"),
+        Dtype::C64 => include_str!("golden/c64.txt"),
+        other => unreachable!("{other} has no golden file"),
+    }
+}
+
+fn run<T: Element>(device: &Device, case: &Case<T>, variant: Variant) -> Check {
+    let held = variant.hold(&case.a);
+    let resident = held.sub_view(device).map_err(|e| e.to_string())?;
+    for a in [MatrixRef::Host(held.view()), MatrixRef::Device(&resident)] {
+        let mut y = Array1::from(case.y.clone().unwrap_or(vec![nan(); case.want.len()]));
+        let (alpha, beta) = (case.alpha, case.beta);
+        let done = match case.conj {
+            true => device.gemv_conj(alpha, a, &case.x, beta, &mut y),
+            false => device.gemv(alpha, a, &case.x, beta, &mut y),
+        };
+        done.map_err(|e| e.to_string())?;
+        same(y.as_slice().expect("owned"), &case.want)
+            .map_err(|e| format!("{}, {}: {e}", case.name, variant.name))?;
+    }
+    Ok(())
+}
+
+fn check<T: Element + FromBits>(device: &Device) -> Check
+where
+    T::Acc: FromBits,
+{
+    let cases = parse::<T>(text(T::DTYPE));
+    if cases.len() < 17 {
+        return Err(format!("only {} cases were read", cases.len()));
+    }
+    for case in cases {
+        if common::size() == Size::Tiny && case.a.len() > 300 {
+            continue;
+        }
+        for variant in VARIANTS {
+            let few = case.a.len() <= 300 && common::size() != Size::Tiny;
+            let plain = matches!(variant.name, "c" | "f" | "columns-2");
+            if variant.repeat == common::operand::Repeat::None && (few || plain) {
+                run(device, &case, variant)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn main() {
+    let targets = common::targets();
+    let mut trials = common::absences(&targets);
+    for target in &targets {
+        let Ok(device) = &target.device else { continue };
+        for dtype in Dtype::ALL {
+            let name = format!("{}/{dtype}/golden", target.id);
+            match common::supported(device, dtype) {
+                Err(why) => trials.push(
+                    Trial::test(format!("{name}/unsupported: {why}"), move || Err(why.into()))
+                        .with_ignored_flag(true),
+                ),
+                Ok(()) => {
+                    let device = device.clone();
+                    let body = move || with_type!(dtype, T => check::<T>(&device));
+                    trials.push(trial(name, body));
+                }
+            }
+        }
+    }
+    common::main(trials);
+}
