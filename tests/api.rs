@@ -2,6 +2,7 @@
 //! point at the caller, devices by name.
 //!
 //! Nothing here depends on which backends are linked.
+#![deny(unsafe_code)]
 
 use gemv::GpuDot;
 use gemv::half::{bf16, f16};

@@ -3,6 +3,7 @@
 //!
 //! Trials are named `device/type/layout/shape/parameters`, with `chosen` for what the device's
 //! table chooses (there through the public path, with host and resident operands).
+#![deny(unsafe_code)]
 
 #[macro_use]
 mod common;

@@ -1,6 +1,7 @@
 //! Golden vectors: products whose bits were found by an independent program in exact rational
 //! arithmetic (`tests/golden/make.py`), checked in, and compared on every device and with the
 //! reference itself.
+#![deny(unsafe_code)]
 
 #[macro_use]
 mod common;

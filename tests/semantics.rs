@@ -3,6 +3,7 @@
 //!
 //! The expected values follow from the definition and not from the reference, wherever numbers can
 //! be chosen so that every rounding is exact.
+#![deny(unsafe_code)]
 
 #[macro_use]
 mod common;

@@ -100,3 +100,62 @@ impl Display for Desc {
         write!(f, "{} {} {}x{}", self.dtype, self.layout, self.m, self.n)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_by_strides() {
+        for ((m, n, rs, cs), want) in [
+            ((3, 5, 5, 1), Layout::Row),
+            ((3, 5, -9, 1), Layout::Row),
+            ((3, 5, 0, 1), Layout::Row),
+            ((3, 5, 1, 1), Layout::Row), // overlapping windows
+            ((3, 5, 1, 3), Layout::Col),
+            ((3, 5, 1, -4), Layout::Col),
+            ((3, 5, 1, 0), Layout::Col),
+            ((3, 5, 10, 2), Layout::Strided),
+            ((3, 5, 5, -1), Layout::Strided),
+            ((3, 5, -1, 3), Layout::Strided),
+            ((3, 5, 0, 0), Layout::Strided),
+            // One column whose entries are neighbours is read along it.
+            ((5, 1, 1, 1), Layout::Col),
+            ((1, 5, 5, 1), Layout::Row),
+            ((1, 1, 7, -3), Layout::Row),
+        ] {
+            assert_eq!(Layout::of(m, n, rs, cs), want, "{m}x{n} {rs},{cs}");
+        }
+        for layout in Layout::ALL {
+            assert_eq!(Layout::parse(layout.name()), Some(layout));
+        }
+        assert_eq!(Layout::parse("Row"), None);
+    }
+
+    #[test]
+    fn alignment_of_every_line() {
+        let align = |dtype, m, n, strides, at| Desc::new(dtype, m, n, strides, at).align;
+        assert_eq!(align(Dtype::F32, 3, 64, (64, 1), 0), 6);
+        assert_eq!(align(Dtype::F32, 3, 64, (64, 1), 4), 2);
+        assert_eq!(align(Dtype::F32, 3, 5, (5, 1), 64), 2);
+        assert_eq!(align(Dtype::F32, 3, 5, (-12, 1), 64), 4);
+        // A single row starts where it starts; so does a row that is repeated.
+        assert_eq!(align(Dtype::F32, 1, 5, (5, 1), 64), 6);
+        assert_eq!(align(Dtype::F32, 9, 5, (0, 1), 32), 5);
+        assert_eq!(align(Dtype::F16, 8, 3, (1, 8), 16), 4);
+        assert_eq!(align(Dtype::Bf16, 8, 3, (1, 7), 16), 1);
+        assert_eq!(align(Dtype::C64, 3, 3, (3, 1), 1 << 20), 4);
+        // At most 64 bytes, and never more than 6, wherever the block lies.
+        assert_eq!(align(Dtype::F64, 2, 64, (64, 1), 0), 6);
+    }
+
+    #[test]
+    fn said_in_a_line() {
+        let desc = Desc::new(Dtype::Bf16, 1023, 65, (65, 1), 2);
+        assert_eq!(desc.to_string(), "bf16 row 1023x65");
+        assert_eq!(desc.bytes(), 2 * (1023 * 65 + 1023 + 65));
+        // Beyond 2^32 bytes.
+        let desc = Desc::new(Dtype::F32, 12_347, 174_000, (174_000, 1), 0);
+        assert_eq!(desc.bytes(), 4 * (12_347 * 174_000 + 12_347 + 174_000));
+    }
+}

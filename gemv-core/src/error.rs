@@ -141,3 +141,46 @@ impl Display for ShapeMismatch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_named() {
+        let text = |x, y| Error::Shape(ShapeMismatch { matrix: (3, 4), x, y }).to_string();
+        assert_eq!(
+            text(5, None),
+            "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5"
+        );
+        assert_eq!(text(5, Some(3)), text(5, None));
+        assert_eq!(
+            text(4, Some(9)),
+            "shapes do not fit: the matrix is 3 × 4, so y must have 3 entries, but it has 9"
+        );
+        assert_eq!(
+            text(5, Some(9)),
+            "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5; \
+             and y must have 3 entries, but it has 9"
+        );
+    }
+
+    #[test]
+    fn what_is_known_is_said() {
+        let memory =
+            |free| Error::OutOfMemory { device: "cuda:0".into(), asked: 80, free }.to_string();
+        assert_eq!(memory(Some(7)), "cuda:0 is out of memory: 80 bytes asked, 7 bytes free");
+        assert!(memory(None).ends_with("the device does not tell how much is free"));
+        let table = Error::Table { origin: "t.txt".into(), line: 3, reason: "no colon".into() };
+        assert_eq!(table.to_string(), "t.txt, line 3: no colon");
+        let device =
+            Error::WrongDevice { device: "cpu".into(), operand: "cuda:1".into() }.to_string();
+        assert_eq!(device, "an operand lives on cuda:1, the product was asked of cpu");
+    }
+
+    #[test]
+    fn errors_travel() {
+        fn travels<E: std::error::Error + Send + Sync + Clone + 'static>() {}
+        travels::<Error>();
+    }
+}

@@ -1,5 +1,6 @@
 //! gemv-core without any backend: the reference answers, and an engine of entries of one's own
 //! shows when backends are looked for, opened and refused.
+#![deny(unsafe_code)]
 
 use std::process::Command;
 use std::sync::Arc;
