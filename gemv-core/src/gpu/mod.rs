@@ -24,6 +24,8 @@
 
 mod ordered;
 
+pub use ordered::{REDUCE_SOURCE, Split};
+
 use crate::{Desc, Dtype, Params};
 
 /// What the kernels ask of a device.

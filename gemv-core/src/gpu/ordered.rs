@@ -79,63 +79,72 @@ const HELD: u64 = 512;
 /// Threads of a block of the second launch, as in `reduce.k`.
 const REDUCE: u32 = 128;
 
-/// How a row's segments are split over blocks: the same rule as in the kernels, which find
-/// `parts` from the grid.
+/// How the segments of a row are split over blocks: the same rule as in the kernels, which find
+/// `parts` from the grid and the rest from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Split {
-    /// Blocks that share a row.
-    parts: u64,
+pub struct Split {
+    /// Blocks that share a row, each with some work.
+    pub parts: u64,
     /// Sums a row that the first launch leaves in scratch memory; 0 where it writes y.
-    count: u64,
+    pub count: u64,
     /// Whether each of them is of 256 segments.
-    chunked: bool,
+    pub chunked: bool,
 }
 
-fn split(n: usize, asked: u32) -> Split {
-    let segments = n.div_ceil(SEGMENT) as u64;
-    let chunk = SEGMENT as u64;
-    let asked = u64::from(asked.max(1));
-    if segments > 255 * asked {
-        let chunks = segments.div_ceil(chunk);
-        if chunks == 1 && asked == 1 {
-            return Split { parts: 1, count: 0, chunked: false };
+impl Split {
+    /// The split of rows of `n` columns, of which `asked` parts are asked (0 counts as 1).
+    pub fn of(n: usize, asked: u32) -> Split {
+        let segments = n.div_ceil(SEGMENT) as u64;
+        let asked = u64::from(asked.max(1));
+        if segments > 255 * asked {
+            let chunks = segments.div_ceil(SEGMENT as u64);
+            if chunks == 1 && asked == 1 {
+                return Split { parts: 1, count: 0, chunked: false };
+            }
+            let parts = chunks.div_ceil(chunks.div_ceil(asked));
+            return Split { parts, count: chunks, chunked: true };
         }
-        let parts = chunks.div_ceil(chunks.div_ceil(asked));
-        return Split { parts, count: chunks, chunked: true };
+        let parts = segments.max(1).div_ceil(segments.max(1).div_ceil(asked));
+        let count = if parts == 1 { 0 } else { segments };
+        Split { parts, count, chunked: false }
     }
-    let parts = segments.max(1).div_ceil(segments.max(1).div_ceil(asked));
-    let count = if parts == 1 { 0 } else { segments };
-    Split { parts, count, chunked: false }
+
+    /// Scratch values for `m` rows: the first launch leaves row i's sums from
+    /// `i * work(1)` on, and the reduction puts every further level behind them.
+    pub fn work(&self, m: u64) -> u64 {
+        let (mut total, mut count) = (self.count, self.count);
+        while count > 1 {
+            count = count.div_ceil(SEGMENT as u64);
+            total += count;
+        }
+        m * total
+    }
+
+    /// The launch (of [`REDUCE_SOURCE`]) that turns `m` rows of sums into y, where one is needed.
+    pub fn reduce(&self, m: u64) -> Option<Launch> {
+        if self.count == 0 {
+            return None;
+        }
+        let rows = if self.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
+        Some(Launch {
+            entry: if self.chunked { "reduce_chunks" } else { "reduce_segments" },
+            grid: [m.div_ceil(rows), 1, 1],
+            block: [REDUCE, 1, 1],
+            shared: 0,
+        })
+    }
 }
 
-/// Scratch values a row needs to have `count` values reduced: every level of the recursion.
-fn levels_total(mut count: u64) -> u64 {
-    let mut total = count;
-    while count > 1 {
-        count = count.div_ceil(SEGMENT as u64);
-        total += count;
-    }
-    total
-}
+/// The reduction of segment sums, to append to a kernel's source that leaves them in `work`.
+pub const REDUCE_SOURCE: &str = include_str!("../../kernels/reduce.k");
 
 fn plan(desc: &Desc, entry: &'static str, threads: u32, block_rows: u64, asked: u32) -> Plan {
     let m = desc.m as u64;
-    let split = split(desc.n, asked);
-    let one = |entry, blocks, threads| Launch {
-        entry,
-        grid: [blocks, 1, 1],
-        block: [threads, 1, 1],
-        shared: 0,
-    };
-    let mut launches = vec![one(entry, m.div_ceil(block_rows) * split.parts, threads)];
-    let mut work = 0;
-    if split.count > 0 {
-        let rows = if split.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
-        let entry = if split.chunked { "reduce_chunks" } else { "reduce_segments" };
-        launches.push(one(entry, m.div_ceil(rows), REDUCE));
-        work = m * levels_total(split.count);
-    }
-    Plan { launches, work, counters: 0 }
+    let split = Split::of(desc.n, asked);
+    let grid = [m.div_ceil(block_rows) * split.parts, 1, 1];
+    let mut launches = vec![Launch { entry, grid, block: [threads, 1, 1], shared: 0 }];
+    launches.extend(split.reduce(m));
+    Plan { launches, work: split.work(m), counters: 0 }
 }
 
 /// Rules that every plan has to keep.
@@ -447,7 +456,7 @@ mod tests {
         for n in (0..300).chain((1..2000).map(|k| k * 97)).chain([1 << 24, (1 << 31) + 1, 1 << 33])
         {
             for asked in [1, 2, 3, 4, 5, 7, 8, 16, 60, 64, 100, 255, 256, 1000, 1 << 20] {
-                let s = split(n, asked);
+                let s = Split::of(n, asked);
                 assert!(s.parts >= 1 && s.parts <= u64::from(asked), "{n} {asked} {s:?}");
                 let (direct, chunked, busy, count) = as_in_the_kernel(n, s.parts);
                 assert_eq!(direct, s.count == 0, "{n} {asked} {s:?}");

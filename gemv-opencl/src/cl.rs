@@ -1,0 +1,318 @@
+//! Every unsafe call of this crate: memory shared with the runtime, and launches.
+
+use std::ffi::CString;
+use std::ptr;
+
+use gemv_core::gpu::Launch;
+use gemv_core::{Accumulator, Element, Error};
+use ocl::core::{self, ArgVal, Event, MemFlags};
+use ocl::ffi;
+
+/// Looks for the system's OpenCL library, once a process.
+///
+/// # Errors
+/// What was looked for.
+#[cfg(opencl_at_run_time)]
+pub(crate) fn load() -> Result<(), String> {
+    use std::sync::OnceLock;
+    unsafe extern "C" {
+        fn gemv_opencl_load() -> i32;
+    }
+    static LOADED: OnceLock<bool> = OnceLock::new();
+    // SAFETY: not called from two threads, because OnceLock runs one initialiser; it writes only
+    // to the slots of build.rs, which no other thread reads before this returns, since every path
+    // to a device goes through here.
+    let loaded = *LOADED.get_or_init(|| unsafe { gemv_opencl_load() } == 1);
+    if loaded {
+        return Ok(());
+    }
+    Err("looked for an OpenCL loader (libOpenCL.so.1, libOpenCL.so) and found none".into())
+}
+
+/// The library was linked when the program was built.
+#[cfg(not(opencl_at_run_time))]
+pub(crate) fn load() -> Result<(), String> {
+    Ok(())
+}
+
+/// How many platforms there are, or the error. `ocl`'s own functions wait for ten seconds and then
+/// panic where there is none, so this is to be asked before any of them.
+pub(crate) fn platforms() -> Result<u32, i32> {
+    let mut count = 0;
+    // SAFETY: no entries are asked for, so the null pointer is allowed; `count` outlives the call.
+    match unsafe { ffi::clGetPlatformIDs(0, ptr::null_mut(), &mut count) } {
+        0 => Ok(count),
+        error => Err(error),
+    }
+}
+
+/// One device's context and in-order queue. Not for two threads at once: PoCL aborts now and then
+/// when it is used so; every method is called with the device's lock held.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) context: core::Context,
+    pub(crate) queue: core::CommandQueue,
+    pub(crate) device: core::DeviceId,
+}
+
+/// A failed call: its name and what the runtime said.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) call: &'static str,
+    pub(crate) status: Option<i32>,
+    pub(crate) reason: String,
+}
+
+impl Failure {
+    pub(crate) fn new(call: &'static str, error: core::Error) -> Failure {
+        match error.api_status() {
+            Some(status) => {
+                let status_number = status as i32;
+                Failure {
+                    call,
+                    status: Some(status_number),
+                    reason: format!("{status:?} ({status_number})"),
+                }
+            }
+            None => Failure { call, status: None, reason: error.to_string() },
+        }
+    }
+
+    /// Whether the device could not give the memory asked for.
+    pub(crate) fn is_memory(&self) -> bool {
+        // CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY,
+        // CL_INVALID_BUFFER_SIZE
+        matches!(self.status, Some(-4 | -5 | -6 | -61))
+    }
+
+    pub(crate) fn on(self, device: &str) -> Error {
+        Error::Device { device: device.into(), call: self.call, reason: self.reason }
+    }
+}
+
+/// A buffer that borrows host memory for as long as one product takes.
+#[derive(Debug)]
+pub(crate) struct Borrowed<'a> {
+    pub(crate) mem: core::Mem,
+    _host: std::marker::PhantomData<&'a [u8]>,
+}
+
+type NoEvent<'a> = Option<&'a mut Event>;
+type NoWait<'a> = Option<&'a Event>;
+
+impl Queue {
+    pub(crate) fn open(
+        platform: core::PlatformId,
+        device: core::DeviceId,
+    ) -> Result<Queue, Failure> {
+        let properties = core::ContextProperties::new().platform(platform);
+        let context = core::create_context(Some(&properties), &[device], None, None)
+            .map_err(|e| Failure::new("clCreateContext", e))?;
+        // Without properties a queue is in order and takes no times.
+        let queue = core::create_command_queue(&context, device, None)
+            .map_err(|e| Failure::new("clCreateCommandQueue", e))?;
+        Ok(Queue { context, queue, device })
+    }
+
+    /// A buffer of this many bytes (at least one), not initialised.
+    pub(crate) fn buffer(&self, bytes: usize) -> Result<core::Mem, Failure> {
+        let none = None::<&[u8]>;
+        // SAFETY: no host pointer is given, so the runtime owns the memory.
+        unsafe {
+            core::create_buffer(&self.context, MemFlags::READ_WRITE, bytes.max(1), none)
+                .map_err(|e| Failure::new("clCreateBuffer", e))
+        }
+    }
+
+    /// A buffer that is the slice itself, read in place.
+    pub(crate) fn borrow<'a, T: Element>(&self, data: &'a [T]) -> Result<Borrowed<'a>, Failure> {
+        let data = bytes(data);
+        let flags = MemFlags::READ_ONLY | MemFlags::USE_HOST_PTR;
+        // SAFETY: the slice is borrowed for 'a, which the result carries: it is neither moved nor
+        // written before the result is dropped, and `Queue::finish` is called before that, so no
+        // launch reads it later. Kernels only read A and x (`GLOBAL const`).
+        let mem = unsafe { core::create_buffer(&self.context, flags, data.len(), Some(data)) }
+            .map_err(|e| Failure::new("clCreateBuffer", e))?;
+        Ok(Borrowed { mem, _host: std::marker::PhantomData })
+    }
+
+    /// Copies a slice to the front of a buffer; returns when it is there.
+    pub(crate) fn write<T: Element>(&self, to: &core::Mem, data: &[T]) -> Result<(), Failure> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: a blocking write: the slice is not read after the call. The runtime refuses a
+        // write beyond the buffer's end.
+        unsafe {
+            core::enqueue_write_buffer(
+                &self.queue,
+                to,
+                true,
+                0,
+                bytes(data),
+                None::<NoWait<'_>>.flatten(),
+                None::<NoEvent<'_>>.flatten(),
+            )
+            .map_err(|e| Failure::new("clEnqueueWriteBuffer", e))
+        }
+    }
+
+    /// Copies from a buffer, from element `first` on; returns when it is there.
+    pub(crate) fn read<T: Element>(
+        &self,
+        from: &core::Mem,
+        first: usize,
+        to: &mut [T],
+    ) -> Result<(), Failure> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: a blocking read: the slice is not written after the call. The runtime refuses a
+        // read beyond the buffer's end. Any bits are a valid T (see `bytes_mut`).
+        unsafe {
+            core::enqueue_read_buffer(
+                &self.queue,
+                from,
+                true,
+                first * size_of::<T>(),
+                bytes_mut(to),
+                None::<NoWait<'_>>.flatten(),
+                None::<NoEvent<'_>>.flatten(),
+            )
+            .map_err(|e| Failure::new("clEnqueueReadBuffer", e))
+        }
+    }
+
+    /// Sets a buffer's bytes to zero.
+    pub(crate) fn zero(&self, to: &core::Mem, bytes: usize) -> Result<(), Failure> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        core::enqueue_fill_buffer(
+            &self.queue,
+            to,
+            0u8,
+            0,
+            bytes,
+            None::<NoWait<'_>>.flatten(),
+            None::<NoEvent<'_>>.flatten(),
+            None,
+        )
+        .map_err(|e| Failure::new("clEnqueueFillBuffer", e))
+    }
+
+    /// Compiles; the error is the compiler's log.
+    pub(crate) fn build(
+        &self,
+        source: &str,
+        options: &str,
+    ) -> Result<core::Program, Result<String, Failure>> {
+        let text = CString::new(source).map_err(|e| Ok(e.to_string()))?;
+        let options = CString::new(options).map_err(|e| Ok(e.to_string()))?;
+        let program = core::create_program_with_source(&self.context, &[text])
+            .map_err(|e| Err(Failure::new("clCreateProgramWithSource", e)))?;
+        match core::build_program(&program, Some(&[self.device]), &options, None, None) {
+            Ok(()) => Ok(program),
+            Err(core::Error::ProgramBuild(e)) => Err(Ok(e.to_string())),
+            Err(e) => Err(Err(Failure::new("clBuildProgram", e))),
+        }
+    }
+
+    /// Enqueues a kernel whose arguments are set.
+    pub(crate) fn launch(&self, kernel: &core::Kernel, launch: &Launch) -> Result<(), Failure> {
+        let local = launch.block.map(|b| b as usize);
+        let mut global = local;
+        for (g, blocks) in global.iter_mut().zip(launch.grid) {
+            *g *= blocks as usize;
+        }
+        // SAFETY: the kernel's arguments were set by `Args` for this launch, from buffers that are
+        // alive until `finish`; the operands' extents were checked against the buffers
+        // (`run::Operand`), and the kernel's contract is to stay within the operands and the
+        // scratch memory that its plan asks for.
+        unsafe {
+            core::enqueue_kernel(
+                &self.queue,
+                kernel,
+                3,
+                None,
+                &global,
+                Some(local),
+                None::<NoWait<'_>>.flatten(),
+                None::<NoEvent<'_>>.flatten(),
+            )
+            .map_err(|e| Failure::new("clEnqueueNDRangeKernel", e))
+        }
+    }
+
+    /// Waits until everything enqueued is done.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        core::finish(&self.queue).map_err(|e| Failure::new("clFinish", e))
+    }
+}
+
+/// Sets a kernel's arguments one after another.
+#[derive(Debug)]
+pub(crate) struct Args<'k> {
+    kernel: &'k core::Kernel,
+    index: u32,
+    failed: Option<Failure>,
+}
+
+impl<'k> Args<'k> {
+    pub(crate) fn of(kernel: &'k core::Kernel) -> Args<'k> {
+        Args { kernel, index: 0, failed: None }
+    }
+
+    fn set(mut self, value: ArgVal<'_>) -> Self {
+        if let Err(e) = core::set_kernel_arg(self.kernel, self.index, value) {
+            self.failed.get_or_insert(Failure::new("clSetKernelArg", e));
+        }
+        self.index += 1;
+        self
+    }
+
+    pub(crate) fn unsigned(self, value: usize) -> Self {
+        self.set(ArgVal::scalar(&(value as u64)))
+    }
+
+    pub(crate) fn signed(self, value: isize) -> Self {
+        self.set(ArgVal::scalar(&(value as i64)))
+    }
+
+    pub(crate) fn flag(self, value: bool) -> Self {
+        self.set(ArgVal::scalar(&u32::from(value)))
+    }
+
+    pub(crate) fn mem(self, mem: &core::Mem) -> Self {
+        self.set(ArgVal::mem(mem))
+    }
+
+    /// A float, a double, or a pair of either.
+    pub(crate) fn factor<T: Element>(self, value: T::Acc) -> Self {
+        let (re, im) = value.parts();
+        // The parts are exact in f64 and go back to the accumulator's own type.
+        match (T::DTYPE.needs_f64(), T::DTYPE.is_complex()) {
+            (false, false) => self.set(ArgVal::scalar(&(re as f32))),
+            (true, false) => self.set(ArgVal::scalar(&re)),
+            (false, true) => self.set(ArgVal::vector(&ocl::prm::Float2::new(re as f32, im as f32))),
+            (true, true) => self.set(ArgVal::vector(&ocl::prm::Double2::new(re, im))),
+        }
+    }
+
+    pub(crate) fn done(self) -> Result<(), Failure> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// The memory of a slice.
+fn bytes<T: Element>(data: &[T]) -> &[u8] {
+    // SAFETY: `Element` is sealed to f32, f64, f16, bf16 and pairs of f32 or f64: no padding, so
+    // every byte is initialised; u8 has no alignment; the length is that of the slice.
+    unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+}
+
+/// The memory of a slice, to write to.
+fn bytes_mut<T: Element>(data: &mut [T]) -> &mut [u8] {
+    // SAFETY: as in `bytes`; and any bits are a value of those types.
+    unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
+}

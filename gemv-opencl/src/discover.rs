@@ -1,0 +1,168 @@
+//! Which OpenCL devices there are.
+
+use std::sync::OnceLock;
+
+use gemv_core::gpu::{Caps, Language};
+use gemv_core::{DeviceInfo, Error, Result};
+use ocl::core::{
+    self, DeviceFpConfig, DeviceId, DeviceInfo as Ask, DeviceInfoResult as Answer, DeviceType,
+    PlatformId, PlatformInfo,
+};
+
+use crate::{NAME, cl};
+
+/// A device, with what its kernels ask of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) platform: PlatformId,
+    pub(crate) device: DeviceId,
+    pub(crate) info: DeviceInfo,
+    pub(crate) caps: Caps,
+    /// Bytes of the largest buffer.
+    pub(crate) largest: u64,
+    /// Whether the device reads the host's memory, so that nothing has to be copied to it.
+    pub(crate) shares_memory: bool,
+}
+
+/// The devices, found once a process: PoCL does not bear two threads that look for them.
+pub(crate) fn found() -> Result<&'static [Found]> {
+    static FOUND: OnceLock<Result<Vec<Found>>> = OnceLock::new();
+    FOUND.get_or_init(search).as_deref().map_err(Clone::clone)
+}
+
+pub(crate) fn discover() -> Result<Vec<DeviceInfo>> {
+    Ok(found()?.iter().map(|f| f.info.clone()).collect())
+}
+
+fn missing(reason: String) -> Error {
+    Error::DriverMissing { backend: NAME, reason }
+}
+
+fn search() -> Result<Vec<Found>> {
+    cl::load().map_err(missing)?;
+    const WHERE: &str = "looked for drivers by the .icd files in /etc/OpenCL/vendors or in \
+                         OCL_ICD_VENDORS";
+    match cl::platforms() {
+        Ok(1..) => {}
+        // CL_PLATFORM_NOT_FOUND_KHR
+        Ok(0) | Err(-1001) => {
+            return Err(missing(format!(
+                "there is an OpenCL loader, but no platform behind it ({WHERE})"
+            )));
+        }
+        Err(e) => return Err(missing(format!("clGetPlatformIDs answers {e} ({WHERE})"))),
+    }
+    let platforms = core::get_platform_ids()
+        .map_err(|e| missing(format!("clGetPlatformIDs fails: {}", reason(e))))?;
+    let mut all = Vec::new();
+    let mut why = Vec::new();
+    for platform in platforms {
+        let name = text(core::get_platform_info(platform, PlatformInfo::Name).ok());
+        match core::get_device_ids(platform, Some(DeviceType::ALL), None) {
+            Ok(devices) => {
+                for device in devices {
+                    match describe(platform, device, &name, all.len()) {
+                        Ok(found) => all.push(found),
+                        Err(reason) => why.push(reason),
+                    }
+                }
+            }
+            Err(e) => why.push(format!("the platform {name} has no device: {}", reason(e))),
+        }
+    }
+    for line in &why {
+        log::info!("opencl: {line}");
+    }
+    if all.is_empty() {
+        return Err(missing(format!("no device can be used: {}", why.join("; "))));
+    }
+    Ok(all)
+}
+
+fn reason(e: core::Error) -> String {
+    cl::Failure::new("", e).reason
+}
+
+fn text(answer: Option<impl ToString>) -> String {
+    answer.map(|a| a.to_string().trim_matches(['\0', ' ']).to_string()).unwrap_or_default()
+}
+
+fn describe(
+    platform: PlatformId,
+    device: DeviceId,
+    platform_name: &str,
+    ordinal: usize,
+) -> Result<Found, String> {
+    let ask = |what| core::get_device_info(device, what).ok();
+    let name = text(ask(Ask::Name));
+    // Without a compiler (some embedded devices) there is nothing to do.
+    if matches!(ask(Ask::CompilerAvailable), Some(Answer::CompilerAvailable(false))) {
+        return Err(format!("{name} has no compiler"));
+    }
+    if matches!(ask(Ask::Available), Some(Answer::Available(false))) {
+        return Err(format!("{name} says that it is not available"));
+    }
+    let kind = match ask(Ask::Type) {
+        Some(Answer::Type(kind)) => kind,
+        _ => return Err(format!("{name} does not say what it is")),
+    };
+    // `fma` is correctly rounded on every device of the full profile; subnormals are not kept on
+    // all of them, and the order of additions asks for them.
+    match ask(Ask::SingleFpConfig) {
+        Some(Answer::SingleFpConfig(c))
+            if c.contains(DeviceFpConfig::DENORM | DeviceFpConfig::ROUND_TO_NEAREST) => {}
+        _ => return Err(format!("{name} does not keep the subnormals of single precision")),
+    }
+    let mut caps = Caps::new(Language::OpenCl);
+    if let Some(Answer::MaxComputeUnits(units)) = ask(Ask::MaxComputeUnits) {
+        caps.units = units.max(1);
+    }
+    if let Some(Answer::MaxWorkGroupSize(most)) = ask(Ask::MaxWorkGroupSize) {
+        caps.max_group = most.min(1 << 16) as u32;
+    }
+    if let Some(Answer::LocalMemSize(bytes)) = ask(Ask::LocalMemSize) {
+        caps.local_bytes = bytes.min(1 << 30) as u32;
+    }
+    let extensions = text(ask(Ask::Extensions));
+    let has = |name: &str| extensions.split_whitespace().any(|e| e == name);
+    caps.cpu = kind.contains(DeviceType::CPU);
+    caps.fp64 = has("cl_khr_fp64");
+    caps.atomics64 = has("cl_khr_int64_base_atomics");
+    let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));
+    let largest = match ask(Ask::MaxMemAllocSize) {
+        Some(Answer::MaxMemAllocSize(bytes)) => bytes,
+        _ => u64::MAX,
+    };
+
+    let mut info = DeviceInfo::new(format!("{NAME}:{ordinal}"));
+    info.vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
+    info.arch = arch(platform_name, &info.vendor);
+    info.driver = format!("{platform_name} {}", text(ask(Ask::DriverVersion)));
+    info.memory = match ask(Ask::GlobalMemSize) {
+        Some(Answer::GlobalMemSize(bytes)) => Some(bytes),
+        _ => None,
+    };
+    info.units = caps.units as usize;
+    info.host = caps.cpu && unified;
+    info.name = name;
+    Ok(Found { platform, device, caps, largest, shares_memory: info.host, info })
+}
+
+/// One lower-case word.
+fn vendor(vendor: &str, platform: &str) -> String {
+    let all = format!("{vendor} {platform}").to_lowercase();
+    let known = ["nvidia", "intel", "amd", "advanced micro", "arm", "apple", "qualcomm", "pocl"];
+    match known.into_iter().find(|k| all.contains(k)) {
+        Some("advanced micro") => "amd".into(),
+        Some(known) => known.into(),
+        None => all.split_whitespace().next().unwrap_or("unknown").into(),
+    }
+}
+
+fn arch(platform: &str, vendor: &str) -> String {
+    match platform {
+        "Portable Computing Language" => "pocl".into(),
+        "Oclgrind" => "oclgrind".into(),
+        _ => vendor.into(),
+    }
+}

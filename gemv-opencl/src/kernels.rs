@@ -1,0 +1,170 @@
+//! The kernels that only OpenCL has: work-groups of one item for CPUs.
+
+use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, Plan, REDUCE_SOURCE, Split};
+use gemv_core::order::SEGMENT;
+use gemv_core::{Desc, Layout, Params};
+
+/// `concat!` takes literals only, so the texts are joined where a program is made.
+const ROW: &str =
+    concat!(include_str!("../kernels/wide.cl"), include_str!("../kernels/row_cpu.cl"),);
+const COL: &str =
+    concat!(include_str!("../kernels/wide.cl"), include_str!("../kernels/col_cpu.cl"),);
+
+/// Rows at a time, work-groups a compute unit, work-groups a row.
+const ROW_ARGS: &[Arg] =
+    &[Arg::compiled("rows", 4, "ROWS"), Arg::launched("groups", 4), Arg::launched("split", 1)];
+/// Rows of a block, work-groups a compute unit, work-groups a row.
+const COL_ARGS: &[Arg] =
+    &[Arg::compiled("block", 512, "BLOCK"), Arg::launched("groups", 4), Arg::launched("split", 1)];
+
+pub(crate) const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "row-cpu",
+        source: ROW,
+        args: ROW_ARGS,
+        defines: &[],
+        ordered: true,
+        candidates: |desc, caps| {
+            of_layout(desc, Layout::Row, row_candidates("row-cpu", desc, caps))
+        },
+        legal: |desc, params, caps| row_legal(desc, params, caps),
+        plan: |desc, params, caps| plan(ROW_ARGS, "row_cpu", desc, params, caps),
+    },
+    Kernel {
+        name: "col-cpu",
+        source: COL,
+        args: COL_ARGS,
+        defines: &[],
+        ordered: true,
+        candidates: |desc, caps| {
+            of_layout(desc, Layout::Col, col_candidates("col-cpu", desc, caps))
+        },
+        legal: |desc, params, caps| col_legal(desc, params, caps),
+        plan: |desc, params, caps| plan(COL_ARGS, "col_cpu", desc, params, caps),
+    },
+    Kernel {
+        name: "strided-cpu",
+        source: ROW,
+        args: ROW_ARGS,
+        defines: &[],
+        ordered: true,
+        candidates: |desc, caps| {
+            of_layout(desc, Layout::Strided, row_candidates("strided-cpu", desc, caps))
+        },
+        legal: |desc, params, caps| row_legal(desc, params, caps),
+        plan: |desc, params, caps| plan(ROW_ARGS, "row_cpu", desc, params, caps),
+    },
+    Kernel {
+        name: "strided-col-cpu",
+        source: COL,
+        args: COL_ARGS,
+        defines: &[],
+        ordered: true,
+        candidates: |desc, caps| {
+            of_layout(desc, Layout::Strided, col_candidates("strided-col-cpu", desc, caps))
+        },
+        legal: |desc, params, caps| col_legal(desc, params, caps),
+        plan: |desc, params, caps| plan(COL_ARGS, "col_cpu", desc, params, caps),
+    },
+];
+
+/// Every kernel of this backend: its own, then the shared ones.
+pub(crate) fn all() -> impl Iterator<Item = &'static Kernel> {
+    KERNELS.iter().chain(gpu::kernels())
+}
+
+fn of_layout(desc: &Desc, layout: Layout, candidates: Vec<Params>) -> Vec<Params> {
+    if desc.layout == layout { candidates } else { Vec::new() }
+}
+
+fn arg(args: &[Arg], params: &Params, name: &str) -> u32 {
+    let arg = args.iter().find(|a| a.name == name).expect("an argument of this kernel");
+    params.get_or(name, arg.default)
+}
+
+fn for_cpus(args: &[Arg], params: &Params, caps: &Caps) -> Result<(), String> {
+    if !caps.cpu {
+        return Err("the kernel is for CPUs".into());
+    }
+    let (groups, split) = (arg(args, params, "groups"), arg(args, params, "split"));
+    if !(1..=64).contains(&groups) {
+        return Err(format!("groups={groups} is not from 1 to 64"));
+    }
+    // The work-groups of a row are the grid's y.
+    if !(1..=65_535).contains(&split) {
+        return Err(format!("split={split} is not from 1 to 65535"));
+    }
+    if caps.max_group < 128 {
+        return Err(format!("the second launch takes 128 items, the device {}", caps.max_group));
+    }
+    Ok(())
+}
+
+fn row_legal(_: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    match arg(ROW_ARGS, params, "rows") {
+        1 | 2 | 4 => for_cpus(ROW_ARGS, params, caps),
+        rows => Err(format!("rows={rows} is not 1, 2 or 4")),
+    }
+}
+
+fn col_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    let block = arg(COL_ARGS, params, "block");
+    if block % 16 != 0 || !(16..=4096).contains(&block) {
+        return Err(format!("block={block} is not a multiple of 16 from 16 to 4096"));
+    }
+    // Two stacks of seven and two vectors, in the private memory of one item.
+    let bytes = 16 * block as usize * desc.dtype.acc_bytes();
+    if bytes > 512 << 10 {
+        return Err(format!("block={block} takes {bytes} bytes of private memory"));
+    }
+    for_cpus(COL_ARGS, params, caps)
+}
+
+fn plan(args: &[Arg], entry: &'static str, desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+    let split = Split::of(desc.n, arg(args, params, "split"));
+    let groups = u64::from(arg(args, params, "groups")) * u64::from(caps.units);
+    let m = desc.m as u64;
+    let grid = [m.min(groups).max(1), split.parts, 1];
+    let mut launches = vec![Launch { entry, grid, block: [1, 1, 1], shared: 0 }];
+    launches.extend(split.reduce(m));
+    Plan { launches, work: split.work(m), counters: 0 }
+}
+
+/// Work-groups a row: 1 unless there are too few rows for every compute unit.
+fn splits(desc: &Desc, caps: &Caps) -> Vec<u32> {
+    let segments = desc.n.div_ceil(SEGMENT);
+    let want = (4 * caps.units as usize).div_ceil(desc.m.max(1)).min(segments).clamp(1, 1 << 12);
+    if want == 1 { vec![1] } else { vec![want as u32, 1] }
+}
+
+fn row_candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut all = Vec::new();
+    for split in splits(desc, caps) {
+        for (rows, groups) in [(4, 4), (2, 4), (1, 4), (4, 1)] {
+            let params = Params::new(kernel);
+            all.push(params.with("rows", rows).with("groups", groups).with("split", split));
+        }
+    }
+    all.retain(|p| row_legal(desc, p, caps).is_ok());
+    all
+}
+
+fn col_candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut all = Vec::new();
+    for split in splits(desc, caps) {
+        for (block, groups) in [(1024, 1), (512, 4), (256, 4), (2048, 1)] {
+            let params = Params::new(kernel);
+            all.push(params.with("block", block).with("groups", groups).with("split", split));
+        }
+    }
+    all.retain(|p| col_legal(desc, p, caps).is_ok());
+    all
+}
+
+/// The text of a kernel, complete.
+pub(crate) fn source(kernel: &Kernel, program: &gpu::Program) -> String {
+    if KERNELS.iter().any(|k| k.name == kernel.name) {
+        return [&program.source, REDUCE_SOURCE].concat();
+    }
+    program.source.clone()
+}

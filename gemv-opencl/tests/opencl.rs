@@ -1,0 +1,438 @@
+//! What is particular to this backend: every kernel variant against the reference on every device
+//! that is found, error paths, threads, and a machine without OpenCL.
+//!
+//! Trials are made at run time. Without a device they are ignored and counted;
+//! `GEMV_REQUIRE=opencl` turns that into a failure. With `GEMV_OPENCL_SMALL=1` shapes are so small
+//! that Oclgrind can follow.
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
+use gemv_core::num_complex::Complex;
+use gemv_core::{
+    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Params, half, reference,
+};
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+
+/// Set in a child process: it asks for devices, prints what it hears and the time, and ends.
+const CHILD: &str = "GEMV_OPENCL_CHILD";
+const SMALL: &str = "GEMV_OPENCL_SMALL";
+
+type Outcome = Result<(), Failed>;
+
+fn main() -> ExitCode {
+    if std::env::var_os(CHILD).is_some() {
+        return child();
+    }
+    let mut args = Arguments::from_args();
+    // A device computes one product at a time; threads are tested by a trial of their own.
+    args.test_threads = Some(1);
+    let engine: &'static Engine = Box::leak(Box::new(Engine::new(None)));
+    let small = std::env::var_os(SMALL).is_some();
+    let mut trials = vec![Trial::test("linked", linked)];
+    let mut devices = 0;
+    let mut why = String::new();
+    for line in engine.devices() {
+        match line.found {
+            Ok(info) => {
+                devices += 1;
+                let open = move || engine.device(&info.id).map_err(|e| e.to_string());
+                trials.extend(of_device(&line.id, Arc::new(open), small));
+            }
+            Err(e) => why = e.to_string(),
+        }
+    }
+    if devices == 0 {
+        let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
+        if required.split(',').any(|r| r.trim() == gemv_opencl::NAME) {
+            trials.push(Trial::test("required", move || Err(why.into())));
+        } else {
+            eprintln!("no OpenCL device, so what needs one is ignored: {why}");
+            let none = || -> Result<Device, String> { unreachable!("ignored") };
+            trials.extend(
+                of_device("opencl", Arc::new(none), small)
+                    .into_iter()
+                    .map(|t| t.with_ignored_flag(true)),
+            );
+        }
+    }
+    if !small {
+        trials.push(Trial::test("no-driver", no_driver));
+    }
+    let conclusion: Conclusion = libtest_mimic::run(&args, trials);
+    conclusion.exit_code()
+}
+
+type Open = Arc<dyn Fn() -> Result<Device, String> + Send + Sync>;
+
+fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, body: Box<dyn Fn(&Device) -> Outcome + Send>| {
+        let open = open.clone();
+        trials.push(Trial::test(format!("{id}/{name}"), move || body(&open()?)));
+    };
+    macro_rules! each {
+        ($($t:ty),*) => { $(
+            let name = <$t as Element>::DTYPE.name();
+            for (layout, build) in LAYOUTS {
+                let build = *build;
+                add(format!("{name}/{layout}"), Box::new(move |d| variants::<$t>(d, build, small)));
+            }
+            add(format!("{name}/resident"), Box::new(move |d| resident::<$t>(d)));
+        )* };
+    }
+    each!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
+    if !small {
+        add("levels".into(), Box::new(levels));
+        add("sub-views".into(), Box::new(sub_views));
+        add("threads".into(), Box::new(threads));
+        add("too-large".into(), Box::new(too_large));
+        add("refused".into(), Box::new(refused));
+    }
+    trials
+}
+
+fn linked() -> Outcome {
+    let entry = BACKENDS.iter().find(|e| e.name == gemv_opencl::NAME);
+    match entry.ok_or("the backend is not in the list")?.rank {
+        20 => Ok(()),
+        rank => Err(format!("rank {rank}").into()),
+    }
+}
+
+// ---- data
+
+/// A small generator (Marsaglia's xorshift), so that a case can be made again from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn value<T: Element>(&mut self) -> T {
+        // Of mixed magnitude, so that the order of additions shows in the last bits.
+        let mut part = || {
+            let unit = (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+            unit * [1.0, 0.125, 16.0, 3.0][(self.next() % 4) as usize]
+        };
+        let (re, im) = (part(), part());
+        T::narrow(T::Acc::from_parts(re, im))
+    }
+
+    fn vector<T: Element>(&mut self, n: usize) -> Array1<T> {
+        (0..n).map(|_| self.value()).collect()
+    }
+}
+
+type Build = fn(usize, usize) -> (usize, usize, fn(ArrayView2<'_, u32>) -> ArrayView2<'_, u32>);
+
+/// Layouts by name: the shape to allocate for m x n, and the view of it to take. Element types are
+/// put in place of the indices that the view selects.
+const LAYOUTS: &[(&str, Build)] = &[
+    ("row", |m, n| (m, n, |a| a)),
+    ("row-gaps", |m, n| (m, n + 3, |a| a.slice_move(s![.., 3..]))),
+    ("col", |m, n| (n, m, |a| a.reversed_axes())),
+    ("col-gaps", |m, n| (n, m + 1, |a| a.slice_move(s![.., 1..]).reversed_axes())),
+    ("strided", |m, n| (m, 2 * n, |a| a.slice_move(s![..;-1, ..;-2]))),
+    ("strided-col", |m, n| (n, 3 * m, |a| a.slice_move(s![.., ..;3]).reversed_axes())),
+];
+
+const SHAPES: &[(usize, usize)] = &[
+    (1, 1),
+    (3, 2),
+    (5, 17),
+    (67, 16),
+    (33, 63),
+    (2, 65),
+    (130, 100),
+    (9, 255),
+    (17, 256),
+    (21, 257),
+    (4, 1023),
+    (3, 4100),
+    (0, 5),
+    (5, 0),
+];
+const FEW: &[(usize, usize)] = &[(3, 2), (5, 67), (2, 513)];
+
+/// Runs every candidate on one layout: alpha, beta, conjugate and the strides of x and y in turn.
+fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
+    skip_unsupported::<T>(device)?;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut wrong = Vec::new();
+    for (case, &(m, n)) in (if small { FEW } else { SHAPES }).iter().enumerate() {
+        let (rows, cols, view) = build(m, n);
+        let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+        let index = Array2::from_shape_vec((rows, cols), (0..data.len() as u32).collect()).unwrap();
+        // The same view of the elements, through the one of the indices.
+        let shape = view(index.view());
+        let first = shape.first().map_or(0, |&i| i as usize);
+        let strides = (shape.strides()[0], shape.strides()[1]);
+        let a = strided(&data, (m, n), first, strides);
+        let x_all: Array1<T> = random.vector(2 * n + 1);
+        let x = match case % 3 {
+            0 => x_all.slice(s![..n]),
+            1 => x_all.slice(s![1..2 * n + 1;2]),
+            _ => x_all.slice(s![..n;-1]),
+        };
+        let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
+        let (alpha, beta) = (T::Acc::from_parts(-1.5, 0.25), T::Acc::from_parts(0.75, -2.0));
+        let factors = [(one, zero), (alpha, beta), (alpha, zero), (one, one)];
+        let desc = Desc::new(T::DTYPE, m, n, strides, 64);
+        let mut candidates = device.backend().candidates(&desc);
+        if small {
+            candidates.truncate(2);
+            candidates.extend(device.backend().candidates(&desc).last());
+        }
+        if candidates.is_empty() {
+            return Err(format!("{desc}: no candidates").into());
+        }
+        for (turn, params) in candidates.iter().enumerate() {
+            let (alpha, beta) = factors[(turn + case) % factors.len()];
+            let before: Array1<T> = match beta == zero {
+                // NaN: y must not be read.
+                true => Array1::from_elem(m, T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN))),
+                false => random.vector(m),
+            };
+            let mut expected = before.clone();
+            reference::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
+            // y between canaries, with a stride in every other case.
+            let canary: T = random.value();
+            let step = 1 + turn % 2;
+            let mut y = Array1::from_elem(step * m + 2, canary);
+            y.slice_mut(s![1..1 + step * m;step]).assign(&before);
+            let at = y.slice_mut(s![1..1 + step * m;step]);
+            device.gemv_as(params, alpha, &a, &x, beta, at)?;
+            let got = y.slice(s![1..1 + step * m;step]);
+            if let Some(i) = (0..m).find(|&i| got[i].bits() != expected[i].bits()) {
+                let (got, expected) = (got[i], expected[i]);
+                wrong.push(format!("{desc} {params}: row {i} is {got:?}, not {expected:?}"));
+            }
+            let kept = y.iter().enumerate().all(|(i, v)| {
+                (1..1 + step * m).contains(&i) && (i - 1) % step == 0 || v.bits() == canary.bits()
+            });
+            if !kept {
+                wrong.push(format!("{desc} {params}: wrote beside y"));
+            }
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    wrong.truncate(8);
+    Err(wrong.join("\n").into())
+}
+
+/// The m x n view of these strides, which may be negative.
+fn strided<T: Element>(
+    data: &[T],
+    (m, n): (usize, usize),
+    first: usize,
+    strides: (isize, isize),
+) -> ArrayView2<'_, T> {
+    if m == 0 || n == 0 {
+        return ArrayView2::from_shape((m, n), &[]).unwrap();
+    }
+    let back = |len: usize, s: isize| if s < 0 { s.unsigned_abs() * (len - 1) } else { 0 };
+    let lowest = first - back(m, strides.0) - back(n, strides.1);
+    let far = |len: usize, s: isize| s.unsigned_abs() * (len - 1);
+    let end = lowest + far(m, strides.0) + far(n, strides.1) + 1;
+    let shape = (m, n).strides((strides.0.unsigned_abs(), strides.1.unsigned_abs()));
+    let mut view = ArrayView2::from_shape(shape, &data[lowest..end]).unwrap();
+    if strides.0 < 0 {
+        view.invert_axis(gemv_core::ndarray::Axis(0));
+    }
+    if strides.1 < 0 {
+        view.invert_axis(gemv_core::ndarray::Axis(1));
+    }
+    view
+}
+
+/// A device without double precision says so, and that is all there is to test.
+fn skip_unsupported<T: Element>(device: &Device) -> Outcome {
+    let desc = Desc::new(T::DTYPE, 1, 1, (1, 1), 64);
+    match device.backend().accepts(&desc) {
+        Ok(()) => Ok(()),
+        Err(Error::Unsupported { .. }) if T::DTYPE.needs_f64() => Ok(()),
+        Err(e) => Err(e.to_string().into()),
+    }
+}
+
+fn same<T: Element>(what: &str, got: &Array1<T>, expected: &Array1<T>) -> Outcome {
+    match got.iter().zip(expected).position(|(g, e)| g.bits() != e.bits()) {
+        None if got.len() == expected.len() => Ok(()),
+        at => Err(format!("{what}: differs at {at:?}: {got:?}, not {expected:?}").into()),
+    }
+}
+
+/// Operands that live on the device: y too, conjugated, and alpha = 0.
+fn resident<T: Element>(device: &Device) -> Outcome {
+    skip_unsupported::<T>(device)?;
+    let mut random = Random(7);
+    let a = Array2::from_shape_simple_fn((19, 70), || random.value::<T>());
+    let (x, y) = (random.vector::<T>(70), random.vector::<T>(19));
+    let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
+    let (alpha, beta) = (T::Acc::from_parts(0.5, 1.0), T::Acc::from_parts(-1.0, 0.5));
+    for (alpha, beta) in [
+        (T::Acc::ONE, T::Acc::ZERO),
+        (alpha, beta),
+        (T::Acc::ZERO, beta),
+        (T::Acc::ZERO, T::Acc::ZERO),
+    ] {
+        for conj in [false, true] {
+            let mut dy = device.vector(&y)?;
+            let mut expected = y.clone();
+            reference::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
+            match conj {
+                true => device.gemv_conj(alpha, &da, &dx, beta, &mut dy)?,
+                false => device.gemv(alpha, &da, &dx, beta, &mut dy)?,
+            }
+            same("resident", &dy.download()?, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// Strided sub-views of one resident matrix.
+fn sub_views(device: &Device) -> Outcome {
+    let mut random = Random(11);
+    let a = Array2::from_shape_simple_fn((40, 301), || random.value::<f32>());
+    let x = random.vector::<f32>(301);
+    let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
+    let check = |what, got: Array1<f32>, a: ArrayView2<'_, f32>, x: &Array1<f32>| {
+        let mut expected = Array1::zeros(a.nrows());
+        reference::gemv(1.0, a, false, x.view(), 0.0, expected.view_mut());
+        same(what, &got, &expected)
+    };
+    let rows = da.rows(3..37);
+    check("rows", rows.dot_resident(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
+    let rows = da.step_rows(1..40, -3);
+    check("rows, back", rows.dot_resident(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
+    let cols = da.step_columns(5..300, 2);
+    let part = x.slice(s![5..300;2]).to_owned();
+    let got = cols.dot_resident(&dx.step(5..300, 2))?.download()?;
+    check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
+    let (xt, t) = (random.vector::<f32>(40), da.t());
+    check("transposed", t.dot_resident(&device.vector(&xt)?)?.download()?, a.t(), &xt)
+}
+
+/// More than one level of the recursion, in every way of splitting.
+fn levels(device: &Device) -> Outcome {
+    let mut random = Random(13);
+    let n = 65_536 * 2 + 300;
+    let a = Array2::from_shape_simple_fn((3, n), || random.value::<f32>());
+    let col = a.t().as_standard_layout().reversed_axes().to_owned();
+    let x = random.vector::<f32>(n);
+    let mut expected = Array1::zeros(3);
+    reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
+    for (a, texts) in [
+        (&a, ["row-cpu split=1", "row-cpu split=2", "row-cpu split=7", "row-cpu split=600"]),
+        (&a, ["row split=1", "row split=2 vec=4 team=8", "row split=9", "row split=513 rows=2"]),
+        (&a, ["strided split=1", "strided-cpu", "strided-col", "strided-col-cpu split=3"]),
+        (&col, ["col-cpu", "col-cpu split=2", "col split=2", "col split=100 vec=4"]),
+    ] {
+        for text in texts {
+            let params: Params = text.parse()?;
+            let desc = Desc::new(Dtype::F32, 3, n, (a.strides()[0], a.strides()[1]), 64);
+            if device.backend().fits(&desc, &params).is_err() && text.contains("cpu") {
+                continue; // kernels for CPUs, on another device
+            }
+            let mut y = Array1::zeros(3);
+            device.gemv_as(&params, 1.0, a, &x, 0.0, &mut y)?;
+            same(text, &y, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// Eight threads, one device: products and resident operands made and dropped at once.
+fn threads(device: &Device) -> Outcome {
+    let mut random = Random(17);
+    let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
+    let x = random.vector::<f32>(300);
+    let mut expected = Array1::zeros(61);
+    reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
+    std::thread::scope(|scope| {
+        let run = |turn: usize| -> Result<(), String> {
+            for k in 0..20 {
+                let got = if (turn + k) % 2 == 0 {
+                    device.dot(&a, &x)
+                } else {
+                    device.matrix(&a).and_then(|a| device.dot(&a, &x))
+                };
+                let got = got.map_err(|e| e.to_string())?;
+                same("a thread", &got, &expected).map_err(|e| format!("{e:?}"))?;
+            }
+            Ok(())
+        };
+        let all: Vec<_> = (0..8).map(|turn| scope.spawn(move || run(turn))).collect();
+        all.into_iter().try_for_each(|t| t.join().expect("no panic").map_err(Failed::from))
+    })
+}
+
+/// Memory that the device has not.
+fn too_large(device: &Device) -> Outcome {
+    let e = device.zeros::<f64>(1 << 45).unwrap_err();
+    let Error::OutOfMemory { asked, .. } = e else { return Err(e.to_string().into()) };
+    if asked != 8 << 45 {
+        return Err(format!("asked {asked}").into());
+    }
+    // And the device still works.
+    let y = device.dot(&Array2::<f32>::ones((2, 2)), &Array1::ones(2))?;
+    same("after it", &y, &Array1::from_elem(2, 2.0))
+}
+
+/// Parameters that are not legal leave y as it was.
+fn refused(device: &Device) -> Outcome {
+    let (a, x) = (Array2::<f32>::ones((2, 2)), Array1::ones(2));
+    for text in ["none", "row threads=48", "col", "row split=0", "row-cpu rows=3", "row wide=1"] {
+        let mut y = Array1::from_elem(2, 5.0);
+        match device.gemv_as(&text.parse()?, 1.0, &a, &x, 0.0, &mut y) {
+            Err(Error::Params { params, .. }) if params == text => {}
+            other => return Err(format!("{text}: {other:?}").into()),
+        }
+        same("y after it", &y, &Array1::from_elem(2, 5.0))?;
+    }
+    Ok(())
+}
+
+// ---- a machine without OpenCL
+
+fn child() -> ExitCode {
+    let start = Instant::now();
+    let answer = Engine::new(Some("opencl".into())).default_device().map(|d| d.info().id.clone());
+    println!("{}\n{answer:?}", start.elapsed().as_micros());
+    match answer {
+        Err(Error::DriverMissing { .. }) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn no_driver() -> Outcome {
+    let dir = std::env::temp_dir().join(format!("gemv-no-icd-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+    let out = Command::new(std::env::current_exe().map_err(|e| e.to_string())?)
+        .env(CHILD, "1")
+        .env("OCL_ICD_VENDORS", &dir)
+        .env_remove("OCL_ICD_FILENAMES")
+        .output();
+    let _ = std::fs::remove_dir(&dir);
+    let out = out.map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let mut lines = text.lines();
+    let took = lines.next().and_then(|t| t.parse().ok()).map(Duration::from_micros);
+    let said = lines.next().unwrap_or_default();
+    if !out.status.success() || !said.contains("looked for") {
+        return Err(format!("{}: {said}", out.status).into());
+    }
+    match took {
+        Some(took) if took < Duration::from_millis(100) => Ok(()),
+        took => Err(format!("took {took:?}").into()),
+    }
+}
