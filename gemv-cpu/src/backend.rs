@@ -1,0 +1,261 @@
+//! The device: what it says of itself, its memory, and the way from a job to a product.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use gemv_core::ndarray::ArrayViewMut1;
+use gemv_core::{
+    AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable, Desc, DeviceInfo,
+    Dtype, Error, Job, Layout, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, for_any,
+};
+
+use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
+use crate::run::Product;
+
+#[linkme::distributed_slice(BACKENDS)]
+static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
+
+fn asked() -> Result<Isa> {
+    let asked = std::env::var(ISA_ENV).ok();
+    Isa::detect(asked.as_deref()).map_err(|reason| Error::DriverMissing { backend: "cpu", reason })
+}
+
+fn discover() -> Result<Vec<DeviceInfo>> {
+    Ok(vec![describe(asked()?)])
+}
+
+fn open_ordinal(_: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Cpu::new(asked()?)))
+}
+
+/// The instruction sets that this processor has, best first: `avx512`, `avx2`, `plain`.
+pub fn isas() -> Vec<&'static str> {
+    Isa::all().into_iter().map(Isa::name).collect()
+}
+
+/// The device with this instruction set (the best, for `None`), whatever the environment says.
+///
+/// ```
+/// use gemv_core::{Device, ndarray::array};
+///
+/// for isa in gemv_cpu::isas() {
+///     let device = Device::new(gemv_cpu::open(Some(isa))?);
+///     assert_eq!(device.dot(&array![[1.0, 2.0]], &array![3.0, 4.0])?, array![11.0]);
+/// }
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::DriverMissing`] if the processor does not have it.
+pub fn open(isa: Option<&str>) -> Result<Arc<dyn Backend>> {
+    let isa = Isa::detect(isa).map_err(|reason| Error::DriverMissing { backend: "cpu", reason })?;
+    Ok(Arc::new(Cpu::new(isa)))
+}
+
+fn describe(isa: Isa) -> DeviceInfo {
+    let mut info = DeviceInfo::new("cpu");
+    info.name = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
+    info.arch = isa.name().into();
+    info.vendor = "cpu".into();
+    info.driver = concat!("gemv-cpu ", env!("CARGO_PKG_VERSION")).into();
+    info.units = std::thread::available_parallelism().map_or(1, usize::from);
+    info.host = true;
+    info
+}
+
+/// The processor's name, where the system tells.
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The CPU as a device.
+#[derive(Debug)]
+pub struct Cpu {
+    info: DeviceInfo,
+    isa: Isa,
+}
+
+impl Cpu {
+    fn new(isa: Isa) -> Cpu {
+        Cpu { info: describe(isa), isa }
+    }
+
+    fn refuse(&self, desc: &Desc, params: &Params, reason: String) -> Error {
+        Error::Params {
+            device: self.info.id.clone(),
+            desc: *desc,
+            params: params.to_string(),
+            reason,
+        }
+    }
+
+    fn run<T: CpuElement>(&self, job: Job<'_, T>, params: &Params) {
+        let a = match job.a {
+            MatrixRef::Host(a) => a,
+            MatrixRef::Device(a) => a.view_in(block(a.memory())),
+        };
+        let x = match job.x {
+            VectorRef::Host(x) => x,
+            VectorRef::Device(x) => x.view_in(block(x.memory())),
+        };
+        let y = match job.y {
+            VectorMut::Host(y) => y,
+            VectorMut::Device(y) => {
+                let (first, len) = (y.first(), y.len());
+                let memory: &mut dyn Any = y.memory_mut().expect("made unique by the engine");
+                let all: &mut Block<T> = memory.downcast_mut().expect("memory of this backend");
+                ArrayViewMut1::from(&mut all[first..first + len])
+            }
+        };
+        let plan = Plan {
+            rows: params.get_or("rows", 4) as usize,
+            block: params.get_or("block", 0) as usize,
+            ahead: params.get_or("ahead", 0) as usize,
+        };
+        let grain = params.get_or("grain", GRAIN) as usize;
+        let Job { alpha, beta, conj, .. } = job;
+        Product { isa: self.isa, plan, grain, alpha, a, conj, x, beta, y }.run();
+    }
+}
+
+/// The elements of a block of this backend.
+///
+/// # Panics
+/// If it is another's, or of another type.
+fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
+    let memory: &dyn Any = memory;
+    memory.downcast_ref::<Block<T>>().expect("memory of this backend")
+}
+
+/// KiB that are worth a thread, where the parameters do not say.
+const GRAIN: u32 = 256;
+
+/// The kernels, and their arguments with the values that are legal.
+const KERNELS: [(&str, Layout, &[(&str, u32, u32)]); 3] = [
+    ("row", Layout::Row, &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
+    ("col", Layout::Col, &[("block", 0, 1 << 16), ("ahead", 0, 1), ("grain", 1, 1 << 30)]),
+    (
+        "strided",
+        Layout::Strided,
+        &[("rows", 1, 64), ("block", 0, 1 << 16), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)],
+    ),
+];
+
+impl Backend for Cpu {
+    fn device(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn accepts(&self, _: &Desc) -> Result<()> {
+        Ok(())
+    }
+
+    fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        let grain = |p: Params, g: u32| p.with("grain", g);
+        match desc.layout {
+            Layout::Row => {
+                let row = |rows, ahead| Params::new("row").with("rows", rows).with("ahead", ahead);
+                vec![
+                    grain(row(16, 1024), GRAIN),
+                    grain(row(4, 0), GRAIN),
+                    grain(row(8, 1024), 64),
+                    grain(row(16, 2048), 1024),
+                    grain(row(7, 0), 1),
+                ]
+            }
+            Layout::Col => {
+                let col = |b, ahead| Params::new("col").with("block", b).with("ahead", ahead);
+                vec![
+                    grain(col(1024, 1), GRAIN),
+                    grain(col(0, 0), GRAIN),
+                    grain(col(512, 0), 64),
+                    grain(col(4096, 1), 1024),
+                    grain(col(0, 0), 1),
+                ]
+            }
+            Layout::Strided => {
+                let both =
+                    |rows, block| Params::new("strided").with("rows", rows).with("block", block);
+                vec![grain(both(8, 0), GRAIN), grain(both(4, 1024), GRAIN), grain(both(16, 512), 1)]
+            }
+        }
+    }
+
+    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
+        let name = params.kernel();
+        let Some((_, layout, args)) = KERNELS.iter().find(|k| k.0 == name.as_str()) else {
+            return Err(self.refuse(desc, params, format!("there is no kernel {name}")));
+        };
+        if *layout != desc.layout {
+            return Err(self.refuse(desc, params, format!("{name} is for {layout}")));
+        }
+        for (key, value) in params.args() {
+            match args.iter().find(|a| a.0 == key) {
+                Some((_, lo, hi)) if (lo..=hi).contains(&&value) => {}
+                Some((_, lo, hi)) => {
+                    return Err(self.refuse(desc, params, format!("{key} is from {lo} to {hi}")));
+                }
+                None => return Err(self.refuse(desc, params, format!("{name} has no {key}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Vec<BuiltinTable> {
+        let default = BuiltinTable { name: "cpu", text: include_str!("../tables/cpu.txt") };
+        let own = match self.isa.name() {
+            "avx512" => Some(("cpu-avx512", include_str!("../tables/cpu-avx512.txt"))),
+            _ => None,
+        };
+        own.map(|(name, text)| BuiltinTable { name, text }).into_iter().chain([default]).collect()
+    }
+
+    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        fn copy<T: CpuElement>(data: &[T]) -> Result<Box<dyn Memory>, u64> {
+            Ok(Box::new(Block::copy_of(data)?))
+        }
+        for_any!(AnySlice, data, data => copy(data)).map_err(|asked| self.full(asked))
+    }
+
+    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        fn zeros<T: CpuElement>(len: usize) -> Result<Box<dyn Memory>, u64> {
+            Ok(Box::new(Block::<T>::zeros(len)?))
+        }
+        use gemv_core::half::{bf16, f16};
+        use gemv_core::num_complex::Complex;
+        match dtype {
+            Dtype::F32 => zeros::<f32>(len),
+            Dtype::F64 => zeros::<f64>(len),
+            Dtype::F16 => zeros::<f16>(len),
+            Dtype::Bf16 => zeros::<bf16>(len),
+            Dtype::C32 => zeros::<Complex<f32>>(len),
+            Dtype::C64 => zeros::<Complex<f64>>(len),
+            other => {
+                return Err(Error::Unsupported {
+                    device: self.info.id.clone(),
+                    dtype: other,
+                    reason: "this version of gemv-cpu does not know the type".into(),
+                });
+            }
+        }
+        .map_err(|asked| self.full(asked))
+    }
+
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        for_any!(AnySliceMut, to, to => to.copy_from_slice(&block(from)[first..][..to.len()]));
+        Ok(())
+    }
+
+    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+        for_any!(AnyJob, job, job => self.run(job, params));
+        Ok(())
+    }
+}
+
+impl Cpu {
+    fn full(&self, asked: u64) -> Error {
+        Error::OutOfMemory { device: self.info.id.clone(), asked, free: None }
+    }
+}

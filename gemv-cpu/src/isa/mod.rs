@@ -1,0 +1,416 @@
+//! Instruction sets: which one there is, and the safe way into its kernels.
+//!
+//! This folder is the only place of the crate with `unsafe`. Its algorithms ([`kernels`]) are
+//! written once over [`ops::Ops`], which each instruction set implements for each element type.
+
+mod kernels;
+mod memory;
+mod ops;
+mod plain;
+mod scratch;
+mod views;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use gemv_core::half::{bf16, f16};
+use gemv_core::ndarray::{ArrayView2, ArrayViewMut1};
+use gemv_core::num_complex::Complex;
+use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::{Accumulator, Element};
+
+pub(crate) use kernels::Plan;
+use kernels::{Columns, Mat, Out, Product, Reduction, Rows, scratch_len};
+pub(crate) use memory::Block;
+use ops::Ops;
+use plain::Plain;
+pub(crate) use scratch::{with as with_scratch, with_elements};
+use views::{Reversed, Second};
+
+/// The environment variable that restricts detection: `avx512`, `avx2` or `plain`.
+pub const ISA_ENV: &str = "GEMV_CPU_ISA";
+
+/// An instruction set that this processor has: only detection makes one, so holding it is what
+/// makes its instructions safe to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Isa(Kind);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Plain,
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Isa {
+    /// The best that there is, or the one asked for.
+    ///
+    /// # Errors
+    /// One sentence, if what is asked for is unknown or not there.
+    pub(crate) fn detect(asked: Option<&str>) -> Result<Isa, String> {
+        let found = Isa::all();
+        let Some(asked) = asked.map(str::trim).filter(|a| !a.is_empty()) else {
+            return Ok(found[0]);
+        };
+        if let Some(isa) = found.iter().find(|i| i.name() == asked) {
+            return Ok(*isa);
+        }
+        let names: Vec<_> = found.iter().map(|i| i.name()).collect();
+        Err(format!("{ISA_ENV}={asked} was asked for, and this processor has {}", names.join(", ")))
+    }
+
+    /// All that there are, best first.
+    pub(crate) fn all() -> Vec<Isa> {
+        let mut found = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let avx2 = has!("avx2") && has!("fma") && has!("f16c");
+            // What the entry points in x86.rs enable, no less.
+            if avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq") {
+                found.push(Isa(Kind::Avx512));
+            }
+            if avx2 {
+                found.push(Isa(Kind::Avx2));
+            }
+        }
+        found.push(Isa(Kind::Plain));
+        found
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => "avx2",
+            Kind::Plain => "plain",
+        }
+    }
+
+    /// Lanes of a vector for accumulators of this many bytes.
+    pub(crate) fn width(self, acc_bytes: usize) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => 64 / acc_bytes,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => 32 / acc_bytes,
+            Kind::Plain => 8,
+        }
+    }
+}
+
+/// What each instruction set needs to know of an element type.
+pub(crate) trait CpuElement: Element {
+    /// What an accumulator consists of.
+    type Real: CpuElement<Acc = Self::Real, Real = Self::Real> + Accumulator;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512: Ops<T = Self, Acc = Self::Acc>;
+    #[cfg(target_arch = "x86_64")]
+    type Avx2: Ops<T = Self, Acc = Self::Acc>;
+    #[cfg(target_arch = "x86_64")]
+    fn avx512(proof: Proof, conj: bool) -> Self::Avx512;
+    #[cfg(target_arch = "x86_64")]
+    fn avx2(proof: Proof, conj: bool) -> Self::Avx2;
+    /// The elements as accumulators, where they are.
+    fn as_acc(x: &[Self]) -> Option<&[Self::Acc]>;
+}
+
+/// That an [`Isa`] was matched: the kernels' types are made from it alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Proof(());
+
+macro_rules! elements {
+    ($($t:ty, $real:ty, $wide:ident, $narrow:ident, |$conj:ident| $field:tt, $same:expr;)*) => { $(
+        impl CpuElement for $t {
+            type Real = $real;
+            #[cfg(target_arch = "x86_64")]
+            type Avx512 = x86::$wide;
+            #[cfg(target_arch = "x86_64")]
+            type Avx2 = x86::$narrow;
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            fn avx512(_: Proof, $conj: bool) -> x86::$wide {
+                elements!(@ x86::$wide, $conj, $field)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            fn avx2(_: Proof, $conj: bool) -> x86::$narrow {
+                elements!(@ x86::$narrow, $conj, $field)
+            }
+            #[inline(always)]
+            fn as_acc(x: &[Self]) -> Option<&[Self::Acc]> {
+                let same: fn(&[Self]) -> Option<&[Self::Acc]> = $same;
+                same(x)
+            }
+        }
+    )* };
+    (@ $path:path, $conj:ident, real) => {{ let _ = $conj; $path }};
+    (@ $path:path, $conj:ident, complex) => {{ use $path as Made; Made { conj: $conj } }};
+}
+elements! {
+    f32, f32, F32x16, F32x8, |conj| real, |x| Some(x);
+    f64, f64, F64x8, F64x4, |conj| real, |x| Some(x);
+    f16, f32, F16x16, F16x8, |conj| real, |_| None;
+    bf16, f32, Bf16x16, Bf16x8, |conj| real, |_| None;
+    Complex<f32>, f32, C32x8, C32x4, |conj| complex, |x| Some(x);
+    Complex<f64>, f64, C64x4, C64x2, |conj| complex, |x| Some(x);
+}
+
+/// How the elements of a matrix are best walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// Row by row; the elements of a row are `step` apart.
+    Rows { step: isize },
+    /// Column by column.
+    Columns { step: isize },
+}
+
+impl Lines {
+    /// By the smaller of the two strides, of axes that have more than one entry.
+    #[inline]
+    pub(crate) fn of(m: usize, n: usize, rs: isize, cs: isize) -> Lines {
+        if cs == 1 && n > 1 {
+            return Lines::Rows { step: 1 };
+        }
+        if rs == 1 && m > 1 {
+            return Lines::Columns { step: 1 };
+        }
+        if m <= 1 {
+            return Lines::Rows { step: if n <= 1 { 1 } else { cs } };
+        }
+        if n <= 1 {
+            return Lines::Columns { step: rs };
+        }
+        // Columns that are all the same are walked down, not across.
+        if cs != 0 && (rs == 0 || cs.unsigned_abs() <= rs.unsigned_abs()) {
+            Lines::Rows { step: cs }
+        } else {
+            Lines::Columns { step: rs }
+        }
+    }
+
+    /// Whether x has to be packed for it by [`pack_reversed`].
+    #[inline]
+    pub(crate) fn reversed(self) -> bool {
+        self == Lines::Rows { step: -1 }
+    }
+}
+
+/// x for rows that run backwards: every chunk of 64 from its last entry, the places of entries
+/// beyond the last left at what they are. `out` holds a multiple of 64.
+pub(crate) fn pack_reversed<A: Copy>(x: impl Iterator<Item = A>, out: &mut [A]) {
+    for (j, v) in x.enumerate() {
+        out[(j & !(LANES - 1)) + (LANES - 1 - (j & (LANES - 1)))] = v;
+    }
+}
+
+/// Where a product goes.
+#[derive(Debug)]
+pub(crate) enum Target<'a, T: Element> {
+    /// Rule 6.
+    Y { y: ArrayViewMut1<'a, T>, alpha: T::Acc, beta: T::Acc },
+    /// The sums of the rows, before scaling.
+    Sums(&'a mut [T::Acc]),
+    /// The sums of the segments, segment after segment, one a row in each.
+    Partials(&'a mut [T::Acc]),
+}
+
+impl<T: Element> Target<'_, T> {
+    fn rows(&self) -> Option<usize> {
+        match self {
+            Target::Y { y, .. } => Some(y.len()),
+            Target::Sums(s) => Some(s.len()),
+            Target::Partials(_) => None,
+        }
+    }
+
+    /// The part of it that is of `count` rows from `i` on.
+    ///
+    /// # Panics
+    /// For partial sums, whose rows do not lie together.
+    pub(crate) fn rows_at(&mut self, i: usize, count: usize) -> Target<'_, T> {
+        match self {
+            Target::Y { y, alpha, beta } => {
+                let y = y.slice_mut(gemv_core::ndarray::s![i..i + count]);
+                Target::Y { y, alpha: *alpha, beta: *beta }
+            }
+            Target::Sums(s) => Target::Sums(&mut s[i..i + count]),
+            Target::Partials(_) => panic!("partial sums are not split by rows"),
+        }
+    }
+
+    #[inline(always)]
+    fn out<O: Ops<T = T, Acc = T::Acc>>(&mut self, m: usize) -> Out<O> {
+        match self {
+            Target::Y { y, alpha, beta } => {
+                let stride = y.strides()[0];
+                let p = y.as_mut_ptr();
+                // Nothing to do to the sums: they may go to their place at once.
+                if (stride == 1 || m == 1)
+                    && *alpha == T::Acc::ONE
+                    && *beta == T::Acc::ZERO
+                    && T::DTYPE.bytes() == T::DTYPE.acc_bytes()
+                {
+                    return Out::Sums(p.cast());
+                }
+                Out::Y { y: p, stride, alpha: *alpha, beta: *beta }
+            }
+            Target::Sums(s) => Out::Sums(s.as_mut_ptr()),
+            Target::Partials(s) => Out::Partials(s.as_mut_ptr(), m),
+        }
+    }
+}
+
+/// One block of a product, on the calling thread.
+#[derive(Debug)]
+pub(crate) struct Task<'a, 't, T: Element> {
+    pub(crate) a: ArrayView2<'a, T>,
+    pub(crate) conj: bool,
+    /// n entries, or, for [`Lines::reversed`], as packed for that.
+    pub(crate) x: &'a [T::Acc],
+    pub(crate) lines: Lines,
+    pub(crate) plan: Plan,
+    pub(crate) target: Target<'t, T>,
+}
+
+impl Isa {
+    /// Computes the block.
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or the lines are not those of the matrix.
+    #[inline]
+    pub(crate) fn run<T: CpuElement>(self, task: Task<'_, '_, T>) {
+        match self.0 {
+            // The match proves that the instructions are there.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => walk(T::avx512(Proof(()), task.conj), task),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => walk(T::avx2(Proof(()), task.conj), task),
+            Kind::Plain => walk(Plain::<T> { conj: task.conj, element: PhantomData }, task),
+        }
+    }
+
+    /// Whether there is a kernel that reads these lines where they are.
+    #[inline]
+    pub(crate) fn direct<T: CpuElement>(self, lines: Lines) -> bool {
+        match lines {
+            Lines::Rows { step: 1 } | Lines::Columns { step: 1 } => true,
+            Lines::Rows { step: -1 } => self.0 != Kind::Plain,
+            Lines::Rows { step: 2 } | Lines::Columns { step: 2 } => match self.0 {
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512 => T::Avx512::SECOND,
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2 => T::Avx2::SECOND,
+                Kind::Plain => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Rules 4 and 6 for the sums of `count` segments of each row, segment after segment.
+    ///
+    /// # Panics
+    /// If the lengths do not fit.
+    pub(crate) fn reduce<T: CpuElement>(
+        self,
+        partials: &mut [T::Acc],
+        count: usize,
+        target: Target<'_, T>,
+    ) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => reduce(T::avx512(Proof(()), false), partials, count, target),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => reduce(T::avx2(Proof(()), false), partials, count, target),
+            Kind::Plain => {
+                let o = Plain::<T> { conj: false, element: PhantomData };
+                reduce(o, partials, count, target);
+            }
+        }
+    }
+}
+
+fn reduce<O: Ops>(o: O, partials: &mut [O::Acc], count: usize, mut target: Target<'_, O::T>) {
+    let m = target.rows().expect("a reduction ends in rows");
+    assert!(count > 0 && partials.len() == count * m);
+    let out = target.out::<O>(m);
+    let len = m * (count.div_ceil(SEGMENT) + count.div_ceil(SEGMENT * SEGMENT) + 4);
+    scratch::with(len, |scratch: &mut [O::Acc]| {
+        let scratch = scratch.as_mut_ptr();
+        let body = Reduction { o, partials: partials.as_mut_ptr(), m, count, scratch, out: &out };
+        // SAFETY: `o` exists; partials is count lines of m (asserted), scratch m and the lines of
+        // the levels, and `out` comes from a target of m rows.
+        unsafe { o.enter(body) }
+    });
+}
+
+/// Chooses the wrapper for the step of the lines.
+#[inline]
+fn walk<O: Ops>(o: O, task: Task<'_, '_, O::T>) {
+    let (m, n) = task.a.dim();
+    let (rs, cs) = (task.a.strides()[0], task.a.strides()[1]);
+    let x = if task.lines.reversed() { n.next_multiple_of(LANES) } else { n };
+    assert!(m > 0 && n > 0 && task.x.len() == x);
+    match &task.target {
+        Target::Partials(p) => assert!(p.len() == m * n.div_ceil(SEGMENT)),
+        t => assert!(t.rows() == Some(m)),
+    }
+    match task.lines {
+        Lines::Rows { step } => {
+            assert!(n == 1 || step == cs);
+            match step {
+                1 => compute(o, task, rs, true),
+                -1 if O::REVERSED => compute(Reversed { o }, task, rs, true),
+                2 if O::SECOND => compute(Second { o }, task, rs, true),
+                _ => unreachable!("{NO_KERNEL}"),
+            }
+        }
+        Lines::Columns { step } => {
+            assert!(m == 1 || step == rs);
+            match step {
+                1 => compute(o, task, cs, false),
+                2 if O::SECOND => compute(Second { o }, task, cs, false),
+                _ => unreachable!("{NO_KERNEL}"),
+            }
+        }
+    }
+}
+
+const NO_KERNEL: &str = "`Isa::direct` says that there is no kernel for these lines";
+
+/// Accumulators of scratch that lie on the stack.
+const NEAR: usize = LANES;
+
+#[inline(always)]
+fn compute<O: Ops>(o: O, mut task: Task<'_, '_, O::T>, line: isize, row: bool) {
+    let (m, n) = task.a.dim();
+    let a = Mat { p: task.a.as_ptr(), line, m, n };
+    let (x, plan) = (task.x.as_ptr(), task.plan);
+    assert!(plan.rows > 0);
+    let out = task.target.out::<O>(m);
+    let len = scratch_len(m, n, &plan, row, O::W);
+    let go = |scratch: *mut O::Acc| {
+        let product = Product { o, a, x, plan, scratch, out: &out };
+        // SAFETY: `o` exists. The matrix is a view: its elements, found by its own strides, may be
+        // read, and `walk` has checked that the lines are its, that x has an entry for every
+        // column, and that the target has a place for every row. The scratch has `scratch_len`.
+        unsafe { if row { o.enter(Rows(product)) } else { o.enter(Columns(product)) } }
+    };
+    if len <= NEAR {
+        let mut near = core::mem::MaybeUninit::<[O::Acc; NEAR]>::uninit();
+        go(near.as_mut_ptr().cast());
+    } else {
+        scratch::with(len, |scratch: &mut [O::Acc]| go(scratch.as_mut_ptr()));
+    }
+}

@@ -1,0 +1,111 @@
+//! What the algorithms need of an instruction set, for one element type.
+
+use gemv_core::order::LANES;
+use gemv_core::{Accumulator, Element};
+
+/// Work to be run inside a function that is compiled for an instruction set.
+pub(crate) trait Body {
+    /// # Safety
+    /// That of the kernel inside.
+    unsafe fn run(self);
+}
+
+/// Vectors of `W` neighbouring lanes, for one element type on one instruction set.
+///
+/// A value of an implementing type exists only where the instructions do: it is made from the
+/// token that detection returns. What remains to the callers of the unsafe functions is that the
+/// pointers are good for the elements named.
+pub(crate) trait Ops: Copy {
+    /// Elements in memory.
+    type T: Element<Acc = Self::Acc>;
+    /// Their accumulator.
+    type Acc: Accumulator;
+    /// What an accumulator consists of: one or two of it.
+    type Real: Element<Acc = Self::Real> + Accumulator;
+    /// The same instruction set for sums of `Real`.
+    type Sum: Ops<T = Self::Real, Acc = Self::Real, Real = Self::Real>;
+    /// `W` accumulators, or elements widened to them.
+    type V: Copy;
+    /// `W` entries of x, prepared for `fma`.
+    type X: Copy;
+
+    /// Lanes of a vector; a power of two.
+    const W: usize;
+    /// Rows that the register kernel for columns takes at once, in vectors.
+    const NR: usize;
+
+    fn sum(self) -> Self::Sum;
+
+    /// Runs the body in a function compiled for the instruction set; everything that is to be
+    /// fast is inlined into it.
+    unsafe fn enter<B: Body>(self, body: B);
+
+    /// +0 in all lanes.
+    unsafe fn zero(self) -> Self::V;
+    /// Elements 0..W from `p`.
+    unsafe fn load(self, p: *const Self::T) -> Self::V;
+    /// Elements lo..hi from `p`, +0 for the others, which are not touched.
+    unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V;
+    /// Whether there is `load_second`.
+    const SECOND: bool = false;
+    /// Whether rows that run backwards are worth kernels of their own.
+    const REVERSED: bool = true;
+    /// Elements 0, 2, ... 2W - 2 from `p`; those between are not touched.
+    #[inline(always)]
+    unsafe fn load_second(self, p: *const Self::T) -> Self::V {
+        let _ = p;
+        unreachable!("SECOND says that it is not there")
+    }
+    /// Entries 0..W of x.
+    unsafe fn x(self, p: *const Self::Acc) -> Self::X;
+    /// Entries lo..hi of x; the others are not touched and such that `fma` with an element of +0
+    /// leaves the accumulator as it is: -0, since (+0)(-0) + v = v for every v.
+    unsafe fn x_part(self, p: *const Self::Acc, lo: usize, hi: usize) -> Self::X;
+    /// One entry of x for all lanes.
+    unsafe fn splat(self, x: Self::Acc) -> Self::X;
+    /// `acc + a * x` by rules 2 and 7 of the order.
+    unsafe fn fma(self, a: Self::V, x: Self::X, acc: Self::V) -> Self::V;
+    /// `fma` after `load_part` and `x_part` of the same lanes.
+    #[inline(always)]
+    unsafe fn fma_part(
+        self,
+        a: Self::V,
+        x: Self::X,
+        acc: Self::V,
+        part: (usize, usize),
+    ) -> Self::V {
+        let _ = part;
+        // SAFETY: as for this function.
+        unsafe { self.fma(a, x, acc) }
+    }
+    unsafe fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Accumulators 0..W from `p`, which is aligned to 64 bytes or not.
+    unsafe fn load_acc(self, p: *const Self::Acc) -> Self::V;
+    unsafe fn store(self, v: Self::V, p: *mut Self::Acc);
+    unsafe fn store_part(self, v: Self::V, p: *mut Self::Acc, count: usize);
+    /// Halves the `W` lanes of each of four vectors to one and stores the four sums.
+    unsafe fn fold4(self, v: [Self::V; 4], out: *mut Self::Acc);
+    /// Halves the `W` lanes to one.
+    unsafe fn fold(self, v: Self::V) -> Self::Acc;
+    /// Asks for the line of memory that holds `p`, which need not be good.
+    #[inline(always)]
+    unsafe fn prefetch(self, p: *const Self::T) {
+        let _ = p;
+    }
+
+    /// Where element `j` of a line is, counted from element 0, if `j` is the first of a vector.
+    #[inline(always)]
+    fn at(self, j: usize) -> isize {
+        j as isize
+    }
+    /// Which places of the vector that begins at place `first` of a chunk of 64 are there, if the
+    /// chunk has `rem` elements.
+    #[inline(always)]
+    fn part(self, first: usize, rem: usize) -> (usize, usize) {
+        (0, rem.saturating_sub(first).min(Self::W))
+    }
+    /// Whether element j of a short line lies at place j of its chunk.
+    const SHORT: bool = true;
+    /// Vectors of 64 lanes.
+    const VECTORS: usize = LANES / Self::W;
+}

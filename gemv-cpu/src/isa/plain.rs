@@ -1,0 +1,157 @@
+//! Any processor: eight lanes in an array, and the arithmetic of gemv-core.
+
+use core::marker::PhantomData;
+
+use gemv_core::Accumulator;
+
+use super::CpuElement;
+use super::ops::{Body, Ops};
+
+const W: usize = 8;
+
+/// Where the target has a fused multiply-add (aarch64, or x86-64 compiled for it) the compiler
+/// makes vectors of it; elsewhere each is a call of the C library's, right and slow.
+pub(super) struct Plain<T> {
+    pub(super) conj: bool,
+    pub(super) element: PhantomData<T>,
+}
+
+impl<T> Clone for Plain<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Plain<T> {}
+
+impl<T: CpuElement> Ops for Plain<T> {
+    type T = T;
+    type Acc = T::Acc;
+    type Real = T::Real;
+    type Sum = Plain<T::Real>;
+    type V = [T::Acc; W];
+    type X = [T::Acc; W];
+    const W: usize = W;
+    const NR: usize = 2;
+    const REVERSED: bool = false;
+
+    #[inline(always)]
+    fn sum(self) -> Plain<T::Real> {
+        Plain { conj: false, element: PhantomData }
+    }
+
+    #[inline(always)]
+    unsafe fn enter<B: Body>(self, body: B) {
+        // SAFETY: the caller's.
+        unsafe { body.run() }
+    }
+
+    #[inline(always)]
+    unsafe fn zero(self) -> Self::V {
+        [T::Acc::ZERO; W]
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const T) -> Self::V {
+        // SAFETY: the caller's: p is good for W.
+        core::array::from_fn(|i| unsafe { self.element(p.add(i)) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(self, p: *const T, lo: usize, hi: usize) -> Self::V {
+        core::array::from_fn(|i| match (lo..hi).contains(&i) {
+            // SAFETY: the caller's: p is good for lo..hi.
+            true => unsafe { self.element(p.wrapping_add(i)) },
+            false => T::Acc::ZERO,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn x(self, p: *const T::Acc) -> Self::X {
+        // SAFETY: the caller's: p is good for W.
+        core::array::from_fn(|i| unsafe { *p.add(i) })
+    }
+
+    #[inline(always)]
+    unsafe fn x_part(self, p: *const T::Acc, lo: usize, hi: usize) -> Self::X {
+        core::array::from_fn(|i| match (lo..hi).contains(&i) {
+            // SAFETY: the caller's: p is good for lo..hi.
+            true => unsafe { *p.wrapping_add(i) },
+            false => T::Acc::ZERO,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn splat(self, x: T::Acc) -> Self::X {
+        [x; W]
+    }
+
+    #[inline(always)]
+    unsafe fn fma(self, a: Self::V, x: Self::X, acc: Self::V) -> Self::V {
+        core::array::from_fn(|i| acc[i].fma(a[i], x[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn fma_part(
+        self,
+        a: Self::V,
+        x: Self::X,
+        acc: Self::V,
+        (lo, hi): (usize, usize),
+    ) -> Self::V {
+        // No single x leaves both parts of a pair as they are: lanes are left out by number.
+        core::array::from_fn(|i| match (lo..hi).contains(&i) {
+            true => acc[i].fma(a[i], x[i]),
+            false => acc[i],
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        core::array::from_fn(|i| a[i].add(b[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn load_acc(self, p: *const T::Acc) -> Self::V {
+        // SAFETY: the caller's: p is good for W.
+        core::array::from_fn(|i| unsafe { *p.add(i) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, v: Self::V, p: *mut T::Acc) {
+        // SAFETY: the caller's: p is good for W.
+        unsafe { self.store_part(v, p, W) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, v: Self::V, p: *mut T::Acc, count: usize) {
+        for (i, v) in v.into_iter().enumerate().take(count) {
+            // SAFETY: the caller's: p is good for count.
+            unsafe { *p.add(i) = v }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fold4(self, v: [Self::V; 4], out: *mut T::Acc) {
+        for (r, v) in v.into_iter().enumerate() {
+            // SAFETY: the caller's: out is good for four.
+            unsafe { *out.add(r) = self.fold(v) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fold(self, v: Self::V) -> T::Acc {
+        let four: [_; 4] = core::array::from_fn(|i| v[i].add(v[i + 4]));
+        four[0].add(four[2]).add(four[1].add(four[3]))
+    }
+}
+
+impl<T: CpuElement> Plain<T> {
+    /// # Safety
+    /// `p` is good for one element.
+    #[inline(always)]
+    unsafe fn element(self, p: *const T) -> T::Acc {
+        // SAFETY: the caller's.
+        let v = unsafe { *p };
+        if self.conj { v.conj().widen() } else { v.widen() }
+    }
+}

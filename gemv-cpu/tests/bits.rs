@@ -1,0 +1,178 @@
+//! Every kernel, instruction set, type and layout against the reference, bit for bit.
+
+use gemv_core::half::{bf16, f16};
+use gemv_core::ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, s};
+use gemv_core::num_complex::Complex;
+use gemv_core::{Accumulator, Desc, Device, Element, reference};
+
+/// A repeatable stream of numbers, of which some are signed zeros, tiny or large.
+struct Numbers(u64);
+
+impl Numbers {
+    fn new(seed: u64) -> Numbers {
+        Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn number(&mut self) -> f64 {
+        let b = self.bits();
+        let v = (b >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+        match b % 64 {
+            0 => -0.0,
+            1 => 0.0,
+            2 => v * 1e-38,
+            3 => v * 1e-22,
+            4 => v * 1e4,
+            _ => v,
+        }
+    }
+    fn element<T: Element>(&mut self) -> T {
+        T::narrow(T::Acc::from_parts(self.number(), self.number()))
+    }
+}
+
+/// y between canaries, checked bit for bit.
+#[track_caller]
+fn check<T: Element>(
+    device: &Device,
+    a: ArrayView2<'_, T>,
+    conj: bool,
+    rng: &mut Numbers,
+    (alpha, beta): (f64, f64),
+    what: &str,
+) {
+    let (m, n) = a.dim();
+    let x: Array1<T> = (0..n).map(|_| rng.element()).collect();
+    let (alpha, beta) = (T::Acc::from_parts(alpha, 0.25), T::Acc::from_parts(beta, 0.0));
+    let old: Array1<T> = (0..m).map(|_| rng.element()).collect();
+    let mut want = old.clone();
+    reference::gemv(alpha, a, conj, x.view(), beta, want.view_mut());
+    for stride in [1isize, 2, -1] {
+        let gap = stride.unsigned_abs();
+        let mut room = Array1::from_elem(m * gap + 16, T::narrow(T::Acc::from_parts(77.0, 7.0)));
+        let canary = room[0];
+        let params = device.backend().candidates(&Desc::new(
+            T::DTYPE,
+            m,
+            n,
+            (a.strides()[0], a.strides()[1]),
+            a.as_ptr() as usize,
+        ));
+        for p in params {
+            let mut y: ArrayViewMut1<'_, T> = room.slice_mut(s![8..8 + m * gap;stride]);
+            y.assign(&old);
+            if beta == T::Acc::ZERO {
+                // Must not be read.
+                y.fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
+            }
+            if conj {
+                // The one entry point for it chooses by the table.
+                device.gemv_conj(alpha, &a, &x, beta, y).unwrap();
+            } else {
+                device.gemv_as(&p, alpha, &a, &x, beta, y).unwrap();
+            }
+            let y = room.slice(s![8..8 + m * gap;stride]);
+            for i in 0..m {
+                assert_eq!(
+                    y[i].bits(),
+                    want[i].bits(),
+                    "{what} {m}x{n} strides {:?} {p} row {i}: {:?}, not {:?}",
+                    a.strides(),
+                    y[i],
+                    want[i]
+                );
+            }
+            let outside = room
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| !(8..8 + m * gap).contains(i) || (gap == 2 && (i - 8) % 2 == 1));
+            assert!(outside.into_iter().all(|(_, v)| *v == canary), "{what}: a canary is gone");
+        }
+    }
+}
+
+fn all_views<T: Element>(device: &Device, m: usize, n: usize, seed: u64) {
+    let mut rng = Numbers::new(seed);
+    let what = format!("{} {}", device.info().arch, T::DTYPE);
+    let factors = [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0)];
+    let mut turn = seed as usize;
+    let mut next = |a: ArrayView2<'_, T>, rng: &mut Numbers| {
+        turn += 1;
+        let f = factors[turn % factors.len()];
+        // A plain factor of 1 is 1 without an imaginary part: covered by gemv_core's dot.
+        check(device, a, turn % 3 == 0, rng, f, &what);
+    };
+    let big: Array2<T> = Array2::from_shape_fn((3 * m + 3, 3 * n + 3), |_| rng.element());
+    let (one_row, one_column) = (big.slice(s![1, 1..n + 1]), big.slice(s![1..m + 1, 1..2]));
+    let views: [ArrayView2<'_, T>; 12] = [
+        big.slice(s![1..m + 1, 1..n + 1]),
+        big.slice(s![1..m + 1, 1..2 * n + 1;2]),
+        big.slice(s![1..m + 1, 1..n + 1;-1]),
+        big.slice(s![1..m + 1;-1, 1..n + 1]),
+        big.slice(s![1..3 * m + 1;3, 1..3 * n + 1;3]),
+        big.slice(s![1..3 * m + 1;-3, 1..2 * n + 1;-2]),
+        big.slice(s![..n.min(3 * m + 3), ..m.min(3 * n + 3)]).reversed_axes(),
+        big.slice(s![..n.min(3 * m + 3), ..m.min(3 * n + 3);-1]).reversed_axes(),
+        big.slice(s![..n.min(3 * m + 3), ..(2 * m).min(3 * n + 3);2]).reversed_axes(),
+        big.slice(s![..n.min(3 * m + 3), ..(2 * m).min(3 * n + 3);-3]).reversed_axes(),
+        one_row.broadcast((m, n)).unwrap(),
+        one_column.broadcast((m, n)).unwrap(),
+    ];
+    for view in views {
+        next(view, &mut rng);
+    }
+    // Columns apart by exactly m, from every offset within a vector.
+    let flat: Array1<T> = (0..m * n + 32).map(|_| rng.element()).collect();
+    let at = rng.bits() as usize % 32;
+    let flat = flat.slice_move(s![at..at + m * n]);
+    use gemv_core::ndarray::ShapeBuilder;
+    let flat = flat.as_slice().unwrap();
+    next(ArrayView2::from_shape((m, n).f(), flat).unwrap(), &mut rng);
+    next(ArrayView2::from_shape((m, n), flat).unwrap(), &mut rng);
+}
+
+fn all_shapes<T: Element>(isa: &str) {
+    let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+    let mut seed = 1;
+    for m in [1, 2, 3, 4, 5, 7, 16, 17, 33, 65, 130] {
+        for n in [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 255, 256, 257, 513, 700] {
+            if m * n < 20_000 || (m + n) % 5 == 0 {
+                seed += 1;
+                all_views::<T>(&device, m, n, seed);
+            }
+        }
+    }
+    for (m, n) in [(3, 16_500), (5, 65_537), (1300, 5), (1100, 300), (2, 70_000)] {
+        seed += 1;
+        let mut rng = Numbers::new(seed);
+        let flat: Vec<T> = (0..m * n).map(|_| rng.element()).collect();
+        use gemv_core::ndarray::ShapeBuilder;
+        let row = ArrayView2::from_shape((m, n), &flat).unwrap();
+        let col = ArrayView2::from_shape((m, n).f(), &flat).unwrap();
+        check(&device, row, false, &mut rng, (1.0, 0.0), isa);
+        check(&device, col, false, &mut rng, (1.0, 0.0), isa);
+    }
+}
+
+macro_rules! types {
+    ($($name:ident: $t:ty;)*) => { $(
+        #[test]
+        fn $name() {
+            for isa in gemv_cpu::isas() {
+                all_shapes::<$t>(isa);
+            }
+        }
+    )* };
+}
+types! {
+    f32_: f32;
+    f64_: f64;
+    f16_: f16;
+    bf16_: bf16;
+    c32_: Complex<f32>;
+    c64_: Complex<f64>;
+}
