@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use gemv::table::{TABLES_ENV, user_dirs};
-use gemv::{BACKEND_ENV, Desc, Device, DeviceInfo, Dtype, Engine, Layout};
+use gemv::{BACKEND_ENV, Desc, Device, DeviceInfo, Dtype, Engine, Error, Layout};
 
 /// List the devices, say why others are absent, and where tables and compiled kernels are kept.
 #[derive(clap::Args)]
@@ -39,6 +39,9 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
     for line in listing {
         match line.found {
             Ok(info) => device(&info, out)?,
+            Err(Error::DriverMissing { backend, reason }) => {
+                writeln!(out, "  no {backend}: {reason}")?;
+            }
             Err(why) => writeln!(out, "  no {}: {why}", line.id)?,
         }
     }
@@ -52,8 +55,17 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out, "  {} ({})", dir.display(), tables_in(&dir))?;
     }
     writeln!(out)?;
+    #[cfg(feature = "cuda")]
+    {
+        writeln!(out, "Compiled CUDA kernels")?;
+        match gemv::cuda::Cache::from_env().dir() {
+            Some(dir) => writeln!(out, "  {} ({})", dir.display(), size_of(dir))?,
+            None => writeln!(out, "  are not kept")?,
+        }
+        writeln!(out)?;
+    }
     writeln!(out, "Environment")?;
-    for name in [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR"] {
+    for name in [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR", "GEMV_CACHE", "GEMV_NVRTC"] {
         match std::env::var_os(name) {
             Some(value) => writeln!(out, "  {name}={}", value.display())?,
             None => writeln!(out, "  {name} is not set")?,
@@ -110,6 +122,19 @@ fn tables_in(dir: &Path) -> String {
     };
     names.sort();
     if names.is_empty() { "no tables".into() } else { names.join(", ") }
+}
+
+/// How many files a directory of compiled kernels has, and their bytes.
+#[cfg(feature = "cuda")]
+fn size_of(dir: &Path) -> String {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return "not there".into(),
+        Err(e) => return e.to_string(),
+    };
+    let files = entries.flatten().filter_map(|e| e.metadata().ok()).filter(|m| m.is_file());
+    let (count, total) = files.fold((0u64, 0), |(n, sum), m| (n + 1, sum + m.len()));
+    format!("{count} file{}, {}", if count == 1 { "" } else { "s" }, bytes(total))
 }
 
 fn explain(

@@ -4,9 +4,12 @@
 //! sentence on standard error), 2 wrong usage.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod dot;
 mod info;
 mod npy;
+mod record;
+mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,6 +29,8 @@ struct Cli {
 enum Command {
     Info(info::Args),
     Dot(dot::Args),
+    Tune(tune::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +44,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Info(args) => info::run(args),
         Command::Dot(args) => dot::run(args),
+        Command::Tune(args) => tune::run(args),
+        Command::Bench(args) => bench::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

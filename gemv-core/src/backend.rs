@@ -51,7 +51,7 @@ pub trait Memory: Any + Send + Sync + Debug {
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
-/// for kernels whose name begins with `classic-`.
+/// for kernels whose name begins with `classic-` or `vendor-`.
 pub trait Backend: Send + Sync + Debug + 'static {
     /// What the device says of itself.
     fn device(&self) -> &DeviceInfo;
@@ -110,6 +110,14 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         let _ = desc;
         Vec::new()
+    }
+
+    /// The vendor's own library for this problem, such as `vendor-cublas`, where it is there: for
+    /// benchmarks. Its name begins with `vendor-`, it keeps an order of its own, and nothing but an
+    /// explicit request runs it.
+    fn vendor(&self, desc: &Desc) -> Option<Params> {
+        let _ = desc;
+        None
     }
 
     /// Waits until everything that was started on the device is done.

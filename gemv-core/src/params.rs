@@ -131,6 +131,13 @@ impl Params {
         self.kernel
     }
 
+    /// Whether the kernel follows the [order](crate::order): all do but the named baselines, whose
+    /// names begin with `classic-` or `vendor-`.
+    pub fn keeps_order(&self) -> bool {
+        let name = self.kernel.as_str();
+        !(name.starts_with("classic-") || name.starts_with("vendor-"))
+    }
+
     /// The argument of this name.
     #[inline]
     pub fn get(&self, name: &str) -> Option<u32> {

@@ -43,6 +43,15 @@ impl Mesh {
         Mesh { sizes, max_bytes }
     }
 
+    /// A mesh of these sizes.
+    ///
+    /// # Panics
+    /// If there are none, or they do not ascend.
+    pub fn of(sizes: Vec<usize>, max_bytes: u64) -> Mesh {
+        assert!(!sizes.is_empty() && sizes.is_sorted_by(|a, b| a < b), "sizes must ascend");
+        Mesh { sizes, max_bytes }
+    }
+
     /// The sizes, ascending.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes

@@ -1,0 +1,266 @@
+//! The tuner's raw data: a CSV file, appended problem by problem, from which an interrupted run
+//! goes on.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use gemv::tuner::{Cell, Failure, Known, Trial};
+use gemv::{Desc, Dtype, Error, Layout};
+use serde::{Deserialize, Serialize};
+
+/// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;
+/// lines without an `end` (the run was killed between them) are measured again.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Line {
+    kind: String,
+    dtype: String,
+    layout: String,
+    m: usize,
+    n: usize,
+    align: u8,
+    params: String,
+    us: Option<f64>,
+    low_us: Option<f64>,
+    high_us: Option<f64>,
+    batches: Option<usize>,
+    checked: Option<bool>,
+    finalist: Option<bool>,
+    /// Of the problem, on its `end`: candidates there were, whether the roof ended the search, and
+    /// the time of only reading the operands.
+    candidates: Option<usize>,
+    at_roof: Option<bool>,
+    floor_us: Option<f64>,
+    note: String,
+}
+
+/// The names of its fields, in order.
+const HEADER: [&str; 17] = [
+    "kind",
+    "dtype",
+    "layout",
+    "m",
+    "n",
+    "align",
+    "params",
+    "us",
+    "low_us",
+    "high_us",
+    "batches",
+    "checked",
+    "finalist",
+    "candidates",
+    "at_roof",
+    "floor_us",
+    "note",
+];
+
+impl Line {
+    fn new(kind: &str, desc: &Desc) -> Line {
+        Line {
+            kind: kind.into(),
+            dtype: desc.dtype.name().into(),
+            layout: desc.layout.name().into(),
+            m: desc.m,
+            n: desc.n,
+            align: desc.align,
+            ..Line::default()
+        }
+    }
+
+    fn desc(&self) -> anyhow::Result<Desc> {
+        Ok(Desc {
+            dtype: Dtype::parse(&self.dtype).context("no element type")?,
+            layout: Layout::parse(&self.layout).context("no layout")?,
+            m: self.m,
+            n: self.n,
+            align: self.align,
+        })
+    }
+
+    fn trial(&self) -> anyhow::Result<Trial> {
+        let seconds =
+            |us: Option<f64>| Ok::<_, anyhow::Error>(us.context("a time is missing")? / 1e6);
+        Ok(Trial {
+            params: self.params.parse().map_err(anyhow::Error::msg)?,
+            seconds: seconds(self.us)?,
+            low: seconds(self.low_us)?,
+            high: seconds(self.high_us)?,
+            batches: self.batches.unwrap_or(0),
+            checked: self.checked.unwrap_or(false),
+            finalist: self.finalist.unwrap_or(false),
+        })
+    }
+}
+
+/// A file of measured problems.
+pub(crate) struct Record {
+    path: PathBuf,
+    out: csv::Writer<File>,
+}
+
+impl Record {
+    /// Reads what is there, and opens the file to append to it. Lines of an unfinished problem at
+    /// the end are cut off.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Record, Known)> {
+        let known = if path.exists() { read(path)? } else { Known::new() };
+        // Written anew from what is complete, aside, and renamed: never half a file.
+        let aside = path.with_extension("csv.new");
+        let mut all = csv::WriterBuilder::new()
+            .has_headers(false)
+            .from_path(&aside)
+            .with_context(|| format!("cannot write {}", aside.display()))?;
+        all.write_record(HEADER)?;
+        for cell in known.values() {
+            append(&mut all, cell)?;
+        }
+        all.flush()?;
+        std::fs::rename(&aside, path)?;
+        let file = OpenOptions::new().append(true).open(path)?;
+        let out = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+        Ok((Record { path: path.into(), out }, known))
+    }
+
+    /// Appends one problem.
+    pub(crate) fn write(&mut self, cell: &Cell) -> anyhow::Result<()> {
+        append(&mut self.out, cell)
+            .and_then(|()| Ok(self.out.flush()?))
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+fn append(out: &mut csv::Writer<impl Write>, cell: &Cell) -> anyhow::Result<()> {
+    for (params, why) in &cell.failures {
+        let mut line = Line::new("failure", &cell.desc);
+        (line.params, line.note) = (params.to_string(), why.to_string());
+        out.serialize(line)?;
+    }
+    for t in &cell.trials {
+        let mut line = Line::new("trial", &cell.desc);
+        line.params = t.params.to_string();
+        let us = |seconds: f64| Some((seconds * 1e9).round() / 1e3);
+        (line.us, line.low_us, line.high_us) = (us(t.seconds), us(t.low), us(t.high));
+        line.batches = Some(t.batches);
+        (line.checked, line.finalist) = (Some(t.checked), Some(t.finalist));
+        out.serialize(line)?;
+    }
+    let mut line = Line::new("end", &cell.desc);
+    (line.candidates, line.at_roof) = (Some(cell.candidates), Some(cell.at_roof));
+    line.floor_us = cell.floor.map(|s| s * 1e6);
+    out.serialize(line)?;
+    Ok(())
+}
+
+/// The complete problems of a file. A line that cannot be read ends it: nothing behind it counts.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Known> {
+    let mut reader =
+        csv::Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut known = Known::new();
+    let mut open: Option<Cell> = None;
+    for (i, line) in reader.deserialize::<Line>().enumerate() {
+        let parsed = line.map_err(anyhow::Error::from).and_then(|line| Ok((line.desc()?, line)));
+        let (desc, line) = match parsed {
+            Ok(parsed) => parsed,
+            Err(why) => {
+                log::warn!("{}, record {}: {why}; the rest is left out", path.display(), i + 1);
+                break;
+            }
+        };
+        let cell = match open.take() {
+            Some(cell) if cell.desc == desc => cell,
+            _ => Cell {
+                desc,
+                trials: vec![],
+                failures: vec![],
+                candidates: 0,
+                at_roof: false,
+                floor: None,
+            },
+        };
+        let mut cell = cell;
+        match &*line.kind {
+            "trial" => cell.trials.push(line.trial()?),
+            "failure" => {
+                let params = line.params.parse().map_err(anyhow::Error::msg)?;
+                let why = Error::Device {
+                    device: "an earlier run".into(),
+                    call: "a trial",
+                    reason: line.note,
+                };
+                cell.failures.push((params, Failure::Refused(why)));
+            }
+            "end" => {
+                cell.candidates = line.candidates.unwrap_or(0);
+                cell.at_roof = line.at_roof.unwrap_or(false);
+                cell.floor = line.floor_us.map(|us| us / 1e6);
+                known.insert(desc, cell);
+                continue;
+            }
+            other => anyhow::bail!("{}: {other:?} is no kind of line", path.display()),
+        }
+        open = Some(cell);
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(m: usize) -> Cell {
+        let trial = |name: &str, seconds: f64, finalist| Trial {
+            params: name.parse().unwrap(),
+            seconds,
+            low: seconds,
+            high: 2.0 * seconds,
+            batches: 5,
+            checked: finalist,
+            finalist,
+        };
+        let desc = Desc { dtype: Dtype::F64, layout: Layout::Col, m, n: 3, align: 3 };
+        let refused = Error::Device {
+            device: "an earlier run".into(),
+            call: "a trial",
+            reason: "a, \"b\"\nc".into(),
+        };
+        Cell {
+            desc,
+            trials: vec![
+                trial("row threads=32 rows=2", 1.5e-6, true),
+                trial("col", 2.25e-3, false),
+            ],
+            failures: vec![("bad".parse().unwrap(), Failure::Refused(refused))],
+            candidates: 9,
+            at_roof: true,
+            floor: Some(1e-6),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_half_a_problem_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cells.csv");
+        let (mut record, known) = Record::open(&path).unwrap();
+        assert!(known.is_empty());
+        record.write(&cell(1)).unwrap();
+        record.write(&cell(2)).unwrap();
+        drop(record);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let known = read(&path).unwrap();
+        assert_eq!(known.len(), 2);
+        let back = &known[&cell(2).desc];
+        assert_eq!((&back.trials, back.candidates, back.at_roof), (&cell(2).trials, 9, true));
+        assert!(back.failures[0].1.to_string().contains("a, \"b\"\nc"));
+
+        // Killed at any byte: the first problem stays, and the run goes on behind it.
+        for cut in [whole.len() - 5, whole.len() - 60, whole.len() - 150] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (mut record, known) = Record::open(&path).unwrap();
+            assert_eq!(known.keys().map(|d| d.m).collect::<Vec<_>>(), [1]);
+            record.write(&cell(7)).unwrap();
+            drop(record);
+            assert_eq!(read(&path).unwrap().keys().map(|d| d.m).collect::<Vec<_>>(), [1, 7]);
+        }
+    }
+}
