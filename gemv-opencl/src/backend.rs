@@ -162,7 +162,12 @@ impl Backend for OpenCl {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        kernels::all().flat_map(|k| (k.candidates)(desc, &self.found.caps)).collect()
+        let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
+        // The shared kernels run on CPUs, and are tested there, but are never the best.
+        match self.found.caps.cpu {
+            true => kernels::KERNELS.iter().flat_map(of).collect(),
+            false => kernels::all().flat_map(of).collect(),
+        }
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {

@@ -140,7 +140,7 @@ fn splits(desc: &Desc, caps: &Caps) -> Vec<u32> {
 fn row_candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params> {
     let mut all = Vec::new();
     for split in splits(desc, caps) {
-        for (rows, groups) in [(4, 4), (2, 4), (1, 4), (4, 1)] {
+        for (rows, groups) in [(4, 4), (4, 1), (1, 4)] {
             let params = Params::new(kernel);
             all.push(params.with("rows", rows).with("groups", groups).with("split", split));
         }
@@ -152,7 +152,7 @@ fn row_candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params>
 fn col_candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params> {
     let mut all = Vec::new();
     for split in splits(desc, caps) {
-        for (block, groups) in [(1024, 1), (512, 4), (256, 4), (2048, 1)] {
+        for (block, groups) in [(1024, 1), (256, 4), (1024, 4)] {
             let params = Params::new(kernel);
             all.push(params.with("block", block).with("groups", groups).with("split", split));
         }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Params, half, reference,
+    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Layout, Params, half,
+    reference,
 };
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
@@ -190,9 +191,6 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
             return Err(format!("{desc}: no candidates").into());
         }
         for (turn, params) in candidates.iter().enumerate() {
-            if std::env::var_os("TRACE_TMP").is_some() {
-                eprintln!("{desc} {params}");
-            }
             let (alpha, beta) = factors[(turn + case) % factors.len()];
             let before: Array1<T> = match beta == zero {
                 // NaN: y must not be read.
@@ -228,24 +226,26 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
     Err(wrong.join("\n").into())
 }
 
-/// A CPU runtime takes a second to compile what a GPU's takes a tenth for. So: every candidate on
-/// GPUs, and here of each kernel the best one, and on f32 the last one too.
+/// Every candidate. A CPU's are for CPUs only, so one of each shared kernel is added there: of the
+/// layout's own for every type, for f32 of the general ones as well. Not more, because a CPU
+/// runtime takes a second or two to compile one.
 fn some_of(device: &Device, desc: &Desc, small: bool) -> Vec<Params> {
-    let all = device.backend().candidates(desc);
-    if !device.info().host && !small {
-        return all;
+    let mut some = device.backend().candidates(desc);
+    if small {
+        some.truncate(1);
     }
-    let (mut some, mut ends) = (Vec::<Params>::new(), Vec::new());
-    for (i, params) in all.iter().enumerate() {
-        if some.iter().all(|s| s.kernel() != params.kernel()) {
-            some.push(*params);
-        }
-        if desc.dtype == Dtype::F32 && all.get(i + 1).is_none_or(|n| n.kernel() != params.kernel())
-        {
-            ends.push(*params);
-        }
+    if device.info().host || small {
+        let own: &[&str] = match (desc.layout, desc.dtype) {
+            (Layout::Row, Dtype::F32) => &["row threads=64 team=8 vec=4 rows=2", "row split=2"],
+            (Layout::Row, _) => &["row threads=32 team=8"],
+            (Layout::Col, Dtype::F32) => &["col threads=64 share=8 vec=4", "col split=2"],
+            (Layout::Col, _) => &["col threads=32 share=8"],
+            (Layout::Strided, Dtype::F32) => &["strided threads=64", "strided-col threads=64"],
+            (Layout::Strided, _) => &[],
+        };
+        some.extend(own.iter().map(|text| text.parse::<Params>().expect("well formed")));
+        some.retain(|params| device.backend().fits(desc, params).is_ok());
     }
-    some.extend(ends);
     some
 }
 
