@@ -125,7 +125,7 @@ typedef struct {
 } SHARE_OF;
 STATIC SHARE_OF share_of(const U64 m, const U64 n) {
   SHARE_OF w;
-  const U64 band = m / GROUPS, more = m % GROUPS;
+  const U64 band = m / GROUPS, more = m - band * GROUPS;
   w.first = GROUP_ID * band + (GROUP_ID < more ? GROUP_ID : more);
   w.last = w.first + band + (GROUP_ID < more ? 1 : 0);
   w.parts = get_num_groups(1);
