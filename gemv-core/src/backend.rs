@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,7 +50,7 @@ pub trait Memory: Any + Send + Sync + Debug {
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
-/// for kernels whose name begins with `classic-` or `vendor-`.
+/// for kernels whose name begins with `classic-` or `vendor-`, and for its [roof](Backend::roof).
 pub trait Backend: Send + Sync + Debug + 'static {
     /// What the device says of itself.
     fn device(&self) -> &DeviceInfo;
@@ -129,8 +128,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     }
 
     /// The time that the device takes for what `work` starts on it, from an idle device to the
-    /// end of the last launch. `work` multiplies resident operands, or calls
-    /// [`read`](Self::read), with parameters that have run before: nothing is left to compile or
+    /// end of the last launch. `work` multiplies resident operands with
+    /// parameters that have run before: nothing is left to compile or
     /// to allocate, so that a backend may record it and replay the record.
     ///
     /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
@@ -145,12 +144,12 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(start.elapsed())
     }
 
-    /// Starts a pass that reads these elements of a block once and keeps next to nothing: the
-    /// roof of a product, which no kernel that reads a matrix can beat by much. `None` if the
-    /// backend has no such pass.
-    fn read(&self, memory: &dyn Memory, range: Range<usize>) -> Option<Result<()>> {
-        let _ = (memory, range);
-        None
+    /// Passes that only read: parameters for [`gemv`](Self::gemv) with a row-major f32 matrix
+    /// without gaps, of which every element is read once, x is not read and y not written, but for
+    /// one matrix in billions. The fastest is the roof of a product: no kernel that reads a matrix
+    /// can beat it by much. Empty if the backend has none.
+    fn roof(&self) -> Vec<Params> {
+        Vec::new()
     }
 
     /// A short hash of all that tuned parameters depend on besides the device: kernel sources and

@@ -132,10 +132,10 @@ impl Params {
     }
 
     /// Whether the kernel follows the [order](crate::order): all do but the named baselines, whose
-    /// names begin with `classic-` or `vendor-`.
+    /// names begin with `classic-` or `vendor-`, and `roof`, which does not multiply.
     pub fn keeps_order(&self) -> bool {
         let name = self.kernel.as_str();
-        !(name.starts_with("classic-") || name.starts_with("vendor-"))
+        !(name.starts_with("classic-") || name.starts_with("vendor-") || name == "roof")
     }
 
     /// The argument of this name.

@@ -23,8 +23,12 @@
 //! the kernel from the pointers, never assumed.
 
 mod ordered;
+mod roof;
 
 pub use ordered::{REDUCE_SOURCE, Split};
+pub use roof::roof;
+
+use std::sync::LazyLock;
 
 use crate::{Desc, Dtype, Params};
 
@@ -160,9 +164,11 @@ pub const PRELUDE: &str = include_str!("../../kernels/prelude.h");
 /// Most blocks that a kernel launches in x.
 pub const MAX_GRID: u64 = (1 << 31) - 1;
 
-/// The shared kernels that keep the order.
+/// The shared kernels: those that keep the order, and the roof.
 pub fn kernels() -> &'static [Kernel] {
-    ordered::KERNELS
+    static ALL: LazyLock<Vec<Kernel>> =
+        LazyLock::new(|| [ordered::KERNELS, roof::KERNELS].concat());
+    &ALL
 }
 
 /// The shared kernel of this name.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ndarray::{ArrayView1, ArrayView2, ShapeBuilder};
 
+use super::mesh::packed;
 use super::search::{Failure, Runner, median};
 use crate::profile::{Link, Profile, Roof, RoofPoint};
 use crate::{
@@ -131,7 +132,7 @@ impl Lab {
         self.roof = (!roof.points.is_empty()).then(|| Arc::new(roof.clone()));
         let link = if info.host { None } else { Some(link(&device)?) };
         // The smallest product: what a launch costs in a queue, and with the way there and back.
-        let desc = super::mesh::packed(Dtype::F32, Layout::Row, 1, 2);
+        let desc = packed(Dtype::F32, Layout::Row, 1, 2);
         let params = device.choose(&desc)?;
         let mut tiny = || self.measure(&desc, &params).map_err(|why| why.into_error(&device));
         let launch = median(&(0..5).map(|_| tiny()).collect::<Result<Vec<_>>>()?);
@@ -458,37 +459,39 @@ impl<T: Element> AnyBench for Bench<T> {
     }
 
     fn roof(&mut self, backend: &dyn Backend) -> Result<Roof> {
-        let (pool, size) = (self.pool.clone(), T::DTYPE.bytes());
         let mut roof = Roof { points: Vec::new() };
+        let passes = backend.roof();
         let mut bytes = 4096;
-        while bytes <= self.host.len() * size {
-            let (len, mut cursor) = (bytes / size, 0);
-            let mut pass = |rotate: bool| -> Option<Result<()>> {
-                if !rotate || cursor + len > pool.len() {
-                    cursor = 0;
+        while !passes.is_empty() && bytes <= self.host.len() * T::DTYPE.bytes() {
+            let n = 1024.min(bytes / T::DTYPE.bytes());
+            let desc = packed(T::DTYPE, Layout::Row, bytes / T::DTYPE.bytes() / n, n);
+            let mut best = |mode: Mode| -> Result<f64> {
+                self.prepare(&desc)?;
+                // Estimates are of a mode.
+                self.estimates.clear();
+                let mut fastest = f64::INFINITY;
+                for pass in &passes {
+                    backend.fits(&desc, pass)?;
+                    let times: Result<Vec<f64>, Failure> =
+                        (0..5).map(|_| self.measure(backend, &desc, pass, mode)).collect();
+                    match times {
+                        Ok(times) => fastest = fastest.min(median(&times)),
+                        Err(Failure::Refused(why)) => return Err(why),
+                        Err(_) => unreachable!("a measurement does not look at results"),
+                    }
                 }
-                let range = cursor..cursor + len;
-                cursor += len;
-                backend.read(pool.memory(), range)
+                Ok(fastest)
             };
-            match pass(true) {
-                None => return Ok(roof),
-                Some(done) => done?,
-            }
-            let mut best = |rotate: bool| -> Result<f64> {
-                let mut batch = |count: usize| -> Result<f64> {
-                    let mut work = || (0..count).try_for_each(|_| pass(rotate).unwrap_or(Ok(())));
-                    Ok(backend.timed(&mut work)?.as_secs_f64() / count as f64)
-                };
-                let first = batch(2)?;
-                let count = (self.settings.batch / first) as usize;
-                let count = count.clamp(1, self.settings.products);
-                let times = (0..7).map(|_| batch(count)).collect::<Result<Vec<_>>>()?;
-                Ok(median(&times))
-            };
-            let (cold, warm) = (best(true)?, best(false)?);
+            let (cold, warm) = (best(Mode::Cold)?, best(Mode::Warm)?);
+            // The operands of a pass are those of a product: A is what is read.
             roof.points.push(RoofPoint { bytes: bytes as u64, cold, warm });
             bytes *= 2;
+        }
+        // A larger block is not read faster than a smaller one: what says so is noise.
+        for k in (1..roof.points.len()).rev() {
+            let next = roof.points[k];
+            let point = &mut roof.points[k - 1];
+            (point.cold, point.warm) = (point.cold.min(next.cold), point.warm.min(next.warm));
         }
         Ok(roof)
     }
@@ -642,6 +645,10 @@ mod tests {
             let MatrixRef::Device(a) = job.a else { unreachable!() };
             let VectorRef::Device(x) = job.x else { unreachable!() };
             self.starts.lock().unwrap().push(a.first());
+            if params.kernel().as_str() == "roof" {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
             let x = x.view_in(block(x.memory())).to_owned();
             let a = a.view_in(block(a.memory())).to_owned();
             let mut out = vec![0f32; a.nrows()];
@@ -672,9 +679,8 @@ mod tests {
             }
             Ok(())
         }
-        fn read(&self, _: &dyn Memory, _: std::ops::Range<usize>) -> Option<Result<()>> {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            Some(Ok(()))
+        fn roof(&self) -> Vec<Params> {
+            vec![Params::new("roof")]
         }
     }
 
@@ -690,7 +696,7 @@ mod tests {
     }
 
     fn desc(m: usize, n: usize) -> Desc {
-        super::super::mesh::packed(Dtype::F32, Layout::Row, m, n)
+        packed(Dtype::F32, Layout::Row, m, n)
     }
 
     #[test]
