@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use gemv_core::gpu::{Caps, Kernel, Language, Program};
 use gemv_core::{
@@ -210,6 +211,19 @@ impl Cuda {
     }
 }
 
+/// A hash of what the programs are made from, for the header of tables.
+fn fingerprint() -> String {
+    let mut source = String::new();
+    for kernel in kernels().filter(|k| k.ordered) {
+        source += kernel.name;
+        source += kernel.source;
+        source += &format!("{:?}{:?}", kernel.args, kernel.defines);
+    }
+    let program =
+        Program { source: gemv_core::gpu::PRELUDE.to_string() + &source, defines: Vec::new() };
+    Key::new(&program, &OPTIONS.map(String::from)).short()
+}
+
 /// A panic elsewhere leaves no state half made: what a lock guards is rebuilt where it is missing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -226,7 +240,7 @@ impl Backend for Cuda {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        kernels().flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
+        kernels().filter(|k| k.ordered).flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
@@ -240,7 +254,7 @@ impl Backend for Cuda {
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         let dtype = data.dtype();
         for_any!(AnySlice, data, data => {
-            self.gpu.bind()?;
+            let _turn = self.gpu.enter()?;
             let block = self.gpu.alloc(size_of_val(data))?;
             lock(&self.scratch).staging.send(data, &block)?;
             Ok(Box::new(Resident { block, dtype, len: data.len() }))
@@ -248,7 +262,7 @@ impl Backend for Cuda {
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.gpu.bind()?;
+        let _turn = self.gpu.enter()?;
         let bytes = len.checked_mul(dtype.bytes()).ok_or_else(|| Error::OutOfMemory {
             device: self.info.id.clone(),
             asked: u64::MAX,
@@ -261,12 +275,33 @@ impl Backend for Cuda {
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let from = resident(from, &self.gpu, to.dtype());
-        self.gpu.bind()?;
+        let _turn = self.gpu.enter()?;
         for_any!(AnySliceMut, to, to => self.gpu.read(&from.block, first, to))
     }
 
     fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
         for_any!(AnyJob, job, job => self.run(job, params))
+    }
+
+    fn classic(&self, desc: &Desc) -> Vec<Params> {
+        kernels().filter(|k| !k.ordered).flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _turn = self.gpu.enter()?;
+        self.gpu.synchronize()
+    }
+
+    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        self.gpu.timed(work)
+    }
+
+    fn roof(&self) -> Vec<Params> {
+        gemv_core::gpu::roof(&self.caps)
+    }
+
+    fn fingerprint(&self) -> String {
+        fingerprint()
     }
 }
 

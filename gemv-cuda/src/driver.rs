@@ -8,7 +8,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, DriverError, result};
@@ -16,6 +18,7 @@ use cudarc::nvrtc::Ptx;
 use gemv_core::gpu::{Launch, Program};
 use gemv_core::{Accumulator, Element, Error, Result};
 use libloading::Library;
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 /// The environment variable that names the NVRTC library, by its absolute path.
 pub const NVRTC_ENV: &str = "GEMV_NVRTC";
@@ -55,10 +58,16 @@ const DRIVER_SYMBOLS: &[&str] = &[
     "cuDevicePrimaryCtxRetain",
     "cuEventCreate",
     "cuEventDestroy_v2",
+    "cuEventElapsedTime",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuFuncGetAttribute",
     "cuFuncSetAttribute",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphUpload",
     "cuInit",
     "cuLaunchKernel",
     "cuMemAllocAsync",
@@ -74,10 +83,15 @@ const DRIVER_SYMBOLS: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleLoadData",
     "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
     "cuStreamSynchronize",
 ];
+
+/// The driver's library, once its GPUs are known.
+static LIBRARY: OnceLock<&'static Library> = OnceLock::new();
 
 /// Looks for the driver and its GPUs, once a process; opens none.
 ///
@@ -153,6 +167,7 @@ fn look(names: &[&str]) -> Result<Report, String> {
     if gpus.is_empty() {
         return Err("the driver is there but reports no GPU".into());
     }
+    let _ = LIBRARY.set(library);
     Ok(Report { version, gpus })
 }
 
@@ -462,6 +477,11 @@ pub(crate) struct Gpu {
     /// Bytes of shared memory that a block may have without and with asking.
     shared: (u32, u32),
     max_group: u32,
+    /// Held by whoever queues work, and by [`Gpu::timed`] while it records, so that nothing of
+    /// another thread gets into the record.
+    turn: ReentrantMutex<()>,
+    /// Whether the stream is recording: memory cannot be had then.
+    recording: AtomicBool,
 }
 
 /// A block of device memory. Freed in the order of the stream, so that work under way may use it.
@@ -554,7 +574,8 @@ impl Gpu {
         let asked = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
         let max_group = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32;
         let shared = (plain, asked.max(plain));
-        Ok(Gpu { id: id.into(), context, stream, shared, max_group })
+        let (turn, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
+        Ok(Gpu { id: id.into(), context, stream, shared, max_group, turn, recording })
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -571,9 +592,67 @@ impl Gpu {
         self.max_group
     }
 
-    /// Makes the context current on this thread. Every function below needs it.
-    pub(crate) fn bind(&self) -> Result<()> {
+    /// Makes the context current on this thread, and keeps other threads from the stream while
+    /// the guard lives. Whatever queues work needs it.
+    pub(crate) fn enter(&self) -> Result<ReentrantMutexGuard<'_, ()>> {
+        let turn = self.turn.lock();
+        self.bind()?;
+        Ok(turn)
+    }
+
+    fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))
+    }
+
+    /// The device's time for what `work` queues on the stream, from a replayed record: launches
+    /// then follow each other without the host. Where it cannot be recorded, the host's clock.
+    pub(crate) fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let _turn = self.enter()?;
+        self.synchronize()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        self.recording.store(true, Ordering::Relaxed);
+        let begun = self.stream.begin_capture(mode);
+        let queued = if begun.is_ok() { work() } else { Ok(()) };
+        let graph = match begun {
+            Ok(()) => self.stream.end_capture(sys::CUgraphInstantiate_flags(0)),
+            Err(e) => Err(e),
+        };
+        self.recording.store(false, Ordering::Relaxed);
+        let (Ok(()), Ok(Some(graph))) = (queued, graph) else {
+            self.synchronize()?;
+            let start = Instant::now();
+            work()?;
+            self.synchronize()?;
+            return Ok(start.elapsed());
+        };
+        let event = || {
+            let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+            self.context.new_event(flags).map_err(|e| self.failed("cuEventCreate", e))
+        };
+        let (start, end) = (event()?, event()?);
+        graph.upload().map_err(|e| self.failed("cuGraphUpload", e))?;
+        self.synchronize()?;
+        start.record(&self.stream).map_err(|e| self.failed("cuEventRecord", e))?;
+        graph.launch().map_err(|e| self.failed("cuGraphLaunch", e))?;
+        end.record(&self.stream).map_err(|e| self.failed("cuEventRecord", e))?;
+        self.synchronize()?;
+        self.elapsed(&start, &end)
+    }
+
+    /// Time between two events that have come.
+    fn elapsed(&self, start: &CudaEvent, end: &CudaEvent) -> Result<Duration> {
+        // cudarc calls the name that this function has in the newest drivers alone.
+        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
+        let library = LIBRARY.get().expect("the driver was found before this GPU was opened");
+        let mut milliseconds = 0.0;
+        // SAFETY: the type is the one that cuda.h declares; both events were recorded on this
+        // context's stream.
+        let code = unsafe {
+            let elapsed = library.get::<Elapsed>(b"cuEventElapsedTime").expect("looked for");
+            elapsed(&mut milliseconds, start.cu_event(), end.cu_event())
+        };
+        code.result().map_err(|e| self.failed("cuEventElapsedTime", e))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds) * 1e-3))
     }
 
     /// Waits for all work of this device's stream.
@@ -587,6 +666,14 @@ impl Gpu {
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block> {
         // A kernel may be handed a block of nothing; it gets an address all the same.
         let size = bytes.max(16);
+        if self.recording.load(Ordering::Relaxed) {
+            // It would belong to the record and end with it.
+            return Err(Error::Device {
+                device: self.id.clone(),
+                call: "cuMemAlloc",
+                reason: "memory was asked for while work is recorded".into(),
+            });
+        }
         // SAFETY: the block is used on this stream only and freed once, by `Block`.
         let at = unsafe {
             if self.context.has_async_alloc() {
@@ -633,12 +720,14 @@ impl Gpu {
         waited
     }
 
-    /// Loads kernels by name from a compiled program.
+    /// Loads kernels by name from a compiled program. Waits for nobody's turn: a thread whose turn
+    /// it is may be waiting for this very kernel.
     pub(crate) fn load<'n>(
         &self,
         image: &Image,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<Vec<Function>> {
+        self.bind()?;
         let module = self
             .context
             .load_module(Ptx::from_binary(image.bytes.clone()))
@@ -768,7 +857,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // A thread may drop what it never used.
-        let freed = self.gpu.bind().and_then(|()| {
+        let freed = self.gpu.enter().and_then(|_turn| {
             // SAFETY: allocated by the matching function, and freed once.
             let freed = unsafe {
                 if self.gpu.context.has_async_alloc() {
@@ -847,7 +936,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let freed = self.gpu.bind().and_then(|()| {
+        let gpu = self.gpu.clone();
+        let freed = gpu.enter().and_then(|_turn| {
             self.buffer()?;
             // SAFETY: allocated by `new`, not in use any more, and freed once.
             unsafe { result::free_host(self.at.cast()) }

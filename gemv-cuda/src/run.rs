@@ -55,11 +55,11 @@ impl Cuda {
     pub(crate) fn run<T: Element>(&self, job: Job<'_, T>, params: &Params) -> Result<()> {
         let desc = job.desc();
         let kernel = self.kernel(&desc, params)?;
-        self.gpu.bind()?;
         let plan = (kernel.plan)(&desc, params, self.caps());
         let entries = plan.launches.iter().map(|l| l.entry);
         let functions = self.functions(kernel, T::DTYPE, params, entries)?;
 
+        let _turn = self.gpu.enter()?;
         let mut scratch = lock(&self.scratch);
         let done = queue(&self.gpu, &mut scratch, job, &plan, &functions);
         if done.is_err() {
