@@ -9,6 +9,7 @@ mod dot;
 mod info;
 mod npy;
 mod record;
+mod report;
 mod tune;
 
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ enum Command {
     Dot(dot::Args),
     Tune(tune::Args),
     Bench(bench::Args),
+    Report(report::Args),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Dot(args) => dot::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => report::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

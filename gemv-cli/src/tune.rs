@@ -255,7 +255,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     eprintln!("{}: {}", info.id, info.name);
     let mut profile = lab.profile()?;
     tell(&profile);
-    let profile_path = out.join(Profile::file_name(device.backend()));
+    let profile_path = out.join(Profile::file_name(device.info()));
     write(&profile_path, &profile.to_text())?;
 
     let max_bytes = lab_limit(&args, &device);
@@ -472,7 +472,7 @@ fn install(device: &Device, mut table: Table, profile: &Profile) -> anyhow::Resu
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
-    write(&dir.join(Profile::file_name(device.backend())), &profile.to_text())?;
+    write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
     println!("installed in {}", path.display());
     Ok(())
 }

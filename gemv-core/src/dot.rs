@@ -99,10 +99,10 @@ pub trait GpuDot {
     ) -> Result<()>;
 }
 
-/// The device for host operands.
+/// The device for a product of this matrix, on the host.
 #[inline]
-fn device() -> Result<&'static Device> {
-    Engine::global()?.default_device()
+fn device<T: Element>(a: &MatrixRef<'_, T>) -> Result<&'static Device> {
+    Engine::global()?.device_for(&a.desc())
 }
 
 /// Matrix times vector.
@@ -111,7 +111,8 @@ impl<T: Element> GpuDot for ArrayRef<T, Ix2> {
     type Rhs = ArrayRef1<T>;
 
     fn try_gpu_dot(&self, x: &ArrayRef1<T>) -> Result<Array1<T>> {
-        device()?.dot(self, x)
+        let a = MatrixRef::from(self);
+        device(&a)?.dot(a, x)
     }
 
     #[inline]
@@ -122,7 +123,8 @@ impl<T: Element> GpuDot for ArrayRef<T, Ix2> {
         beta: T::Acc,
         y: &mut ArrayRef1<T>,
     ) -> Result<()> {
-        device()?.gemv(alpha, self, x, beta, y)
+        let a = MatrixRef::from(self);
+        device(&a)?.gemv(alpha, a, x, beta, y)
     }
 }
 
@@ -132,7 +134,8 @@ impl<T: Element> GpuDot for ArrayRef<T, Ix1> {
     type Rhs = ArrayRef2<T>;
 
     fn try_gpu_dot(&self, a: &ArrayRef2<T>) -> Result<Array1<T>> {
-        device()?.dot(MatrixRef::Host(a.t()), self)
+        let a = MatrixRef::Host(a.t());
+        device(&a)?.dot(a, self)
     }
 
     fn try_gemv(
@@ -142,7 +145,8 @@ impl<T: Element> GpuDot for ArrayRef<T, Ix1> {
         beta: T::Acc,
         y: &mut ArrayRef1<T>,
     ) -> Result<()> {
-        device()?.gemv(alpha, MatrixRef::Host(a.t()), self, beta, y)
+        let a = MatrixRef::Host(a.t());
+        device(&a)?.gemv(alpha, a, self, beta, y)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::profile::Profile;
 use crate::reference::Reference;
-use crate::{BACKENDS, Backend, BackendEntry, Device, DeviceInfo, Error, Result};
+use crate::router::Router;
+use crate::{BACKENDS, Backend, BackendEntry, Desc, Device, DeviceInfo, Error, Result};
 
 /// The environment variable that forces a device: `cpu`, `opencl:0`, `cuda:1`, `reference`.
 pub const BACKEND_ENV: &str = "GEMV_BACKEND";
@@ -20,6 +22,7 @@ pub struct Engine {
     /// What `GEMV_BACKEND` said when the engine was made.
     forced: Option<String>,
     default: OnceLock<Result<Device>>,
+    router: OnceLock<Option<Router>>,
 }
 
 #[derive(Debug)]
@@ -70,7 +73,8 @@ impl Engine {
             entries.into_iter().map(|entry| Found { entry, devices: OnceLock::new() }).collect();
         backends.sort_by_key(|f| (f.entry.rank, f.entry.name));
         let forced = forced.filter(|f| !f.trim().is_empty());
-        Engine { backends, reference: OnceLock::new(), forced, default: OnceLock::new() }
+        let (reference, default, router) = Default::default();
+        Engine { backends, reference, forced, default, router }
     }
 
     /// Every device of every linked backend, and for a backend without any, why.
@@ -95,6 +99,41 @@ impl Engine {
     #[inline]
     pub fn default_device(&self) -> Result<&Device> {
         self.default.get_or_init(|| self.find_default()).as_ref().map_err(Clone::clone)
+    }
+
+    /// The device for this product of host arrays: the [default](Self::default_device), or
+    /// another one where the user has installed [profiles](crate::profile) of both by which it is
+    /// faster there, the way there and back included.
+    ///
+    /// # Errors
+    /// As [`default_device`](Self::default_device).
+    #[inline]
+    pub fn device_for(&self, desc: &Desc) -> Result<&Device> {
+        let default = self.default_device()?;
+        Ok(self.router().map_or(default, |router| router.route(desc)))
+    }
+
+    /// The router of products of host arrays, where there is something to choose.
+    pub fn router(&self) -> Option<&Router> {
+        self.router.get_or_init(|| self.find_router()).as_ref()
+    }
+
+    /// Finds no other device and opens none, unless there are profiles.
+    fn find_router(&self) -> Option<Router> {
+        if self.forced.is_some() || !Profile::any() {
+            return None;
+        }
+        let default = self.default_device().ok()?;
+        let mut devices = vec![(default.clone(), Profile::load(default.info())?)];
+        let found = self.devices().into_iter().filter_map(|l| l.found.ok());
+        for info in found.filter(|info| info.id != default.info().id) {
+            let Some(profile) = Profile::load(&info) else { continue };
+            match self.device(&info.id) {
+                Ok(device) => devices.push((device, profile)),
+                Err(why) => log::warn!("left out of the choice of devices: {why}"),
+            }
+        }
+        Router::new(devices)
     }
 
     fn find_default(&self) -> Result<Device> {

@@ -27,13 +27,7 @@ impl<T: Element> Job<'_, T> {
     /// What is asked.
     #[inline]
     pub fn desc(&self) -> Desc {
-        match &self.a {
-            MatrixRef::Host(a) => {
-                let s = a.strides();
-                Desc::new(T::DTYPE, a.nrows(), a.ncols(), (s[0], s[1]), a.as_ptr() as usize)
-            }
-            MatrixRef::Device(a) => a.desc(),
-        }
+        self.a.desc()
     }
 }
 
@@ -75,6 +69,18 @@ impl<'a, T: Element> MatrixRef<'a, T> {
         match self {
             MatrixRef::Host(a) => MatrixRef::Host(a.reborrow()),
             MatrixRef::Device(a) => MatrixRef::Device(a),
+        }
+    }
+
+    /// What is asked of a product with it.
+    #[inline]
+    pub fn desc(&self) -> Desc {
+        match self {
+            MatrixRef::Host(a) => {
+                let s = a.strides();
+                Desc::new(T::DTYPE, a.nrows(), a.ncols(), (s[0], s[1]), a.as_ptr() as usize)
+            }
+            MatrixRef::Device(a) => a.desc(),
         }
     }
 

@@ -22,6 +22,7 @@ mod params;
 pub mod profile;
 pub mod reference;
 mod resident;
+pub mod router;
 pub mod table;
 pub mod tuner;
 

@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{file_name, user_dirs};
-use crate::{Backend, Desc, Dtype, Error, Layout, Result};
+use crate::table::{file_name_of, user_dirs};
+use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 
 /// What was measured of a device. All times are in seconds, bandwidths in bytes per second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Profile {
     pub name: String,
     /// Its driver, with the version.
     pub driver: String,
-    /// The backend's [fingerprint](Backend::fingerprint) when this was measured.
+    /// The backend's [fingerprint](crate::Backend::fingerprint) when this was measured.
     #[serde(default)]
     pub fingerprint: String,
     /// The smallest product, one after another in a queue.
@@ -153,14 +153,23 @@ impl Profile {
 
     /// The file of a device's profile in a directory of tables, such as
     /// `cuda-nvidia-h200.device.toml`.
-    pub fn file_name(backend: &dyn Backend) -> String {
-        file_name(backend).replace(".txt", ".device.toml")
+    pub fn file_name(info: &DeviceInfo) -> String {
+        file_name_of(info).replace(".txt", ".device.toml")
+    }
+
+    /// Whether the user has installed any profile.
+    pub fn any() -> bool {
+        let is_profile = |e: std::fs::DirEntry| {
+            e.file_name().to_str().is_some_and(|name| name.ends_with(".device.toml"))
+        };
+        let dirs = user_dirs().into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+        dirs.flatten().flatten().any(is_profile)
     }
 
     /// The profile that the user has installed for this device, if any. One that is not well formed
     /// is left out with a warning in the log.
-    pub fn load(backend: &dyn Backend) -> Option<Profile> {
-        let name = Profile::file_name(backend);
+    pub fn load(info: &DeviceInfo) -> Option<Profile> {
+        let name = Profile::file_name(info);
         user_dirs().into_iter().find_map(|dir| {
             let path = dir.join(&name);
             let text = std::fs::read_to_string(&path).ok()?;

@@ -18,7 +18,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::backend::BuiltinTable;
-use crate::{Backend, Desc, Dtype, Error, Layout, Params, Result};
+use crate::{Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Result};
 
 /// The environment variable that names a directory of tables, looked at before the user's own.
 pub const TABLES_ENV: &str = "GEMV_TABLES";
@@ -254,7 +254,11 @@ impl Tables {
 /// The file of a device's table in a directory of tables: backend and device name, such as
 /// `cuda-nvidia-h200.txt`.
 pub fn file_name(backend: &dyn Backend) -> String {
-    let info = backend.device();
+    file_name_of(backend.device())
+}
+
+/// The file of a device's table, by what is known of the device before it is opened.
+pub fn file_name_of(info: &DeviceInfo) -> String {
     let kind = info.id.split(':').next().unwrap_or_default();
     let plain: String = format!("{kind}-{}", info.name)
         .to_lowercase()

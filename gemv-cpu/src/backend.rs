@@ -10,6 +10,7 @@ use gemv_core::{
 };
 
 use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
+use crate::roof::{self, ROOF};
 use crate::run::Product;
 
 #[linkme::distributed_slice(BACKENDS)]
@@ -185,6 +186,9 @@ impl Backend for Cpu {
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
         let name = params.kernel();
+        if name == ROOF.kernel() {
+            return roof::fits(desc).map_err(|reason| self.refuse(desc, params, reason));
+        }
         let Some((_, layout, args)) = KERNELS.iter().find(|k| k.0 == name.as_str()) else {
             return Err(self.refuse(desc, params, format!("there is no kernel {name}")));
         };
@@ -248,13 +252,39 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn roof(&self) -> Vec<Params> {
+        roof::passes()
+    }
+
     fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+        if params.kernel() == ROOF.kernel() {
+            return self.read(job, params);
+        }
         for_any!(AnyJob, job, job => self.run(job, params));
         Ok(())
     }
 }
 
 impl Cpu {
+    #[cold]
+    fn read(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+        self.fits(&for_any!(AnyJob, &job, job => job.desc()), params)?;
+        let AnyJob::F32(job) = job else { unreachable!("it fits f32 alone") };
+        let a = match job.a {
+            MatrixRef::Host(a) => a,
+            MatrixRef::Device(a) => a.view_in(block(a.memory())),
+        };
+        let grain = params.get_or("grain", GRAIN) as usize;
+        // Row by row where there are gaps between the rows.
+        match a.to_slice() {
+            Some(all) => roof::read(all, grain),
+            None => a.rows().into_iter().for_each(|r| {
+                r.to_slice().into_iter().for_each(|row| roof::read(row, grain));
+            }),
+        }
+        Ok(())
+    }
+
     fn full(&self, asked: u64) -> Error {
         Error::OutOfMemory { device: self.info.id.clone(), asked, free: None }
     }

@@ -19,6 +19,7 @@
 
 mod backend;
 mod isa;
+mod roof;
 mod run;
 
 pub use backend::{Cpu, isas, open};

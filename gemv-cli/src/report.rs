@@ -1,0 +1,331 @@
+//! `gemv report`: what was measured, as one HTML file with pictures.
+
+mod page;
+mod plot;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use gemv::Desc;
+use gemv::tuner::{Cell, Known};
+
+use crate::bench::Sample;
+use crate::record;
+use page::Page;
+use plot::{Curve, Map, Mark};
+
+/// Make one HTML file, with pictures, of what `gemv tune` and `gemv bench` have measured.
+///
+/// It needs no other file and no network. Pointing at a cell or a mark shows its numbers.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Directories (all their CSV files are taken) and CSV files.
+    #[arg(required = true, value_name = "DIR")]
+    from: Vec<PathBuf>,
+    /// The file to write.
+    #[arg(long, value_name = "FILE", default_value = "gemv-report.html")]
+    out: PathBuf,
+}
+
+/// What the files hold.
+#[derive(Default)]
+struct Data {
+    /// Tuner runs, by the name of their files.
+    tuned: BTreeMap<String, Known>,
+    samples: Vec<Sample>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let mut data = Data::default();
+    for from in &args.from {
+        let files = if from.is_dir() {
+            let entries = std::fs::read_dir(from)
+                .with_context(|| format!("cannot read {}", from.display()))?;
+            let mut files: Vec<_> = entries.flatten().map(|e| e.path()).collect();
+            files.retain(|f| f.extension().is_some_and(|e| e == "csv"));
+            files.sort();
+            files
+        } else {
+            vec![from.clone()]
+        };
+        for file in files {
+            data.read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        }
+    }
+    if data.tuned.is_empty() && data.samples.is_empty() {
+        bail!("there is nothing to show: no CSV file of gemv tune or gemv bench was found");
+    }
+    let page = data.page()?;
+    let plots = page.plots();
+    std::fs::write(&args.out, page.html())
+        .with_context(|| format!("cannot write {}", args.out.display()))?;
+    println!("{plots} plots in {}", args.out.display());
+    Ok(())
+}
+
+impl Data {
+    fn read(&mut self, path: &Path) -> anyhow::Result<()> {
+        let mut reader = csv::Reader::from_path(path)?;
+        let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
+        let has = |name: &str| header.iter().any(|h| h == name);
+        if has("who") && has("roof_us") {
+            for sample in reader.deserialize() {
+                self.samples.push(sample?);
+            }
+        } else if has("kind") && has("floor_us") {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // The held-out shapes lie on no mesh; what they say stands in the table's header.
+            if let Some(stem) = name.strip_suffix(".cells.csv") {
+                self.tuned.insert(stem.into(), record::read(path)?);
+            }
+        } else {
+            log::warn!("{} is of neither gemv tune nor gemv bench", path.display());
+        }
+        Ok(())
+    }
+
+    fn page(&self) -> anyhow::Result<Page> {
+        let mut page = Page::new("gemv: what was measured");
+        let names: BTreeSet<&str> = self.samples.iter().map(|s| &*s.name).collect();
+        for name in names {
+            page.section(name);
+            self.summary(&mut page, name);
+            self.curves(&mut page, name)?;
+            self.rivals(&mut page, name)?;
+            self.scans(&mut page, name)?;
+        }
+        for (stem, known) in &self.tuned {
+            page.section(&format!("Tuning of {stem}"));
+            tuned(&mut page, known)?;
+        }
+        Ok(page)
+    }
+
+    /// Samples of a device by type and layout.
+    fn areas(&self, name: &str) -> BTreeMap<String, Vec<&Sample>> {
+        let mut areas: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
+        for s in self.samples.iter().filter(|s| s.name == name) {
+            let caches = if s.caches == "cold" { String::new() } else { format!(", {}", s.caches) };
+            areas.entry(format!("{} {}{caches}", s.dtype, s.layout)).or_default().push(s);
+        }
+        areas
+    }
+
+    /// Geometric means of the share of the roof, by size of the operands.
+    fn summary(&self, page: &mut Page, name: &str) {
+        let mut rows = Vec::new();
+        for (area, samples) in self.areas(name) {
+            let who: BTreeSet<&str> =
+                samples.iter().map(|s| &*s.who).filter(|w| *w != "scan").collect();
+            for who in who {
+                let mut row = vec![area.clone(), who.to_owned()];
+                for (low, high) in [(0, 1 << 20), (1 << 20, 48 << 20), (48 << 20, u64::MAX)] {
+                    let of =
+                        samples.iter().filter(|s| s.who == who && (low..high).contains(&s.bytes));
+                    let shares: Vec<f64> = of.filter_map(|s| s.share()).collect();
+                    row.push(match shares.len() {
+                        0 => String::new(),
+                        k => {
+                            let mean = shares.iter().map(|s| s.ln()).sum::<f64>() / k as f64;
+                            let worst = shares.iter().copied().fold(f64::INFINITY, f64::min);
+                            format!("{:.2} / {worst:.2} ({k})", mean.exp())
+                        }
+                    });
+                }
+                rows.push(row);
+            }
+        }
+        if rows.iter().any(|r| r[2..].iter().any(|c| !c.is_empty())) {
+            page.table(
+                "Share of the read roof, geometric mean / worst (number of shapes)",
+                &["", "", "to 1 MiB", "1 to 48 MiB", "from 48 MiB"],
+                &rows,
+            );
+        }
+    }
+
+    /// Bandwidth by footprint, for tall, square and wide.
+    fn curves(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
+        for (area, samples) in self.areas(name) {
+            for (shape, what) in [
+                ("tall", "tall, 100 N x N"),
+                ("square", "square, 10 N x 10 N"),
+                ("wide", "wide, N x 100 N"),
+            ] {
+                let here: Vec<_> =
+                    samples.iter().filter(|s| s.curve == shape && s.who != "scan").collect();
+                let mut curves: BTreeMap<&str, Vec<Mark>> = BTreeMap::new();
+                for s in &here {
+                    let hover = format!(
+                        "{}: {}x{}, {:.2} us, {:.1} GB/s{} {}",
+                        s.who,
+                        s.m,
+                        s.n,
+                        s.us,
+                        s.gbs,
+                        s.share()
+                            .map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p)),
+                        s.params
+                    );
+                    let mark = Mark { x: s.bytes as f64, y: s.gbs, hover };
+                    curves.entry(&s.who).or_default().push(mark);
+                    if let Some(roof) = s.roof_us {
+                        let gbs = s.bytes as f64 / roof / 1e3;
+                        let hover = format!("roof: {} bytes, {gbs:.1} GB/s", s.bytes);
+                        let marks = curves.entry("roof").or_default();
+                        if !marks.iter().any(|m| m.x == s.bytes as f64) {
+                            marks.push(Mark { x: s.bytes as f64, y: gbs, hover });
+                        }
+                    }
+                }
+                if curves.is_empty() {
+                    continue;
+                }
+                let curves = curves
+                    .into_iter()
+                    .map(|(name, marks)| Curve { name: name.into(), marks })
+                    .collect();
+                let svg = plot::curves("bytes of A, x and y", "10^9 bytes per second", curves)?;
+                page.plot("curve", &format!("{name}, {area}: {what}"), &svg);
+            }
+        }
+        Ok(())
+    }
+
+    /// Share of the roof over the mesh: ours, the vendor's, the published.
+    fn rivals(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
+        for (area, samples) in self.areas(name) {
+            let who: BTreeSet<&str> = samples
+                .iter()
+                .filter(|s| s.curve == "mesh" && s.who != "scan")
+                .map(|s| &*s.who)
+                .collect();
+            for who in who {
+                let mut map = Map::new();
+                for s in samples.iter().filter(|s| s.curve == "mesh" && s.who == who) {
+                    let share = s.share();
+                    let hover = format!(
+                        "{}x{}: {:.2} us, {:.1} GB/s{} {}",
+                        s.m,
+                        s.n,
+                        s.us,
+                        s.gbs,
+                        share
+                            .map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p)),
+                        s.params
+                    );
+                    map.add(s.m, s.n, share.unwrap_or(s.gbs), hover);
+                }
+                let roof = samples.iter().any(|s| s.roof_us.is_some());
+                let (what, range) = match roof {
+                    true => ("share of the read roof", Some((0.0, 1.0))),
+                    false => ("10^9 bytes per second", None),
+                };
+                let (svg, legend) = map.continuous(range)?;
+                page.plot("share", &format!("{name}, {area}, {who}: {what}"), &(svg + &legend));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every parameter of the published kernels, over the one that varies most.
+    fn scans(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
+        for (area, samples) in self.areas(name) {
+            let mut groups: BTreeMap<(String, usize, usize), Vec<&Sample>> = BTreeMap::new();
+            for s in samples.iter().filter(|s| s.who == "scan") {
+                let kernel = s.params.split(' ').next().unwrap_or_default();
+                groups.entry((kernel.into(), s.m, s.n)).or_default().push(s);
+            }
+            for ((kernel, m, n), samples) in groups {
+                let Some((axis, curves)) = scan(&samples) else { continue };
+                let svg = plot::curves(&axis, "10^9 bytes per second", curves)?;
+                page.plot("scan", &format!("{name}, {area}, {kernel} on {m}x{n}: scan"), &svg);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The curves of a scan over the argument with most values, one for each setting of the others.
+fn scan(samples: &[&Sample]) -> Option<(String, Vec<Curve>)> {
+    let parsed: Vec<(gemv::Params, &Sample)> =
+        samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
+    let mut values: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for (params, _) in &parsed {
+        for (key, value) in params.args() {
+            values.entry(key).or_default().insert(value);
+        }
+    }
+    let axis = values.iter().max_by_key(|v| v.1.len()).map(|v| v.0.clone())?;
+    let mut curves: BTreeMap<String, Vec<Mark>> = BTreeMap::new();
+    for (params, s) in &parsed {
+        let Some(x) = params.get(&axis) else { continue };
+        let others: Vec<String> = params
+            .args()
+            .filter(|(k, _)| *k != axis && values[k].len() > 1)
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect();
+        let hover = format!("{}: {:.2} us, {:.1} GB/s", s.params, s.us, s.gbs);
+        let mark = Mark { x: x.into(), y: s.gbs, hover };
+        curves.entry(others.join(" ")).or_default().push(mark);
+    }
+    let mut curves: Vec<Curve> =
+        curves.into_iter().map(|(name, marks)| Curve { name, marks }).collect();
+    // Of many settings the best eight: more lines nobody can tell apart.
+    curves.sort_by(|a, b| b.best().total_cmp(&a.best()));
+    curves.truncate(8);
+    Some((axis, curves))
+}
+
+/// The maps of one tuner run.
+fn tuned(page: &mut Page, known: &Known) -> anyhow::Result<()> {
+    let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
+    for (dtype, layout) in areas {
+        let cells: Vec<(&Desc, &Cell)> = known
+            .iter()
+            .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
+            .collect();
+        let (mut kernels, mut share) = (Map::new(), Map::new());
+        let mut args: BTreeMap<String, Map> = BTreeMap::new();
+        let mut roof = false;
+        for (desc, cell) in &cells {
+            let best = cell.best().expect("filtered above");
+            let gbs = desc.bytes() as f64 / best.seconds / 1e9;
+            let part = cell.floor.map(|f| f / best.seconds);
+            roof |= part.is_some();
+            let part_text =
+                part.map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p));
+            let hover = format!(
+                "{}x{}: {}, {:.2} us, {gbs:.1} GB/s{part_text}; best of {}",
+                desc.m,
+                desc.n,
+                best.params,
+                best.seconds * 1e6,
+                cell.candidates
+            );
+            kernels.add_named(desc.m, desc.n, best.params.kernel().as_str(), hover.clone());
+            share.add(desc.m, desc.n, part.unwrap_or(gbs), hover.clone());
+            for (key, value) in best.params.args() {
+                let map = args.entry(key).or_insert_with(Map::new);
+                map.add(desc.m, desc.n, f64::from(value), hover.clone());
+            }
+        }
+        let (svg, legend) = kernels.categories()?;
+        page.plot("kernel", &format!("{dtype} {layout}: best kernel"), &(svg + &legend));
+        let (what, range) = match roof {
+            true => ("share of the read roof", Some((0.0, 1.0))),
+            false => ("10^9 bytes per second", None),
+        };
+        let (svg, legend) = share.continuous(range)?;
+        page.plot("share", &format!("{dtype} {layout}: {what}"), &(svg + &legend));
+        for (key, map) in args {
+            if map.distinct() > 1 {
+                let (svg, legend) = map.levels()?;
+                let title = format!("{dtype} {layout}: best value of {key}");
+                page.plot("parameter", &title, &(svg + &legend));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The page around the pictures: one file, no script, nothing loaded.
+
+use std::fmt::Write;
+
+pub(super) struct Page {
+    title: String,
+    body: String,
+    contents: String,
+    sections: usize,
+    plots: usize,
+}
+
+/// Text as it may stand in HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+const STYLE: &str = "
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1320px; padding: 0 1rem;
+  color: #1a1a1a; background: #fff }
+h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ccc }
+.plots { display: flex; flex-wrap: wrap; gap: 1.2rem }
+figure { margin: 0; width: 420px } figure svg { width: 100%; height: auto }
+figcaption { font-weight: 600; font-size: 14px; min-height: 2.7em }
+.legend { font-size: 13px; margin: 0; padding: 0 }
+.legend li { display: inline-block; margin-right: 1em; list-style: none }
+.legend i { display: inline-block; width: 1em; height: 1em; vertical-align: -2px; margin-right: .35em;
+  border: 1px solid #888 }
+table { border-collapse: collapse; font-size: 14px; margin: 1rem 0 }
+th, td { padding: .15rem .7rem; border-bottom: 1px solid #ddd; text-align: left }
+caption { text-align: left; font-weight: 600; padding-bottom: .4rem }
+.mark:hover { stroke: #000; stroke-width: 2 }
+";
+
+impl Page {
+    pub(super) fn new(title: &str) -> Page {
+        let title = title.to_owned();
+        Page { title, body: String::new(), contents: String::new(), sections: 0, plots: 0 }
+    }
+
+    pub(super) fn plots(&self) -> usize {
+        self.plots
+    }
+
+    pub(super) fn section(&mut self, title: &str) {
+        if self.sections > 0 {
+            self.body.push_str("</div></section>\n");
+        }
+        self.sections += 1;
+        let (id, title) = (self.sections, escape(title));
+        let _ = writeln!(self.contents, "<li><a href=\"#s{id}\">{title}</a></li>");
+        let _ = writeln!(self.body, "<section id=\"s{id}\"><h2>{title}</h2><div class=\"plots\">");
+    }
+
+    /// A figure; `kind` says which sort of picture it is, for whoever looks for one.
+    pub(super) fn plot(&mut self, kind: &str, caption: &str, svg: &str) {
+        self.plots += 1;
+        let (id, caption) = (self.plots, escape(caption));
+        let _ = writeln!(
+            self.body,
+            "<figure id=\"p{id}\" data-plot=\"{kind}\"><figcaption>{caption}</figcaption>{svg}</figure>"
+        );
+    }
+
+    pub(super) fn table(&mut self, caption: &str, head: &[&str], rows: &[Vec<String>]) {
+        let line = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
+            let cells: String = cells.map(|c| format!("<{tag}>{c}</{tag}>")).collect();
+            format!("<tr>{cells}</tr>\n")
+        };
+        let _ = write!(self.body, "<table><caption>{}</caption>\n", escape(caption));
+        self.body.push_str(&line("th", &mut head.iter().map(|h| escape(h))));
+        for row in rows {
+            self.body.push_str(&line("td", &mut row.iter().map(|c| escape(c))));
+        }
+        self.body.push_str("</table>\n");
+    }
+
+    pub(super) fn html(&self) -> String {
+        let Page { title, body, contents, sections, plots } = self;
+        let end = if *sections > 0 { "</div></section>" } else { "" };
+        format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
+             <style>{STYLE}</style></head>\n<body data-plots=\"{plots}\"><h1>{title}</h1>\n\
+             <p>Point at a cell or a mark for its numbers. Times are medians of interleaved \
+             rounds on resident operands; a time counts only if the result was right.</p>\n\
+             <ul>{contents}</ul>\n{body}{end}</body></html>\n"
+        )
+    }
+}

@@ -1,0 +1,299 @@
+//! The pictures: maps over the plane of shapes, and curves, as SVG.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use anyhow::anyhow;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::colors::colormaps::ViridisRGB;
+
+use super::page::escape;
+
+/// Colours that people with any colour vision can tell apart (Okabe and Ito).
+const DISTINCT: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(120, 120, 120),
+    RGBColor(240, 228, 66),
+];
+
+const SIZE: (u32, u32) = (420, 360);
+
+/// A transparent area over a drawing that shows a text when it is pointed at.
+struct Hover {
+    at: (i32, i32),
+    size: (i32, i32),
+    text: String,
+}
+
+/// A value at each of some shapes.
+pub(super) struct Map {
+    cells: BTreeMap<(usize, usize), (f64, String)>,
+    names: Vec<String>,
+}
+
+/// A point of a curve.
+pub(super) struct Mark {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) hover: String,
+}
+
+/// A curve with its marks.
+pub(super) struct Curve {
+    pub(super) name: String,
+    pub(super) marks: Vec<Mark>,
+}
+
+impl Curve {
+    pub(super) fn best(&self) -> f64 {
+        self.marks.iter().map(|m| m.y).fold(0.0, f64::max)
+    }
+}
+
+/// A number in few characters: powers of two from 1,024 on as such.
+fn short(v: usize) -> String {
+    match v {
+        _ if v >= 1024 && v.is_power_of_two() => format!("2^{}", v.ilog2()),
+        0..10_000 => v.to_string(),
+        10_000..1_000_000 => format!("{:.0}k", v as f64 / 1e3),
+        _ => format!("{:.1}M", v as f64 / 1e6),
+    }
+}
+
+fn css(c: RGBColor) -> String {
+    format!("#{:02x}{:02x}{:02x}", c.0, c.1, c.2)
+}
+
+fn swatches(entries: impl Iterator<Item = (RGBColor, String)>) -> String {
+    let entries: String = entries
+        .map(|(c, name)| {
+            format!("<li><i style=\"background:{}\"></i>{}</li>", css(c), escape(&name))
+        })
+        .collect();
+    format!("<ul class=\"legend\">{entries}</ul>")
+}
+
+fn viridis(share: f64) -> RGBColor {
+    ViridisRGB::get_color(share.clamp(0.0, 1.0))
+}
+
+/// Puts the areas over a finished drawing.
+fn finish(mut svg: String, hovers: &[Hover]) -> String {
+    let mut over = String::new();
+    for h in hovers {
+        let _ = write!(
+            over,
+            "<rect class=\"mark\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0\">\
+             <title>{}</title></rect>",
+            h.at.0,
+            h.at.1,
+            h.size.0,
+            h.size.1,
+            escape(&h.text)
+        );
+    }
+    if let Some(end) = svg.rfind("</svg>") {
+        svg.insert_str(end, &over);
+    }
+    // Scales with the page: the drawing keeps its coordinates.
+    let viewbox = format!("viewBox=\"0 0 {} {}\"", SIZE.0, SIZE.1);
+    if svg.contains("viewBox") {
+        svg
+    } else {
+        svg.replacen("<svg ", &format!("<svg {viewbox} "), 1)
+    }
+}
+
+fn draw(
+    paint: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<Vec<Hover>, String>,
+) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let hovers = {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(|e| anyhow!("{e}"))?;
+        let hovers = paint(&area).map_err(|e| anyhow!(e))?;
+        area.present().map_err(|e| anyhow!("{e}"))?;
+        hovers
+    };
+    Ok(finish(svg, &hovers))
+}
+
+impl Map {
+    pub(super) fn new() -> Map {
+        Map { cells: BTreeMap::new(), names: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, m: usize, n: usize, value: f64, hover: String) {
+        self.cells.insert((m, n), (value, hover));
+    }
+
+    /// A cell whose value is a name.
+    pub(super) fn add_named(&mut self, m: usize, n: usize, name: &str, hover: String) {
+        let index = self.names.iter().position(|k| k == name).unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        });
+        self.add(m, n, index as f64, hover);
+    }
+
+    /// Number of different values.
+    pub(super) fn distinct(&self) -> usize {
+        self.values().len()
+    }
+
+    fn values(&self) -> BTreeSet<u64> {
+        self.cells.values().map(|c| c.0.to_bits()).collect()
+    }
+
+    /// One colour for each name.
+    pub(super) fn categories(&self) -> anyhow::Result<(String, String)> {
+        let colour = |v: f64| DISTINCT[v as usize % DISTINCT.len()];
+        let names = self.names.iter().enumerate().map(|(k, n)| (colour(k as f64), n.clone()));
+        Ok((self.picture(&colour)?, swatches(names)))
+    }
+
+    /// From dark to light, over a range (that of the values, if none is given).
+    pub(super) fn continuous(&self, range: Option<(f64, f64)>) -> anyhow::Result<(String, String)> {
+        let all = || self.cells.values().map(|c| c.0);
+        let own = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+        let (low, high) = range.unwrap_or(own);
+        let width = if high > low { high - low } else { 1.0 };
+        let colour = |v: f64| viridis((v - low) / width);
+        let steps = (0..=5).map(|k| {
+            let v = low + width * f64::from(k) / 5.0;
+            (colour(v), if high <= 1.0 { format!("{v:.1}") } else { format!("{v:.0}") })
+        });
+        Ok((self.picture(&colour)?, swatches(steps)))
+    }
+
+    /// From dark to light, one step for each value that occurs.
+    pub(super) fn levels(&self) -> anyhow::Result<(String, String)> {
+        let values: Vec<f64> = self.values().into_iter().map(f64::from_bits).collect();
+        let top = values.len().max(2) - 1;
+        let colour = |v: f64| {
+            let rank = values.iter().position(|&w| w == v).unwrap_or(0);
+            viridis(rank as f64 / top as f64)
+        };
+        let steps = values.iter().map(|&v| (colour(v), v.to_string()));
+        Ok((self.picture(&colour)?, swatches(steps)))
+    }
+
+    fn picture(&self, colour: &dyn Fn(f64) -> RGBColor) -> anyhow::Result<String> {
+        let rows: Vec<usize> =
+            self.cells.keys().map(|k| k.0).collect::<BTreeSet<_>>().into_iter().collect();
+        let columns: Vec<usize> =
+            self.cells.keys().map(|k| k.1).collect::<BTreeSet<_>>().into_iter().collect();
+        let label = |sizes: &[usize], at: f64| {
+            // Labels stand at the middle of a cell.
+            let k = at.floor();
+            let size = (k >= 0.0).then(|| sizes.get(k as usize)).flatten();
+            size.map_or(String::new(), |&s| short(s))
+        };
+        draw(|area| {
+            let error = |e: DrawingAreaErrorKind<_>| e.to_string();
+            let mut chart = ChartBuilder::on(area)
+                .margin(8)
+                .x_label_area_size(38)
+                .y_label_area_size(58)
+                .build_cartesian_2d(0.0..columns.len() as f64, 0.0..rows.len() as f64)
+                .map_err(error)?;
+            chart
+                .configure_mesh()
+                .disable_mesh()
+                .x_desc("columns")
+                .y_desc("rows")
+                .x_labels(9)
+                .y_labels(9)
+                .x_label_formatter(&|v| label(&columns, *v))
+                .y_label_formatter(&|v| label(&rows, *v))
+                .label_style(("sans-serif", 12))
+                .draw()
+                .map_err(error)?;
+            let mut hovers = Vec::new();
+            for ((m, n), (value, hover)) in &self.cells {
+                let i = rows.binary_search(m).expect("listed above") as f64;
+                let j = columns.binary_search(n).expect("listed above") as f64;
+                let corners = [(j, i), (j + 1.0, i + 1.0)];
+                let cell = Rectangle::new(corners, colour(*value).filled());
+                chart.draw_series(std::iter::once(cell)).map_err(error)?;
+                let (left, bottom) = chart.backend_coord(&corners[0]);
+                let (right, top) = chart.backend_coord(&corners[1]);
+                hovers.push(Hover {
+                    at: (left, top),
+                    size: (right - left, bottom - top),
+                    text: hover.clone(),
+                });
+            }
+            Ok(hovers)
+        })
+    }
+}
+
+/// Curves with marks, both axes logarithmic in x and linear in y from 0.
+pub(super) fn curves(x: &str, y: &str, mut curves: Vec<Curve>) -> anyhow::Result<String> {
+    for c in &mut curves {
+        c.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
+    let marks = || curves.iter().flat_map(|c| &c.marks);
+    let low = marks().map(|m| m.x).fold(f64::INFINITY, f64::min);
+    let high = marks().map(|m| m.x).fold(low, f64::max).max(low * 1.01);
+    let top = 1.08 * marks().map(|m| m.y).fold(0.0, f64::max);
+    let svg = draw(|area| {
+        let error = |e: DrawingAreaErrorKind<_>| e.to_string();
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .margin_right(20)
+            .x_label_area_size(38)
+            .y_label_area_size(58)
+            .build_cartesian_2d((low..high).log_scale(), 0.0..top)
+            .map_err(error)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(RGBColor(225, 225, 225))
+            .x_desc(x)
+            .y_desc(y)
+            .x_labels(7)
+            .y_labels(6)
+            .x_label_formatter(&|v| short(v.round() as usize))
+            .label_style(("sans-serif", 12))
+            .draw()
+            .map_err(error)?;
+        let mut hovers = Vec::new();
+        for (k, curve) in curves.iter().enumerate() {
+            let colour = DISTINCT[k % DISTINCT.len()];
+            let points: Vec<(f64, f64)> = curve.marks.iter().map(|m| (m.x, m.y)).collect();
+            chart
+                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
+                .map_err(error)?;
+            // Marks differ in form too.
+            for &at in &points {
+                let style = colour.filled();
+                let drawn = match k % 3 {
+                    0 => chart.draw_series([Circle::new(at, 3, style)]).map(drop),
+                    1 => chart.draw_series([TriangleMarker::new(at, 5, style)]).map(drop),
+                    _ => chart.draw_series([Cross::new(at, 4, colour.stroke_width(2))]).map(drop),
+                };
+                drawn.map_err(error)?;
+            }
+            for mark in &curve.marks {
+                let (left, top) = chart.backend_coord(&(mark.x, mark.y));
+                let (at, size) = ((left - 6, top - 6), (12, 12));
+                hovers.push(Hover { at, size, text: mark.hover.clone() });
+            }
+        }
+        Ok(hovers)
+    })?;
+    let forms = ["●", "▲", "✕"];
+    let legend = curves.iter().enumerate().map(|(k, c)| {
+        let name = if c.name.is_empty() { "all" } else { &c.name };
+        (DISTINCT[k % DISTINCT.len()], format!("{} {name}", forms[k % 3]))
+    });
+    Ok(svg + &swatches(legend))
+}

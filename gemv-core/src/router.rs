@@ -1,0 +1,192 @@
+//! Which device computes a product of host arrays: the way there and back has a price.
+//!
+//! The cost model is made of what the tuner measured and stored in a [`Profile`] beside the table:
+//! the link's bandwidth and latency, and the times of products on each device. Without a profile
+//! of both the host's own device and another one there is nothing to weigh, and products of host
+//! arrays stay on the host.
+
+use std::cell::Cell;
+use std::fmt;
+
+use crate::profile::Profile;
+use crate::{Desc, Device};
+
+/// What a product of host arrays costs on a device, estimated, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Estimate {
+    /// Bringing A and x there.
+    pub upload: f64,
+    /// The product itself.
+    pub product: f64,
+    /// Bringing y back.
+    pub download: f64,
+}
+
+impl Estimate {
+    /// The cost by this profile; `None` where no product of this type and layout was measured.
+    /// `resident`: A is on the device already.
+    pub fn of(profile: &Profile, desc: &Desc, resident: bool) -> Option<Estimate> {
+        let product = profile.seconds(desc)?;
+        let Some(link) = &profile.link else {
+            return Some(Estimate { product, ..Estimate::default() });
+        };
+        let size = desc.dtype.bytes() as f64;
+        let (m, n) = (desc.m as f64, desc.n as f64);
+        let up = |elements: f64| link.up_latency + elements * size / link.up;
+        let upload = up(n) + if resident { 0.0 } else { up(m * n) };
+        let download = link.down_latency + m * size / link.down;
+        Some(Estimate { upload, product, download })
+    }
+
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.upload + self.product + self.download
+    }
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |s: f64| format!("{:.1} us", s * 1e6);
+        write!(f, "about {}", us(self.total()))?;
+        if self.upload + self.download > 0.0 {
+            let (up, product, down) = (us(self.upload), us(self.product), us(self.download));
+            write!(f, " ({up} to upload, {product} the product, {down} to download)")?;
+        }
+        Ok(())
+    }
+}
+
+/// Chooses among devices of which a profile is installed.
+#[derive(Debug, Clone)]
+pub struct Router {
+    /// The host's own first.
+    devices: Vec<(Device, Profile)>,
+}
+
+/// Bytes below which a product stays on the host unasked: the way there costs more than any
+/// processor needs for so little.
+const SMALL: u64 = 256 << 10;
+
+impl Router {
+    /// A router among these devices: the one that is used where nothing is known, then the others.
+    /// `None` if there are not two.
+    pub fn new(devices: Vec<(Device, Profile)>) -> Option<Router> {
+        (devices.len() > 1).then_some(Router { devices })
+    }
+
+    /// The device for a product of host arrays.
+    #[inline]
+    pub fn route(&self, desc: &Desc) -> &Device {
+        let home = &self.devices[0].0;
+        if home.info().host && desc.bytes() < SMALL {
+            return home;
+        }
+        // As with the choice of parameters, a repeated problem is not weighed again.
+        thread_local! {
+            static LAST: Cell<Option<(usize, Desc, usize)>> = const { Cell::new(None) };
+        }
+        let this = std::ptr::from_ref(self).addr();
+        let index = match LAST.get() {
+            Some((who, known, index)) if who == this && known == *desc => index,
+            _ => {
+                let index = self.weigh(desc);
+                LAST.set(Some((this, *desc, index)));
+                index
+            }
+        };
+        &self.devices[index].0
+    }
+
+    #[cold]
+    fn weigh(&self, desc: &Desc) -> usize {
+        let costs = self.explain(desc).into_iter().enumerate();
+        let known = costs.filter_map(|(k, (_, estimate))| Some((k, estimate?.total())));
+        known.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0)
+    }
+
+    /// What the product would cost on each device; `None` where that is not known, or the device
+    /// cannot compute it.
+    pub fn explain(&self, desc: &Desc) -> Vec<(&Device, Option<Estimate>)> {
+        let devices = self.devices.iter();
+        devices
+            .map(|(device, profile)| {
+                let able = device.backend().accepts(desc).is_ok();
+                (device, Estimate::of(profile, desc, false).filter(|_| able))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Link, Product, Roof, RoofPoint};
+    use crate::reference::Reference;
+    use crate::{Dtype, Layout};
+
+    fn desc(m: usize, n: usize) -> Desc {
+        Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 6 }
+    }
+
+    /// A device that reads so many bytes a second, with or without a link.
+    fn profile(rate: f64, link: Option<f64>) -> Profile {
+        let mut p = Profile::default();
+        let point = |bytes: u64| {
+            let seconds = 1e-6 + bytes as f64 / rate;
+            RoofPoint { bytes, cold: seconds, warm: seconds }
+        };
+        p.roof = Roof { points: (12..=32).map(|k| point(1 << k)).collect() };
+        p.link =
+            link.map(|rate| Link { up_latency: 1e-5, up: rate, down_latency: 1e-5, down: rate });
+        let product = |m: usize, n: usize| {
+            let seconds = p.roof.seconds(desc(m, n).bytes(), false).unwrap();
+            Product { dtype: Dtype::F32, layout: Layout::Row, m, n, seconds }
+        };
+        let products = [(64, 64), (1024, 1024), (16384, 16384)].map(|(m, n)| product(m, n));
+        Profile { products: products.into(), ..p }
+    }
+
+    fn router(cpu: f64, gpu: f64, link: f64) -> (Router, Device, Device) {
+        let [home, away] = [0, 1].map(|_| Device::new(Reference::open()));
+        let devices =
+            vec![(home.clone(), profile(cpu, None)), (away.clone(), profile(gpu, Some(link)))];
+        (Router::new(devices).unwrap(), home, away)
+    }
+
+    #[test]
+    fn a_slow_link_keeps_products_at_home_and_a_fast_one_sends_large_ones() {
+        let (slow, home, _) = router(2e10, 4e12, 1e10);
+        for k in 0..14 {
+            assert!(slow.route(&desc(1 << k, 1 << k)).is(&home), "2^{k}");
+        }
+        let (fast, home, away) = router(1e10, 4e12, 5e10);
+        assert!(fast.route(&desc(64, 64)).is(&home));
+        assert!(fast.route(&desc(16384, 16384)).is(&away));
+        assert!(fast.route(&desc(256, 256)).is(&home), "latency");
+    }
+
+    #[test]
+    fn the_choice_is_never_far_from_the_better_of_both() {
+        let (router, _, away) = router(1e10, 4e12, 3e10);
+        for k in 0..15 {
+            let d = desc(1 << k, 1 << k);
+            let bytes = d.bytes() as f64;
+            let cpu = 1e-6 + bytes / 1e10;
+            let gpu = 3e-5 + bytes / 3e10 + 1e-6 + bytes / 4e12;
+            let chosen = if router.route(&d).is(&away) { gpu } else { cpu };
+            assert!(chosen <= 1.1 * cpu.min(gpu), "{d}: {chosen} of {cpu} and {gpu}");
+        }
+    }
+
+    #[test]
+    fn what_is_resident_pays_no_upload_and_the_unknown_stays_at_home() {
+        let p = profile(4e12, Some(1e10));
+        let d = desc(4096, 4096);
+        let (there, here) = (Estimate::of(&p, &d, true), Estimate::of(&p, &d, false));
+        assert!(there.unwrap().total() < 0.1 * here.unwrap().total());
+        let (router, home, _) = router(1e9, 4e12, 5e10);
+        let unknown = Desc { dtype: Dtype::C64, ..desc(9999, 9999) };
+        assert!(router.route(&unknown).is(&home));
+        assert!(Router::new(vec![(home, p)]).is_none());
+    }
+}

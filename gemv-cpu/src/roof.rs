@@ -1,0 +1,76 @@
+//! The pass that only reads: what a product is held against.
+
+use std::hint::black_box;
+
+use gemv_core::{Desc, Dtype, Layout, Params};
+use rayon::prelude::*;
+
+/// Its parameters: KiB that are worth a thread.
+pub(crate) const ROOF: Params = Params::new("roof");
+
+/// The passes worth trying: one thread for what the caches hold, all of them for the rest.
+pub(crate) fn passes() -> Vec<Params> {
+    vec![ROOF.with("grain", 1 << 30), ROOF.with("grain", 256)]
+}
+
+/// Whether it can read such a matrix, or why not.
+pub(crate) fn fits(desc: &Desc) -> Result<(), String> {
+    match (desc.dtype, desc.layout) {
+        (Dtype::F32, Layout::Row) => Ok(()),
+        _ => Err("the roof is read from a row-major f32 matrix".into()),
+    }
+}
+
+/// Streams that a thread reads at once: one alone does not keep the memory busy.
+const STREAMS: usize = 8;
+
+/// Reads all of `data` once.
+pub(crate) fn read(data: &[f32], grain: usize) {
+    let piece = (grain << 10) / size_of::<f32>();
+    let threads = rayon::current_num_threads();
+    let bits = if data.len() < 2 * piece || threads == 1 {
+        streams(data)
+    } else {
+        // A few pieces a thread, so that none waits long for the last.
+        let piece = data.len().div_ceil(4 * threads).max(piece);
+        data.par_chunks(piece).map(streams).reduce(|| 0, |a, b| a ^ b)
+    };
+    black_box(bits);
+}
+
+fn streams(data: &[f32]) -> u32 {
+    let len = data.len() / STREAMS;
+    let (body, rest) = data.split_at(len * STREAMS);
+    let mut parts: [&[f32]; STREAMS] = std::array::from_fn(|s| &body[s * len..][..len]);
+    // Integers: additions of floats could not be regrouped into vectors.
+    let mut acc = [[0u32; 8]; STREAMS];
+    while parts[0].len() >= 16 {
+        for (part, acc) in parts.iter_mut().zip(&mut acc) {
+            let (line, next) = part.split_at(16);
+            for k in 0..8 {
+                acc[k] ^= line[k].to_bits() ^ line[k + 8].to_bits();
+            }
+            *part = next;
+        }
+    }
+    let ends = parts.iter().flat_map(|p| p.iter()).chain(rest).fold(0, |a, v| a ^ v.to_bits());
+    acc.iter().flatten().fold(ends, |a, b| a ^ b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_counts_once() {
+        for len in [0, 1, 7, 8, 127, 128, 129, 5000] {
+            let mut data = vec![0f32; len];
+            assert_eq!(streams(&data), 0);
+            for k in 0..len {
+                data[k] = f32::from_bits(k as u32 + 1);
+                assert_eq!(streams(&data), k as u32 + 1, "{k} of {len}");
+                data[k] = 0.0;
+            }
+        }
+    }
+}
