@@ -12,6 +12,7 @@ mod picture;
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{Device, Engine, GpuDot};
@@ -21,7 +22,17 @@ use picture::Ink;
 /// How many components to find.
 const COMPONENTS: usize = 8;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("quickstart: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let device = Engine::global()?.default_device()?;
     let (images, mean, total) = centred()?;
     println!("{} images of {} pixels", images.nrows(), images.ncols());

@@ -4,16 +4,17 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use clap::error::ErrorKind;
 use gemv::table::{TABLES_ENV, user_dirs};
 use gemv::{BACKEND_ENV, Desc, Device, DeviceInfo, Dtype, Engine, Error, Layout};
 
 /// List the devices, say why others are absent, and where tables and compiled kernels are kept.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Say what would be chosen for this product and from which row of which table, such as
-    /// "f32 row 4096x8192" (a type, a layout, rows x columns).
-    #[arg(long, value_name = "PROBLEM", value_parser = parse_problem)]
-    explain: Option<Desc>,
+    /// Say what would be chosen for this product and from which row of which table: a type, a
+    /// layout and rows x columns, such as f32 row 4096x8192
+    #[arg(long, value_name = "PROBLEM", num_args = 1..=3)]
+    explain: Option<Vec<String>>,
     /// Explain the choice of this device alone, such as cpu or cuda:0 [default: every device].
     #[arg(long, value_name = "NAME", requires = "explain")]
     device: Option<String>,
@@ -22,10 +23,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let engine = Engine::global()?;
     let mut out = io::stdout().lock();
-    match args.explain {
-        Some(desc) => explain(engine, &desc, args.device.as_deref(), &mut out),
-        None => list(engine, &mut out),
-    }
+    let Some(words) = args.explain else { return list(engine, &mut out) };
+    let desc = parse_problem(&words.join(" ")).unwrap_or_else(|e| {
+        // As any other wrong usage: with exit code 2.
+        clap::Error::raw(ErrorKind::ValueValidation, format!("--explain: {e:#}\n")).exit()
+    });
+    explain(engine, &desc, args.device.as_deref(), &mut out)
 }
 
 fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
@@ -176,7 +179,7 @@ fn explain_on(device: &Device, desc: &Desc, out: &mut impl Write) -> anyhow::Res
 /// Reads `f32 row 4096x8192`. The matrix is taken to be dense and aligned to 64 bytes where its
 /// lines allow it.
 fn parse_problem(text: &str) -> anyhow::Result<Desc> {
-    const FORM: &str = "a problem is a type, a layout and a shape, such as \"f32 row 4096x8192\"";
+    const FORM: &str = "a problem is a type, a layout and a shape, such as f32 row 4096x8192";
     let words: Vec<&str> = text.split_whitespace().collect();
     let [dtype, layout, shape] = words[..] else { bail!(FORM) };
     let dtype = Dtype::parse(dtype).with_context(|| {

@@ -37,7 +37,9 @@ fn info_says_what_there_is_and_what_not() {
 
 #[test]
 fn explain_names_the_row() {
+    let words = ["info", "--explain", "f32", "row", "4096x8192", "--device", "reference"];
     let out = text(gemv(&["info", "--explain", "f32 row 4096x8192", "--device", "reference"]));
+    assert_eq!(text(gemv(&words)), out);
     assert_eq!(
         out,
         "reference: f32 row 4096x8192 : reference\n  from the row \"* * : reference\" of reference\n"
@@ -45,7 +47,9 @@ fn explain_names_the_row() {
     let every = text(gemv(&["info", "--explain", "c64 strided 3x0"]));
     assert!(every.contains("c64"), "{every}");
     for wrong in ["f32 row", "f33 row 1x1", "f32 diagonal 1x1", "f32 row 1", "f32 row 1xx"] {
-        assert_eq!(gemv(&["info", "--explain", wrong]).status.code(), Some(2), "{wrong}");
+        let out = gemv(&["info", "--explain", wrong]);
+        assert_eq!(out.status.code(), Some(2), "{wrong}");
+        assert!(String::from_utf8_lossy(&out.stderr).contains("--explain"), "{wrong}");
     }
 }
 
