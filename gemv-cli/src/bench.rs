@@ -1,6 +1,6 @@
 //! `gemv bench`: times of products, against the roof of the same run.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use gemv::tuner::{Lab, LabSettings, Mesh, Mode, Runner, Settings, search};
 use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
 use indicatif::ProgressBar;
-use ndarray::{Array1, Array2, ShapeBuilder};
+use ndarray::{Array1, ArrayView2, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::tune::{parse_bytes, parse_dtype, parse_layout};
@@ -174,10 +174,10 @@ fn one_device(
     let max_bytes = settings.max_bytes;
     let mut lab = Lab::new(device, settings);
     let profile = lab.profile()?;
-    println!("{}: {} ({})", device.info().id, device.info().name, device.info().driver);
+    writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
     match profile.roof.points.last() {
-        Some(p) => println!("read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9),
-        None => println!("no roof: this backend has no pass that only reads"),
+        Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
+        None => writeln!(stdout(), "no roof: this backend has no pass that only reads")?,
     }
 
     let mut plan: Vec<(String, Desc)> = Vec::new();
@@ -198,34 +198,32 @@ fn one_device(
     if !stderr().is_terminal() {
         bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
-    println!("{:<26}{:<12}{:>11}{:>9}{:>7}  parameters", "problem", "who", "us", "GB/s", "roof");
+    // Whoever reads this may have seen enough: an error, not a panic.
+    let say = |line: String| bar.suspend(|| writeln!(stdout(), "{line}"));
+    say(format!(
+        "{:<26}{:<12}{:>11}{:>9}{:>7}  parameters",
+        "problem", "who", "us", "GB/s", "roof"
+    ))?;
     let mut count = 0;
     for (curve, desc) in plan {
         bar.inc(1);
         if let Err(why) = device.backend().accepts(&desc) {
-            bar.suspend(|| println!("{desc}: {why}"));
+            say(why.to_string())?;
             continue;
         }
         for sample in measure(args, device, &mut lab, &curve, &desc) {
             let sample = match sample {
                 Ok(sample) => sample,
                 Err(why) => {
-                    bar.suspend(|| println!("{desc:<26}{why:#}"));
+                    say(format!("{desc:<26}{why:#}"))?;
                     continue;
                 }
             };
             if sample.who != "scan" {
                 let share = sample.share().map_or("".into(), |s| format!("{:.0} %", 100.0 * s));
-                bar.suspend(|| {
-                    println!(
-                        "{:<26}{:<12}{:>11.2}{:>9.1}{share:>7}  {}",
-                        desc.to_string(),
-                        sample.who,
-                        sample.us,
-                        sample.gbs,
-                        sample.params
-                    );
-                });
+                let Sample { who, us, gbs, params, .. } = &sample;
+                let problem = desc.to_string();
+                say(format!("{problem:<26}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}  {params}"))?;
             }
             keep(&sample)?;
             count += 1;
@@ -368,32 +366,32 @@ fn measure(
     found
 }
 
-/// Seconds of ndarray's own dot, with as many matrices in turn as the others have.
+/// Seconds of ndarray's own dot, with operands that rotate through as much memory as the others'.
 fn ndarray_dot<T>(args: &Args, desc: &Desc) -> f64
 where
     T: Element + ndarray::LinalgScalar + From<i8>,
 {
-    let size = (desc.m * desc.n * desc.dtype.bytes()) as u64;
-    let copies = if args.warm { 1 } else { (args.cold_bytes / size.max(1)).clamp(1, 256) };
     let value = |k: usize| T::from((k * 7919 % 101) as i8);
-    let shape = (desc.m, desc.n).set_f(desc.layout == Layout::Col);
-    let copies: Vec<Array2<T>> = (0..copies as usize)
-        .map(|c| {
-            let data = (0..desc.m * desc.n).map(|k| value(k + c)).collect();
-            Array2::from_shape_vec(shape, data).expect("as many entries as the shape has")
-        })
-        .collect();
+    let (len, line) = (desc.m * desc.n, 64 / desc.dtype.bytes());
+    let pool = if args.warm { 0 } else { args.cold_bytes as usize / desc.dtype.bytes() };
+    let pool: Vec<T> = (0..pool.max(len)).map(value).collect();
     let x = Array1::from_shape_fn(desc.n, value);
-    let mut next = copies.iter().cycle();
+    let shape = (desc.m, desc.n).set_f(desc.layout == Layout::Col);
+    let mut cursor = 0;
     let mut batch = |count: usize| {
         let start = Instant::now();
-        for a in next.by_ref().take(count) {
-            std::hint::black_box(a.dot(&x));
+        for _ in 0..count {
+            if cursor + len > pool.len() || args.warm {
+                cursor = 0;
+            }
+            let a = ArrayView2::from_shape(shape, &pool[cursor..cursor + len]);
+            std::hint::black_box(a.expect("as many entries as the shape has").dot(&x));
+            cursor += len.div_ceil(line) * line;
         }
         start.elapsed().as_secs_f64() / count as f64
     };
     let first = batch(1);
-    let count = ((300e-6 / first.max(1e-9)) as usize).clamp(1, 1000);
+    let count = ((300e-6 / first.max(1e-9)) as usize).clamp(1, 256);
     let mut times: Vec<f64> = (0..args.rounds.max(1)).map(|_| batch(count)).collect();
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]

@@ -9,7 +9,7 @@
 //! *   *   : row threads=64
 //! ```
 //!
-//! `m` and `n` are a number, `2^k` (k may be a fraction) or a range `lo..hi`; a row without them
+//! `m` and `n` are a number, `2^k` (k may be a fraction) or a range `lo..hi` or `lo..`; a row without them
 //! holds everywhere, and `*` stands for every type or layout. The row nearest to the problem wins
 //! (distance in powers of two, 0 inside a range; the earlier row on a tie). A row for one type
 //! beats one for every type, and one for a layout beats one for every layout, however far.
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 /// Everywhere.
-const ANY: (f32, f32) = (0.0, 64.0);
+pub(crate) const ANY: (f32, f32) = (0.0, 64.0);
 
 impl Row {
     fn parse(text: &str) -> Result<Row, String> {
@@ -103,6 +103,7 @@ fn range_of(text: &str) -> Result<(f32, f32), String> {
         if (0.0..=64.0).contains(&log) { Ok(log) } else { Err(bad()) }
     };
     let (lo, hi) = match text.split_once("..") {
+        Some((lo, "")) => (one(lo)?, ANY.1),
         Some((lo, hi)) => (one(lo)?, one(hi)?),
         None => (one(text)?, one(text)?),
     };
@@ -135,7 +136,9 @@ impl fmt::Display for Row {
         for (name, range) in [("m", self.m), ("n", self.n)] {
             if range != ANY {
                 write!(f, " {name}={}", show(range.0))?;
-                if range.0 != range.1 {
+                if range.1 == ANY.1 {
+                    write!(f, "..")?;
+                } else if range.0 != range.1 {
                     write!(f, "..{}", show(range.1))?;
                 }
             }
@@ -300,10 +303,16 @@ mod tests {
 
     #[test]
     fn text_form_round_trips() {
-        let text = "f32 row m=2^12 n=2^10..2^12.500 : row threads=128 rows=4";
-        let row = Row::parse(text).unwrap();
-        assert_eq!(row.to_string(), text);
-        assert_eq!(Row::parse(&row.to_string()).unwrap(), row);
+        for text in [
+            "f32 row m=2^12 n=2^10..2^12.500 : row threads=128 rows=4",
+            "f64 col m=1..96 n=1000.. : col",
+            "f64 col m=16 n=12345678..2^40 : col",
+            "bf16 * m=2^33.250.. : col",
+        ] {
+            let row = Row::parse(text).unwrap();
+            assert_eq!(row.to_string(), text);
+            assert_eq!(Row::parse(&row.to_string()).unwrap(), row);
+        }
         assert_eq!(Row::parse("* * : row").unwrap().to_string(), "* * : row");
     }
 

@@ -3,7 +3,7 @@
 use super::mesh::{Mesh, Point};
 use super::sweep::{Area, Known};
 use crate::Params;
-use crate::table::Row;
+use crate::table::{ANY, Row};
 
 /// What a point still asks for.
 #[derive(Clone, Copy, PartialEq)]
@@ -14,8 +14,9 @@ enum State {
     Open,
 }
 
-/// Covers the known points of an area with few rectangles, each of one choice that is within
-/// `share` of the best at every point which the rectangle is the first to cover. Returns the rows,
+/// Covers the known points of an area with few rectangles, each of one choice that is
+/// [alike](super::Cell::alike) the best within `share` at every point which the rectangle is the
+/// first to cover. Returns the rows,
 /// at most `limit`, in the order in which they hold (the first that covers a shape wins), and the
 /// geometric mean of what they cost on the points against the best, less 1.
 ///
@@ -81,13 +82,10 @@ pub fn distil(mesh: &Mesh, area: Area, known: &Known, share: f64, limit: usize) 
 fn range(mesh: &Mesh, low: usize, high: usize) -> (f32, f32) {
     let sizes = mesh.sizes();
     let halfway = |k: usize| ((sizes[k] as f64 * sizes[k + 1] as f64).sqrt().round() as f32).log2();
-    let from = if low == 0 { 0.0 } else { halfway(low - 1) };
-    let to = if high + 1 == sizes.len() { END } else { halfway(high) };
+    let from = if low == 0 { ANY.0 } else { halfway(low - 1) };
+    let to = if high + 1 == sizes.len() { ANY.1 } else { halfway(high) };
     (from, to)
 }
-
-/// The logarithm of the most rows or columns: as far as the last point of a mesh answers.
-const END: f32 = 40.0;
 
 /// The rectangle that settles most open points with a choice that is `good` at each of them, drawn
 /// tight around them; `None` if there is none.

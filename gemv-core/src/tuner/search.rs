@@ -135,9 +135,14 @@ impl Cell {
         self.trials.iter().find(|t| t.finalist && t.params == *params).map(|t| t.seconds)
     }
 
-    /// The finalists within this share of the best.
+    /// The finalists that are no slower than the best by more than this share, or than the noise of
+    /// the best itself (from its fastest batch to its median, 10 % at most): a difference below
+    /// that was not measured.
     pub fn alike(&self, share: f64) -> impl Iterator<Item = &Trial> {
-        let limit = self.best().map_or(0.0, |b| b.seconds * (1.0 + share));
+        let limit = self.best().map_or(0.0, |best| {
+            let noise = (best.seconds / best.low - 1.0).clamp(0.0, 0.1);
+            best.seconds * (1.0 + share.max(noise))
+        });
         self.trials.iter().filter(move |t| t.finalist && t.seconds <= limit)
     }
 }
