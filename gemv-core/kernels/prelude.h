@@ -183,26 +183,64 @@ STATIC void finish(GLOBAL ELEM *y, ACC alpha, ACC sum, ACC beta) {
   *y = narrow(out);
 }
 
-// ---- vectors of VEC elements (VEC * ELEM_BYTES is 2 to 16)
+// ---- vectors of VEC elements, of at most 16 bytes
 #ifndef VEC
 #define VEC 1
 #endif
-#if VEC * ELEM_BYTES == 2
-typedef U16 RAW;
-#elif VEC * ELEM_BYTES == 4
-typedef U32 RAW;
-#elif VEC * ELEM_BYTES == 8
-typedef uint2 RAW;
-#elif VEC * ELEM_BYTES == 16
-typedef uint4 RAW;
-#endif
-#if VEC * ELEM_BYTES <= 16
-typedef union {
-  RAW raw;
+// A load of VEC elements from a multiple of VEC elements, as one instruction.
+typedef struct {
   ELEM e[VEC];
 } CHUNK;
-// The pointer is a multiple of VEC elements.
-#define LOAD_CHUNK(chunk, p) ((chunk).raw = *(GLOBAL const RAW *)(p))
+#define VECTOR_AT_(T, p) (*(GLOBAL const T *)(p))
+#if VEC == 1
+#define LOAD_CHUNK(chunk, p) ((chunk).e[0] = *(p))
+#elif ELEM_BYTES == 2
+#define HALVES_(chunk, k, w) ((chunk).e[k] = (ELEM)(w), (chunk).e[k + 1] = (ELEM)((w) >> 16))
+#if VEC == 2
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const U32 v_ = VECTOR_AT_(U32, p);      \
+    HALVES_(chunk, 0, v_);                  \
+  } while (0)
+#elif VEC == 4
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const uint2 v_ = VECTOR_AT_(uint2, p);  \
+    HALVES_(chunk, 0, v_.x), HALVES_(chunk, 2, v_.y); \
+  } while (0)
+#else
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const uint4 v_ = VECTOR_AT_(uint4, p);  \
+    HALVES_(chunk, 0, v_.x), HALVES_(chunk, 2, v_.y); \
+    HALVES_(chunk, 4, v_.z), HALVES_(chunk, 6, v_.w); \
+  } while (0)
+#endif
+#elif DTYPE == 4
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const float4 v_ = VECTOR_AT_(float4, p); \
+    (chunk).e[0] = PAIR(v_.x, v_.y), (chunk).e[1] = PAIR(v_.z, v_.w); \
+  } while (0)
+#elif DTYPE == 1
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const double2 v_ = VECTOR_AT_(double2, p); \
+    (chunk).e[0] = v_.x, (chunk).e[1] = v_.y; \
+  } while (0)
+#elif VEC == 2
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const float2 v_ = VECTOR_AT_(float2, p); \
+    (chunk).e[0] = v_.x, (chunk).e[1] = v_.y; \
+  } while (0)
+#else
+#define LOAD_CHUNK(chunk, p)                \
+  do {                                      \
+    const float4 v_ = VECTOR_AT_(float4, p); \
+    (chunk).e[0] = v_.x, (chunk).e[1] = v_.y; \
+    (chunk).e[2] = v_.z, (chunk).e[3] = v_.w; \
+  } while (0)
 #endif
 // How many elements a pointer lies beyond a multiple of VEC elements. A pointer that is not even
 // a multiple of one element (a pair at an odd half) is never the case: the host copies such data.

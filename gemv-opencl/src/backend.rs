@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::gpu::Kernel;
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error,
-    Memory, Params, Result, for_any,
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
+    Params, Result, for_any,
 };
 use ocl::core;
 
@@ -220,7 +220,7 @@ impl Backend for OpenCl {
 }
 
 /// The largest index that an operand touches lies within its block.
-pub(crate) fn within<T: Element>(len: usize, first: usize, axes: &[(usize, isize)]) -> bool {
+pub(crate) fn within(len: usize, first: usize, axes: &[(usize, isize)]) -> bool {
     if axes.iter().any(|a| a.0 == 0) {
         return true;
     }

@@ -125,7 +125,9 @@ fn describe(
     }
     let extensions = text(ask(Ask::Extensions));
     let has = |name: &str| extensions.split_whitespace().any(|e| e == name);
-    caps.cpu = kind.contains(DeviceType::CPU);
+    // The simulator calls itself every type of device. It cannot follow 16-wide vectors, and what
+    // it is for, races and bounds, is in the kernels of work-groups.
+    caps.cpu = kind.contains(DeviceType::CPU) && platform_name != "Oclgrind";
     caps.fp64 = has("cl_khr_fp64");
     caps.atomics64 = has("cl_khr_int64_base_atomics");
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));

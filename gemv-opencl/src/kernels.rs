@@ -109,7 +109,7 @@ fn row_legal(_: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 
 fn col_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let block = arg(COL_ARGS, params, "block");
-    if block % 16 != 0 || !(16..=4096).contains(&block) {
+    if !block.is_multiple_of(16) || !(16..=4096).contains(&block) {
         return Err(format!("block={block} is not a multiple of 16 from 16 to 4096"));
     }
     // Two stacks of seven and two vectors, in the private memory of one item.

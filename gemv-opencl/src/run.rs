@@ -20,7 +20,7 @@ use crate::kernels;
 pub(crate) struct State {
     pub(crate) queue: Queue,
     /// By kernel and defines: parameters that only the launch depends on share a program.
-    programs: HashMap<(&'static str, Vec<(String, String)>), Program>,
+    programs: HashMap<Key, Program>,
     /// A short way to the same.
     known: HashMap<(Params, Dtype), Program>,
     /// Buffers for host operands, kept from one product to the next.
@@ -28,6 +28,9 @@ pub(crate) struct State {
     /// Stands for an operand that is not read: null arguments are not safe on every runtime.
     nothing: core::Mem,
 }
+
+/// A kernel's name and its program's defines.
+type Key = (&'static str, Vec<(String, String)>);
 
 #[derive(Debug, Clone)]
 struct Program(core::Program, HashMap<&'static str, core::Kernel>);
@@ -194,7 +197,7 @@ impl OpenCl {
             MatrixRef::Device(a) => {
                 let block = block(a.memory(), T::DTYPE);
                 let ((m, n), (rs, cs)) = (a.dim(), a.strides());
-                assert!(within::<T>(block.len(), a.first(), &[(m, rs), (n, cs)]));
+                assert!(within(block.len(), a.first(), &[(m, rs), (n, cs)]));
                 let mem = Place::Device(block.mem().clone());
                 Operand { mem, first: a.first(), strides: [rs, cs] }
             }
@@ -208,7 +211,7 @@ impl OpenCl {
             _ if !reads => Operand { mem: nothing(), first: 0, strides: [0] },
             VectorRef::Device(x) => {
                 let block = block(x.memory(), T::DTYPE);
-                assert!(within::<T>(block.len(), x.first(), &[(x.len(), x.stride())]));
+                assert!(within(block.len(), x.first(), &[(x.len(), x.stride())]));
                 let mem = Place::Device(block.mem().clone());
                 Operand { mem, first: x.first(), strides: [x.stride()] }
             }
@@ -227,7 +230,7 @@ impl OpenCl {
         let y_at = match &y {
             VectorMut::Device(y) => {
                 let block = block(y.memory(), T::DTYPE);
-                assert!(within::<T>(block.len(), y.first(), &[(y.len(), y.stride())]));
+                assert!(within(block.len(), y.first(), &[(y.len(), y.stride())]));
                 let mem = Place::Device(block.mem().clone());
                 Operand { mem, first: y.first(), strides: [y.stride()] }
             }

@@ -76,12 +76,16 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
     };
     macro_rules! each {
         ($($t:ty),*) => { $(
+            // Oclgrind's check of uninitialised values does not survive pairs.
+            let left_out = small && <$t as Element>::DTYPE.is_complex();
             let name = <$t as Element>::DTYPE.name();
-            for (layout, build) in LAYOUTS {
+            for (layout, build) in LAYOUTS.iter().filter(|_| !left_out) {
                 let build = *build;
                 add(format!("{name}/{layout}"), Box::new(move |d| variants::<$t>(d, build, small)));
             }
-            add(format!("{name}/resident"), Box::new(move |d| resident::<$t>(d)));
+            if !small {
+                add(format!("{name}/resident"), Box::new(resident::<$t>));
+            }
         )* };
     }
     each!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
@@ -232,15 +236,20 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
 fn some_of(device: &Device, desc: &Desc, small: bool) -> Vec<Params> {
     let mut some = device.backend().candidates(desc);
     if small {
-        some.truncate(1);
+        // Oclgrind cannot follow the 16-wide vectors of the kernels for CPUs.
+        some.clear();
     }
     if device.info().host || small {
         let own: &[&str] = match (desc.layout, desc.dtype) {
             (Layout::Row, Dtype::F32) => &["row threads=64 team=8 vec=4 rows=2", "row split=2"],
-            (Layout::Row, _) => &["row threads=32 team=8"],
+            (Layout::Row, Dtype::F16 | Dtype::Bf16) => &["row threads=32 team=8 vec=8"],
+            (Layout::Row, Dtype::C64) => &["row threads=32 team=8"],
+            (Layout::Row, _) => &["row threads=32 team=8 vec=2"],
             (Layout::Col, Dtype::F32) => &["col threads=64 share=8 vec=4", "col split=2"],
-            (Layout::Col, _) => &["col threads=32 share=8"],
+            (Layout::Col, Dtype::C64) => &["col threads=32 share=8"],
+            (Layout::Col, _) => &["col threads=32 share=8 vec=2"],
             (Layout::Strided, Dtype::F32) => &["strided threads=64", "strided-col threads=64"],
+            (Layout::Strided, _) if small => &["strided threads=32"],
             (Layout::Strided, _) => &[],
         };
         some.extend(own.iter().map(|text| text.parse::<Params>().expect("well formed")));
@@ -381,7 +390,7 @@ fn threads(device: &Device) -> Outcome {
     std::thread::scope(|scope| {
         let run = |turn: usize| -> Result<(), String> {
             for k in 0..20 {
-                let got = if (turn + k) % 2 == 0 {
+                let got = if (turn + k).is_multiple_of(2) {
                     device.dot(&a, &x)
                 } else {
                     device.matrix(&a).and_then(|a| device.dot(&a, &x))
