@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use gemv::{Accumulator, Dtype, Element, Engine, MatrixRef, Params, VectorMut};
+use gemv::{Accumulator, Desc, Dtype, Element, Engine, MatrixRef, Params, VectorMut};
 use half::{bf16, f16};
 use ndarray::{Array1, Array2, ArrayView1, ShapeBuilder};
 use num_complex::Complex;
@@ -129,9 +129,13 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     let alpha = args.alpha.value::<T>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(T::Acc::ZERO), |b| b.value::<T>("--beta"))?;
     let engine = Engine::global()?;
-    let device = match &args.device {
-        Some(name) => engine.device(name)?,
-        None => engine.default_device()?.clone(),
+    let strides = if a.fortran() != args.transpose { (1, m) } else { (n, 1) };
+    let strides = (strides.0 as isize, strides.1 as isize);
+    let device = match (&args.device, &args.params) {
+        (Some(name), _) => engine.device(name)?,
+        // Parameters belong to a backend, so which one it is must not depend on the shape.
+        (None, Some(_)) => engine.default_device()?.clone(),
+        (None, None) => engine.device_for(&Desc::new(T::DTYPE, m, n, strides, 0))?.clone(),
     };
 
     let shape = (rows, columns).set_f(a.fortran());

@@ -49,7 +49,10 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
         }
     }
     match engine.default_device() {
-        Ok(device) => writeln!(out, "  products of host arrays go to {}", device.info().id)?,
+        Ok(device) => {
+            let unless = if engine.router().is_some() { ", or where the profiles say" } else { "" };
+            writeln!(out, "  products of host arrays go to {}{unless}", device.info().id)?;
+        }
         Err(why) => writeln!(out, "  products of host arrays fail: {why}")?,
     }
     writeln!(out)?;
@@ -157,6 +160,23 @@ fn explain(
             Ok(device) => explain_on(&device, desc, out)?,
             Err(why) => writeln!(out, "{id}: {why}")?,
         }
+    }
+    match engine.router() {
+        Some(router) => {
+            writeln!(out, "With A, x and y on the host, by what was measured")?;
+            for (device, estimate) in router.explain(desc) {
+                match estimate {
+                    Some(estimate) => writeln!(out, "  {}: {estimate}", device.info().id)?,
+                    None => writeln!(out, "  {}: not known", device.info().id)?,
+                }
+            }
+        }
+        None if std::env::var(BACKEND_ENV).is_ok_and(|v| !v.trim().is_empty()) => {}
+        None => writeln!(out, "There are no profiles of two devices to weigh (see gemv tune)")?,
+    }
+    match engine.device_for(desc) {
+        Ok(device) => writeln!(out, "A product of host arrays goes to {}", device.info().id)?,
+        Err(why) => writeln!(out, "A product of host arrays fails: {why}")?,
     }
     Ok(())
 }
