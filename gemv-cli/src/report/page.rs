@@ -77,7 +77,7 @@ impl Page {
             let cells: String = cells.map(|c| format!("<{tag}>{c}</{tag}>")).collect();
             format!("<tr>{cells}</tr>\n")
         };
-        let _ = write!(self.body, "<table><caption>{}</caption>\n", escape(caption));
+        let _ = writeln!(self.body, "<table><caption>{}</caption>", escape(caption));
         self.body.push_str(&line("th", &mut head.iter().map(|h| escape(h))));
         for row in rows {
             self.body.push_str(&line("td", &mut row.iter().map(|c| escape(c))));

@@ -190,9 +190,10 @@ impl Map {
         let columns: Vec<usize> =
             self.cells.keys().map(|k| k.1).collect::<BTreeSet<_>>().into_iter().collect();
         let label = |sizes: &[usize], at: f64| {
-            // Labels stand at the middle of a cell.
-            let k = at.floor();
-            let size = (k >= 0.0).then(|| sizes.get(k as usize)).flatten();
+            let k = at.round();
+            // Cells lie around the whole numbers.
+            let whole = k >= 0.0 && (at - k).abs() < 0.01;
+            let size = whole.then(|| sizes.get(k as usize)).flatten();
             size.map_or(String::new(), |&s| short(s))
         };
         draw(|area| {
@@ -201,7 +202,7 @@ impl Map {
                 .margin(8)
                 .x_label_area_size(38)
                 .y_label_area_size(58)
-                .build_cartesian_2d(0.0..columns.len() as f64, 0.0..rows.len() as f64)
+                .build_cartesian_2d(-0.5..columns.len() as f64 - 0.5, -0.5..rows.len() as f64 - 0.5)
                 .map_err(error)?;
             chart
                 .configure_mesh()
@@ -219,7 +220,7 @@ impl Map {
             for ((m, n), (value, hover)) in &self.cells {
                 let i = rows.binary_search(m).expect("listed above") as f64;
                 let j = columns.binary_search(n).expect("listed above") as f64;
-                let corners = [(j, i), (j + 1.0, i + 1.0)];
+                let corners = [(j - 0.5, i - 0.5), (j + 0.5, i + 0.5)];
                 let cell = Rectangle::new(corners, colour(*value).filled());
                 chart.draw_series(std::iter::once(cell)).map_err(error)?;
                 let (left, bottom) = chart.backend_coord(&corners[0]);

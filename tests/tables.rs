@@ -1,0 +1,108 @@
+//! The tables that are shipped: each can be read, is of a size that a person reads, and says nothing
+//! that the device it is for would refuse.
+
+use std::path::Path;
+
+use gemv::{Desc, Dtype, Engine, Error, Layout, Table};
+
+/// log2 of a row's first, middle and last size; what is open ends somewhere.
+fn sizes((low, high): (f32, f32)) -> [usize; 3] {
+    let high = high.min(low.max(20.0) + 2.0);
+    [low, 0.5 * (low + high), high].map(|log| log.exp2().round() as usize)
+}
+
+#[test]
+fn every_table_file_is_well_formed() {
+    let mut seen = 0;
+    for krate in ["gemv-cpu", "gemv-opencl", "gemv-cuda"] {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(krate).join("tables");
+        for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let table = Table::parse(&path.display().to_string(), &text).unwrap();
+            assert!(!table.rows.is_empty(), "{} is empty", path.display());
+            for dtype in Dtype::ALL {
+                for layout in Layout::ALL {
+                    let key = (Some(dtype), Some(layout));
+                    let rows = table.rows.iter().filter(|r| (r.dtype, r.layout) == key).count();
+                    assert!(rows <= 200, "{}: {rows} rows for {dtype} {layout}", path.display());
+                }
+            }
+            let again = Table::parse(&table.origin, &table.to_string()).unwrap();
+            assert_eq!(again.rows, table.rows, "{} changes when it is written", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "a table for each backend, but there are {seen}");
+}
+
+/// Every row of the tables of every device that is here, on the sizes that it names.
+#[test]
+fn every_row_fits_the_device_that_it_is_for() {
+    let engine = Engine::new(None);
+    let mut refused = Vec::new();
+    for listing in engine.devices() {
+        let Ok(info) = listing.found else { continue };
+        let device = engine.device(&info.id).unwrap();
+        let backend = device.backend();
+        let tables = backend.tables();
+        let last = tables.len() - 1;
+        for (index, builtin) in tables.iter().enumerate() {
+            let table = Table::parse(builtin.name, builtin.text).unwrap();
+            for row in &table.rows {
+                let dtypes: Vec<Dtype> = row.dtype.map_or(Dtype::ALL.into(), |d| vec![d]);
+                let layouts: Vec<Layout> = row.layout.map_or(Layout::ALL.into(), |l| vec![l]);
+                let any = row.dtype.is_none() || row.layout.is_none();
+                let (mut fits, mut asked) = (0, 0);
+                for &dtype in &dtypes {
+                    for &layout in &layouts {
+                        for m in sizes(row.m) {
+                            for n in sizes(row.n) {
+                                let desc = Desc { dtype, m, n, layout, align: 6 };
+                                if backend.accepts(&desc).is_err() {
+                                    continue;
+                                }
+                                asked += 1;
+                                match backend.fits(&desc, &row.params) {
+                                    Ok(()) => fits += 1,
+                                    Err(Error::Params { .. }) if any => {}
+                                    Err(why) => {
+                                        let (id, name) = (&info.id, builtin.name);
+                                        refused.push(format!("{id}, {name}, {row}: {why}"));
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                if asked > 0 && fits == 0 {
+                    refused.push(format!("{}, {}, {row}: fits nothing", info.id, builtin.name));
+                }
+            }
+            // The look-up is total: the last table has a legal row for whatever is asked.
+            for dtype in Dtype::ALL.into_iter().filter(|_| index == last) {
+                for layout in Layout::ALL {
+                    for (m, n, align) in
+                        [(1, 1, 0), (7, 1 << 20, 1), (1 << 20, 7, 6), (300, 300, 2)]
+                    {
+                        let desc = Desc {
+                            dtype,
+                            m,
+                            n,
+                            layout,
+                            align: align.max(dtype.bytes().ilog2() as u8),
+                        };
+                        let legal = |p: &gemv::table::Row| backend.fits(&desc, &p.params).is_ok();
+                        if backend.accepts(&desc).is_ok()
+                            && !table.nearest(&desc).into_iter().any(legal)
+                        {
+                            refused
+                                .push(format!("{}, {}: nothing for {desc}", info.id, builtin.name));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{} refusals:\n{}", refused.len(), refused.join("\n"));
+}
