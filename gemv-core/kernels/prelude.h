@@ -32,6 +32,8 @@ typedef long I64;
 #define LID ((U32)get_local_id(0))
 #define GROUP_ID ((U64)get_group_id(0))
 #define GROUPS ((U64)get_num_groups(0))
+#define GROUP_Y ((U64)get_group_id(1))
+#define GROUPS_Y ((U64)get_num_groups(1))
 #define AS_U32(f) as_uint(f)
 #define AS_F32(u) as_float(u)
 #define ADDRESS(p) ((U64)(uintptr_t)(p))
@@ -40,6 +42,9 @@ typedef long I64;
 #define MUL_(a, b) ((a) * (b))
 #define PAIR_(T, a, b) ((T)(a, b))
 #else
+#ifdef __CUDACC_RTC__
+#pragma nv_diag_suppress 177, 186 // a function of this text that a kernel leaves out; 0 < SIZE
+#endif
 typedef unsigned short U16;
 typedef unsigned int U32;
 typedef unsigned long long U64;
@@ -55,6 +60,8 @@ typedef long long I64;
 #define LID ((U32)threadIdx.x)
 #define GROUP_ID ((U64)blockIdx.x)
 #define GROUPS ((U64)gridDim.x)
+#define GROUP_Y ((U64)blockIdx.y)
+#define GROUPS_Y ((U64)gridDim.y)
 #define AS_U32(f) __float_as_uint(f)
 #define AS_F32(u) __uint_as_float(u)
 #define ADDRESS(p) ((U64)(p))
@@ -183,7 +190,13 @@ STATIC void finish(GLOBAL ELEM *y, ACC alpha, ACC sum, ACC beta) {
   *y = narrow(out);
 }
 
-// ---- vectors of VEC elements, of at most 16 bytes
+// ---- vectors of VEC elements, of at most 16 bytes; where a kernel takes WIDTH elements at a time,
+// they are as many vectors as that needs
+#if defined(WIDTH) && WIDTH * ELEM_BYTES <= 16
+#define VEC WIDTH
+#elif defined(WIDTH)
+#define VEC (16 / ELEM_BYTES)
+#endif
 #ifndef VEC
 #define VEC 1
 #endif

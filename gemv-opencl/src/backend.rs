@@ -110,8 +110,7 @@ impl OpenCl {
             params: params.to_string(),
             reason,
         };
-        let kernel = kernels::all()
-            .find(|k| k.name == name.as_str())
+        let kernel = kernels::find(name.as_str())
             .ok_or_else(|| refuse(format!("there is no kernel {name}")))?;
         kernel.fits(desc, params, &self.found.caps).map_err(refuse)?;
         Ok(kernel)
@@ -216,6 +215,10 @@ impl Backend for OpenCl {
 
     fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
         for_any!(AnyJob, job, job => self.product(&mut lock(&self.state), job, params))
+    }
+
+    fn roof(&self) -> Vec<Params> {
+        gemv_core::gpu::roof(&self.found.caps)
     }
 }
 

@@ -68,7 +68,12 @@ pub(crate) const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// Every kernel of this backend: its own, then the shared ones.
+/// The kernel of this name: one of this backend's own, a shared or a published one.
+pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
+    KERNELS.iter().find(|k| k.name == name).or_else(|| gpu::kernel(name))
+}
+
+/// Every kernel to choose from: this backend's own, then the shared ones that keep the order.
 pub(crate) fn all() -> impl Iterator<Item = &'static Kernel> {
     KERNELS.iter().chain(gpu::kernels())
 }
