@@ -664,8 +664,9 @@ impl Gpu {
 
     /// A new block of at least this many bytes, uninitialised.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block> {
-        // A kernel may be handed a block of nothing; it gets an address all the same.
-        let size = bytes.max(16);
+        // A kernel may be handed a block of nothing: it gets an address all the same. And it may
+        // read the vector of 16 bytes that an element lies in.
+        let size = bytes.max(1).checked_next_multiple_of(16).unwrap_or(usize::MAX);
         if self.recording.load(Ordering::Relaxed) {
             // It would belong to the record and end with it.
             return Err(Error::Device {
@@ -978,6 +979,14 @@ impl Staging {
     pub(crate) fn send<T: Element>(&mut self, from: &[T], to: &Block) -> Result<()> {
         let from = bytes(from);
         assert!(from.len() <= to.bytes, "a copy beyond the end of a block");
+        if !from.len().is_multiple_of(16) {
+            // The rest of the last vector is read and not used: read all the same.
+            let (rest, end) = (16 - from.len() % 16, to.at + from.len() as u64);
+            let stream = self.gpu.stream.cu_stream();
+            // SAFETY: blocks are multiples of 16 bytes long.
+            unsafe { result::memset_d8_async(end, 0, rest, stream) }
+                .map_err(|e| self.gpu.failed("cuMemsetD8Async", e))?;
+        }
         if from.len() <= SLOT {
             self.ensure(PAIR)?;
             self.next = (self.next + 1) % PAIR;

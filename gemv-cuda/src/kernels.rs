@@ -1,13 +1,327 @@
 //! The kernels of this backend: those shared with OpenCL, and those that only CUDA can spell.
 
-use gemv_core::gpu::{self, Kernel};
+use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split};
+use gemv_core::order::LANES;
+use gemv_core::{Desc, Dtype, Layout, Params};
 
 /// Every kernel that this backend can launch.
 pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
-    gpu::kernels().iter()
+    OWN.iter().chain(gpu::kernels())
 }
 
 /// The kernel of this name.
 pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
     kernels().find(|k| k.name == name)
+}
+
+const OWN: &[Kernel] = &[Kernel {
+    name: "line",
+    source: include_str!("../kernels/line.cu"),
+    args: LINE,
+    defines: &[],
+    ordered: true,
+    candidates: line_candidates,
+    legal: line_legal,
+    plan: |desc, params, _| Line::of(desc.dtype, params).plan(desc),
+}];
+
+/// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load,
+/// rounds of a segment (1 or 4), lanes in use, parts of a row.
+const LINE: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("team", 16, "TEAM"),
+    Arg::compiled("along", 1, "ALONG"),
+    Arg::compiled("rows", 1, "ROWS"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::compiled("rounds", 4, "ROUNDS"),
+    Arg::compiled("width", 64, "WIDTH"),
+    Arg::launched("split", 1),
+];
+
+/// The arguments of [`LINE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    dtype: Dtype,
+    threads: u32,
+    team: u32,
+    along: u32,
+    rows: u32,
+    vec: u32,
+    rounds: u32,
+    width: u32,
+    split: u32,
+}
+
+impl Line {
+    fn of(dtype: Dtype, params: &Params) -> Line {
+        let get = |name| {
+            let arg = LINE.iter().find(|a| a.name == name).expect("an argument of the kernel");
+            params.get_or(name, arg.default)
+        };
+        Line {
+            dtype,
+            threads: get("threads"),
+            team: get("team"),
+            along: get("along"),
+            rows: get("rows"),
+            vec: get("vec"),
+            rounds: get("rounds"),
+            width: get("width"),
+            split: get("split"),
+        }
+    }
+
+    /// A row of more than one round, without a split: teams of all 64 lanes' vectors.
+    fn long(dtype: Dtype, threads: u32, along: u32, rows: u32) -> Line {
+        let vec = widest(dtype);
+        let team = (LANES as u32 / vec).min(32);
+        Line { dtype, threads, team, along, rows, vec, rounds: 4, width: LANES as u32, split: 1 }
+    }
+
+    fn params(&self) -> Params {
+        Params::new("line")
+            .with("threads", self.threads)
+            .with("team", self.team)
+            .with("along", self.along)
+            .with("rows", self.rows)
+            .with("vec", self.vec)
+            .with("rounds", self.rounds)
+            .with("width", self.width)
+            .with("split", self.split)
+    }
+
+    /// Rows of a block.
+    fn block_rows(&self) -> u64 {
+        u64::from(self.threads / self.team / self.along * self.rows)
+    }
+
+    fn plan(&self, desc: &Desc) -> Plan {
+        let m = desc.m as u64;
+        let blocks = m.div_ceil(self.block_rows());
+        let split = Split::of(desc.n, self.split);
+        let launch = Launch {
+            entry: "line",
+            grid: [blocks * split.parts, 1, 1],
+            block: [self.threads, 1, 1],
+            shared: 0,
+        };
+        let counters = if split.count > 0 { blocks } else { 0 };
+        Plan { launches: vec![launch], work: split.work(m), counters }
+    }
+
+    /// Whether the arguments are legal for these columns, or the rule that they break.
+    fn check(&self, desc: &Desc, caps: &Caps) -> Result<(), String> {
+        let Line { threads, team, along, rows, vec, rounds, width, split, .. } = *self;
+        for (name, v, lo, hi) in [
+            ("threads", threads, 32, 1024),
+            ("team", team, 1, 32),
+            ("along", along, 1, 64),
+            ("rows", rows, 1, 8),
+            ("vec", vec, 1, widest(self.dtype)),
+            ("width", width, 16, LANES as u32),
+        ] {
+            if !v.is_power_of_two() || v < lo || v > hi {
+                return Err(format!("{name}={v} is not a power of two from {lo} to {hi}"));
+            }
+        }
+        if threads > caps.max_group {
+            return Err(format!("threads={threads} of at most {}", caps.max_group));
+        }
+        if team * vec > width {
+            return Err(format!("team={team} with vec={vec} is more than width={width} lanes"));
+        }
+        if vec > team {
+            return Err(format!(
+                "vec={vec} is more than team={team}, which divides a vector's lanes"
+            ));
+        }
+        if along > threads / team {
+            return Err(format!("along={along} of {} teams", threads / team));
+        }
+        // Loads of 16 bytes under way at once, and sums: all in registers.
+        let slots = width / (team * vec);
+        let most = if rounds == 1 { 8 } else { 2 };
+        if slots * rows > most {
+            return Err(format!("{slots} vectors of rows={rows} are more than {most} a round"));
+        }
+        match rounds {
+            1 if along > 1 || split > 1 => {
+                return Err("rounds=1 is for one segment: along=1 split=1".into());
+            }
+            // Counted with the lanes by which a row may be rotated.
+            1 if desc.n as u64 + u64::from(vec) - 1 > u64::from(width) => {
+                return Err(format!("{} columns and vec={vec} do not fit width={width}", desc.n));
+            }
+            1 | 4 => {}
+            _ => return Err(format!("rounds={rounds} is neither 1 nor 4")),
+        }
+        if rounds == 4 && width != LANES as u32 {
+            return Err(format!("width={width} is for rounds=1"));
+        }
+        if split == 0 {
+            return Err("split=0 leaves no block to do the work".into());
+        }
+        let shared = self.block_rows() * LANES as u64 * self.dtype.acc_bytes() as u64 + 16;
+        if rounds == 4 && shared > u64::from(caps.local_bytes) {
+            return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
+        }
+        let blocks = self.plan(desc).launches[0].grid[0];
+        if blocks > MAX_GRID {
+            return Err(format!("{blocks} blocks are more than {MAX_GRID}"));
+        }
+        Ok(())
+    }
+}
+
+/// Most elements of a load of 16 bytes.
+fn widest(dtype: Dtype) -> u32 {
+    16 / dtype.bytes() as u32
+}
+
+fn line_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    if desc.layout != Layout::Row {
+        return Err("the kernel is for the layout row".into());
+    }
+    Line::of(desc.dtype, params).check(desc, caps)
+}
+
+fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    if desc.layout != Layout::Row {
+        return Vec::new();
+    }
+    let (dtype, m, n) = (desc.dtype, desc.m as u64, desc.n as u64);
+    let widest = widest(dtype);
+    let mut all: Vec<Line> = Vec::new();
+    // Short rows: one load a thread and row, several rows under way.
+    let vecs = [widest, widest / 2, 1];
+    for vec in vecs.into_iter().filter(|v| *v > 0) {
+        let lanes = (n + u64::from(vec) - 1).next_power_of_two().max(16);
+        if lanes > LANES as u64 {
+            continue;
+        }
+        let width = lanes as u32;
+        for (threads, slots, rows) in [(128, 1, 4), (128, 2, 2), (256, 1, 2), (128, 1, 8)] {
+            let team = (width / vec / slots).min(32);
+            all.push(Line {
+                dtype,
+                threads,
+                team,
+                along: 1,
+                rows,
+                vec,
+                rounds: 1,
+                width,
+                split: 1,
+            });
+        }
+    }
+    // Longer ones: teams along the rows until the device is busy, then blocks.
+    let segments = n.div_ceil(256).max(1);
+    let long = Line::long(dtype, 128, 1, 1);
+    let most = segments.next_power_of_two().min(64) as u32;
+    for (threads, along, rows) in [
+        (128, 1, 2),
+        (128, 1, 1),
+        (256, 2, 1),
+        (128, most, 1),
+        (256, most, 1),
+        (64, most, 1),
+        (512, most, 1),
+        (256, 4, 1),
+        (128, 2, 2),
+        (256, 1, 1),
+    ] {
+        let along = along.min(threads / long.team);
+        if u64::from(along) > segments.next_power_of_two() {
+            continue;
+        }
+        let line = Line { threads, along, rows, ..long };
+        let blocks = m.div_ceil(line.block_rows()).max(1);
+        // About eight blocks of 128 threads a unit.
+        let want = u64::from(caps.units) * 1024 / u64::from(threads);
+        let per_block = segments.div_ceil(u64::from(along));
+        let split = want.div_ceil(blocks).min(per_block).max(1).next_power_of_two().min(1 << 16);
+        all.push(Line { split: split as u32, ..line });
+        if split > 1 {
+            all.push(Line { split: split as u32 / 2, ..line });
+            all.push(line);
+        }
+        // Parts of whole chunks hand on one sum each.
+        let chunks = segments.div_ceil(256);
+        if chunks > 1 && chunks != split && chunks < 1 << 16 && segments > 255 * chunks {
+            all.push(Line { split: chunks as u32, ..line });
+        }
+    }
+    let mut out: Vec<Params> = Vec::new();
+    for line in all {
+        let params = line.params();
+        if out.len() < 24 && line.check(desc, caps).is_ok() && !out.contains(&params) {
+            out.push(params);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gemv_core::gpu::Language;
+
+    fn caps() -> Caps {
+        let mut caps = Caps::new(Language::Cuda);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        caps
+    }
+
+    #[test]
+    fn candidates_fit_and_rows_of_any_length_have_some() {
+        for dtype in Dtype::ALL {
+            for n in (0..300).chain([1000, 65_536, 65_537, 1 << 22, 1 << 31]) {
+                for m in [0, 1, 7, 1000, 1 << 22] {
+                    for align in [1, 4] {
+                        let desc = Desc { dtype, m, n, layout: Layout::Row, align };
+                        let all = line_candidates(&desc, &caps());
+                        assert!(!all.is_empty(), "{desc}");
+                        for params in all {
+                            OWN[0].fits(&desc, &params, &caps()).unwrap();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: Vec<_> = kernels().map(|k| k.name).collect();
+        let mut once = names.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_not_legal_is_said() {
+        let desc = Desc { dtype: Dtype::F32, m: 10, n: 30, layout: Layout::Row, align: 4 };
+        for (text, part) in [
+            ("line threads=48", "power of two"),
+            ("line team=32 vec=4", "more than width=64"),
+            ("line team=2 vec=4", "more than team=2"),
+            ("line team=32 vec=2 along=8", "of 4 teams"),
+            ("line team=4 vec=4", "4 vectors"),
+            ("line team=8 vec=4 rounds=1 width=32 split=2", "one segment"),
+            ("line team=8 vec=4 rounds=1 width=32", "do not fit"),
+            ("line team=32 vec=1 rounds=2", "neither 1 nor 4"),
+            ("line team=16 vec=2 width=32", "for rounds=1"),
+            ("line team=32 vec=2 split=0", "split=0"),
+            ("line depth=2", "no argument depth"),
+        ] {
+            let params: Params = text.parse().unwrap();
+            let why = OWN[0].fits(&desc, &params, &caps()).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+        let col = Desc { layout: Layout::Col, ..desc };
+        let params = line_candidates(&desc, &caps())[0];
+        assert!(OWN[0].fits(&col, &params, &caps()).unwrap_err().contains("layout row"));
+    }
 }

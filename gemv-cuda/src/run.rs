@@ -43,7 +43,7 @@ impl Reused {
         if new {
             // The old one goes first: both together may be too much.
             self.0 = None;
-            self.0 = Some(gpu.alloc(bytes.next_power_of_two().min(bytes + KEPT))?);
+            self.0 = Some(gpu.alloc(bytes.next_power_of_two().min(bytes.saturating_add(KEPT)))?);
         }
         Ok((self.0.as_ref().expect("just made"), new))
     }

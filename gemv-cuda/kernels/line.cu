@@ -1,0 +1,340 @@
+// y = alpha A x + beta y for lines of neighbouring elements: threads along a row, teams along its
+// segments, and the last block of a row to arrive adds what the others left.
+//
+//   rows       a block has THREADS / TEAM teams; ALONG of them share ROWS rows. Row set g of the
+//              block takes rows g, g + SETS, ... of the block's.
+//   lanes      thread t of a team owns, of each 64 columns, the vectors t, t + TEAM, ... A row that
+//              starts o elements beyond a vector's boundary is read from that boundary on: its
+//              lanes are rotated by o, which the halving does not notice. So every load is of whole
+//              aligned vectors, and all loads of a segment are under way before the first is used.
+//   segments   team g of a row takes segments g, g + ALONG, ... of a block's part; lane l of the
+//              second level belongs to one team, since ALONG divides 64.
+//   parts      with one part and at most 256 segments the block writes y. Else it leaves one sum
+//              a segment (or one for every 256, where a part has so many) in `work`, and the last
+//              block of these rows reduces them. It leaves its counter at 0.
+//   short      ROUNDS = 1: a row with its rotation fits in the WIDTH lanes, so that there is one
+//              segment and one round. The halving begins at WIDTH / 2, with +0 added at the end.
+//   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row.
+//              A vector at an end of a row is read whole; blocks of memory end with a whole one.
+#ifndef THREADS
+#define THREADS 128
+#endif
+#ifndef TEAM
+#define TEAM 16
+#endif
+#ifndef ALONG
+#define ALONG 1
+#endif
+#ifndef ROWS
+#define ROWS 1
+#endif
+#ifndef ROUNDS
+#define ROUNDS 4
+#endif
+#ifndef WIDTH
+#define WIDTH 64
+#endif
+#define SLOTS (WIDTH / (TEAM * VEC))
+#define TEAMS (THREADS / TEAM)
+#define SETS (TEAMS / ALONG)
+#define BLOCK_ROWS (SETS * ROWS)
+// A rotated row's last elements may lie in a fifth round.
+#define LOADS (ROUNDS * SLOTS + (ROUNDS > 1 && VEC > 1))
+
+// VEC elements as one load brings them.
+#if VEC * ELEM_BYTES == 16
+typedef uint4 WORDS;
+#elif VEC * ELEM_BYTES == 8
+typedef uint2 WORDS;
+#elif VEC * ELEM_BYTES == 4
+typedef U32 WORDS;
+#else
+typedef U16 WORDS;
+#endif
+typedef union {
+  WORDS words;
+  ELEM e[VEC];
+} PACK;
+
+// A is read once: it need not stay in the first cache, where x is.
+STATIC WORDS stream(const ELEM *p) {
+#ifndef __CUDA_ARCH__
+  return *(const WORDS *)p;
+#else
+  WORDS v;
+#if VEC * ELEM_BYTES == 16
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+#elif VEC * ELEM_BYTES == 8
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+#elif VEC * ELEM_BYTES == 4
+  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+#else
+  asm("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(p));
+#endif
+  return v;
+#endif
+}
+
+// The sum of a team's WIDTH lanes, for every thread of it. Each exchange between threads also
+// halves the values that a thread holds, as long as there are several: the upper half of a
+// vector's lanes goes one way and the lower half the other.
+STATIC ACC team_sum(ACC (*acc)[VEC], const U32 t) {
+#pragma unroll
+  for (U32 level = 1; level <= 6; level++)
+#pragma unroll
+    for (U32 k = 0; k < SLOTS / 2; k++)
+      if (k < SLOTS >> level)
+#pragma unroll
+        for (U32 c = 0; c < VEC; c++)
+          acc[k][c] = acc_add(acc[k][c], acc[k + (SLOTS >> level)][c]);
+#pragma unroll
+  for (U32 level = 1; level <= 5; level++) {
+    const U32 o = TEAM >> level, half = VEC >> level;
+    if (o == 0) continue;
+    if (half > 0) {
+      const bool upper = (t & o) != 0;
+#pragma unroll
+      for (U32 c = 0; c < VEC / 2; c++)
+        if (c < half) {
+          const ACC give = upper ? acc[0][c] : acc[0][c + half];
+          const ACC keep = upper ? acc[0][c + half] : acc[0][c];
+          acc[0][c] = acc_add(keep, acc_xor(give, o));
+        }
+    } else {
+      acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], o));
+    }
+  }
+#pragma unroll
+  for (U32 level = 1; level <= 3; level++)
+    if (VEC >> level > 0) acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], TEAM >> level));
+  return WIDTH < 64 ? acc_add(acc[0][0], acc_zero()) : acc[0][0];
+}
+
+// The sum of up to 256 values in memory, by the 32 threads of a warp.
+STATIC ACC warp_sum(const ACC *from, const U32 len) {
+  const U32 t = LID % 32;
+  ACC all[8];
+#pragma unroll
+  for (U32 r = 0; r < 8; r++) all[r] = acc_zero();
+#pragma unroll
+  for (U32 r = 0; r < 8; r++)
+    if (r * 32 + t < len) all[r] = __ldcg(from + r * 32 + t);
+  ACC v[2];
+#pragma unroll
+  for (U32 k = 0; k < 2; k++) {
+    v[k] = acc_zero();
+#pragma unroll
+    for (U32 r = 0; r < 4; r++)
+      if (r * 64 + k * 32 + t < len) v[k] = acc_add(v[k], all[2 * r + k]);
+  }
+  v[0] = acc_add(v[0], v[1]);
+#pragma unroll
+  for (U32 o = 16; o > 0; o >>= 1) v[0] = acc_add(v[0], acc_xor(v[0], o));
+  return v[0];
+}
+
+KERNEL(THREADS) line(ARGUMENTS) {
+  const U32 t = LID % TEAM, team = LID / TEAM, along = team % ALONG, set = team / ALONG;
+  const U64 blocks = ceil_div(m, BLOCK_ROWS), parts = GROUPS / blocks;
+  const U64 part = GROUP_ID / blocks, block = GROUP_ID % blocks;
+  const U64 first = block * BLOCK_ROWS + set;
+  const U64 segments = ceil_div(n, SEG), chunks = ceil_div(segments, SEG);
+  const bool direct = parts == 1 && segments <= SEG;
+  const bool chunked = !direct && segments > 255 * parts;
+  const U64 count = chunked ? chunks : segments;
+
+  if (acc_is(alpha, (REAL)0) || n == 0) {
+    if (part == 0 && along == 0 && t == 0)
+      for (U32 r = 0; r < ROWS; r++) {
+        const U64 i = first + r * SETS;
+        if (i < m) finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
+      }
+    return;
+  }
+
+  const ELEM *base[ROWS]; // the boundary before each row
+  U32 off[ROWS];
+  U32 beyond = 0;
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++) {
+    // Rows beyond the last one compute the last one again, and are not written.
+    const U64 i = first + r * SETS < m ? first + r * SETS : m - 1;
+    const ELEM *p = a + a0 + (I64)i * rs;
+    off[r] = BEYOND(p);
+    base[r] = p - off[r];
+    beyond |= off[r];
+  }
+
+#if ROUNDS == 1
+  const U32 len = (U32)n;
+  PACK av[ROWS][SLOTS];
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+    for (U32 k = 0; k < SLOTS; k++) {
+      const U32 q = (k * TEAM + t) * VEC;
+      if (q < len + off[r]) av[r][k].words = stream(base[r] + q);
+    }
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++) {
+    ACC acc[SLOTS][VEC];
+#pragma unroll
+    for (U32 k = 0; k < SLOTS; k++)
+#pragma unroll
+      for (U32 c = 0; c < VEC; c++) {
+        acc[k][c] = acc_zero();
+        const U32 j = (k * TEAM + t) * VEC + c - off[r]; // wraps where it is negative
+        if (j < len)
+          acc[k][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
+                              widen(x[x0 + (I64)j * incx]), acc[k][c]);
+      }
+    const ACC sum = team_sum(acc, t);
+    const U64 i = first + r * SETS;
+    if (t == 0 && i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+  }
+#else
+  __shared__ ACC lanes[BLOCK_ROWS * 64];
+  __shared__ bool last;
+  const bool aligned = __all_sync(0xffffffffu, beyond == 0);
+  const bool x_chunks = incx == 1 && BEYOND(x + x0) == 0;
+  const U64 per = chunked ? ceil_div(chunks, parts) * SEG : ceil_div(segments, parts);
+  const U64 end = (part + 1) * per < segments ? (part + 1) * per : segments;
+
+  for (U64 s0 = part * per; s0 < end;) {
+    // Up to the end of a chunk of 256 segments, or of the part.
+    const U64 s1 = (s0 / SEG + 1) * SEG < end ? (s0 / SEG + 1) * SEG : end;
+    for (U64 start = s0; start < s1; start += ALONG) {
+      const U64 s = start + along;
+      ACC acc[ROWS][SLOTS][VEC];
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+        for (U32 k = 0; k < SLOTS; k++)
+#pragma unroll
+          for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+      const ELEM *xs = x + x0 + (I64)(s * SEG) * incx;
+      PACK av[ROWS][LOADS];
+      if (aligned && start + ALONG <= s1 && (start + ALONG) * SEG <= n) {
+        // Whole aligned segments for every team.
+#pragma unroll
+        for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+          for (U32 k = 0; k < 4 * SLOTS; k++)
+            av[r][k].words = stream(base[r] + s * SEG + (k * TEAM + t) * VEC);
+#pragma unroll
+        for (U32 k = 0; k < 4 * SLOTS; k++) {
+          const U32 j = (k * TEAM + t) * VEC;
+          PACK xv;
+          if (x_chunks) {
+            xv.words = *(const WORDS *)(xs + j);
+          } else {
+#pragma unroll
+            for (U32 c = 0; c < VEC; c++) xv.e[c] = xs[(I64)(j + c) * incx];
+          }
+#pragma unroll
+          for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+            for (U32 c = 0; c < VEC; c++)
+              acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
+                                             widen(xv.e[c]), acc[r][k % SLOTS][c]);
+        }
+      } else {
+        const U32 len = s >= s1 ? 0 : (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
+#pragma unroll
+        for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+          for (U32 k = 0; k < LOADS; k++) {
+            const U32 q = (k * TEAM + t) * VEC;
+            const bool there = k < 4 * SLOTS || t == 0;
+            if (len > 0 && there && q < len + off[r]) av[r][k].words = stream(base[r] + s * SEG + q);
+          }
+#pragma unroll
+        for (U32 k = 0; k < LOADS; k++)
+#pragma unroll
+          for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+            for (U32 c = 0; c < VEC; c++) {
+              const U32 j = (k * TEAM + t) * VEC + c - off[r]; // wraps where it is negative
+              const bool there = k < 4 * SLOTS || t == 0;
+              if (there && j < len)
+                acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
+                                               widen(xs[(I64)j * incx]), acc[r][k % SLOTS][c]);
+            }
+      }
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++) {
+        const ACC sum = team_sum(acc[r], t);
+        const U64 i = first + r * SETS;
+        if (t == 0 && s < s1) {
+          if (segments == 1) {
+            if (i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+          } else if (direct || chunked) {
+            ACC *lane = &lanes[(r * SETS + set) * 64 + (U32)(s % LANES)];
+            *lane = acc_add(s % SEG < LANES ? acc_zero() : *lane, sum);
+          } else if (i < m) {
+            work[i * levels_total(count) + s] = sum;
+          }
+        }
+      }
+    }
+    if (segments > 1 && (direct || chunked)) {
+      const U32 filled = (U32)(s1 - s0 < LANES ? s1 - s0 : LANES);
+      if (ALONG > 1) __syncthreads(); else __syncwarp();
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++) {
+        ACC v[64 / TEAM];
+#pragma unroll
+        for (U32 k = 0; k < 64 / TEAM; k++) {
+          const U32 l = k * TEAM + t;
+          v[k] = l < filled ? lanes[(r * SETS + set) * 64 + l] : acc_zero();
+        }
+#pragma unroll
+        for (U32 level = 1; level <= 6; level++)
+#pragma unroll
+          for (U32 k = 0; k < 32 / TEAM; k++)
+            if (k < 64 / TEAM >> level) v[k] = acc_add(v[k], v[k + (64 / TEAM >> level)]);
+#pragma unroll
+        for (U32 o = TEAM / 2; o > 0; o >>= 1) v[0] = acc_add(v[0], acc_xor(v[0], o));
+        const U64 i = first + r * SETS;
+        if (along == 0 && t == 0 && i < m) {
+          if (direct) finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
+          else work[i * levels_total(count) + s0 / SEG] = v[0];
+        }
+      }
+      if (ALONG > 1) __syncthreads(); else __syncwarp();
+    }
+    s0 = s1;
+  }
+  if (direct) return;
+
+  // The sums of this block are seen by the others before its arrival is.
+  __threadfence();
+  __syncthreads();
+  if (LID == 0) last = atomicAdd(counters + block, 1u) == (U32)parts - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (LID == 0) counters[block] = 0;
+  const U64 total = levels_total(count);
+  const U64 rows = m - block * BLOCK_ROWS < BLOCK_ROWS ? m - block * BLOCK_ROWS : BLOCK_ROWS;
+  ACC *from = work + block * BLOCK_ROWS * total;
+  for (U64 left = count;;) {
+    const U64 sums = ceil_div(left, SEG);
+    for (U64 k = LID / 32; k < rows * sums; k += THREADS / 32) {
+      const U64 i = k / sums, chunk = k % sums, rest = left - chunk * SEG;
+      const ACC sum = warp_sum(from + i * total + chunk * SEG, (U32)(rest < SEG ? rest : SEG));
+      if (LID % 32 == 0) {
+        if (sums == 1)
+          finish(y + (y0 + (I64)(block * BLOCK_ROWS + i) * incy), alpha, sum, beta);
+        else from[i * total + left + chunk] = sum;
+      }
+    }
+    if (sums == 1) break;
+    __threadfence_block();
+    __syncthreads();
+    from += left;
+    left = sums;
+  }
+#endif
+}
