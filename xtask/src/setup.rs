@@ -11,6 +11,8 @@ pub struct Tools {
     pub nvrtc: PathBuf,
     /// A folder that names PoCL alone, for `OCL_ICD_VENDORS`.
     pub pocl: PathBuf,
+    /// A folder that names Oclgrind alone.
+    pub oclgrind: PathBuf,
     /// The target folder.
     pub target: PathBuf,
 }
@@ -24,7 +26,13 @@ pub fn all(sh: &Shell) -> Result<Tools> {
     let target = target.join("xtask");
     sh.create_dir(&target)?;
     system_packages(sh)?;
-    let tools = Tools { nvrtc: nvrtc(sh, &target)?, pocl: pocl(sh, &target)?, target };
+    let pocl = sh.read_file("/etc/OpenCL/vendors/pocl.icd")?;
+    let tools = Tools {
+        nvrtc: nvrtc(sh, &target)?,
+        pocl: platform(sh, &target, "pocl", &pocl)?,
+        oclgrind: platform(sh, &target, "oclgrind", &oclgrind()?)?,
+        target,
+    };
     println!("NVRTC: {}", shown(sh, &tools.nvrtc));
     Ok(tools)
 }
@@ -119,10 +127,25 @@ fn find_nvrtc(dir: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Other OpenCL platforms of the machine do not take part: the checks mean the same everywhere.
-fn pocl(sh: &Shell, target: &Path) -> Result<PathBuf> {
-    let dir = target.join("icd");
+/// A folder that names one OpenCL platform: others of the machine do not take part, so that the
+/// checks mean the same everywhere.
+fn platform(sh: &Shell, target: &Path, name: &str, library: &str) -> Result<PathBuf> {
+    let dir = target.join("platforms").join(name);
     sh.create_dir(&dir)?;
-    sh.copy_file("/etc/OpenCL/vendors/pocl.icd", dir.join("pocl.icd"))?;
+    sh.write_file(dir.join(format!("{name}.icd")), library)?;
     Ok(dir)
+}
+
+/// Oclgrind's library, which its package does not register as a platform.
+fn oclgrind() -> Result<String> {
+    let found = [
+        "/usr/lib/oclgrind",
+        "/usr/lib/x86_64-linux-gnu/oclgrind",
+        "/usr/lib/aarch64-linux-gnu/oclgrind",
+    ]
+    .map(|dir| Path::new(dir).join("liboclgrind-rt-icd.so"))
+    .into_iter()
+    .find(|path| path.exists())
+    .context("the package oclgrind holds no liboclgrind-rt-icd.so where it is looked for")?;
+    Ok(found.display().to_string())
 }

@@ -70,65 +70,97 @@ fn docs(sh: &Shell, _: &Tools) -> Result<()> {
     Ok(cmd!(sh, "cargo doc --locked --workspace --all-features --no-deps").run()?)
 }
 
+/// One selection for all that is built for tests, so that each crate is compiled once: another
+/// selection may unify other features. gemv-core is tested alone.
+const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gemv-core"];
+
 fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     let _icd = sh.push_env("OCL_ICD_VENDORS", &tools.pocl);
     let _require = sh.push_env("GEMV_REQUIRE", "cpu,opencl");
-    cmd!(sh, "cargo test --locked --workspace --all-features --exclude gemv-core").run()?;
+    cmd!(sh, "cargo test --locked {WORKSPACE...}").run()?;
     // Alone, so that no backend is linked and the reference answers.
     Ok(cmd!(sh, "cargo test --locked -p gemv-core").run()?)
 }
 
 fn isa(sh: &Shell, _: &Tools) -> Result<()> {
+    let built = built(sh)?;
     for isa in ["avx2", "plain"] {
         if isa == "avx2" && !cfg!(target_arch = "x86_64") {
+            println!("avx2: not an x86-64 machine");
             continue;
         }
         let _isa = sh.push_env("GEMV_CPU_ISA", isa);
         println!("GEMV_CPU_ISA={isa}");
-        cmd!(sh, "cargo test --locked -q -p gemv-cpu").run()?;
+        for Built { path, .. } in built.iter().filter(|b| b.package == "gemv-cpu" && b.test) {
+            cmd!(sh, "{path}").run()?;
+        }
     }
     Ok(())
 }
 
 fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
-    let binary = test_binary(sh, "equivalence")?;
+    let binary = one(sh, |b| b.package == "gemv-opencl" && b.name == "opencl")?;
     let log = tools.target.join("oclgrind.log");
     sh.remove_path(&log)?;
-    let _tiny = sh.push_env("GEMV_TEST_TINY", "1");
-    let _require = sh.push_env("GEMV_REQUIRE", "opencl");
-    cmd!(
-        sh,
-        "oclgrind --data-races --uninitialized --check-api --log {log} {binary} opencl: --test-threads 1"
-    )
-    .run()?;
+    // As a platform of its own: the `oclgrind` wrapper preloads a library, which the loader that
+    // is looked for at run time does not see.
+    let _env: Vec<_> = [
+        ("OCL_ICD_VENDORS", tools.oclgrind.as_os_str()),
+        ("OCLGRIND_LOG", log.as_os_str()),
+        ("OCLGRIND_DATA_RACES", "1".as_ref()),
+        ("OCLGRIND_UNINITIALIZED", "1".as_ref()),
+        ("OCLGRIND_CHECK_API", "1".as_ref()),
+        ("GEMV_OPENCL_SMALL", "1".as_ref()),
+        ("GEMV_REQUIRE", "opencl".as_ref()),
+    ]
+    .map(|(name, value)| sh.push_env(name, value))
+    .into();
+    cmd!(sh, "{binary}").run()?;
     // The exit code says nothing of the kernels: the log does.
     let text = if log.exists() { sh.read_file(&log)? } else { String::new() };
     ensure!(text.trim().is_empty(), "Oclgrind found errors in a kernel:\n{text}");
     Ok(())
 }
 
-/// The path of a test's binary, built with every feature.
-fn test_binary(sh: &Shell, name: &str) -> Result<String> {
-    let json = cmd!(
-        sh,
-        "cargo test --locked -q -p gemv --all-features --test {name} --no-run --message-format json"
-    )
-    .quiet()
-    .read()?;
-    json.lines()
-        .filter(|l| {
-            l.contains("\"compiler-artifact\"") && l.contains(&format!("\"name\":\"{name}\""))
-        })
-        .filter_map(|l| l.split("\"executable\":\"").nth(1)?.split('"').next())
-        .next_back()
-        .map(str::to_owned)
-        .with_context(|| format!("no binary for the test {name}"))
+/// A program that the workspace's tests need or are.
+struct Built {
+    package: String,
+    name: String,
+    test: bool,
+    path: String,
+}
+
+/// Builds all tests and the programs that they run, and says where they lie.
+fn built(sh: &Shell) -> Result<Vec<Built>> {
+    let json = cmd!(sh, "cargo test --locked -q {WORKSPACE...} --no-run --message-format json")
+        .quiet()
+        .read()?;
+    let mut built = Vec::new();
+    for line in json.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        let Some(path) = message["executable"].as_str() else { continue };
+        let manifest = message["manifest_path"].as_str().unwrap_or_default();
+        let folder = std::path::Path::new(manifest).parent().and_then(|p| p.file_name());
+        built.push(Built {
+            package: folder.unwrap_or_default().to_string_lossy().into_owned(),
+            name: message["target"]["name"].as_str().unwrap_or_default().into(),
+            test: message["profile"]["test"].as_bool().unwrap_or_default(),
+            path: path.into(),
+        });
+    }
+    Ok(built)
+}
+
+fn one(sh: &Shell, which: impl Fn(&Built) -> bool) -> Result<String> {
+    let found = built(sh)?.into_iter().find(which).context("the program was not built")?;
+    Ok(found.path)
 }
 
 fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
     let _path = sh.push_env("GEMV_NVRTC", &tools.nvrtc);
     let _require = sh.push_env("GEMV_REQUIRE", "nvrtc");
-    Ok(cmd!(sh, "cargo test --locked -p gemv-cuda --test nvrtc").run()?)
+    let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == "nvrtc")?;
+    Ok(cmd!(sh, "{binary}").run()?)
 }
 
 fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {
@@ -136,9 +168,8 @@ fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
-    cmd!(sh, "cargo build --locked -p gemv-cli").run()?;
-    let built = tools.target.parent().context("a target folder")?.join("debug/gemv");
-    let bare = Bare::new(sh, &tools.target.join("bare"), &built)?;
+    let program = one(sh, |b| b.package == "gemv-cli" && b.name == "gemv" && !b.test)?;
+    let bare = Bare::new(sh, &tools.target.join("bare"), program.as_ref())?;
     let (code, text) = bare.run(sh, &["info"])?;
     ensure!(code == 0, "`gemv info` failed without drivers: {text}");
     for backend in ["cpu", "opencl", "cuda"] {
