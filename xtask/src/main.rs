@@ -5,6 +5,7 @@ mod bare;
 mod setup;
 mod steps;
 
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -33,7 +34,18 @@ enum Command {
     Setup,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    // One line, whatever RUST_BACKTRACE says: what failed has printed the rest.
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let sh = Shell::new()?;
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
     sh.change_dir(root);
