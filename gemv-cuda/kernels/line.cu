@@ -12,8 +12,8 @@
 //   parts      with one part and at most 256 segments the block writes y. Else it leaves one sum
 //              a segment (or one for every 256, where a part has so many) in `work`, and the last
 //              block of these rows reduces them. It leaves its counter at 0.
-//   short      ROUNDS = 1: a row with its rotation fits in the WIDTH lanes, so that there is one
-//              segment and one round. The halving begins at WIDTH / 2, with +0 added at the end.
+//   short      ROUNDS = 1: a row with its rotation fits in the SPAN lanes, so that there is one
+//              segment and one round. The halving begins at SPAN / 2, with +0 added at the end.
 //   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row.
 //              A vector at an end of a row is read whole; blocks of memory end with a whole one.
 #ifndef THREADS
@@ -31,10 +31,10 @@
 #ifndef ROUNDS
 #define ROUNDS 4
 #endif
-#ifndef WIDTH
-#define WIDTH 64
+#ifndef SPAN
+#define SPAN 64
 #endif
-#define SLOTS (WIDTH / (TEAM * VEC))
+#define SLOTS (SPAN / (TEAM * VEC))
 #define TEAMS (THREADS / TEAM)
 #define SETS (TEAMS / ALONG)
 #define BLOCK_ROWS (SETS * ROWS)
@@ -76,7 +76,7 @@ STATIC WORDS stream(const ELEM *p) {
 #endif
 }
 
-// The sum of a team's WIDTH lanes, for every thread of it. Each exchange between threads also
+// The sum of a team's SPAN lanes, for every thread of it. Each exchange between threads also
 // halves the values that a thread holds, as long as there are several: the upper half of a
 // vector's lanes goes one way and the lower half the other.
 STATIC ACC team_sum(ACC (*acc)[VEC], const U32 t) {
@@ -108,7 +108,7 @@ STATIC ACC team_sum(ACC (*acc)[VEC], const U32 t) {
 #pragma unroll
   for (U32 level = 1; level <= 3; level++)
     if (VEC >> level > 0) acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], TEAM >> level));
-  return WIDTH < 64 ? acc_add(acc[0][0], acc_zero()) : acc[0][0];
+  return SPAN < 64 ? acc_add(acc[0][0], acc_zero()) : acc[0][0];
 }
 
 // The sum of up to 256 values in memory, by the 32 threads of a warp.

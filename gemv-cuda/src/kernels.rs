@@ -34,7 +34,7 @@ const LINE: &[Arg] = &[
     Arg::compiled("rows", 1, "ROWS"),
     Arg::compiled("vec", 1, "VEC"),
     Arg::compiled("rounds", 4, "ROUNDS"),
-    Arg::compiled("width", 64, "WIDTH"),
+    Arg::compiled("width", 64, "SPAN"),
     Arg::launched("split", 1),
 ];
 
