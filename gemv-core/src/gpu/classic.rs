@@ -126,7 +126,9 @@ fn limits(plan: &Plan, local: u64, caps: &Caps) -> Result<(), String> {
     for launch in &plan.launches {
         if launch.block[0] > caps.max_group {
             let (threads, most) = (launch.block[0], caps.max_group);
-            return Err(format!("a block of {threads} threads where the device has at most {most}"));
+            return Err(format!(
+                "a block of {threads} threads where the device has at most {most}"
+            ));
         }
         if launch.grid[0] > MAX_GRID || launch.grid[1] > 65_535 {
             let [x, y, _] = launch.grid;
@@ -206,12 +208,7 @@ fn sorensen_plan(desc: &Desc, params: &Params) -> Plan {
     Plan { launches, ..Plan::default() }
 }
 
-fn sorensen_candidates(
-    name: &'static str,
-    form: Form,
-    desc: &Desc,
-    caps: &Caps,
-) -> Vec<Params> {
+fn sorensen_candidates(name: &'static str, form: Form, desc: &Desc, caps: &Caps) -> Vec<Params> {
     let list = |on: bool, values: &[u32], off: u32| if on { values.to_vec() } else { vec![off] };
     let general = form == Form::General;
     let mut all = Vec::new();
