@@ -171,6 +171,9 @@ fn one_device(
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
     settings.max_bytes = args.max_bytes.min(most);
     settings.cold_bytes = args.cold_bytes.min(most);
+    if device.info().host {
+        settings.batch = 1e-3; // as in `gemv tune`
+    }
     let max_bytes = settings.max_bytes;
     let mut lab = Lab::new(device, settings);
     let profile = lab.profile()?;

@@ -58,8 +58,8 @@ impl Default for LabSettings {
             mode: Mode::Cold,
             cold_bytes: 256 << 20,
             max_bytes: 1 << 30,
-            batch: 300e-6,
-            products: 256,
+            batch: 200e-6,
+            products: 128,
         }
     }
 }
