@@ -131,12 +131,12 @@ fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
 }
 
 /// KiB that are worth a thread, where the parameters do not say.
-const GRAIN: u32 = 256;
+const GRAIN: u32 = 1024;
 
 /// The kernels, and their arguments with the values that are legal.
 const KERNELS: [(&str, Layout, &[(&str, u32, u32)]); 3] = [
     ("row", Layout::Row, &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
-    ("col", Layout::Col, &[("block", 0, 1 << 16), ("ahead", 0, 1), ("grain", 1, 1 << 30)]),
+    ("col", Layout::Col, &[("block", 0, 1 << 16), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
     (
         "strided",
         Layout::Strided,
@@ -162,18 +162,18 @@ impl Backend for Cpu {
                     grain(row(16, 1024), GRAIN),
                     grain(row(4, 0), GRAIN),
                     grain(row(8, 1024), 64),
-                    grain(row(16, 2048), 1024),
+                    grain(row(8, 2048), GRAIN),
                     grain(row(7, 0), 1),
                 ]
             }
             Layout::Col => {
                 let col = |b, ahead| Params::new("col").with("block", b).with("ahead", ahead);
                 vec![
-                    grain(col(1024, 1), GRAIN),
+                    grain(col(1024, 512), GRAIN),
                     grain(col(0, 0), GRAIN),
-                    grain(col(512, 0), 64),
-                    grain(col(4096, 1), 1024),
-                    grain(col(0, 0), 1),
+                    grain(col(0, 512), 64),
+                    grain(col(8192, 1024), GRAIN),
+                    grain(col(40, 0), 1),
                 ]
             }
             Layout::Strided => {

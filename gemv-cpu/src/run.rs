@@ -8,6 +8,10 @@ use crate::isa::{
     CpuElement, Isa, Lines, Plan, Target, Task, pack_reversed, with_elements, with_scratch,
 };
 
+/// Elements up to which a product may go the short way. There is nothing to choose for it: no
+/// parameter of the kernels makes a difference to so small a matrix.
+pub(crate) const SMALL: usize = 8192;
+
 /// One product, with its operands in the host's memory.
 pub(crate) struct Product<'a, T: CpuElement> {
     pub(crate) isa: Isa,
@@ -28,6 +32,9 @@ impl<T: CpuElement> Product<'_, T> {
         let (m, n) = self.a.dim();
         if self.alpha == T::Acc::ZERO || n == 0 {
             return self.without_a();
+        }
+        if m * n <= SMALL && self.small() {
+            return;
         }
         if m > 1 && self.a.strides()[0] == 0 {
             return self.broadcast();
@@ -51,6 +58,17 @@ impl<T: CpuElement> Product<'_, T> {
         } else {
             isa.packed(x, lines, |x| self.split(x, lines));
         }
+    }
+
+    /// The short way for what needs nothing but a kernel.
+    #[inline(always)]
+    fn small(&mut self) -> bool {
+        if self.alpha != T::Acc::ONE || self.beta != T::Acc::ZERO {
+            return false;
+        }
+        let (Some(x), Some(y)) = (self.x.to_slice(), self.y.as_slice_mut()) else { return false };
+        let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
+        self.isa.small(&self.a, self.conj, x, y)
     }
 
     /// Rule 6 for sums that are +0 or not wanted.

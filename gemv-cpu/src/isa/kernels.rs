@@ -75,6 +75,10 @@ fn bit_reversed(i: usize, bits: u32) -> usize {
 ///
 /// The 64 lanes are visited four vectors at a time: those whose numbers are equal modulo
 /// `VECTORS / 4`, which are one node of the halving tree; the nodes in bit-reversed order.
+///
+/// In a full segment the lanes may be turned by `turn` places, less than a vector, so that the
+/// loads are aligned: place p holds lane (p + turn) mod 64, which the halving does not notice.
+/// The last vector then ends with lanes 0 .. turn, whose first columns lie before the first load.
 #[inline(always)]
 unsafe fn segment<O: Ops, const R: usize, const FULL: bool>(
     o: O,
@@ -82,6 +86,7 @@ unsafe fn segment<O: Ops, const R: usize, const FULL: bool>(
     x: *const O::Acc,
     j0: usize,
     len: usize,
+    turn: usize,
 ) -> [O::V; R] {
     // SAFETY: the caller's: rows and x are good for columns j0 .. j0 + len.
     unsafe {
@@ -94,9 +99,26 @@ unsafe fn segment<O: Ops, const R: usize, const FULL: bool>(
         for q in 0..nodes {
             let node = bit_reversed(q, nodes.trailing_zeros());
             let mut acc = [[zero; R]; 4];
+            // Some lanes of one vector.
+            let some = |acc: &mut [O::V; R], j: usize, part: (usize, usize)| {
+                let x = o.x_part(x.wrapping_add(j), part.0, part.1);
+                for r in 0..R {
+                    let v = o.load_part(a[r].wrapping_offset(o.at(j)), part.0, part.1);
+                    acc[r] = o.fma_part(v, x, acc[r], part);
+                }
+            };
+            let turned = FULL && turn > 0 && node + 1 == nodes;
+            if turned {
+                some(&mut acc[3], (j0 + turn).wrapping_sub(O::W), (O::W - turn, O::W));
+            }
             for c in 0..chunks {
                 for (k, acc) in acc.iter_mut().enumerate() {
-                    let j = j0 + c * LANES + (node + k * nodes) * O::W;
+                    let j =
+                        j0 + c * LANES + (node + k * nodes) * O::W + if FULL { turn } else { 0 };
+                    if FULL && c == 3 && k == 3 && turned {
+                        some(acc, j, (0, O::W - turn));
+                        continue;
+                    }
                     let x = o.x(x.add(j));
                     let at = o.at(j);
                     for r in 0..R {
@@ -107,16 +129,9 @@ unsafe fn segment<O: Ops, const R: usize, const FULL: bool>(
             if !FULL && rem > 0 {
                 for (k, acc) in acc.iter_mut().enumerate() {
                     let first = (node + k * nodes) * O::W;
-                    let (lo, hi) = o.part(first, rem);
-                    if lo >= hi {
-                        continue;
-                    }
-                    let j = j0 + chunks * LANES + first;
-                    let x = o.x_part(x.wrapping_add(j), lo, hi);
-                    let at = o.at(j);
-                    for r in 0..R {
-                        let v = o.load_part(a[r].wrapping_offset(at), lo, hi);
-                        acc[r] = o.fma_part(v, x, acc[r], (lo, hi));
+                    let part = o.part(first, rem);
+                    if part.0 < part.1 {
+                        some(acc, j0 + chunks * LANES + first, part);
                     }
                 }
             }
@@ -137,6 +152,21 @@ unsafe fn segment<O: Ops, const R: usize, const FULL: bool>(
             }
         }
         done
+    }
+}
+
+/// How many elements of a line come before the first that is aligned as vectors are: 0 where lines
+/// differ in that, or where it is of no use.
+#[inline(always)]
+fn turn_of<O: Ops>(a: &Mat<O::T>) -> usize {
+    let size = size_of::<O::T>();
+    let vector = O::W * size;
+    let off = a.p.addr() % vector;
+    let same = (a.line.unsigned_abs() * size).is_multiple_of(vector);
+    if !O::SHORT || !O::TURNS || !same || !off.is_multiple_of(size) {
+        0
+    } else {
+        (vector - off) % vector / size
     }
 }
 
@@ -221,66 +251,85 @@ unsafe fn rows_at<O: Ops, const R: usize>(a: &Mat<O::T>, i: usize) -> [*const O:
 }
 
 /// Sums of all rows of a matrix of at most `U * W` columns.
-#[inline(always)]
-unsafe fn short_rows<O: Ops, const U: usize>(
-    o: O,
-    a: &Mat<O::T>,
-    x: *const O::Acc,
-    out: *mut O::Acc,
-) {
-    // SAFETY: the caller's: a is good, x for n, out for m.
-    unsafe {
-        let xs: [O::X; U] = core::array::from_fn(|k| {
-            let (lo, hi) = o.part(k * O::W, a.n);
-            o.x_part(x.wrapping_add(k * O::W), lo, hi.max(lo))
-        });
-        let mut i = 0;
-        while i < a.m {
-            let v = short::<O, 4, U>(o, rows_at::<O, 4>(a, i), xs, a.n);
-            fold_to::<O, 4>(o, v, out.add(i), a.m - i);
-            i += 4;
+pub(super) struct ShortRows<O: Ops, const U: usize> {
+    pub(super) o: O,
+    pub(super) a: Mat<O::T>,
+    pub(super) x: *const O::Acc,
+    pub(super) ahead: usize,
+    pub(super) out: *mut O::Acc,
+}
+
+impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let ShortRows { o, a, x, ahead, out } = self;
+        // SAFETY: the caller's: a is good, x for n, out for m.
+        unsafe {
+            let xs: [O::X; U] = core::array::from_fn(|k| {
+                let (lo, hi) = o.part(k * O::W, a.n);
+                o.x_part(x.wrapping_add(k * O::W), lo, hi.max(lo))
+            });
+            let mut i = 0;
+            while i < a.m {
+                let rows = rows_at::<O, 4>(&a, i);
+                if ahead > 0 {
+                    for row in rows {
+                        for k in 0..U {
+                            o.prefetch(row.wrapping_add(k * O::W).wrapping_byte_add(ahead));
+                        }
+                    }
+                }
+                let v = short::<O, 4, U>(o, rows, xs, a.n);
+                fold_to::<O, 4>(o, v, out.add(i), a.m - i);
+                i += 4;
+            }
         }
     }
 }
 
 /// The segments' sums of `a.m` rows, that of segment s and row i at `out[s * ld + i]`. The rows
-/// take turns segment by segment, so that as many streams are read.
-#[inline(always)]
-unsafe fn segments<O: Ops, const R: usize>(
+/// take turns segment by segment, so that as many streams are read. A function of its own, so that
+/// small products do not pay for its frame.
+struct Segments<O: Ops, const R: usize> {
     o: O,
-    a: &Mat<O::T>,
+    a: Mat<O::T>,
     x: *const O::Acc,
     ahead: usize,
     out: *mut O::Acc,
     ld: usize,
-) {
-    // SAFETY: the caller's: a is good, x for n, out for ld * (segments - 1) + m.
-    unsafe {
-        let count = a.n.div_ceil(SEGMENT);
-        for s in 0..count {
-            let j0 = s * SEGMENT;
-            let len = (a.n - j0).min(SEGMENT);
-            let mut i = 0;
-            while i < a.m {
-                let rows = rows_at::<O, R>(a, i);
-                if ahead > 0 {
-                    // One line of 64 bytes after the other of what this row reads next but some.
-                    let lines = SEGMENT * size_of::<O::T>() / 64;
-                    let per = 64 / size_of::<O::T>();
-                    let from = j0 + ahead / size_of::<O::T>();
-                    for row in rows {
-                        for l in 0..lines {
-                            o.prefetch(row.wrapping_offset(o.at(from + l * per)));
+}
+
+impl<O: Ops, const R: usize> Body for Segments<O, R> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Segments { o, a, x, ahead, out, ld } = self;
+        // SAFETY: the caller's: a is good, x for n, out for ld * (segments - 1) + m.
+        unsafe {
+            let count = a.n.div_ceil(SEGMENT);
+            let turn = turn_of::<O>(&a);
+            let (lines, per) = (SEGMENT * size_of::<O::T>() / 64, 64 / size_of::<O::T>());
+            for s in 0..count {
+                let j0 = s * SEGMENT;
+                let len = (a.n - j0).min(SEGMENT);
+                let mut i = 0;
+                while i < a.m {
+                    let rows = rows_at::<O, R>(&a, i);
+                    if ahead > 0 {
+                        let from = j0 + ahead / size_of::<O::T>();
+                        for row in rows {
+                            for l in 0..lines {
+                                o.prefetch(row.wrapping_offset(o.at(from + l * per)));
+                            }
                         }
                     }
+                    let v = if len == SEGMENT {
+                        segment::<O, R, true>(o, rows, x, j0, SEGMENT, turn)
+                    } else {
+                        segment::<O, R, false>(o, rows, x, j0, len, 0)
+                    };
+                    fold_to::<O, R>(o, v, out.add(s * ld + i), a.m - i);
+                    i += R;
                 }
-                let v = if len == SEGMENT {
-                    segment::<O, R, true>(o, rows, x, j0, SEGMENT)
-                } else {
-                    segment::<O, R, false>(o, rows, x, j0, len)
-                };
-                fold_to::<O, R>(o, v, out.add(s * ld + i), a.m - i);
-                i += R;
             }
         }
     }
@@ -297,21 +346,27 @@ struct Strip<T> {
     last: usize,
 }
 
-/// Lane `l` of a segment, for `U` vectors of rows.
+/// What a column kernel asks for ahead of its loads: the same place this many elements further.
+type Ahead = Option<isize>;
+
+/// Lane `l` of a segment of `CHUNKS` times 64 columns (1: of at most that; 0: of any length), for
+/// `U` vectors of rows.
 #[inline(always)]
-unsafe fn lane<O: Ops, const U: usize, const FULL: bool, const WHOLE: bool>(
+unsafe fn lane<O: Ops, const U: usize, const CHUNKS: usize, const WHOLE: bool>(
     o: O,
     a: Strip<O::T>,
     x: *const O::Acc,
     len: usize,
     l: usize,
+    ahead: Ahead,
 ) -> [O::V; U] {
     // SAFETY: the caller's: a and x are good for the columns below len.
     unsafe {
         let mut acc = [o.zero(); U];
-        let count = match FULL {
-            true => 4,
-            false => len.saturating_sub(l).div_ceil(LANES),
+        let count = match CHUNKS {
+            4 => 4,
+            1 => usize::from(l < len),
+            _ => len.saturating_sub(l).div_ceil(LANES),
         };
         for c in 0..count {
             let j = l + c * LANES;
@@ -319,6 +374,9 @@ unsafe fn lane<O: Ops, const U: usize, const FULL: bool, const WHOLE: bool>(
             let p = a.p.offset(j as isize * a.line);
             for (u, acc) in acc.iter_mut().enumerate() {
                 let at = p.offset(o.at(u * O::W));
+                if let Some(ahead) = ahead {
+                    o.prefetch(at.wrapping_offset(ahead));
+                }
                 let v = match WHOLE || u + 1 < U {
                     true => o.load(at),
                     false => o.load_part(at, 0, a.last),
@@ -330,65 +388,33 @@ unsafe fn lane<O: Ops, const U: usize, const FULL: bool, const WHOLE: bool>(
     }
 }
 
-/// A node of the halving tree that has two below it, or a lane; of a full segment.
-trait Node {
-    unsafe fn sum<O: Ops, const U: usize>(
-        o: O,
-        a: Strip<O::T>,
-        x: *const O::Acc,
-        l: usize,
-        stride: usize,
-    ) -> [O::V; U];
-}
-struct Lane;
-struct Pair<N>(core::marker::PhantomData<N>);
-
-impl Node for Lane {
-    #[inline(always)]
-    unsafe fn sum<O: Ops, const U: usize>(
-        o: O,
-        a: Strip<O::T>,
-        x: *const O::Acc,
-        l: usize,
-        _: usize,
-    ) -> [O::V; U] {
-        // SAFETY: the caller's.
-        unsafe { lane::<O, U, true, true>(o, a, x, SEGMENT, l) }
-    }
-}
-
-impl<N: Node> Node for Pair<N> {
-    #[inline(always)]
-    unsafe fn sum<O: Ops, const U: usize>(
-        o: O,
-        a: Strip<O::T>,
-        x: *const O::Acc,
-        l: usize,
-        stride: usize,
-    ) -> [O::V; U] {
-        // SAFETY: the caller's.
-        unsafe {
-            let low = N::sum::<O, U>(o, a, x, l, 2 * stride);
-            let high = N::sum::<O, U>(o, a, x, l + stride, 2 * stride);
-            core::array::from_fn(|u| o.add(low[u], high[u]))
-        }
-    }
-}
-
-type Four = Pair<Pair<Lane>>;
-
-/// The sums of one full segment for `U` vectors of rows, kept in registers: the lanes are the
-/// leaves of a binary tree, four of them unrolled, and the fours visited in bit-reversed order
-/// with the partial sums of four levels waiting.
+/// The sums of a segment for `U` vectors of rows, kept in registers: the lanes are the leaves of
+/// a binary tree, four of them unrolled, and the fours visited in bit-reversed order with the
+/// partial sums of the levels above waiting. Lanes beyond the next power of two are left out.
 #[inline(always)]
-unsafe fn strip_full<O: Ops, const U: usize>(o: O, a: Strip<O::T>, x: *const O::Acc) -> [O::V; U] {
-    // SAFETY: the caller's: a and x are good for 256 columns.
+unsafe fn strip<O: Ops, const U: usize, const CHUNKS: usize, const WHOLE: bool>(
+    o: O,
+    a: Strip<O::T>,
+    x: *const O::Acc,
+    len: usize,
+    ahead: Ahead,
+) -> [O::V; U] {
+    // SAFETY: the caller's: a and x are good for len columns.
     unsafe {
         let zero = o.zero();
+        let fours = if CHUNKS == 4 { 16 } else { len.div_ceil(4).min(16).next_power_of_two() };
         let mut done = [zero; U];
         let mut waiting = [[zero; U]; 5];
-        for q in 0..16usize {
-            done = Four::sum::<O, U>(o, a, x, bit_reversed(q, 4), 16);
+        for q in 0..fours {
+            let l = bit_reversed(q, fours.trailing_zeros());
+            let leaf = |l: usize| lane::<O, U, CHUNKS, WHOLE>(o, a, x, len, l, ahead);
+            // The tree pairs lanes half of all lanes apart first.
+            let (first, second) = (leaf(l), leaf(l + 2 * fours));
+            let low: [O::V; U] = core::array::from_fn(|u| o.add(first[u], second[u]));
+            let (first, second) = (leaf(l + fours), leaf(l + 3 * fours));
+            for u in 0..U {
+                done[u] = o.add(low[u], o.add(first[u], second[u]));
+            }
             let merges = q.trailing_ones() as usize;
             let depth = q.count_ones() as usize;
             for w in 0..merges {
@@ -398,156 +424,162 @@ unsafe fn strip_full<O: Ops, const U: usize>(o: O, a: Strip<O::T>, x: *const O::
             }
             waiting[depth - merges] = done;
         }
+        if CHUNKS != 4 && fours < 16 {
+            // For the levels left out.
+            for d in &mut done {
+                *d = o.add(*d, zero);
+            }
+        }
         done
     }
 }
 
-/// The sums of a segment of any length for a vector of rows, the last of which may be partial.
-/// Lanes beyond the next power of two are left out.
-#[inline(always)]
-unsafe fn strip_part<O: Ops>(o: O, a: Strip<O::T>, x: *const O::Acc, len: usize) -> O::V {
-    // SAFETY: the caller's: a and x are good for len columns.
-    unsafe {
-        let zero = o.zero();
-        let mut done = zero;
-        let mut waiting = [zero; 7];
-        let lanes = len.min(LANES).next_power_of_two();
-        for q in 0..lanes {
-            let l = bit_reversed(q, lanes.trailing_zeros());
-            done = lane::<O, 1, false, false>(o, a, x, len, l)[0];
-            let merges = q.trailing_ones() as usize;
-            let depth = q.count_ones() as usize;
-            for w in 0..merges {
-                done = o.add(waiting[depth - 1 - w], done);
-            }
-            waiting[depth - merges] = done;
-        }
-        // For the levels left out.
-        if lanes < LANES { o.add(done, zero) } else { done }
-    }
-}
-
 /// The sums of one segment (at most 256 columns) for all rows, in registers.
-#[inline(always)]
-unsafe fn strips<O: Ops, const U: usize>(o: O, a: &Mat<O::T>, x: *const O::Acc, out: *mut O::Acc) {
-    // SAFETY: the caller's: a is good, x for n, out for m.
-    unsafe {
-        let mut i = 0;
-        while a.n == SEGMENT && a.m - i >= U * O::W {
-            let s = Strip { p: a.p.offset(o.at(i)), line: a.line, last: O::W };
-            let v = strip_full::<O, U>(o, s, x);
-            for (u, v) in v.into_iter().enumerate() {
-                o.store(v, out.add(i + u * O::W));
-            }
-            i += U * O::W;
-        }
-        while i < a.m {
-            let last = (a.m - i).min(O::W);
-            let s = Strip { p: a.p.offset(o.at(i)), line: a.line, last };
-            let v = strip_part::<O>(o, s, x, a.n);
-            o.store_part(v, out.add(i), last);
-            i += O::W;
-        }
-    }
+pub(super) struct Strips<O: Ops, const U: usize> {
+    pub(super) o: O,
+    pub(super) a: Mat<O::T>,
+    pub(super) x: *const O::Acc,
+    pub(super) out: *mut O::Acc,
+    pub(super) ahead: Ahead,
 }
 
-/// The sums of one segment for all (at most a block of) rows: lane by lane in bit-reversed order,
-/// the four columns of a lane in one pass over the rows, partial sums waiting on a stack of six in
-/// `stack` (of which each holds `ld` accumulators). `next` is what will be read afterwards.
-#[inline(always)]
-unsafe fn blocked<O: Ops, const FULL: bool>(
-    o: O,
-    a: &Mat<O::T>,
-    x: *const O::Acc,
-    stack: *mut O::Acc,
-    ld: usize,
-    out: *mut O::Acc,
-    prefetch: bool,
-) {
-    // SAFETY: the caller's: a is good, x for n, stack for 6 * ld, out for m, ld at least m
-    // rounded up to W.
-    unsafe {
-        let lanes = a.n.min(LANES).next_power_of_two();
-        for q in 0..lanes {
-            let l = bit_reversed(q, lanes.trailing_zeros());
-            let count = if FULL { 4 } else { a.n.saturating_sub(l).div_ceil(LANES) };
-            let merges = q.trailing_ones() as usize;
-            let depth = q.count_ones() as usize;
-            let (merges, last) = (merges, q + 1 == lanes);
-            let merges = if last { depth } else { merges };
-            let to = if last { out } else { stack.add((depth - merges) * ld) };
-            let next = bit_reversed((q + 1) % lanes, lanes.trailing_zeros());
-            let column =
-                |l: usize, c: usize| a.p.wrapping_offset((l + c * LANES) as isize * a.line);
-            let zero_x = o.splat(O::Acc::ZERO);
-            let mut xs = [zero_x; 4];
-            for (c, xs) in xs.iter_mut().enumerate().take(count) {
-                *xs = o.splat(*x.add(l + c * LANES));
-            }
+impl<O: Ops, const U: usize> Body for Strips<O, U> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Strips { o, a, x, out, ahead } = self;
+        // SAFETY: the caller's: a is good, x for n, out for m.
+        unsafe {
             let mut i = 0;
+            while a.m - i >= U * O::W {
+                let s = Strip { p: a.p.offset(o.at(i)), line: a.line, last: O::W };
+                let v = match (a.n, ahead) {
+                    (SEGMENT, None) => strip::<O, U, 4, true>(o, s, x, SEGMENT, None),
+                    (..=LANES, None) => strip::<O, U, 1, true>(o, s, x, a.n, None),
+                    _ => strip::<O, U, 0, true>(o, s, x, a.n, Some(ahead.unwrap_or(0))),
+                };
+                for (u, v) in v.into_iter().enumerate() {
+                    o.store(v, out.add(i + u * O::W));
+                }
+                i += U * O::W;
+            }
             while i < a.m {
-                let part = (a.m - i).min(O::W);
-                let at = o.at(i);
-                let mut acc = o.zero();
-                if FULL {
-                    if part == O::W {
-                        for (c, x) in xs.into_iter().enumerate() {
-                            let p = column(l, c).offset(at);
-                            acc = o.fma(o.load(p), x, acc);
-                        }
-                    } else {
-                        for (c, x) in xs.into_iter().enumerate() {
-                            let p = column(l, c).offset(at);
-                            acc = o.fma(o.load_part(p, 0, part), x, acc);
-                        }
-                    }
-                    if prefetch && !last {
-                        for c in 0..4 {
-                            o.prefetch(column(next, c).wrapping_offset(at));
-                        }
-                    }
-                } else {
-                    for (c, x) in xs.into_iter().enumerate().take(count) {
-                        let p = column(l, c).offset(at);
-                        acc = o.fma(o.load_part(p, 0, part), x, acc);
-                    }
-                }
-                for w in 0..merges {
-                    acc = o.add(o.load_acc(stack.add((depth - 1 - w) * ld + i)), acc);
-                }
-                if last {
-                    if lanes < LANES {
-                        acc = o.add(acc, o.zero());
-                    }
-                    o.store_part(acc, to.add(i), part);
-                } else {
-                    o.store(acc, to.add(i));
-                }
+                let last = (a.m - i).min(O::W);
+                let s = Strip { p: a.p.offset(o.at(i)), line: a.line, last };
+                let v = match a.n {
+                    ..=LANES if last == O::W => strip::<O, 1, 1, true>(o, s, x, a.n, ahead),
+                    _ => strip::<O, 1, 0, false>(o, s, x, a.n, Some(ahead.unwrap_or(0))),
+                };
+                o.store_part(v[0], out.add(i), last);
                 i += O::W;
             }
         }
     }
 }
 
-/// One segment of columns for a block of rows, by whichever kernel the plan says.
+/// `U` vectors of rows from row i on, of one lane, in [`blocked`].
 #[inline(always)]
-unsafe fn column_segment<O: Ops>(
+unsafe fn block_step<O: Ops, const U: usize, const WHOLE: bool>(
     o: O,
-    a: &Mat<O::T>,
+    columns: &[(*const O::T, O::X); 4],
+    count: usize,
+    i: usize,
+    part: usize,
+    ahead: isize,
+    waiting: [*const O::Acc; 6],
+    merges: usize,
+) -> [O::V; U] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut acc = [o.zero(); U];
+        for (p, x) in &columns[..count] {
+            for (u, acc) in acc.iter_mut().enumerate() {
+                let at = p.offset(o.at(i + u * O::W));
+                o.prefetch(at.wrapping_offset(ahead));
+                let v = if WHOLE { o.load(at) } else { o.load_part(at, 0, part) };
+                *acc = o.fma(v, *x, *acc);
+            }
+        }
+        for w in &waiting[..merges] {
+            for (u, acc) in acc.iter_mut().enumerate() {
+                *acc = o.add(o.load_acc(w.add(i + u * O::W)), *acc);
+            }
+        }
+        acc
+    }
+}
+
+/// The sums of one segment for all (at most a block of) rows: lane by lane in bit-reversed order,
+/// the four columns of a lane in one pass over the rows, partial sums waiting on a stack of six in
+/// `stack`, each of `ld` accumulators. Every load asks for what is `ahead` elements further down.
+struct Blocked<O: Ops> {
+    o: O,
+    a: Mat<O::T>,
     x: *const O::Acc,
-    plan: &Plan,
     stack: *mut O::Acc,
     ld: usize,
     out: *mut O::Acc,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        if plan.block == 0 {
-            if O::NR == 4 { strips::<O, 4>(o, a, x, out) } else { strips::<O, 2>(o, a, x, out) }
-        } else if a.n == SEGMENT {
-            blocked::<O, true>(o, a, x, stack, ld, out, plan.ahead > 0);
-        } else {
-            blocked::<O, false>(o, a, x, stack, ld, out, false);
+    ahead: isize,
+}
+
+impl<O: Ops> Body for Blocked<O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Blocked { o, a, x, stack, ld, out, ahead } = self;
+        // SAFETY: the caller's: a is good, x for n, stack for 6 * ld, out for m, ld at least m
+        // rounded up to W.
+        unsafe {
+            let lanes = a.n.min(LANES).next_power_of_two();
+            for q in 0..lanes {
+                let l = bit_reversed(q, lanes.trailing_zeros());
+                let count = a.n.saturating_sub(l).div_ceil(LANES);
+                let (merges, depth) = (q.trailing_ones() as usize, q.count_ones() as usize);
+                let last = q + 1 == lanes;
+                let to = if last { out } else { stack.add((depth - merges) * ld) };
+                let columns = core::array::from_fn(|c| {
+                    let j = if c < count { l + c * LANES } else { 0 };
+                    (a.p.wrapping_offset(j as isize * a.line), o.splat(*x.add(j)))
+                });
+                let waiting = core::array::from_fn(|w| {
+                    let depth = if w < merges { depth - 1 - w } else { 0 };
+                    stack.add(depth * ld).cast_const()
+                });
+                let mut i = 0;
+                while a.m - i >= 4 * O::W {
+                    let v = block_step::<O, 4, true>(
+                        o,
+                        &columns,
+                        count,
+                        i,
+                        O::W,
+                        ahead,
+                        waiting,
+                        merges,
+                    );
+                    for (u, mut v) in v.into_iter().enumerate() {
+                        if last && lanes < LANES {
+                            v = o.add(v, o.zero());
+                        }
+                        o.store(v, to.add(i + u * O::W));
+                    }
+                    i += 4 * O::W;
+                }
+                while i < a.m {
+                    let part = (a.m - i).min(O::W);
+                    let v = block_step::<O, 1, false>(
+                        o, &columns, count, i, part, ahead, waiting, merges,
+                    );
+                    let mut v = v[0];
+                    if last && lanes < LANES {
+                        v = o.add(v, o.zero());
+                    }
+                    if last {
+                        o.store_part(v, to.add(i), part);
+                    } else {
+                        o.store(v, to.add(i));
+                    }
+                    i += O::W;
+                }
+            }
         }
     }
 }
@@ -581,7 +613,7 @@ impl<S: Ops<T = <S as Ops>::Acc>> Body for Levels<S> {
                     let p = sums.add(g * SEGMENT * ld);
                     let a = Mat { p, line: ld as isize, m, n };
                     let to = if groups == 1 { out } else { spare.add(g * ld) };
-                    strips::<S, 2>(o, &a, ones.as_ptr(), to);
+                    Strips::<S, 2> { o, a, x: ones.as_ptr(), out: to, ahead: None }.run();
                 }
                 if groups == 1 {
                     return;
@@ -700,15 +732,15 @@ impl<O: Ops> Product<'_, O> {
                     _ => (partials, own),
                 };
                 if O::SHORT && n <= O::W {
-                    short_rows::<O, 1>(o, &a, x, to);
+                    o.enter(ShortRows::<O, 1> { o, a, x, ahead: plan.ahead, out: to });
                 } else if O::SHORT && n <= 2 * O::W {
-                    short_rows::<O, 2>(o, &a, x, to);
+                    o.enter(ShortRows::<O, 2> { o, a, x, ahead: plan.ahead, out: to });
                 } else if O::SHORT && n <= 4 * O::W {
-                    short_rows::<O, 4>(o, &a, x, to);
+                    o.enter(ShortRows::<O, 4> { o, a, x, ahead: plan.ahead, out: to });
                 } else if O::SHORT && count == 1 {
-                    segments::<O, 1>(o, &a, x, plan.ahead, to, ld);
+                    o.enter(Segments::<O, 1> { o, a, x, ahead: plan.ahead, out: to, ld });
                 } else {
-                    segments::<O, 4>(o, &a, x, plan.ahead, to, ld);
+                    o.enter(Segments::<O, 4> { o, a, x, ahead: plan.ahead, out: to, ld });
                 }
                 if !matches!(out, Out::Partials(..)) {
                     if !one {
@@ -733,9 +765,14 @@ impl<O: Ops> Product<'_, O> {
             let own = column_rows(m, &plan, O::W);
             let stack = scratch.add(own);
             let partials = stack.add(6 * own);
+            // Columns that begin alike are cut so that all but a few rows are read by aligned loads.
+            let head = match plan.block > 0 && m >= 32 * O::W {
+                true => turn_of::<O>(&a),
+                false => 0,
+            };
             let mut i = 0;
             while i < m {
-                let rows = (m - i).min(step);
+                let rows = if i < head { head } else { (m - i).min(step) };
                 let p = a.p.offset(o.at(i));
                 let sums = self.place(i, scratch);
                 let (to, ld) = match *out {
@@ -751,7 +788,23 @@ impl<O: Ops> Product<'_, O> {
                         n: (n - j).min(SEGMENT),
                         line: a.line,
                     };
-                    column_segment(o, &a, x.add(j), &plan, stack, own, to.add(s * ld));
+                    let (x, to) = (x.add(j), to.add(s * ld));
+                    if plan.block > 0 && i >= head {
+                        let ahead = (plan.ahead / size_of::<O::T>()) as isize;
+                        o.enter(Blocked { o, a, x, stack, ld: own, out: to, ahead });
+                        continue;
+                    }
+                    // What is read next: the next segment of these rows, or further rows.
+                    let next = match s + 1 < lines {
+                        true => SEGMENT as isize * a.line,
+                        false => o.at(plan.ahead / size_of::<O::T>()),
+                    };
+                    let ahead = (plan.ahead > 0).then_some(next);
+                    if O::NR == 4 {
+                        o.enter(Strips::<O, 4> { o, a, x, out: to, ahead });
+                    } else {
+                        o.enter(Strips::<O, 2> { o, a, x, out: to, ahead });
+                    }
                 }
                 if !matches!(out, Out::Partials(..)) {
                     if lines > 1 {

@@ -22,7 +22,7 @@ use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element};
 
 pub(crate) use kernels::Plan;
-use kernels::{Columns, Mat, Out, Product, Reduction, Rows, scratch_len};
+use kernels::{Columns, Mat, Out, Product, Reduction, Rows, ShortRows, Strips, scratch_len};
 pub(crate) use memory::Block;
 use ops::Ops;
 use plain::Plain;
@@ -124,6 +124,8 @@ pub(crate) trait CpuElement: Element {
     fn avx2(proof: Proof, conj: bool) -> Self::Avx2;
     /// The elements as accumulators, where they are.
     fn as_acc(x: &[Self]) -> Option<&[Self::Acc]>;
+    /// As [`as_acc`](Self::as_acc), to be written.
+    fn as_acc_mut(y: &mut [Self]) -> Option<&mut [Self::Acc]>;
 }
 
 /// That an [`Isa`] was matched: the kernels' types are made from it alone.
@@ -131,7 +133,7 @@ pub(crate) trait CpuElement: Element {
 pub(crate) struct Proof(());
 
 macro_rules! elements {
-    ($($t:ty, $real:ty, $wide:ident, $narrow:ident, |$conj:ident| $field:tt, $same:expr;)*) => { $(
+    ($($t:ty, $real:ty, $wide:ident, $narrow:ident, |$conj:ident| $field:tt, |$x:ident| $same:expr;)*) => { $(
         impl CpuElement for $t {
             type Real = $real;
             #[cfg(target_arch = "x86_64")]
@@ -149,9 +151,12 @@ macro_rules! elements {
                 elements!(@ x86::$narrow, $conj, $field)
             }
             #[inline(always)]
-            fn as_acc(x: &[Self]) -> Option<&[Self::Acc]> {
-                let same: fn(&[Self]) -> Option<&[Self::Acc]> = $same;
-                same(x)
+            fn as_acc($x: &[Self]) -> Option<&[Self::Acc]> {
+                $same
+            }
+            #[inline(always)]
+            fn as_acc_mut($x: &mut [Self]) -> Option<&mut [Self::Acc]> {
+                $same
             }
         }
     )* };
@@ -161,8 +166,8 @@ macro_rules! elements {
 elements! {
     f32, f32, F32x16, F32x8, |conj| real, |x| Some(x);
     f64, f64, F64x8, F64x4, |conj| real, |x| Some(x);
-    f16, f32, F16x16, F16x8, |conj| real, |_| None;
-    bf16, f32, Bf16x16, Bf16x8, |conj| real, |_| None;
+    f16, f32, F16x16, F16x8, |conj| real, |_x| None;
+    bf16, f32, Bf16x16, Bf16x8, |conj| real, |_x| None;
     Complex<f32>, f32, C32x8, C32x4, |conj| complex, |x| Some(x);
     Complex<f64>, f64, C64x4, C64x2, |conj| complex, |x| Some(x);
 }
@@ -301,6 +306,29 @@ impl Isa {
         }
     }
 
+    /// `y = A x` for a small matrix whose rows are short, or that is a few columns, if there is a
+    /// kernel for it that needs no plan and no room: most of the time of such a product goes into
+    /// reaching the kernel. False, and nothing done, if there is not.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    #[inline]
+    pub(crate) fn small<T: CpuElement>(
+        self,
+        a: &ArrayView2<'_, T>,
+        conj: bool,
+        x: &[T::Acc],
+        y: &mut [T::Acc],
+    ) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => small(T::avx512(Proof(()), conj), a, x, y),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => small(T::avx2(Proof(()), conj), a, x, y),
+            Kind::Plain => false,
+        }
+    }
+
     /// Whether there is a kernel that reads these lines where they are.
     #[inline]
     pub(crate) fn direct<T: CpuElement>(self, lines: Lines) -> bool {
@@ -388,6 +416,45 @@ fn walk<O: Ops>(o: O, task: Task<'_, '_, O::T>) {
 }
 
 const NO_KERNEL: &str = "`Isa::direct` says that there is no kernel for these lines";
+
+#[inline(always)]
+fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) -> bool {
+    let ((m, n), strides) = (a.dim(), a.strides());
+    let (rs, cs) = (strides[0], strides[1]);
+    assert!(x.len() == n && y.len() == m);
+    if m == 0 || n == 0 {
+        return false;
+    }
+    let p = a.as_ptr();
+    let (x, out) = (x.as_ptr(), y.as_mut_ptr());
+    // SAFETY: `o` exists; the matrix is a view, whose lines are its own; x has n entries and out m
+    // (asserted).
+    unsafe {
+        if cs == 1 && n > 1 {
+            let a = Mat { p, line: rs, m, n };
+            if n <= O::W {
+                o.enter(ShortRows::<O, 1> { o, a, x, ahead: 0, out });
+            } else if n <= 2 * O::W {
+                o.enter(ShortRows::<O, 2> { o, a, x, ahead: 0, out });
+            } else if n <= 4 * O::W {
+                o.enter(ShortRows::<O, 4> { o, a, x, ahead: 0, out });
+            } else {
+                return false;
+            }
+            return true;
+        }
+        if rs == 1 && m > 1 && n <= SEGMENT {
+            let a = Mat { p, line: cs, m, n };
+            if O::NR == 4 {
+                o.enter(Strips::<O, 4> { o, a, x, out, ahead: None });
+            } else {
+                o.enter(Strips::<O, 2> { o, a, x, out, ahead: None });
+            }
+            return true;
+        }
+    }
+    false
+}
 
 /// Accumulators of scratch that lie on the stack.
 const NEAR: usize = LANES;

@@ -106,6 +106,8 @@ pub(crate) trait Ops: Copy {
     }
     /// Whether element j of a short line lies at place j of its chunk.
     const SHORT: bool = true;
+    /// Whether aligned loads are worth a turn of the lanes.
+    const TURNS: bool = true;
     /// Vectors of 64 lanes.
     const VECTORS: usize = LANES / Self::W;
 }

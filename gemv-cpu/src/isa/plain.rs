@@ -10,7 +10,8 @@ use super::ops::{Body, Ops};
 const W: usize = 8;
 
 /// Where the target has a fused multiply-add (aarch64, or x86-64 compiled for it) the compiler
-/// makes vectors of it; elsewhere each is a call of the C library's, right and slow.
+/// makes vectors of it; elsewhere each is a call of the C library's, right and slow, and the steps
+/// are functions of their own, since nothing is won by putting such calls in line.
 pub(super) struct Plain<T> {
     pub(super) conj: bool,
     pub(super) element: PhantomData<T>,
@@ -33,13 +34,14 @@ impl<T: CpuElement> Ops for Plain<T> {
     const W: usize = W;
     const NR: usize = 2;
     const REVERSED: bool = false;
+    const TURNS: bool = false;
 
     #[inline(always)]
     fn sum(self) -> Plain<T::Real> {
         Plain { conj: false, element: PhantomData }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn enter<B: Body>(self, body: B) {
         // SAFETY: the caller's.
         unsafe { body.run() }
@@ -50,13 +52,15 @@ impl<T: CpuElement> Ops for Plain<T> {
         [T::Acc::ZERO; W]
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn load(self, p: *const T) -> Self::V {
         // SAFETY: the caller's: p is good for W.
         core::array::from_fn(|i| unsafe { self.element(p.add(i)) })
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn load_part(self, p: *const T, lo: usize, hi: usize) -> Self::V {
         core::array::from_fn(|i| match (lo..hi).contains(&i) {
             // SAFETY: the caller's: p is good for lo..hi.
@@ -71,7 +75,8 @@ impl<T: CpuElement> Ops for Plain<T> {
         core::array::from_fn(|i| unsafe { *p.add(i) })
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn x_part(self, p: *const T::Acc, lo: usize, hi: usize) -> Self::X {
         core::array::from_fn(|i| match (lo..hi).contains(&i) {
             // SAFETY: the caller's: p is good for lo..hi.
@@ -85,12 +90,14 @@ impl<T: CpuElement> Ops for Plain<T> {
         [x; W]
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn fma(self, a: Self::V, x: Self::X, acc: Self::V) -> Self::V {
         core::array::from_fn(|i| acc[i].fma(a[i], x[i]))
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn fma_part(
         self,
         a: Self::V,
@@ -122,7 +129,8 @@ impl<T: CpuElement> Ops for Plain<T> {
         unsafe { self.store_part(v, p, W) }
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn store_part(self, v: Self::V, p: *mut T::Acc, count: usize) {
         for (i, v) in v.into_iter().enumerate().take(count) {
             // SAFETY: the caller's: p is good for count.
@@ -138,7 +146,8 @@ impl<T: CpuElement> Ops for Plain<T> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
+    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
     unsafe fn fold(self, v: Self::V) -> T::Acc {
         let four: [_; 4] = core::array::from_fn(|i| v[i].add(v[i + 4]));
         four[0].add(four[2]).add(four[1].add(four[3]))

@@ -76,6 +76,7 @@ pub(super) struct Second<O> {
 
 impl<O: Ops> Ops for Second<O> {
     forward!(O);
+    const TURNS: bool = false;
     #[inline(always)]
     unsafe fn load(self, p: *const Self::T) -> Self::V {
         // SAFETY: the caller's: p is good for elements 0, 2, ... 2W - 2.

@@ -1,0 +1,273 @@
+//! What a user may do to the backend: pools, callers, allocators, sizes.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use gemv_core::ndarray::{Array1, Array2, ArrayView1, ArrayView2, ShapeBuilder, s};
+use gemv_core::{Device, Engine, Error, reference};
+use proptest::prelude::*;
+
+/// Counts this thread's allocations.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: forwards to the system's allocator; the counter is a plain thread-local without a
+// destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(p, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn device() -> Device {
+    Device::new(gemv_cpu::open(None).unwrap())
+}
+
+fn numbers(len: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as f32 / (1u32 << 31) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn bits(y: &Array1<f32>) -> Vec<u32> {
+    y.iter().map(|v| v.to_bits()).collect()
+}
+
+fn pool(threads: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let device = device();
+    // Split by rows, by segments, and not at all.
+    for (m, n) in [(3000, 700), (5, 300_001), (1, 1_000_000), (70_000, 9), (40, 40)] {
+        let a = Array2::from_shape_vec((m, n), numbers(m * n, 7)).unwrap();
+        let f = Array2::from_shape_vec((m, n).f(), numbers(m * n, 7)).unwrap();
+        let x = Array1::from(numbers(n, 9));
+        for a in [a.view(), f.view(), a.slice(s![.., ..;-1]), a.slice(s![.., ..;3])] {
+            let x = x.slice(s![..a.ncols()]);
+            let mut want = Array1::zeros(m);
+            reference::gemv(1.0, a, false, x, 0.0, want.view_mut());
+            for threads in [1, 2, 3, 7] {
+                for p in device.backend().candidates(&gemv_core::Desc::new(
+                    gemv_core::Dtype::F32,
+                    m,
+                    a.ncols(),
+                    (a.strides()[0], a.strides()[1]),
+                    0,
+                )) {
+                    let mut y = Array1::from_elem(m, f32::NAN);
+                    pool(threads).install(|| device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y)).unwrap();
+                    assert_eq!(bits(&y), bits(&want), "{m}x{n} {p} on {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn concurrent_callers_do_not_disturb_one_another() {
+    let device = device();
+    let a = Array2::from_shape_vec((600, 900), numbers(540_000, 3)).unwrap();
+    let x = Array1::from(numbers(900, 4));
+    let want = device.dot(&a, &x).unwrap();
+    let p = "row rows=4 grain=1".parse().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let mut y = Array1::zeros(600);
+                    device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y).unwrap();
+                    assert_eq!(bits(&y), bits(&want));
+                }
+            });
+        }
+    });
+    // Inside of other parallel work, on the same pool.
+    use rayon::prelude::*;
+    (0..200).into_par_iter().for_each(|_| {
+        let mut y = Array1::zeros(600);
+        device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y).unwrap();
+        assert_eq!(bits(&y), bits(&want));
+    });
+}
+
+#[test]
+fn nothing_is_allocated_after_the_first_call() {
+    let device = device();
+    let serial = pool(1);
+    serial.install(|| {
+        for (m, n) in [(4, 4), (64, 64), (300, 700), (17, 5000), (3000, 40)] {
+            let a = Array2::from_shape_vec((m, n), numbers(m * n, 1)).unwrap();
+            let f = Array2::from_shape_vec((m, n).f(), numbers(m * n, 1)).unwrap();
+            let x = Array1::from(numbers(n, 2));
+            let mut y = Array1::zeros(m);
+            for a in [a.view(), f.view(), a.slice(s![.., ..;-1]), a.slice(s![..;-1, ..])] {
+                let mut once = || device.gemv(1.0, &a, &x, 0.5, &mut y).unwrap();
+                once();
+                once();
+                let before = COUNT.get();
+                once();
+                assert_eq!(COUNT.get(), before, "{m}x{n} {:?}", a.strides());
+            }
+        }
+    });
+    // The counter counts.
+    let before = COUNT.get();
+    drop(std::hint::black_box(vec![1u8; 100]));
+    assert_eq!(COUNT.get(), before + 1);
+}
+
+#[test]
+fn an_instruction_set_that_is_not_there_is_an_error() {
+    let error = gemv_cpu::open(Some("avx1024")).unwrap_err();
+    assert!(matches!(&error, Error::DriverMissing { backend: "cpu", .. }));
+    assert!(error.to_string().contains("avx1024"), "{error}");
+    assert_eq!(gemv_cpu::isas().last(), Some(&"plain"));
+    for isa in gemv_cpu::isas() {
+        assert_eq!(gemv_cpu::open(Some(isa)).unwrap().device().arch, isa);
+    }
+}
+
+#[test]
+fn it_is_linked_and_named() {
+    let device = Engine::new(Some("cpu".into())).default_device().unwrap().clone();
+    assert_eq!(device.info().id, "cpu");
+    assert!(device.info().host);
+}
+
+#[test]
+fn bad_parameters_are_refused() {
+    let device = device();
+    let a = Array2::<f32>::zeros((9, 9));
+    let x = Array1::zeros(9);
+    for (text, part) in [
+        ("col block=0", "for col"),
+        ("row rows=0", "from 1"),
+        ("row lines=2", "no lines"),
+        ("magic", "no kernel"),
+    ] {
+        let mut y = Array1::from_elem(9, 5.0f32);
+        let error = device.gemv_as(&text.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+        assert!(y.iter().all(|v| *v == 5.0));
+    }
+}
+
+#[test]
+fn resident_operands_equal_host_operands() {
+    let device = device();
+    let big = Array2::from_shape_vec((900, 800), numbers(720_000, 5)).unwrap();
+    let a = big.slice(s![10..;-2, 3..]);
+    let x = Array1::from(numbers(797, 6));
+    let want = device.dot(&a, &x).unwrap();
+    let resident = device.matrix(&a).unwrap();
+    let rx = device.vector(&x).unwrap();
+    assert_eq!(bits(&device.dot(&resident, &x).unwrap()), bits(&want));
+    let y = resident.dot_resident(&rx).unwrap();
+    assert_eq!(bits(&y.download().unwrap()), bits(&want));
+    assert_eq!(bits(&device.dot(&resident.rows(7..9), &x).unwrap()), bits(&want)[7..9]);
+}
+
+/// 2^31 + 256 elements of f16, of which the last row alone is not the shared zero page.
+#[cfg(target_os = "linux")]
+#[test]
+fn indices_beyond_31_bits() {
+    use gemv_core::half::f16;
+    let (m, n) = ((1usize << 31) / 65_536 + 1, 65_536usize);
+    let bytes = m * n * 2;
+    let (prot, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    );
+    // SAFETY: a new mapping of zeros, good for `bytes`, unmapped below.
+    let p = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
+    assert_ne!(p, libc::MAP_FAILED);
+    // SAFETY: zero bits are elements; the mapping lives until the end of the test.
+    let flat = unsafe { std::slice::from_raw_parts_mut(p.cast::<f16>(), m * n) };
+    flat[m * n - 1] = f16::from_f32(3.0);
+    let device = device();
+    let x = Array1::from_elem(n, f16::from_f32(0.5));
+    let row = ArrayView2::from_shape((m, n), &*flat).unwrap();
+    // Rows far apart, without reading all the zeros between.
+    let y = device.dot(&row.slice(s![..;1 << 14, ..]), &x).unwrap();
+    assert_eq!(y.len(), 3);
+    assert_eq!([y[0], y[1], y[2]].map(f16::to_f32), [0.0, 0.0, 1.5]);
+    let col = ArrayView2::from_shape((n, m).f(), &*flat).unwrap();
+    let x = Array1::from_elem(3, f16::from_f32(0.5));
+    let y = device.dot(&col.slice(s![.., ..;1 << 14]), &x).unwrap();
+    assert_eq!(y[n - 1].to_f32(), 1.5);
+    // SAFETY: mapped above; no view of it is used from here on.
+    unsafe { libc::munmap(p, bytes) };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_strides_offsets_and_lengths(
+        m in 0usize..70,
+        n in 0usize..600,
+        at in 0usize..32,
+        strides in (-3isize..4, -3isize..4),
+        columns_first: bool,
+        gap in 0isize..3,
+        factors in (prop::sample::select(vec![0.0f32, 1.0, -2.5]), prop::sample::select(vec![0.0f32, 1.0, 0.5])),
+        (xs, ys) in (prop::sample::select(vec![-2isize, -1, 1, 3]), prop::sample::select(vec![-2isize, -1, 1, 3])),
+        isa in prop::sample::select(gemv_cpu::isas()),
+        seed: u32,
+    ) {
+        let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+        // One stride small, the other beyond the line it makes.
+        let (mut rs, mut cs) = strides;
+        if columns_first {
+            cs *= rs.abs().max(1) * m as isize + gap;
+        } else {
+            rs *= cs.abs().max(1) * n as isize + gap;
+        }
+        let span = |len: usize, s: isize| s.unsigned_abs() * len.saturating_sub(1);
+        let data = numbers(at + span(m, rs) + span(n, cs) + 1, seed);
+        let shape = (m, n).strides((rs.unsigned_abs(), cs.unsigned_abs()));
+        let mut a = ArrayView2::from_shape(shape, &data[at..]).unwrap();
+        for (axis, s) in [rs, cs].into_iter().enumerate() {
+            if s < 0 {
+                a.invert_axis(gemv_core::ndarray::Axis(axis));
+            }
+        }
+        let x = numbers(at + n * 3 + 1, seed ^ 5);
+        let x = ArrayView1::from(&x[at..]).slice_move(s![..(n * xs.unsigned_abs());xs]);
+        let mut room = Array1::from(numbers(m * 3 + 8, seed ^ 9));
+        let before = room.clone();
+        let (alpha, beta) = factors;
+        let mut want = before.slice(s![4..4 + m * ys.unsigned_abs();ys]).to_owned();
+        reference::gemv(alpha, a, false, x, beta, want.view_mut());
+        device
+            .gemv(alpha, &a, &x, beta, room.slice_mut(s![4..4 + m * ys.unsigned_abs();ys]))
+            .unwrap();
+        let got = room.slice(s![4..4 + m * ys.unsigned_abs();ys]).to_owned();
+        prop_assert_eq!(bits(&got), bits(&want));
+        // Nothing else was written.
+        let mut rest = room.clone();
+        rest.slice_mut(s![4..4 + m * ys.unsigned_abs();ys])
+            .assign(&before.slice(s![4..4 + m * ys.unsigned_abs();ys]));
+        prop_assert_eq!(bits(&rest), bits(&before));
+    }
+}
