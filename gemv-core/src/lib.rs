@@ -1,8 +1,8 @@
 //! The core of gemv: matrix-vector products for [ndarray] with one answer on every device.
 //!
 //! A library that wants [`a.gpu_dot(&x)`](GpuDot) depends on this crate alone; the application
-//! chooses backends by the features of `gemv`. With none linked, the [reference] answers:
-//! slowly, and with the same bits.
+//! chooses backends by the features of `gemv`. With none linked, the
+//! [reference](mod@reference) answers: slowly, and with the same bits.
 //!
 //! Four words have one meaning each: [`Desc`] is what is asked, [`Params`] what is chosen,
 //! a launch what follows from both, [`Job`] the data.
