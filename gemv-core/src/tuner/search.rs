@@ -63,7 +63,9 @@ pub struct Settings {
     pub hopeless: f64,
     /// The halving ends with this many candidates.
     pub finalists: usize,
-    /// Interleaved rounds among the finalists. Only these count.
+    /// Interleaved rounds among the finalists. Only these count. While the best of them is too noisy
+    /// to be told from another (its median lies further above its fastest batch than `alike`, and
+    /// the other's fastest batch is below that median), as many follow again, twice at most.
     pub rounds: usize,
     /// Candidates that are apart by no more than this share are alike: where the neighbours use
     /// one of them, it serves.
@@ -268,13 +270,29 @@ pub fn search(
     for one in &mut alive {
         one.times.clear();
     }
-    rounds(runner, &mut alive, &mut cell, settings.rounds);
+    for _ in 0..3 {
+        rounds(runner, &mut alive, &mut cell, settings.rounds);
+        if clear(&alive, settings.alike) {
+            break;
+        }
+    }
     let mut finalists: Vec<Trial> = alive.iter().map(|one| one.trial(true)).collect();
     finalists.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     cell.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     finalists.append(&mut cell.trials);
     cell.trials = finalists;
     cell
+}
+
+/// Whether it can be told which of the finalists is the best.
+fn clear(alive: &[Contender], alike: f64) -> bool {
+    let low = |one: &Contender| one.times.iter().copied().fold(f64::INFINITY, f64::min);
+    let Some(best) = alive.iter().min_by(|a, b| a.median().total_cmp(&b.median())) else {
+        return true;
+    };
+    let median = best.median();
+    let rivals = alive.iter().filter(|one| one.params != best.params);
+    median <= low(best) * (1.0 + alike) || rivals.into_iter().all(|one| low(one) > median)
 }
 
 /// The slower half leaves, and who is wrong. Returns whether only finalists are left.
