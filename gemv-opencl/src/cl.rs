@@ -80,9 +80,13 @@ impl Failure {
 
     /// Whether the device could not give the memory asked for.
     pub(crate) fn is_memory(&self) -> bool {
-        // CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY,
-        // CL_INVALID_BUFFER_SIZE
-        matches!(self.status, Some(-4 | -5 | -6 | -61))
+        // CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_INVALID_BUFFER_SIZE; and
+        // CL_OUT_OF_RESOURCES where memory is all that was asked for: a launch fails so as well.
+        match self.status {
+            Some(-4 | -6 | -61) => true,
+            Some(-5) => self.call == "clCreateBuffer",
+            _ => false,
+        }
     }
 
     pub(crate) fn on(self, device: &str) -> Error {

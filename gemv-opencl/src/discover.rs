@@ -61,7 +61,7 @@ fn search() -> Result<Vec<Found>> {
         match core::get_device_ids(platform, Some(DeviceType::ALL), None) {
             Ok(devices) => {
                 for device in devices {
-                    match describe(platform, device, &name, all.len()) {
+                    match describe(platform, device, &name) {
                         Ok(found) => all.push(found),
                         Err(reason) => why.push(reason),
                     }
@@ -72,6 +72,11 @@ fn search() -> Result<Vec<Found>> {
     }
     for line in &why {
         log::info!("opencl: {line}");
+    }
+    // What is no CPU comes first: `opencl` alone means `opencl:0`. Else the platforms' own order.
+    all.sort_by_key(|f: &Found| f.caps.cpu);
+    for (ordinal, found) in all.iter_mut().enumerate() {
+        found.info.id = format!("{NAME}:{ordinal}");
     }
     if all.is_empty() {
         return Err(missing(format!("no device can be used: {}", why.join("; "))));
@@ -87,12 +92,7 @@ fn text(answer: Option<impl ToString>) -> String {
     answer.map(|a| a.to_string().trim_matches(['\0', ' ']).to_string()).unwrap_or_default()
 }
 
-fn describe(
-    platform: PlatformId,
-    device: DeviceId,
-    platform_name: &str,
-    ordinal: usize,
-) -> Result<Found, String> {
+fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Result<Found, String> {
     let ask = |what| core::get_device_info(device, what).ok();
     let name = text(ask(Ask::Name));
     // Without a compiler (some embedded devices) there is nothing to do.
@@ -136,7 +136,7 @@ fn describe(
         _ => u64::MAX,
     };
 
-    let mut info = DeviceInfo::new(format!("{NAME}:{ordinal}"));
+    let mut info = DeviceInfo::new(NAME);
     info.vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
     info.arch = arch(platform_name, &info.vendor);
     info.driver = format!("{platform_name} {}", text(ask(Ask::DriverVersion)));

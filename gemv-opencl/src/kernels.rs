@@ -10,12 +10,13 @@ const ROW: &str =
 const COL: &str =
     concat!(include_str!("../kernels/wide.cl"), include_str!("../kernels/col_cpu.cl"),);
 
-/// Rows at a time, work-groups a compute unit, work-groups a row.
+/// Rows at a time, work-groups a compute unit, work-groups a row (0: more than one where there are
+/// too few rows for every compute unit).
 const ROW_ARGS: &[Arg] =
-    &[Arg::compiled("rows", 4, "ROWS"), Arg::launched("groups", 4), Arg::launched("split", 1)];
-/// Rows of a block, work-groups a compute unit, work-groups a row.
+    &[Arg::compiled("rows", 4, "ROWS"), Arg::launched("groups", 4), Arg::launched("split", 0)];
+/// Rows of a block, work-groups a compute unit, work-groups a row (0: as above).
 const COL_ARGS: &[Arg] =
-    &[Arg::compiled("block", 512, "BLOCK"), Arg::launched("groups", 4), Arg::launched("split", 1)];
+    &[Arg::compiled("block", 512, "BLOCK"), Arg::launched("groups", 4), Arg::launched("split", 0)];
 
 pub(crate) const KERNELS: &[Kernel] = &[
     Kernel {
@@ -96,8 +97,8 @@ fn for_cpus(args: &[Arg], params: &Params, caps: &Caps) -> Result<(), String> {
         return Err(format!("groups={groups} is not from 1 to 64"));
     }
     // The work-groups of a row are the grid's y.
-    if !(1..=65_535).contains(&split) {
-        return Err(format!("split={split} is not from 1 to 65535"));
+    if split > 65_535 {
+        return Err(format!("split={split} is more than 65535"));
     }
     if caps.max_group < 128 {
         return Err(format!("the second launch takes 128 items, the device {}", caps.max_group));
@@ -126,7 +127,11 @@ fn col_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 }
 
 fn plan(args: &[Arg], entry: &'static str, desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let split = Split::of(desc.n, arg(args, params, "split"));
+    let split = match arg(args, params, "split") {
+        0 => splits(desc, caps)[0],
+        split => split,
+    };
+    let split = Split::of(desc.n, split);
     let groups = u64::from(arg(args, params, "groups")) * u64::from(caps.units);
     let m = desc.m as u64;
     let grid = [m.min(groups).max(1), split.parts, 1];
@@ -135,10 +140,13 @@ fn plan(args: &[Arg], entry: &'static str, desc: &Desc, params: &Params, caps: &
     Plan { launches, work: split.work(m), counters: 0 }
 }
 
-/// Work-groups a row: 1 unless there are too few rows for every compute unit.
+/// Work-groups a row, best first: 1 unless there are too few rows for every compute unit.
 fn splits(desc: &Desc, caps: &Caps) -> Vec<u32> {
     let segments = desc.n.div_ceil(SEGMENT);
-    let want = (4 * caps.units as usize).div_ceil(desc.m.max(1)).min(segments).clamp(1, 1 << 12);
+    let units = caps.units as usize;
+    // Four parts a unit even out what else the machine does.
+    let want = if desc.m >= units { 1 } else { (4 * units).div_ceil(desc.m.max(1)) };
+    let want = want.min(segments).clamp(1, 1 << 12);
     if want == 1 { vec![1] } else { vec![want as u32, 1] }
 }
 

@@ -16,7 +16,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         ordered: true,
         candidates: row_candidates,
         legal: |desc, params, caps| row_legal(desc, params, caps, false),
-        plan: |desc, params, _| row_plan(desc, params),
+        plan: row_plan,
     },
     Kernel {
         name: "col",
@@ -29,7 +29,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         ordered: true,
         candidates: col_candidates,
         legal: |desc, params, caps| col_legal(desc, params, caps, false),
-        plan: |desc, params, _| col_plan(desc, params),
+        plan: col_plan,
     },
     Kernel {
         name: "strided",
@@ -42,7 +42,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         ordered: true,
         candidates: strided_candidates,
         legal: |desc, params, caps| row_legal(desc, params, caps, true),
-        plan: |desc, params, _| row_plan(desc, params),
+        plan: row_plan,
     },
     Kernel {
         name: "strided-col",
@@ -55,25 +55,29 @@ pub(super) const KERNELS: &[Kernel] = &[
         ordered: true,
         candidates: strided_col_candidates,
         legal: |desc, params, caps| col_legal(desc, params, caps, true),
-        plan: |desc, params, _| col_plan(desc, params),
+        plan: col_plan,
     },
 ];
 
-/// Threads of a block, threads a row, rows a thread, elements a load, blocks a row.
+/// Threads of a block, threads a row, rows a thread, elements a load, blocks a row (0: as many as
+/// keep the device busy).
 const ROW: &[Arg] = &[
     Arg::compiled("threads", 128, "THREADS"),
     Arg::compiled("team", 16, "TEAM"),
     Arg::compiled("rows", 1, "ROWS"),
     Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("split", 1),
+    Arg::launched("split", 0),
 ];
-/// Threads of a block, threads that share a row's lanes, elements a load, blocks a row.
+/// Threads of a block, threads that share a row's lanes, elements a load, blocks a row (0: as many as
+/// keep the device busy).
 const COL: &[Arg] = &[
     Arg::compiled("threads", 256, "THREADS"),
     Arg::compiled("share", 8, "SHARE"),
     Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("split", 1),
+    Arg::launched("split", 0),
 ];
+/// Most blocks that share a row.
+const MAX_SPLIT: u32 = 1 << 20;
 /// Bytes of sums that a thread may hold: beyond, they would live in memory.
 const HELD: u64 = 512;
 /// Threads of a block of the second launch, as in `reduce.k`.
@@ -177,8 +181,9 @@ fn powers(params: &Params, args: &[Arg], names: &[(&str, u32, u32)]) -> Result<(
             return Err(format!("{name}={v} is not a power of two from {lo} to {hi}"));
         }
     }
-    if value(args, params, "split") == 0 {
-        return Err("split=0 leaves no block to do the work".into());
+    let split = value(args, params, "split");
+    if split > MAX_SPLIT {
+        return Err(format!("split={split} is more than {MAX_SPLIT}"));
     }
     Ok(())
 }
@@ -212,13 +217,18 @@ fn row_legal(desc: &Desc, params: &Params, caps: &Caps, general: bool) -> Result
     if held > HELD {
         return Err(format!("a thread would hold {held} bytes of sums, more than {HELD}"));
     }
-    limits(&row_plan(desc, params), caps, local)
+    limits(&row_plan(desc, params, caps), caps, local)
 }
 
-fn row_plan(desc: &Desc, params: &Params) -> Plan {
+fn row_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| value(ROW, params, name);
     let (threads, team, rows) = (get("threads"), get("team"), get("rows"));
-    plan(desc, "row", threads, u64::from(threads / team * rows), get("split"))
+    let block_rows = u64::from(threads / team * rows);
+    let split = match get("split") {
+        0 => busy_split(desc, caps, block_rows, 8),
+        split => split,
+    };
+    plan(desc, "row", threads, block_rows, split)
 }
 
 fn col_legal(desc: &Desc, params: &Params, caps: &Caps, general: bool) -> Result<(), String> {
@@ -239,22 +249,34 @@ fn col_legal(desc: &Desc, params: &Params, caps: &Caps, general: bool) -> Result
         return Err(format!("a thread would hold {held} bytes of sums, more than {HELD}"));
     }
     let block_rows = threads / share * vec;
-    limits(&col_plan(desc, params), caps, (share + 7) * block_rows * acc)
+    limits(&col_plan(desc, params, caps), caps, (share + 7) * block_rows * acc)
 }
 
-fn col_plan(desc: &Desc, params: &Params) -> Plan {
+fn col_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| value(COL, params, name);
     let (threads, share, vec) = (get("threads"), get("share"), get("vec"));
-    plan(desc, "col", threads, u64::from(threads / share * vec), get("split"))
+    let block_rows = u64::from(threads / share * vec);
+    let split = match get("split") {
+        0 => busy_split(desc, caps, block_rows, 4),
+        split => split,
+    };
+    plan(desc, "col", threads, block_rows, split)
+}
+
+/// Blocks a row, so that every compute unit has `busy` blocks: 1 where the rows are enough.
+fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, busy: u64) -> u32 {
+    let sets = (desc.m as u64).div_ceil(block_rows).max(1);
+    let segments = desc.n.div_ceil(SEGMENT) as u64;
+    // Rounded down: a second launch for a few idle units is not worth it.
+    let want = (busy * u64::from(caps.units) / sets).min(segments).max(1);
+    want.min(MAX_SPLIT.into()) as u32
 }
 
 /// Values of `split` worth trying for one block shape: as many blocks as keep the device busy, and
 /// one step to each side.
 fn splits(desc: &Desc, caps: &Caps, block_rows: u64, busy: u64) -> Vec<u32> {
-    let sets = (desc.m as u64).div_ceil(block_rows).max(1);
     let segments = desc.n.div_ceil(SEGMENT) as u64;
-    let want = (busy * u64::from(caps.units)).div_ceil(sets).min(segments).max(1);
-    let want = want.next_power_of_two().min(1 << 20) as u32;
+    let want = busy_split(desc, caps, block_rows, busy).next_power_of_two().min(MAX_SPLIT);
     let mut all = vec![want];
     if want > 1 {
         all.push(want / 2);
@@ -498,7 +520,7 @@ mod tests {
         for (text, part) in [
             ("row threads=2048", "from 32 to 1024"),
             ("row threads=48", "power of two"),
-            ("row split=0", "split=0"),
+            ("row split=2000000", "split=2000000 is more"),
             ("row team=32 vec=4", "64 lanes"),
             ("row team=1 rows=8", "bytes of sums"),
             ("row share=3", "no argument share"),
