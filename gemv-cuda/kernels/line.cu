@@ -14,6 +14,9 @@
 //              block of these rows reduces them. It leaves its counter at 0.
 //   short      ROUNDS = 1: a row with its rotation fits in the SPAN lanes, so that there is one
 //              segment and one round. The halving begins at SPAN / 2, with +0 added at the end.
+//   rotated    ROUNDS = 5: for rows that start anywhere: every segment is loaded without branches.
+//              With ROUNDS = 4 that is done for aligned whole segments, and the others take fewer
+//              registers and more time.
 //   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row.
 //              A vector at an end of a row is read whole; blocks of memory end with a whole one.
 #ifndef THREADS
@@ -39,7 +42,7 @@
 #define SETS (TEAMS / ALONG)
 #define BLOCK_ROWS (SETS * ROWS)
 // A rotated row's last elements may lie in a fifth round.
-#define LOADS (ROUNDS * SLOTS + (ROUNDS > 1 && VEC > 1))
+#define LOADS (ROUNDS == 1 ? SLOTS : 4 * SLOTS + (VEC > 1))
 
 // VEC elements as one load brings them.
 #if VEC * ELEM_BYTES == 16
@@ -111,6 +114,45 @@ STATIC ACC team_sum(ACC (*acc)[VEC], const U32 t) {
   return SPAN < 64 ? acc_add(acc[0][0], acc_zero()) : acc[0][0];
 }
 
+// The vector at q, or the last one that has an element before `end`: loads without branches, so
+// that all of them are under way at once.
+STATIC U32 within(const U32 q, const U32 end) {
+  const U32 last = (end - 1) & ~(VEC - 1u);
+  return q < last ? q : last;
+}
+
+// Adds the products of elements j, j + 1, ... of a segment of len > 0 columns to their lanes,
+// where `use`; j wraps where it is negative. The x of what is not there is read at the last column
+// and not used.
+STATIC void add_row(ACC *acc, const PACK &av, const bool use, const U32 j, const U32 len,
+                    const ELEM *xs, const I64 incx, const U32 conj) {
+  ELEM xv[VEC];
+#pragma unroll
+  for (U32 c = 0; c < VEC; c++) xv[c] = xs[(I64)(j + c < len ? j + c : len - 1) * incx];
+#pragma unroll
+  for (U32 c = 0; c < VEC; c++) {
+    const ACC sum = acc_fma(conj_if(widen(av.e[c]), conj), widen(xv[c]), acc[c]);
+    if (use && j + c < len) acc[c] = sum;
+  }
+}
+
+// The same for all rows, whose elements lie alike.
+template <int L>
+STATIC void add_rows(ACC (*acc)[SLOTS][VEC], const U32 slot, const PACK (*av)[L], const U32 k,
+                     const bool use, const U32 j, const U32 len, const ELEM *xs, const I64 incx,
+                     const U32 conj) {
+  ELEM xv[VEC];
+#pragma unroll
+  for (U32 c = 0; c < VEC; c++) xv[c] = xs[(I64)(j + c < len ? j + c : len - 1) * incx];
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+    for (U32 c = 0; c < VEC; c++) {
+      const ACC sum = acc_fma(conj_if(widen(av[r][k].e[c]), conj), widen(xv[c]), acc[r][slot][c]);
+      if (use && j + c < len) acc[r][slot][c] = sum;
+    }
+}
+
 // The sum of up to 256 values in memory, by the 32 threads of a warp.
 STATIC ACC warp_sum(const ACC *from, const U32 len) {
   const U32 t = LID % 32;
@@ -166,37 +208,42 @@ KERNEL(THREADS) line(ARGUMENTS) {
     beyond |= off[r];
   }
 
+  const bool aligned = __all_sync(0xffffffffu, beyond == 0);
 #if ROUNDS == 1
   const U32 len = (U32)n;
   PACK av[ROWS][SLOTS];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
-    for (U32 k = 0; k < SLOTS; k++) {
-      const U32 q = (k * TEAM + t) * VEC;
-      if (q < len + off[r]) av[r][k].words = stream(base[r] + q);
-    }
+    for (U32 k = 0; k < SLOTS; k++)
+      av[r][k].words = stream(base[r] + within((k * TEAM + t) * VEC, len + off[r]));
+  ACC acc[ROWS][SLOTS][VEC];
 #pragma unroll
-  for (U32 r = 0; r < ROWS; r++) {
-    ACC acc[SLOTS][VEC];
+  for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
     for (U32 k = 0; k < SLOTS; k++)
 #pragma unroll
-      for (U32 c = 0; c < VEC; c++) {
-        acc[k][c] = acc_zero();
-        const U32 j = (k * TEAM + t) * VEC + c - off[r]; // wraps where it is negative
-        if (j < len)
-          acc[k][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
-                              widen(x[x0 + (I64)j * incx]), acc[k][c]);
-      }
-    const ACC sum = team_sum(acc, t);
+      for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+#pragma unroll
+  for (U32 k = 0; k < SLOTS; k++) {
+    const U32 q = (k * TEAM + t) * VEC;
+    if (aligned) {
+      add_rows(acc, k, av, k, true, q, len, x + x0, incx, conj);
+    } else {
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++)
+        add_row(acc[r][k], av[r][k], true, q - off[r], len, x + x0, incx, conj);
+    }
+  }
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++) {
+    const ACC sum = team_sum(acc[r], t);
     const U64 i = first + r * SETS;
     if (t == 0 && i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
   }
 #else
   __shared__ ACC lanes[BLOCK_ROWS * 64];
   __shared__ bool last;
-  const bool aligned = __all_sync(0xffffffffu, beyond == 0);
   const bool x_chunks = incx == 1 && BEYOND(x + x0) == 0;
   const U64 per = chunked ? ceil_div(chunks, parts) * SEG : ceil_div(segments, parts);
   const U64 end = (part + 1) * per < segments ? (part + 1) * per : segments;
@@ -215,6 +262,25 @@ KERNEL(THREADS) line(ARGUMENTS) {
           for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
       const ELEM *xs = x + x0 + (I64)(s * SEG) * incx;
       PACK av[ROWS][LOADS];
+#if ROUNDS == 5
+      // A team without a segment reads the last one again.
+      const U64 mine = s < s1 ? s : s1 - 1;
+      const U32 there = (U32)(n - mine * SEG < SEG ? n - mine * SEG : SEG);
+      const U32 len = s < s1 ? there : 0;
+      xs = x + x0 + (I64)(mine * SEG) * incx;
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+        for (U32 k = 0; k < LOADS; k++)
+          av[r][k].words =
+              stream(base[r] + mine * SEG + within((k * TEAM + t) * VEC, there + off[r]));
+#pragma unroll
+      for (U32 k = 0; k < LOADS; k++)
+#pragma unroll
+        for (U32 r = 0; r < ROWS; r++)
+          add_row(acc[r][k % SLOTS], av[r][k], len > 0 && (k < 4 * SLOTS || t == 0),
+                  (k * TEAM + t) * VEC - off[r], there, xs, incx, conj);
+#else
       if (aligned && start + ALONG <= s1 && (start + ALONG) * SEG <= n) {
         // Whole aligned segments for every team.
 #pragma unroll
@@ -262,6 +328,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
                                                widen(xs[(I64)j * incx]), acc[r][k % SLOTS][c]);
             }
       }
+#endif
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++) {
         const ACC sum = team_sum(acc[r], t);

@@ -284,7 +284,8 @@ impl Backend for Cuda {
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
-        kernels().filter(|k| !k.ordered).flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
+        let all = gemv_core::gpu::classic_kernels().iter();
+        all.flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -9,9 +9,9 @@ pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
     OWN.iter().chain(gpu::kernels())
 }
 
-/// The kernel of this name.
+/// The kernel of this name, the published ones among them.
 pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
-    kernels().find(|k| k.name == name)
+    kernels().chain(gpu::classic_kernels()).find(|k| k.name == name)
 }
 
 const OWN: &[Kernel] = &[Kernel {
@@ -26,7 +26,7 @@ const OWN: &[Kernel] = &[Kernel {
 }];
 
 /// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load,
-/// rounds of a segment (1 or 4), lanes in use, parts of a row.
+/// rounds of a segment (1, 4, or 5 where rows are rotated), lanes in use, parts of a row.
 const LINE: &[Arg] = &[
     Arg::compiled("threads", 128, "THREADS"),
     Arg::compiled("team", 16, "TEAM"),
@@ -72,10 +72,12 @@ impl Line {
     }
 
     /// A row of more than one round, without a split: teams of all 64 lanes' vectors.
-    fn long(dtype: Dtype, threads: u32, along: u32, rows: u32) -> Line {
+    fn long(desc: &Desc, threads: u32, along: u32, rows: u32) -> Line {
+        let dtype = desc.dtype;
+        let rounds = if desc.align < 4 { 5 } else { 4 };
         let vec = widest(dtype);
         let team = (LANES as u32 / vec).min(32);
-        Line { dtype, threads, team, along, rows, vec, rounds: 4, width: LANES as u32, split: 1 }
+        Line { dtype, threads, team, along, rows, vec, rounds, width: LANES as u32, split: 1 }
     }
 
     fn params(&self) -> Params {
@@ -140,7 +142,7 @@ impl Line {
         }
         // Loads of 16 bytes under way at once, and sums: all in registers.
         let slots = width / (team * vec);
-        let most = if rounds == 1 { 8 } else { 2 };
+        let most = if rounds == 1 { 8 } else { 4 };
         if slots * rows > most {
             return Err(format!("{slots} vectors of rows={rows} are more than {most} a round"));
         }
@@ -152,17 +154,17 @@ impl Line {
             1 if desc.n as u64 + u64::from(vec) - 1 > u64::from(width) => {
                 return Err(format!("{} columns and vec={vec} do not fit width={width}", desc.n));
             }
-            1 | 4 => {}
-            _ => return Err(format!("rounds={rounds} is neither 1 nor 4")),
+            1 | 4 | 5 => {}
+            _ => return Err(format!("rounds={rounds} is none of 1, 4 and 5")),
         }
-        if rounds == 4 && width != LANES as u32 {
+        if rounds > 1 && width != LANES as u32 {
             return Err(format!("width={width} is for rounds=1"));
         }
         if split == 0 {
             return Err("split=0 leaves no block to do the work".into());
         }
         let shared = self.block_rows() * LANES as u64 * self.dtype.acc_bytes() as u64 + 16;
-        if rounds == 4 && shared > u64::from(caps.local_bytes) {
+        if rounds > 1 && shared > u64::from(caps.local_bytes) {
             return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
         }
         let blocks = self.plan(desc).launches[0].grid[0];
@@ -217,7 +219,7 @@ fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     }
     // Longer ones: teams along the rows until the device is busy, then blocks.
     let segments = n.div_ceil(256).max(1);
-    let long = Line::long(dtype, 128, 1, 1);
+    let long = Line::long(desc, 128, 1, 1);
     let most = segments.next_power_of_two().min(64) as u32;
     for (threads, along, rows) in [
         (128, 1, 2),
@@ -229,6 +231,8 @@ fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         (512, most, 1),
         (256, 4, 1),
         (128, 2, 2),
+        (256, 2, 4),
+        (128, 1, 4),
         (256, 1, 1),
     ] {
         let along = along.min(threads / long.team);
@@ -242,6 +246,10 @@ fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let per_block = segments.div_ceil(u64::from(along));
         let split = want.div_ceil(blocks).min(per_block).max(1).next_power_of_two().min(1 << 16);
         all.push(Line { split: split as u32, ..line });
+        // A short last segment may be most of the row.
+        if rows == 1 && n % 256 != 0 && segments <= 16 {
+            all.push(Line { split: split as u32, rounds: 5, ..line });
+        }
         if split > 1 {
             all.push(Line { split: split as u32 / 2, ..line });
             all.push(line);
@@ -308,10 +316,10 @@ mod tests {
             ("line team=32 vec=4", "more than width=64"),
             ("line team=2 vec=4", "more than team=2"),
             ("line team=32 vec=2 along=8", "of 4 teams"),
-            ("line team=4 vec=4", "4 vectors"),
+            ("line team=4 vec=4 rows=2", "4 vectors"),
             ("line team=8 vec=4 rounds=1 width=32 split=2", "one segment"),
             ("line team=8 vec=4 rounds=1 width=32", "do not fit"),
-            ("line team=32 vec=1 rounds=2", "neither 1 nor 4"),
+            ("line team=32 vec=1 rounds=2", "none of 1, 4 and 5"),
             ("line team=16 vec=2 width=32", "for rounds=1"),
             ("line team=32 vec=2 split=0", "split=0"),
             ("line depth=2", "no argument depth"),
