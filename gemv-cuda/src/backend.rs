@@ -12,7 +12,7 @@ use gemv_core::{
 
 use crate::cache::{Cache, Key};
 use crate::driver::{self, Block, Found, Function, Gpu, Nvrtc, Report};
-use crate::kernels::{kernel, kernels};
+use crate::kernels::{candidates, kernel, kernels};
 use crate::run::Scratch;
 
 /// An opened GPU.
@@ -240,7 +240,7 @@ impl Backend for Cuda {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        kernels().filter(|k| k.ordered).flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
+        candidates(desc, &self.caps)
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {

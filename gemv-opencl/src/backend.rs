@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gemv_core::gpu::Kernel;
+use gemv_core::gpu::{self, Kernel};
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
     Params, Result, for_any,
@@ -11,7 +11,7 @@ use gemv_core::{
 use ocl::core;
 
 use crate::discover::{self, Found};
-use crate::run::State;
+use crate::run::{OPTIONS, State};
 use crate::{NAME, cl, kernels};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
@@ -161,6 +161,7 @@ impl Backend for OpenCl {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        // The roof has no candidates, the published kernels are not among these.
         let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
         // The shared kernels run on CPUs, and are tested there, but are never the best.
         match self.found.caps.cpu {
@@ -217,8 +218,32 @@ impl Backend for OpenCl {
         for_any!(AnyJob, job, job => self.product(&mut lock(&self.state), job, params))
     }
 
+    fn classic(&self, desc: &Desc) -> Vec<Params> {
+        let all = gpu::classic_kernels().iter();
+        all.flat_map(|k| (k.candidates)(desc, &self.found.caps)).collect()
+    }
+
     fn roof(&self) -> Vec<Params> {
-        gemv_core::gpu::roof(&self.found.caps)
+        gpu::roof(&self.found.caps)
+    }
+
+    fn fingerprint(&self) -> String {
+        // FNV-1a, which stays what it is from one release of the compiler to the next.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut mix = |text: &str| {
+            for byte in text.bytes() {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        mix(gpu::PRELUDE);
+        mix(OPTIONS);
+        for kernel in kernels::all().filter(|k| k.ordered) {
+            mix(kernel.name);
+            mix(kernel.source);
+            mix(&format!("{:?}{:?}", kernel.args, kernel.defines));
+        }
+        mix(gpu::REDUCE_SOURCE);
+        format!("{hash:016x}")
     }
 }
 

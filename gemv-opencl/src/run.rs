@@ -35,6 +35,10 @@ type Key = (&'static str, Vec<(String, String)>);
 #[derive(Debug, Clone)]
 struct Program(core::Program, HashMap<&'static str, core::Kernel>);
 
+/// How every program is compiled. Nothing that relaxes the arithmetic: contraction is turned off in
+/// the prelude, and there is no `-cl-` option to ask for less.
+pub(crate) const OPTIONS: &str = "-cl-std=CL1.2";
+
 const SLOTS: usize = 4;
 const A: usize = 0;
 const X: usize = 1;
@@ -134,7 +138,7 @@ impl State {
         let program = match self.programs.get(&key) {
             Some(program) => program.clone(),
             None => {
-                let mut options = String::from("-cl-std=CL1.2");
+                let mut options = String::from(OPTIONS);
                 for (name, value) in &text.defines {
                     options += &format!(" -D{name}={value}");
                 }

@@ -433,6 +433,11 @@ fn classic<T: Element>(device: &Device) -> Outcome {
             }
         }
     }
+    let desc = Desc::new(T::DTYPE, 100, 100, (1, 100), 64);
+    let listed = device.backend().classic(&desc);
+    if listed.iter().any(|p| !p.kernel().as_str().starts_with("classic-")) || listed.len() < 512 {
+        return Err(format!("{} published parameters", listed.len()).into());
+    }
     match tried {
         0 => Err("no published kernel was legal".into()),
         _ => Ok(()),
