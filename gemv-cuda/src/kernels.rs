@@ -14,16 +14,49 @@ pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
     kernels().chain(gpu::classic_kernels()).find(|k| k.name == name)
 }
 
-const OWN: &[Kernel] = &[Kernel {
-    name: "line",
-    source: include_str!("../kernels/line.cu"),
-    args: LINE,
-    defines: &[],
-    ordered: true,
-    candidates: line_candidates,
-    legal: line_legal,
-    plan: |desc, params, _| Line::of(desc.dtype, params).plan(desc),
-}];
+/// The parameters worth trying for a problem, best guess first: of the shared kernels those that
+/// keep their sums in registers here, and few where a kernel of our own is for the same problem.
+pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut all: Vec<Params> = OWN.iter().flat_map(|k| (k.candidates)(desc, caps)).collect();
+    for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
+        let shared = (kernel.candidates)(desc, caps);
+        let team = |p: &Params| p.get_or("team", 32);
+        match kernel.name {
+            "row" => all.extend(shared.into_iter().filter(|p| team(p) >= 8).take(4)),
+            "strided" => {
+                let least = Params::new("strided").with("threads", 128).with("team", 4);
+                let some: Vec<_> = shared.into_iter().filter(|p| team(p) >= 4).collect();
+                let fits = desc.layout == Layout::Strided && some.is_empty();
+                all.extend(some.into_iter().chain(fits.then_some(least)));
+            }
+            _ => all.extend(shared),
+        }
+    }
+    all
+}
+
+const OWN: &[Kernel] = &[
+    Kernel {
+        name: "line",
+        source: include_str!("../kernels/line.cu"),
+        args: LINE,
+        defines: &[],
+        ordered: true,
+        candidates: line_candidates,
+        legal: line_legal,
+        plan: |desc, params, _| Line::of(desc.dtype, params).plan(desc),
+    },
+    Kernel {
+        name: "pillar",
+        source: include_str!("../kernels/pillar.cu"),
+        args: PILLAR,
+        defines: &[],
+        ordered: true,
+        candidates: pillar_candidates,
+        legal: pillar_legal,
+        plan: |desc, params, _| pillar_plan(desc, params),
+    },
+];
 
 /// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load,
 /// rounds of a segment (1, 4, or 5 where rows are rotated), lanes in use, parts of a row.
@@ -54,10 +87,7 @@ struct Line {
 
 impl Line {
     fn of(dtype: Dtype, params: &Params) -> Line {
-        let get = |name| {
-            let arg = LINE.iter().find(|a| a.name == name).expect("an argument of the kernel");
-            params.get_or(name, arg.default)
-        };
+        let get = |name| value(LINE, params, name);
         Line {
             dtype,
             threads: get("threads"),
@@ -270,6 +300,88 @@ fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     out
 }
 
+/// Threads of a block, rows of a thread, parts of a row.
+const PILLAR: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::launched("split", 1),
+];
+
+/// The value of one of these arguments.
+fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
+    let arg = args.iter().find(|a| a.name == name).expect("an argument of the kernel");
+    params.get_or(name, arg.default)
+}
+
+fn pillar_plan(desc: &Desc, params: &Params) -> Plan {
+    let get = |name| u64::from(value(PILLAR, params, name));
+    let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(256).max(1));
+    let sets = m.div_ceil(get("threads") * get("vec"));
+    // Every part has some segments.
+    let parts = segments.div_ceil(segments.div_ceil(get("split").max(1)));
+    let launch = Launch {
+        entry: "pillar",
+        grid: [sets * parts, 1, 1],
+        block: [value(PILLAR, params, "threads"), 1, 1],
+        shared: 0,
+    };
+    Plan {
+        launches: vec![launch],
+        work: if segments > 1 { segments * m } else { 0 },
+        counters: if parts > 1 { sets } else { 0 },
+    }
+}
+
+fn pillar_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    if desc.layout != Layout::Col {
+        return Err("the kernel is for the layout col".into());
+    }
+    for (name, lo, hi) in
+        [("threads", 32, caps.max_group.min(1024)), ("vec", 1, widest(desc.dtype).min(4))]
+    {
+        let v = value(PILLAR, params, name);
+        if !v.is_power_of_two() || v < lo || v > hi {
+            return Err(format!("{name}={v} is not a power of two from {lo} to {hi}"));
+        }
+    }
+    if desc.n > 65_536 {
+        return Err(format!("{} columns are more than 256 segments", desc.n));
+    }
+    if value(PILLAR, params, "split") == 0 {
+        return Err("split=0 leaves no block to do the work".into());
+    }
+    let blocks = pillar_plan(desc, params).launches[0].grid[0];
+    if blocks > MAX_GRID {
+        return Err(format!("{blocks} blocks are more than {MAX_GRID}"));
+    }
+    Ok(())
+}
+
+fn pillar_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut out: Vec<Params> = Vec::new();
+    let aligned =
+        (1u32 << desc.align.min(4)) / (desc.dtype.bytes() as u32).min(1 << desc.align.min(4));
+    let segments = desc.n.div_ceil(256).max(1) as u64;
+    for vec in [aligned.clamp(1, widest(desc.dtype).min(4)), 2, 1] {
+        if vec > aligned.max(1) || vec > widest(desc.dtype) {
+            continue;
+        }
+        for threads in [128, 64] {
+            let params = Params::new("pillar").with("threads", threads).with("vec", vec);
+            let sets = (desc.m as u64).div_ceil(u64::from(threads * vec)).max(1);
+            // About 500 threads a unit, and half of that.
+            let want = (u64::from(caps.units) * 512 / u64::from(threads)).div_ceil(sets);
+            for split in [want, want / 2, segments] {
+                let params = params.with("split", split.clamp(1, segments) as u32);
+                if !out.contains(&params) && pillar_legal(desc, &params, caps).is_ok() {
+                    out.push(params);
+                }
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +408,33 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn columns_have_pillars_up_to_256_segments() {
+        for dtype in Dtype::ALL {
+            for (m, n) in [(0, 0), (5, 0), (1, 1), (1 << 20, 16), (16, 65_536), (1 << 31, 1)] {
+                for align in [1, 4, 6] {
+                    let desc = Desc { dtype, m, n, layout: Layout::Col, align };
+                    let all = pillar_candidates(&desc, &caps());
+                    assert!(!all.is_empty(), "{desc}");
+                    for params in all {
+                        OWN[1].fits(&desc, &params, &caps()).unwrap();
+                    }
+                }
+            }
+        }
+        let desc = Desc { dtype: Dtype::F64, m: 9, n: 65_537, layout: Layout::Col, align: 3 };
+        for (text, n, part) in [
+            ("pillar", 65_537, "256 segments"),
+            ("pillar vec=4", 9, "from 1 to 2"),
+            ("pillar threads=16", 9, "from 32"),
+            ("pillar split=0", 9, "split=0"),
+        ] {
+            let params: Params = text.parse().unwrap();
+            let why = OWN[1].fits(&Desc { n, ..desc }, &params, &caps()).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
         }
     }
 

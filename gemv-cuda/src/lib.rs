@@ -24,7 +24,7 @@ use gemv_core::{BACKENDS, BackendEntry};
 pub use backend::options;
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
-pub use kernels::kernels;
+pub use kernels::{candidates, kernels};
 
 #[linkme::distributed_slice(BACKENDS)]
 static ENTRY: BackendEntry = BackendEntry {
