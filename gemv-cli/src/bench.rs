@@ -218,7 +218,7 @@ fn one_device(
             let sample = match sample {
                 Ok(sample) => sample,
                 Err(why) => {
-                    say(format!("{desc:<26}{why:#}"))?;
+                    say(format!("{:<26}{why:#}", desc.to_string()))?;
                     continue;
                 }
             };

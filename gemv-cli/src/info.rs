@@ -71,7 +71,9 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out)?;
     }
     writeln!(out, "Environment")?;
-    for name in [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR", "GEMV_CACHE", "GEMV_NVRTC"] {
+    for name in
+        [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR", "GEMV_CACHE", "GEMV_NVRTC", "GEMV_CPU_ISA"]
+    {
         match std::env::var_os(name) {
             Some(value) => writeln!(out, "  {name}={}", value.display())?,
             None => writeln!(out, "  {name} is not set")?,

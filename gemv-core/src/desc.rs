@@ -91,7 +91,9 @@ impl Desc {
     /// Bytes that the product has to move at least: every element of A, x and y once.
     pub fn bytes(&self) -> u64 {
         let (m, n) = (self.m as u64, self.n as u64);
-        (m * n + m + n) * self.dtype.bytes() as u64
+        // Saturating: a broadcast view, or one without columns, has shapes beyond any memory.
+        let elements = m.saturating_mul(n).saturating_add(m).saturating_add(n);
+        elements.saturating_mul(self.dtype.bytes() as u64)
     }
 }
 

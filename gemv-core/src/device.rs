@@ -159,7 +159,7 @@ impl Device {
         let (a, x) = (a.into(), x.into());
         // Before a vector is allocated for it.
         check(a.dim(), x.len(), None)?;
-        let mut y = Array1::default(a.dim().0);
+        let mut y = Array1::from_vec(host_zeros("the host", a.dim().0)?);
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         self.gemv(alpha, a, x, beta, VectorMut::Host(y.view_mut()))?;
         Ok(y)
@@ -319,4 +319,17 @@ pub(crate) fn check(matrix: (usize, usize), x: usize, y: Option<usize>) -> Resul
         return Ok(());
     }
     Err(Error::Shape(ShapeMismatch { matrix, x, y }))
+}
+
+/// Zeros in the host's memory. A length may be beyond any memory: that of the result of a broadcast
+/// matrix, or of one without columns.
+pub(crate) fn host_zeros<T: Element>(device: &str, len: usize) -> Result<Vec<T>> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+        device: device.into(),
+        asked: (len as u64).saturating_mul(T::DTYPE.bytes() as u64),
+        free: None,
+    })?;
+    zeros.resize(len, T::default());
+    Ok(zeros)
 }

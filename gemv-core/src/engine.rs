@@ -25,6 +25,11 @@ pub struct Engine {
     router: OnceLock<Option<Router>>,
 }
 
+/// What `GEMV_BACKEND` says; text that is no Unicode names no device, and is refused as such.
+fn asked() -> Option<String> {
+    std::env::var_os(BACKEND_ENV).map(|name| name.to_string_lossy().into_owned())
+}
+
 #[derive(Debug)]
 struct Found {
     entry: BackendEntry,
@@ -55,7 +60,7 @@ impl Engine {
     #[inline]
     pub fn global() -> Result<&'static Engine> {
         static GLOBAL: OnceLock<Engine> = OnceLock::new();
-        Ok(GLOBAL.get_or_init(|| Engine::new(std::env::var(BACKEND_ENV).ok())))
+        Ok(GLOBAL.get_or_init(|| Engine::new(asked())))
     }
 
     /// An engine of its own: the linked backends, and a device's name to force in place of the
@@ -140,11 +145,16 @@ impl Engine {
         if let Some(name) = &self.forced {
             return self.device(name.trim());
         }
-        let first = self.backends.iter().find(|f| f.slots().is_ok_and(|s| !s.is_empty()));
-        match first {
-            Some(found) => self.device(found.entry.name),
-            None => self.device("reference"),
+        for found in &self.backends {
+            match found.slots() {
+                Ok([]) | Err(Error::DriverMissing { .. }) => {}
+                Ok(_) => return self.device(found.entry.name),
+                // It is there, and was asked for something that it cannot do: no reason to compute
+                // elsewhere without a word.
+                Err(why) => return Err(why),
+            }
         }
+        self.device("reference")
     }
 
     /// The device of this name, opened: `cpu`, `opencl:0`, `cuda` (the first), `reference`.

@@ -199,7 +199,8 @@ impl Profile {
         let (mut sum, mut weight) = (0.0, 0.0);
         for p in self.products.iter().filter(alike) {
             let (dm, dn) = (log(p.m) - log(desc.m), log(p.n) - log(desc.n));
-            let bytes = ((p.m * p.n + p.m + p.n) * p.dtype.bytes()) as u64;
+            let Product { dtype, layout, m, n, .. } = *p;
+            let bytes = Desc { dtype, layout, m, n, align: 0 }.bytes();
             let w = 1.0 / (0.05 + (dm * dm + dn * dn).powi(2));
             sum += w * (p.seconds / base(bytes)).ln();
             weight += w;

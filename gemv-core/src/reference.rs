@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 
 use crate::backend::BuiltinTable;
+use crate::device::host_zeros;
 use crate::element::scale;
 use crate::order::{LANES, SEGMENT};
 use crate::{
@@ -170,17 +171,17 @@ impl Backend for Reference {
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        fn zeros<T: Element>(len: usize) -> Box<dyn Memory> {
-            Box::new(HostMemory(vec![T::default(); len]))
+        fn zeros<T: Element>(len: usize) -> Result<Box<dyn Memory>> {
+            Ok(Box::new(HostMemory(host_zeros::<T>("reference", len)?)))
         }
-        Ok(match dtype {
+        match dtype {
             Dtype::F32 => zeros::<f32>(len),
             Dtype::F64 => zeros::<f64>(len),
             Dtype::F16 => zeros::<half::f16>(len),
             Dtype::Bf16 => zeros::<half::bf16>(len),
             Dtype::C32 => zeros::<num_complex::Complex<f32>>(len),
             Dtype::C64 => zeros::<num_complex::Complex<f64>>(len),
-        })
+        }
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {

@@ -66,12 +66,11 @@ pub fn span<'a, T: Element, D: Dimension, const N: usize>(
     view: &ArrayView<'a, T, D>,
 ) -> Span<'a, T, N> {
     let mut once = view.clone();
-    let broadcast: Vec<bool> = view.strides().iter().map(|&s| s == 0).collect();
-    for (axis, _) in broadcast.iter().enumerate().filter(|b| *b.1) {
-        if view.len_of(Axis(axis)) > 1 {
-            once.slice_axis_inplace(Axis(axis), ndarray::Slice::from(..1));
-        }
+    let repeated = |axis: usize| view.strides()[axis] == 0 && view.len_of(Axis(axis)) > 1;
+    for axis in (0..N).filter(|&axis| repeated(axis)) {
+        once.slice_axis_inplace(Axis(axis), ndarray::Slice::from(..1));
     }
+    let gaps = once.clone();
     let mut strides = [0; N];
     // Reversed axes are turned round, so that the memory reads forward and `first` is explicit.
     let mut first = 0;
@@ -91,12 +90,9 @@ pub fn span<'a, T: Element, D: Dimension, const N: usize>(
             // Packed in the order that the memory suggests: the axis of the smaller stride is
             // contiguous, so a window of a column-major matrix stays column-major.
             let col = N == 2 && strides[0].unsigned_abs() < strides[N - 1].unsigned_abs();
-            let mut view = view.view();
-            if col {
-                view = view.reversed_axes();
-            }
-            let data: Vec<T> = view.iter().copied().collect();
-            let inner = view.shape().last().copied().unwrap_or(1) as isize;
+            let packed = if col { gaps.reversed_axes() } else { gaps };
+            let data: Vec<T> = packed.iter().copied().collect();
+            let inner = packed.shape().last().copied().unwrap_or(1) as isize;
             let mut strides = [1; N];
             if N == 2 {
                 strides = [0; N];
@@ -104,6 +100,7 @@ pub fn span<'a, T: Element, D: Dimension, const N: usize>(
                 strides[outer] = inner;
                 strides[unit] = 1;
             }
+            (0..N).filter(|&axis| repeated(axis)).for_each(|axis| strides[axis] = 0);
             Span { data: Cow::Owned(data), first: 0, strides }
         }
     }
@@ -204,7 +201,7 @@ impl<T: Element> DeviceMatrix<T> {
         if len > 0 && self.dim.1 > 0 {
             part.first = self.first.wrapping_add_signed(at as isize * self.strides.0);
         }
-        part.strides.0 = self.strides.0 * step;
+        part.strides.0 = stepped(self.strides.0, step, len);
         part
     }
 
@@ -295,11 +292,11 @@ fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usi
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let start = match range.start_bound() {
         Included(&s) => s,
-        Excluded(&s) => s + 1,
+        Excluded(&s) => s.saturating_add(1),
         Unbounded => 0,
     };
     let end = match range.end_bound() {
-        Included(&e) => e + 1,
+        Included(&e) => e.saturating_add(1),
         Excluded(&e) => e,
         Unbounded => len,
     };
@@ -308,6 +305,12 @@ fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usi
     let count = (end - start).div_ceil(step.unsigned_abs());
     // A negative step starts at the last entry of the range, as ndarray's slices do.
     (if step > 0 || count == 0 { start } else { end - 1 }, count)
+}
+
+/// The stride of every `step`-th entry; of at most one entry there is none, and a step may be of
+/// any size.
+fn stepped(stride: isize, step: isize, len: usize) -> isize {
+    if len > 1 { stride * step } else { stride }
 }
 
 impl<T: Element> DeviceVector<T> {
@@ -388,7 +391,7 @@ impl<T: Element> DeviceVector<T> {
         if len > 0 {
             part.first = self.first.wrapping_add_signed(at as isize * self.stride);
         }
-        part.stride = self.stride * step;
+        part.stride = stepped(self.stride, step, len);
         part
     }
 

@@ -232,11 +232,16 @@ impl Tables {
     }
 
     /// The parameters for this problem, and the table and row they come from. A row that is no
-    /// longer legal is passed over with a warning; where no row is legal, the backend's first
+    /// longer legal, or names a kernel that does not keep the order, is passed over with a warning; where no row is legal, the backend's first
     /// candidate is taken.
     pub fn explain(&self, backend: &dyn Backend, desc: &Desc) -> (Params, Option<(&Table, &Row)>) {
         for table in &self.tables {
             for row in table.nearest(desc) {
+                if !row.params.keeps_order() {
+                    let why = "it is chosen on request alone, since it keeps no order";
+                    log::warn!("{}: the row {row} is passed over: {why}", table.origin);
+                    continue;
+                }
                 match backend.fits(desc, &row.params) {
                     Ok(()) => return (row.params, Some((table, row))),
                     // A row for every type or layout does not claim to fit each of them.

@@ -11,7 +11,7 @@ use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BackendEntry, BuiltinTable, Desc, Device, DeviceInfo,
     Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Result, Tables,
 };
-use ndarray::array;
+use ndarray::{Array1, Array2, array};
 
 #[test]
 fn the_reference_answers() {
@@ -75,6 +75,8 @@ impl Backend for Fake {
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
         match (params.kernel().as_str(), params.get("rows")) {
             ("row", Some(1..=8)) => Ok(()),
+            // Legal, on request.
+            ("roof" | "classic-row" | "vendor-blas", None) => Ok(()),
             ("row", _) => self.refuse(desc, params, "rows is 1 to 8"),
             _ => self.refuse(desc, params, "no such kernel"),
         }
@@ -176,6 +178,20 @@ fn rank_decides_and_a_name_beats_it() {
     assert_eq!(id(&Engine::with_entries([none, lost], None)), "reference");
 }
 
+/// Such as an instruction set that the processor has not: to compute elsewhere would hide it.
+#[test]
+fn a_wrong_request_of_the_first_backend_is_not_passed_over() {
+    fn refused() -> Result<Vec<DeviceInfo>> {
+        Err(Error::NoDevice { asked: "odd".into(), found: "even".into() })
+    }
+    let (first, ..) = entry!("first", rank 0, refused());
+    let (second, ..) = entry!("second", rank 1, infos(&["second:0"]));
+    let engine = Engine::with_entries([first, second], None);
+    let e = engine.default_device().unwrap_err().to_string();
+    assert_eq!(e, "no such device: \"odd\"; there is even");
+    assert!(engine.device("second").is_ok());
+}
+
 #[test]
 fn what_is_not_there_says_why_in_one_sentence() {
     let (fake, ..) = entry!("fake", rank 1, infos(&["fake:0"]));
@@ -226,6 +242,11 @@ fn choices_come_from_the_table_and_only_legal_rows() {
     assert_eq!(choose("* * : row rows=3\nf32 col : row rows=2", 16, 16), "row rows=3");
     // A row that is not legal, or of a kernel that is gone, is passed over.
     assert_eq!(choose("f32 row : row rows=9\nf32 * : gone\n* * : row rows=5", 4, 4), "row rows=5");
+    // So is one of a kernel that does not multiply or keeps another order: no table changes bits.
+    for name in ["roof", "classic-row", "vendor-blas"] {
+        let text = format!("f32 row : {name}\n* * : row rows=5").leak();
+        assert_eq!(choose(text, 4, 4), "row rows=5");
+    }
     // No legal row, no table that can be read: the backend's first candidate.
     assert_eq!(choose("* * : gone", 4, 4), "row rows=1");
     assert_eq!(choose("not a table", 4, 4), "row rows=1");
@@ -245,6 +266,21 @@ fn choices_come_from_the_table_and_only_legal_rows() {
         (params.to_string(), table.origin.as_str(), row.to_string()),
         ("row rows=3".into(), "fake", "* * : row rows=3".into())
     );
+}
+
+#[test]
+fn what_no_memory_holds_is_an_error() {
+    let device = Engine::with_entries([], None).device("reference").unwrap();
+    let full = |e: Error| assert!(matches!(e, Error::OutOfMemory { .. }), "{e}");
+    for len in [usize::MAX, 1 << 61, 1 << 60] {
+        full(device.zeros::<f64>(len).unwrap_err());
+    }
+    let empty = Array2::<f32>::zeros((1 << 61, 0));
+    full(empty.try_gpu_dot(&Array1::zeros(0)).unwrap_err());
+    let row = array![[1.0f32, 2.0]];
+    let rows = row.broadcast((1 << 60, 2)).unwrap();
+    full(device.dot(&rows, &array![1.0, 1.0]).unwrap_err());
+    assert_eq!(Desc::new(Dtype::C64, usize::MAX, 7, (0, 1), 0).bytes(), u64::MAX);
 }
 
 #[test]

@@ -54,6 +54,37 @@ fn views_without_gaps_are_borrowed_and_others_packed() {
 }
 
 #[test]
+fn repeated_entries_are_packed_once() {
+    let a = grid();
+    let row = a.slice(s![..1, ..;2]);
+    let rows = row.broadcast((1000, row.ncols())).unwrap();
+    let s: Span<'_, f32, 2> = span(&rows);
+    assert_eq!((s.data.len(), s.strides), (row.ncols(), [0, 1]));
+    assert_eq!(again(&s, rows.dim()), rows);
+    let columns = rows.t();
+    let s: Span<'_, f32, 2> = span(&columns);
+    assert_eq!((s.data.len(), s.strides), (row.ncols(), [1, 0]));
+    assert_eq!(again(&s, columns.dim()), columns);
+    assert_eq!(device().matrix(&rows).unwrap().download().unwrap(), rows);
+}
+
+#[test]
+fn steps_of_any_size() {
+    let a = device().matrix(&grid()).unwrap();
+    for step in [isize::MAX, isize::MIN] {
+        let one = a.step_rows(1.., step).step_columns(.., step);
+        let (i, j) = if step > 0 { (1, 0) } else { (a.dim().0 - 1, a.dim().1 - 1) };
+        assert_eq!(one.download().unwrap(), grid().slice(s![i..=i, j..=j]));
+    }
+}
+
+#[test]
+#[should_panic(expected = "out of bounds")]
+fn a_range_beyond_all_rows() {
+    let _ = device().matrix(&grid()).unwrap().rows(..=usize::MAX);
+}
+
+#[test]
 fn what_goes_up_comes_down() {
     let (device, a) = (device(), grid());
     let row = array![1.0f32, 2.0, 3.0];
