@@ -290,6 +290,20 @@ fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
             all.push(Line { split: chunks as u32, ..line });
         }
     }
+    // Rows that start anywhere: single elements, so that neighbours read neighbouring elements of x.
+    if desc.align < 4 && n > LANES as u64 {
+        let single = Line { team: 32, vec: 1, rounds: 4, ..long };
+        for (threads, along, rows) in
+            [(128, 1, 1), (128, 1, 2), (128, most.min(4), 1), (256, most.min(8), 1)]
+        {
+            let line = Line { threads, along, rows, ..single };
+            let blocks = m.div_ceil(line.block_rows()).max(1);
+            let want = u64::from(caps.units) * 1024 / u64::from(threads);
+            let per_block = segments.div_ceil(u64::from(along));
+            let split = want.div_ceil(blocks).min(per_block).max(1).next_power_of_two();
+            all.insert(0, Line { split: split.min(1 << 16) as u32, ..line });
+        }
+    }
     let mut out: Vec<Params> = Vec::new();
     for line in all {
         let params = line.params();
