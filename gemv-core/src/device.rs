@@ -47,8 +47,9 @@ impl fmt::Debug for Device {
 /// a table: (device, problem, choice) by a hash of the first two.
 const REMEMBERED: usize = 16;
 thread_local! {
-    static CHOICES: [Cell<Option<(u64, Desc, Params)>>; REMEMBERED] =
-        const { [const { Cell::new(None) }; REMEMBERED] };
+    // The key apart from the choice, so that a look-up copies each once and no more.
+    static CHOICES: [(Cell<Option<(u64, Desc)>>, Cell<Params>); REMEMBERED] =
+        const { [const { (Cell::new(None), Cell::new(Params::new("none"))) }; REMEMBERED] };
 }
 
 impl Device {
@@ -85,16 +86,12 @@ impl Device {
         let slot = desc.m.wrapping_mul(31) ^ desc.n ^ (desc.m >> 9) ^ (desc.n >> 9);
         let slot = slot.wrapping_add(desc.layout as usize * 5 + desc.dtype as usize * 7);
         CHOICES.with(|choices| {
-            let cell = &choices[slot % REMEMBERED];
-            if let Some((serial, known, params)) = cell.get()
-                && serial == self.0.serial
-                && known == *desc
-            {
-                return Ok(params);
+            let (key, choice) = &choices[slot % REMEMBERED];
+            if key.get() != Some((self.0.serial, *desc)) {
+                choice.set(self.search(desc)?);
+                key.set(Some((self.0.serial, *desc)));
             }
-            let params = self.search(desc)?;
-            cell.set(Some((self.0.serial, *desc, params)));
-            Ok(params)
+            Ok(choice.get())
         })
     }
 
@@ -172,6 +169,7 @@ impl Device {
     /// [`Error::Shape`]; [`Error::WrongDevice`] if a resident operand lives elsewhere;
     /// [`Error::Unsupported`], [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from
     /// the device.
+    #[inline]
     pub fn gemv<'a, 'x, 'y, T: Element>(
         &self,
         alpha: T::Acc,

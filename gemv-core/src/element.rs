@@ -200,6 +200,7 @@ pub trait Element:
 
 macro_rules! erase {
     ($variant:ident) => {
+        #[inline]
         fn any_job(job: Job<'_, Self>) -> AnyJob<'_> {
             AnyJob::$variant(job)
         }

@@ -11,7 +11,7 @@ use gemv_core::{
 
 use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
 use crate::roof::{self, ROOF};
-use crate::run::Product;
+use crate::run::{Product, small};
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -92,17 +92,19 @@ impl Cpu {
         }
     }
 
-    fn run<T: CpuElement>(&self, job: Job<'_, T>, params: &Params) {
-        let a = match job.a {
-            MatrixRef::Host(a) => a,
+    /// By reference: a job is large, and copies of it would cost a small product more than its sums.
+    #[inline(always)]
+    fn run<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) {
+        let a = match &job.a {
+            MatrixRef::Host(a) => a.view(),
             MatrixRef::Device(a) => a.view_in(block(a.memory())),
         };
-        let x = match job.x {
-            VectorRef::Host(x) => x,
+        let x = match &job.x {
+            VectorRef::Host(x) => x.view(),
             VectorRef::Device(x) => x.view_in(block(x.memory())),
         };
-        let y = match job.y {
-            VectorMut::Host(y) => y,
+        let mut y = match &mut job.y {
+            VectorMut::Host(y) => y.view_mut(),
             VectorMut::Device(y) => {
                 let (first, len) = (y.first(), y.len());
                 let memory: &mut dyn Any = y.memory_mut().expect("made unique by the engine");
@@ -110,13 +112,16 @@ impl Cpu {
                 ArrayViewMut1::from(&mut all[first..first + len])
             }
         };
+        let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
+        if small(self.isa, alpha, &a, conj, &x, beta, &mut y) {
+            return;
+        }
         let plan = Plan {
             rows: params.get_or("rows", 4) as usize,
             block: params.get_or("block", 0) as usize,
             ahead: params.get_or("ahead", 0) as usize,
         };
         let grain = params.get_or("grain", GRAIN) as usize;
-        let Job { alpha, beta, conj, .. } = job;
         Product { isa: self.isa, plan, grain, alpha, a, conj, x, beta, y }.run();
     }
 }
@@ -133,8 +138,11 @@ fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
 /// KiB that are worth a thread, where the parameters do not say.
 const GRAIN: u32 = 1024;
 
+/// Name, lowest and highest value.
+type Args = &'static [(&'static str, u32, u32)];
+
 /// The kernels, and their arguments with the values that are legal.
-const KERNELS: [(&str, Layout, &[(&str, u32, u32)]); 3] = [
+const KERNELS: [(&str, Layout, Args); 3] = [
     ("row", Layout::Row, &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
     ("col", Layout::Col, &[("block", 0, 1 << 16), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
     (
@@ -256,11 +264,11 @@ impl Backend for Cpu {
         roof::passes()
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, mut job: AnyJob<'_>, params: &Params) -> Result<()> {
         if params.kernel() == ROOF.kernel() {
             return self.read(job, params);
         }
-        for_any!(AnyJob, job, job => self.run(job, params));
+        for_any!(AnyJob, &mut job, job => self.run(job, params));
         Ok(())
     }
 }

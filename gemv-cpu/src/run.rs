@@ -10,7 +10,28 @@ use crate::isa::{
 
 /// Elements up to which a product may go the short way. There is nothing to choose for it: no
 /// parameter of the kernels makes a difference to so small a matrix.
-pub(crate) const SMALL: usize = 8192;
+const SMALL: usize = 8192;
+
+/// The short way, for small products that need nothing but a kernel; false, and nothing done, for
+/// all others.
+#[inline]
+pub(crate) fn small<T: CpuElement>(
+    isa: Isa,
+    alpha: T::Acc,
+    a: &ArrayView2<'_, T>,
+    conj: bool,
+    x: &ArrayView1<'_, T>,
+    beta: T::Acc,
+    y: &mut ArrayViewMut1<'_, T>,
+) -> bool {
+    let (m, n) = a.dim();
+    if m * n > SMALL || alpha != T::Acc::ONE || beta != T::Acc::ZERO {
+        return false;
+    }
+    let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
+    let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
+    isa.small(a, conj, x, y)
+}
 
 /// One product, with its operands in the host's memory.
 pub(crate) struct Product<'a, T: CpuElement> {
@@ -32,9 +53,6 @@ impl<T: CpuElement> Product<'_, T> {
         let (m, n) = self.a.dim();
         if self.alpha == T::Acc::ZERO || n == 0 {
             return self.without_a();
-        }
-        if m * n <= SMALL && self.small() {
-            return;
         }
         if m > 1 && self.a.strides()[0] == 0 {
             return self.broadcast();
@@ -58,17 +76,6 @@ impl<T: CpuElement> Product<'_, T> {
         } else {
             isa.packed(x, lines, |x| self.split(x, lines));
         }
-    }
-
-    /// The short way for what needs nothing but a kernel.
-    #[inline(always)]
-    fn small(&mut self) -> bool {
-        if self.alpha != T::Acc::ONE || self.beta != T::Acc::ZERO {
-            return false;
-        }
-        let (Some(x), Some(y)) = (self.x.to_slice(), self.y.as_slice_mut()) else { return false };
-        let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
-        self.isa.small(&self.a, self.conj, x, y)
     }
 
     /// Rule 6 for sums that are +0 or not wanted.

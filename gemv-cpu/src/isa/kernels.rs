@@ -1,6 +1,9 @@
 //! The algorithms, written once: lines along the lanes (rows), lines across them (columns), and
 //! the sums of segments' sums.
 
+// Arrays of rows and of lanes go side by side: their numbers say more than iterators would.
+#![allow(clippy::needless_range_loop)]
+
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
@@ -476,6 +479,7 @@ impl<O: Ops, const U: usize> Body for Strips<O, U> {
     }
 }
 
+#[allow(clippy::too_many_arguments)] // registers, all of them
 /// `U` vectors of rows from row i on, of one lane, in [`blocked`].
 #[inline(always)]
 unsafe fn block_step<O: Ops, const U: usize, const WHOLE: bool>(

@@ -1,0 +1,36 @@
+//! The shipped tables are well formed and legal.
+
+use gemv_core::{Desc, Dtype, Layout, Table};
+
+#[test]
+fn every_row_is_legal_and_every_problem_has_one() {
+    for isa in gemv_cpu::isas() {
+        let backend = gemv_cpu::open(Some(isa)).unwrap();
+        let tables = backend.tables();
+        for builtin in &tables {
+            let table = Table::parse(builtin.name, builtin.text).unwrap();
+            assert!(!table.rows.is_empty());
+            for row in &table.rows {
+                for layout in Layout::ALL.into_iter().filter(|l| row.layout.is_none_or(|r| r == *l))
+                {
+                    let dtype = row.dtype.unwrap_or(Dtype::F32);
+                    let desc = Desc { dtype, m: 100, n: 100, layout, align: 4 };
+                    backend.fits(&desc, &row.params).unwrap();
+                }
+            }
+        }
+        let last = tables.last().unwrap();
+        let last = Table::parse(last.name, last.text).unwrap();
+        for dtype in Dtype::ALL {
+            for layout in Layout::ALL {
+                let desc = Desc { dtype, m: 7, n: 1 << 20, layout, align: 4 };
+                assert!(!last.nearest(&desc).is_empty(), "{isa} {desc}");
+                let candidates = backend.candidates(&desc);
+                assert!((1..=12).contains(&candidates.len()));
+                for p in candidates {
+                    backend.fits(&desc, &p).unwrap();
+                }
+            }
+        }
+    }
+}
