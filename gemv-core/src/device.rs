@@ -46,9 +46,11 @@ impl fmt::Debug for Device {
 /// What a thread remembers of its last choices, so that a repeated small product does not search
 /// a table: (device, problem, choice) by a hash of the first two.
 const REMEMBERED: usize = 16;
+/// The device's serial number, and the problem.
+type Key = (u64, Desc);
 thread_local! {
     // The key apart from the choice, so that a look-up copies each once and no more.
-    static CHOICES: [(Cell<Option<(u64, Desc)>>, Cell<Params>); REMEMBERED] =
+    static CHOICES: [(Cell<Option<Key>>, Cell<Params>); REMEMBERED] =
         const { [const { (Cell::new(None), Cell::new(Params::new("none"))) }; REMEMBERED] };
 }
 
