@@ -57,7 +57,11 @@ pub(crate) struct Args {
 }
 
 fn parse_params(text: &str) -> Result<Params, String> {
-    text.parse()
+    let params: Params = text.parse()?;
+    if params.kernel().as_str() == "roof" {
+        return Err("roof only reads the matrix; it computes no product".into());
+    }
+    Ok(params)
 }
 
 /// A factor as it was given, so that it is rounded once, to the type that is computed in.

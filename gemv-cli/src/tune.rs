@@ -221,8 +221,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
     let start = Instant::now();
     let deadline = |share: f64| {
-        let minutes = args.minutes.map(|m| Duration::from_secs_f64(60.0 * share * m.max(0.0)));
-        minutes.map(|m| start + m)
+        // More than can be counted is no limit.
+        let seconds = args.minutes.map(|m| 60.0 * share * m.max(0.0))?;
+        start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
     };
     let mut settings = LabSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
