@@ -186,6 +186,7 @@ impl Engine {
             .into_iter()
             .map(|l| match l.found {
                 Ok(_) => l.id,
+                Err(Error::DriverMissing { reason, .. }) => format!("no {} ({reason})", l.id),
                 Err(e) => format!("no {} ({e})", l.id),
             })
             .collect();

@@ -81,11 +81,11 @@ pub enum Error {
         operand: String,
     },
     /// A table or a parameter text is not well formed.
-    #[error("{origin}, line {line}: {reason}")]
+    #[error("{origin}{}: {reason}", show_line(.line))]
     Table {
         /// The file, or the built-in table's name.
         origin: String,
-        /// The line, from 1.
+        /// The line, from 1; 0 for the whole.
         line: usize,
         /// What is wrong with it.
         reason: String,
@@ -101,6 +101,10 @@ pub enum Error {
         /// What the driver said.
         reason: String,
     },
+}
+
+fn show_line(line: &usize) -> String {
+    if *line == 0 { String::new() } else { format!(", line {line}") }
 }
 
 fn show_free(free: &Option<u64>) -> String {

@@ -17,8 +17,17 @@ use crate::run::{Product, small};
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
 
 fn asked() -> Result<Isa> {
-    let asked = std::env::var(ISA_ENV).ok();
-    Isa::detect(asked.as_deref()).map_err(|reason| Error::DriverMissing { backend: "cpu", reason })
+    let asked = std::env::var_os(ISA_ENV).map(|a| a.to_string_lossy().into_owned());
+    detect(asked.as_deref())
+}
+
+/// Not `DriverMissing`, which would let the next backend answer: whoever asks for an instruction
+/// set is to have it, or to hear that it is not there.
+fn detect(isa: Option<&str>) -> Result<Isa> {
+    Isa::detect(isa).map_err(|found| Error::NoDevice {
+        asked: format!("cpu with {ISA_ENV}={}", isa.unwrap_or_default().trim()),
+        found,
+    })
 }
 
 fn discover() -> Result<Vec<DeviceInfo>> {
@@ -47,9 +56,9 @@ pub fn isas() -> Vec<&'static str> {
 /// ```
 ///
 /// # Errors
-/// [`Error::DriverMissing`] if the processor does not have it.
+/// [`Error::NoDevice`] if the processor does not have it, with those that it has.
 pub fn open(isa: Option<&str>) -> Result<Arc<dyn Backend>> {
-    let isa = Isa::detect(isa).map_err(|reason| Error::DriverMissing { backend: "cpu", reason })?;
+    let isa = detect(isa)?;
     Ok(Arc::new(Cpu::new(isa)))
 }
 

@@ -124,7 +124,11 @@ impl OpenCl {
     ) -> Result<Box<dyn Memory>> {
         self.has(dtype)?;
         let state = lock(&self.state);
-        let bytes = len * dtype.bytes();
+        let bytes = len.checked_mul(dtype.bytes()).ok_or_else(|| Error::OutOfMemory {
+            device: self.found.info.id.clone(),
+            asked: u64::MAX,
+            free: self.found.info.memory,
+        })?;
         let mem = state.new_buffer(&self.found, bytes)?;
         fill(&state, &mem).map_err(|e| self.failed(e, bytes))?;
         Ok(Box::new(Block { mem: Some(mem), len, dtype, state: self.state.clone() }))

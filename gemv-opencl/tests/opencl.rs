@@ -505,6 +505,10 @@ fn too_large(device: &Device) -> Outcome {
     if asked != 8 << 45 {
         return Err(format!("asked {asked}").into());
     }
+    // A length whose bytes wrap round is not a small one.
+    if !matches!(device.zeros::<f64>((1 << 61) + 1), Err(Error::OutOfMemory { .. })) {
+        return Err("2^61 + 1 elements are not refused".into());
+    }
     // And the device still works.
     let y = device.dot(&Array2::<f32>::ones((2, 2)), &Array1::ones(2))?;
     same("after it", &y, &Array1::from_elem(2, 2.0))

@@ -56,7 +56,7 @@ impl Isa {
     /// The best that there is, or the one asked for.
     ///
     /// # Errors
-    /// One sentence, if what is asked for is unknown or not there.
+    /// The names of those that there are, if what is asked for is not one of them.
     pub(crate) fn detect(asked: Option<&str>) -> Result<Isa, String> {
         let found = Isa::all();
         let Some(asked) = asked.map(str::trim).filter(|a| !a.is_empty()) else {
@@ -66,7 +66,7 @@ impl Isa {
             return Ok(*isa);
         }
         let names: Vec<_> = found.iter().map(|i| i.name()).collect();
-        Err(format!("{ISA_ENV}={asked} was asked for, and this processor has {}", names.join(", ")))
+        Err(names.join(", "))
     }
 
     /// All that there are, best first.
