@@ -29,6 +29,11 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
                 let fits = desc.layout == Layout::Strided && some.is_empty();
                 all.extend(some.into_iter().chain(fits.then_some(least)));
             }
+            "col" | "strided-col" => {
+                let spills =
+                    |p: &Params| p.get_or("share", 8) < 8 || p.get_or("threads", 256) > 256;
+                all.extend(shared.into_iter().filter(|p| !spills(p)));
+            }
             _ => all.extend(shared),
         }
     }
@@ -159,6 +164,9 @@ impl Line {
         if threads > caps.max_group {
             return Err(format!("threads={threads} of at most {}", caps.max_group));
         }
+        if threads > 256 && (vec > 4 || rows > 1) {
+            return Err(format!("threads={threads} have no registers for rows={rows} vec={vec}"));
+        }
         if team * vec > width {
             return Err(format!("team={team} with vec={vec} is more than width={width} lanes"));
         }
@@ -172,7 +180,11 @@ impl Line {
         }
         // Loads of 16 bytes under way at once, and sums: all in registers.
         let slots = width / (team * vec);
-        let most = if rounds == 1 { 8 } else { 4 };
+        let most = match rounds {
+            1 => 8,
+            5 => 2,
+            _ => 4,
+        };
         if slots * rows > most {
             return Err(format!("{slots} vectors of rows={rows} are more than {most} a round"));
         }
