@@ -18,6 +18,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// Ampere, Hopper, Blackwell.
 const ARCHS: [u32; 3] = [80, 90, 100];
 
+/// Bytes of stack and spills, all together, that a thread may have: none on the architecture that
+/// the candidates are chosen for; elsewhere a few words, which the tuner weighs by their time.
+const ALLOWED: [u64; 2] = [0, 160];
+
 /// Shapes of every kind: what the candidates depend on.
 const SHAPES: [(usize, usize); 14] = [
     (1, 1),
@@ -88,7 +92,7 @@ fn compile(nvrtc: &Nvrtc, arch: u32, programs: &[(Params, Program)]) -> Result<(
                 assert!(image.bytes().starts_with(b"\x7fELF"), "{params}: no CUBIN");
                 match spilled(&log) {
                     None => failures.push(format!("{params}: no report of registers in {log:?}")),
-                    Some(0) => {}
+                    Some(bytes) if bytes <= ALLOWED[usize::from(arch != 90)] => {}
                     Some(_) => failures.push(format!("{params}: registers spill: {log}")),
                 }
             }
