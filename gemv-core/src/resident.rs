@@ -89,7 +89,9 @@ pub fn span<'a, T: Element, D: Dimension, const N: usize>(
         None => {
             // Packed in the order that the memory suggests: the axis of the smaller stride is
             // contiguous, so a window of a column-major matrix stays column-major.
-            let col = N == 2 && strides[0].unsigned_abs() < strides[N - 1].unsigned_abs();
+            let (outer, inner) = (strides[0], strides[N - 1]);
+            let col = outer.unsigned_abs() < inner.unsigned_abs() || (outer == 1 && inner != 1);
+            let col = N == 2 && col;
             let packed = if col { gaps.reversed_axes() } else { gaps };
             let data: Vec<T> = packed.iter().copied().collect();
             let inner = packed.shape().last().copied().unwrap_or(1) as isize;

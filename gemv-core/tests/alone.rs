@@ -207,7 +207,9 @@ fn what_is_not_there_says_why_in_one_sentence() {
     for asked in ["fake:1", "fake:", "fake:-1", "fakes", "Fake", "FAKE:0", "opencl:0"] {
         assert_eq!(
             engine.device(asked).unwrap_err().to_string(),
-            format!("no such device: {asked:?}; there is fake:0, no lost (looked for liblost.so, not found)")
+            format!(
+                "no such device: {asked:?}; there is fake:0, no lost (looked for liblost.so, not found)"
+            )
         );
     }
     let forced = Engine::with_entries([fake, lost], Some("lost".into()));
