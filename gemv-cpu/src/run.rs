@@ -281,10 +281,13 @@ impl<T: CpuElement> Shared<'_, T> {
         tasks: usize,
         unit: usize,
     ) {
-        if tasks <= 1 || a.nrows() < 2 * unit {
+        // No task without a unit of its own.
+        let units = a.nrows() / unit;
+        let tasks = tasks.min(units);
+        if tasks <= 1 {
             return self.task(a, self.x, Target::Y { y, alpha, beta });
         }
-        let at = a.nrows() / unit * (tasks / 2) / tasks * unit;
+        let at = units * (tasks / 2) / tasks * unit;
         let (a0, a1) = a.split_at(Axis(0), at);
         let (y0, y1) = y.split_at(Axis(0), at);
         rayon::join(
@@ -296,7 +299,8 @@ impl<T: CpuElement> Shared<'_, T> {
     /// Some segments for every task.
     fn segments(&self, a: ArrayView2<'_, T>, x: &[T::Acc], partials: &mut [T::Acc], tasks: usize) {
         let count = a.ncols().div_ceil(SEGMENT);
-        if tasks <= 1 || count < 2 {
+        let tasks = tasks.min(count);
+        if tasks <= 1 {
             return self.task(a, x, Target::Partials(partials));
         }
         let at = count * (tasks / 2) / tasks;

@@ -58,7 +58,9 @@ fn pool(threads: usize) -> rayon::ThreadPool {
 fn any_number_of_threads_gives_the_same_bits() {
     let device = device();
     // Split by rows, by segments, and not at all.
-    for (m, n) in [(3000, 700), (5, 300_001), (1, 1_000_000), (70_000, 9), (40, 40)] {
+    // The last two have fewer rows, and fewer segments, than the most threads.
+    let shapes = [(3000, 700), (5, 300_001), (1, 1_000_000), (70_000, 9), (40, 40)];
+    for (m, n) in shapes.into_iter().chain([(100, 1000), (9, 5000)]) {
         let a = Array2::from_shape_vec((m, n), numbers(m * n, 7)).unwrap();
         let f = Array2::from_shape_vec((m, n).f(), numbers(m * n, 7)).unwrap();
         let x = Array1::from(numbers(n, 9));
@@ -66,7 +68,7 @@ fn any_number_of_threads_gives_the_same_bits() {
             let x = x.slice(s![..a.ncols()]);
             let mut want = Array1::zeros(m);
             reference::gemv(1.0, a, false, x, 0.0, want.view_mut());
-            for threads in [1, 2, 3, 7] {
+            for threads in [1, 2, 3, 7, 61] {
                 for p in device.backend().candidates(&gemv_core::Desc::new(
                     gemv_core::Dtype::F32,
                     m,
