@@ -71,7 +71,9 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 /// The images less their mean, the mean, and the sum of the variances of all pixels.
-fn centred() -> Result<(Array2<f64>, Array1<f64>, f64), Box<dyn Error>> {
+type Centred = (Array2<f64>, Array1<f64>, f64);
+
+fn centred() -> Result<Centred, Box<dyn Error>> {
     let mut images = digits::read()?;
     let mean = images.mean_axis(Axis(0)).ok_or("no images")?;
     images -= &mean;

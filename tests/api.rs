@@ -30,7 +30,8 @@ fn every_kind_of_array_on_the_left() {
     assert_eq!(a.to_shared().gpu_dot(&x), want);
     assert_eq!(CowArray::from(&a).gpu_dot(&x), want);
     assert_eq!(CowArray::from(a.clone()).gpu_dot(&x), want);
-    assert_eq!((&a).gpu_dot(&x), want);
+    let borrowed = &a;
+    assert_eq!(borrowed.gpu_dot(&x), want);
     assert_eq!((*a).gpu_dot(&x), want); // ArrayRef
     assert_eq!(aview2(&[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).gpu_dot(&x), want);
 }

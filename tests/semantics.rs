@@ -566,7 +566,7 @@ fn resident_operands_may_be_shared<T: Raw>(device: &Device) -> Check {
     let host = a.slice(s![10..40, 5..65;-2]);
     let px = rx.step(20..50, 1);
     let want: Vec<T> =
-        oracle(one::<T>(), &host.t().to_owned(), &x[20..50], zero::<T>(), &vec![real(0.0); 30]);
+        oracle(one::<T>(), &host.t().to_owned(), &x[20..50], zero::<T>(), &[real(0.0); 30]);
     same(&part.dot_resident(&px).map_err(text)?.download().map_err(text)?.to_vec(), &want)?;
     let back = part.download().map_err(text)?;
     let host = host.t().to_owned();
@@ -756,7 +756,7 @@ fn threads_change_nothing<T: Raw>(device: &Device) -> Check {
 fn concurrent_callers<T: Raw>(device: &Device) -> Check {
     let (a, x) = some::<T>(33, 300);
     let x = Array1::from(x);
-    let want = oracle(one::<T>(), &a, &x.to_vec(), zero::<T>(), &vec![real(0.0); 33]);
+    let want = oracle(one::<T>(), &a, &x.to_vec(), zero::<T>(), &[real(0.0); 33]);
     let resident = device.matrix(&a).map_err(text)?;
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..4)
