@@ -12,7 +12,7 @@ use gemv::profile::{Product, Profile};
 use gemv::table::{Row, file_name, user_dirs};
 use gemv::tuner::{
     Area, Cell, Holdout, Known, Lab, LabSettings, Mesh, Mode, Point, Regret, Runner, Settings,
-    Trial, Watch, distil, holdout, nearest, search, sweep,
+    Trial, Watch, clip, distil, holdout, nearest, search, sweep,
 };
 use gemv::{Desc, Device, Dtype, Engine, Layout, Params, Table};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -298,7 +298,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut costs = Vec::new();
     for &area in &areas {
-        let (part, cost) = distil(&mesh, area, &known, search.alike, args.rows);
+        let (mut part, cost) = distil(&mesh, area, &known, search.alike, args.rows);
+        for row in &mut part {
+            let params = row.params;
+            clip(row, |desc| device.backend().fits(desc, &params).is_ok());
+        }
         costs.push((area, part.len(), cost));
         rows.extend(part);
     }

@@ -182,6 +182,8 @@ impl Line {
         let slots = width / (team * vec);
         let most = match rounds {
             1 => 8,
+            // Elements of two bytes are twice as many sums.
+            5 if vec > 4 => 1,
             5 => 2,
             _ => 4,
         };

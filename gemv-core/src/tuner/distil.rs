@@ -2,8 +2,8 @@
 
 use super::mesh::{Mesh, Point};
 use super::sweep::{Area, Known};
-use crate::Params;
 use crate::table::{ANY, Row};
+use crate::{Desc, Params};
 
 /// What a point still asks for.
 #[derive(Clone, Copy, PartialEq)]
@@ -87,6 +87,38 @@ fn range(mesh: &Mesh, low: usize, high: usize) -> (f32, f32) {
     (from, to)
 }
 
+/// Draws the upper edges of a row in to where its parameters are still legal: halfway to the next
+/// point of the mesh may be beyond what a kernel for few columns can hold. What is cut off falls to
+/// the nearest row, as everything that no row holds.
+pub fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
+    let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
+    let whole = |log: f32| log.min(32.0).exp2().round() as usize;
+    let (low_m, low_n) = (whole(row.m.0), whole(row.n.0));
+    let fits = |m: usize, n: usize| legal(&Desc { dtype, m, n, layout, align: 6 });
+    // Columns first, for the fewest rows; then rows, at both ends of the columns left.
+    let n = last(low_n, whole(row.n.1), |n| fits(low_m, n));
+    if n < whole(row.n.1) {
+        row.n.1 = (n as f32).log2();
+    }
+    let m = last(low_m, whole(row.m.1), |m| fits(m, low_n) && fits(m, n));
+    if m < whole(row.m.1) {
+        row.m.1 = (m as f32).log2();
+    }
+}
+
+/// The last number from `low` to `high` that is good, if those that are come first; `low` if none.
+fn last(low: usize, high: usize, good: impl Fn(usize) -> bool) -> usize {
+    if good(high) {
+        return high;
+    }
+    let (mut low, mut high) = (low, high);
+    while high > low + 1 {
+        let half = low + (high - low) / 2;
+        if good(half) { low = half } else { high = half }
+    }
+    low
+}
+
 /// The rectangle that settles most open points with a choice that is `good` at each of them, drawn
 /// tight around them; `None` if there is none.
 fn largest(state: &[State], good: &[bool], side: usize) -> Option<(usize, (Point, Point))> {
@@ -124,4 +156,30 @@ fn largest(state: &[State], good: &[bool], side: usize) -> Option<(usize, (Point
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dtype, Layout};
+
+    #[test]
+    fn a_row_ends_where_its_parameters_do() {
+        let row = Row {
+            dtype: Some(Dtype::F32),
+            layout: Some(Layout::Row),
+            m: (0.0, 10.0),
+            n: (20f32.log2(), 39f32.log2()),
+            params: Params::new("any"),
+        };
+        let clipped = |legal: fn(&Desc) -> bool| {
+            let mut row = row;
+            clip(&mut row, legal);
+            (row.m.1.exp2().round() as usize, row.n.1.exp2().round() as usize)
+        };
+        assert_eq!(clipped(|_| true), (1024, 39));
+        assert_eq!(clipped(|d| d.n <= 32), (1024, 32));
+        assert_eq!(clipped(|d| d.n <= 32 && d.m <= 700), (700, 32));
+        assert_eq!(clipped(|d| d.m <= 700), (700, 39));
+    }
 }

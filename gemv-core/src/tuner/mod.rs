@@ -21,7 +21,7 @@ mod sweep;
 #[cfg(test)]
 mod scripted;
 
-pub use distil::distil;
+pub use distil::{clip, distil};
 pub use lab::{Lab, LabSettings, Mode};
 pub use mesh::{Mesh, Point};
 pub use regret::{Holdout, Regret, holdout};
