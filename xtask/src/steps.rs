@@ -180,7 +180,10 @@ fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
     let files = numpy_files(sh, &data)?;
     let (a, x) = (bare.add(sh, &files.0)?, bare.add(sh, &files.1)?);
     let (code, text) = bare.run(sh, &["dot", &a, &x])?;
-    ensure!(code == 0 && text.split_whitespace().eq(["5.0", "11.0"]), "the product is wrong: {text}");
+    ensure!(
+        code == 0 && text.split_whitespace().eq(["5.0", "11.0"]),
+        "the product is wrong: {text}"
+    );
     for device in ["cuda", "opencl"] {
         let start = Instant::now();
         let (code, text) = bare.run(sh, &["dot", &a, &x, "--device", device])?;
