@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use gemv_core::gpu::{Caps, Kernel, Language, Program};
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
-    Params, Result, for_any,
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Layout,
+    Memory, Params, Result, for_any,
 };
 
 use crate::cache::{Cache, Key};
-use crate::driver::{self, Block, Found, Function, Gpu, Nvrtc, Report};
+use crate::driver::{self, Block, Cublas, Found, Function, Gpu, Nvrtc, Report};
 use crate::kernels::{candidates, kernel, kernels};
 use crate::run::Scratch;
 
@@ -25,6 +25,8 @@ pub(crate) struct Cuda {
     cache: Cache,
     /// Looked for when the first kernel is not in the cache.
     nvrtc: OnceLock<Result<Nvrtc>>,
+    /// Looked for when somebody asks for the vendor's product.
+    cublas: OnceLock<Result<Cublas>>,
     programs: Mutex<Programs>,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
@@ -107,6 +109,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         caps,
         cache,
         nvrtc,
+        cublas: OnceLock::new(),
         programs: Mutex::default(),
         scratch: Mutex::new(Scratch::new(&gpu)),
         gpu,
@@ -132,15 +135,31 @@ pub fn options(target: &str) -> Vec<String> {
     std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
 }
 
+/// The name of NVIDIA's own product in [`Params`].
+pub(crate) const CUBLAS: &str = "vendor-cublas";
+
 impl Cuda {
+    /// Why these parameters are not for this problem.
+    fn refuse(&self, desc: &Desc, params: &Params, reason: String) -> Error {
+        let (device, desc, params) = (self.info.id.clone(), *desc, params.to_string());
+        Error::Params { device, desc, params, reason }
+    }
+
+    /// cuBLAS, for a problem that it knows.
+    pub(crate) fn cublas(&self, desc: &Desc, params: &Params) -> Result<&Cublas> {
+        if params.args().next().is_some() {
+            return Err(self.refuse(desc, params, "cuBLAS takes no arguments".into()));
+        }
+        if desc.layout == Layout::Strided {
+            let reason = "cuBLAS knows matrices by rows and by columns only";
+            return Err(self.refuse(desc, params, reason.into()));
+        }
+        self.cublas.get_or_init(|| Cublas::open(&self.gpu)).as_ref().map_err(Clone::clone)
+    }
+
     /// The kernel that these parameters name, if they are legal for it.
     pub(crate) fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
-        let refuse = |reason| Error::Params {
-            device: self.info.id.clone(),
-            desc: *desc,
-            params: params.to_string(),
-            reason,
-        };
+        let refuse = |reason| self.refuse(desc, params, reason);
         let kernel = kernel(params.kernel().as_str())
             .ok_or_else(|| refuse("there is no kernel of this name".into()))?;
         kernel.fits(desc, params, &self.caps).map_err(refuse)?;
@@ -164,7 +183,7 @@ impl Cuda {
             match programs.by_params.get(&(dtype, *params)) {
                 Some(loaded) => loaded.clone(),
                 None => {
-                    let program = kernel.program(dtype, params, Language::Cuda);
+                    let program = kernel.program(dtype, params);
                     let loaded = programs.by_program.entry(program).or_default().clone();
                     programs.by_params.insert((dtype, *params), loaded.clone());
                     loaded
@@ -183,7 +202,7 @@ impl Cuda {
     }
 
     fn image(&self, kernel: &Kernel, dtype: Dtype, params: &Params) -> Result<driver::Image> {
-        let program = kernel.program(dtype, params, Language::Cuda);
+        let program = kernel.program(dtype, params);
         match self.nvrtc.get_or_init(Nvrtc::find) {
             Ok(nvrtc) => {
                 let options = options(&nvrtc.target(self.capability));
@@ -244,6 +263,9 @@ impl Backend for Cuda {
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
+        if params.kernel().as_str() == CUBLAS {
+            return self.cublas(desc, params).map(|_| ());
+        }
         self.kernel(desc, params).map(|_| ())
     }
 
@@ -286,6 +308,17 @@ impl Backend for Cuda {
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         let all = gemv_core::gpu::classic_kernels().iter();
         all.flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
+    }
+
+    fn vendor(&self, desc: &Desc) -> Option<Params> {
+        let params = Params::new(CUBLAS);
+        match self.cublas(desc, &params) {
+            Ok(_) => Some(params),
+            Err(why) => {
+                log::debug!("{why}");
+                None
+            }
+        }
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -343,7 +376,7 @@ fn tables(info: &DeviceInfo) -> Vec<BuiltinTable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gemv_core::{Layout, Table};
+    use gemv_core::Table;
 
     #[test]
     fn every_table_is_well_formed_and_every_row_is_legal_somewhere_in_its_range() {

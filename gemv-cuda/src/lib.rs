@@ -14,7 +14,7 @@
 
 mod backend;
 mod cache;
-#[allow(unsafe_code)] // the one file that calls the driver, NVRTC and the loader
+#[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
 mod kernels;
 mod run;

@@ -7,8 +7,8 @@ use gemv_core::{
     Accumulator, Element, Error, Job, MatrixRef, Params, Result, Span, VectorMut, VectorRef, span,
 };
 
-use crate::backend::{Cuda, lock, resident};
-use crate::driver::{Arguments, Block, Function, Gpu, Operand, Staging};
+use crate::backend::{CUBLAS, Cuda, lock, resident};
+use crate::driver::{Arguments, Block, Cublas, Function, Gpu, Operand, Staging};
 
 /// Memory that is used again from call to call.
 #[derive(Debug)]
@@ -54,6 +54,11 @@ impl Cuda {
     /// which is queued and not waited for.
     pub(crate) fn run<T: Element>(&self, job: Job<'_, T>, params: &Params) -> Result<()> {
         let desc = job.desc();
+        if params.kernel().as_str() == CUBLAS {
+            let cublas = self.cublas(&desc, params)?;
+            let _turn = self.gpu.enter()?;
+            return queue(&self.gpu, &mut lock(&self.scratch), job, &Work::Cublas(cublas));
+        }
         let kernel = self.kernel(&desc, params)?;
         let plan = (kernel.plan)(&desc, params, self.caps());
         let entries = plan.launches.iter().map(|l| l.entry);
@@ -61,7 +66,7 @@ impl Cuda {
 
         let _turn = self.gpu.enter()?;
         let mut scratch = lock(&self.scratch);
-        let done = queue(&self.gpu, &mut scratch, job, &plan, &functions);
+        let done = queue(&self.gpu, &mut scratch, job, &Work::Kernels(&plan, &functions));
         if done.is_err() {
             // A launch that did not come may have left counters behind that are not 0.
             scratch.counters.0 = None;
@@ -70,12 +75,18 @@ impl Cuda {
     }
 }
 
+/// What computes a product whose operands are in place.
+enum Work<'a> {
+    /// Our launches, each with its entry point.
+    Kernels(&'a Plan, &'a [Arc<Function>]),
+    Cublas(&'a Cublas),
+}
+
 fn queue<T: Element>(
     gpu: &Arc<Gpu>,
     scratch: &mut Scratch,
     job: Job<'_, T>,
-    plan: &Plan,
-    functions: &[Arc<Function>],
+    by: &Work<'_>,
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, work, counters } = scratch;
     let bytes = |count: u64, size: usize| {
@@ -86,8 +97,12 @@ fn queue<T: Element>(
             free: None,
         })
     };
-    let (work, _) = work.of(bytes(plan.work, T::DTYPE.acc_bytes())?, gpu)?;
-    let (counters, new) = counters.of(bytes(plan.counters, size_of::<u32>())?, gpu)?;
+    let needs = match by {
+        Work::Kernels(plan, _) => (plan.work, plan.counters),
+        Work::Cublas(_) => (0, 0),
+    };
+    let (work, _) = work.of(bytes(needs.0, T::DTYPE.acc_bytes())?, gpu)?;
+    let (counters, new) = counters.of(bytes(needs.1, size_of::<u32>())?, gpu)?;
     if new {
         gpu.clear(counters)?;
     }
@@ -137,9 +152,13 @@ fn queue<T: Element>(
     };
     let launch = |y: Operand<'_>| -> Result<()> {
         let arguments = Arguments::<T> { m, n, a, x, y, alpha, beta, conj, work, counters };
-        functions.iter().zip(&plan.launches).try_for_each(|(function, launch)| {
-            gpu.launch(function, launch, &arguments, (plan.work, plan.counters))
-        })
+        match by {
+            Work::Cublas(cublas) => cublas.gemv(&arguments),
+            Work::Kernels(plan, functions) => functions
+                .iter()
+                .zip(&plan.launches)
+                .try_for_each(|(function, launch)| gpu.launch(function, launch, &arguments, needs)),
+        }
     };
 
     match y {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gemv_core::gpu::{Kernel, Language};
+use gemv_core::gpu::Kernel;
 use gemv_core::ndarray::ArrayView2;
 use gemv_core::{
     Accumulator, Dtype, Element, Error, Job, Layout, MatrixRef, Memory, Params, Result, Span,
@@ -132,7 +132,7 @@ impl State {
         {
             return Ok(known.clone());
         }
-        let text = kernel.program(dtype, params, Language::OpenCl);
+        let text = kernel.program(dtype, params);
         let key = (kernel.name, text.defines.clone());
         let on = |e: Failure| e.on(&found.info.id);
         let program = match self.programs.get(&key) {

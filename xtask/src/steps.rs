@@ -33,7 +33,7 @@ pub const ALL: &[Step] = &[
     },
     Step {
         name: "nvrtc",
-        about: "CUDA kernels: every candidate for sm_90, every fourth for sm_80 and sm_100",
+        about: "every CUDA kernel compiled for sm_80, sm_90 and sm_100",
         run: nvrtc,
     },
     Step { name: "quickstart", about: "the example of the README", run: quickstart },

@@ -213,7 +213,7 @@ impl Kernel {
     }
 
     /// The program for an element type and parameters.
-    pub fn program(&self, dtype: Dtype, params: &Params, _language: Language) -> Program {
+    pub fn program(&self, dtype: Dtype, params: &Params) -> Program {
         let number = match dtype {
             Dtype::F32 => 0,
             Dtype::F64 => 1,

@@ -1,0 +1,260 @@
+//! cuBLAS, found and called by name: NVIDIA's own product, as the rival in benchmarks.
+
+use std::ffi::{c_int, c_void};
+use std::path::Path;
+use std::ptr::from_ref;
+use std::sync::Arc;
+
+use gemv_core::{Dtype, Element, Error, Result};
+use libloading::Library;
+
+use super::gpu::{Arguments, Block, Gpu, Operand, Scalar};
+use super::nvrtc::{in_toolkit, loader};
+use super::probe::{or, probe};
+
+type Handle = *mut c_void;
+/// A product with 64-bit sizes, of cuBLAS 12 and newer: handle, operation, rows, columns, alpha,
+/// A, leading dimension, x, its step, beta, y, its step.
+type Gemv = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    i64,
+    i64,
+    *const c_void,
+    u64,
+    i64,
+    u64,
+    i64,
+    *const c_void,
+    u64,
+    i64,
+) -> c_int;
+/// The same for a batch of matrices at fixed distances: what there is for 16-bit types.
+type Batched = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    i64,
+    i64,
+    *const c_void,
+    u64,
+    i64,
+    i64,
+    u64,
+    i64,
+    i64,
+    *const c_void,
+    u64,
+    i64,
+    i64,
+    i64,
+) -> c_int;
+
+/// CUBLAS_OP_N, _T and _C.
+const PLAIN: c_int = 0;
+const TRANSPOSED: c_int = 1;
+const ADJOINT: c_int = 2;
+
+/// Scratch memory as NVIDIA advises for Hopper. Handed over at the start: while work is recorded
+/// none can be had.
+const WORKSPACE: usize = 32 << 20;
+
+/// cuBLAS with a handle on one GPU's stream. Its calls queue work, as a launch does.
+#[derive(Debug)]
+pub(crate) struct Cublas {
+    library: Library,
+    handle: Handle,
+    gpu: Arc<Gpu>,
+    _workspace: Block,
+}
+
+// SAFETY: the handle is used by whoever has the GPU's turn (`Gpu::enter`), one thread at a time;
+// cuBLAS lets threads take turns.
+unsafe impl Send for Cublas {}
+// SAFETY: as above.
+unsafe impl Sync for Cublas {}
+
+impl Cublas {
+    /// Loads cuBLAS and makes a handle.
+    ///
+    /// # Errors
+    /// [`Error::DriverMissing`], with what was looked for; the library's refusal.
+    pub(crate) fn open(gpu: &Arc<Gpu>) -> Result<Cublas> {
+        let missing = |reason| Error::DriverMissing { backend: "cuda", reason };
+        let major = probe().map_or(13, |r| r.version / 1000);
+        let plain = library_names(major);
+        let mut library = None;
+        for name in in_toolkit(&plain) {
+            let path = Path::new(&name);
+            // SAFETY: cuBLAS's initialisers have no preconditions.
+            match unsafe { Library::new(path) } {
+                Ok(found) => {
+                    library = Some(found);
+                    break;
+                }
+                Err(e) => log::debug!("cuBLAS: {}", loader(path, &e)),
+            }
+        }
+        let library = library
+            .ok_or_else(|| missing(format!("cuBLAS was not found (looked for {})", or(&plain))))?;
+        let _turn = gpu.enter()?;
+        let workspace = gpu.alloc(WORKSPACE)?;
+        let mut handle: Handle = std::ptr::null_mut();
+        // SAFETY: the types are those that cublas_api.h declares; the context is current.
+        unsafe {
+            let create = symbol::<unsafe extern "C" fn(*mut Handle) -> c_int>;
+            let create = create(&library, gpu, "cublasCreate_v2")?;
+            check(gpu, "cublasCreate", create(&mut handle))?;
+        }
+        let cublas = Cublas { library, handle, gpu: gpu.clone(), _workspace: workspace };
+        // SAFETY: as above; the stream and the workspace outlive the handle, since `cublas` owns
+        // the one and shares the GPU that owns the other.
+        unsafe {
+            type Stream = unsafe extern "C" fn(Handle, *mut c_void) -> c_int;
+            let set = symbol::<Stream>(&cublas.library, gpu, "cublasSetStream_v2")?;
+            check(gpu, "cublasSetStream", set(handle, gpu.stream.cu_stream().cast()))?;
+            type Space = unsafe extern "C" fn(Handle, u64, usize) -> c_int;
+            let set = symbol::<Space>(&cublas.library, gpu, "cublasSetWorkspace_v2")?;
+            check(gpu, "cublasSetWorkspace", set(handle, cublas._workspace.at, WORKSPACE))?;
+        }
+        Ok(cublas)
+    }
+
+    /// Queues one product. The turn is the caller's.
+    ///
+    /// # Errors
+    /// What is wrong with the operands for BLAS, as the end of a sentence in
+    /// [`Error::Device`]; the library's refusal.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block.
+    pub(crate) fn gemv<T: Element>(&self, arguments: &Arguments<'_, T>) -> Result<()> {
+        arguments.check();
+        let Arguments { m, n, a, x, y, alpha, beta, conj, .. } = arguments;
+        let refuse = |reason: &str| {
+            Err(Error::Device {
+                device: self.gpu.id().into(),
+                call: "cublasGemv",
+                reason: reason.into(),
+            })
+        };
+        let conj = *conj && T::DTYPE.is_complex();
+        // The matrix as BLAS sees it, by columns: a matrix by rows is the transpose.
+        let (rows, cols, operation, step) = match a.strides {
+            (1, step) if !conj => (*m, *n, PLAIN, step),
+            (step, 1) => (*n, *m, if conj { ADJOINT } else { TRANSPOSED }, step),
+            (1, _) => {
+                return refuse("BLAS has no product with the conjugate of a matrix by columns");
+            }
+            _ => return refuse("BLAS knows matrices by rows and by columns only"),
+        };
+        let step = if cols <= 1 { rows.max(1) as i64 } else { step as i64 };
+        if step < rows.max(1) as i64 {
+            return refuse("the leading dimension is less than BLAS allows");
+        }
+        if x.strides.0 == 0 || y.strides.0 == 0 {
+            return refuse("BLAS knows no vector with a step of 0");
+        }
+        let (ax, xx, yx) = (address::<T>(a), vector::<T>(x), vector::<T>(y));
+        let (incx, incy) = (x.strides.0 as i64, y.strides.0 as i64);
+        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let (alpha, beta) = (from_ref(&alpha).cast(), from_ref(&beta).cast());
+        let (rows, cols) = (rows as i64, cols as i64);
+        let name = match T::DTYPE {
+            Dtype::F32 => "cublasSgemv_v2_64",
+            Dtype::F64 => "cublasDgemv_v2_64",
+            Dtype::C32 => "cublasCgemv_v2_64",
+            Dtype::C64 => "cublasZgemv_v2_64",
+            // 16-bit operands and result, with alpha, beta and sums in f32.
+            Dtype::F16 => "cublasHSHgemvStridedBatched_64",
+            Dtype::Bf16 => "cublasTSTgemvStridedBatched_64",
+            _ => return refuse("cuBLAS has no product of this type"),
+        };
+        let handle = self.handle;
+        // SAFETY: the types are those that cublas_api.h declares; alpha and beta are read before
+        // the call returns (pointers are the host's by default); operands lie in blocks, which
+        // are freed in the order of the stream.
+        let code = unsafe {
+            match T::DTYPE {
+                Dtype::F16 | Dtype::Bf16 => {
+                    let f = symbol::<Batched>(&self.library, &self.gpu, name)?;
+                    f(
+                        handle, operation, rows, cols, alpha, ax, step, 0, xx, incx, 0, beta, yx,
+                        incy, 0, 1,
+                    )
+                }
+                _ => {
+                    let f = symbol::<Gemv>(&self.library, &self.gpu, name)?;
+                    f(handle, operation, rows, cols, alpha, ax, step, xx, incx, beta, yx, incy)
+                }
+            }
+        };
+        check(&self.gpu, "cublasGemv", code)
+    }
+}
+
+impl Drop for Cublas {
+    fn drop(&mut self) {
+        type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+        let done = self.gpu.enter().and_then(|_turn| {
+            // SAFETY: made by cublasCreate, and destroyed once.
+            unsafe {
+                let destroy = symbol::<Destroy>(&self.library, &self.gpu, "cublasDestroy_v2")?;
+                check(&self.gpu, "cublasDestroy", destroy(self.handle))
+            }
+        });
+        if let Err(e) = done {
+            log::warn!("{e}");
+        }
+    }
+}
+
+/// Of the first element.
+fn address<T: Element>(operand: &Operand<'_>) -> u64 {
+    operand.block.at + (operand.first * size_of::<T>()) as u64
+}
+
+/// Of a vector as BLAS counts: the element with the lowest address, also where the step is
+/// negative.
+fn vector<T: Element>(operand: &Operand<'_>) -> u64 {
+    let back = (operand.dim.0.max(1) - 1) as i64 * (operand.strides.0 as i64).min(0);
+    address::<T>(operand).wrapping_add_signed(back * size_of::<T>() as i64)
+}
+
+/// # Safety
+/// `F` must be the symbol's type.
+unsafe fn symbol<F: Copy>(library: &Library, gpu: &Gpu, name: &'static str) -> Result<F> {
+    // SAFETY: by the caller.
+    let found = unsafe { library.get::<F>(name.as_bytes()) };
+    found.map(|s| *s).map_err(|_| Error::Device {
+        device: gpu.id().into(),
+        call: name,
+        reason: "this cuBLAS is too old: it has no such function".into(),
+    })
+}
+
+fn check(gpu: &Gpu, call: &'static str, code: c_int) -> Result<()> {
+    let words = match code {
+        0 => return Ok(()),
+        1 => "not initialised",
+        3 => "out of memory",
+        7 => "a value is not valid",
+        8 => "the GPU does not have what it needs",
+        13 => "the launch failed",
+        14 => "an internal error",
+        15 => "not supported",
+        _ => "refused",
+    };
+    let reason = format!("{words} (cuBLAS status {code})");
+    Err(Error::Device { device: gpu.id().into(), call, reason })
+}
+
+/// The loader's names of cuBLAS, for a driver of this major version first.
+fn library_names(major: i32) -> Vec<String> {
+    let mut majors = vec![major];
+    majors.extend((12..=13).rev().filter(|m| *m != major));
+    let name = |m| match cfg!(windows) {
+        true => format!("cublas64_{m}.dll"),
+        false => format!("libcublas.so.{m}"),
+    };
+    majors.into_iter().map(name).collect()
+}

@@ -1,0 +1,464 @@
+//! A GPU, opened: memory, launches, time.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaFunction, CudaGraph, CudaStream, DriverError, result,
+};
+use cudarc::nvrtc::Ptx;
+use gemv_core::gpu::Launch;
+use gemv_core::{Accumulator, Element, Error, Result};
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
+
+use super::nvrtc::Image;
+use super::probe::{LIBRARY, probe};
+use super::staging::bytes_mut;
+
+/// A GPU's primary context (shared with other libraries, never reset) and one stream of ours.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    id: String,
+    pub(super) context: Arc<CudaContext>,
+    pub(super) stream: Arc<CudaStream>,
+    /// Bytes of shared memory that a block may have without and with asking.
+    shared: (u32, u32),
+    max_group: u32,
+    /// Held by whoever queues work, and by [`Gpu::timed`] while it records, so that nothing of
+    /// another thread gets into the record.
+    turn: ReentrantMutex<()>,
+    /// Whether the stream is recording: memory cannot be had then.
+    recording: AtomicBool,
+}
+
+/// A block of device memory. Freed in the order of the stream, so that work under way may use it.
+#[derive(Debug)]
+pub(crate) struct Block {
+    gpu: Arc<Gpu>,
+    pub(super) at: sys::CUdeviceptr,
+    bytes: usize,
+}
+
+/// A loaded kernel.
+#[derive(Debug)]
+pub(crate) struct Function {
+    inner: CudaFunction,
+    name: String,
+}
+
+/// A matrix or vector in a block: element (i, j) lies at `first + i * strides.0 + j * strides.1`,
+/// in elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) first: usize,
+    pub(crate) dim: (usize, usize),
+    pub(crate) strides: (isize, isize),
+}
+
+impl Operand<'_> {
+    /// Whether every element lies in the block.
+    fn inside(&self, element: usize) -> bool {
+        if self.dim.0 == 0 || self.dim.1 == 0 {
+            return true;
+        }
+        // i128: no product of two 64-bit values overflows it.
+        let (mut lo, mut hi) = (self.first as i128, self.first as i128);
+        for (len, stride) in [(self.dim.0, self.strides.0), (self.dim.1, self.strides.1)] {
+            let far = (len as i128 - 1) * stride as i128;
+            lo += far.min(0);
+            hi += far.max(0);
+        }
+        lo >= 0 && (hi + 1) * element as i128 <= self.block.bytes as i128
+    }
+}
+
+/// What a launch of any kernel is given; see `gemv_core::gpu` for the signature.
+pub(crate) struct Arguments<'a, T: Element> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) a: Operand<'a>,
+    pub(crate) x: Operand<'a>,
+    pub(crate) y: Operand<'a>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) beta: T::Acc,
+    pub(crate) conj: bool,
+    pub(crate) work: &'a Block,
+    pub(crate) counters: &'a Block,
+}
+
+impl<T: Element> Arguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(super) fn check(&self) {
+        let Arguments { m, n, a, x, y, .. } = self;
+        for (name, operand) in [("A", a), ("x", x), ("y", y)] {
+            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        }
+        assert!(
+            a.dim == (*m, *n) && x.dim == (*n, 1) && y.dim == (*m, 1),
+            "operands of other shapes than {m} x {n}"
+        );
+    }
+}
+
+/// An accumulator value as a kernel takes it: float, double, float2 or double2.
+#[repr(C, align(16))]
+pub(super) struct Scalar([u8; 16]);
+
+impl Scalar {
+    pub(super) fn new<T: Element>(value: T::Acc) -> Scalar {
+        let (re, im) = value.parts();
+        let mut out = [0; 16];
+        if T::DTYPE.needs_f64() {
+            out[..8].copy_from_slice(&re.to_ne_bytes());
+            out[8..].copy_from_slice(&im.to_ne_bytes());
+        } else {
+            out[..4].copy_from_slice(&(re as f32).to_ne_bytes());
+            out[4..8].copy_from_slice(&(im as f32).to_ne_bytes());
+        }
+        Scalar(out)
+    }
+}
+
+impl Gpu {
+    /// Opens a GPU by its ordinal.
+    pub(crate) fn open(ordinal: usize, id: &str) -> Result<Gpu> {
+        let failed = |call| move |e: DriverError| device_error(id, call, e);
+        probe().map_err(|reason| Error::DriverMissing { backend: "cuda", reason })?;
+        let context = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: there is one stream, and blocks are freed in its order.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
+        let attribute = |name| context.attribute(name).map_err(failed("cuDeviceGetAttribute"));
+        use sys::CUdevice_attribute_enum::*;
+        let plain = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)? as u32;
+        let asked = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
+        let max_group = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32;
+        let shared = (plain, asked.max(plain));
+        let (turn, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
+        Ok(Gpu { id: id.into(), context, stream, shared, max_group, turn, recording })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Bytes of shared memory that a block may declare.
+    pub(crate) fn shared(&self) -> u32 {
+        self.shared.0
+    }
+
+    /// Most threads of a block.
+    pub(crate) fn max_group(&self) -> u32 {
+        self.max_group
+    }
+
+    /// Makes the context current on this thread, and keeps other threads from the stream while
+    /// the guard lives. Whatever queues work needs it.
+    pub(crate) fn enter(&self) -> Result<ReentrantMutexGuard<'_, ()>> {
+        let turn = self.turn.lock();
+        self.bind()?;
+        Ok(turn)
+    }
+
+    pub(super) fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))
+    }
+
+    /// The device's time for what `work` queues on the stream, from a replayed record: launches
+    /// then follow each other without the host. Where it cannot be recorded, the host's clock.
+    pub(crate) fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let _turn = self.enter()?;
+        self.synchronize()?;
+        let recorded = Recording::begin(self).and_then(|recording| {
+            work()?;
+            recording.end()
+        });
+        let Ok(Some(graph)) = recorded else {
+            self.synchronize()?;
+            let start = Instant::now();
+            work()?;
+            self.synchronize()?;
+            return Ok(start.elapsed());
+        };
+        let event = || {
+            let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+            self.context.new_event(flags).map_err(|e| self.failed("cuEventCreate", e))
+        };
+        let (start, end) = (event()?, event()?);
+        graph.upload().map_err(|e| self.failed("cuGraphUpload", e))?;
+        self.synchronize()?;
+        start.record(&self.stream).map_err(|e| self.failed("cuEventRecord", e))?;
+        graph.launch().map_err(|e| self.failed("cuGraphLaunch", e))?;
+        end.record(&self.stream).map_err(|e| self.failed("cuEventRecord", e))?;
+        self.synchronize()?;
+        self.elapsed(&start, &end)
+    }
+
+    /// Time between two events that have come.
+    fn elapsed(&self, start: &CudaEvent, end: &CudaEvent) -> Result<Duration> {
+        // cudarc calls the name that this function has in the newest drivers alone.
+        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
+        let library = LIBRARY.get().expect("the driver was found before this GPU was opened");
+        let mut milliseconds = 0.0;
+        // SAFETY: the type is the one that cuda.h declares; both events were recorded on this
+        // context's stream.
+        let code = unsafe {
+            let elapsed = library.get::<Elapsed>(b"cuEventElapsedTime").expect("looked for");
+            elapsed(&mut milliseconds, start.cu_event(), end.cu_event())
+        };
+        code.result().map_err(|e| self.failed("cuEventElapsedTime", e))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds) * 1e-3))
+    }
+
+    /// Waits for all work of this device's stream.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as `self`.
+        let done = unsafe { result::stream::synchronize(self.stream.cu_stream()) };
+        done.map_err(|e| self.failed("cuStreamSynchronize", e))
+    }
+
+    /// A new block of at least this many bytes, uninitialised.
+    pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block> {
+        // A kernel may be handed a block of nothing: it gets an address all the same. And it may
+        // read the vector of 16 bytes that an element lies in.
+        let size = bytes.max(1).checked_next_multiple_of(16).unwrap_or(usize::MAX);
+        if self.recording.load(Ordering::Relaxed) {
+            // It would belong to the record and end with it.
+            return Err(Error::Device {
+                device: self.id.clone(),
+                call: "cuMemAlloc",
+                reason: "memory was asked for while work is recorded".into(),
+            });
+        }
+        // SAFETY: the block is used on this stream only and freed once, by `Block`.
+        let at = unsafe {
+            if self.context.has_async_alloc() {
+                result::malloc_async(self.stream.cu_stream(), size)
+            } else {
+                result::malloc_sync(size)
+            }
+        };
+        match at {
+            Ok(at) => Ok(Block { gpu: self.clone(), at, bytes: size }),
+            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(Error::OutOfMemory {
+                device: self.id.clone(),
+                asked: size as u64,
+                free: result::mem_get_info().ok().map(|(free, _)| free as u64),
+            }),
+            Err(e) => Err(self.failed("cuMemAlloc", e)),
+        }
+    }
+
+    /// Fills a block with zero bytes.
+    pub(crate) fn clear(&self, block: &Block) -> Result<()> {
+        // SAFETY: the block has this many bytes.
+        unsafe { result::memset_d8_async(block.at, 0, block.bytes, self.stream.cu_stream()) }
+            .map_err(|e| self.failed("cuMemsetD8Async", e))
+    }
+
+    /// Copies elements from a block to host memory, and waits for all work before it.
+    ///
+    /// # Panics
+    /// If they do not lie in the block.
+    pub(crate) fn read<T: Element>(&self, block: &Block, first: usize, to: &mut [T]) -> Result<()> {
+        let size = size_of::<T>();
+        let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
+        assert!(end.is_some_and(|e| e <= block.bytes), "a copy from outside of a block");
+        // SAFETY: the source lies in the block; the destination is `to`, which is borrowed until
+        // the copy is over.
+        let copied = unsafe {
+            let at = block.at + (first * size) as u64;
+            result::memcpy_dtoh_async(bytes_mut(to), at, self.stream.cu_stream())
+        };
+        // Also after a refusal: the copy may have been queued.
+        let waited = self.synchronize();
+        copied.map_err(|e| self.failed("cuMemcpyDtoHAsync", e))?;
+        waited
+    }
+
+    /// Loads kernels by name from a compiled program. Waits for nobody's turn: a thread whose turn
+    /// it is may be waiting for this very kernel.
+    pub(crate) fn load<'n>(
+        &self,
+        image: &Image,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<Vec<Function>> {
+        self.bind()?;
+        let module = self
+            .context
+            .load_module(Ptx::from_binary(image.bytes().to_vec()))
+            .map_err(|e| self.failed("cuModuleLoadData", e))?;
+        names
+            .map(|name| {
+                let inner = module
+                    .load_function(name)
+                    .map_err(|e| self.failed("cuModuleGetFunction", e))?;
+                if self.shared.1 > self.shared.0 {
+                    // Lets a launch ask for more shared memory than the default allows; kernels
+                    // that declare theirs are unchanged.
+                    use sys::CUfunction_attribute_enum::*;
+                    let room = self.shared.1 as i32
+                        - inner
+                            .get_attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
+                            .map_err(|e| self.failed("cuFuncGetAttribute", e))?;
+                    inner
+                        .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, room)
+                        .map_err(|e| self.failed("cuFuncSetAttribute", e))?;
+                }
+                Ok(Function { inner, name: name.into() })
+            })
+            .collect()
+    }
+
+    /// Queues one launch.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or the scratch blocks are smaller than `work`
+    /// accumulator values and `counters` counters.
+    pub(crate) fn launch<T: Element>(
+        &self,
+        function: &Function,
+        launch: &Launch,
+        arguments: &Arguments<'_, T>,
+        scratch: (u64, u64),
+    ) -> Result<()> {
+        arguments.check();
+        let Arguments { m, n, a, x, y, alpha, beta, conj, work, counters } = arguments;
+        let needed = (scratch.0 as u128 * T::DTYPE.acc_bytes() as u128, scratch.1 as u128 * 4);
+        assert!(
+            needed.0 <= work.bytes as u128 && needed.1 <= counters.bytes as u128,
+            "scratch memory is too small"
+        );
+        let grid = launch.grid.map(|g| u32::try_from(g).unwrap_or(u32::MAX));
+        // Beyond these the driver says no more than "invalid value".
+        if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
+            return Err(Error::Device {
+                device: self.id.clone(),
+                call: "cuLaunchKernel",
+                reason: format!("{} asks for a grid of {:?} blocks", function.name, launch.grid),
+            });
+        }
+        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let (m, n, conj) = (*m as u64, *n as u64, u32::from(*conj));
+        let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
+        let [rs, cs] = [a.strides.0 as i64, a.strides.1 as i64];
+        let [incx, incy] = [x.strides.0 as i64, y.strides.0 as i64];
+        fn at<V>(value: &V) -> *mut c_void {
+            std::ptr::from_ref(value).cast_mut().cast()
+        }
+        let mut values = [
+            at(&m),
+            at(&n),
+            at(&a.block.at),
+            at(&a0),
+            at(&rs),
+            at(&cs),
+            at(&x.block.at),
+            at(&x0),
+            at(&incx),
+            at(&y.block.at),
+            at(&y0),
+            at(&incy),
+            at(&alpha),
+            at(&beta),
+            at(&conj),
+            at(&work.at),
+            at(&counters.at),
+        ];
+        let [bx, by, bz] = launch.block;
+        // SAFETY: the function lives as long as its module, which it owns. Every kernel has this
+        // signature (gemv_core::gpu), and by its contract it touches the elements of A, x and y,
+        // and as much scratch memory as its plan says: checked above. The driver copies the
+        // values before it returns.
+        unsafe {
+            result::launch_kernel(
+                function.inner.cu_function(),
+                (grid[0], grid[1], grid[2]),
+                (bx, by, bz),
+                launch.shared,
+                self.stream.cu_stream(),
+                &mut values,
+            )
+        }
+        .map_err(|e| self.failed("cuLaunchKernel", e))
+    }
+
+    pub(super) fn failed(&self, call: &'static str, e: DriverError) -> Error {
+        device_error(&self.id, call, e)
+    }
+}
+
+/// The stream while it records. Dropped early, because work failed or panicked, it throws the
+/// record away, so that the stream is of use again.
+struct Recording<'a>(Option<&'a Gpu>);
+
+impl<'a> Recording<'a> {
+    fn begin(gpu: &'a Gpu) -> Result<Recording<'a>> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let begun = gpu.stream.begin_capture(mode);
+        begun.map_err(|e| gpu.failed("cuStreamBeginCapture", e))?;
+        gpu.recording.store(true, Ordering::Relaxed);
+        Ok(Recording(Some(gpu)))
+    }
+
+    fn end(mut self) -> Result<Option<CudaGraph>> {
+        self.0.take().map_or(Ok(None), Self::stop)
+    }
+
+    fn stop(gpu: &Gpu) -> Result<Option<CudaGraph>> {
+        gpu.recording.store(false, Ordering::Relaxed);
+        let graph = gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0));
+        graph.map_err(|e| gpu.failed("cuStreamEndCapture", e))
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        if let Some(gpu) = self.0.take() {
+            // Of a record that was spoilt the driver says so here: nothing is lost.
+            let _ = Self::stop(gpu);
+        }
+    }
+}
+
+fn device_error(id: &str, call: &'static str, e: DriverError) -> Error {
+    // The number's name: to ask the driver for words could fail in its turn.
+    Error::Device { device: id.into(), call, reason: format!("{:?}", e.0) }
+}
+
+impl Block {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it is a block of this GPU.
+    pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
+        Arc::ptr_eq(&self.gpu, gpu)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // A thread may drop what it never used.
+        let freed = self.gpu.enter().and_then(|_turn| {
+            // SAFETY: allocated by the matching function, and freed once.
+            let freed = unsafe {
+                if self.gpu.context.has_async_alloc() {
+                    result::free_async(self.at, self.gpu.stream.cu_stream())
+                } else {
+                    // Waits for the work that may use it.
+                    result::free_sync(self.at)
+                }
+            };
+            freed.map_err(|e| self.gpu.failed("cuMemFree", e))
+        });
+        if let Err(e) = freed {
+            log::warn!("{e}");
+        }
+    }
+}

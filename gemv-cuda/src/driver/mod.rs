@@ -1,0 +1,66 @@
+//! The one module of this crate that calls foreign code: the loader, the driver, NVRTC and cuBLAS.
+//!
+//! cudarc panics where a library or a symbol is missing, so the libraries are looked for here
+//! first, with every symbol that is used. NVRTC is called through the handle that was found, so
+//! that the library named by the user is the one that compiles. Everything that leaves this module
+//! is safe: [`Gpu::launch`] checks that operands lie in their blocks, and a block is freed in the
+//! order of the stream, after the work that uses it.
+
+mod cublas;
+mod gpu;
+mod nvrtc;
+mod probe;
+mod staging;
+
+pub(crate) use cublas::Cublas;
+pub(crate) use gpu::{Arguments, Block, Function, Gpu, Operand};
+pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
+pub(crate) use probe::{Found, Report, probe};
+pub(crate) use staging::Staging;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::nvrtc::library_names;
+    use super::probe::{look, or};
+    use super::*;
+
+    #[test]
+    fn a_missing_driver_is_one_sentence() {
+        let why = look(&["libno-such-driver.so.1", "libnone.so"]).unwrap_err();
+        assert_eq!(
+            why,
+            "the driver's library was not found (looked for libno-such-driver.so.1 or libnone.so)"
+        );
+    }
+
+    #[test]
+    fn a_library_that_is_no_driver_is_one_sentence() {
+        if cfg!(target_os = "linux") {
+            let why = look(&["libc.so.6"]).unwrap_err();
+            assert_eq!(why, "the driver is too old: its library has no cuCtxGetCurrent");
+        }
+    }
+
+    #[test]
+    fn a_missing_or_wrong_compiler_is_one_sentence() {
+        let why = Nvrtc::load(Path::new("/no/such/libnvrtc.so.13")).unwrap_err();
+        assert!(why.contains("/no/such/libnvrtc.so.13") && !why.contains('\n'), "{why}");
+        if cfg!(target_os = "linux") {
+            let why = Nvrtc::load(Path::new("libc.so.6")).unwrap_err();
+            assert_eq!(why, "libc.so.6 is too old: it has no nvrtcVersion");
+        }
+    }
+
+    #[test]
+    fn names_of_the_drivers_version_come_first() {
+        if cfg!(target_os = "linux") {
+            let twelve = ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so.11.2", "libnvrtc.so"];
+            assert_eq!(library_names(12), twelve);
+            assert_eq!(library_names(14)[..2], ["libnvrtc.so.14", "libnvrtc.so.13"]);
+        }
+        assert_eq!(or(&["a"]), "a");
+        assert_eq!(or(&["a", "b", "c"]), "a, b or c");
+    }
+}

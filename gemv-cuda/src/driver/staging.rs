@@ -1,0 +1,190 @@
+//! Page-locked memory on the way to and from the device.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaEvent, result, sys};
+use gemv_core::{Element, Result};
+
+use super::gpu::{Block, Gpu};
+
+/// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
+const SLOT: usize = 2 << 20;
+/// Slots that each copying thread alternates between.
+const PAIR: usize = 2;
+
+/// A page-locked buffer, and when the device is done with it.
+#[derive(Debug)]
+struct Slot {
+    gpu: Arc<Gpu>,
+    at: *mut u8,
+    done: CudaEvent,
+    busy: bool,
+}
+
+// SAFETY: the pointer is to memory that the slot owns; pages are locked for every thread.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    fn new(gpu: &Arc<Gpu>) -> Result<Slot> {
+        let done = gpu.context.new_event(None).map_err(|e| gpu.failed("cuEventCreate", e))?;
+        // SAFETY: no flags, so the memory is cached and may be read back. It is cleared, so it
+        // never holds uninitialised bytes.
+        let at = unsafe {
+            let at = result::malloc_host(SLOT, 0).map_err(|e| gpu.failed("cuMemHostAlloc", e))?;
+            std::ptr::write_bytes(at.cast::<u8>(), 0, SLOT);
+            at.cast()
+        };
+        Ok(Slot { gpu: gpu.clone(), at, done, busy: false })
+    }
+
+    /// The buffer, once the device is done with it.
+    fn buffer(&mut self) -> Result<&mut [u8]> {
+        if self.busy {
+            let waited = self.done.synchronize();
+            waited.map_err(|e| self.gpu.failed("cuEventSynchronize", e))?;
+            self.busy = false;
+        }
+        // SAFETY: the memory is ours, SLOT bytes long and initialised, and no copy is under way.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.at, SLOT) })
+    }
+
+    /// Queues a copy of up to SLOT bytes to the device. `from` may be reused on return.
+    fn send(&mut self, from: &[u8], to: sys::CUdeviceptr) -> Result<()> {
+        let gpu = self.gpu.clone();
+        let buffer = &mut self.buffer()?[..from.len()];
+        buffer.copy_from_slice(from);
+        let stream = gpu.stream.cu_stream();
+        // SAFETY: the destination was checked by `Staging::send`; the buffer is not touched again
+        // before the event after the copy.
+        unsafe { result::memcpy_htod_async(to, buffer, stream) }
+            .map_err(|e| gpu.failed("cuMemcpyHtoDAsync", e))?;
+        self.busy = true;
+        self.done.record(&gpu.stream).map_err(|e| gpu.failed("cuEventRecord", e))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let gpu = self.gpu.clone();
+        let freed = gpu.enter().and_then(|_turn| {
+            self.buffer()?;
+            // SAFETY: allocated by `new`, not in use any more, and freed once.
+            unsafe { result::free_host(self.at.cast()) }
+                .map_err(|e| self.gpu.failed("cuMemFreeHost", e))
+        });
+        if let Err(e) = freed {
+            log::warn!("{e}");
+        }
+    }
+}
+
+/// Page-locked slots through which host memory is copied: the driver's own staging of pageable
+/// memory reaches a fifth of the link's speed.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    gpu: Arc<Gpu>,
+    slots: Vec<Slot>,
+    /// The next slot for a copy that fits in one.
+    next: usize,
+}
+
+impl Staging {
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Staging {
+        Staging { gpu: gpu.clone(), slots: Vec::new(), next: 0 }
+    }
+
+    fn ensure(&mut self, slots: usize) -> Result<()> {
+        while self.slots.len() < slots {
+            self.slots.push(Slot::new(&self.gpu)?);
+        }
+        Ok(())
+    }
+
+    /// Queues a copy of host memory to the start of a block. `from` may be reused on return.
+    ///
+    /// # Panics
+    /// If the block is shorter.
+    pub(crate) fn send<T: Element>(&mut self, from: &[T], to: &Block) -> Result<()> {
+        let from = bytes(from);
+        assert!(from.len() <= to.bytes(), "a copy beyond the end of a block");
+        if !from.len().is_multiple_of(16) {
+            // The rest of the last vector is read and not used: read all the same.
+            let (rest, end) = (16 - from.len() % 16, to.at + from.len() as u64);
+            let stream = self.gpu.stream.cu_stream();
+            // SAFETY: blocks are multiples of 16 bytes long.
+            unsafe { result::memset_d8_async(end, 0, rest, stream) }
+                .map_err(|e| self.gpu.failed("cuMemsetD8Async", e))?;
+        }
+        if from.len() <= SLOT {
+            self.ensure(PAIR)?;
+            self.next = (self.next + 1) % PAIR;
+            return self.slots[self.next].send(from, to.at);
+        }
+        // One thread copies host memory at less than the link's speed.
+        let pieces = from.len().div_ceil(SLOT);
+        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(4);
+        let threads = threads.min(pieces.div_ceil(PAIR));
+        self.ensure(threads * PAIR)?;
+        let gpu = &self.gpu;
+        let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
+            gpu.bind()?;
+            for (turn, piece) in (t..pieces).step_by(threads).enumerate() {
+                let at = piece * SLOT;
+                let part = &from[at..from.len().min(at + SLOT)];
+                slots[turn % PAIR].send(part, to.at + at as u64)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let mut parts = self.slots[..threads * PAIR].chunks_mut(PAIR).enumerate();
+            let (_, own) = parts.next().expect("at least one thread");
+            let others: Vec<_> =
+                parts.map(|(t, slots)| scope.spawn(move || worker(t, slots))).collect();
+            let own = worker(0, own);
+            let mut outcomes = vec![own];
+            outcomes.extend(others.into_iter().map(|o| o.join().expect("a copy does not panic")));
+            outcomes.into_iter().collect()
+        })
+    }
+
+    /// Copies the first elements of a block to the host, waits for all work, and hands them on.
+    ///
+    /// # Panics
+    /// If the block is shorter.
+    pub(crate) fn receive<T: Element>(
+        &mut self,
+        from: &Block,
+        len: usize,
+        then: impl FnOnce(&[T]),
+    ) -> Result<()> {
+        let size = len * size_of::<T>();
+        if size > SLOT {
+            let mut all = vec![T::default(); len];
+            self.gpu.read(from, 0, &mut all)?;
+            then(&all);
+            return Ok(());
+        }
+        self.ensure(1)?;
+        let gpu = self.gpu.clone();
+        let buffer = &mut self.slots[0].buffer()?[..size];
+        // SAFETY: page-locked memory starts on a page; any bits are a value of an element, which
+        // is a float or a pair of floats (the trait is sealed).
+        let elements = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast(), len) };
+        gpu.read::<T>(from, 0, elements)?;
+        then(elements);
+        Ok(())
+    }
+}
+
+/// The bytes of elements.
+fn bytes<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: elements are floats or pairs of floats (the trait is sealed): no padding.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// The bytes of elements, to be written.
+pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    let size = size_of_val(elements);
+    // SAFETY: as in `bytes`; and any bits are a value of an element.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size) }
+}
