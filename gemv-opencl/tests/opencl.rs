@@ -90,9 +90,6 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
     }
     each!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
     if !small {
-        add("f32/classic".into(), Box::new(classic::<f32>));
-        add("f64/classic".into(), Box::new(classic::<f64>));
-        add("c32/classic".into(), Box::new(classic::<Complex<f32>>));
         add("levels".into(), Box::new(levels));
         add("sub-views".into(), Box::new(sub_views));
         add("threads".into(), Box::new(threads));
@@ -353,95 +350,6 @@ fn sub_views(device: &Device) -> Outcome {
     check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
     let (xt, t) = (random.vector::<f32>(40), da.t());
     check("transposed", t.dot_resident(&device.vector(&xt)?)?.download()?, a.t(), &xt)
-}
-
-/// Every published kernel, in both layouts, on shapes that nothing divides: within its error bound,
-/// (2 n + 40) u (|alpha| sum |a x| + |beta y|) for the least exact of them.
-const CLASSIC: &[&str] = &[
-    "classic-thread block=96 vec=2",
-    "classic-columns n=1 block=32",
-    "classic-rows m=3 block=64 vec=4",
-    "classic-spread spread=4",
-    "classic-general m=2 n=2 spread=2 block=32",
-    "classic-stages parts=3 op=0",
-    "classic-stages parts=5 op=1 vec=8",
-    "classic-stages parts=2 op=2",
-    "classic-block vec=4 block=64",
-    "classic-block-x rows=3",
-    "classic-tile ty=4 block=64",
-];
-
-fn classic<T: Element>(device: &Device) -> Outcome {
-    skip_unsupported::<T>(device)?;
-    let mut random = Random(23);
-    let unit = if T::DTYPE.needs_f64() { f64::EPSILON } else { f32::EPSILON.into() } / 2.0;
-    let size = |v: T::Acc| v.parts().0.hypot(v.parts().1);
-    let mut tried = 0;
-    for (m, n) in [(1, 1), (37, 203), (101, 67), (300, 5), (7, 1031)] {
-        let row = Array2::from_shape_simple_fn((m, n), || random.value::<T>());
-        let col = row.t().as_standard_layout().reversed_axes().to_owned();
-        let (x, before) = (random.vector::<T>(n), random.vector::<T>(m));
-        let (alpha, beta) = (T::Acc::from_parts(-1.5, 0.5), T::Acc::from_parts(0.75, 0.25));
-        for a in [&row, &col] {
-            let desc = Desc::new(T::DTYPE, m, n, (a.strides()[0], a.strides()[1]), 64);
-            // Pairs change nothing but the arithmetic; see `some_of` for why a CPU gets fewer.
-            let few = device.info().host && T::DTYPE.is_complex();
-            let listed = CLASSIC.iter().take(if few { 3 } else { CLASSIC.len() });
-            let listed = listed.map(|text| text.parse::<Params>().expect("well formed"));
-            for params in listed {
-                match device.backend().fits(&desc, &params) {
-                    Ok(()) => tried += 1,
-                    Err(e) if e.to_string().contains("atomics") => continue,
-                    Err(e) => return Err(e.to_string().into()),
-                }
-                for (alpha, beta) in [(T::Acc::ONE, T::Acc::ZERO), (alpha, beta)] {
-                    let nan = T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN));
-                    let old = match beta == T::Acc::ZERO {
-                        true => Array1::from_elem(m, nan),
-                        false => before.clone(),
-                    };
-                    let (mut y, mut right) = (old.clone(), old.clone());
-                    device.gemv_as(&params, alpha, a, &x, beta, &mut y)?;
-                    reference::gemv(alpha, a.view(), false, x.view(), beta, right.view_mut());
-                    for i in 0..m {
-                        let sum: f64 = a
-                            .row(i)
-                            .iter()
-                            .zip(&x)
-                            .map(|(a, x)| size(a.widen()) * size(x.widen()))
-                            .sum();
-                        let mut terms = size(alpha) * sum;
-                        if beta != T::Acc::ZERO {
-                            terms += size(beta) * size(old[i].widen());
-                        }
-                        let ((re, im), (r, j)) = (y[i].widen().parts(), right[i].widen().parts());
-                        let (off, bound) =
-                            ((re - r).hypot(im - j), (2 * n + 40) as f64 * unit * terms);
-                        // Not `off > bound`: a NaN must fail.
-                        if !matches!(
-                            off.partial_cmp(&bound),
-                            Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)
-                        ) {
-                            let (got, right) = (y[i], right[i]);
-                            return Err(format!(
-                                "{desc} {params}: row {i} is {got:?}, not {right:?}"
-                            )
-                            .into());
-                        }
-                    }
-                }
-            }
-        }
-    }
-    let desc = Desc::new(T::DTYPE, 100, 100, (1, 100), 64);
-    let listed = device.backend().classic(&desc);
-    if listed.iter().any(|p| !p.kernel().as_str().starts_with("classic-")) || listed.len() < 512 {
-        return Err(format!("{} published parameters", listed.len()).into());
-    }
-    match tried {
-        0 => Err("no published kernel was legal".into()),
-        _ => Ok(()),
-    }
 }
 
 /// More than one level of the recursion, in every way of splitting.

@@ -1,0 +1,240 @@
+//! The baselines: the published kernels and the vendor's library. They keep orders of their own,
+//! so each result is held against an error bound instead of bits:
+//!
+//! ```text
+//! |y - reference| <= (2 n + 40) u (|alpha| sum |a x| + |beta y|)  (+ 2 v |reference|)
+//! ```
+//!
+//! with u the unit roundoff of the accumulator and v that of a narrower element type, which the
+//! least exact of them (a chain of n additions, and complex products) keeps. Trials are named
+//! `device/type/layout/kernel`.
+#![deny(unsafe_code)]
+
+#[macro_use]
+mod common;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use common::{Check, acc, nan, random, trial};
+use gemv::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
+use gemv::{Accumulator, Desc, Device, Dtype, Element, Params, reference};
+
+/// Nothing divides them; one is less than a block, one has fewer rows than a block has threads.
+const SHAPES: [(usize, usize); 5] = [(1, 1), (37, 203), (101, 67), (300, 5), (7, 1031)];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Row,
+    Col,
+    /// Every second column, rows backwards.
+    Strided,
+}
+
+const FORMS: [(Form, &str); 3] =
+    [(Form::Row, "row"), (Form::Col, "col"), (Form::Strided, "strided")];
+
+/// A matrix in its form, with a gap between its lines.
+struct Held<T> {
+    array: Array2<T>,
+    form: Form,
+}
+
+impl<T: Element> Held<T> {
+    fn new(m: usize, n: usize, form: Form) -> Held<T> {
+        let (rows, columns) = match form {
+            Form::Row => (m, n + 3),
+            Form::Col => (m + 3, n),
+            Form::Strided => (m, 2 * n),
+        };
+        let shape = (rows, columns).set_f(form == Form::Col);
+        let array = Array2::from_shape_fn(shape, |(i, j)| random(5, i, j));
+        Held { array, form }
+    }
+
+    fn view(&self, m: usize, n: usize) -> ArrayView2<'_, T> {
+        match self.form {
+            Form::Row | Form::Col => self.array.slice(s![..m, ..n]),
+            Form::Strided => self.array.slice(s![..;-1, ..;2]),
+        }
+    }
+}
+
+/// alpha and beta; beta = 0 must not read y.
+const SCALINGS: [((f64, f64), (f64, f64)); 2] =
+    [((1.0, 0.0), (0.0, 0.0)), ((-1.5, 0.5), (0.75, 0.25))];
+
+fn size<T: Element>(value: T::Acc) -> f64 {
+    let (re, im) = value.parts();
+    re.hypot(im)
+}
+
+/// Whether one result lies within the bound.
+fn near<T: Element>(got: T, right: T, terms: f64, n: usize) -> bool {
+    let unit = if T::DTYPE.needs_f64() { f64::EPSILON } else { f32::EPSILON.into() } / 2.0;
+    let narrow = match T::DTYPE {
+        Dtype::F16 => 2f64.powi(-11),
+        Dtype::Bf16 => 2f64.powi(-8),
+        _ => 0.0,
+    };
+    let ((re, im), (r, j)) = (got.widen().parts(), right.widen().parts());
+    let bound = (2 * n + 40) as f64 * unit * terms + 2.0 * narrow * r.hypot(j);
+    // Not `!(off > bound)`: a NaN must fail.
+    (re - r).hypot(im - j) <= bound
+}
+
+/// One product with these parameters against the reference.
+fn product<T: Element>(
+    device: &Device,
+    a: ArrayView2<'_, T>,
+    params: &Params,
+    scaling: usize,
+) -> Check {
+    let (m, n) = a.dim();
+    let (alpha, beta) = SCALINGS[scaling];
+    let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
+    let x = Array1::from_shape_fn(n, |j| random::<T>(6, j, 1));
+    let old = match beta == T::Acc::ZERO {
+        true => Array1::from_elem(m, nan::<T>()),
+        false => Array1::from_shape_fn(m, |i| random::<T>(7, i, 2)),
+    };
+    let (mut y, mut right) = (old.clone(), old.clone());
+    let done = device.gemv_as(params, alpha, &a, &x, beta, &mut y);
+    done.map_err(|e| format!("{m}x{n} {params}: {e}"))?;
+    reference::gemv(alpha, a, false, x.view(), beta, right.view_mut());
+    for (i, row) in a.rows().into_iter().enumerate() {
+        let products = row.iter().zip(&x);
+        let sum: f64 = products.map(|(a, x)| size::<T>(a.widen()) * size::<T>(x.widen())).sum();
+        let mut terms = size::<T>(alpha) * sum;
+        if beta != T::Acc::ZERO {
+            terms += size::<T>(beta) * size::<T>(old[i].widen());
+        }
+        if !near(y[i], right[i], terms, n) {
+            let (got, right) = (y[i], right[i]);
+            return Err(format!("{m}x{n} {params}: row {i} is {got:?}, not {right:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether each program takes the device's compiler half a second, and more: a few of them then,
+/// unless everything is asked for.
+fn slow(device: &Device) -> bool {
+    device.info().id.starts_with("opencl") && common::size() != common::Size::Full
+}
+
+/// Those of them that bring a value of an argument that none before them had; where compiling
+/// is slow, the first and the last.
+fn some(all: Vec<Params>, slow: bool) -> Vec<Params> {
+    if slow {
+        let ends = if all.len() > 1 { [all.first(), all.last()] } else { [all.first(), None] };
+        return ends.into_iter().flatten().copied().collect();
+    }
+    let mut seen = HashSet::new();
+    let mut fresh = |p: &Params| p.args().filter(|arg| seen.insert(arg.clone())).count() > 0;
+    all.into_iter().filter(|p| fresh(p)).collect()
+}
+
+/// One kernel on every shape, with as many parameters as it takes to see each value of each.
+fn kernel<T: Element>(device: &Device, form: Form, name: &str) -> Check {
+    let (slow, mut tried) = (slow(device), 0);
+    for (m, n) in SHAPES {
+        let held = Held::<T>::new(m, n, form);
+        let a = held.view(m, n);
+        let desc = Desc::new(T::DTYPE, m, n, (a.strides()[0], a.strides()[1]), 64);
+        let backend = device.backend();
+        let all = match name.starts_with("vendor-") {
+            true => backend.vendor(&desc).into_iter().collect(),
+            false => backend.classic(&desc),
+        };
+        let all: Vec<_> = all.into_iter().filter(|p| p.kernel().as_str() == name).collect();
+        for params in some(all, slow) {
+            backend.fits(&desc, &params).map_err(|e| e.to_string())?;
+            for scaling in 0..SCALINGS.len() {
+                product(device, a, &params, scaling)?;
+                tried += 1;
+            }
+        }
+    }
+    match tried {
+        0 => Err(format!("{name} is legal on none of the shapes")),
+        _ => Ok(()),
+    }
+}
+
+/// The names that this device has for such a problem.
+fn names(device: &Device, dtype: Dtype, form: Form) -> Vec<String> {
+    let (m, n) = SHAPES[1];
+    let strides = match form {
+        Form::Row => (n as isize + 3, 1),
+        Form::Col => (1, m as isize + 3),
+        Form::Strided => (-2 * n as isize, 2),
+    };
+    let desc = Desc::new(dtype, m, n, strides, 64);
+    let backend = device.backend();
+    let mut names: Vec<String> = Vec::new();
+    for params in backend.classic(&desc).iter().chain(&backend.vendor(&desc)) {
+        let name = params.kernel().to_string();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The bound must be able to fail: a result that lacks one of its terms, or is no number.
+fn refused() -> Check {
+    let (n, terms) = (100, 100.0);
+    for (got, fits) in [(1.0, true), (1.0 + 1e-6, true), (1.01, false), (f32::NAN, false)] {
+        if near::<f32>(got, 1.0, terms, n) != fits {
+            return Err(format!("{got} as 1: {}", !fits));
+        }
+    }
+    let half = |v: f32| gemv::half::f16::from_f32(v);
+    match near(half(1.001), half(1.0), 1.0, n) && !near(half(1.01), half(1.0), 1.0, n) {
+        true => Ok(()),
+        false => Err("f16".into()),
+    }
+}
+
+/// All nine published kernels are there, on every device that runs launched kernels.
+fn complete(device: &Device) -> Check {
+    let names = names(device, Dtype::F32, Form::Col);
+    let classic = names.iter().filter(|n| n.starts_with("classic-")).count();
+    match classic {
+        9 => Ok(()),
+        count => Err(format!("{count} published kernels: {names:?}")),
+    }
+}
+
+fn main() {
+    let targets: Vec<_> = common::targets().into_iter().filter(common::Target::compiles).collect();
+    let mut trials = vec![trial("the bound refuses".into(), refused)];
+    let dtypes = |device: &Device| match slow(device) {
+        true => vec![Dtype::F32, Dtype::F64],
+        false => Dtype::ALL.to_vec(),
+    };
+    trials.extend(common::absences(&targets));
+    for target in &targets {
+        let Ok(device) = &target.device else { continue };
+        let device = Arc::new(device.clone());
+        let id = &target.id;
+        let all = device.clone();
+        trials.push(trial(format!("{id}/complete"), move || complete(&all)));
+        for dtype in dtypes(&device) {
+            if common::supported(&device, dtype).is_err() {
+                continue;
+            }
+            for (form, text) in FORMS {
+                for name in names(&device, dtype, form) {
+                    let (device, title) = (device.clone(), format!("{id}/{dtype}/{text}/{name}"));
+                    trials.push(trial(
+                        title,
+                        move || with_type!(dtype, T => kernel::<T>(&device, form, &name)),
+                    ));
+                }
+            }
+        }
+    }
+    common::main(trials);
+}
