@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// The file to write.
     #[arg(long, value_name = "FILE", default_value = "gemv-report.html")]
     out: PathBuf,
+    /// Also write every picture to this directory, as an SVG file of its own.
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
 }
 
 /// What the files hold.
@@ -60,6 +63,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let plots = page.plots();
     std::fs::write(&args.out, page.html())
         .with_context(|| format!("cannot write {}", args.out.display()))?;
+    if let Some(dir) = &args.pictures {
+        page.write_pictures(dir)?;
+    }
     println!("{plots} plots in {}", args.out.display());
     Ok(())
 }
@@ -186,8 +192,8 @@ impl Data {
                     .into_iter()
                     .map(|(name, marks)| Curve { name: name.into(), marks })
                     .collect();
-                let svg = plot::curves("bytes of A, x and y", "10^9 bytes per second", curves)?;
-                page.plot("curve", &format!("{name}, {area}: {what}"), &svg);
+                let picture = plot::curves("bytes of A, x and y", "10^9 bytes per second", curves)?;
+                page.plot("curve", &format!("{name}, {area}: {what}"), &picture);
             }
         }
         Ok(())
@@ -222,8 +228,8 @@ impl Data {
                     true => ("share of the read roof", Some((0.0, 1.0))),
                     false => ("10^9 bytes per second", None),
                 };
-                let (svg, legend) = map.continuous(range)?;
-                page.plot("share", &format!("{name}, {area}, {who}: {what}"), &(svg + &legend));
+                let picture = map.continuous(range)?;
+                page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
             }
         }
         Ok(())
@@ -239,8 +245,8 @@ impl Data {
             }
             for ((kernel, m, n), samples) in groups {
                 let Some((axis, curves)) = scan(&samples) else { continue };
-                let svg = plot::curves(&axis, "10^9 bytes per second", curves)?;
-                page.plot("scan", &format!("{name}, {area}, {kernel} on {m}x{n}: scan"), &svg);
+                let picture = plot::curves(&axis, "10^9 bytes per second", curves)?;
+                page.plot("scan", &format!("{name}, {area}, {kernel} on {m}x{n}: scan"), &picture);
             }
         }
         Ok(())
@@ -311,19 +317,19 @@ fn tuned(page: &mut Page, known: &Known) -> anyhow::Result<()> {
                 map.add(desc.m, desc.n, f64::from(value), hover.clone());
             }
         }
-        let (svg, legend) = kernels.categories()?;
-        page.plot("kernel", &format!("{dtype} {layout}: best kernel"), &(svg + &legend));
+        let picture = kernels.categories()?;
+        page.plot("kernel", &format!("{dtype} {layout}: best kernel"), &picture);
         let (what, range) = match roof {
             true => ("share of the read roof", Some((0.0, 1.0))),
             false => ("10^9 bytes per second", None),
         };
-        let (svg, legend) = share.continuous(range)?;
-        page.plot("share", &format!("{dtype} {layout}: {what}"), &(svg + &legend));
+        let picture = share.continuous(range)?;
+        page.plot("share", &format!("{dtype} {layout}: {what}"), &picture);
         for (key, map) in args {
             if map.distinct() > 1 {
-                let (svg, legend) = map.levels()?;
+                let picture = map.levels()?;
                 let title = format!("{dtype} {layout}: best value of {key}");
-                page.plot("parameter", &title, &(svg + &legend));
+                page.plot("parameter", &title, &picture);
             }
         }
     }

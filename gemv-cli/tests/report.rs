@@ -1,6 +1,6 @@
 //! `gemv tune`, `bench` and `report`, end to end: on the reference, which every build has, and on
 //! written figures for what only a GPU measures. The page is opened in a headless Chromium where
-//! there is one; GEMV_REQUIRE=chromium makes its absence a failure.
+//! there is one; GEMV_TEST_CHROMIUM=1 makes its absence a failure.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,7 +73,7 @@ fn figures(path: &Path) -> std::io::Result<()> {
 fn report(dir: &Path) -> Result<PathBuf, Failed> {
     gemv(dir, &[&TUNE[..], &["--out", "run"]].concat())?;
     figures(&dir.join("run/gpu.csv"))?;
-    let said = gemv(dir, &["report", "run", "--out", "page.html"])?;
+    let said = gemv(dir, &["report", "run", "--out", "page.html", "--pictures", "pictures"])?;
     // The tuner: four areas with kernel and speed; the figures: three curves, three maps, a scan.
     if !said.starts_with("15 plots") {
         return Err(format!("not 15 plots: {said}").into());
@@ -97,6 +97,16 @@ fn page_holds_every_plot() -> Result<(), Failed> {
         assert!(!html.contains(foreign), "{foreign}");
     }
     assert!(html.matches("<title>").count() > 100);
+    // Each picture also by itself: named by its caption, with its legend.
+    let pictures = dir.path().join("pictures");
+    assert_eq!(std::fs::read_dir(&pictures)?.count(), 15);
+    let wide = "some-gpu-more-f32-row-wide-n-x-100-n.svg";
+    let wide = std::fs::read_to_string(pictures.join(wide))?;
+    assert!(wide.starts_with("<svg xmlns=") && wide.trim_end().ends_with("</svg>"));
+    for part in ["Some &lt;GPU&gt; &amp; more, f32 row: wide", "gemv</text>", "cublas</text>"] {
+        assert!(wide.contains(part), "{part}");
+    }
+    assert_eq!(wide.matches("<g ").count(), wide.matches("</g>").count());
     Ok(())
 }
 
@@ -154,12 +164,11 @@ fn page_opens_in_chromium(browser: &str) -> Result<(), Failed> {
 
 fn main() {
     let arguments = Arguments::from_args();
-    let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
-    let required = required.split(',').any(|r| r.trim() == "chromium");
+    let required = std::env::var("GEMV_TEST_CHROMIUM").is_ok_and(|v| v == "1");
     let browser = chromium();
     let opens = Trial::test("page_opens_in_chromium", move || match browser {
         Some(browser) => page_opens_in_chromium(browser),
-        None => Err("there is no Chromium, and GEMV_REQUIRE asks for it".into()),
+        None => Err("there is no Chromium, and GEMV_TEST_CHROMIUM asks for it".into()),
     });
     let trials = vec![
         Trial::test("page_holds_every_plot", page_holds_every_plot),

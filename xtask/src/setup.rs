@@ -1,4 +1,4 @@
-//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, and NVRTC.
+//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, and Chromium.
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,9 @@ pub struct Tools {
     pub pocl: PathBuf,
     /// A folder that names Oclgrind alone.
     pub oclgrind: PathBuf,
+    /// Whether there is a Chromium to open reports in. Debian has it as a package; Ubuntu's is a
+    /// snap, which a container cannot install.
+    pub chromium: bool,
     /// The target folder.
     pub target: PathBuf,
 }
@@ -31,6 +34,7 @@ pub fn all(sh: &Shell) -> Result<Tools> {
         nvrtc: nvrtc(sh, &target)?,
         pocl: platform(sh, &target, "pocl", &pocl)?,
         oclgrind: platform(sh, &target, "oclgrind", &oclgrind()?)?,
+        chromium: chromium(sh)?,
         target,
     };
     println!("NVRTC: {}", shown(sh, &tools.nvrtc));
@@ -64,24 +68,39 @@ fn system_packages(sh: &Shell) -> Result<()> {
         return Ok(());
     }
     println!("installing {}", missing.join(" "));
+    apt(sh, &["update"])?;
+    apt(sh, &[&["install", "-y", "--no-install-recommends"], &missing[..]].concat())
+}
+
+/// Runs apt-get as root.
+fn apt(sh: &Shell, args: &[&str]) -> Result<()> {
     if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
-        bail!(
-            "no apt-get here: install {} with this system's own package manager",
-            missing.join(", ")
-        );
+        let last = args.last().unwrap_or(&"");
+        bail!("no apt-get here ({last}): install the packages named with this system's own means");
     }
     let root = cmd!(sh, "id -u").quiet().read()? == "0";
     let sudo: &[&str] = if root { &[] } else { &["sudo"] };
     let wait = "-oDPkg::Lock::Timeout=300";
     // In one process each, so that `sudo` needs no shell.
-    let apt = |args: &[&str]| -> Result<()> {
-        let all = [sudo, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", wait, "-q"], args]
-            .concat();
-        let (program, rest) = all.split_first().context("a program")?;
-        cmd!(sh, "{program} {rest...}").run().context("apt-get failed")
-    };
-    apt(&["update"])?;
-    apt(&[&["install", "-y", "--no-install-recommends"], &missing[..]].concat())
+    let all =
+        [sudo, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", wait, "-q"], args].concat();
+    let (program, rest) = all.split_first().context("a program")?;
+    cmd!(sh, "{program} {rest...}").run().context("apt-get failed")
+}
+
+/// Whether there is a Chromium, after trying to install it.
+fn chromium(sh: &Shell) -> Result<bool> {
+    let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+    let there = || names.iter().any(|n| cmd!(sh, "{n} --version").quiet().read().is_ok());
+    if there() {
+        return Ok(true);
+    }
+    println!("installing chromium");
+    let args = ["install", "-y", "--no-install-recommends", "chromium"];
+    if let Err(why) = apt(sh, &["update"]).and_then(|()| apt(sh, &args)) {
+        println!("no Chromium ({why}): the test that opens a report in it is ignored");
+    }
+    Ok(there())
 }
 
 /// The wheel holds the compiler alone; nothing of CUDA needs to be installed.

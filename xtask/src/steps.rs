@@ -77,6 +77,7 @@ const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gem
 fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     let _icd = sh.push_env("OCL_ICD_VENDORS", &tools.pocl);
     let _require = sh.push_env("GEMV_REQUIRE", "cpu,opencl");
+    let _chromium = sh.push_env("GEMV_TEST_CHROMIUM", if tools.chromium { "1" } else { "0" });
     cmd!(sh, "cargo test --locked {WORKSPACE...}").run()?;
     // Alone, so that no backend is linked and the reference answers.
     Ok(cmd!(sh, "cargo test --locked -p gemv-core").run()?)

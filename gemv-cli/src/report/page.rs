@@ -1,6 +1,11 @@
 //! The page around the pictures: one file, no script, nothing loaded.
 
 use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::plot::Picture;
 
 pub(super) struct Page {
     title: String,
@@ -8,6 +13,8 @@ pub(super) struct Page {
     contents: String,
     sections: usize,
     plots: usize,
+    /// Pictures as files of their own: their names and texts.
+    files: Vec<(String, String)>,
 }
 
 /// Text as it may stand in HTML and SVG.
@@ -45,7 +52,14 @@ caption { text-align: left; font-weight: 600; padding-bottom: .4rem }
 impl Page {
     pub(super) fn new(title: &str) -> Page {
         let title = title.to_owned();
-        Page { title, body: String::new(), contents: String::new(), sections: 0, plots: 0 }
+        Page {
+            title,
+            body: String::new(),
+            contents: String::new(),
+            sections: 0,
+            plots: 0,
+            files: Vec::new(),
+        }
     }
 
     pub(super) fn plots(&self) -> usize {
@@ -63,9 +77,10 @@ impl Page {
     }
 
     /// A figure; `kind` says which sort of picture it is, for whoever looks for one.
-    pub(super) fn plot(&mut self, kind: &str, caption: &str, svg: &str) {
+    pub(super) fn plot(&mut self, kind: &str, caption: &str, picture: &Picture) {
         self.plots += 1;
-        let (id, caption) = (self.plots, escape(caption));
+        self.files.push((file_name(caption), picture.file(caption)));
+        let (id, caption, svg) = (self.plots, escape(caption), picture.html());
         let _ = writeln!(
             self.body,
             "<figure id=\"p{id}\" data-plot=\"{kind}\"><figcaption>{caption}</figcaption>{svg}</figure>"
@@ -85,8 +100,19 @@ impl Page {
         self.body.push_str("</table>\n");
     }
 
+    /// Writes every picture to a file of its own, named by its caption.
+    pub(super) fn write_pictures(&self, dir: &Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        for (name, text) in &self.files {
+            let path = dir.join(name);
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn html(&self) -> String {
-        let Page { title, body, contents, sections, plots } = self;
+        let Page { title, body, contents, sections, plots, .. } = self;
         let end = if *sections > 0 { "</div></section>" } else { "" };
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -96,5 +122,23 @@ impl Page {
              rounds on resident operands; a time counts only if the result was right.</p>\n\
              <ul>{contents}</ul>\n{body}{end}</body></html>\n"
         )
+    }
+}
+
+/// `NVIDIA H200, f32 row: wide` as `nvidia-h200-f32-row-wide.svg`.
+fn file_name(caption: &str) -> String {
+    let words = caption.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
+    let words: Vec<String> = words.map(str::to_lowercase).collect();
+    words.join("-") + ".svg"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_pictures() {
+        let name = file_name("NVIDIA H200, f32 row: wide, N x 100 N");
+        assert_eq!(name, "nvidia-h200-f32-row-wide-n-x-100-n.svg");
     }
 }

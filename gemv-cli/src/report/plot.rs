@@ -70,13 +70,60 @@ fn css(c: RGBColor) -> String {
     format!("#{:02x}{:02x}{:02x}", c.0, c.1, c.2)
 }
 
-fn swatches(entries: impl Iterator<Item = (RGBColor, String)>) -> String {
-    let entries: String = entries
-        .map(|(c, name)| {
-            format!("<li><i style=\"background:{}\"></i>{}</li>", css(c), escape(&name))
-        })
-        .collect();
-    format!("<ul class=\"legend\">{entries}</ul>")
+/// A drawing and what its colours mean.
+pub(super) struct Picture {
+    svg: String,
+    legend: Vec<(RGBColor, String)>,
+}
+
+impl Picture {
+    /// For a page, whose style the legend takes.
+    pub(super) fn html(&self) -> String {
+        let entries: String = self
+            .legend
+            .iter()
+            .map(|(c, name)| {
+                format!("<li><i style=\"background:{}\"></i>{}</li>", css(*c), escape(name))
+            })
+            .collect();
+        format!("{}<ul class=\"legend\">{entries}</ul>", self.svg)
+    }
+
+    /// A file of its own: caption, drawing and legend, for where a page cannot be shown.
+    pub(super) fn file(&self, caption: &str) -> String {
+        const LINE: u32 = 20;
+        let (width, drawing) = SIZE;
+        let mut body = format!(
+            "<text x=\"8\" y=\"15\" font-weight=\"600\">{}</text>\n\
+             <g transform=\"translate(0 {LINE})\">{}</g>\n",
+            escape(caption),
+            self.svg
+        );
+        // As many entries a line as fit, at about 7 pixels a character.
+        let (mut x, mut y) = (12, LINE + drawing + 12);
+        for (colour, name) in &self.legend {
+            let long = 30 + 7 * name.chars().count() as u32;
+            if x > 12 && x + long > width {
+                (x, y) = (12, y + LINE);
+            }
+            let _ = writeln!(
+                body,
+                "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{}\" stroke=\"#888\"/>\
+                 <text x=\"{}\" y=\"{y}\">{}</text>",
+                y - 10,
+                css(*colour),
+                x + 16,
+                escape(name)
+            );
+            x += long;
+        }
+        let height = y + 10;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n{body}</svg>\n"
+        )
+    }
 }
 
 fn viridis(share: f64) -> RGBColor {
@@ -152,14 +199,14 @@ impl Map {
     }
 
     /// One colour for each name.
-    pub(super) fn categories(&self) -> anyhow::Result<(String, String)> {
+    pub(super) fn categories(&self) -> anyhow::Result<Picture> {
         let colour = |v: f64| DISTINCT[v as usize % DISTINCT.len()];
         let names = self.names.iter().enumerate().map(|(k, n)| (colour(k as f64), n.clone()));
-        Ok((self.picture(&colour)?, swatches(names)))
+        Ok(Picture { svg: self.picture(&colour)?, legend: names.collect() })
     }
 
     /// From dark to light, over a range (that of the values, if none is given).
-    pub(super) fn continuous(&self, range: Option<(f64, f64)>) -> anyhow::Result<(String, String)> {
+    pub(super) fn continuous(&self, range: Option<(f64, f64)>) -> anyhow::Result<Picture> {
         let all = || self.cells.values().map(|c| c.0);
         let own = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
         let (low, high) = range.unwrap_or(own);
@@ -169,11 +216,11 @@ impl Map {
             let v = low + width * f64::from(k) / 5.0;
             (colour(v), if high <= 1.0 { format!("{v:.1}") } else { format!("{v:.0}") })
         });
-        Ok((self.picture(&colour)?, swatches(steps)))
+        Ok(Picture { svg: self.picture(&colour)?, legend: steps.collect() })
     }
 
     /// From dark to light, one step for each value that occurs.
-    pub(super) fn levels(&self) -> anyhow::Result<(String, String)> {
+    pub(super) fn levels(&self) -> anyhow::Result<Picture> {
         let values: Vec<f64> = self.values().into_iter().map(f64::from_bits).collect();
         let top = values.len().max(2) - 1;
         let colour = |v: f64| {
@@ -181,7 +228,7 @@ impl Map {
             viridis(rank as f64 / top as f64)
         };
         let steps = values.iter().map(|&v| (colour(v), v.to_string()));
-        Ok((self.picture(&colour)?, swatches(steps)))
+        Ok(Picture { svg: self.picture(&colour)?, legend: steps.collect() })
     }
 
     fn picture(&self, colour: &dyn Fn(f64) -> RGBColor) -> anyhow::Result<String> {
@@ -237,7 +284,7 @@ impl Map {
 }
 
 /// Curves with marks, both axes logarithmic in x and linear in y from 0.
-pub(super) fn curves(x: &str, y: &str, mut curves: Vec<Curve>) -> anyhow::Result<String> {
+pub(super) fn curves(x: &str, y: &str, mut curves: Vec<Curve>) -> anyhow::Result<Picture> {
     for c in &mut curves {
         c.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
@@ -296,5 +343,5 @@ pub(super) fn curves(x: &str, y: &str, mut curves: Vec<Curve>) -> anyhow::Result
         let name = if c.name.is_empty() { "all" } else { &c.name };
         (DISTINCT[k % DISTINCT.len()], format!("{} {name}", forms[k % 3]))
     });
-    Ok(svg + &swatches(legend))
+    Ok(Picture { svg, legend: legend.collect() })
 }
