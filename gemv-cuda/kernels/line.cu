@@ -12,8 +12,9 @@
 //   parts      with one part and at most 256 segments the block writes y. Else it leaves one sum
 //              a segment (or one for every 256, where a part has so many) in `work`, and the last
 //              block of these rows reduces them. It leaves its counter at 0.
-//   short      ROUNDS = 1: a row with its rotation fits in the SPAN lanes, so that there is one
-//              segment and one round. The halving begins at SPAN / 2, with +0 added at the end.
+//   short      SHORT: a row with its rotation fits in ROUNDS rounds of its one segment, and all of
+//              it is under way at once. With ROUNDS = 1 it may fit in SPAN < 64 lanes: the halving
+//              begins at SPAN / 2, with +0 added at the end.
 //   rotated    ROUNDS = 5: for rows that start anywhere: every segment is loaded without branches.
 //              With ROUNDS = 4 that is done for aligned whole segments, and the others take fewer
 //              registers and more time.
@@ -37,47 +38,15 @@
 #ifndef SPAN
 #define SPAN 64
 #endif
+#ifndef SHORT
+#define SHORT (ROUNDS == 1)
+#endif
 #define SLOTS (SPAN / (TEAM * VEC))
 #define TEAMS (THREADS / TEAM)
 #define SETS (TEAMS / ALONG)
 #define BLOCK_ROWS (SETS * ROWS)
 // A rotated row's last elements may lie in a fifth round.
-#define LOADS (ROUNDS == 1 ? SLOTS : 4 * SLOTS + (VEC > 1))
-
-// VEC elements as one load brings them.
-#if VEC * ELEM_BYTES == 16
-typedef uint4 WORDS;
-#elif VEC * ELEM_BYTES == 8
-typedef uint2 WORDS;
-#elif VEC * ELEM_BYTES == 4
-typedef U32 WORDS;
-#else
-typedef U16 WORDS;
-#endif
-typedef union {
-  WORDS words;
-  ELEM e[VEC];
-} PACK;
-
-// A is read once: it need not stay in the first cache, where x is.
-STATIC WORDS stream(const ELEM *p) {
-#ifndef __CUDA_ARCH__
-  return *(const WORDS *)p;
-#else
-  WORDS v;
-#if VEC * ELEM_BYTES == 16
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-#elif VEC * ELEM_BYTES == 8
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-#elif VEC * ELEM_BYTES == 4
-  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
-#else
-  asm("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(p));
-#endif
-  return v;
-#endif
-}
+#define LOADS (SHORT ? ROUNDS * SLOTS : 4 * SLOTS + (VEC > 1))
 
 // The sum of a team's SPAN lanes, for every thread of it. Each exchange between threads also
 // halves the values that a thread holds, as long as there are several: the upper half of a
@@ -153,29 +122,6 @@ STATIC void add_rows(ACC (*acc)[SLOTS][VEC], const U32 slot, const PACK (*av)[L]
     }
 }
 
-// The sum of up to 256 values in memory, by the 32 threads of a warp.
-STATIC ACC warp_sum(const ACC *from, const U32 len) {
-  const U32 t = LID % 32;
-  ACC all[8];
-#pragma unroll
-  for (U32 r = 0; r < 8; r++) all[r] = acc_zero();
-#pragma unroll
-  for (U32 r = 0; r < 8; r++)
-    if (r * 32 + t < len) all[r] = __ldcg(from + r * 32 + t);
-  ACC v[2];
-#pragma unroll
-  for (U32 k = 0; k < 2; k++) {
-    v[k] = acc_zero();
-#pragma unroll
-    for (U32 r = 0; r < 4; r++)
-      if (r * 64 + k * 32 + t < len) v[k] = acc_add(v[k], all[2 * r + k]);
-  }
-  v[0] = acc_add(v[0], v[1]);
-#pragma unroll
-  for (U32 o = 16; o > 0; o >>= 1) v[0] = acc_add(v[0], acc_xor(v[0], o));
-  return v[0];
-}
-
 KERNEL(THREADS) line(ARGUMENTS) {
   const U32 t = LID % TEAM, team = LID / TEAM, along = team % ALONG, set = team / ALONG;
   const U64 blocks = ceil_div(m, BLOCK_ROWS), parts = GROUPS / blocks;
@@ -209,13 +155,13 @@ KERNEL(THREADS) line(ARGUMENTS) {
   }
 
   const bool aligned = __all_sync(0xffffffffu, beyond == 0);
-#if ROUNDS == 1
+#if SHORT
   const U32 len = (U32)n;
-  PACK av[ROWS][SLOTS];
+  PACK av[ROWS][LOADS];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
-    for (U32 k = 0; k < SLOTS; k++)
+    for (U32 k = 0; k < LOADS; k++)
       av[r][k].words = stream(base[r] + within((k * TEAM + t) * VEC, len + off[r]));
   ACC acc[ROWS][SLOTS][VEC];
 #pragma unroll
@@ -225,14 +171,14 @@ KERNEL(THREADS) line(ARGUMENTS) {
 #pragma unroll
       for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
 #pragma unroll
-  for (U32 k = 0; k < SLOTS; k++) {
+  for (U32 k = 0; k < LOADS; k++) {
     const U32 q = (k * TEAM + t) * VEC;
     if (aligned) {
-      add_rows(acc, k, av, k, true, q, len, x + x0, incx, conj);
+      add_rows(acc, k % SLOTS, av, k, true, q, len, x + x0, incx, conj);
     } else {
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++)
-        add_row(acc[r][k], av[r][k], true, q - off[r], len, x + x0, incx, conj);
+        add_row(acc[r][k % SLOTS], av[r][k], true, q - off[r], len, x + x0, incx, conj);
     }
   }
 #pragma unroll

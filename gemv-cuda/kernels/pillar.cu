@@ -16,22 +16,10 @@
 #endif
 #define WHOLE (VEC * ELEM_BYTES)
 #if WHOLE == 16
-typedef uint4 WORDS;
 #define BATCH 2
-#elif WHOLE == 8
-typedef uint2 WORDS;
-#define BATCH 4
-#elif WHOLE == 4
-typedef U32 WORDS;
-#define BATCH 4
 #else
-typedef U16 WORDS;
 #define BATCH 4
 #endif
-typedef union {
-  WORDS words;
-  ELEM e[VEC];
-} PACK;
 
 // The sums of VEC sequences of len <= 256 terms; visit(acc, j) adds terms j, j + 8, ..., j + 56, as
 // far as there are any, to the eight lanes of acc.

@@ -4,9 +4,11 @@ use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split};
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Dtype, Layout, Params};
 
+use crate::few;
+
 /// Every kernel that this backend can launch.
 pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
-    OWN.iter().chain(gpu::kernels())
+    OWN.iter().chain(&few::KERNELS).chain(gpu::kernels())
 }
 
 /// The kernel of this name, the published ones among them.
@@ -17,7 +19,8 @@ pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
 /// The parameters worth trying for a problem, best guess first: of the shared kernels those that
 /// keep their sums in registers here, and few where a kernel of our own is for the same problem.
 pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let mut all: Vec<Params> = OWN.iter().flat_map(|k| (k.candidates)(desc, caps)).collect();
+    let mut all: Vec<Params> =
+        OWN.iter().chain(&few::KERNELS).flat_map(|k| (k.candidates)(desc, caps)).collect();
     for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
         let shared = (kernel.candidates)(desc, caps);
         let team = |p: &Params| p.get_or("team", 32);
@@ -43,7 +46,7 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
 const OWN: &[Kernel] = &[
     Kernel {
         name: "line",
-        source: include_str!("../kernels/line.cu"),
+        source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
         args: LINE,
         defines: &[],
         ordered: true,
@@ -53,7 +56,10 @@ const OWN: &[Kernel] = &[
     },
     Kernel {
         name: "pillar",
-        source: include_str!("../kernels/pillar.cu"),
+        source: concat!(
+            include_str!("../kernels/vectors.cu"),
+            include_str!("../kernels/pillar.cu")
+        ),
         args: PILLAR,
         defines: &[],
         ordered: true,
@@ -220,7 +226,7 @@ impl Line {
 }
 
 /// Most elements of a load of 16 bytes.
-fn widest(dtype: Dtype) -> u32 {
+pub(crate) fn widest(dtype: Dtype) -> u32 {
     16 / dtype.bytes() as u32
 }
 
@@ -336,7 +342,7 @@ const PILLAR: &[Arg] = &[
 ];
 
 /// The value of one of these arguments.
-fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
+pub(crate) fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
     let arg = args.iter().find(|a| a.name == name).expect("an argument of the kernel");
     params.get_or(name, arg.default)
 }

@@ -16,6 +16,7 @@ mod backend;
 mod cache;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
+mod few;
 mod kernels;
 mod run;
 

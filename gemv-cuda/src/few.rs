@@ -1,0 +1,354 @@
+//! Kernels for matrices of few rows or few columns, where one product has little to do: `short` rows,
+//! `narrow` matrices by columns, and `slab`s of a few rows, long, by columns.
+
+use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
+use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::{Desc, Dtype, Layout, Params};
+
+use crate::kernels::{value, widest};
+
+pub(crate) const KERNELS: [Kernel; 3] = [
+    Kernel {
+        name: "short",
+        source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
+        args: SHORT,
+        defines: &[("SHORT", "1")],
+        ordered: true,
+        candidates: short_candidates,
+        legal: short_legal,
+        plan: |desc, params, _| short_plan(desc, params),
+    },
+    Kernel {
+        name: "narrow",
+        source: concat!(
+            include_str!("../kernels/vectors.cu"),
+            include_str!("../kernels/narrow.cu")
+        ),
+        args: NARROW,
+        defines: &[],
+        ordered: true,
+        candidates: narrow_candidates,
+        legal: narrow_legal,
+        plan: |desc, params, _| narrow_plan(desc, params),
+    },
+    Kernel {
+        name: "slab",
+        source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/slab.cu")),
+        args: SLAB,
+        defines: &[],
+        ordered: true,
+        candidates: slab_candidates,
+        legal: slab_legal,
+        plan: slab_plan,
+    },
+];
+
+/// Threads of a block, threads of a team, rows of a team, elements of a load, rounds of 64 columns.
+const SHORT: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("team", 16, "TEAM"),
+    Arg::compiled("rows", 1, "ROWS"),
+    Arg::compiled("vec", 4, "VEC"),
+    Arg::compiled("rounds", 5, "ROUNDS"),
+];
+
+/// Threads of a block, vectors of a thread, elements of a vector, columns that there is room for.
+const NARROW: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("rows", 1, "ROWS"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::compiled("width", 64, "SPAN"),
+];
+
+/// Threads of a block, rows that there is room for, elements of a load, blocks a unit.
+const SLAB: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("height", 16, "HEIGHT"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::launched("busy", 8),
+];
+
+/// 32-bit registers of a value that is summed.
+fn words(dtype: Dtype) -> u32 {
+    dtype.acc_bytes() as u32 / 4
+}
+
+/// Elements of the widest load that every line of this matrix can begin with.
+fn aligned(desc: &Desc) -> u32 {
+    let size = desc.dtype.bytes() as u32;
+    ((1u32 << desc.align.min(4)) / size).clamp(1, widest(desc.dtype))
+}
+
+/// Lanes by which a row of this matrix may be rotated, where it does not begin with a whole vector.
+fn rotation(desc: &Desc, vec: u32) -> u32 {
+    if aligned(desc) >= vec { 0 } else { vec - 1 }
+}
+
+/// Whether each of these is a power of two in its range.
+fn powers(ranges: &[(&str, u32, u32, u32)]) -> Result<(), String> {
+    match ranges.iter().find(|(_, v, low, high)| !v.is_power_of_two() || v < low || v > high) {
+        Some((name, v, low, high)) => {
+            Err(format!("{name}={v} is not a power of two from {low} to {high}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn layout(desc: &Desc, layout: Layout) -> Result<(), String> {
+    match desc.layout == layout {
+        true => Ok(()),
+        false => Err(format!("the kernel is for the layout {layout}")),
+    }
+}
+
+fn blocks(plan: &Plan) -> Result<(), String> {
+    match plan.launches.iter().map(|l| l.grid[0]).max() {
+        Some(blocks) if blocks > MAX_GRID => {
+            Err(format!("{blocks} blocks are more than {MAX_GRID}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn launch(entry: &'static str, blocks: u64, threads: u32) -> Launch {
+    Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 }
+}
+
+fn short_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    layout(desc, Layout::Row)?;
+    let get = |name| value(SHORT, params, name);
+    let (team, vec, rows, rounds) = (get("team"), get("vec"), get("rows"), get("rounds"));
+    powers(&[
+        ("threads", get("threads"), 32, caps.max_group.min(256)),
+        ("team", team, 1, 32),
+        ("rows", rows, 1, 8),
+        ("vec", vec, 1, widest(desc.dtype)),
+    ])?;
+    let lanes = LANES as u32;
+    if team * vec > lanes || vec > team {
+        return Err(format!("team={team} with vec={vec} does not divide {lanes} lanes"));
+    }
+    if !(1..=5).contains(&rounds) {
+        return Err(format!("rounds={rounds} is not from 1 to 5"));
+    }
+    if desc.n > SEGMENT || desc.n as u32 + rotation(desc, vec) > rounds * lanes {
+        return Err(format!("{} columns and vec={vec} do not fit rounds={rounds}", desc.n));
+    }
+    let (slots, bytes) = (lanes / (team * vec), vec * desc.dtype.bytes() as u32);
+    let registers = rows * slots * (rounds * bytes.div_ceil(4) + vec * words(desc.dtype));
+    if registers > 128 {
+        return Err(format!("{registers} registers of data are more than 128"));
+    }
+    blocks(&short_plan(desc, params))
+}
+
+fn short_plan(desc: &Desc, params: &Params) -> Plan {
+    let get = |name| u64::from(value(SHORT, params, name));
+    let rows = (get("threads") / get("team").max(1) * get("rows")).max(1);
+    let launch = launch("line", (desc.m as u64).div_ceil(rows), value(SHORT, params, "threads"));
+    Plan { launches: vec![launch], ..Plan::default() }
+}
+
+fn short_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    // Up to 64 columns are `line`'s.
+    if desc.n < LANES || desc.n > SEGMENT {
+        return Vec::new();
+    }
+    let widest = widest(desc.dtype);
+    let mut all = Vec::new();
+    for vec in [widest, (widest / 2).max(1)] {
+        let rounds = (desc.n as u32 + rotation(desc, vec)).div_ceil(64);
+        for slots in [1, 2] {
+            for rows in [2, 1, 4] {
+                let params = Params::new("short").with("threads", 128);
+                let params = params.with("team", (64 / vec / slots).min(32)).with("rows", rows);
+                all.push(params.with("vec", vec).with("rounds", rounds));
+            }
+        }
+    }
+    all.retain(|p| short_legal(desc, p, caps).is_ok());
+    all.dedup();
+    all
+}
+
+fn narrow_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    layout(desc, Layout::Col)?;
+    let get = |name| value(NARROW, params, name);
+    let (rows, vec, width) = (get("rows"), get("vec"), get("width"));
+    powers(&[
+        ("threads", get("threads"), 32, caps.max_group.min(256)),
+        ("rows", rows, 1, 8),
+        ("vec", vec, 1, widest(desc.dtype)),
+        ("width", width, 1, LANES as u32),
+    ])?;
+    if desc.n > width as usize {
+        return Err(format!("{} columns do not fit width={width}", desc.n));
+    }
+    let held = width.min(8) * rows * vec * words(desc.dtype);
+    if held > 64 {
+        return Err(format!("{held} registers of sums are more than 64"));
+    }
+    blocks(&narrow_plan(desc, params))
+}
+
+fn narrow_plan(desc: &Desc, params: &Params) -> Plan {
+    let get = |name| u64::from(value(NARROW, params, name));
+    let tile = (get("threads") * get("rows") * get("vec")).max(1);
+    let threads = value(NARROW, params, "threads");
+    let launch = launch("narrow", (desc.m as u64).div_ceil(tile), threads);
+    Plan { launches: vec![launch], ..Plan::default() }
+}
+
+fn narrow_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let width = desc.n.next_power_of_two() as u32;
+    if width > LANES as u32 {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    let vecs = [aligned(desc), aligned(desc) / 2, 1];
+    for vec in vecs.into_iter().filter(|v| *v > 0) {
+        for rows in [1, 2, 4, 8] {
+            let params = Params::new("narrow").with("threads", 128).with("rows", rows);
+            let params = params.with("vec", vec).with("width", width);
+            // More than 32 bytes of a column a thread leaves too few threads.
+            let bytes = rows * vec * desc.dtype.bytes() as u32;
+            if bytes <= 32 && !all.contains(&params) && narrow_legal(desc, &params, caps).is_ok() {
+                all.push(params);
+            }
+        }
+    }
+    all
+}
+
+fn slab_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    layout(desc, Layout::Col)?;
+    let get = |name| value(SLAB, params, name);
+    let (threads, height, vec) = (get("threads"), get("height"), get("vec"));
+    powers(&[
+        ("threads", threads, 32, caps.max_group.min(512)),
+        ("height", height, 1, 256),
+        ("vec", vec, 1, widest(desc.dtype).min(height)),
+    ])?;
+    if desc.m > height as usize {
+        return Err(format!("{} rows do not fit height={height}", desc.m));
+    }
+    let per = height / vec;
+    if per > 32 || threads > 64 * per {
+        return Err(format!(
+            "a column of height={height} by vec={vec} takes {per} threads: not 1 to 32, or less \
+             than threads={threads} in 64"
+        ));
+    }
+    let held = 64 * per / threads * vec;
+    let bytes = desc.dtype.bytes() as u32;
+    if 4 * held * bytes.div_ceil(4) + held * words(desc.dtype) > 128 {
+        return Err(format!("{held} lanes of a thread do not fit its registers"));
+    }
+    if desc.n > SEGMENT * SEGMENT * SEGMENT {
+        return Err(format!("{} columns are more than two levels of sums", desc.n));
+    }
+    match get("busy") {
+        0 => Err("busy=0 leaves no block to do the work".into()),
+        _ => Ok(()),
+    }
+}
+
+fn slab_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+    let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(SEGMENT as u64));
+    let chunks = segments.div_ceil(SEGMENT as u64);
+    let busy = u64::from(caps.units) * u64::from(value(SLAB, params, "busy"));
+    let grid = segments.min(busy).max(1);
+    let mut plan = Plan::default();
+    plan.launches.push(launch("slab", grid, value(SLAB, params, "threads")));
+    if segments > 1 {
+        plan.work = m * segments;
+        if chunks > 1 {
+            plan.work += m * chunks;
+            plan.launches.push(launch("slab_chunks", (m * chunks).div_ceil(4).max(1), 128));
+        }
+        plan.launches.push(launch("slab_rows", m.div_ceil(4).max(1), 128));
+    }
+    plan
+}
+
+fn slab_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut all = Vec::new();
+    // Longer columns are `col`'s.
+    if desc.m > 64 {
+        return all;
+    }
+    let height = desc.m.next_power_of_two() as u32;
+    for vec in [aligned(desc).min(height), (aligned(desc) / 2).clamp(1, height), 1] {
+        for threads in [64, 128, 256] {
+            for busy in [16, 8] {
+                let params = Params::new("slab").with("threads", threads).with("height", height);
+                let params = params.with("vec", vec).with("busy", busy * 128 / threads);
+                if !all.contains(&params) && slab_legal(desc, &params, caps).is_ok() {
+                    all.push(params);
+                }
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gemv_core::gpu::Language;
+
+    fn caps() -> Caps {
+        let mut caps = Caps::new(Language::Cuda);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        caps
+    }
+
+    #[test]
+    fn candidates_are_legal_and_there_where_the_kernels_are_for() {
+        for dtype in Dtype::ALL {
+            for align in [1, 2, 3, 4, 6] {
+                for few in (0..=64).chain([65, 100, 192, 255, 256]) {
+                    let row = Desc { dtype, m: 1000, n: few, layout: Layout::Row, align };
+                    let narrow = Desc { layout: Layout::Col, ..row };
+                    let slab = Desc { m: few, n: 100_000, ..narrow };
+                    let cases = [(row, 64..=256), (narrow, 0..=64), (slab, 0..=32)];
+                    for (kernel, (desc, range)) in KERNELS.iter().zip(cases) {
+                        let all = (kernel.candidates)(&desc, &caps());
+                        assert!(!all.is_empty() || !range.contains(&few), "{desc}");
+                        for params in all {
+                            kernel.fits(&desc, &params, &caps()).unwrap();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_legal_is_said() {
+        let row = Desc { dtype: Dtype::F32, m: 9, n: 100, layout: Layout::Row, align: 4 };
+        let col = Desc { layout: Layout::Col, ..row };
+        for (desc, text, part) in [
+            (row, "short team=3", "power of two"),
+            (row, "short team=32", "does not divide"),
+            (row, "short rounds=1", "do not fit"),
+            (row, "short rounds=6", "from 1 to 5"),
+            (row, "short team=4 rows=4 rounds=5", "more than 128"),
+            (Desc { n: 257, ..row }, "short", "do not fit"),
+            (col, "short", "layout row"),
+            (col, "narrow", "do not fit width=64"),
+            (Desc { n: 60, ..col }, "narrow rows=4 vec=4", "more than 64"),
+            (row, "narrow", "layout col"),
+            (col, "slab height=8", "do not fit height=8"),
+            (col, "slab height=64", "1 to 32"),
+            (col, "slab busy=0", "no block"),
+            (Desc { m: 2, ..col }, "slab height=2 threads=256", "in 64"),
+            (Desc { n: (1 << 24) + 1, ..col }, "slab", "two levels"),
+        ] {
+            let params: Params = text.parse().unwrap();
+            let kernel = KERNELS.iter().find(|k| params.kernel().as_str() == k.name).unwrap();
+            let why = kernel.fits(&desc, &params, &caps()).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}
