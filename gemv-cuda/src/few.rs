@@ -279,10 +279,14 @@ fn slab_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     }
     let height = desc.m.next_power_of_two() as u32;
     for vec in [aligned(desc).min(height), (aligned(desc) / 2).clamp(1, height), 1] {
-        for threads in [64, 128, 256] {
+        for threads in [64, 128, 256, 512] {
+            // As many as that only where a thread would have too many registers.
+            if threads == 512 && !all.is_empty() {
+                continue;
+            }
             for busy in [16, 8] {
                 let params = Params::new("slab").with("threads", threads).with("height", height);
-                let params = params.with("vec", vec).with("busy", busy * 128 / threads);
+                let params = params.with("vec", vec).with("busy", (busy * 128 / threads).max(1));
                 if !all.contains(&params) && slab_legal(desc, &params, caps).is_ok() {
                     all.push(params);
                 }
