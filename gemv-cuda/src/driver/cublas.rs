@@ -138,24 +138,28 @@ impl Cublas {
             })
         };
         let conj = *conj && T::DTYPE.is_complex();
-        // The matrix as BLAS sees it, by columns: a matrix by rows is the transpose.
-        let (rows, cols, operation, step) = match a.strides {
-            (1, step) if !conj => (*m, *n, PLAIN, step),
-            (step, 1) => (*n, *m, if conj { ADJOINT } else { TRANSPOSED }, step),
-            (1, _) => {
-                return refuse("BLAS has no product with the conjugate of a matrix by columns");
-            }
-            _ => return refuse("BLAS knows matrices by rows and by columns only"),
+        // The matrix as BLAS sees it, by columns: a matrix by rows is the transpose. The stride of
+        // an axis of one element says nothing.
+        let (rs, cs) = a.strides;
+        let (rows, cols, operation, step) = if (*m <= 1 || rs == 1) && !conj {
+            (*m, *n, PLAIN, cs)
+        } else if *n <= 1 || cs == 1 {
+            (*n, *m, if conj { ADJOINT } else { TRANSPOSED }, rs)
+        } else if rs == 1 {
+            return refuse("BLAS has no product with the conjugate of a matrix by columns");
+        } else {
+            return refuse("BLAS knows matrices by rows and by columns only");
         };
         let step = if cols <= 1 { rows.max(1) as i64 } else { step as i64 };
         if step < rows.max(1) as i64 {
             return refuse("the leading dimension is less than BLAS allows");
         }
-        if x.strides.0 == 0 || y.strides.0 == 0 {
+        let inc = |v: &Operand<'_>| if v.dim.0 <= 1 { 1 } else { v.strides.0 as i64 };
+        let (incx, incy) = (inc(x), inc(y));
+        if incx == 0 || incy == 0 {
             return refuse("BLAS knows no vector with a step of 0");
         }
         let (ax, xx, yx) = (address::<T>(a), vector::<T>(x), vector::<T>(y));
-        let (incx, incy) = (x.strides.0 as i64, y.strides.0 as i64);
         let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
         let (alpha, beta) = (from_ref(&alpha).cast(), from_ref(&beta).cast());
         let (rows, cols) = (rows as i64, cols as i64);
