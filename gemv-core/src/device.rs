@@ -1,11 +1,12 @@
 //! A device handle: where every product enters a backend, and the only place that checks it.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ndarray::Array1;
+use ndarray::{Array1, ArrayViewMut1};
 
 use crate::error::ShapeMismatch;
 use crate::table::Tables;
@@ -45,13 +46,26 @@ impl fmt::Debug for Device {
 
 /// What a thread remembers of its last choices, so that a repeated small product does not search
 /// a table: (device, problem, choice) by a hash of the first two.
-const REMEMBERED: usize = 16;
+const REMEMBERED: usize = 64;
 /// The device's serial number, and the problem.
 type Key = (u64, Desc);
 thread_local! {
-    // The key apart from the choice, so that a look-up copies each once and no more.
-    static CHOICES: [(Cell<Option<Key>>, Cell<Params>); REMEMBERED] =
-        const { [const { (Cell::new(None), Cell::new(Params::new("none"))) }; REMEMBERED] };
+    static CHOICES: [Cell<Option<(Key, &'static Params)>>; REMEMBERED] =
+        const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+/// A copy that stays: a small product can afford a reference, but not to move parameters about. There
+/// are no more of them than different rows in the tables.
+#[cold]
+fn kept(params: Params) -> &'static Params {
+    static ALL: Mutex<BTreeSet<&'static Params>> = Mutex::new(BTreeSet::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.get(&params) {
+        return known;
+    }
+    let params: &'static Params = Box::leak(Box::new(params));
+    all.insert(params);
+    params
 }
 
 impl Device {
@@ -83,24 +97,31 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot compute it at all.
-    #[inline]
     pub fn choose(&self, desc: &Desc) -> Result<Params> {
+        self.chosen(desc).copied()
+    }
+
+    #[inline]
+    fn chosen(&self, desc: &Desc) -> Result<&'static Params> {
         let slot = desc.m.wrapping_mul(31) ^ desc.n ^ (desc.m >> 9) ^ (desc.n >> 9);
         let slot = slot.wrapping_add(desc.layout as usize * 5 + desc.dtype as usize * 7);
         CHOICES.with(|choices| {
-            let (key, choice) = &choices[slot % REMEMBERED];
-            if key.get() != Some((self.0.serial, *desc)) {
-                choice.set(self.search(desc)?);
-                key.set(Some((self.0.serial, *desc)));
+            let choice = &choices[slot % REMEMBERED];
+            match choice.get() {
+                Some((key, params)) if key == (self.0.serial, *desc) => Ok(params),
+                _ => {
+                    let params = self.search(desc)?;
+                    choice.set(Some(((self.0.serial, *desc), params)));
+                    Ok(params)
+                }
             }
-            Ok(choice.get())
         })
     }
 
     #[cold]
-    fn search(&self, desc: &Desc) -> Result<Params> {
+    fn search(&self, desc: &Desc) -> Result<&'static Params> {
         self.backend().accepts(desc)?;
-        Ok(self.0.tables.choose(&*self.0.backend, desc))
+        Ok(kept(self.0.tables.choose(&*self.0.backend, desc)))
     }
 
     /// Uploads a matrix, of any strides, without copying it first where it has no gaps.
@@ -180,17 +201,7 @@ impl Device {
         beta: T::Acc,
         y: impl Into<VectorMut<'y, T>>,
     ) -> Result<()> {
-        self.run(
-            Job {
-                alpha,
-                a: a.into().reborrow(),
-                x: x.into().reborrow(),
-                y: y.into().reborrow(),
-                beta,
-                conj: false,
-            },
-            None,
-        )
+        self.run(None, false, alpha, a.into(), x.into(), beta, y.into())
     }
 
     /// [`gemv`](Self::gemv) with the conjugate of A (the same for real types). With
@@ -206,17 +217,7 @@ impl Device {
         beta: T::Acc,
         y: impl Into<VectorMut<'y, T>>,
     ) -> Result<()> {
-        self.run(
-            Job {
-                alpha,
-                a: a.into().reborrow(),
-                x: x.into().reborrow(),
-                y: y.into().reborrow(),
-                beta,
-                conj: true,
-            },
-            None,
-        )
+        self.run(None, true, alpha, a.into(), x.into(), beta, y.into())
     }
 
     /// [`gemv`](Self::gemv) with these parameters in place of the table's: for the tuner, tests
@@ -233,64 +234,63 @@ impl Device {
         beta: T::Acc,
         y: impl Into<VectorMut<'y, T>>,
     ) -> Result<()> {
-        self.run(
-            Job {
-                alpha,
-                a: a.into().reborrow(),
-                x: x.into().reborrow(),
-                y: y.into().reborrow(),
-                beta,
-                conj: false,
-            },
-            Some(params),
-        )
+        self.run(Some(params), false, alpha, a.into(), x.into(), beta, y.into())
     }
 
+    /// Where all products come together. Each operand is moved once, into the job.
     #[inline]
-    fn run<T: Element>(&self, job: Job<'_, T>, params: Option<&Params>) -> Result<()> {
-        let (alpha, beta) = (job.alpha, job.beta);
-        check(job.a.dim(), job.x.len(), Some(job.y.len()))?;
-        if job.a.dim().0 == 0 {
+    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
+    fn run<T: Element>(
+        &self,
+        params: Option<&Params>,
+        conj: bool,
+        alpha: T::Acc,
+        a: MatrixRef<'_, T>,
+        x: VectorRef<'_, T>,
+        beta: T::Acc,
+        y: VectorMut<'_, T>,
+    ) -> Result<()> {
+        check(a.dim(), x.len(), Some(y.len()))?;
+        if a.dim().0 == 0 {
             return Ok(());
         }
-        if let MatrixRef::Device(a) = &job.a {
+        if let MatrixRef::Device(a) = &a {
             self.owns(a.device())?;
         }
-        if let VectorRef::Device(x) = &job.x {
+        if let VectorRef::Device(x) = &x {
             self.owns(x.device())?;
         }
-        let (zero, one) = (T::Acc::ZERO, T::Acc::ONE);
-        if alpha == zero && beta == one {
-            return Ok(());
-        }
-        if let VectorMut::Device(y) = &job.y {
+        if let VectorMut::Device(y) = &y {
             self.owns(y.device())?;
-        } else if alpha == zero {
-            // Nothing to compute that would be worth a launch.
-            let VectorMut::Host(mut y) = job.y else { unreachable!("matched above") };
-            match beta == zero {
-                true => y.fill(T::default()),
-                false => y.mapv_inplace(|v| T::narrow(beta.mul(v.widen()))),
-            }
-            return Ok(());
         }
-        let desc = job.desc();
+        if alpha == T::Acc::ZERO {
+            if beta == T::Acc::ONE {
+                return Ok(());
+            }
+            if let VectorMut::Host(y) = y {
+                without_a(beta, y);
+                return Ok(());
+            }
+        }
+        let desc = a.desc();
         let params = match params {
             Some(params) => {
                 self.backend().accepts(&desc)?;
                 self.backend().fits(&desc, params)?;
-                *params
+                params
             }
-            None => self.choose(&desc)?,
+            None => self.chosen(&desc)?,
         };
-        match job.y {
-            VectorMut::Host(_) => self.backend().gemv(T::any_job(job), &params),
+        match y {
+            VectorMut::Host(y) => {
+                let (a, x, y) = (a.reborrow(), x.reborrow(), VectorMut::Host(y.reborrow()));
+                self.backend().gemv(T::any_job(Job { alpha, a, conj, x, beta, y }), params)
+            }
             VectorMut::Device(y) => {
-                let before = y.make_unique(beta != zero)?;
-                let y_ref = VectorMut::Device(&mut *y);
-                let (a, x) = (job.a.reborrow(), job.x.reborrow());
-                let job = Job { alpha, a, conj: job.conj, x, beta, y: y_ref };
-                let done = self.backend().gemv(T::any_job(job), &params);
+                let before = y.make_unique(beta != T::Acc::ZERO)?;
+                let (a, x, y_ref) = (a.reborrow(), x.reborrow(), VectorMut::Device(&mut *y));
+                let job = T::any_job(Job { alpha, a, conj, x, beta, y: y_ref });
+                let done = self.backend().gemv(job, params);
                 // A result that did not come to be leaves the vector that was there.
                 if let (Err(_), Some(before)) = (&done, before) {
                     *y = before;
@@ -309,6 +309,16 @@ impl Device {
             device: self.info().id.clone(),
             operand: operand.info().id.clone(),
         })
+    }
+}
+
+/// `alpha = 0`: nothing to compute that would be worth a launch.
+#[cold]
+fn without_a<T: Element>(beta: T::Acc, mut y: ArrayViewMut1<'_, T>) {
+    if beta == T::Acc::ZERO {
+        y.fill(T::default());
+    } else {
+        y.mapv_inplace(|v| T::narrow(beta.mul(v.widen())));
     }
 }
 

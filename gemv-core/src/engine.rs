@@ -115,7 +115,10 @@ impl Engine {
     #[inline]
     pub fn device_for(&self, desc: &Desc) -> Result<&Device> {
         let default = self.default_device()?;
-        Ok(self.router().map_or(default, |router| router.route(desc)))
+        match self.router.get() {
+            Some(None) => Ok(default),
+            _ => Ok(self.router().map_or(default, |router| router.route(desc))),
+        }
     }
 
     /// The router of products of host arrays, where there is something to choose.

@@ -1,12 +1,10 @@
 //! One product: lines chosen, x packed where it has to be, the work split over rayon's pool.
 
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, s};
-use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::order::SEGMENT;
 use gemv_core::{Accumulator, scale};
 
-use crate::isa::{
-    CpuElement, Isa, Lines, Plan, Target, Task, pack_reversed, with_elements, with_scratch,
-};
+use crate::isa::{CpuElement, Isa, Lines, Plan, Target, Task, with_elements, with_scratch};
 
 /// Elements up to which a product may go the short way. There is nothing to choose for it: no
 /// parameter of the kernels makes a difference to so small a matrix.
@@ -69,7 +67,7 @@ impl<T: CpuElement> Product<'_, T> {
         }
         let Product { x, .. } = self;
         let isa = self.isa;
-        if let Some(x) = isa.takes_x_as_it_is::<T>(lines).then_some(x).and_then(|x| x.to_slice())
+        if let Some(x) = (!lines.reversed()).then_some(x).and_then(|x| x.to_slice())
             && let Some(x) = T::as_acc(x)
         {
             self.split(x, lines);
@@ -159,24 +157,16 @@ impl Isa {
         });
     }
 
-    fn takes_x_as_it_is<T: CpuElement>(self, lines: Lines) -> bool {
-        !(lines.reversed() && self.direct::<T>(lines))
-    }
-
     /// Runs `f` with x widened, in the order in which the kernel for these lines wants it.
     fn packed<T: CpuElement>(self, x: ArrayView1<'_, T>, lines: Lines, f: impl FnOnce(&[T::Acc])) {
-        if self.takes_x_as_it_is::<T>(lines) {
-            return with_scratch(x.len(), |packed: &mut [T::Acc]| {
-                for (to, v) in packed.iter_mut().zip(x) {
-                    *to = v.widen();
+        with_scratch(x.len(), |packed: &mut [T::Acc]| {
+            match x.to_slice() {
+                Some(x) if !lines.reversed() => self.widen(x, packed),
+                _ if lines.reversed() => {
+                    packed.iter_mut().rev().zip(x).for_each(|(to, v)| *to = v.widen());
                 }
-                f(packed);
-            });
-        }
-        with_scratch(x.len().next_multiple_of(LANES), |packed: &mut [T::Acc]| {
-            // What adds nothing, in the places of columns that are not there.
-            packed[x.len() & !(LANES - 1)..].fill(T::Acc::from_parts(-0.0, -0.0));
-            pack_reversed(x.iter().map(|v| v.widen()), packed);
+                _ => packed.iter_mut().zip(x).for_each(|(to, v)| *to = v.widen()),
+            }
             f(packed);
         });
     }
@@ -306,7 +296,12 @@ impl<T: CpuElement> Shared<'_, T> {
         let at = count * (tasks / 2) / tasks;
         let (p0, p1) = partials.split_at_mut(at * a.nrows());
         let (a0, a1) = a.split_at(Axis(1), at * SEGMENT);
-        let (x0, x1) = x.split_at(at * SEGMENT);
+        let (x0, x1) = if self.lines.reversed() {
+            let (x1, x0) = x.split_at(x.len() - at * SEGMENT);
+            (x0, x1)
+        } else {
+            x.split_at(at * SEGMENT)
+        };
         rayon::join(
             || self.segments(a0, x0, p0, tasks / 2),
             || self.segments(a1, x1, p1, tasks - tasks / 2),

@@ -3,10 +3,12 @@
 //! This folder is the only place of the crate with `unsafe`. Its algorithms ([`kernels`]) are
 //! written once over [`ops::Ops`], which each instruction set implements for each element type.
 
+mod columns;
 mod kernels;
 mod memory;
 mod ops;
 mod plain;
+mod rows;
 mod scratch;
 mod views;
 #[cfg(target_arch = "x86_64")]
@@ -21,13 +23,14 @@ use gemv_core::num_complex::Complex;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element};
 
+use columns::Strips;
 pub(crate) use kernels::Plan;
-use kernels::{Columns, Mat, Out, Product, Reduction, Rows, ShortRows, Strips, scratch_len};
+use kernels::{Mat, Out, Product, Widen, scratch_len, short_rows, turn_of};
 pub(crate) use memory::Block;
 use ops::Ops;
 use plain::Plain;
 pub(crate) use scratch::{with as with_scratch, with_elements};
-use views::{Reversed, Second};
+use views::Second;
 
 /// The environment variable that restricts detection: `avx512`, `avx2` or `plain`.
 pub const ISA_ENV: &str = "GEMV_CPU_ISA";
@@ -205,18 +208,10 @@ impl Lines {
         }
     }
 
-    /// Whether x has to be packed for it by [`pack_reversed`].
+    /// Whether x has to run backwards as well.
     #[inline]
     pub(crate) fn reversed(self) -> bool {
         self == Lines::Rows { step: -1 }
-    }
-}
-
-/// x for rows that run backwards: every chunk of 64 from its last entry, the places of entries
-/// beyond the last left at what they are. `out` holds a multiple of 64.
-pub(crate) fn pack_reversed<A: Copy>(x: impl Iterator<Item = A>, out: &mut [A]) {
-    for (j, v) in x.enumerate() {
-        out[(j & !(LANES - 1)) + (LANES - 1 - (j & (LANES - 1)))] = v;
     }
 }
 
@@ -282,7 +277,7 @@ impl<T: Element> Target<'_, T> {
 pub(crate) struct Task<'a, 't, T: Element> {
     pub(crate) a: ArrayView2<'a, T>,
     pub(crate) conj: bool,
-    /// n entries, or, for [`Lines::reversed`], as packed for that.
+    /// n entries, in the opposite order for [`Lines::reversed`].
     pub(crate) x: &'a [T::Acc],
     pub(crate) lines: Lines,
     pub(crate) plan: Plan,
@@ -333,8 +328,7 @@ impl Isa {
     #[inline]
     pub(crate) fn direct<T: CpuElement>(self, lines: Lines) -> bool {
         match lines {
-            Lines::Rows { step: 1 } | Lines::Columns { step: 1 } => true,
-            Lines::Rows { step: -1 } => self.0 != Kind::Plain,
+            Lines::Rows { step: 1 | -1 } | Lines::Columns { step: 1 } => true,
             Lines::Rows { step: 2 } | Lines::Columns { step: 2 } => match self.0 {
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx512 => T::Avx512::SECOND,
@@ -343,6 +337,20 @@ impl Isa {
                 Kind::Plain => false,
             },
             _ => false,
+        }
+    }
+
+    /// x as accumulators, in place of one conversion after another.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub(crate) fn widen<T: CpuElement>(self, x: &[T], out: &mut [T::Acc]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => widen(T::avx512(Proof(()), false), x, out),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => widen(T::avx2(Proof(()), false), x, out),
+            Kind::Plain => widen(Plain::<T> { conj: false, element: PhantomData }, x, out),
         }
     }
 
@@ -375,12 +383,17 @@ fn reduce<O: Ops>(o: O, partials: &mut [O::Acc], count: usize, mut target: Targe
     let out = target.out::<O>(m);
     let len = m * (count.div_ceil(SEGMENT) + count.div_ceil(SEGMENT * SEGMENT) + 4);
     scratch::with(len, |scratch: &mut [O::Acc]| {
-        let scratch = scratch.as_mut_ptr();
-        let body = Reduction { o, partials: partials.as_mut_ptr(), m, count, scratch, out: &out };
         // SAFETY: `o` exists; partials is count lines of m (asserted), scratch m and the lines of
         // the levels, and `out` comes from a target of m rows.
-        unsafe { o.enter(body) }
+        unsafe { kernels::reduce(o, partials.as_mut_ptr(), m, count, scratch.as_mut_ptr(), &out) }
     });
+}
+
+fn widen<O: Ops>(o: O, x: &[O::T], out: &mut [O::Acc]) {
+    assert!(x.len() == out.len());
+    let body = Widen { o, x: x.as_ptr(), n: x.len(), out: out.as_mut_ptr() };
+    // SAFETY: `o` exists; both are good for x.len() (asserted).
+    unsafe { o.enter(body) }
 }
 
 /// Chooses the wrapper for the step of the lines.
@@ -388,8 +401,7 @@ fn reduce<O: Ops>(o: O, partials: &mut [O::Acc], count: usize, mut target: Targe
 fn walk<O: Ops>(o: O, task: Task<'_, '_, O::T>) {
     let (m, n) = task.a.dim();
     let (rs, cs) = (task.a.strides()[0], task.a.strides()[1]);
-    let x = if task.lines.reversed() { n.next_multiple_of(LANES) } else { n };
-    assert!(m > 0 && n > 0 && task.x.len() == x);
+    assert!(m > 0 && n > 0 && task.x.len() == n);
     match &task.target {
         Target::Partials(p) => assert!(p.len() == m * n.div_ceil(SEGMENT)),
         t => assert!(t.rows() == Some(m)),
@@ -398,8 +410,7 @@ fn walk<O: Ops>(o: O, task: Task<'_, '_, O::T>) {
         Lines::Rows { step } => {
             assert!(n == 1 || step == cs);
             match step {
-                1 => compute(o, task, rs, true),
-                -1 if O::REVERSED => compute(Reversed { o }, task, rs, true),
+                1 | -1 => compute(o, task, rs, true),
                 2 if O::SECOND => compute(Second { o }, task, rs, true),
                 _ => unreachable!("{NO_KERNEL}"),
             }
@@ -430,26 +441,14 @@ fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc])
     // SAFETY: `o` exists; the matrix is a view, whose lines are its own; x has n entries and out m
     // (asserted).
     unsafe {
-        if cs == 1 && n > 1 {
-            let a = Mat { p, line: rs, m, n };
-            if n <= O::W {
-                o.enter(ShortRows::<O, 1> { o, a, x, ahead: 0, out });
-            } else if n <= 2 * O::W {
-                o.enter(ShortRows::<O, 2> { o, a, x, ahead: 0, out });
-            } else if n <= 4 * O::W {
-                o.enter(ShortRows::<O, 4> { o, a, x, ahead: 0, out });
-            } else {
-                return false;
-            }
+        if cs == 1 && n <= 4 * O::W && n <= LANES {
+            short_rows(o, Mat { p, line: rs, m, n }, x, 0, out);
             return true;
         }
-        if rs == 1 && m > 1 && n <= SEGMENT {
+        if rs == 1 && n <= SEGMENT {
             let a = Mat { p, line: cs, m, n };
-            if O::NR == 4 {
-                o.enter(Strips::<O, 4> { o, a, x, out, ahead: None });
-            } else {
-                o.enter(Strips::<O, 2> { o, a, x, out, ahead: None });
-            }
+            let head = turn_of::<O>(&a, false);
+            o.enter(Strips { o, a, x, out, head, ahead: 0 });
             return true;
         }
     }
@@ -463,7 +462,9 @@ const NEAR: usize = LANES;
 fn compute<O: Ops>(o: O, mut task: Task<'_, '_, O::T>, line: isize, row: bool) {
     let (m, n) = task.a.dim();
     let a = Mat { p: task.a.as_ptr(), line, m, n };
-    let (x, plan) = (task.x.as_ptr(), task.plan);
+    let (back, plan) = (task.lines.reversed(), task.plan);
+    // Where the first entry is.
+    let x = task.x.as_ptr().wrapping_add(if back { n - 1 } else { 0 });
     assert!(plan.rows > 0);
     let out = task.target.out::<O>(m);
     let len = scratch_len(m, n, &plan, row, O::W);
@@ -472,7 +473,7 @@ fn compute<O: Ops>(o: O, mut task: Task<'_, '_, O::T>, line: isize, row: bool) {
         // SAFETY: `o` exists. The matrix is a view: its elements, found by its own strides, may be
         // read, and `walk` has checked that the lines are its, that x has an entry for every
         // column, and that the target has a place for every row. The scratch has `scratch_len`.
-        unsafe { if row { o.enter(Rows(product)) } else { o.enter(Columns(product)) } }
+        unsafe { if row { product.rows(back) } else { product.columns() } }
     };
     if len <= NEAR {
         let mut near = core::mem::MaybeUninit::<[O::Acc; NEAR]>::uninit();

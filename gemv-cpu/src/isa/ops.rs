@@ -31,8 +31,10 @@ pub(crate) trait Ops: Copy {
 
     /// Lanes of a vector; a power of two.
     const W: usize;
-    /// Rows that the register kernel for columns takes at once, in vectors.
-    const NR: usize;
+    /// Rows that the kernel for rows takes at once, four vectors of each in registers: 4 or 2.
+    const ROWS: usize;
+    /// How far apart the elements of a line are.
+    const STEP: isize = 1;
 
     fn sum(self) -> Self::Sum;
 
@@ -48,12 +50,16 @@ pub(crate) trait Ops: Copy {
     unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V;
     /// Whether there is `load_second`.
     const SECOND: bool = false;
-    /// Whether rows that run backwards are worth kernels of their own.
-    const REVERSED: bool = true;
     /// Elements 0, 2, ... 2W - 2 from `p`; those between are not touched.
     #[inline(always)]
     unsafe fn load_second(self, p: *const Self::T) -> Self::V {
         let _ = p;
+        unreachable!("SECOND says that it is not there")
+    }
+    /// As [`load_second`](Self::load_second), of elements 2 lo ..= 2 hi - 2 alone; +0 for the others.
+    #[inline(always)]
+    unsafe fn load_second_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
+        let _ = (p, lo, hi);
         unreachable!("SECOND says that it is not there")
     }
     /// Entries 0..W of x.
@@ -82,7 +88,12 @@ pub(crate) trait Ops: Copy {
     /// Accumulators 0..W from `p`, which is aligned to 64 bytes or not.
     unsafe fn load_acc(self, p: *const Self::Acc) -> Self::V;
     unsafe fn store(self, v: Self::V, p: *mut Self::Acc);
-    unsafe fn store_part(self, v: Self::V, p: *mut Self::Acc, count: usize);
+    /// Lanes lo..hi to their places from `p`; nothing else is touched.
+    unsafe fn store_part(self, v: Self::V, p: *mut Self::Acc, lo: usize, hi: usize);
+    /// The lanes as elements, each rounded once.
+    unsafe fn store_narrow(self, v: Self::V, p: *mut Self::T);
+    /// Two [`load_part`](Self::load_part)s that have no lane in common: those of `b` are below `hi`.
+    unsafe fn merge(self, a: Self::V, b: Self::V, hi: usize) -> Self::V;
     /// Halves the `W` lanes of each of four vectors to one and stores the four sums.
     unsafe fn fold4(self, v: [Self::V; 4], out: *mut Self::Acc);
     /// Halves the `W` lanes to one.
@@ -93,19 +104,6 @@ pub(crate) trait Ops: Copy {
         let _ = p;
     }
 
-    /// Where element `j` of a line is, counted from element 0, if `j` is the first of a vector.
-    #[inline(always)]
-    fn at(self, j: usize) -> isize {
-        j as isize
-    }
-    /// Which places of the vector that begins at place `first` of a chunk of 64 are there, if the
-    /// chunk has `rem` elements.
-    #[inline(always)]
-    fn part(self, first: usize, rem: usize) -> (usize, usize) {
-        (0, rem.saturating_sub(first).min(Self::W))
-    }
-    /// Whether element j of a short line lies at place j of its chunk.
-    const SHORT: bool = true;
     /// Whether aligned loads are worth a turn of the lanes.
     const TURNS: bool = true;
     /// Vectors of 64 lanes.

@@ -32,8 +32,7 @@ impl<T: CpuElement> Ops for Plain<T> {
     type V = [T::Acc; W];
     type X = [T::Acc; W];
     const W: usize = W;
-    const NR: usize = 2;
-    const REVERSED: bool = false;
+    const ROWS: usize = 2;
     const TURNS: bool = false;
 
     #[inline(always)]
@@ -126,16 +125,29 @@ impl<T: CpuElement> Ops for Plain<T> {
     #[inline(always)]
     unsafe fn store(self, v: Self::V, p: *mut T::Acc) {
         // SAFETY: the caller's: p is good for W.
-        unsafe { self.store_part(v, p, W) }
+        unsafe { self.store_part(v, p, 0, W) }
     }
 
     #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
     #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
-    unsafe fn store_part(self, v: Self::V, p: *mut T::Acc, count: usize) {
-        for (i, v) in v.into_iter().enumerate().take(count) {
-            // SAFETY: the caller's: p is good for count.
-            unsafe { *p.add(i) = v }
+    unsafe fn store_part(self, v: Self::V, p: *mut T::Acc, lo: usize, hi: usize) {
+        for (i, v) in v.into_iter().enumerate().take(hi).skip(lo) {
+            // SAFETY: the caller's: p is good for lo..hi.
+            unsafe { *p.wrapping_add(i) = v }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_narrow(self, v: Self::V, p: *mut T) {
+        for (i, v) in v.into_iter().enumerate() {
+            // SAFETY: the caller's: p is good for W.
+            unsafe { *p.add(i) = T::narrow(v) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn merge(self, a: Self::V, b: Self::V, hi: usize) -> Self::V {
+        core::array::from_fn(|i| if i < hi { b[i] } else { a[i] })
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Lines whose elements are not neighbours: the algorithms see them through these wrappers.
+//! Lines whose elements are not neighbours: the algorithms see them through a wrapper.
 
 use super::ops::{Body, Ops};
 
@@ -12,7 +12,7 @@ macro_rules! forward {
         type V = $O::V;
         type X = $O::X;
         const W: usize = $O::W;
-        const NR: usize = $O::NR;
+        const ROWS: usize = $O::ROWS;
         #[inline(always)]
         fn sum(self) -> Self::Sum {
             self.o.sum()
@@ -31,7 +31,9 @@ macro_rules! forward {
         forward!(fn add(a: Self::V, b: Self::V) -> Self::V);
         forward!(fn load_acc(p: *const Self::Acc) -> Self::V);
         forward!(fn store(v: Self::V, p: *mut Self::Acc) -> ());
-        forward!(fn store_part(v: Self::V, p: *mut Self::Acc, count: usize) -> ());
+        forward!(fn store_part(v: Self::V, p: *mut Self::Acc, lo: usize, hi: usize) -> ());
+        forward!(fn store_narrow(v: Self::V, p: *mut Self::T) -> ());
+        forward!(fn merge(a: Self::V, b: Self::V, hi: usize) -> Self::V);
         forward!(fn fold4(v: [Self::V; 4], out: *mut Self::Acc) -> ());
         forward!(fn fold(v: Self::V) -> Self::Acc);
         forward!(fn prefetch(p: *const Self::T) -> ());
@@ -45,29 +47,6 @@ macro_rules! forward {
     };
 }
 
-/// Lines that run backwards: each chunk of 64 elements is read forwards from its last, and x is
-/// packed the same way. The halving does not change under reversal of the lanes.
-#[derive(Clone, Copy)]
-pub(super) struct Reversed<O> {
-    pub(super) o: O,
-}
-
-impl<O: Ops> Ops for Reversed<O> {
-    forward!(O);
-    const SHORT: bool = false;
-    forward!(fn load(p: *const Self::T) -> Self::V);
-    forward!(fn load_part(p: *const Self::T, lo: usize, hi: usize) -> Self::V);
-    #[inline(always)]
-    fn at(self, j: usize) -> isize {
-        // Place k of the chunk is element 63 - k of it.
-        (j & 63) as isize - 63 - (j & !63) as isize
-    }
-    #[inline(always)]
-    fn part(self, first: usize, rem: usize) -> (usize, usize) {
-        ((64 - rem).saturating_sub(first).min(Self::W), Self::W)
-    }
-}
-
 /// Lines of which every second element is taken.
 #[derive(Clone, Copy)]
 pub(super) struct Second<O> {
@@ -76,6 +55,7 @@ pub(super) struct Second<O> {
 
 impl<O: Ops> Ops for Second<O> {
     forward!(O);
+    const STEP: isize = 2;
     const TURNS: bool = false;
     #[inline(always)]
     unsafe fn load(self, p: *const Self::T) -> Self::V {
@@ -84,17 +64,7 @@ impl<O: Ops> Ops for Second<O> {
     }
     #[inline(always)]
     unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
-        // SAFETY: the caller's: p is good for elements 2 lo ..= 2 hi - 2; W is at most 16.
-        unsafe {
-            let mut near = [<Self::T as Default>::default(); 16];
-            for (i, near) in near.iter_mut().enumerate().take(hi).skip(lo) {
-                *near = *p.wrapping_add(2 * i);
-            }
-            self.o.load_part(near.as_ptr(), lo, hi)
-        }
-    }
-    #[inline(always)]
-    fn at(self, j: usize) -> isize {
-        2 * j as isize
+        // SAFETY: the caller's: p is good for elements 2 lo ..= 2 hi - 2.
+        unsafe { self.o.load_second_part(p, lo, hi) }
     }
 }

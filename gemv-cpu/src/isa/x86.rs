@@ -79,7 +79,7 @@ macro_rules! singles512 {
             type V = __m512;
             type X = __m512;
             const W: usize = 16;
-            const NR: usize = 4;
+            const ROWS: usize = 4;
             const SECOND: bool = $second;
             entry512!();
             #[inline(always)]
@@ -96,10 +96,11 @@ macro_rules! singles512 {
                 fn splat(self, x: f32) -> __m512 { _mm512_set1_ps(x) }
                 fn fma(self, a: __m512, x: __m512, acc: __m512) -> __m512 { _mm512_fmadd_ps(a, x, acc) }
                 fn add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+                fn merge(self, a: __m512, b: __m512, _hi: usize) -> __m512 { _mm512_or_ps(a, b) }
                 fn load_acc(self, p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
                 fn store(self, v: __m512, p: *mut f32) { _mm512_storeu_ps(p, v) }
-                fn store_part(self, v: __m512, p: *mut f32, count: usize) {
-                    _mm512_mask_storeu_ps(p, bits(0, count) as u16, v)
+                fn store_part(self, v: __m512, p: *mut f32, lo: usize, hi: usize) {
+                    _mm512_mask_storeu_ps(p, bits(lo, hi) as u16, v)
                 }
                 fn fold4(self, v: [__m512; 4], out: *mut f32) {
                     let [a, b, c, d] = v;
@@ -141,6 +142,7 @@ unsafe fn fold_pd(v: __m256d) -> f64 {
 }
 
 singles512! { F32x16, f32, true,
+    fn store_narrow(self, v: __m512, p: *mut f32) { _mm512_storeu_ps(p, v) }
     fn load(self, p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
     fn load_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
         _mm512_maskz_loadu_ps(bits(lo, hi) as u16, p)
@@ -152,14 +154,34 @@ singles512! { F32x16, f32, true,
         let at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         _mm512_permutex2var_ps(a, at, b)
     }
+    fn load_second_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
+        let there = bits(2 * lo, 2 * hi) & 0x5555_5555;
+        let a = _mm512_maskz_loadu_ps(there as u16, p);
+        let b = _mm512_maskz_loadu_ps((there >> 16) as u16, p.wrapping_add(16));
+        let at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        _mm512_permutex2var_ps(a, at, b)
+    }
 }
 singles512! { F16x16, f16, false,
+    fn store_narrow(self, v: __m512, p: *mut f16) {
+        _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+    }
     fn load(self, p: *const f16) -> __m512 { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     fn load_part(self, p: *const f16, lo: usize, hi: usize) -> __m512 {
         _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(bits(lo, hi) as u16, p.cast()))
     }
 }
 singles512! { Bf16x16, bf16, false,
+    fn store_narrow(self, v: __m512, p: *mut bf16) {
+        let bits = _mm512_castps_si512(v);
+        // To nearest, ties to even: half of the last place, less if it is even.
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+        let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half));
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        let rounded = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc0));
+        _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(rounded))
+    }
     fn load(self, p: *const bf16) -> __m512 {
         let v = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(v))
@@ -181,7 +203,7 @@ impl Ops for F64x8 {
     type V = __m512d;
     type X = __m512d;
     const W: usize = 8;
-    const NR: usize = 4;
+    const ROWS: usize = 4;
     const SECOND: bool = true;
     entry512!();
     #[inline(always)]
@@ -199,6 +221,12 @@ impl Ops for F64x8 {
             let b = _mm512_maskz_loadu_pd(0x55, p.add(8));
             _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), b)
         }
+        fn load_second_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
+            let there = bits(2 * lo, 2 * hi) & 0x5555;
+            let a = _mm512_maskz_loadu_pd(there as u8, p);
+            let b = _mm512_maskz_loadu_pd((there >> 8) as u8, p.wrapping_add(8));
+            _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), b)
+        }
         fn x(self, p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
         fn x_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
             _mm512_mask_loadu_pd(_mm512_set1_pd(-0.0), bits(lo, hi) as u8, p)
@@ -206,11 +234,13 @@ impl Ops for F64x8 {
         fn splat(self, x: f64) -> __m512d { _mm512_set1_pd(x) }
         fn fma(self, a: __m512d, x: __m512d, acc: __m512d) -> __m512d { _mm512_fmadd_pd(a, x, acc) }
         fn add(self, a: __m512d, b: __m512d) -> __m512d { _mm512_add_pd(a, b) }
+        fn merge(self, a: __m512d, b: __m512d, _hi: usize) -> __m512d { _mm512_or_pd(a, b) }
         fn load_acc(self, p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
         fn store(self, v: __m512d, p: *mut f64) { _mm512_storeu_pd(p, v) }
-        fn store_part(self, v: __m512d, p: *mut f64, count: usize) {
-            _mm512_mask_storeu_pd(p, bits(0, count) as u8, v)
+        fn store_part(self, v: __m512d, p: *mut f64, lo: usize, hi: usize) {
+            _mm512_mask_storeu_pd(p, bits(lo, hi) as u8, v)
         }
+        fn store_narrow(self, v: __m512d, p: *mut f64) { _mm512_storeu_pd(p, v) }
         fn fold4(self, v: [__m512d; 4], out: *mut f64) {
             let [a, b, c, d] = v;
             let ab = _mm512_add_pd(_mm512_shuffle_f64x2::<0x44>(a, b), _mm512_shuffle_f64x2::<0xee>(a, b));
@@ -251,7 +281,7 @@ impl Ops for C32x8 {
     type V = __m512;
     type X = (__m512, __m512);
     const W: usize = 8;
-    const NR: usize = 4;
+    const ROWS: usize = 4;
     entry512!();
     #[inline(always)]
     fn sum(self) -> F32x16 {
@@ -279,11 +309,13 @@ impl Ops for C32x8 {
             _mm512_fmadd_ps(_mm512_movehdup_ps(a), x.1, acc)
         }
         fn add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+        fn merge(self, a: __m512, b: __m512, _hi: usize) -> __m512 { _mm512_or_ps(a, b) }
         fn load_acc(self, p: *const Complex<f32>) -> __m512 { _mm512_loadu_ps(p.cast()) }
         fn store(self, v: __m512, p: *mut Complex<f32>) { _mm512_storeu_ps(p.cast(), v) }
-        fn store_part(self, v: __m512, p: *mut Complex<f32>, count: usize) {
-            _mm512_mask_storeu_ps(p.cast(), bits(0, 2 * count) as u16, v)
+        fn store_part(self, v: __m512, p: *mut Complex<f32>, lo: usize, hi: usize) {
+            _mm512_mask_storeu_ps(p.cast(), bits(2 * lo, 2 * hi) as u16, v)
         }
+        fn store_narrow(self, v: __m512, p: *mut Complex<f32>) { _mm512_storeu_ps(p.cast(), v) }
         fn fold4(self, v: [__m512; 4], out: *mut Complex<f32>) {
             let [a, b, c, d] = v;
             let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
@@ -338,7 +370,7 @@ impl Ops for C64x4 {
     type V = __m512d;
     type X = (__m512d, __m512d);
     const W: usize = 4;
-    const NR: usize = 4;
+    const ROWS: usize = 4;
     entry512!();
     #[inline(always)]
     fn sum(self) -> F64x8 {
@@ -366,11 +398,13 @@ impl Ops for C64x4 {
             _mm512_fmadd_pd(_mm512_permute_pd::<0xff>(a), x.1, acc)
         }
         fn add(self, a: __m512d, b: __m512d) -> __m512d { _mm512_add_pd(a, b) }
+        fn merge(self, a: __m512d, b: __m512d, _hi: usize) -> __m512d { _mm512_or_pd(a, b) }
         fn load_acc(self, p: *const Complex<f64>) -> __m512d { _mm512_loadu_pd(p.cast()) }
         fn store(self, v: __m512d, p: *mut Complex<f64>) { _mm512_storeu_pd(p.cast(), v) }
-        fn store_part(self, v: __m512d, p: *mut Complex<f64>, count: usize) {
-            _mm512_mask_storeu_pd(p.cast(), bits(0, 2 * count) as u8, v)
+        fn store_part(self, v: __m512d, p: *mut Complex<f64>, lo: usize, hi: usize) {
+            _mm512_mask_storeu_pd(p.cast(), bits(2 * lo, 2 * hi) as u8, v)
         }
+        fn store_narrow(self, v: __m512d, p: *mut Complex<f64>) { _mm512_storeu_pd(p.cast(), v) }
         fn fold4(self, v: [__m512d; 4], out: *mut Complex<f64>) {
             let [a, b, c, d] = v;
             let ab = _mm512_add_pd(_mm512_shuffle_f64x2::<0x44>(a, b), _mm512_shuffle_f64x2::<0xee>(a, b));
@@ -411,6 +445,9 @@ unsafe fn lanes32(lo: usize, hi: usize) -> __m256i {
 unsafe fn halves(p: *const u16, lo: usize, hi: usize) -> __m128i {
     // SAFETY: the caller's: p is good for lo..hi, and there is AVX2.
     unsafe {
+        if (lo, hi) == (0, 8) {
+            return _mm_loadu_si128(p.cast());
+        }
         let mut near = [0u16; 8];
         for (i, near) in near.iter_mut().enumerate().take(hi).skip(lo) {
             *near = *p.wrapping_add(i);
@@ -433,7 +470,7 @@ macro_rules! singles256 {
             type V = __m256;
             type X = __m256;
             const W: usize = 8;
-            const NR: usize = 2;
+            const ROWS: usize = 2;
             const SECOND: bool = $second;
             entry256!();
             #[inline(always)]
@@ -452,10 +489,11 @@ macro_rules! singles256 {
                 fn splat(self, x: f32) -> __m256 { _mm256_set1_ps(x) }
                 fn fma(self, a: __m256, x: __m256, acc: __m256) -> __m256 { _mm256_fmadd_ps(a, x, acc) }
                 fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
+                fn merge(self, a: __m256, b: __m256, _hi: usize) -> __m256 { _mm256_or_ps(a, b) }
                 fn load_acc(self, p: *const f32) -> __m256 { _mm256_loadu_ps(p) }
                 fn store(self, v: __m256, p: *mut f32) { _mm256_storeu_ps(p, v) }
-                fn store_part(self, v: __m256, p: *mut f32, count: usize) {
-                    _mm256_maskstore_ps(p, lanes32(0, count), v)
+                fn store_part(self, v: __m256, p: *mut f32, lo: usize, hi: usize) {
+                    _mm256_maskstore_ps(p, lanes32(lo, hi), v)
                 }
                 fn fold4(self, v: [__m256; 4], out: *mut f32) {
                     let [a, b, c, d] = v;
@@ -474,6 +512,7 @@ macro_rules! singles256 {
 }
 
 singles256! { F32x8, f32, true,
+    fn store_narrow(self, v: __m256, p: *mut f32) { _mm256_storeu_ps(p, v) }
     fn load(self, p: *const f32) -> __m256 { _mm256_loadu_ps(p) }
     fn load_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
         _mm256_maskload_ps(p, lanes32(lo, hi))
@@ -485,14 +524,37 @@ singles256! { F32x8, f32, true,
         let v = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
         _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(v))
     }
+    fn load_second_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
+        let even = _mm256_setr_epi32(-1, 0, -1, 0, -1, 0, -1, 0);
+        let part = |from: usize| {
+            let lanes = lanes32((2 * lo).saturating_sub(from), (2 * hi).saturating_sub(from));
+            _mm256_maskload_ps(p.wrapping_add(from), _mm256_and_si256(lanes, even))
+        };
+        let v = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(part(0), part(8)));
+        _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(v))
+    }
 }
 singles256! { F16x8, f16, false,
+    fn store_narrow(self, v: __m256, p: *mut f16) {
+        _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+    }
     fn load(self, p: *const f16) -> __m256 { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     fn load_part(self, p: *const f16, lo: usize, hi: usize) -> __m256 {
         _mm256_cvtph_ps(halves(p.cast(), lo, hi))
     }
 }
 singles256! { Bf16x8, bf16, false,
+    fn store_narrow(self, v: __m256, p: *mut bf16) {
+        let bits = _mm256_castps_si256(v);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+        let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+        let rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
+        // Eight values below 2^16, four from each half.
+        let packed = _mm256_permute4x64_epi64::<0x8>(_mm256_packus_epi32(rounded, rounded));
+        _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(packed))
+    }
     fn load(self, p: *const bf16) -> __m256 {
         let v = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(v))
@@ -514,7 +576,7 @@ impl Ops for F64x4 {
     type V = __m256d;
     type X = __m256d;
     const W: usize = 4;
-    const NR: usize = 2;
+    const ROWS: usize = 2;
     const SECOND: bool = true;
     entry256!();
     #[inline(always)]
@@ -533,6 +595,14 @@ impl Ops for F64x4 {
             // a0 b0 a2 b2
             _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(a, b))
         }
+        fn load_second_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {
+            let even = _mm256_setr_epi64x(-1, 0, -1, 0);
+            let part = |from: usize| {
+                let lanes = lanes32((4 * lo).saturating_sub(from), (4 * hi).saturating_sub(from));
+                _mm256_maskload_pd(p.wrapping_add(from / 2), _mm256_and_si256(lanes, even))
+            };
+            _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(part(0), part(8)))
+        }
         fn x(self, p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
         fn x_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {
             let there = lanes32(2 * lo, 2 * hi);
@@ -542,11 +612,13 @@ impl Ops for F64x4 {
         fn splat(self, x: f64) -> __m256d { _mm256_set1_pd(x) }
         fn fma(self, a: __m256d, x: __m256d, acc: __m256d) -> __m256d { _mm256_fmadd_pd(a, x, acc) }
         fn add(self, a: __m256d, b: __m256d) -> __m256d { _mm256_add_pd(a, b) }
+        fn merge(self, a: __m256d, b: __m256d, _hi: usize) -> __m256d { _mm256_or_pd(a, b) }
         fn load_acc(self, p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
         fn store(self, v: __m256d, p: *mut f64) { _mm256_storeu_pd(p, v) }
-        fn store_part(self, v: __m256d, p: *mut f64, count: usize) {
-            _mm256_maskstore_pd(p, lanes32(0, 2 * count), v)
+        fn store_part(self, v: __m256d, p: *mut f64, lo: usize, hi: usize) {
+            _mm256_maskstore_pd(p, lanes32(2 * lo, 2 * hi), v)
         }
+        fn store_narrow(self, v: __m256d, p: *mut f64) { _mm256_storeu_pd(p, v) }
         fn fold4(self, v: [__m256d; 4], out: *mut f64) {
             let [a, b, c, d] = v;
             let ab = _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(a, b), _mm256_permute2f128_pd::<0x31>(a, b));
@@ -583,7 +655,7 @@ impl Ops for C32x4 {
     type V = __m256;
     type X = (__m256, __m256);
     const W: usize = 4;
-    const NR: usize = 2;
+    const ROWS: usize = 2;
     entry256!();
     #[inline(always)]
     fn sum(self) -> F32x8 {
@@ -612,11 +684,13 @@ impl Ops for C32x4 {
             _mm256_fmadd_ps(_mm256_movehdup_ps(a), x.1, acc)
         }
         fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
+        fn merge(self, a: __m256, b: __m256, _hi: usize) -> __m256 { _mm256_or_ps(a, b) }
         fn load_acc(self, p: *const Complex<f32>) -> __m256 { _mm256_loadu_ps(p.cast()) }
         fn store(self, v: __m256, p: *mut Complex<f32>) { _mm256_storeu_ps(p.cast(), v) }
-        fn store_part(self, v: __m256, p: *mut Complex<f32>, count: usize) {
-            _mm256_maskstore_ps(p.cast(), lanes32(0, 2 * count), v)
+        fn store_part(self, v: __m256, p: *mut Complex<f32>, lo: usize, hi: usize) {
+            _mm256_maskstore_ps(p.cast(), lanes32(2 * lo, 2 * hi), v)
         }
+        fn store_narrow(self, v: __m256, p: *mut Complex<f32>) { _mm256_storeu_ps(p.cast(), v) }
         fn fold4(self, v: [__m256; 4], out: *mut Complex<f32>) {
             let [a, b, c, d] = v;
             let ab = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
@@ -654,7 +728,7 @@ impl Ops for C64x2 {
     type V = __m256d;
     type X = (__m256d, __m256d);
     const W: usize = 2;
-    const NR: usize = 2;
+    const ROWS: usize = 2;
     entry256!();
     #[inline(always)]
     fn sum(self) -> F64x4 {
@@ -682,11 +756,13 @@ impl Ops for C64x2 {
             _mm256_fmadd_pd(_mm256_permute_pd::<0xf>(a), x.1, acc)
         }
         fn add(self, a: __m256d, b: __m256d) -> __m256d { _mm256_add_pd(a, b) }
+        fn merge(self, a: __m256d, b: __m256d, _hi: usize) -> __m256d { _mm256_or_pd(a, b) }
         fn load_acc(self, p: *const Complex<f64>) -> __m256d { _mm256_loadu_pd(p.cast()) }
         fn store(self, v: __m256d, p: *mut Complex<f64>) { _mm256_storeu_pd(p.cast(), v) }
-        fn store_part(self, v: __m256d, p: *mut Complex<f64>, count: usize) {
-            _mm256_maskstore_pd(p.cast(), lanes32(0, 4 * count), v)
+        fn store_part(self, v: __m256d, p: *mut Complex<f64>, lo: usize, hi: usize) {
+            _mm256_maskstore_pd(p.cast(), lanes32(4 * lo, 4 * hi), v)
         }
+        fn store_narrow(self, v: __m256d, p: *mut Complex<f64>) { _mm256_storeu_pd(p.cast(), v) }
         fn fold4(self, v: [__m256d; 4], out: *mut Complex<f64>) {
             let [a, b, c, d] = v;
             let ab = _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(a, b), _mm256_permute2f128_pd::<0x31>(a, b));

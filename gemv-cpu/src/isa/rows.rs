@@ -1,0 +1,313 @@
+//! Lines along the lanes: rows whose elements are neighbours.
+
+// Arrays of rows and of lanes go side by side: their numbers say more than iterators would.
+#![allow(clippy::needless_range_loop)]
+
+use gemv_core::Accumulator;
+use gemv_core::order::{LANES, SEGMENT};
+
+use super::kernels::{Mat, turn_of};
+use super::ops::{Body, Ops};
+
+/// Less than a segment; a segment; a segment whose lanes are turned.
+const PART: u8 = 0;
+const FULL: u8 = 1;
+const TURNED: u8 = 2;
+
+/// Columns j0 .. j0 + len (at most a segment) of `R` rows: the lanes, halved to `W`.
+///
+/// Row and x run forwards, or both backwards from the places that are given: a chunk of 64 columns
+/// is then read from its last column on, which the halving does not notice.
+///
+/// The 64 lanes are taken four vectors at a time, those whose numbers are equal modulo
+/// `VECTORS / 4`: one node of the halving tree.
+///
+/// In a full segment the lanes may be turned by `turn` places, less than a vector, so that the
+/// loads are aligned: place p holds lane (p + turn) mod 64, which the halving does not notice
+/// either. One vector of each chunk then ends with lanes of the chunk that lies behind it in
+/// memory; those of the chunk in front are taken by a load of their own, in the order of columns.
+///
+/// `KIND` is known to the compiler, so that vectors are loaded one behind the other.
+#[inline(always)]
+unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
+    o: O,
+    a: [*const O::T; R],
+    x: *const O::Acc,
+    (j0, len): (usize, usize),
+    turn: usize,
+) -> [O::V; R] {
+    // SAFETY: the caller's: rows and x are good for columns j0 .. j0 + len.
+    unsafe {
+        let nodes = O::VECTORS / 4;
+        let full = KIND != PART;
+        let (chunks, rem) = if full { (4, 0) } else { (len / LANES, len % LANES) };
+        let zero = o.zero();
+        let (lanes, j0) = (LANES as isize, j0 as isize);
+        let dir = if BACK { -lanes } else { lanes };
+        // The first chunk's first place. What follows is at distances that the compiler knows.
+        let first = if BACK { 1 - j0 - lanes } else { j0 } + turn as isize;
+        let x = x.wrapping_offset(first);
+        let a = a.map(|p| p.wrapping_offset(first * O::STEP));
+        // Some lanes of one vector.
+        let some = |acc: &mut [O::V; R], at: isize, (lo, hi): (usize, usize)| {
+            let x = o.x_part(x.wrapping_offset(at), lo, hi);
+            for r in 0..R {
+                let v = o.load_part(a[r].wrapping_offset(at * O::STEP), lo, hi);
+                acc[r] = o.fma_part(v, x, acc[r], (lo, hi));
+            }
+        };
+        // At most eight nodes.
+        let mut done = [[zero; R]; 8];
+        for node in 0..nodes {
+            let mut acc = [[zero; R]; 4];
+            let turned = KIND == TURNED && node + 1 == nodes;
+            // The lanes in front of the vector that is turned.
+            let front = (O::W - turn, O::W);
+            if turned && !BACK {
+                some(&mut acc[3], -(O::W as isize), front);
+            }
+            for c in 0..chunks {
+                let base = dir * c as isize;
+                for (k, acc) in acc.iter_mut().enumerate() {
+                    let at = base + ((node + k * nodes) * O::W) as isize;
+                    if turned && k == 3 && c == if BACK { 0 } else { 3 } {
+                        some(acc, at, (0, O::W - turn));
+                        continue;
+                    }
+                    let x = o.x(x.offset(at));
+                    for r in 0..R {
+                        acc[r] = o.fma(o.load(a[r].offset(at * O::STEP)), x, acc[r]);
+                    }
+                }
+            }
+            if turned && BACK {
+                some(&mut acc[3], 3 * dir - O::W as isize, front);
+            }
+            if !full && rem > 0 {
+                for (k, acc) in acc.iter_mut().enumerate() {
+                    let place = (node + k * nodes) * O::W;
+                    let part = match BACK {
+                        true => ((LANES - rem).saturating_sub(place).min(O::W), O::W),
+                        false => (0, rem.saturating_sub(place).min(O::W)),
+                    };
+                    if part.0 < part.1 {
+                        some(acc, dir * chunks as isize + place as isize, part);
+                    }
+                }
+            }
+            for r in 0..R {
+                done[node][r] = o.add(o.add(acc[0][r], acc[2][r]), o.add(acc[1][r], acc[3][r]));
+            }
+        }
+        let mut h = nodes / 2;
+        while h > 0 {
+            for i in 0..h {
+                for r in 0..R {
+                    done[i][r] = o.add(done[i][r], done[i + h][r]);
+                }
+            }
+            h /= 2;
+        }
+        done[0]
+    }
+}
+
+/// At most `U * W` (at most 64) columns of `R` rows: as [`segment`], without the levels of the
+/// halving whose upper lanes are all absent.
+#[inline(always)]
+unsafe fn short<O: Ops, const R: usize, const U: usize>(
+    o: O,
+    a: [*const O::T; R],
+    x: [O::X; U],
+    n: usize,
+) -> [O::V; R] {
+    // SAFETY: the caller's: rows are good for n columns, x was loaded from as many.
+    unsafe {
+        let zero = o.zero();
+        let mut acc = [[zero; R]; U];
+        for (k, acc) in acc.iter_mut().enumerate() {
+            let hi = n.saturating_sub(k * O::W).min(O::W);
+            let at = (k * O::W) as isize * O::STEP;
+            if hi == O::W {
+                for r in 0..R {
+                    acc[r] = o.fma(o.load(a[r].offset(at)), x[k], zero);
+                }
+            } else if hi > 0 {
+                for r in 0..R {
+                    let v = o.load_part(a[r].wrapping_offset(at), 0, hi);
+                    acc[r] = o.fma_part(v, x[k], zero, (0, hi));
+                }
+            }
+        }
+        let mut h = U / 2;
+        while h > 0 {
+            for k in 0..h {
+                for r in 0..R {
+                    acc[k][r] = o.add(acc[k][r], acc[k + h][r]);
+                }
+            }
+            h /= 2;
+        }
+        if U * O::W < LANES {
+            // For the levels left out (ORDER: they can only turn -0 into +0).
+            for r in 0..R {
+                acc[0][r] = o.add(acc[0][r], zero);
+            }
+        }
+        acc[0]
+    }
+}
+
+/// Stores the sums of up to four rows.
+#[inline(always)]
+unsafe fn fold_to<O: Ops>(o: O, v: [O::V; 4], out: *mut O::Acc, count: usize) {
+    // SAFETY: the caller's: out is good for count.
+    unsafe {
+        if count >= 4 {
+            return o.fold4(v, out);
+        }
+        let mut four = [O::Acc::ZERO; 4];
+        o.fold4(v, four.as_mut_ptr());
+        for (r, s) in four.iter().enumerate().take(count) {
+            *out.add(r) = *s;
+        }
+    }
+}
+
+/// Pointers to rows i .. i + R, the last row again for those beyond m.
+#[inline(always)]
+unsafe fn rows_at<O: Ops, const R: usize>(a: &Mat<O::T>, i: usize) -> [*const O::T; R] {
+    let last = a.m - 1;
+    core::array::from_fn(|r| a.p.wrapping_offset((i + r).min(last) as isize * a.line))
+}
+
+/// Sums of all rows of a matrix of at most `U * W` columns.
+pub(super) struct ShortRows<O: Ops, const U: usize> {
+    pub(super) o: O,
+    pub(super) a: Mat<O::T>,
+    pub(super) x: *const O::Acc,
+    pub(super) ahead: usize,
+    pub(super) out: *mut O::Acc,
+}
+
+impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let ShortRows { o, a, x, ahead, out } = self;
+        // SAFETY: the caller's: a is good, x for n, out for m.
+        unsafe {
+            let xs: [O::X; U] = core::array::from_fn(|k| {
+                let hi = a.n.saturating_sub(k * O::W).min(O::W);
+                o.x_part(x.wrapping_add(k * O::W), 0, hi)
+            });
+            let mut i = 0;
+            while i < a.m {
+                let rows = rows_at::<O, 4>(&a, i);
+                if ahead > 0 {
+                    for row in rows {
+                        for k in 0..U {
+                            o.prefetch(row.wrapping_add(k * O::W).wrapping_byte_add(ahead));
+                        }
+                    }
+                }
+                let v = short::<O, 4, U>(o, rows, xs, a.n);
+                fold_to::<O>(o, v, out.add(i), a.m - i);
+                i += 4;
+            }
+        }
+    }
+}
+
+/// The segments' sums of `a.m` rows, that of segment s and row i at `out[s * ld + i]`. The rows
+/// take turns segment by segment, so that as many streams are read. Rows and x run backwards if
+/// `BACK`.
+pub(super) struct Segments<O: Ops, const BACK: bool> {
+    pub(super) o: O,
+    pub(super) a: Mat<O::T>,
+    pub(super) x: *const O::Acc,
+    pub(super) ahead: usize,
+    pub(super) out: *mut O::Acc,
+    pub(super) ld: usize,
+}
+
+impl<O: Ops, const BACK: bool> Segments<O, BACK> {
+    /// The sums of rows i .. i + 4, those beyond the last repeated.
+    #[inline(always)]
+    unsafe fn four<const KIND: u8>(
+        &self,
+        i: usize,
+        columns: (usize, usize),
+        turn: usize,
+    ) -> [O::V; 4] {
+        let Segments { o, a, x, .. } = self;
+        // SAFETY: the caller's.
+        unsafe {
+            if O::ROWS == 4 {
+                let rows = rows_at::<O, 4>(a, i);
+                segment::<O, 4, KIND, BACK>(*o, rows, *x, columns, turn)
+            } else {
+                let mut four = [o.zero(); 4];
+                for i2 in [0, 2] {
+                    let rows = rows_at::<O, 2>(a, i + i2);
+                    let two = segment::<O, 2, KIND, BACK>(*o, rows, *x, columns, turn);
+                    four[i2..i2 + 2].copy_from_slice(&two);
+                }
+                four
+            }
+        }
+    }
+
+    /// Asks for as much of rows i .. i + 4 as these columns are, `ahead` bytes further.
+    #[inline(always)]
+    unsafe fn ask(&self, i: usize, (j0, len): (usize, usize)) {
+        let sign = if BACK { -1 } else { 1 };
+        let lines = (len * size_of::<O::T>() * O::STEP.unsigned_abs()).div_ceil(64);
+        // SAFETY: prefetches do not fault.
+        unsafe {
+            for row in rows_at::<O, 4>(&self.a, i) {
+                let row = row.wrapping_offset(sign * j0 as isize * O::STEP);
+                for l in 0..lines {
+                    let at = (self.ahead + l * 64) as isize;
+                    self.o.prefetch(row.wrapping_byte_offset(sign * at));
+                }
+            }
+        }
+    }
+}
+
+impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        // SAFETY: the caller's: a is good, x for n, out for ld * (segments - 1) + m.
+        unsafe {
+            let Segments { o, a, x, ahead, out, ld } = self;
+            let turn = turn_of::<O>(&a, BACK);
+            for s in 0..a.n.div_ceil(SEGMENT) {
+                let j0 = s * SEGMENT;
+                let columns = (j0, (a.n - j0).min(SEGMENT));
+                let out = out.add(s * ld);
+                if a.m == 1 && !BACK {
+                    let row = rows_at::<O, 1>(&a, 0);
+                    let v = match (columns.1, turn) {
+                        (SEGMENT, 0) => segment::<O, 1, FULL, BACK>(o, row, x, columns, 0),
+                        (SEGMENT, _) => segment::<O, 1, TURNED, BACK>(o, row, x, columns, turn),
+                        _ => segment::<O, 1, PART, BACK>(o, row, x, columns, 0),
+                    };
+                    *out = o.fold(v[0]);
+                    continue;
+                }
+                for i in (0..a.m).step_by(4) {
+                    if ahead > 0 {
+                        self.ask(i, columns);
+                    }
+                    let v = match (columns.1, turn) {
+                        (SEGMENT, 0) => self.four::<FULL>(i, columns, 0),
+                        (SEGMENT, _) => self.four::<TURNED>(i, columns, turn),
+                        _ => self.four::<PART>(i, columns, 0),
+                    };
+                    fold_to::<O>(o, v, out.add(i), a.m - i);
+                }
+            }
+        }
+    }
+}
