@@ -80,16 +80,17 @@ pub trait Memory: Any + Send + Sync + Debug {
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
 /// for kernels whose name begins with `classic-` or `vendor-`, and for its [roof](Backend::roof).
 ///
-/// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree, operands
-/// live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and not shared. To
-/// write one, see `docs/adding-a-backend.md`.
+/// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
+/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and
+/// not shared. To write one, see `docs/adding-a-backend.md`.
 ///
 /// ```
-/// use gemv_core::{AnyJob, Backend, Job, reference::Reference};
+/// use gemv_core::{AnyJob, Job, reference::Reference};
 /// use ndarray::array;
 ///
 /// let backend = Reference::open();
-/// let (a, x, mut y) = (array![[1.0f32, 2.0], [3.0, 4.0]], array![1.0f32, 1.0], array![0.0f32, 0.0]);
+/// let (a, x) = (array![[1.0f32, 2.0], [3.0, 4.0]], array![1.0f32, 1.0]);
+/// let mut y = array![0.0f32, 0.0];
 /// let job = Job {
 ///     alpha: 1.0,
 ///     a: (&a).into(),
@@ -123,7 +124,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// [`candidates`](Self::candidates), which may leave out what cannot be good.
     ///
     /// ```
-    /// # use gemv_core::{Backend, Desc, Dtype, Params, reference::Reference};
+    /// # use gemv_core::{Desc, Dtype, Params, reference::Reference};
     /// # let backend = Reference::open();
     /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
     /// assert!(backend.candidates(&desc).iter().all(|p| backend.fits(&desc, p).is_ok()));
@@ -139,7 +140,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// vendor, default. The last has a row for every type and layout.
     ///
     /// ```
-    /// # use gemv_core::{Backend, Table, reference::Reference};
+    /// # use gemv_core::{Table, reference::Reference};
     /// # let backend = Reference::open();
     /// let last = *backend.tables().last().unwrap();
     /// let rows = Table::parse(last.name, last.text)?.rows;
@@ -151,7 +152,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// A new block that holds a copy of `data`.
     ///
     /// ```
-    /// # use gemv_core::{AnySlice, Backend, reference::Reference};
+    /// # use gemv_core::{AnySlice, reference::Reference};
     /// # let backend = Reference::open();
     /// let block = backend.upload(AnySlice::F64(&[1.0, 2.0, 3.0]))?;
     /// assert_eq!(block.len(), 3);
@@ -167,7 +168,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// `len` is in elements.
     ///
     /// ```
-    /// # use gemv_core::{Backend, Dtype, Error, reference::Reference};
+    /// # use gemv_core::{Dtype, Error, reference::Reference};
     /// # let backend = Reference::open();
     /// assert_eq!(backend.alloc(Dtype::C32, 5)?.len(), 5);
     /// let e = backend.alloc(Dtype::C32, 1 << 60).unwrap_err();
@@ -184,7 +185,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// `first` is in elements; as many are copied as `to` has places.
     ///
     /// ```
-    /// # use gemv_core::{AnySlice, AnySliceMut, Backend, reference::Reference};
+    /// # use gemv_core::{AnySlice, AnySliceMut, reference::Reference};
     /// # let backend = Reference::open();
     /// let block = backend.upload(AnySlice::F64(&[1.0, 2.0, 3.0, 4.0]))?;
     /// let mut some = [0.0; 2];
@@ -238,7 +239,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
     ///
     /// ```
-    /// # use gemv_core::{Backend, Engine};
+    /// # use gemv_core::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;

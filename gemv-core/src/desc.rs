@@ -128,7 +128,8 @@ impl Desc {
 
     /// Bytes that the product has to move at least: every element of A, x and y once.
     ///
-    /// What a memory-bound product is measured by: this, divided by its time, is the bandwidth it reaches.
+    /// What a memory-bound product is measured by: this, divided by its time, is the bandwidth it
+    /// reaches.
     ///
     /// ```
     /// use gemv_core::{Desc, Dtype};

@@ -313,7 +313,7 @@ any! {
     /// A [`Job`] of any element type: what passes the [`Backend`](crate::Backend) seam.
     ///
     /// ```
-    /// use gemv_core::{AnyJob, Job, MatrixRef, VectorMut, VectorRef, for_any};
+    /// use gemv_core::{AnyJob, Job, MatrixRef, VectorRef, for_any};
     /// use ndarray::array;
     ///
     /// let (a, x, mut y) = (array![[2.0f64, 3.0]], array![1.0, 1.0], array![0.0]);

@@ -17,13 +17,13 @@ use crate::{
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
 ///
-/// This is rules 1 to 5 of the [order](crate::order). `visit` is called once for each `j` below `len`,
-/// lane by lane in ascending `j`; a product's `visit` is `lane.fma(a[j], x[j])`.
+/// This is rules 1 to 5 of the [order](crate::order). `visit` is called once for each `j` below
+/// `len`, lane by lane in ascending `j`; a product's `visit` is `lane.fma(a[j], x[j])`.
 ///
 /// ```
 /// use gemv_core::reference::ordered_sum;
 ///
-/// // 2^24 + 1 is not a float: a 1 that meets 2^24 is lost, two that meet one another first are not.
+/// // 2^24 + 1 is no float: a 1 that meets 2^24 is lost, two that meet each other first are not.
 /// let sum = |terms: &[f32; 256]| ordered_sum(256, &|j, lane: f32| lane + terms[j]);
 /// let mut terms = [0.0; 256];
 /// (terms[5], terms[69], terms[133]) = (16_777_216.0, 1.0, 1.0); // all three in lane 5
@@ -84,7 +84,8 @@ pub fn dot<T: Element>(row: ArrayView1<'_, T>, x: ArrayView1<'_, T>, conj: bool)
 
 /// `y = alpha * A x + beta * y` in the order, with every rule of it.
 ///
-/// `a` is m × n, of any strides; `x` has n entries, `y` m. With `conj` the conjugate of `a` is used.
+/// `a` is m × n, of any strides; `x` has n entries, `y` m. With `conj` the conjugate of `a` is
+/// used.
 ///
 /// ```
 /// use gemv_core::reference::gemv;
@@ -132,8 +133,8 @@ pub fn gemv<T: Element>(
 /// The reference as a device, `reference`: what answers when no backend is linked, and what the
 /// others are tested against.
 ///
-/// It takes every element type and layout, has one kernel, `reference`, and keeps resident operands in
-/// the host's memory. It is on no list of devices and is had by its name.
+/// It takes every element type and layout, has one kernel, `reference`, and keeps resident operands
+/// in the host's memory. It is on no list of devices and is had by its name.
 ///
 /// ```
 /// use gemv_core::{Engine, GpuDot};

@@ -26,10 +26,10 @@ use crate::{
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 ///
-/// Its entries lie in a block of the device's [`Memory`]: entry (i, j) at
-/// `first + i * strides.0 + j * strides.1`, in elements. Views ([`t`](Self::t), [`rows`](Self::rows),
-/// [`step_rows`](Self::step_rows), [`step_columns`](Self::step_columns)) change those numbers and copy
-/// nothing.
+/// Its entries lie in a block of the device's [`Memory`]: entry (i, j) at `first + i * strides.0 +
+/// j * strides.1`, in elements. Views ([`t`](Self::t), [`rows`](Self::rows),
+/// [`step_rows`](Self::step_rows), [`step_columns`](Self::step_columns)) change those numbers and
+/// copy nothing.
 ///
 /// ```
 /// use gemv_core::{Engine, GpuDot};
@@ -260,8 +260,8 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// Some of the rows, of the same memory.
     ///
-    /// A row's product depends on that row and x alone, so the product of the slice is the slice of the
-    /// product, bit for bit.
+    /// A row's product depends on that row and x alone, so the product of the slice is the slice of
+    /// the product, bit for bit.
     ///
     /// ```
     /// # use gemv_core::{Engine, GpuDot};
@@ -335,8 +335,8 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// A copy on the host, m × n, row-major.
     ///
-    /// Waits for what is under way on the device. From a view with steps, what lies between its entries is
-    /// copied as well, and left out.
+    /// Waits for what is under way on the device. From a view with steps, what lies between its
+    /// entries is copied as well, and left out.
     ///
     /// ```
     /// # use gemv_core::Engine;
@@ -402,8 +402,9 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// `y = alpha * A x + beta * y` with `x` and `y` on the host or resident here.
     ///
-    /// A is m × n, `x` has n entries, `y` m. `alpha = 0` does not read A and x, `beta = 0` does not read y. A
-    /// resident `y` that shares its memory, or whose entries lie apart, is given memory of its own first.
+    /// A is m × n, `x` has n entries, `y` m. `alpha = 0` does not read A and x, `beta = 0` does not
+    /// read y. A resident `y` that shares its memory, or whose entries lie apart, is given memory
+    /// of its own first.
     ///
     /// ```
     /// # use gemv_core::Engine;
@@ -433,8 +434,8 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// `A x`, resident: nothing but the launch crosses the bus.
     ///
-    /// `x` has n entries, the result m. The call may return before the device is done; what reads the result
-    /// waits for it.
+    /// `x` has n entries, the result m. The call may return before the device is done; what reads
+    /// the result waits for it.
     ///
     /// ```
     /// # use gemv_core::Engine;
