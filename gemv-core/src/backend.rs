@@ -8,6 +8,14 @@ use std::time::{Duration, Instant};
 use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, Params, Result};
 
 /// What a device says of itself.
+///
+/// ```
+/// use gemv_core::DeviceInfo;
+///
+/// let mut info = DeviceInfo::new("npu:0");
+/// (info.name, info.units, info.memory) = ("A fine chip".into(), 16, Some(8 << 30));
+/// assert_eq!((&*info.id, info.host, &*info.vendor), ("npu:0", false, ""));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -38,6 +46,26 @@ impl DeviceInfo {
 
 /// A block of device memory that holds elements of one type. Made by
 /// [`Backend::upload`] and [`Backend::alloc`]; freed on drop.
+///
+/// A backend has a type of its own here, and finds it again by [`Any`].
+///
+/// ```
+/// use gemv_core::Memory;
+/// use std::any::Any;
+///
+/// #[derive(Debug)]
+/// struct Block(Vec<f32>);
+///
+/// impl Memory for Block {
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+/// }
+/// let block: Box<dyn Memory> = Box::new(Block(vec![1.0, 2.0]));
+/// assert_eq!((block.len(), block.is_empty()), (2, false));
+/// let any: &dyn Any = &*block;
+/// assert_eq!(any.downcast_ref::<Block>().unwrap().0, [1.0, 2.0]);
+/// ```
 pub trait Memory: Any + Send + Sync + Debug {
     /// Number of elements.
     fn len(&self) -> usize;
@@ -51,6 +79,33 @@ pub trait Memory: Any + Send + Sync + Debug {
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
 /// for kernels whose name begins with `classic-` or `vendor-`, and for its [roof](Backend::roof).
+///
+/// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
+/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and
+/// not shared. To write one, see `docs/adding-a-backend.md`.
+///
+/// ```
+/// use gemv_core::{AnyJob, Job, reference::Reference};
+/// use ndarray::array;
+///
+/// let backend = Reference::open();
+/// let (a, x) = (array![[1.0f32, 2.0], [3.0, 4.0]], array![1.0f32, 1.0]);
+/// let mut y = array![0.0f32, 0.0];
+/// let job = Job {
+///     alpha: 1.0,
+///     a: (&a).into(),
+///     conj: false,
+///     x: (&x).into(),
+///     beta: 0.0,
+///     y: (&mut y).into(),
+/// };
+/// let desc = job.desc();
+/// backend.accepts(&desc)?;
+/// let params = backend.candidates(&desc)[0];
+/// backend.gemv(AnyJob::F32(job), &params)?;
+/// assert_eq!(y, array![3.0, 7.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 pub trait Backend: Send + Sync + Debug + 'static {
     /// What the device says of itself.
     fn device(&self) -> &DeviceInfo;
@@ -68,15 +123,41 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Whether these parameters are legal for this problem. A superset of
     /// [`candidates`](Self::candidates), which may leave out what cannot be good.
     ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, Params, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
+    /// assert!(backend.candidates(&desc).iter().all(|p| backend.fits(&desc, p).is_ok()));
+    /// let e = backend.fits(&desc, &Params::new("row").with("rows", 3)).unwrap_err();
+    /// assert!(e.to_string().starts_with("row rows=3 does not fit f32 row 2x3 on reference: "));
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Params`](crate::Error::Params), with the rule that is broken.
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()>;
 
     /// Built-in tables (text) for this device, the most specific first: device, architecture,
     /// vendor, default. The last has a row for every type and layout.
+    ///
+    /// ```
+    /// # use gemv_core::{Table, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let last = *backend.tables().last().unwrap();
+    /// let rows = Table::parse(last.name, last.text)?.rows;
+    /// assert!(rows.iter().any(|row| row.dtype.is_none() && row.layout.is_none()));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     fn tables(&self) -> Vec<BuiltinTable>;
 
     /// A new block that holds a copy of `data`.
+    ///
+    /// ```
+    /// # use gemv_core::{AnySlice, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let block = backend.upload(AnySlice::F64(&[1.0, 2.0, 3.0]))?;
+    /// assert_eq!(block.len(), 3);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's refusal.
@@ -84,11 +165,34 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// A new block of `len` zeros.
     ///
+    /// `len` is in elements.
+    ///
+    /// ```
+    /// # use gemv_core::{Dtype, Error, reference::Reference};
+    /// # let backend = Reference::open();
+    /// assert_eq!(backend.alloc(Dtype::C32, 5)?.len(), 5);
+    /// let e = backend.alloc(Dtype::C32, 1 << 60).unwrap_err();
+    /// assert!(matches!(e, Error::OutOfMemory { asked: 0x8000_0000_0000_0000, .. }), "{e}");
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`upload`](Self::upload).
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>>;
 
     /// Copies the elements from `first` on to `to`.
+    ///
+    /// `first` is in elements; as many are copied as `to` has places.
+    ///
+    /// ```
+    /// # use gemv_core::{AnySlice, AnySliceMut, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let block = backend.upload(AnySlice::F64(&[1.0, 2.0, 3.0, 4.0]))?;
+    /// let mut some = [0.0; 2];
+    /// backend.download(&*block, 1, AnySliceMut::F64(&mut some))?;
+    /// assert_eq!(some, [2.0, 3.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The driver's refusal.
@@ -134,6 +238,19 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
     ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// let x = device.vector(&array![1.0, 1.0])?;
+    /// let mut y = device.zeros(2)?;
+    /// a.gemv_with(1.0, &x, 0.0, &mut y)?; // compiled, allocated
+    /// let time = device.backend().timed(&mut || a.gemv_with(1.0, &x, 0.0, &mut y))?;
+    /// assert!(time.as_secs_f64() < 10.0);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of `work`, and the driver's refusal.
     fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
@@ -160,6 +277,15 @@ pub trait Backend: Send + Sync + Debug + 'static {
 }
 
 /// A table that a backend ships, as text; see [`Table`](crate::Table).
+///
+/// ```
+/// use gemv_core::{BuiltinTable, Table};
+///
+/// let cuda = BuiltinTable { name: "default.txt", text: "* * : row threads=128\nf32 col : col" };
+/// let table = Table::parse(cuda.name, cuda.text)?;
+/// assert_eq!((table.origin.as_str(), table.rows.len()), ("default.txt", 2));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltinTable {
     /// The file's name, for messages.
@@ -169,6 +295,26 @@ pub struct BuiltinTable {
 }
 
 /// How a linked backend is found: one entry in [`BACKENDS`].
+///
+/// ```
+/// use gemv_core::{BackendEntry, DeviceInfo, Engine, Error, reference::Reference};
+///
+/// let mine = BackendEntry {
+///     name: "mine",
+///     rank: 0,
+///     discover: || Ok(vec![DeviceInfo::new("mine:0")]),
+///     open: |_| Ok(Reference::open()),
+/// };
+/// fn look() -> gemv_core::Result<Vec<DeviceInfo>> {
+///     Err(Error::DriverMissing { backend: "lost", reason: "looked for liblost.so".into() })
+/// }
+/// let lost = BackendEntry { name: "lost", rank: 1, discover: look, open: mine.open };
+///
+/// let engine = Engine::with_entries([lost, mine], None);
+/// let ids: Vec<String> = engine.devices().into_iter().map(|line| line.id).collect();
+/// assert_eq!(ids, ["mine:0", "lost"]); // by rank
+/// assert!(engine.device("mine").is_ok());
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct BackendEntry {
     /// The backend's name, the part of a device's id before the colon.
@@ -186,5 +332,18 @@ pub struct BackendEntry {
 
 /// The backends that are linked into this program. A backend crate adds itself with
 /// `#[linkme::distributed_slice(gemv_core::BACKENDS)]`.
+///
+/// ```standalone_crate
+/// use gemv_core::{BackendEntry, DeviceInfo, reference::Reference};
+///
+/// #[linkme::distributed_slice(gemv_core::BACKENDS)]
+/// static MINE: BackendEntry = BackendEntry {
+///     name: "mine",
+///     rank: 50,
+///     discover: || Ok(vec![DeviceInfo::new("mine:0")]),
+///     open: |_| Ok(Reference::open()),
+/// };
+/// assert_eq!(gemv_core::devices()[0].id, "mine:0");
+/// ```
 #[linkme::distributed_slice]
 pub static BACKENDS: [BackendEntry];

@@ -5,6 +5,19 @@ use std::fmt::{self, Display};
 use crate::Dtype;
 
 /// How the elements of a matrix lie in memory.
+///
+/// ```
+/// use gemv_core::{Layout, MatrixRef};
+/// use ndarray::{Array2, s};
+///
+/// let a = Array2::<f32>::zeros((4, 6));
+/// let layout = |a| MatrixRef::Host(a).desc().layout;
+/// assert_eq!(layout(a.view()), Layout::Row);
+/// assert_eq!(layout(a.t()), Layout::Col);
+/// assert_eq!(layout(a.slice(s![..;2, 1..])), Layout::Row); // gaps between rows
+/// assert_eq!(layout(a.slice(s![.., ..;-1])), Layout::Strided);
+/// assert_eq!(Layout::parse(Layout::Col.name()), Some(Layout::Col));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layout {
     /// Neighbours in a row are neighbours in memory (column stride 1; any row stride).
@@ -35,6 +48,15 @@ impl Layout {
 
     /// The layout of an `m` × `n` matrix with these strides (in elements). Strides of axes that
     /// have at most one entry do not count.
+    ///
+    /// ```
+    /// use gemv_core::Layout;
+    /// assert_eq!(Layout::of(3, 5, 5, 1), Layout::Row);
+    /// assert_eq!(Layout::of(3, 5, 1, 3), Layout::Col);
+    /// assert_eq!(Layout::of(3, 5, 0, 1), Layout::Row); // one row, three times
+    /// assert_eq!(Layout::of(3, 5, 10, 2), Layout::Strided);
+    /// assert_eq!(Layout::of(5, 1, 1, 1), Layout::Col); // a column is read along itself
+    /// ```
     #[inline]
     pub fn of(m: usize, n: usize, row_stride: isize, col_stride: isize) -> Layout {
         match (row_stride == 1, col_stride == 1) {
@@ -57,6 +79,14 @@ impl Display for Layout {
 
 /// What is asked: type, shape, layout class and alignment class. The matrix itself goes straight
 /// to the backend; only its `Desc` goes sideways, to the table, the tuner or a cache.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype};
+/// let desc = Desc::new(Dtype::F32, 1000, 500, (500, 1), 0);
+/// assert_eq!(desc.to_string(), "f32 row 1000x500");
+/// assert_eq!(desc.align, 4); // rows are 2000 bytes apart: a multiple of 16
+/// assert_eq!(desc.bytes(), 4 * (1000 * 500 + 1000 + 500));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Desc {
     /// Element type.
@@ -75,6 +105,14 @@ pub struct Desc {
 impl Desc {
     /// Describes an `m` × `n` matrix whose first element lies at byte address (or offset)
     /// `address`, with strides in elements.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype};
+    /// let align = |strides, address| Desc::new(Dtype::F32, 3, 64, strides, address).align;
+    /// assert_eq!(align((64, 1), 0), 6); // every row starts on 64 bytes
+    /// assert_eq!(align((64, 1), 4), 2); // one element further
+    /// assert_eq!(align((65, 1), 0), 2); // every second row does not
+    /// ```
     #[inline]
     pub fn new(dtype: Dtype, m: usize, n: usize, strides: (isize, isize), address: usize) -> Desc {
         let layout = Layout::of(m, n, strides.0, strides.1);
@@ -89,6 +127,16 @@ impl Desc {
     }
 
     /// Bytes that the product has to move at least: every element of A, x and y once.
+    ///
+    /// What a memory-bound product is measured by: this, divided by its time, is the bandwidth it
+    /// reaches.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype};
+    /// let desc = Desc::new(Dtype::F64, 4096, 4096, (4096, 1), 0);
+    /// let seconds = 0.01;
+    /// assert_eq!((desc.bytes() as f64 / seconds / 1e9).round(), 13.0); // GB/s
+    /// ```
     pub fn bytes(&self) -> u64 {
         let (m, n) = (self.m as u64, self.n as u64);
         // Saturating: a broadcast view, or one without columns, has shapes beyond any memory.

@@ -70,6 +70,12 @@ fn kept(params: Params) -> &'static Params {
 
 impl Device {
     /// A handle for a backend, with its own tables and the user's.
+    ///
+    /// ```
+    /// use gemv_core::{Device, reference::Reference};
+    /// let (one, two) = (Device::new(Reference::open()), Device::new(Reference::open()));
+    /// assert!(one.is(&one.clone()) && !one.is(&two));
+    /// ```
     pub fn new(backend: Arc<dyn Backend>) -> Device {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let tables = Tables::load(&*backend);
@@ -78,22 +84,62 @@ impl Device {
     }
 
     /// What the device says of itself.
+    ///
+    /// ```
+    /// use gemv_core::Engine;
+    /// let device = Engine::new(None).device("reference")?;
+    /// assert_eq!((&*device.info().id, device.info().host), ("reference", true));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn info(&self) -> &DeviceInfo {
         self.0.backend.device()
     }
 
     /// The backend behind it.
+    ///
+    /// For what only the seam has: candidates, legality, timing.
+    ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, Engine};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
+    /// for params in device.backend().candidates(&desc) {
+    ///     device.backend().fits(&desc, &params)?;
+    /// }
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     #[inline]
     pub fn backend(&self) -> &dyn Backend {
         &*self.0.backend
     }
 
     /// The tables by which it chooses.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let last = device.tables().iter().last().unwrap();
+    /// assert_eq!(last.origin, "reference");
+    /// assert_eq!(last.rows[0].to_string(), "* * : reference");
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn tables(&self) -> &Tables {
         &self.0.tables
     }
 
     /// What would be chosen for this problem.
+    ///
+    /// The nearest legal row of its [`tables`](Self::tables); a thread remembers its last choices.
+    ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, Engine};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let desc = Desc::new(Dtype::F32, 4096, 8192, (8192, 1), 0);
+    /// let params = device.choose(&desc)?;
+    /// assert_eq!(params.to_string(), "reference"); // elsewhere such as "row threads=128 rows=4"
+    /// assert!(params.keeps_order());
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot compute it at all.
@@ -126,6 +172,23 @@ impl Device {
 
     /// Uploads a matrix, of any strides, without copying it first where it has no gaps.
     ///
+    /// A matrix that is resident here already is not copied; one of another device comes by way of
+    /// the host.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use ndarray::{array, s};
+    ///
+    /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+    /// let resident = device.matrix(&a.slice(s![.., ..;-2]))?; // any view
+    /// assert_eq!(resident.dim(), (2, 2));
+    /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
+    ///     assert_eq!(resident.gpu_dot(&x), a.slice(s![.., ..;-2]).gpu_dot(&x));
+    /// }
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`], or the driver's refusal.
     pub fn matrix<'a, T: Element>(
@@ -140,6 +203,16 @@ impl Device {
     }
 
     /// Uploads a vector, of any stride.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
+    /// let x = device.vector(&a.column(1))?;
+    /// assert_eq!(x.download()?, array![2.0, 4.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -156,6 +229,15 @@ impl Device {
 
     /// A resident vector of `len` zeros.
     ///
+    /// ```
+    /// # use gemv_core::{Engine, Error};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let y = device.zeros::<f64>(1000)?;
+    /// assert_eq!(y.download()?.sum(), 0.0);
+    /// assert!(matches!(device.zeros::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
     pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
@@ -163,11 +245,38 @@ impl Device {
     }
 
     /// Whether both handles are of one opened device.
+    ///
+    /// Operands have to be resident on the very device that computes, not on one like it.
+    ///
+    /// ```
+    /// use gemv_core::{Device, Error, reference::Reference};
+    /// use ndarray::array;
+    ///
+    /// let (here, there) = (Device::new(Reference::open()), Device::new(Reference::open()));
+    /// let a = there.matrix(&array![[1.0, 2.0]])?;
+    /// assert!(a.device().is(&there) && !a.device().is(&here));
+    /// let e = here.dot(&a, &array![1.0, 1.0]).unwrap_err();
+    /// assert!(matches!(e, Error::WrongDevice { .. }));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn is(&self, other: &Device) -> bool {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
     }
 
     /// `A x` on this device, as a host array.
+    ///
+    /// A is m × n, `x` has n entries, the result m; each on the host or resident here.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
+    /// let x = device.vector(&array![1.0, -1.0])?;
+    /// assert_eq!(device.dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
+    /// assert_eq!(device.dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`gemv`](Self::gemv).
@@ -188,6 +297,25 @@ impl Device {
     /// `y = alpha * A x + beta * y` on this device, with BLAS's meaning: `alpha = 0` does not read
     /// A and x, `beta = 0` does not read y. Operands may be on the host or resident here.
     ///
+    /// A is m × n, `x` has n entries, `y` m. The factors have the accumulator's type: f32 for f16
+    /// and bf16.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::half::f16;
+    /// use ndarray::{Array2, array};
+    ///
+    /// let a = Array2::from_elem((2, 2), f16::from_f32(0.5));
+    /// let x = array![f16::ONE, f16::ONE];
+    /// let mut y = array![f16::NAN, f16::NAN];
+    /// device.gemv(3.0, &a, &x, 0.0, &mut y)?; // beta = 0: y is not read
+    /// assert_eq!(y[0].to_f32(), 3.0);
+    /// device.gemv(1.0, &a, &x, -1.0, &mut y)?;
+    /// assert_eq!(y[0].to_f32(), -2.0);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`]; [`Error::WrongDevice`] if a resident operand lives elsewhere;
     /// [`Error::Unsupported`], [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from
@@ -207,6 +335,21 @@ impl Device {
     /// [`gemv`](Self::gemv) with the conjugate of A (the same for real types). With
     /// `A.t()` it is BLAS's `C`.
     ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::num_complex::Complex;
+    /// use ndarray::array;
+    ///
+    /// let i = Complex::new(0.0f32, 1.0);
+    /// let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
+    /// let (a, x) = (array![[one, i], [zero, one]], array![one, i]);
+    /// let mut y = array![zero, zero];
+    /// device.gemv_conj(one, &a.t(), &x, zero, &mut y)?; // Aᴴ x
+    /// assert_eq!(y, array![one, zero]); // second: -i + i
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`gemv`](Self::gemv).
     pub fn gemv_conj<'a, 'x, 'y, T: Element>(
@@ -222,6 +365,19 @@ impl Device {
 
     /// [`gemv`](Self::gemv) with these parameters in place of the table's: for the tuner, tests
     /// and benchmarks, and for the published `classic-*` kernels, which keep another order.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Error, Params};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![0.0]);
+    /// device.gemv_as(&Params::new("reference"), 1.0, &a, &x, 0.0, &mut y)?;
+    /// assert_eq!(y, array![11.0]);
+    /// let other = "row threads=128".parse().unwrap();
+    /// let e = device.gemv_as(&other, 1.0, &a, &x, 0.0, &mut y).unwrap_err();
+    /// assert!(matches!(e, Error::Params { .. }) && y == array![11.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`gemv`](Self::gemv), and [`Error::Params`] if they are not legal for the problem.

@@ -37,6 +37,22 @@ pub trait GpuDot {
 
     /// The product, in a new array.
     ///
+    /// ```
+    /// use gemv_core::GpuDot;
+    /// use ndarray::{Array1, Array2};
+    ///
+    /// let a = Array2::<f32>::eye(300);
+    /// let x = Array1::linspace(0.0, 1.0, 300);
+    /// assert_eq!(a.gpu_dot(&x), x);
+    /// ```
+    ///
+    /// ```should_panic
+    /// use gemv_core::GpuDot;
+    /// use ndarray::array;
+    /// // gpu_dot: shapes do not fit: the matrix is 1 × 2, so x must have 2 entries, but it has 3
+    /// array![[1.0, 2.0]].gpu_dot(&array![1.0, 2.0, 3.0]);
+    /// ```
+    ///
     /// # Panics
     /// If the shapes do not fit (the message has both), or if the device fails, such as when
     /// `GEMV_BACKEND` names one that is not there. [`try_gpu_dot`](Self::try_gpu_dot) returns
@@ -52,11 +68,36 @@ pub trait GpuDot {
 
     /// The product, in a new array.
     ///
+    /// ```
+    /// use gemv_core::GpuDot;
+    /// use ndarray::array;
+    ///
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
+    /// assert_eq!(a.try_gpu_dot(&array![1.0, 1.0])?, array![3.0, 7.0]);
+    /// let e = a.try_gpu_dot(&array![1.0, 1.0, 1.0]).unwrap_err();
+    /// assert!(e.to_string().ends_with("x must have 2 entries, but it has 3"));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape), or what the device reports.
     fn try_gpu_dot(&self, rhs: &Self::Rhs) -> Result<Array1<Self::Elem>>;
 
     /// The product, written to `y`, which is not read.
+    ///
+    /// `y` has m entries, and any stride: a column of a matrix will do.
+    ///
+    /// ```
+    /// use gemv_core::GpuDot;
+    /// use ndarray::{Array2, array};
+    ///
+    /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+    /// let mut columns = Array2::from_elem((2, 3), f64::NAN);
+    /// for mut y in columns.columns_mut() {
+    ///     a.gpu_dot_into(&x, &mut y); // no allocation
+    /// }
+    /// assert_eq!(columns, array![[3.0, 3.0, 3.0], [7.0, 7.0, 7.0]]);
+    /// ```
     ///
     /// # Panics
     /// As [`gpu_dot`](Self::gpu_dot).
@@ -70,6 +111,25 @@ pub trait GpuDot {
 
     /// BLAS's `y = alpha * A x + beta * y`: `alpha = 0` does not read A and x, `beta = 0` does not
     /// read y. The factors have the accumulator's type: f32 for f16 and bf16.
+    ///
+    /// A is m × n, x has n entries, `y` m.
+    ///
+    /// ```
+    /// use gemv_core::{GpuDot, half::bf16};
+    /// use ndarray::array;
+    ///
+    /// // One step of Jacobi's method for A z = b, with D = 4: z + (b - A z) / 4.
+    /// let (a, b) = (array![[4.0, 1.0], [1.0, 4.0]], array![6.0, 9.0]);
+    /// let z = array![1.0, 1.0];
+    /// let mut r = b.clone();
+    /// a.gemv(-1.0, &z, 1.0, &mut r);
+    /// assert_eq!(&z + &r / 4.0, array![1.25, 2.0]);
+    ///
+    /// let (a, x) = (array![[bf16::ONE]], array![bf16::ONE]);
+    /// let mut y = array![bf16::ONE];
+    /// a.gemv(0.5f32, &x, 0.25f32, &mut y); // factors are f32
+    /// assert_eq!(y[0].to_f32(), 0.75);
+    /// ```
     ///
     /// # Panics
     /// As [`gpu_dot`](Self::gpu_dot).
@@ -87,6 +147,16 @@ pub trait GpuDot {
     }
 
     /// [`gemv`](Self::gemv), with errors as values.
+    ///
+    /// ```
+    /// use gemv_core::GpuDot;
+    /// use ndarray::array;
+    ///
+    /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+    /// let mut y = array![5.0, 6.0, 7.0];
+    /// assert!(a.try_gemv(1.0, &x, 0.0, &mut y).is_err()); // 2 results, 3 places
+    /// assert_eq!(y, array![5.0, 6.0, 7.0]);
+    /// ```
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape), or what the device reports; `y` is then as it was.

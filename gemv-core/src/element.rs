@@ -12,6 +12,16 @@ mod sealed {
 }
 
 /// An element type by name, as it stands in tables, logs and test names.
+///
+/// ```
+/// use gemv_core::Dtype;
+///
+/// let parsed = Dtype::parse("bf16");
+/// assert_eq!(parsed, Some(Dtype::Bf16));
+/// assert_eq!((Dtype::Bf16.bytes(), Dtype::Bf16.acc_bytes()), (2, 4)); // summed in f32
+/// assert!(Dtype::C64.needs_f64() && Dtype::C64.is_complex());
+/// assert!(Dtype::ALL.iter().all(|d| Dtype::parse(d.name()) == Some(*d)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Dtype {
@@ -91,6 +101,20 @@ impl Display for Dtype {
 ///
 /// Sealed. The operations are exactly those that the order of additions names; each rounds once
 /// (per component) to nearest, ties to even.
+///
+/// ```
+/// use gemv_core::{Accumulator, num_complex::Complex};
+///
+/// // 1 - (1 - e)(1 + e) is e², if the product is not rounded first.
+/// let e = f32::EPSILON;
+/// assert_eq!((-1.0f32).fma(1.0 + e, 1.0 - e), -e * e);
+/// assert_eq!(-1.0 + (1.0 + e) * (1.0 - e), 0.0);
+///
+/// let i = Complex::new(0.0f64, 1.0);
+/// assert_eq!(Accumulator::mul(i, i), Complex::new(-1.0, 0.0));
+/// assert_eq!(i.fma(i, i).parts(), (-1.0, 1.0));
+/// assert_eq!(<f32 as Accumulator>::from_parts(0.1, 7.0), 0.1);
+/// ```
 pub trait Accumulator:
     sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
 {
@@ -173,6 +197,23 @@ real_accumulator!(f64);
 /// A matrix element: `f32`, `f64`, `half::f16`, `half::bf16`, `Complex<f32>`, `Complex<f64>`.
 ///
 /// Sealed: every backend has a kernel for each. To add one, see `docs/adding-a-type.md`.
+///
+/// ```
+/// use gemv_core::{Accumulator, Element, GpuDot, half::{bf16, f16}, num_complex::Complex};
+/// use ndarray::{Array1, Array2};
+///
+/// /// Of any type: n ones times n ones.
+/// fn count<T: Element>(n: usize) -> T {
+///     let one = T::narrow(T::Acc::ONE);
+///     Array2::from_elem((1, n), one).gpu_dot(&Array1::from_elem(n, one))[0]
+/// }
+/// assert_eq!(count::<f64>(1000), 1000.0);
+/// assert_eq!(count::<f16>(2049).to_f32(), 2048.0); // rounded once, at the end
+/// assert_eq!(count::<Complex<f32>>(3), Complex::new(3.0, 0.0));
+/// assert_eq!(bf16::DTYPE.name(), "bf16");
+/// assert_eq!((-f32::NAN).bits(), f32::NAN.bits());
+/// assert_ne!((-0.0f32).bits(), 0.0f32.bits());
+/// ```
 pub trait Element:
     sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
 {
@@ -276,6 +317,13 @@ complex_element!(f64, C64);
 ///
 /// Leaving out a factor of 1 changes no bit of a real result; for pairs it keeps `0 * inf` out of
 /// the other component.
+///
+/// ```
+/// use gemv_core::scale;
+///
+/// assert_eq!(scale::<f32>(2.0, 10.0, 0.5, Some(8.0)), 24.0); // 2 * 10 + 0.5 * 8
+/// assert_eq!(scale::<f32>(1.0, 10.0, 0.0, None), 10.0); // y is not read
+/// ```
 #[inline]
 pub fn scale<T: Element>(alpha: T::Acc, sum: T::Acc, beta: T::Acc, y: Option<T>) -> T {
     let Some(y) = y else {

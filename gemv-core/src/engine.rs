@@ -8,6 +8,17 @@ use crate::router::Router;
 use crate::{BACKENDS, Backend, BackendEntry, Desc, Device, DeviceInfo, Error, Result};
 
 /// The environment variable that forces a device: `cpu`, `opencl:0`, `cuda:1`, `reference`.
+///
+/// Read once, when it is first needed; an explicit [`Device`] in the code beats it.
+///
+/// ```
+/// // `GEMV_BACKEND=opencl:1 ./program`
+/// match std::env::var(gemv_core::BACKEND_ENV) {
+///     Ok(name) => println!("asked for {name}"),
+///     Err(_) => println!("the default"),
+/// }
+/// assert_eq!(gemv_core::BACKEND_ENV, "GEMV_BACKEND");
+/// ```
 pub const BACKEND_ENV: &str = "GEMV_BACKEND";
 
 /// The devices of this machine, opened when they are first used.
@@ -15,6 +26,17 @@ pub const BACKEND_ENV: &str = "GEMV_BACKEND";
 /// [`Engine::global`] is what `a.gpu_dot(&x)` uses. Without `GEMV_BACKEND`, products of host arrays
 /// go to the first linked backend by rank (the CPU, where it is linked: a matrix that is used once
 /// is not worth the way to a device); resident operands are computed where they live.
+///
+/// ```
+/// use gemv_core::Engine;
+/// use ndarray::array;
+///
+/// let engine = Engine::global()?;
+/// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+/// let device = engine.device("cuda:0").or_else(|_| engine.default_device().cloned())?;
+/// assert_eq!(device.dot(&a, &x)?, array![3.0, 7.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Engine {
     backends: Vec<Found>,
@@ -43,6 +65,23 @@ struct Slot {
 }
 
 /// One line of [`Engine::devices`]: a device that was found, or a backend without any.
+///
+/// ```
+/// use gemv_core::{BackendEntry, Engine, Error, reference::Reference};
+///
+/// let cuda = BackendEntry {
+///     name: "cuda",
+///     rank: 10,
+///     discover: || {
+///         Err(Error::DriverMissing { backend: "cuda", reason: "looked for libcuda.so.1".into() })
+///     },
+///     open: |_| Ok(Reference::open()),
+/// };
+/// let lines = Engine::with_entries([cuda], None).devices();
+/// assert_eq!(lines[0].id, "cuda");
+/// let why = lines[0].found.as_ref().unwrap_err().to_string();
+/// assert_eq!(why, "cuda is not available: looked for libcuda.so.1");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
     /// The device's id, or the backend's name.
@@ -55,6 +94,13 @@ impl Engine {
     /// The engine of this process: the linked backends, and `GEMV_BACKEND` as it was at the first
     /// call. Finds nothing and opens nothing before it is needed.
     ///
+    /// ```
+    /// use gemv_core::Engine;
+    /// let (one, two) = (Engine::global()?, Engine::global()?);
+    /// assert!(std::ptr::eq(one, two));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// None at present: what can fail fails when a device is asked for.
     #[inline]
@@ -65,11 +111,32 @@ impl Engine {
 
     /// An engine of its own: the linked backends, and a device's name to force in place of the
     /// environment's.
+    ///
+    /// ```
+    /// use gemv_core::Engine;
+    ///
+    /// let engine = Engine::new(Some("reference".into()));
+    /// assert_eq!(engine.default_device()?.info().id, "reference");
+    /// // What is forced and not there is an error, never another device.
+    /// let engine = Engine::new(Some("cuda:99".into()));
+    /// assert!(engine.default_device().is_err());
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn new(forced: Option<String>) -> Engine {
         Engine::with_entries(BACKENDS.iter().copied(), forced)
     }
 
     /// An engine of these backends, linked or not.
+    ///
+    /// Without any, the reference answers; see [`BackendEntry`] for how an entry is made.
+    ///
+    /// ```
+    /// use gemv_core::Engine;
+    /// let engine = Engine::with_entries([], None);
+    /// assert!(engine.devices().is_empty());
+    /// assert_eq!(engine.default_device()?.info().id, "reference");
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn with_entries(
         entries: impl IntoIterator<Item = BackendEntry>,
         forced: Option<String>,
@@ -83,6 +150,18 @@ impl Engine {
     }
 
     /// Every device of every linked backend, and for a backend without any, why.
+    ///
+    /// Found once and remembered; none is opened. Backends stand by rank.
+    ///
+    /// ```
+    /// use gemv_core::Engine;
+    /// for line in Engine::new(None).devices() {
+    ///     match line.found {
+    ///         Ok(info) => println!("{}: {}, {} units", line.id, info.name, info.units),
+    ///         Err(why) => println!("{why}"),
+    ///     }
+    /// }
+    /// ```
     pub fn devices(&self) -> Vec<Listing> {
         let mut list = Vec::new();
         for found in &self.backends {
@@ -99,6 +178,20 @@ impl Engine {
 
     /// The device that products of host arrays go to.
     ///
+    /// ```
+    /// use gemv_core::{BackendEntry, DeviceInfo, Engine, reference::Reference};
+    ///
+    /// let fast = BackendEntry {
+    ///     name: "fast",
+    ///     rank: 1,
+    ///     discover: || Ok(vec![DeviceInfo::new("fast:0"), DeviceInfo::new("fast:1")]),
+    ///     open: |_| Ok(Reference::open()),
+    /// };
+    /// let engine = Engine::with_entries([fast], None);
+    /// assert!(engine.default_device()?.is(&engine.device("fast:0")?));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoDevice`] or [`Error::DriverMissing`] if `GEMV_BACKEND` names what is not there.
     #[inline]
@@ -109,6 +202,15 @@ impl Engine {
     /// The device for this product of host arrays: the [default](Self::default_device), or
     /// another one where the user has installed [profiles](crate::profile) of both by which it is
     /// faster there, the way there and back included.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype, Engine};
+    ///
+    /// let engine = Engine::new(Some("reference".into())); // forced: nothing to weigh
+    /// let large = Desc::new(Dtype::F32, 1 << 15, 1 << 15, (1 << 15, 1), 0);
+    /// assert!(engine.device_for(&large)?.is(engine.default_device()?));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`default_device`](Self::default_device).
@@ -122,6 +224,11 @@ impl Engine {
     }
 
     /// The router of products of host arrays, where there is something to choose.
+    ///
+    /// ```
+    /// use gemv_core::Engine;
+    /// assert!(Engine::new(Some("reference".into())).router().is_none());
+    /// ```
     pub fn router(&self) -> Option<&Router> {
         self.router.get_or_init(|| self.find_router()).as_ref()
     }
@@ -161,6 +268,18 @@ impl Engine {
     }
 
     /// The device of this name, opened: `cpu`, `opencl:0`, `cuda` (the first), `reference`.
+    ///
+    /// Opened at the first call and kept: the same device by every way to it.
+    ///
+    /// ```
+    /// use gemv_core::{Engine, Error};
+    ///
+    /// let engine = Engine::global()?;
+    /// let device = engine.device("reference")?;
+    /// assert!(device.is(&engine.device("reference")?));
+    /// assert!(matches!(engine.device("abacus:3"), Err(Error::NoDevice { .. })));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoDevice`] with what there is instead, [`Error::DriverMissing`] with what was

@@ -5,9 +5,41 @@ use std::fmt::{self, Display};
 use crate::{Desc, Dtype};
 
 /// The result of this library's fallible functions.
+///
+/// ```
+/// use gemv_core::GpuDot;
+/// use ndarray::{Array1, Array2, array};
+///
+/// /// The mean of `A x`.
+/// fn mean(a: &Array2<f32>, x: &Array1<f32>) -> gemv_core::Result<Option<f32>> {
+///     Ok(a.try_gpu_dot(x)?.mean())
+/// }
+/// assert_eq!(mean(&array![[1.0, 2.0], [3.0, 4.0]], &array![1.0, 1.0])?, Some(5.0));
+/// assert!(mean(&array![[1.0, 2.0], [3.0, 4.0]], &array![1.0]).is_err());
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Unless a variant says otherwise, `y` is as it was before the call.
+///
+/// Each variant's text is one sentence, fit to be shown to a person; its fields are for programs.
+///
+/// ```
+/// use gemv_core::{Engine, Error, GpuDot};
+/// use ndarray::array;
+///
+/// let mut y = array![7.0, 7.0];
+/// let a = array![[1.0, 2.0], [3.0, 4.0]];
+/// match a.try_gemv(1.0, &array![1.0, 2.0, 3.0], 0.0, &mut y) {
+///     Err(Error::Shape(shapes)) => assert_eq!((shapes.matrix, shapes.x), ((2, 2), 3)),
+///     other => panic!("{other:?}"),
+/// }
+/// assert_eq!(y, array![7.0, 7.0]); // as it was
+///
+/// let e = Engine::new(None).device("cuda:7").unwrap_err();
+/// assert!(matches!(&e, Error::NoDevice { asked, .. } if asked == "cuda:7"));
+/// assert!(e.to_string().starts_with("no such device: \"cuda:7\"; there is "));
+/// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -112,6 +144,15 @@ fn show_free(free: &Option<u64>) -> String {
 }
 
 /// Two shapes that do not fit, for [`Error::Shape`].
+///
+/// ```
+/// use gemv_core::ShapeMismatch;
+/// let shapes = ShapeMismatch { matrix: (3, 4), x: 5, y: None };
+/// assert_eq!(
+///     shapes.to_string(),
+///     "the matrix is 3 × 4, so x must have 4 entries, but it has 5"
+/// );
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShapeMismatch {
     /// Rows and columns of the matrix, as the product uses it.

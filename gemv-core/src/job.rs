@@ -7,6 +7,23 @@ use crate::{Desc, DeviceMatrix, DeviceVector, Dtype, Element};
 /// One product, `y = alpha * A x + beta * y`: the data, on the host or resident.
 ///
 /// The shapes agree: [`Device`](crate::Device) checks them before it hands a job to a backend.
+///
+/// ```
+/// use gemv_core::{Job, MatrixRef};
+/// use ndarray::{Array2, array};
+///
+/// let (a, x) = (Array2::<f64>::eye(3), array![1.0, 2.0, 3.0]);
+/// let mut y = array![0.0, 0.0, 0.0];
+/// let job = Job {
+///     alpha: 1.0,
+///     a: MatrixRef::Host(a.t()),
+///     conj: false,
+///     x: (&x).into(),
+///     beta: 0.0,
+///     y: (&mut y).into(),
+/// };
+/// assert_eq!(job.desc().to_string(), "f64 col 3x3"); // as A.t() lies in memory
+/// ```
 #[derive(Debug)]
 pub struct Job<'a, T: Element> {
     /// Factor of the product. 0: A and x are not read.
@@ -32,6 +49,22 @@ impl<T: Element> Job<'_, T> {
 }
 
 /// A matrix on the host or on a device.
+///
+/// Every array and view of two axes, and every resident matrix, is turned into one by `into()`.
+///
+/// ```
+/// use gemv_core::{Engine, MatrixRef};
+/// use ndarray::{array, s};
+///
+/// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let host = MatrixRef::from(&a.slice(s![.., ..;2])).desc();
+/// assert_eq!(host.to_string(), "f32 strided 2x2");
+///
+/// let resident = Engine::new(None).device("reference")?.matrix(&a)?;
+/// let there = MatrixRef::from(&resident);
+/// assert!(matches!(there, MatrixRef::Device(_)) && there.dim() == (2, 3));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub enum MatrixRef<'a, T: Element> {
     /// In host memory, with any strides.
@@ -41,6 +74,19 @@ pub enum MatrixRef<'a, T: Element> {
 }
 
 /// A vector on the host or on a device.
+///
+/// Every array and view of one axis, and every resident vector, is turned into one by `into()`.
+///
+/// ```
+/// use gemv_core::{Engine, VectorRef};
+/// use ndarray::{array, s};
+///
+/// let x = array![1.0, 2.0, 3.0, 4.0, 5.0];
+/// assert_eq!(VectorRef::from(&x.slice(s![..;-2])).len(), 3);
+/// let resident = Engine::new(None).device("reference")?.vector(&x)?;
+/// assert!(matches!(VectorRef::from(&resident), VectorRef::Device(x) if x.len() == 5));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub enum VectorRef<'a, T: Element> {
     /// In host memory, with any stride.
@@ -50,6 +96,25 @@ pub enum VectorRef<'a, T: Element> {
 }
 
 /// The result's place, on the host or on a device.
+///
+/// `&mut` of an array or of a resident vector, and a mutable view, are turned into one by `into()`.
+///
+/// ```
+/// use gemv_core::Engine;
+/// use ndarray::{Array2, array, s};
+///
+/// let device = Engine::new(None).device("reference")?;
+/// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+/// let mut host = array![0.0, 0.0];
+/// device.gemv(1.0, &a, &x, 0.0, &mut host)?;
+/// let mut table = Array2::zeros((2, 3));
+/// device.gemv(1.0, &a, &x, 0.0, table.slice_mut(s![.., 1]))?; // a column
+/// assert_eq!(table, array![[0.0, 3.0, 0.0], [0.0, 7.0, 0.0]]);
+/// let mut resident = device.zeros(2)?;
+/// device.gemv(1.0, &a, &x, 0.0, &mut resident)?;
+/// assert_eq!(resident.download()?, host);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum VectorMut<'a, T: Element> {
     /// In host memory, with any stride but 0.
@@ -246,10 +311,33 @@ macro_rules! any {
 }
 any! {
     /// A [`Job`] of any element type: what passes the [`Backend`](crate::Backend) seam.
+    ///
+    /// ```
+    /// use gemv_core::{AnyJob, Job, MatrixRef, VectorRef, for_any};
+    /// use ndarray::array;
+    ///
+    /// let (a, x, mut y) = (array![[2.0f64, 3.0]], array![1.0, 1.0], array![0.0]);
+    /// let (a, x) = (MatrixRef::from(&a), VectorRef::from(&x));
+    /// let job = AnyJob::F64(Job { alpha: 1.0, a, conj: false, x, beta: 0.0, y: (&mut y).into() });
+    /// assert_eq!(job.dtype().name(), "f64");
+    /// assert_eq!(for_any!(AnyJob, job, job => job.a.dim()), (1, 2));
+    /// ```
     AnyJob(job);
     /// A slice of any element type.
+    ///
+    /// ```
+    /// use gemv_core::{AnySlice, Dtype, half::f16};
+    /// assert_eq!(AnySlice::F16(&[f16::ONE]).dtype(), Dtype::F16);
+    /// ```
     AnySlice(slice);
     /// A mutable slice of any element type.
+    ///
+    /// ```
+    /// use gemv_core::{AnySliceMut, for_any};
+    /// let mut entries = [1.0f32, 2.0];
+    /// for_any!(AnySliceMut, AnySliceMut::F32(&mut entries), s => s.reverse());
+    /// assert_eq!(entries, [2.0, 1.0]);
+    /// ```
     AnySliceMut(slice_mut);
 }
 

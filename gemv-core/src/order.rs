@@ -26,13 +26,48 @@
 //! It follows that a row's sum depends on that row and x alone; that the halving is invariant
 //! under rotation of the lanes, so that a kernel may load aligned vectors from a misaligned row;
 //! that levels of the halving whose upper lanes are all absent may be skipped, if +0 is added once
-//! at the end; and that a row may be split at any segment boundary. The error is at most
-//! `g(10 + levels) * sum |a x|` for up to 65,536 columns, with `g(k) = k u / (1 - k u)` and about
-//! `20 u` in all, against `n u` for a plain loop.
+//! at the end; and that a row may be split at any segment boundary.
 //!
-//! [`reference`](crate::reference) is this text as a program.
+//! # Accuracy
+//! Each level, of which there are one up to 256 columns, two up to 65,536 and three up to 16.7
+//! million, rounds a term at most 10 times, 4 in its lane and 6 in the halving. With unit roundoff
+//! u and `g(k) = k u / (1 - k u)`, as in Higham's analysis of summation by trees (*Accuracy and
+//! Stability of Numerical Algorithms*, 2nd edition, chapters 3 and 4),
+//! `|s - exact| <= g(10 levels) * sum |a x|`: about 20 u up to 65,536 columns, against n u for a
+//! plain loop.
+//!
+//! ```
+//! use gemv_core::GpuDot;
+//! use ndarray::{Array1, Array2};
+//!
+//! // A million times 0.1, in f32: a plain loop is off by almost one percent.
+//! let n = 1_000_000;
+//! let tenths = Array1::from_elem(n, 0.1f32);
+//! let ones = Array2::from_elem((1, n), 1.0);
+//! let exact = n as f64 * f64::from(0.1f32);
+//! let error = |sum: f32| (f64::from(sum) / exact - 1.0).abs();
+//! assert!(error(ones.gpu_dot(&tenths)[0]) < 30.0 * f64::from(f32::EPSILON / 2.0));
+//! assert!(error(tenths.iter().fold(0.0, |s, v| s + v)) > 0.009);
+//! ```
+//!
+//! [`reference`](crate::reference) is this text as a program; `docs/ORDER.md` has it with its
+//! reasons, and with what a compiler must not do.
 
 /// Columns of a segment.
+///
+/// ```
+/// use gemv_core::order::SEGMENT;
+/// let n = 1000_usize;
+/// assert_eq!(n.div_ceil(SEGMENT), 4); // whose sums are one more segment's terms
+/// assert_eq!(n % SEGMENT, 232); // columns of the last
+/// ```
 pub const SEGMENT: usize = 256;
 /// Lanes of a segment.
+///
+/// ```
+/// use gemv_core::order::{LANES, SEGMENT};
+/// let lane = |column: usize| column % SEGMENT % LANES;
+/// assert_eq!([5, 69, 133, 197, 261].map(lane), [5; 5]);
+/// assert_eq!(SEGMENT / LANES, 4); // columns that a lane takes in each segment
+/// ```
 pub const LANES: usize = 64;

@@ -4,11 +4,22 @@ use std::fmt::{self, Debug, Display};
 use std::str::FromStr;
 
 /// A kernel's name: up to 16 ASCII characters, stored in place so that [`Params`] stays `Copy`.
+///
+/// ```
+/// use gemv_core::{Name, Params};
+/// const ROW: Name = Name::new("row");
+/// assert_eq!(ROW.as_str(), "row");
+/// assert_eq!("row threads=128".parse::<Params>().map(|p| p.kernel()), Ok(ROW));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name([u8; 16]);
 
 impl Name {
     /// The name, in a constant.
+    ///
+    /// ```should_panic
+    /// gemv_core::Name::new("a name of many words");
+    /// ```
     ///
     /// # Panics
     /// If it is longer than 16 bytes or has a character other than `a-z0-9-_`; at compile time,
@@ -55,6 +66,13 @@ impl Debug for Name {
 }
 
 /// How many integers a [`Params`] can hold.
+///
+/// ```
+/// use gemv_core::{MAX_ARGS, Params};
+/// assert_eq!(MAX_ARGS, 8);
+/// let e = "row a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9".parse::<Params>().unwrap_err();
+/// assert_eq!(e, "more than 8 arguments");
+/// ```
 pub const MAX_ARGS: usize = 8;
 
 /// What is chosen: a kernel's name and a few small integers, such as
@@ -108,6 +126,14 @@ impl Params {
 
     /// With one more argument.
     ///
+    /// An argument that is there already is replaced.
+    ///
+    /// ```
+    /// use gemv_core::Params;
+    /// const FOUR: Params = Params::new("row").with("threads", 128).with("rows", 4);
+    /// assert_eq!(FOUR.with("rows", 2).to_string(), "row threads=128 rows=2");
+    /// ```
+    ///
     /// # Panics
     /// If the name is not 1 to 8 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
     #[must_use]
@@ -133,6 +159,13 @@ impl Params {
 
     /// Whether the kernel follows the [order](crate::order): all do but the named baselines, whose
     /// names begin with `classic-` or `vendor-`, and `roof`, which does not multiply.
+    ///
+    /// ```
+    /// use gemv_core::Params;
+    /// let keeps = |text: &str| text.parse::<Params>().unwrap().keeps_order();
+    /// assert!(keeps("row threads=128") && keeps("reference"));
+    /// assert!(!keeps("classic-rows m=2") && !keeps("vendor-cublas") && !keeps("roof"));
+    /// ```
     pub fn keeps_order(&self) -> bool {
         let name = self.kernel.as_str();
         !(name.starts_with("classic-") || name.starts_with("vendor-") || name == "roof")
@@ -146,12 +179,25 @@ impl Params {
     }
 
     /// The argument of this name, or a default where the text leaves it out.
+    ///
+    /// ```
+    /// use gemv_core::Params;
+    /// let params = Params::new("row").with("rows", 4);
+    /// assert_eq!((params.get("split"), params.get_or("split", 1)), (None, 1));
+    /// ```
     #[inline]
     pub fn get_or(&self, name: &str, default: u32) -> u32 {
         self.get(name).unwrap_or(default)
     }
 
     /// Names and values, in the order in which they were given.
+    ///
+    /// ```
+    /// use gemv_core::Params;
+    /// let params: Params = "row threads=128 rows=4".parse().unwrap();
+    /// let args: Vec<(String, u32)> = params.args().collect();
+    /// assert_eq!(args, [("threads".into(), 128), ("rows".into(), 4)]);
+    /// ```
     pub fn args(&self) -> impl Iterator<Item = (String, u32)> + '_ {
         self.args.iter().take_while(|a| a.0.0 != 0).map(|(k, v)| {
             let bytes = k.0.to_le_bytes();

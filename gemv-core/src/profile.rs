@@ -8,6 +8,22 @@ use crate::table::{file_name_of, user_dirs};
 use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 
 /// What was measured of a device. All times are in seconds, bandwidths in bytes per second.
+///
+/// ```
+/// use gemv_core::profile::{Product, Profile};
+/// use gemv_core::{Desc, Dtype, Layout};
+///
+/// let mut card = Profile::default();
+/// (card.name, card.launch) = ("A card".into(), 1e-6);
+/// let (dtype, layout) = (Dtype::F32, Layout::Row);
+/// card.products = vec![Product { dtype, layout, m: 4096, n: 4096, seconds: 2e-5 }];
+/// assert_eq!(Profile::parse("card.device.toml", &card.to_text())?, card);
+///
+/// let desc = Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0);
+/// assert!((card.seconds(&desc).unwrap() - 2e-5).abs() < 1e-9);
+/// assert_eq!(card.seconds(&Desc { dtype: Dtype::C64, ..desc }), None); // nothing of the kind
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Profile {
@@ -34,6 +50,13 @@ pub struct Profile {
 }
 
 /// The way between host and device.
+///
+/// ```
+/// use gemv_core::profile::Link;
+/// let link = Link { up_latency: 1e-5, up: 2e10, down_latency: 1e-5, down: 1e10 };
+/// let seconds = link.up_latency + (64 << 20) as f64 / link.up;
+/// assert_eq!((seconds * 1e6).round(), 3365.0); // 64 MiB there
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// Seconds that an upload of a few bytes takes.
@@ -47,6 +70,21 @@ pub struct Link {
 }
 
 /// Seconds that reading takes, by size.
+///
+/// What a product is held against, after the roofline model of Williams, Waterman and Patterson
+/// (2009): a kernel that reads each entry of A once and multiplies it once is bound by memory, and
+/// cannot take less time than reading alone.
+///
+/// ```
+/// use gemv_core::profile::{Roof, RoofPoint};
+/// let point = |bytes, seconds| RoofPoint { bytes, cold: seconds, warm: seconds / 2.0 };
+/// let roof = Roof { points: vec![point(1 << 20, 1e-6), point(1 << 30, 1e-3)] };
+/// assert_eq!(roof.seconds(1, false), Some(1e-6)); // no less than the smallest
+/// assert_eq!(roof.seconds(1 << 31, false), Some(2e-3)); // at the bandwidth of the largest
+/// assert_eq!(roof.seconds(1 << 31, true), Some(1e-3));
+/// let between = roof.seconds(1 << 25, false).unwrap();
+/// assert!((between / 1e-6_f64.powf(0.5) / 1e-3_f64.powf(0.5) - 1.0).abs() < 1e-9);
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Roof {
     /// By ascending size; empty where the backend has no pass that only reads.
@@ -55,6 +93,12 @@ pub struct Roof {
 }
 
 /// One size of a [`Roof`].
+///
+/// ```
+/// use gemv_core::profile::RoofPoint;
+/// let point = RoofPoint { bytes: 1 << 30, cold: 2.5e-4, warm: 2e-4 };
+/// assert_eq!((point.bytes as f64 / point.cold / 1e9).round(), 4295.0); // GB/s
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoofPoint {
     /// Bytes that are read.
@@ -68,6 +112,8 @@ pub struct RoofPoint {
 impl Roof {
     /// Seconds that reading this much takes: between the measured sizes by interpolation of both
     /// logarithms, beyond the largest at its bandwidth, below the smallest as long as that.
+    ///
+    /// `None` where nothing was measured.
     pub fn seconds(&self, bytes: u64, warm: bool) -> Option<f64> {
         let time = |p: &RoofPoint| if warm { p.warm } else { p.cold };
         let above = self.points.iter().position(|p| p.bytes >= bytes);
@@ -85,6 +131,19 @@ impl Roof {
 }
 
 /// The time of one product.
+///
+/// In a profile's text it is `{ of = "f32 row 64x128", seconds = 2e-6 }`.
+///
+/// ```
+/// use gemv_core::profile::Profile;
+/// let text = "name = ''\ndriver = ''\nlaunch = 1e-6\nround_trip = 1e-5\n[[product]]\n";
+/// let line = |line: &str| Profile::parse("p", &format!("{text}{line}"));
+/// let p = line("of = 'f32 row 64x128'\nseconds = 2e-6")?.products[0];
+/// assert_eq!((p.m, p.n, p.seconds), (64, 128, 2e-6));
+/// let e = line("of = 'f32 row 64'\nseconds = 2e-6").unwrap_err().to_string();
+/// assert!(e.contains("is not like \"f32 row 64x128\""));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ProductText", into = "ProductText")]
 pub struct Product {
@@ -137,6 +196,12 @@ impl TryFrom<ProductText> for Product {
 impl Profile {
     /// Reads a profile's text (TOML).
     ///
+    /// ```
+    /// use gemv_core::{Error, profile::Profile};
+    /// let e = Profile::parse("p.toml", "name = 'A card'\ndriver = 7\n").unwrap_err();
+    /// assert!(matches!(e, Error::Table { line: 2, .. }));
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Table`] with what is wrong with it.
     pub fn parse(origin: &str, text: &str) -> Result<Profile> {
@@ -153,11 +218,28 @@ impl Profile {
 
     /// The file of a device's profile in a directory of tables, such as
     /// `cuda-nvidia-h200.device.toml`.
+    ///
+    /// ```
+    /// use gemv_core::{DeviceInfo, profile::Profile};
+    /// let mut info = DeviceInfo::new("cuda:0");
+    /// info.name = "NVIDIA H200".into();
+    /// assert_eq!(Profile::file_name(&info), "cuda-nvidia-h200.device.toml");
+    /// ```
     pub fn file_name(info: &DeviceInfo) -> String {
         file_name_of(info).replace(".txt", ".device.toml")
     }
 
     /// Whether the user has installed any profile.
+    ///
+    /// Only names of files are read: what decides, cheaply, whether there is anything to weigh.
+    ///
+    /// ```
+    /// use gemv_core::{Engine, profile::Profile};
+    /// if !Profile::any() {
+    ///     assert!(Engine::global()?.router().is_none());
+    /// }
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn any() -> bool {
         let is_profile = |e: std::fs::DirEntry| {
             e.file_name().to_str().is_some_and(|name| name.ends_with(".device.toml"))
@@ -168,6 +250,13 @@ impl Profile {
 
     /// The profile that the user has installed for this device, if any. One that is not well formed
     /// is left out with a warning in the log.
+    ///
+    /// ```
+    /// use gemv_core::{DeviceInfo, profile::Profile};
+    /// let mut info = DeviceInfo::new("npu:0");
+    /// info.name = "of which nobody has a profile".into();
+    /// assert!(Profile::load(&info).is_none());
+    /// ```
     pub fn load(info: &DeviceInfo) -> Option<Profile> {
         let name = Profile::file_name(info);
         user_dirs().into_iter().find_map(|dir| {
@@ -186,6 +275,20 @@ impl Profile {
     /// Seconds that a product of resident operands takes, estimated: the roof at its size, with the
     /// share of it that the nearest measured products of its type and layout reach. `None` where
     /// nothing of that kind was measured.
+    ///
+    /// ```
+    /// use gemv_core::profile::Profile;
+    /// use gemv_core::{Desc, Dtype};
+    /// let card = Profile::parse(
+    ///     "card",
+    ///     "name = ''\ndriver = ''\nlaunch = 1e-6\nround_trip = 1e-5
+    ///      product = [{ of = 'f32 row 4096x4096', seconds = 2e-5 }]",
+    /// )?;
+    /// let desc = |n: usize| Desc::new(Dtype::F32, n, n, (n as isize, 1), 0);
+    /// let seconds = |n| card.seconds(&desc(n)).unwrap();
+    /// assert!(seconds(8192) > 3.0 * seconds(4096));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn seconds(&self, desc: &Desc) -> Option<f64> {
         let log = |v: usize| (v.max(1) as f64).log2();
         let base = |bytes: u64| {

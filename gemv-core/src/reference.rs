@@ -16,6 +16,23 @@ use crate::{
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
+///
+/// This is rules 1 to 5 of the [order](crate::order). `visit` is called once for each `j` below
+/// `len`, lane by lane in ascending `j`; a product's `visit` is `lane.fma(a[j], x[j])`.
+///
+/// ```
+/// use gemv_core::reference::ordered_sum;
+///
+/// // 2^24 + 1 is no float: a 1 that meets 2^24 is lost, two that meet each other first are not.
+/// let sum = |terms: &[f32; 256]| ordered_sum(256, &|j, lane: f32| lane + terms[j]);
+/// let mut terms = [0.0; 256];
+/// (terms[5], terms[69], terms[133]) = (16_777_216.0, 1.0, 1.0); // all three in lane 5
+/// assert_eq!(sum(&terms), 16_777_216.0);
+/// terms.rotate_right(1); // all in lane 6: the same
+/// assert_eq!(sum(&terms), 16_777_216.0);
+/// terms.swap(6, 7); // the large one in lane 7: the ones meet in lane 6
+/// assert_eq!(sum(&terms), 16_777_218.0);
+/// ```
 pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) -> A {
     // Rules 1 and 2: segments of 256 terms; lane l of a segment takes terms l, l + 64, ...
     let segment = |s: usize| {
@@ -43,6 +60,21 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
 }
 
 /// The dot product of one row with `x`, before scaling.
+///
+/// `row` and `x` have n entries, of any stride; with `conj` the conjugate of `row` is used.
+///
+/// ```
+/// use gemv_core::{half::f16, num_complex::Complex, reference::dot};
+/// use ndarray::array;
+///
+/// // Narrow types are summed in f32, in which 2049 has a place.
+/// let x = array![f16::from_f32(2048.0), f16::ONE];
+/// assert_eq!(dot(array![f16::ONE, f16::ONE].view(), x.view(), false), 2049.0_f32);
+///
+/// let z = array![Complex::new(3.0, 4.0)];
+/// assert_eq!(dot(z.view(), z.view(), true), Complex::new(25.0, 0.0)); // |z|²
+/// assert_eq!(dot(z.view(), z.view(), false), Complex::new(-7.0, 24.0)); // z²
+/// ```
 pub fn dot<T: Element>(row: ArrayView1<'_, T>, x: ArrayView1<'_, T>, conj: bool) -> T::Acc {
     ordered_sum(row.len(), &|j, lane: T::Acc| {
         let a = if conj { row[j].conj() } else { row[j] };
@@ -51,6 +83,25 @@ pub fn dot<T: Element>(row: ArrayView1<'_, T>, x: ArrayView1<'_, T>, conj: bool)
 }
 
 /// `y = alpha * A x + beta * y` in the order, with every rule of it.
+///
+/// `a` is m × n, of any strides; `x` has n entries, `y` m. With `conj` the conjugate of `a` is
+/// used.
+///
+/// ```
+/// use gemv_core::reference::gemv;
+/// use ndarray::array;
+///
+/// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+/// let mut y = array![f64::NAN, f64::NAN];
+/// gemv(1.0, a.view(), false, x.view(), 0.0, y.view_mut()); // beta = 0: y is not read
+/// assert_eq!(y, array![3.0, 7.0]);
+/// gemv(2.0, a.view(), false, x.view(), -1.0, y.view_mut());
+/// assert_eq!(y, array![3.0, 7.0]); // 2 A x - y
+///
+/// let nothing = array![[f64::NAN, f64::NAN], [f64::NAN, f64::NAN]];
+/// gemv(0.0, nothing.view(), false, x.view(), 0.5, y.view_mut()); // alpha = 0: A is not read
+/// assert_eq!(y, array![1.5, 3.5]);
+/// ```
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -81,6 +132,22 @@ pub fn gemv<T: Element>(
 
 /// The reference as a device, `reference`: what answers when no backend is linked, and what the
 /// others are tested against.
+///
+/// It takes every element type and layout, has one kernel, `reference`, and keeps resident operands
+/// in the host's memory. It is on no list of devices and is had by its name.
+///
+/// ```
+/// use gemv_core::{Engine, GpuDot};
+/// use ndarray::Array2;
+///
+/// let a = Array2::from_shape_fn((5, 700), |(i, j)| ((i + 3 * j) as f32).sin());
+/// let x = a.row(2);
+/// let reference = Engine::global()?.device("reference")?;
+/// assert_eq!(reference.info().id, "reference");
+/// // Whatever device the product goes to, equal to the last bit.
+/// assert_eq!(a.gpu_dot(&x), reference.dot(&a, &x)?);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Reference {
     info: DeviceInfo,
@@ -88,6 +155,15 @@ pub struct Reference {
 
 impl Reference {
     /// The device.
+    ///
+    /// ```
+    /// use gemv_core::{Device, reference::Reference};
+    /// use ndarray::array;
+    ///
+    /// let device = Device::new(Reference::open());
+    /// assert_eq!(device.dot(&array![[2.0, 3.0]], &array![10.0, 1.0])?, array![23.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn open() -> Arc<dyn Backend> {
         let mut info = DeviceInfo::new("reference");
         info.name = "the order of additions, written to be read".into();

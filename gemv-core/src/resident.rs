@@ -25,6 +25,27 @@ use crate::{
 /// assert_eq!(a.rows(1..).t().dim(), (2, 2));
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
+///
+/// Its entries lie in a block of the device's [`Memory`]: entry (i, j) at `first + i * strides.0 +
+/// j * strides.1`, in elements. Views ([`t`](Self::t), [`rows`](Self::rows),
+/// [`step_rows`](Self::step_rows), [`step_columns`](Self::step_columns)) change those numbers and
+/// copy nothing.
+///
+/// ```
+/// use gemv_core::{Engine, GpuDot};
+/// use ndarray::{Array2, array};
+///
+/// let device = Engine::new(None).device("reference")?;
+/// let a = device.matrix(&Array2::<f32>::eye(3))?;
+/// assert_eq!((a.dim(), a.strides(), a.first()), ((3, 3), (3, 1), 0));
+/// assert_eq!((a.desc().to_string(), a.memory().len()), ("f32 row 3x3".into(), 9));
+/// assert!(a.device().is(&device));
+///
+/// let last = a.rows(2..);
+/// assert_eq!((last.dim(), last.first(), last.memory().len()), ((1, 3), 6, 9));
+/// assert_eq!(last.gpu_dot(&array![1.0, 2.0, 3.0]), array![3.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct DeviceMatrix<T: Element> {
     device: Device,
@@ -38,6 +59,24 @@ pub struct DeviceMatrix<T: Element> {
 /// A vector that lives on a device. Cloning is cheap; a product written to a vector whose memory
 /// is shared goes to memory of its own first (as with [`ndarray::ArcArray`]), so no other clone
 /// ever sees it.
+///
+/// Entry i lies at `first + i * stride` of its block, in elements.
+///
+/// ```
+/// use gemv_core::Engine;
+/// use ndarray::array;
+///
+/// let device = Engine::global()?.default_device()?;
+/// let swap = device.matrix(&array![[0.0, 1.0], [1.0, 0.0]])?;
+/// let x = device.vector(&array![1.0, 2.0])?;
+/// assert_eq!((x.len(), x.is_empty(), x.stride(), x.first()), (2, false, 1, 0));
+///
+/// let mut y = x.clone(); // of the same memory,
+/// swap.gemv_with(1.0, &x, 0.0, &mut y)?; // until it is written
+/// assert_eq!(y.download()?, array![2.0, 1.0]);
+/// assert_eq!(x.download()?, array![1.0, 2.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct DeviceVector<T: Element> {
     device: Device,
@@ -49,6 +88,18 @@ pub struct DeviceVector<T: Element> {
 }
 
 /// The elements of an array in one slice, and how to find them there.
+///
+/// Entry (i, j) of a matrix is `data[first + i * strides[0] + j * strides[1]]`; see [`span`].
+///
+/// ```
+/// use gemv_core::{Span, span};
+/// use ndarray::{array, s};
+///
+/// let x = array![1.0f32, 2.0, 3.0];
+/// let Span { data, first, strides } = span::<f32, _, 1>(&x.slice(s![..;-1]));
+/// let entry = |i: isize| data[(first as isize + i * strides[0]) as usize];
+/// assert_eq!([0, 1, 2].map(entry), [3.0, 2.0, 1.0]);
+/// ```
 #[derive(Debug)]
 pub struct Span<'a, T: Element, const D: usize> {
     /// The elements: borrowed where the array's memory has no gaps, else packed.
@@ -62,6 +113,23 @@ pub struct Span<'a, T: Element, const D: usize> {
 /// Finds the memory behind a view without copying, where the view covers it without gaps: any
 /// order of axes, reversed or not. Repeated elements (stride 0) are taken once. A view with gaps
 /// is packed, since what lies in the gaps is not the view's to read.
+///
+/// `N` is the number of axes, 1 or 2, and that of the view.
+///
+/// ```
+/// use gemv_core::{Span, span};
+/// use ndarray::{array, s};
+/// use std::borrow::Cow;
+///
+/// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let columns = a.slice(s![.., ..;-1]).reversed_axes(); // the last column as the first row
+/// let whole: Span<'_, f32, 2> = span(&columns);
+/// assert!(matches!(whole.data, Cow::Borrowed(_)));
+/// assert_eq!((&*whole.data, whole.first, whole.strides), (a.as_slice().unwrap(), 2, [-1, 3]));
+///
+/// let window: Span<'_, f32, 2> = span(&a.slice(s![.., ..2])); // leaves a gap: packed
+/// assert_eq!((&*window.data, window.strides), (&[1.0, 2.0, 4.0, 5.0][..], [2, 1]));
+/// ```
 pub fn span<'a, T: Element, D: Dimension, const N: usize>(
     view: &ArrayView<'a, T, D>,
 ) -> Span<'a, T, N> {
@@ -171,6 +239,17 @@ impl<T: Element> DeviceMatrix<T> {
     }
 
     /// The transpose, n × m, of the same memory.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// let x = a.t().gpu_dot(&array![1.0, -1.0]); // Aᵀ of the one copy on the device
+    /// assert_eq!(x, array![-3.0, -3.0, -3.0]);
+    /// assert_eq!((a.t().dim(), a.t().strides()), ((3, 2), (1, 3)));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     #[must_use]
     pub fn t(&self) -> Self {
         let mut t = self.clone();
@@ -180,6 +259,20 @@ impl<T: Element> DeviceMatrix<T> {
     }
 
     /// Some of the rows, of the same memory.
+    ///
+    /// A row's product depends on that row and x alone, so the product of the slice is the slice of
+    /// the product, bit for bit.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::{Array2, s};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = Array2::from_shape_fn((6, 300), |(i, j)| ((7 * i + j) as f32).cos());
+    /// let (x, resident) = (a.row(0).to_owned(), device.matrix(&a)?);
+    /// let y = resident.gpu_dot(&x);
+    /// assert_eq!(resident.rows(2..5).gpu_dot(&x), y.slice(s![2..5]));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range ends beyond the last row, or before it starts.
@@ -191,6 +284,18 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// Every `step`-th of some of the rows, backwards if `step` is negative, as
     /// `slice(s![range;step, ..])` of ndarray.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::{array, s};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = array![[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]];
+    /// let resident = device.matrix(&a)?;
+    /// assert_eq!(resident.step_rows(.., 2).download()?, array![[1.0, 10.0], [3.0, 30.0]]);
+    /// // From the end of the range, as in ndarray.
+    /// assert_eq!(resident.step_rows(1.., -2).download()?, a.slice(s![1..;-2, ..]));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range ends beyond the last row, or before it starts, or `step` is 0.
@@ -209,6 +314,17 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// Every `step`-th of some of the columns; see [`step_rows`](Self::step_rows).
     ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// // Interleaved: a left and a right channel in each row.
+    /// let both = device.matrix(&array![[1.0, -1.0, 2.0, -2.0], [3.0, -3.0, 4.0, -4.0]])?;
+    /// let right = both.step_columns(1.., 2);
+    /// assert_eq!(right.gpu_dot(&array![1.0, 1.0]), array![-3.0, -7.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// As [`step_rows`](Self::step_rows).
     #[must_use]
@@ -218,6 +334,18 @@ impl<T: Element> DeviceMatrix<T> {
     }
 
     /// A copy on the host, m × n, row-major.
+    ///
+    /// Waits for what is under way on the device. From a view with steps, what lies between its
+    /// entries is copied as well, and left out.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(a.t().download()?, array![[1.0, 3.0], [2.0, 4.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The driver's refusal.
@@ -237,6 +365,19 @@ impl<T: Element> DeviceMatrix<T> {
     }
 
     /// The matrix as a view of its memory, for backends whose memory is the host's.
+    ///
+    /// `memory` is the whole block, [`memory`](Self::memory), as the backend holds it.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// let block = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // what the backend holds
+    /// assert_eq!(a.view_in(&block), array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// assert_eq!(a.step_columns(.., -2).view_in(&block), array![[3.0, 1.0], [6.0, 4.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If `memory` is shorter than the block.
@@ -261,6 +402,24 @@ impl<T: Element> DeviceMatrix<T> {
 
     /// `y = alpha * A x + beta * y` with `x` and `y` on the host or resident here.
     ///
+    /// A is m × n, `x` has n entries, `y` m. `alpha = 0` does not read A and x, `beta = 0` does not
+    /// read y. A resident `y` that shares its memory, or whose entries lie apart, is given memory
+    /// of its own first.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// let mut x = device.vector(&array![1.0, 1.0])?; // resident
+    /// let mut y = array![10.0, 10.0]; // of the host
+    /// a.gemv_with(2.0, &x, 0.5, &mut y)?;
+    /// assert_eq!(y, array![11.0, 19.0]);
+    /// a.gemv_with(1.0, &y, 0.0, &mut x)?; // the other way round
+    /// assert_eq!(x.download()?, array![49.0, 109.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Shape`], [`Error::WrongDevice`] if a vector lives elsewhere, or the device's.
     pub fn gemv_with<'x, 'y>(
@@ -274,6 +433,22 @@ impl<T: Element> DeviceMatrix<T> {
     }
 
     /// `A x`, resident: nothing but the launch crosses the bus.
+    ///
+    /// `x` has n entries, the result m. The call may return before the device is done; what reads
+    /// the result waits for it.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let fibonacci = device.matrix(&array![[1.0, 1.0], [1.0, 0.0]])?;
+    /// let mut x = device.vector(&array![1.0, 0.0])?;
+    /// for _ in 0..10 {
+    ///     x = fibonacci.dot_resident(&x)?; // stays there
+    /// }
+    /// assert_eq!(x.download()?, array![89.0, 55.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`gemv_with`](Self::gemv_with).
@@ -375,12 +550,35 @@ impl<T: Element> DeviceVector<T> {
     }
 
     /// The block it lives in, to write to; `None` while a clone or view shares it.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut y = device.vector(&array![1.0, 2.0])?;
+    /// let shared = y.clone();
+    /// assert!(y.memory_mut().is_none());
+    /// drop(shared);
+    /// assert_eq!(y.memory_mut().map(|block| block.len()), Some(2));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     #[inline]
     pub fn memory_mut(&mut self) -> Option<&mut dyn Memory> {
         Arc::get_mut(&mut self.memory)
     }
 
     /// Every `step`-th of some of the entries, backwards if `step` is negative; of the same memory.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.vector(&array![0.0, 1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.step(1.., 2).download()?, array![1.0, 3.0]);
+    /// let back = x.step(..4, -1);
+    /// assert_eq!((back.download()?, back.stride()), (array![3.0, 2.0, 1.0, 0.0], -1));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range ends beyond the last entry, or before it starts, or `step` is 0.
@@ -399,6 +597,18 @@ impl<T: Element> DeviceVector<T> {
 
     /// The first m · n entries as an m × n matrix of the same memory, row by row
     /// ([`Layout::Row`]) or column by column ([`Layout::Col`]).
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Layout};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.vector(&array![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// let rows = x.as_matrix((2, 3), Layout::Row);
+    /// assert_eq!(rows.download()?, array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// let columns = x.as_matrix((2, 3), Layout::Col); // as Fortran and BLAS have it
+    /// assert_eq!(columns.download()?, array![[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If there are fewer entries, the stride is not 1, or the layout is strided.
@@ -426,6 +636,18 @@ impl<T: Element> DeviceVector<T> {
 
     /// A copy on the host.
     ///
+    /// Waits for what is under way on the device.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.vector(&array![1.0f32, 2.0])?;
+    /// assert_eq!(x.download()?, array![1.0, 2.0]);
+    /// assert_eq!(device.zeros::<f32>(2)?.download()?, array![0.0, 0.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The driver's refusal.
     pub fn download(&self) -> Result<Array1<T>> {
@@ -443,6 +665,18 @@ impl<T: Element> DeviceVector<T> {
     }
 
     /// The vector as a view of its memory, for backends whose memory is the host's.
+    ///
+    /// `memory` is the whole block, [`memory`](Self::memory), as the backend holds it.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.vector(&array![1.0, 2.0, 3.0])?;
+    /// let block = [1.0, 2.0, 3.0]; // what the backend holds
+    /// assert_eq!(x.step(.., -2).view_in(&block), array![3.0, 1.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If `memory` is shorter than the block.

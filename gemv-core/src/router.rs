@@ -12,6 +12,14 @@ use crate::profile::Profile;
 use crate::{Desc, Device};
 
 /// What a product of host arrays costs on a device, estimated, in seconds.
+///
+/// ```
+/// use gemv_core::router::Estimate;
+/// let e = Estimate { upload: 40e-6, product: 2e-6, download: 8e-6 };
+/// assert_eq!((e.total() * 1e6).round(), 50.0);
+/// let text = "about 50.0 us (40.0 us to upload, 2.0 us the product, 8.0 us to download)";
+/// assert_eq!(e.to_string(), text);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Bringing A and x there.
@@ -25,6 +33,29 @@ pub struct Estimate {
 impl Estimate {
     /// The cost by this profile; `None` where no product of this type and layout was measured.
     /// `resident`: A is on the device already.
+    ///
+    /// The upload is two transfers, of A (unless it is resident) and of x, the download one: of
+    /// each its latency, and its bytes at the link's bandwidth.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype, profile::Profile, router::Estimate};
+    ///
+    /// let text = "
+    /// name = 'A card'
+    /// driver = ''
+    /// launch = 1e-6
+    /// round_trip = 2e-5
+    /// link = { up_latency = 1e-5, up = 1e10, down_latency = 1e-5, down = 1e10 }
+    /// product = [{ of = 'f32 row 4096x4096', seconds = 2e-5 }]
+    /// ";
+    /// let card = Profile::parse("card.device.toml", text)?;
+    /// let desc = Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0);
+    /// let once = Estimate::of(&card, &desc, false).unwrap();
+    /// assert!((once.upload - 6.73e-3).abs() < 1e-5); // 64 MiB at 10 GB/s
+    /// let resident = Estimate::of(&card, &desc, true).unwrap();
+    /// assert!(resident.total() < once.total() / 50.0);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn of(profile: &Profile, desc: &Desc, resident: bool) -> Option<Estimate> {
         let product = profile.seconds(desc)?;
         let Some(link) = &profile.link else {
@@ -57,6 +88,26 @@ impl fmt::Display for Estimate {
 }
 
 /// Chooses among devices of which a profile is installed.
+///
+/// The cost of each is an [`Estimate`]; the least wins, and what is not known stays at home.
+///
+/// ```
+/// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};
+///
+/// let measured = |seconds: f64, link: &str| {
+///     let text = "name = ''\ndriver = ''\nlaunch = 1e-6\nround_trip = 1e-5\n";
+///     let product = format!("product = [{{ of = 'f32 row 4096x4096', seconds = {seconds} }}]");
+///     let profile = Profile::parse("p", &format!("{text}{product}\n{link}")).unwrap();
+///     (Device::new(Reference::open()), profile)
+/// };
+/// let link = "link = { up_latency = 1e-5, up = 5e10, down_latency = 1e-5, down = 5e10 }";
+/// let (home, card) = (measured(7e-3, ""), measured(2e-5, link));
+/// let router = Router::new(vec![home.clone(), card.clone()]).unwrap();
+///
+/// let square = |n: usize| Desc::new(Dtype::F32, n, n, (n as isize, 1), 0);
+/// assert!(router.route(&square(64)).is(&home.0)); // the way is longer than the product
+/// assert!(router.route(&square(16384)).is(&card.0)); // 1 GiB
+/// ```
 #[derive(Debug, Clone)]
 pub struct Router {
     /// The host's own first.
@@ -70,11 +121,21 @@ const SMALL: u64 = 256 << 10;
 impl Router {
     /// A router among these devices: the one that is used where nothing is known, then the others.
     /// `None` if there are not two.
+    ///
+    /// ```
+    /// use gemv_core::{Device, profile::Profile, reference::Reference, router::Router};
+    /// let device = || (Device::new(Reference::open()), Profile::default());
+    /// assert!(Router::new(vec![device()]).is_none());
+    /// assert!(Router::new(vec![device(), device()]).is_some());
+    /// ```
     pub fn new(devices: Vec<(Device, Profile)>) -> Option<Router> {
         (devices.len() > 1).then_some(Router { devices })
     }
 
     /// The device for a product of host arrays.
+    ///
+    /// A host's own product of less than 256 KiB stays there without being weighed, and a thread
+    /// remembers its last choice. See [`Router`] for an example.
     #[inline]
     pub fn route(&self, desc: &Desc) -> &Device {
         let home = &self.devices[0].0;
@@ -106,6 +167,14 @@ impl Router {
 
     /// What the product would cost on each device; `None` where that is not known, or the device
     /// cannot compute it.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};
+    /// let device = || (Device::new(Reference::open()), Profile::default()); // nothing measured
+    /// let router = Router::new(vec![device(), device()]).unwrap();
+    /// let desc = Desc::new(Dtype::F64, 9999, 9999, (9999, 1), 0);
+    /// assert!(router.explain(&desc).iter().all(|(_, estimate)| estimate.is_none()));
+    /// ```
     pub fn explain(&self, desc: &Desc) -> Vec<(&Device, Option<Estimate>)> {
         let devices = self.devices.iter();
         devices

@@ -21,9 +21,32 @@ use crate::backend::BuiltinTable;
 use crate::{Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Result};
 
 /// The environment variable that names a directory of tables, looked at before the user's own.
+///
+/// It holds files named by [`file_name`], and [profiles](crate::profile).
+///
+/// ```
+/// assert_eq!(gemv_core::table::TABLES_ENV, "GEMV_TABLES");
+/// // GEMV_TABLES=my/tables ./program
+/// ```
 pub const TABLES_ENV: &str = "GEMV_TABLES";
 
 /// One table: rows, and where they came from.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Table};
+///
+/// let text = "# device: A card
+/// f32 row m=2^12 n=2^12 : row threads=128 rows=4
+/// f32 row n=2^16..      : row threads=256 split=4
+/// *   *                 : row threads=64
+/// ";
+/// let table = Table::parse("card.txt", text)?;
+/// assert_eq!(table.header("device"), Some("A card"));
+/// let best = |m, n| table.nearest(&Desc::new(Dtype::F32, m, n, (n as isize, 1), 0))[0].params;
+/// assert_eq!(best(3000, 5000).to_string(), "row threads=128 rows=4");
+/// assert_eq!(best(100, 1 << 20).to_string(), "row threads=256 split=4");
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
     /// The file, or the built-in table's name.
@@ -35,6 +58,15 @@ pub struct Table {
 }
 
 /// One row of a table.
+///
+/// ```
+/// use gemv_core::{Dtype, Layout, Table};
+/// let row = Table::parse("t", "f32 col m=64 n=2^10..2^14 : col threads=256")?.rows[0];
+/// assert_eq!((row.dtype, row.layout), (Some(Dtype::F32), Some(Layout::Col)));
+/// assert_eq!((row.m, row.n), ((6.0, 6.0), (10.0, 14.0)));
+/// assert_eq!(row.to_string(), "f32 col m=64 n=2^10..2^14 : col threads=256");
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
     /// The type it is for; `None` for all.
@@ -160,6 +192,12 @@ impl fmt::Display for Table {
 impl Table {
     /// Reads a table's text. Blank lines and lines that begin with `#` are left out.
     ///
+    /// ```
+    /// use gemv_core::Table;
+    /// let e = Table::parse("t.txt", "* * : row\nf32 diagonal : row").unwrap_err();
+    /// assert_eq!(e.to_string(), "t.txt, line 2: \"diagonal\" is no layout");
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Table`] with the first line that is not well formed.
     pub fn parse(origin: &str, text: &str) -> Result<Table> {
@@ -187,6 +225,19 @@ impl Table {
     }
 
     /// The rows for this problem, nearest first.
+    ///
+    /// By rank of the key first (a type and layout of one's own before `*`), then by distance in
+    /// powers of two.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype, Table};
+    /// let text = "f32 row m=1 n=1 : row rows=1\n* * : row rows=2\nf64 row : row rows=4";
+    /// let table = Table::parse("t", text)?;
+    /// let rows = table.nearest(&Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0));
+    /// let rows: Vec<_> = rows.iter().map(|row| row.params.get("rows")).collect();
+    /// assert_eq!(rows, [Some(1), Some(2)]); // its own, however far; then of all
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn nearest(&self, desc: &Desc) -> Vec<&Row> {
         let at = (log2(desc.m), log2(desc.n));
         let mut rows: Vec<_> =
@@ -199,6 +250,14 @@ impl Table {
 
 /// The tables that a device looks at, in this order: the user's, then the backend's own from the
 /// device's to the default.
+///
+/// ```
+/// use gemv_core::Engine;
+/// let device = Engine::new(None).device("reference")?;
+/// let origins: Vec<&str> = device.tables().iter().map(|table| &*table.origin).collect();
+/// assert_eq!(origins.last(), Some(&"reference")); // the built-in ones come last
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
     tables: Vec<Table>,
@@ -207,6 +266,12 @@ pub struct Tables {
 impl Tables {
     /// Reads the tables for this device: `GEMV_TABLES`, the user's own directory, the built-in
     /// ones. A table of the user's that is not well formed is left out with a warning in the log.
+    ///
+    /// ```
+    /// use gemv_core::{Tables, reference::Reference};
+    /// let tables = Tables::load(&*Reference::open());
+    /// assert!(tables.iter().any(|table| table.origin == "reference"));
+    /// ```
     pub fn load(backend: &dyn Backend) -> Tables {
         let mut tables = Vec::new();
         for dir in user_dirs() {
@@ -232,8 +297,19 @@ impl Tables {
     }
 
     /// The parameters for this problem, and the table and row they come from. A row that is no
-    /// longer legal, or names a kernel that does not keep the order, is passed over with a warning; where no row is legal, the backend's first
-    /// candidate is taken.
+    /// longer legal, or names a kernel that does not keep the order, is passed over with a warning;
+    /// where no row is legal, the backend's first candidate is taken.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype, Engine};
+    /// let device = Engine::new(None).device("reference")?;
+    /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
+    /// let (params, from) = device.tables().explain(device.backend(), &desc);
+    /// assert_eq!(params, device.choose(&desc)?);
+    /// let (table, row) = from.expect("a row, unless none is legal");
+    /// assert_eq!(format!("{}: {row}", table.origin), "reference: * * : reference");
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn explain(&self, backend: &dyn Backend, desc: &Desc) -> (Params, Option<(&Table, &Row)>) {
         for table in &self.tables {
             for row in table.nearest(desc) {
@@ -261,11 +337,24 @@ impl Tables {
 
 /// The file of a device's table in a directory of tables: backend and device name, such as
 /// `cuda-nvidia-h200.txt`.
+///
+/// ```
+/// use gemv_core::{reference::Reference, table::file_name};
+/// let name = file_name(&*Reference::open());
+/// assert!(name.starts_with("reference-") && name.ends_with(".txt"));
+/// ```
 pub fn file_name(backend: &dyn Backend) -> String {
     file_name_of(backend.device())
 }
 
 /// The file of a device's table, by what is known of the device before it is opened.
+///
+/// ```
+/// use gemv_core::{DeviceInfo, table::file_name_of};
+/// let mut info = DeviceInfo::new("cuda:3");
+/// info.name = "NVIDIA H200".into();
+/// assert_eq!(file_name_of(&info), "cuda-nvidia-h200.txt"); // of any ordinal
+/// ```
 pub fn file_name_of(info: &DeviceInfo) -> String {
     let kind = info.id.split(':').next().unwrap_or_default();
     let plain: String = format!("{kind}-{}", info.name)
@@ -279,6 +368,13 @@ pub fn file_name_of(info: &DeviceInfo) -> String {
 
 /// Where a user's tables are looked for: `GEMV_TABLES`, then `gemv/tables` in the user's
 /// configuration directory.
+///
+/// ```
+/// use gemv_core::table::{TABLES_ENV, user_dirs};
+/// if std::env::var_os(TABLES_ENV).is_none() {
+///     assert!(user_dirs().iter().all(|dir| dir.ends_with("gemv/tables")));
+/// }
+/// ```
 pub fn user_dirs() -> Vec<PathBuf> {
     let env = std::env::var_os(TABLES_ENV).filter(|d| !d.is_empty()).map(PathBuf::from);
     let config = std::env::var_os("XDG_CONFIG_HOME")
