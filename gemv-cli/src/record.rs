@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gemv::tuner::{Cell, Failure, Known, Trial};
-use gemv::{Desc, Dtype, Error, Layout};
+use gemv::{Desc, Dtype, Error, Layout, Params};
 use serde::{Deserialize, Serialize};
 
 /// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;
@@ -84,6 +84,7 @@ impl Line {
             |us: Option<f64>| Ok::<_, anyhow::Error>(us.context("a time is missing")? / 1e6);
         Ok(Trial {
             params: self.params.parse().map_err(anyhow::Error::msg)?,
+            work: 0,
             seconds: seconds(self.us)?,
             low: seconds(self.low_us)?,
             high: seconds(self.high_us)?,
@@ -102,9 +103,18 @@ pub(crate) struct Record {
 
 impl Record {
     /// Reads what is there, and opens the file to append to it. Lines of an unfinished problem at
-    /// the end are cut off.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<(Record, Known)> {
-        let known = if path.exists() { read(path)? } else { Known::new() };
+    /// the end are cut off. `work` says what a trial does, which is not recorded: kernels change.
+    /// Those that are no longer legal are left out.
+    pub(crate) fn open(
+        path: &Path,
+        work: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
+    ) -> anyhow::Result<(Record, Known)> {
+        let mut known = if path.exists() { read(path)? } else { Known::new() };
+        for cell in known.values_mut() {
+            let trials = std::mem::take(&mut cell.trials);
+            let legal = |t: Trial| Some(Trial { work: work(&cell.desc, &t.params)?, ..t });
+            cell.trials = trials.into_iter().filter_map(legal).collect();
+        }
         // Written anew from what is complete, aside, and renamed: never half a file.
         let aside = path.with_extension("csv.new");
         let mut all = csv::WriterBuilder::new()
@@ -152,7 +162,7 @@ fn append(out: &mut csv::Writer<impl Write>, cell: &Cell) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The complete problems of a file. A line that cannot be read ends it: nothing behind it counts.
+/// The complete problems of a file, without what their trials do. A line that cannot be read ends it: nothing behind it counts.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Known> {
     let mut reader =
         csv::Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -211,6 +221,7 @@ mod tests {
     fn cell(m: usize) -> Cell {
         let trial = |name: &str, seconds: f64, finalist| Trial {
             params: name.parse().unwrap(),
+            work: 0,
             seconds,
             low: seconds,
             high: 2.0 * seconds,
@@ -241,7 +252,7 @@ mod tests {
     fn what_was_written_is_read_and_half_a_problem_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cells.csv");
-        let (mut record, known) = Record::open(&path).unwrap();
+        let (mut record, known) = Record::open(&path, &mut |_, _| Some(0)).unwrap();
         assert!(known.is_empty());
         record.write(&cell(1)).unwrap();
         record.write(&cell(2)).unwrap();
@@ -256,7 +267,7 @@ mod tests {
         // Killed at any byte: the first problem stays, and the run goes on behind it.
         for cut in [whole.len() - 5, whole.len() - 60, whole.len() - 150] {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let (mut record, known) = Record::open(&path).unwrap();
+            let (mut record, known) = Record::open(&path, &mut |_, _| Some(0)).unwrap();
             assert_eq!(known.keys().map(|d| d.m).collect::<Vec<_>>(), [1]);
             record.write(&cell(7)).unwrap();
             drop(record);

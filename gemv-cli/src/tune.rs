@@ -1,23 +1,26 @@
 //! `gemv tune`: which parameters are best on this machine, measured.
 
-use std::io::{IsTerminal, stderr};
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+mod classic;
+mod progress;
+mod result;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gemv::profile::{Product, Profile};
-use gemv::table::{Row, file_name, user_dirs};
+use gemv::profile::Profile;
+use gemv::table::file_name;
 use gemv::tuner::{
-    Area, Cell, Holdout, Known, Lab, LabSettings, Mesh, Mode, Point, Regret, Runner, Settings,
-    Trial, Watch, clip, distil, holdout, nearest, search, sweep,
+    Area, Distilled, Distilling, Lab, LabSettings, Mesh, Mode, Regret, Runner, Settings, distil,
+    holdout, refine, sweep,
 };
-use gemv::{Desc, Device, Dtype, Engine, Layout, Params, Table};
-use indicatif::{ProgressBar, ProgressStyle};
+use gemv::{Align, Desc, Device, Dtype, Engine, Layout, Params, Table};
 
 use crate::record::Record;
+use progress::Progress;
+use result::{changes, first_legal, header, install, per_area, products, tell, write};
 
 /// Measure which parameters are best on a device, and write a table of them.
 ///
@@ -36,10 +39,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "row,col",
           value_parser = parse_layout)]
     layout: Vec<Layout>,
-    /// Sizes of the mesh, for rows and for columns, evenly spaced on a logarithmic scale.
-    #[arg(long, value_name = "COUNT", default_value_t = 24,
-          value_parser = clap::value_parser!(u16).range(2..=256))]
-    mesh: u16,
+    /// Sizes of the mesh, for rows and for columns, evenly spaced on a logarithmic scale [default:
+    /// 24, or 12 where the device is the host's own processor].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..=256))]
+    mesh: Option<u16>,
     /// The smallest size of the mesh.
     #[arg(long, value_name = "ROWS", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -59,19 +62,16 @@ pub(crate) struct Args {
     /// Stop measuring after this long: what was measured coarse to fine until then makes the table.
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<f64>,
-    /// Shapes between the mesh points, for each type and layout, on which the table is held against
-    /// all candidates.
+    /// Shapes that are not on the mesh, for each type, layout and class of alignment, on which the
+    /// table is held against all candidates.
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     holdout: usize,
-    /// Ask every candidate at every point.
-    #[arg(long)]
-    exhaustive: bool,
     /// Which kernels: this library's own, or the published ones with the search as published (every
     /// combination on 3 x 3 samples of each tile of the mesh; takes hours).
     #[arg(long, value_enum, default_value_t = Space::Ordered)]
     space: Space,
-    /// Most rows of the table for a type and layout.
-    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    /// Most rows of the table for a type, a layout and a class of alignment.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
     rows: usize,
     /// The directory for the table and the raw data [default: gemv-tune-DEVICE].
     #[arg(long, value_name = "DIR")]
@@ -123,66 +123,13 @@ pub(crate) fn open_device(name: Option<&str>) -> anyhow::Result<Device> {
     })
 }
 
-/// Shows progress, appends to the raw data, and knows when to stop.
-pub(crate) struct Progress {
-    bar: ProgressBar,
-    /// Plain lines in place of a bar: when the last one was printed.
-    plain: Option<Instant>,
-    record: Record,
-    stop: Arc<AtomicBool>,
-    deadline: Option<Instant>,
-    error: Option<anyhow::Error>,
-    /// Failures that have been told: a kernel that fails everywhere is told once.
-    told: Vec<(Params, String)>,
-}
+/// Lengths of short lines between those of the mesh: up to 16, 32 and 64 (or as many less as a vector
+/// reaches beyond its first element) are what kernels are made for, and a segment has 256.
+const NARROW: [usize; 19] =
+    [6, 10, 12, 14, 16, 20, 28, 30, 32, 40, 48, 60, 62, 64, 80, 128, 160, 192, 256];
 
-impl Progress {
-    fn new(what: &str, record: Record, stop: Arc<AtomicBool>, deadline: Option<Instant>) -> Self {
-        let style = "{prefix} [{elapsed}] {wide_bar} {pos}/{len}, {eta} left";
-        let style = ProgressStyle::with_template(style).expect("a constant template");
-        let bar = ProgressBar::new(0).with_style(style).with_prefix(what.to_owned());
-        let plain = (!stderr().is_terminal()).then(Instant::now);
-        Progress { bar, plain, record, stop, deadline, error: None, told: Vec::new() }
-    }
-
-    fn say(&self, line: &str) {
-        if self.plain.is_some() { eprintln!("{line}") } else { self.bar.println(line) }
-    }
-
-    fn interrupted(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-}
-
-impl Watch for Progress {
-    fn done(&mut self, cell: &Cell, done: usize, total: usize) -> ControlFlow<()> {
-        for (params, why) in &cell.failures {
-            // Where a kernel fails is in the raw data; here, that it does, and why.
-            let why: String = why.to_string().lines().next().unwrap_or_default().into();
-            let kernel: Params = params.kernel().as_str().parse().expect("a kernel's name");
-            if self.told.len() < 20 && !self.told.iter().any(|t| t.0 == kernel) {
-                self.say(&format!("skipped: {params} on {}: {why}", cell.desc));
-                self.told.push((kernel, why));
-            }
-        }
-        self.bar.set_length(total as u64);
-        self.bar.set_position(done as u64);
-        if let Some(last) = &mut self.plain
-            && (last.elapsed() > Duration::from_secs(10) || done == total)
-        {
-            *last = Instant::now();
-            let left = self.bar.eta().as_secs();
-            let prefix = self.bar.prefix();
-            eprintln!("{prefix}: {done} of {total} problems, about {left} s left");
-        }
-        if let Err(why) = self.record.write(cell) {
-            self.error = Some(why);
-            return ControlFlow::Break(());
-        }
-        let late = self.deadline.is_some_and(|d| Instant::now() >= d);
-        if late || self.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
+/// The mesh is made finer where no choice costs less than this at all corners of a tile.
+const QUARREL: f64 = 0.04;
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.install && args.space == Space::Classic {
@@ -208,76 +155,44 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             bail!("{} is there already: --resume goes on with it", path.display());
         }
     }
-
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = stop.clone();
-    ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
-            // The second time, at once.
-            std::process::exit(130);
-        }
-        eprintln!("\nstopping after this problem; once more stops at once");
-    })?;
-
+    let stop = until_interrupted()?;
     let start = Instant::now();
     let deadline = |share: f64| {
         // More than can be counted is no limit.
         let seconds = args.minutes.map(|m| 60.0 * share * m.max(0.0))?;
         start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
     };
-    let mut settings = LabSettings::default();
-    settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
-    settings.max_bytes = match device.info().memory {
-        // A block, its result and what others need.
-        Some(memory) => args.max_bytes.min(memory / 4),
-        None => args.max_bytes,
-    };
-    settings.cold_bytes = args.cold_bytes;
-    if device.info().host {
-        // Other programs run on the same processor: a slice of time lost must not be most of it.
-        settings.batch = 1e-3;
-    }
-    let lab = Lab::new(&device, settings);
-    let mut lab = if args.space == Space::Classic { lab.classic() } else { lab };
-
-    let mut areas = Vec::new();
-    for &dtype in &args.dtype {
-        for &layout in &args.layout {
-            let area = Area { dtype, layout };
-            // What a device cannot compute at all is said once.
-            let probe = Desc { dtype, layout, m: 64, n: 64, align: 6 };
-            match device.backend().accepts(&probe) {
-                Ok(()) => areas.push(area),
-                Err(why) => eprintln!("left out: {why}"),
-            }
-        }
-    }
-    if areas.is_empty() {
-        bail!("there is nothing left to tune");
-    }
-
+    let areas = areas(&args, &device)?;
     let info = device.info().clone();
     eprintln!("{}: {}", info.id, info.name);
+    // A block, its result and what others need.
+    let max_bytes = info.memory.map_or(args.max_bytes, |memory| args.max_bytes.min(memory / 4));
+    let mut lab = lab(&args, &device, max_bytes);
     let mut profile = lab.profile()?;
     tell(&profile);
     let profile_path = out.join(Profile::file_name(device.info()));
     write(&profile_path, &profile.to_text())?;
 
-    let max_bytes = lab_limit(&args, &device);
-    let mesh = Mesh::new(args.mesh.into(), args.from as usize, args.to as usize, max_bytes);
-    let (record, mut known) = Record::open(&cells)?;
+    let count = args.mesh.unwrap_or(if info.host { 12 } else { 24 });
+    let mesh = Mesh::new(count.into(), args.from as usize, args.to as usize, max_bytes);
+    let (record, mut known) = Record::open(&cells, &mut |d, p| lab.work(d, p))?;
     if !known.is_empty() {
         eprintln!("{} problems are known from {}", known.len(), cells.display());
     }
     let mut progress = Progress::new("mesh", record, stop.clone(), deadline(0.8));
-    let search = Settings::default();
+    let mut search = Settings::default();
+    // Many points are looked at together: no single one has to be exact.
+    search.rounds = 3;
     let mesh = match args.space {
         Space::Ordered => {
-            let watch = &mut progress;
-            sweep(&mut lab, &mesh, &areas, args.exhaustive, &search, &mut known, watch);
+            let mesh = mesh.with_narrow(&NARROW);
+            if sweep(&mut lab, &mesh, &areas, &search, &mut known, &mut progress) {
+                progress.next("between its points");
+                refine(&mut lab, &mesh, &areas, QUARREL, &search, &mut known, &mut progress);
+            }
             mesh
         }
-        Space::Classic => published(&mut lab, &mesh, &areas, &mut known, &mut progress),
+        Space::Classic => classic::published(&mut lab, &mesh, &areas, &mut known, &mut progress),
     };
     progress.bar.finish_and_clear();
     if let Some(why) = progress.error.take() {
@@ -286,57 +201,46 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if progress.interrupted() {
         bail!("stopped; the same command with --resume goes on from {}", cells.display());
     }
-    let total: usize = areas.iter().map(|a| mesh.points(a.dtype, a.layout).len()).sum();
-    let on_mesh = |d: &Desc| {
-        let at = mesh.nearest(d.m, d.n);
-        mesh.desc(d.dtype, d.layout, at) == Some(*d)
-    };
-    let measured = known.keys().filter(|d| on_mesh(d)).count();
-    eprintln!("{measured} of {total} problems in {:.0} s", start.elapsed().as_secs_f64());
+    let points = areas.iter().flat_map(|&a| mesh.points(a).into_iter().map(move |at| (a, at)));
+    let all: Vec<Desc> = points.filter_map(|(a, at)| mesh.desc(a, at)).collect();
+    let measured = all.iter().filter(|d| known.contains_key(d)).count();
+    let between = known.keys().filter(|d| areas.iter().any(|a| a.holds(d))).count() - measured;
+    let what = format!("{measured} of {} problems and {between} between them", all.len());
+    eprintln!("{what} in {:.0} s", start.elapsed().as_secs_f64());
 
     // Few rows from many points.
-    let mut rows = Vec::new();
-    let mut costs = Vec::new();
-    for &area in &areas {
-        let (mut part, cost) = distil(&mesh, area, &known, search.alike, args.rows);
-        for row in &mut part {
-            let params = row.params;
-            clip(row, |desc| device.backend().fits(desc, &params).is_ok());
-        }
-        costs.push((area, part.len(), cost));
-        rows.extend(part);
-    }
+    let mut distilling = Distilling::default();
+    distilling.limit = args.rows;
+    let legal = |desc: &Desc, params: &Params| device.backend().fits(desc, params).is_ok();
+    let parts: Vec<Distilled> =
+        areas.iter().map(|&area| distil(&mut lab, area, &known, &legal, &distilling)).collect();
+    let rows: Vec<_> = parts.iter().flat_map(|part| part.rows.clone()).collect();
     if rows.is_empty() {
         bail!("no candidate counted anywhere: {} says why", cells.display());
     }
-    let table = Table { origin: table_name.clone(), header: vec![], rows };
+    let mut table = Table { origin: table_name.clone(), header: vec![], rows };
 
     // What it is worth.
-    let mut shapes = Vec::new();
-    for a in &areas {
-        shapes.extend(mesh.between(a.dtype, a.layout, args.holdout));
-    }
+    let shapes: Vec<Desc> = areas.iter().flat_map(|&a| mesh.between(a, args.holdout)).collect();
     let present = |d: &Desc| device.tables().explain(device.backend(), d).0;
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| present(d));
-    let undistilled = |d: &Desc| {
-        let choice = nearest(&mesh, d, &known);
-        choice.filter(|p| device.backend().fits(d, p).is_ok()).unwrap_or_else(|| present(d))
-    };
-    let ways: [&dyn Fn(&Desc) -> Params; 3] = [&present, &tuned, &undistilled];
-    let (record, mut known_held) = Record::open(&held)?;
+    let ways: [&dyn Fn(&Desc) -> Params; 2] = [&present, &tuned];
+    let (record, mut known_held) = Record::open(&held, &mut |d, p| lab.work(d, p))?;
     let mut watch = Progress::new("held-out shapes", record, stop.clone(), deadline(1.0));
+    search.rounds = 9;
     let holdouts = holdout(&mut lab, &shapes, &ways, &search, &mut known_held, &mut watch);
     watch.bar.finish_and_clear();
     if let Some(why) = watch.error.take() {
         return Err(why);
     }
-    let regret: Vec<Regret> = (0..3).map(|way| Regret::of(way, &holdouts)).collect();
+    let regret: Vec<Regret> = (0..ways.len()).map(|way| Regret::of(way, &holdouts)).collect();
 
-    let mut table = table;
-    table.header = header(&device, &args, &mesh, (measured, total), start.elapsed(), &regret);
-    for (area, count, cost) in &costs {
-        let value = format!("{count}, distilled at a cost of {:.2} %", 100.0 * cost);
-        table.header.push((format!("rows for {} {}", area.dtype, area.layout), value));
+    table.header = header(&device, &args, &mesh, &what, start.elapsed(), &regret);
+    for (area, part) in areas.iter().zip(&parts) {
+        let name = format!("rows for {} {} align={}", area.dtype, area.layout, area.align);
+        let (cost, worst) = (100.0 * part.cost, 100.0 * part.worst);
+        let value = format!("{}, at a cost of {cost:.2} %, worst {worst:.1} %", part.rows.len());
+        table.header.push((name, value));
     }
     profile.products = products(&mesh, &areas, &known);
     write(&profile_path, &profile.to_text())?;
@@ -345,7 +249,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
     println!("{} rows in {}", table.rows.len(), table_path.display());
     println!("regret on shapes that are not on the mesh, against every candidate:");
-    for (name, regret) in ["present table", "this table", "not distilled"].iter().zip(&regret) {
+    for (name, regret) in ["present table", "this table"].iter().zip(&regret) {
         println!("  {name:14} {regret}");
     }
     per_area(&areas, &holdouts);
@@ -358,186 +262,52 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lab_limit(args: &Args, device: &Device) -> u64 {
-    device.info().memory.map_or(args.max_bytes, |memory| args.max_bytes.min(memory / 4))
+/// Set by Ctrl-C.
+fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            // The second time, at once.
+            std::process::exit(130);
+        }
+        eprintln!("\nstopping after this problem; once more stops at once");
+    })?;
+    Ok(stop)
 }
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    // Aside first: whoever reads it meanwhile sees the old file or the new one.
-    let aside = path.with_extension("new");
-    std::fs::write(&aside, text).with_context(|| format!("cannot write {}", aside.display()))?;
-    std::fs::rename(&aside, path).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn tell(profile: &Profile) {
-    let us = |s: f64| format!("{:.2} us", s * 1e6);
-    eprintln!("launch {}, round trip {}", us(profile.launch), us(profile.round_trip));
-    if let Some(l) = &profile.link {
-        let (up, down) = (l.up / 1e9, l.down / 1e9);
-        eprintln!("host link: {up:.1} GB/s up, {down:.1} GB/s down, {} to begin", us(l.up_latency));
+fn lab(args: &Args, device: &Device, max_bytes: u64) -> Lab {
+    let mut settings = LabSettings::default();
+    settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
+    settings.max_bytes = max_bytes;
+    settings.cold_bytes = args.cold_bytes;
+    settings.batch = 100e-6;
+    if device.info().host {
+        // Other programs run on the same processor: a slice of time lost must not be most of it.
+        settings.batch = 1e-3;
     }
-    if let Some(p) = profile.roof.points.last() {
-        eprintln!("read bandwidth: {:.1} GB/s of memory", p.bytes as f64 / p.cold / 1e9);
-    }
+    let lab = Lab::new(device, settings);
+    if args.space == Space::Classic { lab.classic() } else { lab }
 }
 
-/// The first row, near before far, that is legal.
-fn first_legal(table: &Table, device: &Device, desc: &Desc) -> Option<Params> {
-    let legal = |row: &&&Row| device.backend().fits(desc, &row.params).is_ok();
-    table.nearest(desc).iter().find(legal).map(|row| row.params)
-}
-
-fn header(
-    device: &Device,
-    args: &Args,
-    mesh: &Mesh,
-    (measured, total): (usize, usize),
-    took: Duration,
-    regret: &[Regret],
-) -> Vec<(String, String)> {
-    let info = device.info();
-    let mut header = vec![
-        ("device", info.name.clone()),
-        ("architecture", info.arch.clone()),
-        ("driver", info.driver.clone()),
-        ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
-        ("version", env!("CARGO_PKG_VERSION").into()),
-        ("kernels", device.backend().fingerprint()),
-        ("caches", if args.warm { "warm" } else { "cold" }.into()),
-        (
-            "mesh",
-            format!(
-                "{} sizes from {} to {}, {measured} of {total} problems, {:.0} s",
-                mesh.sizes().len(),
-                mesh.sizes()[0],
-                mesh.sizes()[mesh.sizes().len() - 1],
-                took.as_secs_f64()
-            ),
-        ),
-    ];
-    for (key, regret) in ["regret before", "regret", "regret before distilling"].iter().zip(regret)
-    {
-        header.push((key, regret.to_string()));
-    }
-    header.into_iter().filter(|h| !h.1.is_empty()).map(|(k, v)| (k.into(), v)).collect()
-}
-
-/// Times for the router: every third point of the mesh will do.
-fn products(mesh: &Mesh, areas: &[Area], known: &Known) -> Vec<Product> {
-    let mut products = Vec::new();
-    for &Area { dtype, layout } in areas {
-        for at in mesh.points(dtype, layout) {
-            let desc = mesh.desc(dtype, layout, at).expect("a point of the mesh");
-            if let Some(best) = known.get(&desc).and_then(Cell::best)
-                && at.i % 3 == 0
-                && at.j % 3 == 0
-            {
-                let (m, n) = (desc.m, desc.n);
-                products.push(Product { dtype, layout, m, n, seconds: best.seconds });
+/// What was asked for and the device can compute; what it cannot is said once.
+fn areas(args: &Args, device: &Device) -> anyhow::Result<Vec<Area>> {
+    let mut areas = Vec::new();
+    for &dtype in &args.dtype {
+        for &layout in &args.layout {
+            let probe = Desc { dtype, layout, m: 64, n: 64, align: 6 };
+            match device.backend().accepts(&probe) {
+                // The published search knows no alignment.
+                Ok(()) if args.space == Space::Classic => {
+                    areas.push(Area { dtype, layout, align: Align::ANY });
+                }
+                Ok(()) => areas.extend(Area::all(dtype, layout)),
+                Err(why) => eprintln!("left out: {why}"),
             }
         }
     }
-    products
-}
-
-fn per_area(areas: &[Area], holdouts: &[Holdout]) {
-    for a in areas {
-        let here = |h: &&Holdout| (h.cell.desc.dtype, h.cell.desc.layout) == (a.dtype, a.layout);
-        let part: Vec<Holdout> = holdouts.iter().filter(here).cloned().collect();
-        println!("  {} {}: {}", a.dtype, a.layout, Regret::of(1, &part));
+    if areas.is_empty() {
+        bail!("there is nothing left to tune");
     }
-}
-
-/// How much would change.
-fn changes(device: &Device, table: &Table, known: &Known) {
-    let differs = |desc: &&Desc| {
-        let old = device.tables().explain(device.backend(), desc).0;
-        first_legal(table, device, desc).is_some_and(|new| new != old)
-    };
-    let changed = known.keys().filter(differs).count();
-    println!("{changed} of {} problems would be computed otherwise", known.len());
-}
-
-fn install(device: &Device, mut table: Table, profile: &Profile) -> anyhow::Result<()> {
-    let dir = user_dirs().into_iter().next().context("this user has no home directory")?;
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let path = dir.join(file_name(device.backend()));
-    if let Ok(text) = std::fs::read_to_string(&path) {
-        let old = Table::parse(&path.display().to_string(), &text)?;
-        let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout)).collect();
-        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout)));
-        table.rows.extend(kept);
-    }
-    write(&path, &table.to_string())?;
-    write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
-    println!("installed in {}", path.display());
-    Ok(())
-}
-
-/// The search as published: every combination on 3 x 3 samples of each tile, and for the tile what
-/// is best on them together. Returns the mesh of the tiles' centres, to which `known` is reduced.
-fn published(
-    lab: &mut Lab,
-    mesh: &Mesh,
-    areas: &[Area],
-    known: &mut Known,
-    watch: &mut Progress,
-) -> Mesh {
-    let (sizes, max_bytes) = (mesh.sizes(), mesh.max_bytes());
-    let (from, to) = (sizes[0], sizes[sizes.len() - 1]);
-    let fine = Mesh::new(3 * sizes.len(), from, to, max_bytes);
-    let mut settings = Settings::default();
-    // Nobody leaves.
-    (settings.hopeless, settings.finalists, settings.rounds) = (f64::INFINITY, usize::MAX, 1);
-    let mut plan = Vec::new();
-    for a in areas {
-        let points = fine.points(a.dtype, a.layout).into_iter();
-        plan.extend(points.filter_map(|at| fine.desc(a.dtype, a.layout, at)));
-    }
-    let total = plan.len();
-    for (done, desc) in plan.into_iter().enumerate() {
-        if known.contains_key(&desc) {
-            continue;
-        }
-        let all = lab.candidates(&desc);
-        let cell = search(lab, &desc, &all, &[], &settings);
-        let go_on = watch.done(&cell, done + 1, total);
-        known.insert(desc, cell);
-        if go_on.is_break() {
-            break;
-        }
-    }
-    let centres: Vec<usize> = fine.sizes().iter().skip(1).step_by(3).copied().collect();
-    let tiles = Mesh::of(centres, max_bytes);
-    for a in areas {
-        for at in tiles.points(a.dtype, a.layout) {
-            let samples = (0..9).filter_map(|k| {
-                let at = Point { i: 3 * at.i + k / 3, j: 3 * at.j + k % 3 };
-                known.get(&fine.desc(a.dtype, a.layout, at)?)
-            });
-            let samples: Vec<Cell> = samples.cloned().collect();
-            let centre = tiles.desc(a.dtype, a.layout, at).expect("a point of the mesh");
-            if let Some(tile) = together(&centre, &samples) {
-                known.insert(centre, tile);
-            }
-        }
-    }
-    tiles
-}
-
-/// One problem for all samples of a tile: its times are their geometric means, of the candidates
-/// that count on each of them.
-fn together(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
-    let first = samples.first()?;
-    let mut cell = Cell { desc: *centre, trials: vec![], ..first.clone() };
-    for t in &first.trials {
-        let times: Option<Vec<f64>> = samples.iter().map(|s| s.seconds(&t.params)).collect();
-        if let Some(times) = times {
-            let mean = times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64;
-            let seconds = mean.exp();
-            cell.trials.push(Trial { seconds, low: seconds, high: seconds, ..t.clone() });
-        }
-    }
-    cell.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    Some(cell)
+    Ok(areas)
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -135,6 +136,15 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # Errors
     /// [`Error::Params`](crate::Error::Params), with the rule that is broken.
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()>;
+
+    /// A number for what these parameters, which fit, start on the device for this problem: those of
+    /// which it is equal do the same. The tuner measures one of them.
+    fn work(&self, desc: &Desc, params: &Params) -> u64 {
+        let _ = desc;
+        let mut hash = DefaultHasher::new();
+        params.hash(&mut hash);
+        hash.finish()
+    }
 
     /// Built-in tables (text) for this device, the most specific first: device, architecture,
     /// vendor, default. The last has a row for every type and layout.

@@ -77,6 +77,55 @@ impl Display for Layout {
     }
 }
 
+/// A range of alignments, of the memory in which every line of a matrix begins: what a table's row
+/// is for, as `align=16..` or `align=..8` in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Align {
+    /// log2 of the least, in bytes.
+    pub low: u8,
+    /// log2 of the most; 6 for all from 64 bytes on.
+    pub high: u8,
+}
+
+impl Align {
+    /// All there are.
+    pub const ANY: Align = Align { low: 0, high: 6 };
+    /// Vectors of 16 bytes may be loaded from the beginning of every line.
+    pub const WHOLE: Align = Align { low: 4, high: 6 };
+
+    /// Whether a matrix is of this class.
+    pub const fn holds(&self, align: u8) -> bool {
+        self.low <= align && align <= self.high
+    }
+
+    /// Reads `16..`, `..8`, `4..8` or `4`: bytes, powers of two up to 64.
+    pub fn parse(text: &str) -> Option<Align> {
+        let one = |t: &str| {
+            let bytes: u8 = t.parse().ok()?;
+            (bytes.is_power_of_two() && bytes <= 64).then(|| bytes.trailing_zeros() as u8)
+        };
+        let end = |t: &str, open: u8| if t.is_empty() { Some(open) } else { one(t) };
+        let (low, high) = match text.split_once("..") {
+            Some(("", "")) => return None,
+            Some((low, high)) => (end(low, 0)?, end(high, 6)?),
+            None => (one(text)?, one(text)?),
+        };
+        (low <= high).then_some(Align { low, high })
+    }
+}
+
+impl Display for Align {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Align { low, high } = *self;
+        match (low, high) {
+            (low, high) if low == high => write!(f, "{}", 1 << low),
+            (0, high) => write!(f, "..{}", 1 << high),
+            (low, 6) => write!(f, "{}..", 1 << low),
+            (low, high) => write!(f, "{}..{}", 1 << low, 1 << high),
+        }
+    }
+}
+
 /// What is asked: type, shape, layout class and alignment class. The matrix itself goes straight
 /// to the backend; only its `Desc` goes sideways, to the table, the tuner or a cache.
 ///
@@ -197,6 +246,29 @@ mod tests {
         assert_eq!(align(Dtype::C64, 3, 3, (3, 1), 1 << 20), 4);
         // At most 64 bytes, and never more than 6, wherever the block lies.
         assert_eq!(align(Dtype::F64, 2, 64, (64, 1), 0), 6);
+    }
+
+    #[test]
+    fn classes_of_alignment_in_bytes() {
+        for (text, low, high) in [
+            ("16..", 4, 6),
+            ("..8", 0, 3),
+            ("4", 2, 2),
+            ("2..8", 1, 3),
+            ("64", 6, 6),
+            ("..32", 0, 5),
+        ] {
+            let align = Align { low, high };
+            assert_eq!(Align::parse(text), Some(align), "{text}");
+            assert_eq!(align.to_string(), text);
+        }
+        for bad in ["", "..", "3", "128", "16..8", "x.."] {
+            assert_eq!(Align::parse(bad), None, "{bad}");
+        }
+        for align in 0..=6 {
+            assert!(Align::ANY.holds(align));
+            assert_eq!(Align::WHOLE.holds(align), align >= 4);
+        }
     }
 
     #[test]

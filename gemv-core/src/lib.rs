@@ -27,7 +27,7 @@ pub mod table;
 pub mod tuner;
 
 pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory};
-pub use desc::{Desc, Layout};
+pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;
 pub use element::{Accumulator, Dtype, Element, scale};

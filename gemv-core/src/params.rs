@@ -86,6 +86,7 @@ pub const MAX_ARGS: usize = 8;
 /// assert_eq!(p.get("rows"), Some(4));
 /// assert_eq!(p.to_string(), "row threads=128 rows=4");
 /// assert_eq!(p, Params::new("row").with("threads", 128).with("rows", 4));
+/// assert_eq!(p.without("threads"), Params::new("row").with("rows", 4));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Params {
@@ -150,6 +151,17 @@ impl Params {
             i += 1;
         }
         panic!("too many arguments")
+    }
+
+    /// Without the argument of this name.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Params {
+        let key = Key::try_new(name);
+        if let Some(at) = self.args.iter().position(|a| Some(a.0) == key) {
+            self.args[at..].rotate_left(1);
+            self.args[MAX_ARGS - 1] = (Key(0), 0);
+        }
+        self
     }
 
     /// The kernel's name.

@@ -5,12 +5,13 @@
 //! ```text
 //! # device: NVIDIA H200
 //! f32 row m=2^12 n=2^12 : row threads=128 rows=4
-//! f32 row m=2^0..2^8 n=2^16..2^24 : row threads=256 rows=1 split=4
+//! f32 row align=16.. m=2^0..2^8 n=2^16..2^24 : row threads=256 rows=1 split=4
 //! *   *   : row threads=64
 //! ```
 //!
 //! `m` and `n` are a number, `2^k` (k may be a fraction) or a range `lo..hi` or `lo..`; a row without them
-//! holds everywhere, and `*` stands for every type or layout. The row nearest to the problem wins
+//! holds everywhere, and `*` stands for every type or layout. `align` is the bytes at whose multiples the
+//! matrix's lines begin, a number, `lo..hi`, `lo..` or `..hi`: for other matrices the row does not hold. The row nearest to the problem wins
 //! (distance in powers of two, 0 inside a range; the earlier row on a tie). A row for one type
 //! beats one for every type, and one for a layout beats one for every layout, however far.
 
@@ -18,7 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::backend::BuiltinTable;
-use crate::{Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Result};
+use crate::{Align, Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Result};
 
 /// The environment variable that names a directory of tables, looked at before the user's own.
 ///
@@ -73,6 +74,8 @@ pub struct Row {
     pub dtype: Option<Dtype>,
     /// The layout it is for; `None` for all.
     pub layout: Option<Layout>,
+    /// The alignments it is for.
+    pub align: Align,
     /// log2 of the rows it is for: lowest, highest.
     pub m: (f32, f32),
     /// log2 of the columns it is for: lowest, highest.
@@ -99,12 +102,17 @@ impl Row {
             "*" => None,
             l => Some(Layout::parse(l).ok_or(format!("{l:?} is no layout"))?),
         };
-        let mut row = Row { dtype, layout, m: ANY, n: ANY, params: params.parse()? };
+        let (align, params) = (Align::ANY, params.parse()?);
+        let mut row = Row { dtype, layout, align, m: ANY, n: ANY, params };
         for word in words {
             match word.split_once('=') {
                 Some(("m", range)) => row.m = range_of(range)?,
                 Some(("n", range)) => row.n = range_of(range)?,
-                _ => return Err(format!("{word:?} is neither m= nor n=")),
+                Some(("align", range)) => {
+                    let bad = || format!("{range:?} is no range of powers of two up to 64");
+                    row.align = Align::parse(range).ok_or_else(bad)?;
+                }
+                _ => return Err(format!("{word:?} is none of m=, n= and align=")),
             }
         }
         Ok(row)
@@ -119,6 +127,9 @@ impl Row {
         };
         let dtype = rank(self.dtype == Some(desc.dtype), self.dtype.is_none())?;
         let layout = rank(self.layout == Some(desc.layout), self.layout.is_none())?;
+        if !self.align.holds(desc.align) {
+            return None;
+        }
         let off = |at: f32, (lo, hi): (f32, f32)| (lo - at).max(at - hi).max(0.0);
         let (dm, dn) = (off(at.0, self.m), off(at.1, self.n));
         Some((2 * dtype + layout, dm * dm + dn * dn))
@@ -165,6 +176,9 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.dtype.map_or("*", Dtype::name))?;
         write!(f, "{}", self.layout.map_or("*", Layout::name))?;
+        if self.align != Align::ANY {
+            write!(f, " align={}", self.align)?;
+        }
         for (name, range) in [("m", self.m), ("n", self.n)] {
             if range != ANY {
                 write!(f, " {name}={}", show(range.0))?;
@@ -406,7 +420,8 @@ mod tests {
     fn text_form_round_trips() {
         for text in [
             "f32 row m=2^12 n=2^10..2^12.500 : row threads=128 rows=4",
-            "f64 col m=1..96 n=1000.. : col",
+            "f64 col align=..8 m=1..96 n=1000.. : col",
+            "f64 * align=16.. : col",
             "f64 col m=16 n=12345678..2^40 : col",
             "bf16 * m=2^33.250.. : col",
         ] {
@@ -429,6 +444,14 @@ mod tests {
         assert_eq!(first(desc(Dtype::F32, Layout::Col, 20, 20)), "floats");
         assert_eq!(first(desc(Dtype::F64, Layout::Row, 20, 20)), "any");
         assert_eq!(table.nearest(&desc(Dtype::F32, Layout::Row, 20, 20)).len(), 4);
+        // Alignment is no distance: a row for another does not hold, however near.
+        let text = "f32 row align=16.. m=16 n=16 : whole\nf32 row align=..8 m=9999 n=9999 : odd";
+        let table = Table::parse("test", text).unwrap();
+        let at = |align| Desc { align, ..desc(Dtype::F32, Layout::Row, 16, 16) };
+        let names =
+            |align| table.nearest(&at(align)).iter().map(|r| r.params.to_string()).collect();
+        let (whole, odd): (Vec<_>, Vec<_>) = (names(4), names(2));
+        assert_eq!((whole, odd), (vec!["whole".to_string()], vec!["odd".to_string()]));
     }
 
     #[test]
@@ -439,7 +462,8 @@ mod tests {
             ("\nf32 diagonal : x", "diagonal"),
             ("\nf32 row m=2^65 : x", "2^65"),
             ("\nf32 row m=9..3 : x", "ends before"),
-            ("\nf32 row k=3 : x", "neither m= nor n="),
+            ("\nf32 row k=3 : x", "none of m=, n= and align="),
+            ("\nf32 row align=3 : x", "no range of powers of two"),
             ("\nf32 row : x a", "name=value"),
             ("\nf32 row : x a=1 a=2", "twice"),
         ] {

@@ -11,8 +11,9 @@ use gemv_core::{
 };
 
 use crate::cache::{Cache, Key};
+use crate::choices::candidates;
 use crate::driver::{self, Block, Cublas, Found, Function, Gpu, Nvrtc, Report};
-use crate::kernels::{candidates, kernel, kernels};
+use crate::kernels::{kernel, kernels};
 use crate::run::Scratch;
 
 /// An opened GPU.
@@ -267,6 +268,11 @@ impl Backend for Cuda {
             return self.cublas(desc, params).map(|_| ());
         }
         self.kernel(desc, params).map(|_| ())
+    }
+
+    fn work(&self, desc: &Desc, params: &Params) -> u64 {
+        let kernel = kernel(params.kernel().as_str());
+        kernel.map_or(0, |k| k.work(desc, params, &self.caps))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {

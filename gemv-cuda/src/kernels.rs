@@ -1,9 +1,10 @@
 //! The kernels of this backend: those shared with OpenCL, and those that only CUDA can spell.
 
-use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split};
+use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split, busy_split};
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Dtype, Layout, Params};
 
+use crate::choices::{line_candidates, pillar_candidates};
 use crate::few;
 
 /// Every kernel that this backend can launch.
@@ -16,34 +17,7 @@ pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
     kernels().chain(gpu::classic_kernels()).find(|k| k.name == name)
 }
 
-/// The parameters worth trying for a problem, best guess first: of the shared kernels those that
-/// keep their sums in registers here, and few where a kernel of our own is for the same problem.
-pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let mut all: Vec<Params> =
-        OWN.iter().chain(&few::KERNELS).flat_map(|k| (k.candidates)(desc, caps)).collect();
-    for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
-        let shared = (kernel.candidates)(desc, caps);
-        let team = |p: &Params| p.get_or("team", 32);
-        match kernel.name {
-            "row" => all.extend(shared.into_iter().filter(|p| team(p) >= 8).take(4)),
-            "strided" => {
-                let least = Params::new("strided").with("threads", 128).with("team", 4);
-                let some: Vec<_> = shared.into_iter().filter(|p| team(p) >= 4).collect();
-                let fits = desc.layout == Layout::Strided && some.is_empty();
-                all.extend(some.into_iter().chain(fits.then_some(least)));
-            }
-            "col" | "strided-col" => {
-                let spills =
-                    |p: &Params| p.get_or("share", 8) < 8 || p.get_or("threads", 256) > 256;
-                all.extend(shared.into_iter().filter(|p| !spills(p)));
-            }
-            _ => all.extend(shared),
-        }
-    }
-    all
-}
-
-const OWN: &[Kernel] = &[
+pub(crate) const OWN: &[Kernel] = &[
     Kernel {
         name: "line",
         source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
@@ -52,7 +26,7 @@ const OWN: &[Kernel] = &[
         ordered: true,
         candidates: line_candidates,
         legal: line_legal,
-        plan: |desc, params, _| Line::of(desc.dtype, params).plan(desc),
+        plan: |desc, params, caps| Line::of(desc.dtype, params).plan(desc, caps),
     },
     Kernel {
         name: "pillar",
@@ -65,12 +39,13 @@ const OWN: &[Kernel] = &[
         ordered: true,
         candidates: pillar_candidates,
         legal: pillar_legal,
-        plan: |desc, params, _| pillar_plan(desc, params),
+        plan: pillar_plan,
     },
 ];
 
 /// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load,
-/// rounds of a segment (1, 4, or 5 where rows are rotated), lanes in use, parts of a row.
+/// rounds of a segment (1, 4, or 5 where rows are rotated), lanes in use, parts of a row (0: as many
+/// as give every unit the next argument's number of blocks), blocks a unit.
 const LINE: &[Arg] = &[
     Arg::compiled("threads", 128, "THREADS"),
     Arg::compiled("team", 16, "TEAM"),
@@ -79,21 +54,23 @@ const LINE: &[Arg] = &[
     Arg::compiled("vec", 1, "VEC"),
     Arg::compiled("rounds", 4, "ROUNDS"),
     Arg::compiled("width", 64, "SPAN"),
-    Arg::launched("split", 1),
+    Arg::launched("split", 0),
+    Arg::launched("busy", 8),
 ];
 
 /// The arguments of [`LINE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Line {
-    dtype: Dtype,
-    threads: u32,
-    team: u32,
-    along: u32,
-    rows: u32,
-    vec: u32,
-    rounds: u32,
-    width: u32,
-    split: u32,
+pub(crate) struct Line {
+    pub(crate) dtype: Dtype,
+    pub(crate) threads: u32,
+    pub(crate) team: u32,
+    pub(crate) along: u32,
+    pub(crate) rows: u32,
+    pub(crate) vec: u32,
+    pub(crate) rounds: u32,
+    pub(crate) width: u32,
+    pub(crate) split: u32,
+    pub(crate) busy: u32,
 }
 
 impl Line {
@@ -109,39 +86,48 @@ impl Line {
             rounds: get("rounds"),
             width: get("width"),
             split: get("split"),
+            busy: get("busy"),
         }
     }
 
     /// A row of more than one round, without a split: teams of all 64 lanes' vectors.
-    fn long(desc: &Desc, threads: u32, along: u32, rows: u32) -> Line {
+    pub(crate) fn long(desc: &Desc, threads: u32, along: u32, rows: u32) -> Line {
         let dtype = desc.dtype;
         let rounds = if desc.align < 4 { 5 } else { 4 };
         let vec = widest(dtype);
         let team = (LANES as u32 / vec).min(32);
-        Line { dtype, threads, team, along, rows, vec, rounds, width: LANES as u32, split: 1 }
+        let width = LANES as u32;
+        Line { dtype, threads, team, along, rows, vec, rounds, width, split: 1, busy: 0 }
     }
 
-    fn params(&self) -> Params {
-        Params::new("line")
+    pub(crate) fn params(&self) -> Params {
+        let params = Params::new("line")
             .with("threads", self.threads)
             .with("team", self.team)
             .with("along", self.along)
             .with("rows", self.rows)
             .with("vec", self.vec)
             .with("rounds", self.rounds)
-            .with("width", self.width)
-            .with("split", self.split)
+            .with("width", self.width);
+        match self.split {
+            0 => params.with("busy", self.busy),
+            split => params.with("split", split),
+        }
     }
 
     /// Rows of a block.
-    fn block_rows(&self) -> u64 {
+    pub(crate) fn block_rows(&self) -> u64 {
         u64::from(self.threads / self.team / self.along * self.rows)
     }
 
-    fn plan(&self, desc: &Desc) -> Plan {
+    fn plan(&self, desc: &Desc, caps: &Caps) -> Plan {
         let m = desc.m as u64;
         let blocks = m.div_ceil(self.block_rows());
-        let split = Split::of(desc.n, self.split);
+        let split = match self.split {
+            0 => busy_split(desc, caps, self.block_rows(), self.along.into(), self.busy),
+            split => split,
+        };
+        let split = Split::of(desc.n, split);
         let launch = Launch {
             entry: "line",
             grid: [blocks * split.parts, 1, 1],
@@ -153,8 +139,8 @@ impl Line {
     }
 
     /// Whether the arguments are legal for these columns, or the rule that they break.
-    fn check(&self, desc: &Desc, caps: &Caps) -> Result<(), String> {
-        let Line { threads, team, along, rows, vec, rounds, width, split, .. } = *self;
+    pub(crate) fn check(&self, desc: &Desc, caps: &Caps) -> Result<(), String> {
+        let Line { threads, team, along, rows, vec, rounds, width, split, busy, .. } = *self;
         for (name, v, lo, hi) in [
             ("threads", threads, 32, 1024),
             ("team", team, 1, 32),
@@ -210,14 +196,14 @@ impl Line {
         if rounds > 1 && width != LANES as u32 {
             return Err(format!("width={width} is for rounds=1"));
         }
-        if split == 0 {
-            return Err("split=0 leaves no block to do the work".into());
+        if split == 0 && busy == 0 {
+            return Err("split=0 busy=0 leaves no block to do the work".into());
         }
         let shared = self.block_rows() * LANES as u64 * self.dtype.acc_bytes() as u64 + 16;
         if rounds > 1 && shared > u64::from(caps.local_bytes) {
             return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
         }
-        let blocks = self.plan(desc).launches[0].grid[0];
+        let blocks = self.plan(desc, caps).launches[0].grid[0];
         if blocks > MAX_GRID {
             return Err(format!("{blocks} blocks are more than {MAX_GRID}"));
         }
@@ -237,108 +223,13 @@ fn line_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     Line::of(desc.dtype, params).check(desc, caps)
 }
 
-fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if desc.layout != Layout::Row {
-        return Vec::new();
-    }
-    let (dtype, m, n) = (desc.dtype, desc.m as u64, desc.n as u64);
-    let widest = widest(dtype);
-    let mut all: Vec<Line> = Vec::new();
-    // Short rows: one load a thread and row, several rows under way.
-    let vecs = [widest, widest / 2, 1];
-    for vec in vecs.into_iter().filter(|v| *v > 0) {
-        let lanes = (n + u64::from(vec) - 1).next_power_of_two().max(16);
-        if lanes > LANES as u64 {
-            continue;
-        }
-        let width = lanes as u32;
-        for (threads, slots, rows) in [(128, 1, 4), (128, 2, 2), (256, 1, 2), (128, 1, 8)] {
-            let team = (width / vec / slots).min(32);
-            all.push(Line {
-                dtype,
-                threads,
-                team,
-                along: 1,
-                rows,
-                vec,
-                rounds: 1,
-                width,
-                split: 1,
-            });
-        }
-    }
-    // Longer ones: teams along the rows until the device is busy, then blocks.
-    let segments = n.div_ceil(256).max(1);
-    let long = Line::long(desc, 128, 1, 1);
-    let most = segments.next_power_of_two().min(64) as u32;
-    for (threads, along, rows) in [
-        (128, 1, 2),
-        (128, 1, 1),
-        (256, 2, 1),
-        (128, most, 1),
-        (256, most, 1),
-        (64, most, 1),
-        (512, most, 1),
-        (256, 4, 1),
-        (128, 2, 2),
-        (256, 2, 4),
-        (128, 1, 4),
-        (256, 1, 1),
-    ] {
-        let along = along.min(threads / long.team);
-        if u64::from(along) > segments.next_power_of_two() {
-            continue;
-        }
-        let line = Line { threads, along, rows, ..long };
-        let blocks = m.div_ceil(line.block_rows()).max(1);
-        // About eight blocks of 128 threads a unit.
-        let want = u64::from(caps.units) * 1024 / u64::from(threads);
-        let per_block = segments.div_ceil(u64::from(along));
-        let split = want.div_ceil(blocks).min(per_block).max(1).next_power_of_two().min(1 << 16);
-        all.push(Line { split: split as u32, ..line });
-        // A short last segment may be most of the row.
-        if rows == 1 && n % 256 != 0 && segments <= 16 {
-            all.push(Line { split: split as u32, rounds: 5, ..line });
-        }
-        if split > 1 {
-            all.push(Line { split: split as u32 / 2, ..line });
-            all.push(line);
-        }
-        // Parts of whole chunks hand on one sum each.
-        let chunks = segments.div_ceil(256);
-        if chunks > 1 && chunks != split && chunks < 1 << 16 && segments > 255 * chunks {
-            all.push(Line { split: chunks as u32, ..line });
-        }
-    }
-    // Rows that start anywhere: single elements, so that neighbours read neighbouring elements of x.
-    if desc.align < 4 && n > LANES as u64 {
-        let single = Line { team: 32, vec: 1, rounds: 4, ..long };
-        for (threads, along, rows) in
-            [(128, 1, 1), (128, 1, 2), (128, most.min(4), 1), (256, most.min(8), 1)]
-        {
-            let line = Line { threads, along, rows, ..single };
-            let blocks = m.div_ceil(line.block_rows()).max(1);
-            let want = u64::from(caps.units) * 1024 / u64::from(threads);
-            let per_block = segments.div_ceil(u64::from(along));
-            let split = want.div_ceil(blocks).min(per_block).max(1).next_power_of_two();
-            all.insert(0, Line { split: split.min(1 << 16) as u32, ..line });
-        }
-    }
-    let mut out: Vec<Params> = Vec::new();
-    for line in all {
-        let params = line.params();
-        if out.len() < 24 && line.check(desc, caps).is_ok() && !out.contains(&params) {
-            out.push(params);
-        }
-    }
-    out
-}
-
-/// Threads of a block, rows of a thread, parts of a row.
+/// Threads of a block, rows of a thread, parts of a row (0: as many as give every unit the next
+/// argument's number of blocks), blocks a unit.
 const PILLAR: &[Arg] = &[
     Arg::compiled("threads", 128, "THREADS"),
     Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("split", 1),
+    Arg::launched("split", 0),
+    Arg::launched("busy", 4),
 ];
 
 /// The value of one of these arguments.
@@ -347,12 +238,17 @@ pub(crate) fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
     params.get_or(name, arg.default)
 }
 
-fn pillar_plan(desc: &Desc, params: &Params) -> Plan {
+pub(crate) fn pillar_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| u64::from(value(PILLAR, params, name));
     let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(256).max(1));
-    let sets = m.div_ceil(get("threads") * get("vec"));
+    let block_rows = get("threads") * get("vec");
+    let sets = m.div_ceil(block_rows);
+    let split = match get("split") {
+        0 => busy_split(desc, caps, block_rows, 1, value(PILLAR, params, "busy")).into(),
+        split => split,
+    };
     // Every part has some segments.
-    let parts = segments.div_ceil(segments.div_ceil(get("split").max(1)));
+    let parts = segments.div_ceil(segments.div_ceil(split));
     let launch = Launch {
         entry: "pillar",
         grid: [sets * parts, 1, 1],
@@ -366,7 +262,7 @@ fn pillar_plan(desc: &Desc, params: &Params) -> Plan {
     }
 }
 
-fn pillar_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+pub(crate) fn pillar_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if desc.layout != Layout::Col {
         return Err("the kernel is for the layout col".into());
     }
@@ -381,39 +277,14 @@ fn pillar_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String>
     if desc.n > 65_536 {
         return Err(format!("{} columns are more than 256 segments", desc.n));
     }
-    if value(PILLAR, params, "split") == 0 {
-        return Err("split=0 leaves no block to do the work".into());
+    if value(PILLAR, params, "split") == 0 && value(PILLAR, params, "busy") == 0 {
+        return Err("split=0 busy=0 leaves no block to do the work".into());
     }
-    let blocks = pillar_plan(desc, params).launches[0].grid[0];
+    let blocks = pillar_plan(desc, params, caps).launches[0].grid[0];
     if blocks > MAX_GRID {
         return Err(format!("{blocks} blocks are more than {MAX_GRID}"));
     }
     Ok(())
-}
-
-fn pillar_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let mut out: Vec<Params> = Vec::new();
-    let aligned =
-        (1u32 << desc.align.min(4)) / (desc.dtype.bytes() as u32).min(1 << desc.align.min(4));
-    let segments = desc.n.div_ceil(256).max(1) as u64;
-    for vec in [aligned.clamp(1, widest(desc.dtype).min(4)), 2, 1] {
-        if vec > aligned.max(1) || vec > widest(desc.dtype) {
-            continue;
-        }
-        for threads in [128, 64] {
-            let params = Params::new("pillar").with("threads", threads).with("vec", vec);
-            let sets = (desc.m as u64).div_ceil(u64::from(threads * vec)).max(1);
-            // About 500 threads a unit, and half of that.
-            let want = (u64::from(caps.units) * 512 / u64::from(threads)).div_ceil(sets);
-            for split in [want, want / 2, segments] {
-                let params = params.with("split", split.clamp(1, segments) as u32);
-                if !out.contains(&params) && pillar_legal(desc, &params, caps).is_ok() {
-                    out.push(params);
-                }
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -464,7 +335,7 @@ mod tests {
             ("pillar", 65_537, "256 segments"),
             ("pillar vec=4", 9, "from 1 to 2"),
             ("pillar threads=16", 9, "from 32"),
-            ("pillar split=0", 9, "split=0"),
+            ("pillar busy=0", 9, "split=0 busy=0"),
         ] {
             let params: Params = text.parse().unwrap();
             let why = OWN[1].fits(&Desc { n, ..desc }, &params, &caps()).expect_err(text);
@@ -494,7 +365,7 @@ mod tests {
             ("line team=8 vec=4 rounds=1 width=32", "do not fit"),
             ("line team=32 vec=1 rounds=2", "none of 1, 4 and 5"),
             ("line team=16 vec=2 width=32", "for rounds=1"),
-            ("line team=32 vec=2 split=0", "split=0"),
+            ("line team=32 vec=2 busy=0", "split=0 busy=0"),
             ("line depth=2", "no argument depth"),
         ] {
             let params: Params = text.parse().unwrap();

@@ -14,6 +14,7 @@
 
 mod backend;
 mod cache;
+mod choices;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
 mod few;
@@ -24,8 +25,9 @@ use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::options;
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
+pub use choices::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
-pub use kernels::{candidates, kernels};
+pub use kernels::kernels;
 
 #[linkme::distributed_slice(BACKENDS)]
 static ENTRY: BackendEntry = BackendEntry {

@@ -178,6 +178,11 @@ impl Backend for OpenCl {
         self.kernel(desc, params).map(|_| ())
     }
 
+    fn work(&self, desc: &Desc, params: &Params) -> u64 {
+        let kernel = kernels::find(params.kernel().as_str());
+        kernel.map_or(0, |k| k.work(desc, params, &self.found.caps))
+    }
+
     fn tables(&self) -> Vec<BuiltinTable> {
         let default = BuiltinTable {
             name: "opencl/default.txt",

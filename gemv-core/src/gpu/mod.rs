@@ -22,13 +22,17 @@
 //! elements. `a`, `x` and `y` are multiples of one element; any further alignment is found out by
 //! the kernel from the pointers, never assumed.
 
+mod choices;
 mod classic;
 mod ordered;
 mod roof;
+mod split;
 
-pub use ordered::{REDUCE_SOURCE, Split};
+pub use choices::worth_whole;
 pub use roof::roof;
+pub use split::{REDUCE_SOURCE, Split, busy_split};
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use crate::{Desc, Dtype, Params};
@@ -126,7 +130,7 @@ pub struct Kernel {
 }
 
 /// What follows from a problem and parameters: derived, never stored.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Plan {
     /// Launches, in order; each waits for the one before.
     pub launches: Vec<Launch>,
@@ -137,7 +141,7 @@ pub struct Plan {
 }
 
 /// One launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
     /// Entry point.
     pub entry: &'static str,
@@ -210,6 +214,18 @@ impl Kernel {
     /// If the kernel has no such argument.
     pub fn arg(&self, params: &Params, name: &str) -> u32 {
         value(self.args, params, name)
+    }
+
+    /// A number for what is compiled and launched: parameters of which it is equal do the same for
+    /// this problem. They fit.
+    pub fn work(&self, desc: &Desc, params: &Params, caps: &Caps) -> u64 {
+        let mut hash = DefaultHasher::new();
+        self.name.hash(&mut hash);
+        for arg in self.args.iter().filter(|a| a.define.is_some()) {
+            params.get_or(arg.name, arg.default).hash(&mut hash);
+        }
+        (self.plan)(desc, params, caps).hash(&mut hash);
+        hash.finish()
     }
 
     /// The program for an element type and parameters.

@@ -1,100 +1,345 @@
 //! From many points to few rows.
 
-use super::mesh::{Mesh, Point};
+use super::search::{Cell, Runner};
 use super::sweep::{Area, Known};
 use crate::table::{ANY, Row};
 use crate::{Desc, Params};
 
-/// What a point still asks for.
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    /// Nothing was measured there, or a row before this one holds: anything goes.
-    Free,
-    /// Not yet covered.
-    Open,
+/// The part of a table that is for one area.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distilled {
+    /// The rows, in the order in which they hold.
+    pub rows: Vec<Row>,
+    /// The geometric mean over the points of what they cost against the best there, less 1.
+    pub cost: f64,
+    /// What they cost at the worst point, less 1.
+    pub worst: f64,
 }
 
-/// Covers the known points of an area with few rectangles, each of one choice that is
-/// [alike](super::Cell::alike) the best within `share` at every point which the rectangle is the
-/// first to cover. Returns the rows,
-/// at most `limit`, in the order in which they hold (the first that covers a shape wins), and the
-/// geometric mean of what they cost on the points against the best, less 1.
+/// How rows are made of points.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Distilling {
+    /// Most rows.
+    pub limit: usize,
+    /// A row has to save this much, as a sum over points of the logarithms of what they cost.
+    pub worth: f64,
+    /// What a choice costs beyond this share of the best counts several times: a table with a hole
+    /// is worse than one that is a little slower everywhere.
+    pub hole: f64,
+    /// How many times.
+    pub dread: f64,
+    /// The share with which the points around a point count beside it: what serves there too serves
+    /// better in between.
+    pub around: f64,
+}
+
+impl Default for Distilling {
+    fn default() -> Distilling {
+        Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 4.0, around: 0.25 }
+    }
+}
+
+/// Cuts the plane of an area into rectangles of one choice each, so that what they cost at the known
+/// points together, and a price for each rectangle, is as little as possible.
 ///
-/// Greedy: the rectangle that settles most points comes first. Later ones may run over settled
-/// points, since the earlier row wins there; so a large background with exceptions needs one row,
-/// not a frame of four. Points left over by `limit` fall to the nearest row.
-pub fn distil(mesh: &Mesh, area: Area, known: &Known, share: f64, limit: usize) -> (Vec<Row>, f64) {
-    let side = mesh.sizes().len();
-    let cell = |at: Point| mesh.desc(area.dtype, area.layout, at).and_then(|d| known.get(&d));
-    let points = mesh.points(area.dtype, area.layout);
-    let mut state = vec![State::Free; side * side];
-    let mut choices: Vec<Params> = Vec::new();
-    for &at in &points {
-        for trial in cell(at).into_iter().flat_map(|c| c.alike(share)) {
-            state[at.i * side + at.j] = State::Open;
-            if !choices.contains(&trial.params) {
-                choices.push(trial.params);
+/// Every choice is timed at every point, so that one which is good at all points of a rectangle is
+/// found though it may be the best at none. Rectangles are cut in two, again and again, at the
+/// place where it pays most; of all ways to do this the best is found, since there are no more
+/// rectangles than pairs of sizes, squared. The price grows until the rows are few enough.
+pub fn distil(
+    runner: &mut dyn Runner,
+    area: Area,
+    known: &Known,
+    legal: &dyn Fn(&Desc, &Params) -> bool,
+    settings: &Distilling,
+) -> Distilled {
+    let Some(plane) = Plane::new(runner, area, known) else {
+        return Distilled { rows: Vec::new(), cost: 0.0, worst: 0.0 };
+    };
+    let best = plane.best(settings);
+    let mut price = settings.worth;
+    let mut leaves = plane.cut(&best, price);
+    while leaves.len() > settings.limit {
+        price = (1.25 * price).max(1e-3);
+        leaves = plane.cut(&best, price);
+    }
+    let (cost, worst) = plane.cost(&leaves);
+    Distilled { rows: plane.rows(area, &leaves, legal), cost, worst }
+}
+
+/// What is known of an area: the plane of its shapes, on the lines that have a known point.
+pub(super) struct Plane {
+    /// Rows and columns of the lines.
+    pub(super) m: Vec<usize>,
+    pub(super) n: Vec<usize>,
+    choices: Vec<Params>,
+    /// By choice, line of m and line of n: the time by that of the best there; infinity where the
+    /// choice was not measured, none where the point is not known.
+    ratio: Vec<Vec<Option<f64>>>,
+}
+
+/// Indices of lines, first and last, of m and n.
+type Rect = (usize, usize, usize, usize);
+
+/// A rectangle and its choice.
+type Leaf = (Rect, usize);
+
+/// What counts for a choice that is not legal, or not right, at a point: more than any slowness.
+const IMPOSSIBLE: f64 = 100.0;
+
+/// Where a pair of first and last stands among all of them: no more than half of a square.
+fn pair(first: usize, last: usize) -> usize {
+    last * (last + 1) / 2 + first
+}
+
+impl Plane {
+    /// `None` if nothing is known.
+    pub(super) fn new(runner: &mut dyn Runner, area: Area, known: &Known) -> Option<Plane> {
+        let here = |cell: &&Cell| area.holds(&cell.desc) && cell.best().is_some();
+        let cells: Vec<&Cell> = known.values().filter(here).collect();
+        let line = |size: &dyn Fn(&Desc) -> usize| {
+            let mut all: Vec<usize> = cells.iter().map(|c| size(&c.desc)).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let (m, n) = (line(&|d| d.m), line(&|d| d.n));
+        let mut choices: Vec<Params> = Vec::new();
+        for cell in &cells {
+            for params in runner.candidates(&cell.desc) {
+                if !choices.contains(&params) {
+                    choices.push(params);
+                }
             }
         }
-    }
-    // good[k][point]: choice k is as good as the best there.
-    let mut good = vec![vec![false; side * side]; choices.len()];
-    for &at in &points {
-        for trial in cell(at).into_iter().flat_map(|c| c.alike(share)) {
-            let k = choices.iter().position(|c| *c == trial.params).expect("listed above");
-            good[k][at.i * side + at.j] = true;
+        let mut ratio = vec![vec![None; m.len() * n.len()]; choices.len()];
+        // Whether its bits were found right anywhere here.
+        let mut right = vec![false; choices.len()];
+        for cell in &cells {
+            let (k, l) = (m.binary_search(&cell.desc.m).ok()?, n.binary_search(&cell.desc.n).ok()?);
+            let checked = cell.trials.iter().filter(|t| t.checked);
+            let best = checked.map(|t| t.seconds).fold(f64::INFINITY, f64::min);
+            for (c, params) in choices.iter().enumerate() {
+                let work = runner.work(&cell.desc, params);
+                let trial = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
+                // What was too slow to be checked there may still serve beside where it was.
+                right[c] |= trial.is_some_and(|t| t.checked);
+                let time = trial.map_or(f64::INFINITY, |t| t.seconds / best);
+                ratio[c][k * n.len() + l] = Some(time);
+            }
         }
+        let mut keep = right.iter();
+        choices.retain(|_| *keep.next().expect("one each"));
+        let mut keep = right.iter();
+        ratio.retain(|_| *keep.next().expect("one each"));
+        (!cells.is_empty()).then_some(Plane { m, n, choices, ratio })
     }
 
-    let mut rows = Vec::new();
-    while rows.len() < limit {
-        let best = (0..choices.len())
-            .filter_map(|k| Some((largest(&state, &good[k], side)?, k)))
-            // The earlier choice on a tie: nothing depends on the order of a hash.
-            .max_by_key(|&((gain, _), k)| (gain, std::cmp::Reverse(k)));
-        let Some(((_, (low, high)), k)) = best else { break };
-        for i in low.i..=high.i {
-            state[i * side + low.j..=i * side + high.j].fill(State::Free);
-        }
-        rows.push(Row {
-            dtype: Some(area.dtype),
-            layout: Some(area.layout),
-            m: range(mesh, low.i, high.i),
-            n: range(mesh, low.j, high.j),
-            params: choices[k],
-        });
+    /// The least that one choice costs at the worst of these points (indices of lines), by the best
+    /// there; 1 where fewer than two of them are known.
+    pub(super) fn quarrel(&self, points: &[(usize, usize)]) -> f64 {
+        let at = points.iter().map(|&(k, l)| k * self.n.len() + l);
+        let worst = |ratio: &Vec<Option<f64>>| {
+            let known = at.clone().filter_map(|at| ratio[at]);
+            (known.clone().count() > 1).then(|| known.fold(1.0, f64::max))
+        };
+        self.ratio.iter().filter_map(worst).fold(f64::INFINITY, f64::min).min(1e3)
     }
 
-    let table = crate::Table { rows, ..crate::Table::default() };
-    let mut cost = (0.0, 0);
-    for cell in points.iter().filter_map(|&at| cell(at)) {
-        let chosen = table.nearest(&cell.desc).first().map(|row| row.params);
-        if let (Some(best), Some(time)) = (cell.best(), chosen.and_then(|p| cell.seconds(&p))) {
-            cost = (cost.0 + (time / best.seconds).ln(), cost.1 + 1);
+    /// By choice: sums of losses over all points with smaller indices.
+    fn sums(&self, choice: usize, settings: &Distilling) -> Vec<f64> {
+        let (height, side) = (self.m.len(), self.n.len());
+        let loss = |k: usize, l: usize| {
+            let log = self.ratio[choice].get(k * side + l).copied().flatten()?.ln();
+            let over = (log - settings.hole.ln_1p()).max(0.0);
+            Some((log + settings.dread * over).min(IMPOSSIBLE))
+        };
+        let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
+        let mut sums = vec![0.0; (height + 1) * (side + 1)];
+        for k in 0..height {
+            for l in 0..side {
+                let own = loss(k, l).map_or(0.0, |own| {
+                    // The first known point each way, if it is not far.
+                    let m = |i: &usize| near(self.m[k], self.m[*i]);
+                    let n = |j: &usize| near(self.n[l], self.n[*j]);
+                    let beside = [
+                        (0..k).rev().take_while(m).find_map(|k| loss(k, l)),
+                        (k + 1..height).take_while(m).find_map(|k| loss(k, l)),
+                        (0..l).rev().take_while(n).find_map(|l| loss(k, l)),
+                        (l + 1..side).take_while(n).find_map(|l| loss(k, l)),
+                    ];
+                    // What is not legal beyond an edge does not speak against it here.
+                    let near = beside.into_iter().flatten().filter(|&v| v < IMPOSSIBLE);
+                    own + settings.around * near.map(|v| v.min(1.0)).sum::<f64>()
+                });
+                let at = |k: usize, l: usize| k * (side + 1) + l;
+                sums[at(k + 1, l + 1)] =
+                    own + sums[at(k, l + 1)] + sums[at(k + 1, l)] - sums[at(k, l)];
+            }
         }
+        sums
     }
-    (table.rows, (cost.0 / f64::from(cost.1.max(1))).exp_m1())
-}
 
-/// The sizes, as logarithms, for which points `low` to `high` of the mesh answer: to halfway to the
-/// next one. So every shape falls into the row that holds at the point nearest to it, and never
-/// into one that only runs over that point because an earlier row settled it.
-fn range(mesh: &Mesh, low: usize, high: usize) -> (f32, f32) {
-    let sizes = mesh.sizes();
-    let halfway = |k: usize| ((sizes[k] as f64 * sizes[k + 1] as f64).sqrt().round() as f32).log2();
-    let from = if low == 0 { ANY.0 } else { halfway(low - 1) };
-    let to = if high + 1 == sizes.len() { ANY.1 } else { halfway(high) };
-    (from, to)
+    /// By rectangle (pairs of m, of n): what the best choice for all of its points costs, and which
+    /// that is.
+    fn best(&self, settings: &Distilling) -> Vec<(f32, u32)> {
+        let (height, side) = (self.m.len(), self.n.len());
+        let wide = pair(0, side);
+        let mut best = vec![(f32::INFINITY, 0); pair(0, height) * wide];
+        for c in 0..self.choices.len() {
+            let sums = self.sums(c, settings);
+            let at = |k: usize, l: usize| sums[k * (side + 1) + l];
+            for i1 in 0..height {
+                for i0 in 0..=i1 {
+                    for j1 in 0..side {
+                        for j0 in 0..=j1 {
+                            let loss =
+                                at(i1 + 1, j1 + 1) - at(i0, j1 + 1) - at(i1 + 1, j0) + at(i0, j0);
+                            let known = &mut best[pair(i0, i1) * wide + pair(j0, j1)];
+                            if (loss as f32) < known.0 {
+                                *known = (loss as f32, c as u32);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    /// The cheapest rectangles at this price for each.
+    fn cut(&self, best: &[(f32, u32)], price: f64) -> Vec<Leaf> {
+        let (height, side) = (self.m.len(), self.n.len());
+        let wide = pair(0, side);
+        let index = |(i0, i1, j0, j1): Rect| pair(i0, i1) * wide + pair(j0, j1);
+        // By rectangle: the cost, and behind which line it is cut (m first), if it is.
+        let mut plan = vec![(0f32, u32::MAX); best.len()];
+        for tall in 0..height {
+            for broad in 0..side {
+                for i0 in 0..height - tall {
+                    for j0 in 0..side - broad {
+                        let (i1, j1) = (i0 + tall, j0 + broad);
+                        let rect = index((i0, i1, j0, j1));
+                        let mut least = (best[rect].0 + price as f32, u32::MAX);
+                        for cut in i0..i1 {
+                            let low = plan[index((i0, cut, j0, j1))].0;
+                            let both = low + plan[index((cut + 1, i1, j0, j1))].0;
+                            if both < least.0 {
+                                least = (both, cut as u32);
+                            }
+                        }
+                        for cut in j0..j1 {
+                            let low = plan[index((i0, i1, j0, cut))].0;
+                            let both = low + plan[index((i0, i1, cut + 1, j1))].0;
+                            if both < least.0 {
+                                least = (both, (height + cut) as u32);
+                            }
+                        }
+                        plan[rect] = least;
+                    }
+                }
+            }
+        }
+        let (mut leaves, mut open) = (Vec::new(), vec![(0, height - 1, 0, side - 1)]);
+        while let Some(rect) = open.pop() {
+            let (i0, i1, j0, j1) = rect;
+            match plan[index(rect)].1 {
+                u32::MAX => leaves.push((rect, best[index(rect)].1 as usize)),
+                cut if (cut as usize) < height => {
+                    let cut = cut as usize;
+                    open.extend([(i0, cut, j0, j1), (cut + 1, i1, j0, j1)]);
+                }
+                cut => {
+                    let cut = cut as usize - height;
+                    open.extend([(i0, i1, j0, cut), (i0, i1, cut + 1, j1)]);
+                }
+            }
+        }
+        // Rectangles without a point are for nothing that was measured: the nearest row serves.
+        leaves.retain(|&(rect, c)| self.ratios(rect, c).next().is_some());
+        // Fewest columns first: where rows meet, one that is made for few has them.
+        leaves.sort_by_key(|&((i0, _, j0, _), _)| (j0, i0));
+        leaves
+    }
+
+    fn ratios(&self, (i0, i1, j0, j1): Rect, choice: usize) -> impl Iterator<Item = f64> + '_ {
+        let ratio = &self.ratio[choice];
+        let side = self.n.len();
+        (i0..=i1).flat_map(move |i| (j0..=j1).filter_map(move |j| ratio[i * side + j]))
+    }
+
+    fn cost(&self, leaves: &[Leaf]) -> (f64, f64) {
+        let all = leaves.iter().flat_map(|&(rect, c)| self.ratios(rect, c));
+        let (mut sum, mut count, mut worst) = (0.0, 0, 1f64);
+        for ratio in all {
+            (sum, count, worst) = (sum + ratio.ln(), count + 1, worst.max(ratio));
+        }
+        ((sum / f64::from(count.max(1))).exp_m1(), worst - 1.0)
+    }
+
+    /// The rectangles as rows: each reaches to halfway to the next line, and no further than its
+    /// parameters are legal; what is cut off there is the next one's.
+    fn rows(
+        &self,
+        area: Area,
+        leaves: &[Leaf],
+        legal: &dyn Fn(&Desc, &Params) -> bool,
+    ) -> Vec<Row> {
+        let halfway = |sizes: &[usize], k: usize| {
+            ((sizes[k] as f64 * sizes[k + 1] as f64).sqrt().floor() as f32).log2()
+        };
+        let range = |sizes: &[usize], low: usize, high: usize| {
+            let from = if low == 0 {
+                ANY.0
+            } else {
+                (halfway(sizes, low - 1).exp2().round() + 1.0).log2()
+            };
+            let to = if high + 1 == sizes.len() { ANY.1 } else { halfway(sizes, high) };
+            (from, to)
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        for &((i0, i1, j0, j1), c) in leaves {
+            let mut row = Row {
+                dtype: Some(area.dtype),
+                layout: Some(area.layout),
+                align: area.align,
+                m: range(&self.m, i0, i1),
+                n: range(&self.n, j0, j1),
+                params: self.choices[c],
+            };
+            let params = row.params;
+            clip(&mut row, |desc| legal(desc, &params));
+            rows.push(row);
+        }
+        // What was cut off a row goes to those behind it.
+        let beyond = |log: f32| (log.exp2().round() + 1.0).log2();
+        for a in 0..rows.len() {
+            let ((i0, i1, j0, j1), _) = leaves[a];
+            let (m, n) = (rows[a].m.1, rows[a].n.1);
+            let cut_m = i1 + 1 < self.m.len() && m < halfway(&self.m, i1);
+            let cut_n = j1 + 1 < self.n.len() && n < halfway(&self.n, j1);
+            for (row, &((k0, k1, l0, l1), _)) in rows.iter_mut().zip(leaves) {
+                if cut_m && k0 == i1 + 1 && l0 <= j1 && j0 <= l1 {
+                    row.m.0 = row.m.0.min(beyond(m));
+                }
+                if cut_n && l0 == j1 + 1 && k0 <= i1 && i0 <= k1 {
+                    row.n.0 = row.n.0.min(beyond(n));
+                }
+            }
+        }
+        rows
+    }
 }
 
 /// Draws the upper edges of a row in to where its parameters are still legal: halfway to the next
-/// point of the mesh may be beyond what a kernel for few columns can hold. What is cut off falls to
-/// the nearest row, as everything that no row holds.
-pub fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
+/// point of the mesh may be beyond what a kernel for few columns can hold.
+fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
     let whole = |log: f32| log.min(32.0).exp2().round() as usize;
     let (low_m, low_n) = (whole(row.m.0), whole(row.n.0));
-    let fits = |m: usize, n: usize| legal(&Desc { dtype, m, n, layout, align: 6 });
+    let align = row.align.high;
+    let fits = |m: usize, n: usize| legal(&Desc { dtype, m, n, layout, align });
     // Columns first, for the fewest rows; then rows, at both ends of the columns left.
     let n = last(low_n, whole(row.n.1), |n| fits(low_m, n));
     if n < whole(row.n.1) {
@@ -117,69 +362,4 @@ fn last(low: usize, high: usize, good: impl Fn(usize) -> bool) -> usize {
         if good(half) { low = half } else { high = half }
     }
     low
-}
-
-/// The rectangle that settles most open points with a choice that is `good` at each of them, drawn
-/// tight around them; `None` if there is none.
-fn largest(state: &[State], good: &[bool], side: usize) -> Option<(usize, (Point, Point))> {
-    let mut best: Option<(usize, (Point, Point))> = None;
-    for low in 0..side {
-        // Of the rows low..=high: open points a column, and whether the choice is bad at one.
-        let (mut open, mut bad) = (vec![0; side], vec![false; side]);
-        for high in low..side {
-            for j in 0..side {
-                let at = high * side + j;
-                if state[at] == State::Open {
-                    open[j] += 1;
-                    bad[j] |= !good[at];
-                }
-            }
-            let (mut gain, mut first) = (0, 0);
-            for j in 0..side {
-                if bad[j] {
-                    gain = 0;
-                    continue;
-                }
-                if open[j] == 0 {
-                    continue;
-                }
-                if gain == 0 {
-                    first = j;
-                }
-                gain += open[j];
-                // Strictly more: the smallest rectangle of its gain.
-                if best.is_none_or(|b| gain > b.0) {
-                    let corners = (Point { i: low, j: first }, Point { i: high, j });
-                    best = Some((gain, corners));
-                }
-            }
-        }
-    }
-    best
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Dtype, Layout};
-
-    #[test]
-    fn a_row_ends_where_its_parameters_do() {
-        let row = Row {
-            dtype: Some(Dtype::F32),
-            layout: Some(Layout::Row),
-            m: (0.0, 10.0),
-            n: (20f32.log2(), 39f32.log2()),
-            params: Params::new("any"),
-        };
-        let clipped = |legal: fn(&Desc) -> bool| {
-            let mut row = row;
-            clip(&mut row, legal);
-            (row.m.1.exp2().round() as usize, row.n.1.exp2().round() as usize)
-        };
-        assert_eq!(clipped(|_| true), (1024, 39));
-        assert_eq!(clipped(|d| d.n <= 32), (1024, 32));
-        assert_eq!(clipped(|d| d.n <= 32 && d.m <= 700), (700, 32));
-        assert_eq!(clipped(|d| d.m <= 700), (700, 39));
-    }
 }

@@ -1,12 +1,18 @@
 //! The shapes that are measured: a logarithmic mesh, and shapes between its points.
 
-use crate::{Desc, Dtype, Layout};
+use super::sweep::Area;
+use crate::{Align, Desc, Dtype, Layout};
 
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without the shapes whose
 /// matrix is too large.
+///
+/// A matrix's lines begin at multiples of their length, so that its alignment follows from its shape:
+/// in the area of an alignment class, sizes along the lines are rounded to the next that is of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
     sizes: Vec<usize>,
+    /// Sizes that count as lengths of lines alone.
+    narrow: Vec<usize>,
     max_bytes: u64,
 }
 
@@ -40,7 +46,7 @@ impl Mesh {
             })
             .collect();
         sizes.dedup();
-        Mesh { sizes, max_bytes }
+        Mesh::of(sizes, max_bytes)
     }
 
     /// A mesh of these sizes.
@@ -49,7 +55,20 @@ impl Mesh {
     /// If there are none, or they do not ascend.
     pub fn of(sizes: Vec<usize>, max_bytes: u64) -> Mesh {
         assert!(!sizes.is_empty() && sizes.is_sorted_by(|a, b| a < b), "sizes must ascend");
-        Mesh { sizes, max_bytes }
+        Mesh { sizes, narrow: Vec::new(), max_bytes }
+    }
+
+    /// The same mesh with further lengths of lines (columns of a row-major matrix, rows of a
+    /// column-major one), within its ends: kernels for short lines are made for so many elements and
+    /// no more, and what is best changes there at once.
+    #[must_use]
+    pub fn with_narrow(mut self, lengths: &[usize]) -> Mesh {
+        let ends = self.sizes[0]..=self.sizes[self.sizes.len() - 1];
+        let new = |n: &usize| ends.contains(n) && !self.sizes.contains(n);
+        self.narrow = lengths.iter().copied().filter(new).collect();
+        self.sizes.extend(&self.narrow);
+        self.sizes.sort_unstable();
+        self
     }
 
     /// The sizes, ascending.
@@ -62,54 +81,71 @@ impl Mesh {
         self.max_bytes
     }
 
-    /// The problem at a point: `None` where the matrix is too large, or where its layout is another
-    /// one by definition (a single row or column).
-    pub fn desc(&self, dtype: Dtype, layout: Layout, at: Point) -> Option<Desc> {
+    /// The problem at a point: `None` where the matrix is too large, where its layout is another
+    /// one by definition (a single row or column), where it has no alignment of this class, and
+    /// where a smaller size is rounded to the same.
+    pub fn desc(&self, area: Area, at: Point) -> Option<Desc> {
         let (&m, &n) = (self.sizes.get(at.i)?, self.sizes.get(at.j)?);
-        self.shape(dtype, layout, m, n)
+        let across = if area.layout == Layout::Col { n } else { m };
+        if self.narrow.contains(&across) {
+            return None;
+        }
+        let round = |k: usize| {
+            let size = area.line(self.sizes[k])?;
+            let again = k > 0 && area.line(self.sizes[k - 1]) == Some(size);
+            (!again).then_some(size)
+        };
+        match area.layout {
+            // The lines' length does not matter where there is one line.
+            Layout::Col => self.shape(area, if n == 1 { m } else { round(at.i)? }, n),
+            _ => self.shape(area, m, if m == 1 { n } else { round(at.j)? }),
+        }
     }
 
-    fn shape(&self, dtype: Dtype, layout: Layout, m: usize, n: usize) -> Option<Desc> {
-        let fits = m as u64 * n as u64 * dtype.bytes() as u64 <= self.max_bytes;
-        let desc = packed(dtype, layout, m, n);
-        (fits && desc.layout == layout).then_some(desc)
+    pub(super) fn shape(&self, area: Area, m: usize, n: usize) -> Option<Desc> {
+        let fits = m as u64 * n as u64 * area.dtype.bytes() as u64 <= self.max_bytes;
+        let desc = packed(area.dtype, area.layout, m, n);
+        (fits && area.holds(&desc)).then_some(desc)
     }
 
     /// Every point that has a problem.
-    pub fn points(&self, dtype: Dtype, layout: Layout) -> Vec<Point> {
+    pub fn points(&self, area: Area) -> Vec<Point> {
         let side = self.sizes.len();
         (0..side * side)
             .map(|k| Point { i: k / side, j: k % side })
-            .filter(|&at| self.desc(dtype, layout, at).is_some())
+            .filter(|&at| self.desc(area, at).is_some())
             .collect()
     }
 
-    /// About `count` shapes halfway between points of the mesh, spread evenly over it; every third
-    /// one of sizes that are not rounded, as they come.
-    pub fn between(&self, dtype: Dtype, layout: Layout, count: usize) -> Vec<Desc> {
-        let mid = |k: usize| {
-            let (a, b) = (self.sizes[k] as f64, self.sizes[k + 1] as f64);
-            (a * b).sqrt()
+    /// `count` shapes within the mesh's ends that are not on it, the same at every call: the
+    /// logarithms of their rows and columns lie evenly, by the multiples of two irrational
+    /// numbers, and they are rounded to nothing but the area's alignment.
+    pub fn between(&self, area: Area, count: usize) -> Vec<Desc> {
+        let (from, to) = (self.sizes[0], self.sizes[self.sizes.len() - 1]);
+        let size = |share: f64| {
+            let log = (from as f64).ln() + share * (to as f64 / from as f64).ln();
+            log.exp().round() as usize
         };
-        let side = self.sizes.len() - 1;
-        let mut shapes: Vec<(Point, Desc)> = Vec::new();
-        for k in 0..side * side {
-            let at = Point { i: k / side, j: k % side };
-            let size = |v: f64| match k % 3 {
-                0 => v.round() as usize,
-                _ if v < 64.0 => v.round() as usize,
-                _ => 16 * (v / 16.0).round() as usize,
-            };
-            if let Some(desc) = self.shape(dtype, layout, size(mid(at.i)), size(mid(at.j))) {
-                shapes.push((at, desc));
+        let mut shapes = Vec::new();
+        // Not every shape fits: the largest are too large.
+        for k in 1000..1000 + 64 * count {
+            let (u, v) = ((k as f64 * 0.754_877_666) % 1.0, (k as f64 * 0.569_840_29) % 1.0);
+            let (mut m, mut n) = (size(u), size(v));
+            let along = if area.layout == Layout::Col { &mut m } else { &mut n };
+            let Some(line) = area.line(*along) else { continue };
+            *along = line;
+            let on_line =
+                |size| self.sizes.iter().any(|&s| s == size || area.line(s) == Some(size));
+            let on_mesh = on_line(m) && on_line(n);
+            match self.shape(area, m, n) {
+                Some(desc) if !on_mesh && !shapes.contains(&desc) => shapes.push(desc),
+                _ => {}
+            }
+            if shapes.len() == count {
+                break;
             }
         }
-        // Every so many-th along a line that visits the plane evenly: the golden ratio's multiples.
-        let total = shapes.len();
-        let order = |at: Point| ((at.i as f64 * 0.618_034 + at.j as f64 * 0.754_878) % 1.0, at);
-        shapes.sort_by(|a, b| order(a.0).partial_cmp(&order(b.0)).expect("finite"));
-        let step = total.div_ceil(count.max(1)).max(1);
-        shapes.into_iter().step_by(step).map(|s| s.1).collect()
+        shapes
     }
 
     /// The point nearest to a shape, by distance in powers of two.
@@ -122,6 +158,34 @@ impl Mesh {
                 .expect("a mesh has sizes")
         };
         Point { i: index(m), j: index(n) }
+    }
+}
+
+impl Area {
+    /// The areas of a type and layout, one for each class of alignment that is tuned: vectors of 16
+    /// bytes may be loaded from the beginning of every line, or those of 8 bytes, or none.
+    pub fn all(dtype: Dtype, layout: Layout) -> Vec<Area> {
+        let halves = Align { low: 3, high: 3 };
+        let classes = match dtype.bytes() {
+            // An element is no less.
+            8.. => vec![Align::WHOLE, Align { low: 0, high: 3 }],
+            _ => vec![Align::WHOLE, halves, Align { low: 0, high: 2 }],
+        };
+        let area = |align| Area { dtype, layout, align };
+        classes.into_iter().map(area).collect()
+    }
+
+    /// Whether a problem is of this area.
+    pub fn holds(&self, desc: &Desc) -> bool {
+        (desc.dtype, desc.layout) == (self.dtype, self.layout) && self.align.holds(desc.align)
+    }
+
+    /// The first length of a line, from `size` on, that has this alignment, where lines follow on one
+    /// another; `None` if none has.
+    pub(super) fn line(&self, size: usize) -> Option<usize> {
+        let bytes = self.dtype.bytes();
+        let align = |s: &usize| ((s * bytes) | 64).trailing_zeros() as u8;
+        (size..size + 64).find(|s| self.align.holds(align(s)))
     }
 }
 
@@ -149,24 +213,43 @@ mod tests {
 
     #[test]
     fn shapes_fit_and_are_what_they_are_called() {
-        let mesh = Mesh::new(12, 1, 1 << 20, 1 << 24);
-        for dtype in [Dtype::F32, Dtype::F64] {
+        let mesh = Mesh::new(12, 1, 1 << 20, 1 << 24).with_narrow(&[12, 16, 60]);
+        for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16] {
             for layout in [Layout::Row, Layout::Col] {
-                let points = mesh.points(dtype, layout);
-                assert!(points.len() > 60, "{}", points.len());
-                let held = mesh.between(dtype, layout, 20);
-                assert!((15..=40).contains(&held.len()), "{}", held.len());
-                let on_mesh = points.iter().filter_map(|&at| mesh.desc(dtype, layout, at));
-                for desc in on_mesh.chain(held.iter().copied()) {
-                    assert_eq!((desc.dtype, desc.layout), (dtype, layout));
-                    assert!(desc.m * desc.n * dtype.bytes() <= 1 << 24, "{desc}");
+                for area in Area::all(dtype, layout) {
+                    let points = mesh.points(area);
+                    assert!(points.len() > 50, "{area:?}: {}", points.len());
+                    let held = mesh.between(area, 20);
+                    assert_eq!((held.len(), &held), (20, &mesh.between(area, 20)));
+                    let mut on_mesh: Vec<Desc> =
+                        points.iter().filter_map(|&at| mesh.desc(area, at)).collect();
+                    assert!(held.iter().all(|d| !on_mesh.contains(d)));
+                    for desc in on_mesh.iter().chain(&held) {
+                        assert!(area.holds(desc), "{desc} {}", desc.align);
+                        assert!(desc.m * desc.n * dtype.bytes() <= 1 << 24, "{desc}");
+                    }
+                    on_mesh.sort();
+                    on_mesh.dedup();
+                    assert_eq!(on_mesh.len(), points.len(), "a problem stands at two points");
                 }
-                let odd = held.iter().filter(|d| d.m % 16 != 0 && d.m > 64).count();
-                assert!(odd > 0 && odd < held.len());
             }
         }
         // One column is a column, whatever it was called.
-        assert!(mesh.desc(Dtype::F32, Layout::Row, Point { i: 3, j: 0 }).is_none());
+        let row = Area::all(Dtype::F32, Layout::Row)[0];
+        assert!(mesh.points(row).iter().all(|&at| mesh.desc(row, at).unwrap().n > 1));
+    }
+
+    #[test]
+    fn narrow_sizes_are_lengths_of_lines() {
+        let mesh = Mesh::new(5, 16, 1 << 12, 1 << 30).with_narrow(&[8, 60, 64]);
+        assert_eq!(mesh.sizes(), [16, 60, 64, 256, 1024, 4096]);
+        let rows = Area::all(Dtype::F32, Layout::Row);
+        let (row, odd, col) = (rows[0], rows[2], Area::all(Dtype::F32, Layout::Col)[0]);
+        let (across, down) = (Point { i: 0, j: 1 }, Point { i: 1, j: 0 });
+        assert_eq!(mesh.desc(row, across).map(|d| (d.m, d.n)), Some((16, 60)));
+        assert_eq!(mesh.desc(odd, across).map(|d| (d.m, d.n)), Some((16, 61)));
+        assert_eq!((mesh.desc(row, down), mesh.desc(col, across)), (None, None));
+        assert_eq!(mesh.desc(col, down).map(|d| (d.m, d.n)), Some((60, 16)));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! its `y` and NaN in it. Where a device is a library's guest, nothing here writes a file or a
 //! table: the caller stores what [`Watch`] is shown.
 
+mod bench;
 mod distil;
 mod lab;
 mod mesh;
@@ -19,11 +20,13 @@ mod search;
 mod sweep;
 
 #[cfg(test)]
+mod faulty;
+#[cfg(test)]
 mod scripted;
 
-pub use distil::{clip, distil};
+pub use distil::{Distilled, Distilling, distil};
 pub use lab::{Lab, LabSettings, Mode};
 pub use mesh::{Mesh, Point};
 pub use regret::{Holdout, Regret, holdout};
 pub use search::{Cell, Failure, Runner, Settings, Trial, search};
-pub use sweep::{Area, Known, Watch, nearest, sweep};
+pub use sweep::{Area, Known, Watch, refine, sweep};

@@ -26,8 +26,8 @@ pub struct Regret {
 pub struct Holdout {
     /// What was measured.
     pub cell: Cell,
-    /// The choices, in the order of the ways to choose.
-    pub choices: Vec<Params>,
+    /// What the choices do, in the order of the ways to choose, [as the runner says](Runner::work).
+    pub choices: Vec<Option<u64>>,
 }
 
 impl Regret {
@@ -36,7 +36,7 @@ impl Regret {
         let mut regret = Regret { shapes: 0, geomean: 0.0, worst: 0.0, worst_at: None, failed: 0 };
         let mut sum = 0.0;
         for Holdout { cell, choices } in holdouts {
-            let time = cell.seconds(&choices[way]);
+            let time = choices[way].and_then(|work| cell.finalist(work));
             let (Some(best), Some(time)) = (cell.best(), time) else {
                 regret.failed += 1;
                 continue;
@@ -80,9 +80,14 @@ pub fn holdout(
     watch: &mut dyn Watch,
 ) -> Vec<Holdout> {
     let mut out = Vec::new();
+    let open = shapes.iter().filter(|desc| !known.contains_key(desc));
+    let all = open.flat_map(|d| runner.candidates(d).into_iter().map(|params| (*d, params)));
+    let all: Vec<_> = all.collect();
+    runner.prepare(&all);
     for (done, desc) in shapes.iter().enumerate() {
-        let choices: Vec<Params> = ways.iter().map(|way| way(desc)).collect();
-        let timed = |c: &&Cell| choices.iter().all(|p| c.seconds(p).is_some());
+        let asked: Vec<Params> = ways.iter().map(|way| way(desc)).collect();
+        let choices: Vec<_> = asked.iter().map(|params| runner.work(desc, params)).collect();
+        let timed = |c: &&Cell| choices.iter().flatten().all(|&w| c.finalist(w).is_some());
         if let Some(cell) = known.get(desc).filter(timed) {
             out.push(Holdout { cell: cell.clone(), choices });
             continue;
@@ -90,7 +95,7 @@ pub fn holdout(
         let all = runner.candidates(desc);
         // Nothing ends this search early: the best of all is what the choices are held against.
         let full = Settings { roof: f64::INFINITY, ..settings.clone() };
-        let cell = search(runner, desc, &all, &choices, &full);
+        let cell = search(runner, desc, &all, &asked, &full);
         let go_on = watch.done(&cell, done + 1, shapes.len());
         known.insert(*desc, cell.clone());
         out.push(Holdout { cell, choices });

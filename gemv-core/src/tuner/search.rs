@@ -1,11 +1,28 @@
 //! One problem: the best of its candidates, by successive halving.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use crate::{Desc, Error, Params};
 
 /// What the search sees of a device.
 pub trait Runner {
     /// The candidates for a problem, best guess first.
     fn candidates(&mut self, desc: &Desc) -> Vec<Params>;
+
+    /// A number for what the device does: parameters for which it is equal are one candidate. `None`
+    /// if they are not legal for the problem.
+    fn work(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
+        let _ = desc;
+        let mut hash = DefaultHasher::new();
+        params.hash(&mut hash);
+        Some(hash.finish())
+    }
+
+    /// Told before problems are measured which candidates they have: what is to be compiled for
+    /// them can be compiled together.
+    fn prepare(&mut self, all: &[(Desc, Params)]) {
+        let _ = all;
+    }
 
     /// One batch of products: seconds that one takes.
     ///
@@ -59,9 +76,10 @@ pub enum Failure {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// A candidate that was this many times slower than the best in a batch leaves at once.
+    /// A candidate that was this many times slower than the best leaves after its first batches. It
+    /// is not looked at again, and its bits were not compared.
     pub hopeless: f64,
-    /// The halving ends with this many candidates.
+    /// Of the others, this many are measured to the end.
     pub finalists: usize,
     /// Interleaved rounds among the finalists. Only these count. While the best of them is too noisy
     /// to be told from another (its median lies further above its fastest batch than `alike`, and
@@ -79,8 +97,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            hopeless: 1.6,
-            finalists: 4,
+            hopeless: 1.4,
+            finalists: 6,
             rounds: 5,
             alike: 0.02,
             roof: 0.97,
@@ -94,7 +112,9 @@ impl Default for Settings {
 pub struct Trial {
     /// The candidate.
     pub params: Params,
-    /// Seconds of one product: the median of its batches.
+    /// What it does, [as the runner says](Runner::work).
+    pub work: u64,
+    /// Seconds of one product: the median of its batches, or the fastest of two.
     pub seconds: f64,
     /// The fastest batch.
     pub low: f64,
@@ -103,7 +123,7 @@ pub struct Trial {
     /// Number of batches.
     pub batches: usize,
     /// Whether its bits were found right. The others left the search before it was worth asking,
-    /// and are never chosen.
+    /// and are never chosen here.
     pub checked: bool,
     /// Whether it was measured in the last, interleaved rounds.
     pub finalist: bool,
@@ -132,26 +152,21 @@ impl Cell {
         self.trials.first().filter(|t| t.finalist)
     }
 
-    /// Seconds of a finalist.
-    pub fn seconds(&self, params: &Params) -> Option<f64> {
-        self.trials.iter().find(|t| t.finalist && t.params == *params).map(|t| t.seconds)
+    /// Seconds of what does this [work](Runner::work), if its bits are right.
+    pub fn seconds(&self, work: u64) -> Option<f64> {
+        self.trials.iter().find(|t| t.checked && t.work == work).map(|t| t.seconds)
     }
 
-    /// The finalists that are no slower than the best by more than this share, or than the noise of
-    /// the best itself (from its fastest batch to its median, 10 % at most): a difference below
-    /// that was not measured.
-    pub fn alike(&self, share: f64) -> impl Iterator<Item = &Trial> {
-        let limit = self.best().map_or(0.0, |best| {
-            let noise = (best.seconds / best.low - 1.0).clamp(0.0, 0.1);
-            best.seconds * (1.0 + share.max(noise))
-        });
-        self.trials.iter().filter(move |t| t.finalist && t.seconds <= limit)
+    /// The same of what was measured to the end.
+    pub fn finalist(&self, work: u64) -> Option<f64> {
+        self.trials.iter().find(|t| t.finalist && t.work == work).map(|t| t.seconds)
     }
 }
 
 /// What the search knows of a candidate while it runs.
 struct Contender {
     params: Params,
+    work: u64,
     times: Vec<f64>,
     checked: bool,
     forced: bool,
@@ -160,6 +175,15 @@ struct Contender {
 impl Contender {
     fn median(&self) -> f64 {
         median(&self.times)
+    }
+
+    fn low(&self) -> f64 {
+        self.times.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Its time so far: of few batches the fastest, since one may have been disturbed.
+    fn time(&self) -> f64 {
+        if self.times.len() < 3 { self.low() } else { self.median() }
     }
 
     fn check(&mut self, runner: &mut dyn Runner, desc: &Desc) -> Result<(), Failure> {
@@ -173,8 +197,9 @@ impl Contender {
     fn trial(&self, finalist: bool) -> Trial {
         Trial {
             params: self.params,
-            seconds: self.median(),
-            low: self.times.iter().copied().fold(f64::INFINITY, f64::min),
+            work: self.work,
+            seconds: self.time(),
+            low: self.low(),
             high: self.times.iter().copied().fold(0.0, f64::max),
             batches: self.times.len(),
             checked: self.checked,
@@ -195,13 +220,13 @@ pub(crate) fn median(times: &[f64]) -> f64 {
 }
 
 /// Finds the best of `candidates` for a problem. Those in `forced` (which are measured too, if they
-/// are not among the candidates) reach the last round whatever their times, and the roof does not
-/// end the search for them.
+/// do what no candidate does) reach the last round whatever their times, and the roof does not end
+/// the search for them.
 ///
-/// Rung by rung the slower half leaves: each rung measures all that are left in turn, once more
-/// than the rung before, so that a drift of the device's clock meets all alike. A candidate is
-/// checked when it passes its first rung: what left there cannot be chosen. The finalists are
-/// measured afresh, so that nobody wins by one lucky batch of an early rung.
+/// Two batches of each, and who is hopeless leaves. The bits of the others are checked, and all of
+/// them are measured twice more in turn, so that a drift of the device's clock meets all alike:
+/// their times count where a choice for more than this problem is made. The best are measured
+/// afresh, so that nobody wins by one lucky batch.
 pub fn search(
     runner: &mut dyn Runner,
     desc: &Desc,
@@ -218,26 +243,35 @@ pub fn search(
         at_roof: false,
         floor,
     };
-    let more = forced.iter().filter(|f| !candidates.contains(f));
-    let all: Vec<Params> = candidates.iter().chain(more).copied().collect();
+    let must: Vec<u64> = forced.iter().filter_map(|params| runner.work(desc, params)).collect();
+    let mut all: Vec<(u64, Params)> = Vec::new();
+    for params in candidates.iter().chain(forced) {
+        match runner.work(desc, params) {
+            Some(work) if !all.iter().any(|a| a.0 == work) => all.push((work, *params)),
+            _ => {}
+        }
+    }
 
-    // The first rung: one batch each, and the roof may end it.
+    // One batch each, and the roof may end it.
     let large = desc.bytes() >= settings.roof_from;
     let reached = |t: f64| large && floor.is_some_and(|f| t * settings.roof <= f);
     let mut alive: Vec<Contender> = Vec::new();
-    for &params in &all {
-        let forced = forced.contains(&params);
+    for (work, params) in all {
+        let forced = must.contains(&work);
         if cell.at_roof && !forced {
             continue;
         }
         match runner.measure(desc, &params) {
-            Ok(time) => alive.push(Contender { params, times: vec![time], checked: false, forced }),
+            Ok(time) => {
+                let (times, checked) = (vec![time], false);
+                alive.push(Contender { params, work, times, checked, forced });
+            }
             Err(why) => cell.failures.push((params, why)),
         }
         // One that reaches it is measured again before it is believed, and checked together with
         // another: a result that is wrong where nobody looked would else end the search.
         while !cell.at_roof && alive.len() >= 2 {
-            alive.sort_by(|a, b| a.median().total_cmp(&b.median()));
+            alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
             if !reached(alive[0].median()) {
                 break;
             }
@@ -246,25 +280,29 @@ pub fn search(
                     Ok(again) => alive[0].times.push(again),
                     Err(why) => cell.failures.push((alive.remove(0).params, why)),
                 }
-            } else if let Some(next) = alive.iter().take(2).position(|one| !one.checked) {
-                if let Err(why) = alive[next].check(runner, desc) {
-                    cell.failures.push((alive.remove(next).params, why));
-                }
-                drop_wrong(runner, &mut alive, &mut cell);
             } else {
-                cell.at_roof = true;
+                agree(runner, &mut alive, &mut cell);
+                // Whoever is first now may have been measured but once.
+                cell.at_roof = alive
+                    .first()
+                    .is_some_and(|best| best.times.len() > 1 && reached(best.median()));
             }
         }
     }
 
-    let mut batches = 1;
-    loop {
-        let last = rank(runner, &mut alive, &mut cell, settings);
-        if last || batches >= 6 {
-            break;
-        }
-        batches += 1;
-        rounds(runner, &mut alive, &mut cell, batches);
+    // A second batch before anyone is given up for one unlucky one, but for those far behind: behind
+    // two that agree, since what is wrong may be fast.
+    agree(runner, &mut alive, &mut cell);
+    let limit = alive.first().map_or(0.0, |best| 1.5 * settings.hopeless * best.low());
+    let far = |one: &mut Contender| !one.forced && !one.checked && one.low() > limit;
+    cell.trials.extend(alive.extract_if(.., far).map(|one| one.trial(false)));
+    if settings.hopeless.is_finite() {
+        rounds(runner, &mut alive, &mut cell, 1);
+    }
+    leave(runner, &mut alive, &mut cell, usize::MAX, settings.hopeless);
+    if alive.len() > settings.finalists {
+        rounds(runner, &mut alive, &mut cell, 2);
+        leave(runner, &mut alive, &mut cell, settings.finalists, f64::INFINITY);
     }
 
     for one in &mut alive {
@@ -286,32 +324,42 @@ pub fn search(
 
 /// Whether it can be told which of the finalists is the best.
 fn clear(alive: &[Contender], alike: f64) -> bool {
-    let low = |one: &Contender| one.times.iter().copied().fold(f64::INFINITY, f64::min);
     let Some(best) = alive.iter().min_by(|a, b| a.median().total_cmp(&b.median())) else {
         return true;
     };
     let median = best.median();
     let rivals = alive.iter().filter(|one| one.params != best.params);
-    median <= low(best) * (1.0 + alike) || rivals.into_iter().all(|one| low(one) > median)
+    median <= best.low() * (1.0 + alike) || rivals.into_iter().all(|one| one.low() > median)
 }
 
-/// The slower half leaves, and who is wrong. Returns whether only finalists are left.
-fn rank(
+/// Checks until the two fastest are right; who is not leaves.
+fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell) {
+    loop {
+        alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
+        let Some(next) = alive.iter().take(2).position(|one| !one.checked) else { return };
+        if let Err(why) = alive[next].check(runner, &cell.desc) {
+            cell.failures.push((alive.remove(next).params, why));
+        }
+        drop_wrong(runner, alive, cell);
+    }
+}
+
+/// All but the `room` fastest leave, and who is more than `hopeless` times slower than the best, and
+/// who is wrong.
+fn leave(
     runner: &mut dyn Runner,
     alive: &mut Vec<Contender>,
     cell: &mut Cell,
-    settings: &Settings,
-) -> bool {
-    alive.sort_by(|a, b| a.median().total_cmp(&b.median()));
+    room: usize,
+    hopeless: f64,
+) {
+    alive.sort_by(|a, b| a.time().total_cmp(&b.time()));
     loop {
-        let last = alive.len() <= settings.finalists;
-        let half = alive.len().div_ceil(2).max(settings.finalists);
-        let room = if last { alive.len() } else { half };
         let mut best = f64::INFINITY;
         let (mut stay, mut index) = (Vec::new(), 0);
         while index < alive.len() {
-            let time = alive[index].median();
-            let hopeful = time <= best * settings.hopeless && stay.len() < room;
+            let time = alive[index].time();
+            let hopeful = time <= best * hopeless && stay.len() < room;
             // Two at least: that they agree is part of the check.
             if hopeful || alive[index].forced || stay.len() < 2 {
                 if let Err(why) = alive[index].check(runner, &cell.desc) {
@@ -323,7 +371,7 @@ fn rank(
             }
             index += 1;
         }
-        // Whoever turns out to be wrong may have driven others out: rank again without it.
+        // Whoever turns out to be wrong may have driven others out: once more without it.
         if drop_wrong(runner, alive, cell) {
             continue;
         }
@@ -336,7 +384,7 @@ fn rank(
             index += 1;
             stays
         });
-        return alive.len() <= settings.finalists;
+        return;
     }
 }
 

@@ -1,0 +1,124 @@
+//! What a run leaves: the table with its header, the times for the router, and what is said of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use gemv::profile::{Product, Profile};
+use gemv::table::{Row, file_name, user_dirs};
+use gemv::tuner::{Area, Cell, Holdout, Known, Mesh, Regret};
+use gemv::{Desc, Device, Params, Table};
+
+use super::Args;
+
+pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    // Aside first: whoever reads it meanwhile sees the old file or the new one.
+    let aside = path.with_extension("new");
+    std::fs::write(&aside, text).with_context(|| format!("cannot write {}", aside.display()))?;
+    std::fs::rename(&aside, path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+pub(super) fn tell(profile: &Profile) {
+    let us = |s: f64| format!("{:.2} us", s * 1e6);
+    eprintln!("launch {}, round trip {}", us(profile.launch), us(profile.round_trip));
+    if let Some(l) = &profile.link {
+        let (up, down) = (l.up / 1e9, l.down / 1e9);
+        eprintln!("host link: {up:.1} GB/s up, {down:.1} GB/s down, {} to begin", us(l.up_latency));
+    }
+    if let Some(p) = profile.roof.points.last() {
+        eprintln!("read bandwidth: {:.1} GB/s of memory", p.bytes as f64 / p.cold / 1e9);
+    }
+}
+
+/// The first row, near before far, that is legal.
+pub(super) fn first_legal(table: &Table, device: &Device, desc: &Desc) -> Option<Params> {
+    let legal = |row: &&&Row| device.backend().fits(desc, &row.params).is_ok();
+    table.nearest(desc).iter().find(legal).map(|row| row.params)
+}
+
+pub(super) fn header(
+    device: &Device,
+    args: &Args,
+    mesh: &Mesh,
+    what: &str,
+    took: Duration,
+    regret: &[Regret],
+) -> Vec<(String, String)> {
+    let info = device.info();
+    let mut header = vec![
+        ("device", info.name.clone()),
+        ("architecture", info.arch.clone()),
+        ("driver", info.driver.clone()),
+        ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("kernels", device.backend().fingerprint()),
+        ("caches", if args.warm { "warm" } else { "cold" }.into()),
+        (
+            "mesh",
+            format!(
+                "{} sizes from {} to {}, {what}, {:.0} s",
+                mesh.sizes().len(),
+                mesh.sizes()[0],
+                mesh.sizes()[mesh.sizes().len() - 1],
+                took.as_secs_f64()
+            ),
+        ),
+    ];
+    for (key, regret) in ["regret before", "regret"].iter().zip(regret) {
+        header.push((key, regret.to_string()));
+    }
+    header.into_iter().filter(|h| !h.1.is_empty()).map(|(k, v)| (k.into(), v)).collect()
+}
+
+/// Times for the router: every third point of the mesh will do.
+pub(super) fn products(mesh: &Mesh, areas: &[Area], known: &Known) -> Vec<Product> {
+    let mut products = Vec::new();
+    for &area in areas {
+        let Area { dtype, layout, .. } = area;
+        for at in mesh.points(area) {
+            let desc = mesh.desc(area, at).expect("a point of the mesh");
+            if let Some(best) = known.get(&desc).and_then(Cell::best)
+                && at.i % 3 == 0
+                && at.j % 3 == 0
+            {
+                let (m, n) = (desc.m, desc.n);
+                products.push(Product { dtype, layout, m, n, seconds: best.seconds });
+            }
+        }
+    }
+    products
+}
+
+pub(super) fn per_area(areas: &[Area], holdouts: &[Holdout]) {
+    for a in areas {
+        let here = |h: &&Holdout| a.holds(&h.cell.desc);
+        let part: Vec<Holdout> = holdouts.iter().filter(here).cloned().collect();
+        println!("  {} {} align={}: {}", a.dtype, a.layout, a.align, Regret::of(1, &part));
+    }
+}
+
+/// How much would change.
+pub(super) fn changes(device: &Device, table: &Table, known: &Known) {
+    let differs = |desc: &&Desc| {
+        let old = device.tables().explain(device.backend(), desc).0;
+        first_legal(table, device, desc).is_some_and(|new| new != old)
+    };
+    let changed = known.keys().filter(differs).count();
+    println!("{changed} of {} problems would be computed otherwise", known.len());
+}
+
+pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> anyhow::Result<()> {
+    let dir = user_dirs().into_iter().next().context("this user has no home directory")?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let path = dir.join(file_name(device.backend()));
+    if let Ok(text) = std::fs::read_to_string(&path) {
+        let old = Table::parse(&path.display().to_string(), &text)?;
+        let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout)).collect();
+        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout)));
+        table.rows.extend(kept);
+    }
+    write(&path, &table.to_string())?;
+    write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
+    println!("installed in {}", path.display());
+    Ok(())
+}

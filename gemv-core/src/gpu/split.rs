@@ -1,0 +1,132 @@
+//! How a row's segments are split over blocks: the same rule on the host and in the kernels.
+
+use super::{Caps, Launch};
+use crate::Desc;
+use crate::order::SEGMENT;
+
+/// Most blocks that share a row.
+pub(super) const MAX_SPLIT: u32 = 1 << 20;
+/// Threads of a block of the second launch, as in `reduce.k`.
+const REDUCE: u32 = 128;
+
+/// How the segments of a row are split over blocks: the same rule as in the kernels, which find
+/// `parts` from the grid and the rest from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Blocks that share a row, each with some work.
+    pub parts: u64,
+    /// Sums a row that the first launch leaves in scratch memory; 0 where it writes y.
+    pub count: u64,
+    /// Whether each of them is of 256 segments.
+    pub chunked: bool,
+}
+
+impl Split {
+    /// The split of rows of `n` columns, of which `asked` parts are asked (0 counts as 1).
+    pub fn of(n: usize, asked: u32) -> Split {
+        let segments = n.div_ceil(SEGMENT) as u64;
+        let asked = u64::from(asked.max(1));
+        if segments > 255 * asked {
+            let chunks = segments.div_ceil(SEGMENT as u64);
+            if chunks == 1 && asked == 1 {
+                return Split { parts: 1, count: 0, chunked: false };
+            }
+            let parts = chunks.div_ceil(chunks.div_ceil(asked));
+            return Split { parts, count: chunks, chunked: true };
+        }
+        let parts = segments.max(1).div_ceil(segments.max(1).div_ceil(asked));
+        let count = if parts == 1 { 0 } else { segments };
+        Split { parts, count, chunked: false }
+    }
+
+    /// Scratch values for `m` rows: the first launch leaves row i's sums from
+    /// `i * work(1)` on, and the reduction puts every further level behind them.
+    pub fn work(&self, m: u64) -> u64 {
+        let (mut total, mut count) = (self.count, self.count);
+        while count > 1 {
+            count = count.div_ceil(SEGMENT as u64);
+            total += count;
+        }
+        m * total
+    }
+
+    /// The launch (of [`REDUCE_SOURCE`]) that turns `m` rows of sums into y, where one is needed.
+    pub fn reduce(&self, m: u64) -> Option<Launch> {
+        if self.count == 0 {
+            return None;
+        }
+        let rows = if self.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
+        Some(Launch {
+            entry: if self.chunked { "reduce_chunks" } else { "reduce_segments" },
+            grid: [m.div_ceil(rows), 1, 1],
+            block: [REDUCE, 1, 1],
+            shared: 0,
+        })
+    }
+}
+
+/// Blocks that share a row, so that every compute unit has `busy` blocks of `block_rows` rows: 1
+/// where the rows are enough, and no more than leaves every block `along` segments.
+pub fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, along: u64, busy: u32) -> u32 {
+    let sets = (desc.m as u64).div_ceil(block_rows).max(1);
+    let most = (desc.n.div_ceil(SEGMENT) as u64).div_ceil(along);
+    // Rounded down: sums to be added up for a few idle units are not worth it.
+    let want = (u64::from(busy) * u64::from(caps.units) / sets).min(most).max(1);
+    want.min(MAX_SPLIT.into()) as u32
+}
+
+/// The reduction of segment sums, to append to a kernel's source that leaves them in `work`.
+pub const REDUCE_SOURCE: &str = include_str!("../../kernels/reduce.k");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernels compute from the grid: (direct, chunked, parts that have work, sums).
+    fn as_in_the_kernel(n: usize, parts: u64) -> (bool, bool, u64, u64) {
+        let segments = n.div_ceil(SEGMENT) as u64;
+        let chunks = segments.div_ceil(256);
+        let direct = parts == 1 && segments <= 256;
+        let chunked = !direct && segments > 255 * parts;
+        let unit = if chunked { chunks } else { segments };
+        let per = unit.div_ceil(parts);
+        let busy = if unit == 0 { 1 } else { unit.div_ceil(per) };
+        let count = match (direct, chunked) {
+            (true, _) => 0,
+            (_, true) => chunks,
+            _ => segments,
+        };
+        (direct, chunked, busy, count)
+    }
+
+    #[test]
+    fn host_and_kernel_split_alike() {
+        for n in (0..300).chain((1..2000).map(|k| k * 97)).chain([1 << 24, (1 << 31) + 1, 1 << 33])
+        {
+            for asked in [1, 2, 3, 4, 5, 7, 8, 16, 60, 64, 100, 255, 256, 1000, 1 << 20] {
+                let s = Split::of(n, asked);
+                assert!(s.parts >= 1 && s.parts <= u64::from(asked), "{n} {asked} {s:?}");
+                let (direct, chunked, busy, count) = as_in_the_kernel(n, s.parts);
+                assert_eq!(direct, s.count == 0, "{n} {asked} {s:?}");
+                assert_eq!((chunked, count), (s.chunked, s.count), "{n} {asked} {s:?}");
+                assert_eq!(busy, s.parts, "a part without work: {n} {asked} {s:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn units_are_kept_busy_where_there_is_work() {
+        let mut caps = Caps::new(crate::gpu::Language::Cuda);
+        caps.units = 100;
+        let split = |m, n, rows, along, busy| {
+            let (dtype, layout) = (crate::Dtype::F32, crate::Layout::Row);
+            busy_split(&Desc { dtype, m, n, layout, align: 6 }, &caps, rows, along, busy)
+        };
+        assert_eq!(split(10, 1 << 20, 1, 1, 8), 80);
+        assert_eq!(split(10, 1 << 20, 2, 1, 8), 160);
+        assert_eq!(split(100_000, 1 << 20, 1, 1, 8), 1);
+        // Ten segments: ten parts at most, five where each takes two at a time.
+        assert_eq!((split(1, 2560, 1, 1, 8), split(1, 2560, 1, 2, 8)), (10, 5));
+        assert_eq!((split(0, 0, 1, 1, 8), split(1, 0, 4, 4, 1)), (1, 1));
+    }
+}

@@ -1,0 +1,224 @@
+//! The laboratory on a device whose kernels are wrong, each in its own way.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::bench::Bench;
+use super::lab::{Lab, LabSettings, Mode};
+use super::mesh::packed;
+use super::search::{Failure, Runner, search};
+use crate::{
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Error,
+    Layout, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, reference,
+};
+
+/// A device of f32 whose kernels are the reference with one fault each.
+#[derive(Debug, Default)]
+struct Faulty {
+    info: DeviceInfo,
+    /// Distinct matrices that were multiplied, by where they start.
+    starts: std::sync::Mutex<Vec<usize>>,
+    reads: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Block(Vec<f32>);
+
+impl Memory for Block {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn block(memory: &dyn Memory) -> &[f32] {
+    let memory: &dyn Any = memory;
+    &memory.downcast_ref::<Block>().unwrap().0
+}
+
+impl Backend for Faulty {
+    fn device(&self) -> &DeviceInfo {
+        &self.info
+    }
+    fn accepts(&self, _: &Desc) -> Result<()> {
+        Ok(())
+    }
+    fn candidates(&self, _: &Desc) -> Vec<Params> {
+        ["flip", "early", "good", "spill", "before", "leave"].map(Params::new).to_vec()
+    }
+    fn fits(&self, _: &Desc, _: &Params) -> Result<()> {
+        Ok(())
+    }
+    fn classic(&self, _: &Desc) -> Vec<Params> {
+        vec![Params::new("classic-good"), Params::new("classic-far")]
+    }
+    fn tables(&self) -> Vec<BuiltinTable> {
+        vec![BuiltinTable { name: "faulty", text: "* * : good" }]
+    }
+    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        let AnySlice::F32(data) = data else { unreachable!() };
+        Ok(Box::new(Block(data.to_vec())))
+    }
+    fn alloc(&self, _: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Block(vec![0.0; len])))
+    }
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        let AnySliceMut::F32(to) = to else { unreachable!() };
+        to.copy_from_slice(&block(from)[first..][..to.len()]);
+        Ok(())
+    }
+    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+        let AnyJob::F32(job) = job else { unreachable!() };
+        let MatrixRef::Device(a) = job.a else { unreachable!() };
+        let VectorRef::Device(x) = job.x else { unreachable!() };
+        self.starts.lock().unwrap().push(a.first());
+        if params.kernel().as_str() == "roof" {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let x = x.view_in(block(x.memory())).to_owned();
+        let a = a.view_in(block(a.memory())).to_owned();
+        let mut out = vec![0f32; a.nrows()];
+        let view = ndarray::ArrayViewMut1::from(&mut out[..]);
+        reference::gemv(1.0, a.view(), false, x.view(), 0.0, view);
+        let y = match job.y {
+            VectorMut::Device(y) => y,
+            VectorMut::Host(mut y) => {
+                y.assign(&ndarray::aview1(&out));
+                return Ok(());
+            }
+        };
+        let (first, len) = (y.first(), y.len());
+        let memory: &mut dyn Any = y.memory_mut().unwrap();
+        let all = &mut memory.downcast_mut::<Block>().unwrap().0;
+        let flip = |v: &mut f32| *v = f32::from_bits(v.to_bits() ^ 1);
+        all[first..first + len].copy_from_slice(&out);
+        match params.kernel().as_str() {
+            "good" | "classic-good" => {}
+            // One bit, in rows that the reference does not compute for a large problem.
+            "flip" => flip(&mut all[first + len / 3]),
+            "early" => flip(&mut all[first]),
+            "spill" => all[first + len] = 0.0,
+            "before" => all[first - 2] = 0.0,
+            "leave" => all[first + len - 1] = f32::NAN,
+            "classic-far" => all[first + len - 1] += 1e-2 * a.ncols() as f32,
+            other => unreachable!("{other}"),
+        }
+        Ok(())
+    }
+    fn roof(&self) -> Vec<Params> {
+        vec![Params::new("roof")]
+    }
+}
+
+fn lab(settings: LabSettings) -> (Arc<Faulty>, Lab) {
+    let backend = Arc::new(Faulty::default());
+    let device = Device::new(backend.clone());
+    (backend, Lab::new(&device, settings))
+}
+
+fn small() -> LabSettings {
+    let bytes = 8 << 20;
+    LabSettings { cold_bytes: bytes, max_bytes: bytes, batch: 1e-5, ..LabSettings::default() }
+}
+
+fn desc(m: usize, n: usize) -> Desc {
+    packed(Dtype::F32, Layout::Row, m, n)
+}
+
+#[test]
+fn one_flipped_bit_and_one_entry_outside_are_refused() {
+    let (_, mut lab) = lab(small());
+    for d in [desc(5, 9), desc(70, 300)] {
+        let check = |lab: &mut Lab, name| lab.check(&d, &Params::new(name));
+        assert_eq!(check(&mut lab, "good"), Ok(()));
+        let row = |r: Result<(), Failure>| match r {
+            Err(Failure::Wrong { row, .. }) => row,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(row(check(&mut lab, "flip")), d.m / 3);
+        assert_eq!(row(check(&mut lab, "early")), 0);
+        assert_eq!(row(check(&mut lab, "leave")), d.m - 1);
+        assert_eq!(check(&mut lab, "spill"), Err(Failure::Canary(d.m as i64)));
+        assert_eq!(check(&mut lab, "before"), Err(Failure::Canary(-2)));
+        assert_eq!(check(&mut lab, "classic-good"), Ok(()));
+        assert_eq!(row(check(&mut lab, "classic-far")), d.m - 1);
+        assert!(lab.revoked().is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_row_that_nobody_looked_at_is_found_by_disagreement() {
+    let unseen = |d: &Desc| !Bench::<f32>::sample(d, d.m).contains(&(d.m / 3));
+    let d = (20_000..20_100).map(|m| desc(m, 64)).find(unseen).expect("not every row");
+    let (_, mut lab) = lab(small());
+    assert_eq!(lab.check(&d, &Params::new("flip")), Ok(()));
+    assert_eq!(lab.check(&d, &Params::new("good")), Ok(()));
+    let revoked = lab.revoked();
+    assert_eq!(revoked.len(), 1);
+    assert_eq!(revoked[0].0, Params::new("flip"));
+    let again = lab.check(&d, &Params::new("flip"));
+    assert!(matches!(again, Err(Failure::Wrong { row, .. }) if row == d.m / 3), "{again:?}");
+    let cell = search(&mut lab, &d, &lab_candidates(), &[], &Default::default());
+    assert_eq!(cell.best().unwrap().params, Params::new("good"));
+    assert_eq!(cell.failures.len(), 5, "{:?}", cell.failures);
+}
+
+fn lab_candidates() -> Vec<Params> {
+    Faulty::default().candidates(&desc(1, 1))
+}
+
+#[test]
+fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
+    let d = desc(64, 1000);
+    let distinct = |mode| {
+        let (backend, mut lab) = lab(LabSettings { mode, ..small() });
+        for _ in 0..60 {
+            assert!(lab.measure(&d, &Params::new("good")).unwrap() > 0.0);
+        }
+        let mut starts = backend.starts.lock().unwrap().clone();
+        let products = starts.len();
+        starts.sort();
+        starts.dedup();
+        (starts.len(), products)
+    };
+    // 8 MiB hold 32 matrices of 256,000 bytes.
+    assert_eq!(distinct(Mode::Cold).0, 32);
+    let (warm, products) = distinct(Mode::Warm);
+    assert!(warm == 1 && products >= 60, "{warm} of {products}");
+}
+
+#[test]
+fn what_does_not_fit_the_lab_is_refused() {
+    let (_, mut lab) = lab(small());
+    let e = lab.measure(&desc(4096, 4096), &Params::new("good")).unwrap_err();
+    assert!(matches!(e, Failure::Refused(Error::OutOfMemory { .. })), "{e}");
+}
+
+#[test]
+fn a_profile_knows_the_roof_and_the_link() {
+    let (backend, mut lab) = lab(LabSettings { batch: 1e-6, ..small() });
+    assert_eq!(lab.floor(&desc(64, 64)), None);
+    let profile = lab.profile().unwrap();
+    assert!(profile.roof.points.len() == 12 && backend.reads.load(Ordering::Relaxed) > 100);
+    assert!(profile.link.is_some() && profile.launch > 0.0 && profile.round_trip > 0.0);
+    assert!(lab.floor(&desc(64, 64)).is_some());
+}
+
+#[test]
+fn of_a_long_result_both_ends_and_windows_between_are_looked_at() {
+    for m in [1, 70, 65_000, 65_408, 65_409, 1_000_000, 4_194_304] {
+        let rows = Bench::<f32>::rows(&desc(m, 1));
+        assert!(rows.is_sorted_by(|a, b| a < b), "{m}: a row twice");
+        assert_eq!((rows[0], rows[rows.len() - 1]), (0, m - 1));
+        assert!(rows.len() == m || rows.len() > 65_000, "{m}: {}", rows.len());
+        assert!(rows.windows(2).all(|w| w[1] - w[0] <= m / 14), "{m}: far from any row");
+    }
+    let (_, mut lab) = lab(small());
+    let d = desc(1_000_000, 1);
+    assert_eq!(lab.check(&d, &Params::new("good")), Ok(()));
+    assert_eq!(lab.check(&d, &Params::new("spill")), Err(Failure::Canary(d.m as i64)));
+    assert_eq!(lab.check(&d, &Params::new("before")), Err(Failure::Canary(-2)));
+    let last = lab.check(&d, &Params::new("leave"));
+    assert!(matches!(last, Err(Failure::Wrong { row, .. }) if row == d.m - 1), "{last:?}");
+}
