@@ -1,5 +1,6 @@
 //! `gemv bench`: times of products, against the roof of the same run.
 
+use std::collections::HashSet;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -58,10 +59,12 @@ pub(crate) struct Args {
     /// These parameters in place of the table's, such as "row threads=128 rows=4"; may be repeated.
     #[arg(long, value_name = "PARAMS")]
     params: Vec<Params>,
-    /// Also the best of the published kernels, for each shape the best of all their parameters.
+    /// Also the best of the published kernels, for each shape the best of a selection of their
+    /// parameters that has every value of each.
     #[arg(long)]
     classic: bool,
-    /// Also every published kernel with every parameter (for the scans of block sizes).
+    /// Also every published kernel with every parameter (for the scans of block sizes): some
+    /// thousand programs to compile.
     #[arg(long)]
     scan: bool,
     /// Not the vendor's library and ndarray.
@@ -169,7 +172,14 @@ fn one_device(
     let mut settings = LabSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
-    settings.max_bytes = args.max_bytes.min(most);
+    // A shape that was asked for by itself is meant.
+    let of = |&(m, n): &(usize, usize)| {
+        let elements = (m as u64).saturating_mul(n as u64);
+        let bytes = |dtype: &Dtype| elements.saturating_mul(dtype.bytes() as u64);
+        args.dtype.iter().map(bytes).max().unwrap_or(0)
+    };
+    let asked = args.shape.iter().map(of).max().unwrap_or(0);
+    settings.max_bytes = args.max_bytes.max(asked).min(most);
     settings.cold_bytes = args.cold_bytes.min(most);
     if device.info().host {
         settings.batch = 1e-3; // as in `gemv tune`
@@ -197,6 +207,12 @@ fn one_device(
             }
         }
     }
+    let plan: Vec<Task> =
+        plan.into_iter().map(|(curve, d)| Task::new(args, device, curve, d)).collect();
+    // Every program is compiled before the first is timed, on all cores.
+    let all = plan.iter().flat_map(|t| t.all().map(|p| (t.desc, p))).collect::<Vec<_>>();
+    lab.prepare(&all);
+    let least = profile.roof.points.first().map_or(0, |p| p.bytes);
     let bar = ProgressBar::new(plan.len() as u64);
     if !stderr().is_terminal() {
         bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
@@ -208,13 +224,16 @@ fn one_device(
         "problem", "who", "us", "GB/s", "roof"
     ))?;
     let mut count = 0;
-    for (curve, desc) in plan {
+    for task in plan {
         bar.inc(1);
+        let desc = task.desc;
         if let Err(why) = device.backend().accepts(&desc) {
             say(why.to_string())?;
             continue;
         }
-        for sample in measure(args, device, &mut lab, &curve, &desc) {
+        // Nothing is known of what reading fewer bytes takes than the smallest pass did.
+        let roof = if desc.bytes() < least { None } else { lab.floor(&desc) };
+        for sample in measure(args, device, &mut lab, task, roof) {
             let sample = match sample {
                 Ok(sample) => sample,
                 Err(why) => {
@@ -223,7 +242,7 @@ fn one_device(
                 }
             };
             if sample.who != "scan" {
-                let share = sample.share().map_or("".into(), |s| format!("{:.0} %", 100.0 * s));
+                let share = sample.share().map_or("-".into(), |s| format!("{:.0} %", 100.0 * s));
                 let Sample { who, us, gbs, params, .. } = &sample;
                 let problem = desc.to_string();
                 say(format!("{problem:<26}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}  {params}"))?;
@@ -272,22 +291,73 @@ fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<(String, usize, usiz
     shapes
 }
 
+/// What is to be measured of one problem.
+struct Task {
+    curve: String,
+    desc: Desc,
+    /// Each with the name under which it goes; or why there is none.
+    asked: Vec<(String, Params)>,
+    classic: Vec<Params>,
+    why: Option<gemv::Error>,
+}
+
+impl Task {
+    fn new(args: &Args, device: &Device, curve: String, desc: Desc) -> Task {
+        let (mut asked, mut why) = (Vec::new(), None);
+        let backend = device.backend();
+        if args.params.is_empty() {
+            match device.choose(&desc) {
+                Ok(params) => asked.push(("gemv".into(), params)),
+                Err(error) => why = Some(error),
+            }
+        }
+        asked.extend(args.params.iter().map(|p| ("given".into(), *p)));
+        if !args.no_rivals
+            && let Some(params) = backend.vendor(&desc)
+        {
+            let name = params.kernel().as_str().trim_start_matches("vendor-").to_owned();
+            asked.push((name, params));
+        }
+        let classic = match (args.scan, args.classic) {
+            (true, _) => backend.classic(&desc),
+            (_, true) => selection(backend.classic(&desc)),
+            _ => Vec::new(),
+        };
+        Task { curve, desc, asked, classic, why }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Params> + '_ {
+        self.asked.iter().map(|a| a.1).chain(self.classic.iter().copied())
+    }
+}
+
+/// Of each kernel those parameters that bring a value of an argument that none before them had.
+fn selection(all: Vec<Params>) -> Vec<Params> {
+    let mut seen = HashSet::new();
+    let mut fresh = |p: &Params| {
+        let arg = |(name, value): (String, u32)| seen.insert((p.kernel().to_string(), name, value));
+        p.args().map(arg).filter(|new| *new).count() > 0
+    };
+    all.into_iter().filter(|p| fresh(p)).collect()
+}
+
 fn measure(
     args: &Args,
     device: &Device,
     lab: &mut Lab,
-    curve: &str,
-    desc: &Desc,
+    task: Task,
+    roof: Option<f64>,
 ) -> Vec<anyhow::Result<Sample>> {
-    let mut found = Vec::new();
-    let roof = lab.floor(desc);
+    let Task { curve, desc, mut asked, classic, why } = task;
+    let desc = &desc;
+    let mut found: Vec<anyhow::Result<Sample>> = why.into_iter().map(|e| Err(e.into())).collect();
     let info = device.info();
     let sample = |who: &str, params: String, seconds: f64| Sample {
         device: info.id.clone(),
         name: info.name.clone(),
         dtype: desc.dtype.name().into(),
         layout: desc.layout.name().into(),
-        curve: curve.into(),
+        curve: curve.clone(),
         m: desc.m,
         n: desc.n,
         bytes: desc.bytes(),
@@ -299,21 +369,6 @@ fn measure(
         roof_us: roof.map(|s| s * 1e6),
     };
 
-    let backend = device.backend();
-    let mut asked: Vec<(String, Params)> = Vec::new();
-    if args.params.is_empty() {
-        match device.choose(desc) {
-            Ok(params) => asked.push(("gemv".into(), params)),
-            Err(why) => found.push(Err(why.into())),
-        }
-    }
-    asked.extend(args.params.iter().map(|p| ("given".into(), *p)));
-    if !args.no_rivals
-        && let Some(params) = backend.vendor(desc)
-    {
-        let name = params.kernel().as_str().trim_start_matches("vendor-").to_owned();
-        asked.push((name, params));
-    }
     // In turn, so that a drift of the clock meets all alike; and none without the right result.
     asked.retain(|(who, params)| match lab.check(desc, params) {
         Ok(()) => true,
@@ -338,14 +393,13 @@ fn measure(
         }
     }
 
-    if args.classic || args.scan {
-        let all = backend.classic(desc);
+    if !classic.is_empty() {
         let mut settings = Settings::default();
         if args.scan {
             (settings.hopeless, settings.finalists, settings.rounds) =
-                (f64::INFINITY, all.len(), 3);
+                (f64::INFINITY, classic.len(), 3);
         }
-        let cell = search(lab, desc, &all, &[], &settings);
+        let cell = search(lab, desc, &classic, &[], &settings);
         for (params, why) in &cell.failures {
             found.push(Err(anyhow::anyhow!("{params} does not count: {why}")));
         }

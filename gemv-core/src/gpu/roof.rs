@@ -15,8 +15,14 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
     plan,
 }];
 
-/// Threads of a block, blocks a compute unit.
-const ARGS: &[Arg] = &[Arg::compiled("threads", 256, "THREADS"), Arg::launched("groups", 8)];
+/// Threads of a block, vectors that each has under way, whether a block reads one piece of the
+/// matrix (1) or all blocks go through it together (0), blocks a compute unit.
+const ARGS: &[Arg] = &[
+    Arg::compiled("threads", 256, "THREADS"),
+    Arg::compiled("unroll", 4, "UNROLL"),
+    Arg::compiled("pieces", 1, "PIECES"),
+    Arg::launched("groups", 8),
+];
 
 /// The passes that are worth trying on such a device; the fastest is the roof.
 pub fn roof(caps: &Caps) -> Vec<Params> {
@@ -24,7 +30,19 @@ pub fn roof(caps: &Caps) -> Vec<Params> {
         |threads, groups| Params::new("roof").with("threads", threads).with("groups", groups);
     let all = match caps.cpu {
         true => vec![pass(1, 1), pass(1, 4), pass(16, 4), pass(64, 8)],
-        false => vec![pass(128, 8), pass(256, 4), pass(256, 8), pass(512, 4), pass(1024, 2)],
+        // What it takes to be the fastest differs from a megabyte to a gigabyte.
+        false => {
+            let mut all = Vec::new();
+            for unroll in [4, 8] {
+                for threads in [128, 256, 512] {
+                    for groups in [1, 2, 4, 8] {
+                        let pass = pass(threads, groups);
+                        all.push(pass.with("unroll", unroll).with("pieces", 0));
+                    }
+                }
+            }
+            all
+        }
     };
     all.into_iter().filter(|p| p.get_or("threads", 1) <= caps.max_group).collect()
 }
@@ -39,6 +57,10 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let (threads, groups) = (value(ARGS, params, "threads"), value(ARGS, params, "groups"));
     if !(1..=caps.max_group).contains(&threads) || groups == 0 {
         return Err(format!("{threads} threads, {groups} blocks a unit"));
+    }
+    let (unroll, pieces) = (value(ARGS, params, "unroll"), value(ARGS, params, "pieces"));
+    if !(1..=16).contains(&unroll) || pieces > 1 {
+        return Err(format!("unroll={unroll} is not from 1 to 16, or pieces={pieces} not 0 or 1"));
     }
     Ok(())
 }
