@@ -47,8 +47,24 @@ impl fmt::Debug for Device {
 /// What a thread remembers of its last choices, so that a repeated small product does not search
 /// a table: (device, problem, choice) by a hash of the first two.
 const REMEMBERED: usize = 64;
-/// The device's serial number, and the problem.
-type Key = (u64, Desc);
+/// The device's serial number, and the problem, as words: what has just been written in pieces is
+/// compared in the same pieces, without a wait for the stores.
+#[derive(Clone, Copy)]
+struct Key(u64, usize, usize, u64);
+
+impl Key {
+    #[inline]
+    fn new(serial: u64, desc: &Desc) -> Key {
+        let Desc { dtype, m, n, layout, align } = *desc;
+        Key(serial, m, n, u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64)
+    }
+
+    #[inline]
+    fn is(&self, other: &Key) -> bool {
+        self.1 == other.1 && self.2 == other.2 && self.3 == other.3 && self.0 == other.0
+    }
+}
+
 thread_local! {
     static CHOICES: [Cell<Option<(Key, &'static Params)>>; REMEMBERED] =
         const { [const { Cell::new(None) }; REMEMBERED] };
@@ -151,13 +167,14 @@ impl Device {
     fn chosen(&self, desc: &Desc) -> Result<&'static Params> {
         let slot = desc.m.wrapping_mul(31) ^ desc.n ^ (desc.m >> 9) ^ (desc.n >> 9);
         let slot = slot.wrapping_add(desc.layout as usize * 5 + desc.dtype as usize * 7);
+        let key = Key::new(self.0.serial, desc);
         CHOICES.with(|choices| {
             let choice = &choices[slot % REMEMBERED];
             match choice.get() {
-                Some((key, params)) if key == (self.0.serial, *desc) => Ok(params),
+                Some((known, params)) if known.is(&key) => Ok(params),
                 _ => {
                     let params = self.search(desc)?;
-                    choice.set(Some(((self.0.serial, *desc), params)));
+                    choice.set(Some((key, params)));
                     Ok(params)
                 }
             }

@@ -4,14 +4,16 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::ArrayViewMut1;
+use gemv_core::order::SEGMENT;
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable, Desc, DeviceInfo,
-    Dtype, Error, Job, Layout, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, for_any,
+    Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
+    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Result,
+    VectorMut, VectorRef, for_any,
 };
 
 use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
 use crate::roof::{self, ROOF};
-use crate::run::{Product, small};
+use crate::run::Product;
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -101,8 +103,27 @@ impl Cpu {
         }
     }
 
-    /// By reference: a job is large, and copies of it would cost a small product more than its sums.
+    /// The short way, for products that need nothing but a kernel; false, and nothing done, for all
+    /// others. By reference: a job is large, and copies of it, or of the views in it, would cost a
+    /// small product more than its sums.
     #[inline(always)]
+    fn near<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) -> bool {
+        if params.kernel() != ROW_NEAR && params.kernel() != COL_NEAR {
+            return false;
+        }
+        let Job { alpha, a, conj, x, beta, y } = job;
+        let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) = (a, x, y) else {
+            return false;
+        };
+        if *alpha != T::Acc::ONE || *beta != T::Acc::ZERO {
+            return false;
+        }
+        let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
+        let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
+        self.isa.near(a, *conj, x, y)
+    }
+
+    #[inline(never)]
     fn run<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) {
         let a = match &job.a {
             MatrixRef::Host(a) => a.view(),
@@ -112,7 +133,7 @@ impl Cpu {
             VectorRef::Host(x) => x.view(),
             VectorRef::Device(x) => x.view_in(block(x.memory())),
         };
-        let mut y = match &mut job.y {
+        let y = match &mut job.y {
             VectorMut::Host(y) => y.view_mut(),
             VectorMut::Device(y) => {
                 let (first, len) = (y.first(), y.len());
@@ -122,12 +143,11 @@ impl Cpu {
             }
         };
         let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
-        if small(self.isa, alpha, &a, conj, &x, beta, &mut y) {
-            return;
-        }
+        let lanes = params.kernel() == COL_LANES;
         let plan = Plan {
-            rows: params.get_or("rows", 4) as usize,
-            block: params.get_or("block", 0) as usize,
+            rows: params.get_or("rows", 16) as usize,
+            block: params.get_or("block", if lanes { 128 } else { 0 }) as usize,
+            lanes,
             ahead: params.get_or("ahead", 0) as usize,
         };
         let grain = params.get_or("grain", GRAIN) as usize;
@@ -145,13 +165,28 @@ fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
 }
 
 /// KiB that are worth a thread, where the parameters do not say.
-const GRAIN: u32 = 1024;
+const GRAIN: u32 = 256;
+
+/// The kernels for products of one segment that are reached without a plan, room or threads. What
+/// they cannot do (factors, strides of the vectors, resident operands) goes the long way.
+const ROW_NEAR: Name = Name::new("row-near");
+const COL_NEAR: Name = Name::new("col-near");
+
+/// The kernel for few rows and many columns.
+const COL_LANES: Name = Name::new("col-lanes");
 
 /// Name, lowest and highest value.
 type Args = &'static [(&'static str, u32, u32)];
 
 /// The kernels, and their arguments with the values that are legal.
-const KERNELS: [(&str, Layout, Args); 3] = [
+const KERNELS: [(&str, Layout, Args); 6] = [
+    (
+        "col-lanes",
+        Layout::Col,
+        &[("block", 1, 1 << 12), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)],
+    ),
+    ("row-near", Layout::Row, &[]),
+    ("col-near", Layout::Col, &[]),
     ("row", Layout::Row, &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
     ("col", Layout::Col, &[("block", 0, 1 << 16), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
     (
@@ -175,23 +210,30 @@ impl Backend for Cpu {
         match desc.layout {
             Layout::Row => {
                 let row = |rows, ahead| Params::new("row").with("rows", rows).with("ahead", ahead);
-                vec![
+                let mut all = vec![
                     grain(row(16, 1024), GRAIN),
                     grain(row(4, 0), GRAIN),
                     grain(row(8, 1024), 64),
                     grain(row(8, 2048), GRAIN),
+                    grain(row(64, 0), 256),
                     grain(row(7, 0), 1),
-                ]
+                ];
+                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-near")));
+                all
             }
             Layout::Col => {
                 let col = |b, ahead| Params::new("col").with("block", b).with("ahead", ahead);
-                vec![
+                let mut all = vec![
                     grain(col(1024, 512), GRAIN),
                     grain(col(0, 0), GRAIN),
                     grain(col(0, 512), 64),
                     grain(col(8192, 1024), GRAIN),
                     grain(col(40, 0), 1),
-                ]
+                ];
+                let lanes = Params::new("col-lanes").with("block", 128).with("ahead", 1024);
+                all.extend((desc.m <= 1024).then(|| grain(lanes, 256)));
+                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-near")));
+                all
             }
             Layout::Strided => {
                 let both =
@@ -211,6 +253,10 @@ impl Backend for Cpu {
         };
         if *layout != desc.layout {
             return Err(self.refuse(desc, params, format!("{name} is for {layout}")));
+        }
+        if (name == ROW_NEAR || name == COL_NEAR) && desc.n > SEGMENT {
+            let reason = format!("{name} is for at most {SEGMENT} columns");
+            return Err(self.refuse(desc, params, reason));
         }
         for (key, value) in params.args() {
             match args.iter().find(|a| a.0 == key) {
@@ -277,7 +323,7 @@ impl Backend for Cpu {
         if params.kernel() == ROOF.kernel() {
             return self.read(job, params);
         }
-        for_any!(AnyJob, &mut job, job => self.run(job, params));
+        for_any!(AnyJob, &mut job, job => if !self.near(job, params) { self.run(job, params) });
         Ok(())
     }
 }

@@ -1,35 +1,12 @@
 //! One product: lines chosen, x packed where it has to be, the work split over rayon's pool.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, s};
-use gemv_core::order::SEGMENT;
+use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
 use crate::isa::{CpuElement, Isa, Lines, Plan, Target, Task, with_elements, with_scratch};
-
-/// Elements up to which a product may go the short way. There is nothing to choose for it: no
-/// parameter of the kernels makes a difference to so small a matrix.
-const SMALL: usize = 8192;
-
-/// The short way, for small products that need nothing but a kernel; false, and nothing done, for
-/// all others.
-#[inline]
-pub(crate) fn small<T: CpuElement>(
-    isa: Isa,
-    alpha: T::Acc,
-    a: &ArrayView2<'_, T>,
-    conj: bool,
-    x: &ArrayView1<'_, T>,
-    beta: T::Acc,
-    y: &mut ArrayViewMut1<'_, T>,
-) -> bool {
-    let (m, n) = a.dim();
-    if m * n > SMALL || alpha != T::Acc::ONE || beta != T::Acc::ZERO {
-        return false;
-    }
-    let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
-    let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
-    isa.small(a, conj, x, y)
-}
 
 /// One product, with its operands in the host's memory.
 pub(crate) struct Product<'a, T: CpuElement> {
@@ -67,12 +44,19 @@ impl<T: CpuElement> Product<'_, T> {
         }
         let Product { x, .. } = self;
         let isa = self.isa;
+        // Rows that are read by aligned vectors find x aligned as well, if it is worth a copy.
+        let turn = match lines {
+            Lines::Rows { step: 1 } if m >= 32 && n >= LANES => Some(isa.turn(&self.a)),
+            _ => None,
+        };
+        let fits = |x: &[T::Acc]| turn.is_none_or(|t| x[t..].as_ptr().addr().is_multiple_of(64));
         if let Some(x) = (!lines.reversed()).then_some(x).and_then(|x| x.to_slice())
             && let Some(x) = T::as_acc(x)
+            && fits(x)
         {
             self.split(x, lines);
         } else {
-            isa.packed(x, lines, |x| self.split(x, lines));
+            isa.packed(x, lines, turn.unwrap_or(0), |x| self.split(x, lines));
         }
     }
 
@@ -127,7 +111,12 @@ impl<T: CpuElement> Product<'_, T> {
             Lines::Rows { .. } => 4,
             Lines::Columns { .. } => isa.width(T::DTYPE.acc_bytes()),
         };
-        if m >= tasks * unit * 2 || n.div_ceil(SEGMENT) < tasks {
+        let enough = match lines {
+            Lines::Rows { .. } => tasks * unit * 2,
+            // Short pieces of columns are no streams.
+            Lines::Columns { .. } => tasks * (512 / size_of::<T>()),
+        };
+        if m >= enough || n.div_ceil(SEGMENT) < tasks {
             let tasks = tasks.min(m.div_ceil(unit));
             return shared.rows(a, y, alpha, beta, tasks, unit);
         }
@@ -151,15 +140,25 @@ impl Isa {
     ) {
         let ((m, n), strides) = (a.dim(), [a.strides()[0], a.strides()[1]]);
         let lines = Lines::of(m, n, strides[0], strides[1]);
-        self.packed(x, lines, |x| {
+        self.packed(x, lines, 0, |x| {
             let shared = Shared { isa: self, plan, conj, x, lines };
             shared.task(a.reborrow(), x, Target::Sums(out));
         });
     }
 
-    /// Runs `f` with x widened, in the order in which the kernel for these lines wants it.
-    fn packed<T: CpuElement>(self, x: ArrayView1<'_, T>, lines: Lines, f: impl FnOnce(&[T::Acc])) {
-        with_scratch(x.len(), |packed: &mut [T::Acc]| {
+    /// Runs `f` with x widened, in the order in which the kernel for these lines wants it, and entry
+    /// `turn` at the beginning of a cache line.
+    fn packed<T: CpuElement>(
+        self,
+        x: ArrayView1<'_, T>,
+        lines: Lines,
+        turn: usize,
+        f: impl FnOnce(&[T::Acc]),
+    ) {
+        let line = 64 / size_of::<T::Acc>();
+        let first = (line - turn % line) % line;
+        with_scratch(first + x.len(), |packed: &mut [T::Acc]| {
+            let packed = &mut packed[first..];
             match x.to_slice() {
                 Some(x) if !lines.reversed() => self.widen(x, packed),
                 _ if lines.reversed() => {
@@ -228,7 +227,7 @@ impl<T: CpuElement> Shared<'_, T> {
                     Lines::Columns { step: 1 }
                 };
                 // A tile is small: the sums of its columns stay in registers.
-                let plan = Plan { block: 0, ahead: 0, ..plan };
+                let plan = Plan { block: 0, ahead: 0, lanes: false, ..plan };
                 isa.run(Task { a: a.reborrow(), conj, x: &x[j..j + w], lines, plan, target });
             };
             if let Target::Partials(out) = target {
@@ -277,12 +276,13 @@ impl<T: CpuElement> Shared<'_, T> {
         if tasks <= 1 {
             return self.task(a, self.x, Target::Y { y, alpha, beta });
         }
-        let at = units * (tasks / 2) / tasks * unit;
+        let here = share(tasks);
+        let at = units * here / tasks * unit;
         let (a0, a1) = a.split_at(Axis(0), at);
         let (y0, y1) = y.split_at(Axis(0), at);
-        rayon::join(
-            || self.rows(a0, y0, alpha, beta, tasks / 2, unit),
-            || self.rows(a1, y1, alpha, beta, tasks - tasks / 2, unit),
+        both(
+            || self.rows(a0, y0, alpha, beta, here, unit),
+            || self.rows(a1, y1, alpha, beta, tasks - here, unit),
         );
     }
 
@@ -293,7 +293,8 @@ impl<T: CpuElement> Shared<'_, T> {
         if tasks <= 1 {
             return self.task(a, x, Target::Partials(partials));
         }
-        let at = count * (tasks / 2) / tasks;
+        let here = share(tasks);
+        let at = count * here / tasks;
         let (p0, p1) = partials.split_at_mut(at * a.nrows());
         let (a0, a1) = a.split_at(Axis(1), at * SEGMENT);
         let (x0, x1) = if self.lines.reversed() {
@@ -302,9 +303,38 @@ impl<T: CpuElement> Shared<'_, T> {
         } else {
             x.split_at(at * SEGMENT)
         };
-        rayon::join(
-            || self.segments(a0, x0, p0, tasks / 2),
-            || self.segments(a1, x1, p1, tasks - tasks / 2),
-        );
+        both(|| self.segments(a0, x0, p0, here), || self.segments(a1, x1, p1, tasks - here));
     }
 }
+
+/// How many of the tasks the first of [`both`] takes: half of them, or, outside of rayon's pool, where
+/// only the second can be shared again, one.
+fn share(tasks: usize) -> usize {
+    if rayon::current_thread_index().is_some() { tasks / 2 } else { 1 }
+}
+
+/// Both, side by side, on rayon's current pool. A thread outside of it takes the first itself, and is
+/// not sent to sleep for the little while that the other one may take longer.
+fn both(first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
+    if rayon::current_thread_index().is_some() {
+        rayon::join(first, second);
+        return;
+    }
+    let done = AtomicBool::new(false);
+    rayon::in_place_scope(|scope| {
+        scope.spawn(|_| {
+            second();
+            done.store(true, Ordering::Release);
+        });
+        first();
+        for _ in 0..SPINS {
+            if done.load(Ordering::Acquire) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    });
+}
+
+/// Looks at what the other thread does, some tens of microseconds.
+const SPINS: usize = 1000;

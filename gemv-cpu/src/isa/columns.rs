@@ -32,9 +32,14 @@ struct Strip<T> {
     ahead: isize,
 }
 
-/// Lane `l` of a segment of four times 64 columns, or of `len`, for `U` vectors of rows.
+/// Any number of columns up to a segment; a whole segment; one column a lane.
+const ANY: u8 = 0;
+const FULL: u8 = 1;
+const ONE: u8 = 2;
+
+/// Lane `l` of a segment of `len` columns, for `U` vectors of rows.
 #[inline(always)]
-unsafe fn lane<O: Ops, const U: usize, const FULL: bool, const EDGE: bool>(
+unsafe fn lane<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
     o: O,
     a: &Strip<O::T>,
     x: *const O::Acc,
@@ -44,7 +49,11 @@ unsafe fn lane<O: Ops, const U: usize, const FULL: bool, const EDGE: bool>(
     // SAFETY: the caller's: a and x are good for the columns below len.
     unsafe {
         let mut acc = [o.zero(); U];
-        let count = if FULL { 4 } else { len.saturating_sub(l).div_ceil(LANES) };
+        let count = match KIND {
+            FULL => 4,
+            ONE => 1,
+            _ => len.saturating_sub(l).div_ceil(LANES),
+        };
         for c in 0..count {
             let j = l + c * LANES;
             let xj = o.splat(*x.add(j));
@@ -69,7 +78,7 @@ unsafe fn lane<O: Ops, const U: usize, const FULL: bool, const EDGE: bool>(
 /// a binary tree, four of them unrolled, and the fours visited in bit-reversed order with the
 /// partial sums of the levels above waiting. Lanes beyond the next power of two are left out.
 #[inline(always)]
-unsafe fn strip<O: Ops, const U: usize, const FULL: bool, const EDGE: bool>(
+unsafe fn strip<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
     o: O,
     a: &Strip<O::T>,
     x: *const O::Acc,
@@ -78,38 +87,95 @@ unsafe fn strip<O: Ops, const U: usize, const FULL: bool, const EDGE: bool>(
     // SAFETY: the caller's: a and x are good for len columns.
     unsafe {
         let zero = o.zero();
-        let fours = if FULL { 16 } else { len.div_ceil(4).min(16).next_power_of_two() };
+        let fours = match KIND {
+            ANY => len.div_ceil(4).min(16).next_power_of_two(),
+            _ => 16,
+        };
         let mut done = [zero; U];
         let mut waiting = [[zero; U]; 5];
-        for q in 0..fours {
-            let l = bit_reversed(q, fours.trailing_zeros());
-            let leaf = |l: usize| lane::<O, U, FULL, EDGE>(o, a, x, len, l);
-            // The tree pairs lanes half of all lanes apart first.
-            let (first, second) = (leaf(l), leaf(l + 2 * fours));
-            let low: [O::V; U] = core::array::from_fn(|u| o.add(first[u], second[u]));
-            let (first, second) = (leaf(l + fours), leaf(l + 3 * fours));
-            for u in 0..U {
-                done[u] = o.add(low[u], o.add(first[u], second[u]));
-            }
-            if a.ahead != 0 {
-                ask::<O, U>(o, a, l, fours, len);
-            }
-            let merges = q.trailing_ones() as usize;
-            let depth = q.count_ones() as usize;
-            for w in 0..merges {
+        macro_rules! four {
+            ($q:expr) => {{
+                let q: usize = $q;
+                let l = bit_reversed(q, fours.trailing_zeros());
+                let leaf = |l: usize| lane::<O, U, KIND, EDGE>(o, a, x, len, l);
+                // The tree pairs lanes half of all lanes apart first.
+                let (first, second) = (leaf(l), leaf(l + 2 * fours));
+                let low: [O::V; U] = core::array::from_fn(|u| o.add(first[u], second[u]));
+                let (first, second) = (leaf(l + fours), leaf(l + 3 * fours));
                 for u in 0..U {
-                    done[u] = o.add(waiting[depth - 1 - w][u], done[u]);
+                    done[u] = o.add(low[u], o.add(first[u], second[u]));
                 }
-            }
-            waiting[depth - merges] = done;
+                let merges = q.trailing_ones() as usize;
+                let depth = q.count_ones() as usize;
+                for w in 0..merges {
+                    for u in 0..U {
+                        done[u] = o.add(waiting[depth - 1 - w][u], done[u]);
+                    }
+                }
+                if q + 1 < fours {
+                    waiting[depth - merges] = done;
+                }
+            }};
         }
-        if !FULL && fours < 16 {
+        if KIND == ONE {
+            // Little enough to be written out, which keeps what waits in registers.
+            four!(0);
+            four!(1);
+            four!(2);
+            four!(3);
+            four!(4);
+            four!(5);
+            four!(6);
+            four!(7);
+            four!(8);
+            four!(9);
+            four!(10);
+            four!(11);
+            four!(12);
+            four!(13);
+            four!(14);
+            four!(15);
+            return done;
+        }
+        for q in 0..fours {
+            four!(q);
+            if a.ahead != 0 {
+                ask::<O, U>(o, a, bit_reversed(q, fours.trailing_zeros()), fours, len);
+            }
+        }
+        if KIND == ANY && fours < 16 {
             // For the levels left out.
             for d in &mut done {
                 *d = o.add(*d, zero);
             }
         }
         done
+    }
+}
+
+/// Columns that all find room in registers.
+const FEW: usize = 16;
+
+/// As [`strip`], of at most [`FEW`] columns.
+#[inline(always)]
+unsafe fn few<O: Ops>(o: O, a: &Strip<O::T>, x: *const O::Acc, len: usize) -> O::V {
+    // SAFETY: the caller's: a and x are good for len columns.
+    unsafe {
+        let mut acc = [o.zero(); FEW];
+        for (l, acc) in acc.iter_mut().enumerate() {
+            if l < len {
+                *acc = lane::<O, 1, ONE, true>(o, a, x, len, l)[0];
+            }
+        }
+        let mut h = FEW / 2;
+        while h > 0 {
+            for l in 0..h {
+                acc[l] = o.add(acc[l], acc[l + h]);
+            }
+            h /= 2;
+        }
+        // For the levels left out.
+        o.add(acc[0], o.zero())
     }
 }
 
@@ -168,8 +234,10 @@ impl<O: Ops> Strips<O> {
             }
             let rows = Strip { p: at(i), line: a.line, edge, ahead: *ahead };
             let v = match a.n {
-                SEGMENT => strip::<O, U, true, EDGE>(*o, &rows, *x, SEGMENT),
-                _ => strip::<O, U, false, EDGE>(*o, &rows, *x, a.n),
+                ..=FEW if U == 1 && O::SMALL => [few::<O>(*o, &rows, *x, a.n); U],
+                LANES if U == 4 && O::SMALL => strip::<O, U, ONE, EDGE>(*o, &rows, *x, LANES),
+                SEGMENT => strip::<O, U, FULL, EDGE>(*o, &rows, *x, SEGMENT),
+                _ => strip::<O, U, ANY, EDGE>(*o, &rows, *x, a.n),
             };
             for u in 0..U {
                 if EDGE && u == 0 {
@@ -197,6 +265,14 @@ impl<O: Ops> Body for Strips<O> {
                 ends.head = 0;
             }
             let next = |i: usize| Ends { i, head: O::W, tail: 0 };
+            if O::SMALL && self.a.n <= FEW {
+                self.some::<1, true>(0, ends);
+                while m - tail - i >= O::W {
+                    self.some::<1, true>(0, next(i));
+                    i += O::W;
+                }
+                return;
+            }
             if ends.head + ends.tail == 0 && whole % 4 != 0 {
                 ends = next(i);
                 i += O::W;
@@ -324,6 +400,86 @@ impl<O: Ops> Body for Blocked<O> {
                         o.store(v[0], to.add(i));
                     }
                     i += O::W;
+                }
+            }
+        }
+    }
+}
+
+/// The sums of one segment for all (at most a block of) rows: column after column, as they lie in
+/// memory, the sums of all 64 lanes in the nearest cache: `sums` is good for 64 times `ld`, which is
+/// m rounded up to W. For columns so short that the memory would see no streams otherwise.
+///
+/// `streams` segments take turns, `gap` segments of the matrix apart: each has its sums behind those
+/// of the one before, and its result `gap` times `out_ld` further.
+pub(super) struct Laned<O: Ops> {
+    pub(super) streams: usize,
+    pub(super) gap: usize,
+    pub(super) out_ld: usize,
+    pub(super) o: O,
+    pub(super) a: Mat<O::T>,
+    pub(super) x: *const O::Acc,
+    pub(super) sums: *mut O::Acc,
+    pub(super) ld: usize,
+    pub(super) out: *mut O::Acc,
+    /// Elements further down that every load asks for.
+    pub(super) ahead: isize,
+}
+
+impl<O: Ops> Body for Laned<O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Laned { o, a, x, sums, ld, out, ahead, streams, gap, out_ld } = self;
+        // SAFETY: the caller's: a is good, x for n, out for m, each in every stream.
+        unsafe {
+            let lanes = a.n.min(LANES).next_power_of_two();
+            for j in 0..a.n.max(lanes) {
+                for s in 0..streams {
+                    let to = sums.add((s * LANES + j % LANES) * ld);
+                    // A lane without a column.
+                    if j >= a.n {
+                        for i in (0..a.m).step_by(O::W) {
+                            o.store(o.zero(), to.add(i));
+                        }
+                        continue;
+                    }
+                    let column = s * gap * SEGMENT + j;
+                    let xj = o.splat(*x.add(column));
+                    let p = a.p.wrapping_offset(column as isize * a.line);
+                    let mut i = 0;
+                    while i < a.m {
+                        let at = p.wrapping_offset(i as isize * O::STEP);
+                        o.prefetch(at.wrapping_offset(ahead));
+                        let v = match a.m - i >= O::W {
+                            true => o.load(at),
+                            false => o.load_part(at, 0, a.m - i),
+                        };
+                        let sum = if j < LANES { o.zero() } else { o.load_acc(to.add(i)) };
+                        o.store(o.fma(v, xj, sum), to.add(i));
+                        i += O::W;
+                    }
+                }
+            }
+            for s in 0..streams {
+                let (sums, out) = (sums.add(s * LANES * ld), out.add(s * gap * out_ld));
+                let mut h = lanes / 2;
+                while h > 0 {
+                    for l in 0..h {
+                        let (to, from) = (sums.add(l * ld), sums.add((l + h) * ld));
+                        for i in (0..a.m).step_by(O::W) {
+                            let sum = o.add(o.load_acc(to.add(i)), o.load_acc(from.add(i)));
+                            o.store(sum, to.add(i));
+                        }
+                    }
+                    h /= 2;
+                }
+                for i in (0..a.m).step_by(O::W) {
+                    let mut v = o.load_acc(sums.add(i));
+                    if lanes < LANES {
+                        // For the levels left out.
+                        v = o.add(v, o.zero());
+                    }
+                    o.store_part(v, out.add(i), 0, (a.m - i).min(O::W));
                 }
             }
         }

@@ -4,7 +4,7 @@
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
-use super::columns::{Blocked, Strips};
+use super::columns::{Blocked, Laned, Strips};
 use super::ops::{Body, Ops};
 use super::rows::{Segments, ShortRows};
 
@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) rows: usize,
     /// Rows of a block (column kernel), 0 for the one that keeps its sums in registers.
     pub(crate) block: usize,
+    /// Whether the columns of a block are taken one after another.
+    pub(crate) lanes: bool,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) ahead: usize,
 }
@@ -59,9 +61,26 @@ pub(super) fn scratch_len(m: usize, n: usize, plan: &Plan, row: bool, width: usi
         return LANES.max(rows) + rows * levels;
     }
     let rows = column_rows(m, plan, width);
-    // One for the sums, six for the stack.
-    rows * (1 + levels + if plan.block == 0 { 0 } else { 6 })
+    rows * (1 + levels + waiting(plan))
 }
+
+/// Lines of sums that wait while a segment is computed.
+fn waiting(plan: &Plan) -> usize {
+    match plan.block {
+        0 => 0,
+        _ if plan.lanes => LANES * STREAMS,
+        _ => 6,
+    }
+}
+
+/// Segments of short columns that take turns, if the sums of all their lanes find room in the
+/// nearest cache: a line of them has so many bytes.
+fn streams(plan: &Plan, line: usize) -> usize {
+    if plan.lanes && STREAMS * LANES * line <= 40 << 10 { STREAMS } else { 1 }
+}
+
+/// See [`streams`].
+const STREAMS: usize = 4;
 
 /// Rows of a block of the column kernels, rounded up to whole vectors, of which one may begin
 /// before the first row.
@@ -167,10 +186,13 @@ impl<O: Ops> Product<'_, O> {
             let blocked = plan.block > 0;
             let own = column_rows(m, &plan, O::W);
             let stack = scratch.add(own);
-            let partials = stack.add(if blocked { 6 * own } else { 0 });
+            let partials = stack.add(waiting(&plan) * own);
             // Columns that begin alike are cut where vectors are aligned.
-            let head = turn_of::<O>(&a, false);
+            let head = if plan.lanes { 0 } else { turn_of::<O>(&a, false) };
             let sums_alone = lines == 1 && !blocked && matches!(out, Out::Sums(_));
+            // So many segments at a time, so far apart.
+            let streams = streams(&plan, own * size_of::<O::Acc>());
+            let gap = if streams > 1 { n / SEGMENT / streams } else { 0 };
             let mut i = 0;
             while i < m {
                 let head = if i == 0 { head.min(m) } else { 0 };
@@ -195,6 +217,27 @@ impl<O: Ops> Product<'_, O> {
                         line: a.line,
                     };
                     let (x, to) = (x.add(j), to.add(s * ld));
+                    if blocked && plan.lanes {
+                        if s >= gap && s < gap * streams {
+                            continue; // taken with an earlier one
+                        }
+                        let ahead = (plan.ahead / size_of::<O::T>()) as isize;
+                        let streams = if s < gap { streams } else { 1 };
+                        let sums = stack;
+                        o.enter(Laned {
+                            o,
+                            streams,
+                            gap,
+                            out_ld: ld,
+                            a,
+                            x,
+                            sums,
+                            ld: own,
+                            out: to,
+                            ahead,
+                        });
+                        continue;
+                    }
                     if blocked {
                         let lo = if head > 0 { O::W - head } else { 0 };
                         let ahead = (plan.ahead / size_of::<O::T>()) as isize;

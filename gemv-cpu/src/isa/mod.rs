@@ -29,6 +29,7 @@ use kernels::{Mat, Out, Product, Widen, scratch_len, short_rows, turn_of};
 pub(crate) use memory::Block;
 use ops::Ops;
 use plain::Plain;
+use rows::Segments;
 pub(crate) use scratch::{with as with_scratch, with_elements};
 use views::Second;
 
@@ -301,14 +302,14 @@ impl Isa {
         }
     }
 
-    /// `y = A x` for a small matrix whose rows are short, or that is a few columns, if there is a
-    /// kernel for it that needs no plan and no room: most of the time of such a product goes into
-    /// reaching the kernel. False, and nothing done, if there is not.
+    /// `y = A x` for a matrix of one segment, if there is a kernel that reads it where it is: no plan
+    /// and no room are needed, and most of the time of a small product goes into reaching the
+    /// kernel. False, and nothing done, if there is not.
     ///
     /// # Panics
     /// If the shapes do not fit.
     #[inline]
-    pub(crate) fn small<T: CpuElement>(
+    pub(crate) fn near<T: CpuElement>(
         self,
         a: &ArrayView2<'_, T>,
         conj: bool,
@@ -317,10 +318,25 @@ impl Isa {
     ) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => small(T::avx512(Proof(()), conj), a, x, y),
+            Kind::Avx512 => near(T::avx512(Proof(()), conj), a, x, y),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => small(T::avx2(Proof(()), conj), a, x, y),
-            Kind::Plain => false,
+            Kind::Avx2 => near(T::avx2(Proof(()), conj), a, x, y),
+            Kind::Plain => near(Plain::<T> { conj, element: PhantomData }, a, x, y),
+        }
+    }
+
+    /// How many entries of x come before the first that meets an aligned vector of these rows.
+    pub(crate) fn turn<T: CpuElement>(self, a: &ArrayView2<'_, T>) -> usize {
+        fn turn<O: Ops>(_: O, a: &ArrayView2<'_, O::T>) -> usize {
+            let (m, n) = a.dim();
+            turn_of::<O>(&Mat { p: a.as_ptr(), line: a.strides()[0], m, n }, false)
+        }
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => turn(T::avx512(Proof(()), false), a),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => turn(T::avx2(Proof(()), false), a),
+            Kind::Plain => 0,
         }
     }
 
@@ -429,11 +445,11 @@ fn walk<O: Ops>(o: O, task: Task<'_, '_, O::T>) {
 const NO_KERNEL: &str = "`Isa::direct` says that there is no kernel for these lines";
 
 #[inline(always)]
-fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) -> bool {
+fn near<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) -> bool {
     let ((m, n), strides) = (a.dim(), a.strides());
     let (rs, cs) = (strides[0], strides[1]);
     assert!(x.len() == n && y.len() == m);
-    if m == 0 || n == 0 {
+    if m == 0 || n == 0 || n > SEGMENT {
         return false;
     }
     let p = a.as_ptr();
@@ -441,18 +457,22 @@ fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc])
     // SAFETY: `o` exists; the matrix is a view, whose lines are its own; x has n entries and out m
     // (asserted).
     unsafe {
-        if cs == 1 && n <= 4 * O::W && n <= LANES {
-            short_rows(o, Mat { p, line: rs, m, n }, x, 0, out);
-            return true;
-        }
-        if rs == 1 && n <= SEGMENT {
+        if cs == 1 {
+            let a = Mat { p, line: rs, m, n };
+            if n <= 4 * O::W && n <= LANES {
+                short_rows(o, a, x, 0, out);
+            } else {
+                o.enter(Segments::<O, false> { o, a, x, ahead: 0, out, ld: 0 });
+            }
+        } else if rs == 1 {
             let a = Mat { p, line: cs, m, n };
             let head = turn_of::<O>(&a, false);
             o.enter(Strips { o, a, x, out, head, ahead: 0 });
-            return true;
+        } else {
+            return false;
         }
     }
-    false
+    true
 }
 
 /// Accumulators of scratch that lie on the stack.

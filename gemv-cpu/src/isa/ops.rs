@@ -96,6 +96,14 @@ pub(crate) trait Ops: Copy {
     unsafe fn merge(self, a: Self::V, b: Self::V, hi: usize) -> Self::V;
     /// Halves the `W` lanes of each of four vectors to one and stores the four sums.
     unsafe fn fold4(self, v: [Self::V; 4], out: *mut Self::Acc);
+    /// Whether there is `fold_all`.
+    const FOLD_ALL: bool = false;
+    /// Halves the `W` lanes of each of 16 vectors, of 16 lanes each, to one and stores the sums.
+    #[inline(always)]
+    unsafe fn fold_all(self, v: [Self::V; 16], out: *mut Self::Acc) {
+        let _ = (v, out);
+        unreachable!("FOLD_ALL says that it is not there")
+    }
     /// Halves the `W` lanes to one.
     unsafe fn fold(self, v: Self::V) -> Self::Acc;
     /// Asks for the line of memory that holds `p`, which need not be good.
@@ -104,6 +112,8 @@ pub(crate) trait Ops: Copy {
         let _ = p;
     }
 
+    /// Whether small products are worth code of their own: it is written out at length.
+    const SMALL: bool = false;
     /// Whether aligned loads are worth a turn of the lanes.
     const TURNS: bool = true;
     /// Vectors of 64 lanes.

@@ -112,10 +112,10 @@ unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
     }
 }
 
-/// At most `U * W` (at most 64) columns of `R` rows: as [`segment`], without the levels of the
+/// At most `U * W` (at most 64) columns of `R` rows, just as many if `WHOLE`: as [`segment`], without the levels of the
 /// halving whose upper lanes are all absent.
 #[inline(always)]
-unsafe fn short<O: Ops, const R: usize, const U: usize>(
+unsafe fn short<O: Ops, const R: usize, const U: usize, const WHOLE: bool>(
     o: O,
     a: [*const O::T; R],
     x: [O::X; U],
@@ -128,7 +128,7 @@ unsafe fn short<O: Ops, const R: usize, const U: usize>(
         for (k, acc) in acc.iter_mut().enumerate() {
             let hi = n.saturating_sub(k * O::W).min(O::W);
             let at = (k * O::W) as isize * O::STEP;
-            if hi == O::W {
+            if WHOLE || hi == O::W {
                 for r in 0..R {
                     acc[r] = o.fma(o.load(a[r].offset(at)), x[k], zero);
                 }
@@ -201,6 +201,20 @@ impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
                 o.x_part(x.wrapping_add(k * O::W), 0, hi)
             });
             let mut i = 0;
+            if O::FOLD_ALL && U == 4 && a.n == U * O::W && ahead == 0 {
+                while a.m - i >= 16 {
+                    let mut all = [o.zero(); 16];
+                    for k in 0..4 {
+                        let rows = core::array::from_fn(|r| {
+                            a.p.wrapping_offset((i + 4 * k + r) as isize * a.line)
+                        });
+                        let four = short::<O, 4, U, true>(o, rows, xs, a.n);
+                        all[4 * k..][..4].copy_from_slice(&four);
+                    }
+                    o.fold_all(all, out.add(i));
+                    i += 16;
+                }
+            }
             while i < a.m {
                 let rows = rows_at::<O, 4>(&a, i);
                 if ahead > 0 {
@@ -210,7 +224,7 @@ impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
                         }
                     }
                 }
-                let v = short::<O, 4, U>(o, rows, xs, a.n);
+                let v = short::<O, 4, U, false>(o, rows, xs, a.n);
                 fold_to::<O>(o, v, out.add(i), a.m - i);
                 i += 4;
             }

@@ -81,6 +81,9 @@ macro_rules! singles512 {
             const W: usize = 16;
             const ROWS: usize = 4;
             const SECOND: bool = $second;
+            const FOLD_ALL: bool = $second;
+            // f32, that is.
+            const SMALL: bool = $second;
             entry512!();
             #[inline(always)]
             fn sum(self) -> F32x16 {
@@ -112,6 +115,27 @@ macro_rules! singles512 {
                     // Element 0 of each quarter.
                     let at = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
                     _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(at, t)));
+                }
+                fn fold_all(self, v: [__m512; 16], out: *mut f32) {
+                    // Two vectors become one at each step, half of each, so that no lane idles.
+                    let pair = |low: __m512, high: __m512| _mm512_add_ps(low, high);
+                    let eight: [__m512; 8] = core::array::from_fn(|i| {
+                        let (p, q) = (v[i], v[i + 8]);
+                        pair(_mm512_mask_blend_ps(0xff00, p, q), _mm512_shuffle_f32x4::<0x4e>(p, q))
+                    });
+                    let four: [__m512; 4] = core::array::from_fn(|i| {
+                        let (p, q) = (eight[i], eight[i + 4]);
+                        let (turned, q1) = (_mm512_shuffle_f32x4::<0xb1>(p, p), _mm512_shuffle_f32x4::<0xb1>(q, q));
+                        pair(_mm512_mask_blend_ps(0xf0f0, p, q), _mm512_mask_blend_ps(0xf0f0, turned, q1))
+                    });
+                    let two: [__m512; 2] = core::array::from_fn(|i| {
+                        let (p, q) = (four[i], four[i + 2]);
+                        pair(_mm512_shuffle_ps::<0x44>(p, q), _mm512_shuffle_ps::<0xee>(p, q))
+                    });
+                    let (p, q) = (two[0], two[1]);
+                    let one = pair(_mm512_shuffle_ps::<0x88>(p, q), _mm512_shuffle_ps::<0xdd>(p, q));
+                    // Rows 0, 2, 1, 3 in each quarter.
+                    _mm512_storeu_ps(out, _mm512_permute_ps::<0xd8>(one));
                 }
                 fn fold(self, v: __m512) -> f32 {
                     let h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
@@ -204,6 +228,7 @@ impl Ops for F64x8 {
     type X = __m512d;
     const W: usize = 8;
     const ROWS: usize = 4;
+    const SMALL: bool = true;
     const SECOND: bool = true;
     entry512!();
     #[inline(always)]
@@ -472,6 +497,8 @@ macro_rules! singles256 {
             const W: usize = 8;
             const ROWS: usize = 2;
             const SECOND: bool = $second;
+            // f32, that is.
+            const SMALL: bool = $second;
             entry256!();
             #[inline(always)]
             fn sum(self) -> F32x8 {
@@ -577,6 +604,7 @@ impl Ops for F64x4 {
     type X = __m256d;
     const W: usize = 4;
     const ROWS: usize = 2;
+    const SMALL: bool = true;
     const SECOND: bool = true;
     entry256!();
     #[inline(always)]
