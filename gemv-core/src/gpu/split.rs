@@ -100,6 +100,18 @@ impl Split {
 
 /// Blocks that share a row, so that every compute unit has `busy` blocks of `block_rows` rows: 1
 /// where the rows are enough, and no more than leaves every block `along` segments.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language, busy_split};
+/// use gemv_core::{Desc, Dtype};
+/// let mut caps = Caps::new(Language::Cuda);
+/// caps.units = 100;
+/// let desc = |m, n: usize| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
+/// let split = |m, n| busy_split(&desc(m, n), &caps, 1, 1, 8);
+/// assert_eq!(split(10, 1 << 20), 80); // 800 blocks, 8 a unit
+/// assert_eq!(split(10, 2560), 10); // no more than segments
+/// assert_eq!(split(100_000, 1 << 20), 1); // rows enough
+/// ```
 pub fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, along: u64, busy: u32) -> u32 {
     let sets = (desc.m as u64).div_ceil(block_rows).max(1);
     let most = (desc.n.div_ceil(SEGMENT) as u64).div_ceil(along);
