@@ -137,8 +137,17 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// [`Error::Params`](crate::Error::Params), with the rule that is broken.
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()>;
 
-    /// A number for what these parameters, which fit, start on the device for this problem: those of
-    /// which it is equal do the same. The tuner measures one of them.
+    /// A number for what these parameters, which fit, start on the device for this problem: those
+    /// of which it is equal do the same. The tuner measures one of them.
+    ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
+    /// let work = |text: &str| backend.work(&desc, &text.parse().unwrap());
+    /// assert_eq!(work("reference"), work("reference"));
+    /// assert_ne!(work("row rows=1"), work("row rows=2"));
+    /// ```
     fn work(&self, desc: &Desc, params: &Params) -> u64 {
         let _ = desc;
         let mut hash = DefaultHasher::new();

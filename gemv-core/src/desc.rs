@@ -79,6 +79,15 @@ impl Display for Layout {
 
 /// A range of alignments, of the memory in which every line of a matrix begins: what a table's row
 /// is for, as `align=16..` or `align=..8` in bytes.
+///
+/// ```
+/// use gemv_core::Align;
+/// let halves = Align::parse("4..8").unwrap(); // bytes
+/// assert_eq!((halves.low, halves.high, halves.to_string()), (2, 3, "4..8".into()));
+/// assert!(halves.holds(3) && !halves.holds(4)); // as Desc::align: log2
+/// assert_eq!(Align::parse("16.."), Some(Align::WHOLE));
+/// assert_eq!(Align::parse("12.."), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Align {
     /// log2 of the least, in bytes.

@@ -4,6 +4,22 @@
 //! chooses backends by the features of `gemv`. With none linked, the
 //! [reference](mod@reference) answers: slowly, and with the same bits.
 //!
+//! ```
+//! use gemv_core::{Engine, GpuDot};
+//! use ndarray::{Array2, array};
+//!
+//! let a = Array2::from_shape_fn((3, 2), |(i, j)| (2 * i + j) as f32); // m x n = 3 x 2
+//! let x = array![1.0, -1.0];
+//! let y = a.gpu_dot(&x); // wherever it is best
+//! assert_eq!(y, array![-1.0, -1.0, -1.0]);
+//!
+//! let device = Engine::global()?.default_device()?; // or .device("cuda:0")?
+//! let resident = device.matrix(&a)?; // uploaded once, used many times
+//! assert_eq!(resident.gpu_dot(&x), y);
+//! assert_eq!(resident.t().gpu_dot(&y), a.t().gpu_dot(&y));
+//! # Ok::<(), gemv_core::Error>(())
+//! ```
+//!
 //! Four words have one meaning each: [`Desc`] is what is asked, [`Params`] what is chosen,
 //! a launch what follows from both, [`Job`] the data.
 #![forbid(unsafe_code)]

@@ -154,6 +154,13 @@ impl Params {
     }
 
     /// Without the argument of this name.
+    ///
+    /// ```
+    /// use gemv_core::Params;
+    /// let params: Params = "row threads=128 split=4 rows=2".parse().unwrap();
+    /// assert_eq!(params.without("split").to_string(), "row threads=128 rows=2");
+    /// assert_eq!(params.without("vec"), params);
+    /// ```
     #[must_use]
     pub fn without(mut self, name: &str) -> Params {
         let key = Key::try_new(name);

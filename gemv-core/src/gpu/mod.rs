@@ -38,6 +38,17 @@ use std::sync::LazyLock;
 use crate::{Desc, Dtype, Params};
 
 /// What the kernels ask of a device.
+///
+/// A backend asks its driver and fills it in; legality, choice and launch depend on nothing else of
+/// a device.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language};
+///
+/// let mut h200 = Caps::new(Language::Cuda);
+/// (h200.units, h200.max_group, h200.local_bytes, h200.fp64) = (132, 1024, 48 << 10, true);
+/// assert!(h200.atomics64 && !Caps::new(Language::OpenCl).atomics64);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Caps {
@@ -73,6 +84,13 @@ impl Caps {
 }
 
 /// The language a kernel is compiled as.
+///
+/// ```
+/// use gemv_core::gpu::{Language, PRELUDE};
+/// // One text: what the compiler defines says which of the two it is.
+/// assert!(PRELUDE.contains("__OPENCL_VERSION__") && PRELUDE.contains("__fmaf_rn"));
+/// assert_ne!(Language::OpenCl, Language::Cuda);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Language {
     /// OpenCL C 1.2.
@@ -82,6 +100,13 @@ pub enum Language {
 }
 
 /// An argument that a kernel's [`Params`] may have.
+///
+/// ```
+/// use gemv_core::gpu::Arg;
+/// const THREADS: Arg = Arg::compiled("threads", 128, "THREADS"); // a program for each value
+/// const SPLIT: Arg = Arg::launched("split", 0); // one program for all
+/// assert_eq!((THREADS.define, SPLIT.define), (Some("THREADS"), None));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Arg {
     /// Its name in the text form.
@@ -106,6 +131,22 @@ impl Arg {
 }
 
 /// One kernel: a family of programs that differ in their parameters.
+///
+/// To write one, see `docs/adding-a-kernel.md`.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language, kernel};
+/// use gemv_core::{Desc, Dtype};
+///
+/// let mut caps = Caps::new(Language::Cuda);
+/// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
+/// let (row, desc) = (kernel("row").unwrap(), Desc::new(Dtype::F32, 1000, 5000, (5000, 1), 0));
+/// let best = (row.candidates)(&desc, &caps)[0];
+/// assert!(row.ordered && row.fits(&desc, &best, &caps).is_ok());
+/// let plan = (row.plan)(&desc, &best, &caps);
+/// assert_eq!(plan.launches[0].block, [row.arg(&best, "threads"), 1, 1]);
+/// assert!(row.program(desc.dtype, &best).source.contains(row.source));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel {
     /// Its name in [`Params`].
@@ -130,6 +171,23 @@ pub struct Kernel {
 }
 
 /// What follows from a problem and parameters: derived, never stored.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language, kernel};
+/// use gemv_core::{Desc, Dtype, Params};
+///
+/// let caps = Caps::new(Language::Cuda);
+/// let row = kernel("row").unwrap();
+/// let desc = Desc::new(Dtype::F32, 8, 1 << 16, (1 << 16, 1), 0);
+/// let plan = |split| {
+///     let params = Params::new("row").with("threads", 64).with("split", split);
+///     (row.plan)(&desc, &params, &caps)
+/// };
+/// // Whole rows: one launch, nothing left over. Rows in 4 parts: 256 sums a row, and one above
+/// // them; a second launch adds them up.
+/// assert_eq!((plan(1).launches.len(), plan(1).work), (1, 0));
+/// assert_eq!((plan(4).launches.len(), plan(4).work), (2, 8 * 257));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Plan {
     /// Launches, in order; each waits for the one before.
@@ -141,6 +199,15 @@ pub struct Plan {
 }
 
 /// One launch.
+///
+/// In OpenCL's words the global size is `grid * block`, in each dimension.
+///
+/// ```
+/// use gemv_core::gpu::Launch;
+/// let launch = Launch { entry: "row", grid: [250, 1, 1], block: [128, 1, 1], shared: 0 };
+/// let threads = launch.grid[0] * u64::from(launch.block[0]);
+/// assert_eq!(threads, 32_000);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
     /// Entry point.
@@ -155,6 +222,16 @@ pub struct Launch {
 
 /// A program to compile: what goes into a cache's key. Parameters that only the launch depends on
 /// do not show in it.
+///
+/// ```
+/// use gemv_core::gpu::kernel;
+/// use gemv_core::{Dtype, Params};
+///
+/// let row = kernel("row").unwrap();
+/// let program = |split| row.program(Dtype::F64, &Params::new("row").with("split", split));
+/// assert_eq!(program(1), program(8)); // only the launch depends on it
+/// assert!(program(1).defines.contains(&("DTYPE".into(), "1".into())));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Program {
     /// Prelude and source.
@@ -164,12 +241,32 @@ pub struct Program {
 }
 
 /// What stands before every kernel: the two languages, the element types, the arithmetic.
+///
+/// The one place where fma, addition and multiplication are spelled, each rounding once and none
+/// contracted; see [the order](crate::order).
+///
+/// ```
+/// use gemv_core::gpu::{PRELUDE, kernels};
+/// use gemv_core::{Dtype, Params};
+/// let roof = kernels().iter().find(|k| k.name == "roof").unwrap();
+/// assert!(roof.program(Dtype::F32, &Params::new("roof")).source.starts_with(PRELUDE));
+/// ```
 pub const PRELUDE: &str = include_str!("../../kernels/prelude.h");
 
 /// Most blocks that a kernel launches in x.
+///
+/// ```
+/// assert_eq!(gemv_core::gpu::MAX_GRID, 2_147_483_647); // 2^31 - 1, as CUDA has it
+/// ```
 pub const MAX_GRID: u64 = (1 << 31) - 1;
 
 /// The shared kernels: those that keep the order, and the roof.
+///
+/// ```
+/// use gemv_core::gpu::kernels;
+/// let names: Vec<_> = kernels().iter().filter(|k| k.ordered).map(|k| k.name).collect();
+/// assert_eq!(names, ["row", "col", "strided", "strided-col"]);
+/// ```
 pub fn kernels() -> &'static [Kernel] {
     static ALL: LazyLock<Vec<Kernel>> =
         LazyLock::new(|| [ordered::KERNELS, roof::KERNELS].concat());
@@ -179,17 +276,64 @@ pub fn kernels() -> &'static [Kernel] {
 /// The published kernels, `classic-*`: baselines with an order of their own, chosen only on
 /// request. `candidates` of each is the space that its authors searched, where they say; Sørensen's
 /// is 8 × 8 × 8 for each of the matrix's types and layouts.
+///
+/// | name | source |
+/// |---|---|
+/// | `classic-thread` | H. H. B. Sørensen, *High-Performance Matrix-Vector Multiplication on the GPU* (2011): one thread per row, x in shared memory |
+/// | `classic-columns` | the same: several threads per row in a 2-D grid, atomic addition between blocks |
+/// | `classic-rows` | the same: several rows per thread |
+/// | `classic-spread` | the same: the threads of a block spread along columns |
+/// | `classic-general` | the same: the versatile kernel, which contains the others |
+/// | `classic-stages` | E. Bainville, *OpenCL GEMV* (2010): P threads per row, partial sums in an m × P array, reduced by a second kernel |
+/// | `classic-block` | course SDS 406 of The Cyprus Institute: one block per row |
+/// | `classic-block-x` | the same, with x in shared memory |
+/// | `classic-tile` | the same, with A and x in shared memory and a 2-D block |
+///
+/// `vec`, the width of loads, is that of C. Nugteren's CLBlast. Each text under
+/// `kernels/classic` begins with its order of additions and an error bound.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language, classic_kernels};
+/// use gemv_core::{Desc, Dtype};
+///
+/// let desc = Desc::new(Dtype::F32, 1001, 3003, (1, 1001), 0);
+/// let mut caps = Caps::new(Language::Cuda);
+/// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
+/// let general = classic_kernels().iter().find(|k| k.name == "classic-general").unwrap();
+/// assert_eq!((general.candidates)(&desc, &caps).len(), 8 * 8 * 8);
+/// assert!(classic_kernels().iter().all(|k| !k.ordered));
+/// ```
 pub fn classic_kernels() -> &'static [Kernel] {
     classic::KERNELS
 }
 
 /// The shared kernel of this name, ordered or published.
+///
+/// ```
+/// use gemv_core::gpu::kernel;
+/// assert!(kernel("row").is_some_and(|k| k.ordered));
+/// assert!(kernel("classic-rows").is_some_and(|k| !k.ordered));
+/// assert!(kernel("diagonal").is_none());
+/// ```
 pub fn kernel(name: &str) -> Option<&'static Kernel> {
     kernels().iter().chain(classic_kernels()).find(|k| k.name == name)
 }
 
 impl Kernel {
     /// Whether these parameters are legal for this problem on such a device.
+    ///
+    /// ```
+    /// # use gemv_core::gpu::{Caps, Language, kernel};
+    /// # use gemv_core::{Desc, Dtype};
+    /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::OpenCl));
+    /// let desc = |dtype| Desc::new(dtype, 100, 100, (100, 1), 0);
+    /// let fits = |dtype, text: &str| row.fits(&desc(dtype), &text.parse().unwrap(), &caps);
+    /// assert_eq!(fits(Dtype::F32, "row threads=64"), Ok(()));
+    /// let why = fits(Dtype::F32, "row threads=1024").unwrap_err();
+    /// assert_eq!(why, "a block of 1024 threads where the device has at most 64");
+    /// let why = fits(Dtype::F64, "row threads=64").unwrap_err();
+    /// assert_eq!(why, "the device has no double precision");
+    /// ```
     ///
     /// # Errors
     /// The rule that is broken, as the end of a sentence.
@@ -210,6 +354,13 @@ impl Kernel {
 
     /// The value of an argument, or its default.
     ///
+    /// ```
+    /// # use gemv_core::{gpu::kernel, Params};
+    /// let row = kernel("row").unwrap();
+    /// let params = Params::new("row").with("rows", 4);
+    /// assert_eq!((row.arg(&params, "rows"), row.arg(&params, "threads")), (4, 128));
+    /// ```
+    ///
     /// # Panics
     /// If the kernel has no such argument.
     pub fn arg(&self, params: &Params, name: &str) -> u32 {
@@ -229,6 +380,15 @@ impl Kernel {
     }
 
     /// The program for an element type and parameters.
+    ///
+    /// ```
+    /// # use gemv_core::{Dtype, Params, gpu::kernel};
+    /// let params = Params::new("col").with("share", 16);
+    /// let program = kernel("col").unwrap().program(Dtype::C32, &params);
+    /// let define = |name: &str| program.defines.iter().find(|d| d.0 == name).map(|d| &*d.1);
+    /// assert_eq!((define("DTYPE"), define("SHARE")), (Some("4"), Some("16")));
+    /// assert_eq!(define("THREADS"), Some("256")); // its default
+    /// ```
     pub fn program(&self, dtype: Dtype, params: &Params) -> Program {
         let number = match dtype {
             Dtype::F32 => 0,

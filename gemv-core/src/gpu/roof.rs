@@ -25,6 +25,12 @@ const ARGS: &[Arg] = &[
 ];
 
 /// The passes that are worth trying on such a device; the fastest is the roof.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language, roof};
+/// let passes = roof(&Caps::new(Language::OpenCl)); // at most 64 threads a block
+/// assert!(passes.iter().all(|p| !p.keeps_order() && p.get_or("threads", 1) <= 64));
+/// ```
 pub fn roof(caps: &Caps) -> Vec<Params> {
     let pass =
         |threads, groups| Params::new("roof").with("threads", threads).with("groups", groups);

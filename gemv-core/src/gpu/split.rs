@@ -11,6 +11,14 @@ const REDUCE: u32 = 128;
 
 /// How the segments of a row are split over blocks: the same rule as in the kernels, which find
 /// `parts` from the grid and the rest from it.
+///
+/// ```
+/// use gemv_core::gpu::Split;
+/// let split = Split::of(10_000, 8); // 40 segments
+/// assert_eq!(split, Split { parts: 8, count: 40, chunked: false });
+/// assert_eq!(split.work(3), 3 * (40 + 1)); // and one sum above them
+/// assert_eq!(split.reduce(3).unwrap().entry, "reduce_segments");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
     /// Blocks that share a row, each with some work.
@@ -23,6 +31,17 @@ pub struct Split {
 
 impl Split {
     /// The split of rows of `n` columns, of which `asked` parts are asked (0 counts as 1).
+    ///
+    /// Beyond 255 segments a part, what is left in scratch memory are sums of 256 segments (65,536
+    /// columns) each: rule 4 of the [order](crate::order) once more.
+    ///
+    /// ```
+    /// use gemv_core::gpu::Split;
+    /// assert_eq!(Split::of(10_000, 1).count, 0); // whole rows: y is written at once
+    /// assert_eq!(Split::of(10_000, 100).parts, 40); // no more parts than segments
+    /// let long = Split::of(1 << 24, 8); // 65,536 segments
+    /// assert_eq!((long.chunked, long.count), (true, 256));
+    /// ```
     pub fn of(n: usize, asked: u32) -> Split {
         let segments = n.div_ceil(SEGMENT) as u64;
         let asked = u64::from(asked.max(1));
@@ -41,6 +60,14 @@ impl Split {
 
     /// Scratch values for `m` rows: the first launch leaves row i's sums from
     /// `i * work(1)` on, and the reduction puts every further level behind them.
+    ///
+    /// The unit is one value of the accumulator's type.
+    ///
+    /// ```
+    /// use gemv_core::gpu::Split;
+    /// assert_eq!(Split::of(1 << 16, 4).work(10), 10 * (256 + 1));
+    /// assert_eq!(Split::of(1 << 16, 1).work(10), 0);
+    /// ```
     pub fn work(&self, m: u64) -> u64 {
         let (mut total, mut count) = (self.count, self.count);
         while count > 1 {
@@ -51,6 +78,12 @@ impl Split {
     }
 
     /// The launch (of [`REDUCE_SOURCE`]) that turns `m` rows of sums into y, where one is needed.
+    ///
+    /// ```
+    /// use gemv_core::gpu::Split;
+    /// assert_eq!(Split::of(1 << 16, 1).reduce(10), None);
+    /// assert_eq!(Split::of(1 << 24, 8).reduce(10).unwrap().entry, "reduce_chunks");
+    /// ```
     pub fn reduce(&self, m: u64) -> Option<Launch> {
         if self.count == 0 {
             return None;
@@ -67,6 +100,18 @@ impl Split {
 
 /// Blocks that share a row, so that every compute unit has `busy` blocks of `block_rows` rows: 1
 /// where the rows are enough, and no more than leaves every block `along` segments.
+///
+/// ```
+/// use gemv_core::gpu::{Caps, Language, busy_split};
+/// use gemv_core::{Desc, Dtype};
+/// let mut caps = Caps::new(Language::Cuda);
+/// caps.units = 100;
+/// let desc = |m, n: usize| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
+/// let split = |m, n| busy_split(&desc(m, n), &caps, 1, 1, 8);
+/// assert_eq!(split(10, 1 << 20), 80); // 800 blocks, 8 a unit
+/// assert_eq!(split(10, 2560), 10); // no more than segments
+/// assert_eq!(split(100_000, 1 << 20), 1); // rows enough
+/// ```
 pub fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, along: u64, busy: u32) -> u32 {
     let sets = (desc.m as u64).div_ceil(block_rows).max(1);
     let most = (desc.n.div_ceil(SEGMENT) as u64).div_ceil(along);
@@ -76,6 +121,12 @@ pub fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, along: u64, busy: u
 }
 
 /// The reduction of segment sums, to append to a kernel's source that leaves them in `work`.
+///
+/// ```
+/// use gemv_core::gpu::{REDUCE_SOURCE, Split};
+/// let launch = Split::of(1 << 16, 4).reduce(1).unwrap();
+/// assert!(REDUCE_SOURCE.contains(launch.entry));
+/// ```
 pub const REDUCE_SOURCE: &str = include_str!("../../kernels/reduce.k");
 
 #[cfg(test)]

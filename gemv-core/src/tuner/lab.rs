@@ -12,6 +12,12 @@ use crate::profile::{Link, Profile, Roof};
 use crate::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 
 /// What the caches hold when a product starts.
+///
+/// ```
+/// use gemv_core::tuner::{LabSettings, Mode};
+/// assert_eq!(LabSettings::default().mode, Mode::Cold);
+/// assert_eq!(Mode::Warm.name(), "warm");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Mode {
     /// Nothing of it: each product takes another matrix and another x, and enough is read before
@@ -33,6 +39,29 @@ impl Mode {
 }
 
 /// How a [`Lab`] measures.
+///
+/// ```
+/// use gemv_core::tuner::{LabSettings, Mode};
+/// let mut settings = LabSettings::default();
+/// (settings.mode, settings.max_bytes) = (Mode::Warm, 1 << 24);
+/// assert!(settings.batch < 1e-3 && settings.products > 1);
+/// ```
+///
+/// ```
+/// use gemv_core::tuner::{Failure, Lab, LabSettings, Runner};
+/// use gemv_core::{Desc, Dtype, Engine};
+///
+/// let device = Engine::new(None).device("reference")?;
+/// let mut settings = LabSettings::default();
+/// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
+/// let mut lab = Lab::new(&device, settings);
+///
+/// let desc = Desc::new(Dtype::F32, 16, 64, (64, 1), 0);
+/// let params = lab.candidates(&desc)[0];
+/// lab.check(&desc, &params)?; // the right bits, and nothing else written
+/// assert!(lab.measure(&desc, &params)? > 0.0); // seconds
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LabSettings {
@@ -81,6 +110,16 @@ impl Lab {
 
     /// The same lab, whose candidates are the backend's [published
     /// kernels](crate::Backend::classic) in place of its own.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Lab, LabSettings, Runner};
+    /// use gemv_core::{Desc, Dtype, Engine};
+    /// let device = Engine::new(None).device("reference")?;
+    /// let mut lab = Lab::new(&device, LabSettings::default()).classic();
+    /// let desc = Desc::new(Dtype::F32, 16, 64, (64, 1), 0);
+    /// assert!(lab.candidates(&desc).is_empty()); // the reference has none
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     #[must_use]
     pub fn classic(mut self) -> Lab {
         self.classic = true;
@@ -117,6 +156,18 @@ impl Lab {
 
     /// Measures the device itself: read bandwidth by size, launch latency and the host link.
     /// From then on [`floor`](Runner::floor) knows the roof.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Lab, LabSettings};
+    /// use gemv_core::Engine;
+    /// let device = Engine::new(None).device("reference")?;
+    /// let mut settings = LabSettings::default();
+    /// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
+    /// let profile = Lab::new(&device, settings).profile()?;
+    /// assert!(profile.launch > 0.0 && profile.round_trip > 0.0); // seconds
+    /// assert_eq!(profile.link, None); // its memory is the host's
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The driver's refusal.

@@ -6,8 +6,21 @@ use crate::{Align, Desc, Dtype, Layout};
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without the shapes whose
 /// matrix is too large.
 ///
-/// A matrix's lines begin at multiples of their length, so that its alignment follows from its shape:
-/// in the area of an alignment class, sizes along the lines are rounded to the next that is of it.
+/// A matrix's lines begin at multiples of their length, so that its alignment follows from its
+/// shape: in the area of an alignment class, sizes along the lines are rounded to the next that is
+/// of it.
+///
+/// ```
+/// use gemv_core::tuner::{Area, Mesh, Point};
+/// use gemv_core::{Align, Dtype, Layout};
+///
+/// let mesh = Mesh::new(5, 16, 4096, 1 << 20);
+/// assert_eq!((mesh.sizes(), mesh.max_bytes()), (&[16, 64, 256, 1024, 4096][..], 1 << 20));
+/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let at = mesh.nearest(20, 900);
+/// assert_eq!(at, Point { i: 0, j: 3 });
+/// assert_eq!(mesh.desc(area, at).unwrap().to_string(), "f32 row 16x1024");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
     sizes: Vec<usize>,
@@ -17,6 +30,13 @@ pub struct Mesh {
 }
 
 /// Where a shape stands in a [`Mesh`]: indices of its rows and columns among the sizes.
+///
+/// ```
+/// use gemv_core::tuner::{Mesh, Point};
+/// let mesh = Mesh::of(vec![10, 100, 1000], 1 << 30);
+/// let Point { i, j } = mesh.nearest(90, 2000);
+/// assert_eq!((mesh.sizes()[i], mesh.sizes()[j]), (100, 1000)); // rows, columns
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Point {
     /// Index of the number of rows.
@@ -29,6 +49,13 @@ impl Mesh {
     /// `count` sizes from `from` to `to` (at most; equal ones are taken once), evenly spaced on a
     /// logarithmic scale. Sizes of 64 and more are rounded to multiples of 16: whole vectors, as
     /// most matrices have them, but no powers of two among them to meet a cache's worst case.
+    ///
+    /// `max_bytes` is the size of the largest matrix that is measured.
+    ///
+    /// ```
+    /// use gemv_core::tuner::Mesh;
+    /// assert_eq!(Mesh::new(4, 10, 10_000, 1 << 30).sizes(), [10, 96, 992, 10_000]);
+    /// ```
     ///
     /// # Panics
     /// If `count` or `from` is 0, or `to` is less than `from`.
@@ -51,6 +78,11 @@ impl Mesh {
 
     /// A mesh of these sizes.
     ///
+    /// ```
+    /// use gemv_core::tuner::Mesh;
+    /// assert_eq!(Mesh::of(vec![1, 7, 1000], 1 << 30).sizes(), [1, 7, 1000]);
+    /// ```
+    ///
     /// # Panics
     /// If there are none, or they do not ascend.
     pub fn of(sizes: Vec<usize>, max_bytes: u64) -> Mesh {
@@ -59,8 +91,19 @@ impl Mesh {
     }
 
     /// The same mesh with further lengths of lines (columns of a row-major matrix, rows of a
-    /// column-major one), within its ends: kernels for short lines are made for so many elements and
-    /// no more, and what is best changes there at once.
+    /// column-major one), within its ends: kernels for short lines are made for so many elements
+    /// and no more, and what is best changes there at once.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Area, Mesh, Point};
+    /// use gemv_core::{Align, Dtype, Layout};
+    ///
+    /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_narrow(&[64]);
+    /// assert_eq!(mesh.sizes(), [16, 64, 256]);
+    /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+    /// assert!(mesh.desc(area, Point { i: 2, j: 1 }).is_some()); // 64 columns
+    /// assert!(mesh.desc(area, Point { i: 1, j: 2 }).is_none()); // but not 64 rows
+    /// ```
     #[must_use]
     pub fn with_narrow(mut self, lengths: &[usize]) -> Mesh {
         let ends = self.sizes[0]..=self.sizes[self.sizes.len() - 1];
@@ -84,6 +127,18 @@ impl Mesh {
     /// The problem at a point: `None` where the matrix is too large, where its layout is another
     /// one by definition (a single row or column), where it has no alignment of this class, and
     /// where a smaller size is rounded to the same.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Area, Mesh, Point};
+    /// use gemv_core::{Align, Dtype, Layout};
+    ///
+    /// let mesh = Mesh::of(vec![30, 1000], 1 << 20);
+    /// let area = |align| Area { dtype: Dtype::F32, layout: Layout::Row, align };
+    /// let text = |align, i, j| mesh.desc(area(align), Point { i, j }).map(|d| d.to_string());
+    /// assert_eq!(text(Align::WHOLE, 1, 0), Some("f32 row 1000x32".into())); // rows of 128 bytes
+    /// assert_eq!(text(Align::parse("4").unwrap(), 1, 0), Some("f32 row 1000x31".into()));
+    /// assert_eq!(text(Align::WHOLE, 1, 1), None); // 4 MB
+    /// ```
     pub fn desc(&self, area: Area, at: Point) -> Option<Desc> {
         let (&m, &n) = (self.sizes.get(at.i)?, self.sizes.get(at.j)?);
         let across = if area.layout == Layout::Col { n } else { m };
@@ -109,6 +164,15 @@ impl Mesh {
     }
 
     /// Every point that has a problem.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Area, Mesh};
+    /// use gemv_core::{Align, Dtype, Layout};
+    ///
+    /// let area = Area { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
+    /// let mesh = Mesh::of(vec![64, 256, 1024], 1 << 20);
+    /// assert_eq!(mesh.points(area).len(), 6); // 1 MiB: not 256 x 1024, 1024 x 256, 1024 x 1024
+    /// ```
     pub fn points(&self, area: Area) -> Vec<Point> {
         let side = self.sizes.len();
         (0..side * side)
@@ -120,6 +184,21 @@ impl Mesh {
     /// `count` shapes within the mesh's ends that are not on it, the same at every call: the
     /// logarithms of their rows and columns lie evenly, by the multiples of two irrational
     /// numbers, and they are rounded to nothing but the area's alignment.
+    ///
+    /// The two numbers are the powers of the inverse of the plastic number, as in M. Roberts's R2
+    /// sequence (2018): no stretch of it leaves a large hole.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Area, Mesh};
+    /// use gemv_core::{Align, Dtype, Layout};
+    ///
+    /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+    /// let mesh = Mesh::new(5, 16, 4096, 1 << 30);
+    /// let shapes = mesh.between(area, 20);
+    /// assert_eq!((shapes.len(), &shapes), (20, &mesh.between(area, 20)));
+    /// let on_it = |size| mesh.sizes().contains(&size);
+    /// assert!(shapes.iter().all(|d| area.holds(d) && !(on_it(d.m) && on_it(d.n))));
+    /// ```
     pub fn between(&self, area: Area, count: usize) -> Vec<Desc> {
         let (from, to) = (self.sizes[0], self.sizes[self.sizes.len() - 1]);
         let size = |share: f64| {
@@ -149,6 +228,12 @@ impl Mesh {
     }
 
     /// The point nearest to a shape, by distance in powers of two.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Mesh, Point};
+    /// let mesh = Mesh::of(vec![16, 64, 256], 1 << 30);
+    /// assert_eq!(mesh.nearest(1, 100_000), Point { i: 0, j: 2 }); // beyond its ends as well
+    /// ```
     pub fn nearest(&self, m: usize, n: usize) -> Point {
         let index = |v: usize| {
             let at = (v.max(1) as f64).ln();
@@ -164,6 +249,16 @@ impl Mesh {
 impl Area {
     /// The areas of a type and layout, one for each class of alignment that is tuned: vectors of 16
     /// bytes may be loaded from the beginning of every line, or those of 8 bytes, or none.
+    ///
+    /// ```
+    /// use gemv_core::tuner::Area;
+    /// use gemv_core::{Dtype, Layout};
+    /// let classes = |dtype| -> Vec<String> {
+    ///     Area::all(dtype, Layout::Row).iter().map(|area| area.align.to_string()).collect()
+    /// };
+    /// assert_eq!(classes(Dtype::F32), ["16..", "8", "..4"]); // bytes
+    /// assert_eq!(classes(Dtype::F64), ["16..", "..8"]);
+    /// ```
     pub fn all(dtype: Dtype, layout: Layout) -> Vec<Area> {
         let halves = Align { low: 3, high: 3 };
         let classes = match dtype.bytes() {
@@ -176,12 +271,20 @@ impl Area {
     }
 
     /// Whether a problem is of this area.
+    ///
+    /// ```
+    /// use gemv_core::tuner::Area;
+    /// use gemv_core::{Align, Desc, Dtype, Layout};
+    /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+    /// let desc = |n: isize| Desc::new(Dtype::F32, 10, n as usize, (n, 1), 0);
+    /// assert!(area.holds(&desc(100)) && !area.holds(&desc(101))); // 400 bytes a row, and 404
+    /// ```
     pub fn holds(&self, desc: &Desc) -> bool {
         (desc.dtype, desc.layout) == (self.dtype, self.layout) && self.align.holds(desc.align)
     }
 
-    /// The first length of a line, from `size` on, that has this alignment, where lines follow on one
-    /// another; `None` if none has.
+    /// The first length of a line, from `size` on, that has this alignment, where lines follow on
+    /// one another; `None` if none has.
     pub(super) fn line(&self, size: usize) -> Option<usize> {
         let bytes = self.dtype.bytes();
         let align = |s: &usize| ((s * bytes) | 64).trailing_zeros() as u8;

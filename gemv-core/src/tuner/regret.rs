@@ -7,6 +7,12 @@ use super::sweep::{Known, Watch};
 use crate::{Desc, Params};
 
 /// How much slower a way to choose is than the best of all candidates.
+///
+/// ```
+/// use gemv_core::tuner::Regret;
+/// let regret = Regret { shapes: 96, geomean: 0.009, worst: 0.062, worst_at: None, failed: 0 };
+/// assert_eq!(regret.to_string(), "geomean 0.90 %, worst 6.2 %, 96 shapes");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
     /// Number of shapes on which its choice could be timed.
@@ -22,6 +28,19 @@ pub struct Regret {
 }
 
 /// A shape that was not tuned, with all its candidates measured, and what each way to choose takes.
+///
+/// Made by [`holdout`].
+///
+/// ```
+/// use gemv_core::tuner::{Cell, Holdout, Regret};
+/// use gemv_core::{Desc, Dtype};
+///
+/// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
+/// let (trials, failures) = (Vec::new(), Vec::new());
+/// let cell = Cell { desc, trials, failures, candidates: 0, at_roof: false, floor: None };
+/// let nothing_counted = Holdout { cell, choices: vec![None] };
+/// assert_eq!(Regret::of(0, &[nothing_counted]).failed, 1);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holdout {
     /// What was measured.
@@ -32,6 +51,9 @@ pub struct Holdout {
 
 impl Regret {
     /// The regret of the `way`-th way to choose.
+    ///
+    /// # Panics
+    /// If there are fewer ways.
     pub fn of(way: usize, holdouts: &[Holdout]) -> Regret {
         let mut regret = Regret { shapes: 0, geomean: 0.0, worst: 0.0, worst_at: None, failed: 0 };
         let mut sum = 0.0;
@@ -71,6 +93,48 @@ impl std::fmt::Display for Regret {
 /// Measures every candidate of each shape, and with them to the last round what each way to choose
 /// takes. Shapes that are known are not measured again, if all choices were timed there. Ends early
 /// when told to, with what it has.
+///
+/// ```
+/// use gemv_core::tuner::{Area, Known, Mesh, Regret, Settings, holdout};
+/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
+/// # use std::ops::ControlFlow;
+/// # struct Silent;
+/// # impl Watch for Silent {
+/// #     fn done(&mut self, _: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+/// #         ControlFlow::Continue(())
+/// #     }
+/// # }
+/// # /// As in the example of `Runner`.
+/// # struct Paper;
+/// # impl Runner for Paper {
+/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+/// #     }
+/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+/// #         let rows = f64::from(params.get_or("rows", 1));
+/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
+/// #     }
+/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// // `Paper` is the device of the example of `Runner`, `Silent` a `Watch` that says nothing.
+/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let shapes = Mesh::of(vec![64, 1024, 16384], 1 << 30).between(area, 10);
+/// let always = |_: &Desc| Params::new("row").with("rows", 2);
+/// let best = |desc: &Desc| {
+///     let rows = if desc.m < 2000 { 1 } else if desc.m < 8000 { 2 } else { 4 };
+///     Params::new("row").with("rows", rows)
+/// };
+/// let (settings, mut known) = (Settings::default(), Known::new());
+/// let out =
+///     holdout(&mut Paper, &shapes, &[&always, &best], &settings, &mut known, &mut Silent);
+/// assert_eq!(out[0].choices.len(), 2);
+/// assert!(Regret::of(0, &out).geomean > 0.05);
+/// assert!(Regret::of(1, &out).worst < 1e-9);
+/// ```
 pub fn holdout(
     runner: &mut dyn Runner,
     shapes: &[Desc],

@@ -5,12 +5,37 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::{Desc, Error, Params};
 
 /// What the search sees of a device.
+///
+/// ```
+/// use gemv_core::tuner::{Failure, Runner, Settings, search};
+/// use gemv_core::{Desc, Dtype, Params};
+///
+/// /// On paper: the more rows a thread has, the longer it takes to begin, and the fewer there are.
+/// struct Paper;
+///
+/// impl Runner for Paper {
+///     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+///         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+///     }
+///     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+///         let rows = f64::from(params.get_or("rows", 1));
+///         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
+///     }
+///     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+///         Ok(()) // paper is patient
+///     }
+/// }
+/// let desc = Desc::new(Dtype::F32, 4000, 64, (64, 1), 0);
+/// let all = Paper.candidates(&desc);
+/// let cell = search(&mut Paper, &desc, &all, &[], &Settings::default());
+/// assert_eq!(cell.best().unwrap().params.to_string(), "row rows=2");
+/// ```
 pub trait Runner {
     /// The candidates for a problem, best guess first.
     fn candidates(&mut self, desc: &Desc) -> Vec<Params>;
 
-    /// A number for what the device does: parameters for which it is equal are one candidate. `None`
-    /// if they are not legal for the problem.
+    /// A number for what the device does: parameters for which it is equal are one candidate.
+    /// `None` if they are not legal for the problem.
     fn work(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
         let _ = desc;
         let mut hash = DefaultHasher::new();
@@ -51,6 +76,14 @@ pub trait Runner {
 }
 
 /// Why a candidate does not count.
+///
+/// ```
+/// use gemv_core::tuner::Failure;
+/// let wrong = Failure::Wrong { row: 3, got: "1.5".into(), want: "1.25".into() };
+/// assert_eq!(wrong.to_string(), "wrong result: y[3] = 1.5, must be 1.25");
+/// let outside = Failure::Canary(-1).to_string();
+/// assert_eq!(outside, "it wrote outside of y, -1 entries from its start");
+/// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -73,6 +106,13 @@ pub enum Failure {
 }
 
 /// How much is measured before a candidate is given up.
+///
+/// ```
+/// use gemv_core::tuner::Settings;
+/// let mut quick = Settings::default();
+/// (quick.finalists, quick.rounds) = (3, 3);
+/// assert!(quick.hopeless > 1.0 && quick.roof < 1.0);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
@@ -81,9 +121,9 @@ pub struct Settings {
     pub hopeless: f64,
     /// Of the others, this many are measured to the end.
     pub finalists: usize,
-    /// Interleaved rounds among the finalists. Only these count. While the best of them is too noisy
-    /// to be told from another (its median lies further above its fastest batch than `alike`, and
-    /// the other's fastest batch is below that median), as many follow again, twice at most.
+    /// Interleaved rounds among the finalists. Only these count. While the best of them is too
+    /// noisy to be told from another (its median lies further above its fastest batch than `alike`,
+    /// and the other's fastest batch is below that median), as many follow again, twice at most.
     pub rounds: usize,
     /// Candidates that are apart by no more than this share are alike: where the neighbours use
     /// one of them, it serves.
@@ -108,6 +148,22 @@ impl Default for Settings {
 }
 
 /// A candidate that was measured.
+///
+/// ```
+/// use gemv_core::{Params, tuner::Trial};
+/// let times = (2.0e-6, 1.9e-6, 2.4e-6); // seconds: median, fastest, slowest
+/// let trial = Trial {
+///     params: Params::new("row"),
+///     work: 1,
+///     seconds: times.0,
+///     low: times.1,
+///     high: times.2,
+///     batches: 5,
+///     checked: true,
+///     finalist: true,
+/// };
+/// assert!(trial.low <= trial.seconds && trial.seconds <= trial.high);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// The candidate.
@@ -130,6 +186,33 @@ pub struct Trial {
 }
 
 /// What is known of one problem.
+///
+/// ```
+/// use gemv_core::tuner::{Failure, Runner, Settings, search};
+/// # use gemv_core::{Desc, Dtype, Params};
+/// # struct Paper;
+/// # impl Runner for Paper {
+/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+/// #     }
+/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+/// #         let rows = f64::from(params.get_or("rows", 1));
+/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
+/// #     }
+///     // On paper, as in `Runner`; and "row rows=1" has a fault.
+///     fn check(&mut self, _: &Desc, params: &Params) -> Result<(), Failure> {
+///         if params.get("rows") == Some(1) { Err(Failure::Canary(64)) } else { Ok(()) }
+///     }
+/// # }
+/// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
+/// let all = Paper.candidates(&desc);
+/// let cell = search(&mut Paper, &desc, &all, &[], &Settings::default());
+/// assert_eq!(cell.failures, [(all[0], Failure::Canary(64))]); // the fastest, and wrong
+/// let best = cell.best().unwrap();
+/// assert_eq!((best.params, cell.candidates), (all[1], 3));
+/// assert_eq!(cell.seconds(best.work), Some(best.seconds));
+/// assert_eq!(cell.finalist(best.work), Some(best.seconds));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// The problem.
@@ -227,6 +310,10 @@ pub(crate) fn median(times: &[f64]) -> f64 {
 /// them are measured twice more in turn, so that a drift of the device's clock meets all alike:
 /// their times count where a choice for more than this problem is made. The best are measured
 /// afresh, so that nobody wins by one lucky batch.
+///
+/// It is a race in the manner of successive halving (Jamieson and Talwalkar, *Non-stochastic Best
+/// Arm Identification and Hyperparameter Optimization*, 2016). See [`Runner`] and [`Cell`] for
+/// examples.
 pub fn search(
     runner: &mut dyn Runner,
     desc: &Desc,
@@ -344,8 +431,8 @@ fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell) {
     }
 }
 
-/// All but the `room` fastest leave, and who is more than `hopeless` times slower than the best, and
-/// who is wrong.
+/// All but the `room` fastest leave, and who is more than `hopeless` times slower than the best,
+/// and who is wrong.
 fn leave(
     runner: &mut dyn Runner,
     alive: &mut Vec<Contender>,

@@ -9,6 +9,13 @@ use super::search::{Cell, Runner, Settings, search};
 use crate::{Align, Desc, Dtype, Layout};
 
 /// What one part of a table is for.
+///
+/// ```
+/// use gemv_core::tuner::Area;
+/// use gemv_core::{Align, Dtype, Layout};
+/// let area = Area { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
+/// assert!(Area::all(Dtype::F64, Layout::Col).contains(&area));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Area {
     /// Element type.
@@ -20,9 +27,41 @@ pub struct Area {
 }
 
 /// What has been measured, by problem.
+///
+/// ```
+/// use gemv_core::tuner::{Cell, Known};
+/// use gemv_core::{Desc, Dtype};
+///
+/// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
+/// let (trials, failures) = (Vec::new(), Vec::new());
+/// let mut known = Known::new(); // or what is read back from files, to go on from there
+/// known.insert(desc, Cell { desc, trials, failures, candidates: 0, at_roof: false, floor: None });
+/// assert!(known[&desc].best().is_none());
+/// ```
 pub type Known = BTreeMap<Desc, Cell>;
 
 /// Who is told what was measured.
+///
+/// ```
+/// use gemv_core::tuner::{Cell, Watch};
+/// use std::ops::ControlFlow;
+///
+/// /// Ends the run after a while; what was measured by then could be stored here.
+/// struct Until(std::time::Instant);
+///
+/// impl Watch for Until {
+///     fn done(&mut self, cell: &Cell, done: usize, total: usize) -> ControlFlow<()> {
+///         println!("{done} of {total}: {}", cell.desc);
+///         let late = std::time::Instant::now() >= self.0;
+///         if late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+///     }
+/// }
+/// let mut watch = Until(std::time::Instant::now());
+/// # let desc = gemv_core::Desc::new(gemv_core::Dtype::F32, 1, 1, (1, 1), 0);
+/// # let (trials, failures) = (Vec::new(), Vec::new());
+/// # let cell = Cell { desc, trials, failures, candidates: 0, at_roof: false, floor: None };
+/// assert!(watch.done(&cell, 1, 10).is_break());
+/// ```
 pub trait Watch {
     /// A problem is done, the `done`-th of `total`. [`ControlFlow::Break`] ends the run; what was
     /// measured stays known.
@@ -34,6 +73,48 @@ pub trait Watch {
 ///
 /// The mesh is visited coarse to fine, all areas at each step, so that a run that is ended early
 /// has seen all of the plane.
+///
+/// ```
+/// use gemv_core::tuner::{Area, Known, Mesh, Settings, distil, sweep};
+/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// # use gemv_core::{Align, Desc, Dtype, Layout, Params, Table};
+/// # use std::ops::ControlFlow;
+/// # struct Silent;
+/// # impl Watch for Silent {
+/// #     fn done(&mut self, _: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+/// #         ControlFlow::Continue(())
+/// #     }
+/// # }
+/// # /// As in the example of `Runner`.
+/// # struct Paper;
+/// # impl Runner for Paper {
+/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+/// #     }
+/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+/// #         let rows = f64::from(params.get_or("rows", 1));
+/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
+/// #     }
+/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// // `Paper` is the device of the example of `Runner`, `Silent` a `Watch` that says nothing.
+/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
+/// let (settings, mut known) = (Settings::default(), Known::new());
+/// assert!(sweep(&mut Paper, &mesh, &[area], &settings, &mut known, &mut Silent));
+/// assert_eq!(known.len(), mesh.points(area).len());
+///
+/// let legal = |_: &Desc, _: &Params| true;
+/// let part = distil(&mut Paper, area, &known, &legal, &Default::default());
+/// let table = Table { rows: part.rows, ..Table::default() };
+/// let few = Desc::new(Dtype::F32, 50, 1024, (1024, 1), 0);
+/// assert_eq!(table.nearest(&few)[0].params.to_string(), "row rows=1");
+/// let many = Desc { m: 20_000, ..few };
+/// assert_eq!(table.nearest(&many)[0].params.to_string(), "row rows=4");
+/// ```
 pub fn sweep(
     runner: &mut dyn Runner,
     mesh: &Mesh,
@@ -61,6 +142,44 @@ pub fn sweep(
 /// Measures further problems between those of the mesh, where no choice serves all around: in the
 /// middle of each tile and edge whose ends have no choice in common that costs at most `quarrel`
 /// at any of them, the worst first. Returns whether it came to the end.
+///
+/// ```
+/// use gemv_core::tuner::{Area, Known, Mesh, Settings, refine, sweep};
+/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
+/// # use std::ops::ControlFlow;
+/// # struct Silent;
+/// # impl Watch for Silent {
+/// #     fn done(&mut self, _: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+/// #         ControlFlow::Continue(())
+/// #     }
+/// # }
+/// # /// As in the example of `Runner`.
+/// # struct Paper;
+/// # impl Runner for Paper {
+/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+/// #     }
+/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+/// #         let rows = f64::from(params.get_or("rows", 1));
+/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
+/// #     }
+/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// // `Paper` is the device of the example of `Runner`, `Silent` a `Watch` that says nothing.
+/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
+/// let (settings, mut known) = (Settings::default(), Known::new());
+/// sweep(&mut Paper, &mesh, &[area], &settings, &mut known, &mut Silent);
+/// let before = known.len();
+/// // "rows=1" for 1024 rows, "rows=4" for 16384: nothing serves both within 5 %.
+/// refine(&mut Paper, &mesh, &[area], 0.05, &settings, &mut known, &mut Silent);
+/// assert!(known.len() > before);
+/// assert!(known.keys().any(|desc| desc.m == 4096)); // in the middle
+/// ```
 pub fn refine(
     runner: &mut dyn Runner,
     mesh: &Mesh,
