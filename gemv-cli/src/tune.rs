@@ -179,10 +179,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if !known.is_empty() {
         eprintln!("{} problems are known from {}", known.len(), cells.display());
     }
-    let mut progress = Progress::new("mesh", record, stop.clone(), deadline(0.8));
+    let mut progress = Progress::new("mesh", record, stop.clone(), deadline(0.9));
     let mut search = Settings::default();
     // Many points are looked at together: no single one has to be exact.
-    search.rounds = 3;
+    (search.rounds, search.finalists, search.alike) = (3, 4, 0.05);
     let mesh = match args.space {
         Space::Ordered => {
             let mesh = mesh.with_narrow(&NARROW);
@@ -192,7 +192,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             }
             mesh
         }
-        Space::Classic => classic::published(&mut lab, &mesh, &areas, &mut known, &mut progress),
+        Space::Classic => {
+            let watch = &mut progress;
+            let (tiles, together) = classic::published(&mut lab, &mesh, &areas, &mut known, watch);
+            known = together;
+            tiles
+        }
     };
     progress.bar.finish_and_clear();
     if let Some(why) = progress.error.take() {
@@ -227,6 +232,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&present, &tuned];
     let (record, mut known_held) = Record::open(&held, &mut |d, p| lab.work(d, p))?;
     let mut watch = Progress::new("held-out shapes", record, stop.clone(), deadline(1.0));
+    search = Settings::default();
     search.rounds = 9;
     let holdouts = holdout(&mut lab, &shapes, &ways, &search, &mut known_held, &mut watch);
     watch.bar.finish_and_clear();

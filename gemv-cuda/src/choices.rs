@@ -76,6 +76,7 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         (128, 8, 1, &[1024, 0]),
         (256, 16, 1, &[1024, 0]),
         (64, 4, 1, &[1024, 0]),
+        (512, 32, 1, &[2048, 0]),
         (256, 1, 1, &[1024]),
     ] {
         for base in [Line::long(desc, threads, 1, 1), single] {

@@ -1,19 +1,17 @@
 //! The published kernels, searched as published.
 
 use gemv::Desc;
-use gemv::tuner::{Area, Cell, Known, Lab, Mesh, Point, Runner, Settings, Trial, Watch, search};
-
-use super::progress::Progress;
+use gemv::tuner::{Area, Cell, Known, Mesh, Point, Runner, Settings, Trial, Watch, search};
 
 /// The search as published: every combination on 3 x 3 samples of each tile, and for the tile what
-/// is best on them together. Returns the mesh of the tiles' centres, to which `known` is reduced.
+/// is best on them together. Returns the mesh of the tiles' centres, and what is known of the tiles.
 pub(super) fn published(
-    lab: &mut Lab,
+    runner: &mut dyn Runner,
     mesh: &Mesh,
     areas: &[Area],
     known: &mut Known,
-    watch: &mut Progress,
-) -> Mesh {
+    watch: &mut dyn Watch,
+) -> (Mesh, Known) {
     let (sizes, max_bytes) = (mesh.sizes(), mesh.max_bytes());
     let (from, to) = (sizes[0], sizes[sizes.len() - 1]);
     let fine = Mesh::new(3 * sizes.len(), from, to, max_bytes);
@@ -30,8 +28,8 @@ pub(super) fn published(
         if known.contains_key(&desc) {
             continue;
         }
-        let all = lab.candidates(&desc);
-        let cell = search(lab, &desc, &all, &[], &settings);
+        let all = runner.candidates(&desc);
+        let cell = search(runner, &desc, &all, &[], &settings);
         let go_on = watch.done(&cell, done + 1, total);
         known.insert(desc, cell);
         if go_on.is_break() {
@@ -39,7 +37,7 @@ pub(super) fn published(
         }
     }
     let centres: Vec<usize> = fine.sizes().iter().skip(1).step_by(3).copied().collect();
-    let tiles = Mesh::of(centres, max_bytes);
+    let (tiles, mut together) = (Mesh::of(centres, max_bytes), Known::new());
     for a in areas {
         for at in tiles.points(*a) {
             let samples = (0..9).filter_map(|k| {
@@ -48,17 +46,17 @@ pub(super) fn published(
             });
             let samples: Vec<Cell> = samples.cloned().collect();
             let centre = tiles.desc(*a, at).expect("a point of the mesh");
-            if let Some(tile) = together(&centre, &samples) {
-                known.insert(centre, tile);
+            if let Some(tile) = reduced(&centre, &samples) {
+                together.insert(centre, tile);
             }
         }
     }
-    tiles
+    (tiles, together)
 }
 
 /// One problem for all samples of a tile: its times are their geometric means, of the candidates
 /// that count on each of them.
-fn together(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
+fn reduced(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
     let first = samples.first()?;
     let mut cell = Cell { desc: *centre, trials: vec![], ..first.clone() };
     for t in &first.trials {
@@ -71,4 +69,73 @@ fn together(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
     }
     cell.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     Some(cell)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use gemv::tuner::Failure;
+    use gemv::{Align, Dtype, Layout, Params};
+
+    use super::*;
+
+    /// The second of three is best where there are more than 30 rows, else the first; the third
+    /// does not run for many columns.
+    struct Paper(usize);
+
+    impl Runner for Paper {
+        fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+            ["classic-a", "classic-b", "classic-c"].map(Params::new).to_vec()
+        }
+        fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+            self.0 += 1;
+            match params.kernel().as_str() {
+                "classic-c" if desc.n > 40 => Err(Failure::Canary(0)),
+                "classic-c" => Ok(9e-6),
+                name => Ok(if (name == "classic-b") == (desc.m > 30) { 1e-6 } else { 2e-6 }),
+            }
+        }
+        fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    struct Until(usize);
+
+    impl Watch for Until {
+        fn done(&mut self, cell: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+            // Nobody leaves, however slow.
+            assert_eq!(cell.trials.iter().filter(|t| t.finalist).count() + cell.failures.len(), 3);
+            self.0 -= 1;
+            if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+
+    #[test]
+    fn it_goes_on_where_it_was_stopped_and_a_tile_is_chosen_together() {
+        let mesh = Mesh::new(3, 10, 160, 1 << 20);
+        let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
+        let run = |stops: &[usize]| {
+            let (mut runner, mut known) = (Paper(0), Known::new());
+            let mut tiles = None;
+            for &stop in stops {
+                let watch = &mut Until(stop);
+                tiles = Some(published(&mut runner, &mesh, &[area], &mut known, watch));
+            }
+            (tiles.unwrap(), known, runner.0)
+        };
+        let ((tiles, known), samples, measured) = run(&[usize::MAX]);
+        let again = run(&[7, 30, usize::MAX]);
+        assert!(samples == again.1 && measured == again.2, "{measured}, then {}", again.2);
+        assert_eq!((samples.len(), known.len()), (81, 9));
+        assert_eq!(tiles.sizes().len(), 3);
+        for at in tiles.points(area) {
+            let tile = &known[&tiles.desc(area, at).unwrap()];
+            let best = tile.best().unwrap().params.to_string();
+            // The middle tile's samples lie on both sides of 30: two of three above.
+            assert_eq!(best, if at.i == 0 { "classic-a" } else { "classic-b" }, "{at:?}");
+            assert!(tile.desc.n < 100 || tile.trials.len() == 2, "what fails is no choice");
+        }
+    }
 }
