@@ -186,7 +186,7 @@ impl Plane {
                 let trial = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
                 // What was too slow to be checked there may still serve beside where it was.
                 right[c] |= trial.is_some_and(|t| t.checked);
-                let time = trial.map_or(f64::INFINITY, |t| t.seconds / best);
+                let time = trial.map_or(f64::INFINITY, |t| (t.seconds / best).max(1.0));
                 ratio[c][k * n.len() + l] = Some(time);
             }
         }
