@@ -229,6 +229,13 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// The published kernels for this problem, as named baselines: their names begin with
     /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.
+    ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
+    /// assert_eq!((backend.classic(&desc), backend.vendor(&desc)), (vec![], None)); // the default
+    /// ```
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         let _ = desc;
         Vec::new()
@@ -243,6 +250,17 @@ pub trait Backend: Send + Sync + Debug + 'static {
     }
 
     /// Waits until everything that was started on the device is done.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// let y = a.dot_resident(&device.vector(&array![1.0, 1.0])?)?; // may still be under way
+    /// device.backend().synchronize()?; // now it is not
+    /// assert_eq!(y.download()?, array![3.0, 7.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The driver's refusal, also of work that was started before.

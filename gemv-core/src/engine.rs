@@ -155,7 +155,9 @@ impl Engine {
     ///
     /// ```
     /// use gemv_core::Engine;
-    /// for line in Engine::new(None).devices() {
+    /// let engine = Engine::new(None);
+    /// assert_eq!(engine.devices(), gemv_core::devices());
+    /// for line in engine.devices() {
     ///     match line.found {
     ///         Ok(info) => println!("{}: {}, {} units", line.id, info.name, info.units),
     ///         Err(why) => println!("{why}"),

@@ -75,6 +75,9 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
 /// assert_eq!(dot(z.view(), z.view(), true), Complex::new(25.0, 0.0)); // |z|²
 /// assert_eq!(dot(z.view(), z.view(), false), Complex::new(-7.0, 24.0)); // z²
 /// ```
+///
+/// # Panics
+/// If `x` has fewer entries than `row`.
 pub fn dot<T: Element>(row: ArrayView1<'_, T>, x: ArrayView1<'_, T>, conj: bool) -> T::Acc {
     ordered_sum(row.len(), &|j, lane: T::Acc| {
         let a = if conj { row[j].conj() } else { row[j] };

@@ -130,6 +130,9 @@ pub struct Span<'a, T: Element, const D: usize> {
 /// let window: Span<'_, f32, 2> = span(&a.slice(s![.., ..2])); // leaves a gap: packed
 /// assert_eq!((&*window.data, window.strides), (&[1.0, 2.0, 4.0, 5.0][..], [2, 1]));
 /// ```
+///
+/// # Panics
+/// If `N` is not the view's number of axes.
 pub fn span<'a, T: Element, D: Dimension, const N: usize>(
     view: &ArrayView<'a, T, D>,
 ) -> Span<'a, T, N> {

@@ -41,6 +41,11 @@ fn open_ordinal(_: usize) -> Result<Arc<dyn Backend>> {
 }
 
 /// The instruction sets that this processor has, best first: `avx512`, `avx2`, `plain`.
+///
+/// ```
+/// let isas = gemv_cpu::isas();
+/// assert_eq!(isas.last(), Some(&"plain")); // always there
+/// ```
 pub fn isas() -> Vec<&'static str> {
     Isa::all().into_iter().map(Isa::name).collect()
 }
@@ -83,6 +88,18 @@ fn processor() -> Option<String> {
 }
 
 /// The CPU as a device.
+///
+/// [`open`] makes one, with the instruction set of one's choice.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype};
+///
+/// let cpu = gemv_cpu::open(Some("plain"))?;
+/// assert_eq!((&*cpu.device().id, &*cpu.device().arch), ("cpu", "plain"));
+/// let desc = Desc::new(Dtype::F32, 1000, 1000, (1000, 1), 0);
+/// assert!(!cpu.candidates(&desc).is_empty());
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Cpu {
     info: DeviceInfo,

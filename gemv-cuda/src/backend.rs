@@ -131,6 +131,12 @@ const OPTIONS: [&str; 6] = [
 
 /// The options with which kernels are compiled for a target such as `sm_90`
 /// ([`Nvrtc::target`]).
+///
+/// ```
+/// let options = gemv_cuda::options("sm_90");
+/// assert_eq!(options[0], "--gpu-architecture=sm_90");
+/// assert!(options.contains(&"--fmad=false".to_string()));
+/// ```
 pub fn options(target: &str) -> Vec<String> {
     let arch = format!("--gpu-architecture={target}");
     std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()

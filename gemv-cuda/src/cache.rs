@@ -24,6 +24,15 @@ const MAGIC: &[u8; 8] = b"gemvcu1\n";
 const SUFFIX: &str = ".cubin";
 
 /// A directory of compiled kernels; or none, which keeps nothing and finds nothing.
+///
+/// A program is kept under a hash of its source, its defines, the options and the compiler's version, so
+/// that what is found is what would be compiled.
+///
+/// ```
+/// use gemv_cuda::Cache;
+/// let cache = Cache::at("kernels");
+/// assert_eq!(cache.dir(), Some("kernels".as_ref()));
+/// ```
 #[derive(Debug, Clone)]
 pub struct Cache {
     dir: Option<PathBuf>,
@@ -68,6 +77,15 @@ impl Key {
 impl Cache {
     /// The cache that the environment asks for: `GEMV_CACHE=off`, `GEMV_CACHE_DIR`, else
     /// `gemv` in the user's cache directory.
+    ///
+    /// ```
+    /// use gemv_cuda::{CACHE_DIR_ENV, CACHE_ENV, Cache};
+    /// assert_eq!((CACHE_ENV, CACHE_DIR_ENV), ("GEMV_CACHE", "GEMV_CACHE_DIR"));
+    /// match Cache::from_env().dir() {
+    ///     Some(dir) => assert!(dir.ends_with("cuda")),
+    ///     None => println!("it is off"),
+    /// }
+    /// ```
     pub fn from_env() -> Cache {
         let switch = std::env::var(CACHE_ENV).unwrap_or_default().to_lowercase();
         if matches!(switch.trim(), "off" | "no" | "0" | "false") {

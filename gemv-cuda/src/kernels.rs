@@ -8,6 +8,11 @@ use crate::choices::{line_candidates, pillar_candidates};
 use crate::few;
 
 /// Every kernel that this backend can launch.
+///
+/// ```
+/// let names: Vec<&str> = gemv_cuda::kernels().map(|kernel| kernel.name).collect();
+/// assert!(names.contains(&"row") && names.contains(&"col")); // shared with OpenCL
+/// ```
 pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
     OWN.iter().chain(&few::KERNELS).chain(gpu::kernels())
 }

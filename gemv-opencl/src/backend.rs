@@ -84,6 +84,20 @@ pub(crate) fn block(memory: &dyn Memory, dtype: Dtype) -> &Block {
 impl OpenCl {
     /// Opens the device of this ordinal in what is found.
     ///
+    /// ```
+    /// use gemv_core::{Device, ndarray::array};
+    /// use gemv_opencl::OpenCl;
+    /// use std::sync::Arc;
+    ///
+    /// if let Ok(opencl) = OpenCl::open(0) {
+    ///     let device = Device::new(Arc::new(opencl));
+    ///     let y = device.dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
+    ///     assert_eq!(y, array![11.0]);
+    /// }
+    /// assert!(OpenCl::open(1000).is_err());
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DriverMissing`], [`Error::NoDevice`], or the driver's refusal.
     pub fn open(ordinal: usize) -> Result<OpenCl> {

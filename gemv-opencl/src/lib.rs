@@ -20,6 +20,14 @@ use gemv_core::{BACKENDS, BackendEntry};
 pub use backend::OpenCl;
 
 /// The name of this backend.
+///
+/// ```
+/// use gemv_core::Engine;
+/// // Its devices, or one sentence that says why there are none.
+/// let lines = Engine::global()?.devices();
+/// assert!(lines.iter().any(|line| line.id.starts_with(gemv_opencl::NAME)));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
 pub const NAME: &str = "opencl";
 
 #[linkme::distributed_slice(BACKENDS)]

@@ -355,7 +355,7 @@ impl Kernel {
     /// The value of an argument, or its default.
     ///
     /// ```
-    /// # use gemv_core::{gpu::kernel, Params};
+    /// # use gemv_core::{Params, gpu::kernel};
     /// let row = kernel("row").unwrap();
     /// let params = Params::new("row").with("rows", 4);
     /// assert_eq!((row.arg(&params, "rows"), row.arg(&params, "threads")), (4, 128));
@@ -369,6 +369,16 @@ impl Kernel {
 
     /// A number for what is compiled and launched: parameters of which it is equal do the same for
     /// this problem. They fit.
+    ///
+    /// ```
+    /// # use gemv_core::gpu::{Caps, Language, kernel};
+    /// # use gemv_core::{Desc, Dtype};
+    /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::Cuda));
+    /// let desc = Desc::new(Dtype::F32, 100, 1000, (1000, 1), 0); // 4 segments
+    /// let work = |text: &str| row.work(&desc, &text.parse().unwrap(), &caps);
+    /// assert_eq!(work("row threads=64 split=4"), work("row threads=64 split=100"));
+    /// assert_ne!(work("row threads=64 split=4"), work("row threads=32 split=4"));
+    /// ```
     pub fn work(&self, desc: &Desc, params: &Params, caps: &Caps) -> u64 {
         let mut hash = DefaultHasher::new();
         self.name.hash(&mut hash);

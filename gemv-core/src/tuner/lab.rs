@@ -46,22 +46,6 @@ impl Mode {
 /// (settings.mode, settings.max_bytes) = (Mode::Warm, 1 << 24);
 /// assert!(settings.batch < 1e-3 && settings.products > 1);
 /// ```
-///
-/// ```
-/// use gemv_core::tuner::{Failure, Lab, LabSettings, Runner};
-/// use gemv_core::{Desc, Dtype, Engine};
-///
-/// let device = Engine::new(None).device("reference")?;
-/// let mut settings = LabSettings::default();
-/// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
-/// let mut lab = Lab::new(&device, settings);
-///
-/// let desc = Desc::new(Dtype::F32, 16, 64, (64, 1), 0);
-/// let params = lab.candidates(&desc)[0];
-/// lab.check(&desc, &params)?; // the right bits, and nothing else written
-/// assert!(lab.measure(&desc, &params)? > 0.0); // seconds
-/// # Ok::<(), Failure>(())
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LabSettings {
@@ -93,6 +77,22 @@ impl Default for LabSettings {
 ///
 /// One block of numbers lies on the device for each element type in use; matrices and vectors are
 /// windows of it, so that nothing is uploaded between problems.
+///
+/// ```
+/// use gemv_core::tuner::{Failure, Lab, LabSettings, Runner};
+/// use gemv_core::{Desc, Dtype, Engine};
+///
+/// let device = Engine::new(None).device("reference")?;
+/// let mut settings = LabSettings::default();
+/// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
+/// let mut lab = Lab::new(&device, settings);
+///
+/// let desc = Desc::new(Dtype::F32, 16, 64, (64, 1), 0);
+/// let params = lab.candidates(&desc)[0];
+/// lab.check(&desc, &params)?; // the right bits, and nothing else written
+/// assert!(lab.measure(&desc, &params)? > 0.0); // seconds
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug)]
 pub struct Lab {
     device: Device,

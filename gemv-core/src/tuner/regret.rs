@@ -50,7 +50,8 @@ pub struct Holdout {
 }
 
 impl Regret {
-    /// The regret of the `way`-th way to choose.
+    /// The regret of the `way`-th way to choose, from 0, of those that [`holdout`] was given; see
+    /// there for an example.
     ///
     /// # Panics
     /// If there are fewer ways.

@@ -312,8 +312,33 @@ pub(crate) fn median(times: &[f64]) -> f64 {
 /// afresh, so that nobody wins by one lucky batch.
 ///
 /// It is a race in the manner of successive halving (Jamieson and Talwalkar, *Non-stochastic Best
-/// Arm Identification and Hyperparameter Optimization*, 2016). See [`Runner`] and [`Cell`] for
-/// examples.
+/// Arm Identification and Hyperparameter Optimization*, 2016).
+///
+/// ```
+/// use gemv_core::tuner::{Settings, search};
+/// # use gemv_core::tuner::{Failure, Runner};
+/// # use gemv_core::{Desc, Dtype, Params};
+/// # struct Paper;
+/// # impl Runner for Paper {
+/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+/// #     }
+/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+/// #         let rows = f64::from(params.get_or("rows", 1));
+/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
+/// #     }
+/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+/// #         Ok(())
+/// #     }
+/// # }
+/// // `Paper` is the device of the example of `Runner`. How good is a choice of ours?
+/// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
+/// let (all, ours) = (Paper.candidates(&desc), Params::new("row").with("rows", 16));
+/// let cell = search(&mut Paper, &desc, &all, &[ours], &Settings::default());
+/// assert_eq!(cell.best().unwrap().params, all[0]);
+/// let time = cell.finalist(Paper.work(&desc, &ours).unwrap()).unwrap();
+/// assert!(time > 10.0 * cell.best().unwrap().seconds);
+/// ```
 pub fn search(
     runner: &mut dyn Runner,
     desc: &Desc,

@@ -34,6 +34,13 @@ pub(crate) use scratch::{with as with_scratch, with_elements};
 use views::Second;
 
 /// The environment variable that restricts detection: `avx512`, `avx2` or `plain`.
+///
+/// It says what the device of the engine has; [`open`](crate::open) is asked directly.
+///
+/// ```
+/// assert_eq!(gemv_cpu::ISA_ENV, "GEMV_CPU_ISA"); // GEMV_CPU_ISA=avx2 ./program
+/// assert!(gemv_cpu::open(Some("mmx")).is_err());
+/// ```
 pub const ISA_ENV: &str = "GEMV_CPU_ISA";
 
 /// An instruction set that this processor has: only detection makes one, so holding it is what

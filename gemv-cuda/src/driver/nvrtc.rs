@@ -38,6 +38,20 @@ impl std::fmt::Debug for Image {
 type Handle = *mut c_void;
 
 /// NVRTC, loaded: the compiler of CUDA C++ that NVIDIA ships as a library.
+///
+/// ```
+/// use gemv_core::{Dtype, gpu::kernel};
+/// use gemv_cuda::{Nvrtc, options};
+///
+/// match Nvrtc::find() {
+///     Ok(nvrtc) => {
+///         let row = kernel("row").unwrap().program(Dtype::F32, &"row threads=128".parse().unwrap());
+///         let (image, _log) = nvrtc.compile(&row, &options(&nvrtc.target(90))).unwrap();
+///         assert!(!image.bytes().is_empty());
+///     }
+///     Err(why) => assert!(why.to_string().starts_with("cuda is not available: ")),
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Nvrtc {
     library: Library,
@@ -80,6 +94,11 @@ impl Nvrtc {
 
     /// Loads NVRTC from this file, or by this name.
     ///
+    /// ```
+    /// use gemv_cuda::Nvrtc;
+    /// assert!(Nvrtc::load("/nowhere/libnvrtc.so".as_ref()).is_err());
+    /// ```
+    ///
     /// # Errors
     /// A sentence with the loader's reason.
     pub fn load(path: &Path) -> Result<Nvrtc, String> {
@@ -119,6 +138,15 @@ impl Nvrtc {
 
     /// What to compile for a GPU of this compute capability: its own machine code (`sm_90`), or
     /// the newest PTX that it can run (`compute_90`), which the driver compiles on.
+    ///
+    /// ```
+    /// # use gemv_cuda::Nvrtc;
+    /// if let Ok(nvrtc) = Nvrtc::find() {
+    ///     let newest = *nvrtc.archs().last().unwrap();
+    ///     assert_eq!(nvrtc.target(newest), format!("sm_{newest}"));
+    ///     assert_eq!(nvrtc.target(newest + 100), format!("compute_{newest}"));
+    /// }
+    /// ```
     pub fn target(&self, capability: u32) -> String {
         match self.archs.iter().rev().find(|a| **a <= capability) {
             Some(arch) if *arch < capability => format!("compute_{arch}"),
