@@ -71,7 +71,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_rivals: bool,
     /// Batches of which the median is taken.
-    #[arg(long, value_name = "COUNT", default_value_t = 7)]
+    #[arg(long, value_name = "COUNT", default_value = "7",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     rounds: usize,
     /// Append to this CSV file.
     #[arg(long, value_name = "FILE")]
@@ -179,6 +180,9 @@ fn one_device(
         args.dtype.iter().map(bytes).max().unwrap_or(0)
     };
     let asked = args.shape.iter().map(of).max().unwrap_or(0);
+    if asked > most.min(isize::MAX as u64) {
+        bail!("a matrix of {asked} bytes is more than a quarter of what {} has", device.info().id);
+    }
     settings.max_bytes = args.max_bytes.max(asked).min(most);
     settings.cold_bytes = args.cold_bytes.min(most);
     if device.info().host {

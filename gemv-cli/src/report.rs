@@ -77,7 +77,14 @@ impl Data {
         let has = |name: &str| header.iter().any(|h| h == name);
         if has("who") && has("roof_us") {
             for sample in reader.deserialize() {
-                self.samples.push(sample?);
+                let sample: Sample = sample?;
+                let number = |v: f64| v.is_finite() && v > 0.0;
+                let roof = sample.roof_us.is_none_or(number);
+                if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && roof) {
+                    let Sample { dtype, layout, m, n, .. } = sample;
+                    bail!("the line of {dtype} {layout} {m}x{n} holds a number that cannot be");
+                }
+                self.samples.push(sample);
             }
         } else if has("kind") && has("floor_us") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

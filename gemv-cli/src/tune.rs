@@ -71,7 +71,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Space::Ordered)]
     space: Space,
     /// Most rows of the table for a type, a layout and a class of alignment.
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(long, value_name = "COUNT", default_value = "100",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     rows: usize,
     /// The directory for the table and the raw data [default: gemv-tune-DEVICE].
     #[arg(long, value_name = "DIR")]

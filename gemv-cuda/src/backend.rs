@@ -161,6 +161,12 @@ impl Cuda {
             let reason = "cuBLAS knows matrices by rows and by columns only";
             return Err(self.refuse(desc, params, reason.into()));
         }
+        if desc.n == 0 {
+            let reason = "BLAS leaves y as it was where there are no columns";
+            return Err(self.refuse(desc, params, reason.into()));
+        }
+        // The turn before the library, always: who records has the turn and may come here.
+        let _turn = self.gpu.enter()?;
         self.cublas.get_or_init(|| Cublas::open(&self.gpu)).as_ref().map_err(Clone::clone)
     }
 

@@ -27,7 +27,7 @@ const ARCHS: [u32; 3] = [80, 90, 100];
 const CHOSEN_ON: u32 = 90;
 
 /// Shapes of every kind: what the candidates depend on.
-const SHAPES: [(usize, usize); 14] = [
+const SHAPES: [(usize, usize); 20] = [
     (1, 1),
     (64, 64),
     (1000, 3),
@@ -42,6 +42,12 @@ const SHAPES: [(usize, usize); 14] = [
     (1, 1 << 30),
     (1227, 241),
     (1_417_368, 128),
+    (5_000, 190),
+    (5_000, 256),
+    (2, 100_000),
+    (6, 100_000),
+    (30, 100_000),
+    (50, 100_000),
 ];
 
 fn caps(units: u32) -> Caps {
@@ -63,7 +69,8 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
     let full = std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1");
     for dtype in Dtype::ALL {
         for layout in Layout::ALL {
-            for ((m, n), align) in SHAPES.iter().flat_map(|s| [2, 4].map(|align| (*s, align))) {
+            for ((m, n), align) in SHAPES.iter().flat_map(|s| [1, 2, 3, 4].map(|align| (*s, align)))
+            {
                 let desc = Desc { dtype, m, n, layout, align };
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();

@@ -113,8 +113,8 @@ pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> a
     let path = dir.join(file_name(device.backend()));
     if let Ok(text) = std::fs::read_to_string(&path) {
         let old = Table::parse(&path.display().to_string(), &text)?;
-        let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout)).collect();
-        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout)));
+        let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout, r.align)).collect();
+        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout, r.align)));
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;

@@ -85,9 +85,15 @@ impl<T: Element> Bench<T> {
     pub(super) fn new(device: &Device, settings: &LabSettings) -> Result<Bench<T>> {
         let bytes = settings.cold_bytes.max(settings.max_bytes).max(1 << 20);
         let len = (bytes / T::DTYPE.bytes() as u64) as usize;
+        let mut host: Vec<T> = Vec::new();
+        // More than there is memory for is an answer, not the end of the process.
+        host.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+            device: "the host".into(),
+            asked: bytes,
+            free: None,
+        })?;
         // A prime period: no two rows of a matrix are alike by accident.
         let period: Vec<T> = (0..len.min(1_048_573)).map(number).collect();
-        let mut host = Vec::with_capacity(len);
         while host.len() < len {
             host.extend_from_slice(&period[..period.len().min(len - host.len())]);
         }
@@ -113,7 +119,7 @@ impl<T: Element> Bench<T> {
         }
         let needed = desc.bytes();
         let have = (self.host.len() * T::DTYPE.bytes()) as u64;
-        if (desc.m * desc.n).max(desc.n) > self.host.len() {
+        if desc.m.saturating_mul(desc.n).max(desc.n) > self.host.len() {
             let device = self.pool.device().info().id.clone();
             return Err(Error::OutOfMemory { device, asked: needed, free: Some(have) });
         }

@@ -121,7 +121,7 @@ pub fn distil(
     let best = plane.best(settings);
     let mut price = settings.worth;
     let mut leaves = plane.cut(&best, price);
-    while leaves.len() > settings.limit {
+    while leaves.len() > settings.limit.max(1) {
         price = (1.25 * price).max(1e-3);
         leaves = plane.cut(&best, price);
     }
@@ -399,7 +399,8 @@ fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
     let whole = |log: f32| log.min(32.0).exp2().round() as usize;
     let (low_m, low_n) = (whole(row.m.0), whole(row.n.0));
-    let align = row.align.high;
+    // The least of the class: what is legal there is legal in all of it.
+    let align = row.align.low;
     let fits = |m: usize, n: usize| legal(&Desc { dtype, m, n, layout, align });
     // Columns first, for the fewest rows; then rows, at both ends of the columns left.
     let n = last(low_n, whole(row.n.1), |n| fits(low_m, n));

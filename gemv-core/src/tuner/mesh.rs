@@ -158,9 +158,9 @@ impl Mesh {
     }
 
     pub(super) fn shape(&self, area: Area, m: usize, n: usize) -> Option<Desc> {
-        let fits = m as u64 * n as u64 * area.dtype.bytes() as u64 <= self.max_bytes;
+        let bytes = m.checked_mul(n).and_then(|k| k.checked_mul(area.dtype.bytes()))?;
         let desc = packed(area.dtype, area.layout, m, n);
-        (fits && area.holds(&desc)).then_some(desc)
+        (bytes as u64 <= self.max_bytes && area.holds(&desc)).then_some(desc)
     }
 
     /// Every point that has a problem.
