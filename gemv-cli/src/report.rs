@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use gemv::Desc;
 use gemv::tuner::{Cell, Known};
+use gemv::{Align, Desc};
 
 use crate::bench::Sample;
 use crate::record;
@@ -298,6 +298,8 @@ fn tuned(page: &mut Page, known: &Known) -> anyhow::Result<()> {
         let cells: Vec<(&Desc, &Cell)> = known
             .iter()
             .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
+            // One class of alignment makes one picture: that of lines that begin with whole vectors.
+            .filter(|(d, _)| Align::WHOLE.holds(d.align))
             .collect();
         let (mut kernels, mut share) = (Map::new(), Map::new());
         let mut args: BTreeMap<String, Map> = BTreeMap::new();
@@ -325,17 +327,17 @@ fn tuned(page: &mut Page, known: &Known) -> anyhow::Result<()> {
             }
         }
         let picture = kernels.categories()?;
-        page.plot("kernel", &format!("{dtype} {layout}: best kernel"), &picture);
+        page.plot("kernel", &format!("{dtype} {layout}, aligned: best kernel"), &picture);
         let (what, range) = match roof {
             true => ("share of the read roof", Some((0.0, 1.0))),
             false => ("10^9 bytes per second", None),
         };
         let picture = share.continuous(range)?;
-        page.plot("share", &format!("{dtype} {layout}: {what}"), &picture);
+        page.plot("share", &format!("{dtype} {layout}, aligned: {what}"), &picture);
         for (key, map) in args {
             if map.distinct() > 1 {
                 let picture = map.levels()?;
-                let title = format!("{dtype} {layout}: best value of {key}");
+                let title = format!("{dtype} {layout}, aligned: best value of {key}");
                 page.plot("parameter", &title, &picture);
             }
         }
