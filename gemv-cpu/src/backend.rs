@@ -167,7 +167,11 @@ impl Cpu {
             lanes,
             ahead: params.get_or("ahead", 0) as usize,
         };
-        let grain = params.get_or("grain", GRAIN) as usize;
+        let mut grain = params.get_or("grain", GRAIN) as usize;
+        if rayon::current_thread_index().is_none() {
+            // A thread that is not of the pool has to wake one that is.
+            grain = params.get("outside").map_or(4 * grain, |kib| kib as usize);
+        }
         Product { isa: self.isa, plan, grain, alpha, a, conj, x, beta, y }.run();
     }
 }
@@ -181,7 +185,8 @@ fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
     memory.downcast_ref::<Block<T>>().expect("memory of this backend")
 }
 
-/// KiB that are worth a thread, where the parameters do not say.
+/// KiB that are worth a thread, where the parameters do not say; four times as many to callers
+/// outside of rayon's pool, unless the parameters say (`outside`).
 const GRAIN: u32 = 256;
 
 /// The kernels for products of one segment that are reached without a plan, room or threads. What
@@ -200,16 +205,40 @@ const KERNELS: [(&str, Layout, Args); 6] = [
     (
         "col-lanes",
         Layout::Col,
-        &[("block", 1, 1 << 12), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)],
+        &[
+            ("block", 1, 1 << 12),
+            ("ahead", 0, 1 << 16),
+            ("grain", 1, 1 << 30),
+            ("outside", 1, 1 << 30),
+        ],
     ),
     ("row-near", Layout::Row, &[]),
     ("col-near", Layout::Col, &[]),
-    ("row", Layout::Row, &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
-    ("col", Layout::Col, &[("block", 0, 1 << 16), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)]),
+    (
+        "row",
+        Layout::Row,
+        &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30), ("outside", 1, 1 << 30)],
+    ),
+    (
+        "col",
+        Layout::Col,
+        &[
+            ("block", 0, 1 << 16),
+            ("ahead", 0, 1 << 16),
+            ("grain", 1, 1 << 30),
+            ("outside", 1, 1 << 30),
+        ],
+    ),
     (
         "strided",
         Layout::Strided,
-        &[("rows", 1, 64), ("block", 0, 1 << 16), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30)],
+        &[
+            ("rows", 1, 64),
+            ("block", 0, 1 << 16),
+            ("ahead", 0, 1 << 16),
+            ("grain", 1, 1 << 30),
+            ("outside", 1, 1 << 30),
+        ],
     ),
 ];
 

@@ -77,6 +77,7 @@ unsafe fn lane<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
 /// The sums of a segment for `U` vectors of rows, kept in registers: the lanes are the leaves of
 /// a binary tree, four of them unrolled, and the fours visited in bit-reversed order with the
 /// partial sums of the levels above waiting. Lanes beyond the next power of two are left out.
+#[allow(unused_assignments)] // the last four leaves nothing waiting
 #[inline(always)]
 unsafe fn strip<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
     o: O,
@@ -97,11 +98,14 @@ unsafe fn strip<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
             ($q:expr) => {{
                 let q: usize = $q;
                 let l = bit_reversed(q, fours.trailing_zeros());
-                let leaf = |l: usize| lane::<O, U, KIND, EDGE>(o, a, x, len, l);
                 // The tree pairs lanes half of all lanes apart first.
-                let (first, second) = (leaf(l), leaf(l + 2 * fours));
-                let low: [O::V; U] = core::array::from_fn(|u| o.add(first[u], second[u]));
-                let (first, second) = (leaf(l + fours), leaf(l + 3 * fours));
+                let mut low = lane::<O, U, KIND, EDGE>(o, a, x, len, l);
+                let second = lane::<O, U, KIND, EDGE>(o, a, x, len, l + 2 * fours);
+                for u in 0..U {
+                    low[u] = o.add(low[u], second[u]);
+                }
+                let first = lane::<O, U, KIND, EDGE>(o, a, x, len, l + fours);
+                let second = lane::<O, U, KIND, EDGE>(o, a, x, len, l + 3 * fours);
                 for u in 0..U {
                     done[u] = o.add(low[u], o.add(first[u], second[u]));
                 }
@@ -366,17 +370,17 @@ impl<O: Ops> Body for Blocked<O> {
                     true => out.wrapping_sub(lo),
                     false => stack.add((depth - merges) * ld),
                 };
-                let columns = core::array::from_fn(|c| {
-                    let j = if c < count { l + c * LANES } else { 0 };
-                    (base.wrapping_offset(j as isize * a.line), o.splat(*x.add(j)))
-                });
+                let mut columns = [(base, o.splat(*x)); 4];
+                for (c, column) in columns.iter_mut().enumerate().take(count) {
+                    let j = l + c * LANES;
+                    *column = (base.wrapping_offset(j as isize * a.line), o.splat(*x.add(j)));
+                }
                 let waiting = core::array::from_fn(|w| {
                     let depth = if w < merges { depth - 1 - w } else { 0 };
                     stack.add(depth * ld).cast_const()
                 });
                 // For the levels left out, if there are any.
                 let left_out = last && lanes < LANES;
-                let finish = |v: O::V| if left_out { o.add(v, o.zero()) } else { v };
                 let mut i = 0;
                 while i < end {
                     if (lo == 0 || i > 0) && end - i >= 4 * O::W {
@@ -384,18 +388,24 @@ impl<O: Ops> Body for Blocked<O> {
                         let v = block_step::<O, 4, true>(
                             o, &columns, count, i, whole, ahead, waiting, merges,
                         );
-                        for u in 0..4 {
-                            o.store(finish(v[u]), to.wrapping_add(i + u * O::W));
+                        for (u, mut v) in v.into_iter().enumerate() {
+                            if left_out {
+                                v = o.add(v, o.zero());
+                            }
+                            o.store(v, to.wrapping_add(i + u * O::W));
                         }
                         i += 4 * O::W;
                         continue;
                     }
                     let part = (if i == 0 { lo } else { 0 }, (end - i).min(O::W));
-                    let v = block_step::<O, 1, false>(
+                    let mut v = block_step::<O, 1, false>(
                         o, &columns, count, i, part, ahead, waiting, merges,
                     );
+                    if left_out {
+                        v[0] = o.add(v[0], o.zero());
+                    }
                     if last {
-                        o.store_part(finish(v[0]), to.wrapping_add(i), part.0, part.1);
+                        o.store_part(v[0], to.wrapping_add(i), part.0, part.1);
                     } else {
                         o.store(v[0], to.add(i));
                     }

@@ -9,6 +9,27 @@ use gemv_core::order::{LANES, SEGMENT};
 use super::kernels::{Mat, turn_of};
 use super::ops::{Body, Ops};
 
+/// Lanes `lo..hi` of one vector of `R` rows. (A function, not a closure: one that is not put in line
+/// is not compiled for the instruction set.)
+#[inline(always)]
+unsafe fn part<O: Ops, const R: usize>(
+    o: O,
+    a: &[*const O::T; R],
+    x: *const O::Acc,
+    acc: &mut [O::V; R],
+    at: isize,
+    (lo, hi): (usize, usize),
+) {
+    // SAFETY: the caller's: rows and x are good for these lanes.
+    unsafe {
+        let x = o.x_part(x.wrapping_offset(at), lo, hi);
+        for r in 0..R {
+            let v = o.load_part(a[r].wrapping_offset(at * O::STEP), lo, hi);
+            acc[r] = o.fma_part(v, x, acc[r], (lo, hi));
+        }
+    }
+}
+
 /// Less than a segment; a segment; a segment whose lanes are turned.
 const PART: u8 = 0;
 const FULL: u8 = 1;
@@ -48,14 +69,6 @@ unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
         let first = if BACK { 1 - j0 - lanes } else { j0 } + turn as isize;
         let x = x.wrapping_offset(first);
         let a = a.map(|p| p.wrapping_offset(first * O::STEP));
-        // Some lanes of one vector.
-        let some = |acc: &mut [O::V; R], at: isize, (lo, hi): (usize, usize)| {
-            let x = o.x_part(x.wrapping_offset(at), lo, hi);
-            for r in 0..R {
-                let v = o.load_part(a[r].wrapping_offset(at * O::STEP), lo, hi);
-                acc[r] = o.fma_part(v, x, acc[r], (lo, hi));
-            }
-        };
         // At most eight nodes.
         let mut done = [[zero; R]; 8];
         for node in 0..nodes {
@@ -64,14 +77,14 @@ unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
             // The lanes in front of the vector that is turned.
             let front = (O::W - turn, O::W);
             if turned && !BACK {
-                some(&mut acc[3], -(O::W as isize), front);
+                part(o, &a, x, &mut acc[3], -(O::W as isize), front);
             }
             for c in 0..chunks {
                 let base = dir * c as isize;
                 for (k, acc) in acc.iter_mut().enumerate() {
                     let at = base + ((node + k * nodes) * O::W) as isize;
                     if turned && k == 3 && c == if BACK { 0 } else { 3 } {
-                        some(acc, at, (0, O::W - turn));
+                        part(o, &a, x, acc, at, (0, O::W - turn));
                         continue;
                     }
                     let x = o.x(x.offset(at));
@@ -81,17 +94,18 @@ unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
                 }
             }
             if turned && BACK {
-                some(&mut acc[3], 3 * dir - O::W as isize, front);
+                part(o, &a, x, &mut acc[3], 3 * dir - O::W as isize, front);
             }
             if !full && rem > 0 {
                 for (k, acc) in acc.iter_mut().enumerate() {
                     let place = (node + k * nodes) * O::W;
-                    let part = match BACK {
+                    let there = match BACK {
                         true => ((LANES - rem).saturating_sub(place).min(O::W), O::W),
                         false => (0, rem.saturating_sub(place).min(O::W)),
                     };
-                    if part.0 < part.1 {
-                        some(acc, dir * chunks as isize + place as isize, part);
+                    if there.0 < there.1 {
+                        let at = dir * chunks as isize + place as isize;
+                        part(o, &a, x, acc, at, there);
                     }
                 }
             }
@@ -196,10 +210,11 @@ impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
         let ShortRows { o, a, x, ahead, out } = self;
         // SAFETY: the caller's: a is good, x for n, out for m.
         unsafe {
-            let xs: [O::X; U] = core::array::from_fn(|k| {
+            let mut xs = [o.x_part(x, 0, a.n.min(O::W)); U];
+            for (k, xs) in xs.iter_mut().enumerate().skip(1) {
                 let hi = a.n.saturating_sub(k * O::W).min(O::W);
-                o.x_part(x.wrapping_add(k * O::W), 0, hi)
-            });
+                *xs = o.x_part(x.wrapping_add(k * O::W), 0, hi);
+            }
             let mut i = 0;
             if O::FOLD_ALL && U == 4 && a.n == U * O::W && ahead == 0 {
                 while a.m - i >= 16 {

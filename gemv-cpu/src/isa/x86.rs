@@ -118,22 +118,24 @@ macro_rules! singles512 {
                 }
                 fn fold_all(self, v: [__m512; 16], out: *mut f32) {
                     // Two vectors become one at each step, half of each, so that no lane idles.
-                    let pair = |low: __m512, high: __m512| _mm512_add_ps(low, high);
-                    let eight: [__m512; 8] = core::array::from_fn(|i| {
+                    let mut v = v;
+                    for i in 0..8 {
                         let (p, q) = (v[i], v[i + 8]);
-                        pair(_mm512_mask_blend_ps(0xff00, p, q), _mm512_shuffle_f32x4::<0x4e>(p, q))
-                    });
-                    let four: [__m512; 4] = core::array::from_fn(|i| {
-                        let (p, q) = (eight[i], eight[i + 4]);
-                        let (turned, q1) = (_mm512_shuffle_f32x4::<0xb1>(p, p), _mm512_shuffle_f32x4::<0xb1>(q, q));
-                        pair(_mm512_mask_blend_ps(0xf0f0, p, q), _mm512_mask_blend_ps(0xf0f0, turned, q1))
-                    });
-                    let two: [__m512; 2] = core::array::from_fn(|i| {
-                        let (p, q) = (four[i], four[i + 2]);
-                        pair(_mm512_shuffle_ps::<0x44>(p, q), _mm512_shuffle_ps::<0xee>(p, q))
-                    });
-                    let (p, q) = (two[0], two[1]);
-                    let one = pair(_mm512_shuffle_ps::<0x88>(p, q), _mm512_shuffle_ps::<0xdd>(p, q));
+                        let low = _mm512_mask_blend_ps(0xff00, p, q);
+                        v[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4::<0x4e>(p, q));
+                    }
+                    for i in 0..4 {
+                        let (p, q) = (v[i], v[i + 4]);
+                        let (p1, q1) = (_mm512_shuffle_f32x4::<0xb1>(p, p), _mm512_shuffle_f32x4::<0xb1>(q, q));
+                        let low = _mm512_mask_blend_ps(0xf0f0, p, q);
+                        v[i] = _mm512_add_ps(low, _mm512_mask_blend_ps(0xf0f0, p1, q1));
+                    }
+                    for i in 0..2 {
+                        let (p, q) = (v[i], v[i + 2]);
+                        v[i] = _mm512_add_ps(_mm512_shuffle_ps::<0x44>(p, q), _mm512_shuffle_ps::<0xee>(p, q));
+                    }
+                    let (p, q) = (v[0], v[1]);
+                    let one = _mm512_add_ps(_mm512_shuffle_ps::<0x88>(p, q), _mm512_shuffle_ps::<0xdd>(p, q));
                     // Rows 0, 2, 1, 3 in each quarter.
                     _mm512_storeu_ps(out, _mm512_permute_ps::<0xd8>(one));
                 }
@@ -553,11 +555,10 @@ singles256! { F32x8, f32, true,
     }
     fn load_second_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
         let even = _mm256_setr_epi32(-1, 0, -1, 0, -1, 0, -1, 0);
-        let part = |from: usize| {
-            let lanes = lanes32((2 * lo).saturating_sub(from), (2 * hi).saturating_sub(from));
-            _mm256_maskload_ps(p.wrapping_add(from), _mm256_and_si256(lanes, even))
-        };
-        let v = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(part(0), part(8)));
+        let (l0, l8) = (lanes32(2 * lo, 2 * hi), lanes32((2 * lo).saturating_sub(8), (2 * hi).saturating_sub(8)));
+        let a = _mm256_maskload_ps(p, _mm256_and_si256(l0, even));
+        let b = _mm256_maskload_ps(p.wrapping_add(8), _mm256_and_si256(l8, even));
+        let v = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
         _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(v))
     }
 }
@@ -625,11 +626,10 @@ impl Ops for F64x4 {
         }
         fn load_second_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {
             let even = _mm256_setr_epi64x(-1, 0, -1, 0);
-            let part = |from: usize| {
-                let lanes = lanes32((4 * lo).saturating_sub(from), (4 * hi).saturating_sub(from));
-                _mm256_maskload_pd(p.wrapping_add(from / 2), _mm256_and_si256(lanes, even))
-            };
-            _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(part(0), part(8)))
+            let (l0, l8) = (lanes32(4 * lo, 4 * hi), lanes32((4 * lo).saturating_sub(8), (4 * hi).saturating_sub(8)));
+            let a = _mm256_maskload_pd(p, _mm256_and_si256(l0, even));
+            let b = _mm256_maskload_pd(p.wrapping_add(4), _mm256_and_si256(l8, even));
+            _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(a, b))
         }
         fn x(self, p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
         fn x_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {

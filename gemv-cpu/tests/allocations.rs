@@ -1,0 +1,59 @@
+//! Nothing is allocated once everything is warm, on any thread: a program of one test, so that
+//! nobody else's allocations are counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gemv_core::ndarray::{Array1, Array2, ShapeBuilder, s};
+use gemv_core::{Device, GpuDot};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: forwards to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(p, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of ten calls.
+fn ten(mut call: impl FnMut()) -> usize {
+    let before = COUNT.load(Ordering::Relaxed);
+    (0..10).for_each(|_| call());
+    COUNT.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn warm_products_allocate_nothing_on_one_thread_and_on_two() {
+    // Small ones; split by rows; split by segments, with a reduction.
+    for (m, n) in [(4, 4), (64, 64), (300, 700), (2000, 900), (17, 100_000)] {
+        let a = Array2::from_shape_fn((m, n), |(i, j)| (i * 7 + j) as f32);
+        let f = Array2::from_shape_fn((m, n).f(), |(i, j)| (i * 7 + j) as f32);
+        let x = Array1::from_elem(n, 0.5f32);
+        let mut y = Array1::zeros(m);
+        for threads in [1, 2] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            for a in [a.view(), f.view(), a.slice(s![.., ..;-1]), a.slice(s![..;-1, ..])] {
+                // Which of two threads takes which part is not known: each is warm after some calls.
+                let least = pool.install(|| {
+                    (0..50).map(|_| ten(|| a.gpu_dot_into(&x, &mut y))).find(|count| *count == 0)
+                });
+                assert_eq!(least, Some(0), "{m}x{n} {:?} on {threads} threads", a.strides());
+            }
+        }
+    }
+    // The counter counts.
+    assert_eq!(ten(|| drop(std::hint::black_box(vec![1u8; 100]))), 10);
+    assert_eq!(Device::new(gemv_cpu::open(None).unwrap()).info().id, "cpu");
+}
