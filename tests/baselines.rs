@@ -210,14 +210,15 @@ fn complete(device: &Device) -> Check {
 }
 
 fn main() {
-    let targets: Vec<_> = common::targets().into_iter().filter(common::Target::compiles).collect();
+    let targets = common::targets();
     let mut trials = vec![trial("the bound refuses".into(), refused)];
     let dtypes = |device: &Device| match slow(device) {
         true => vec![Dtype::F32, Dtype::F64],
         false => Dtype::ALL.to_vec(),
     };
     trials.extend(common::absences(&targets));
-    for target in &targets {
+    // The CPU and the reference have no launched kernels.
+    for target in targets.iter().filter(|t| t.compiles()) {
         let Ok(device) = &target.device else { continue };
         let device = Arc::new(device.clone());
         let id = &target.id;

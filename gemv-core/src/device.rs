@@ -71,7 +71,7 @@ thread_local! {
 }
 
 /// A copy that stays: a small product can afford a reference, but not to move parameters about. There
-/// are no more of them than different rows in the tables.
+/// are no more of them than rows in the tables, and kernels for what no row is legal for.
 #[cold]
 fn kept(params: Params) -> &'static Params {
     static ALL: Mutex<BTreeSet<&'static Params>> = Mutex::new(BTreeSet::new());

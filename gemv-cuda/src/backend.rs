@@ -410,9 +410,11 @@ mod tests {
                 for dtype in row.dtype.map_or(Dtype::ALL.to_vec(), |d| vec![d]) {
                     for layout in row.layout.map_or(Layout::ALL.to_vec(), |l| vec![l]) {
                         let at = |(lo, hi): (f32, f32)| ((lo + hi.min(31.0)) / 2.0).exp2() as usize;
-                        let desc = Desc { dtype, m: at(row.m), n: at(row.n), layout, align: 4 };
-                        let fits = kernel.fits(&desc, &row.params, &caps);
-                        fits.unwrap_or_else(|e| panic!("{}: {row}: {desc}: {e}", table.name));
+                        for align in [row.align.low, row.align.high] {
+                            let desc = Desc { dtype, m: at(row.m), n: at(row.n), layout, align };
+                            let fits = kernel.fits(&desc, &row.params, &caps);
+                            fits.unwrap_or_else(|e| panic!("{}: {row}: {desc}: {e}", table.name));
+                        }
                     }
                 }
             }

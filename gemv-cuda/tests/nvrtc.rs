@@ -1,5 +1,5 @@
-//! Compiles every program that the kernels can become, without a GPU, for three architectures:
-//! every kernel, element type and candidate over a spread of problems. Of the published kernels,
+//! Compiles what the kernels become, without a GPU, for three architectures: every program of every
+//! kernel, element type and candidate over a spread of problems. Of the published kernels,
 //! whose authors' spaces are some six thousand programs, as many as it takes to see every value of
 //! every argument (all of them with `GEMV_TEST_FULL=1`).
 //!
