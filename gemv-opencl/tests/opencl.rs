@@ -247,7 +247,7 @@ fn some_of(device: &Device, desc: &Desc, small: bool) -> Vec<Params> {
             (Layout::Row, Dtype::C64) => &["row threads=32 team=8"],
             (Layout::Row, _) => &["row threads=32 team=8 vec=2"],
             (Layout::Col, Dtype::F32) => &["col threads=64 share=8 vec=4", "col split=2"],
-            (Layout::Col, Dtype::C64) => &["col threads=32 share=8"],
+            (Layout::Col, Dtype::C32 | Dtype::C64) => &["col threads=32 share=8"],
             (Layout::Col, _) => &["col threads=32 share=8 vec=2"],
             (Layout::Strided, Dtype::F32) => &["strided threads=64", "strided-col threads=64"],
             (Layout::Strided, _) if small => &["strided threads=32"],
