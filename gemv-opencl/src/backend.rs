@@ -127,8 +127,8 @@ impl OpenCl {
         let kernel = kernels::find(name.as_str())
             .ok_or_else(|| refuse(format!("there is no kernel {name}")))?;
         kernel.fits(desc, params, &self.found.caps).map_err(&refuse)?;
-        // A CPU has kernels of its own, and no table names these two together. Where a program was
-        // compiled in the same process, some sums were wrong; Oclgrind and GPUs find nothing.
+        // A CPU has kernels of its own, and no table names this for one. In the process that compiled
+        // the program, some sums were wrong; Oclgrind and GPUs find nothing.
         if self.found.caps.cpu
             && desc.dtype.is_complex()
             && name.as_str() == "col"
