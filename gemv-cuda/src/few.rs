@@ -236,10 +236,14 @@ fn slab_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
              than threads={threads} in 64"
         ));
     }
-    let held = 64 * per / threads * vec;
-    let bytes = desc.dtype.bytes() as u32;
-    if 4 * held * bytes.div_ceil(4) + held * words(desc.dtype) > 128 {
-        return Err(format!("{held} lanes of a thread do not fit its registers"));
+    // Four columns of each lane with their x are in registers before the first sum. A thread of a
+    // block of 512 has 128 registers, of smaller ones 255.
+    let (lanes, bytes) = (64 * per / threads, desc.dtype.bytes() as u32);
+    let column = (vec * bytes).div_ceil(4) + bytes.div_ceil(4);
+    let held = lanes * (4 * column + vec * words(desc.dtype));
+    let most = if threads > 256 { 112 } else { 144 };
+    if held > most {
+        return Err(format!("{held} registers of data are more than {most}"));
     }
     if desc.n > SEGMENT * SEGMENT * SEGMENT {
         return Err(format!("{} columns are more than two levels of sums", desc.n));
@@ -312,7 +316,9 @@ mod tests {
                     let row = Desc { dtype, m: 1000, n: few, layout: Layout::Row, align };
                     let narrow = Desc { layout: Layout::Col, ..row };
                     let slab = Desc { m: few, n: 100_000, ..narrow };
-                    let cases = [(row, 64..=256), (narrow, 0..=64), (slab, 0..=32)];
+                    // Taller ones of 16 bytes an element have no room in the registers.
+                    let tallest = if dtype == Dtype::C64 { 16 } else { 32 };
+                    let cases = [(row, 64..=256), (narrow, 0..=64), (slab, 0..=tallest)];
                     for (kernel, (desc, range)) in KERNELS.iter().zip(cases) {
                         let all = (kernel.candidates)(&desc, &caps());
                         assert!(!all.is_empty() || !range.contains(&few), "{desc}");
@@ -360,6 +366,16 @@ mod tests {
             (col, "slab height=8", "do not fit height=8"),
             (col, "slab height=64", "1 to 32"),
             (col, "slab busy=0", "no block"),
+            (
+                Desc { dtype: Dtype::C64, m: 20, ..col },
+                "slab threads=512 height=32",
+                "more than 112",
+            ),
+            (
+                Desc { dtype: Dtype::F64, m: 20, ..col },
+                "slab threads=128 height=32",
+                "more than 144",
+            ),
             (Desc { m: 2, ..col }, "slab height=2 threads=256", "in 64"),
             (Desc { n: (1 << 24) + 1, ..col }, "slab", "two levels"),
         ] {

@@ -4,9 +4,9 @@
 //! every argument (all of them with `GEMV_TEST_FULL=1`).
 //!
 //! A program fails that does not compile, that keeps an array in memory instead of in registers,
-//! or that spills registers on the architecture that the candidates were chosen for. What the
-//! assembler spills elsewhere is counted and printed: it costs time, which the tuner weighs, and
-//! no bits.
+//! or that spills more than a few registers on the architecture that the candidates were chosen
+//! for. What the assembler spills elsewhere is counted and printed: it costs time, which the tuner
+//! weighs, and no bits.
 //!
 //! NVRTC is found as the backend finds it (`GEMV_NVRTC` names a library by its path). Where there
 //! is none, the trials are ignored and counted; `GEMV_REQUIRE=nvrtc` makes that a failure.
@@ -26,9 +26,17 @@ const ARCHS: [u32; 3] = [80, 90, 100];
 /// The architecture on which no candidate may spill: the one they were chosen on.
 const CHOSEN_ON: u32 = 90;
 
+/// Bytes that a thread may spill there. Two registers put aside around a loop over 64 loads are not
+/// to be measured: the `slab` that has them is faster than the ones that have none.
+const FEW: u64 = 8;
+
 /// Shapes of every kind: what the candidates depend on.
-const SHAPES: [(usize, usize); 16] = [
+const SHAPES: [(usize, usize); 20] = [
     (1, 1),
+    (2, 100_000),
+    (6, 100_000),
+    (30, 100_000),
+    (50, 100_000),
     (64, 64),
     (1000, 3),
     (3, 1000),
@@ -114,10 +122,11 @@ impl Frame {
         lines.map(numbers).map(|n| Frame { stack: n[0], stores: n[1] }).collect()
     }
 
-    /// Every spilled register is stored once or more, so what is left is an array that an index
-    /// not known to the compiler keeps in memory: a mistake in the text, whatever the device.
+    /// Every spilled register is stored once or more and the frame is a multiple of 16 bytes, so what
+    /// is left is an array that an index not known to the compiler keeps in memory: a mistake in the
+    /// text, whatever the device.
     fn has_array(&self) -> bool {
-        self.stack > self.stores
+        self.stack > self.stores.next_multiple_of(16)
     }
 }
 
@@ -141,10 +150,9 @@ fn compile(nvrtc: &Nvrtc, arch: u32, programs: &[(Params, Program)]) -> Result<(
             failures.push(format!("{params}: an array in memory: {log}"));
         } else if frames.iter().any(|f| f.stores > 0) {
             spills += 1;
-            // The published kernels are what they are; a slab of 32 rows with most lanes a thread is
-            // known to spill, and is chosen where it is the fastest all the same.
-            let may = !params.keeps_order() || params.kernel().as_str() == "slab";
-            if arch == CHOSEN_ON && !may {
+            // The published kernels are what they are.
+            let many = frames.iter().any(|f| f.stores > FEW);
+            if arch == CHOSEN_ON && many && params.keeps_order() {
                 failures.push(format!("{params}: registers spill: {log}"));
             }
         }

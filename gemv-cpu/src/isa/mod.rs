@@ -111,13 +111,15 @@ impl Isa {
 
     /// Lanes of a vector for accumulators of this many bytes.
     pub(crate) fn width(self, acc_bytes: usize) -> usize {
-        match self.0 {
+        let bytes = match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => 64 / acc_bytes,
+            Kind::Avx512 => 64,
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => 32 / acc_bytes,
-            Kind::Plain => 8,
-        }
+            Kind::Avx2 => 32,
+            // Eight, whatever they are.
+            Kind::Plain => 8 * acc_bytes,
+        };
+        bytes / acc_bytes
     }
 }
 
@@ -140,6 +142,7 @@ pub(crate) trait CpuElement: Element {
 }
 
 /// That an [`Isa`] was matched: the kernels' types are made from it alone.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct Proof(());
 
@@ -343,7 +346,7 @@ impl Isa {
             Kind::Avx512 => turn(T::avx512(Proof(()), false), a),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => turn(T::avx2(Proof(()), false), a),
-            Kind::Plain => 0,
+            Kind::Plain => turn(Plain::<T> { conj: false, element: PhantomData }, a),
         }
     }
 
