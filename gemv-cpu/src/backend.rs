@@ -165,6 +165,7 @@ impl Cpu {
             rows: params.get_or("rows", 16) as usize,
             block: params.get_or("block", if lanes { 128 } else { 0 }) as usize,
             lanes,
+            streams: params.get_or("streams", 1) as usize,
             ahead: params.get_or("ahead", 0) as usize,
         };
         let mut grain = params.get_or("grain", GRAIN) as usize;
@@ -217,7 +218,13 @@ const KERNELS: [(&str, Layout, Args); 6] = [
     (
         "row",
         Layout::Row,
-        &[("rows", 1, 64), ("ahead", 0, 1 << 16), ("grain", 1, 1 << 30), ("outside", 1, 1 << 30)],
+        &[
+            ("rows", 1, 64),
+            ("streams", 1, 16),
+            ("ahead", 0, 1 << 16),
+            ("grain", 1, 1 << 30),
+            ("outside", 1, 1 << 30),
+        ],
     ),
     (
         "col",
@@ -262,6 +269,7 @@ impl Backend for Cpu {
                     grain(row(8, 1024), 64),
                     grain(row(8, 2048), GRAIN),
                     grain(row(64, 0), 256),
+                    grain(row(8, 4096).with("streams", 4), GRAIN),
                     grain(row(7, 0), 1),
                 ];
                 all.extend((desc.n <= SEGMENT).then(|| Params::new("row-near")));

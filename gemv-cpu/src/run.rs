@@ -1,6 +1,7 @@
 //! One product: lines chosen, x packed where it has to be, the work split over rayon's pool.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, s};
 use gemv_core::order::{LANES, SEGMENT};
@@ -94,7 +95,7 @@ impl<T: CpuElement> Product<'_, T> {
         let Product { isa, plan, alpha, a, conj, beta, y, grain, .. } = self;
         let (m, n) = a.dim();
         let target = Target::Y { y, alpha, beta };
-        let shared = Shared { isa, plan, conj, x, lines };
+        let shared = Shared { isa, plan, conj, lines };
         // The cheap test first: most calls are small.
         let kib = (m * n * size_of::<T>()) >> 10;
         if kib < 2 * grain {
@@ -105,28 +106,41 @@ impl<T: CpuElement> Product<'_, T> {
             return shared.task(a, x, target);
         }
         let Target::Y { y, .. } = target else { unreachable!("made above") };
-        // Rows first: nothing is left to do afterwards. Too few of them for every thread to have
-        // whole vectors: segments.
-        let unit = match lines {
-            Lines::Rows { .. } => 4,
-            Lines::Columns { .. } => isa.width(T::DTYPE.acc_bytes()),
-        };
-        let enough = match lines {
-            Lines::Rows { .. } => tasks * unit * 2,
-            // Short pieces of columns are no streams.
-            Lines::Columns { .. } => tasks * (512 / size_of::<T>()),
-        };
-        if m >= enough || n.div_ceil(SEGMENT) < tasks {
-            let tasks = tasks.min(m.div_ceil(unit));
-            return shared.rows(a, y, alpha, beta, tasks, unit);
-        }
         let count = n.div_ceil(SEGMENT);
+        let vector = isa.width(T::DTYPE.acc_bytes());
+        // Rows by rows: nothing is left to do afterwards. Segments where there are too few of them, and
+        // for columns, which are streams as long as they are not cut.
+        let segments = match lines {
+            Lines::Rows { .. } => m < tasks * 8 && count >= tasks,
+            Lines::Columns { .. } => count >= 2 * tasks || count == tasks,
+        };
+        let (unit, stream) = match lines {
+            Lines::Rows { .. } => (4, 4),
+            Lines::Columns { .. } => (vector, STREAM / size_of::<T>()),
+        };
+        if !segments {
+            let rows = (LEAST / (n * size_of::<T>())).max(stream.min(m / (16 * tasks)));
+            let least = rows.next_multiple_of(unit).max(unit);
+            return sharing(Rows { a, y, unit }, tasks, least, &|Rows { a, y, .. }| {
+                shared.task(a, x, Target::Y { y, alpha, beta });
+            });
+        }
         with_scratch(count * m, |partials: &mut [T::Acc]| {
-            shared.segments(a, x, partials, tasks);
+            let least = LEAST.div_ceil(m * SEGMENT * size_of::<T>());
+            let all = Segments { a, x, partials: &mut *partials, lines };
+            sharing(all, tasks, least, &|Segments { a, x, partials, .. }| {
+                shared.task(a, x, Target::Partials(partials));
+            });
             isa.reduce(partials, count, Target::Y { y, alpha, beta });
         });
     }
 }
+
+/// Bytes of the matrix that nobody shares further: less than a microsecond's work.
+const LEAST: usize = 64 << 10;
+
+/// Bytes of a column that make a stream.
+const STREAM: usize = 8 << 10;
 
 impl Isa {
     /// The sums of the rows, on this thread.
@@ -141,7 +155,7 @@ impl Isa {
         let ((m, n), strides) = (a.dim(), [a.strides()[0], a.strides()[1]]);
         let lines = Lines::of(m, n, strides[0], strides[1]);
         self.packed(x, lines, 0, |x| {
-            let shared = Shared { isa: self, plan, conj, x, lines };
+            let shared = Shared { isa: self, plan, conj, lines };
             shared.task(a.reborrow(), x, Target::Sums(out));
         });
     }
@@ -173,17 +187,21 @@ impl Isa {
 
 /// What all tasks of a product share.
 #[derive(Clone, Copy)]
-struct Shared<'a, T: CpuElement> {
+struct Shared {
     isa: Isa,
     plan: Plan,
     conj: bool,
-    x: &'a [T::Acc],
     lines: Lines,
 }
 
-impl<T: CpuElement> Shared<'_, T> {
+impl Shared {
     #[inline]
-    fn task<'b>(&self, a: ArrayView2<'b, T>, x: &'b [T::Acc], target: Target<'_, T>) {
+    fn task<'b, T: CpuElement>(
+        &self,
+        a: ArrayView2<'b, T>,
+        x: &'b [T::Acc],
+        target: Target<'_, T>,
+    ) {
         let Shared { isa, plan, conj, lines, .. } = *self;
         if isa.direct::<T>(lines) {
             isa.run(Task { a, conj, x, lines, plan, target });
@@ -195,7 +213,7 @@ impl<T: CpuElement> Shared<'_, T> {
     /// Elements of which no two are neighbours: some rows of a segment at a time are brought
     /// together, in the order in which they lie in memory, while they are in the nearest cache.
     #[inline(never)]
-    fn tiles(&self, a: ArrayView2<'_, T>, x: &[T::Acc], mut target: Target<'_, T>) {
+    fn tiles<T: CpuElement>(&self, a: ArrayView2<'_, T>, x: &[T::Acc], mut target: Target<'_, T>) {
         let Shared { isa, plan, conj, lines, .. } = *self;
         let (m, n) = a.dim();
         let count = n.div_ceil(SEGMENT);
@@ -259,82 +277,139 @@ impl<T: CpuElement> Shared<'_, T> {
             });
         });
     }
+}
 
-    /// Some rows for every task.
-    fn rows(
-        &self,
-        a: ArrayView2<'_, T>,
-        y: ArrayViewMut1<'_, T>,
-        alpha: T::Acc,
-        beta: T::Acc,
-        tasks: usize,
-        unit: usize,
-    ) {
-        // No task without a unit of its own.
-        let units = a.nrows() / unit;
-        let tasks = tasks.min(units);
-        if tasks <= 1 {
-            return self.task(a, self.x, Target::Y { y, alpha, beta });
-        }
-        let here = share(tasks);
-        let at = units * here / tasks * unit;
+/// Work that can be cut in two.
+trait Work: Send + Sized {
+    /// Parts of it, the smallest that it can be cut into.
+    fn parts(&self) -> usize;
+    /// The first `at` parts, and the others.
+    fn cut(self, at: usize) -> (Self, Self);
+}
+
+/// Rows of the product; a part is one of them, cut at multiples of `unit`.
+struct Rows<'a, T: CpuElement> {
+    a: ArrayView2<'a, T>,
+    y: ArrayViewMut1<'a, T>,
+    unit: usize,
+}
+
+impl<T: CpuElement> Work for Rows<'_, T> {
+    fn parts(&self) -> usize {
+        self.a.nrows()
+    }
+
+    fn cut(self, at: usize) -> (Self, Self) {
+        let Rows { a, y, unit } = self;
+        let at = at.next_multiple_of(unit).min(a.nrows());
         let (a0, a1) = a.split_at(Axis(0), at);
         let (y0, y1) = y.split_at(Axis(0), at);
-        both(
-            || self.rows(a0, y0, alpha, beta, here, unit),
-            || self.rows(a1, y1, alpha, beta, tasks - here, unit),
-        );
+        (Rows { a: a0, y: y0, unit }, Rows { a: a1, y: y1, unit })
+    }
+}
+
+/// Segments of the product; a part is one of them.
+struct Segments<'a, T: CpuElement> {
+    a: ArrayView2<'a, T>,
+    x: &'a [T::Acc],
+    partials: &'a mut [T::Acc],
+    lines: Lines,
+}
+
+impl<T: CpuElement> Work for Segments<'_, T> {
+    fn parts(&self) -> usize {
+        self.a.ncols().div_ceil(SEGMENT)
     }
 
-    /// Some segments for every task.
-    fn segments(&self, a: ArrayView2<'_, T>, x: &[T::Acc], partials: &mut [T::Acc], tasks: usize) {
-        let count = a.ncols().div_ceil(SEGMENT);
-        let tasks = tasks.min(count);
-        if tasks <= 1 {
-            return self.task(a, x, Target::Partials(partials));
-        }
-        let here = share(tasks);
-        let at = count * here / tasks;
+    fn cut(self, at: usize) -> (Self, Self) {
+        let Segments { a, x, partials, lines } = self;
+        let columns = (at * SEGMENT).min(a.ncols());
         let (p0, p1) = partials.split_at_mut(at * a.nrows());
-        let (a0, a1) = a.split_at(Axis(1), at * SEGMENT);
-        let (x0, x1) = if self.lines.reversed() {
-            let (x1, x0) = x.split_at(x.len() - at * SEGMENT);
+        let (a0, a1) = a.split_at(Axis(1), columns);
+        let (x0, x1) = if lines.reversed() {
+            let (x1, x0) = x.split_at(x.len() - columns);
             (x0, x1)
         } else {
-            x.split_at(at * SEGMENT)
+            x.split_at(columns)
         };
-        both(|| self.segments(a0, x0, p0, here), || self.segments(a1, x1, p1, tasks - here));
+        let part = |a, x, partials| Segments { a, x, partials, lines };
+        (part(a0, x0, p0), part(a1, x1, p1))
     }
 }
 
-/// How many of the tasks the first of [`both`] takes: half of them, or, outside of rayon's pool, where
-/// only the second can be shared again, one.
-fn share(tasks: usize) -> usize {
-    if rayon::current_thread_index().is_some() { tasks / 2 } else { 1 }
+/// What nobody has taken yet. Whoever has time takes a share of it, large at first and smaller towards
+/// the end (guided self-scheduling, Polychronopoulos and Kuck, 1987): a thread that comes late, or never,
+/// because it sleeps or has other work, or was put on the same core, costs no more than what it took.
+struct Rest<W> {
+    work: Mutex<Option<W>>,
+    tasks: usize,
+    /// Parts that are not cut further.
+    least: usize,
 }
 
-/// Both, side by side, on rayon's current pool. A thread outside of it takes the first itself, and is
-/// not sent to sleep for the little while that the other one may take longer.
-fn both(first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
+impl<W: Work> Rest<W> {
+    /// A share from the front, or from the back: the calling thread has the front and the others the
+    /// back, so that the next product of the same matrix finds most of what it needs in the caches where
+    /// it was.
+    fn take(&self, front: bool) -> Option<W> {
+        let mut rest = self.work.lock().expect("nothing panics while it is held");
+        let work = rest.take()?;
+        let parts = work.parts();
+        let share = (parts * 3).div_ceil(self.tasks * 4).max(self.least);
+        if share + self.least > parts {
+            return Some(work);
+        }
+        let at = if front { share } else { parts - share };
+        let (first, second) = work.cut(at);
+        let (mine, left) = if front { (first, second) } else { (second, first) };
+        *rest = (left.parts() > 0).then_some(left);
+        drop(rest);
+        (mine.parts() > 0).then_some(mine)
+    }
+}
+
+/// Does all of the work on so many threads of rayon's current pool, this one among them.
+fn sharing<W: Work>(work: W, tasks: usize, least: usize, run: &(impl Fn(W) + Sync)) {
+    let rest = Rest { work: Mutex::new(Some(work)), tasks, least };
+    let take_all = |front: bool| {
+        while let Some(part) = rest.take(front) {
+            run(part);
+        }
+    };
     if rayon::current_thread_index().is_some() {
-        rayon::join(first, second);
+        rayon::join(|| take_all(true), || beside(tasks - 1, &|| take_all(false)));
         return;
     }
-    let done = AtomicBool::new(false);
+    // Outside of the pool: this thread takes its part all the same, and is not sent to sleep for the
+    // little while that the others may take longer. It lets them have its core, should they be on it.
+    let done = AtomicUsize::new(1);
     rayon::in_place_scope(|scope| {
-        scope.spawn(|_| {
-            second();
-            done.store(true, Ordering::Release);
-        });
-        first();
-        for _ in 0..SPINS {
-            if done.load(Ordering::Acquire) {
+        for _ in 1..tasks {
+            scope.spawn(|_| {
+                take_all(false);
+                done.fetch_add(1, Ordering::Release);
+            });
+        }
+        take_all(true);
+        for _ in 0..YIELDS {
+            if done.load(Ordering::Acquire) == tasks {
                 break;
             }
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
     });
 }
 
-/// Looks at what the other thread does, some tens of microseconds.
-const SPINS: usize = 1000;
+/// The same on so many threads.
+fn beside(tasks: usize, run: &(impl Fn() + Sync)) {
+    match tasks {
+        0 => {}
+        1 => run(),
+        _ => {
+            rayon::join(|| beside(tasks / 2, run), || beside(tasks - tasks / 2, run));
+        }
+    }
+}
+
+/// Looks at what the other threads do, some tens of microseconds.
+const YIELDS: usize = 100;

@@ -302,41 +302,75 @@ impl<O: Ops> Body for Strips<O> {
     }
 }
 
-/// `U` vectors of rows from row i on, of one lane, in [`Blocked`]; of some lanes if not `WHOLE`.
-#[allow(clippy::too_many_arguments)] // registers, all of them
-#[inline(always)]
-unsafe fn block_step<O: Ops, const U: usize, const WHOLE: bool>(
+/// How many of the `T` columns of `P` lanes, visited one after another, lane `k` of them has. Of such
+/// lanes the lower ones have one more, if not all have the same.
+const fn columns_of<const P: usize, const T: usize>(k: usize) -> usize {
+    // Lanes l, l + 32, l + 16, l + 48, or the first of these.
+    let rank = if P == 4 { [0, 2, 1, 3][k] } else { k };
+    T / P + (rank < T % P) as usize
+}
+
+/// A column from its first row, and its entry of x.
+type Column<O> = (*const <O as Ops>::T, <O as Ops>::X);
+
+/// A pass of [`Blocked`] over all rows: `P` lanes with `T` columns.
+struct Pass<O: Ops, const P: usize, const T: usize> {
     o: O,
-    columns: &[(*const O::T, O::X); 4],
-    count: usize,
-    i: usize,
-    part: (usize, usize),
-    ahead: isize,
+    columns: [[Column<O>; 4]; P],
+    /// Sums that wait for those of this pass, the last ones first.
     waiting: [*const O::Acc; 6],
-    merges: usize,
-) -> [O::V; U] {
-    // SAFETY: the caller's.
-    unsafe {
-        let mut acc = [o.zero(); U];
-        for (p, x) in &columns[..count] {
-            for u in 0..U {
-                let at = p.wrapping_offset((i + u * O::W) as isize * O::STEP);
-                o.prefetch(at.wrapping_offset(ahead));
-                let v = if WHOLE { o.load(at) } else { o.load_part(at, part.0, part.1) };
-                acc[u] = o.fma(v, *x, acc[u]);
+}
+
+impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
+    /// `U` vectors of rows from row i on; of some rows of a vector if not `WHOLE`.
+    #[inline(always)]
+    unsafe fn step<const U: usize, const WHOLE: bool>(
+        &self,
+        i: usize,
+        part: (usize, usize),
+        merges: usize,
+        ahead: isize,
+    ) -> [O::V; U] {
+        let o = self.o;
+        // SAFETY: the caller's.
+        unsafe {
+            let mut lanes = [[o.zero(); U]; P];
+            for k in 0..P {
+                for c in 0..columns_of::<P, T>(k) {
+                    let (p, x) = self.columns[k][c];
+                    for u in 0..U {
+                        let at = p.wrapping_offset((i + u * O::W) as isize * O::STEP);
+                        if ahead != 0 {
+                            o.prefetch(at.wrapping_offset(ahead));
+                        }
+                        let v = if WHOLE { o.load(at) } else { o.load_part(at, part.0, part.1) };
+                        lanes[k][u] = o.fma(v, x, lanes[k][u]);
+                    }
+                }
             }
-        }
-        for w in &waiting[..merges] {
-            for u in 0..U {
-                acc[u] = o.add(o.load_acc(w.add(i + u * O::W)), acc[u]);
+            // In this order of visits the halving adds neighbours.
+            let mut h = 1;
+            while h < P {
+                for k in (0..P).step_by(2 * h) {
+                    for u in 0..U {
+                        lanes[k][u] = o.add(lanes[k][u], lanes[k + h][u]);
+                    }
+                }
+                h *= 2;
             }
+            let mut acc = lanes[0];
+            for w in &self.waiting[..merges] {
+                for u in 0..U {
+                    acc[u] = o.add(o.load_acc(w.add(i + u * O::W)), acc[u]);
+                }
+            }
+            acc
         }
-        acc
     }
 }
 
-/// The sums of one segment for all (at most a block of) rows: lane by lane in bit-reversed order,
-/// the four columns of a lane in one pass over the rows, partial sums waiting on a stack of six in
+/// The sums of one segment for all (at most a block of) rows: in bit-reversed order of the lanes,
+/// [`Ops::AT_ONCE`] lanes with their columns in one pass over the rows, partial sums waiting on a stack in
 /// `stack`, each of `ld` accumulators. Every load asks for what is `ahead` elements further down.
 ///
 /// The rows are counted from the last place before row 0 that is aligned: the first `lo` of them
@@ -352,145 +386,182 @@ pub(super) struct Blocked<O: Ops> {
     pub(super) ahead: isize,
 }
 
+impl<O: Ops> Blocked<O> {
+    /// The `q`-th of the passes over `lanes / P` groups of lanes, by `U` vectors.
+    #[inline(always)]
+    unsafe fn pass<const P: usize, const T: usize, const U: usize>(&self, q: usize, lanes: usize) {
+        let Blocked { o, a, lo, x, stack, ld, out, ahead } = *self;
+        // SAFETY: the caller's, and `run`'s.
+        unsafe {
+            let (base, end) = (a.p.wrapping_offset(-(lo as isize) * O::STEP), lo + a.m);
+            let (merges, depth) = (q.trailing_ones() as usize, q.count_ones() as usize);
+            let last = q + 1 == lanes / P;
+            let to = match last {
+                true => out.wrapping_sub(lo),
+                false => stack.add((depth - merges) * ld),
+            };
+            let mut columns = [[(base, o.splat(*x)); 4]; P];
+            for k in 0..P {
+                let l = bit_reversed(q * P + k, lanes.trailing_zeros());
+                for c in 0..columns_of::<P, T>(k) {
+                    let j = l + c * LANES;
+                    columns[k][c] = (base.wrapping_offset(j as isize * a.line), o.splat(*x.add(j)));
+                }
+            }
+            let waiting = core::array::from_fn(|w| {
+                let depth = if w < merges { depth - 1 - w } else { 0 };
+                stack.add(depth * ld).cast_const()
+            });
+            let pass = Pass::<O, P, T> { o, columns, waiting };
+            // For the levels left out, if there are any.
+            let left_out = last && lanes < LANES;
+            let mut i = 0;
+            while i < end {
+                if (lo == 0 || i > 0) && end - i >= U * O::W {
+                    i = match (merges, ahead) {
+                        // As often as all others together, and in the caches.
+                        (0, 0) if T == 4 * P => pass.whole::<U>(i, end, to, 0, 0, left_out),
+                        (1, 0) if T == 4 * P => pass.whole::<U>(i, end, to, 1, 0, left_out),
+                        _ => pass.whole::<U>(i, end, to, merges, ahead, left_out),
+                    };
+                    continue;
+                }
+                let part = (if i == 0 { lo } else { 0 }, (end - i).min(O::W));
+                let mut v = pass.step::<1, false>(i, part, merges, ahead);
+                if left_out {
+                    v[0] = o.add(v[0], o.zero());
+                }
+                if last {
+                    o.store_part(v[0], to.wrapping_add(i), part.0, part.1);
+                } else {
+                    o.store(v[0], to.add(i));
+                }
+                i += O::W;
+            }
+        }
+    }
+}
+
+impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
+    /// Rows `i .. end`, as far as there are `U` vectors of them. Gives the first row that is left.
+    #[inline(always)]
+    unsafe fn whole<const U: usize>(
+        &self,
+        mut i: usize,
+        end: usize,
+        to: *mut O::Acc,
+        merges: usize,
+        ahead: isize,
+        left_out: bool,
+    ) -> usize {
+        let o = self.o;
+        // SAFETY: the caller's.
+        unsafe {
+            while end - i >= U * O::W {
+                let v = self.step::<U, true>(i, (0, O::W), merges, ahead);
+                for (u, mut v) in v.into_iter().enumerate() {
+                    if left_out {
+                        v = o.add(v, o.zero());
+                    }
+                    o.store(v, to.wrapping_add(i + u * O::W));
+                }
+                i += U * O::W;
+            }
+            i
+        }
+    }
+}
+
 impl<O: Ops> Body for Blocked<O> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Blocked { o, a, lo, x, stack, ld, out, ahead } = self;
         // SAFETY: the caller's: a is good, x for n, stack for 6 * ld, out for m, ld at least lo + m
         // rounded up to W.
         unsafe {
-            let lanes = a.n.min(LANES).next_power_of_two();
-            let (base, end) = (a.p.wrapping_offset(-(lo as isize) * O::STEP), lo + a.m);
-            for q in 0..lanes {
-                let l = bit_reversed(q, lanes.trailing_zeros());
-                let count = a.n.saturating_sub(l).div_ceil(LANES);
-                let (merges, depth) = (q.trailing_ones() as usize, q.count_ones() as usize);
-                let last = q + 1 == lanes;
-                let to = match last {
-                    true => out.wrapping_sub(lo),
-                    false => stack.add((depth - merges) * ld),
-                };
-                let mut columns = [(base, o.splat(*x)); 4];
-                for (c, column) in columns.iter_mut().enumerate().take(count) {
-                    let j = l + c * LANES;
-                    *column = (base.wrapping_offset(j as isize * a.line), o.splat(*x.add(j)));
+            let n = self.a.n;
+            let lanes = n.min(LANES).next_power_of_two();
+            let at_once = if lanes < O::AT_ONCE { 1 } else { O::AT_ONCE };
+            for q in 0..lanes / at_once {
+                let mut columns = 0;
+                for k in 0..at_once {
+                    let l = bit_reversed(q * at_once + k, lanes.trailing_zeros());
+                    columns += n.saturating_sub(l).div_ceil(LANES);
                 }
-                let waiting = core::array::from_fn(|w| {
-                    let depth = if w < merges { depth - 1 - w } else { 0 };
-                    stack.add(depth * ld).cast_const()
-                });
-                // For the levels left out, if there are any.
-                let left_out = last && lanes < LANES;
-                let mut i = 0;
-                while i < end {
-                    if (lo == 0 || i > 0) && end - i >= 4 * O::W {
-                        let whole = (0, O::W);
-                        let v = block_step::<O, 4, true>(
-                            o, &columns, count, i, whole, ahead, waiting, merges,
-                        );
-                        for (u, mut v) in v.into_iter().enumerate() {
-                            if left_out {
-                                v = o.add(v, o.zero());
-                            }
-                            o.store(v, to.wrapping_add(i + u * O::W));
+                macro_rules! passes {
+                    ($p:literal, $u:literal: $($t:literal)*) => {
+                        match columns {
+                            $($t => self.pass::<$p, $t, $u>(q, lanes),)*
+                            _ => unreachable!("four of each lane"),
                         }
-                        i += 4 * O::W;
-                        continue;
-                    }
-                    let part = (if i == 0 { lo } else { 0 }, (end - i).min(O::W));
-                    let mut v = block_step::<O, 1, false>(
-                        o, &columns, count, i, part, ahead, waiting, merges,
-                    );
-                    if left_out {
-                        v[0] = o.add(v[0], o.zero());
-                    }
-                    if last {
-                        o.store_part(v[0], to.wrapping_add(i), part.0, part.1);
-                    } else {
-                        o.store(v[0], to.add(i));
-                    }
-                    i += O::W;
+                    };
+                }
+                // Pruned for all but the one that O has, and the first.
+                if O::AT_ONCE == 4 && at_once == 4 {
+                    passes!(4, 2: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+                } else if O::AT_ONCE == 2 && at_once == 2 {
+                    passes!(2, 4: 0 1 2 3 4 5 6 7 8)
+                } else {
+                    passes!(1, 4: 0 1 2 3 4)
                 }
             }
         }
     }
 }
 
-/// The sums of one segment for all (at most a block of) rows: column after column, as they lie in
-/// memory, the sums of all 64 lanes in the nearest cache: `sums` is good for 64 times `ld`, which is
-/// m rounded up to W. For columns so short that the memory would see no streams otherwise.
-///
-/// `streams` segments take turns, `gap` segments of the matrix apart: each has its sums behind those
-/// of the one before, and its result `gap` times `out_ld` further.
-pub(super) struct Laned<O: Ops> {
-    pub(super) streams: usize,
-    pub(super) gap: usize,
-    pub(super) out_ld: usize,
+/// The sums of one whole segment for all (at most a block of) rows, which are few: the columns as they
+/// lie in memory, those of four lanes that are added to each other first side by side, so that sixteen
+/// streams are read. The sums of a quarter of the lanes are kept in `quarter`, 16 lines of `ld`
+/// accumulators, in the nearest cache. Every load asks for what is `ahead` elements further down.
+pub(super) struct Short<O: Ops> {
     pub(super) o: O,
     pub(super) a: Mat<O::T>,
     pub(super) x: *const O::Acc,
-    pub(super) sums: *mut O::Acc,
+    pub(super) quarter: *mut O::Acc,
     pub(super) ld: usize,
     pub(super) out: *mut O::Acc,
-    /// Elements further down that every load asks for.
     pub(super) ahead: isize,
 }
 
-impl<O: Ops> Body for Laned<O> {
+impl<O: Ops> Body for Short<O> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Laned { o, a, x, sums, ld, out, ahead, streams, gap, out_ld } = self;
-        // SAFETY: the caller's: a is good, x for n, out for m, each in every stream.
+        const QUARTER: usize = LANES / 4;
+        let Short { o, a, x, quarter, ld, out, ahead } = self;
+        // SAFETY: the caller's: a is good, x for a segment, out for m, quarter for 16 * ld, ld at least
+        // m rounded up to W.
         unsafe {
-            let lanes = a.n.min(LANES).next_power_of_two();
-            for j in 0..a.n.max(lanes) {
-                for s in 0..streams {
-                    let to = sums.add((s * LANES + j % LANES) * ld);
-                    // A lane without a column.
-                    if j >= a.n {
-                        for i in (0..a.m).step_by(O::W) {
-                            o.store(o.zero(), to.add(i));
+            for l in 0..QUARTER {
+                for i in (0..a.m).step_by(O::W) {
+                    let p = a.p.wrapping_offset(i as isize * O::STEP);
+                    let hi = (a.m - i).min(O::W);
+                    let mut lanes = [o.zero(); 4];
+                    for k in 0..4 {
+                        for c in 0..4 {
+                            let j = l + k * QUARTER + c * LANES;
+                            let at = p.wrapping_offset(j as isize * a.line);
+                            if ahead != 0 {
+                                o.prefetch(at.wrapping_offset(ahead));
+                            }
+                            lanes[k] = o.fma(o.load_part(at, 0, hi), o.splat(*x.add(j)), lanes[k]);
                         }
-                        continue;
                     }
-                    let column = s * gap * SEGMENT + j;
-                    let xj = o.splat(*x.add(column));
-                    let p = a.p.wrapping_offset(column as isize * a.line);
-                    let mut i = 0;
-                    while i < a.m {
-                        let at = p.wrapping_offset(i as isize * O::STEP);
-                        o.prefetch(at.wrapping_offset(ahead));
-                        let v = match a.m - i >= O::W {
-                            true => o.load(at),
-                            false => o.load_part(at, 0, a.m - i),
-                        };
-                        let sum = if j < LANES { o.zero() } else { o.load_acc(to.add(i)) };
-                        o.store(o.fma(v, xj, sum), to.add(i));
-                        i += O::W;
-                    }
+                    let sum = o.add(o.add(lanes[0], lanes[2]), o.add(lanes[1], lanes[3]));
+                    o.store(sum, quarter.add(l * ld + i));
                 }
             }
-            for s in 0..streams {
-                let (sums, out) = (sums.add(s * LANES * ld), out.add(s * gap * out_ld));
-                let mut h = lanes / 2;
+            for i in (0..a.m).step_by(O::W) {
+                let mut sums = [o.zero(); QUARTER];
+                for l in 0..QUARTER {
+                    sums[l] = o.load_acc(quarter.add(l * ld + i));
+                }
+                let mut h = QUARTER / 2;
                 while h > 0 {
                     for l in 0..h {
-                        let (to, from) = (sums.add(l * ld), sums.add((l + h) * ld));
-                        for i in (0..a.m).step_by(O::W) {
-                            let sum = o.add(o.load_acc(to.add(i)), o.load_acc(from.add(i)));
-                            o.store(sum, to.add(i));
-                        }
+                        sums[l] = o.add(sums[l], sums[l + h]);
                     }
                     h /= 2;
                 }
-                for i in (0..a.m).step_by(O::W) {
-                    let mut v = o.load_acc(sums.add(i));
-                    if lanes < LANES {
-                        // For the levels left out.
-                        v = o.add(v, o.zero());
-                    }
-                    o.store_part(v, out.add(i), 0, (a.m - i).min(O::W));
-                }
+                o.store_part(sums[0], out.add(i), 0, (a.m - i).min(O::W));
             }
         }
     }

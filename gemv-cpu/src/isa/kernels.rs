@@ -4,7 +4,7 @@
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
-use super::columns::{Blocked, Laned, Strips};
+use super::columns::{Blocked, Short, Strips};
 use super::ops::{Body, Ops};
 use super::rows::{Segments, ShortRows};
 
@@ -40,9 +40,12 @@ pub(super) enum Out<O: Ops> {
 pub(crate) struct Plan {
     /// Rows of which a segment is taken in turn (row kernel).
     pub(crate) rows: usize,
+    /// Blocks of rows, as far apart as they can be, that take turns (row kernel): streams for the memory
+    /// where rows are short.
+    pub(crate) streams: usize,
     /// Rows of a block (column kernel), 0 for the one that keeps its sums in registers.
     pub(crate) block: usize,
-    /// Whether the columns of a block are taken one after another.
+    /// Whether columns are short: read as they lie, a quarter of the lanes' sums kept.
     pub(crate) lanes: bool,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) ahead: usize,
@@ -68,19 +71,10 @@ pub(super) fn scratch_len(m: usize, n: usize, plan: &Plan, row: bool, width: usi
 fn waiting(plan: &Plan) -> usize {
     match plan.block {
         0 => 0,
-        _ if plan.lanes => LANES * STREAMS,
+        _ if plan.lanes => LANES / 4,
         _ => 6,
     }
 }
-
-/// Segments of short columns that take turns, if the sums of all their lanes find room in the
-/// nearest cache: a line of them has so many bytes.
-fn streams(plan: &Plan, line: usize) -> usize {
-    if plan.lanes && STREAMS * LANES * line <= 40 << 10 { STREAMS } else { 1 }
-}
-
-/// See [`streams`].
-const STREAMS: usize = 4;
 
 /// Rows of a block of the column kernels, rounded up to whole vectors, of which one may begin
 /// before the first row.
@@ -130,45 +124,65 @@ impl<O: Ops> Product<'_, O> {
     /// # Safety
     /// `o` exists, a is good, x for n, scratch for its length and out for m rows.
     pub(super) unsafe fn rows(self, back: bool) {
+        let Product { a, plan, out, .. } = &self;
+        let own = plan.rows.next_multiple_of(4);
+        let streams = if a.m >= plan.streams * own { plan.streams } else { 1 };
+        let one = a.n <= SEGMENT;
+        let step = match one {
+            true if streams == 1 && matches!(out, Out::Sums(_)) => a.m,
+            true if streams == 1 => LANES,
+            _ => plan.rows,
+        };
+        // SAFETY: the caller's; all rows are below m.
+        unsafe {
+            let each = a.m / streams;
+            let mut at = 0;
+            while at < each {
+                for s in 0..streams {
+                    self.some_rows(s * each + at, (each - at).min(step), back);
+                }
+                at += step;
+            }
+            // What was left over.
+            let mut i = streams * each;
+            while i < a.m {
+                self.some_rows(i, (a.m - i).min(step), back);
+                i += step;
+            }
+        }
+    }
+
+    /// `count` rows from `i` on, no more than the scratch has room for.
+    #[inline(always)]
+    unsafe fn some_rows(&self, i: usize, count: usize, back: bool) {
+        let Product { o, a, x, plan, scratch, out } = self;
+        let (o, x, ahead) = (*o, *x, plan.ahead);
+        let own = plan.rows.next_multiple_of(4);
         // SAFETY: the caller's.
         unsafe {
-            let Product { o, a, x, plan, scratch, out } = self;
-            let (m, n) = (a.m, a.n);
+            let n = a.n;
             let one = n <= SEGMENT;
-            let sums_alone = one && matches!(out, Out::Sums(_));
-            let own = plan.rows.next_multiple_of(4);
-            let step = match (one, sums_alone) {
-                (_, true) => m,
-                (true, _) => LANES,
-                _ => plan.rows,
-            };
             let partials = scratch.add(LANES.max(own));
-            let ahead = plan.ahead;
-            let mut i = 0;
-            while i < m {
-                let count = (m - i).min(step);
-                let a = Mat { p: a.p.wrapping_offset(i as isize * a.line), m: count, ..a };
-                let sums = self.place(i, scratch);
-                let (to, ld) = match *out {
-                    Out::Partials(p, ld) => (p.add(i), ld),
-                    _ if one => (sums, 0),
-                    _ => (partials, own),
-                };
-                if !back && n <= 4 * O::W && n <= LANES {
-                    short_rows(o, a, x, ahead, to);
-                } else if back {
-                    o.enter(Segments::<O, true> { o, a, x, ahead, out: to, ld });
-                } else {
-                    o.enter(Segments::<O, false> { o, a, x, ahead, out: to, ld });
+            let a = Mat { p: a.p.wrapping_offset(i as isize * a.line), m: count, ..*a };
+            let sums = self.place(i, *scratch);
+            let (to, ld) = match **out {
+                Out::Partials(p, ld) => (p.add(i), ld),
+                _ if one => (sums, 0),
+                _ => (partials, own),
+            };
+            if !back && n <= 4 * O::W && n <= LANES {
+                short_rows(o, a, x, ahead, to);
+            } else if back {
+                o.enter(Segments::<O, true> { o, a, x, ahead, out: to, ld });
+            } else {
+                o.enter(Segments::<O, false> { o, a, x, ahead, out: to, ld });
+            }
+            if !matches!(out, Out::Partials(..)) {
+                if !one {
+                    let lines = n.div_ceil(SEGMENT);
+                    levels(o, partials, count, own, lines, partials.add(lines * own), sums);
                 }
-                if !matches!(out, Out::Partials(..)) {
-                    if !one {
-                        let lines = n.div_ceil(SEGMENT);
-                        levels(o, partials, count, own, lines, partials.add(lines * own), sums);
-                    }
-                    finish::<O>(o, sums, count, i, out);
-                }
-                i += count;
+                finish::<O>(o, sums, count, i, out);
             }
         }
     }
@@ -190,9 +204,6 @@ impl<O: Ops> Product<'_, O> {
             // Columns that begin alike are cut where vectors are aligned.
             let head = if plan.lanes { 0 } else { turn_of::<O>(&a, false) };
             let sums_alone = lines == 1 && !blocked && matches!(out, Out::Sums(_));
-            // So many segments at a time, so far apart.
-            let streams = streams(&plan, own * size_of::<O::Acc>());
-            let gap = if streams > 1 { n / SEGMENT / streams } else { 0 };
             let mut i = 0;
             while i < m {
                 let head = if i == 0 { head.min(m) } else { 0 };
@@ -217,28 +228,12 @@ impl<O: Ops> Product<'_, O> {
                         line: a.line,
                     };
                     let (x, to) = (x.add(j), to.add(s * ld));
-                    if blocked && plan.lanes {
-                        if s >= gap && s < gap * streams {
-                            continue; // taken with an earlier one
-                        }
+                    if plan.lanes && a.n == SEGMENT {
                         let ahead = (plan.ahead / size_of::<O::T>()) as isize;
-                        let streams = if s < gap { streams } else { 1 };
-                        let sums = stack;
-                        o.enter(Laned {
-                            o,
-                            streams,
-                            gap,
-                            out_ld: ld,
-                            a,
-                            x,
-                            sums,
-                            ld: own,
-                            out: to,
-                            ahead,
-                        });
+                        o.enter(Short { o, a, x, quarter: stack, ld: own, out: to, ahead });
                         continue;
                     }
-                    if blocked {
+                    if blocked && !plan.lanes {
                         let lo = if head > 0 { O::W - head } else { 0 };
                         let ahead = (plan.ahead / size_of::<O::T>()) as isize;
                         o.enter(Blocked { o, a, lo, x, stack, ld: own, out: to, ahead });

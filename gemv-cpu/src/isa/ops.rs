@@ -31,8 +31,10 @@ pub(crate) trait Ops: Copy {
 
     /// Lanes of a vector; a power of two.
     const W: usize;
-    /// Rows that the kernel for rows takes at once, four vectors of each in registers: 4 or 2.
+    /// Rows that the kernel for rows takes at once: 4, 2 or 1.
     const ROWS: usize;
+    /// Vectors of each that it keeps in registers: 4; 8 for two rows, or 16 for one, if those are all.
+    const ALONG: usize = 4;
     /// How far apart the elements of a line are.
     const STEP: isize = 1;
 
@@ -114,6 +116,9 @@ pub(crate) trait Ops: Copy {
 
     /// Whether small products are worth code of their own: it is written out at length.
     const SMALL: bool = false;
+    /// Lanes that the kernel for blocks of columns takes at once: 4, 2 or 1. Four columns of each take a
+    /// register for each entry of x.
+    const AT_ONCE: usize = 1;
     /// Whether aligned loads are worth a turn of the lanes.
     const TURNS: bool = true;
     /// Vectors of 64 lanes.

@@ -40,26 +40,29 @@ const TURNED: u8 = 2;
 /// Row and x run forwards, or both backwards from the places that are given: a chunk of 64 columns
 /// is then read from its last column on, which the halving does not notice.
 ///
-/// The 64 lanes are taken four vectors at a time, those whose numbers are equal modulo
-/// `VECTORS / 4`: one node of the halving tree.
+/// The 64 lanes are taken `A` vectors at a time, those whose numbers are equal modulo `VECTORS / A`: nodes of
+/// the halving tree. All of them, where there are registers for as many: what is left out between two
+/// loads has to be fetched in a second pass, which memory and caches answer at 0.7 of their rate.
 ///
 /// In a full segment the lanes may be turned by `turn` places, less than a vector, so that the
 /// loads are aligned: place p holds lane (p + turn) mod 64, which the halving does not notice
 /// either. One vector of each chunk then ends with lanes of the chunk that lies behind it in
 /// memory; those of the chunk in front are taken by a load of their own, in the order of columns.
 ///
-/// `KIND` is known to the compiler, so that vectors are loaded one behind the other.
+/// `KIND` is known to the compiler, so that vectors are loaded one behind the other. Every load of a whole
+/// chunk asks for what is `ahead` bytes further on: a burst of requests before the loads is slower.
 #[inline(always)]
-unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
+unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const BACK: bool>(
     o: O,
     a: [*const O::T; R],
     x: *const O::Acc,
     (j0, len): (usize, usize),
     turn: usize,
+    ahead: isize,
 ) -> [O::V; R] {
     // SAFETY: the caller's: rows and x are good for columns j0 .. j0 + len.
     unsafe {
-        let nodes = O::VECTORS / 4;
+        let groups = O::VECTORS / A;
         let full = KIND != PART;
         let (chunks, rem) = if full { (4, 0) } else { (len / LANES, len % LANES) };
         let zero = o.zero();
@@ -69,36 +72,40 @@ unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
         let first = if BACK { 1 - j0 - lanes } else { j0 } + turn as isize;
         let x = x.wrapping_offset(first);
         let a = a.map(|p| p.wrapping_offset(first * O::STEP));
-        // At most eight nodes.
+        // At most eight groups.
         let mut done = [[zero; R]; 8];
-        for node in 0..nodes {
-            let mut acc = [[zero; R]; 4];
-            let turned = KIND == TURNED && node + 1 == nodes;
+        for group in 0..groups {
+            let mut acc = [[zero; R]; A];
+            let turned = KIND == TURNED && group + 1 == groups;
             // The lanes in front of the vector that is turned.
             let front = (O::W - turn, O::W);
             if turned && !BACK {
-                part(o, &a, x, &mut acc[3], -(O::W as isize), front);
+                part(o, &a, x, &mut acc[A - 1], -(O::W as isize), front);
             }
             for c in 0..chunks {
                 let base = dir * c as isize;
                 for (k, acc) in acc.iter_mut().enumerate() {
-                    let at = base + ((node + k * nodes) * O::W) as isize;
-                    if turned && k == 3 && c == if BACK { 0 } else { 3 } {
+                    let at = base + ((group + k * groups) * O::W) as isize;
+                    if turned && k == A - 1 && c == if BACK { 0 } else { 3 } {
                         part(o, &a, x, acc, at, (0, O::W - turn));
                         continue;
                     }
                     let x = o.x(x.offset(at));
                     for r in 0..R {
-                        acc[r] = o.fma(o.load(a[r].offset(at * O::STEP)), x, acc[r]);
+                        let p = a[r].wrapping_offset(at * O::STEP);
+                        if ahead != 0 {
+                            o.prefetch(p.wrapping_byte_offset(ahead));
+                        }
+                        acc[r] = o.fma(o.load(p), x, acc[r]);
                     }
                 }
             }
             if turned && BACK {
-                part(o, &a, x, &mut acc[3], 3 * dir - O::W as isize, front);
+                part(o, &a, x, &mut acc[A - 1], 3 * dir - O::W as isize, front);
             }
             if !full && rem > 0 {
                 for (k, acc) in acc.iter_mut().enumerate() {
-                    let place = (node + k * nodes) * O::W;
+                    let place = (group + k * groups) * O::W;
                     let there = match BACK {
                         true => ((LANES - rem).saturating_sub(place).min(O::W), O::W),
                         false => (0, rem.saturating_sub(place).min(O::W)),
@@ -109,11 +116,18 @@ unsafe fn segment<O: Ops, const R: usize, const KIND: u8, const BACK: bool>(
                     }
                 }
             }
-            for r in 0..R {
-                done[node][r] = o.add(o.add(acc[0][r], acc[2][r]), o.add(acc[1][r], acc[3][r]));
+            let mut h = A / 2;
+            while h > 0 {
+                for k in 0..h {
+                    for r in 0..R {
+                        acc[k][r] = o.add(acc[k][r], acc[k + h][r]);
+                    }
+                }
+                h /= 2;
             }
+            done[group] = acc[0];
         }
-        let mut h = nodes / 2;
+        let mut h = groups / 2;
         while h > 0 {
             for i in 0..h {
                 for r in 0..R {
@@ -267,22 +281,33 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         i: usize,
         columns: (usize, usize),
         turn: usize,
+        ahead: isize,
     ) -> [O::V; 4] {
         let Segments { o, a, x, .. } = self;
         // SAFETY: the caller's.
         unsafe {
+            let mut four = [o.zero(); 4];
+            // Pruned for all but the one that O has.
             if O::ROWS == 4 {
                 let rows = rows_at::<O, 4>(a, i);
-                segment::<O, 4, KIND, BACK>(*o, rows, *x, columns, turn)
-            } else {
-                let mut four = [o.zero(); 4];
+                four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead);
+            } else if O::ROWS == 2 {
                 for i2 in [0, 2] {
                     let rows = rows_at::<O, 2>(a, i + i2);
-                    let two = segment::<O, 2, KIND, BACK>(*o, rows, *x, columns, turn);
+                    let two = if O::ALONG == 8 {
+                        segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, ahead)
+                    } else {
+                        segment::<O, 2, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead)
+                    };
                     four[i2..i2 + 2].copy_from_slice(&two);
                 }
-                four
+            } else {
+                for i1 in 0..4 {
+                    let row = rows_at::<O, 1>(a, i + i1);
+                    [four[i1]] = segment::<O, 1, 16, KIND, BACK>(*o, row, *x, columns, turn, ahead);
+                }
             }
+            four
         }
     }
 
@@ -318,21 +343,27 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                 if a.m == 1 && !BACK {
                     let row = rows_at::<O, 1>(&a, 0);
                     let v = match (columns.1, turn) {
-                        (SEGMENT, 0) => segment::<O, 1, FULL, BACK>(o, row, x, columns, 0),
-                        (SEGMENT, _) => segment::<O, 1, TURNED, BACK>(o, row, x, columns, turn),
-                        _ => segment::<O, 1, PART, BACK>(o, row, x, columns, 0),
+                        (SEGMENT, 0) => segment::<O, 1, 4, FULL, BACK>(o, row, x, columns, 0, 0),
+                        (SEGMENT, _) => {
+                            segment::<O, 1, 4, TURNED, BACK>(o, row, x, columns, turn, 0)
+                        }
+                        _ => segment::<O, 1, 4, PART, BACK>(o, row, x, columns, 0, 0),
                     };
                     *out = o.fold(v[0]);
                     continue;
                 }
                 for i in (0..a.m).step_by(4) {
-                    if ahead > 0 {
-                        self.ask(i, columns);
-                    }
-                    let v = match (columns.1, turn) {
-                        (SEGMENT, 0) => self.four::<FULL>(i, columns, 0),
-                        (SEGMENT, _) => self.four::<TURNED>(i, columns, turn),
-                        _ => self.four::<PART>(i, columns, 0),
+                    let further = if BACK { -(ahead as isize) } else { ahead as isize };
+                    let v = match (columns.1, turn, ahead) {
+                        (SEGMENT, 0, 0) => self.four::<FULL>(i, columns, 0, 0),
+                        (SEGMENT, 0, _) => self.four::<FULL>(i, columns, 0, further),
+                        (SEGMENT, _, 0) => self.four::<TURNED>(i, columns, turn, 0),
+                        (SEGMENT, ..) => self.four::<TURNED>(i, columns, turn, further),
+                        (_, _, 0) => self.four::<PART>(i, columns, 0, 0),
+                        _ => {
+                            self.ask(i, columns);
+                            self.four::<PART>(i, columns, 0, 0)
+                        }
                     };
                     fold_to::<O>(o, v, out.add(i), a.m - i);
                 }

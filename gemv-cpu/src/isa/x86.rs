@@ -80,6 +80,8 @@ macro_rules! singles512 {
             type X = __m512;
             const W: usize = 16;
             const ROWS: usize = 4;
+            // What is narrower than an accumulator needs registers to be widened in.
+            const AT_ONCE: usize = if $second { 4 } else { 2 };
             const SECOND: bool = $second;
             const FOLD_ALL: bool = $second;
             // f32, that is.
@@ -229,7 +231,9 @@ impl Ops for F64x8 {
     type V = __m512d;
     type X = __m512d;
     const W: usize = 8;
+    // Two rows with all their vectors: 1.06 of this where caches hold the matrix, 0.85 in tall ones.
     const ROWS: usize = 4;
+    const AT_ONCE: usize = 4;
     const SMALL: bool = true;
     const SECOND: bool = true;
     entry512!();
@@ -308,7 +312,9 @@ impl Ops for C32x8 {
     type V = __m512;
     type X = (__m512, __m512);
     const W: usize = 8;
-    const ROWS: usize = 4;
+    const ROWS: usize = 2;
+    const ALONG: usize = 8;
+    const AT_ONCE: usize = 2;
     entry512!();
     #[inline(always)]
     fn sum(self) -> F32x16 {
@@ -397,7 +403,9 @@ impl Ops for C64x4 {
     type V = __m512d;
     type X = (__m512d, __m512d);
     const W: usize = 4;
-    const ROWS: usize = 4;
+    const ROWS: usize = 1;
+    const ALONG: usize = 16;
+    const AT_ONCE: usize = 2;
     entry512!();
     #[inline(always)]
     fn sum(self) -> F64x8 {
@@ -498,6 +506,7 @@ macro_rules! singles256 {
             type X = __m256;
             const W: usize = 8;
             const ROWS: usize = 2;
+            const AT_ONCE: usize = 2;
             const SECOND: bool = $second;
             // f32, that is.
             const SMALL: bool = $second;
@@ -605,6 +614,7 @@ impl Ops for F64x4 {
     type X = __m256d;
     const W: usize = 4;
     const ROWS: usize = 2;
+    const AT_ONCE: usize = 2;
     const SMALL: bool = true;
     const SECOND: bool = true;
     entry256!();
