@@ -192,7 +192,17 @@ fn explain_on(device: &Device, desc: &Desc, out: &mut impl Write) -> anyhow::Res
     let (params, from) = device.tables().explain(device.backend(), desc);
     writeln!(out, "{id}: {desc} : {params}")?;
     match from {
-        Some((table, row)) => writeln!(out, "  from the row \"{row}\" of {}", table.origin)?,
+        Some((table, row)) => {
+            writeln!(out, "  from the row \"{row}\" of {}", table.origin)?;
+            let now = device.backend().fingerprint();
+            if let Some(then) = table.header("kernels").filter(|then| *then != now) {
+                writeln!(
+                    out,
+                    "  which was tuned with other kernels ({then}; these are {now}): it may not be \
+                     the fastest any more"
+                )?;
+            }
+        }
         None => writeln!(out, "  the backend's first candidate: no row of its tables is legal")?,
     }
     Ok(())

@@ -53,6 +53,27 @@ fn explain_names_the_row() {
     }
 }
 
+#[test]
+fn explain_says_that_a_table_is_of_other_kernels() {
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("other-kernels");
+    std::fs::create_dir_all(&dir).unwrap();
+    let name = gemv::table::file_name(&*gemv::reference::Reference::open());
+    let table = dir.join(name);
+    let explain = |header: &str| {
+        std::fs::write(&table, format!("{header}* * : reference\n")).unwrap();
+        let out = Command::new(env!("CARGO_BIN_EXE_gemv"))
+            .env_remove("GEMV_BACKEND")
+            .env("GEMV_TABLES", &dir)
+            .args(["info", "--explain", "f32 row 4x8", "--device", "reference"])
+            .output();
+        let out = text(out.unwrap());
+        assert!(out.contains("other-kernels"), "{out}");
+        out.contains("tuned with other kernels (0123456789ab; ")
+    };
+    assert!(explain("# kernels: 0123456789ab\n"));
+    assert!(!explain(""));
+}
+
 /// The promise: one sentence, exit code 1, under 100 ms (best of three, for a busy machine).
 #[test]
 #[cfg(feature = "cuda")]
