@@ -112,7 +112,9 @@ impl<T: CpuElement> Product<'_, T> {
         // for columns, which are streams as long as they are not cut.
         let segments = match lines {
             Lines::Rows { .. } => m < tasks * 8 && count >= tasks,
-            Lines::Columns { .. } => count >= 2 * tasks || count == tasks,
+            Lines::Columns { .. } if isa.direct::<T>(lines) => count >= 2 * tasks || count == tasks,
+            // Lines that are brought together first: a segment of all rows is to fit the caches.
+            Lines::Columns { .. } => m < tasks * (512 / size_of::<T>()) && count >= tasks,
         };
         let (unit, stream) = match lines {
             Lines::Rows { .. } => (4, 4),
@@ -136,7 +138,7 @@ impl<T: CpuElement> Product<'_, T> {
     }
 }
 
-/// Bytes of the matrix that nobody shares further: less than a microsecond's work.
+/// Bytes of the matrix that are not shared further for the sake of balance: one to four microseconds' work.
 const LEAST: usize = 64 << 10;
 
 /// Bytes of a column that make a stream.
@@ -281,9 +283,10 @@ impl Shared {
 
 /// Work that can be cut in two.
 trait Work: Send + Sized {
-    /// Parts of it, the smallest that it can be cut into.
+    /// Parts of it.
     fn parts(&self) -> usize;
-    /// The first `at` parts, and the others.
+    /// The first `at` parts, or a few more where the work is cut at multiples of several, and the others.
+    /// Both have some if `at` is such a multiple or more of them from either end.
     fn cut(self, at: usize) -> (Self, Self);
 }
 
@@ -338,8 +341,9 @@ impl<T: CpuElement> Work for Segments<'_, T> {
 }
 
 /// What nobody has taken yet. Whoever has time takes a share of it, large at first and smaller towards
-/// the end (guided self-scheduling, Polychronopoulos and Kuck, 1987): a thread that comes late, or never,
-/// because it sleeps or has other work, or was put on the same core, costs no more than what it took.
+/// the end (guided self-scheduling, Polychronopoulos and Kuck, 1987): a thread that comes late,
+/// because it sleeps or has other work, or was put on the same core, delays no more than what it took.
+/// (A caller outside of the pool waits until all whom it asked have looked, even if nothing was left.)
 struct Rest<W> {
     work: Mutex<Option<W>>,
     tasks: usize,
