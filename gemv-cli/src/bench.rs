@@ -1,12 +1,14 @@
 //! `gemv bench`: times of products, against the roof of the same run.
 
-use std::collections::HashSet;
+mod classic;
+
+use std::collections::{BTreeMap, HashSet};
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gemv::tuner::{Lab, LabSettings, Mesh, Mode, Runner, Settings, search};
+use gemv::tuner::{Failure, Lab, LabSettings, Mesh, Mode, Runner};
 use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
 use indicatif::ProgressBar;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
@@ -59,14 +61,19 @@ pub(crate) struct Args {
     /// These parameters in place of the table's, such as "row threads=128 rows=4"; may be repeated.
     #[arg(long, value_name = "PARAMS")]
     params: Vec<Params>,
-    /// Also the best of the published kernels, for each shape the best of a selection of their
-    /// parameters that has every value of each.
+    /// Also the best of the published kernels: of parameters that have every value of each argument
+    /// for the first shape of a type and layout, then of what was best at the shapes nearest to it
+    /// and what lies beside that. All of their parameters: gemv tune --space classic.
     #[arg(long)]
     classic: bool,
-    /// Also every published kernel with every parameter (for the scans of block sizes): some
-    /// thousand programs to compile.
+    /// Also the published scans, for pictures of them: the published kernels with every value of one
+    /// argument after another, on each --shape, or else on one of 4096 x 4096.
     #[arg(long)]
     scan: bool,
+    /// Stop after this long on a device, in equal parts for the element types. Shapes are visited
+    /// coarse to fine, and what was measured is kept.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
     /// Not the vendor's library and ndarray.
     #[arg(long)]
     no_rivals: bool,
@@ -74,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value = "7",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     rounds: usize,
-    /// Append to this CSV file.
+    /// Append to this CSV file, line by line as they are measured.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -118,6 +125,11 @@ impl Sample {
     }
 }
 
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string())
+}
+
 fn parse_shape(text: &str) -> Result<(usize, usize), String> {
     let (m, n) = text.split_once('x').ok_or("a shape is like 4096x8192")?;
     let count = |t: &str| t.parse().ok().filter(|&v: &usize| v > 0);
@@ -131,7 +143,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     } else {
         args.device.clone()
     };
-    let mut out = match &args.out {
+    let out = match &args.out {
         Some(path) => {
             let new = !path.exists();
             let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
@@ -140,7 +152,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let mut count = 0;
+    let mut told = Told { out, count: 0, unmeasured: BTreeMap::new(), bar: ProgressBar::new(0) };
+    if !stderr().is_terminal() {
+        told.bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
+    told.unmeasured = args.params.iter().map(|p| (*p, None)).collect();
     for name in names {
         let device = match engine.device(&name) {
             Ok(device) => device,
@@ -151,25 +167,74 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 continue;
             }
         };
-        count += one_device(&args, &device, &mut |sample| {
-            if let Some(out) = &mut out {
-                out.serialize(sample)?;
-                out.flush()?;
-            }
-            Ok(())
-        })?;
+        one_device(&args, &device, &mut told)?;
     }
-    if count == 0 {
+    // What was asked for by name has to count somewhere.
+    if let Some((params, why)) = told.unmeasured.first_key_value() {
+        let why = why.as_deref().unwrap_or("there was no shape for it");
+        bail!("{params} was not measured: {why}");
+    }
+    if told.count == 0 {
         bail!("nothing was measured");
     }
     Ok(())
 }
 
-fn one_device(
-    args: &Args,
-    device: &Device,
-    keep: &mut dyn FnMut(&Sample) -> anyhow::Result<()>,
-) -> anyhow::Result<usize> {
+/// Who is told what was measured: the terminal and the file, at once.
+struct Told {
+    out: Option<csv::Writer<std::fs::File>>,
+    count: usize,
+    /// Parameters that were asked for and have not counted yet, and why.
+    unmeasured: BTreeMap<Params, Option<String>>,
+    bar: ProgressBar,
+}
+
+impl Told {
+    /// Whoever reads this may have seen enough: an error, not a panic.
+    fn say(&self, line: &str) -> anyhow::Result<()> {
+        Ok(self.bar.suspend(|| writeln!(stdout(), "{line}"))?)
+    }
+
+    fn sample(&mut self, desc: &Desc, sample: Sample) -> anyhow::Result<()> {
+        let share = sample.share().map_or("-".into(), |s| format!("{:.0} %", 100.0 * s));
+        let Sample { who, us, gbs, params, .. } = &sample;
+        let problem = desc.to_string();
+        self.say(&format!("{problem:<26}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}  {params}"))?;
+        if sample.who == "given" {
+            self.unmeasured.retain(|p, _| p.to_string() != sample.params);
+        }
+        if let Some(out) = &mut self.out {
+            out.serialize(sample)?;
+            out.flush()?;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    fn failure(&mut self, desc: &Desc, params: &Params, why: &str) -> anyhow::Result<()> {
+        if let Some(first) = self.unmeasured.get_mut(params) {
+            first.get_or_insert_with(|| why.to_owned());
+        }
+        self.say(&format!("{:<26}{why}", desc.to_string()))
+    }
+}
+
+/// One device, while it is measured.
+struct Run<'a> {
+    args: &'a Args,
+    device: &'a Device,
+    lab: Lab,
+    told: &'a mut Told,
+    /// Bytes of the smallest pass that only reads.
+    least: u64,
+    deadline: Option<Instant>,
+    /// What has been compiled, by type.
+    ready: HashSet<(Dtype, Params)>,
+    classic: classic::Classic,
+}
+
+fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<()> {
+    let start = Instant::now();
     let mut settings = LabSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
@@ -196,73 +261,30 @@ fn one_device(
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no roof: this backend has no pass that only reads")?,
     }
-
-    let mut plan: Vec<(String, Desc)> = Vec::new();
-    for &dtype in &args.dtype {
-        for &layout in &args.layout {
-            let shapes = shapes(args, dtype, max_bytes);
-            for (curve, m, n) in shapes {
-                let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
-                let desc = Desc::new(dtype, m, n, strides, 0);
-                // A single row or column is of one layout only, and is measured once.
-                if desc.layout == layout {
-                    plan.push((curve, desc));
-                }
-            }
-        }
-    }
-    let plan: Vec<Task> =
-        plan.into_iter().map(|(curve, d)| Task::new(args, device, curve, d)).collect();
-    // Every program is compiled before the first is timed, on all cores.
-    let all = plan.iter().flat_map(|t| t.all().map(|p| (t.desc, p))).collect::<Vec<_>>();
-    lab.prepare(&all);
-    let least = profile.roof.points.first().map_or(0, |p| p.bytes);
-    let bar = ProgressBar::new(plan.len() as u64);
-    if !stderr().is_terminal() {
-        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
-    }
-    // Whoever reads this may have seen enough: an error, not a panic.
-    let say = |line: String| bar.suspend(|| writeln!(stdout(), "{line}"));
-    say(format!(
+    told.say(&format!(
         "{:<26}{:<12}{:>11}{:>9}{:>7}  parameters",
         "problem", "who", "us", "GB/s", "roof"
     ))?;
-    let mut count = 0;
-    for task in plan {
-        bar.inc(1);
-        let desc = task.desc;
-        if let Err(why) = device.backend().accepts(&desc) {
-            say(why.to_string())?;
-            continue;
-        }
-        // Nothing is known of what reading fewer bytes takes than the smallest pass did.
-        let roof = if desc.bytes() < least { None } else { lab.floor(&desc) };
-        for sample in measure(args, device, &mut lab, task, roof) {
-            let sample = match sample {
-                Ok(sample) => sample,
-                Err(why) => {
-                    say(format!("{:<26}{why:#}", desc.to_string()))?;
-                    continue;
-                }
-            };
-            if sample.who != "scan" {
-                let share = sample.share().map_or("-".into(), |s| format!("{:.0} %", 100.0 * s));
-                let Sample { who, us, gbs, params, .. } = &sample;
-                let problem = desc.to_string();
-                say(format!("{problem:<26}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}  {params}"))?;
-            }
-            keep(&sample)?;
-            count += 1;
-        }
+    // Nothing is known of what reading fewer bytes takes than the smallest pass did.
+    let least = profile.roof.points.first().map_or(0, |p| p.bytes);
+    let (ready, classic) = Default::default();
+    let mut run = Run { args, device, lab, told, least, deadline: None, ready, classic };
+    for (k, &dtype) in args.dtype.iter().enumerate() {
+        // A type that needs less than its part leaves the rest to the next.
+        run.deadline = args.seconds.and_then(|all| {
+            let left = all.saturating_sub(start.elapsed());
+            Instant::now().checked_add(left / (args.dtype.len() - k) as u32)
+        });
+        run.one_type(dtype, max_bytes)?;
     }
-    bar.finish_and_clear();
-    Ok(count)
+    Ok(())
 }
 
-/// The shapes that were asked for, each with the name of its curve.
-fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<(String, usize, usize)> {
+/// The shapes of one type that were asked for, coarse to fine.
+fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
+    let shape = |curve: &str, m, n, step| Shape { curve: curve.into(), m, n, step };
     if !args.shape.is_empty() {
-        return args.shape.iter().map(|&(m, n)| ("shape".into(), m, n)).collect();
+        return args.shape.iter().map(|&(m, n)| shape("shape", m, n, 0)).collect();
     }
     let elements = max_bytes / dtype.bytes() as u64;
     let mut shapes = Vec::new();
@@ -273,158 +295,256 @@ fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<(String, usize, usiz
             Curve::Wide => ("wide", 1, 100),
             Curve::Mesh => {
                 let mesh = Mesh::new(args.points.into(), 1, 1 << 22, max_bytes);
-                for &m in mesh.sizes() {
-                    let fits = |n: &&usize| (m * **n) as u64 <= elements;
-                    let row = mesh.sizes().iter().filter(fits).map(|&n| ("mesh".into(), m, n));
-                    shapes.extend(row);
+                let sizes = mesh.sizes();
+                for (i, &m) in sizes.iter().enumerate() {
+                    for (j, &n) in sizes.iter().enumerate() {
+                        let step = step(i, sizes).max(step(j, sizes));
+                        let fits = (m * n) as u64 <= elements;
+                        shapes.extend(fits.then(|| shape("mesh", m, n, step)));
+                    }
                 }
                 continue;
             }
         };
         // 100 N^2 elements on each of the three.
         let most = ((elements / 100) as f64).sqrt().max(1.0);
-        let mut last = 0;
-        for k in 0..args.points {
-            let n = most.powf(f64::from(k) / f64::from(args.points - 1)).round() as usize;
-            if n > last {
-                shapes.push((name.into(), rows * n, columns * n));
-            }
-            last = n;
+        let share = |k: u16| f64::from(k) / f64::from(args.points - 1);
+        let mut sizes: Vec<usize> =
+            (0..args.points).map(|k| most.powf(share(k)).round() as usize).collect();
+        sizes.dedup();
+        for (k, n) in sizes.iter().enumerate() {
+            shapes.push(shape(name, rows * n, columns * n, step(k, &sizes)));
         }
     }
+    shapes.sort_by_key(|s| s.step);
     shapes
 }
 
-/// What is to be measured of one problem.
-struct Task {
+struct Shape {
     curve: String,
-    desc: Desc,
-    /// Each with the name under which it goes; or why there is none.
-    asked: Vec<(String, Params)>,
-    classic: Vec<Params>,
-    why: Option<gemv::Error>,
+    m: usize,
+    n: usize,
+    /// When it is visited.
+    step: usize,
 }
 
-impl Task {
-    fn new(args: &Args, device: &Device, curve: String, desc: Desc) -> Task {
+/// The step of coarse to fine at which the `k`-th of these sizes is visited: first every fourth or
+/// second one, as far as those are near enough to say something of each other, and the last.
+fn step(k: usize, sizes: &[usize]) -> usize {
+    let near = |stride: usize| {
+        sizes.windows(stride + 1).all(|w| w[stride] as f64 <= w[0] as f64 * classic::FAR.exp2())
+    };
+    let on = |stride: usize| (k.is_multiple_of(stride) || k + 1 == sizes.len()) && near(stride);
+    [4, 2].iter().position(|&stride| on(stride)).unwrap_or(2)
+}
+
+/// The shape that is scanned where none is asked for.
+const SCANNED: usize = 4096;
+
+impl Run<'_> {
+    fn late(&self) -> bool {
+        self.deadline.is_some_and(|d| Instant::now() >= d)
+    }
+
+    fn one_type(&mut self, dtype: Dtype, max_bytes: u64) -> anyhow::Result<()> {
+        let args = self.args;
+        let plan = |m, n| {
+            args.layout.iter().filter_map(move |&layout| {
+                let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
+                let desc = Desc::new(dtype, m, n, strides, 0);
+                // A single row or column is of one layout only, and is measured once.
+                (desc.layout == layout).then_some(desc)
+            })
+        };
+        let shapes = shapes(args, dtype, max_bytes).into_iter();
+        let tasks = shapes.flat_map(|s| plan(s.m, s.n).map(move |d| (s.curve.clone(), d)));
+        let mut tasks: Vec<(String, Desc)> = tasks.collect();
+        let scanned = (SCANNED * SCANNED * dtype.bytes()) as u64 <= max_bytes;
+        if args.scan && args.shape.is_empty() && scanned {
+            tasks.splice(0..0, plan(SCANNED, SCANNED).map(|d| ("shape".into(), d)));
+        }
+        // What runs on every shape is compiled before the first is timed, together.
+        let asked: Vec<_> = tasks.iter().flat_map(|t| self.asked(&t.1).0).collect();
+        self.prepare(asked.into_iter().map(|(_, desc, params)| (desc, params)))?;
+        self.told.bar.reset();
+        self.told.bar.set_length(tasks.len() as u64);
+        let count = tasks.len();
+        for (done, (curve, desc)) in tasks.into_iter().enumerate() {
+            if self.late() {
+                let line = format!("{dtype}: out of time after {done} of {count} problems");
+                self.told.say(&line)?;
+                break;
+            }
+            if let Err(why) = self.device.backend().accepts(&desc) {
+                self.told.say(&why.to_string())?;
+                continue;
+            }
+            self.one_problem(&curve, &desc)?;
+            self.told.bar.inc(1);
+        }
+        self.told.bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// What is measured of every problem: under which name, and the parameters; and why not.
+    fn asked(&self, desc: &Desc) -> (Vec<(String, Desc, Params)>, Option<gemv::Error>) {
         let (mut asked, mut why) = (Vec::new(), None);
-        let backend = device.backend();
-        if args.params.is_empty() {
-            match device.choose(&desc) {
-                Ok(params) => asked.push(("gemv".into(), params)),
+        let mut add = |who: &str, params| asked.push((who.to_owned(), *desc, params));
+        if self.args.params.is_empty() {
+            match self.device.choose(desc) {
+                Ok(params) => add("gemv", params),
                 Err(error) => why = Some(error),
             }
         }
-        asked.extend(args.params.iter().map(|p| ("given".into(), *p)));
-        if !args.no_rivals
-            && let Some(params) = backend.vendor(&desc)
+        self.args.params.iter().for_each(|p| add("given", *p));
+        if !self.args.no_rivals
+            && let Some(params) = self.device.backend().vendor(desc)
         {
-            let name = params.kernel().as_str().trim_start_matches("vendor-").to_owned();
-            asked.push((name, params));
+            add(params.kernel().as_str().trim_start_matches("vendor-"), params);
         }
-        let classic = match (args.scan, args.classic) {
-            (true, _) => backend.classic(&desc),
-            (_, true) => selection(backend.classic(&desc)),
-            _ => Vec::new(),
+        (asked, why)
+    }
+
+    /// Compiles what has not been yet, a part at a time, so that a limit of time holds.
+    fn prepare(&mut self, all: impl Iterator<Item = (Desc, Params)>) -> anyhow::Result<()> {
+        let mut fresh: Vec<(Desc, Params)> =
+            all.filter(|(d, p)| self.ready.insert((d.dtype, *p))).collect();
+        // On the smallest: each is run once.
+        fresh.sort_by_key(|(desc, _)| desc.bytes());
+        let bar = &self.told.bar;
+        if fresh.len() >= 16 && bar.is_hidden() {
+            eprintln!("building {} kernels", fresh.len());
+        }
+        bar.reset();
+        bar.set_length(fresh.len() as u64);
+        let cores = std::thread::available_parallelism().map_or(1, |p| p.get());
+        for part in fresh.chunks(2 * cores) {
+            if self.late() {
+                break;
+            }
+            self.told.bar.set_message("building kernels");
+            self.lab.prepare(part);
+            self.told.bar.inc(part.len() as u64);
+        }
+        self.told.bar.set_message("");
+        Ok(())
+    }
+
+    fn one_problem(&mut self, curve: &str, desc: &Desc) -> anyhow::Result<()> {
+        let (args, info) = (self.args, self.device.info());
+        let roof = if desc.bytes() < self.least { None } else { self.lab.floor(desc) };
+        let sample = |who: &str, params: String, seconds: f64| Sample {
+            device: info.id.clone(),
+            name: info.name.clone(),
+            dtype: desc.dtype.name().into(),
+            layout: desc.layout.name().into(),
+            curve: curve.into(),
+            m: desc.m,
+            n: desc.n,
+            bytes: desc.bytes(),
+            caches: if args.warm { "warm" } else { "cold" }.into(),
+            who: who.into(),
+            params,
+            us: seconds * 1e6,
+            gbs: desc.bytes() as f64 / seconds / 1e9,
+            roof_us: roof.map(|s| s * 1e6),
         };
-        Task { curve, desc, asked, classic, why }
-    }
 
-    fn all(&self) -> impl Iterator<Item = Params> + '_ {
-        self.asked.iter().map(|a| a.1).chain(self.classic.iter().copied())
-    }
-}
-
-/// Of each kernel those parameters that bring a value of an argument that none before them had.
-fn selection(all: Vec<Params>) -> Vec<Params> {
-    let mut seen = HashSet::new();
-    let mut fresh = |p: &Params| {
-        let arg = |(name, value): (String, u32)| seen.insert((p.kernel().to_string(), name, value));
-        p.args().map(arg).filter(|new| *new).count() > 0
-    };
-    all.into_iter().filter(|p| fresh(p)).collect()
-}
-
-fn measure(
-    args: &Args,
-    device: &Device,
-    lab: &mut Lab,
-    task: Task,
-    roof: Option<f64>,
-) -> Vec<anyhow::Result<Sample>> {
-    let Task { curve, desc, mut asked, classic, why } = task;
-    let desc = &desc;
-    let mut found: Vec<anyhow::Result<Sample>> = why.into_iter().map(|e| Err(e.into())).collect();
-    let info = device.info();
-    let sample = |who: &str, params: String, seconds: f64| Sample {
-        device: info.id.clone(),
-        name: info.name.clone(),
-        dtype: desc.dtype.name().into(),
-        layout: desc.layout.name().into(),
-        curve: curve.clone(),
-        m: desc.m,
-        n: desc.n,
-        bytes: desc.bytes(),
-        caches: if args.warm { "warm" } else { "cold" }.into(),
-        who: who.into(),
-        params,
-        us: seconds * 1e6,
-        gbs: desc.bytes() as f64 / seconds / 1e9,
-        roof_us: roof.map(|s| s * 1e6),
-    };
-
-    // In turn, so that a drift of the clock meets all alike; and none without the right result.
-    asked.retain(|(who, params)| match lab.check(desc, params) {
-        Ok(()) => true,
-        Err(why) => {
-            found.push(Err(anyhow::anyhow!("{who} ({params}) does not count: {why}")));
-            false
+        // In turn, so that a drift of the clock meets all alike; and none without the right result.
+        let (asked, why) = self.asked(desc);
+        if let Some(why) = why {
+            self.told.say(&format!("{:<26}{why}", desc.to_string()))?;
         }
-    });
-    let mut times = vec![Vec::new(); asked.len()];
-    for _ in 0..args.rounds.max(1) {
-        for (times, (who, params)) in times.iter_mut().zip(&asked) {
-            match lab.measure(desc, params) {
-                Ok(seconds) => times.push(seconds),
-                Err(why) => found.push(Err(anyhow::anyhow!("{who} ({params}): {why}"))),
+        let mut counting = Vec::new();
+        for (who, _, params) in asked {
+            match self.lab.check(desc, &params) {
+                Ok(()) => counting.push((who, params, Vec::new())),
+                Err(why) => {
+                    let why = format!("{who} ({params}) does not count: {why}");
+                    self.told.failure(desc, &params, &why)?;
+                }
             }
         }
-    }
-    for (times, (who, params)) in times.iter_mut().zip(&asked) {
-        times.sort_by(f64::total_cmp);
-        if let Some(&median) = times.get(times.len() / 2) {
-            found.push(Ok(sample(who, params.to_string(), median)));
+        for _ in 0..args.rounds.max(1) {
+            for (who, params, times) in &mut counting {
+                match self.lab.measure(desc, params) {
+                    Ok(seconds) => times.push(seconds),
+                    Err(why) => {
+                        self.told.failure(desc, params, &format!("{who} ({params}): {why}"))?;
+                    }
+                }
+            }
         }
-    }
+        for (who, params, mut times) in counting {
+            times.sort_by(f64::total_cmp);
+            if let Some(&median) = times.get(times.len() / 2) {
+                self.told.sample(desc, sample(&who, params.to_string(), median))?;
+            }
+        }
+        if info.host && info.id.starts_with("cpu") && !args.no_rivals {
+            let seconds = match desc.dtype {
+                Dtype::F32 => Some(ndarray_dot::<f32>(args, desc)),
+                Dtype::F64 => Some(ndarray_dot::<f64>(args, desc)),
+                _ => None,
+            };
+            if let Some(seconds) = seconds {
+                self.told.sample(desc, sample("ndarray", String::new(), seconds))?;
+            }
+        }
 
-    if !classic.is_empty() {
-        let mut settings = Settings::default();
-        if args.scan {
-            (settings.hopeless, settings.finalists, settings.rounds) =
-                (f64::INFINITY, classic.len(), 3);
-        }
-        let cell = search(lab, desc, &classic, &[], &settings);
-        for (params, why) in &cell.failures {
-            found.push(Err(anyhow::anyhow!("{params} does not count: {why}")));
-        }
-        if let Some(best) = cell.best() {
-            found.push(Ok(sample("classic", best.params.to_string(), best.seconds)));
-        }
-        if args.scan {
-            let all = cell.trials.iter().filter(|t| t.checked);
-            found.extend(all.map(|t| Ok(sample("scan", t.params.to_string(), t.seconds))));
-        }
-    }
-
-    if info.host && info.id.starts_with("cpu") && !args.no_rivals {
-        let seconds = match desc.dtype {
-            Dtype::F32 => Some(ndarray_dot::<f32>(args, desc)),
-            Dtype::F64 => Some(ndarray_dot::<f64>(args, desc)),
-            _ => None,
+        let published = if args.classic || args.scan {
+            self.device.backend().classic(desc)
+        } else {
+            Vec::new()
         };
-        found.extend(seconds.map(|s| Ok(sample("ndarray", String::new(), s))));
+        if args.classic && !published.is_empty() {
+            let worth = self.classic.worth(desc, &published);
+            self.prepare(worth.iter().map(|p| (*desc, *p)))?;
+            if self.late() {
+                return Ok(());
+            }
+            let cell = self.classic.search(&mut self.lab, desc, &worth);
+            for (params, why) in &cell.failures {
+                let why = format!("{params} does not count: {why}");
+                self.told.failure(desc, params, &why)?;
+            }
+            if let Some(best) = cell.best() {
+                self.told.sample(desc, sample("classic", best.params.to_string(), best.seconds))?;
+            }
+        }
+        if args.scan && curve == "shape" {
+            for kernel in classic::scans(&published).chunk_by(|a, b| a.kernel() == b.kernel()) {
+                self.prepare(kernel.iter().map(|p| (*desc, *p)))?;
+                for params in kernel {
+                    if self.late() {
+                        return Ok(());
+                    }
+                    match self.scanned(desc, params) {
+                        Ok(seconds) => {
+                            self.told.sample(desc, sample("scan", params.to_string(), seconds))?;
+                        }
+                        Err(why) => {
+                            let why = format!("{params} does not count: {why}");
+                            self.told.failure(desc, params, &why)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
-    found
+
+    /// A point of a scan is one of many: three batches will do, or one that takes so long that what
+    /// disturbs it is little of it.
+    fn scanned(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+        self.lab.check(desc, params)?;
+        let mut times = vec![self.lab.measure(desc, params)?];
+        while times.len() < 3 && times[0] < 5e-3 {
+            times.push(self.lab.measure(desc, params)?);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
 }
 
 /// Seconds of ndarray's own dot, with operands that rotate through as much memory as the others'.

@@ -168,7 +168,17 @@ fn explain(
             writeln!(out, "With A, x and y on the host, by what was measured")?;
             for (device, estimate) in router.explain(desc) {
                 match estimate {
-                    Some(estimate) => writeln!(out, "  {}: {estimate}", device.info().id)?,
+                    Some(estimate) => {
+                        let info = device.info();
+                        let shares = info.host && info.id != "cpu";
+                        let rule = ", and has to be three times as fast: it shares this memory";
+                        writeln!(
+                            out,
+                            "  {}: {estimate}{}",
+                            info.id,
+                            if shares { rule } else { "" }
+                        )?;
+                    }
                     None => writeln!(out, "  {}: not known", device.info().id)?,
                 }
             }

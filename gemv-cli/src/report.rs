@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gemv::tuner::{Cell, Known};
-use gemv::{Align, Desc};
+use gemv::{Align, Desc, Params};
 
 use crate::bench::Sample;
 use crate::record;
@@ -67,6 +67,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         page.write_pictures(dir)?;
     }
     println!("{plots} plots in {}", args.out.display());
+    if plots == 0 {
+        println!(
+            "single shapes make no picture: they are in a table; gemv bench makes pictures of \
+             curves, of --shapes mesh and of --scan"
+        );
+    }
     Ok(())
 }
 
@@ -104,20 +110,21 @@ impl Data {
         for name in names {
             page.section(name);
             self.summary(&mut page, name);
+            self.single(&mut page, name);
             self.curves(&mut page, name)?;
             self.rivals(&mut page, name)?;
             self.scans(&mut page, name)?;
         }
         for (stem, known) in &self.tuned {
             page.section(&format!("Tuning of {stem}"));
-            tuned(&mut page, known)?;
+            tuned(&mut page, known, stem.ends_with("-classic"))?;
         }
         Ok(page)
     }
 
     /// Samples of a device by type and layout.
     fn areas(&self, name: &str) -> BTreeMap<String, Vec<&Sample>> {
-        let mut areas: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
+        let mut areas: BTreeMap<String, Vec<&Sample>> = BTreeMap::default();
         for s in self.samples.iter().filter(|s| s.name == name) {
             let caches = if s.caches == "cold" { String::new() } else { format!(", {}", s.caches) };
             areas.entry(format!("{} {}{caches}", s.dtype, s.layout)).or_default().push(s);
@@ -158,6 +165,27 @@ impl Data {
         }
     }
 
+    /// Shapes that were asked for by themselves.
+    fn single(&self, page: &mut Page, name: &str) {
+        let mut rows = Vec::new();
+        for (area, samples) in self.areas(name) {
+            for s in samples.iter().filter(|s| s.curve == "shape" && s.who != "scan") {
+                rows.push(vec![
+                    format!("{area} {}x{}", s.m, s.n),
+                    s.who.clone(),
+                    format!("{:.2}", s.us),
+                    format!("{:.1}", s.gbs),
+                    s.share().map_or(String::new(), |share| format!("{share:.2}")),
+                    s.params.clone(),
+                ]);
+            }
+        }
+        if !rows.is_empty() {
+            let head = ["", "", "us", "GB/s", "of the roof", "parameters"];
+            page.table("Shapes by themselves", &head, &rows);
+        }
+    }
+
     /// Bandwidth by footprint, for tall, square and wide.
     fn curves(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
         for (area, samples) in self.areas(name) {
@@ -168,7 +196,7 @@ impl Data {
             ] {
                 let here: Vec<_> =
                     samples.iter().filter(|s| s.curve == shape && s.who != "scan").collect();
-                let mut curves: BTreeMap<&str, Vec<Mark>> = BTreeMap::new();
+                let mut curves: BTreeMap<&str, Vec<Mark>> = BTreeMap::default();
                 for s in &here {
                     let hover = format!(
                         "{}: {}x{}, {:.2} us, {:.1} GB/s{} {}",
@@ -215,7 +243,7 @@ impl Data {
                 .map(|s| &*s.who)
                 .collect();
             for who in who {
-                let mut map = Map::new();
+                let (mut map, mut choices) = (Map::default(), Choices::default());
                 for s in samples.iter().filter(|s| s.curve == "mesh" && s.who == who) {
                     let share = s.share();
                     let hover = format!(
@@ -228,6 +256,9 @@ impl Data {
                             .map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p)),
                         s.params
                     );
+                    if let Ok(params) = s.params.parse() {
+                        choices.add(s.m, s.n, &params, &hover);
+                    }
                     map.add(s.m, s.n, share.unwrap_or(s.gbs), hover);
                 }
                 let roof = samples.iter().any(|s| s.roof_us.is_some());
@@ -237,72 +268,118 @@ impl Data {
                 };
                 let picture = map.continuous(range)?;
                 page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
+                // Of one kernel alone there is nothing to see.
+                if choices.kernels.distinct() > 1 {
+                    choices.kernel(page, &format!("{name}, {area}, {who}"))?;
+                    choices.arguments(page, &format!("{name}, {area}, {who}"))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Every parameter of the published kernels, over the one that varies most.
+    /// The published kernels over each of their arguments.
     fn scans(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
         for (area, samples) in self.areas(name) {
-            let mut groups: BTreeMap<(String, usize, usize), Vec<&Sample>> = BTreeMap::new();
+            let mut groups: BTreeMap<(String, usize, usize), Vec<&Sample>> = BTreeMap::default();
             for s in samples.iter().filter(|s| s.who == "scan") {
                 let kernel = s.params.split(' ').next().unwrap_or_default();
                 groups.entry((kernel.into(), s.m, s.n)).or_default().push(s);
             }
             for ((kernel, m, n), samples) in groups {
-                let Some((axis, curves)) = scan(&samples) else { continue };
-                let picture = plot::curves(&axis, "10^9 bytes per second", curves)?;
-                page.plot("scan", &format!("{name}, {area}, {kernel} on {m}x{n}: scan"), &picture);
+                for (axis, curves) in scans(&samples) {
+                    let picture = plot::curves(&axis, "10^9 bytes per second", curves)?;
+                    let title = format!("{name}, {area}, {kernel} on {m}x{n}: scan of {axis}");
+                    page.plot("scan", &title, &picture);
+                }
             }
         }
         Ok(())
     }
 }
 
-/// The curves of a scan over the argument with most values, one for each setting of the others.
-fn scan(samples: &[&Sample]) -> Option<(String, Vec<Curve>)> {
-    let parsed: Vec<(gemv::Params, &Sample)> =
+/// Fewer values of an argument are no scan.
+const SCAN: usize = 4;
+
+/// The scans there are: arguments with enough values, and for each the curves, one for each setting
+/// of the other arguments.
+fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
+    let parsed: Vec<(Params, &Sample)> =
         samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
-    let mut values: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    let mut values: BTreeMap<String, BTreeSet<u32>> = BTreeMap::default();
     for (params, _) in &parsed {
         for (key, value) in params.args() {
             values.entry(key).or_default().insert(value);
         }
     }
-    let axis = values.iter().max_by_key(|v| v.1.len()).map(|v| v.0.clone())?;
-    let mut curves: BTreeMap<String, Vec<Mark>> = BTreeMap::new();
-    for (params, s) in &parsed {
-        let Some(x) = params.get(&axis) else { continue };
-        let others: Vec<String> = params
-            .args()
-            .filter(|(k, _)| *k != axis && values[k].len() > 1)
-            .map(|(k, v)| format!("{k}={v}"))
-            .collect();
-        let hover = format!("{}: {:.2} us, {:.1} GB/s", s.params, s.us, s.gbs);
-        let mark = Mark { x: x.into(), y: s.gbs, hover };
-        curves.entry(others.join(" ")).or_default().push(mark);
+    let mut scans = Vec::new();
+    for axis in values.iter().filter(|v| v.1.len() >= SCAN).map(|v| v.0) {
+        let mut curves: BTreeMap<String, Vec<Mark>> = BTreeMap::default();
+        for (params, s) in &parsed {
+            let Some(x) = params.get(axis) else { continue };
+            let others: Vec<String> = params
+                .args()
+                .filter(|(k, _)| k != axis && values[k].len() > 1)
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect();
+            let hover = format!("{}: {:.2} us, {:.1} GB/s", s.params, s.us, s.gbs);
+            let mark = Mark { x: x.into(), y: s.gbs, hover };
+            curves.entry(others.join(" ")).or_default().push(mark);
+        }
+        curves.retain(|_, marks| marks.len() >= SCAN);
+        let mut curves: Vec<Curve> =
+            curves.into_iter().map(|(name, marks)| Curve { name, marks }).collect();
+        // Of many settings the best eight: more lines nobody can tell apart.
+        curves.sort_by(|a, b| b.best().total_cmp(&a.best()));
+        curves.truncate(8);
+        if !curves.is_empty() {
+            scans.push((axis.clone(), curves));
+        }
     }
-    let mut curves: Vec<Curve> =
-        curves.into_iter().map(|(name, marks)| Curve { name, marks }).collect();
-    // Of many settings the best eight: more lines nobody can tell apart.
-    curves.sort_by(|a, b| b.best().total_cmp(&a.best()));
-    curves.truncate(8);
-    Some((axis, curves))
+    scans
 }
 
-/// The maps of one tuner run.
-fn tuned(page: &mut Page, known: &Known) -> anyhow::Result<()> {
+/// Maps of what is best: the kernel, and each of its arguments.
+#[derive(Default)]
+struct Choices {
+    kernels: Map,
+    args: BTreeMap<String, Map>,
+}
+
+impl Choices {
+    fn add(&mut self, m: usize, n: usize, best: &Params, hover: &str) {
+        self.kernels.add_named(m, n, best.kernel().as_str(), hover.into());
+        for (key, value) in best.args() {
+            self.args.entry(key).or_default().add(m, n, f64::from(value), hover.into());
+        }
+    }
+
+    fn kernel(&self, page: &mut Page, what: &str) -> anyhow::Result<()> {
+        page.plot("kernel", &format!("{what}: best kernel"), &self.kernels.categories()?);
+        Ok(())
+    }
+
+    fn arguments(&self, page: &mut Page, what: &str) -> anyhow::Result<()> {
+        for (key, map) in self.args.iter().filter(|a| a.1.distinct() > 1) {
+            page.plot("parameter", &format!("{what}: best value of {key}"), &map.levels()?);
+        }
+        Ok(())
+    }
+}
+
+/// The maps of one tuner run. One class of alignment makes one picture: that of lines that begin with
+/// whole vectors, or all together, where the search made no difference.
+fn tuned(page: &mut Page, known: &Known, classic: bool) -> anyhow::Result<()> {
+    let (align, class) =
+        if classic { (Align::ANY, "any alignment") } else { (Align::WHOLE, "aligned") };
     let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
     for (dtype, layout) in areas {
         let cells: Vec<(&Desc, &Cell)> = known
             .iter()
             .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
-            // One class of alignment makes one picture: that of lines that begin with whole vectors.
-            .filter(|(d, _)| Align::WHOLE.holds(d.align))
+            .filter(|(d, _)| align.holds(d.align))
             .collect();
-        let (mut kernels, mut share) = (Map::new(), Map::new());
-        let mut args: BTreeMap<String, Map> = BTreeMap::new();
+        let (mut choices, mut share) = (Choices::default(), Map::default());
         let mut roof = false;
         for (desc, cell) in &cells {
             let best = cell.best().expect("filtered above");
@@ -319,28 +396,18 @@ fn tuned(page: &mut Page, known: &Known) -> anyhow::Result<()> {
                 best.seconds * 1e6,
                 cell.candidates
             );
-            kernels.add_named(desc.m, desc.n, best.params.kernel().as_str(), hover.clone());
-            share.add(desc.m, desc.n, part.unwrap_or(gbs), hover.clone());
-            for (key, value) in best.params.args() {
-                let map = args.entry(key).or_insert_with(Map::new);
-                map.add(desc.m, desc.n, f64::from(value), hover.clone());
-            }
+            choices.add(desc.m, desc.n, &best.params, &hover);
+            share.add(desc.m, desc.n, part.unwrap_or(gbs), hover);
         }
-        let picture = kernels.categories()?;
-        page.plot("kernel", &format!("{dtype} {layout}, aligned: best kernel"), &picture);
-        let (what, range) = match roof {
+        let what = format!("{dtype} {layout}, {class}");
+        choices.kernel(page, &what)?;
+        let (unit, range) = match roof {
             true => ("share of the read roof", Some((0.0, 1.0))),
             false => ("10^9 bytes per second", None),
         };
         let picture = share.continuous(range)?;
-        page.plot("share", &format!("{dtype} {layout}, aligned: {what}"), &picture);
-        for (key, map) in args {
-            if map.distinct() > 1 {
-                let picture = map.levels()?;
-                let title = format!("{dtype} {layout}, aligned: best value of {key}");
-                page.plot("parameter", &title, &picture);
-            }
-        }
+        page.plot("share", &format!("{what}: {unit}"), &picture);
+        choices.arguments(page, &what)?;
     }
     Ok(())
 }

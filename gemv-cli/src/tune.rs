@@ -14,7 +14,7 @@ use gemv::profile::Profile;
 use gemv::table::file_name;
 use gemv::tuner::{
     Area, Distilled, Distilling, Lab, LabSettings, Mesh, Mode, Regret, Runner, Settings, distil,
-    holdout, refine, sweep,
+    holdout, noise, refine, sweep,
 };
 use gemv::{Align, Desc, Device, Dtype, Engine, Layout, Params, Table};
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
           value_parser = parse_layout)]
     layout: Vec<Layout>,
     /// Sizes of the mesh, for rows and for columns, evenly spaced on a logarithmic scale [default:
-    /// 24, or 12 where the device is the host's own processor].
+    /// 24; 20 for cpu; 12 for OpenCL on the host's own processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..=256))]
     mesh: Option<u16>,
     /// The smallest size of the mesh.
@@ -126,8 +126,14 @@ pub(crate) fn open_device(name: Option<&str>) -> anyhow::Result<Device> {
 
 /// Lengths of short lines between those of the mesh: up to 16, 32 and 64 (or as many less as a vector
 /// reaches beyond its first element) are what kernels are made for, and a segment has 256.
-const NARROW: [usize; 19] =
-    [6, 10, 12, 14, 16, 20, 28, 30, 32, 40, 48, 60, 62, 64, 80, 128, 160, 192, 256];
+const NARROW: [usize; 21] =
+    [6, 10, 12, 14, 16, 20, 28, 30, 32, 40, 48, 60, 62, 64, 80, 128, 160, 192, 256, 272, 520];
+
+/// The same for the CPU's own kernels, which stop at any length alike.
+const NARROW_CPU: [usize; 3] = [16, 64, 256];
+
+/// Bytes of a problem that a core's own caches hold.
+const CPU_WARM: u64 = 512 << 10;
 
 /// The mesh is made finer where no choice costs less than this at all corners of a tile.
 const QUARREL: f64 = 0.04;
@@ -174,7 +180,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let profile_path = out.join(Profile::file_name(device.info()));
     write(&profile_path, &profile.to_text())?;
 
-    let count = args.mesh.unwrap_or(if info.host { 12 } else { 24 });
+    let usual = match (is_cpu(&device), info.host) {
+        // Its number of threads follows the size of the matrix, which no rectangle does.
+        (true, _) => 20,
+        (_, true) => 12,
+        _ => 24,
+    };
+    let count = args.mesh.unwrap_or(usual);
     let mesh = Mesh::new(count.into(), args.from as usize, args.to as usize, max_bytes);
     let (record, mut known) = Record::open(&cells, &mut |d, p| lab.work(d, p))?;
     if !known.is_empty() {
@@ -183,19 +195,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut progress = Progress::new("mesh", record, stop.clone(), deadline(0.9));
     let mut search = Settings::default();
     // Many points are looked at together: no single one has to be exact.
-    (search.rounds, search.finalists, search.alike) = (3, 4, 0.05);
+    search.alike = 0.05;
+    (search.rounds, search.finalists, search.hopeless) =
+        if is_cpu(&device) { (5, 6, 1.4) } else { (3, 3, 1.25) };
     let mesh = match args.space {
         Space::Ordered => {
-            let mesh = mesh.with_narrow(&NARROW);
+            let narrow = if is_cpu(&device) { &NARROW_CPU[..] } else { &NARROW[..] };
+            let mesh = mesh.with_narrow(narrow);
             if sweep(&mut lab, &mesh, &areas, &search, &mut known, &mut progress) {
                 progress.next("between its points");
-                refine(&mut lab, &mesh, &areas, QUARREL, &search, &mut known, &mut progress);
+                let quarrel = QUARREL + 2.0 * noise(&known);
+                refine(&mut lab, &mesh, &areas, quarrel, &search, &mut known, &mut progress);
             }
             mesh
         }
         Space::Classic => {
             let watch = &mut progress;
-            let (tiles, together) = classic::published(&mut lab, &mesh, &areas, &mut known, watch);
+            let end = deadline(0.9);
+            let stopped =
+                || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
+            let (tiles, together) =
+                classic::published(&mut lab, &mesh, &areas, &mut known, watch, &stopped);
             known = together;
             tiles
         }
@@ -217,6 +237,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     // Few rows from many points.
     let mut distilling = Distilling::default();
     distilling.limit = args.rows;
+    // What may be chance is not worth a row.
+    let noise = noise(&known);
+    eprintln!("a median is off by {:.1} % or less at most problems", 100.0 * noise);
+    distilling.worth += 4.0 * noise;
+    distilling.hole += 2.0 * noise;
     let legal = |desc: &Desc, params: &Params| device.backend().fits(desc, params).is_ok();
     let parts: Vec<Distilled> =
         areas.iter().map(|&area| distil(&mut lab, area, &known, &legal, &distilling)).collect();
@@ -291,10 +316,17 @@ fn lab(args: &Args, device: &Device, max_bytes: u64) -> Lab {
     settings.batch = 100e-6;
     if device.info().host {
         // Other programs run on the same processor: a slice of time lost must not be most of it.
-        settings.batch = 1e-3;
+        (settings.batch, settings.products) = (1e-3, 1024);
+    }
+    if is_cpu(device) {
+        settings.warm_to = CPU_WARM;
     }
     let lab = Lab::new(device, settings);
     if args.space == Space::Classic { lab.classic() } else { lab }
+}
+
+fn is_cpu(device: &Device) -> bool {
+    device.info().id == "cpu"
 }
 
 /// What was asked for and the device can compute; what it cannot is said once.
@@ -304,8 +336,8 @@ fn areas(args: &Args, device: &Device) -> anyhow::Result<Vec<Area>> {
         for &layout in &args.layout {
             let probe = Desc { dtype, layout, m: 64, n: 64, align: 6 };
             match device.backend().accepts(&probe) {
-                // The published search knows no alignment.
-                Ok(()) if args.space == Space::Classic => {
+                // The published search knows no alignment, and a CPU loads vectors from anywhere.
+                Ok(()) if args.space == Space::Classic || is_cpu(device) => {
                     areas.push(Area { dtype, layout, align: Align::ANY });
                 }
                 Ok(()) => areas.extend(Area::all(dtype, layout)),

@@ -311,6 +311,26 @@ fn wrong_usage() {
 }
 
 #[test]
+fn a_directory_of_tables_that_is_not_there_is_told_once() {
+    let dir = TempDir::new().unwrap();
+    let with = |tables: &Path| {
+        let mut command = gemv();
+        command.arg("dot").args([numpy("le_f4_a"), numpy("le_f4_x")]);
+        command.env("GEMV_TABLES", tables).output().unwrap()
+    };
+    let lost = dir.path().join("lost");
+    let out = with(&lost);
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{err}");
+    let why = format!("gemv: warn: GEMV_TABLES names {}, which is no directory\n", lost.display());
+    assert_eq!(err, why);
+    // One that is there, and an empty name, which is none.
+    for good in [dir.path(), Path::new("")] {
+        text(&with(good));
+    }
+}
+
+#[test]
 fn devices_by_name() {
     let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
     assert_eq!(text(&dot(&a, &x, &["--device", "reference"])), REAL);

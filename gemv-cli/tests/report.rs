@@ -110,6 +110,106 @@ fn page_holds_every_plot() -> Result<(), Failed> {
     Ok(())
 }
 
+fn gemv_fails(dir: &Path, args: &[&str]) -> Result<String, Failed> {
+    match gemv(dir, args) {
+        Ok(said) => Err(format!("gemv {args:?} did not fail: {said}").into()),
+        Err(why) => Ok(why.message().unwrap_or_default().to_owned()),
+    }
+}
+
+const BENCH: [&str; 7] = [
+    "bench",
+    "--device",
+    "reference",
+    "--cold-bytes=1M",
+    "--max-bytes=256k",
+    "--rounds=2",
+    "--out",
+];
+
+fn single_shapes_are_a_table_and_a_sentence() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let bench = [&BENCH[..], &["one.csv", "--shape", "32x48", "--dtype", "f32"]].concat();
+    gemv(dir.path(), &bench)?;
+    let said = gemv(dir.path(), &["report", "one.csv", "--out", "page.html"])?;
+    assert!(
+        said.starts_with("0 plots") && said.contains("single shapes make no picture"),
+        "{said}"
+    );
+    let html = std::fs::read_to_string(dir.path().join("page.html"))?;
+    assert!(html.contains("Shapes by themselves") && html.contains("f32 col 32x48"), "{html}");
+    Ok(())
+}
+
+fn a_limit_of_time_keeps_what_was_measured() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let shapes = |limit: &str, out: &str| -> Result<(String, usize), Failed> {
+        let said = gemv(dir, &[&BENCH[..], &[out, "--points=9", "--seconds", limit]].concat())?;
+        let lines = std::fs::read_to_string(dir.join(out))?.lines().count();
+        Ok((said, lines - 1))
+    };
+    let (said, all) = shapes("3600", "all.csv")?;
+    assert!(!said.contains("out of time") && all > 50, "{all}: {said}");
+    // Twice as long, until there is something.
+    let limits = (0..12).map(|k| 0.02 * f64::from(1 << k));
+    let tried = limits.map(|s| shapes(&s.to_string(), &format!("{s}.csv")));
+    let (said, some) = tried.filter_map(Result::ok).next().expect("ever more time");
+    assert!(said.contains("out of time") && 0 < some && some < all, "{some} of {all}: {said}");
+    // No time at all is an error, not an empty file that looks like a result.
+    let none = gemv_fails(dir, &[&BENCH[..], &["none.csv", "--seconds=0"]].concat())?;
+    assert!(none.contains("nothing was measured"), "{none}");
+    for wrong in ["-1", "soon"] {
+        let why =
+            gemv_fails(dir, &[&BENCH[..], &["x.csv", &format!("--seconds={wrong}")]].concat())?;
+        assert!(why.contains("--seconds"), "{why}");
+    }
+    Ok(())
+}
+
+fn parameters_that_nothing_takes_are_an_error() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let bench = [&BENCH[..], &["x.csv", "--shape=32x48", "--dtype=f32"]].concat();
+    let why = gemv_fails(dir.path(), &[&bench[..], &["--params", "bogus"]].concat())?;
+    assert!(why.contains("bogus was not measured"), "{why}");
+    let both = ["--params", "bogus", "--params", "reference"];
+    let why = gemv_fails(dir.path(), &[&bench[..], &both].concat())?;
+    assert!(why.contains("bogus was not measured"), "{why}");
+    gemv(dir.path(), &[&bench[..], &both[2..]].concat())?;
+    Ok(())
+}
+
+/// On an OpenCL device: whole scans and the best of the published kernels, within a limit of time,
+/// and pictures of both.
+fn published_kernels_are_scanned_and_mapped(device: &str) -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let common = ["bench", "--device", device, "--dtype=f32", "--cold-bytes=4M", "--max-bytes=1M"];
+    let scan = ["--layout=row", "--scan", "--shape=256x256", "--out=run.csv", "--no-rivals"];
+    gemv(dir, &[&common[..], &scan].concat())?;
+    let csv = std::fs::read_to_string(dir.join("run.csv"))?;
+    for kernel in ["thread", "columns", "rows", "spread", "stages", "block", "block-x", "tile"] {
+        let part = format!(",scan,classic-{kernel} ");
+        assert!(csv.lines().filter(|l| l.contains(&part)).count() >= 9, "{kernel}: {csv}");
+    }
+    let mesh = ["--layout=row", "--classic", "--shapes=mesh", "--points=5", "--out=run.csv"];
+    gemv(dir, &[&common[..], &mesh].concat())?;
+    gemv(dir, &["report", "run.csv", "--out", "page.html"])?;
+    let html = std::fs::read_to_string(dir.join("page.html"))?;
+    assert!(html.matches("data-plot=\"scan\"").count() >= 15, "{:?}", plots(&html));
+    for part in ["row, classic: best kernel", "row, classic: best value of", "scan of parts"] {
+        assert!(html.contains(part), "{part}");
+    }
+    Ok(())
+}
+
+/// The first OpenCL device, if there is one.
+fn opencl() -> Option<String> {
+    let out = Command::new(env!("CARGO_BIN_EXE_gemv")).arg("info").output().ok()?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    text.lines().any(|l| l.trim().starts_with("opencl:0:")).then(|| "opencl:0".into())
+}
+
 fn tuning_is_resumed_and_installed_only_on_request() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
@@ -164,19 +264,41 @@ fn page_opens_in_chromium(browser: &str) -> Result<(), Failed> {
 
 fn main() {
     let arguments = Arguments::from_args();
-    let required = std::env::var("GEMV_TEST_CHROMIUM").is_ok_and(|v| v == "1");
+    let chromium_required = std::env::var("GEMV_TEST_CHROMIUM").is_ok_and(|v| v == "1");
     let browser = chromium();
     let opens = Trial::test("page_opens_in_chromium", move || match browser {
         Some(browser) => page_opens_in_chromium(browser),
         None => Err("there is no Chromium, and GEMV_TEST_CHROMIUM asks for it".into()),
     });
+    let device = opencl();
+    let without = device.is_none();
+    let required = |name: &str| {
+        std::env::var("GEMV_REQUIRE").is_ok_and(|v| v.split(',').any(|v| v.trim() == name))
+    };
+    let published = Trial::test("published_kernels_are_scanned_and_mapped", move || {
+        let device = device.ok_or("there is no OpenCL device, and GEMV_REQUIRE asks for one")?;
+        published_kernels_are_scanned_and_mapped(&device)
+    });
     let trials = vec![
+        Trial::test(
+            "single_shapes_are_a_table_and_a_sentence",
+            single_shapes_are_a_table_and_a_sentence,
+        ),
+        Trial::test(
+            "a_limit_of_time_keeps_what_was_measured",
+            a_limit_of_time_keeps_what_was_measured,
+        ),
+        Trial::test(
+            "parameters_that_nothing_takes_are_an_error",
+            parameters_that_nothing_takes_are_an_error,
+        ),
+        published.with_ignored_flag(without && !required("opencl")),
         Trial::test("page_holds_every_plot", page_holds_every_plot),
         Trial::test(
             "tuning_is_resumed_and_installed_only_on_request",
             tuning_is_resumed_and_installed_only_on_request,
         ),
-        opens.with_ignored_flag(browser.is_none() && !required),
+        opens.with_ignored_flag(browser.is_none() && !chromium_required),
     ];
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -2,7 +2,7 @@
 //! times of some products. The tuner writes it beside the table; the router reads
 //! it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::table::{file_name_of, user_dirs};
 use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
@@ -35,8 +35,10 @@ pub struct Profile {
     #[serde(default)]
     pub fingerprint: String,
     /// The smallest product, one after another in a queue.
+    #[serde(deserialize_with = "time")]
     pub launch: f64,
     /// The smallest product of resident operands, from the call to the result on the host.
+    #[serde(deserialize_with = "time")]
     pub round_trip: f64,
     /// The way between host and device; none where the memory is the host's.
     #[serde(default)]
@@ -60,12 +62,16 @@ pub struct Profile {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// Seconds that an upload of a few bytes takes.
+    #[serde(deserialize_with = "time")]
     pub up_latency: f64,
     /// Bytes per second of a large upload of pageable memory.
+    #[serde(deserialize_with = "positive")]
     pub up: f64,
     /// Seconds that a download of a few bytes takes.
+    #[serde(deserialize_with = "time")]
     pub down_latency: f64,
     /// Bytes per second of a large download.
+    #[serde(deserialize_with = "positive")]
     pub down: f64,
 }
 
@@ -88,7 +94,7 @@ pub struct Link {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Roof {
     /// By ascending size; empty where the backend has no pass that only reads.
-    #[serde(default, rename = "roof")]
+    #[serde(default, rename = "roof", deserialize_with = "ascending")]
     pub points: Vec<RoofPoint>,
 }
 
@@ -104,8 +110,10 @@ pub struct RoofPoint {
     /// Bytes that are read.
     pub bytes: u64,
     /// Seconds, of memory that no cache holds.
+    #[serde(deserialize_with = "positive")]
     pub cold: f64,
     /// Seconds, of memory that was read just before.
+    #[serde(deserialize_with = "positive")]
     pub warm: f64,
 }
 
@@ -191,6 +199,26 @@ impl TryFrom<ProductText> for Product {
         }
         Ok(Product { dtype, layout, m, n, seconds: text.seconds })
     }
+}
+
+/// What is divided by, or of which a logarithm is taken.
+fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(from)?;
+    let good = value.is_finite() && value > 0.0;
+    good.then_some(value).ok_or_else(|| de::Error::custom(format!("{value} is not above 0")))
+}
+
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(from)?;
+    let good = value.is_finite() && value >= 0.0;
+    good.then_some(value).ok_or_else(|| de::Error::custom(format!("{value} is no time")))
+}
+
+fn ascending<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RoofPoint>, D::Error> {
+    let points = Vec::<RoofPoint>::deserialize(from)?;
+    let bytes = || points.iter().map(|p| p.bytes);
+    let good = bytes().all(|b| b > 0) && bytes().is_sorted_by(|a, b| a < b);
+    good.then_some(points).ok_or_else(|| de::Error::custom("the sizes of the roof do not ascend"))
 }
 
 impl Profile {
@@ -338,6 +366,24 @@ mod tests {
         let bad = text.replace("f32 row 16x16", "f32 row 16");
         let e = Profile::parse("p", &bad).unwrap_err().to_string();
         assert!(e.starts_with("p, line ") && e.contains("f32 row 16"), "{e}");
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let text = profile().to_text();
+        for (good, bad, part) in [
+            ("up = 10000000000.0", "up = 0", "0 is not above 0"),
+            ("down = 10000000000.0", "down = inf", "is not above 0"),
+            ("up_latency = 0.00001", "up_latency = -1.0", "-1 is no time"),
+            ("round_trip = 0.00002", "round_trip = nan", "is no time"),
+            ("cold = 0.00025", "cold = 0.0", "is not above 0"),
+            ("bytes = 4096", "bytes = 0", "do not ascend"),
+            ("bytes = 4096", "bytes = 1073741824", "do not ascend"),
+        ] {
+            assert!(text.contains(good), "{good}: {text}");
+            let e = Profile::parse("p", &text.replacen(good, bad, 1)).unwrap_err().to_string();
+            assert!(e.starts_with("p") && e.contains(part), "{bad}: {e}");
+        }
     }
 
     #[test]

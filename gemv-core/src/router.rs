@@ -26,7 +26,7 @@ pub struct Estimate {
     pub upload: f64,
     /// The product itself.
     pub product: f64,
-    /// Bringing y back.
+    /// Bringing y back; where the memory is the host's, waiting for it.
     pub download: f64,
 }
 
@@ -59,7 +59,10 @@ impl Estimate {
     pub fn of(profile: &Profile, desc: &Desc, resident: bool) -> Option<Estimate> {
         let product = profile.seconds(desc)?;
         let Some(link) = &profile.link else {
-            return Some(Estimate { product, ..Estimate::default() });
+            // Products were measured one after another in a queue: a host that waits for each pays
+            // for the way into the queue and back.
+            let download = (profile.round_trip - profile.launch).max(0.0);
+            return Some(Estimate { upload: 0.0, product, download });
         };
         let size = desc.dtype.bytes() as f64;
         let (m, n) = (desc.m as f64, desc.n as f64);
@@ -79,7 +82,7 @@ impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |s: f64| format!("{:.1} us", s * 1e6);
         write!(f, "about {}", us(self.total()))?;
-        if self.upload + self.download > 0.0 {
+        if self.upload + self.download >= 1e-7 {
             let (up, product, down) = (us(self.upload), us(self.product), us(self.download));
             write!(f, " ({up} to upload, {product} the product, {down} to download)")?;
         }
@@ -89,7 +92,8 @@ impl fmt::Display for Estimate {
 
 /// Chooses among devices of which a profile is installed.
 ///
-/// The cost of each is an [`Estimate`]; the least wins, and what is not known stays at home.
+/// The cost of each is an [`Estimate`]; the least wins, and what is not known stays at home. So does
+/// what another device with the host's own memory would do less than three times as fast.
 ///
 /// ```
 /// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};
@@ -117,6 +121,10 @@ pub struct Router {
 /// Bytes below which a product stays on the host unasked: the way there costs more than any
 /// processor needs for so little.
 const SMALL: u64 = 256 << 10;
+
+/// A device that shares the host's memory has to promise to be so many times faster: both are bound
+/// by the same memory, and what speaks for one of them is mostly the day on which it was measured.
+const SHARED: f64 = 3.0;
 
 impl Router {
     /// A router among these devices: the one that is used where nothing is known, then the others.
@@ -161,7 +169,11 @@ impl Router {
     #[cold]
     fn weigh(&self, desc: &Desc) -> usize {
         let costs = self.explain(desc).into_iter().enumerate();
-        let known = costs.filter_map(|(k, (_, estimate))| Some((k, estimate?.total())));
+        let near = |k: usize| self.devices[k].1.link.is_none();
+        let known = costs.filter_map(|(k, (_, estimate))| {
+            let shared = k > 0 && near(0) && near(k);
+            Some((k, estimate?.total() * if shared { SHARED } else { 1.0 }))
+        });
         known.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0)
     }
 
@@ -245,6 +257,23 @@ mod tests {
             let chosen = if router.route(&d).is(&away) { gpu } else { cpu };
             assert!(chosen <= 1.1 * cpu.min(gpu), "{d}: {chosen} of {cpu} and {gpu}");
         }
+    }
+
+    #[test]
+    fn what_shares_the_memory_is_waited_for_and_has_to_be_much_faster() {
+        let [here, there] = [0, 1].map(|_| Device::new(Reference::open()));
+        let router = |rate: f64| {
+            let (home, mut queue) = (profile(1e10, None), profile(rate, None));
+            (queue.launch, queue.round_trip) = (2e-5, 1.4e-4);
+            Router::new(vec![(here.clone(), home), (there.clone(), queue)]).unwrap()
+        };
+        // Twice as fast is what another day would say of the first.
+        let twice = router(2e10);
+        assert!((0..14).all(|k| twice.route(&desc(1 << k, 1 << k)).is(&here)));
+        // Five times as fast, but for 120 us.
+        let fast = router(5e10);
+        assert!(fast.route(&desc(1000, 1000)).is(&here));
+        assert!(fast.route(&desc(8192, 8192)).is(&there));
     }
 
     #[test]

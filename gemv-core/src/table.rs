@@ -17,6 +17,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use crate::backend::BuiltinTable;
 use crate::{Align, Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Result};
@@ -104,7 +105,13 @@ impl Row {
         };
         let (align, params) = (Align::ANY, params.parse()?);
         let mut row = Row { dtype, layout, align, m: ANY, n: ANY, params };
+        let mut seen: Vec<&str> = Vec::new();
         for word in words {
+            let key = word.split('=').next().unwrap_or_default();
+            if seen.contains(&key) {
+                return Err(format!("{key} is there twice"));
+            }
+            seen.push(key);
             match word.split_once('=') {
                 Some(("m", range)) => row.m = range_of(range)?,
                 Some(("n", range)) => row.n = range_of(range)?,
@@ -279,7 +286,8 @@ pub struct Tables {
 
 impl Tables {
     /// Reads the tables for this device: `GEMV_TABLES`, the user's own directory, the built-in
-    /// ones. A table of the user's that is not well formed is left out with a warning in the log.
+    /// ones. A table of the user's that is not well formed is left out with a warning in the log,
+    /// and a process is warned once where `GEMV_TABLES` names no directory.
     ///
     /// ```
     /// use gemv_core::{Tables, reference::Reference};
@@ -288,6 +296,13 @@ impl Tables {
     /// ```
     pub fn load(backend: &dyn Backend) -> Tables {
         let mut tables = Vec::new();
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let named = std::env::var_os(TABLES_ENV).filter(|d| !d.is_empty()).map(PathBuf::from);
+            if let Some(dir) = named.filter(|dir| !dir.is_dir()) {
+                log::warn!("{TABLES_ENV} names {}, which is no directory", dir.display());
+            }
+        });
         for dir in user_dirs() {
             let path = dir.join(file_name(backend));
             match read(&path) {
@@ -464,6 +479,8 @@ mod tests {
             ("\nf32 row m=9..3 : x", "ends before"),
             ("\nf32 row k=3 : x", "none of m=, n= and align="),
             ("\nf32 row align=3 : x", "no range of powers of two"),
+            ("\nf32 row m=1 n=2 m=1 : x", "m is there twice"),
+            ("\nf32 row align=8 align=16 : x", "align is there twice"),
             ("\nf32 row : x a", "name=value"),
             ("\nf32 row : x a=1 a=2", "twice"),
         ] {

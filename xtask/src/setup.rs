@@ -67,17 +67,24 @@ fn system_packages(sh: &Shell) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    println!("installing {}", missing.join(" "));
-    apt(sh, &["update"])?;
-    apt(sh, &[&["install", "-y", "--no-install-recommends"], &missing[..]].concat())
+    install(sh, &missing)
+}
+
+/// Installs these packages of Debian or Ubuntu.
+fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
+    let names = packages.join(" ");
+    if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
+        bail!("there is no apt-get: install {names} by this system's own means");
+    }
+    println!("installing {names}");
+    let options = ["install", "-y", "--no-install-recommends"];
+    apt(sh, &["update"])
+        .and_then(|()| apt(sh, &[&options[..], packages].concat()))
+        .with_context(|| format!("{names} could not be installed"))
 }
 
 /// Runs apt-get as root.
 fn apt(sh: &Shell, args: &[&str]) -> Result<()> {
-    if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
-        let last = args.last().unwrap_or(&"");
-        bail!("no apt-get here ({last}): install the packages named with this system's own means");
-    }
     let root = cmd!(sh, "id -u").quiet().read()? == "0";
     let sudo: &[&str] = if root { &[] } else { &["sudo"] };
     let wait = "-oDPkg::Lock::Timeout=300";
@@ -95,10 +102,8 @@ fn chromium(sh: &Shell) -> Result<bool> {
     if there() {
         return Ok(true);
     }
-    println!("installing chromium");
-    let args = ["install", "-y", "--no-install-recommends", "chromium"];
-    if let Err(why) = apt(sh, &["update"]).and_then(|()| apt(sh, &args)) {
-        println!("no Chromium ({why}): the test that opens a report in it is ignored");
+    if let Err(why) = install(sh, &["chromium"]) {
+        println!("no Chromium ({why:#}): the test that opens a report in it is ignored");
     }
     Ok(there())
 }
@@ -167,4 +172,17 @@ fn oclgrind() -> Result<String> {
     .find(|path| path.exists())
     .context("the package oclgrind holds no liboclgrind-rt-icd.so where it is looked for")?;
     Ok(found.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_installed_is_named() {
+        let sh = Shell::new().unwrap();
+        sh.set_var("PATH", "");
+        let why = install(&sh, &["oclgrind", "gcc"]).unwrap_err().to_string();
+        assert!(why.contains("install oclgrind gcc by"), "{why}");
+    }
 }

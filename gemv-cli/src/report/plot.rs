@@ -32,6 +32,7 @@ struct Hover {
 }
 
 /// A value at each of some shapes.
+#[derive(Default)]
 pub(super) struct Map {
     cells: BTreeMap<(usize, usize), (f64, String)>,
     names: Vec<String>,
@@ -172,10 +173,6 @@ fn draw(
 }
 
 impl Map {
-    pub(super) fn new() -> Map {
-        Map { cells: BTreeMap::new(), names: Vec::new() }
-    }
-
     pub(super) fn add(&mut self, m: usize, n: usize, value: f64, hover: String) {
         self.cells.insert((m, n), (value, hover));
     }

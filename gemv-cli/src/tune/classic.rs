@@ -1,16 +1,25 @@
 //! The published kernels, searched as published.
 
-use gemv::Desc;
+use std::collections::HashSet;
+
 use gemv::tuner::{Area, Cell, Known, Mesh, Point, Runner, Settings, Trial, Watch, search};
+use gemv::{Desc, Params};
+
+/// Kernels that are built between two looks at whether to stop.
+const BUILT: usize = 64;
 
 /// The search as published: every combination on 3 x 3 samples of each tile, and for the tile what
 /// is best on them together. Returns the mesh of the tiles' centres, and what is known of the tiles.
+///
+/// The kernels of a type are built before its first problem, which takes minutes; `stopped` is asked
+/// meanwhile.
 pub(super) fn published(
     runner: &mut dyn Runner,
     mesh: &Mesh,
     areas: &[Area],
     known: &mut Known,
     watch: &mut dyn Watch,
+    stopped: &dyn Fn() -> bool,
 ) -> (Mesh, Known) {
     let (sizes, max_bytes) = (mesh.sizes(), mesh.max_bytes());
     let (from, to) = (sizes[0], sizes[sizes.len() - 1]);
@@ -24,11 +33,23 @@ pub(super) fn published(
         plan.extend(points.filter_map(|at| fine.desc(*a, at)));
     }
     let total = plan.len();
-    for (done, desc) in plan.into_iter().enumerate() {
+    let mut built = HashSet::new();
+    'all: for (done, desc) in plan.into_iter().enumerate() {
         if known.contains_key(&desc) {
             continue;
         }
         let all = runner.candidates(&desc);
+        let fresh = all.iter().filter(|p| built.insert((desc.dtype, **p)));
+        let fresh: Vec<(Desc, Params)> = fresh.map(|p| (desc, *p)).collect();
+        if fresh.len() > BUILT {
+            eprintln!("building {} kernels for {}", fresh.len(), desc.dtype);
+        }
+        for part in fresh.chunks(BUILT) {
+            runner.prepare(part);
+            if stopped() {
+                break 'all;
+            }
+        }
         let cell = search(runner, &desc, &all, &[], &settings);
         let go_on = watch.done(&cell, done + 1, total);
         known.insert(desc, cell);
@@ -76,15 +97,18 @@ mod tests {
     use std::ops::ControlFlow;
 
     use gemv::tuner::Failure;
-    use gemv::{Align, Dtype, Layout, Params};
+    use gemv::{Align, Dtype, Layout};
 
     use super::*;
 
     /// The second of three is best where there are more than 30 rows, else the first; the third
     /// does not run for many columns.
-    struct Paper(usize);
+    struct Paper(usize, Vec<Params>);
 
     impl Runner for Paper {
+        fn prepare(&mut self, all: &[(Desc, Params)]) {
+            self.1.extend(all.iter().map(|a| a.1));
+        }
         fn candidates(&mut self, _: &Desc) -> Vec<Params> {
             ["classic-a", "classic-b", "classic-c"].map(Params::new).to_vec()
         }
@@ -117,12 +141,14 @@ mod tests {
         let mesh = Mesh::new(3, 10, 160, 1 << 20);
         let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
         let run = |stops: &[usize]| {
-            let (mut runner, mut known) = (Paper(0), Known::new());
+            let (mut runner, mut known) = (Paper(0, vec![]), Known::new());
             let mut tiles = None;
             for &stop in stops {
                 let watch = &mut Until(stop);
-                tiles = Some(published(&mut runner, &mesh, &[area], &mut known, watch));
+                let go_on = || false;
+                tiles = Some(published(&mut runner, &mesh, &[area], &mut known, watch, &go_on));
             }
+            assert_eq!(runner.1.len(), 3 * stops.len(), "each is built once a run");
             (tiles.unwrap(), known, runner.0)
         };
         let ((tiles, known), samples, measured) = run(&[usize::MAX]);
@@ -130,6 +156,11 @@ mod tests {
         assert!(samples == again.1 && measured == again.2, "{measured}, then {}", again.2);
         assert_eq!((samples.len(), known.len()), (81, 9));
         assert_eq!(tiles.sizes().len(), 3);
+        // Stopped while kernels are built: nothing was measured.
+        let (mut runner, mut none) = (Paper(0, vec![]), Known::new());
+        let watch = &mut Until(usize::MAX);
+        published(&mut runner, &mesh, &[area], &mut none, watch, &|| true);
+        assert!(none.is_empty() && runner.0 == 0);
         for at in tiles.points(area) {
             let tile = &known[&tiles.desc(area, at).unwrap()];
             let best = tile.best().unwrap().params.to_string();

@@ -52,7 +52,7 @@ pub(super) fn header(
         ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
         ("version", env!("CARGO_PKG_VERSION").into()),
         ("kernels", device.backend().fingerprint()),
-        ("caches", if args.warm { "warm" } else { "cold" }.into()),
+        ("caches", caches(args, device)),
         (
             "mesh",
             format!(
@@ -68,6 +68,14 @@ pub(super) fn header(
         header.push((key, regret.to_string()));
     }
     header.into_iter().filter(|h| !h.1.is_empty()).map(|(k, v)| (k.into(), v)).collect()
+}
+
+fn caches(args: &Args, device: &Device) -> String {
+    match (args.warm, super::is_cpu(device)) {
+        (true, _) => "warm".into(),
+        (_, true) => format!("cold; warm up to {} KiB", super::CPU_WARM >> 10),
+        _ => "cold".into(),
+    }
 }
 
 /// Times for the router: every third point of the mesh will do.

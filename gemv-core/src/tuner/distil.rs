@@ -1,6 +1,6 @@
 //! From many points to few rows.
 
-use super::search::{Cell, Runner};
+use super::search::{Cell, Runner, Trial, median};
 use super::sweep::{Area, Known};
 use crate::table::{ANY, Row};
 use crate::{Desc, Params};
@@ -56,6 +56,31 @@ impl Default for Distilling {
     fn default() -> Distilling {
         Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 4.0, around: 0.25 }
     }
+}
+
+/// How far the times of these problems are to be trusted: what a median of as many batches as there
+/// were may be off, as a share of it, at most problems.
+///
+/// A difference that is not much larger says nothing: on a GPU of one's own it is some thousandths, on
+/// a machine that is shared with others some hundredths.
+///
+/// ```
+/// use gemv_core::tuner::{Cell, Known, Trial, noise};
+/// use gemv_core::{Desc, Dtype, Params};
+///
+/// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
+/// let (seconds, low, high) = (1.0e-6, 0.9e-6, 1.17e-6); // from nine batches
+/// let (params, work) = (Params::new("row"), 0);
+/// let trial = Trial { params, work, seconds, low, high, batches: 9, checked: true, finalist: true };
+/// let failures = Vec::new();
+/// let cell = Cell { desc, trials: vec![trial], failures, candidates: 1, at_roof: false, floor: None };
+/// assert!((noise(&Known::from([(desc, cell)])) - 0.05).abs() < 1e-9);
+/// assert_eq!(noise(&Known::new()), 0.0);
+/// ```
+pub fn noise(known: &Known) -> f64 {
+    let of = |t: &Trial| 0.5 * (t.high / t.low - 1.0) / (t.batches.max(1) as f64).sqrt();
+    let all: Vec<f64> = known.values().filter_map(|cell| cell.best().map(of)).collect();
+    if all.is_empty() { 0.0 } else { median(&all) }
 }
 
 /// Cuts the plane of an area into rectangles of one choice each, so that what they cost at the

@@ -53,7 +53,10 @@ impl Backend for Faulty {
         vec![Params::new("classic-good"), Params::new("classic-far")]
     }
     fn tables(&self) -> Vec<BuiltinTable> {
-        vec![BuiltinTable { name: "faulty", text: "* * : good" }]
+        vec![BuiltinTable {
+            name: "faulty",
+            text: "* * : good\n* * m=1 n=1 : used\n* * m=1 n=1 : classic-good",
+        }]
     }
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         let AnySlice::F32(data) = data else { unreachable!() };
@@ -164,6 +167,17 @@ fn a_wrong_row_that_nobody_looked_at_is_found_by_disagreement() {
     assert_eq!(cell.failures.len(), 5, "{:?}", cell.failures);
 }
 
+#[test]
+fn what_the_tables_say_is_a_candidate_too() {
+    let (_, mut lab) = lab(small());
+    let all = lab.candidates(&desc(500, 300));
+    assert_eq!(all[..6], lab_candidates());
+    // Once each, and nothing that keeps another order.
+    assert_eq!(all[6..], [Params::new("used")]);
+    let mut classic = lab.classic();
+    assert_eq!(classic.candidates(&desc(1, 1)).len(), 2);
+}
+
 fn lab_candidates() -> Vec<Params> {
     Faulty::default().candidates(&desc(1, 1))
 }
@@ -171,8 +185,8 @@ fn lab_candidates() -> Vec<Params> {
 #[test]
 fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
     let d = desc(64, 1000);
-    let distinct = |mode| {
-        let (backend, mut lab) = lab(LabSettings { mode, ..small() });
+    let distinct = |mode, warm_to| {
+        let (backend, mut lab) = lab(LabSettings { mode, warm_to, ..small() });
         for _ in 0..60 {
             assert!(lab.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
@@ -183,9 +197,11 @@ fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
         (starts.len(), products)
     };
     // 8 MiB hold 32 matrices of 256,000 bytes.
-    assert_eq!(distinct(Mode::Cold).0, 32);
-    let (warm, products) = distinct(Mode::Warm);
-    assert!(warm == 1 && products >= 60, "{warm} of {products}");
+    assert_eq!(distinct(Mode::Cold, d.bytes() - 1).0, 32);
+    for (mode, warm_to) in [(Mode::Warm, 0), (Mode::Cold, d.bytes())] {
+        let (warm, products) = distinct(mode, warm_to);
+        assert!(warm == 1 && products >= 60, "{warm} of {products}");
+    }
 }
 
 #[test]

@@ -53,6 +53,9 @@ pub struct LabSettings {
     pub mode: Mode,
     /// Bytes that are read before an operand comes again: several times the last cache.
     pub cold_bytes: u64,
+    /// Problems that move no more bytes than this are measured with warm caches in either mode. A
+    /// host's small matrix is in its caches when it is multiplied: it was just made, or used before.
+    pub warm_to: u64,
     /// The largest matrix, in bytes.
     pub max_bytes: u64,
     /// Seconds that a batch takes, about.
@@ -66,12 +69,16 @@ impl Default for LabSettings {
         LabSettings {
             mode: Mode::Cold,
             cold_bytes: 256 << 20,
+            warm_to: 0,
             max_bytes: 1 << 30,
             batch: 200e-6,
             products: 128,
         }
     }
 }
+
+/// Parameters of the present tables that are candidates too.
+const USED: usize = 12;
 
 /// Measures products of resident operands on a device.
 ///
@@ -134,6 +141,10 @@ impl Lab {
     /// What the caches hold from now on.
     pub fn set_mode(&mut self, mode: Mode) {
         self.settings.mode = mode;
+    }
+
+    fn mode(&self, desc: &Desc) -> Mode {
+        if desc.bytes() <= self.settings.warm_to { Mode::Warm } else { self.settings.mode }
     }
 
     fn bench(&mut self, dtype: Dtype) -> Result<&mut dyn AnyBench> {
@@ -204,9 +215,28 @@ impl Failure {
 }
 
 impl Runner for Lab {
+    /// The backend's, and what the device's tables say for this shape and those around it: a tuned
+    /// table is never worse than the one it replaces because the space lacks what was used there.
     fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
         let backend = self.device.backend();
-        if self.classic { backend.classic(desc) } else { backend.candidates(desc) }
+        if self.classic {
+            return backend.classic(desc);
+        }
+        let mut all = backend.candidates(desc);
+        let rows = self.device.tables().iter().flat_map(|table| table.nearest(desc));
+        let mut used: Vec<Params> = Vec::new();
+        for params in rows.map(|row| row.params) {
+            let fresh = params.keeps_order() && !used.contains(&params);
+            if fresh && backend.fits(desc, &params).is_ok() {
+                used.push(params);
+            }
+            if used.len() == USED {
+                break;
+            }
+        }
+        used.retain(|params| !all.contains(params));
+        all.append(&mut used);
+        all
     }
 
     fn work(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
@@ -251,7 +281,7 @@ impl Runner for Lab {
     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
         let device = self.device.clone();
         device.backend().fits(desc, params)?;
-        let mode = self.settings.mode;
+        let mode = self.mode(desc);
         self.bench(desc.dtype)?.measure(device.backend(), desc, params, mode)
     }
 
@@ -265,7 +295,7 @@ impl Runner for Lab {
     }
 
     fn floor(&mut self, desc: &Desc) -> Option<f64> {
-        self.roof.as_ref()?.seconds(desc.bytes(), self.settings.mode == Mode::Warm)
+        self.roof.as_ref()?.seconds(desc.bytes(), self.mode(desc) == Mode::Warm)
     }
 }
 

@@ -24,7 +24,7 @@ mod faulty;
 #[cfg(test)]
 mod scripted;
 
-pub use distil::{Distilled, Distilling, distil};
+pub use distil::{Distilled, Distilling, distil, noise};
 pub use lab::{Lab, LabSettings, Mode};
 pub use mesh::{Mesh, Point};
 pub use regret::{Holdout, Regret, holdout};

@@ -312,3 +312,41 @@ fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
         assert_eq!(nearest.params == fast, n <= 24, "{n} columns: {nearest}");
     }
 }
+
+/// Four alike and one a little better, on a machine whose neighbours take half of its bandwidth now
+/// and then, for some rounds.
+struct Shared(u64);
+
+impl Runner for Shared {
+    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+        ["a", "b", "c", "d", "e"].map(Params::new).to_vec()
+    }
+
+    fn measure(&mut self, _: &Desc, params: &Params) -> Result<f64, Failure> {
+        let busy = [1.0, 1.7, 1.1, 1.4, 2.1][(self.0 as usize / 5) % 5];
+        self.0 += 1;
+        let own = if params.kernel().as_str() == "d" { 0.97 } else { 1.0 };
+        // Within a round all are met alike, up to this.
+        Ok(1e-5 * busy * own * (1.0 + 0.005 * ((self.0 * 7) % 3) as f64))
+    }
+
+    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_befalls_a_whole_round_does_not_decide() {
+    let desc = Desc { dtype: Dtype::F32, layout: Layout::Row, m: 100, n: 100, align: 6 };
+    for offset in (0..25).step_by(5) {
+        let mut shared = Shared(offset);
+        let all = shared.candidates(&desc);
+        let settings = Settings { hopeless: 3.0, rounds: 3, ..Settings::default() };
+        let cell = search(&mut shared, &desc, &all, &[], &settings);
+        assert_eq!(cell.best().unwrap().params, Params::new("d"), "{offset}");
+        let (best, other) = (&cell.trials[0], &cell.trials[1]);
+        let ratio = other.seconds / best.seconds;
+        assert!((1.02..1.05).contains(&ratio), "{offset}: {ratio}");
+        assert!(best.high < 1.03 * best.low, "{offset}: {} to {}", best.low, best.high);
+    }
+}

@@ -121,7 +121,8 @@ pub struct Settings {
     pub hopeless: f64,
     /// Of the others, this many are measured to the end.
     pub finalists: usize,
-    /// Interleaved rounds among the finalists. Only these count. While the best of them is too
+    /// Interleaved rounds among the finalists. Only these count, each by how slow it was for all.
+    /// While the best of them is too
     /// noisy to be told from another (its median lies further above its fastest batch than `alike`,
     /// and the other's fastest batch is below that median), as many follow again, twice at most.
     pub rounds: usize,
@@ -420,11 +421,16 @@ pub fn search(
     for one in &mut alive {
         one.times.clear();
     }
+    let mut level = Vec::new();
     for _ in 0..3 {
         rounds(runner, &mut alive, &mut cell, settings.rounds);
-        if clear(&alive, settings.alike) {
+        level = levelled(&alive);
+        if clear(&level, settings.alike) {
             break;
         }
+    }
+    for (one, times) in alive.iter_mut().zip(level) {
+        one.times = times;
     }
     let mut finalists: Vec<Trial> = alive.iter().map(|one| one.trial(true)).collect();
     finalists.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -434,14 +440,34 @@ pub fn search(
     cell
 }
 
+/// Times by candidate and round, without what befell a whole round: another program that took
+/// bandwidth, a clock that was slower. A round is as slow as the median of its candidates is by
+/// their own medians. Of two candidates alone it cannot be told whom it befell.
+fn levelled(alive: &[Contender]) -> Vec<Vec<f64>> {
+    let mut level: Vec<Vec<f64>> = alive.iter().map(|one| one.times.clone()).collect();
+    if level.len() < 3 {
+        return level;
+    }
+    let own: Vec<f64> = alive.iter().map(Contender::median).collect();
+    let rounds = level.iter().map(Vec::len).min().unwrap_or(0);
+    for round in 0..rounds {
+        let slow: Vec<f64> = level.iter().zip(&own).map(|(t, own)| t[round] / own).collect();
+        let slow = median(&slow);
+        level.iter_mut().for_each(|t| t[round] /= slow);
+    }
+    level
+}
+
 /// Whether it can be told which of the finalists is the best.
-fn clear(alive: &[Contender], alike: f64) -> bool {
-    let Some(best) = alive.iter().min_by(|a, b| a.median().total_cmp(&b.median())) else {
+fn clear(times: &[Vec<f64>], alike: f64) -> bool {
+    let low = |k: usize| times[k].iter().copied().fold(f64::INFINITY, f64::min);
+    let medians: Vec<f64> = times.iter().map(|t| median(t)).collect();
+    let all = 0..times.len();
+    let Some(best) = all.clone().min_by(|&a, &b| medians[a].total_cmp(&medians[b])) else {
         return true;
     };
-    let median = best.median();
-    let rivals = alive.iter().filter(|one| one.params != best.params);
-    median <= best.low() * (1.0 + alike) || rivals.into_iter().all(|one| one.low() > median)
+    let median = medians[best];
+    median <= low(best) * (1.0 + alike) || all.filter(|&k| k != best).all(|k| low(k) > median)
 }
 
 /// Checks until the two fastest are right; who is not leaves.
