@@ -4,6 +4,9 @@
 //! ```text
 //! cargo run --release -p gemv-cuda --example candidates -- f32 row 4096x4096 16x1048576
 //! ```
+//!
+//! Further parameters, each one word in quotes, are timed too where they are legal, for the shapes behind
+//! them: `... f32 col "tile height=256 vec=4" 4096x4096`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,18 +55,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     let (mut dtype, mut layout) = (Dtype::F32, Layout::Row);
+    let mut also: Vec<Params> = Vec::new();
     let every = std::env::var_os("CANDIDATES_ALL").is_some();
     for word in &words {
         if let Some(d) = Dtype::parse(word) {
             dtype = d;
         } else if let Some(l) = Layout::parse(word) {
             layout = l;
+        } else if word.contains(' ') {
+            also.push(word.parse::<Params>()?);
         } else {
             let (m, n) = word.split_once('x').ok_or("a shape is MxN")?;
             let (m, n): (usize, usize) = (m.parse()?, n.parse()?);
             let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
             let desc = Desc::new(dtype, m, n, strides, 0);
             let mut all = lab.candidates(&desc);
+            let more = also.iter().filter(|p| lab.work(&desc, p).is_some() && !all.contains(p));
+            let more: Vec<Params> = more.copied().collect();
+            all.extend(more);
             let chosen = device.choose(&desc)?;
             if !all.contains(&chosen) {
                 all.push(chosen);

@@ -41,12 +41,13 @@ KERNEL(THREADS) slab(ARGUMENTS) {
     const ELEM *ps = p + (I64)(s * SEG) * cs, *xs = x + x0 + (I64)(s * SEG) * incx;
     PACK av[4][HELD];
     ELEM xv[4][HELD];
-    if (whole && len == SEG) {
+    if (whole && (VEC > 1 || len == SEG)) {
 #pragma unroll
       for (U32 k = 0; k < 4; k++)
 #pragma unroll
         for (U32 h = 0; h < HELD; h++)
-          av[k][h].words = stream(ps + (I64)(k * 64 + h * COLS + col) * cs);
+          if (VEC == 1 || k * 64 + h * COLS + col < len)
+            av[k][h].words = stream(ps + (I64)(k * 64 + h * COLS + col) * cs);
     } else {
 #pragma unroll
       for (U32 k = 0; k < 4; k++)
@@ -123,10 +124,10 @@ KERNEL(THREADS) slab(ARGUMENTS) {
 // 256 segment sums of a row to one, a warp each: row i's go to work[m * segments + i * chunks].
 KERNEL(128) slab_chunks(ARGUMENTS) {
   const U64 segments = ceil_div(n, SEG), chunks = ceil_div(segments, SEG);
-  const U64 k = GROUP_ID * 4 + LID / 32, i = k / chunks, chunk = k % chunks;
+  const U32 k = (U32)GROUP_ID * 4 + LID / 32, i = k / (U32)chunks, chunk = k % (U32)chunks;
   if (i >= m || acc_is(alpha, (REAL)0)) return;
-  const U64 left = segments - chunk * SEG;
-  const ACC sum = warp_sum(work + i * segments + chunk * SEG, (U32)(left < SEG ? left : SEG));
+  const U64 left = segments - (U64)chunk * SEG;
+  const ACC sum = warp_sum(work + i * segments + (U64)chunk * SEG, (U32)(left < SEG ? left : SEG));
   if (LID % 32 == 0) work[m * segments + i * chunks + chunk] = sum;
 }
 

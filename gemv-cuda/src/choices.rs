@@ -1,32 +1,40 @@
 //! Which parameters are worth trying for a problem on a GPU of NVIDIA's.
 
-use gemv_core::gpu::{self, Caps, worth_whole};
-use gemv_core::order::LANES;
+use gemv_core::gpu::{self, Caps};
+use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
 
-use crate::few;
-use crate::kernels::{Line, OWN, pillar_legal, widest};
+use crate::kernels::{Line, OWN, own, widest};
 
-/// The parameters worth trying for a problem, best guess first, each launch once: of the shared
-/// kernels those that keep their sums in registers here, and few where a kernel of our own is for
-/// the same problem.
+/// The parameters worth trying for a problem, best guess first, each launch once. Where `span` has the
+/// rows and `tile` the columns, few of the shared kernels are left: those without which some shape
+/// was slower on an H200 (`docs/results/h200`).
 pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let own = OWN.iter().chain(&few::KERNELS);
-    let mut all: Vec<Params> = own.flat_map(|k| (k.candidates)(desc, caps)).collect();
+    let mut all: Vec<Params> = own().flat_map(|k| (k.candidates)(desc, caps)).collect();
     for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
         let shared = (kernel.candidates)(desc, caps);
-        let team = |p: &Params| p.get_or("team", 32);
+        let get = |p: &Params, name, default| p.get_or(name, default);
         match kernel.name {
-            "row" => all.extend(shared.into_iter().filter(|p| team(p) >= 8)),
+            "row" => {
+                let shorter = if desc.dtype.bytes() == 8 { 256 } else { *SPANNED.end() };
+                let some = shared.into_iter().filter(|p| get(p, "team", 32) >= 8);
+                all.extend(some.filter(|p| desc.n > shorter && p.get("split").is_none()));
+            }
             "strided" => {
                 let least = Params::new("strided").with("threads", 128).with("team", 4);
-                let some: Vec<_> = shared.into_iter().filter(|p| team(p) >= 4).collect();
+                let some: Vec<_> = shared.into_iter().filter(|p| get(p, "team", 4) >= 4).collect();
                 let fits = desc.layout == Layout::Strided && some.is_empty();
                 all.extend(some.into_iter().chain(fits.then_some(least)));
             }
+            // Beyond two levels of sums there is no other kernel for columns.
+            "col" if desc.n <= SEGMENT * SEGMENT * SEGMENT => {
+                let good = [(128, 16, 8), (256, 32, 2)];
+                let shape =
+                    |p: &Params| (get(p, "threads", 0), get(p, "share", 0), get(p, "busy", 0));
+                all.extend(shared.into_iter().filter(|p| good.contains(&shape(p))));
+            }
             "col" | "strided-col" => {
-                let spills =
-                    |p: &Params| p.get_or("share", 8) < 8 || p.get_or("threads", 256) > 256;
+                let spills = |p: &Params| get(p, "share", 8) < 8 || get(p, "threads", 256) > 256;
                 all.extend(shared.into_iter().filter(|p| !spills(p)));
             }
             _ => all.extend(shared),
@@ -35,12 +43,12 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     all
 }
 
-/// A way to split rows, for blocks of some number of threads: not at all, or so many threads a unit.
+/// Columns of which `short` and `span` have all candidates for rows.
+pub(crate) const SPANNED: std::ops::RangeInclusive<usize> = 65..=8192;
+
+/// Rows split so that a unit has so many threads.
 fn split(line: Line, threads_a_unit: u32) -> Line {
-    match threads_a_unit {
-        0 => Line { split: 1, ..line },
-        t => Line { split: 0, busy: (t / line.threads).max(1), ..line },
-    }
+    Line { split: 0, busy: (threads_a_unit / line.threads).max(1), ..line }
 }
 
 pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
@@ -65,37 +73,18 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         }
     }
     // Longer ones: teams along the rows until the device is busy, then blocks.
+    let longer = desc.n > *SPANNED.end();
     let segments = n.div_ceil(256).max(1);
     // Rows that start anywhere: single elements too, so that neighbours read neighbouring elements.
     let single = Line { team: 32, vec: 1, rounds: 4, ..Line::long(desc, 128, 1, 1) };
-    for (threads, along, rows, ways) in [
-        (128, 1, 2, &[1024, 512, 0][..]),
-        (128, 1, 1, &[1024, 512, 0]),
-        (128, 2, 1, &[1024]),
-        (128, 4, 1, &[1024]),
-        (128, 8, 1, &[1024, 0]),
-        (256, 16, 1, &[1024, 0]),
-        (64, 4, 1, &[1024, 0]),
-        (512, 32, 1, &[2048, 0]),
-        (256, 1, 1, &[1024]),
-    ] {
+    for (threads, along, way) in
+        [(128, 1, 1024), (128, 8, 1024), (256, 16, 1024), (512, 32, 2048), (256, 1, 1024)]
+            .into_iter()
+            .filter(|_| longer)
+    {
         for base in [Line::long(desc, threads, 1, 1), single] {
             let along = along.min(threads / base.team).min(segments.next_power_of_two() as u32);
-            let line = Line { threads, along, rows, ..base };
-            let whole = worth_whole(desc, caps, line.block_rows(), along.into());
-            for &way in ways.iter().filter(|&&way| way > 0 || whole) {
-                let line = split(line, way);
-                // A short last segment may be most of the row.
-                if rows == 1
-                    && base.rounds == 4
-                    && base.vec > 1
-                    && !n.is_multiple_of(256)
-                    && segments <= 16
-                {
-                    all.push(Line { rounds: 5, ..line });
-                }
-                all.push(line);
-            }
+            all.push(split(Line { threads, along, rows: 1, ..base }, way));
             if desc.align >= 4 || n <= LANES as u64 {
                 break;
             }
@@ -109,33 +98,6 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
             let work = line.work(desc, &params, caps);
             if !out.iter().any(|o| o.0 == work) {
                 out.push((work, params));
-            }
-        }
-    }
-    out.into_iter().map(|o| o.1).collect()
-}
-
-pub(crate) fn pillar_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let mut out: Vec<(u64, Params)> = Vec::new();
-    let aligned =
-        (1u32 << desc.align.min(4)) / (desc.dtype.bytes() as u32).min(1 << desc.align.min(4));
-    // Vectors where columns start anywhere, too: they are read in pieces, of many rows at once.
-    let most = widest(desc.dtype).min(4);
-    let vecs = [aligned.clamp(1, most), most, 2, 1];
-    for vec in vecs.into_iter().filter(|v| *v <= most) {
-        for threads in [128, 64] {
-            let params = Params::new("pillar").with("threads", threads).with("vec", vec);
-            let busy = |t: u32| params.with("busy", t / threads);
-            // Every segment by itself, too: as many parts as any row can have.
-            let all = [busy(512), busy(1024), params.with("split", 256), params.with("split", 1)];
-            let whole = worth_whole(desc, caps, (threads * vec).into(), 1);
-            for params in all.into_iter().take(if whole { 4 } else { 3 }) {
-                if pillar_legal(desc, &params, caps).is_ok() {
-                    let work = OWN[1].work(desc, &params, caps);
-                    if !out.iter().any(|o| o.0 == work) {
-                        out.push((work, params));
-                    }
-                }
             }
         }
     }

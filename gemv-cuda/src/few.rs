@@ -69,18 +69,18 @@ const SLAB: &[Arg] = &[
 ];
 
 /// 32-bit registers of a value that is summed.
-fn words(dtype: Dtype) -> u32 {
+pub(crate) fn words(dtype: Dtype) -> u32 {
     dtype.acc_bytes() as u32 / 4
 }
 
 /// Elements of the widest load that every line of this matrix can begin with.
-fn aligned(desc: &Desc) -> u32 {
+pub(crate) fn aligned(desc: &Desc) -> u32 {
     let size = desc.dtype.bytes() as u32;
     ((1u32 << desc.align.min(4)) / size).clamp(1, widest(desc.dtype))
 }
 
 /// Whether each of these is a power of two in its range.
-fn powers(ranges: &[(&str, u32, u32, u32)]) -> Result<(), String> {
+pub(crate) fn powers(ranges: &[(&str, u32, u32, u32)]) -> Result<(), String> {
     match ranges.iter().find(|(_, v, low, high)| !v.is_power_of_two() || v < low || v > high) {
         Some((name, v, low, high)) => {
             Err(format!("{name}={v} is not a power of two from {low} to {high}"))
@@ -89,14 +89,14 @@ fn powers(ranges: &[(&str, u32, u32, u32)]) -> Result<(), String> {
     }
 }
 
-fn layout(desc: &Desc, layout: Layout) -> Result<(), String> {
+pub(crate) fn layout(desc: &Desc, layout: Layout) -> Result<(), String> {
     match desc.layout == layout {
         true => Ok(()),
         false => Err(format!("the kernel is for the layout {layout}")),
     }
 }
 
-fn blocks(plan: &Plan) -> Result<(), String> {
+pub(crate) fn blocks(plan: &Plan) -> Result<(), String> {
     match plan.launches.iter().map(|l| l.grid[0]).max() {
         Some(blocks) if blocks > MAX_GRID => {
             Err(format!("{blocks} blocks are more than {MAX_GRID}"))
@@ -202,9 +202,9 @@ fn narrow_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         return Vec::new();
     }
     let mut all = Vec::new();
-    let vecs = [aligned(desc), aligned(desc) / 2, 1];
-    for vec in vecs.into_iter().filter(|v| *v > 0) {
-        for rows in [1, 2, 4, 8] {
+    for vec in [aligned(desc), 1] {
+        for rows in if vec > 1 { &[1, 2][..] } else { &[1, 2, 4] } {
+            let rows = *rows;
             let params = Params::new("narrow").with("threads", 128).with("rows", rows);
             let params = params.with("vec", vec).with("width", width);
             // More than 32 bytes of a column a thread leaves too few threads.

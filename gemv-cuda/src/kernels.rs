@@ -4,8 +4,8 @@ use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split, bus
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Dtype, Layout, Params};
 
-use crate::choices::{line_candidates, pillar_candidates};
-use crate::few;
+use crate::choices::line_candidates;
+use crate::{few, span, tile};
 
 /// Every kernel that this backend can launch.
 ///
@@ -14,7 +14,12 @@ use crate::few;
 /// assert!(names.contains(&"row") && names.contains(&"col")); // shared with OpenCL
 /// ```
 pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
-    OWN.iter().chain(&few::KERNELS).chain(gpu::kernels())
+    own().chain(gpu::kernels())
+}
+
+/// Those that only CUDA can spell.
+pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
+    OWN.iter().chain(&few::KERNELS).chain([&span::KERNEL, &tile::KERNEL])
 }
 
 /// The kernel of this name, the published ones among them.
@@ -22,31 +27,16 @@ pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
     kernels().chain(gpu::classic_kernels()).find(|k| k.name == name)
 }
 
-pub(crate) const OWN: &[Kernel] = &[
-    Kernel {
-        name: "line",
-        source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
-        args: LINE,
-        defines: &[],
-        ordered: true,
-        candidates: line_candidates,
-        legal: line_legal,
-        plan: |desc, params, caps| Line::of(desc.dtype, params).plan(desc, caps),
-    },
-    Kernel {
-        name: "pillar",
-        source: concat!(
-            include_str!("../kernels/vectors.cu"),
-            include_str!("../kernels/pillar.cu")
-        ),
-        args: PILLAR,
-        defines: &[],
-        ordered: true,
-        candidates: pillar_candidates,
-        legal: pillar_legal,
-        plan: pillar_plan,
-    },
-];
+pub(crate) const OWN: &[Kernel] = &[Kernel {
+    name: "line",
+    source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
+    args: LINE,
+    defines: &[],
+    ordered: true,
+    candidates: line_candidates,
+    legal: line_legal,
+    plan: |desc, params, caps| Line::of(desc.dtype, params).plan(desc, caps),
+}];
 
 /// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load,
 /// rounds of a segment (1, 4, or 5 where rows are rotated), lanes in use, parts of a row (0: as many
@@ -228,73 +218,16 @@ fn line_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     Line::of(desc.dtype, params).check(desc, caps)
 }
 
-/// Threads of a block, rows of a thread, parts of a row (0: as many as give every unit the next
-/// argument's number of blocks), blocks a unit.
-const PILLAR: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("split", 0),
-    Arg::launched("busy", 4),
-];
-
 /// The value of one of these arguments.
 pub(crate) fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
     let arg = args.iter().find(|a| a.name == name).expect("an argument of the kernel");
     params.get_or(name, arg.default)
 }
 
-pub(crate) fn pillar_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let get = |name| u64::from(value(PILLAR, params, name));
-    let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(256).max(1));
-    let block_rows = get("threads") * get("vec");
-    let sets = m.div_ceil(block_rows);
-    let split = match get("split") {
-        0 => busy_split(desc, caps, block_rows, 1, value(PILLAR, params, "busy")).into(),
-        split => split,
-    };
-    // Every part has some segments.
-    let parts = segments.div_ceil(segments.div_ceil(split));
-    let launch = Launch {
-        entry: "pillar",
-        grid: [sets * parts, 1, 1],
-        block: [value(PILLAR, params, "threads"), 1, 1],
-        shared: 0,
-    };
-    Plan {
-        launches: vec![launch],
-        work: if segments > 1 { segments * m } else { 0 },
-        counters: if parts > 1 { sets } else { 0 },
-    }
-}
-
-pub(crate) fn pillar_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    if desc.layout != Layout::Col {
-        return Err("the kernel is for the layout col".into());
-    }
-    for (name, lo, hi) in
-        [("threads", 32, caps.max_group.min(1024)), ("vec", 1, widest(desc.dtype).min(4))]
-    {
-        let v = value(PILLAR, params, name);
-        if !v.is_power_of_two() || v < lo || v > hi {
-            return Err(format!("{name}={v} is not a power of two from {lo} to {hi}"));
-        }
-    }
-    if desc.n > 65_536 {
-        return Err(format!("{} columns are more than 256 segments", desc.n));
-    }
-    if value(PILLAR, params, "split") == 0 && value(PILLAR, params, "busy") == 0 {
-        return Err("split=0 busy=0 leaves no block to do the work".into());
-    }
-    let blocks = pillar_plan(desc, params, caps).launches[0].grid[0];
-    if blocks > MAX_GRID {
-        return Err(format!("{blocks} blocks are more than {MAX_GRID}"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choices::SPANNED;
     use gemv_core::gpu::Language;
 
     fn caps() -> Caps {
@@ -311,40 +244,13 @@ mod tests {
                     for align in [1, 4] {
                         let desc = Desc { dtype, m, n, layout: Layout::Row, align };
                         let all = line_candidates(&desc, &caps());
-                        assert!(!all.is_empty(), "{desc}");
+                        assert!(!all.is_empty() || SPANNED.contains(&n), "{desc}");
                         for params in all {
                             OWN[0].fits(&desc, &params, &caps()).unwrap();
                         }
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn columns_have_pillars_up_to_256_segments() {
-        for dtype in Dtype::ALL {
-            for (m, n) in [(0, 0), (5, 0), (1, 1), (1 << 20, 16), (16, 65_536), (1 << 31, 1)] {
-                for align in [1, 4, 6] {
-                    let desc = Desc { dtype, m, n, layout: Layout::Col, align };
-                    let all = pillar_candidates(&desc, &caps());
-                    assert!(!all.is_empty(), "{desc}");
-                    for params in all {
-                        OWN[1].fits(&desc, &params, &caps()).unwrap();
-                    }
-                }
-            }
-        }
-        let desc = Desc { dtype: Dtype::F64, m: 9, n: 65_537, layout: Layout::Col, align: 3 };
-        for (text, n, part) in [
-            ("pillar", 65_537, "256 segments"),
-            ("pillar vec=4", 9, "from 1 to 2"),
-            ("pillar threads=16", 9, "from 32"),
-            ("pillar busy=0", 9, "split=0 busy=0"),
-        ] {
-            let params: Params = text.parse().unwrap();
-            let why = OWN[1].fits(&Desc { n, ..desc }, &params, &caps()).expect_err(text);
-            assert!(why.contains(part), "{text}: {why}");
         }
     }
 

@@ -20,6 +20,8 @@ mod driver;
 mod few;
 mod kernels;
 mod run;
+mod span;
+mod tile;
 
 use gemv_core::{BACKENDS, BackendEntry};
 

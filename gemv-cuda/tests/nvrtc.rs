@@ -31,7 +31,7 @@ const CHOSEN_ON: u32 = 90;
 const FEW: u64 = 8;
 
 /// Shapes of every kind: what the candidates depend on.
-const SHAPES: [(usize, usize); 20] = [
+const SHAPES: [(usize, usize); 23] = [
     (1, 1),
     (2, 100_000),
     (6, 100_000),
@@ -52,6 +52,9 @@ const SHAPES: [(usize, usize); 20] = [
     (1_417_368, 128),
     (5_000, 190),
     (5_000, 256),
+    (1, 384),
+    (3_000, 2_848),
+    (3_000, 8_000),
 ];
 
 fn caps(units: u32) -> Caps {

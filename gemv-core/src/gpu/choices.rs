@@ -45,16 +45,7 @@ fn aligned_vec(desc: &Desc) -> u32 {
 ///
 /// `block_rows` is the number of rows that a block computes, `along` the least number of segments
 /// that a block is to have of a split row.
-///
-/// ```
-/// use gemv_core::gpu::{Caps, Language, worth_whole};
-/// use gemv_core::{Desc, Dtype};
-/// let mut caps = Caps::new(Language::Cuda);
-/// caps.units = 132;
-/// let worth = |m| worth_whole(&Desc::new(Dtype::F32, m, 1 << 16, (1 << 16, 1), 0), &caps, 4, 1);
-/// assert!(worth(10_000) && !worth(10)); // 2500 blocks, and 3
-/// ```
-pub fn worth_whole(desc: &Desc, caps: &Caps, block_rows: u64, along: u64) -> bool {
+fn worth_whole(desc: &Desc, caps: &Caps, block_rows: u64, along: u64) -> bool {
     busy_split(desc, caps, block_rows, along, 1) <= 8
 }
 

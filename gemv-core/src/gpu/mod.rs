@@ -28,7 +28,6 @@ mod ordered;
 mod roof;
 mod split;
 
-pub use choices::worth_whole;
 pub use roof::roof;
 pub use split::{REDUCE_SOURCE, Split, busy_split};
 

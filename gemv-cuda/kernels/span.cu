@@ -1,0 +1,271 @@
+// y = alpha A x + beta y for rows of a few segments, of neighbouring elements: the teams of a block
+// have the segments of a row at the same time, and the next row is on its way while they add.
+//
+//   rows       TEAM * ALONG threads share ROWS rows; a block has SETS such groups and takes BLOCK_ROWS
+//              neighbouring rows at a time. Group g has rows g, g + SETS, ... of them. Blocks take
+//              turns: block b has row blocks b, b + GROUPS, ...
+//   lanes      thread t of a team owns, of each 64 columns, the vectors t, t + TEAM, ... : all loads of
+//              its segment are under way before the first is used.
+//   segments   team g of a group takes segments g, g + ALONG, ... in turn. As soon as the products of
+//              a turn are added, the registers take the loads of the next turn or row, so that
+//              these are under way during the halving. Where one turn is enough, the x of a team
+//              stays in its registers from row to row.
+//   sums       lane l of the second level belongs to one team, since ALONG divides 64. One warp of
+//              the group (or all of a smaller group) halves the lanes of a finished row while the
+//              others go on. At most 256 segments; one segment's sum is used as it is.
+//   whole      rows that begin where vectors do. With other rows every element is a load of its own,
+//              in a short loop, after the previous turn: right, but slow where VEC > 1. A row's last
+//              vector may have elements beyond its end: +0 times -0 takes their place, which leaves
+//              any sum as it is (a pair has no such factors: there, each is asked for).
+//   text       a launch begins without its text, and little of it is run twice: there is one copy of each
+//              part, in the order in which the first turn needs them.
+//   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row or of x.
+//              The one at an end is read whole; blocks of memory end with a whole one.
+#ifndef THREADS
+#define THREADS 128
+#endif
+#ifndef TEAM
+#define TEAM 16
+#endif
+#ifndef ALONG
+#define ALONG 2
+#endif
+#ifndef ROWS
+#define ROWS 1
+#endif
+#define SLOTS (64 / (TEAM * VEC))
+#define LOADS (4 * SLOTS)
+#define GROUP (TEAM * ALONG)
+#define SETS (THREADS / GROUP)
+#define BLOCK_ROWS (SETS * ROWS)
+// The threads that halve a row's lanes, and how many such sets of threads a group has.
+#define HALVERS (GROUP < 32 ? GROUP : 32)
+#define WARPS (GROUP / HALVERS)
+
+// Registers of a thread for A and x, for sums, and two for every load's address and condition; and how
+// many threads of a unit are to find room: so many bytes have to be under way to keep memory busy.
+#define WORD(bytes) (((bytes) + 3) / 4)
+#define HELD                                                                               \
+  (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS)
+#define RESIDENT (HELD <= 48 ? 1024 : HELD <= 88 ? 512 : 256)
+
+// The sum of a team's 64 lanes, for every thread of it. Each exchange between threads also halves the
+// values that a thread holds, as long as there are several: the upper half of a vector's lanes goes
+// one way and the lower half the other.
+STATIC ACC segment_sum(ACC (*acc)[VEC], const U32 t) {
+#pragma unroll
+  for (U32 level = 1; level <= 6; level++)
+#pragma unroll
+    for (U32 k = 0; k < SLOTS / 2; k++)
+      if (k < SLOTS >> level)
+#pragma unroll
+        for (U32 c = 0; c < VEC; c++)
+          acc[k][c] = acc_add(acc[k][c], acc[k + (SLOTS >> level)][c]);
+#pragma unroll
+  for (U32 level = 1; level <= 5; level++) {
+    const U32 o = TEAM >> level, half = VEC >> level;
+    const bool upper = (t & o) != 0;
+    if (half > 0) {
+#pragma unroll
+      for (U32 c = 0; c < VEC / 2; c++)
+        if (c < half) {
+          const ACC give = upper ? acc[0][c] : acc[0][c + half];
+          const ACC keep = upper ? acc[0][c + half] : acc[0][c];
+          acc[0][c] = acc_add(keep, acc_xor(give, o));
+        }
+    } else if (o > 0) {
+      acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], o));
+    }
+  }
+  // The lanes of a vector, which the first levels have spread over the threads.
+#pragma unroll
+  for (U32 level = 1; level <= 3; level++)
+    if (VEC >> level > 0) acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], TEAM >> level));
+  return acc[0][0];
+}
+
+#if DTYPE == 2 || DTYPE == 3
+#define MINUS_ZERO ((ELEM)0x8000u)
+#else
+#define MINUS_ZERO ((ELEM)-0.0)
+#endif
+
+// A hint, which reads nothing: y is far away when the sum is there.
+STATIC void fetch(const ELEM *p) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT > THREADS ? RESIDENT / THREADS : 1)
+    span(ARGUMENTS) {
+  // Two of each, so that a row may begin while the one before is halved.
+  __shared__ ACC lanes[2][BLOCK_ROWS][64];
+  const U32 t = LID % TEAM, along = LID / TEAM % ALONG, set = LID / GROUP;
+  const U32 halver = LID % HALVERS, warp = LID % GROUP / HALVERS;
+  // alpha = 0: as if there were no columns.
+  const U32 cols = acc_is(alpha, (REAL)0) ? 0 : (U32)n, segments = (cols + SEG - 1) / SEG;
+  const U32 turns = segments <= ALONG ? 1 : (segments + ALONG - 1) / ALONG;
+  const bool whole = BEYOND(a + a0) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
+  const U32 vectors = whole ? cols : 0; // columns that are read by vectors
+  const bool x_chunks = incx == 1 && BEYOND(x + x0) == 0;
+
+  PACK av[ROWS][LOADS], xv[LOADS];
+  ACC acc[ROWS][SLOTS][VEC];
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+    for (U32 k = 0; k < SLOTS; k++)
+#pragma unroll
+      for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+  // `acc` is of the block's rows from `at` on, turn `turn`, and `to` and `next` follow. At first there
+  // are none: rows from m on are not written.
+  U64 at = m, to = GROUP_ID * BLOCK_ROWS;
+  U32 turn = turns - 1, next = 0, done = 0;
+  bool fresh = true; // no x in the registers
+#pragma unroll 1
+  for (;;) {
+    // The loads of what follows.
+    if (to < m) {
+      const U32 from = (next * ALONG + along) * SEG + t * VEC;
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++) {
+        // Rows beyond the last one compute the last one again.
+        const U64 i = to + set + r * SETS;
+        const ELEM *p = a + a0 + (I64)(i < m ? i : m - 1) * rs + from;
+#pragma unroll
+        for (U32 k = 0; k < LOADS; k++)
+          if (from + k * TEAM * VEC < vectors) av[r][k].words = stream(p + k * TEAM * VEC);
+      }
+      if (fresh && x_chunks)
+#pragma unroll
+        for (U32 k = 0; k < LOADS; k++)
+          if (from + k * TEAM * VEC < vectors)
+            xv[k].words = *(const WORDS *)(x + x0 + from + k * TEAM * VEC);
+      const U64 i = to + set + t * SETS;
+      if (!acc_is(beta, (REAL)0) && along == 0 && t < ROWS && i < m)
+        fetch(y + (y0 + (I64)i * incy));
+    }
+
+    // The sums of what has been added up.
+    if (at < m) {
+      // Thread r of a team goes on with row r.
+      ACC sum = segment_sum(acc[0], t);
+#pragma unroll
+      for (U32 r = 1; r < ROWS; r++) {
+        const ACC other = segment_sum(acc[r], t);
+        if (t == r) sum = other;
+      }
+      bool mine = along == 0;
+      if (segments > 1) {
+        const U32 s = turn * ALONG + along;
+        ACC(*here)[64] = lanes[done & 1u];
+        if (t < ROWS && s < segments) {
+          ACC *lane = &here[t * SETS + set][s % LANES];
+          *lane = acc_add(s < LANES ? acc_zero() : *lane, sum);
+        }
+        mine = turn + 1 == turns && warp == done % WARPS;
+        if (turn + 1 == turns) {
+          // Whoever writes to these lanes again has passed the barrier of the row in between,
+          // which the halvers reach after they have read.
+          if (GROUP > 32) __syncthreads(); else __syncwarp();
+          done++;
+        }
+        if (mine) {
+          const U32 filled = segments < LANES ? segments : LANES;
+#pragma unroll
+          for (U32 r = 0; r < ROWS; r++) {
+            ACC v[64 / HALVERS];
+#pragma unroll
+            for (U32 k = 0; k < 64 / HALVERS; k++) {
+              const U32 l = k * HALVERS + halver;
+              v[k] = l < filled ? here[r * SETS + set][l] : acc_zero();
+            }
+#pragma unroll
+            for (U32 level = 1; level <= 6; level++)
+#pragma unroll
+              for (U32 k = 0; k < 32 / HALVERS; k++)
+                if (k < 64 / HALVERS >> level) v[k] = acc_add(v[k], v[k + (64 / HALVERS >> level)]);
+            // Upper lanes that are all absent would add +0 to what is never -0.
+            U32 o = turns > 1 || ALONG > HALVERS ? HALVERS / 2 : ALONG / 2;
+#pragma unroll 1
+            for (; o > 0; o /= 2) v[0] = acc_add(v[0], acc_xor(v[0], o));
+            if (halver == r) sum = v[0];
+          }
+        }
+      }
+      const U64 i = at + set + halver * SETS;
+      if (mine && halver < ROWS && i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+    }
+
+    at = to;
+    turn = next;
+    if (at >= m) break;
+    if (++next == turns) {
+      next = 0;
+      to += GROUPS * BLOCK_ROWS;
+    }
+
+    // The products. Where x is not read by vectors, it comes as late as this.
+    const U32 from = (turn * ALONG + along) * SEG + t * VEC;
+#pragma unroll
+    for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+      for (U32 k = 0; k < SLOTS; k++)
+#pragma unroll
+        for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+    if (fresh && !x_chunks)
+#pragma unroll
+      for (U32 k = 0; k < LOADS; k++)
+        if (from + k * TEAM * VEC < vectors)
+#pragma unroll
+          for (U32 c = 0; c < VEC; c++)
+            if (VEC == 1 || from + k * TEAM * VEC + c < cols)
+              xv[k].e[c] = x[x0 + (I64)(from + k * TEAM * VEC + c) * incx];
+    fresh = turns > 1;
+#if VEC > 1 && !COMPLEX
+    if ((vectors & (VEC - 1u)) != 0 && turn + 1 == turns) {
+#pragma unroll
+      for (U32 k = 0; k < LOADS; k++)
+#pragma unroll
+        for (U32 c = 0; c < VEC; c++)
+          if (from + k * TEAM * VEC + c >= cols) {
+            xv[k].e[c] = MINUS_ZERO;
+#pragma unroll
+            for (U32 r = 0; r < ROWS; r++) av[r][k].e[c] = 0;
+          }
+    }
+#endif
+#pragma unroll
+    for (U32 k = 0; k < LOADS; k++)
+      if (from + k * TEAM * VEC < vectors)
+#pragma unroll
+        for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+          for (U32 c = 0; c < VEC; c++)
+            if (!COMPLEX || VEC == 1 || from + k * TEAM * VEC + c < cols)
+              acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
+                                             widen(xv[k].e[c]), acc[r][k % SLOTS][c]);
+    if (!whole) {
+      const ELEM *row[ROWS];
+#pragma unroll
+      for (U32 r = 0; r < ROWS; r++) {
+        const U64 i = at + set + r * SETS;
+        row[r] = a + a0 + (I64)(i < m ? i : m - 1) * rs;
+      }
+#pragma unroll 1
+      for (U32 round = from; round < from + SEG; round += 64) {
+        const ELEM *q = x + x0 + (I64)round * incx;
+#pragma unroll
+        for (U32 k = 0; k < SLOTS; k++, q += (I64)(TEAM * VEC - VEC) * incx)
+#pragma unroll
+          for (U32 c = 0; c < VEC; c++, q += incx)
+            if (round + k * TEAM * VEC + c < cols)
+#pragma unroll
+              for (U32 r = 0; r < ROWS; r++)
+                acc[r][k][c] = acc_fma(conj_if(widen(row[r][round + k * TEAM * VEC + c]), conj),
+                                       widen(*q), acc[r][k][c]);
+      }
+    }
+  }
+}

@@ -1,0 +1,245 @@
+//! The kernel for rows of a few segments: `span`, whose teams have all segments of a row at once.
+
+use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
+use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::{Desc, Dtype, Layout, Params};
+
+use crate::few::aligned;
+use crate::kernels::{value, widest};
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "span",
+    source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/span.cu")),
+    args: SPAN,
+    defines: &[],
+    ordered: true,
+    candidates,
+    legal,
+    plan,
+};
+
+/// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load, blocks
+/// a unit.
+const SPAN: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("team", 16, "TEAM"),
+    Arg::compiled("along", 2, "ALONG"),
+    Arg::compiled("rows", 1, "ROWS"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::launched("busy", 16),
+];
+
+/// Rows that a block takes at a time.
+fn block_rows(params: &Params) -> u64 {
+    let get = |name| u64::from(value(SPAN, params, name));
+    get("threads") / (get("team") * get("along")).max(1) * get("rows")
+}
+
+fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+    let busy = u64::from(caps.units) * u64::from(value(SPAN, params, "busy"));
+    let blocks = (desc.m as u64).div_ceil(block_rows(params).max(1)).min(busy);
+    let block = [value(SPAN, params, "threads"), 1, 1];
+    let launch = Launch { entry: "span", grid: [blocks, 1, 1], block, shared: 0 };
+    Plan { launches: vec![launch], ..Plan::default() }
+}
+
+/// 32-bit registers of a thread for A and x, for sums, and for the loads: as the kernel counts them.
+fn held(dtype: Dtype, params: &Params) -> u32 {
+    let get = |name| value(SPAN, params, name);
+    let (team, rows, vec) = (get("team"), get("rows"), get("vec"));
+    let slots = LANES as u32 / (team * vec);
+    let load = (vec * dtype.bytes() as u32).div_ceil(4);
+    let sum = dtype.acc_bytes() as u32 / 4;
+    4 * slots * load * (rows + 1) + slots * vec * rows * sum + 8 * slots
+}
+
+fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    if desc.layout != Layout::Row {
+        return Err("the kernel is for the layout row".into());
+    }
+    let get = |name| value(SPAN, params, name);
+    let (threads, team, along) = (get("threads"), get("team"), get("along"));
+    let (rows, vec) = (get("rows"), get("vec"));
+    for (name, v, lo, hi) in [
+        ("threads", threads, 32, caps.max_group.min(512)),
+        ("team", team, 8, 32),
+        ("along", along, 1, LANES as u32),
+        ("rows", rows, 1, 4),
+        ("vec", vec, 1, widest(desc.dtype)),
+    ] {
+        if !v.is_power_of_two() || v < lo || v > hi {
+            return Err(format!("{name}={v} is not a power of two from {lo} to {hi}"));
+        }
+    }
+    let lanes = LANES as u32;
+    if team * vec > lanes {
+        return Err(format!("team={team} with vec={vec} is more than {lanes} lanes"));
+    }
+    if team * along > threads {
+        return Err(format!("along={along} of {} teams", threads / team));
+    }
+    // A row's sum is in as many threads as there are segments at once.
+    if along > 1 && rows > along {
+        return Err(format!("rows={rows} of teams with along={along} segments at once"));
+    }
+    if desc.n > SEGMENT * SEGMENT {
+        return Err(format!("{} columns are more than {SEGMENT} segments", desc.n));
+    }
+    // A segment with its x is in registers before the first sum. A thread of a block of 512 has 128
+    // registers, of smaller ones 255.
+    let held = held(desc.dtype, params);
+    let most = if threads > 256 { 88 } else { 176 };
+    if held > most {
+        return Err(format!("{held} registers are more than {most}"));
+    }
+    let shared = 2 * block_rows(params) * LANES as u64 * desc.dtype.acc_bytes() as u64;
+    if shared > u64::from(caps.local_bytes) {
+        return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
+    }
+    if get("busy") == 0 {
+        return Err("busy=0 leaves no block to do the work".into());
+    }
+    match plan(desc, params, caps).launches[0].grid[0] {
+        blocks if blocks > MAX_GRID => Err(format!("{blocks} blocks are more than {MAX_GRID}")),
+        _ => Ok(()),
+    }
+}
+
+/// Columns for which there are candidates: with fewer, rows are `line`'s and `short`'s, with more they
+/// are shared by blocks.
+const COLUMNS: std::ops::RangeInclusive<usize> = 129..=65_536;
+
+fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    if desc.layout != Layout::Row || !COLUMNS.contains(&desc.n) {
+        return Vec::new();
+    }
+    let wide = aligned(desc);
+    let mut out: Vec<(u64, Params)> = Vec::new();
+    // Elements of 8 bytes one by one, too: their sums take as many registers as two of the others.
+    let vecs = [wide, 1].into_iter().take(if desc.dtype.bytes() == 8 && wide > 1 { 2 } else { 1 });
+    for vec in vecs {
+        shapes(desc, caps, vec, &mut out);
+    }
+    out.into_iter().map(|o| o.1).collect()
+}
+
+fn shapes(desc: &Desc, caps: &Caps, vec: u32, out: &mut Vec<(u64, Params)>) {
+    let all_at_once = desc.n.div_ceil(SEGMENT).next_power_of_two() as u32;
+    let widest_team = (LANES as u32 / vec).min(32);
+    // Two loads of a round for a thread in place of one; the most threads of a row (more segments are
+    // taken in turn) and the fewest of a block; rows of a team.
+    for (share, most, least, rows) in [
+        (1, 512, 128, 1),
+        (1, 512, 32, 1),
+        (2, 512, 32, 1),
+        (1, 512, 128, 2),
+        (1, 128, 128, 1),
+        (2, 128, 128, 1),
+        (1, 128, 128, 2),
+        (1, 32, 128, 2),
+    ] {
+        let team = (widest_team / share).max(8);
+        let along = all_at_once.min(most / team);
+        let threads = least.max(team * along);
+        let params = Params::new("span")
+            .with("threads", threads)
+            .with("team", team)
+            .with("along", along)
+            .with("rows", rows)
+            .with("vec", vec);
+        // As the kernel is compiled for.
+        let room = match held(desc.dtype, &params) {
+            0..=48 => 1024,
+            49..=88 => 512,
+            _ => 256,
+        };
+        let params = params.with("busy", (room / threads).max(1));
+        if legal(desc, &params, caps).is_ok() {
+            let work = KERNEL.work(desc, &params, caps);
+            if !out.iter().any(|o| o.0 == work) {
+                out.push((work, params));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gemv_core::gpu::Language;
+
+    fn caps() -> Caps {
+        let mut caps = Caps::new(Language::Cuda);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        caps
+    }
+
+    #[test]
+    fn candidates_are_legal_and_there_where_the_kernel_is_for() {
+        for dtype in Dtype::ALL {
+            for align in [1, 2, 3, 4, 6] {
+                for m in [0, 1, 208, 4000, 1 << 31] {
+                    for n in [0, 128, 129, 256, 257, 384, 1000, 2848, 4001, 8193, 65_536, 65_537] {
+                        let desc = Desc { dtype, m, n, layout: Layout::Row, align };
+                        let all = candidates(&desc, &caps());
+                        assert_eq!(!all.is_empty(), (129..=65_536).contains(&n), "{desc}");
+                        assert!(all.len() <= 16, "{desc}: {}", all.len());
+                        for params in all {
+                            KERNEL.fits(&desc, &params, &caps()).unwrap();
+                            // Else the kernel reads them element by element.
+                            let vec = params.get("vec").unwrap() as usize;
+                            assert!(vec * dtype.bytes() <= (1 << align).max(dtype.bytes()));
+                        }
+                        let col = Desc { layout: Layout::Col, ..desc };
+                        assert!(candidates(&col, &caps()).is_empty());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_take_turns() {
+        let desc = Desc { dtype: Dtype::F32, m: 4000, n: 1000, layout: Layout::Row, align: 4 };
+        let blocks = |text: &str, m| {
+            let params: Params = text.parse().unwrap();
+            plan(&Desc { m, ..desc }, &params, &caps()).launches[0].grid[0]
+        };
+        assert_eq!(blocks("span threads=128 team=16 along=4 busy=64", 4000), 2000);
+        assert_eq!(blocks("span threads=128 team=16 along=4 rows=2 busy=64", 4000), 1000);
+        assert_eq!(blocks("span threads=128 team=16 along=4 busy=8", 4000), 8 * 132);
+        assert_eq!(blocks("span threads=128 team=16 along=4 busy=8", 1), 1);
+    }
+
+    #[test]
+    fn what_is_not_legal_is_said() {
+        let row = Desc { dtype: Dtype::F32, m: 9, n: 1000, layout: Layout::Row, align: 4 };
+        let huge = Desc { m: usize::MAX >> 1, ..row };
+        for (desc, text, part) in [
+            (Desc { layout: Layout::Col, ..row }, "span", "layout row"),
+            (row, "span threads=1024", "from 32 to 512"),
+            (row, "span team=4", "from 8 to 32"),
+            (row, "span along=3", "power of two"),
+            (row, "span rows=8", "from 1 to 4"),
+            (row, "span threads=128 team=32 along=2 rows=4", "rows=4 of teams with along=2"),
+            (row, "span vec=8", "from 1 to 4"),
+            (row, "span team=32 vec=4", "more than 64 lanes"),
+            (row, "span team=32 along=8", "along=8 of 4 teams"),
+            (Desc { n: 65_537, ..row }, "span", "256 segments"),
+            (row, "span team=8 along=4 vec=4 rows=4", "more than 176"),
+            (row, "span threads=512 team=16 along=4 vec=4 rows=4", "more than 88"),
+            (Desc { dtype: Dtype::C64, ..row }, "span team=8 along=1", "more than 176"),
+            (
+                Desc { dtype: Dtype::Bf16, ..row },
+                "span threads=512 team=8 along=1 rows=2 vec=8",
+                "bytes of shared memory",
+            ),
+            (row, "span busy=0", "no block"),
+            (huge, "span busy=4294967295", "blocks are more than"),
+        ] {
+            let params: Params = text.parse().unwrap();
+            let why = KERNEL.fits(&desc, &params, &caps()).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The kernel `tile`: matrices by columns, in tiles of some rows by one segment.
+
+use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
+use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::{Desc, Layout, Params};
+
+use crate::few::{aligned, blocks, layout, powers, words};
+use crate::kernels::{value, widest};
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "tile",
+    source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/tile.cu")),
+    args: ARGS,
+    defines: &[],
+    ordered: true,
+    candidates,
+    legal,
+    plan,
+};
+
+/// Threads of a block, most rows of a tile, elements of a load, rounds of 64 columns under way at
+/// once, blocks a unit.
+const ARGS: &[Arg] = &[
+    Arg::compiled("threads", 256, "THREADS"),
+    Arg::compiled("height", 32, "HEIGHT"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::compiled("deep", 1, "DEEP"),
+    Arg::launched("busy", 4),
+];
+
+/// Sets of so many rows.
+fn sets(desc: &Desc, height: u32) -> u64 {
+    (desc.m as u64).div_ceil(height.into())
+}
+
+fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    layout(desc, Layout::Col)?;
+    let get = |name| value(ARGS, params, name);
+    let (threads, height, vec, deep) = (get("threads"), get("height"), get("vec"), get("deep"));
+    powers(&[
+        ("threads", threads, 32, caps.max_group.min(512)),
+        ("height", height, 16, 256),
+        ("vec", vec, 1, widest(desc.dtype)),
+        ("deep", deep, 1, 4),
+    ])?;
+    let (lanes, per) = (LANES as u32, height / vec);
+    let cols = threads / per;
+    if cols < vec || cols > lanes {
+        return Err(format!(
+            "threads={threads} read {cols} columns of height={height} by vec={vec} at once: not \
+             {vec} to {lanes}"
+        ));
+    }
+    let (held, bytes) = (lanes / cols, desc.dtype.bytes() as u32);
+    let registers = held * (deep * (vec * bytes).div_ceil(4) + vec * words(desc.dtype));
+    // A thread of a block of 512 has 128 registers, of smaller ones 255.
+    let most = if threads > 256 { 72 } else { 192 };
+    if registers > most {
+        return Err(format!("{registers} registers of data are more than {most}"));
+    }
+    let sums = vec * threads + 32;
+    let shared = 2 * (sums * desc.dtype.acc_bytes() as u32 + SEGMENT as u32 * bytes);
+    if shared > caps.local_bytes {
+        return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
+    }
+    if desc.n > SEGMENT * SEGMENT * SEGMENT {
+        return Err(format!("{} columns are more than two levels of sums", desc.n));
+    }
+    if get("busy") == 0 {
+        return Err("busy=0 leaves no block to do the work".into());
+    }
+    if sets(desc, height) > MAX_GRID {
+        return Err(format!("{} rows are more than {MAX_GRID} sets of {height}", desc.m));
+    }
+    blocks(&plan(desc, params, caps))
+}
+
+fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+    let get = |name| value(ARGS, params, name);
+    let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(SEGMENT as u64));
+    let chunks = segments.div_ceil(SEGMENT as u64);
+    let tiles = sets(desc, get("height")).saturating_mul(segments);
+    let most = u64::from(caps.units) * u64::from(get("busy"));
+    let launch = |entry, blocks: u64, threads| Launch {
+        entry,
+        grid: [blocks.max(1), 1, 1],
+        block: [threads, 1, 1],
+        shared: 0,
+    };
+    let mut plan = Plan::default();
+    plan.launches.push(launch("tile", tiles.min(most), get("threads")));
+    if segments > 1 {
+        plan.work = m * segments;
+        if chunks > 1 {
+            plan.work += m * chunks;
+            plan.launches.push(launch("tile_chunks", m.div_ceil(32) * chunks, 256));
+        }
+        plan.launches.push(launch("tile_rows", m.div_ceil(32), 256));
+    }
+    plan
+}
+
+fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut all = Vec::new();
+    let wide = aligned(desc);
+    // Threads, height and rounds under way: for the widest loads, for some of half their width, and for
+    // single elements, of which a thread needs more at once.
+    let whole = [
+        (128, 128, 2),
+        (256, 128, 1),
+        (128, 32, 2),
+        (128, 32, 4),
+        (256, 64, 2),
+        (256, 64, 4),
+        (256, 64, 1),
+        (512, 128, 1),
+        (256, 32, 2),
+        (128, 16, 2),
+    ];
+    let half = [(256, 32, 2)];
+    let single = [
+        (256, 16, 4),
+        (256, 32, 4),
+        (128, 16, 4),
+        (512, 32, 4),
+        (128, 32, 2),
+        (128, 32, 4),
+        (256, 16, 1),
+        (256, 32, 2),
+        (256, 64, 1),
+        (256, 64, 2),
+        (256, 64, 4),
+        (256, 128, 1),
+        (256, 128, 2),
+        (512, 32, 1),
+    ];
+    let wider: &[(u32, &[_])] = match wide {
+        1 => &[],
+        2 => &[(2, &whole)],
+        _ => &[(wide, &whole), (wide / 2, &half)],
+    };
+    let fewer = if wide > 1 { 4 } else { single.len() };
+    for &(vec, shapes) in wider.iter().chain([&(1, &single[..fewer])]) {
+        for &(threads, height, deep) in shapes {
+            let params = Params::new("tile").with("threads", threads).with("height", height);
+            let params = params.with("vec", vec).with("deep", deep);
+            let params = params.with("busy", 2048 / threads);
+            if legal(desc, &params, caps).is_ok() {
+                all.push(params);
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gemv_core::Dtype;
+    use gemv_core::gpu::Language;
+
+    fn caps() -> Caps {
+        let mut caps = Caps::new(Language::Cuda);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        caps
+    }
+
+    #[test]
+    fn matrices_by_columns_have_candidates_and_all_are_legal() {
+        for dtype in Dtype::ALL {
+            for (m, n) in [(0, 0), (1, 1), (100, 100), (5000, 300), (33, 1 << 24), (1 << 31, 2)] {
+                for align in [1, 3, 4, 6] {
+                    let desc = Desc { dtype, m, n, layout: Layout::Col, align };
+                    let all = candidates(&desc, &caps());
+                    assert!(!all.is_empty(), "{desc}");
+                    for params in all {
+                        KERNEL.fits(&desc, &params, &caps()).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_legal_is_said() {
+        let col = Desc { dtype: Dtype::F32, m: 900, n: 1000, layout: Layout::Col, align: 4 };
+        for (desc, text, part) in [
+            (col, "tile height=48", "power of two from 16 to 256"),
+            (col, "tile threads=32 height=256", "0 columns of height=256"),
+            (col, "tile threads=128 height=128 deep=4", "registers of data are more than"),
+            (col, "tile threads=512 height=128 deep=4", "more than 72"),
+            (col, "tile busy=0", "no block"),
+            (Desc { m: 1 << 37, ..col }, "tile", "2147483647 sets of 32"),
+            (Desc { n: (1 << 24) + 1, ..col }, "tile", "two levels"),
+            (Desc { layout: Layout::Row, ..col }, "tile", "layout col"),
+        ] {
+            let params: Params = text.parse().unwrap();
+            let why = KERNEL.fits(&desc, &params, &caps()).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}
