@@ -373,6 +373,9 @@ impl Run<'_> {
             if self.late() {
                 let line = format!("{dtype}: out of time after {done} of {count} problems");
                 self.told.say(&line)?;
+                for why in self.told.unmeasured.values_mut() {
+                    why.get_or_insert_with(|| "time was up before".into());
+                }
                 break;
             }
             if let Err(why) = self.device.backend().accepts(&desc) {

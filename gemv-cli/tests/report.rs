@@ -176,6 +176,8 @@ fn parameters_that_nothing_takes_are_an_error() -> Result<(), Failed> {
     let why = gemv_fails(dir.path(), &[&bench[..], &both].concat())?;
     assert!(why.contains("bogus was not measured"), "{why}");
     gemv(dir.path(), &[&bench[..], &both[2..]].concat())?;
+    let late = gemv_fails(dir.path(), &[&bench[..], &both[2..], &["--seconds=0"]].concat())?;
+    assert!(late.contains("reference was not measured: time was up"), "{late}");
     Ok(())
 }
 
