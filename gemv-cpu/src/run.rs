@@ -365,10 +365,11 @@ impl<W: Work> Rest<W> {
         }
         let at = if front { share } else { parts - share };
         let (first, second) = work.cut(at);
+        // Neither is empty: a share and what is left are `least` or more, which is a multiple of any unit.
         let (mine, left) = if front { (first, second) } else { (second, first) };
-        *rest = (left.parts() > 0).then_some(left);
-        drop(rest);
-        (mine.parts() > 0).then_some(mine)
+        debug_assert!(mine.parts() > 0 && left.parts() > 0);
+        *rest = Some(left);
+        Some(mine)
     }
 }
 

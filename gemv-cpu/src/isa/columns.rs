@@ -1,328 +1,38 @@
-//! Lines across the lanes: columns whose elements are neighbours.
+//! Lines across the lanes: columns whose elements are neighbours, walked down.
 
 // Arrays of vectors go side by side: their numbers say more than iterators would.
 #![allow(clippy::needless_range_loop)]
 
-use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::order::LANES;
 
-use super::kernels::Mat;
+use super::kernels::{Mat, visited};
 use super::ops::{Body, Ops};
 
-#[inline(always)]
-fn bit_reversed(i: usize, bits: u32) -> usize {
-    if bits == 0 { 0 } else { i.reverse_bits() >> (usize::BITS - bits) }
-}
+/// As many columns of each lane as there are, asked lane by lane.
+const ANY: usize = 5;
 
-/// A vector of rows from both ends of a column: `lo..W` from `p`, `0..hi` from `q`.
-#[derive(Clone, Copy)]
-struct Edge<T> {
-    p: *const T,
-    lo: usize,
-    q: *const T,
-    hi: usize,
-}
-
-/// Vectors of neighbouring rows, from `p` on, and what a first vector of its own kind is.
-#[derive(Clone, Copy)]
-struct Strip<T> {
-    p: *const T,
-    line: isize,
-    edge: Edge<T>,
-    /// What is asked for while this is computed: the same place, this many elements further.
-    ahead: isize,
-}
-
-/// Any number of columns up to a segment; a whole segment; one column a lane.
-const ANY: u8 = 0;
-const FULL: u8 = 1;
-const ONE: u8 = 2;
-
-/// Lane `l` of a segment of `len` columns, for `U` vectors of rows.
-#[inline(always)]
-unsafe fn lane<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
+/// A pass of [`Blocked`] over all rows: `P` lanes with `C` columns each, and, if `MORE`, one more where `more` says
+/// so. (Asked for each vector, which costs a tenth where columns are few: not where all have the same.)
+struct Pass<O: Ops, const P: usize, const C: usize, const MORE: bool> {
     o: O,
-    a: &Strip<O::T>,
-    x: *const O::Acc,
-    len: usize,
-    l: usize,
-) -> [O::V; U] {
-    // SAFETY: the caller's: a and x are good for the columns below len.
-    unsafe {
-        let mut acc = [o.zero(); U];
-        let count = match KIND {
-            FULL => 4,
-            ONE => 1,
-            _ => len.saturating_sub(l).div_ceil(LANES),
-        };
-        for c in 0..count {
-            let j = l + c * LANES;
-            let xj = o.splat(*x.add(j));
-            let at = j as isize * a.line;
-            for u in 0..U {
-                let v = if EDGE && u == 0 {
-                    let p = o.load_part(a.edge.p.wrapping_offset(at), a.edge.lo, O::W);
-                    let q = o.load_part(a.edge.q.wrapping_offset(at), 0, a.edge.hi);
-                    o.merge(p, q, a.edge.hi)
-                } else {
-                    let u = u - usize::from(EDGE);
-                    o.load(a.p.offset(at + (u * O::W) as isize * O::STEP))
-                };
-                acc[u] = o.fma(v, xj, acc[u]);
-            }
-        }
-        acc
-    }
-}
-
-/// The sums of a segment for `U` vectors of rows, kept in registers: the lanes are the leaves of
-/// a binary tree, four of them unrolled, and the fours visited in bit-reversed order with the
-/// partial sums of the levels above waiting. Lanes beyond the next power of two are left out.
-#[allow(unused_assignments)] // the last four leaves nothing waiting
-#[inline(always)]
-unsafe fn strip<O: Ops, const U: usize, const KIND: u8, const EDGE: bool>(
-    o: O,
-    a: &Strip<O::T>,
-    x: *const O::Acc,
-    len: usize,
-) -> [O::V; U] {
-    // SAFETY: the caller's: a and x are good for len columns.
-    unsafe {
-        let zero = o.zero();
-        let fours = match KIND {
-            ANY => len.div_ceil(4).min(16).next_power_of_two(),
-            _ => 16,
-        };
-        let mut done = [zero; U];
-        let mut waiting = [[zero; U]; 5];
-        macro_rules! four {
-            ($q:expr) => {{
-                let q: usize = $q;
-                let l = bit_reversed(q, fours.trailing_zeros());
-                // The tree pairs lanes half of all lanes apart first.
-                let mut low = lane::<O, U, KIND, EDGE>(o, a, x, len, l);
-                let second = lane::<O, U, KIND, EDGE>(o, a, x, len, l + 2 * fours);
-                for u in 0..U {
-                    low[u] = o.add(low[u], second[u]);
-                }
-                let first = lane::<O, U, KIND, EDGE>(o, a, x, len, l + fours);
-                let second = lane::<O, U, KIND, EDGE>(o, a, x, len, l + 3 * fours);
-                for u in 0..U {
-                    done[u] = o.add(low[u], o.add(first[u], second[u]));
-                }
-                let merges = q.trailing_ones() as usize;
-                let depth = q.count_ones() as usize;
-                for w in 0..merges {
-                    for u in 0..U {
-                        done[u] = o.add(waiting[depth - 1 - w][u], done[u]);
-                    }
-                }
-                if q + 1 < fours {
-                    waiting[depth - merges] = done;
-                }
-            }};
-        }
-        if KIND == ONE {
-            // Little enough to be written out, which keeps what waits in registers.
-            four!(0);
-            four!(1);
-            four!(2);
-            four!(3);
-            four!(4);
-            four!(5);
-            four!(6);
-            four!(7);
-            four!(8);
-            four!(9);
-            four!(10);
-            four!(11);
-            four!(12);
-            four!(13);
-            four!(14);
-            four!(15);
-            return done;
-        }
-        for q in 0..fours {
-            four!(q);
-            if a.ahead != 0 {
-                ask::<O, U>(o, a, bit_reversed(q, fours.trailing_zeros()), fours, len);
-            }
-        }
-        if KIND == ANY && fours < 16 {
-            // For the levels left out.
-            for d in &mut done {
-                *d = o.add(*d, zero);
-            }
-        }
-        done
-    }
-}
-
-/// Columns that all find room in registers.
-const FEW: usize = 16;
-
-/// As [`strip`], of at most [`FEW`] columns.
-#[inline(always)]
-unsafe fn few<O: Ops>(o: O, a: &Strip<O::T>, x: *const O::Acc, len: usize) -> O::V {
-    // SAFETY: the caller's: a and x are good for len columns.
-    unsafe {
-        let mut acc = [o.zero(); FEW];
-        for (l, acc) in acc.iter_mut().enumerate() {
-            if l < len {
-                *acc = lane::<O, 1, ONE, true>(o, a, x, len, l)[0];
-            }
-        }
-        let mut h = FEW / 2;
-        while h > 0 {
-            for l in 0..h {
-                acc[l] = o.add(acc[l], acc[l + h]);
-            }
-            h /= 2;
-        }
-        // For the levels left out.
-        o.add(acc[0], o.zero())
-    }
-}
-
-/// Asks for what is ahead of the lanes l, l + fours, ...
-#[inline(always)]
-unsafe fn ask<O: Ops, const U: usize>(o: O, a: &Strip<O::T>, l: usize, fours: usize, len: usize) {
-    let (size, step) = (size_of::<O::T>(), O::STEP.unsigned_abs());
-    let lines = (U * O::W * size * step).div_ceil(64);
-    let mut j = l;
-    while j < len {
-        let p = a.p.wrapping_offset(j as isize * a.line + a.ahead);
-        for k in 0..lines {
-            // SAFETY: prefetches do not fault.
-            unsafe { o.prefetch(p.wrapping_byte_add(64 * k)) }
-        }
-        j += fours;
-    }
-}
-
-/// The sums of one segment (at most 256 columns) for all rows, in registers. The first `head` rows
-/// come before the first vector that is aligned; together with those after the last one they make a
-/// vector, if it has room for both.
-pub(super) struct Strips<O: Ops> {
-    pub(super) o: O,
-    pub(super) a: Mat<O::T>,
-    pub(super) x: *const O::Acc,
-    pub(super) out: *mut O::Acc,
-    pub(super) head: usize,
-    pub(super) ahead: isize,
-}
-
-/// The rows of a vector that is put together: `head` of them from row `i` on, and the last `tail`.
-#[derive(Clone, Copy)]
-struct Ends {
-    i: usize,
-    head: usize,
-    tail: usize,
-}
-
-impl<O: Ops> Strips<O> {
-    /// `U` vectors: those ends, if `EDGE`, and the rows from `i` on.
-    #[inline(always)]
-    unsafe fn some<const U: usize, const EDGE: bool>(&self, i: usize, ends: Ends) {
-        let Strips { o, a, x, out, ahead, .. } = self;
-        // SAFETY: the caller's: a is good, x for n, out for m; the rows named are below m.
-        unsafe {
-            let at = |i: usize| a.p.wrapping_offset(i as isize * O::STEP);
-            let (lo, tail) = (O::W - ends.head, a.m - ends.tail);
-            let mut edge = Edge { p: at(0), lo, q: at(0), hi: ends.tail };
-            // A part that is empty is looked for where something is.
-            if ends.head > 0 {
-                edge.p = at(ends.i).wrapping_offset(-(lo as isize) * O::STEP);
-            }
-            if ends.tail > 0 {
-                edge.q = at(tail);
-            }
-            let rows = Strip { p: at(i), line: a.line, edge, ahead: *ahead };
-            let v = match a.n {
-                ..=FEW if U == 1 && O::SMALL => [few::<O>(*o, &rows, *x, a.n); U],
-                LANES if U == 4 && O::SMALL => strip::<O, U, ONE, EDGE>(*o, &rows, *x, LANES),
-                SEGMENT => strip::<O, U, FULL, EDGE>(*o, &rows, *x, SEGMENT),
-                _ => strip::<O, U, ANY, EDGE>(*o, &rows, *x, a.n),
-            };
-            for u in 0..U {
-                if EDGE && u == 0 {
-                    o.store_part(v[0], out.wrapping_add(ends.i).wrapping_sub(lo), lo, O::W);
-                    o.store_part(v[0], out.wrapping_add(tail), 0, ends.tail);
-                } else {
-                    o.store(v[u], out.add(i + (u - usize::from(EDGE)) * O::W));
-                }
-            }
-        }
-    }
-}
-
-impl<O: Ops> Body for Strips<O> {
-    #[inline(always)]
-    unsafe fn run(self) {
-        // SAFETY: the caller's.
-        unsafe {
-            let m = self.a.m;
-            let head = self.head.min(m);
-            let (mut i, mut whole, tail) = (head, (m - head) / O::W, (m - head) % O::W);
-            let mut ends = Ends { i: 0, head, tail };
-            if head + tail > O::W {
-                self.some::<1, true>(0, Ends { tail: 0, ..ends });
-                ends.head = 0;
-            }
-            let next = |i: usize| Ends { i, head: O::W, tail: 0 };
-            if O::SMALL && self.a.n <= FEW {
-                self.some::<1, true>(0, ends);
-                while m - tail - i >= O::W {
-                    self.some::<1, true>(0, next(i));
-                    i += O::W;
-                }
-                return;
-            }
-            if ends.head + ends.tail == 0 && whole % 4 != 0 {
-                ends = next(i);
-                i += O::W;
-                whole -= 1;
-            }
-            if ends.head + ends.tail > 0 {
-                match whole % 4 {
-                    0 => self.some::<1, true>(0, ends),
-                    1 => self.some::<2, true>(i, ends),
-                    2 => {
-                        self.some::<1, true>(0, ends);
-                        self.some::<2, true>(i + O::W, next(i));
-                    }
-                    _ => self.some::<4, true>(i, ends),
-                }
-                i += whole % 4 * O::W;
-            }
-            while m - tail - i >= 4 * O::W {
-                self.some::<4, false>(i, ends);
-                i += 4 * O::W;
-            }
-        }
-    }
-}
-
-/// How many of the `T` columns of `P` lanes, visited one after another, lane `k` of them has. Of such
-/// lanes the lower ones have one more, if not all have the same.
-const fn columns_of<const P: usize, const T: usize>(k: usize) -> usize {
-    // Lanes l, l + 32, l + 16, l + 48, or the first of these.
-    let rank = if P == 4 { [0, 2, 1, 3][k] } else { k };
-    T / P + (rank < T % P) as usize
-}
-
-/// A column from its first row, and its entry of x.
-type Column<O> = (*const <O as Ops>::T, <O as Ops>::X);
-
-/// A pass of [`Blocked`] over all rows: `P` lanes with `T` columns.
-struct Pass<O: Ops, const P: usize, const T: usize> {
-    o: O,
-    columns: [[Column<O>; 4]; P],
+    /// The lanes' first columns; the next ones are a `chunk` further.
+    p: [*const O::T; P],
+    chunk: isize,
+    x: [[O::X; 4]; P],
+    /// How many columns each lane has, for [`ANY`]; else whether it has one more than `C`.
+    more: [usize; P],
     /// Sums that wait for those of this pass, the last ones first.
     waiting: [*const O::Acc; 6],
 }
 
-impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
-    /// `U` vectors of rows from row i on; of some rows of a vector if not `WHOLE`.
+/// The block for each of the numbers, which are constants in it: an array that is indexed by a variable of
+/// a loop stays in memory.
+macro_rules! each {
+    ($k:ident in $($n:literal)*: $body:block) => { $({ const $k: usize = $n; $body })* };
+}
+
+impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MORE> {
+    /// `U` vectors of rows from `i` on; of some rows of a vector if not `WHOLE`.
     #[inline(always)]
     unsafe fn step<const U: usize, const WHOLE: bool>(
         &self,
@@ -335,33 +45,50 @@ impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
         // SAFETY: the caller's.
         unsafe {
             let mut lanes = [[o.zero(); U]; P];
-            for k in 0..P {
-                for c in 0..columns_of::<P, T>(k) {
-                    let (p, x) = self.columns[k][c];
+            macro_rules! column {
+                ($k:expr, $c:expr) => {
+                    let p = self.p[$k].wrapping_offset($c as isize * self.chunk);
                     for u in 0..U {
                         let at = p.wrapping_offset((i + u * O::W) as isize * O::STEP);
                         if ahead != 0 {
                             o.prefetch(at.wrapping_offset(ahead));
                         }
                         let v = if WHOLE { o.load(at) } else { o.load_part(at, part.0, part.1) };
-                        lanes[k][u] = o.fma(v, x, lanes[k][u]);
+                        lanes[$k][u] = o.fma(v, self.x[$k][$c], lanes[$k][u]);
+                    }
+                };
+            }
+            each!(K in 0 1 2 3: { if K < P {
+                if C == ANY {
+                    for c in 0..self.more[K] {
+                        column!(K, c);
+                    }
+                } else {
+                    each!(J in 0 1 2 3: { if J < C {
+                        column!(K, J);
+                    } });
+                    if MORE && C < 4 && self.more[K] > 0 {
+                        column!(K, C);
                     }
                 }
-            }
+            } });
             // In this order of visits the halving adds neighbours.
-            let mut h = 1;
-            while h < P {
-                for k in (0..P).step_by(2 * h) {
-                    for u in 0..U {
-                        lanes[k][u] = o.add(lanes[k][u], lanes[k + h][u]);
-                    }
+            each!(K in 0 2: { if K + 1 < P {
+                for u in 0..U {
+                    lanes[K][u] = o.add(lanes[K][u], lanes[K + 1][u]);
                 }
-                h *= 2;
-            }
+            } });
             let mut acc = lanes[0];
+            if P == 4 {
+                for u in 0..U {
+                    acc[u] = o.add(acc[u], lanes[P / 2][u]);
+                }
+            }
             for w in &self.waiting[..merges] {
                 for u in 0..U {
-                    acc[u] = o.add(o.load_acc(w.add(i + u * O::W)), acc[u]);
+                    let w = w.wrapping_add(i + u * O::W);
+                    let w = if WHOLE { o.load_acc(w) } else { o.load_acc_part(w, part.0, part.1) };
+                    acc[u] = o.add(w, acc[u]);
                 }
             }
             acc
@@ -371,14 +98,16 @@ impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
 
 /// The sums of one segment for all (at most a block of) rows: in bit-reversed order of the lanes,
 /// [`Ops::AT_ONCE`] lanes with their columns in one pass over the rows, partial sums waiting on a stack in
-/// `stack`, each of `ld` accumulators. Every load asks for what is `ahead` elements further down.
+/// `stack`, each of `ld` accumulators, at least a vector more than there are rows. Every load asks for
+/// what is `ahead` elements further down.
 ///
-/// The rows are counted from the last place before row 0 that is aligned: the first `lo` of them
-/// are not there.
+/// The columns of a pass are a multiple of sixteen apart, wherever there are enough of them, and so begin
+/// alike as seen from vectors, even if neighbours do not: each pass reads aligned vectors, counted
+/// from the last place before row 0 that is aligned for it. A vector that lies across two lines takes two
+/// loads, of which the processor keeps few in flight; the sums that wait may lie so, there are few.
 pub(super) struct Blocked<O: Ops> {
     pub(super) o: O,
     pub(super) a: Mat<O::T>,
-    pub(super) lo: usize,
     pub(super) x: *const O::Acc,
     pub(super) stack: *mut O::Acc,
     pub(super) ld: usize,
@@ -387,32 +116,63 @@ pub(super) struct Blocked<O: Ops> {
 }
 
 impl<O: Ops> Blocked<O> {
+    /// Whether columns so far apart begin alike as seen from vectors.
+    #[inline(always)]
+    fn alike(&self, apart: usize) -> bool {
+        let vector = O::W * size_of::<O::T>();
+        (apart * self.a.line.unsigned_abs() * size_of::<O::T>()).is_multiple_of(vector)
+    }
+
+    /// How many places before row 0 the first aligned vector of column j begins; 0 if none does.
+    #[inline(always)]
+    fn before(&self, j: usize) -> usize {
+        let unit = size_of::<O::T>() * O::STEP.unsigned_abs();
+        let vector = O::W * size_of::<O::T>();
+        let off = self.a.p.wrapping_offset(j as isize * self.a.line).addr() % vector;
+        if off.is_multiple_of(unit) { off / unit } else { 0 }
+    }
+
     /// The `q`-th of the passes over `lanes / P` groups of lanes, by `U` vectors.
     #[inline(always)]
-    unsafe fn pass<const P: usize, const T: usize, const U: usize>(&self, q: usize, lanes: usize) {
-        let Blocked { o, a, lo, x, stack, ld, out, ahead } = *self;
+    unsafe fn pass<const P: usize, const C: usize, const MORE: bool, const U: usize>(
+        &self,
+        q: usize,
+        lanes: usize,
+    ) {
+        let Blocked { o, a, x, stack, ld, out, ahead } = *self;
         // SAFETY: the caller's, and `run`'s.
         unsafe {
+            let of = |k: usize| visited(q * P + k, lanes.trailing_zeros());
+            // (Rows of two vectors are all ends.)
+            let aligned = a.m > 2 * O::W && O::ALIGNED && self.alike(lanes / P);
+            let lo = if aligned { self.before(of(0)) } else { 0 };
+            // Where sums of row 0 wait: so that vectors are aligned there too, if all passes begin alike.
+            let shift = if self.alike(1) { lo } else { O::W };
             let (base, end) = (a.p.wrapping_offset(-(lo as isize) * O::STEP), lo + a.m);
             let (merges, depth) = (q.trailing_ones() as usize, q.count_ones() as usize);
             let last = q + 1 == lanes / P;
-            let to = match last {
-                true => out.wrapping_sub(lo),
-                false => stack.add((depth - merges) * ld),
+            let place = |depth: usize| stack.wrapping_add(depth * ld + shift).wrapping_sub(lo);
+            let to = if last { out.wrapping_sub(lo) } else { place(depth - merges) };
+            let mut pass = Pass::<O, P, C, MORE> {
+                o,
+                p: [base; P],
+                chunk: LANES as isize * a.line,
+                x: [[o.splat(*x); 4]; P],
+                more: [0; P],
+                waiting: [stack.cast_const(); 6],
             };
-            let mut columns = [[(base, o.splat(*x)); 4]; P];
-            for k in 0..P {
-                let l = bit_reversed(q * P + k, lanes.trailing_zeros());
-                for c in 0..columns_of::<P, T>(k) {
-                    let j = l + c * LANES;
-                    columns[k][c] = (base.wrapping_offset(j as isize * a.line), o.splat(*x.add(j)));
-                }
+            each!(K in 0 1 2 3: { if K < P {
+                let l = of(K);
+                let count = a.n.saturating_sub(l).div_ceil(LANES);
+                pass.p[K] = base.wrapping_offset(l as isize * a.line);
+                pass.more[K] = if C == ANY { count } else { count - C };
+                each!(J in 0 1 2 3: { if J < count {
+                    pass.x[K][J] = o.splat(*x.add(l + J * LANES));
+                } });
+            } });
+            for (w, waiting) in pass.waiting.iter_mut().enumerate().take(merges) {
+                *waiting = place(depth - 1 - w);
             }
-            let waiting = core::array::from_fn(|w| {
-                let depth = if w < merges { depth - 1 - w } else { 0 };
-                stack.add(depth * ld).cast_const()
-            });
-            let pass = Pass::<O, P, T> { o, columns, waiting };
             // For the levels left out, if there are any.
             let left_out = last && lanes < LANES;
             let mut i = 0;
@@ -420,8 +180,8 @@ impl<O: Ops> Blocked<O> {
                 if (lo == 0 || i > 0) && end - i >= U * O::W {
                     i = match (merges, ahead) {
                         // As often as all others together, and in the caches.
-                        (0, 0) if T == 4 * P => pass.whole::<U>(i, end, to, 0, 0, left_out),
-                        (1, 0) if T == 4 * P => pass.whole::<U>(i, end, to, 1, 0, left_out),
+                        (0, 0) if C == 4 => pass.whole::<U>(i, end, to, 0, 0, left_out),
+                        (1, 0) if C == 4 => pass.whole::<U>(i, end, to, 1, 0, left_out),
                         _ => pass.whole::<U>(i, end, to, merges, ahead, left_out),
                     };
                     continue;
@@ -431,18 +191,14 @@ impl<O: Ops> Blocked<O> {
                 if left_out {
                     v[0] = o.add(v[0], o.zero());
                 }
-                if last {
-                    o.store_part(v[0], to.wrapping_add(i), part.0, part.1);
-                } else {
-                    o.store(v[0], to.add(i));
-                }
+                o.store_part(v[0], to.wrapping_add(i), part.0, part.1);
                 i += O::W;
             }
         }
     }
 }
 
-impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
+impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MORE> {
     /// Rows `i .. end`, as far as there are `U` vectors of them. Gives the first row that is left.
     #[inline(always)]
     unsafe fn whole<const U: usize>(
@@ -475,33 +231,40 @@ impl<O: Ops, const P: usize, const T: usize> Pass<O, P, T> {
 impl<O: Ops> Body for Blocked<O> {
     #[inline(always)]
     unsafe fn run(self) {
-        // SAFETY: the caller's: a is good, x for n, stack for 6 * ld, out for m, ld at least lo + m
-        // rounded up to W.
+        // SAFETY: the caller's: a is good, x for n, stack for 6 * ld, out for m.
         unsafe {
             let n = self.a.n;
             let lanes = n.min(LANES).next_power_of_two();
             let at_once = if lanes < O::AT_ONCE { 1 } else { O::AT_ONCE };
             for q in 0..lanes / at_once {
-                let mut columns = 0;
-                for k in 0..at_once {
-                    let l = bit_reversed(q * at_once + k, lanes.trailing_zeros());
-                    columns += n.saturating_sub(l).div_ceil(LANES);
-                }
+                // The columns of the first and of the last lane of the pass, by their numbers.
+                let count =
+                    |i: usize| n.saturating_sub(visited(i, lanes.trailing_zeros())).div_ceil(LANES);
+                let (most, least) = (count(q * at_once), count(q * at_once + at_once - 1));
                 macro_rules! passes {
-                    ($p:literal, $u:literal: $($t:literal)*) => {
-                        match columns {
-                            $($t => self.pass::<$p, $t, $u>(q, lanes),)*
-                            _ => unreachable!("four of each lane"),
+                    ($p:literal, $u:literal) => {
+                        match (most, least) {
+                            (4, 4) => self.pass::<$p, 4, false, $u>(q, lanes),
+                            _ if !O::LONG => self.pass::<$p, ANY, false, $u>(q, lanes),
+                            (1, 1) => self.pass::<$p, 1, false, $u>(q, lanes),
+                            (2, 2) => self.pass::<$p, 2, false, $u>(q, lanes),
+                            (3, 3) => self.pass::<$p, 3, false, $u>(q, lanes),
+                            (_, 0) => self.pass::<$p, 0, true, $u>(q, lanes),
+                            (_, 1) => self.pass::<$p, 1, true, $u>(q, lanes),
+                            (_, 2) => self.pass::<$p, 2, true, $u>(q, lanes),
+                            _ => self.pass::<$p, 3, true, $u>(q, lanes),
                         }
                     };
                 }
-                // Pruned for all but the one that O has, and the first.
+                // Pruned for all but the one that O has, and the first: lanes of a column each.
                 if O::AT_ONCE == 4 && at_once == 4 {
-                    passes!(4, 2: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+                    passes!(4, 2)
                 } else if O::AT_ONCE == 2 && at_once == 2 {
-                    passes!(2, 4: 0 1 2 3 4 5 6 7 8)
+                    passes!(2, 4)
+                } else if O::AT_ONCE == 1 {
+                    passes!(1, 4)
                 } else {
-                    passes!(1, 4: 0 1 2 3 4)
+                    self.pass::<1, 1, false, 4>(q, lanes)
                 }
             }
         }

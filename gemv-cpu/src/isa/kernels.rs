@@ -4,9 +4,10 @@
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
-use super::columns::{Blocked, Short, Strips};
+use super::columns::{Blocked, Short};
 use super::ops::{Body, Ops};
 use super::rows::{Segments, ShortRows};
+use super::strips::Strips;
 
 /// A block of a matrix: where element (0, 0) is, and the distance of lines. Along a line the
 /// elements are [`Ops::STEP`] apart.
@@ -51,6 +52,22 @@ pub(crate) struct Plan {
     pub(crate) ahead: usize,
 }
 
+/// The lane that is visited `i`-th of 2^log (at most 64), whose sums are added as soon as there are two: `i` with
+/// its bits reversed. A table, since reversing takes more instructions than a lane's additions.
+#[inline(always)]
+pub(super) fn visited(i: usize, log: u32) -> usize {
+    const REVERSED: [u8; LANES] = {
+        let mut all = [0; LANES];
+        let mut i = 0;
+        while i < LANES {
+            all[i] = (i as u8).reverse_bits() >> 2;
+            i += 1;
+        }
+        all
+    };
+    REVERSED[i] as usize >> (LANES.trailing_zeros() - log)
+}
+
 /// Vectors of rows that the kernel for columns that keeps its sums in registers is given at once.
 const STRIP: usize = 4;
 
@@ -80,8 +97,15 @@ fn waiting(plan: &Plan) -> usize {
 /// before the first row.
 #[inline(always)]
 fn column_rows(m: usize, plan: &Plan, width: usize) -> usize {
-    let step = if plan.block == 0 { (STRIP + 1) * width } else { plan.block + width };
+    let step = if plan.block == 0 { (STRIP + 1) * width } else { plan.block + 2 * width };
     step.min(m.next_multiple_of(width) + width).next_multiple_of(width)
+}
+
+/// Whether all lines begin alike, as seen from vectors.
+#[inline(always)]
+pub(super) fn alike<O: Ops>(a: &Mat<O::T>) -> bool {
+    let vector = O::W * size_of::<O::T>();
+    (a.line.unsigned_abs() * size_of::<O::T>()).is_multiple_of(vector) || a.m == 1
 }
 
 /// How many elements of a line come before the first that is aligned as vectors are: 0 where lines
@@ -92,9 +116,22 @@ pub(super) fn turn_of<O: Ops>(a: &Mat<O::T>, back: bool) -> usize {
     let vector = O::W * size;
     // The chunk's lowest address differs from the line's by whole vectors, and one element.
     let off = a.p.addr().wrapping_add(if back { size } else { 0 }) % vector;
-    let same = (a.line.unsigned_abs() * size).is_multiple_of(vector) || a.m == 1;
-    if !O::TURNS || !same || !off.is_multiple_of(size) { 0 } else { (vector - off) % vector / size }
+    if !O::TURNS || !alike::<O>(a) || !off.is_multiple_of(size) {
+        0
+    } else {
+        (vector - off) % vector / size
+    }
 }
+
+/// How many rows come before the first vector of rows that is aligned: 0 where columns differ in that,
+/// or where the nearest cache answers so quickly that a vector more costs more than those across two lines.
+#[inline(always)]
+pub(super) fn head_of<O: Ops>(a: &Mat<O::T>) -> usize {
+    if a.m * a.n * size_of::<O::T>() <= NEAREST { 0 } else { turn_of::<O>(a, false) }
+}
+
+/// Bytes of the nearest cache that a matrix may have.
+const NEAREST: usize = 16 << 10;
 
 /// A product of a block: everything from the elements to y.
 pub(super) struct Product<'a, O: Ops> {
@@ -170,7 +207,7 @@ impl<O: Ops> Product<'_, O> {
                 _ if one => (sums, 0),
                 _ => (partials, own),
             };
-            if !back && n <= 4 * O::W && n <= LANES {
+            if !back && is_short::<O>(n) {
                 short_rows(o, a, x, ahead, to);
             } else if back {
                 o.enter(Segments::<O, true> { o, a, x, ahead, out: to, ld });
@@ -202,7 +239,7 @@ impl<O: Ops> Product<'_, O> {
             let stack = scratch.add(own);
             let partials = stack.add(waiting(&plan) * own);
             // Columns that begin alike are cut where vectors are aligned.
-            let head = if plan.lanes { 0 } else { turn_of::<O>(&a, false) };
+            let head = if plan.lanes { 0 } else { head_of::<O>(&a) };
             let sums_alone = lines == 1 && !blocked && matches!(out, Out::Sums(_));
             let mut i = 0;
             while i < m {
@@ -234,9 +271,8 @@ impl<O: Ops> Product<'_, O> {
                         continue;
                     }
                     if blocked && !plan.lanes {
-                        let lo = if head > 0 { O::W - head } else { 0 };
                         let ahead = (plan.ahead / size_of::<O::T>()) as isize;
-                        o.enter(Blocked { o, a, lo, x, stack, ld: own, out: to, ahead });
+                        o.enter(Blocked { o, a, x, stack, ld: own, out: to, ahead });
                         continue;
                     }
                     // What is read next: the next segment of these rows, or further rows.
@@ -259,7 +295,19 @@ impl<O: Ops> Product<'_, O> {
     }
 }
 
-/// The sums of rows of at most four vectors and 64 columns.
+/// Whether there are so few columns, of rows that run forwards, that their entries of x stay in registers.
+#[inline(always)]
+pub(super) fn is_short<O: Ops>(n: usize) -> bool {
+    n <= LANES && n <= 4 * O::W || is_eight::<O>(n)
+}
+
+/// Whether they are eight whole vectors, all the lanes, of which rows are taken one by one.
+#[inline(always)]
+fn is_eight<O: Ops>(n: usize) -> bool {
+    O::FOLD_ALL && 8 * O::W == LANES && n == LANES
+}
+
+/// The sums of rows for which [`is_short`] holds.
 ///
 /// # Safety
 /// `o` exists, a is good, x for n and out for m.
@@ -277,6 +325,12 @@ pub(super) unsafe fn short_rows<O: Ops>(
             o.enter(ShortRows::<O, 1> { o, a, x, ahead, out });
         } else if a.n <= 2 * O::W {
             o.enter(ShortRows::<O, 2> { o, a, x, ahead, out });
+        } else if const { O::FOLD_ALL && 8 * O::W == LANES } {
+            if is_eight::<O>(a.n) {
+                o.enter(ShortRows::<O, 8> { o, a, x, ahead, out });
+            } else {
+                o.enter(ShortRows::<O, 4> { o, a, x, ahead, out });
+            }
         } else {
             o.enter(ShortRows::<O, 4> { o, a, x, ahead, out });
         }

@@ -10,6 +10,7 @@ mod ops;
 mod plain;
 mod rows;
 mod scratch;
+mod strips;
 mod views;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -23,14 +24,14 @@ use gemv_core::num_complex::Complex;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element};
 
-use columns::Strips;
 pub(crate) use kernels::Plan;
-use kernels::{Mat, Out, Product, Widen, scratch_len, short_rows, turn_of};
+use kernels::{Mat, Out, Product, Widen, head_of, is_short, scratch_len, short_rows, turn_of};
 pub(crate) use memory::Block;
 use ops::Ops;
 use plain::Plain;
 use rows::Segments;
 pub(crate) use scratch::{with as with_scratch, with_elements};
+use strips::Strips;
 use views::Second;
 
 /// The environment variable that restricts detection: `avx512`, `avx2` or `plain`.
@@ -469,14 +470,14 @@ fn near<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) 
     unsafe {
         if cs == 1 {
             let a = Mat { p, line: rs, m, n };
-            if n <= 4 * O::W && n <= LANES {
+            if is_short::<O>(n) {
                 short_rows(o, a, x, 0, out);
             } else {
                 o.enter(Segments::<O, false> { o, a, x, ahead: 0, out, ld: 0 });
             }
         } else if rs == 1 {
             let a = Mat { p, line: cs, m, n };
-            let head = turn_of::<O>(&a, false);
+            let head = head_of::<O>(&a);
             o.enter(Strips { o, a, x, out, head, ahead: 0 });
         } else {
             return false;

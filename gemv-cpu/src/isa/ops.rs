@@ -89,6 +89,8 @@ pub(crate) trait Ops: Copy {
     unsafe fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// Accumulators 0..W from `p`, which is aligned to 64 bytes or not.
     unsafe fn load_acc(self, p: *const Self::Acc) -> Self::V;
+    /// Accumulators lo..hi from `p`, any others, which are not touched.
+    unsafe fn load_acc_part(self, p: *const Self::Acc, lo: usize, hi: usize) -> Self::V;
     unsafe fn store(self, v: Self::V, p: *mut Self::Acc);
     /// Lanes lo..hi to their places from `p`; nothing else is touched.
     unsafe fn store_part(self, v: Self::V, p: *mut Self::Acc, lo: usize, hi: usize);
@@ -100,7 +102,7 @@ pub(crate) trait Ops: Copy {
     unsafe fn fold4(self, v: [Self::V; 4], out: *mut Self::Acc);
     /// Whether there is `fold_all`.
     const FOLD_ALL: bool = false;
-    /// Halves the `W` lanes of each of 16 vectors, of 16 lanes each, to one and stores the sums.
+    /// Halves the `W` lanes of each of 16 vectors to one and stores the sums.
     #[inline(always)]
     unsafe fn fold_all(self, v: [Self::V; 16], out: *mut Self::Acc) {
         let _ = (v, out);
@@ -114,13 +116,17 @@ pub(crate) trait Ops: Copy {
         let _ = p;
     }
 
-    /// Whether small products are worth code of their own: it is written out at length.
-    const SMALL: bool = false;
+    /// Whether odd numbers of columns are worth code of their own: it is written out at length.
+    const LONG: bool = false;
+    /// Whether several vectors are worth being computed side by side.
+    const SIDE: bool = true;
     /// Lanes that the kernel for blocks of columns takes at once: 4, 2 or 1. Four columns of each take a
     /// register for each entry of x.
     const AT_ONCE: usize = 1;
     /// Whether aligned loads are worth a turn of the lanes.
     const TURNS: bool = true;
+    /// Whether they are worth a beginning in the middle of a vector.
+    const ALIGNED: bool = true;
     /// Vectors of 64 lanes.
     const VECTORS: usize = LANES / Self::W;
 }

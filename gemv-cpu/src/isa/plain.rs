@@ -34,6 +34,8 @@ impl<T: CpuElement> Ops for Plain<T> {
     const W: usize = W;
     const ROWS: usize = 2;
     const TURNS: bool = false;
+    const ALIGNED: bool = false;
+    const SIDE: bool = false;
 
     #[inline(always)]
     fn sum(self) -> Plain<T::Real> {
@@ -120,6 +122,12 @@ impl<T: CpuElement> Ops for Plain<T> {
     unsafe fn load_acc(self, p: *const T::Acc) -> Self::V {
         // SAFETY: the caller's: p is good for W.
         core::array::from_fn(|i| unsafe { *p.add(i) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_acc_part(self, p: *const T::Acc, lo: usize, hi: usize) -> Self::V {
+        // SAFETY: the caller's: p is good for lo..hi.
+        unsafe { self.x_part(p, lo, hi) }
     }
 
     #[inline(always)]

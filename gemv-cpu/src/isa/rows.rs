@@ -6,7 +6,7 @@
 use gemv_core::Accumulator;
 use gemv_core::order::{LANES, SEGMENT};
 
-use super::kernels::{Mat, turn_of};
+use super::kernels::{Mat, alike, turn_of};
 use super::ops::{Body, Ops};
 
 /// Lanes `lo..hi` of one vector of `R` rows. (A function, not a closure: one that is not put in line
@@ -30,10 +30,26 @@ unsafe fn part<O: Ops, const R: usize>(
     }
 }
 
-/// Less than a segment; a segment; a segment whose lanes are turned.
-const PART: u8 = 0;
-const FULL: u8 = 1;
-const TURNED: u8 = 2;
+/// Halves vectors of lanes, of `R` rows, to the first one.
+#[inline(always)]
+unsafe fn halve<O: Ops, const R: usize>(o: O, acc: &mut [[O::V; R]]) {
+    let mut h = acc.len() / 2;
+    while h > 0 {
+        for k in 0..h {
+            for r in 0..R {
+                // SAFETY: `o` exists.
+                acc[k][r] = unsafe { o.add(acc[k][r], acc[k + h][r]) };
+            }
+        }
+        h /= 2;
+    }
+}
+
+/// Less than a segment: so many whole chunks of 64 columns and less than another one, or any number; a
+/// segment; a segment whose lanes are turned.
+const FULL: u8 = 4;
+const TURNED: u8 = 5;
+const ANY: u8 = 6;
 
 /// Columns j0 .. j0 + len (at most a segment) of `R` rows: the lanes, halved to `W`.
 ///
@@ -63,8 +79,13 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
     // SAFETY: the caller's: rows and x are good for columns j0 .. j0 + len.
     unsafe {
         let groups = O::VECTORS / A;
-        let full = KIND != PART;
-        let (chunks, rem) = if full { (4, 0) } else { (len / LANES, len % LANES) };
+        let full = KIND == FULL || KIND == TURNED;
+        let chunks = match KIND {
+            FULL | TURNED => 4,
+            ANY => len / LANES,
+            _ => KIND as usize,
+        };
+        let rem = if full { 0 } else { len % LANES };
         let zero = o.zero();
         let (lanes, j0) = (LANES as isize, j0 as isize);
         let dir = if BACK { -lanes } else { lanes };
@@ -116,26 +137,10 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
                     }
                 }
             }
-            let mut h = A / 2;
-            while h > 0 {
-                for k in 0..h {
-                    for r in 0..R {
-                        acc[k][r] = o.add(acc[k][r], acc[k + h][r]);
-                    }
-                }
-                h /= 2;
-            }
+            halve(o, &mut acc);
             done[group] = acc[0];
         }
-        let mut h = groups / 2;
-        while h > 0 {
-            for i in 0..h {
-                for r in 0..R {
-                    done[i][r] = o.add(done[i][r], done[i + h][r]);
-                }
-            }
-            h /= 2;
-        }
+        halve(o, &mut done[..groups]);
         done[0]
     }
 }
@@ -167,15 +172,7 @@ unsafe fn short<O: Ops, const R: usize, const U: usize, const WHOLE: bool>(
                 }
             }
         }
-        let mut h = U / 2;
-        while h > 0 {
-            for k in 0..h {
-                for r in 0..R {
-                    acc[k][r] = o.add(acc[k][r], acc[k + h][r]);
-                }
-            }
-            h /= 2;
-        }
+        halve(o, &mut acc);
         if U * O::W < LANES {
             // For the levels left out (ORDER: they can only turn -0 into +0).
             for r in 0..R {
@@ -202,11 +199,15 @@ unsafe fn fold_to<O: Ops>(o: O, v: [O::V; 4], out: *mut O::Acc, count: usize) {
     }
 }
 
-/// Pointers to rows i .. i + R, the last row again for those beyond m.
+/// Pointers to rows i, i + apart, ..., the last row again for those beyond m.
 #[inline(always)]
-unsafe fn rows_at<O: Ops, const R: usize>(a: &Mat<O::T>, i: usize) -> [*const O::T; R] {
+unsafe fn rows_at<O: Ops, const R: usize>(
+    a: &Mat<O::T>,
+    i: usize,
+    apart: usize,
+) -> [*const O::T; R] {
     let last = a.m - 1;
-    core::array::from_fn(|r| a.p.wrapping_offset((i + r).min(last) as isize * a.line))
+    core::array::from_fn(|r| a.p.wrapping_offset((i + r * apart).min(last) as isize * a.line))
 }
 
 /// Sums of all rows of a matrix of at most `U * W` columns.
@@ -230,22 +231,28 @@ impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
                 *xs = o.x_part(x.wrapping_add(k * O::W), 0, hi);
             }
             let mut i = 0;
-            if O::FOLD_ALL && U == 4 && a.n == U * O::W && ahead == 0 {
+            if O::FOLD_ALL && U * O::W == LANES && a.n == LANES && ahead == 0 {
                 while a.m - i >= 16 {
                     let mut all = [o.zero(); 16];
-                    for k in 0..4 {
-                        let rows = core::array::from_fn(|r| {
-                            a.p.wrapping_offset((i + 4 * k + r) as isize * a.line)
-                        });
-                        let four = short::<O, 4, U, true>(o, rows, xs, a.n);
-                        all[4 * k..][..4].copy_from_slice(&four);
+                    // As many rows at once as there are registers for.
+                    if U == 4 {
+                        for k in 0..4 {
+                            let rows = rows_at::<O, 4>(&a, i + 4 * k, 1);
+                            let four = short::<O, 4, U, true>(o, rows, xs, a.n);
+                            all[4 * k..][..4].copy_from_slice(&four);
+                        }
+                    } else {
+                        for (k, all) in all.iter_mut().enumerate() {
+                            let row = rows_at::<O, 1>(&a, i + k, 1);
+                            [*all] = short::<O, 1, U, true>(o, row, xs, a.n);
+                        }
                     }
                     o.fold_all(all, out.add(i));
                     i += 16;
                 }
             }
             while i < a.m {
-                let rows = rows_at::<O, 4>(&a, i);
+                let rows = rows_at::<O, 4>(&a, i, 1);
                 if ahead > 0 {
                     for row in rows {
                         for k in 0..U {
@@ -274,11 +281,11 @@ pub(super) struct Segments<O: Ops, const BACK: bool> {
 }
 
 impl<O: Ops, const BACK: bool> Segments<O, BACK> {
-    /// The sums of rows i .. i + 4, those beyond the last repeated.
+    /// The sums of rows i, i + apart, ..., four of them, those beyond the last repeated.
     #[inline(always)]
     unsafe fn four<const KIND: u8>(
         &self,
-        i: usize,
+        (i, apart): (usize, usize),
         columns: (usize, usize),
         turn: usize,
         ahead: isize,
@@ -289,11 +296,11 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let mut four = [o.zero(); 4];
             // Pruned for all but the one that O has.
             if O::ROWS == 4 {
-                let rows = rows_at::<O, 4>(a, i);
+                let rows = rows_at::<O, 4>(a, i, apart);
                 four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead);
             } else if O::ROWS == 2 {
                 for i2 in [0, 2] {
-                    let rows = rows_at::<O, 2>(a, i + i2);
+                    let rows = rows_at::<O, 2>(a, i + i2 * apart, apart);
                     let two = if O::ALONG == 8 {
                         segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, ahead)
                     } else {
@@ -303,7 +310,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
                 }
             } else {
                 for i1 in 0..4 {
-                    let row = rows_at::<O, 1>(a, i + i1);
+                    let row = rows_at::<O, 1>(a, i + i1 * apart, 1);
                     [four[i1]] = segment::<O, 1, 16, KIND, BACK>(*o, row, *x, columns, turn, ahead);
                 }
             }
@@ -318,7 +325,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         let lines = (len * size_of::<O::T>() * O::STEP.unsigned_abs()).div_ceil(64);
         // SAFETY: prefetches do not fault.
         unsafe {
-            for row in rows_at::<O, 4>(&self.a, i) {
+            for row in rows_at::<O, 4>(&self.a, i, 1) {
                 let row = row.wrapping_offset(sign * j0 as isize * O::STEP);
                 for l in 0..lines {
                     let at = (self.ahead + l * 64) as isize;
@@ -329,43 +336,88 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
     }
 }
 
+impl<O: Ops, const BACK: bool> Segments<O, BACK> {
+    /// The sum of row i.
+    #[inline(always)]
+    unsafe fn one(&self, i: usize, columns: (usize, usize), ahead: isize) -> O::Acc {
+        let Segments { o, a, x, .. } = self;
+        // SAFETY: the caller's.
+        unsafe {
+            let row = rows_at::<O, 1>(a, i, 1);
+            let turn = turn_of::<O>(&Mat { p: row[0], m: 1, ..*a }, BACK);
+            let v = match (columns.1, turn) {
+                (SEGMENT, 0) => segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, ahead),
+                (SEGMENT, _) => segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, ahead),
+                _ => segment::<O, 1, 4, ANY, BACK>(*o, row, *x, columns, 0, 0),
+            };
+            o.fold(v[0])
+        }
+    }
+}
+
 impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
     #[inline(always)]
     unsafe fn run(self) {
         // SAFETY: the caller's: a is good, x for n, out for ld * (segments - 1) + m.
         unsafe {
-            let Segments { o, a, x, ahead, out, ld } = self;
+            let Segments { a, ahead, out, ld, .. } = self;
             let turn = turn_of::<O>(&a, BACK);
+            let further = if BACK { -(ahead as isize) } else { ahead as isize };
             for s in 0..a.n.div_ceil(SEGMENT) {
                 let j0 = s * SEGMENT;
                 let columns = (j0, (a.n - j0).min(SEGMENT));
                 let out = out.add(s * ld);
-                if a.m == 1 && !BACK {
-                    let row = rows_at::<O, 1>(&a, 0);
-                    let v = match (columns.1, turn) {
-                        (SEGMENT, 0) => segment::<O, 1, 4, FULL, BACK>(o, row, x, columns, 0, 0),
-                        (SEGMENT, _) => {
-                            segment::<O, 1, 4, TURNED, BACK>(o, row, x, columns, turn, 0)
+                let mut i = 0;
+                while i < a.m {
+                    // One or two that are left are not worth the work of four.
+                    if !BACK && a.m - i <= 2 {
+                        *out.add(i) = self.one(i, columns, if a.m == 1 { 0 } else { further });
+                        i += 1;
+                        continue;
+                    }
+                    // Rows that do not begin alike, as seen from vectors: those a vector's number apart do.
+                    // So four of these, sixteen or more rows a block, and aligned loads from what
+                    // lies beyond the nearest cache.
+                    if O::LONG
+                        && !BACK
+                        && O::TURNS
+                        && columns.1 == SEGMENT
+                        && !alike::<O>(&a)
+                        && a.m - i >= 4 * O::W
+                    {
+                        for k in i..i + O::W {
+                            let row = a.p.wrapping_offset(k as isize * a.line);
+                            let turn = turn_of::<O>(&Mat { p: row, m: 1, ..a }, BACK);
+                            let v = self.four::<TURNED>((k, O::W), columns, turn, further);
+                            let mut four = [O::Acc::ZERO; 4];
+                            self.o.fold4(v, four.as_mut_ptr());
+                            for (r, s) in four.into_iter().enumerate() {
+                                *out.add(k + r * O::W) = s;
+                            }
                         }
-                        _ => segment::<O, 1, 4, PART, BACK>(o, row, x, columns, 0, 0),
-                    };
-                    *out = o.fold(v[0]);
-                    continue;
-                }
-                for i in (0..a.m).step_by(4) {
-                    let further = if BACK { -(ahead as isize) } else { ahead as isize };
+                        i += 4 * O::W;
+                        continue;
+                    }
                     let v = match (columns.1, turn, ahead) {
-                        (SEGMENT, 0, 0) => self.four::<FULL>(i, columns, 0, 0),
-                        (SEGMENT, 0, _) => self.four::<FULL>(i, columns, 0, further),
-                        (SEGMENT, _, 0) => self.four::<TURNED>(i, columns, turn, 0),
-                        (SEGMENT, ..) => self.four::<TURNED>(i, columns, turn, further),
-                        (_, _, 0) => self.four::<PART>(i, columns, 0, 0),
-                        _ => {
-                            self.ask(i, columns);
-                            self.four::<PART>(i, columns, 0, 0)
+                        (SEGMENT, 0, 0) => self.four::<FULL>((i, 1), columns, 0, 0),
+                        (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
+                        (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
+                        (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
+                        (len, ..) => {
+                            if ahead > 0 {
+                                self.ask(i, columns);
+                            }
+                            match len / LANES {
+                                _ if BACK || !O::LONG => self.four::<ANY>((i, 1), columns, 0, 0),
+                                0 => self.four::<0>((i, 1), columns, 0, 0),
+                                1 => self.four::<1>((i, 1), columns, 0, 0),
+                                2 => self.four::<2>((i, 1), columns, 0, 0),
+                                _ => self.four::<3>((i, 1), columns, 0, 0),
+                            }
                         }
                     };
-                    fold_to::<O>(o, v, out.add(i), a.m - i);
+                    fold_to::<O>(self.o, v, out.add(i), a.m - i);
+                    i += 4;
                 }
             }
         }

@@ -13,6 +13,9 @@ macro_rules! forward {
         type X = $O::X;
         const W: usize = $O::W;
         const ROWS: usize = $O::ROWS;
+        const ALONG: usize = $O::ALONG;
+        const AT_ONCE: usize = $O::AT_ONCE;
+        const SIDE: bool = $O::SIDE;
         #[inline(always)]
         fn sum(self) -> Self::Sum {
             self.o.sum()
@@ -30,6 +33,7 @@ macro_rules! forward {
         forward!(fn fma_part(a: Self::V, x: Self::X, acc: Self::V, part: (usize, usize)) -> Self::V);
         forward!(fn add(a: Self::V, b: Self::V) -> Self::V);
         forward!(fn load_acc(p: *const Self::Acc) -> Self::V);
+        forward!(fn load_acc_part(p: *const Self::Acc, lo: usize, hi: usize) -> Self::V);
         forward!(fn store(v: Self::V, p: *mut Self::Acc) -> ());
         forward!(fn store_part(v: Self::V, p: *mut Self::Acc, lo: usize, hi: usize) -> ());
         forward!(fn store_narrow(v: Self::V, p: *mut Self::T) -> ());

@@ -85,7 +85,7 @@ macro_rules! singles512 {
             const SECOND: bool = $second;
             const FOLD_ALL: bool = $second;
             // f32, that is.
-            const SMALL: bool = $second;
+            const LONG: bool = $second;
             entry512!();
             #[inline(always)]
             fn sum(self) -> F32x16 {
@@ -103,6 +103,9 @@ macro_rules! singles512 {
                 fn add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
                 fn merge(self, a: __m512, b: __m512, _hi: usize) -> __m512 { _mm512_or_ps(a, b) }
                 fn load_acc(self, p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
+                fn load_acc_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
+                    _mm512_maskz_loadu_ps(bits(lo, hi) as u16, p)
+                }
                 fn store(self, v: __m512, p: *mut f32) { _mm512_storeu_ps(p, v) }
                 fn store_part(self, v: __m512, p: *mut f32, lo: usize, hi: usize) {
                     _mm512_mask_storeu_ps(p, bits(lo, hi) as u16, v)
@@ -234,7 +237,8 @@ impl Ops for F64x8 {
     // Two rows with all their vectors: 1.06 of this where caches hold the matrix, 0.85 in tall ones.
     const ROWS: usize = 4;
     const AT_ONCE: usize = 4;
-    const SMALL: bool = true;
+    const FOLD_ALL: bool = true;
+    const LONG: bool = true;
     const SECOND: bool = true;
     entry512!();
     #[inline(always)]
@@ -267,6 +271,7 @@ impl Ops for F64x8 {
         fn add(self, a: __m512d, b: __m512d) -> __m512d { _mm512_add_pd(a, b) }
         fn merge(self, a: __m512d, b: __m512d, _hi: usize) -> __m512d { _mm512_or_pd(a, b) }
         fn load_acc(self, p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
+        fn load_acc_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d { self.load_part(p, lo, hi) }
         fn store(self, v: __m512d, p: *mut f64) { _mm512_storeu_pd(p, v) }
         fn store_part(self, v: __m512d, p: *mut f64, lo: usize, hi: usize) {
             _mm512_mask_storeu_pd(p, bits(lo, hi) as u8, v)
@@ -280,6 +285,26 @@ impl Ops for F64x8 {
             let t = _mm512_add_pd(t, _mm512_permute_pd::<0x55>(t));
             let at = _mm512_setr_epi64(0, 2, 4, 6, 0, 0, 0, 0);
             _mm256_storeu_pd(out, _mm512_castpd512_pd256(_mm512_permutexvar_pd(at, t)));
+        }
+        fn fold_all(self, v: [__m512d; 16], out: *mut f64) {
+            // As for f32: eight vectors to one, twice.
+            for h in [0, 8] {
+                let mut v: [__m512d; 8] = [v[h], v[h + 1], v[h + 2], v[h + 3], v[h + 4], v[h + 5], v[h + 6], v[h + 7]];
+                for i in 0..4 {
+                    let (p, q) = (v[i], v[i + 4]);
+                    let low = _mm512_mask_blend_pd(0xf0, p, q);
+                    v[i] = _mm512_add_pd(low, _mm512_shuffle_f64x2::<0x4e>(p, q));
+                }
+                for i in 0..2 {
+                    let (p, q) = (v[i], v[i + 2]);
+                    let (p1, q1) = (_mm512_shuffle_f64x2::<0xb1>(p, p), _mm512_shuffle_f64x2::<0xb1>(q, q));
+                    let low = _mm512_mask_blend_pd(0xcc, p, q);
+                    v[i] = _mm512_add_pd(low, _mm512_mask_blend_pd(0xcc, p1, q1));
+                }
+                let (p, q) = (v[0], v[1]);
+                let one = _mm512_add_pd(_mm512_unpacklo_pd(p, q), _mm512_unpackhi_pd(p, q));
+                _mm512_storeu_pd(out.add(h), one);
+            }
         }
         fn fold(self, v: __m512d) -> f64 {
             fold_pd(_mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd::<1>(v)))
@@ -344,6 +369,7 @@ impl Ops for C32x8 {
         fn add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
         fn merge(self, a: __m512, b: __m512, _hi: usize) -> __m512 { _mm512_or_ps(a, b) }
         fn load_acc(self, p: *const Complex<f32>) -> __m512 { _mm512_loadu_ps(p.cast()) }
+        fn load_acc_part(self, p: *const Complex<f32>, lo: usize, hi: usize) -> __m512 { self.load_part(p, lo, hi) }
         fn store(self, v: __m512, p: *mut Complex<f32>) { _mm512_storeu_ps(p.cast(), v) }
         fn store_part(self, v: __m512, p: *mut Complex<f32>, lo: usize, hi: usize) {
             _mm512_mask_storeu_ps(p.cast(), bits(2 * lo, 2 * hi) as u16, v)
@@ -435,6 +461,7 @@ impl Ops for C64x4 {
         fn add(self, a: __m512d, b: __m512d) -> __m512d { _mm512_add_pd(a, b) }
         fn merge(self, a: __m512d, b: __m512d, _hi: usize) -> __m512d { _mm512_or_pd(a, b) }
         fn load_acc(self, p: *const Complex<f64>) -> __m512d { _mm512_loadu_pd(p.cast()) }
+        fn load_acc_part(self, p: *const Complex<f64>, lo: usize, hi: usize) -> __m512d { self.load_part(p, lo, hi) }
         fn store(self, v: __m512d, p: *mut Complex<f64>) { _mm512_storeu_pd(p.cast(), v) }
         fn store_part(self, v: __m512d, p: *mut Complex<f64>, lo: usize, hi: usize) {
             _mm512_mask_storeu_pd(p.cast(), bits(2 * lo, 2 * hi) as u8, v)
@@ -509,7 +536,7 @@ macro_rules! singles256 {
             const AT_ONCE: usize = 2;
             const SECOND: bool = $second;
             // f32, that is.
-            const SMALL: bool = $second;
+            const LONG: bool = $second;
             entry256!();
             #[inline(always)]
             fn sum(self) -> F32x8 {
@@ -529,6 +556,9 @@ macro_rules! singles256 {
                 fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
                 fn merge(self, a: __m256, b: __m256, _hi: usize) -> __m256 { _mm256_or_ps(a, b) }
                 fn load_acc(self, p: *const f32) -> __m256 { _mm256_loadu_ps(p) }
+                fn load_acc_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
+                    _mm256_maskload_ps(p, lanes32(lo, hi))
+                }
                 fn store(self, v: __m256, p: *mut f32) { _mm256_storeu_ps(p, v) }
                 fn store_part(self, v: __m256, p: *mut f32, lo: usize, hi: usize) {
                     _mm256_maskstore_ps(p, lanes32(lo, hi), v)
@@ -615,7 +645,7 @@ impl Ops for F64x4 {
     const W: usize = 4;
     const ROWS: usize = 2;
     const AT_ONCE: usize = 2;
-    const SMALL: bool = true;
+    const LONG: bool = true;
     const SECOND: bool = true;
     entry256!();
     #[inline(always)]
@@ -652,6 +682,7 @@ impl Ops for F64x4 {
         fn add(self, a: __m256d, b: __m256d) -> __m256d { _mm256_add_pd(a, b) }
         fn merge(self, a: __m256d, b: __m256d, _hi: usize) -> __m256d { _mm256_or_pd(a, b) }
         fn load_acc(self, p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
+        fn load_acc_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d { self.load_part(p, lo, hi) }
         fn store(self, v: __m256d, p: *mut f64) { _mm256_storeu_pd(p, v) }
         fn store_part(self, v: __m256d, p: *mut f64, lo: usize, hi: usize) {
             _mm256_maskstore_pd(p, lanes32(2 * lo, 2 * hi), v)
@@ -724,6 +755,7 @@ impl Ops for C32x4 {
         fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
         fn merge(self, a: __m256, b: __m256, _hi: usize) -> __m256 { _mm256_or_ps(a, b) }
         fn load_acc(self, p: *const Complex<f32>) -> __m256 { _mm256_loadu_ps(p.cast()) }
+        fn load_acc_part(self, p: *const Complex<f32>, lo: usize, hi: usize) -> __m256 { self.load_part(p, lo, hi) }
         fn store(self, v: __m256, p: *mut Complex<f32>) { _mm256_storeu_ps(p.cast(), v) }
         fn store_part(self, v: __m256, p: *mut Complex<f32>, lo: usize, hi: usize) {
             _mm256_maskstore_ps(p.cast(), lanes32(2 * lo, 2 * hi), v)
@@ -796,6 +828,7 @@ impl Ops for C64x2 {
         fn add(self, a: __m256d, b: __m256d) -> __m256d { _mm256_add_pd(a, b) }
         fn merge(self, a: __m256d, b: __m256d, _hi: usize) -> __m256d { _mm256_or_pd(a, b) }
         fn load_acc(self, p: *const Complex<f64>) -> __m256d { _mm256_loadu_pd(p.cast()) }
+        fn load_acc_part(self, p: *const Complex<f64>, lo: usize, hi: usize) -> __m256d { self.load_part(p, lo, hi) }
         fn store(self, v: __m256d, p: *mut Complex<f64>) { _mm256_storeu_pd(p.cast(), v) }
         fn store_part(self, v: __m256d, p: *mut Complex<f64>, lo: usize, hi: usize) {
             _mm256_maskstore_pd(p.cast(), lanes32(4 * lo, 4 * hi), v)
