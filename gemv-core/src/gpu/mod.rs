@@ -65,10 +65,13 @@ pub struct Caps {
     pub fp64: bool,
     /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
     pub atomics64: bool,
+    /// Most blocks of a cluster, whose blocks run at once and reach each other's shared memory; 1
+    /// where there are none.
+    pub cluster: u32,
 }
 
 impl Caps {
-    /// What every device has: one unit, 64 threads a block, 16 KiB of shared memory.
+    /// What every device has: one unit, 64 threads a block, 16 KiB of shared memory, no clusters.
     pub fn new(language: Language) -> Caps {
         Caps {
             language,
@@ -78,6 +81,7 @@ impl Caps {
             cpu: false,
             fp64: false,
             atomics64: language == Language::Cuda,
+            cluster: 1,
         }
     }
 }

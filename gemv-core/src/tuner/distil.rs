@@ -2,6 +2,7 @@
 
 use super::search::{Cell, Runner, Trial, median};
 use super::sweep::{Area, Known};
+use crate::order::SEGMENT;
 use crate::table::{ANY, Row};
 use crate::{Desc, Params};
 
@@ -54,7 +55,7 @@ pub struct Distilling {
 
 impl Default for Distilling {
     fn default() -> Distilling {
-        Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 4.0, around: 0.25 }
+        Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 4.0, around: 0.5 }
     }
 }
 
@@ -245,7 +246,7 @@ impl Plane {
         let mut sums = vec![0.0; (height + 1) * (side + 1)];
         for k in 0..height {
             for l in 0..side {
-                let own = loss(k, l).map_or(0.0, |own| {
+                let own = {
                     // The first known point each way, if it is not far.
                     let m = |i: &usize| near(self.m[k], self.m[*i]);
                     let n = |j: &usize| near(self.n[l], self.n[*j]);
@@ -257,8 +258,11 @@ impl Plane {
                     ];
                     // What is not legal beyond an edge does not speak against it here.
                     let near = beside.into_iter().flatten().filter(|&v| v < IMPOSSIBLE);
-                    own + settings.around * near.map(|v| v.min(1.0)).sum::<f64>()
-                });
+                    // Where nothing is known, that alone speaks: a line that has a few points does not speak for all
+                    // that lies beside it.
+                    loss(k, l).unwrap_or(0.0)
+                        + settings.around * near.map(|v| v.min(1.0)).sum::<f64>()
+                };
                 let at = |k: usize, l: usize| k * (side + 1) + l;
                 sums[at(k + 1, l + 1)] =
                     own + sums[at(k, l + 1)] + sums[at(k + 1, l)] - sums[at(k, l)];
@@ -364,7 +368,7 @@ impl Plane {
         ((sum / f64::from(count.max(1))).exp_m1(), worst - 1.0)
     }
 
-    /// The rectangles as rows: each reaches to halfway to the next line, and no further than its
+    /// The rectangles as rows: each reaches to halfway to the next line, or to a power of two, and no further than its
     /// parameters are legal; what is cut off there is the next one's.
     fn rows(
         &self,
@@ -373,7 +377,14 @@ impl Plane {
         legal: &dyn Fn(&Desc, &Params) -> bool,
     ) -> Vec<Row> {
         let halfway = |sizes: &[usize], k: usize| {
-            ((sizes[k] as f64 * sizes[k + 1] as f64).sqrt().floor() as f32).log2()
+            let (here, next) = (sizes[k], sizes[k + 1]);
+            // Kernels change their shape at powers of two: of a few columns, and of segments.
+            let power = 1 << (next - 1).checked_ilog2().unwrap_or(0);
+            let edge = match power {
+                power if (here..=SEGMENT * SEGMENT).contains(&power) => power as f64,
+                _ => (here as f64 * next as f64).sqrt().floor(),
+            };
+            (edge as f32).log2()
         };
         let range = |sizes: &[usize], low: usize, high: usize| {
             let from = if low == 0 {
@@ -414,20 +425,35 @@ impl Plane {
                 }
             }
         }
+        // They, too, hold no further than they are legal.
+        for row in &mut rows {
+            let params = row.params;
+            clip(row, |desc| legal(desc, &params));
+        }
         rows
     }
 }
 
-/// Draws the upper edges of a row in to where its parameters are still legal: halfway to the next
-/// point of the mesh may be beyond what a kernel for few columns can hold.
+/// Draws the edges of a row in to where its parameters are still legal: halfway to the next
+/// point of the mesh may be beyond what a kernel for few columns can hold, and halfway to the one before may
+/// be fewer columns than a kernel for several segments has work for.
 fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
     let whole = |log: f32| log.min(32.0).exp2().round() as usize;
-    let (low_m, low_n) = (whole(row.m.0), whole(row.n.0));
+    let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));
     // The least of the class: what is legal there is legal in all of it.
     let align = row.align.low;
     let fits = |m: usize, n: usize| legal(&Desc { dtype, m, n, layout, align });
     // Columns first, for the fewest rows; then rows, at both ends of the columns left.
+    if !fits(low_m, low_n) {
+        // Something legal further on, if there is, and from there back to the first.
+        let further = |n: &usize| Some((2 * n.max(&1)).min(whole(row.n.1)));
+        let some = std::iter::successors(Some(low_n), further).take(40).find(|&n| fits(low_m, n));
+        if let Some(some) = some {
+            low_n = last(low_n, some, |n| !fits(low_m, n)) + 1;
+            row.n.0 = (low_n as f32).log2();
+        }
+    }
     let n = last(low_n, whole(row.n.1), |n| fits(low_m, n));
     if n < whole(row.n.1) {
         row.n.1 = (n as f32).log2();

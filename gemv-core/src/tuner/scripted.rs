@@ -313,6 +313,39 @@ fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
     }
 }
 
+/// A kernel for several segments is best from where it is legal on, and that is not where a point lies. Halfway to
+/// the point before, it is not: the row must not lose its other edges for that.
+#[test]
+fn a_row_begins_where_its_parameters_do() {
+    let mesh = Mesh::of(vec![4, 16, 64, 256, 1024], 1 << 30);
+    let fast = Params::new("row").with("threads", 32).with("rows", 1).with("split", 1);
+    let legal = |d: &Desc, p: &Params| d.n > 40 || *p != fast;
+    let mut known = Known::new();
+    let mut runner = Scripted::new(0.0);
+    for at in mesh.points(AREA) {
+        let d = mesh.desc(AREA, at).unwrap();
+        let all: Vec<Params> = space().into_iter().filter(|p| legal(&d, p)).collect();
+        let mut cell = search(&mut runner, &d, &all, &[], &Settings::default());
+        if d.n > 40 {
+            let best = cell.best().unwrap().clone();
+            let (params, work, seconds) = (fast, work(&fast), 0.5 * best.seconds);
+            cell.trials.retain(|t| t.params != fast);
+            cell.trials.insert(0, Trial { params, work, seconds, low: seconds, ..best });
+        }
+        known.insert(d, cell);
+    }
+    let rows = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let table = Table { rows, ..Table::default() };
+    for m in [1, 4, 100, 1024] {
+        for n in 1..=1024 {
+            let d = desc(m, n);
+            let nearest = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
+            // Halfway from 16 to 64 is 32, and from there to 40 the row before serves.
+            assert_eq!(nearest.params == fast, n > 40, "{m}x{n}: {nearest}");
+        }
+    }
+}
+
 /// Four alike and one a little better, on a machine whose neighbours take half of its bandwidth now
 /// and then, for some rounds.
 struct Shared(u64);
