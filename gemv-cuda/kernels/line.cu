@@ -163,7 +163,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
   for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
     for (U32 k = 0; k < LOADS; k++)
-      av[r][k].words = stream(base[r] + within((k * TEAM + t) * VEC, len + off[r]));
+      stream(av[r][k], base[r] + within((k * TEAM + t) * VEC, len + off[r]), true);
   ACC acc[ROWS][SLOTS][VEC];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
@@ -219,8 +219,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
       for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
-          av[r][k].words =
-              stream(base[r] + mine * SEG + within((k * TEAM + t) * VEC, there + off[r]));
+          stream(av[r][k], base[r] + mine * SEG + within((k * TEAM + t) * VEC, there + off[r]), true);
 #pragma unroll
       for (U32 k = 0; k < LOADS; k++)
 #pragma unroll
@@ -234,7 +233,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
         for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
           for (U32 k = 0; k < 4 * SLOTS; k++)
-            av[r][k].words = stream(base[r] + s * SEG + (k * TEAM + t) * VEC);
+            stream(av[r][k], base[r] + s * SEG + (k * TEAM + t) * VEC, true);
 #pragma unroll
         for (U32 k = 0; k < 4 * SLOTS; k++) {
           const U32 j = (k * TEAM + t) * VEC;
@@ -260,7 +259,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
           for (U32 k = 0; k < LOADS; k++) {
             const U32 q = (k * TEAM + t) * VEC;
             const bool there = k < 4 * SLOTS || t == 0;
-            if (len > 0 && there && q < len + off[r]) av[r][k].words = stream(base[r] + s * SEG + q);
+            stream(av[r][k], base[r] + s * SEG + q, len > 0 && there && q < len + off[r]);
           }
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)

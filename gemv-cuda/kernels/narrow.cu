@@ -54,9 +54,8 @@ KERNEL(THREADS) narrow(ARGUMENTS) {
       for (U32 q = 0; q < Q; q++)
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++)
-          if (lane + q * TURNS < len)
-            av[q][r].words =
-                stream(p + (I64)(q * TURNS) * cs + (I64)(first + r * (THREADS * VEC)));
+          stream(av[q][r], p + (I64)(q * TURNS) * cs + (I64)(first + r * (THREADS * VEC)),
+                 lane + q * TURNS < len);
     } else {
 #pragma unroll
       for (U32 q = 0; q < Q; q++)

@@ -46,8 +46,8 @@ KERNEL(THREADS) slab(ARGUMENTS) {
       for (U32 k = 0; k < 4; k++)
 #pragma unroll
         for (U32 h = 0; h < HELD; h++)
-          if (VEC == 1 || k * 64 + h * COLS + col < len)
-            av[k][h].words = stream(ps + (I64)(k * 64 + h * COLS + col) * cs);
+          stream(av[k][h], ps + (I64)(k * 64 + h * COLS + col) * cs,
+                 VEC == 1 || k * 64 + h * COLS + col < len);
     } else {
 #pragma unroll
       for (U32 k = 0; k < 4; k++)

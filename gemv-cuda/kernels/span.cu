@@ -1,18 +1,24 @@
-// y = alpha A x + beta y for rows of a few segments, of neighbouring elements: the teams of a block
-// have the segments of a row at the same time, and the next row is on its way while they add.
+// y = alpha A x + beta y for rows of a few segments, of neighbouring elements: the teams of a block,
+// or of PARTS blocks, have the segments of a row at the same time, and the next row is on its way
+// while they add.
 //
 //   rows       TEAM * ALONG threads share ROWS rows; a block has SETS such groups and takes BLOCK_ROWS
 //              neighbouring rows at a time. Group g has rows g, g + SETS, ... of them. Blocks take
 //              turns: block b has row blocks b, b + GROUPS, ...
+//   parts      PARTS > 1: a cluster of so many blocks takes turns instead, and each of its blocks has
+//              its part of every turn of a row. What few long rows need, without a second launch.
 //   lanes      thread t of a team owns, of each 64 columns, the vectors t, t + TEAM, ... : all loads of
 //              its segment are under way before the first is used.
-//   segments   team g of a group takes segments g, g + ALONG, ... in turn. As soon as the products of
+//   segments   ALL teams have a row, those of block p behind those of block p - 1; team g of them takes
+//              segments g, g + ALL, ... in turn. As soon as the products of
 //              a turn are added, the registers take the loads of the next turn or row, so that
 //              these are under way during the halving. Where one turn is enough, the x of a team
 //              stays in its registers from row to row.
-//   sums       lane l of the second level belongs to one team, since ALONG divides 64. One warp of
-//              the group (or all of a smaller group) halves the lanes of a finished row while the
-//              others go on. At most 256 segments; one segment's sum is used as it is.
+//   sums       lane l of the second level belongs to one team where ALL divides 64; with more teams, the
+//              four sums of a lane are added at the end. The last sum of a lane goes to the cluster's
+//              first block, where one warp of the group (or all of a smaller group) halves the lanes
+//              of a finished row while the others go on. At most 256 segments; one segment's sum
+//              is used as it is.
 //   whole      rows that begin where vectors do. With other rows every element is a load of its own,
 //              in a short loop, after the previous turn: right, but slow where VEC > 1. A row's last
 //              vector may have elements beyond its end: +0 times -0 takes their place, which leaves
@@ -38,6 +44,9 @@
 #define GROUP (TEAM * ALONG)
 #define SETS (THREADS / GROUP)
 #define BLOCK_ROWS (SETS * ROWS)
+#define ALL (ALONG * PARTS)
+// What a row's lanes have room for: with more segments at once than lanes, each segment has its place.
+#define PLACES (ALL > 64 ? 256 : 64)
 // The threads that halve a row's lanes, and how many such sets of threads a group has.
 #define HALVERS (GROUP < 32 ? GROUP : 32)
 #define WARPS (GROUP / HALVERS)
@@ -97,15 +106,16 @@ STATIC void fetch(const ELEM *p) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT > THREADS ? RESIDENT / THREADS : 1)
-    span(ARGUMENTS) {
+extern "C" __global__ void CLUSTER
+    __launch_bounds__(THREADS, RESIDENT > THREADS ? RESIDENT / THREADS : 1) span(ARGUMENTS) {
   // Two of each, so that a row may begin while the one before is halved.
-  __shared__ ACC lanes[2][BLOCK_ROWS][64];
-  const U32 t = LID % TEAM, along = LID / TEAM % ALONG, set = LID / GROUP;
+  __shared__ ACC lanes[2][BLOCK_ROWS][PLACES];
+  const U32 part = (U32)GROUP_ID % PARTS;
+  const U32 t = LID % TEAM, along = part * ALONG + LID / TEAM % ALONG, set = LID / GROUP;
   const U32 halver = LID % HALVERS, warp = LID % GROUP / HALVERS;
   // alpha = 0: as if there were no columns.
   const U32 cols = acc_is(alpha, (REAL)0) ? 0 : (U32)n, segments = (cols + SEG - 1) / SEG;
-  const U32 turns = segments <= ALONG ? 1 : (segments + ALONG - 1) / ALONG;
+  const U32 turns = segments <= ALL ? 1 : (segments + ALL - 1) / ALL;
   const bool whole = BEYOND(a + a0) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
   const U32 vectors = whole ? cols : 0; // columns that are read by vectors
   const bool x_chunks = incx == 1 && BEYOND(x + x0) == 0;
@@ -120,28 +130,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT > THREADS ? RESID
       for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
   // `acc` is of the block's rows from `at` on, turn `turn`, and `to` and `next` follow. At first there
   // are none: rows from m on are not written.
-  U64 at = m, to = GROUP_ID * BLOCK_ROWS;
+  U64 at = m, to = GROUP_ID / PARTS * BLOCK_ROWS;
   U32 turn = turns - 1, next = 0, done = 0;
   bool fresh = true; // no x in the registers
+  // Before anything is left in another block, that block has begun.
+  cluster_arrive();
+  bool begun = false;
 #pragma unroll 1
   for (;;) {
     // The loads of what follows.
     if (to < m) {
-      const U32 from = (next * ALONG + along) * SEG + t * VEC;
+      const U32 from = (next * ALL + along) * SEG + t * VEC;
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++) {
         // Rows beyond the last one compute the last one again.
         const U64 i = to + set + r * SETS;
-        const ELEM *p = a + a0 + (I64)(i < m ? i : m - 1) * rs + from;
+        const ELEM *p = once(a + a0 + (I64)(i < m ? i : m - 1) * rs + from);
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
-          if (from + k * TEAM * VEC < vectors) av[r][k].words = stream(p + k * TEAM * VEC);
+          stream(av[r][k], p + k * TEAM * VEC, from + k * TEAM * VEC < vectors);
       }
-      if (fresh && x_chunks)
+      if (fresh && x_chunks) {
+        const ELEM *p = once(x + x0 + from);
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
-          if (from + k * TEAM * VEC < vectors)
-            xv[k].words = *(const WORDS *)(x + x0 + from + k * TEAM * VEC);
+          fetch_x(xv[k], p + k * TEAM * VEC, from + k * TEAM * VEC < vectors);
+      }
       const U64 i = to + set + t * SETS;
       if (!acc_is(beta, (REAL)0) && along == 0 && t < ROWS && i < m)
         fetch(y + (y0 + (I64)i * incy));
@@ -158,28 +172,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT > THREADS ? RESID
       }
       bool mine = along == 0;
       if (segments > 1) {
-        const U32 s = turn * ALONG + along;
-        ACC(*here)[64] = lanes[done & 1u];
+        const U32 s = turn * ALL + along;
+        ACC(*here)[PLACES] = lanes[done & 1u];
+        if (!begun) cluster_wait();
+        begun = true;
         if (t < ROWS && s < segments) {
-          ACC *lane = &here[t * SETS + set][s % LANES];
-          *lane = acc_add(s < LANES ? acc_zero() : *lane, sum);
+          ACC *lane = &here[t * SETS + set][s % PLACES];
+          if (PLACES == LANES) sum = acc_add(s < LANES ? acc_zero() : *lane, sum);
+          *(s + PLACES < segments ? lane : first_block(lane)) = sum;
         }
-        mine = turn + 1 == turns && warp == done % WARPS;
+        mine = part == 0 && turn + 1 == turns && warp == done % WARPS;
         if (turn + 1 == turns) {
           // Whoever writes to these lanes again has passed the barrier of the row in between,
           // which the halvers reach after they have read.
-          if (GROUP > 32) __syncthreads(); else __syncwarp();
+          if (PARTS > 1) {
+            cluster_arrive();
+            cluster_wait();
+          } else if (GROUP > 32) {
+            __syncthreads();
+          } else {
+            __syncwarp();
+          }
           done++;
         }
         if (mine) {
-          const U32 filled = segments < LANES ? segments : LANES;
+          const U32 filled = segments < PLACES ? segments : PLACES;
 #pragma unroll
           for (U32 r = 0; r < ROWS; r++) {
             ACC v[64 / HALVERS];
 #pragma unroll
             for (U32 k = 0; k < 64 / HALVERS; k++) {
               const U32 l = k * HALVERS + halver;
-              v[k] = l < filled ? here[r * SETS + set][l] : acc_zero();
+              v[k] = PLACES == LANES && l < filled ? here[r * SETS + set][l] : acc_zero();
+#pragma unroll
+              for (U32 q = 0; q < PLACES && PLACES > LANES; q += LANES)
+                if (q + l < filled) v[k] = acc_add(v[k], here[r * SETS + set][q + l]);
             }
 #pragma unroll
             for (U32 level = 1; level <= 6; level++)
@@ -187,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT > THREADS ? RESID
               for (U32 k = 0; k < 32 / HALVERS; k++)
                 if (k < 64 / HALVERS >> level) v[k] = acc_add(v[k], v[k + (64 / HALVERS >> level)]);
             // Upper lanes that are all absent would add +0 to what is never -0.
-            U32 o = turns > 1 || ALONG > HALVERS ? HALVERS / 2 : ALONG / 2;
+            U32 o = turns > 1 || ALL > HALVERS ? HALVERS / 2 : ALL / 2;
 #pragma unroll 1
             for (; o > 0; o /= 2) v[0] = acc_add(v[0], acc_xor(v[0], o));
             if (halver == r) sum = v[0];
@@ -203,11 +230,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT > THREADS ? RESID
     if (at >= m) break;
     if (++next == turns) {
       next = 0;
-      to += GROUPS * BLOCK_ROWS;
+      to += GROUPS / PARTS * BLOCK_ROWS;
     }
 
     // The products. Where x is not read by vectors, it comes as late as this.
-    const U32 from = (turn * ALONG + along) * SEG + t * VEC;
+    const U32 from = (turn * ALL + along) * SEG + t * VEC;
 #pragma unroll
     for (U32 r = 0; r < ROWS; r++)
 #pragma unroll

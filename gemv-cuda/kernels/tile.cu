@@ -10,6 +10,10 @@
 //              neighbouring pieces of the same columns. Block b has tiles b, b + GROUPS, ...
 //   sums       one segment: the block writes y. Else the sums are left in `work`, segment by segment
 //              (entry s * m + i), and tile_chunks and tile_rows reduce them, up to 256 x 256 segments.
+//   parts      PARTS > 1: a cluster of so many blocks has a set of rows, block p of it segments p,
+//              p + PARTS, ... one after another, and so the lanes p, p + PARTS, ... of the second level
+//              (PARTS divides 64), which it halves down to one. The cluster's first block does the
+//              last levels and writes y: no second launch. 2 to 256 segments.
 //   few instructions  a warp may spend some 25 for each load if memory is not to wait for it: the
 //              columns of a thread are equally far apart, x is in shared memory, sets, segments and
 //              blocks are numbers of 32 bits, by which to divide takes a quarter of the time.
@@ -30,17 +34,34 @@
 // What a vector's elements are apart in shared memory: in other banks than those of its neighbours.
 #define PLANE (THREADS + 32 / VEC)
 
+// What the second level keeps: a block's lanes of its set's rows, and one for every block.
+struct Second {
+  ACC held[PARTS > 1 ? 64 / PARTS : 1][PARTS > 1 ? HEIGHT : 1];
+  ACC met[2][PARTS][PARTS > 1 ? HEIGHT : 1];
+};
+
 // The tiles of a block. VECTORS: columns begin where vectors do, so that every load is of a whole one;
 // else elements are read one by one. A template, since the registers that are under way must not be
 // those of two ways.
 template <bool VECTORS>
-STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG]) {
+STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &second) {
   const U32 sets = (U32)ceil_div(m, HEIGHT), segments = (U32)ceil_div(n, SEG);
   const U32 groups = (U32)GROUPS, group = (U32)GROUP_ID;
   const U32 col = LID / PER, mine = LID % PER * VEC;
-  U32 s = group / sets, set = group % sets;
-  if (s >= segments) return;
-  const U32 s_step = groups / sets, set_step = groups % sets;
+  const U32 part = group % PARTS;
+  U32 s = PARTS > 1 ? part : group / sets, set = PARTS > 1 ? group / PARTS : group % sets;
+  const U32 s_step = groups / sets, set_step = PARTS > 1 ? groups / PARTS : groups % sets;
+  // Before anything is left in another block, that block has begun.
+  cluster_arrive();
+  if (s >= segments) {
+    // Nothing to read, but the others wait for this block once a set.
+    for (; PARTS > 1 && set < sets; set += set_step) {
+      cluster_wait();
+      cluster_arrive();
+    }
+    cluster_wait();
+    return;
+  }
   const I64 jump = (I64)COLS * cs;
 
   // What is under way: rounds from..from + DEEP of a tile, and those of this thread's columns in them,
@@ -58,7 +79,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG]) {
 #pragma unroll
       for (U32 h = 0; h < HELD; h++, p += jump)
         if (VECTORS) {
-          if ((int)(k * 64 + h * COLS) < left) av[k][h].words = stream(p);
+          stream(av[k][h], p, (int)(k * 64 + h * COLS) < left);
         } else {
 #pragma unroll
           for (U32 c = 0; c < VEC; c++)
@@ -84,13 +105,19 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG]) {
   read_x(s);
   leave_x(xs[0]);
   __syncthreads();
-  for (U32 turn = 0;; turn++) {
+  for (U32 turn = 0, done = 0;; turn++) {
     const U32 rounds = n - (U64)s * SEG < SEG ? ((U32)(n - (U64)s * SEG) + 63) / 64 : 4;
-    U32 next_s = s + s_step, next_set = set + set_step;
-    if (next_set >= sets) {
+    U32 next_s = s + (PARTS > 1 ? PARTS : s_step), next_set = PARTS > 1 ? set : set + set_step;
+    if (PARTS > 1) {
+      if (next_s >= segments) {
+        next_s = part;
+        next_set += set_step;
+      }
+    } else if (next_set >= sets) {
       next_set -= sets;
       next_s++;
     }
+    const bool last = PARTS > 1 ? next_set >= sets : next_s >= segments;
     ACC acc[HELD][VEC];
 #pragma unroll
     for (U32 h = 0; h < HELD; h++)
@@ -111,10 +138,10 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG]) {
           }
       // The registers are free again: what comes next is under way during the rest.
       const bool more = from + DEEP < rounds;
-      if (more || next_s < segments)
+      if (more || !last)
         read(more ? s : next_s, more ? set : next_set, more ? from + DEEP : 0);
     }
-    if (next_s < segments) read_x(next_s);
+    if (!last) read_x(next_s);
 #pragma unroll
     for (U32 d = HELD / 2; d > 0; d /= 2)
 #pragma unroll
@@ -128,8 +155,9 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG]) {
     ACC *here = meet[turn & 1u];
 #pragma unroll
     for (U32 c = 0; c < VEC; c++) here[c * PLANE + LID] = acc[0][c];
-    if (next_s < segments) leave_x(xs[(turn + 1) & 1u]);
+    if (!last) leave_x(xs[(turn + 1) & 1u]);
     __syncthreads();
+    if (PARTS > 1 && next_set != set && done == 0) cluster_wait();
     const U32 who = (LID - turn * HEIGHT) & (THREADS - 1);
     const U64 i = (U64)set * HEIGHT + who;
     if (who < HEIGHT && i < m) {
@@ -141,31 +169,66 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG]) {
 #pragma unroll
         for (U32 g = 0; g < COLS / 2; g++)
           if (g < d) v[g] = acc_add(v[g], v[g + d]);
-      if (segments == 1) finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
-      else work[s * m + i] = v[0];
+      if (PARTS > 1) {
+        // Other threads' lanes of this row were left before this turn's barrier.
+        ACC *lane = &second.held[s % LANES / PARTS][who];
+        *lane = acc_add(s < LANES ? acc_zero() : *lane, v[0]);
+        if (next_set != set) {
+          const U32 filled = segments < LANES ? segments : LANES, own = (filled - part + PARTS - 1) / PARTS;
+          U32 d = 32 / PARTS;
+#pragma unroll 1
+          for (; d > 0; d /= 2)
+#pragma unroll 1
+            for (U32 k = 0; k + d < own && k < d; k++)
+              second.held[k][who] = acc_add(second.held[k][who], second.held[k + d][who]);
+          *first_block(&second.met[done & 1u][part][who]) = second.held[0][who];
+        }
+      } else if (segments == 1) {
+        finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
+      } else {
+        work[s * m + i] = v[0];
+      }
     }
-    if (next_s >= segments) return;
+    if (PARTS > 1 && next_set != set) {
+      cluster_arrive();
+      cluster_wait();
+      if (part == 0 && who < HEIGHT && i < m) {
+        ACC v[PARTS];
+#pragma unroll
+        for (U32 q = 0; q < PARTS; q++)
+          v[q] = q < segments ? second.met[done & 1u][q][who] : acc_zero();
+#pragma unroll
+        for (U32 d = PARTS / 2; d > 0; d /= 2)
+#pragma unroll
+          for (U32 q = 0; q < PARTS / 2; q++)
+            if (q < d) v[q] = acc_add(v[q], v[q + d]);
+        finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
+      }
+      done++;
+    }
+    if (last) return;
     s = next_s;
     set = next_set;
   }
 }
 
-KERNEL(THREADS) tile(ARGUMENTS) {
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) tile(ARGUMENTS) {
   __shared__ ACC meet[2][VEC * PLANE];
   __shared__ ELEM xs[2][SEG];
+  __shared__ Second second;
   if (acc_is(alpha, (REAL)0) || n == 0) {
     // Of several segments, the last launch writes y.
-    for (U64 i = GROUP_ID * THREADS + LID; i < m && n <= SEG; i += GROUPS * THREADS)
+    for (U64 i = GROUP_ID * THREADS + LID; i < m && (PARTS > 1 || n <= SEG); i += GROUPS * THREADS)
       finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
     return;
   }
   if (m == 0) return;
   if (VEC == 1 || (BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0))
     tiles<true>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, work, counters, meet,
-                xs);
+                xs, second);
   else
     tiles<false>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, work, counters, meet,
-                 xs);
+                 xs, second);
 }
 
 // The sum of up to 256 values from[0], from[m], ... of row i, for thread r of 32 where thread

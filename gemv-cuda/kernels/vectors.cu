@@ -1,5 +1,8 @@
-// What the kernels of this backend share: vectors of VEC elements as one load brings them, and sums of
-// what lies in memory. Stands before each of them.
+// What the kernels of this backend share: vectors of VEC elements as one load brings them, sums of
+// what lies in memory, and clusters of PARTS blocks. Stands before each of them.
+#ifndef PARTS
+#define PARTS 1
+#endif
 #if VEC * ELEM_BYTES == 16
 typedef uint4 WORDS;
 #elif VEC * ELEM_BYTES == 8
@@ -14,25 +17,64 @@ typedef union {
   ELEM e[VEC];
 } PACK;
 
-// A is read once: it need not stay in the first cache, where x is.
-STATIC WORDS stream(const ELEM *p) {
-#ifndef __CUDA_ARCH__
-  return *(const WORDS *)p;
-#else
-  WORDS v;
-#if VEC * ELEM_BYTES == 16
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-#elif VEC * ELEM_BYTES == 8
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-#elif VEC * ELEM_BYTES == 4
-  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
-#else
-  asm("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(p));
+// An address that is computed once. Left to itself, the compiler computes it anew under the condition of each
+// of its loads, for elements of 8 bytes at ten instructions each: more time than the loads take.
+template <typename T> STATIC T *once(T *p) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+l"(p));
 #endif
-  return v;
-#endif
+  return p;
 }
+
+// The vector at `p` where `there`, else what was in the registers. Predicate and registers are the instruction's
+// own: an `if` around a load leaves doubles in other registers than where they are used, and to move them
+// is to wait for them, before the next load is even asked for.
+#ifndef __CUDA_ARCH__
+#define LOAD_IF(name, how)                                                                  \
+  STATIC void name(PACK &to, const ELEM *p, const bool there) {                             \
+    if (there) to.words = *(const WORDS *)p;                                                \
+  }
+#else
+#if VEC * ELEM_BYTES == 16 && DTYPE == 1
+#define LOAD_TYPE "v2.f64 {%0, %1}, [%2]"
+#define LOAD_TO "+d"(to.e[0]), "+d"(to.e[1]) : "l"(p), "r"((U32)there)
+#define LOAD_IS "%3"
+#elif VEC * ELEM_BYTES == 16 && DTYPE == 5
+#define LOAD_TYPE "v2.f64 {%0, %1}, [%2]"
+#define LOAD_TO "+d"(to.e[0].x), "+d"(to.e[0].y) : "l"(p), "r"((U32)there)
+#define LOAD_IS "%3"
+#elif VEC * ELEM_BYTES == 16
+#define LOAD_TYPE "v4.u32 {%0, %1, %2, %3}, [%4]"
+#define LOAD_TO                                                                             \
+  "+r"(to.words.x), "+r"(to.words.y), "+r"(to.words.z), "+r"(to.words.w)                    \
+      : "l"(p), "r"((U32)there)
+#define LOAD_IS "%5"
+#elif VEC * ELEM_BYTES == 8 && DTYPE == 1
+#define LOAD_TYPE "f64 %0, [%1]"
+#define LOAD_TO "+d"(to.e[0]) : "l"(p), "r"((U32)there)
+#define LOAD_IS "%2"
+#elif VEC * ELEM_BYTES == 8
+#define LOAD_TYPE "v2.u32 {%0, %1}, [%2]"
+#define LOAD_TO "+r"(to.words.x), "+r"(to.words.y) : "l"(p), "r"((U32)there)
+#define LOAD_IS "%3"
+#elif VEC * ELEM_BYTES == 4
+#define LOAD_TYPE "u32 %0, [%1]"
+#define LOAD_TO "+r"(to.words) : "l"(p), "r"((U32)there)
+#define LOAD_IS "%2"
+#else
+#define LOAD_TYPE "u16 %0, [%1]"
+#define LOAD_TO "+h"(to.words) : "l"(p), "r"((U32)there)
+#define LOAD_IS "%2"
+#endif
+#define LOAD_IF(name, how)                                                                  \
+  STATIC void name(PACK &to, const ELEM *p, const bool there) {                             \
+    asm("{ .reg .pred there; setp.ne.u32 there, " LOAD_IS ", 0; @there ld.global.nc." how   \
+        LOAD_TYPE "; }" : LOAD_TO);                                                         \
+  }
+#endif
+// A is read once: it need not stay in the first cache, where x is.
+LOAD_IF(stream, "L1::no_allocate.")
+LOAD_IF(fetch_x, "")
 
 // The sum of up to 256 values in memory, by the 32 threads of a warp.
 STATIC ACC warp_sum(const ACC *from, const U32 len) {
@@ -56,3 +98,21 @@ STATIC ACC warp_sum(const ACC *from, const U32 len) {
   for (U32 o = 16; o > 0; o >>= 1) v[0] = acc_add(v[0], acc_xor(v[0], o));
   return v[0];
 }
+
+#if PARTS > 1
+#define CLUSTER __cluster_dims__(PARTS, 1, 1)
+// Where the cluster's first block has what is at `p` in this block's shared memory.
+STATIC ACC *first_block(ACC *p) {
+  U64 there;
+  asm("mapa.u64 %0, %1, 0;" : "=l"(there) : "l"(ADDRESS(p)));
+  return (ACC *)there;
+}
+// A barrier for the cluster's blocks, in two: what was written before the one is there behind the other.
+STATIC void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+STATIC void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+#else
+#define CLUSTER
+STATIC ACC *first_block(ACC *p) { return p; }
+STATIC void cluster_arrive() {}
+STATIC void cluster_wait() {}
+#endif

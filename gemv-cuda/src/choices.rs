@@ -16,9 +16,8 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let get = |p: &Params, name, default| p.get_or(name, default);
         match kernel.name {
             "row" => {
-                let shorter = if desc.dtype.bytes() == 8 { 256 } else { *SPANNED.end() };
                 let some = shared.into_iter().filter(|p| get(p, "team", 32) >= 8);
-                all.extend(some.filter(|p| desc.n > shorter && p.get("split").is_none()));
+                all.extend(some.filter(|p| desc.n > spanned(caps) && p.get("split").is_none()));
             }
             "strided" => {
                 let least = Params::new("strided").with("threads", 128).with("team", 4);
@@ -26,6 +25,8 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
                 let fits = desc.layout == Layout::Strided && some.is_empty();
                 all.extend(some.into_iter().chain(fits.then_some(least)));
             }
+            // `tile` was faster on every shape there.
+            "col" if desc.n <= 4096 => {}
             // Beyond two levels of sums there is no other kernel for columns.
             "col" if desc.n <= SEGMENT * SEGMENT * SEGMENT => {
                 let good = [(128, 16, 8), (256, 32, 2)];
@@ -43,8 +44,14 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     all
 }
 
-/// Columns of which `short` and `span` have all candidates for rows.
-pub(crate) const SPANNED: std::ops::RangeInclusive<usize> = 65..=8192;
+/// From how many columns on, and up to how many on a device with clusters, `short` and `span` have all
+/// candidates for rows.
+pub(crate) const SPANNED: std::ops::RangeInclusive<usize> = 65..=65_536;
+
+/// Up to how many columns they have: few rows of more are one block's each without clusters.
+fn spanned(caps: &Caps) -> usize {
+    if caps.cluster > 1 { *SPANNED.end() } else { 8192 }
+}
 
 /// Rows split so that a unit has so many threads.
 fn split(line: Line, threads_a_unit: u32) -> Line {
@@ -73,7 +80,7 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         }
     }
     // Longer ones: teams along the rows until the device is busy, then blocks.
-    let longer = desc.n > *SPANNED.end();
+    let longer = desc.n > spanned(caps);
     let segments = n.div_ceil(256).max(1);
     // Rows that start anywhere: single elements too, so that neighbours read neighbouring elements.
     let single = Line { team: 32, vec: 1, rounds: 4, ..Line::long(desc, 128, 1, 1) };

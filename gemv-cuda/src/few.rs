@@ -300,13 +300,7 @@ fn slab_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gemv_core::gpu::Language;
-
-    fn caps() -> Caps {
-        let mut caps = Caps::new(Language::Cuda);
-        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
-        caps
-    }
+    use crate::testing::caps;
 
     #[test]
     fn candidates_are_legal_and_there_where_the_kernels_are_for() {

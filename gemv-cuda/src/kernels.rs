@@ -228,13 +228,7 @@ pub(crate) fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
 mod tests {
     use super::*;
     use crate::choices::SPANNED;
-    use gemv_core::gpu::Language;
-
-    fn caps() -> Caps {
-        let mut caps = Caps::new(Language::Cuda);
-        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
-        caps
-    }
+    use crate::testing::caps;
 
     #[test]
     fn candidates_fit_and_rows_of_any_length_have_some() {
@@ -251,6 +245,21 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn few_long_rows_are_split_where_there_are_no_clusters() {
+        let desc = Desc { dtype: Dtype::F32, m: 1, n: 65_536, layout: Layout::Row, align: 4 };
+        let mut alone = caps();
+        alone.cluster = 1;
+        let blocks = |caps: &Caps| -> Vec<u64> {
+            let fits = |p: &Params| kernel(p.kernel().as_str()).map(|k| (k.plan)(&desc, p, caps));
+            let plans = crate::candidates(&desc, caps).iter().filter_map(fits).collect::<Vec<_>>();
+            plans.iter().map(|plan| plan.launches[0].grid[0]).collect()
+        };
+        for caps in [caps(), alone] {
+            assert!(blocks(&caps).into_iter().max() >= Some(8), "{caps:?}");
         }
     }
 

@@ -21,11 +21,13 @@ mod few;
 mod kernels;
 mod run;
 mod span;
+#[cfg(test)]
+mod testing;
 mod tile;
 
 use gemv_core::{BACKENDS, BackendEntry};
 
-pub use backend::options;
+pub use backend::{cluster, options};
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
 pub use choices::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};

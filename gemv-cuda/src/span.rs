@@ -19,13 +19,14 @@ pub(crate) const KERNEL: Kernel = Kernel {
 };
 
 /// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load, blocks
-/// a unit.
+/// that share a row, blocks a unit.
 const SPAN: &[Arg] = &[
     Arg::compiled("threads", 128, "THREADS"),
     Arg::compiled("team", 16, "TEAM"),
     Arg::compiled("along", 2, "ALONG"),
     Arg::compiled("rows", 1, "ROWS"),
     Arg::compiled("vec", 1, "VEC"),
+    Arg::compiled("parts", 1, "PARTS"),
     Arg::launched("busy", 16),
 ];
 
@@ -36,8 +37,11 @@ fn block_rows(params: &Params) -> u64 {
 }
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let busy = u64::from(caps.units) * u64::from(value(SPAN, params, "busy"));
-    let blocks = (desc.m as u64).div_ceil(block_rows(params).max(1)).min(busy);
+    let get = |name| u64::from(value(SPAN, params, name));
+    let parts = get("parts").max(1);
+    let busy = (u64::from(caps.units) * get("busy") / parts).max(1);
+    let blocks =
+        (desc.m as u64).div_ceil(block_rows(params).max(1)).min(busy).saturating_mul(parts);
     let block = [value(SPAN, params, "threads"), 1, 1];
     let launch = Launch { entry: "span", grid: [blocks, 1, 1], block, shared: 0 };
     Plan { launches: vec![launch], ..Plan::default() }
@@ -59,13 +63,14 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     }
     let get = |name| value(SPAN, params, name);
     let (threads, team, along) = (get("threads"), get("team"), get("along"));
-    let (rows, vec) = (get("rows"), get("vec"));
+    let (rows, vec, parts) = (get("rows"), get("vec"), get("parts"));
     for (name, v, lo, hi) in [
         ("threads", threads, 32, caps.max_group.min(512)),
         ("team", team, 8, 32),
         ("along", along, 1, LANES as u32),
         ("rows", rows, 1, 4),
         ("vec", vec, 1, widest(desc.dtype)),
+        ("parts", parts, 1, caps.cluster),
     ] {
         if !v.is_power_of_two() || v < lo || v > hi {
             return Err(format!("{name}={v} is not a power of two from {lo} to {hi}"));
@@ -79,8 +84,12 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         return Err(format!("along={along} of {} teams", threads / team));
     }
     // A row's sum is in as many threads as there are segments at once.
-    if along > 1 && rows > along {
-        return Err(format!("rows={rows} of teams with along={along} segments at once"));
+    let all = along * parts;
+    if all > SEGMENT as u32 {
+        return Err(format!("along={along} in parts={parts} is more than {SEGMENT} segments"));
+    }
+    if all > 1 && rows > all {
+        return Err(format!("rows={rows} of teams with along={all} segments at once"));
     }
     if desc.n > SEGMENT * SEGMENT {
         return Err(format!("{} columns are more than {SEGMENT} segments", desc.n));
@@ -92,7 +101,8 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if held > most {
         return Err(format!("{held} registers are more than {most}"));
     }
-    let shared = 2 * block_rows(params) * LANES as u64 * desc.dtype.acc_bytes() as u64;
+    let places = if all > lanes { SEGMENT } else { LANES } as u64;
+    let shared = 2 * block_rows(params) * places * desc.dtype.acc_bytes() as u64;
     if shared > u64::from(caps.local_bytes) {
         return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
     }
@@ -118,28 +128,48 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     // Elements of 8 bytes one by one, too: their sums take as many registers as two of the others.
     let vecs = [wide, 1].into_iter().take(if desc.dtype.bytes() == 8 && wide > 1 { 2 } else { 1 });
     for vec in vecs {
-        shapes(desc, caps, vec, &mut out);
+        shapes(desc, caps, vec, 1, &ALONE, &mut out);
+        if desc.m <= FEW_ROWS && desc.n > LONG {
+            shapes(desc, caps, vec, caps.cluster, &SHARED, &mut out);
+        }
     }
     out.into_iter().map(|o| o.1).collect()
 }
 
-fn shapes(desc: &Desc, caps: &Caps, vec: u32, out: &mut Vec<(u64, Params)>) {
+/// How much of a block a row has: two loads of a round for a thread in place of one; the most threads of a
+/// row (more segments are taken in turn) and the fewest of a block; rows of a team.
+type Shape = (u32, u32, u32, u32);
+
+/// Rows of one block.
+const ALONE: [Shape; 8] = [
+    (1, 512, 128, 1),
+    (1, 512, 32, 1),
+    (2, 512, 32, 1),
+    (1, 512, 128, 2),
+    (1, 128, 128, 1),
+    (2, 128, 128, 1),
+    (1, 128, 128, 2),
+    (1, 32, 128, 2),
+];
+
+/// Rows of a cluster of blocks, and the rows and columns for which it was faster than a block on an H200.
+const SHARED: [Shape; 4] = [(1, 128, 128, 1), (2, 128, 128, 1), (1, 512, 32, 1), (1, 128, 128, 2)];
+const FEW_ROWS: usize = 512;
+const LONG: usize = 2048;
+
+fn shapes(
+    desc: &Desc,
+    caps: &Caps,
+    vec: u32,
+    parts: u32,
+    list: &[Shape],
+    out: &mut Vec<(u64, Params)>,
+) {
     let all_at_once = desc.n.div_ceil(SEGMENT).next_power_of_two() as u32;
     let widest_team = (LANES as u32 / vec).min(32);
-    // Two loads of a round for a thread in place of one; the most threads of a row (more segments are
-    // taken in turn) and the fewest of a block; rows of a team.
-    for (share, most, least, rows) in [
-        (1, 512, 128, 1),
-        (1, 512, 32, 1),
-        (2, 512, 32, 1),
-        (1, 512, 128, 2),
-        (1, 128, 128, 1),
-        (2, 128, 128, 1),
-        (1, 128, 128, 2),
-        (1, 32, 128, 2),
-    ] {
+    for &(share, most, least, rows) in list {
         let team = (widest_team / share).max(8);
-        let along = all_at_once.min(most / team);
+        let along = all_at_once.div_ceil(parts).min(most / team);
         let threads = least.max(team * along);
         let params = Params::new("span")
             .with("threads", threads)
@@ -147,6 +177,7 @@ fn shapes(desc: &Desc, caps: &Caps, vec: u32, out: &mut Vec<(u64, Params)>) {
             .with("along", along)
             .with("rows", rows)
             .with("vec", vec);
+        let params = if parts > 1 { params.with("parts", parts) } else { params };
         // As the kernel is compiled for.
         let room = match held(desc.dtype, &params) {
             0..=48 => 1024,
@@ -166,13 +197,7 @@ fn shapes(desc: &Desc, caps: &Caps, vec: u32, out: &mut Vec<(u64, Params)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gemv_core::gpu::Language;
-
-    fn caps() -> Caps {
-        let mut caps = Caps::new(Language::Cuda);
-        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
-        caps
-    }
+    use crate::testing::caps;
 
     #[test]
     fn candidates_are_legal_and_there_where_the_kernel_is_for() {
@@ -183,7 +208,7 @@ mod tests {
                         let desc = Desc { dtype, m, n, layout: Layout::Row, align };
                         let all = candidates(&desc, &caps());
                         assert_eq!(!all.is_empty(), (129..=65_536).contains(&n), "{desc}");
-                        assert!(all.len() <= 16, "{desc}: {}", all.len());
+                        assert!(all.len() <= 24, "{desc}: {}", all.len());
                         for params in all {
                             KERNEL.fits(&desc, &params, &caps()).unwrap();
                             // Else the kernel reads them element by element.
@@ -209,6 +234,12 @@ mod tests {
         assert_eq!(blocks("span threads=128 team=16 along=4 rows=2 busy=64", 4000), 1000);
         assert_eq!(blocks("span threads=128 team=16 along=4 busy=8", 4000), 8 * 132);
         assert_eq!(blocks("span threads=128 team=16 along=4 busy=8", 1), 1);
+        assert_eq!(blocks("span threads=128 team=16 along=8 parts=8 busy=8", 5), 40);
+        assert_eq!(blocks("span threads=128 team=16 along=8 parts=8 busy=1", 4000), 16 * 8);
+        let mut tiny = caps();
+        tiny.units = 1;
+        let params: Params = "span parts=8 busy=1".parse().unwrap();
+        assert_eq!(plan(&desc, &params, &tiny).launches[0].grid[0], 8);
     }
 
     #[test]
@@ -235,6 +266,13 @@ mod tests {
                 "bytes of shared memory",
             ),
             (row, "span busy=0", "no block"),
+            (row, "span parts=16", "from 1 to 8"),
+            (
+                row,
+                "span threads=512 team=8 along=64 vec=4 parts=8",
+                "along=64 in parts=8 is more than 256 segments",
+            ),
+            (row, "span team=16 along=1 rows=4 parts=2", "rows=4 of teams with along=2"),
             (huge, "span busy=4294967295", "blocks are more than"),
         ] {
             let params: Params = text.parse().unwrap();

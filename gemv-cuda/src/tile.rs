@@ -19,12 +19,13 @@ pub(crate) const KERNEL: Kernel = Kernel {
 };
 
 /// Threads of a block, most rows of a tile, elements of a load, rounds of 64 columns under way at
-/// once, blocks a unit.
+/// once, blocks that share a set of rows, blocks a unit.
 const ARGS: &[Arg] = &[
     Arg::compiled("threads", 256, "THREADS"),
     Arg::compiled("height", 32, "HEIGHT"),
     Arg::compiled("vec", 1, "VEC"),
     Arg::compiled("deep", 1, "DEEP"),
+    Arg::compiled("parts", 1, "PARTS"),
     Arg::launched("busy", 4),
 ];
 
@@ -37,11 +38,13 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Col)?;
     let get = |name| value(ARGS, params, name);
     let (threads, height, vec, deep) = (get("threads"), get("height"), get("vec"), get("deep"));
+    let parts = get("parts");
     powers(&[
         ("threads", threads, 32, caps.max_group.min(512)),
         ("height", height, 16, 256),
         ("vec", vec, 1, widest(desc.dtype)),
         ("deep", deep, 1, 4),
+        ("parts", parts, 1, caps.cluster),
     ])?;
     let (lanes, per) = (LANES as u32, height / vec);
     let cols = threads / per;
@@ -59,12 +62,18 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         return Err(format!("{registers} registers of data are more than {most}"));
     }
     let sums = vec * threads + 32;
-    let shared = 2 * (sums * desc.dtype.acc_bytes() as u32 + SEGMENT as u32 * bytes);
+    let second = if parts > 1 { height * (lanes / parts + 2 * parts) } else { 0 };
+    let shared = (2 * sums + second) * desc.dtype.acc_bytes() as u32 + 2 * SEGMENT as u32 * bytes;
     if shared > caps.local_bytes {
         return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
     }
     if desc.n > SEGMENT * SEGMENT * SEGMENT {
         return Err(format!("{} columns are more than two levels of sums", desc.n));
+    }
+    // With one segment there is nothing to add; with more than a level, not all of it is in a cluster.
+    let shared_by = SEGMENT + 1..=SEGMENT * SEGMENT;
+    if parts > 1 && !shared_by.contains(&desc.n) {
+        return Err(format!("{} columns for parts={parts} of 2 to {SEGMENT} segments", desc.n));
     }
     if get("busy") == 0 {
         return Err("busy=0 leaves no block to do the work".into());
@@ -79,8 +88,13 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| value(ARGS, params, name);
     let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(SEGMENT as u64));
     let chunks = segments.div_ceil(SEGMENT as u64);
-    let tiles = sets(desc, get("height")).saturating_mul(segments);
+    let parts = u64::from(get("parts").max(1));
     let most = u64::from(caps.units) * u64::from(get("busy"));
+    let sets = sets(desc, get("height"));
+    let tiles = match parts {
+        1 => sets.saturating_mul(segments).min(most),
+        _ => sets.min((most / parts).max(1)) * parts,
+    };
     let launch = |entry, blocks: u64, threads| Launch {
         entry,
         grid: [blocks.max(1), 1, 1],
@@ -88,8 +102,8 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         shared: 0,
     };
     let mut plan = Plan::default();
-    plan.launches.push(launch("tile", tiles.min(most), get("threads")));
-    if segments > 1 {
+    plan.launches.push(launch("tile", tiles, get("threads")));
+    if segments > 1 && parts == 1 {
         plan.work = m * segments;
         if chunks > 1 {
             plan.work += m * chunks;
@@ -150,20 +164,43 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
             }
         }
     }
+    if desc.m > FEW_ROWS || desc.n > FEW_COLUMNS {
+        return all;
+    }
+    // Clusters, with a block for each segment, for every second one, or two blocks.
+    let full = (desc.n.div_ceil(SEGMENT).next_power_of_two() as u32).min(caps.cluster);
+    let (half, deep) = (full / 2, if wide == 2 { 2 } else { 4 });
+    let mut clusters = vec![
+        (1, 256, 16, 4, full),
+        (1, 256, 32, 4, full),
+        (1, 256, 32, 4, half),
+        (1, 256, 32, 4, 2),
+        (wide, 128, 32, deep, full),
+        (wide, 128, 32, deep, 2),
+        (wide, 256, 64, 4, full),
+    ];
+    clusters.sort_unstable();
+    clusters.dedup();
+    for (vec, threads, height, deep, parts) in clusters.into_iter().filter(|c| c.4 > 1) {
+        let params = Params::new("tile").with("threads", threads).with("height", height);
+        let params = params.with("vec", vec).with("deep", deep).with("parts", parts);
+        let params = params.with("busy", 2048 / threads);
+        if legal(desc, &params, caps).is_ok() {
+            all.push(params);
+        }
+    }
     all
 }
+
+/// Rows and columns for which clusters were faster than a second launch on an H200.
+const FEW_ROWS: usize = 16_384;
+const FEW_COLUMNS: usize = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::caps;
     use gemv_core::Dtype;
-    use gemv_core::gpu::Language;
-
-    fn caps() -> Caps {
-        let mut caps = Caps::new(Language::Cuda);
-        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
-        caps
-    }
 
     #[test]
     fn matrices_by_columns_have_candidates_and_all_are_legal() {
@@ -182,6 +219,28 @@ mod tests {
     }
 
     #[test]
+    fn clusters_take_turns_and_need_no_second_launch() {
+        let desc = Desc { dtype: Dtype::F32, m: 900, n: 1000, layout: Layout::Col, align: 4 };
+        let plan = |text: &str, m| plan(&Desc { m, ..desc }, &text.parse().unwrap(), &caps());
+        let blocks = |text, m| plan(text, m).launches[0].grid[0];
+        assert_eq!(blocks("tile height=32 parts=4 busy=8", 900), 29 * 4);
+        assert_eq!(blocks("tile height=32 parts=4 busy=1", 90_000), 132);
+        // A cluster is whole, however few blocks there are to be.
+        let mut one = caps();
+        one.units = 1;
+        let tiny: Params = "tile parts=8 busy=1".parse().unwrap();
+        assert_eq!(super::plan(&desc, &tiny, &one).launches[0].grid[0], 8);
+        let (alone, shared) = (plan("tile", 900), plan("tile parts=4", 900));
+        assert_eq!((alone.launches.len(), shared.launches.len()), (2, 1));
+        assert_eq!((alone.work, shared.work), (900 * 4, 0));
+        // Nor any candidates of them where the device has none.
+        let (has, mut none) = (candidates(&desc, &caps()), caps());
+        none.cluster = 1;
+        assert!(has.iter().any(|p| p.get("parts") == Some(4)));
+        assert!(candidates(&desc, &none).iter().all(|p| p.get("parts").is_none()));
+    }
+
+    #[test]
     fn what_is_not_legal_is_said() {
         let col = Desc { dtype: Dtype::F32, m: 900, n: 1000, layout: Layout::Col, align: 4 };
         for (desc, text, part) in [
@@ -190,6 +249,14 @@ mod tests {
             (col, "tile threads=128 height=128 deep=4", "registers of data are more than"),
             (col, "tile threads=512 height=128 deep=4", "more than 72"),
             (col, "tile busy=0", "no block"),
+            (col, "tile parts=3", "parts=3 is not a power of two from 1 to 8"),
+            (Desc { n: 256, ..col }, "tile parts=2", "256 columns for parts=2"),
+            (Desc { n: 65_537, ..col }, "tile parts=8", "of 2 to 256 segments"),
+            (
+                Desc { dtype: Dtype::F64, ..col },
+                "tile threads=512 height=128 vec=2 parts=2",
+                "bytes of shared memory of 49152",
+            ),
             (Desc { m: 1 << 37, ..col }, "tile", "2147483647 sets of 32"),
             (Desc { n: (1 << 24) + 1, ..col }, "tile", "two levels"),
             (Desc { layout: Layout::Row, ..col }, "tile", "layout col"),

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use gemv_core::gpu::{self, Caps, Kernel, Language, Program};
 use gemv_core::{Desc, Dtype, Layout, Params};
-use gemv_cuda::{Nvrtc, candidates, kernels, options};
+use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Ampere, Hopper, Blackwell.
@@ -60,6 +60,7 @@ const SHAPES: [(usize, usize); 23] = [
 fn caps(units: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
     (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (units, 1024, 48 << 10, true);
+    caps.cluster = cluster(CHOSEN_ON);
     caps
 }
 
@@ -219,9 +220,10 @@ fn main() -> ExitCode {
 
     let mut trials = vec![Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?))];
     for ((kernel, dtype), programs) in programs() {
-        let programs: Arc<[_]> = programs.into();
         for arch in ARCHS {
-            let programs = programs.clone();
+            // Without clusters, what needs them is no candidate.
+            let fits = |p: &&(Params, _)| p.0.get_or("parts", 1) <= cluster(arch);
+            let programs: Arc<[_]> = programs.iter().filter(fits).cloned().collect();
             let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
         }

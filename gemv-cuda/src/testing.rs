@@ -1,0 +1,13 @@
+//! What this crate's tests ask of a device.
+
+use gemv_core::gpu::{Caps, Language};
+
+use crate::backend::cluster;
+
+/// An H200's.
+pub(crate) fn caps() -> Caps {
+    let mut caps = Caps::new(Language::Cuda);
+    (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+    caps.cluster = cluster(90);
+    caps
+}
