@@ -395,14 +395,22 @@ const EDGES: [usize; 17] =
 fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
     let mut shapes = vec![(1, 1), (3, 65)];
     if size == Size::Tiny {
-        shapes.extend([(2, 300), (70, 5)]);
+        shapes.extend([(2, 300), (70, 5), (1, 2100)]);
         return shapes;
     }
     // Empty ones; more than 65,536 columns have a third level of segments, and a short fourth
     // would need 16,777,217.
     shapes.extend([(0, 5), (5, 0), (0, 0), (2, 131_331)]);
     if thin && size == Size::Normal {
-        shapes.extend([(5, 257), (257, 5), (33, 1025), (1025, 17), (3, 65_537), (65_537, 3)]);
+        shapes.extend([
+            (5, 257),
+            (257, 5),
+            (33, 1025),
+            (1025, 17),
+            (5, 4099),
+            (3, 65_537),
+            (65_537, 3),
+        ]);
         return shapes;
     }
     for (k, edge) in EDGES.into_iter().enumerate() {
@@ -438,7 +446,12 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 }
                 let mut whats = vec![What::Chosen];
                 let params = with_type!(dtype, T => candidates::<T>(device, shape, layout, size));
-                let params = params.into_iter().map(What::With);
+                // Several blocks that meet in one's shared memory: what can race, and deadlock.
+                let shared: Vec<_> = params.iter().filter(|p| p.get_or("parts", 1) > 1).collect();
+                let most = if size == Size::Tiny { 1 } else { usize::MAX };
+                whats.extend(shared.into_iter().take(most).map(|p| What::With(*p)));
+                let params = params.into_iter().filter(|p| p.get_or("parts", 1) == 1);
+                let params = params.map(What::With);
                 match (size, thin) {
                     (Size::Full, _) | (Size::Normal, false) => whats.extend(params),
                     (Size::Tiny, _) => whats.extend(params.skip(k % 2).take(1)),
