@@ -48,8 +48,8 @@ pub struct Distilling {
     pub hole: f64,
     /// How many times.
     pub dread: f64,
-    /// The share with which the points around a point count beside it: what serves there too serves
-    /// better in between.
+    /// The share with which the points around a point count beside it, or in its place where it is not
+    /// known: what serves there too serves better in between.
     pub around: f64,
 }
 

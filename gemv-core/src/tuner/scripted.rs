@@ -346,6 +346,34 @@ fn a_row_begins_where_its_parameters_do() {
     }
 }
 
+/// A line between those of the mesh on which one point is known: what is best there is the slowest wherever else
+/// something is known, and must not be taken for all rows of that line.
+#[test]
+fn one_point_does_not_speak_for_its_line() {
+    let (usual, odd) = (space()[0], space()[1]);
+    let mut runner = Scripted::new(0.0);
+    let mut known = Known::new();
+    let lines = [16, 64].into_iter().flat_map(|n| [4, 16, 64, 256, 1024].map(|m| (m, n)));
+    for (m, n) in lines.chain([(1024, 32)]) {
+        let d = desc(m, n);
+        let mut cell = search(&mut runner, &d, &[usual, odd], &[], &Settings::default());
+        let best = cell.best().unwrap().clone();
+        let (first, second) = if n == 32 { (odd, usual) } else { (usual, odd) };
+        cell.trials = [(first, 1e-6), (second, 3e-6)]
+            .map(|(params, t)| {
+                let work = work(&params);
+                Trial { params, work, seconds: t, low: t, high: t, ..best.clone() }
+            })
+            .into();
+        known.insert(d, cell);
+    }
+    let rows = distil(&mut runner, AREA, &known, &|_, _| true, &Distilling::default()).rows;
+    let table = Table { rows, ..Table::default() };
+    for (m, expected) in [(4, usual), (16, usual), (64, usual), (256, usual), (1024, odd)] {
+        assert_eq!(table.nearest(&desc(m, 32))[0].params, expected, "{m}x32 of\n{table}");
+    }
+}
+
 /// Four alike and one a little better, on a machine whose neighbours take half of its bandwidth now
 /// and then, for some rounds.
 struct Shared(u64);
