@@ -181,7 +181,7 @@ fn pair(first: usize, last: usize) -> usize {
 }
 
 impl Plane {
-    /// `None` if nothing is known.
+    /// `None` if nothing is known, or nothing of it is a candidate.
     pub(super) fn new(runner: &mut dyn Runner, area: Area, known: &Known) -> Option<Plane> {
         let here = |cell: &&Cell| area.holds(&cell.desc) && cell.best().is_some();
         let cells: Vec<&Cell> = known.values().filter(here).collect();
@@ -220,7 +220,7 @@ impl Plane {
         choices.retain(|_| *keep.next().expect("one each"));
         let mut keep = right.iter();
         ratio.retain(|_| *keep.next().expect("one each"));
-        (!cells.is_empty()).then_some(Plane { m, n, choices, ratio })
+        (!choices.is_empty()).then_some(Plane { m, n, choices, ratio })
     }
 
     /// The least that one choice costs at the worst of these points (indices of lines), by the best

@@ -346,6 +346,18 @@ fn a_row_begins_where_its_parameters_do() {
     }
 }
 
+/// What was measured with other candidates than there are now is nothing to choose from.
+#[test]
+fn no_rows_of_what_is_no_candidate() {
+    let mut runner = Scripted::new(0.0);
+    let d = desc(64, 64);
+    let mut cell = search(&mut runner, &d, &space()[..1], &[], &Settings::default());
+    cell.trials[0].work ^= 1;
+    let rows =
+        distil(&mut runner, AREA, &Known::from([(d, cell)]), &|_, _| true, &Distilling::default());
+    assert!(rows.rows.is_empty());
+}
+
 /// A line between those of the mesh on which one point is known: what is best there is the slowest wherever else
 /// something is known, and must not be taken for all rows of that line.
 #[test]
