@@ -70,8 +70,8 @@ pub(crate) struct Args {
     /// combination on 3 x 3 samples of each tile of the mesh; takes hours).
     #[arg(long, value_enum, default_value_t = Space::Ordered)]
     space: Space,
-    /// Most rows of the table for a type, a layout and a class of alignment.
-    #[arg(long, value_name = "COUNT", default_value = "100",
+    /// Most rows of the table for a type and a layout, over all classes of alignment.
+    #[arg(long, value_name = "COUNT", default_value = "200",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     rows: usize,
     /// The directory for the table and the raw data [default: gemv-tune-DEVICE].
@@ -236,15 +236,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
     // Few rows from many points.
     let mut distilling = Distilling::default();
-    distilling.limit = args.rows;
     // What may be chance is not worth a row.
     let noise = noise(&known);
     eprintln!("a median is off by {:.1} % or less at most problems", 100.0 * noise);
     distilling.worth += 4.0 * noise;
     distilling.hole += 2.0 * noise;
     let legal = |desc: &Desc, params: &Params| device.backend().fits(desc, params).is_ok();
-    let parts: Vec<Distilled> =
-        areas.iter().map(|&area| distil(&mut lab, area, &known, &legal, &distilling)).collect();
+    let mut parts: Vec<Distilled> = Vec::new();
+    for &area in &areas {
+        let alike = |other: &&Area| (other.dtype, other.layout) == (area.dtype, area.layout);
+        distilling.limit = (args.rows / areas.iter().filter(alike).count()).max(1);
+        parts.push(distil(&mut lab, area, &known, &legal, &distilling));
+    }
     let rows: Vec<_> = parts.iter().flat_map(|part| part.rows.clone()).collect();
     if rows.is_empty() {
         bail!("no candidate counted anywhere: {} says why", cells.display());

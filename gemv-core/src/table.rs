@@ -125,6 +125,12 @@ impl Row {
         Ok(row)
     }
 
+    /// Whether the problem is within the row's ranges.
+    fn holds(&self, desc: &Desc) -> bool {
+        let distance = self.distance(desc, (log2(desc.m), log2(desc.n)));
+        distance.is_some_and(|(_, distance)| distance == 0.0)
+    }
+
     /// How well the row fits: rank of its key (lower is better), then squared distance.
     fn distance(&self, desc: &Desc, at: (f32, f32)) -> Option<(u8, f32)> {
         let rank = |mine: bool, any: bool| match (mine, any) {
@@ -325,9 +331,9 @@ impl Tables {
         self.tables.iter()
     }
 
-    /// The parameters for this problem, and the table and row they come from. A row that is no
-    /// longer legal, or names a kernel that does not keep the order, is passed over with a warning;
-    /// where no row is legal, the backend's first candidate is taken.
+    /// The parameters for this problem, and the table and row they come from. A row for this problem that
+    /// is no longer legal, or that names a kernel that does not keep the order, is passed over with a
+    /// warning, one for other sizes without; where no row is legal, the backend's first candidate is taken.
     ///
     /// ```
     /// use gemv_core::{Desc, Dtype, Engine};
@@ -349,8 +355,9 @@ impl Tables {
                 }
                 match backend.fits(desc, &row.params) {
                     Ok(()) => return (row.params, Some((table, row))),
-                    // A row for every type or layout does not claim to fit each of them.
-                    Err(_) if row.dtype.is_none() || row.layout.is_none() => {}
+                    // A row for every type or layout does not claim to fit each of them, nor one for
+                    // other sizes these.
+                    Err(_) if row.dtype.is_none() || row.layout.is_none() || !row.holds(desc) => {}
                     Err(why) => log::warn!("{}: the row {row} is passed over: {why}", table.origin),
                 }
             }

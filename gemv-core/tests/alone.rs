@@ -2,6 +2,7 @@
 //! shows when backends are looked for, opened and refused.
 #![deny(unsafe_code)]
 
+use std::cell::RefCell;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -268,6 +269,46 @@ fn choices_come_from_the_table_and_only_legal_rows() {
         (params.to_string(), table.origin.as_str(), row.to_string()),
         ("row rows=3".into(), "fake", "* * : row rows=3".into())
     );
+}
+
+/// Keeps what the thread's own code warns of.
+struct Listener;
+
+thread_local! {
+    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+impl log::Log for Listener {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            SAID.with_borrow_mut(|said| said.push(record.args().to_string()));
+        }
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_row_warns_where_it_no_longer_fits_what_it_is_for() {
+    // Another test of this process may have been first: it is the same listener.
+    let _ = log::set_logger(&Listener);
+    log::set_max_level(log::LevelFilter::Warn);
+    let text = "f32 row m=8..64 n=8..64 : row rows=9\n* * : row rows=5";
+    let device = Device::new(Arc::new(Fake::new("fake:0", text)));
+    let tables = Tables::load(device.backend());
+    let said = |m, n| {
+        SAID.take();
+        let desc = Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
+        assert_eq!(tables.explain(device.backend(), &desc).0.to_string(), "row rows=5");
+        SAID.take()
+    };
+    let here = said(16, 16);
+    assert_eq!(here.len(), 1, "{here:?}");
+    assert!(here[0].contains("m=8..64 n=8..64 : row rows=9 is passed over"), "{here:?}");
+    // Nearest to this problem, but made for others.
+    assert_eq!(said(128, 16), [""; 0]);
 }
 
 #[test]

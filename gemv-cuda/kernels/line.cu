@@ -48,39 +48,10 @@
 // A rotated row's last elements may lie in a fifth round.
 #define LOADS (SHORT ? ROUNDS * SLOTS : 4 * SLOTS + (VEC > 1))
 
-// The sum of a team's SPAN lanes, for every thread of it. Each exchange between threads also
-// halves the values that a thread holds, as long as there are several: the upper half of a
-// vector's lanes goes one way and the lower half the other.
-STATIC ACC team_sum(ACC (*acc)[VEC], const U32 t) {
-#pragma unroll
-  for (U32 level = 1; level <= 6; level++)
-#pragma unroll
-    for (U32 k = 0; k < SLOTS / 2; k++)
-      if (k < SLOTS >> level)
-#pragma unroll
-        for (U32 c = 0; c < VEC; c++)
-          acc[k][c] = acc_add(acc[k][c], acc[k + (SLOTS >> level)][c]);
-#pragma unroll
-  for (U32 level = 1; level <= 5; level++) {
-    const U32 o = TEAM >> level, half = VEC >> level;
-    if (o == 0) continue;
-    if (half > 0) {
-      const bool upper = (t & o) != 0;
-#pragma unroll
-      for (U32 c = 0; c < VEC / 2; c++)
-        if (c < half) {
-          const ACC give = upper ? acc[0][c] : acc[0][c + half];
-          const ACC keep = upper ? acc[0][c + half] : acc[0][c];
-          acc[0][c] = acc_add(keep, acc_xor(give, o));
-        }
-    } else {
-      acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], o));
-    }
-  }
-#pragma unroll
-  for (U32 level = 1; level <= 3; level++)
-    if (VEC >> level > 0) acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], TEAM >> level));
-  return SPAN < 64 ? acc_add(acc[0][0], acc_zero()) : acc[0][0];
+// The sum of a team's SPAN lanes, for every thread of it.
+STATIC ACC team_sum(ACC (&acc)[SLOTS][VEC], const U32 t) {
+  const ACC sum = halve_team<TEAM>(acc, t);
+  return SPAN < 64 ? acc_add(sum, acc_zero()) : sum;
 }
 
 // The vector at q, or the last one that has an element before `end`: loads without branches, so
@@ -302,11 +273,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
           const U32 l = k * TEAM + t;
           v[k] = l < filled ? lanes[(r * SETS + set) * 64 + l] : acc_zero();
         }
-#pragma unroll
-        for (U32 level = 1; level <= 6; level++)
-#pragma unroll
-          for (U32 k = 0; k < 32 / TEAM; k++)
-            if (k < 64 / TEAM >> level) v[k] = acc_add(v[k], v[k + (64 / TEAM >> level)]);
+        halve(v);
 #pragma unroll
         for (U32 o = TEAM / 2; o > 0; o >>= 1) v[0] = acc_add(v[0], acc_xor(v[0], o));
         const U64 i = first + r * SETS;

@@ -33,6 +33,7 @@ KERNEL(THREADS) slab(ARGUMENTS) {
   }
   if (acc_is(alpha, (REAL)0)) return; // the last launch writes y
 
+  next_may_begin();
   const ELEM *p = a + a0 + (rows > 0 ? row : 0);
   const bool whole = rows == VEC && BEYOND(p) == 0 && (cs & (I64)(VEC - 1)) == 0;
   U32 turn = 0;
@@ -78,13 +79,7 @@ KERNEL(THREADS) slab(ARGUMENTS) {
             acc[h][c] =
                 acc_fma(conj_if(widen(av[k][h].e[c]), conj), widen(xv[k][h]), acc[h][c]);
       }
-#pragma unroll
-    for (U32 d = HELD / 2; d > 0; d /= 2)
-#pragma unroll
-      for (U32 h = 0; h < HELD / 2; h++)
-        if (h < d)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++) acc[h][c] = acc_add(acc[h][c], acc[h + d][c]);
+    halve(acc);
     if (WARPS > 1) {
       // The warps take turns at the rest. Whoever writes here again has passed a barrier that this
       // turn's warp reaches after it has read.
@@ -98,11 +93,7 @@ KERNEL(THREADS) slab(ARGUMENTS) {
         ACC v[WARPS];
 #pragma unroll
         for (U32 w = 0; w < WARPS; w++) v[w] = here[c * THREADS + w * 32 + t];
-#pragma unroll
-        for (U32 d = WARPS / 2; d > 0; d /= 2)
-#pragma unroll
-          for (U32 w = 0; w < WARPS / 2; w++)
-            if (w < d) v[w] = acc_add(v[w], v[w + d]);
+        halve(v);
         acc[0][c] = v[0];
       }
     }
@@ -123,9 +114,11 @@ KERNEL(THREADS) slab(ARGUMENTS) {
 
 // 256 segment sums of a row to one, a warp each: row i's go to work[m * segments + i * chunks].
 KERNEL(128) slab_chunks(ARGUMENTS) {
+  wait_for_previous();
   const U64 segments = ceil_div(n, SEG), chunks = ceil_div(segments, SEG);
   const U32 k = (U32)GROUP_ID * 4 + LID / 32, i = k / (U32)chunks, chunk = k % (U32)chunks;
   if (i >= m || acc_is(alpha, (REAL)0)) return;
+  next_may_begin();
   const U64 left = segments - (U64)chunk * SEG;
   const ACC sum = warp_sum(work + i * segments + (U64)chunk * SEG, (U32)(left < SEG ? left : SEG));
   if (LID % 32 == 0) work[m * segments + i * chunks + chunk] = sum;
@@ -133,6 +126,7 @@ KERNEL(128) slab_chunks(ARGUMENTS) {
 
 // The last level, a warp for each row.
 KERNEL(128) slab_rows(ARGUMENTS) {
+  wait_for_previous();
   const U64 segments = ceil_div(n, SEG), chunks = ceil_div(segments, SEG);
   const U64 i = GROUP_ID * 4 + LID / 32;
   if (i >= m) return;

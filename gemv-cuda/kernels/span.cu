@@ -58,41 +58,6 @@
   (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS)
 #define RESIDENT (HELD <= 48 ? 1024 : HELD <= 88 ? 512 : 256)
 
-// The sum of a team's 64 lanes, for every thread of it. Each exchange between threads also halves the
-// values that a thread holds, as long as there are several: the upper half of a vector's lanes goes
-// one way and the lower half the other.
-STATIC ACC segment_sum(ACC (*acc)[VEC], const U32 t) {
-#pragma unroll
-  for (U32 level = 1; level <= 6; level++)
-#pragma unroll
-    for (U32 k = 0; k < SLOTS / 2; k++)
-      if (k < SLOTS >> level)
-#pragma unroll
-        for (U32 c = 0; c < VEC; c++)
-          acc[k][c] = acc_add(acc[k][c], acc[k + (SLOTS >> level)][c]);
-#pragma unroll
-  for (U32 level = 1; level <= 5; level++) {
-    const U32 o = TEAM >> level, half = VEC >> level;
-    const bool upper = (t & o) != 0;
-    if (half > 0) {
-#pragma unroll
-      for (U32 c = 0; c < VEC / 2; c++)
-        if (c < half) {
-          const ACC give = upper ? acc[0][c] : acc[0][c + half];
-          const ACC keep = upper ? acc[0][c + half] : acc[0][c];
-          acc[0][c] = acc_add(keep, acc_xor(give, o));
-        }
-    } else if (o > 0) {
-      acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], o));
-    }
-  }
-  // The lanes of a vector, which the first levels have spread over the threads.
-#pragma unroll
-  for (U32 level = 1; level <= 3; level++)
-    if (VEC >> level > 0) acc[0][0] = acc_add(acc[0][0], acc_xor(acc[0][0], TEAM >> level));
-  return acc[0][0];
-}
-
 #if DTYPE == 2 || DTYPE == 3
 #define MINUS_ZERO ((ELEM)0x8000u)
 #else
@@ -104,6 +69,15 @@ STATIC void fetch(const ELEM *p) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 #endif
+}
+
+STATIC void zero(ACC (&acc)[ROWS][SLOTS][VEC]) {
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+    for (U32 k = 0; k < SLOTS; k++)
+#pragma unroll
+      for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
 }
 
 extern "C" __global__ void CLUSTER
@@ -122,12 +96,7 @@ extern "C" __global__ void CLUSTER
 
   PACK av[ROWS][LOADS], xv[LOADS];
   ACC acc[ROWS][SLOTS][VEC];
-#pragma unroll
-  for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-    for (U32 k = 0; k < SLOTS; k++)
-#pragma unroll
-      for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+  zero(acc);
   // `acc` is of the block's rows from `at` on, turn `turn`, and `to` and `next` follow. At first there
   // are none: rows from m on are not written.
   U64 at = m, to = GROUP_ID / PARTS * BLOCK_ROWS;
@@ -164,10 +133,10 @@ extern "C" __global__ void CLUSTER
     // The sums of what has been added up.
     if (at < m) {
       // Thread r of a team goes on with row r.
-      ACC sum = segment_sum(acc[0], t);
+      ACC sum = halve_team<TEAM>(acc[0], t);
 #pragma unroll
       for (U32 r = 1; r < ROWS; r++) {
-        const ACC other = segment_sum(acc[r], t);
+        const ACC other = halve_team<TEAM>(acc[r], t);
         if (t == r) sum = other;
       }
       bool mine = along == 0;
@@ -208,11 +177,7 @@ extern "C" __global__ void CLUSTER
               for (U32 q = 0; q < PLACES && PLACES > LANES; q += LANES)
                 if (q + l < filled) v[k] = acc_add(v[k], here[r * SETS + set][q + l]);
             }
-#pragma unroll
-            for (U32 level = 1; level <= 6; level++)
-#pragma unroll
-              for (U32 k = 0; k < 32 / HALVERS; k++)
-                if (k < 64 / HALVERS >> level) v[k] = acc_add(v[k], v[k + (64 / HALVERS >> level)]);
+            halve(v);
             // Upper lanes that are all absent would add +0 to what is never -0.
             U32 o = turns > 1 || ALL > HALVERS ? HALVERS / 2 : ALL / 2;
 #pragma unroll 1
@@ -235,12 +200,7 @@ extern "C" __global__ void CLUSTER
 
     // The products. Where x is not read by vectors, it comes as late as this.
     const U32 from = (turn * ALL + along) * SEG + t * VEC;
-#pragma unroll
-    for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-      for (U32 k = 0; k < SLOTS; k++)
-#pragma unroll
-        for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+    zero(acc);
     if (fresh && !x_chunks)
 #pragma unroll
       for (U32 k = 0; k < LOADS; k++)

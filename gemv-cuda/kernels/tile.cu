@@ -142,13 +142,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
         read(more ? s : next_s, more ? set : next_set, more ? from + DEEP : 0);
     }
     if (!last) read_x(next_s);
-#pragma unroll
-    for (U32 d = HELD / 2; d > 0; d /= 2)
-#pragma unroll
-      for (U32 h = 0; h < HELD / 2; h++)
-        if (h < d)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++) acc[h][c] = acc_add(acc[h][c], acc[h + d][c]);
+    halve(acc);
 
     // Who reads here in turn t has done so before the barrier of turn t + 1, behind which turn t + 2
     // writes. Each turn other threads take the rows.
@@ -164,11 +158,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
       ACC v[COLS];
 #pragma unroll
       for (U32 g = 0; g < COLS; g++) v[g] = here[who % VEC * PLANE + g * PER + who / VEC];
-#pragma unroll
-      for (U32 d = COLS / 2; d > 0; d /= 2)
-#pragma unroll
-        for (U32 g = 0; g < COLS / 2; g++)
-          if (g < d) v[g] = acc_add(v[g], v[g + d]);
+      halve(v);
       if (PARTS > 1) {
         // Other threads' lanes of this row were left before this turn's barrier.
         ACC *lane = &second.held[s % LANES / PARTS][who];
@@ -197,11 +187,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
 #pragma unroll
         for (U32 q = 0; q < PARTS; q++)
           v[q] = q < segments ? second.met[done & 1u][q][who] : acc_zero();
-#pragma unroll
-        for (U32 d = PARTS / 2; d > 0; d /= 2)
-#pragma unroll
-          for (U32 q = 0; q < PARTS / 2; q++)
-            if (q < d) v[q] = acc_add(v[q], v[q + d]);
+        halve(v);
         finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
       }
       done++;
@@ -223,6 +209,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) tile(ARGUMENTS)
     return;
   }
   if (m == 0) return;
+  next_may_begin();
   if (VEC == 1 || (BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0))
     tiles<true>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, work, counters, meet,
                 xs, second);
@@ -248,31 +235,25 @@ STATIC ACC row_sum(const ACC *from, const U64 m, const U32 len, ACC (*meet)[32])
     for (U32 q = 0; q < 8; q++)
       if (j + q * 8 < len) acc[q] = acc_add(acc[q], v[q]);
   }
-#pragma unroll
-  for (U32 d = 4; d > 0; d /= 2)
-#pragma unroll
-    for (U32 q = 0; q < 4; q++)
-      if (q < d) acc[q] = acc_add(acc[q], acc[q + d]);
+  halve(acc);
   meet[g][r] = acc[0];
   __syncthreads();
   ACC v[8];
 #pragma unroll
   for (U32 q = 0; q < 8; q++) v[q] = meet[q][r];
-#pragma unroll
-  for (U32 d = 4; d > 0; d /= 2)
-#pragma unroll
-    for (U32 q = 0; q < 4; q++)
-      if (q < d) v[q] = acc_add(v[q], v[q + d]);
+  halve(v);
   return v[0];
 }
 
 // 256 segment sums of a row to one: chunk c of row i goes to work[m * segments + c * m + i].
 KERNEL(256) tile_chunks(ARGUMENTS) {
   __shared__ ACC meet[8][32];
+  wait_for_previous();
   const U64 segments = ceil_div(n, SEG);
   const U32 sets = (U32)ceil_div(m, 32), chunk = (U32)GROUP_ID / sets;
   const U64 i = (U64)((U32)GROUP_ID % sets) * 32 + LID % 32, left = segments - (U64)chunk * SEG;
   if (acc_is(alpha, (REAL)0)) return;
+  next_may_begin();
   const U32 len = i >= m ? 0 : (U32)(left < SEG ? left : SEG);
   const ACC sum = row_sum(work + (U64)chunk * SEG * m + i, m, len, meet);
   if (LID < 32 && i < m) work[(segments + chunk) * m + i] = sum;
@@ -281,6 +262,7 @@ KERNEL(256) tile_chunks(ARGUMENTS) {
 // The last level.
 KERNEL(256) tile_rows(ARGUMENTS) {
   __shared__ ACC meet[8][32];
+  wait_for_previous();
   const U64 segments = ceil_div(n, SEG), chunks = ceil_div(segments, SEG);
   const U64 i = GROUP_ID * 32 + LID % 32;
   const U64 count = segments <= SEG ? segments : chunks;

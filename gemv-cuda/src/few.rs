@@ -105,10 +105,6 @@ pub(crate) fn blocks(plan: &Plan) -> Result<(), String> {
     }
 }
 
-fn launch(entry: &'static str, blocks: u64, threads: u32) -> Launch {
-    Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 }
-}
-
 fn short_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Row)?;
     let get = |name| value(SHORT, params, name);
@@ -142,7 +138,8 @@ fn short_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> 
 fn short_plan(desc: &Desc, params: &Params) -> Plan {
     let get = |name| u64::from(value(SHORT, params, name));
     let rows = (get("threads") / get("team").max(1) * get("rows")).max(1);
-    let launch = launch("line", (desc.m as u64).div_ceil(rows), value(SHORT, params, "threads"));
+    let launch =
+        Launch::new("line", (desc.m as u64).div_ceil(rows), value(SHORT, params, "threads"));
     Plan { launches: vec![launch], ..Plan::default() }
 }
 
@@ -192,7 +189,7 @@ fn narrow_plan(desc: &Desc, params: &Params) -> Plan {
     let get = |name| u64::from(value(NARROW, params, name));
     let tile = (get("threads") * get("rows") * get("vec")).max(1);
     let threads = value(NARROW, params, "threads");
-    let launch = launch("narrow", (desc.m as u64).div_ceil(tile), threads);
+    let launch = Launch::new("narrow", (desc.m as u64).div_ceil(tile), threads);
     Plan { launches: vec![launch], ..Plan::default() }
 }
 
@@ -260,14 +257,18 @@ fn slab_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let busy = u64::from(caps.units) * u64::from(value(SLAB, params, "busy"));
     let grid = segments.min(busy).max(1);
     let mut plan = Plan::default();
-    plan.launches.push(launch("slab", grid, value(SLAB, params, "threads")));
+    plan.launches.push(Launch::new("slab", grid, value(SLAB, params, "threads")));
     if segments > 1 {
+        let second = |entry, warps: u64| Launch {
+            waits: true,
+            ..Launch::new(entry, warps.div_ceil(4).max(1), 128)
+        };
         plan.work = m * segments;
         if chunks > 1 {
             plan.work += m * chunks;
-            plan.launches.push(launch("slab_chunks", (m * chunks).div_ceil(4).max(1), 128));
+            plan.launches.push(second("slab_chunks", m * chunks));
         }
-        plan.launches.push(launch("slab_rows", m.div_ceil(4).max(1), 128));
+        plan.launches.push(second("slab_rows", m));
     }
     plan
 }

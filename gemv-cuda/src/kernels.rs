@@ -123,12 +123,7 @@ impl Line {
             split => split,
         };
         let split = Split::of(desc.n, split);
-        let launch = Launch {
-            entry: "line",
-            grid: [blocks * split.parts, 1, 1],
-            block: [self.threads, 1, 1],
-            shared: 0,
-        };
+        let launch = Launch::new("line", blocks * split.parts, self.threads);
         let counters = if split.count > 0 { blocks } else { 0 };
         Plan { launches: vec![launch], work: split.work(m), counters }
     }

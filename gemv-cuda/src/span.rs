@@ -40,10 +40,12 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| u64::from(value(SPAN, params, name));
     let parts = get("parts").max(1);
     let busy = (u64::from(caps.units) * get("busy") / parts).max(1);
-    let blocks =
-        (desc.m as u64).div_ceil(block_rows(params).max(1)).min(busy).saturating_mul(parts);
-    let block = [value(SPAN, params, "threads"), 1, 1];
-    let launch = Launch { entry: "span", grid: [blocks, 1, 1], block, shared: 0 };
+    let blocks = (desc.m as u64).div_ceil(block_rows(params).max(1));
+    // A few blocks with one turn more than the others would read the last long rows at the pace of those few;
+    // with short rows, more blocks than even turns need are the faster ones.
+    let turns = if desc.n > LONG { blocks.div_ceil(busy).max(1) } else { 1 };
+    let blocks = blocks.div_ceil(turns).min(busy).saturating_mul(parts);
+    let launch = Launch::new("span", blocks, value(SPAN, params, "threads"));
     Plan { launches: vec![launch], ..Plan::default() }
 }
 
@@ -236,6 +238,10 @@ mod tests {
         assert_eq!(blocks("span threads=128 team=16 along=4 busy=8", 1), 1);
         assert_eq!(blocks("span threads=128 team=16 along=8 parts=8 busy=8", 5), 40);
         assert_eq!(blocks("span threads=128 team=16 along=8 parts=8 busy=1", 4000), 16 * 8);
+        // Long rows: no block is left to go on alone for a whole turn.
+        let long = Desc { n: LONG + 1, ..desc };
+        let params: Params = "span threads=128 team=16 along=4 busy=8".parse().unwrap();
+        assert_eq!(plan(&long, &params, &caps()).launches[0].grid[0], 1000);
         let mut tiny = caps();
         tiny.units = 1;
         let params: Params = "span parts=8 busy=1".parse().unwrap();

@@ -95,21 +95,17 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         1 => sets.saturating_mul(segments).min(most),
         _ => sets.min((most / parts).max(1)) * parts,
     };
-    let launch = |entry, blocks: u64, threads| Launch {
-        entry,
-        grid: [blocks.max(1), 1, 1],
-        block: [threads, 1, 1],
-        shared: 0,
-    };
     let mut plan = Plan::default();
-    plan.launches.push(launch("tile", tiles, get("threads")));
+    plan.launches.push(Launch::new("tile", tiles.max(1), get("threads")));
     if segments > 1 && parts == 1 {
+        let second =
+            |entry, blocks: u64| Launch { waits: true, ..Launch::new(entry, blocks.max(1), 256) };
         plan.work = m * segments;
         if chunks > 1 {
             plan.work += m * chunks;
-            plan.launches.push(launch("tile_chunks", m.div_ceil(32) * chunks, 256));
+            plan.launches.push(second("tile_chunks", m.div_ceil(32) * chunks));
         }
-        plan.launches.push(launch("tile_rows", m.div_ceil(32), 256));
+        plan.launches.push(second("tile_rows", m.div_ceil(32)));
     }
     plan
 }

@@ -135,7 +135,7 @@ fn plan(args: &[Arg], entry: &'static str, desc: &Desc, params: &Params, caps: &
     let groups = u64::from(arg(args, params, "groups")) * u64::from(caps.units);
     let m = desc.m as u64;
     let grid = [m.min(groups).max(1), split.parts, 1];
-    let mut launches = vec![Launch { entry, grid, block: [1, 1, 1], shared: 0 }];
+    let mut launches = vec![Launch { grid, ..Launch::new(entry, 1, 1) }];
     launches.extend(split.reduce(m));
     Plan { launches, work: split.work(m), counters: 0 }
 }

@@ -119,7 +119,7 @@ const COURSE: &[Arg] = &[
 ];
 
 fn of(entry: &'static str, grid: [u64; 2], threads: u32) -> Launch {
-    Launch { entry, grid: [grid[0], grid[1], 1], block: [threads, 1, 1], shared: 0 }
+    Launch { grid: [grid[0], grid[1], 1], ..Launch::new(entry, 1, threads) }
 }
 
 fn limits(plan: &Plan, local: u64, caps: &Caps) -> Result<(), String> {

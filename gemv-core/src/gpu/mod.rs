@@ -207,9 +207,9 @@ pub struct Plan {
 ///
 /// ```
 /// use gemv_core::gpu::Launch;
-/// let launch = Launch { entry: "row", grid: [250, 1, 1], block: [128, 1, 1], shared: 0 };
+/// let launch = Launch::new("row", 250, 128);
 /// let threads = launch.grid[0] * u64::from(launch.block[0]);
-/// assert_eq!(threads, 32_000);
+/// assert_eq!((threads, launch.waits), (32_000, false));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
@@ -221,6 +221,16 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory (CUDA only; OpenCL sources declare theirs).
     pub shared: u32,
+    /// Whether the kernel itself waits for the launch before it, so that a device may begin it
+    /// early (CUDA's programmatic dependent launch).
+    pub waits: bool,
+}
+
+impl Launch {
+    /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
+    pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
+        Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, waits: false }
+    }
 }
 
 /// A program to compile: what goes into a cache's key. Parameters that only the launch depends on

@@ -85,8 +85,8 @@ pub(super) const HELD: u64 = 512;
 fn plan(desc: &Desc, entry: &'static str, threads: u32, block_rows: u64, asked: u32) -> Plan {
     let m = desc.m as u64;
     let split = Split::of(desc.n, asked);
-    let grid = [m.div_ceil(block_rows) * split.parts, 1, 1];
-    let mut launches = vec![Launch { entry, grid, block: [threads, 1, 1], shared: 0 }];
+    let blocks = m.div_ceil(block_rows) * split.parts;
+    let mut launches = vec![Launch::new(entry, blocks, threads)];
     launches.extend(split.reduce(m));
     Plan { launches, work: split.work(m), counters: 0 }
 }

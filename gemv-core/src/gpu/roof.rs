@@ -75,6 +75,6 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let (threads, groups) = (value(ARGS, params, "threads"), value(ARGS, params, "groups"));
     let most = (desc.m as u64 * desc.n as u64).div_ceil(4 * u64::from(threads)).max(1);
     let blocks = (u64::from(groups) * u64::from(caps.units.max(1))).min(most);
-    let launch = Launch { entry: "roof", grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 };
+    let launch = Launch::new("roof", blocks, threads);
     Plan { launches: vec![launch], work: 0, counters: 0 }
 }

@@ -89,12 +89,8 @@ impl Split {
             return None;
         }
         let rows = if self.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
-        Some(Launch {
-            entry: if self.chunked { "reduce_chunks" } else { "reduce_segments" },
-            grid: [m.div_ceil(rows), 1, 1],
-            block: [REDUCE, 1, 1],
-            shared: 0,
-        })
+        let entry = if self.chunked { "reduce_chunks" } else { "reduce_segments" };
+        Some(Launch::new(entry, m.div_ceil(rows), REDUCE))
     }
 }
 

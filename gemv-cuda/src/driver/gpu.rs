@@ -47,7 +47,41 @@ pub(crate) struct Block {
 pub(crate) struct Function {
     inner: CudaFunction,
     name: String,
+    /// Whether a launch that waits by itself may be begun early: the kernel was compiled for an
+    /// architecture that can wait, and the driver can record such a launch.
+    early: bool,
 }
+
+/// `CUlaunchConfig` of cuda.h, whose layout is the same in every version that has it.
+#[repr(C)]
+struct LaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: sys::CUstream,
+    attributes: *const LaunchAttribute,
+    count: u32,
+}
+
+/// `CUlaunchAttribute` of cuda.h: a name, and a value in a union of 64 bytes.
+#[repr(C, align(8))]
+struct LaunchAttribute {
+    id: u32,
+    pad: u32,
+    value: [u32; 16],
+}
+
+impl LaunchAttribute {
+    /// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, set to 1.
+    const EARLY: LaunchAttribute = {
+        let mut value = [0; 16];
+        value[0] = 1;
+        LaunchAttribute { id: 6, pad: 0, value }
+    };
+}
+
+/// The first driver that can record launches that begin early (CUDA 12.3).
+const RECORDS_EARLY: i32 = 12_030;
 
 /// A matrix or vector in a block: element (i, j) lies at `first + i * strides.0 + j * strides.1`,
 /// in elements.
@@ -310,7 +344,11 @@ impl Gpu {
                         .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, room)
                         .map_err(|e| self.failed("cuFuncSetAttribute", e))?;
                 }
-                Ok(Function { inner, name: name.into() })
+                let ptx = inner
+                    .get_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PTX_VERSION)
+                    .map_err(|e| self.failed("cuFuncGetAttribute", e))?;
+                let early = ptx >= 90 && probe().is_ok_and(|r| r.version >= RECORDS_EARLY);
+                Ok(Function { inner, name: name.into(), early })
             })
             .collect()
     }
@@ -370,6 +408,9 @@ impl Gpu {
             at(&work.at),
             at(&counters.at),
         ];
+        if launch.waits && function.early {
+            return self.launch_early(function, grid, launch, &mut values);
+        }
         let [bx, by, bz] = launch.block;
         // SAFETY: the function lives as long as its module, which it owns. Every kernel has this
         // signature (gemv_core::gpu), and by its contract it touches the elements of A, x and y,
@@ -386,6 +427,48 @@ impl Gpu {
             )
         }
         .map_err(|e| self.failed("cuLaunchKernel", e))
+    }
+
+    /// Queues a launch that may begin before the one ahead of it has ended, for whose results it
+    /// waits by itself (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
+    fn launch_early(
+        &self,
+        function: &Function,
+        grid: [u32; 3],
+        launch: &Launch,
+        values: &mut [*mut c_void; 17],
+    ) -> Result<()> {
+        // cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.
+        type LaunchEx = unsafe extern "C" fn(
+            *const LaunchConfig,
+            sys::CUfunction,
+            *mut *mut c_void,
+            *mut *mut c_void,
+        ) -> CUresult;
+        let call = "cuLaunchKernelEx";
+        let library = LIBRARY.get().expect("the driver was found before this GPU was opened");
+        let config = LaunchConfig {
+            grid,
+            block: launch.block,
+            shared: launch.shared,
+            stream: self.stream.cu_stream(),
+            attributes: &LaunchAttribute::EARLY,
+            count: 1,
+        };
+        // SAFETY: the type is the one that cuda.h declares. As for `launch`, whose values these are;
+        // `function.early` says that the kernel was compiled to wait.
+        let code = unsafe {
+            let Ok(queue) = library.get::<LaunchEx>(call.as_bytes()) else {
+                return Err(Error::Device {
+                    device: self.id.clone(),
+                    call,
+                    reason: "the driver's library lacks it".into(),
+                });
+            };
+            let function = function.inner.cu_function();
+            queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut())
+        };
+        code.result().map_err(|e| self.failed(call, e))
     }
 
     pub(super) fn failed(&self, call: &'static str, e: DriverError) -> Error {
