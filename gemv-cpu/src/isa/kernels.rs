@@ -210,9 +210,9 @@ impl<O: Ops> Product<'_, O> {
             if !back && is_short::<O>(n) {
                 short_rows(o, a, x, ahead, to);
             } else if back {
-                o.enter(Segments::<O, true> { o, a, x, ahead, out: to, ld });
+                Segments::<O, true> { o, a, x, ahead, out: to, ld }.enter();
             } else {
-                o.enter(Segments::<O, false> { o, a, x, ahead, out: to, ld });
+                Segments::<O, false> { o, a, x, ahead, out: to, ld }.enter();
             }
             if !matches!(out, Out::Partials(..)) {
                 if !one {
@@ -298,13 +298,7 @@ impl<O: Ops> Product<'_, O> {
 /// Whether there are so few columns, of rows that run forwards, that their entries of x stay in registers.
 #[inline(always)]
 pub(super) fn is_short<O: Ops>(n: usize) -> bool {
-    n <= LANES && n <= 4 * O::W || is_eight::<O>(n)
-}
-
-/// Whether they are eight whole vectors, all the lanes, of which rows are taken one by one.
-#[inline(always)]
-fn is_eight<O: Ops>(n: usize) -> bool {
-    O::FOLD_ALL && 8 * O::W == LANES && n == LANES
+    n <= LANES && n <= O::SHORT * O::W
 }
 
 /// The sums of rows for which [`is_short`] holds.
@@ -319,22 +313,19 @@ pub(super) unsafe fn short_rows<O: Ops>(
     ahead: usize,
     out: *mut O::Acc,
 ) {
-    // SAFETY: the caller's.
-    unsafe {
-        if a.n <= O::W {
-            o.enter(ShortRows::<O, 1> { o, a, x, ahead, out });
-        } else if a.n <= 2 * O::W {
-            o.enter(ShortRows::<O, 2> { o, a, x, ahead, out });
-        } else if const { O::FOLD_ALL && 8 * O::W == LANES } {
-            if is_eight::<O>(a.n) {
-                o.enter(ShortRows::<O, 8> { o, a, x, ahead, out });
-            } else {
-                o.enter(ShortRows::<O, 4> { o, a, x, ahead, out });
+    macro_rules! vectors {
+        ($($v:literal)*) => {
+            match a.n.div_ceil(O::W) {
+                // Those that O does not have are not compiled.
+                $($v if const { $v <= O::SHORT && $v <= O::VECTORS } => {
+                    o.enter(ShortRows::<O, $v> { o, a, x, ahead, out });
+                })*
+                _ => unreachable!("so few columns"),
             }
-        } else {
-            o.enter(ShortRows::<O, 4> { o, a, x, ahead, out });
-        }
+        };
     }
+    // SAFETY: the caller's.
+    unsafe { vectors!(1 2 3 4 5 6 7 8) }
 }
 
 /// Rule 4 for many rows: `sums` has, for each of `count` segments, `m` sums `ld` apart. What is

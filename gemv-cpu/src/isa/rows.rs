@@ -145,39 +145,40 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
     }
 }
 
-/// At most `U * W` (at most 64) columns of `R` rows, just as many if `WHOLE`: as [`segment`], without the levels of the
-/// halving whose upper lanes are all absent.
+/// `V` vectors (at most 64 columns) of `R` rows, `hi` lanes of the last one, all if `WHOLE`: as [`segment`],
+/// without the levels of the halving whose upper lanes are all absent. Where there are such, +0 is still to be
+/// added (ORDER: they can only turn -0 into +0).
 #[inline(always)]
-unsafe fn short<O: Ops, const R: usize, const U: usize, const WHOLE: bool>(
+unsafe fn short<O: Ops, const R: usize, const V: usize, const WHOLE: bool>(
     o: O,
     a: [*const O::T; R],
-    x: [O::X; U],
-    n: usize,
+    x: [O::X; V],
+    hi: usize,
 ) -> [O::V; R] {
-    // SAFETY: the caller's: rows are good for n columns, x was loaded from as many.
+    // SAFETY: the caller's: rows are good for these columns, x was loaded from as many.
     unsafe {
         let zero = o.zero();
-        let mut acc = [[zero; R]; U];
+        let mut acc = [[zero; R]; V];
         for (k, acc) in acc.iter_mut().enumerate() {
-            let hi = n.saturating_sub(k * O::W).min(O::W);
             let at = (k * O::W) as isize * O::STEP;
-            if WHOLE || hi == O::W {
-                for r in 0..R {
-                    acc[r] = o.fma(o.load(a[r].offset(at)), x[k], zero);
-                }
-            } else if hi > 0 {
-                for r in 0..R {
-                    let v = o.load_part(a[r].wrapping_offset(at), 0, hi);
-                    acc[r] = o.fma_part(v, x[k], zero, (0, hi));
-                }
+            for r in 0..R {
+                let p = a[r].wrapping_offset(at);
+                // Without a branch where a part of a vector costs no more than all of it.
+                acc[r] = if WHOLE || k + 1 < V || (!O::LONG && hi == O::W) {
+                    o.fma(o.load(p), x[k], zero)
+                } else {
+                    o.fma_part(o.load_part(p, 0, hi), x[k], zero, (0, hi))
+                };
             }
         }
-        halve(o, &mut acc);
-        if U * O::W < LANES {
-            // For the levels left out (ORDER: they can only turn -0 into +0).
-            for r in 0..R {
-                acc[0][r] = o.add(acc[0][r], zero);
+        let mut h = V.next_power_of_two() / 2;
+        while h > 0 {
+            for k in 0..h.min(V - h) {
+                for r in 0..R {
+                    acc[k][r] = o.add(acc[k][r], acc[k + h][r]);
+                }
             }
+            h /= 2;
         }
         acc[0]
     }
@@ -210,8 +211,8 @@ unsafe fn rows_at<O: Ops, const R: usize>(
     core::array::from_fn(|r| a.p.wrapping_offset((i + r * apart).min(last) as isize * a.line))
 }
 
-/// Sums of all rows of a matrix of at most `U * W` columns.
-pub(super) struct ShortRows<O: Ops, const U: usize> {
+/// Sums of all rows of a matrix of `V` vectors of columns, the last of which may not be whole.
+pub(super) struct ShortRows<O: Ops, const V: usize> {
     pub(super) o: O,
     pub(super) a: Mat<O::T>,
     pub(super) x: *const O::Acc,
@@ -219,48 +220,97 @@ pub(super) struct ShortRows<O: Ops, const U: usize> {
     pub(super) out: *mut O::Acc,
 }
 
-impl<O: Ops, const U: usize> Body for ShortRows<O, U> {
+impl<O: Ops, const V: usize> ShortRows<O, V> {
+    /// Whether lanes are left out, for which +0 is to be added.
+    const LEFT_OUT: bool = V * O::W < LANES;
+
+    /// The sums of rows i .. i + 4, the last one again for those beyond it, without +0.
+    #[inline(always)]
+    unsafe fn four<const WHOLE: bool>(&self, i: usize, x: [O::X; V], hi: usize) -> [O::V; 4] {
+        let ShortRows { o, a, .. } = self;
+        // SAFETY: the caller's.
+        unsafe {
+            let rows = rows_at::<O, 4>(a, i, 1);
+            // As many rows at once as there are registers for.
+            if V <= 4 {
+                return short::<O, 4, V, WHOLE>(*o, rows, x, hi);
+            }
+            let mut four = [o.zero(); 4];
+            for (r, four) in four.iter_mut().enumerate() {
+                [*four] = short::<O, 1, V, WHOLE>(*o, [rows[r]], x, hi);
+            }
+            four
+        }
+    }
+
+    /// The sums of at least sixteen rows, of all but less than eight. Gives the first that is left.
+    #[inline(always)]
+    unsafe fn sixteens<const WHOLE: bool>(&self, x: [O::X; V], hi: usize) -> usize {
+        let ShortRows { o, a, out, .. } = self;
+        let mut i = 0;
+        // SAFETY: the caller's.
+        unsafe {
+            while a.m - i >= 8 {
+                // Some of them a second time and alike, if there are not as many left.
+                let at = i.min(a.m - 16);
+                let mut all = [o.zero(); 16];
+                for k in 0..4 {
+                    all[4 * k..][..4].copy_from_slice(&self.four::<WHOLE>(at + 4 * k, x, hi));
+                }
+                o.fold_all(all, out.add(at));
+                if Self::LEFT_OUT {
+                    for at in (at..at + 16).step_by(O::W) {
+                        o.store(o.add(o.load_acc(out.add(at)), o.zero()), out.add(at));
+                    }
+                }
+                i = at + 16;
+            }
+        }
+        i
+    }
+}
+
+impl<O: Ops, const V: usize> Body for ShortRows<O, V> {
     #[inline(always)]
     unsafe fn run(self) {
         let ShortRows { o, a, x, ahead, out } = self;
+        let left_out = Self::LEFT_OUT;
         // SAFETY: the caller's: a is good, x for n, out for m.
         unsafe {
-            let mut xs = [o.x_part(x, 0, a.n.min(O::W)); U];
-            for (k, xs) in xs.iter_mut().enumerate().skip(1) {
-                let hi = a.n.saturating_sub(k * O::W).min(O::W);
-                *xs = o.x_part(x.wrapping_add(k * O::W), 0, hi);
+            let hi = a.n - (V - 1) * O::W;
+            let mut xs = [o.x_part(x.wrapping_add((V - 1) * O::W), 0, hi); V];
+            for (k, xs) in xs.iter_mut().enumerate().take(V - 1) {
+                *xs = o.x(x.wrapping_add(k * O::W));
             }
             let mut i = 0;
-            if O::FOLD_ALL && U * O::W == LANES && a.n == LANES && ahead == 0 {
-                while a.m - i >= 16 {
-                    let mut all = [o.zero(); 16];
-                    // As many rows at once as there are registers for.
-                    if U == 4 {
-                        for k in 0..4 {
-                            let rows = rows_at::<O, 4>(&a, i + 4 * k, 1);
-                            let four = short::<O, 4, U, true>(o, rows, xs, a.n);
-                            all[4 * k..][..4].copy_from_slice(&four);
-                        }
-                    } else {
-                        for (k, all) in all.iter_mut().enumerate() {
-                            let row = rows_at::<O, 1>(&a, i + k, 1);
-                            [*all] = short::<O, 1, U, true>(o, row, xs, a.n);
-                        }
-                    }
-                    o.fold_all(all, out.add(i));
-                    i += 16;
-                }
+            if const { O::FOLD_ALL } && ahead == 0 && a.m >= 16 {
+                i = if const { V == O::VECTORS } && hi == O::W {
+                    self.sixteens::<true>(xs, hi)
+                } else {
+                    self.sixteens::<false>(xs, hi)
+                };
             }
             while i < a.m {
-                let rows = rows_at::<O, 4>(&a, i, 1);
                 if ahead > 0 {
-                    for row in rows {
-                        for k in 0..U {
+                    for row in rows_at::<O, 4>(&a, i, 1) {
+                        for k in 0..V {
                             o.prefetch(row.wrapping_add(k * O::W).wrapping_byte_add(ahead));
                         }
                     }
                 }
-                let v = short::<O, 4, U, false>(o, rows, xs, a.n);
+                // One or two that are left are not worth the work of four.
+                if O::LONG && a.m - i <= 2 {
+                    let [v] = short::<O, 1, V, false>(o, rows_at::<O, 1>(&a, i, 1), xs, hi);
+                    *out.add(i) = o.fold(if left_out { o.add(v, o.zero()) } else { v });
+                    i += 1;
+                    continue;
+                }
+                let mut v = self.four::<false>(i, xs, hi);
+                if left_out {
+                    for v in &mut v {
+                        *v = o.add(*v, o.zero());
+                    }
+                }
                 fold_to::<O>(o, v, out.add(i), a.m - i);
                 i += 4;
             }
@@ -348,9 +398,78 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let v = match (columns.1, turn) {
                 (SEGMENT, 0) => segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, ahead),
                 (SEGMENT, _) => segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, ahead),
+                _ if O::LONG && !BACK => unreachable!("the rest is `Rest`'s"),
                 _ => segment::<O, 1, 4, ANY, BACK>(*o, row, *x, columns, 0, 0),
             };
             o.fold(v[0])
+        }
+    }
+}
+
+impl<O: Ops, const BACK: bool> Segments<O, BACK> {
+    /// The sums of all segments.
+    ///
+    /// # Safety
+    /// `o` exists, a is good, x for n, out for ld * (segments - 1) + m.
+    #[inline(always)]
+    pub(super) unsafe fn enter(self) {
+        let Segments { o, a, x, ahead, out, ld } = self;
+        // SAFETY: the caller's.
+        unsafe {
+            // What is never run is not compiled either: hence the block.
+            if const { BACK || !O::LONG } {
+                return o.enter(self);
+            }
+            let whole = a.n / SEGMENT;
+            let all = Segments::<O, false> { o, a, x, ahead, out, ld };
+            let (first, out) = (whole * SEGMENT, out.wrapping_add(whole * ld));
+            let columns = (first, a.n - first);
+            if columns.1 > 0 {
+                match columns.1 / LANES {
+                    0 => o.enter(Rest::<O, 0> { all: &all, columns, out }),
+                    1 => o.enter(Rest::<O, 1> { all: &all, columns, out }),
+                    2 => o.enter(Rest::<O, 2> { all: &all, columns, out }),
+                    _ => o.enter(Rest::<O, 3> { all: &all, columns, out }),
+                }
+            }
+            if whole > 0 {
+                o.enter(Segments::<O, BACK> { a: Mat { n: first, ..a }, ..self });
+            }
+        }
+    }
+}
+
+/// The sums of less than a segment for all rows, to `out`: a function of its own for each number of whole
+/// chunks, lest the addresses of all others be computed first.
+struct Rest<'a, O: Ops, const KIND: u8> {
+    all: &'a Segments<O, false>,
+    columns: (usize, usize),
+    out: *mut O::Acc,
+}
+
+impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Rest { all, columns, out } = self;
+        let Segments { o, a, x, ahead, .. } = all;
+        let mut i = 0;
+        // SAFETY: the caller's: those of `Segments`, whose columns and places these are.
+        unsafe {
+            while i < a.m {
+                if a.m - i <= 2 {
+                    let row = rows_at::<O, 1>(a, i, 1);
+                    let [v] = segment::<O, 1, 4, KIND, false>(*o, row, *x, columns, 0, 0);
+                    *out.add(i) = o.fold(v);
+                    i += 1;
+                    continue;
+                }
+                if *ahead > 0 {
+                    all.ask(i, columns);
+                }
+                let v = all.four::<KIND>((i, 1), columns, 0, 0);
+                fold_to::<O>(*o, v, out.add(i), a.m - i);
+                i += 4;
+            }
         }
     }
 }
@@ -403,17 +522,12 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
                         (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
                         (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
-                        (len, ..) => {
+                        _ if O::LONG && !BACK => unreachable!("the rest is `Rest`'s"),
+                        _ => {
                             if ahead > 0 {
                                 self.ask(i, columns);
                             }
-                            match len / LANES {
-                                _ if BACK || !O::LONG => self.four::<ANY>((i, 1), columns, 0, 0),
-                                0 => self.four::<0>((i, 1), columns, 0, 0),
-                                1 => self.four::<1>((i, 1), columns, 0, 0),
-                                2 => self.four::<2>((i, 1), columns, 0, 0),
-                                _ => self.four::<3>((i, 1), columns, 0, 0),
-                            }
+                            self.four::<ANY>((i, 1), columns, 0, 0)
                         }
                     };
                     fold_to::<O>(self.o, v, out.add(i), a.m - i);

@@ -53,6 +53,9 @@ struct Tree<'a, O: Ops, const U: usize, const KIND: u8> {
 }
 
 impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
+    /// Whether each number of columns of four lanes has code of its own, which is long.
+    const EACH: bool = O::LONG && (KIND == WHOLE || KIND == TAIL && U > 2 && O::AT_ONCE == 4);
+
     /// What column j adds to its lane; its elements are `at` from those of the first column.
     #[inline(always)]
     unsafe fn column(&self, j: usize, at: isize, acc: &mut [O::V; U]) {
@@ -104,22 +107,13 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
             }
             let mut sum = lanes[0];
             for u in 0..U {
-                // Lanes that are not there are not added: +0 is, at the end.
-                match T {
-                    1 => {}
-                    2 => sum[u] = o.add(sum[u], lanes[2][u]),
-                    3 => sum[u] = o.add(o.add(sum[u], lanes[1][u]), lanes[2][u]),
-                    _ => {
-                        let low = o.add(lanes[0][u], lanes[1][u]);
-                        sum[u] = o.add(low, o.add(lanes[2][u], lanes[3][u]));
-                    }
-                }
+                let low = o.add(lanes[0][u], lanes[1][u]);
+                sum[u] = o.add(low, o.add(lanes[2][u], lanes[3][u]));
             }
             sum
         }
     }
 
-    // Nodes of the tree over 64 lanes with a column each, written out: their sums stay in registers.
     #[inline(always)]
     unsafe fn add(&self, mut a: [O::V; U], b: [O::V; U]) -> [O::V; U] {
         for u in 0..U {
@@ -128,30 +122,83 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         }
         a
     }
+
+    /// The sum of lanes l, l + `EVERY`, ..., a column each, of which `K` are there: their tree written out,
+    /// so that its sums stay in registers.
     #[inline(always)]
-    unsafe fn eight(&self, l: usize) -> [O::V; U] {
-        // SAFETY: the caller's, as below.
-        unsafe { self.add(self.four::<4>(l), self.four::<4>(l + 8)) }
-    }
-    #[inline(always)]
-    unsafe fn sixteen(&self, l: usize) -> [O::V; U] {
+    unsafe fn part<const K: usize, const EVERY: usize>(&self, l: usize) -> [O::V; U] {
+        let (first, step) = (l as isize * self.a.line, EVERY as isize * self.a.line);
+        macro_rules! sum {
+            ($t:literal) => {{
+                let mut lane = [self.o.zero(); U];
+                self.column(l + $t * EVERY, first + $t * step, &mut lane);
+                lane
+            }};
+            // Of two nodes, the upper one of which begins with lane t and may not be there.
+            (($($low:tt)+) $t:literal ($($high:tt)+)) => {{
+                let low = sum!($($low)+);
+                if const { $t < K } { self.add(low, sum!($($high)+)) } else { low }
+            }};
+        }
         // SAFETY: the caller's.
-        unsafe { self.add(self.eight(l), self.eight(l + 4)) }
+        unsafe {
+            sum!(
+                (
+                    (((0) 8 (8)) 4 ((4) 12 (12)))
+                    2
+                    (((2) 10 (10)) 6 ((6) 14 (14)))
+                )
+                1
+                (
+                    (((1) 9 (9)) 5 ((5) 13 (13)))
+                    3
+                    (((3) 11 (11)) 7 ((7) 15 (15)))
+                )
+            )
+        }
     }
+
+    /// The sums of all lanes, of which none has more than one column: `EVERY` parts of the tree, one after
+    /// another.
     #[inline(always)]
-    unsafe fn half(&self, l: usize) -> [O::V; U] {
+    unsafe fn parts<const EVERY: usize>(&self) -> [O::V; U] {
+        let (o, len) = (self.o, self.len);
+        macro_rules! part {
+            ($l:ident, $($k:literal)*) => {
+                match (len - $l).div_ceil(EVERY) {
+                    $($k => self.part::<$k, EVERY>($l),)*
+                    _ => unreachable!("as many as there are parts for"),
+                }
+            };
+        }
         // SAFETY: the caller's.
-        unsafe { self.add(self.sixteen(l), self.sixteen(l + 2)) }
+        unsafe {
+            let mut sum = [o.zero(); U];
+            if EVERY == 1 {
+                let l = 0;
+                sum = part!(l, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+            } else {
+                let mut low = sum;
+                for (q, l) in [0, 2, 1, 3].into_iter().enumerate() {
+                    let part = part!(l, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+                    match q {
+                        0 | 2 => sum = part,
+                        1 => low = self.add(sum, part),
+                        _ => sum = self.add(low, self.add(sum, part)),
+                    }
+                }
+            }
+            if len < LANES {
+                // For what was left out.
+                sum = self.add(sum, [o.zero(); U]);
+            }
+            sum
+        }
     }
 
     /// The sums of all lanes.
     #[inline(always)]
     unsafe fn sums(&self) -> [O::V; U] {
-        if O::LONG && U == 4 && self.len == LANES {
-            let all = Tree { log: 4, ..*self };
-            // SAFETY: the caller's.
-            return unsafe { all.add(all.half(0), all.half(1)) };
-        }
         let (o, len, log) = (self.o, self.len, self.log);
         // SAFETY: the caller's.
         unsafe {
@@ -165,13 +212,13 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                         match (len - l + (1 << log) - 1) >> log {
                             16 if O::SIDE => self.four::<FULL>(l),
                             4 if O::LONG => self.four::<4>(l),
-                            _ if KIND != WHOLE || !O::LONG => self.four::<ANY>(l),
+                            _ if const { !Self::EACH } => self.four::<ANY>(l),
                             $($t => self.four::<$t>(l),)*
-                            _ => unreachable!("four of each lane"),
+                            _ => self.four::<ANY>(l),
                         }
                     };
                 }
-                done = fours!(1 2 3 5 6 7 8 9 10 11 12 13 14 15);
+                done = fours!(5 6 7 8 9 10 11 12 13 14 15);
                 let mut level = q;
                 while level & 1 == 1 {
                     depth -= 1;
@@ -227,13 +274,34 @@ pub(super) struct Strips<O: Ops> {
     pub(super) ahead: isize,
 }
 
-impl<O: Ops> Strips<O> {
-    /// The sums of `U` vectors: the ends, if there are any, and the rows from `i` on.
+/// Columns of a segment: at most a quarter of the lanes have one; four or more, and no lane more than one; any
+/// number.
+const FEW: u8 = 0;
+const SHORT: u8 = 1;
+const LONG: u8 = 2;
+
+/// `U` vectors of rows: the ends, if there are any, and the rows from `i` on.
+///
+/// Each kind is a function of its own: together, the compiler would compute the addresses of all of them first.
+#[derive(Clone, Copy)]
+struct Piece<'a, O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> {
+    all: &'a Strips<O>,
+    i: usize,
+    head: usize,
+    tail: usize,
+}
+
+impl<O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> Body
+    for Piece<'_, O, U, KIND, COLUMNS>
+{
     #[inline(always)]
-    unsafe fn some<const U: usize, const KIND: u8>(&self, i: usize, head: usize, tail: usize) {
-        let Strips { o, a, x, out, ahead, .. } = *self;
+    unsafe fn run(self) {
+        let Piece { all, i, head, tail } = self;
+        let Strips { o, a, x, out, ahead, .. } = *all;
         let at = |i: usize| a.p.wrapping_offset(i as isize * O::STEP);
-        let (lo, end) = (O::W - head, a.m - tail);
+        let lo = O::W - head;
+        // The last rows of all, or those behind the other vectors.
+        let end = if KIND == BOTH { a.m - tail } else { i + (U - 1) * O::W };
         // A part that is empty is looked for where something is.
         let before = if head > 0 { -(lo as isize) * O::STEP } else { 0 };
         let edge = Edge { p: at(0).wrapping_offset(before), lo, q: at(end), hi: tail };
@@ -241,7 +309,12 @@ impl<O: Ops> Strips<O> {
         let log = a.n.div_ceil(4).next_power_of_two().min(LANES / 4).trailing_zeros();
         // SAFETY: the caller's: a is good, x for n, out for m; the rows named are below m.
         unsafe {
-            let v = Tree::<O, U, KIND> { o, a: &strip, x, len: a.n, log }.sums();
+            let tree = Tree::<O, U, KIND> { o, a: &strip, x, len: a.n, log };
+            let v = match COLUMNS {
+                FEW => tree.parts::<1>(),
+                SHORT => tree.parts::<4>(),
+                _ => tree.sums(),
+            };
             for u in 0..U {
                 if u == 0 && KIND != WHOLE {
                     if KIND == BOTH {
@@ -257,13 +330,62 @@ impl<O: Ops> Strips<O> {
     }
 }
 
+impl<O: Ops> Strips<O> {
+    #[inline(always)]
+    unsafe fn some<const U: usize, const KIND: u8>(&self, i: usize, head: usize, tail: usize) {
+        // SAFETY: the caller's.
+        unsafe {
+            // What is never run is not compiled either: hence the blocks.
+            if const { !O::LONG } {
+                return Piece::<O, U, KIND, LONG> { all: self, i, head, tail }.run();
+            }
+            if const { U <= 2 && KIND == TAIL } && self.a.n <= LANES / 4 {
+                self.o.enter(Piece::<O, U, KIND, FEW> { all: self, i, head, tail });
+            } else if const { KIND != BOTH } && (4..=LANES).contains(&self.a.n) {
+                self.o.enter(Piece::<O, U, KIND, SHORT> { all: self, i, head, tail });
+            } else {
+                self.o.enter(Piece::<O, U, KIND, LONG> { all: self, i, head, tail });
+            }
+        }
+    }
+
+    /// Rows `at .. end`, some vectors at a time. What does not fill its vector is a vector all the same.
+    #[inline(always)]
+    unsafe fn rest(&self, mut at: usize, end: usize) {
+        // SAFETY: the caller's: rows below m.
+        unsafe {
+            while at < end {
+                let left = (end - at).div_ceil(O::W);
+                let tail = end - at - (left - 1) * O::W;
+                match left {
+                    1 => return self.some::<1, TAIL>(at, 0, tail),
+                    2 => return self.some::<2, TAIL>(at, 0, tail),
+                    3 if const { O::AT_ONCE == 4 } => return self.some::<3, TAIL>(at, 0, tail),
+                    5 if const { O::AT_ONCE == 4 } => return self.some::<5, TAIL>(at, 0, tail),
+                    4 if const { O::AT_ONCE == 4 } && tail < O::W => {
+                        return self.some::<4, TAIL>(at, 0, tail);
+                    }
+                    // Without the registers for more.
+                    3 | 4 if const { O::AT_ONCE != 4 } => {
+                        self.some::<2, TAIL>(at, 0, O::W);
+                        at += 2 * O::W;
+                        continue;
+                    }
+                    _ => self.some::<4, WHOLE>(at, 0, 0),
+                }
+                at += 4 * O::W;
+            }
+        }
+    }
+}
+
 impl<O: Ops> Body for Strips<O> {
     #[inline(always)]
     unsafe fn run(self) {
         let (m, w, head) = (self.a.m, O::W, self.head);
         // SAFETY: the caller's; i is at least so many vectors below m.
         unsafe {
-            if m < w {
+            if m < w && !O::LONG {
                 return self.some::<1, TAIL>(0, 0, m);
             }
             let (mut at, mut end) = (0, m);
@@ -280,17 +402,15 @@ impl<O: Ops> Body for Strips<O> {
                 }
                 end -= room;
             }
+            if const { O::LONG } {
+                return self.rest(at, end);
+            }
             while at < end {
                 let left = (end - at).div_ceil(w);
-                let enough = if O::LONG { 3 } else { 2 };
-                if O::SIDE && left >= enough && end >= 4 * w {
+                if O::SIDE && left >= 2 && end >= 4 * w {
                     let i = at.min(end - 4 * w);
                     self.some::<4, WHOLE>(i, 0, 0);
                     at = i + 4 * w;
-                } else if O::LONG && left >= 2 && end >= 2 * w {
-                    let i = at.min(end - 2 * w);
-                    self.some::<2, WHOLE>(i, 0, 0);
-                    at = i + 2 * w;
                 } else {
                     let i = at.min(end - w);
                     self.some::<1, WHOLE>(i, 0, 0);
