@@ -203,7 +203,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             let narrow = if is_cpu(&device) { &NARROW_CPU[..] } else { &NARROW[..] };
             let mesh = mesh.with_narrow(narrow);
             if sweep(&mut lab, &mesh, &areas, &search, &mut known, &mut progress) {
-                progress.next("between its points");
+                // The held-out shapes need a fifth of the time.
+                progress.next("between its points", deadline(0.8));
                 let quarrel = QUARREL + 2.0 * noise(&known);
                 refine(&mut lab, &mesh, &areas, quarrel, &search, &mut known, &mut progress);
             }

@@ -126,7 +126,7 @@ impl Row {
     }
 
     /// Whether the problem is within the row's ranges.
-    fn holds(&self, desc: &Desc) -> bool {
+    pub(crate) fn holds(&self, desc: &Desc) -> bool {
         let distance = self.distance(desc, (log2(desc.m), log2(desc.n)));
         distance.is_some_and(|(_, distance)| distance == 0.0)
     }

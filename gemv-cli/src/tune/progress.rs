@@ -43,8 +43,9 @@ impl Progress {
         if self.plain.is_some() { eprintln!("{line}") } else { self.bar.println(line) }
     }
 
-    /// The same for what comes next.
-    pub(super) fn next(&mut self, what: &str) {
+    /// The same for what comes next, until then.
+    pub(super) fn next(&mut self, what: &str, deadline: Option<Instant>) {
+        self.deadline = deadline;
         self.bar.set_prefix(what.to_owned());
         self.bar.reset();
     }

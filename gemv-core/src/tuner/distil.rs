@@ -1,5 +1,6 @@
 //! From many points to few rows.
 
+use super::merge::merge;
 use super::search::{Cell, Runner, Trial, median};
 use super::sweep::{Area, Known};
 use crate::order::SEGMENT;
@@ -90,7 +91,8 @@ pub fn noise(known: &Known) -> f64 {
 /// Every choice is timed at every point, so that one which is good at all points of a rectangle is
 /// found though it may be the best at none. Rectangles are cut in two, again and again, at the
 /// place where it pays most; of all ways to do this the best is found, since there are no more
-/// rectangles than pairs of sizes, squared. The price grows until the rows are few enough.
+/// rectangles than pairs of sizes, squared. Rectangles of one choice become one row where the rows in
+/// between can stand before it. The price grows until the rows are few enough.
 ///
 /// This is a hierarchical partition by dynamic programming, as in Muthukrishnan, Poosala and Suel,
 /// *On Rectangular Partitionings in Two Dimensions* (1999).
@@ -145,14 +147,35 @@ pub fn distil(
         return Distilled { rows: Vec::new(), cost: 0.0, worst: 0.0 };
     };
     let best = plane.best(settings);
-    let mut price = settings.worth;
-    let mut leaves = plane.cut(&best, price);
-    while leaves.len() > settings.limit.max(1) {
-        price = (1.25 * price).max(1e-3);
-        leaves = plane.cut(&best, price);
+    let rows_at = |price: f64| {
+        let leaves = plane.cut(&best, price);
+        let rows = merge(plane.rows(area, &leaves, legal), legal);
+        (leaves, rows)
+    };
+    // The least price that leaves few enough rows, to an eighth.
+    let (mut low, mut price) = (settings.worth, 2.0 * settings.worth.max(1e-3));
+    let mut found = rows_at(low);
+    if found.1.len() > settings.limit.max(1) {
+        loop {
+            found = rows_at(price);
+            if found.1.len() <= settings.limit.max(1) {
+                break;
+            }
+            (low, price) = (price, 2.0 * price);
+        }
+        while price > 1.125 * low {
+            let middle = 0.5 * (low + price);
+            let cheaper = rows_at(middle);
+            if cheaper.1.len() <= settings.limit.max(1) {
+                (price, found) = (middle, cheaper);
+            } else {
+                low = middle;
+            }
+        }
     }
+    let (leaves, rows) = found;
     let (cost, worst) = plane.cost(&leaves);
-    Distilled { rows: plane.rows(area, &leaves, legal), cost, worst }
+    Distilled { rows, cost, worst }
 }
 
 /// What is known of an area: the plane of its shapes, on the lines that have a known point.
@@ -437,7 +460,7 @@ impl Plane {
 /// Draws the edges of a row in to where its parameters are still legal: halfway to the next
 /// point of the mesh may be beyond what a kernel for few columns can hold, and halfway to the one before may
 /// be fewer columns than a kernel for several segments has work for.
-fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
+pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
     let whole = |log: f32| log.min(32.0).exp2().round() as usize;
     let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));

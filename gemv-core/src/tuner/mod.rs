@@ -14,6 +14,7 @@
 mod bench;
 mod distil;
 mod lab;
+mod merge;
 mod mesh;
 mod regret;
 mod search;

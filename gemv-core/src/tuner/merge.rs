@@ -1,0 +1,138 @@
+//! Fewer rows that say the same: a broad one behind those that are exceptions to it.
+
+use super::distil::clip;
+use crate::table::Row;
+use crate::{Desc, Params};
+
+/// Ranges of m and n, as a row has them.
+type Ranges = [(f32, f32); 2];
+
+fn ranges(row: &Row) -> Ranges {
+    [row.m, row.n]
+}
+
+fn meet(a: &Ranges, b: &Ranges) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
+}
+
+/// A row with what it has to serve: its ranges may hold more, for which rows before it are.
+struct Broad {
+    row: Row,
+    own: Vec<Ranges>,
+}
+
+/// Rows of one choice become one that holds them all, as long as it can stand behind the rows that lie
+/// between them, since of all rows that hold a problem the first serves: a problem that had a row keeps its
+/// choice. A broader row has to be legal in all of its ranges.
+///
+/// The cuts that [`distil`](super::distil()) makes go from edge to edge, so that one exception cuts what is
+/// around it into four; this puts them together again.
+pub(super) fn merge(rows: Vec<Row>, legal: &dyn Fn(&Desc, &Params) -> bool) -> Vec<Row> {
+    let mut all: Vec<Broad> =
+        rows.into_iter().map(|row| Broad { own: vec![ranges(&row)], row }).collect();
+    while let Some((a, b, row, at)) = mergeable(&all, legal) {
+        let (b, mut both) = (all.remove(b), all.remove(a));
+        both.row = row;
+        both.own.extend(b.own);
+        all.insert(at, both);
+    }
+    all.into_iter().map(|broad| broad.row).collect()
+}
+
+/// Two rows (by index, in order) that can be one, and its place once they are gone.
+fn mergeable(
+    all: &[Broad],
+    legal: &dyn Fn(&Desc, &Params) -> bool,
+) -> Option<(usize, usize, Row, usize)> {
+    let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
+    pairs.filter(|&(a, b)| all[a].row.params == all[b].row.params).find_map(|(a, b)| {
+        let hull = |a: (f32, f32), b: (f32, f32)| (a.0.min(b.0), a.1.max(b.1));
+        let (one, other) = (&all[a].row, &all[b].row);
+        let row = Row { m: hull(one.m, other.m), n: hull(one.n, other.n), ..*one };
+        let own = || all[a].own.iter().chain(&all[b].own);
+        let others = || (0..all.len()).filter(|&k| k != a && k != b).enumerate();
+        // Before whatever would take what is its own, behind whatever it would take something from.
+        let taken = |k: usize| own().any(|mine| meet(&ranges(&all[k].row), mine));
+        let takes = |k: usize| all[k].own.iter().any(|own| meet(&ranges(&row), own));
+        let last = others().find(|&(_, k)| taken(k)).map_or(all.len() - 2, |(at, _)| at);
+        let first = others().filter(|&(_, k)| takes(k)).last().map_or(0, |(at, _)| at + 1);
+        if first > last {
+            return None;
+        }
+        let mut clipped = row;
+        clip(&mut clipped, |desc| legal(desc, &row.params));
+        (clipped == row).then_some((a, b, row, last))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dtype, Layout, Table};
+
+    fn rows(text: &str) -> Vec<Row> {
+        Table::parse("t", text).unwrap().rows
+    }
+
+    fn text(rows: Vec<Row>) -> String {
+        Table { rows, ..Table::default() }.to_string()
+    }
+
+    fn desc(m: usize, n: usize) -> Desc {
+        Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 4 }
+    }
+
+    #[test]
+    fn what_lies_around_an_exception_is_one_row() {
+        let cut = "f32 row m=1..8 n=1..64 : a\nf32 row m=9..16 n=1..8 : a\nf32 row m=9..16 n=9..16 : b\n\
+                   f32 row m=9..16 n=17..64 : a\nf32 row m=17.. n=1..64 : a\n";
+        let merged = merge(rows(cut), &|_, _| true);
+        assert_eq!(text(merged), "f32 row m=9..16 n=9..16 : b\nf32 row n=1..64 : a\n");
+        // What counts is that `a` is legal at its ends: the exception's place is not its own.
+        let legal = |d: &Desc, p: &Params| p.kernel().as_str() != "a" || !(9..17).contains(&d.m);
+        let far = "f32 row m=1..8 : a\nf32 row m=9..16 : b\nf32 row m=17..20 : a\n";
+        assert_eq!(text(merge(rows(far), &legal)), "f32 row m=9..16 : b\nf32 row m=1..20 : a\n");
+        let legal = |d: &Desc, p: &Params| p.kernel().as_str() != "a" || d.m < 17;
+        assert_eq!(text(merge(rows(far), &legal)), far);
+    }
+
+    /// Cuts a rectangle (first and last m, n) in two, again and again.
+    fn cut(at: [usize; 4], depth: u32, seed: &mut u64, out: &mut String) {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let random = (*seed >> 33) as usize;
+        let [m0, m1, n0, n1] = at;
+        if depth > 0 && !random.is_multiple_of(8) && (m1 > m0 || n1 > n0) {
+            let by_m = m1 > m0 && (n1 == n0 || random % 16 > 8);
+            let (low, high) = if by_m { (m0, m1) } else { (n0, n1) };
+            let middle = low + random / 16 % (high - low);
+            let (one, two) = if by_m {
+                ([m0, middle, n0, n1], [middle + 1, m1, n0, n1])
+            } else {
+                ([m0, m1, n0, middle], [m0, m1, middle + 1, n1])
+            };
+            cut(one, depth - 1, seed, out);
+            cut(two, depth - 1, seed, out);
+        } else {
+            let name = ["a", "b", "c"][random / 1024 % 3];
+            *out += &format!("f32 row m={m0}..{m1} n={n0}..{n1} : {name}\n");
+        }
+    }
+
+    #[test]
+    fn every_problem_keeps_its_choice() {
+        let (mut seed, mut before, mut after) = (1, 0, 0);
+        for _ in 0..60 {
+            let mut text = String::new();
+            cut([1, 20, 1, 20], 7, &mut seed, &mut text);
+            let cut = rows(&text);
+            let merged = merge(cut.clone(), &|_, _| true);
+            for (m, n) in (1..=20).flat_map(|m| (1..=20).map(move |n| (m, n))) {
+                let choice =
+                    |rows: &[Row]| rows.iter().find(|r| r.holds(&desc(m, n))).unwrap().params;
+                assert_eq!(choice(&merged), choice(&cut), "{m}x{n} of\n{text}");
+            }
+            (before, after) = (before + cut.len(), after + merged.len());
+        }
+        assert!(after * 4 < before * 3, "{before} rows became {after}");
+    }
+}
