@@ -268,6 +268,22 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn the_luck_of_the_fastest_is_not_regret() {
+    let mut device = Scripted::new(0.3);
+    let shapes = Mesh::of(vec![16, 256, 4096, 65_536], 1 << 30).between(AREA, 60);
+    let truth = |d: &Desc, p: &Params| Scripted::truth(d, p);
+    let best = |d: &Desc| {
+        let all = space().into_iter().filter(|p| p.kernel().as_str() == "row");
+        all.min_by(|a, b| truth(d, a).total_cmp(&truth(d, b))).unwrap()
+    };
+    let settings = Settings { alike: 1.0, rounds: 5, ..Settings::default() };
+    let (mut seen, mut watch) = (Known::new(), Count(0, usize::MAX));
+    let held = holdout(&mut device, &shapes, &[&best], &settings, &mut seen, &mut watch);
+    let regret = Regret::of(0, &held);
+    assert!(regret.shapes > 40 && regret.geomean < 0.015, "{regret} of the very best");
+}
+
+#[test]
 fn a_limit_on_the_rows_is_kept_and_its_cost_told() {
     let mesh = Mesh::new(9, 16, 1 << 16, 1 << 30);
     let (mut device, mut known) = (Scripted::new(0.0), Known::new());
