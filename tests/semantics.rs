@@ -573,6 +573,22 @@ fn resident_operands_may_be_shared<T: Raw>(device: &Device) -> Check {
     same(&back.iter().copied().collect::<Vec<_>>(), &host.iter().copied().collect::<Vec<_>>())
 }
 
+/// What takes several copies on its way to a device and back comes back whole, and in part.
+fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
+    let len = (9 << 20) / size_of::<T>() + 3;
+    let x: Vec<T> = (0..len).map(|j| random(7, j, 0)).collect();
+    let there = device.vector(&ndarray::aview1(&x)).map_err(text)?;
+    same(&there.download().map_err(text)?.to_vec(), &x)?;
+    let part = there.step(5..len - 1, 1).download().map_err(text)?;
+    same(&part.to_vec(), &x[5..len - 1]).map_err(|e| format!("in part: {e}"))?;
+    // A product as long: y = 0 A + 1 x is x.
+    let (a, one_x) =
+        (there.as_matrix((len, 1), gemv::Layout::Col), Array1::from_elem(1, real::<T>(1.0)));
+    let mut y = Array1::from(x.clone());
+    device.gemv(zero::<T>(), &a, &one_x, one::<T>(), &mut y).map_err(text)?;
+    same(&y.to_vec(), &x).map_err(|e| format!("of the host: {e}"))
+}
+
 /// An error names both shapes, or both devices, and leaves y as it was.
 fn errors_leave_y<T: Raw>(device: &Device) -> Check {
     let (a, x) = some::<T>(4, 6);
@@ -786,7 +802,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 24] = checks![
+const CHECKS: [(&str, Body); 25] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -805,6 +821,7 @@ const CHECKS: [(&str, Body); 24] = checks![
     position_codes,
     no_term_is_dropped,
     resident_operands_may_be_shared,
+    long_vectors_come_and_go,
     errors_leave_y,
     rows_permute,
     columns_permute_exactly,

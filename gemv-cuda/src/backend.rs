@@ -327,7 +327,7 @@ impl Backend for Cuda {
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let from = resident(from, &self.gpu, to.dtype());
         let _turn = self.gpu.enter()?;
-        for_any!(AnySliceMut, to, to => self.gpu.read(&from.block, first, to))
+        for_any!(AnySliceMut, to, to => lock(&self.scratch).staging.fetch(&from.block, first, to))
     }
 
     fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {

@@ -58,8 +58,25 @@ impl Slot {
         // before the event after the copy.
         unsafe { result::memcpy_htod_async(to, buffer, stream) }
             .map_err(|e| gpu.failed("cuMemcpyHtoDAsync", e))?;
+        self.under_way()
+    }
+
+    /// Queues a copy of up to SLOT bytes from the device; [`Slot::buffer`] has them.
+    fn ask(&mut self, from: sys::CUdeviceptr, len: usize) -> Result<()> {
+        let gpu = self.gpu.clone();
+        let buffer = &mut self.buffer()?[..len];
+        // SAFETY: the source was checked by `Staging::fetch`; the buffer is not touched again before the
+        // event after the copy.
+        unsafe { result::memcpy_dtoh_async(buffer, from, gpu.stream.cu_stream()) }
+            .map_err(|e| gpu.failed("cuMemcpyDtoHAsync", e))?;
+        self.under_way()
+    }
+
+    /// The buffer is the device's until the copy that was just queued is over.
+    fn under_way(&mut self) -> Result<()> {
         self.busy = true;
-        self.done.record(&gpu.stream).map_err(|e| gpu.failed("cuEventRecord", e))
+        let recorded = self.done.record(&self.gpu.stream);
+        recorded.map_err(|e| self.gpu.failed("cuEventRecord", e))
     }
 }
 
@@ -100,6 +117,15 @@ impl Staging {
         Ok(())
     }
 
+    /// How many threads copy so many pieces, each with its slots: one copies host memory at less than the
+    /// link's speed.
+    fn threads(&mut self, pieces: usize) -> Result<usize> {
+        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(4);
+        let threads = threads.min(pieces.div_ceil(PAIR));
+        self.ensure(threads * PAIR)?;
+        Ok(threads)
+    }
+
     /// Queues a copy of host memory to the start of a block. `from` may be reused on return.
     ///
     /// # Panics
@@ -120,11 +146,8 @@ impl Staging {
             self.next = (self.next + 1) % PAIR;
             return self.slots[self.next].send(from, to.at);
         }
-        // One thread copies host memory at less than the link's speed.
         let pieces = from.len().div_ceil(SLOT);
-        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(4);
-        let threads = threads.min(pieces.div_ceil(PAIR));
-        self.ensure(threads * PAIR)?;
+        let threads = self.threads(pieces)?;
         let gpu = &self.gpu;
         let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
             gpu.bind()?;
@@ -147,6 +170,56 @@ impl Staging {
         })
     }
 
+    /// Copies elements from a block to host memory, and waits for all work before it.
+    ///
+    /// # Panics
+    /// If they do not lie in the block.
+    pub(crate) fn fetch<T: Element>(
+        &mut self,
+        from: &Block,
+        first: usize,
+        to: &mut [T],
+    ) -> Result<()> {
+        let size = size_of::<T>();
+        if size_of_val(to) <= SLOT {
+            return self.gpu.read(from, first, to);
+        }
+        let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
+        assert!(end.is_some_and(|e| e <= from.bytes()), "a copy from outside of a block");
+        let per = SLOT / size;
+        let threads = self.threads(to.len().div_ceil(per))?;
+        let mut parts: Vec<Vec<(u64, &mut [T])>> = (0..threads).map(|_| Vec::new()).collect();
+        for (k, piece) in to.chunks_mut(per).enumerate() {
+            let at = from.at + ((first + k * per) * size) as u64;
+            parts[k % threads].push((at, piece));
+        }
+        let gpu = &self.gpu;
+        let worker = |mut pieces: Vec<(u64, &mut [T])>, slots: &mut [Slot]| -> Result<()> {
+            gpu.bind()?;
+            for turn in 0..=pieces.len() {
+                if let Some((at, piece)) = pieces.get(turn) {
+                    slots[turn % PAIR].ask(*at, size_of_val(&**piece))?;
+                }
+                // The one before, while this one is on its way.
+                if let Some((_, piece)) = turn.checked_sub(1).map(|last| &mut pieces[last]) {
+                    let to = bytes_mut(piece);
+                    to.copy_from_slice(&slots[(turn + PAIR - 1) % PAIR].buffer()?[..to.len()]);
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let slots = self.slots[..threads * PAIR].chunks_mut(PAIR);
+            let mut work = parts.into_iter().zip(slots);
+            let (own, own_slots) = work.next().expect("at least one thread");
+            let others: Vec<_> =
+                work.map(|(part, slots)| scope.spawn(|| worker(part, slots))).collect();
+            let mut outcomes = vec![worker(own, own_slots)];
+            outcomes.extend(others.into_iter().map(|o| o.join().expect("a copy does not panic")));
+            outcomes.into_iter().collect()
+        })
+    }
+
     /// Copies the first elements of a block to the host, waits for all work, and hands them on.
     ///
     /// # Panics
@@ -160,7 +233,7 @@ impl Staging {
         let size = len * size_of::<T>();
         if size > SLOT {
             let mut all = vec![T::default(); len];
-            self.gpu.read(from, 0, &mut all)?;
+            self.fetch(from, 0, &mut all)?;
             then(&all);
             return Ok(());
         }
