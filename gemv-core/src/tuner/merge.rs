@@ -23,7 +23,7 @@ struct Broad {
 
 /// Rows of one choice become one that holds them all, as long as it can stand behind the rows that lie
 /// between them, since of all rows that hold a problem the first serves: a problem that had a row keeps its
-/// choice. A broader row has to be legal in all of its ranges.
+/// choice. A broader row has to be legal at the ends of its ranges; what it is not for in between has rows before it.
 ///
 /// The cuts that [`distil`](super::distil()) makes go from edge to edge, so that one exception cuts what is
 /// around it into four; this puts them together again.

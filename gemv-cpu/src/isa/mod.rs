@@ -477,7 +477,7 @@ fn near<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) 
             }
         } else if rs == 1 {
             let a = Mat { p, line: cs, m, n };
-            let head = head_of::<O>(&a);
+            let head = head_of::<O>(&a).min(m);
             o.enter(Strips { o, a, x, out, head, ahead: 0 });
         } else {
             return false;

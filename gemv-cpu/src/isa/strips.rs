@@ -260,11 +260,11 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
 }
 
 /// The sums of one segment (at most 256 columns) for all rows, in registers. The first `head` rows
-/// come before the first vector that is aligned.
+/// come before the first vector that is aligned; no more than there are rows.
 ///
 /// Where columns begin alike, the first rows, that come before the first aligned vector, and the last ones make
-/// a vector together, if it has room for them. Else what does not fill its vectors is computed with
-/// some of the rows before it, a second time and alike: loads across two lines are there anyway.
+/// a vector together, if it has room for them. Else what does not fill its vectors is a masked vector of its own, or, where
+/// those are slow, computed with some of the rows before it, a second time and alike: loads across two lines are there anyway.
 pub(super) struct Strips<O: Ops> {
     pub(super) o: O,
     pub(super) a: Mat<O::T>,
