@@ -24,15 +24,8 @@ fn every_table_file_is_well_formed() {
                 for layout in Layout::ALL {
                     let key = (Some(dtype), Some(layout));
                     let of = |r: &&gemv::table::Row| (r.dtype, r.layout) == key;
-                    for row in table.rows.iter().filter(of) {
-                        let same = table.rows.iter().filter(of).filter(|r| r.align == row.align);
-                        let (count, path) = (same.count(), path.display());
-                        assert!(
-                            count <= 100,
-                            "{path}: {count} rows for {dtype} {layout} {}",
-                            row.align
-                        );
-                    }
+                    let (count, path) = (table.rows.iter().filter(of).count(), path.display());
+                    assert!(count <= 200, "{path}: {count} rows for {dtype} {layout}");
                 }
             }
             let again = Table::parse(&table.origin, &table.to_string()).unwrap();
