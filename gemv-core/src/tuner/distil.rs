@@ -266,25 +266,28 @@ impl Plane {
             Some((log + settings.dread * over).min(IMPOSSIBLE))
         };
         let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
+        // What serves one segment says little of two, whose sums take a second launch or a cluster.
+        let kin = |a: usize, b: usize| (a > SEGMENT) == (b > SEGMENT);
         let mut sums = vec![0.0; (height + 1) * (side + 1)];
         for k in 0..height {
             for l in 0..side {
                 let own = {
                     // The first known point each way, if it is not far.
                     let m = |i: &usize| near(self.m[k], self.m[*i]);
-                    let n = |j: &usize| near(self.n[l], self.n[*j]);
+                    let n = |j: &usize| near(self.n[l], self.n[*j]) && kin(self.n[l], self.n[*j]);
                     let beside = [
                         (0..k).rev().take_while(m).find_map(|k| loss(k, l)),
                         (k + 1..height).take_while(m).find_map(|k| loss(k, l)),
                         (0..l).rev().take_while(n).find_map(|l| loss(k, l)),
                         (l + 1..side).take_while(n).find_map(|l| loss(k, l)),
                     ];
-                    // What is not legal beyond an edge does not speak against it here.
-                    let near = beside.into_iter().flatten().filter(|&v| v < IMPOSSIBLE);
-                    // Where nothing is known, that alone speaks: a line that has a few points does not speak for all
-                    // that lies beside it.
-                    loss(k, l).unwrap_or(0.0)
-                        + settings.around * near.map(|v| v.min(1.0)).sum::<f64>()
+                    // What is not legal beyond an edge does not speak against it at a known point. Where nothing
+                    // is known, what lies beside it alone speaks: else a choice that is legal nowhere
+                    // around would cost nothing.
+                    let own = loss(k, l);
+                    let near = beside.into_iter().flatten();
+                    let near = near.filter(|&v| own.is_none() || v < IMPOSSIBLE);
+                    own.unwrap_or(0.0) + settings.around * near.map(|v| v.min(1.0)).sum::<f64>()
                 };
                 let at = |k: usize, l: usize| k * (side + 1) + l;
                 sums[at(k + 1, l + 1)] =

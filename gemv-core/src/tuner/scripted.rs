@@ -402,6 +402,68 @@ fn one_point_does_not_speak_for_its_line() {
     }
 }
 
+/// Kernels of 257 columns and more begin there, also where nothing is known between the mesh's points but at one: what
+/// serves one segment says nothing of two, and what is legal nowhere around is not chosen for costing nothing.
+#[test]
+fn a_line_with_one_point_takes_after_its_own_side() {
+    let [one, few, many, narrow] = ["one", "few", "many", "narrow"].map(Params::new);
+    let legal = |d: &Desc, p: &Params| match p.kernel().as_str() {
+        "narrow" => d.n <= 16,
+        "few" | "many" => d.n > 256,
+        _ => true,
+    };
+    let rows: Vec<usize> = (0..24).map(|k| 1 << k).collect();
+    let mut known = Known::new();
+    let lines = [16, 208, 384].into_iter().flat_map(|n| rows.iter().map(move |&m| (m, n)));
+    for (m, n) in lines.chain([(1, 283)]) {
+        // Which of the two it is hardly matters, and is not the same from row to row.
+        let (d, second) = (desc(m, n), if m.ilog2() % 2 == 0 { few } else { many });
+        let trials = [one, few, many, narrow].into_iter().filter(|p| legal(&d, p)).map(|params| {
+            let seconds = match (n, params) {
+                (16, p) if p == narrow => 1e-6,
+                (208, _) => 1e-6,
+                (_, p) if p == second => 1.02e-6,
+                (_, p) if p != one && n > 256 => 1e-6,
+                _ => 1.25e-6,
+            };
+            let (low, high, work) = (seconds, seconds, work(&params));
+            Trial { params, work, seconds, low, high, batches: 9, checked: true, finalist: true }
+        });
+        let (mut trials, failures): (Vec<_>, _) = (trials.collect(), Vec::new());
+        trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let candidates = trials.len();
+        known
+            .insert(d, Cell { desc: d, trials, failures, candidates, at_roof: false, floor: None });
+    }
+    let mut runner = Named([one, few, many, narrow].into());
+    let rows_of = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let table = Table { rows: rows_of, ..Table::default() };
+    for m in rows {
+        for n in [240, 256, 257, 283, 320, 384] {
+            let d = desc(m, n);
+            let row = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
+            assert_eq!(row.params == one, n <= 256, "{m}x{n} of\n{table}");
+        }
+    }
+}
+
+/// These candidates for all, of which nothing is measured any more.
+struct Named(Vec<Params>);
+
+impl Runner for Named {
+    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+        self.0.clone()
+    }
+
+    fn measure(&mut self, _: &Desc, _: &Params) -> Result<f64, Failure> {
+        unreachable!("what is known is not measured")
+    }
+
+    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+        unreachable!("what is known is not checked")
+    }
+}
+
 /// Four alike and one a little better, on a machine whose neighbours take half of its bandwidth now
 /// and then, for some rounds.
 struct Shared(u64);
