@@ -6,6 +6,8 @@ use crate::order::SEGMENT;
 
 /// Most blocks that share a row.
 pub(super) const MAX_SPLIT: u32 = 1 << 20;
+/// Fewer sums of 256 segments than these are not worth half of the parts.
+const FEW_CHUNKS: u64 = 8;
 /// Threads of a block of the second launch, as in `reduce.k`.
 const REDUCE: u32 = 128;
 
@@ -44,7 +46,7 @@ impl Split {
     /// ```
     pub fn of(n: usize, asked: u32) -> Split {
         let segments = n.div_ceil(SEGMENT) as u64;
-        let asked = u64::from(asked.max(1));
+        let asked = by_chunks(segments, u64::from(asked.max(1)));
         if segments > 255 * asked {
             let chunks = segments.div_ceil(SEGMENT as u64);
             if chunks == 1 && asked == 1 {
@@ -92,6 +94,13 @@ impl Split {
         let entry = if self.chunked { "reduce_chunks" } else { "reduce_segments" };
         Some(Launch::new(entry, m.div_ceil(rows), REDUCE))
     }
+}
+
+/// Fewer parts than asked, down to a quarter, where that leaves sums of 256 segments: one block adds up a
+/// row's thousands of sums of one segment after all others have ended.
+fn by_chunks(segments: u64, asked: u64) -> u64 {
+    let most = segments.saturating_sub(1) / 255;
+    if most >= FEW_CHUNKS && 2 * most >= asked { asked.min(most) } else { asked }
 }
 
 /// Blocks that share a row, so that every compute unit has `busy` blocks of `block_rows` rows: 1
@@ -158,6 +167,25 @@ mod tests {
                 assert_eq!((chunked, count), (s.chunked, s.count), "{n} {asked} {s:?}");
                 assert_eq!(busy, s.parts, "a part without work: {n} {asked} {s:?}");
             }
+        }
+    }
+
+    /// A long row is left as sums of 256 segments where enough of the parts stay.
+    #[test]
+    fn few_sums_are_left_of_long_rows() {
+        // Columns, parts asked: chunks of 256 segments, parts.
+        for (n, asked, chunks, parts) in [
+            (1 << 24, 264, 256, 256), // not 65,536 sums of 264 parts
+            (1_858_320, 27, 29, 15),
+            (1_746_816, 27, 27, 14),
+            (3_000_000, 66, 46, 23), // two chunks a part: 46 parts would go by segments
+        ] {
+            let split = Split::of(n, asked);
+            assert_eq!(split, Split { parts, count: chunks, chunked: true }, "{n} {asked}");
+            assert!(4 * split.parts >= u64::from(asked), "{n} {asked}");
+        }
+        for (n, asked) in [(3_000_000, 128), (500_000, 8), (309_976, 88)] {
+            assert!(!Split::of(n, asked).chunked, "{n} {asked}");
         }
     }
 
