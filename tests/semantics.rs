@@ -586,7 +586,20 @@ fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
         (there.as_matrix((len, 1), gemv::Layout::Col), Array1::from_elem(1, real::<T>(1.0)));
     let mut y = Array1::from(x.clone());
     device.gemv(zero::<T>(), &a, &one_x, one::<T>(), &mut y).map_err(text)?;
-    same(&y.to_vec(), &x).map_err(|e| format!("of the host: {e}"))
+    same(&y.to_vec(), &x).map_err(|e| format!("of the host: {e}"))?;
+    // While time is taken, too, which a device may do by recording what it is asked for.
+    let (mut came, mut back) = (None, None);
+    let mut both = || {
+        came = Some(there.download()?);
+        back = Some(device.vector(&ndarray::aview1(&x))?);
+        Ok(())
+    };
+    device.backend().timed(&mut both).map_err(text)?;
+    let [came, back] =
+        [came, back.map(|b| b.download()).transpose().map_err(text)?].map(Option::unwrap);
+    same(&came.to_vec(), &x).map_err(|e| format!("timed: {e}"))?;
+    same(&back.to_vec(), &x).map_err(|e| format!("timed on its way there: {e}"))?;
+    same(&there.download().map_err(text)?.to_vec(), &x).map_err(|e| format!("after that: {e}"))
 }
 
 /// An error names both shapes, or both devices, and leaves y as it was.

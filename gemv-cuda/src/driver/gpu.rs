@@ -27,10 +27,12 @@ pub(crate) struct Gpu {
     /// Bytes of shared memory that a block may have without and with asking.
     shared: (u32, u32),
     max_group: u32,
+    /// `cuLaunchKernelEx`, where the driver can record what it queues.
+    launch_ex: Option<LaunchEx>,
     /// Held by whoever queues work, and by [`Gpu::timed`] while it records, so that nothing of
     /// another thread gets into the record.
     turn: ReentrantMutex<()>,
-    /// Whether the stream is recording: memory cannot be had then.
+    /// Whether the stream is recording: memory cannot be had then, nor copied to or from the host.
     recording: AtomicBool,
 }
 
@@ -47,10 +49,17 @@ pub(crate) struct Block {
 pub(crate) struct Function {
     inner: CudaFunction,
     name: String,
-    /// Whether a launch that waits by itself may be begun early: the kernel was compiled for an
-    /// architecture that can wait, and the driver can record such a launch.
-    early: bool,
+    /// Whether it was compiled for an architecture on which a launch that waits by itself can.
+    waits: bool,
 }
+
+// cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.
+type LaunchEx = unsafe extern "C" fn(
+    *const LaunchConfig,
+    sys::CUfunction,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> CUresult;
 
 /// `CUlaunchConfig` of cuda.h, whose layout is the same in every version that has it.
 #[repr(C)]
@@ -162,7 +171,12 @@ impl Gpu {
     /// Opens a GPU by its ordinal.
     pub(crate) fn open(ordinal: usize, id: &str) -> Result<Gpu> {
         let failed = |call| move |e: DriverError| device_error(id, call, e);
-        probe().map_err(|reason| Error::DriverMissing { backend: "cuda", reason })?;
+        let report = probe();
+        let report = report.map_err(|reason| Error::DriverMissing { backend: "cuda", reason })?;
+        let library = LIBRARY.get().expect("the driver was just found");
+        // SAFETY: the type is the one that cuda.h declares for this symbol; the library stays loaded.
+        let launch_ex = unsafe { library.get::<LaunchEx>(b"cuLaunchKernelEx") }.ok().map(|f| *f);
+        let launch_ex = launch_ex.filter(|_| report.version >= RECORDS_EARLY);
         let context = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: there is one stream, and blocks are freed in its order.
         unsafe { context.disable_event_tracking() };
@@ -174,7 +188,7 @@ impl Gpu {
         let max_group = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32;
         let shared = (plain, asked.max(plain));
         let (turn, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
-        Ok(Gpu { id: id.into(), context, stream, shared, max_group, turn, recording })
+        Ok(Gpu { id: id.into(), context, stream, shared, max_group, launch_ex, turn, recording })
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -256,19 +270,22 @@ impl Gpu {
         done.map_err(|e| self.failed("cuStreamSynchronize", e))
     }
 
+    /// Refuses what cannot be recorded.
+    pub(super) fn not_recording(&self, call: &'static str) -> Result<()> {
+        if self.recording.load(Ordering::Relaxed) {
+            let reason = "it cannot be recorded, as launches are".into();
+            return Err(Error::Device { device: self.id.clone(), call, reason });
+        }
+        Ok(())
+    }
+
     /// A new block of at least this many bytes, uninitialised.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block> {
         // A kernel may be handed a block of nothing: it gets an address all the same. And it may
         // read the vector of 16 bytes that an element lies in.
         let size = bytes.max(1).checked_next_multiple_of(16).unwrap_or(usize::MAX);
-        if self.recording.load(Ordering::Relaxed) {
-            // It would belong to the record and end with it.
-            return Err(Error::Device {
-                device: self.id.clone(),
-                call: "cuMemAlloc",
-                reason: "memory was asked for while work is recorded".into(),
-            });
-        }
+        // It would belong to the record and end with it.
+        self.not_recording("cuMemAlloc")?;
         // SAFETY: the block is used on this stream only and freed once, by `Block`.
         let at = unsafe {
             if self.context.has_async_alloc() {
@@ -303,6 +320,7 @@ impl Gpu {
         let size = size_of::<T>();
         let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
         assert!(end.is_some_and(|e| e <= block.bytes), "a copy from outside of a block");
+        self.not_recording("cuMemcpyDtoHAsync")?;
         // SAFETY: the source lies in the block; the destination is `to`, which is borrowed until
         // the copy is over.
         let copied = unsafe {
@@ -344,11 +362,10 @@ impl Gpu {
                         .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, room)
                         .map_err(|e| self.failed("cuFuncSetAttribute", e))?;
                 }
-                let ptx = inner
-                    .get_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PTX_VERSION)
-                    .map_err(|e| self.failed("cuFuncGetAttribute", e))?;
-                let early = ptx >= 90 && probe().is_ok_and(|r| r.version >= RECORDS_EARLY);
-                Ok(Function { inner, name: name.into(), early })
+                use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PTX_VERSION;
+                let ptx = inner.get_attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
+                let waits = ptx.is_ok_and(|version| version >= 90);
+                Ok(Function { inner, name: name.into(), waits })
             })
             .collect()
     }
@@ -408,8 +425,23 @@ impl Gpu {
             at(&work.at),
             at(&counters.at),
         ];
-        if launch.waits && function.early {
-            return self.launch_early(function, grid, launch, &mut values);
+        if let Some(queue) = self.launch_ex.filter(|_| launch.waits && function.waits) {
+            // It may begin before the launch ahead of it has ended, for whose results it waits by itself
+            // (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
+            let config = LaunchConfig {
+                grid,
+                block: launch.block,
+                shared: launch.shared,
+                stream: self.stream.cu_stream(),
+                attributes: &LaunchAttribute::EARLY,
+                count: 1,
+            };
+            // SAFETY: as below; and the kernel was compiled to wait.
+            let code = unsafe {
+                let function = function.inner.cu_function();
+                queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut())
+            };
+            return code.result().map_err(|e| self.failed("cuLaunchKernelEx", e));
         }
         let [bx, by, bz] = launch.block;
         // SAFETY: the function lives as long as its module, which it owns. Every kernel has this
@@ -427,48 +459,6 @@ impl Gpu {
             )
         }
         .map_err(|e| self.failed("cuLaunchKernel", e))
-    }
-
-    /// Queues a launch that may begin before the one ahead of it has ended, for whose results it
-    /// waits by itself (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
-    fn launch_early(
-        &self,
-        function: &Function,
-        grid: [u32; 3],
-        launch: &Launch,
-        values: &mut [*mut c_void; 17],
-    ) -> Result<()> {
-        // cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.
-        type LaunchEx = unsafe extern "C" fn(
-            *const LaunchConfig,
-            sys::CUfunction,
-            *mut *mut c_void,
-            *mut *mut c_void,
-        ) -> CUresult;
-        let call = "cuLaunchKernelEx";
-        let library = LIBRARY.get().expect("the driver was found before this GPU was opened");
-        let config = LaunchConfig {
-            grid,
-            block: launch.block,
-            shared: launch.shared,
-            stream: self.stream.cu_stream(),
-            attributes: &LaunchAttribute::EARLY,
-            count: 1,
-        };
-        // SAFETY: the type is the one that cuda.h declares. As for `launch`, whose values these are;
-        // `function.early` says that the kernel was compiled to wait.
-        let code = unsafe {
-            let Ok(queue) = library.get::<LaunchEx>(call.as_bytes()) else {
-                return Err(Error::Device {
-                    device: self.id.clone(),
-                    call,
-                    reason: "the driver's library lacks it".into(),
-                });
-            };
-            let function = function.inner.cu_function();
-            queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut())
-        };
-        code.result().map_err(|e| self.failed(call, e))
     }
 
     pub(super) fn failed(&self, call: &'static str, e: DriverError) -> Error {

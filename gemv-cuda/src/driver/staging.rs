@@ -74,8 +74,12 @@ impl Slot {
 
     /// The buffer is the device's until the copy that was just queued is over.
     fn under_way(&mut self) -> Result<()> {
-        self.busy = true;
         let recorded = self.done.record(&self.gpu.stream);
+        self.busy = recorded.is_ok();
+        if recorded.is_err() {
+            // No event will say so.
+            self.gpu.synchronize()?;
+        }
         recorded.map_err(|e| self.gpu.failed("cuEventRecord", e))
     }
 }
@@ -133,6 +137,7 @@ impl Staging {
     pub(crate) fn send<T: Element>(&mut self, from: &[T], to: &Block) -> Result<()> {
         let from = bytes(from);
         assert!(from.len() <= to.bytes(), "a copy beyond the end of a block");
+        self.gpu.not_recording("cuMemcpyHtoDAsync")?;
         if !from.len().is_multiple_of(16) {
             // The rest of the last vector is read and not used: read all the same.
             let (rest, end) = (16 - from.len() % 16, to.at + from.len() as u64);
@@ -186,6 +191,7 @@ impl Staging {
         }
         let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
         assert!(end.is_some_and(|e| e <= from.bytes()), "a copy from outside of a block");
+        self.gpu.not_recording("cuMemcpyDtoHAsync")?;
         let per = SLOT / size;
         let threads = self.threads(to.len().div_ceil(per))?;
         let mut parts: Vec<Vec<(u64, &mut [T])>> = (0..threads).map(|_| Vec::new()).collect();
