@@ -136,12 +136,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
     for (U32 k = 0; k < LOADS; k++)
       stream(av[r][k], base[r] + within((k * TEAM + t) * VEC, len + off[r]), true);
   ACC acc[ROWS][SLOTS][VEC];
-#pragma unroll
-  for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-    for (U32 k = 0; k < SLOTS; k++)
-#pragma unroll
-      for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+  zero(acc);
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++) {
     const U32 q = (k * TEAM + t) * VEC;
@@ -172,12 +167,7 @@ KERNEL(THREADS) line(ARGUMENTS) {
     for (U64 start = s0; start < s1; start += ALONG) {
       const U64 s = start + along;
       ACC acc[ROWS][SLOTS][VEC];
-#pragma unroll
-      for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-        for (U32 k = 0; k < SLOTS; k++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
+      zero(acc);
       const ELEM *xs = x + x0 + (I64)(s * SEG) * incx;
       PACK av[ROWS][LOADS];
 #if ROUNDS == 5

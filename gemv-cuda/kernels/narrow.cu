@@ -71,28 +71,19 @@ KERNEL(THREADS) narrow(ARGUMENTS) {
 #pragma unroll
     for (U32 q = 0; q < Q; q++)
       if (lane + q * TURNS < len) xv[q] = x[x0 + (I64)(lane + q * TURNS) * incx];
-    ACC acc[Q][ROWS][VEC];
+    ACC acc[Q][ROWS * VEC];
 #pragma unroll
     for (U32 q = 0; q < Q; q++)
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
         for (U32 c = 0; c < VEC; c++) {
-          acc[q][r][c] = acc_zero();
+          acc[q][r * VEC + c] = acc_zero();
           if (lane + q * TURNS < len)
-            acc[q][r][c] =
+            acc[q][r * VEC + c] =
                 acc_fma(conj_if(widen(av[q][r].e[c]), conj), widen(xv[q]), acc_zero());
         }
-#pragma unroll
-    for (U32 h = Q / 2; h > 0; h /= 2)
-#pragma unroll
-      for (U32 q = 0; q < Q / 2; q++)
-        if (q < h)
-#pragma unroll
-          for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-            for (U32 c = 0; c < VEC; c++)
-              acc[q][r][c] = acc_add(acc[q][r][c], acc[q + h][r][c]);
+    halve(acc);
     // Sums of 1, 2 and 4 turns wait for their partners.
     bool merge = true;
 #pragma unroll
@@ -103,19 +94,20 @@ KERNEL(THREADS) narrow(ARGUMENTS) {
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
-          for (U32 c = 0; c < VEC; c++) open[k][r][c] = acc[0][r][c];
+          for (U32 c = 0; c < VEC; c++) open[k][r][c] = acc[0][r * VEC + c];
       }
       if (merge)
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
-          for (U32 c = 0; c < VEC; c++) acc[0][r][c] = acc_add(open[k][r][c], acc[0][r][c]);
+          for (U32 c = 0; c < VEC; c++)
+            acc[0][r * VEC + c] = acc_add(open[k][r][c], acc[0][r * VEC + c]);
     }
 #pragma unroll
     for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
       for (U32 c = 0; c < VEC; c++)
-        sum[r][c] = SPAN < 64 ? acc_add(acc[0][r][c], acc_zero()) : acc[0][r][c];
+        sum[r][c] = SPAN < 64 ? acc_add(acc[0][r * VEC + c], acc_zero()) : acc[0][r * VEC + c];
   }
 
   const bool reads = !acc_is(beta, (REAL)0);

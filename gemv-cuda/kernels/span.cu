@@ -1,6 +1,5 @@
-// y = alpha A x + beta y for rows of a few segments, of neighbouring elements: the teams of a block,
-// or of PARTS blocks, have the segments of a row at the same time, and the next row is on its way
-// while they add.
+// y = alpha A x + beta y for rows of neighbouring elements: the teams of a block, or of PARTS blocks, have
+// the segments of a row at the same time, and the next row is on its way while they add.
 //
 //   rows       TEAM * ALONG threads share ROWS rows; a block has SETS such groups and takes BLOCK_ROWS
 //              neighbouring rows at a time. Group g has rows g, g + SETS, ... of them. Blocks take
@@ -17,8 +16,11 @@
 //   sums       lane l of the second level belongs to one team where ALL divides 64; with more teams, the
 //              four sums of a lane are added at the end. The last sum of a lane goes to the cluster's
 //              first block, where one warp of the group (or all of a smaller group) halves the lanes
-//              of a finished row while the others go on. At most 256 segments; one segment's sum
-//              is used as it is.
+//              of a finished row while the others go on. One segment's sum is used as it is.
+//   chunks     WIDE, for rows of more than 256 segments: a block has one chunk of so many, and as many
+//              blocks (or clusters) have a chunk as is its share of the columns. The sums of chunks are
+//              left in `work`, at i * chunks + c, and span_chunks reduces up to 256 of a row. A text of
+//              its own, since the few registers more would cost shorter rows a block of a unit.
 //   whole      rows that begin where vectors do. With other rows every element is a load of its own,
 //              in a short loop, after the previous turn: right, but slow where VEC > 1. A row's last
 //              vector may have elements beyond its end: +0 times -0 takes their place, which leaves
@@ -39,23 +41,30 @@
 #ifndef ROWS
 #define ROWS 1
 #endif
+#ifndef WIDE
+#define WIDE 0
+#endif
 #define SLOTS (64 / (TEAM * VEC))
 #define LOADS (4 * SLOTS)
 #define GROUP (TEAM * ALONG)
 #define SETS (THREADS / GROUP)
 #define BLOCK_ROWS (SETS * ROWS)
 #define ALL (ALONG * PARTS)
+// Columns of a chunk.
+#define CHUNK ((U64)SEG * SEG)
 // What a row's lanes have room for: with more segments at once than lanes, each segment has its place.
 #define PLACES (ALL > 64 ? 256 : 64)
 // The threads that halve a row's lanes, and how many such sets of threads a group has.
 #define HALVERS (GROUP < 32 ? GROUP : 32)
 #define WARPS (GROUP / HALVERS)
 
-// Registers of a thread for A and x, for sums, and two for every load's address and condition; and how
+// Registers of a thread for A and x, for sums, two for every load's address and condition, and for the place of
+// a chunk; and how
 // many threads of a unit are to find room: so many bytes have to be under way to keep memory busy.
 #define WORD(bytes) (((bytes) + 3) / 4)
 #define HELD                                                                               \
-  (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS)
+  (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS + \
+   8 * WIDE)
 #define RESIDENT (HELD <= 48 ? 1024 : HELD <= 88 ? 512 : 256)
 
 #if DTYPE == 2 || DTYPE == 3
@@ -71,15 +80,6 @@ STATIC void fetch(const ELEM *p) {
 #endif
 }
 
-STATIC void zero(ACC (&acc)[ROWS][SLOTS][VEC]) {
-#pragma unroll
-  for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-    for (U32 k = 0; k < SLOTS; k++)
-#pragma unroll
-      for (U32 c = 0; c < VEC; c++) acc[r][k][c] = acc_zero();
-}
-
 extern "C" __global__ void CLUSTER
     __launch_bounds__(THREADS, RESIDENT > THREADS ? RESIDENT / THREADS : 1) span(ARGUMENTS) {
   // Two of each, so that a row may begin while the one before is halved.
@@ -87,19 +87,41 @@ extern "C" __global__ void CLUSTER
   const U32 part = (U32)GROUP_ID % PARTS;
   const U32 t = LID % TEAM, along = part * ALONG + LID / TEAM % ALONG, set = LID / GROUP;
   const U32 halver = LID % HALVERS, warp = LID % GROUP / HALVERS;
+  U32 chunk = 0, chunks = 1, block = (U32)(GROUP_ID / PARTS), blocks = (U32)(GROUPS / PARTS);
+  if (WIDE) {
+    next_may_begin();
+    chunks = (U32)ceil_div(n, CHUNK);
+    const U64 all = CHUNK * blocks;
+    // Where there are blocks for all rows at once, a last chunk of few columns has as many, too.
+    const U64 width = blocks == ceil_div(m, BLOCK_ROWS) * chunks ? chunks * CHUNK : n;
+    // Chunk c has the blocks from c * all / width on.
+    chunk = (U32)(block * width / all);
+    U32 from = (U32)(chunk * all / width), end = (U32)((chunk + 1) * all / width);
+    if (end <= block) {
+      chunk++;
+      from = end;
+      end = (U32)((chunk + 1) * all / width);
+    }
+    block -= from;
+    blocks = (end < blocks ? end : blocks) - from;
+  }
+  const ELEM *const a_first = a + a0 + chunk * CHUNK;
+  const ELEM *const x_first = x + x0 + (I64)(chunk * CHUNK) * incx;
+  const U64 left = n - chunk * CHUNK;
   // alpha = 0: as if there were no columns.
-  const U32 cols = acc_is(alpha, (REAL)0) ? 0 : (U32)n, segments = (cols + SEG - 1) / SEG;
+  const U32 cols = acc_is(alpha, (REAL)0) ? 0 : (U32)(left < CHUNK ? left : CHUNK);
+  const U32 segments = (cols + SEG - 1) / SEG;
   const U32 turns = segments <= ALL ? 1 : (segments + ALL - 1) / ALL;
-  const bool whole = BEYOND(a + a0) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
+  const bool whole = BEYOND(a_first) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
   const U32 vectors = whole ? cols : 0; // columns that are read by vectors
-  const bool x_chunks = incx == 1 && BEYOND(x + x0) == 0;
+  const bool x_chunks = incx == 1 && BEYOND(x_first) == 0;
 
   PACK av[ROWS][LOADS], xv[LOADS];
   ACC acc[ROWS][SLOTS][VEC];
   zero(acc);
   // `acc` is of the block's rows from `at` on, turn `turn`, and `to` and `next` follow. At first there
   // are none: rows from m on are not written.
-  U64 at = m, to = GROUP_ID / PARTS * BLOCK_ROWS;
+  U64 at = m, to = (U64)block * BLOCK_ROWS;
   U32 turn = turns - 1, next = 0, done = 0;
   bool fresh = true; // no x in the registers
   // Before anything is left in another block, that block has begun.
@@ -114,19 +136,19 @@ extern "C" __global__ void CLUSTER
       for (U32 r = 0; r < ROWS; r++) {
         // Rows beyond the last one compute the last one again.
         const U64 i = to + set + r * SETS;
-        const ELEM *p = once(a + a0 + (I64)(i < m ? i : m - 1) * rs + from);
+        const ELEM *p = once(a_first + (I64)(i < m ? i : m - 1) * rs + from);
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
           stream(av[r][k], p + k * TEAM * VEC, from + k * TEAM * VEC < vectors);
       }
       if (fresh && x_chunks) {
-        const ELEM *p = once(x + x0 + from);
+        const ELEM *p = once(x_first + from);
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
           fetch_x(xv[k], p + k * TEAM * VEC, from + k * TEAM * VEC < vectors);
       }
       const U64 i = to + set + t * SETS;
-      if (!acc_is(beta, (REAL)0) && along == 0 && t < ROWS && i < m)
+      if (!WIDE && !acc_is(beta, (REAL)0) && along == 0 && t < ROWS && i < m)
         fetch(y + (y0 + (I64)i * incy));
     }
 
@@ -187,7 +209,10 @@ extern "C" __global__ void CLUSTER
         }
       }
       const U64 i = at + set + halver * SETS;
-      if (mine && halver < ROWS && i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+      if (mine && halver < ROWS && i < m) {
+        if (!WIDE) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+        else work[i * chunks + chunk] = acc_add(acc_zero(), sum); // a single segment's may be -0
+      }
     }
 
     at = to;
@@ -195,7 +220,7 @@ extern "C" __global__ void CLUSTER
     if (at >= m) break;
     if (++next == turns) {
       next = 0;
-      to += GROUPS / PARTS * BLOCK_ROWS;
+      to += (U64)blocks * BLOCK_ROWS;
     }
 
     // The products. Where x is not read by vectors, it comes as late as this.
@@ -208,7 +233,7 @@ extern "C" __global__ void CLUSTER
 #pragma unroll
           for (U32 c = 0; c < VEC; c++)
             if (VEC == 1 || from + k * TEAM * VEC + c < cols)
-              xv[k].e[c] = x[x0 + (I64)(from + k * TEAM * VEC + c) * incx];
+              xv[k].e[c] = x_first[(I64)(from + k * TEAM * VEC + c) * incx];
     fresh = turns > 1;
 #if VEC > 1 && !COMPLEX
     if ((vectors & (VEC - 1u)) != 0 && turn + 1 == turns) {
@@ -238,11 +263,11 @@ extern "C" __global__ void CLUSTER
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++) {
         const U64 i = at + set + r * SETS;
-        row[r] = a + a0 + (I64)(i < m ? i : m - 1) * rs;
+        row[r] = a_first + (I64)(i < m ? i : m - 1) * rs;
       }
 #pragma unroll 1
       for (U32 round = from; round < from + SEG; round += 64) {
-        const ELEM *q = x + x0 + (I64)round * incx;
+        const ELEM *q = x_first + (I64)round * incx;
 #pragma unroll
         for (U32 k = 0; k < SLOTS; k++, q += (I64)(TEAM * VEC - VEC) * incx)
 #pragma unroll
@@ -256,3 +281,15 @@ extern "C" __global__ void CLUSTER
     }
   }
 }
+
+#if WIDE
+// The last level of rows of several chunks: 32 threads have a row.
+KERNEL(128) span_chunks(ARGUMENTS) {
+  const U64 i = GROUP_ID * 4 + LID / 32;
+  wait_for_previous();
+  if (i >= m) return;
+  const U32 chunks = (U32)ceil_div(n, CHUNK);
+  const ACC sum = warp_sum(work + i * chunks, acc_is(alpha, (REAL)0) ? 0 : chunks);
+  if (LID % 32 == 0) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+}
+#endif

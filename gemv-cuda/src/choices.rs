@@ -5,6 +5,7 @@ use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
 
 use crate::kernels::{Line, OWN, own, widest};
+use crate::span::WIDE_COLUMNS;
 
 /// The parameters worth trying for a problem, best guess first, each launch once. Where `span` has the
 /// rows and `tile` the columns, few of the shared kernels are left: those without which some shape
@@ -80,7 +81,8 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         }
     }
     // Longer ones: teams along the rows until the device is busy, then blocks.
-    let longer = desc.n > spanned(caps);
+    // On a device with clusters `wide` was faster wherever it can be, on all shapes that were tried.
+    let longer = desc.n > if caps.cluster > 1 { *WIDE_COLUMNS.end() } else { spanned(caps) };
     let segments = n.div_ceil(256).max(1);
     // Rows that start anywhere: single elements too, so that neighbours read neighbouring elements.
     let single = Line { team: 32, vec: 1, rounds: 4, ..Line::long(desc, 128, 1, 1) };

@@ -1,22 +1,50 @@
-//! The kernel for rows of a few segments: `span`, whose teams have all segments of a row at once.
+//! The kernels for rows of more than one segment, whose teams have all segments of a row (`span`), or of a
+//! chunk of 256 segments (`wide`), at once.
 
-use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
+use std::ops::RangeInclusive;
+
+use gemv_core::gpu::{Arg, Caps, Kernel, Launch, Plan};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Dtype, Layout, Params};
 
-use crate::few::aligned;
+use crate::few::{aligned, blocks};
 use crate::kernels::{value, widest};
 
-pub(crate) const KERNEL: Kernel = Kernel {
-    name: "span",
-    source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/span.cu")),
-    args: SPAN,
-    defines: &[],
-    ordered: true,
-    candidates,
-    legal,
-    plan,
-};
+pub(crate) const KERNELS: [Kernel; 2] = [
+    Kernel {
+        name: SPANS,
+        source: SOURCE,
+        args: SPAN,
+        defines: &[],
+        ordered: true,
+        candidates: |desc, caps| candidates(SPANS, desc, caps),
+        legal: |desc, params, caps| legal(&COLUMNS, desc, params, caps),
+        plan,
+    },
+    Kernel {
+        name: WIDE,
+        source: SOURCE,
+        args: SPAN,
+        defines: &[("WIDE", "1")],
+        ordered: true,
+        candidates: |desc, caps| candidates(WIDE, desc, caps),
+        legal: |desc, params, caps| legal(&WIDE_COLUMNS, desc, params, caps),
+        plan,
+    },
+];
+
+const SOURCE: &str =
+    concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/span.cu"));
+const SPANS: &str = "span";
+const WIDE: &str = "wide";
+
+/// Columns of a chunk: the sums of 256 segments are one value.
+const CHUNK: usize = SEGMENT * SEGMENT;
+const COLUMNS: RangeInclusive<usize> = 0..=CHUNK;
+/// Of one chunk, `span` has no second launch; of more than 256, their sums would need one more level.
+pub(crate) const WIDE_COLUMNS: RangeInclusive<usize> = CHUNK + 1..=CHUNK * SEGMENT;
+/// With fewer columns, rows are `line`'s and `short`'s.
+const LEAST: usize = 129;
 
 /// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load, blocks
 /// that share a row, blocks a unit.
@@ -39,27 +67,51 @@ fn block_rows(params: &Params) -> u64 {
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| u64::from(value(SPAN, params, name));
     let parts = get("parts").max(1);
+    let (m, n) = (desc.m as u64, desc.n as u64);
     let busy = (u64::from(caps.units) * get("busy") / parts).max(1);
-    let blocks = (desc.m as u64).div_ceil(block_rows(params).max(1));
-    // A few blocks with one turn more than the others would read the last long rows at the pace of those few;
-    // with short rows, more blocks than even turns need are the faster ones.
-    let turns = if desc.n > LONG { blocks.div_ceil(busy).max(1) } else { 1 };
-    let blocks = blocks.div_ceil(turns).min(busy).saturating_mul(parts);
-    let launch = Launch::new("span", blocks, value(SPAN, params, "threads"));
-    Plan { launches: vec![launch], ..Plan::default() }
+    let blocks = m.div_ceil(block_rows(params).max(1));
+    let threads = value(SPAN, params, "threads");
+    let (chunk, chunks) = (CHUNK as u64, n.div_ceil(CHUNK as u64));
+    let blocks = if chunks <= 1 {
+        // A few blocks with one turn more than the others would read the last long rows at the pace of those
+        // few; with short rows, more blocks than even turns need are the faster ones.
+        let turns = if desc.n > LONG { blocks.div_ceil(busy).max(1) } else { 1 };
+        blocks.div_ceil(turns).min(busy)
+    } else if blocks.saturating_mul(chunks) <= busy {
+        blocks * chunks
+    } else {
+        // So many of a chunk that blocks are given out by columns.
+        let own = (busy * chunk / n).max(1);
+        let own = blocks.div_ceil(blocks.div_ceil(own).max(1));
+        own.saturating_mul(n).div_ceil(chunk).max(chunks)
+    };
+    let mut plan = Plan::default();
+    plan.launches.push(Launch::new("span", blocks.saturating_mul(parts), threads));
+    if chunks > 1 {
+        plan.work = m.saturating_mul(chunks);
+        let second = Launch::new("span_chunks", m.div_ceil(4), 128);
+        plan.launches.push(Launch { waits: true, ..second });
+    }
+    plan
 }
 
-/// 32-bit registers of a thread for A and x, for sums, and for the loads: as the kernel counts them.
+/// 32-bit registers of a thread for A and x, for sums, for the loads and the chunk: as the kernel counts them.
 fn held(dtype: Dtype, params: &Params) -> u32 {
     let get = |name| value(SPAN, params, name);
     let (team, rows, vec) = (get("team"), get("rows"), get("vec"));
     let slots = LANES as u32 / (team * vec);
     let load = (vec * dtype.bytes() as u32).div_ceil(4);
     let sum = dtype.acc_bytes() as u32 / 4;
-    4 * slots * load * (rows + 1) + slots * vec * rows * sum + 8 * slots
+    let place = if params.kernel().as_str() == WIDE { 8 } else { 0 };
+    4 * slots * load * (rows + 1) + slots * vec * rows * sum + 8 * slots + place
 }
 
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+fn legal(
+    columns: &RangeInclusive<usize>,
+    desc: &Desc,
+    params: &Params,
+    caps: &Caps,
+) -> Result<(), String> {
     if desc.layout != Layout::Row {
         return Err("the kernel is for the layout row".into());
     }
@@ -93,8 +145,9 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if all > 1 && rows > all {
         return Err(format!("rows={rows} of teams with along={all} segments at once"));
     }
-    if desc.n > SEGMENT * SEGMENT {
-        return Err(format!("{} columns are more than {SEGMENT} segments", desc.n));
+    if !columns.contains(&desc.n) {
+        let (low, high) = (columns.start(), columns.end());
+        return Err(format!("{} columns are not {low} to {high}", desc.n));
     }
     // A segment with its x is in registers before the first sum. A thread of a block of 512 has 128
     // registers, of smaller ones 255.
@@ -111,18 +164,11 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if get("busy") == 0 {
         return Err("busy=0 leaves no block to do the work".into());
     }
-    match plan(desc, params, caps).launches[0].grid[0] {
-        blocks if blocks > MAX_GRID => Err(format!("{blocks} blocks are more than {MAX_GRID}")),
-        _ => Ok(()),
-    }
+    blocks(&plan(desc, params, caps))
 }
 
-/// Columns for which there are candidates: with fewer, rows are `line`'s and `short`'s, with more they
-/// are shared by blocks.
-const COLUMNS: std::ops::RangeInclusive<usize> = 129..=65_536;
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if desc.layout != Layout::Row || !COLUMNS.contains(&desc.n) {
+fn candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params> {
+    if desc.layout != Layout::Row || desc.n < LEAST {
         return Vec::new();
     }
     let wide = aligned(desc);
@@ -130,9 +176,9 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     // Elements of 8 bytes one by one, too: their sums take as many registers as two of the others.
     let vecs = [wide, 1].into_iter().take(if desc.dtype.bytes() == 8 && wide > 1 { 2 } else { 1 });
     for vec in vecs {
-        shapes(desc, caps, vec, 1, &ALONE, &mut out);
-        if desc.m <= FEW_ROWS && desc.n > LONG {
-            shapes(desc, caps, vec, caps.cluster, &SHARED, &mut out);
+        shapes(kernel, desc, caps, (vec, 1), &ALONE, &mut out);
+        if desc.m.saturating_mul(desc.n.div_ceil(CHUNK)) <= FEW_ROWS && desc.n > LONG {
+            shapes(kernel, desc, caps, (vec, caps.cluster), &SHARED, &mut out);
         }
     }
     out.into_iter().map(|o| o.1).collect()
@@ -160,20 +206,20 @@ const FEW_ROWS: usize = 512;
 const LONG: usize = 2048;
 
 fn shapes(
+    kernel: &'static str,
     desc: &Desc,
     caps: &Caps,
-    vec: u32,
-    parts: u32,
+    (vec, parts): (u32, u32),
     list: &[Shape],
     out: &mut Vec<(u64, Params)>,
 ) {
-    let all_at_once = desc.n.div_ceil(SEGMENT).next_power_of_two() as u32;
+    let all_at_once = desc.n.div_ceil(SEGMENT).next_power_of_two().min(SEGMENT) as u32;
     let widest_team = (LANES as u32 / vec).min(32);
     for &(share, most, least, rows) in list {
         let team = (widest_team / share).max(8);
         let along = all_at_once.div_ceil(parts).min(most / team);
         let threads = least.max(team * along);
-        let params = Params::new("span")
+        let params = Params::new(kernel)
             .with("threads", threads)
             .with("team", team)
             .with("along", along)
@@ -187,8 +233,9 @@ fn shapes(
             _ => 256,
         };
         let params = params.with("busy", (room / threads).max(1));
-        if legal(desc, &params, caps).is_ok() {
-            let work = KERNEL.work(desc, &params, caps);
+        let kernel = KERNELS.iter().find(|k| k.name == kernel).expect("one of the two");
+        if kernel.fits(desc, &params, caps).is_ok() {
+            let work = kernel.work(desc, &params, caps);
             if !out.iter().any(|o| o.0 == work) {
                 out.push((work, params));
             }
@@ -206,19 +253,25 @@ mod tests {
         for dtype in Dtype::ALL {
             for align in [1, 2, 3, 4, 6] {
                 for m in [0, 1, 208, 4000, 1 << 31] {
-                    for n in [0, 128, 129, 256, 257, 384, 1000, 2848, 4001, 8193, 65_536, 65_537] {
+                    for n in
+                        [0, 128, 129, 256, 384, 1000, 4001, 65_536, 65_537, 1 << 24, (1 << 24) + 1]
+                    {
                         let desc = Desc { dtype, m, n, layout: Layout::Row, align };
-                        let all = candidates(&desc, &caps());
+                        let [all, wide] = KERNELS.map(|k| (k.candidates)(&desc, &caps()));
                         assert_eq!(!all.is_empty(), (129..=65_536).contains(&n), "{desc}");
+                        assert_eq!(!wide.is_empty(), (65_537..=1 << 24).contains(&n), "{desc}");
+                        let all: Vec<_> = all.into_iter().chain(wide).collect();
                         assert!(all.len() <= 24, "{desc}: {}", all.len());
                         for params in all {
-                            KERNEL.fits(&desc, &params, &caps()).unwrap();
+                            let kernel =
+                                KERNELS.iter().find(|k| k.name == params.kernel().as_str());
+                            kernel.unwrap().fits(&desc, &params, &caps()).unwrap();
                             // Else the kernel reads them element by element.
                             let vec = params.get("vec").unwrap() as usize;
                             assert!(vec * dtype.bytes() <= (1 << align).max(dtype.bytes()));
                         }
                         let col = Desc { layout: Layout::Col, ..desc };
-                        assert!(candidates(&col, &caps()).is_empty());
+                        assert!(KERNELS.iter().all(|k| (k.candidates)(&col, &caps()).is_empty()));
                     }
                 }
             }
@@ -248,6 +301,57 @@ mod tests {
         assert_eq!(plan(&desc, &params, &tiny).launches[0].grid[0], 8);
     }
 
+    /// Where the kernel finds a block's chunk: by whole numbers, as there.
+    fn chunk_of(block: u64, blocks: u64, rows: u64, n: u64) -> (u64, u64, u64) {
+        let all = CHUNK as u64 * blocks;
+        let chunks = n.div_ceil(CHUNK as u64);
+        let width = if blocks == rows * chunks { chunks * CHUNK as u64 } else { n };
+        let first = |chunk: u64| chunk * all / width;
+        let mut chunk = block * width / all;
+        if first(chunk + 1) <= block {
+            chunk += 1;
+        }
+        (chunk, first(chunk), first(chunk + 1).min(blocks))
+    }
+
+    #[test]
+    fn every_chunk_has_blocks() {
+        let w = CHUNK as u64;
+        for n in [w + 1, w + 256, 2 * w, 2 * w + 1, 5 * w - 1, 309_976, 100 * w + 77, 256 * w] {
+            for m in [1, 2, 7, 53, 4000] {
+                for text in ["wide", "wide busy=1", "wide threads=512 team=8 along=64 parts=8"] {
+                    let desc =
+                        Desc { dtype: Dtype::F32, m, n: n as usize, layout: Layout::Row, align: 4 };
+                    let params: Params = text.parse().unwrap();
+                    let (plan, parts) =
+                        (super::plan(&desc, &params, &caps()), params.get_or("parts", 1));
+                    let blocks = plan.launches[0].grid[0] / u64::from(parts);
+                    let rows = (m as u64).div_ceil(block_rows(&params));
+                    let (mut next, mut begins) = (0, 0);
+                    for block in 0..blocks {
+                        let (chunk, from, end) = chunk_of(block, blocks, rows, n);
+                        if block == begins {
+                            assert_eq!((chunk, from), (next, block), "{text} {desc}");
+                            (next, begins) = (next + 1, end);
+                            // No more than rows, and where these take turns, the last one's share by its columns.
+                            let all = blocks == rows * n.div_ceil(w);
+                            let columns = if all { w } else { (n - chunk * w).min(w) };
+                            let share = columns as f64 / w as f64;
+                            assert!(
+                                (end - from) as f64 <= share * rows as f64 + 2.0,
+                                "{text} {desc}"
+                            );
+                        }
+                        assert!((from..end).contains(&block), "{text} {desc}: {block}");
+                        assert_eq!(chunk + 1, next, "{text} {desc}: {block}");
+                    }
+                    assert_eq!((next, begins), (n.div_ceil(w), blocks), "{text} {desc}");
+                    assert_eq!((plan.work, plan.launches.len()), (m as u64 * next, 2));
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_not_legal_is_said() {
         let row = Desc { dtype: Dtype::F32, m: 9, n: 1000, layout: Layout::Row, align: 4 };
@@ -262,7 +366,9 @@ mod tests {
             (row, "span vec=8", "from 1 to 4"),
             (row, "span team=32 vec=4", "more than 64 lanes"),
             (row, "span team=32 along=8", "along=8 of 4 teams"),
-            (Desc { n: 65_537, ..row }, "span", "256 segments"),
+            (Desc { n: 65_537, ..row }, "span", "65537 columns are not 0 to 65536"),
+            (Desc { n: 65_536, ..row }, "wide", "65536 columns are not 65537 to 16777216"),
+            (Desc { n: (1 << 24) + 1, ..row }, "wide", "not 65537 to 16777216"),
             (row, "span team=8 along=4 vec=4 rows=4", "more than 176"),
             (row, "span threads=512 team=16 along=4 vec=4 rows=4", "more than 88"),
             (Desc { dtype: Dtype::C64, ..row }, "span team=8 along=1", "more than 176"),
@@ -282,7 +388,8 @@ mod tests {
             (huge, "span busy=4294967295", "blocks are more than"),
         ] {
             let params: Params = text.parse().unwrap();
-            let why = KERNEL.fits(&desc, &params, &caps()).expect_err(text);
+            let kernel = KERNELS.iter().find(|k| k.name == params.kernel().as_str()).unwrap();
+            let why = kernel.fits(&desc, &params, &caps()).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");
         }
     }
