@@ -167,6 +167,7 @@ impl Cpu {
             lanes,
             streams: params.get_or("streams", 1) as usize,
             ahead: params.get_or("ahead", 0) as usize,
+            next: params.get_or("next", 0) > 0,
         };
         let mut grain = params.get_or("grain", GRAIN) as usize;
         if rayon::current_thread_index().is_none() {
@@ -222,6 +223,7 @@ const KERNELS: [(&str, Layout, Args); 6] = [
             ("rows", 1, 64),
             ("streams", 1, 16),
             ("ahead", 0, 1 << 16),
+            ("next", 0, 1),
             ("grain", 1, 1 << 30),
             ("outside", 1, 1 << 30),
         ],
@@ -269,6 +271,7 @@ impl Backend for Cpu {
                     grain(row(8, 1024), 64),
                     grain(row(8, 2048), GRAIN),
                     grain(row(64, 0), 256),
+                    grain(row(16, 0).with("next", 1), GRAIN),
                     grain(row(8, 4096).with("streams", 4), GRAIN),
                     grain(row(7, 0), 1),
                 ];

@@ -247,7 +247,7 @@ impl Shared {
                     Lines::Columns { step: 1 }
                 };
                 // A tile is small: the sums of its columns stay in registers.
-                let plan = Plan { block: 0, ahead: 0, lanes: false, ..plan };
+                let plan = Plan { block: 0, ahead: 0, next: false, lanes: false, ..plan };
                 isa.run(Task { a: a.reborrow(), conj, x: &x[j..j + w], lines, plan, target });
             };
             if let Target::Partials(out) = target {

@@ -6,7 +6,7 @@
 use gemv_core::order::LANES;
 
 use super::kernels::{Mat, visited};
-use super::ops::{Body, Ops};
+use super::ops::{Body, Ops, each};
 
 /// As many columns of each lane as there are, asked lane by lane.
 const ANY: usize = 5;
@@ -23,12 +23,6 @@ struct Pass<O: Ops, const P: usize, const C: usize, const MORE: bool> {
     more: [usize; P],
     /// Sums that wait for those of this pass, the last ones first.
     waiting: [*const O::Acc; 6],
-}
-
-/// The block for each of the numbers, which are constants in it: an array that is indexed by a variable of
-/// a loop stays in memory.
-macro_rules! each {
-    ($k:ident in $($n:literal)*: $body:block) => { $({ const $k: usize = $n; $body })* };
 }
 
 impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MORE> {

@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: bool,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) ahead: usize,
+    /// Whether the row kernel asks for the next rows, in place of what is `ahead` in these.
+    pub(crate) next: bool,
 }
 
 /// The lane that is visited `i`-th of 2^log (at most 64), whose sums are added as soon as there are two: `i` with
@@ -193,7 +195,7 @@ impl<O: Ops> Product<'_, O> {
     #[inline(always)]
     unsafe fn some_rows(&self, i: usize, count: usize, back: bool) {
         let Product { o, a, x, plan, scratch, out } = self;
-        let (o, x, ahead) = (*o, *x, plan.ahead);
+        let (o, x, ahead, next) = (*o, *x, plan.ahead, plan.next);
         let own = plan.rows.next_multiple_of(4);
         // SAFETY: the caller's.
         unsafe {
@@ -210,9 +212,9 @@ impl<O: Ops> Product<'_, O> {
             if !back && is_short::<O>(n) {
                 short_rows(o, a, x, ahead, to);
             } else if back {
-                Segments::<O, true> { o, a, x, ahead, out: to, ld }.enter();
+                Segments::<O, true> { o, a, x, ahead, next, out: to, ld }.enter();
             } else {
-                Segments::<O, false> { o, a, x, ahead, out: to, ld }.enter();
+                Segments::<O, false> { o, a, x, ahead, next, out: to, ld }.enter();
             }
             if !matches!(out, Out::Partials(..)) {
                 if !one {

@@ -473,7 +473,7 @@ fn near<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) 
             if is_short::<O>(n) {
                 short_rows(o, a, x, 0, out);
             } else {
-                Segments::<O, false> { o, a, x, ahead: 0, out, ld: 0 }.enter();
+                Segments::<O, false> { o, a, x, ahead: 0, next: false, out, ld: 0 }.enter();
             }
         } else if rs == 1 {
             let a = Mat { p, line: cs, m, n };

@@ -3,6 +3,13 @@
 use gemv_core::order::LANES;
 use gemv_core::{Accumulator, Element};
 
+/// The block for each of the numbers, which are constants in it: an array that is indexed by a variable of
+/// a loop stays in memory.
+macro_rules! each {
+    ($k:ident in $($n:literal)*: $body:block) => { $({ const $k: usize = $n; $body })* };
+}
+pub(super) use each;
+
 /// Work to be run inside a function that is compiled for an instruction set.
 pub(crate) trait Body {
     /// # Safety

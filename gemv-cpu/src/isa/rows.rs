@@ -7,9 +7,9 @@ use gemv_core::Accumulator;
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::kernels::{Mat, alike, turn_of};
-use super::ops::{Body, Ops};
+use super::ops::{Body, Ops, each};
 
-/// Lanes `lo..hi` of one vector of `R` rows. (A function, not a closure: one that is not put in line
+/// Lanes `lo..hi` of one vector of `R` rows, of which as much is asked for `ahead` bytes further on. (A function, not a closure: one that is not put in line
 /// is not compiled for the instruction set.)
 #[inline(always)]
 unsafe fn part<O: Ops, const R: usize>(
@@ -19,13 +19,41 @@ unsafe fn part<O: Ops, const R: usize>(
     acc: &mut [O::V; R],
     at: isize,
     (lo, hi): (usize, usize),
+    ahead: isize,
 ) {
     // SAFETY: the caller's: rows and x are good for these lanes.
     unsafe {
         let x = o.x_part(x.wrapping_offset(at), lo, hi);
         for r in 0..R {
-            let v = o.load_part(a[r].wrapping_offset(at * O::STEP), lo, hi);
+            let p = a[r].wrapping_offset(at * O::STEP);
+            if ahead != 0 {
+                o.prefetch(p.wrapping_byte_offset(ahead));
+            }
+            let v = o.load_part(p, lo, hi);
             acc[r] = o.fma_part(v, x, acc[r], (lo, hi));
+        }
+    }
+}
+
+/// As [`part`], of all lanes.
+#[inline(always)]
+unsafe fn whole<O: Ops, const R: usize>(
+    o: O,
+    a: &[*const O::T; R],
+    x: *const O::Acc,
+    acc: &mut [O::V; R],
+    at: isize,
+    ahead: isize,
+) {
+    // SAFETY: the caller's: rows and x are good for these lanes.
+    unsafe {
+        let x = o.x(x.offset(at));
+        for r in 0..R {
+            let p = a[r].wrapping_offset(at * O::STEP);
+            if ahead != 0 {
+                o.prefetch(p.wrapping_byte_offset(ahead));
+            }
+            acc[r] = o.fma(o.load(p), x, acc[r]);
         }
     }
 }
@@ -101,41 +129,37 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
             // The lanes in front of the vector that is turned.
             let front = (O::W - turn, O::W);
             if turned && !BACK {
-                part(o, &a, x, &mut acc[A - 1], -(O::W as isize), front);
+                part(o, &a, x, &mut acc[A - 1], -(O::W as isize), front, 0);
             }
             for c in 0..chunks {
                 let base = dir * c as isize;
                 for (k, acc) in acc.iter_mut().enumerate() {
                     let at = base + ((group + k * groups) * O::W) as isize;
                     if turned && k == A - 1 && c == if BACK { 0 } else { 3 } {
-                        part(o, &a, x, acc, at, (0, O::W - turn));
+                        part(o, &a, x, acc, at, (0, O::W - turn), 0);
                         continue;
                     }
-                    let x = o.x(x.offset(at));
-                    for r in 0..R {
-                        let p = a[r].wrapping_offset(at * O::STEP);
-                        if ahead != 0 {
-                            o.prefetch(p.wrapping_byte_offset(ahead));
-                        }
-                        acc[r] = o.fma(o.load(p), x, acc[r]);
-                    }
+                    whole(o, &a, x, acc, at, ahead);
                 }
             }
             if turned && BACK {
-                part(o, &a, x, &mut acc[A - 1], 3 * dir - O::W as isize, front);
+                part(o, &a, x, &mut acc[A - 1], 3 * dir - O::W as isize, front, 0);
             }
             if !full && rem > 0 {
-                for (k, acc) in acc.iter_mut().enumerate() {
-                    let place = (group + k * groups) * O::W;
+                // Written out: a loop would keep the sums in memory. Masks of many vectors are many operations.
+                each!(K in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15: { if K < A {
+                    let place = (group + K * groups) * O::W;
+                    let at = dir * chunks as isize + place as isize;
                     let there = match BACK {
                         true => ((LANES - rem).saturating_sub(place).min(O::W), O::W),
                         false => (0, rem.saturating_sub(place).min(O::W)),
                     };
-                    if there.0 < there.1 {
-                        let at = dir * chunks as isize + place as isize;
-                        part(o, &a, x, acc, at, there);
+                    if !BACK && there.1 == O::W {
+                        whole(o, &a, x, &mut acc[K], at, ahead);
+                    } else if there.0 < there.1 {
+                        part(o, &a, x, &mut acc[K], at, there, ahead);
                     }
-                }
+                } });
             }
             halve(o, &mut acc);
             done[group] = acc[0];
@@ -326,8 +350,33 @@ pub(super) struct Segments<O: Ops, const BACK: bool> {
     pub(super) a: Mat<O::T>,
     pub(super) x: *const O::Acc,
     pub(super) ahead: usize,
+    /// Whether the next rows are asked for, in place of what is `ahead`.
+    pub(super) next: bool,
     pub(super) out: *mut O::Acc,
     pub(super) ld: usize,
+}
+
+impl<O: Ops, const BACK: bool> Segments<O, BACK> {
+    /// How many bytes further lies what is asked for while segment s of row i is read, if the row that is read
+    /// next is `step` further.
+    #[inline(always)]
+    fn further(&self, i: usize, s: usize, step: isize) -> isize {
+        let Segments { a, ahead, next, .. } = self;
+        let dir = if BACK { -O::STEP } else { O::STEP };
+        if !*next {
+            return *ahead as isize * dir.signum();
+        }
+        let (line, columns) = (a.line, SEGMENT as isize * dir);
+        let elements = if i.wrapping_add_signed(step) < a.m {
+            step * line
+        } else if (s + 1) * SEGMENT < a.n {
+            columns - i as isize * line
+        } else {
+            // The rows behind this block.
+            (a.m - i) as isize * line - s as isize * columns
+        };
+        elements * size_of::<O::T>() as isize
+    }
 }
 
 impl<O: Ops, const BACK: bool> Segments<O, BACK> {
@@ -367,23 +416,6 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             four
         }
     }
-
-    /// Asks for as much of rows i .. i + 4 as these columns are, `ahead` bytes further.
-    #[inline(always)]
-    unsafe fn ask(&self, i: usize, (j0, len): (usize, usize)) {
-        let sign = if BACK { -1 } else { 1 };
-        let lines = (len * size_of::<O::T>() * O::STEP.unsigned_abs()).div_ceil(64);
-        // SAFETY: prefetches do not fault.
-        unsafe {
-            for row in rows_at::<O, 4>(&self.a, i, 1) {
-                let row = row.wrapping_offset(sign * j0 as isize * O::STEP);
-                for l in 0..lines {
-                    let at = (self.ahead + l * 64) as isize;
-                    self.o.prefetch(row.wrapping_byte_offset(sign * at));
-                }
-            }
-        }
-    }
 }
 
 impl<O: Ops, const BACK: bool> Segments<O, BACK> {
@@ -398,7 +430,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let v = match (columns.1, turn) {
                 (SEGMENT, 0) => segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, ahead),
                 (SEGMENT, _) => segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, ahead),
-                _ if O::LONG && !BACK => unreachable!("the rest is `Rest`'s"),
+                _ if !BACK => unreachable!("the rest is `Rest`'s"),
                 _ => segment::<O, 1, 4, ANY, BACK>(*o, row, *x, columns, 0, 0),
             };
             o.fold(v[0])
@@ -413,21 +445,22 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
     /// `o` exists, a is good, x for n, out for ld * (segments - 1) + m.
     #[inline(always)]
     pub(super) unsafe fn enter(self) {
-        let Segments { o, a, x, ahead, out, ld } = self;
+        let Segments { o, a, x, ahead, next, out, ld } = self;
         // SAFETY: the caller's.
         unsafe {
             // What is never run is not compiled either: hence the block.
-            if const { BACK || !O::LONG } {
+            if const { BACK } {
                 return o.enter(self);
             }
             let whole = a.n / SEGMENT;
-            let all = Segments::<O, false> { o, a, x, ahead, out, ld };
+            let all = Segments::<O, false> { o, a, x, ahead, next, out, ld };
             let (first, out) = (whole * SEGMENT, out.wrapping_add(whole * ld));
             let columns = (first, a.n - first);
             if columns.1 > 0 {
                 match columns.1 / LANES {
                     0 => o.enter(Rest::<O, 0> { all: &all, columns, out }),
                     1 => o.enter(Rest::<O, 1> { all: &all, columns, out }),
+                    _ if const { !O::LONG } => o.enter(Rest::<O, ANY> { all: &all, columns, out }),
                     2 => o.enter(Rest::<O, 2> { all: &all, columns, out }),
                     _ => o.enter(Rest::<O, 3> { all: &all, columns, out }),
                 }
@@ -451,7 +484,7 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
     #[inline(always)]
     unsafe fn run(self) {
         let Rest { all, columns, out } = self;
-        let Segments { o, a, x, ahead, .. } = all;
+        let Segments { o, a, x, .. } = all;
         let mut i = 0;
         // SAFETY: the caller's: those of `Segments`, whose columns and places these are.
         unsafe {
@@ -463,10 +496,10 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
                     i += 1;
                     continue;
                 }
-                if *ahead > 0 {
-                    all.ask(i, columns);
-                }
-                let v = all.four::<KIND>((i, 1), columns, 0, 0);
+                let v = match all.further(i, columns.0 / SEGMENT, 4) {
+                    0 => all.four::<KIND>((i, 1), columns, 0, 0),
+                    further => all.four::<KIND>((i, 1), columns, 0, further),
+                };
                 fold_to::<O>(*o, v, out.add(i), a.m - i);
                 i += 4;
             }
@@ -479,9 +512,8 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
     unsafe fn run(self) {
         // SAFETY: the caller's: a is good, x for n, out for ld * (segments - 1) + m.
         unsafe {
-            let Segments { a, ahead, out, ld, .. } = self;
+            let Segments { a, out, ld, .. } = self;
             let turn = turn_of::<O>(&a, BACK);
-            let further = if BACK { -(ahead as isize) } else { ahead as isize };
             for s in 0..a.n.div_ceil(SEGMENT) {
                 let j0 = s * SEGMENT;
                 let columns = (j0, (a.n - j0).min(SEGMENT));
@@ -490,7 +522,8 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                 while i < a.m {
                     // One or two that are left are not worth the work of four.
                     if !BACK && a.m - i <= 2 {
-                        *out.add(i) = self.one(i, columns, if a.m == 1 { 0 } else { further });
+                        *out.add(i) =
+                            self.one(i, columns, if a.m == 1 { 0 } else { self.further(i, s, 1) });
                         i += 1;
                         continue;
                     }
@@ -507,6 +540,8 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                         for k in i..i + O::W {
                             let row = a.p.wrapping_offset(k as isize * a.line);
                             let turn = turn_of::<O>(&Mat { p: row, m: 1, ..a }, BACK);
+                            let step = if k + 1 < i + O::W { 1 } else { 3 * O::W + 1 };
+                            let further = self.further(k, s, step as isize);
                             let v = self.four::<TURNED>((k, O::W), columns, turn, further);
                             let mut four = [O::Acc::ZERO; 4];
                             self.o.fold4(v, four.as_mut_ptr());
@@ -517,18 +552,14 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                         i += 4 * O::W;
                         continue;
                     }
-                    let v = match (columns.1, turn, ahead) {
+                    let further = self.further(i, s, 4);
+                    let v = match (columns.1, turn, further) {
                         (SEGMENT, 0, 0) => self.four::<FULL>((i, 1), columns, 0, 0),
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
                         (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
                         (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
-                        _ if O::LONG && !BACK => unreachable!("the rest is `Rest`'s"),
-                        _ => {
-                            if ahead > 0 {
-                                self.ask(i, columns);
-                            }
-                            self.four::<ANY>((i, 1), columns, 0, 0)
-                        }
+                        _ if !BACK => unreachable!("the rest is `Rest`'s"),
+                        _ => self.four::<ANY>((i, 1), columns, 0, further),
                     };
                     fold_to::<O>(self.o, v, out.add(i), a.m - i);
                     i += 4;
