@@ -394,7 +394,13 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         unsafe {
             let mut four = [o.zero(); 4];
             // Pruned for all but the one that O has.
-            if O::ROWS == 4 {
+            if O::PAIRS && ahead == 0 && apart == 1 && (KIND == FULL || KIND == TURNED) {
+                for i2 in [0, 2] {
+                    let rows = rows_at::<O, 2>(a, i + i2 * apart, apart);
+                    let two = segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, 0);
+                    four[i2..i2 + 2].copy_from_slice(&two);
+                }
+            } else if O::ROWS == 4 {
                 let rows = rows_at::<O, 4>(a, i, apart);
                 four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead);
             } else if O::ROWS == 2 {

@@ -234,8 +234,8 @@ impl Ops for F64x8 {
     type V = __m512d;
     type X = __m512d;
     const W: usize = 8;
-    // Two rows with all their vectors: 1.06 of this where caches hold the matrix, 0.85 in tall ones.
     const ROWS: usize = 4;
+    const PAIRS: bool = true;
     const SHORT: usize = 8;
     const AT_ONCE: usize = 4;
     const FOLD_ALL: bool = true;
