@@ -73,6 +73,9 @@ unsafe fn halve<O: Ops, const R: usize>(o: O, acc: &mut [[O::V; R]]) {
     }
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Less than a segment: so many whole chunks of 64 columns and less than another one, or any number; a
 /// segment; a segment whose lanes are turned.
 const FULL: u8 = 4;
@@ -94,7 +97,9 @@ const ANY: u8 = 6;
 /// memory; those of the chunk in front are taken by a load of their own, in the order of columns.
 ///
 /// `KIND` is known to the compiler, so that vectors are loaded one behind the other. Every load of a whole
-/// chunk asks for what is `ahead` bytes further on: a burst of requests before the loads is slower.
+/// chunk asks for what is `ahead` bytes further on: a burst of requests before the loads is slower. One or two rows with
+/// all their vectors are one or two streams, which the memory answers at 0.7 to 0.8 of its rate: if `spread` says which of four rows
+/// the first of these is, and how many bytes apart the four are, each asks for its share of all of the next four, in turns.
 #[inline(always)]
 unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const BACK: bool>(
     o: O,
@@ -103,6 +108,7 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
     (j0, len): (usize, usize),
     turn: usize,
     ahead: isize,
+    spread: Option<(usize, isize)>,
 ) -> [O::V; R] {
     // SAFETY: the caller's: rows and x are good for columns j0 .. j0 + len.
     unsafe {
@@ -121,6 +127,10 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
         let first = if BACK { 1 - j0 - lanes } else { j0 } + turn as isize;
         let x = x.wrapping_offset(first);
         let a = a.map(|p| p.wrapping_offset(first * O::STEP));
+        let spread = spread.filter(|_| full && !BACK && A == O::VECTORS).map(|(first, line)| {
+            let part = (first * A * LINE) as isize;
+            (a[0].wrapping_byte_offset(ahead - first as isize * line + part), line)
+        });
         // At most eight groups.
         let mut done = [[zero; R]; 8];
         for group in 0..groups {
@@ -137,6 +147,14 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
                     let at = base + ((group + k * groups) * O::W) as isize;
                     if turned && k == A - 1 && c == if BACK { 0 } else { 3 } {
                         part(o, &a, x, acc, at, (0, O::W - turn), 0);
+                        continue;
+                    }
+                    if let Some((from, line)) = spread {
+                        for w in (c * A + k) * R..(c * A + k + 1) * R {
+                            let at = (w % 4) as isize * line + (w / 4 * LINE) as isize;
+                            o.prefetch(from.wrapping_byte_offset(at));
+                        }
+                        whole(o, &a, x, acc, at, 0);
                         continue;
                     }
                     whole(o, &a, x, acc, at, ahead);
@@ -393,30 +411,48 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         // SAFETY: the caller's.
         unsafe {
             let mut four = [o.zero(); 4];
+            let line = a.line * size_of::<O::T>() as isize;
+            let spread = |first: usize| (self.next && ahead != 0).then_some((first, line));
             // Pruned for all but the one that O has.
             if O::PAIRS && ahead == 0 && apart == 1 && (KIND == FULL || KIND == TURNED) {
                 for i2 in [0, 2] {
                     let rows = rows_at::<O, 2>(a, i + i2 * apart, apart);
-                    let two = segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, 0);
+                    let two = segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, 0, None);
                     four[i2..i2 + 2].copy_from_slice(&two);
                 }
             } else if O::ROWS == 4 {
                 let rows = rows_at::<O, 4>(a, i, apart);
-                four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead);
+                four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead, None);
             } else if O::ROWS == 2 {
                 for i2 in [0, 2] {
                     let rows = rows_at::<O, 2>(a, i + i2 * apart, apart);
                     let two = if O::ALONG == 8 {
-                        segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, ahead)
+                        segment::<O, 2, 8, KIND, BACK>(
+                            *o,
+                            rows,
+                            *x,
+                            columns,
+                            turn,
+                            ahead,
+                            spread(i2),
+                        )
                     } else {
-                        segment::<O, 2, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead)
+                        segment::<O, 2, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead, None)
                     };
                     four[i2..i2 + 2].copy_from_slice(&two);
                 }
             } else {
                 for i1 in 0..4 {
                     let row = rows_at::<O, 1>(a, i + i1 * apart, 1);
-                    [four[i1]] = segment::<O, 1, 16, KIND, BACK>(*o, row, *x, columns, turn, ahead);
+                    [four[i1]] = segment::<O, 1, 16, KIND, BACK>(
+                        *o,
+                        row,
+                        *x,
+                        columns,
+                        turn,
+                        ahead,
+                        spread(i1),
+                    );
                 }
             }
             four
@@ -434,10 +470,14 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let row = rows_at::<O, 1>(a, i, 1);
             let turn = turn_of::<O>(&Mat { p: row[0], m: 1, ..*a }, BACK);
             let v = match (columns.1, turn) {
-                (SEGMENT, 0) => segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, ahead),
-                (SEGMENT, _) => segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, ahead),
+                (SEGMENT, 0) => {
+                    segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, ahead, None)
+                }
+                (SEGMENT, _) => {
+                    segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, ahead, None)
+                }
                 _ if !BACK => unreachable!("the rest is `Rest`'s"),
-                _ => segment::<O, 1, 4, ANY, BACK>(*o, row, *x, columns, 0, 0),
+                _ => segment::<O, 1, 4, ANY, BACK>(*o, row, *x, columns, 0, 0, None),
             };
             o.fold(v[0])
         }
@@ -497,7 +537,7 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
             while i < a.m {
                 if a.m - i <= 2 {
                     let row = rows_at::<O, 1>(a, i, 1);
-                    let [v] = segment::<O, 1, 4, KIND, false>(*o, row, *x, columns, 0, 0);
+                    let [v] = segment::<O, 1, 4, KIND, false>(*o, row, *x, columns, 0, 0, None);
                     *out.add(i) = o.fold(v);
                     i += 1;
                     continue;
