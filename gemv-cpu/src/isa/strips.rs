@@ -181,6 +181,9 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 let mut low = sum;
                 for (q, l) in [0, 2, 1, 3].into_iter().enumerate() {
                     let part = part!(l, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+                    if self.a.ahead != 0 {
+                        self.ask(l, EVERY);
+                    }
                     match q {
                         0 | 2 => sum = part,
                         1 => low = self.add(sum, part),
@@ -231,7 +234,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 waiting[depth].write(done);
                 depth += 1;
                 if self.a.ahead != 0 {
-                    self.ask(l);
+                    self.ask(l, 1 << log);
                 }
             }
             if len < LANES {
@@ -244,12 +247,12 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         }
     }
 
-    /// Asks for what is ahead of the four columns from lane `l` on.
+    /// Asks for what is ahead of columns l, l + every, ...
     #[inline(always)]
-    unsafe fn ask(&self, l: usize) {
-        let Tree { o, a, len, log, .. } = self;
+    unsafe fn ask(&self, l: usize, every: usize) {
+        let Tree { o, a, len, .. } = self;
         let bytes = U * O::W * size_of::<O::T>() * O::STEP.unsigned_abs();
-        for j in (l..*len).step_by(1 << log) {
+        for j in (l..*len).step_by(every) {
             let p = a.p.wrapping_offset(j as isize * a.line + a.ahead);
             for at in (0..bytes).step_by(64) {
                 // SAFETY: prefetches do not fault.
