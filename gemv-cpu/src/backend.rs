@@ -210,6 +210,7 @@ const KERNELS: [(&str, Layout, Args); 6] = [
         &[
             ("block", 1, 1 << 12),
             ("ahead", 0, 1 << 16),
+            ("next", 0, 1),
             ("grain", 1, 1 << 30),
             ("outside", 1, 1 << 30),
         ],
@@ -287,8 +288,9 @@ impl Backend for Cpu {
                     grain(col(8192, 1024), GRAIN),
                     grain(col(40, 0), 1),
                 ];
-                let lanes = Params::new("col-lanes").with("block", 128).with("ahead", 1024);
-                all.extend((desc.m <= 1024).then(|| grain(lanes, 256)));
+                let lanes = Params::new("col-lanes").with("block", 128);
+                all.extend((desc.m <= 1024).then(|| grain(lanes.with("ahead", 1024), 256)));
+                all.extend((desc.m <= 1024).then(|| grain(lanes.with("next", 1), 256)));
                 all.extend((desc.n <= SEGMENT).then(|| Params::new("col-near")));
                 all
             }

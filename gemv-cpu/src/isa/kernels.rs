@@ -50,7 +50,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: bool,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) ahead: usize,
-    /// Whether the row kernel asks for the next rows, in place of what is `ahead` in these.
+    /// Whether the next rows (row kernel) or the next segment (short columns) are asked for, in place of what
+    /// is `ahead`.
     pub(crate) next: bool,
 }
 
@@ -135,6 +136,9 @@ pub(super) fn head_of<O: Ops>(a: &Mat<O::T>) -> usize {
 /// Bytes of the nearest cache that a matrix may have.
 const NEAREST: usize = 16 << 10;
 
+/// Bytes of rows of one segment that are read before those of another stream, at least.
+const TURN: usize = 1 << 10;
+
 /// A product of a block: everything from the elements to y.
 pub(super) struct Product<'a, O: Ops> {
     pub(super) o: O,
@@ -170,6 +174,8 @@ impl<O: Ops> Product<'_, O> {
         let step = match one {
             true if streams == 1 && matches!(out, Out::Sums(_)) => a.m,
             true if streams == 1 => LANES,
+            // Short rows take longer turns: a turn begins with a call.
+            true => (TURN / (a.n * size_of::<O::T>())).next_multiple_of(4).clamp(plan.rows, LANES),
             _ => plan.rows,
         };
         // SAFETY: the caller's; all rows are below m.
@@ -268,7 +274,10 @@ impl<O: Ops> Product<'_, O> {
                     };
                     let (x, to) = (x.add(j), to.add(s * ld));
                     if plan.lanes && a.n == SEGMENT {
-                        let ahead = (plan.ahead / size_of::<O::T>()) as isize;
+                        let ahead = match plan.next {
+                            true => SEGMENT as isize * a.line,
+                            false => (plan.ahead / size_of::<O::T>()) as isize,
+                        };
                         o.enter(Short { o, a, x, quarter: stack, ld: own, out: to, ahead });
                         continue;
                     }
