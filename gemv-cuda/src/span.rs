@@ -147,7 +147,8 @@ fn legal(
     }
     if !columns.contains(&desc.n) {
         let (low, high) = (columns.start(), columns.end());
-        return Err(format!("{} columns are not {low} to {high}", desc.n));
+        let kernel = params.kernel();
+        return Err(format!("{kernel} is for {low} to {high} columns, not {}", desc.n));
     }
     // A segment with its x is in registers before the first sum. A thread of a block of 512 has 128
     // registers, of smaller ones 255.
@@ -366,9 +367,9 @@ mod tests {
             (row, "span vec=8", "from 1 to 4"),
             (row, "span team=32 vec=4", "more than 64 lanes"),
             (row, "span team=32 along=8", "along=8 of 4 teams"),
-            (Desc { n: 65_537, ..row }, "span", "65537 columns are not 0 to 65536"),
-            (Desc { n: 65_536, ..row }, "wide", "65536 columns are not 65537 to 16777216"),
-            (Desc { n: (1 << 24) + 1, ..row }, "wide", "not 65537 to 16777216"),
+            (Desc { n: 65_537, ..row }, "span", "span is for 0 to 65536 columns, not 65537"),
+            (Desc { n: 65_536, ..row }, "wide", "wide is for 65537 to 16777216 columns, not 65536"),
+            (Desc { n: (1 << 24) + 1, ..row }, "wide", "not 16777217"),
             (row, "span team=8 along=4 vec=4 rows=4", "more than 176"),
             (row, "span threads=512 team=16 along=4 vec=4 rows=4", "more than 88"),
             (Desc { dtype: Dtype::C64, ..row }, "span team=8 along=1", "more than 176"),

@@ -456,6 +456,30 @@ impl Plane {
             let params = row.params;
             clip(row, |desc| legal(desc, &params));
         }
+        // Beyond the last line there is nothing behind them: the best of what is legal there, as far as is known.
+        for k in 0..leaves.len() {
+            let (rect, row) = (leaves[k].0, rows[k]);
+            if rect.3 + 1 < self.n.len() || row.n.1 == ANY.1 {
+                continue;
+            }
+            let far = Desc {
+                dtype: area.dtype,
+                layout: area.layout,
+                m: row.m.0.exp2().round() as usize,
+                n: 1 << 32,
+                align: area.align.low,
+            };
+            let mean = |c: usize| {
+                let all = self.ratios(rect, c);
+                let (sum, count) = all.fold((0.0, 0), |(sum, count), r| (sum + r.ln(), count + 1));
+                if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
+            };
+            let fit = (0..self.choices.len()).filter(|&c| legal(&far, &self.choices[c]));
+            let best = fit.min_by(|&a, &b| mean(a).total_cmp(&mean(b)));
+            if let Some(c) = best.filter(|&c| mean(c).is_finite()) {
+                rows.push(Row { n: (beyond(row.n.1), ANY.1), params: self.choices[c], ..row });
+            }
+        }
         rows
     }
 }

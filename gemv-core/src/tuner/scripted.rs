@@ -447,6 +447,34 @@ fn a_line_with_one_point_takes_after_its_own_side() {
     }
 }
 
+/// A kernel that is best up to the last line, and ends soon behind it: of the others the better one goes on.
+#[test]
+fn there_is_a_row_for_what_lies_behind_the_last_line() {
+    let [best, good, bad] = ["best", "good", "bad"].map(Params::new);
+    let legal = |d: &Desc, p: &Params| *p != best || d.n <= 5000;
+    let mut known = Known::new();
+    for (m, n) in [4, 64, 1024].into_iter().flat_map(|m| [16, 256, 4096].map(|n| (m, n))) {
+        let trial = |(params, seconds): (Params, f64)| {
+            let (low, high, work) = (seconds, seconds, work(&params));
+            Trial { params, work, seconds, low, high, batches: 9, checked: true, finalist: true }
+        };
+        let trials: Vec<Trial> = [(best, 1e-6), (good, 2e-6), (bad, 3e-6)].map(trial).into();
+        let (d, failures) = (desc(m, n), Vec::new());
+        let cell = Cell { desc: d, trials, failures, candidates: 3, at_roof: false, floor: None };
+        known.insert(d, cell);
+    }
+    let mut runner = Named([best, good, bad].into());
+    let rows = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let table = Table { rows, ..Table::default() };
+    for (n, choice) in [(4096, best), (5000, best), (5001, good), (1 << 30, good)] {
+        for m in [1, 64, 5000] {
+            let first = table.nearest(&desc(m, n))[0];
+            assert_eq!(first.params, choice, "{m}x{n} of\n{table}");
+            assert!(first.holds(&desc(m, n)), "{m}x{n} of\n{table}");
+        }
+    }
+}
+
 /// These candidates for all, of which nothing is measured any more.
 struct Named(Vec<Params>);
 

@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) ahead: usize,
     /// Whether the next rows (row kernel) or the next segment (short columns) are asked for, in place of what
-    /// is `ahead`.
+    /// is `ahead`; not for rows of up to 64 columns, nor for a last segment of fewer.
     pub(crate) next: bool,
 }
 
@@ -136,7 +136,7 @@ pub(super) fn head_of<O: Ops>(a: &Mat<O::T>) -> usize {
 /// Bytes of the nearest cache that a matrix may have.
 const NEAREST: usize = 16 << 10;
 
-/// Bytes of rows of one segment that are read before those of another stream, at least.
+/// Bytes of rows of one segment, or 64 rows, that are read before those of another stream.
 const TURN: usize = 1 << 10;
 
 /// A product of a block: everything from the elements to y.

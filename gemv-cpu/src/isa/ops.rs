@@ -42,7 +42,7 @@ pub(crate) trait Ops: Copy {
     const ROWS: usize;
     /// Vectors of each that it keeps in registers: 4; 8 for two rows, or 16 for one, if those are all.
     const ALONG: usize = 4;
-    /// Whether segments that the caches hold are taken two rows at once, with all their vectors.
+    /// Whether segments are taken two rows at once, with all their vectors, where nothing is asked for ahead.
     const PAIRS: bool = false;
     /// Vectors of x that it keeps there where no lane has more than one column.
     const SHORT: usize = 4;

@@ -390,7 +390,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         } else if (s + 1) * SEGMENT < a.n {
             columns - i as isize * line
         } else {
-            // The rows behind this block.
+            // The rows behind this block; of a last segment of fewer columns, which comes first, only nearly so.
             (a.m - i) as isize * line - s as isize * columns
         };
         elements * size_of::<O::T>() as isize
@@ -412,7 +412,8 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         unsafe {
             let mut four = [o.zero(); 4];
             let line = a.line * size_of::<O::T>() as isize;
-            let spread = |first: usize| (self.next && ahead != 0).then_some((first, line));
+            let spread =
+                |first: usize| (self.next && ahead != 0 && apart == 1).then_some((first, line));
             // Pruned for all but the one that O has.
             if O::PAIRS && ahead == 0 && apart == 1 && (KIND == FULL || KIND == TURNED) {
                 for i2 in [0, 2] {

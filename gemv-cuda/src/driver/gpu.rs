@@ -49,7 +49,7 @@ pub(crate) struct Block {
 pub(crate) struct Function {
     inner: CudaFunction,
     name: String,
-    /// Whether it was compiled for an architecture on which a launch that waits by itself can.
+    /// Whether it was compiled for an architecture on which a launch can wait by itself.
     waits: bool,
 }
 
@@ -271,7 +271,7 @@ impl Gpu {
     }
 
     /// Refuses what cannot be recorded.
-    pub(super) fn not_recording(&self, call: &'static str) -> Result<()> {
+    pub(super) fn refuse_while_recording(&self, call: &'static str) -> Result<()> {
         if self.recording.load(Ordering::Relaxed) {
             let reason = "it cannot be recorded, as launches are".into();
             return Err(Error::Device { device: self.id.clone(), call, reason });
@@ -285,7 +285,7 @@ impl Gpu {
         // read the vector of 16 bytes that an element lies in.
         let size = bytes.max(1).checked_next_multiple_of(16).unwrap_or(usize::MAX);
         // It would belong to the record and end with it.
-        self.not_recording("cuMemAlloc")?;
+        self.refuse_while_recording("cuMemAlloc")?;
         // SAFETY: the block is used on this stream only and freed once, by `Block`.
         let at = unsafe {
             if self.context.has_async_alloc() {
@@ -320,7 +320,7 @@ impl Gpu {
         let size = size_of::<T>();
         let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
         assert!(end.is_some_and(|e| e <= block.bytes), "a copy from outside of a block");
-        self.not_recording("cuMemcpyDtoHAsync")?;
+        self.refuse_while_recording("cuMemcpyDtoHAsync")?;
         // SAFETY: the source lies in the block; the destination is `to`, which is borrowed until
         // the copy is over.
         let copied = unsafe {

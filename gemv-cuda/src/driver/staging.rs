@@ -137,7 +137,7 @@ impl Staging {
     pub(crate) fn send<T: Element>(&mut self, from: &[T], to: &Block) -> Result<()> {
         let from = bytes(from);
         assert!(from.len() <= to.bytes(), "a copy beyond the end of a block");
-        self.gpu.not_recording("cuMemcpyHtoDAsync")?;
+        self.gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
         if !from.len().is_multiple_of(16) {
             // The rest of the last vector is read and not used: read all the same.
             let (rest, end) = (16 - from.len() % 16, to.at + from.len() as u64);
@@ -191,7 +191,7 @@ impl Staging {
         }
         let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
         assert!(end.is_some_and(|e| e <= from.bytes()), "a copy from outside of a block");
-        self.gpu.not_recording("cuMemcpyDtoHAsync")?;
+        self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
         let per = SLOT / size;
         let threads = self.threads(to.len().div_ceil(per))?;
         let mut parts: Vec<Vec<(u64, &mut [T])>> = (0..threads).map(|_| Vec::new()).collect();
@@ -243,6 +243,7 @@ impl Staging {
             then(&all);
             return Ok(());
         }
+        self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
         self.ensure(1)?;
         let gpu = self.gpu.clone();
         let buffer = &mut self.slots[0].buffer()?[..size];
