@@ -20,7 +20,7 @@ use gemv::{Align, Desc, Device, Dtype, Engine, Layout, Params, Table};
 
 use crate::record::Record;
 use progress::Progress;
-use result::{changes, first_legal, header, install, per_area, products, tell, write};
+use result::{changes, first_legal, header, install, is_worse, per_area, products, tell, write};
 
 /// Measure which parameters are best on a device, and write a table of them.
 ///
@@ -289,6 +289,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         println!("  {name:14} {regret}");
     }
     per_area(&areas, &holdouts);
+    if is_worse(&regret[1], &regret[0]) {
+        println!("this table is worse than the present one there: more --minutes may help");
+    }
     if args.install {
         install(&device, table, &profile)?;
     } else if args.space == Space::Ordered {

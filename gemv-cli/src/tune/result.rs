@@ -70,6 +70,11 @@ pub(super) fn header(
     header.into_iter().filter(|h| !h.1.is_empty()).map(|(k, v)| (k.into(), v)).collect()
 }
 
+/// Whether a table costs more than another where neither failed, by more than half a per cent: less is chance.
+pub(super) fn is_worse(this: &Regret, other: &Regret) -> bool {
+    this.failed + other.failed == 0 && this.geomean > other.geomean + 0.005
+}
+
 fn caches(args: &Args, device: &Device) -> String {
     match (args.warm, super::is_cpu(device)) {
         (true, _) => "warm".into(),
@@ -129,4 +134,20 @@ pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> a
     write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
     println!("installed in {}", path.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_worse_by_more_than_chance() {
+        let of =
+            |geomean, failed| Regret { shapes: 32, geomean, worst: 0.1, worst_at: None, failed };
+        assert!(is_worse(&of(0.061, 0), &of(0.015, 0)));
+        assert!(!is_worse(&of(0.018, 0), &of(0.015, 0)));
+        assert!(!is_worse(&of(0.015, 0), &of(0.061, 0)));
+        // One that fails somewhere is not the better one for that.
+        assert!(!is_worse(&of(0.061, 0), &of(0.0, 3)));
+    }
 }
