@@ -409,7 +409,7 @@ fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
             (333, 310),
             (1025, 17),
             (5, 4099),
-            (3, 65_537),
+            (33, 65_537),
             (65_537, 3),
         ]);
         return shapes;
@@ -458,7 +458,9 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                     (Size::Tiny, _) => whats.extend(params.skip(k % 2).take(1)),
                     // Every program is compiled when it is first used: all of them for one type,
                     // a few for the others.
-                    (Size::Normal, true) if matches!(shape, (33, 1025) | (333, 310) | (257, 5)) => {
+                    (Size::Normal, true)
+                        if matches!(shape, (33, 1025) | (333, 310) | (257, 5) | (33, 65_537)) =>
+                    {
                         let most = if dtype == Dtype::F32 { usize::MAX } else { 2 };
                         whats.extend(params.skip(dtype as usize % 2).take(most));
                     }
