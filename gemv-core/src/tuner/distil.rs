@@ -466,7 +466,7 @@ impl Plane {
                 dtype: area.dtype,
                 layout: area.layout,
                 m: row.m.0.exp2().round() as usize,
-                n: 1 << 32,
+                n: u32::MAX as usize,
                 align: area.align.low,
             };
             let mean = |c: usize| {

@@ -9,8 +9,8 @@ use gemv_core::order::{LANES, SEGMENT};
 use super::kernels::{Mat, alike, turn_of};
 use super::ops::{Body, Ops, each};
 
-/// Lanes `lo..hi` of one vector of `R` rows, of which as much is asked for `ahead` bytes further on. (A function, not a closure: one that is not put in line
-/// is not compiled for the instruction set.)
+/// Lanes `lo..hi` of one vector of `R` rows; the line `ahead` bytes further on is asked for, if that is not 0. (A
+/// function, not a closure: one that is not put in line is not compiled for the instruction set.)
 #[inline(always)]
 unsafe fn part<O: Ops, const R: usize>(
     o: O,
@@ -97,9 +97,10 @@ const ANY: u8 = 6;
 /// memory; those of the chunk in front are taken by a load of their own, in the order of columns.
 ///
 /// `KIND` is known to the compiler, so that vectors are loaded one behind the other. Every load of a whole
-/// chunk asks for what is `ahead` bytes further on: a burst of requests before the loads is slower. One or two rows with
-/// all their vectors are one or two streams, which the memory answers at 0.7 to 0.8 of its rate: if `spread` says which of four rows
-/// the first of these is, and how many bytes apart the four are, each asks for its share of all of the next four, in turns.
+/// chunk asks for what is `ahead` bytes further on: a burst of requests before the loads is slower. One or two
+/// rows with all their vectors are one or two streams, which the memory answers at 0.7 to 0.8 of its rate: if
+/// `spread` says which of four rows the first of these is, and how many bytes apart the four are, each asks
+/// for its share of all of the next four, in turns.
 #[inline(always)]
 unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const BACK: bool>(
     o: O,
