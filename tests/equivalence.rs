@@ -17,8 +17,8 @@ use common::operand::{Held, Repeat, Strided, VARIANTS, Variant};
 use common::{Check, Size, acc, nan, random, trial};
 use gemv::ndarray::{Array1, Array2, ArrayView1};
 use gemv::{
-    Accumulator, Device, Dtype, Element, Job, Layout, MatrixRef, Params, VectorMut, VectorRef,
-    reference,
+    Accumulator, Desc, Device, Dtype, Element, Job, Layout, MatrixRef, Params, VectorMut,
+    VectorRef, reference,
 };
 use libtest_mimic::Trial;
 
@@ -378,7 +378,11 @@ fn candidates<T: Element>(
     let mut list: Vec<Params> = Vec::new();
     for run in runs::<T>(m, n, layout, What::Chosen, size) {
         let desc = run.variant.desc::<T>(m, n);
-        for params in device.backend().candidates(&desc) {
+        // And what is meant for many more rows, as far as it fits.
+        let tall = Desc { m: desc.m.max(1 << 18), ..desc };
+        let fits = |params: &Params| device.backend().fits(&desc, params).is_ok();
+        let more = device.backend().candidates(&tall).into_iter().filter(fits);
+        for params in device.backend().candidates(&desc).into_iter().chain(more) {
             // Kernels of another order are tested against an error bound by their own backend.
             if !list.contains(&params) && !params.kernel().as_str().starts_with("classic-") {
                 list.push(params);
@@ -405,6 +409,8 @@ fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
         shapes.extend([
             (5, 257),
             (257, 5),
+            (300, 20),
+            (300, 37),
             (33, 1025),
             (333, 310),
             (1025, 17),
@@ -447,11 +453,22 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 }
                 let mut whats = vec![What::Chosen];
                 let params = with_type!(dtype, T => candidates::<T>(device, shape, layout, size));
-                // Several blocks that meet in one's shared memory: what can race, and deadlock.
-                let shared: Vec<_> = params.iter().filter(|p| p.get_or("parts", 1) > 1).collect();
-                let most = if size == Size::Tiny { 1 } else { usize::MAX };
-                whats.extend(shared.into_iter().take(most).map(|p| What::With(*p)));
-                let params = params.into_iter().filter(|p| p.get_or("parts", 1) == 1);
+                // Blocks or turns that meet in shared memory: what can race, and deadlock.
+                let kinds: [fn(&Params) -> bool; 3] = [
+                    |p| p.get_or("parts", 1) > 1,
+                    |p| p.get_or("keep", 0) > 0,
+                    |p| p.kernel().as_str() == "staged",
+                ];
+                for (kind, is) in kinds.into_iter().enumerate() {
+                    let most = match (size, kind) {
+                        (Size::Tiny, _) => 1,
+                        (_, 2) => 0,
+                        _ => usize::MAX,
+                    };
+                    whats
+                        .extend(params.iter().filter(|p| is(p)).take(most).map(|p| What::With(*p)));
+                }
+                let params = params.into_iter().filter(|p| !kinds[..2].iter().any(|is| is(p)));
                 let params = params.map(What::With);
                 match (size, thin) {
                     (Size::Full, _) | (Size::Normal, false) => whats.extend(params),
@@ -459,7 +476,15 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                     // Every program is compiled when it is first used: all of them for one type,
                     // a few for the others.
                     (Size::Normal, true)
-                        if matches!(shape, (33, 1025) | (333, 310) | (257, 5) | (33, 65_537)) =>
+                        if matches!(
+                            shape,
+                            (33, 1025)
+                                | (333, 310)
+                                | (257, 5)
+                                | (300, 20)
+                                | (300, 37)
+                                | (33, 65_537)
+                        ) =>
                     {
                         let most = if dtype == Dtype::F32 { usize::MAX } else { 2 };
                         whats.extend(params.skip(dtype as usize % 2).take(most));

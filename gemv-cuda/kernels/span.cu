@@ -3,7 +3,7 @@
 //
 //   rows       TEAM * ALONG threads share ROWS rows; a block has SETS such groups and takes BLOCK_ROWS
 //              neighbouring rows at a time. Group g has rows g, g + SETS, ... of them. Blocks take
-//              turns: block b has row blocks b, b + GROUPS, ...
+//              turns: block b has row blocks b, b + GROUPS, ... (those of a chunk, of what is the chunk's).
 //   parts      PARTS > 1: a cluster of so many blocks takes turns instead, and each of its blocks has
 //              its part of every turn of a row. What few long rows need, without a second launch.
 //   lanes      thread t of a team owns, of each 64 columns, the vectors t, t + TEAM, ... : all loads of
@@ -18,7 +18,8 @@
 //              first block, where one warp of the group (or all of a smaller group) halves the lanes
 //              of a finished row while the others go on. One segment's sum is used as it is.
 //   chunks     WIDE, for rows of more than 256 segments: a block has one chunk of so many, and as many
-//              blocks (or clusters) have a chunk as is its share of the columns. The sums of chunks are
+//              blocks (or clusters) have a chunk as is its share of the work: a last chunk's row takes turns, and
+//              time for its sums, by its columns. The sums of chunks are
 //              left in `work`, at i * chunks + c, and span_chunks reduces up to 256 of a row. A text of
 //              its own, since the few registers more would cost shorter rows a block of a unit.
 //   whole      rows that begin where vectors do. With other rows every element is a load of its own,
@@ -58,9 +59,8 @@
 #define HALVERS (GROUP < 32 ? GROUP : 32)
 #define WARPS (GROUP / HALVERS)
 
-// Registers of a thread for A and x, for sums, two for every load's address and condition, and for the place of
-// a chunk; and how
-// many threads of a unit are to find room: so many bytes have to be under way to keep memory busy.
+// Registers of a thread for A and x, for sums, two for every load's address and condition, and for the place of a
+// chunk; and how many threads of a unit are to find room: so many bytes have to be under way to keep memory busy.
 #define WORD(bytes) (((bytes) + 3) / 4)
 #define HELD                                                                               \
   (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS + \
@@ -91,9 +91,11 @@ extern "C" __global__ void CLUSTER
   if (WIDE) {
     next_may_begin();
     chunks = (U32)ceil_div(n, CHUNK);
-    const U64 all = CHUNK * blocks;
-    // Where there are blocks for all rows at once, a last chunk of few columns has as many, too.
-    const U64 width = blocks == ceil_div(m, BLOCK_ROWS) * chunks ? chunks * CHUNK : n;
+    // What a row of a whole chunk and of the last one takes, in turns and one for the sums.
+    const U32 cost = SEG / ALL + 1, rest = (U32)ceil_div(n - (chunks - 1) * CHUNK, ALL * SEG) + 1;
+    const U64 all = (U64)cost * blocks;
+    // Where there are blocks for all rows at once, the last chunk has as many, too.
+    const U64 width = (U64)cost * (chunks - 1) + (blocks == ceil_div(m, BLOCK_ROWS) * chunks ? cost : rest);
     // Chunk c has the blocks from c * all / width on.
     chunk = (U32)(block * width / all);
     U32 from = (U32)(chunk * all / width), end = (U32)((chunk + 1) * all / width);

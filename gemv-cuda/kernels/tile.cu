@@ -10,9 +10,13 @@
 //              neighbouring pieces of the same columns. Block b has tiles b, b + GROUPS, ...
 //   sums       one segment: the block writes y. Else the sums are left in `work`, segment by segment
 //              (entry s * m + i), and tile_chunks and tile_rows reduce them, up to 256 x 256 segments.
+//   keep       KEEP > 0: a block has a set of rows with all of its segments one after another, and keeps the lanes
+//              of the second level, so many of them: no second launch, and a last segment of few columns
+//              is read while other blocks have long ones. What tall matrices need. 2 to KEEP segments,
+//              or 256 where it keeps all 64 lanes.
 //   parts      PARTS > 1: a cluster of so many blocks has a set of rows, block p of it segments p,
 //              p + PARTS, ... one after another, and so the lanes p, p + PARTS, ... of the second level
-//              (PARTS divides 64), which it halves down to one. The cluster's first block does the
+//              (PARTS divides 64), which it keeps and halves down to one. The cluster's first block does the
 //              last levels and writes y: no second launch. 2 to 256 segments.
 //   few instructions  a warp may spend some 25 for each load if memory is not to wait for it: the
 //              columns of a thread are equally far apart, x is in shared memory, sets, segments and
@@ -28,6 +32,12 @@
 #ifndef DEEP
 #define DEEP 1
 #endif
+#ifndef KEEP
+#define KEEP 0
+#endif
+// A block or a cluster has all segments of its rows, and a block so many lanes of the second level.
+#define ROWWISE (PARTS > 1 || KEEP > 0)
+#define KEPT (PARTS > 1 ? 64 / PARTS : KEEP > 0 ? KEEP : 1)
 #define PER (HEIGHT / VEC)
 #define COLS (THREADS / PER)
 #define HELD (64 / COLS)
@@ -36,8 +46,8 @@
 
 // What the second level keeps: a block's lanes of its set's rows, and one for every block.
 struct Second {
-  ACC held[PARTS > 1 ? 64 / PARTS : 1][PARTS > 1 ? HEIGHT : 1];
-  ACC met[2][PARTS][PARTS > 1 ? HEIGHT : 1];
+  ACC held[KEPT][ROWWISE ? HEIGHT : 1];
+  ACC met[2][PARTS][ROWWISE ? HEIGHT : 1];
 };
 
 // The tiles of a block. VECTORS: columns begin where vectors do, so that every load is of a whole one;
@@ -49,8 +59,8 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
   const U32 groups = (U32)GROUPS, group = (U32)GROUP_ID;
   const U32 col = LID / PER, mine = LID % PER * VEC;
   const U32 part = group % PARTS;
-  U32 s = PARTS > 1 ? part : group / sets, set = PARTS > 1 ? group / PARTS : group % sets;
-  const U32 s_step = groups / sets, set_step = PARTS > 1 ? groups / PARTS : groups % sets;
+  U32 s = ROWWISE ? part : group / sets, set = ROWWISE ? group / PARTS : group % sets;
+  const U32 s_step = groups / sets, set_step = ROWWISE ? groups / PARTS : groups % sets;
   // Before anything is left in another block, that block has begun.
   cluster_arrive();
   if (s >= segments) {
@@ -107,8 +117,8 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
   __syncthreads();
   for (U32 turn = 0, done = 0;; turn++) {
     const U32 rounds = n - (U64)s * SEG < SEG ? ((U32)(n - (U64)s * SEG) + 63) / 64 : 4;
-    U32 next_s = s + (PARTS > 1 ? PARTS : s_step), next_set = PARTS > 1 ? set : set + set_step;
-    if (PARTS > 1) {
+    U32 next_s = s + (ROWWISE ? PARTS : s_step), next_set = ROWWISE ? set : set + set_step;
+    if (ROWWISE) {
       if (next_s >= segments) {
         next_s = part;
         next_set += set_step;
@@ -117,7 +127,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
       next_set -= sets;
       next_s++;
     }
-    const bool last = PARTS > 1 ? next_set >= sets : next_s >= segments;
+    const bool last = ROWWISE ? next_set >= sets : next_s >= segments;
     ACC acc[HELD][VEC];
 #pragma unroll
     for (U32 h = 0; h < HELD; h++)
@@ -159,13 +169,13 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
 #pragma unroll
       for (U32 g = 0; g < COLS; g++) v[g] = here[who % VEC * PLANE + g * PER + who / VEC];
       halve(v);
-      if (PARTS > 1) {
+      if (ROWWISE) {
         // Other threads' lanes of this row were left before this turn's barrier.
         ACC *lane = &second.held[s % LANES / PARTS][who];
         *lane = acc_add(s < LANES ? acc_zero() : *lane, v[0]);
         if (next_set != set) {
           const U32 filled = segments < LANES ? segments : LANES, own = (filled - part + PARTS - 1) / PARTS;
-          U32 d = 32 / PARTS;
+          U32 d = KEPT / 2;
 #pragma unroll 1
           for (; d > 0; d /= 2)
 #pragma unroll 1
@@ -179,7 +189,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
         work[s * m + i] = v[0];
       }
     }
-    if (PARTS > 1 && next_set != set) {
+    if (ROWWISE && next_set != set) {
       cluster_arrive();
       cluster_wait();
       if (part == 0 && who < HEIGHT && i < m) {
@@ -204,7 +214,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) tile(ARGUMENTS)
   __shared__ Second second;
   if (acc_is(alpha, (REAL)0) || n == 0) {
     // Of several segments, the last launch writes y.
-    for (U64 i = GROUP_ID * THREADS + LID; i < m && (PARTS > 1 || n <= SEG); i += GROUPS * THREADS)
+    for (U64 i = GROUP_ID * THREADS + LID; i < m && (ROWWISE || n <= SEG); i += GROUPS * THREADS)
       finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
     return;
   }

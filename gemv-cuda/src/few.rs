@@ -7,7 +7,7 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 
 use crate::kernels::{value, widest};
 
-pub(crate) const KERNELS: [Kernel; 3] = [
+pub(crate) const KERNELS: [Kernel; 4] = [
     Kernel {
         name: "short",
         source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
@@ -41,6 +41,19 @@ pub(crate) const KERNELS: [Kernel; 3] = [
         legal: slab_legal,
         plan: slab_plan,
     },
+    Kernel {
+        name: "staged",
+        source: concat!(
+            include_str!("../kernels/vectors.cu"),
+            include_str!("../kernels/staged.cu")
+        ),
+        args: STAGED,
+        defines: &[],
+        ordered: true,
+        candidates: staged_candidates,
+        legal: staged_legal,
+        plan: |desc, params, _| staged_plan(desc, params),
+    },
 ];
 
 /// Threads of a block, threads of a team, rows of a team, elements of a load, rounds of 64 columns.
@@ -58,6 +71,14 @@ const NARROW: &[Arg] = &[
     Arg::compiled("rows", 1, "ROWS"),
     Arg::compiled("vec", 1, "VEC"),
     Arg::compiled("width", 64, "SPAN"),
+];
+
+/// Threads of a block, rows of a thread, elements of a vector, columns that there is room for.
+const STAGED: &[Arg] = &[
+    Arg::compiled("threads", 128, "THREADS"),
+    Arg::compiled("rows", 1, "ROWS"),
+    Arg::compiled("vec", 1, "VEC"),
+    Arg::compiled("width", 64, "ROOM"),
 ];
 
 /// Threads of a block, rows that there is room for, elements of a load, blocks a unit.
@@ -214,6 +235,73 @@ fn narrow_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     all
 }
 
+fn staged_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    layout(desc, Layout::Row)?;
+    let get = |name| value(STAGED, params, name);
+    let (threads, rows, vec, width) = (get("threads"), get("rows"), get("vec"), get("width"));
+    powers(&[
+        ("threads", threads, 32, caps.max_group.min(256)),
+        ("rows", rows, 1, 8),
+        ("vec", vec, 1, widest(desc.dtype)),
+    ])?;
+    if !(1..=LANES as u32).contains(&width) || !width.is_multiple_of(vec) {
+        return Err(format!("width={width} is not a multiple of vec={vec} up to {LANES}"));
+    }
+    let least = if width > 16 { width - 7 } else { width / 2 + 1 };
+    if !(least as usize..=width as usize).contains(&desc.n) {
+        return Err(format!("{} columns do not fit width={width}", desc.n));
+    }
+    let held = width.min(8) * rows * words(desc.dtype);
+    if held > 64 {
+        return Err(format!("{held} registers of sums are more than 64"));
+    }
+    let shared =
+        (threads * rows * ((width / vec) | 1) * vec + width) * desc.dtype.bytes() as u32 + 32;
+    if shared > caps.local_bytes {
+        return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
+    }
+    blocks(&staged_plan(desc, params))
+}
+
+fn staged_plan(desc: &Desc, params: &Params) -> Plan {
+    let get = |name| u64::from(value(STAGED, params, name));
+    let tile = (get("threads") * get("rows")).max(1);
+    let threads = value(STAGED, params, "threads");
+    let launch = Launch::new("staged", (desc.m as u64).div_ceil(tile), threads);
+    Plan { launches: vec![launch], ..Plan::default() }
+}
+
+fn staged_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    if !(1..=LANES).contains(&desc.n) || desc.m < MANY_ROWS {
+        return Vec::new();
+    }
+    let width = match desc.n as u32 {
+        few @ ..=16 => few.next_power_of_two(),
+        more => more.next_multiple_of(8),
+    };
+    let mut all = Vec::new();
+    for vec in [aligned(desc).min(width), 1] {
+        for (threads, rows) in [(128, 1), (128, 2), (128, 4), (64, 1), (64, 2), (32, 1)] {
+            // Many bytes of a thread's rows leave too few threads, and so do few threads of a block, where
+            // more have room.
+            let bytes = rows * width * desc.dtype.bytes() as u32;
+            let too_few = threads == 32 && all.iter().any(|p: &Params| p.get("vec") == Some(vec));
+            if (rows > 1 && bytes > 192) || too_few {
+                continue;
+            }
+            let params = Params::new("staged").with("threads", threads).with("rows", rows);
+            let params = params.with("vec", vec).with("width", width);
+            if !all.contains(&params) && staged_legal(desc, &params, caps).is_ok() {
+                all.push(params);
+            }
+        }
+    }
+    all
+}
+
+/// Rows from which `staged` may be faster than `line` on an H200; from four times as many on, it is.
+pub(crate) const MANY_ROWS: usize = 32_768;
+
 fn slab_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Col)?;
     let get = |name| value(SLAB, params, name);
@@ -313,7 +401,9 @@ mod tests {
                     let slab = Desc { m: few, n: 100_000, ..narrow };
                     // Taller ones of 16 bytes an element have no room in the registers.
                     let tallest = if dtype == Dtype::C64 { 16 } else { 32 };
-                    let cases = [(row, 64..=256), (narrow, 0..=64), (slab, 0..=tallest)];
+                    let many = Desc { m: MANY_ROWS, ..row };
+                    let cases =
+                        [(row, 64..=256), (narrow, 0..=64), (slab, 0..=tallest), (many, 1..=LANES)];
                     for (kernel, (desc, range)) in KERNELS.iter().zip(cases) {
                         let all = (kernel.candidates)(&desc, &caps());
                         assert!(!all.is_empty() || !range.contains(&few), "{desc}");
@@ -371,6 +461,12 @@ mod tests {
                 "slab threads=128 height=32",
                 "more than 144",
             ),
+            (row, "staged", "100 columns do not fit width=64"),
+            (Desc { n: 40, ..row }, "staged width=48", "40 columns do not fit width=48"),
+            (Desc { n: 40, ..row }, "staged vec=4 width=42", "not a multiple of vec=4 up to 64"),
+            (Desc { n: 40, ..row }, "staged rows=8 width=40 threads=64", "bytes of shared memory"),
+            (Desc { n: 7, dtype: Dtype::F64, ..row }, "staged width=8 rows=8", "more than 64"),
+            (col, "staged", "layout row"),
             (Desc { m: 2, ..col }, "slab height=2 threads=256", "in 64"),
             (Desc { n: (1 << 24) + 1, ..col }, "slab", "two levels"),
         ] {

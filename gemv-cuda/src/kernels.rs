@@ -223,6 +223,7 @@ pub(crate) fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
 mod tests {
     use super::*;
     use crate::choices::SPANNED;
+    use crate::few::KERNELS;
     use crate::span::WIDE_COLUMNS;
     use crate::testing::caps;
 
@@ -235,6 +236,8 @@ mod tests {
                         let desc = Desc { dtype, m, n, layout: Layout::Row, align };
                         let all = line_candidates(&desc, &caps());
                         let others = SPANNED.contains(&n) || WIDE_COLUMNS.contains(&n);
+                        let staged = KERNELS.iter().find(|k| k.name == "staged").unwrap();
+                        let others = others || !(staged.candidates)(&desc, &caps()).is_empty();
                         assert!(!all.is_empty() || others, "{desc}");
                         for params in all {
                             OWN[0].fits(&desc, &params, &caps()).unwrap();

@@ -64,6 +64,15 @@ fn block_rows(params: &Params) -> u64 {
     get("threads") / (get("team") * get("along")).max(1) * get("rows")
 }
 
+/// What a row of a whole chunk takes, in turns and one for the sums, and what a row of `n` columns does.
+fn costs(n: u64, at_once: u64) -> (u64, u64) {
+    let chunk = CHUNK as u64;
+    let at_once = at_once.max(1);
+    let (cost, chunks) = (SEGMENT as u64 / at_once + 1, n.div_ceil(chunk));
+    let rest = (n - (chunks - 1) * chunk).div_ceil(at_once * SEGMENT as u64) + 1;
+    (cost, cost * (chunks - 1) + rest)
+}
+
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| u64::from(value(SPAN, params, name));
     let parts = get("parts").max(1);
@@ -71,7 +80,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let busy = (u64::from(caps.units) * get("busy") / parts).max(1);
     let blocks = m.div_ceil(block_rows(params).max(1));
     let threads = value(SPAN, params, "threads");
-    let (chunk, chunks) = (CHUNK as u64, n.div_ceil(CHUNK as u64));
+    let chunks = n.div_ceil(CHUNK as u64);
     let blocks = if chunks <= 1 {
         // A few blocks with one turn more than the others would read the last long rows at the pace of those
         // few; with short rows, more blocks than even turns need are the faster ones.
@@ -81,9 +90,13 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         blocks * chunks
     } else {
         // So many of a chunk that blocks are given out by columns.
-        let own = (busy * chunk / n).max(1);
+        let (cost, width) = costs(n, get("along") * parts);
+        // Units come in groups of 16 or 18 on an H200, which clusters of four and more do not fill: of 33 of
+        // eight blocks 30 find room (cuOccupancyMaxActiveClusters), and others begin when these have ended.
+        let room = if parts < 4 { busy } else { (busy * 15 / 16).max(1) };
+        let own = (room * cost / width).max(1);
         let own = blocks.div_ceil(blocks.div_ceil(own).max(1));
-        own.saturating_mul(n).div_ceil(chunk).max(chunks)
+        own.saturating_mul(width).div_ceil(cost).max(chunks)
     };
     let mut plan = Plan::default();
     plan.launches.push(Launch::new("span", blocks.saturating_mul(parts), threads));
@@ -303,10 +316,10 @@ mod tests {
     }
 
     /// Where the kernel finds a block's chunk: by whole numbers, as there.
-    fn chunk_of(block: u64, blocks: u64, rows: u64, n: u64) -> (u64, u64, u64) {
-        let all = CHUNK as u64 * blocks;
-        let chunks = n.div_ceil(CHUNK as u64);
-        let width = if blocks == rows * chunks { chunks * CHUNK as u64 } else { n };
+    fn chunk_of(block: u64, blocks: u64, rows: u64, n: u64, at_once: u64) -> (u64, u64, u64) {
+        let (cost, width) = costs(n, at_once);
+        let (all, chunks) = (cost * blocks, n.div_ceil(CHUNK as u64));
+        let width = if blocks == rows * chunks { chunks * cost } else { width };
         let first = |chunk: u64| chunk * all / width;
         let mut chunk = block * width / all;
         if first(chunk + 1) <= block {
@@ -320,7 +333,7 @@ mod tests {
         let w = CHUNK as u64;
         for n in [w + 1, w + 256, 2 * w, 2 * w + 1, 5 * w - 1, 309_976, 100 * w + 77, 256 * w] {
             for m in [1, 2, 7, 53, 4000] {
-                for text in ["wide", "wide busy=1", "wide threads=512 team=8 along=64 parts=8"] {
+                for text in ["wide", "wide busy=1", "wide threads=256 team=8 along=32 parts=8"] {
                     let desc =
                         Desc { dtype: Dtype::F32, m, n: n as usize, layout: Layout::Row, align: 4 };
                     let params: Params = text.parse().unwrap();
@@ -328,16 +341,18 @@ mod tests {
                         (super::plan(&desc, &params, &caps()), params.get_or("parts", 1));
                     let blocks = plan.launches[0].grid[0] / u64::from(parts);
                     let rows = (m as u64).div_ceil(block_rows(&params));
+                    let at_once = u64::from(value(SPAN, &params, "along") * parts);
                     let (mut next, mut begins) = (0, 0);
                     for block in 0..blocks {
-                        let (chunk, from, end) = chunk_of(block, blocks, rows, n);
+                        let (chunk, from, end) = chunk_of(block, blocks, rows, n, at_once);
                         if block == begins {
                             assert_eq!((chunk, from), (next, block), "{text} {desc}");
                             (next, begins) = (next + 1, end);
-                            // No more than rows, and where these take turns, the last one's share by its columns.
-                            let all = blocks == rows * n.div_ceil(w);
-                            let columns = if all { w } else { (n - chunk * w).min(w) };
-                            let share = columns as f64 / w as f64;
+                            // No more than rows, and where these take turns, the last one's share by its own.
+                            let (cost, width) = costs(n, at_once);
+                            let last = chunk + 1 == n.div_ceil(w) && blocks != rows * n.div_ceil(w);
+                            let own = if last { width - chunk * cost } else { cost };
+                            let share = own as f64 / cost as f64;
                             assert!(
                                 (end - from) as f64 <= share * rows as f64 + 2.0,
                                 "{text} {desc}"

@@ -19,13 +19,15 @@ pub(crate) const KERNEL: Kernel = Kernel {
 };
 
 /// Threads of a block, most rows of a tile, elements of a load, rounds of 64 columns under way at
-/// once, blocks that share a set of rows, blocks a unit.
+/// once, blocks that share a set of rows, lanes of the second level that a block with all segments of its rows
+/// keeps, blocks a unit.
 const ARGS: &[Arg] = &[
     Arg::compiled("threads", 256, "THREADS"),
     Arg::compiled("height", 32, "HEIGHT"),
     Arg::compiled("vec", 1, "VEC"),
     Arg::compiled("deep", 1, "DEEP"),
     Arg::compiled("parts", 1, "PARTS"),
+    Arg::compiled("keep", 0, "KEEP"),
     Arg::launched("busy", 4),
 ];
 
@@ -38,15 +40,17 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Col)?;
     let get = |name| value(ARGS, params, name);
     let (threads, height, vec, deep) = (get("threads"), get("height"), get("vec"), get("deep"));
-    let parts = get("parts");
+    let (parts, keep) = (get("parts"), get("keep"));
+    let lanes = LANES as u32;
     powers(&[
         ("threads", threads, 32, caps.max_group.min(512)),
         ("height", height, 16, 256),
         ("vec", vec, 1, widest(desc.dtype)),
         ("deep", deep, 1, 4),
         ("parts", parts, 1, caps.cluster),
+        ("keep", keep.max(1), 1, lanes),
     ])?;
-    let (lanes, per) = (LANES as u32, height / vec);
+    let per = height / vec;
     let cols = threads / per;
     if cols < vec || cols > lanes {
         return Err(format!(
@@ -62,7 +66,8 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         return Err(format!("{registers} registers of data are more than {most}"));
     }
     let sums = vec * threads + 32;
-    let second = if parts > 1 { height * (lanes / parts + 2 * parts) } else { 0 };
+    let kept = if parts > 1 { lanes / parts } else { keep };
+    let second = if kept > 0 { height * (kept + 2 * parts) } else { 0 };
     let shared = (2 * sums + second) * desc.dtype.acc_bytes() as u32 + 2 * SEGMENT as u32 * bytes;
     if shared > caps.local_bytes {
         return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
@@ -74,6 +79,15 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let shared_by = SEGMENT + 1..=SEGMENT * SEGMENT;
     if parts > 1 && !shared_by.contains(&desc.n) {
         return Err(format!("{} columns for parts={parts} of 2 to {SEGMENT} segments", desc.n));
+    }
+    if keep > 0 {
+        let most = if keep == lanes { SEGMENT } else { keep as usize };
+        if parts > 1 {
+            return Err(format!("keep={keep} lanes of a block alone, with parts={parts}"));
+        }
+        if !(2..=most).contains(&desc.n.div_ceil(SEGMENT)) {
+            return Err(format!("{} columns for keep={keep} of 2 to {most} segments", desc.n));
+        }
     }
     if get("busy") == 0 {
         return Err("busy=0 leaves no block to do the work".into());
@@ -91,13 +105,14 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let parts = u64::from(get("parts").max(1));
     let most = u64::from(caps.units) * u64::from(get("busy"));
     let sets = sets(desc, get("height"));
-    let tiles = match parts {
-        1 => sets.saturating_mul(segments).min(most),
-        _ => sets.min((most / parts).max(1)) * parts,
+    let rowwise = parts > 1 || get("keep") > 0;
+    let tiles = match rowwise {
+        false => sets.saturating_mul(segments).min(most),
+        true => sets.min((most / parts).max(1)) * parts,
     };
     let mut plan = Plan::default();
     plan.launches.push(Launch::new("tile", tiles.max(1), get("threads")));
-    if segments > 1 && parts == 1 {
+    if segments > 1 && !rowwise {
         let second =
             |entry, blocks: u64| Launch { waits: true, ..Launch::new(entry, blocks.max(1), 256) };
         plan.work = m * segments;
@@ -150,15 +165,26 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         _ => &[(wide, &whole), (wide / 2, &half)],
     };
     let fewer = if wide > 1 { 4 } else { single.len() };
-    for &(vec, shapes) in wider.iter().chain([&(1, &single[..fewer])]) {
-        for &(threads, height, deep) in shapes {
-            let params = Params::new("tile").with("threads", threads).with("height", height);
-            let params = params.with("vec", vec).with("deep", deep);
-            let params = params.with("busy", 2048 / threads);
-            if legal(desc, &params, caps).is_ok() {
-                all.push(params);
-            }
+    let mut add = |vec: u32, &(threads, height, deep): &(u32, u32, u32), keep: u32| {
+        let params = Params::new("tile").with("threads", threads).with("height", height);
+        let params = params.with("vec", vec).with("deep", deep);
+        let params = if keep > 0 { params.with("keep", keep) } else { params };
+        let params = params.with("busy", 2048 / threads);
+        if legal(desc, &params, caps).is_ok() {
+            all.push(params);
         }
+    };
+    let segments = desc.n.div_ceil(SEGMENT);
+    if segments > 1 && desc.m >= TALL && desc.n <= desc.m {
+        let shapes = if wide > 1 { &TALL_VECTORS[..] } else { &TALL_SINGLE };
+        let keep = if segments <= 4 { 4 } else { LANES as u32 };
+        shapes.iter().for_each(|shape| add(wide, shape, keep));
+        if desc.m >= 4 * TALL && desc.n <= LONG {
+            return all;
+        }
+    }
+    for &(vec, shapes) in wider.iter().chain([&(1, &single[..fewer])]) {
+        shapes.iter().for_each(|shape| add(vec, shape, 0));
     }
     if desc.m > FEW_ROWS || desc.n > FEW_COLUMNS {
         return all;
@@ -187,6 +213,15 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     }
     all
 }
+
+/// Rows from which blocks with all segments of their rows were faster on an H200, threads, height and rounds under
+/// way of those that were; with four times as many rows and up to so many columns, than all others.
+const TALL: usize = 4096;
+const TALL_VECTORS: [(u32, u32, u32); 6] =
+    [(128, 64, 2), (128, 32, 2), (128, 128, 2), (256, 64, 1), (128, 32, 4), (256, 32, 4)];
+const TALL_SINGLE: [(u32, u32, u32); 5] =
+    [(256, 64, 1), (128, 32, 2), (128, 16, 2), (256, 32, 4), (256, 64, 2)];
+const LONG: usize = 2048;
 
 /// Rows and columns for which clusters were faster than a second launch on an H200.
 const FEW_ROWS: usize = 16_384;
@@ -229,6 +264,9 @@ mod tests {
         let (alone, shared) = (plan("tile", 900), plan("tile parts=4", 900));
         assert_eq!((alone.launches.len(), shared.launches.len()), (2, 1));
         assert_eq!((alone.work, shared.work), (900 * 4, 0));
+        // A block with all segments of its rows has no second one either.
+        let whole = plan("tile keep=4", 900);
+        assert_eq!((whole.launches.len(), whole.work, whole.launches[0].grid[0]), (1, 0, 29));
         // Nor any candidates of them where the device has none.
         let (has, mut none) = (candidates(&desc, &caps()), caps());
         none.cluster = 1;
@@ -253,6 +291,11 @@ mod tests {
                 "tile threads=512 height=128 vec=2 parts=2",
                 "bytes of shared memory of 49152",
             ),
+            (col, "tile keep=3", "keep=3 is not a power of two from 1 to 64"),
+            (col, "tile keep=4 parts=2", "keep=4 lanes of a block alone, with parts=2"),
+            (Desc { n: 256, ..col }, "tile keep=4", "256 columns for keep=4 of 2 to 4 segments"),
+            (Desc { n: 1025, ..col }, "tile keep=4", "of 2 to 4 segments"),
+            (Desc { n: 65_537, ..col }, "tile keep=64", "of 2 to 256 segments"),
             (Desc { m: 1 << 37, ..col }, "tile", "2147483647 sets of 32"),
             (Desc { n: (1 << 24) + 1, ..col }, "tile", "two levels"),
             (Desc { layout: Layout::Row, ..col }, "tile", "layout col"),

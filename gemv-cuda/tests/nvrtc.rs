@@ -31,7 +31,7 @@ const CHOSEN_ON: u32 = 90;
 const FEW: u64 = 8;
 
 /// Shapes of every kind: what the candidates depend on.
-const SHAPES: [(usize, usize); 23] = [
+const SHAPES: [(usize, usize); 24] = [
     (1, 1),
     (2, 100_000),
     (6, 100_000),
@@ -50,6 +50,7 @@ const SHAPES: [(usize, usize); 23] = [
     (1, 1 << 30),
     (1227, 241),
     (1_417_368, 128),
+    (20_000, 520),
     (5_000, 190),
     (5_000, 256),
     (1, 384),
