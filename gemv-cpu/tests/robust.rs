@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use gemv_core::ndarray::{Array1, Array2, ArrayView1, ArrayView2, ShapeBuilder, s};
-use gemv_core::{Device, Engine, Error, reference};
+use gemv_core::{Device, Element, Engine, Error, Params, reference};
 use proptest::prelude::*;
 
 /// Counts this thread's allocations.
@@ -171,6 +171,41 @@ fn bad_parameters_are_refused() {
         let error = device.gemv_as(&text.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
         assert!(y.iter().all(|v| *v == 5.0));
+    }
+}
+
+/// Rows of ones between gaps of NaN, at every place of a line; an infinite entry of x meets its own column alone,
+/// not the zeros that stand for what a vector does not have.
+#[test]
+fn vectors_that_are_not_whole_meet_nothing_else() {
+    fn check<T: Element<Acc = T> + From<f32>>(device: &Device) {
+        let one = T::from(1.0);
+        for params in ["row rows=64 ahead=0", "row rows=16 next=1", "row-near"] {
+            let params: Params = params.parse().unwrap();
+            for (first, n) in (0..17).flat_map(|first| [(first, 256), (first, 512)]) {
+                if params.to_string() == "row-near" && n > 256 {
+                    continue;
+                }
+                let mut all = Array2::from_elem((11, n + 64), T::from(f32::NAN));
+                let mut a = all.slice_mut(s![.., first..first + n]);
+                a.fill(one);
+                for j in [None, Some(0), Some(first), Some(100), Some(255), Some(n - 1)] {
+                    let mut x = Array1::from_elem(n, one);
+                    let want = T::from(if j.is_some() { f32::INFINITY } else { n as f32 });
+                    if let Some(j) = j {
+                        x[j] = want;
+                    }
+                    let mut y = Array1::from_elem(11, one);
+                    device.gemv_as(&params, one, &a, &x, T::default(), &mut y).unwrap();
+                    assert!(y.iter().all(|v| *v == want), "{params} at {first}, n {n}, {j:?}");
+                }
+            }
+        }
+    }
+    for isa in gemv_cpu::isas() {
+        let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+        check::<f32>(&device);
+        check::<f64>(&device);
     }
 }
 

@@ -42,8 +42,9 @@ pub(crate) trait Ops: Copy {
     const ROWS: usize;
     /// Vectors of each that it keeps in registers: 4; 8 for two rows, or 16 for one, if those are all.
     const ALONG: usize = 4;
-    /// Whether segments are taken two rows at once, with all their vectors, where nothing is asked for ahead.
-    const PAIRS: bool = false;
+    /// Vectors of x, of a segment's, that stay in registers where nothing is asked for ahead and two rows are
+    /// taken at once, with all their vectors: 0 for none, and then rows are not taken so.
+    const HELD: usize = 0;
     /// Vectors of x that it keeps there where no lane has more than one column.
     const SHORT: usize = 4;
     /// How far apart the elements of a line are.
@@ -96,6 +97,25 @@ pub(crate) trait Ops: Copy {
         let _ = part;
         // SAFETY: as for this function.
         unsafe { self.fma(a, x, acc) }
+    }
+    /// Entries 0..mid of x from `p`, and mid..W from `q`; the others are not touched. For [`HELD`](Self::HELD).
+    #[inline(always)]
+    unsafe fn x_two(self, p: *const Self::Acc, q: *const Self::Acc, mid: usize) -> Self::X {
+        let _ = (p, q, mid);
+        unreachable!("HELD says that it is not there")
+    }
+    /// `fma` with elements lo..hi from `p`; the others are not touched and their lanes stay as they are, whatever
+    /// x has there. For [`HELD`](Self::HELD).
+    #[inline(always)]
+    unsafe fn fma_some(
+        self,
+        p: *const Self::T,
+        x: Self::X,
+        acc: Self::V,
+        part: (usize, usize),
+    ) -> Self::V {
+        let _ = (p, x, acc, part);
+        unreachable!("HELD says that it is not there")
     }
     unsafe fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// Accumulators 0..W from `p`, which is aligned to 64 bytes or not.

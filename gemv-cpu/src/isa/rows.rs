@@ -416,13 +416,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let spread =
                 |first: usize| (self.next && ahead != 0 && apart == 1).then_some((first, line));
             // Pruned for all but the one that O has.
-            if O::PAIRS && ahead == 0 && apart == 1 && (KIND == FULL || KIND == TURNED) {
-                for i2 in [0, 2] {
-                    let rows = rows_at::<O, 2>(a, i + i2 * apart, apart);
-                    let two = segment::<O, 2, 8, KIND, BACK>(*o, rows, *x, columns, turn, 0, None);
-                    four[i2..i2 + 2].copy_from_slice(&two);
-                }
-            } else if O::ROWS == 4 {
+            if O::ROWS == 4 {
                 let rows = rows_at::<O, 4>(a, i, apart);
                 four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead, None);
             } else if O::ROWS == 2 {
@@ -555,6 +549,105 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
     }
 }
 
+/// The segments' sums of rows that begin alike, as seen from vectors, a multiple of four of them, and whole
+/// segments: as [`segment`] with all vectors of two rows at once, and [`Ops::HELD`] vectors of x in registers.
+///
+/// In the caches that is what counts: a line from L2 comes every one and a half cycles, and each load
+/// besides, of x or of a line that two rows share, takes half a cycle of that.
+struct Held<'a, O: Ops, const TURN: bool> {
+    all: &'a Segments<O, false>,
+    /// Rows.
+    m: usize,
+    /// Places by which the lanes are turned, if `TURN`.
+    turn: usize,
+}
+
+/// Vectors of lanes, at most.
+const MOST: usize = 8;
+
+/// Bytes of a segment's rows before the same rows of the next one, for which other entries of x are held.
+const SHARE: usize = 16 << 10;
+
+impl<O: Ops, const TURN: bool> Held<'_, O, TURN> {
+    /// Rows `top .. end` of the segment s.
+    #[inline(always)]
+    unsafe fn block(&self, s: usize, top: usize, end: usize) {
+        let Segments { o, a, x, out, ld, .. } = *self.all;
+        let turn = if TURN { self.turn } else { 0 };
+        // SAFETY: the caller's: a is good, x for a.n, out for ld * (segments - 1) + m.
+        unsafe {
+            let (w, count) = (O::W, O::VECTORS);
+            let (first, last) = (s * SEGMENT + turn, 4 * count - 1);
+            let x = x.wrapping_add(first);
+            let out = out.wrapping_add(s * ld);
+            let zero = o.zero();
+            // The last vector, whose upper lanes are the first columns' if it is turned; then those before it.
+            let ends = match TURN {
+                true => o.x_two(x.wrapping_add(last * w), x.wrapping_sub(w), w - turn),
+                false => o.x(x.wrapping_add(last * w)),
+            };
+            let mut held = [ends; 16];
+            for (k, held) in held.iter_mut().enumerate().take(O::HELD).skip(1) {
+                *held = o.x(x.wrapping_add((k - 1) * w));
+            }
+            let mut p = a.p.wrapping_offset(top as isize * a.line).wrapping_add(first);
+            // Pair by pair: of four rows written out, the compiler would mix the loads, and not keep x.
+            let mut before = [zero; 2];
+            for i in (top..end).step_by(2) {
+                let rows = [p, p.wrapping_offset(a.line)];
+                p = p.wrapping_offset(2 * a.line);
+                let mut acc = [[zero; 2]; MOST];
+                if TURN {
+                    for r in 0..2 {
+                        let at = rows[r].wrapping_sub(w);
+                        let sum = acc[count - 1][r];
+                        acc[count - 1][r] = o.fma_some(at, ends, sum, (w - turn, w));
+                    }
+                }
+                for c in 0..4 {
+                    for k in 0..count {
+                        let j = c * count + k;
+                        let x = match j {
+                            j if j == last => ends,
+                            j if j + 1 < O::HELD => held[j + 1],
+                            j => o.x(x.wrapping_add(j * w)),
+                        };
+                        for r in 0..2 {
+                            let at = rows[r].wrapping_add(j * w);
+                            acc[k][r] = if TURN && j == last {
+                                o.fma_some(at, x, acc[k][r], (0, w - turn))
+                            } else {
+                                o.fma(o.load(at), x, acc[k][r])
+                            };
+                        }
+                    }
+                }
+                halve(o, &mut acc[..count]);
+                let [a, b] = acc[0];
+                if i % 4 == 0 {
+                    before = [a, b];
+                } else {
+                    o.fold4([before[0], before[1], a, b], out.add(i - 2));
+                }
+            }
+        }
+    }
+}
+
+impl<O: Ops, const TURN: bool> Body for Held<'_, O, TURN> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let segments = self.all.a.n / SEGMENT;
+        let block = if segments == 1 { self.m } else { SHARE / (SEGMENT * size_of::<O::T>()) };
+        for top in (0..self.m).step_by(block) {
+            for s in 0..segments {
+                // SAFETY: the caller's: those of `Segments`, whose rows these are.
+                unsafe { self.block(s, top, self.m.min(top + block)) }
+            }
+        }
+    }
+}
+
 impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
     #[inline(always)]
     unsafe fn run(self) {
@@ -562,11 +655,27 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
         unsafe {
             let Segments { a, out, ld, .. } = self;
             let turn = turn_of::<O>(&a, BACK);
+            let mut done = 0;
+            // From the caches, that is: a prefetch takes the time of a load there.
+            if const { O::HELD > 0 && !BACK }
+                && (self.ahead, self.next) == (0, false)
+                && a.m >= 8
+                && alike::<O>(&a)
+            {
+                let Segments { o, x, ahead, next, .. } = self;
+                let all = &Segments { o, a, x, ahead, next, out, ld };
+                done = a.m & !3;
+                if turn == 0 {
+                    o.enter(Held::<O, false> { all, m: done, turn });
+                } else {
+                    o.enter(Held::<O, true> { all, m: done, turn });
+                }
+            }
             for s in 0..a.n.div_ceil(SEGMENT) {
                 let j0 = s * SEGMENT;
                 let columns = (j0, (a.n - j0).min(SEGMENT));
                 let out = out.add(s * ld);
-                let mut i = 0;
+                let mut i = done;
                 while i < a.m {
                     // One or two that are left are not worth the work of four.
                     if !BACK && a.m - i <= 2 {
@@ -602,9 +711,14 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                     }
                     let further = self.further(i, s, 4);
                     let v = match (columns.1, turn, further) {
-                        (SEGMENT, 0, 0) => self.four::<FULL>((i, 1), columns, 0, 0),
+                        // (Of types with `Held`, three rows at most.)
+                        (SEGMENT, 0, 0) if const { O::HELD == 0 } => {
+                            self.four::<FULL>((i, 1), columns, 0, 0)
+                        }
+                        (SEGMENT, _, 0) if const { O::HELD == 0 } && turn > 0 => {
+                            self.four::<TURNED>((i, 1), columns, turn, 0)
+                        }
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
-                        (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
                         (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
                         _ if !BACK => unreachable!("the rest is `Rest`'s"),
                         _ => self.four::<ANY>((i, 1), columns, 0, further),

@@ -80,6 +80,8 @@ macro_rules! singles512 {
             type X = __m512;
             const W: usize = 16;
             const ROWS: usize = 4;
+            // All of a segment's; what is narrower than an accumulator is bound by being widened.
+            const HELD: usize = if $second { 16 } else { 0 };
             // What is narrower than an accumulator needs registers to be widened in.
             const AT_ONCE: usize = if $second { 4 } else { 2 };
             const SECOND: bool = $second;
@@ -173,6 +175,13 @@ unsafe fn fold_pd(v: __m256d) -> f64 {
 }
 
 singles512! { F32x16, f32, true,
+    fn x_two(self, p: *const f32, q: *const f32, mid: usize) -> __m512 {
+        _mm512_mask_loadu_ps(_mm512_maskz_loadu_ps(bits(0, mid) as u16, p), bits(mid, 16) as u16, q)
+    }
+    fn fma_some(self, p: *const f32, x: __m512, acc: __m512, part: (usize, usize)) -> __m512 {
+        let there = bits(part.0, part.1) as u16;
+        _mm512_mask3_fmadd_ps(_mm512_maskz_loadu_ps(there, p), x, acc, there)
+    }
     fn store_narrow(self, v: __m512, p: *mut f32) { _mm512_storeu_ps(p, v) }
     fn load(self, p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
     fn load_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
@@ -235,7 +244,8 @@ impl Ops for F64x8 {
     type X = __m512d;
     const W: usize = 8;
     const ROWS: usize = 4;
-    const PAIRS: bool = true;
+    // Beside sixteen sums.
+    const HELD: usize = 10;
     const SHORT: usize = 8;
     const AT_ONCE: usize = 4;
     const FOLD_ALL: bool = true;
@@ -266,6 +276,13 @@ impl Ops for F64x8 {
         fn x(self, p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
         fn x_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
             _mm512_mask_loadu_pd(_mm512_set1_pd(-0.0), bits(lo, hi) as u8, p)
+        }
+        fn x_two(self, p: *const f64, q: *const f64, mid: usize) -> __m512d {
+            _mm512_mask_loadu_pd(_mm512_maskz_loadu_pd(bits(0, mid) as u8, p), bits(mid, 8) as u8, q)
+        }
+        fn fma_some(self, p: *const f64, x: __m512d, acc: __m512d, part: (usize, usize)) -> __m512d {
+            let there = bits(part.0, part.1) as u8;
+            _mm512_mask3_fmadd_pd(_mm512_maskz_loadu_pd(there, p), x, acc, there)
         }
         fn splat(self, x: f64) -> __m512d { _mm512_set1_pd(x) }
         fn fma(self, a: __m512d, x: __m512d, acc: __m512d) -> __m512d { _mm512_fmadd_pd(a, x, acc) }
