@@ -132,6 +132,10 @@ impl Cpu {
         let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) = (a, x, y) else {
             return false;
         };
+        // So much may be worth another thread.
+        if a.len() * size_of::<T>() >= (2 * GRAIN as usize) << 10 {
+            return false;
+        }
         if *alpha != T::Acc::ONE || *beta != T::Acc::ZERO {
             return false;
         }
@@ -192,7 +196,7 @@ fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
 const GRAIN: u32 = 256;
 
 /// The kernels for products of one segment that are reached without a plan, room or threads. What
-/// they cannot do (factors, strides of the vectors, resident operands) goes the long way.
+/// they cannot do (factors, strides of the vectors, resident operands, more than one thread) goes the long way.
 const ROW_NEAR: Name = Name::new("row-near");
 const COL_NEAR: Name = Name::new("col-near");
 
@@ -221,7 +225,7 @@ const KERNELS: [(&str, Layout, Args); 6] = [
         "row",
         Layout::Row,
         &[
-            ("rows", 1, 64),
+            ("rows", 1, 128),
             ("streams", 1, 16),
             ("ahead", 0, 1 << 16),
             ("next", 0, 1),
