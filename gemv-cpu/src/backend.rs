@@ -132,7 +132,8 @@ impl Cpu {
         let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) = (a, x, y) else {
             return false;
         };
-        // So much may be worth another thread.
+        // So much may be worth another thread of the pool (from outside of it, four times as much: what lies between
+        // goes the long way, and is done by one thread).
         if a.len() * size_of::<T>() >= (2 * GRAIN as usize) << 10 {
             return false;
         }
@@ -276,6 +277,7 @@ impl Backend for Cpu {
                     grain(row(8, 1024), 64),
                     grain(row(8, 2048), GRAIN),
                     grain(row(64, 0), 256),
+                    grain(row(128, 0), 256),
                     grain(row(16, 0).with("next", 1), GRAIN),
                     grain(row(8, 4096).with("streams", 4), GRAIN),
                     grain(row(7, 0), 1),

@@ -180,7 +180,9 @@ fn bad_parameters_are_refused() {
 fn vectors_that_are_not_whole_meet_nothing_else() {
     fn check<T: Element<Acc = T> + From<f32>>(device: &Device) {
         let one = T::from(1.0);
-        for params in ["row rows=64 ahead=0", "row rows=16 next=1", "row-near"] {
+        for params in
+            ["row rows=64 ahead=0", "row rows=128 ahead=0", "row rows=16 next=1", "row-near"]
+        {
             let params: Params = params.parse().unwrap();
             for (first, n) in (0..17).flat_map(|first| [(first, 256), (first, 512)]) {
                 if params.to_string() == "row-near" && n > 256 {
@@ -206,6 +208,22 @@ fn vectors_that_are_not_whole_meet_nothing_else() {
         let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
         check::<f32>(&device);
         check::<f64>(&device);
+    }
+}
+
+/// A block of more rows than a turn of short rows has lanes for.
+#[test]
+fn many_rows_come_from_several_places() {
+    for isa in gemv_cpu::isas() {
+        let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+        let a = Array2::from_shape_vec((1000, 100), numbers(100_000, 3)).unwrap();
+        let x = Array1::from_vec(numbers(100, 4));
+        let want = device.dot(&a, &x).unwrap();
+        for params in ["row rows=128 streams=2 ahead=0", "row rows=128 streams=16 ahead=64"] {
+            let mut y = Array1::from_elem(1000, 5.0f32);
+            device.gemv_as(&params.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap();
+            assert_eq!(y, want, "{params}");
+        }
     }
 }
 

@@ -175,7 +175,9 @@ impl<O: Ops> Product<'_, O> {
             true if streams == 1 && matches!(out, Out::Sums(_)) => a.m,
             true if streams == 1 => LANES,
             // Short rows take longer turns: a turn begins with a call.
-            true => (TURN / (a.n * size_of::<O::T>())).next_multiple_of(4).clamp(plan.rows, LANES),
+            true => (TURN / (a.n * size_of::<O::T>()))
+                .next_multiple_of(4)
+                .clamp(plan.rows.min(LANES), LANES),
             _ => plan.rows,
         };
         // SAFETY: the caller's; all rows are below m.

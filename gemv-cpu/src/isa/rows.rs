@@ -552,7 +552,7 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
 /// The segments' sums of rows that begin alike, as seen from vectors, a multiple of four of them, and whole
 /// segments: as [`segment`] with all vectors of two rows at once, and [`Ops::HELD`] vectors of x in registers.
 ///
-/// In the caches that is what counts: a line from L2 comes every one and a half cycles, and each load
+/// In the caches that is what counts: while lines come from L2, each load
 /// besides, of x or of a line that two rows share, takes half a cycle of that.
 struct Held<'a, O: Ops, const TURN: bool> {
     all: &'a Segments<O, false>,
@@ -572,9 +572,16 @@ impl<O: Ops, const TURN: bool> Held<'_, O, TURN> {
     /// Rows `top .. end` of the segment s.
     #[inline(always)]
     unsafe fn block(&self, s: usize, top: usize, end: usize) {
+        // (Compiled for all; run where HELD is not 0.)
+        const {
+            let fits = O::STEP == 1 && O::TURNS && O::VECTORS <= MOST && O::HELD <= 16;
+            assert!(O::HELD == 0 || fits)
+        };
         let Segments { o, a, x, out, ld, .. } = *self.all;
         let turn = if TURN { self.turn } else { 0 };
-        // SAFETY: the caller's: a is good, x for a.n, out for ld * (segments - 1) + m.
+        // SAFETY: the caller's: a is good, x for a.n, out for ld * (segments - 1) + m; rows top .. end are a multiple of
+        // four and begin alike, `turn` places before a vector's boundary and less than a vector. What lies before a
+        // segment's first column and behind its last is masked, and so not touched.
         unsafe {
             let (w, count) = (O::W, O::VECTORS);
             let (first, last) = (s * SEGMENT + turn, 4 * count - 1);
@@ -711,14 +718,9 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                     }
                     let further = self.further(i, s, 4);
                     let v = match (columns.1, turn, further) {
-                        // (Of types with `Held`, three rows at most.)
-                        (SEGMENT, 0, 0) if const { O::HELD == 0 } => {
-                            self.four::<FULL>((i, 1), columns, 0, 0)
-                        }
-                        (SEGMENT, _, 0) if const { O::HELD == 0 } && turn > 0 => {
-                            self.four::<TURNED>((i, 1), columns, turn, 0)
-                        }
+                        (SEGMENT, 0, 0) => self.four::<FULL>((i, 1), columns, 0, 0),
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
+                        (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
                         (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
                         _ if !BACK => unreachable!("the rest is `Rest`'s"),
                         _ => self.four::<ANY>((i, 1), columns, 0, further),
