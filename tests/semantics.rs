@@ -588,10 +588,15 @@ fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
     device.gemv(zero::<T>(), &a, &one_x, one::<T>(), &mut y).map_err(text)?;
     same(&y.to_vec(), &x).map_err(|e| format!("of the host: {e}"))?;
     // While time is taken, too, which a device may do by recording what it is asked for.
-    let (mut came, mut back) = (None, None);
+    let (mut came, mut back, mut dot) = (None, None, None);
+    // Of the host, and longer than what scratch memory has room for until then.
+    let mut long = Array2::from_elem((1, 2 * len), real::<T>(0.0));
+    let ones = Array1::from_elem(2 * len, real::<T>(1.0));
+    long[[0, len]] = real(3.0);
     let mut both = || {
         came = Some(there.download()?);
         back = Some(device.vector(&ndarray::aview1(&x))?);
+        dot = Some(device.dot(&long, &ones)?);
         Ok(())
     };
     device.backend().timed(&mut both).map_err(text)?;
@@ -599,6 +604,8 @@ fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
         [came, back.map(|b| b.download()).transpose().map_err(text)?].map(Option::unwrap);
     same(&came.to_vec(), &x).map_err(|e| format!("timed: {e}"))?;
     same(&back.to_vec(), &x).map_err(|e| format!("timed on its way there: {e}"))?;
+    let dot = dot.expect("timed");
+    same(&dot.to_vec(), &[real::<T>(3.0)]).map_err(|e| format!("a timed product: {e}"))?;
     same(&there.download().map_err(text)?.to_vec(), &x).map_err(|e| format!("after that: {e}"))
 }
 

@@ -41,7 +41,9 @@ impl Reused {
     fn of(&mut self, bytes: usize, gpu: &Arc<Gpu>) -> Result<(&Block, bool)> {
         let new = self.0.as_ref().is_none_or(|b| b.bytes() < bytes);
         if new {
-            // The old one goes first: both together may be too much.
+            // The old one goes first: both together may be too much. While the stream records, neither can be
+            // given back nor had.
+            gpu.refuse_while_recording("cuMemAlloc")?;
             self.0 = None;
             self.0 = Some(gpu.alloc(bytes.next_power_of_two().min(bytes.saturating_add(KEPT)))?);
         }
@@ -67,8 +69,9 @@ impl Cuda {
         let _turn = self.gpu.enter()?;
         let mut scratch = lock(&self.scratch);
         let done = queue(&self.gpu, &mut scratch, job, &Work::Kernels(&plan, &functions));
-        if done.is_err() {
-            // A launch that did not come may have left counters behind that are not 0.
+        if done.is_err() && !self.gpu.recording() {
+            // A launch that did not come may have left counters behind that are not 0. (What is recorded has
+            // not run.)
             scratch.counters.0 = None;
         }
         done

@@ -270,9 +270,14 @@ impl Gpu {
         done.map_err(|e| self.failed("cuStreamSynchronize", e))
     }
 
+    /// Whether launches are recorded in place of being run.
+    pub(crate) fn recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
+    }
+
     /// Refuses what cannot be recorded.
-    pub(super) fn refuse_while_recording(&self, call: &'static str) -> Result<()> {
-        if self.recording.load(Ordering::Relaxed) {
+    pub(crate) fn refuse_while_recording(&self, call: &'static str) -> Result<()> {
+        if self.recording() {
             let reason = "it cannot be recorded, as launches are".into();
             return Err(Error::Device { device: self.id.clone(), call, reason });
         }
