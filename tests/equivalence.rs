@@ -454,6 +454,7 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 let mut whats = vec![What::Chosen];
                 let params = with_type!(dtype, T => candidates::<T>(device, shape, layout, size));
                 // Blocks or turns that meet in shared memory: what can race, and deadlock.
+                const STAGED: usize = 2;
                 let kinds: [fn(&Params) -> bool; 3] = [
                     |p| p.get_or("parts", 1) > 1,
                     |p| p.get_or("keep", 0) > 0,
@@ -462,13 +463,15 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 for (kind, is) in kinds.into_iter().enumerate() {
                     let most = match (size, kind) {
                         (Size::Tiny, _) => 1,
-                        (_, 2) => 0,
+                        // All of them come below, and some for the other types here.
+                        (_, STAGED) if !thin || size == Size::Full || dtype == Dtype::F32 => 0,
+                        (_, STAGED) => 3,
                         _ => usize::MAX,
                     };
                     whats
                         .extend(params.iter().filter(|p| is(p)).take(most).map(|p| What::With(*p)));
                 }
-                let params = params.into_iter().filter(|p| !kinds[..2].iter().any(|is| is(p)));
+                let params = params.into_iter().filter(|p| !kinds[..STAGED].iter().any(|is| is(p)));
                 let params = params.map(What::With);
                 match (size, thin) {
                     (Size::Full, _) | (Size::Normal, false) => whats.extend(params),

@@ -4,7 +4,7 @@ use gemv_core::gpu::{self, Caps};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
 
-use crate::few::MANY_ROWS;
+use crate::few::{MANY_ROWS, SHORT_BYTES};
 use crate::kernels::{Line, OWN, own, widest};
 use crate::span::WIDE_COLUMNS;
 
@@ -67,8 +67,8 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let n = desc.n as u64;
     let widest = widest(desc.dtype);
     let mut all: Vec<Line> = Vec::new();
-    // Short rows: one load a thread and row, several rows under way. Of many, `staged` was faster.
-    let few = desc.m < 4 * MANY_ROWS || n == 0;
+    // Short rows: one load a thread and row, several rows under way. Of many and very short ones, `staged` was faster.
+    let few = desc.m < 4 * MANY_ROWS || n == 0 || desc.n * desc.dtype.bytes() > SHORT_BYTES;
     let vecs = [widest, widest / 2, 1];
     for vec in vecs.into_iter().filter(|v| *v > 0 && few) {
         let lanes = (n + u64::from(vec) - 1).next_power_of_two().max(16);

@@ -1,5 +1,5 @@
-//! Kernels for matrices of few rows or few columns, where one product has little to do: `short` rows,
-//! `narrow` matrices by columns, and `slab`s of a few rows, long, by columns.
+//! Kernels for matrices of few rows or few columns, where one product has little to do: `short` rows, many of them
+//! `staged` in shared memory, `narrow` matrices by columns, and `slab`s of a few rows, long, by columns.
 
 use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 use gemv_core::order::{LANES, SEGMENT};
@@ -165,7 +165,7 @@ fn short_plan(desc: &Desc, params: &Params) -> Plan {
 }
 
 fn short_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    // Fewer than 64 columns are `line`'s.
+    // Fewer than 64 columns are `line`'s and `staged`'s.
     if desc.n < LANES || desc.n > SEGMENT {
         return Vec::new();
     }
@@ -255,8 +255,9 @@ fn staged_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String>
     if held > 64 {
         return Err(format!("{held} registers of sums are more than 64"));
     }
-    let shared =
-        (threads * rows * ((width / vec) | 1) * vec + width) * desc.dtype.bytes() as u32 + 32;
+    let shared = (threads * rows * ((width / vec) | 1) * vec + width.next_power_of_two())
+        * desc.dtype.bytes() as u32
+        + 32;
     if shared > caps.local_bytes {
         return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
     }
@@ -299,8 +300,10 @@ fn staged_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     all
 }
 
-/// Rows from which `staged` may be faster than `line` on an H200; from four times as many on, it is.
+/// Rows from which `staged` may be faster than `line` on an H200; from four times as many on, it is, where rows are
+/// not longer than [`SHORT_BYTES`].
 pub(crate) const MANY_ROWS: usize = 32_768;
+pub(crate) const SHORT_BYTES: usize = 192;
 
 fn slab_legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Col)?;
@@ -466,6 +469,12 @@ mod tests {
             (Desc { n: 40, ..row }, "staged vec=4 width=42", "not a multiple of vec=4 up to 64"),
             (Desc { n: 40, ..row }, "staged rows=8 width=40 threads=64", "bytes of shared memory"),
             (Desc { n: 7, dtype: Dtype::F64, ..row }, "staged width=8 rows=8", "more than 64"),
+            // x has room for as many as there are lanes.
+            (
+                Desc { n: 47, dtype: Dtype::C64, ..row },
+                "staged threads=64 width=47",
+                "bytes of shared memory",
+            ),
             (col, "staged", "layout row"),
             (Desc { m: 2, ..col }, "slab height=2 threads=256", "in 64"),
             (Desc { n: (1 << 24) + 1, ..col }, "slab", "two levels"),

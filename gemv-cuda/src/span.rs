@@ -89,7 +89,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     } else if blocks.saturating_mul(chunks) <= busy {
         blocks * chunks
     } else {
-        // So many of a chunk that blocks are given out by columns.
+        // So many of a chunk that blocks take turns, and a chunk has as many as is its share of the cost.
         let (cost, width) = costs(n, get("along") * parts);
         // Units come in groups of 16 or 18 on an H200, which clusters of four and more do not fill: of 33 of
         // eight blocks 30 find room (cuOccupancyMaxActiveClusters), and others begin when these have ended.

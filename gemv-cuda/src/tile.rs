@@ -214,14 +214,15 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     all
 }
 
-/// Rows from which blocks with all segments of their rows were faster on an H200, threads, height and rounds under
-/// way of those that were; with four times as many rows and up to so many columns, than all others.
+/// Rows from which blocks with all segments of their rows may be faster on an H200.
 const TALL: usize = 4096;
+/// With four times as many rows and up to so many columns, they were.
+const LONG: usize = 1024;
+/// Threads, height and rounds under way of those that were, for vectors and for single elements.
 const TALL_VECTORS: [(u32, u32, u32); 6] =
     [(128, 64, 2), (128, 32, 2), (128, 128, 2), (256, 64, 1), (128, 32, 4), (256, 32, 4)];
 const TALL_SINGLE: [(u32, u32, u32); 5] =
     [(256, 64, 1), (128, 32, 2), (128, 16, 2), (256, 32, 4), (256, 64, 2)];
-const LONG: usize = 2048;
 
 /// Rows and columns for which clusters were faster than a second launch on an H200.
 const FEW_ROWS: usize = 16_384;

@@ -31,7 +31,7 @@ const CHOSEN_ON: u32 = 90;
 const FEW: u64 = 8;
 
 /// Shapes of every kind: what the candidates depend on.
-const SHAPES: [(usize, usize); 24] = [
+const SHAPES: [(usize, usize); 25] = [
     (1, 1),
     (2, 100_000),
     (6, 100_000),
@@ -43,7 +43,8 @@ const SHAPES: [(usize, usize); 24] = [
     (100_000, 2),
     (100_000, 5),
     (100_000, 10),
-    (100_000, 28),
+    (100_000, 20),
+    (100_000, 37),
     (5_000, 60),
     (4096, 4096),
     (16, 4_194_304),
