@@ -40,12 +40,10 @@ KERNEL(THREADS) narrow(ARGUMENTS) {
   // For the whole block alike: every vector lies on its boundary, and within the rows.
   const bool whole =
       (GROUP_ID + 1) * TILE <= m && BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0;
-  ACC open[3][ROWS][VEC];
+  ACC open[3][ROWS * VEC];
 #pragma unroll(TURNS <= 2 ? TURNS : 1)
   for (U32 b = 0; b < TURNS; b++) {
-    const U32 lane = TURNS == 8 ? (b & 1u) << 2 | (b & 2u) | b >> 2
-                     : TURNS == 4 ? (b & 1u) << 1 | b >> 1
-                                  : b;
+    const U32 lane = visited<TURNS>(b);
     const ELEM *p = a + a0 + (I64)lane * cs;
     PACK av[Q][ROWS];
     ELEM xv[Q];
@@ -84,25 +82,7 @@ KERNEL(THREADS) narrow(ARGUMENTS) {
                 acc_fma(conj_if(widen(av[q][r].e[c]), conj), widen(xv[q]), acc_zero());
         }
     halve(acc);
-    // Sums of 1, 2 and 4 turns wait for their partners.
-    bool merge = true;
-#pragma unroll
-    for (U32 k = 0; k < 3; k++) {
-      if (1u << k >= TURNS) continue;
-      if (merge && (b >> k & 1u) == 0) {
-        merge = false;
-#pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++) open[k][r][c] = acc[0][r * VEC + c];
-      }
-      if (merge)
-#pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++)
-            acc[0][r * VEC + c] = acc_add(open[k][r][c], acc[0][r * VEC + c]);
-    }
+    merge<TURNS>(open, acc[0], b);
 #pragma unroll
     for (U32 r = 0; r < ROWS; r++)
 #pragma unroll

@@ -118,12 +118,10 @@ KERNEL(THREADS) staged(ARGUMENTS) {
   __syncthreads();
 
   const PACK *const own = rows + begin + LID * pitch;
-  ACC sum[ROWS][VEC], open[3][ROWS][VEC];
+  ACC sum[ROWS][VEC], open[3][ROWS * VEC];
 #pragma unroll
   for (U32 b = 0; b < TURNS; b++) {
-    const U32 v = TURNS == 8 ? (b & 1u) << 2 | (b & 2u) | b >> 2
-                  : TURNS == 4 ? (b & 1u) << 1 | b >> 1
-                               : b;
+    const U32 v = visited<TURNS>(b);
     const Some some = xs[v];
     ACC acc[Q][ROWS * VEC];
 #pragma unroll
@@ -144,25 +142,7 @@ KERNEL(THREADS) staged(ARGUMENTS) {
       }
     }
     halve(acc);
-    // Sums of 1, 2 and 4 turns wait for their partners.
-    bool merge = true;
-#pragma unroll
-    for (U32 k = 0; k < 3; k++) {
-      if (1u << k >= TURNS) continue;
-      if (merge && (b >> k & 1u) == 0) {
-        merge = false;
-#pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++) open[k][r][c] = acc[0][r * VEC + c];
-      }
-      if (merge)
-#pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++)
-            acc[0][r * VEC + c] = acc_add(open[k][r][c], acc[0][r * VEC + c]);
-    }
+    merge<TURNS>(open, acc[0], b);
 #pragma unroll
     for (U32 r = 0; r < ROWS; r++)
 #pragma unroll

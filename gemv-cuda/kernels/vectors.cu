@@ -106,6 +106,29 @@ template <U32 N, U32 C> STATIC void halve(ACC (&v)[N][C]) {
         for (U32 c = 0; c < C; c++) v[k][c] = acc_add(v[k][c], v[k + d][c]);
 }
 
+// Which of TURNS <= 8 parts is summed b-th, so that sums are added as they come: b with its bits reversed.
+template <U32 TURNS> STATIC U32 visited(const U32 b) {
+  return TURNS == 8 ? (b & 1u) << 2 | (b & 2u) | b >> 2 : TURNS == 4 ? (b & 1u) << 1 | b >> 1 : b;
+}
+
+// Adds N sums of the b-th part to those of 1, 2 and 4 parts that wait for it in `open`, or leaves them there: after
+// the last part, `sum` is of all.
+template <U32 TURNS, U32 N> STATIC void merge(ACC (&open)[3][N], ACC (&sum)[N], const U32 b) {
+  bool goes_on = true;
+#pragma unroll
+  for (U32 k = 0; k < 3; k++) {
+    if (1u << k >= TURNS) continue;
+    if (goes_on && (b >> k & 1u) == 0) {
+      goes_on = false;
+#pragma unroll
+      for (U32 i = 0; i < N; i++) open[k][i] = sum[i];
+    }
+    if (goes_on)
+#pragma unroll
+      for (U32 i = 0; i < N; i++) sum[i] = acc_add(open[k][i], sum[i]);
+  }
+}
+
 // The sum of the lanes of T neighbouring threads, SLOTS vectors each, for every one of them. Each exchange
 // between threads also halves the values that a thread holds, as long as there are several: the upper half of
 // a vector's lanes goes one way and the lower half the other.
