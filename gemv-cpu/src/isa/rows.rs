@@ -552,8 +552,8 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
 /// The segments' sums of rows that begin alike, as seen from vectors, a multiple of four of them, and whole
 /// segments: as [`segment`] with all vectors of two rows at once, and [`Ops::HELD`] vectors of x in registers.
 ///
-/// In the caches that is what counts: while lines come from L2, each load
-/// besides, of x or of a line that two rows share, takes half a cycle of that.
+/// In the caches that is what counts: while lines come from L2, each load besides, of x or of a line that two
+/// rows share, takes its time from them.
 struct Held<'a, O: Ops, const TURN: bool> {
     all: &'a Segments<O, false>,
     /// Rows.
