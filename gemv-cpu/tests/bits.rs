@@ -146,6 +146,13 @@ fn all_shapes<T: Element>(isa: &str) {
             }
         }
     }
+    // Several segments of rows that begin alike, anywhere in a vector, and rows left over from fours.
+    for (m, n) in [(11, 776), (14, 768), (29, 520)] {
+        for _ in 0..3 {
+            seed += 1;
+            all_views::<T>(&device, m, n, seed);
+        }
+    }
     for (m, n) in [(3, 16_500), (5, 65_537), (1300, 5), (1100, 300), (2, 70_000)] {
         seed += 1;
         let mut rng = Numbers::new(seed);

@@ -51,7 +51,8 @@ pub(crate) struct Plan {
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) ahead: usize,
     /// Whether the next rows (row kernel) or the next segment (short columns) are asked for, in place of what
-    /// is `ahead`; not for rows of up to 64 columns, nor for a last segment of fewer.
+    /// is `ahead`; not for rows of up to 64 columns, nor for a last segment of fewer. Rows of which four at once would
+    /// be passed over twice are then taken two at once, where that is written (AVX-512's f64).
     pub(crate) next: bool,
 }
 

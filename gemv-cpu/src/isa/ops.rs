@@ -42,8 +42,8 @@ pub(crate) trait Ops: Copy {
     const ROWS: usize;
     /// Vectors of each that it keeps in registers: 4; 8 for two rows, or 16 for one, if those are all.
     const ALONG: usize = 4;
-    /// Vectors of x, of a segment's, that stay in registers where nothing is asked for ahead and two rows are
-    /// taken at once, with all their vectors: 0 for none, and then rows are not taken so.
+    /// Vectors of x, of a segment's, that stay in registers where two rows are taken at once, with all their vectors:
+    /// where nothing is asked for, or the next rows. 0 for none, and then rows are not taken so.
     const HELD: usize = 0;
     /// Vectors of x that it keeps there where no lane has more than one column.
     const SHORT: usize = 4;

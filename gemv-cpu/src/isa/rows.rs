@@ -369,7 +369,8 @@ pub(super) struct Segments<O: Ops, const BACK: bool> {
     pub(super) a: Mat<O::T>,
     pub(super) x: *const O::Acc,
     pub(super) ahead: usize,
-    /// Whether the next rows are asked for, in place of what is `ahead`.
+    /// Whether the next rows are asked for, in place of what is `ahead`; what takes several passes over four rows
+    /// then takes two rows at once, if it can.
     pub(super) next: bool,
     pub(super) out: *mut O::Acc,
     pub(super) ld: usize,
@@ -508,9 +509,46 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
                 }
             }
             if whole > 0 {
-                o.enter(Segments::<O, BACK> { a: Mat { n: first, ..a }, ..self });
+                let full = Segments { a: Mat { n: first, ..a }, out: self.out, ..all };
+                let done = full.held();
+                if done < a.m {
+                    let p = a.p.wrapping_offset(done as isize * a.line);
+                    let a = Mat { p, m: a.m - done, ..full.a };
+                    o.enter(Segments { a, out: full.out.add(done), ..full });
+                }
             }
         }
+    }
+}
+
+impl<O: Ops> Segments<O, false> {
+    /// Whether four rows at once have too many vectors for the registers, so that lines are left for a second pass.
+    const TWICE: bool = O::VECTORS > 4;
+
+    /// The sums of the first rows, of whole segments, where taking two at once is worth it. Gives the first that is left.
+    ///
+    /// From the caches, rows that begin alike, and nothing is asked for: a prefetch takes the time of a load there.
+    /// From memory, all rows that would be passed over twice, with what follows asked for.
+    #[inline(always)]
+    unsafe fn held(&self) -> usize {
+        let Segments { o, a, ahead, next, .. } = *self;
+        let near = (ahead, next) == (0, false) && alike::<O>(&a);
+        // Fewer than eight rows are slower so.
+        if const { O::HELD == 0 } || a.m < 8 || !(near || Self::TWICE && next) {
+            return 0;
+        }
+        let m = a.m & !3;
+        let (all, turn) = (&Segments { a: Mat { m, ..a }, ..*self }, turn_of::<O>(&a, false));
+        // SAFETY: the caller's, that of `enter`.
+        unsafe {
+            match turn {
+                0 if Self::TWICE && next => o.enter(Held::<O, false, true> { all, turn }),
+                _ if Self::TWICE && next => o.enter(Held::<O, true, true> { all, turn }),
+                0 => o.enter(Held::<O, false, false> { all, turn }),
+                _ => o.enter(Held::<O, true, false> { all, turn }),
+            }
+        }
+        m
     }
 }
 
@@ -549,15 +587,14 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
     }
 }
 
-/// The segments' sums of rows that begin alike, as seen from vectors, a multiple of four of them, and whole
-/// segments: as [`segment`] with all vectors of two rows at once, and [`Ops::HELD`] vectors of x in registers.
+/// The segments' sums of a multiple of four rows, and whole segments: as [`segment`] with all vectors of two rows at
+/// once, and [`Ops::HELD`] vectors of x in registers.
 ///
 /// In the caches that is what counts: while lines come from L2, each load besides, of x or of a line that two
-/// rows share, takes its time from them.
-struct Held<'a, O: Ops, const TURN: bool> {
+/// rows share, takes its time from them. From memory it is that no line is left for a second pass. Two rows are two
+/// streams there, so if `NEXT` each pair asks for its half of the next four rows, in turns.
+struct Held<'a, O: Ops, const TURN: bool, const NEXT: bool> {
     all: &'a Segments<O, false>,
-    /// Rows.
-    m: usize,
     /// Places by which the lanes are turned, if `TURN`.
     turn: usize,
 }
@@ -568,20 +605,20 @@ const MOST: usize = 8;
 /// Bytes of a segment's rows before the same rows of the next one, for which other entries of x are held.
 const SHARE: usize = 16 << 10;
 
-impl<O: Ops, const TURN: bool> Held<'_, O, TURN> {
+impl<O: Ops, const TURN: bool, const NEXT: bool> Held<'_, O, TURN, NEXT> {
     /// Rows `top .. end` of the segment s.
     #[inline(always)]
     unsafe fn block(&self, s: usize, top: usize, end: usize) {
         // (Compiled for all; run where HELD is not 0.)
         const {
             let fits = O::STEP == 1 && O::TURNS && O::VECTORS <= MOST && O::HELD <= 16;
-            assert!(O::HELD == 0 || fits)
+            assert!(O::HELD == 0 || fits && O::W * size_of::<O::T>() == LINE)
         };
         let Segments { o, a, x, out, ld, .. } = *self.all;
         let turn = if TURN { self.turn } else { 0 };
         // SAFETY: the caller's: a is good, x for a.n, out for ld * (segments - 1) + m; rows top .. end are a multiple of
-        // four and begin alike, `turn` places before a vector's boundary and less than a vector. What lies before a
-        // segment's first column and behind its last is masked, and so not touched.
+        // four, and if TURN begin alike, `turn` places before a vector's boundary and less than a vector. What lies
+        // before a segment's first column and behind its last is masked, and so not touched.
         unsafe {
             let (w, count) = (O::W, O::VECTORS);
             let (first, last) = (s * SEGMENT + turn, 4 * count - 1);
@@ -598,10 +635,15 @@ impl<O: Ops, const TURN: bool> Held<'_, O, TURN> {
                 *held = o.x(x.wrapping_add((k - 1) * w));
             }
             let mut p = a.p.wrapping_offset(top as isize * a.line).wrapping_add(first);
+            let mut next = p;
             // Pair by pair: of four rows written out, the compiler would mix the loads, and not keep x.
             let mut before = [zero; 2];
             for i in (top..end).step_by(2) {
                 let rows = [p, p.wrapping_offset(a.line)];
+                if NEXT && i % 4 == 0 {
+                    next = p.wrapping_byte_offset(self.all.further(i, s, 4));
+                }
+                let ask = next.wrapping_byte_add(i % 4 * count * LINE);
                 p = p.wrapping_offset(2 * a.line);
                 let mut acc = [[zero; 2]; MOST];
                 if TURN {
@@ -620,6 +662,11 @@ impl<O: Ops, const TURN: bool> Held<'_, O, TURN> {
                             j => o.x(x.wrapping_add(j * w)),
                         };
                         for r in 0..2 {
+                            if NEXT {
+                                let (row, line) = ((2 * j + r) % 4, (2 * j + r) / 4);
+                                let row = ask.wrapping_offset(row as isize * a.line);
+                                o.prefetch(row.wrapping_byte_add(line * LINE));
+                            }
                             let at = rows[r].wrapping_add(j * w);
                             acc[k][r] = if TURN && j == last {
                                 o.fma_some(at, x, acc[k][r], (0, w - turn))
@@ -641,15 +688,17 @@ impl<O: Ops, const TURN: bool> Held<'_, O, TURN> {
     }
 }
 
-impl<O: Ops, const TURN: bool> Body for Held<'_, O, TURN> {
+impl<O: Ops, const TURN: bool, const NEXT: bool> Body for Held<'_, O, TURN, NEXT> {
     #[inline(always)]
     unsafe fn run(self) {
-        let segments = self.all.a.n / SEGMENT;
-        let block = if segments == 1 { self.m } else { SHARE / (SEGMENT * size_of::<O::T>()) };
-        for top in (0..self.m).step_by(block) {
+        let Mat { m, n, .. } = self.all.a;
+        let segments = n / SEGMENT;
+        let share = SHARE / (SEGMENT * size_of::<O::T>());
+        let block = if NEXT || segments == 1 { m } else { share };
+        for top in (0..m).step_by(block) {
             for s in 0..segments {
                 // SAFETY: the caller's: those of `Segments`, whose rows these are.
-                unsafe { self.block(s, top, self.m.min(top + block)) }
+                unsafe { self.block(s, top, m.min(top + block)) }
             }
         }
     }
@@ -662,27 +711,11 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
         unsafe {
             let Segments { a, out, ld, .. } = self;
             let turn = turn_of::<O>(&a, BACK);
-            let mut done = 0;
-            // From the caches, that is: a prefetch takes the time of a load there.
-            if const { O::HELD > 0 && !BACK }
-                && (self.ahead, self.next) == (0, false)
-                && a.m >= 8
-                && alike::<O>(&a)
-            {
-                let Segments { o, x, ahead, next, .. } = self;
-                let all = &Segments { o, a, x, ahead, next, out, ld };
-                done = a.m & !3;
-                if turn == 0 {
-                    o.enter(Held::<O, false> { all, m: done, turn });
-                } else {
-                    o.enter(Held::<O, true> { all, m: done, turn });
-                }
-            }
             for s in 0..a.n.div_ceil(SEGMENT) {
                 let j0 = s * SEGMENT;
                 let columns = (j0, (a.n - j0).min(SEGMENT));
                 let out = out.add(s * ld);
-                let mut i = done;
+                let mut i = 0;
                 while i < a.m {
                     // One or two that are left are not worth the work of four.
                     if !BACK && a.m - i <= 2 {
