@@ -4,6 +4,7 @@ mod classic;
 mod progress;
 mod result;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use gemv::tuner::{
     Area, Distilled, Distilling, Lab, LabSettings, Mesh, Mode, Regret, Runner, Settings, distil,
     holdout, noise, refine, sweep,
 };
-use gemv::{Align, Desc, Device, Dtype, Engine, Layout, Params, Table};
+use gemv::{Align, Desc, Device, DeviceInfo, Dtype, Engine, Layout, Params, Table};
 
 use crate::record::Record;
 use progress::Progress;
@@ -124,13 +125,42 @@ pub(crate) fn open_device(name: Option<&str>) -> anyhow::Result<Device> {
     })
 }
 
-/// Lengths of short lines between those of the mesh: up to 16, 32 and 64 (or as many less as a vector
+/// Lengths of short rows between those of the mesh: up to 16, 32 and 64 columns (or as many less as a vector
 /// reaches beyond its first element) are what kernels are made for, and a segment has 256.
-const NARROW: [usize; 21] =
+const SHORT: [usize; 21] =
     [6, 10, 12, 14, 16, 20, 28, 30, 32, 40, 48, 60, 62, 64, 80, 128, 160, 192, 256, 272, 520];
+
+/// Lengths of long ones: kernels take as many segments at once as a power of two, and the mesh has
+/// a point in the lower half of each octave.
+const LONG: [usize; 6] = [1872, 3744, 7488, 14_992, 30_000, 60_000];
+
+/// Numbers of rows of flat matrices by columns. (With more, what is best changed nowhere between the mesh's points.)
+const FLAT: [usize; 8] = [6, 10, 12, 14, 16, 20, 32, 64];
 
 /// The same for the CPU's own kernels, which stop at any length alike.
 const NARROW_CPU: [usize; 3] = [16, 64, 256];
+
+/// Blocks of 32 rows for each unit, where a turn of all units ends: what is left for a last one takes as long as a full
+/// turn, so the mesh has a point on either side.
+const TURNS: [usize; 5] = [2, 3, 4, 6, 8];
+/// How many columns such matrices have: with fewer, a block has more rows, with more there are many turns.
+const TURNED: RangeInclusive<usize> = 33..=4096;
+
+/// The mesh with what kernels of such a device are made for.
+fn finer(mesh: Mesh, info: &DeviceInfo) -> Mesh {
+    if info.id == "cpu" {
+        let both = [Layout::Row, Layout::Col].into_iter();
+        return both
+            .fold(mesh, |mesh, layout| mesh.with_lengths(layout, &NARROW_CPU, 1..=usize::MAX));
+    }
+    let rows = [&SHORT[..], &LONG].concat();
+    let mesh = mesh.with_lengths(Layout::Row, &rows, 1..=usize::MAX);
+    let mesh = mesh.with_lengths(Layout::Col, &FLAT, 1..=usize::MAX);
+    let units = if info.host { 0 } else { info.units };
+    let ends = TURNS.iter().map(|k| 32 * k * units).filter(|end| *end > 0);
+    let around: Vec<usize> = ends.flat_map(|end| [end - 16, end + 16]).collect();
+    mesh.with_lengths(Layout::Col, &around, TURNED)
+}
 
 /// Bytes of a problem that a core's own caches hold.
 const CPU_WARM: u64 = 512 << 10;
@@ -200,8 +230,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         if is_cpu(&device) { (5, 6, 1.4) } else { (3, 3, 1.25) };
     let mesh = match args.space {
         Space::Ordered => {
-            let narrow = if is_cpu(&device) { &NARROW_CPU[..] } else { &NARROW[..] };
-            let mesh = mesh.with_narrow(narrow);
+            let mesh = finer(mesh, &info);
             if sweep(&mut lab, &mesh, &areas, &search, &mut known, &mut progress) {
                 // The held-out shapes need a fifth of the time.
                 progress.next("between its points", deadline(0.8));
@@ -356,4 +385,32 @@ fn areas(args: &Args, device: &Device) -> anyhow::Result<Vec<Area>> {
         bail!("there is nothing left to tune");
     }
     Ok(areas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpus_mesh_has_a_point_on_either_side_of_a_turn() {
+        let mut info = DeviceInfo::new("cuda:0");
+        info.units = 132;
+        let area = |layout| Area { dtype: Dtype::F64, layout, align: Align::WHOLE };
+        let shapes = |info: &DeviceInfo, layout| -> Vec<(usize, usize)> {
+            let mesh = finer(Mesh::new(24, 1, 1 << 22, 1 << 30), info);
+            let points = mesh.points(area(layout)).into_iter();
+            points.map(|at| mesh.desc(area(layout), at).unwrap()).map(|d| (d.m, d.n)).collect()
+        };
+        let col = shapes(&info, Layout::Col);
+        // Three blocks of 32 rows for each unit are 12,672.
+        assert!(col.contains(&(12_656, 208)) && col.contains(&(12_688, 208)));
+        assert!(!col.contains(&(12_656, 28)) && !col.contains(&(12_656, 5488)));
+        let row = shapes(&info, Layout::Row);
+        assert!(
+            row.contains(&(208, 30_000)) && !row.iter().any(|s| s.0 == 12_656 || s.1 == 12_656)
+        );
+        // A processor has no such turns.
+        info.host = true;
+        assert!(!shapes(&info, Layout::Col).contains(&(12_656, 208)));
+    }
 }

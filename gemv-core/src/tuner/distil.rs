@@ -56,7 +56,7 @@ pub struct Distilling {
 
 impl Default for Distilling {
     fn default() -> Distilling {
-        Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 4.0, around: 0.5 }
+        Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 16.0, around: 0.5 }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The shapes that are measured: a logarithmic mesh, and shapes between its points.
 
+use std::ops::RangeInclusive;
+
 use super::sweep::Area;
 use crate::{Align, Desc, Dtype, Layout};
 
@@ -24,9 +26,18 @@ use crate::{Align, Desc, Dtype, Layout};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
     sizes: Vec<usize>,
-    /// Sizes that count as lengths of lines alone.
-    narrow: Vec<usize>,
+    /// Those of them that count for lines of every layout, and as their number.
+    base: Vec<usize>,
+    further: Vec<Further>,
     max_bytes: u64,
+}
+
+/// Sizes that count as lengths of one layout's lines alone, with so many lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Further {
+    layout: Layout,
+    lengths: Vec<usize>,
+    lines: RangeInclusive<usize>,
 }
 
 /// Where a shape stands in a [`Mesh`]: indices of its rows and columns among the sizes.
@@ -87,31 +98,49 @@ impl Mesh {
     /// If there are none, or they do not ascend.
     pub fn of(sizes: Vec<usize>, max_bytes: u64) -> Mesh {
         assert!(!sizes.is_empty() && sizes.is_sorted_by(|a, b| a < b), "sizes must ascend");
-        Mesh { sizes, narrow: Vec::new(), max_bytes }
+        Mesh { base: sizes.clone(), sizes, further: Vec::new(), max_bytes }
     }
 
     /// The same mesh with further lengths of lines (columns of a row-major matrix, rows of a
-    /// column-major one), within its ends: kernels for short lines are made for so many elements
-    /// and no more, and what is best changes there at once.
+    /// column-major one), within its ends, for matrices of one layout with so many lines: where kernels are made
+    /// for so many elements and no more, or a turn of all of a device's units ends, what is best changes at
+    /// once, and a logarithmic mesh has no point near.
     ///
     /// ```
     /// use gemv_core::tuner::{Area, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
-    /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_narrow(&[64]);
+    /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lengths(Layout::Row, &[64], 1..=100);
     /// assert_eq!(mesh.sizes(), [16, 64, 256]);
-    /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
-    /// assert!(mesh.desc(area, Point { i: 2, j: 1 }).is_some()); // 64 columns
-    /// assert!(mesh.desc(area, Point { i: 1, j: 2 }).is_none()); // but not 64 rows
+    /// let area = |layout| Area { dtype: Dtype::F32, layout, align: Align::WHOLE };
+    /// let is = |layout, i, j| mesh.desc(area(layout), Point { i, j }).is_some();
+    /// assert!(is(Layout::Row, 0, 1)); // 16 x 64
+    /// assert!(!is(Layout::Row, 2, 1)); // but not 256 x 64: more lines
+    /// assert!(!is(Layout::Row, 1, 0) && !is(Layout::Col, 1, 0)); // nor 64 x 16: not of this length, not this layout
     /// ```
     #[must_use]
-    pub fn with_narrow(mut self, lengths: &[usize]) -> Mesh {
-        let ends = self.sizes[0]..=self.sizes[self.sizes.len() - 1];
-        let new = |n: &usize| ends.contains(n) && !self.sizes.contains(n);
-        self.narrow = lengths.iter().copied().filter(new).collect();
-        self.sizes.extend(&self.narrow);
+    pub fn with_lengths(
+        mut self,
+        layout: Layout,
+        lengths: &[usize],
+        lines: RangeInclusive<usize>,
+    ) -> Mesh {
+        let ends = self.base[0]..=self.base[self.base.len() - 1];
+        let inside = |size: &usize| ends.contains(size);
+        let lengths: Vec<usize> = lengths.iter().copied().filter(inside).collect();
+        self.sizes.extend(&lengths);
         self.sizes.sort_unstable();
+        self.sizes.dedup();
+        self.further.push(Further { layout, lengths, lines });
         self
+    }
+
+    /// Whether so many lines of such a length are on the mesh.
+    fn has(&self, layout: Layout, length: usize, lines: usize) -> bool {
+        let for_these = |f: &Further| f.layout == layout && f.lines.contains(&lines);
+        let further =
+            || self.further.iter().filter(|f| for_these(f)).any(|f| f.lengths.contains(&length));
+        self.base.contains(&lines) && (self.base.contains(&length) || further())
     }
 
     /// The sizes, ascending.
@@ -141,14 +170,15 @@ impl Mesh {
     /// ```
     pub fn desc(&self, area: Area, at: Point) -> Option<Desc> {
         let (&m, &n) = (self.sizes.get(at.i)?, self.sizes.get(at.j)?);
-        let across = if area.layout == Layout::Col { n } else { m };
-        if self.narrow.contains(&across) {
+        let (length, lines) = if area.layout == Layout::Col { (m, n) } else { (n, m) };
+        if !self.has(area.layout, length, lines) {
             return None;
         }
         let round = |k: usize| {
             let size = area.line(self.sizes[k])?;
-            let again = k > 0 && area.line(self.sizes[k - 1]) == Some(size);
-            (!again).then_some(size)
+            let mut before = self.sizes[..k].iter().rev();
+            let before = before.find(|&&length| self.has(area.layout, length, lines));
+            (before.and_then(|&length| area.line(length)) != Some(size)).then_some(size)
         };
         match area.layout {
             // The lines' length does not matter where there is one line.
@@ -316,7 +346,9 @@ mod tests {
 
     #[test]
     fn shapes_fit_and_are_what_they_are_called() {
-        let mesh = Mesh::new(12, 1, 1 << 20, 1 << 24).with_narrow(&[12, 16, 60]);
+        let mesh = Mesh::new(12, 1, 1 << 20, 1 << 24);
+        let mesh = mesh.with_lengths(Layout::Row, &[12, 16, 60], 1..=usize::MAX);
+        let mesh = mesh.with_lengths(Layout::Col, &[12, 13, 4208, 4240], 8..=5000);
         for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16] {
             for layout in [Layout::Row, Layout::Col] {
                 for area in Area::all(dtype, layout) {
@@ -343,16 +375,24 @@ mod tests {
     }
 
     #[test]
-    fn narrow_sizes_are_lengths_of_lines() {
-        let mesh = Mesh::new(5, 16, 1 << 12, 1 << 30).with_narrow(&[8, 60, 64]);
-        assert_eq!(mesh.sizes(), [16, 60, 64, 256, 1024, 4096]);
+    fn further_lengths_are_of_one_layout_and_of_so_many_lines() {
+        let mesh =
+            Mesh::new(5, 16, 1 << 12, 1 << 30).with_lengths(Layout::Row, &[8, 60, 64], 1..=64);
+        let mesh = mesh.with_lengths(Layout::Col, &[61, 100], 256..=1024);
+        assert_eq!(mesh.sizes(), [16, 60, 61, 64, 100, 256, 1024, 4096]);
         let rows = Area::all(Dtype::F32, Layout::Row);
-        let (row, odd, col) = (rows[0], rows[2], Area::all(Dtype::F32, Layout::Col)[0]);
-        let (across, down) = (Point { i: 0, j: 1 }, Point { i: 1, j: 0 });
-        assert_eq!(mesh.desc(row, across).map(|d| (d.m, d.n)), Some((16, 60)));
-        assert_eq!(mesh.desc(odd, across).map(|d| (d.m, d.n)), Some((16, 61)));
-        assert_eq!((mesh.desc(row, down), mesh.desc(col, across)), (None, None));
-        assert_eq!(mesh.desc(col, down).map(|d| (d.m, d.n)), Some((60, 16)));
+        let (row, odd, col) = (rows[0], rows[2], Area::all(Dtype::F32, Layout::Col)[2]);
+        let size = |size| mesh.sizes().iter().position(|s| *s == size).unwrap();
+        let at = |area, m, n| mesh.desc(area, Point { i: size(m), j: size(n) }).map(|d| (d.m, d.n));
+        assert_eq!(at(row, 16, 60), Some((16, 60)));
+        assert_eq!(at(odd, 16, 60), Some((16, 61)));
+        // More rows, and columns that are the other layout's.
+        assert_eq!((at(row, 256, 60), at(row, 16, 61), at(row, 60, 16)), (None, None, None));
+        assert_eq!((at(col, 61, 256), at(col, 100, 1024)), (Some((61, 256)), Some((101, 1024))));
+        assert_eq!((at(col, 61, 64), at(col, 61, 4096), at(col, 60, 256)), (None, None, None));
+        // 61 again, but what is before it is not of this layout.
+        assert_eq!(at(odd, 64, 64), Some((64, 65)));
+        assert_eq!(at(odd, 256, 60), None);
     }
 
     #[test]

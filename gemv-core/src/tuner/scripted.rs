@@ -232,14 +232,14 @@ fn a_sweep_is_cheap_and_its_table_has_little_regret() {
         assert!(time <= cell.best().unwrap().seconds * (1.01 + part.worst), "{d}: {chosen}");
     }
 
-    let shapes = mesh.between(AREA, 60);
+    let shapes = mesh.between(AREA, 600);
     let bad = Params::new("row").with("threads", 32).with("rows", 8).with("split", 16);
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&|_| bad, &|d| table.nearest(d)[0].params];
     let mut seen = Known::new();
     let held = holdout(&mut device, &shapes, &ways, &settings, &mut seen, &mut watch);
     let regret: Vec<_> = (0..2).map(|way| Regret::of(way, &held)).collect();
     assert!(regret[0].geomean > 0.2, "the bad choice: {}", regret[0]);
-    assert!(regret[1].geomean < 0.02 && regret[1].worst < 0.10, "{}", regret[1]);
+    assert!(regret[1].geomean < 0.005 && regret[1].worst < 0.15, "{}", regret[1]);
     assert_eq!((regret[1].shapes, regret[1].failed), (shapes.len(), 0));
     // Known shapes are not measured again.
     let before = device.measured;

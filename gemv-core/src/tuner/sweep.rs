@@ -197,8 +197,10 @@ pub fn refine(
         let Some(plane) = Plane::new(runner, area, &coarse) else { continue };
         let (m, n) = (&plane.m, &plane.n);
         let middle = |sizes: &[usize], k: usize, half: bool| {
-            let next = sizes.get(k + usize::from(half))?;
-            Some((sizes[k] as f64 * *next as f64).sqrt().round() as usize)
+            let (size, next) = (sizes[k] as f64, *sizes.get(k + usize::from(half))? as f64);
+            // Lines around an edge have nothing between them.
+            let apart = !half || next > 1.1 * size;
+            apart.then_some((size * next).sqrt().round() as usize)
         };
         for k in 0..m.len() {
             for l in 0..n.len() {
