@@ -396,6 +396,9 @@ fn candidates<T: Element>(
 const EDGES: [usize; 17] =
     [1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 65535, 65536, 65537];
 
+/// More sets of rows than a GPU has units: with one block for each, blocks take turns.
+const TURNS: (usize, usize) = (2300, 260);
+
 fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
     let mut shapes = vec![(1, 1), (3, 65)];
     if size == Size::Tiny {
@@ -417,6 +420,7 @@ fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
             (5, 4099),
             (33, 65_537),
             (65_537, 3),
+            TURNS,
         ]);
         return shapes;
     }
@@ -455,10 +459,11 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 let params = with_type!(dtype, T => candidates::<T>(device, shape, layout, size));
                 // Blocks or turns that meet in shared memory: what can race, and deadlock.
                 const STAGED: usize = 2;
-                let kinds: [fn(&Params) -> bool; 3] = [
+                let kinds: [fn(&Params) -> bool; 4] = [
                     |p| p.get_or("parts", 1) > 1,
                     |p| p.get_or("keep", 0) > 0,
                     |p| p.kernel().as_str() == "staged",
+                    |p| p.kernel().as_str() == "flat",
                 ];
                 for (kind, is) in kinds.into_iter().enumerate() {
                     let most = match (size, kind) {
@@ -471,7 +476,12 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                     whats
                         .extend(params.iter().filter(|p| is(p)).take(most).map(|p| What::With(*p)));
                 }
-                let params = params.into_iter().filter(|p| !kinds[..STAGED].iter().any(|is| is(p)));
+                if shape == TURNS {
+                    let keep = params.iter().filter(|p| p.get_or("keep", 0) > 0);
+                    whats.extend(keep.map(|p| What::With(p.without("busy").with("busy", 1))));
+                }
+                let others = |p: &Params| !(0..kinds.len()).any(|k| k != STAGED && kinds[k](p));
+                let params = params.into_iter().filter(others);
                 let params = params.map(What::With);
                 match (size, thin) {
                     (Size::Full, _) | (Size::Normal, false) => whats.extend(params),

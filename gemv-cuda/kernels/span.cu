@@ -67,12 +67,6 @@
    8 * WIDE)
 #define RESIDENT (HELD <= 48 ? 1024 : HELD <= 88 ? 512 : 256)
 
-#if DTYPE == 2 || DTYPE == 3
-#define MINUS_ZERO ((ELEM)0x8000u)
-#else
-#define MINUS_ZERO ((ELEM)-0.0)
-#endif
-
 // A hint, which reads nothing: y is far away when the sum is there.
 STATIC void fetch(const ELEM *p) {
 #ifdef __CUDA_ARCH__

@@ -18,6 +18,8 @@
 //              p + PARTS, ... one after another, and so the lanes p, p + PARTS, ... of the second level
 //              (PARTS divides 64), which it keeps and halves down to one. The cluster's first block does the
 //              last levels and writes y: no second launch. 2 to 256 segments.
+//   room       ROOM blocks are to find room in a unit: the compiler would take some registers more, at the cost of a
+//              block, and what is left for a last turn takes as long as a full one.
 //   few instructions  a warp may spend some 25 for each load if memory is not to wait for it: the
 //              columns of a thread are equally far apart, x is in shared memory, sets, segments and
 //              blocks are numbers of 32 bits, by which to divide takes a quarter of the time.
@@ -34,6 +36,9 @@
 #endif
 #ifndef KEEP
 #define KEEP 0
+#endif
+#ifndef ROOM
+#define ROOM 1
 #endif
 // A block or a cluster has all segments of its rows, and a block so many lanes of the second level.
 #define ROWWISE (PARTS > 1 || KEEP > 0)
@@ -208,7 +213,7 @@ STATIC void tiles(ARGUMENTS, ACC (*meet)[VEC * PLANE], ELEM (*xs)[SEG], Second &
   }
 }
 
-extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) tile(ARGUMENTS) {
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, ROOM) tile(ARGUMENTS) {
   __shared__ ACC meet[2][VEC * PLANE];
   __shared__ ELEM xs[2][SEG];
   __shared__ Second second;

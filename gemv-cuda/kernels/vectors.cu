@@ -76,6 +76,13 @@ template <typename T> STATIC T *once(T *p) {
 LOAD_IF(stream, "L1::no_allocate.")
 LOAD_IF(fetch_x, "")
 
+// For elements beyond a row's end: +0 times -0 leaves any sum as it is.
+#if DTYPE == 2 || DTYPE == 3
+#define MINUS_ZERO ((ELEM)0x8000u)
+#else
+#define MINUS_ZERO ((ELEM)-0.0)
+#endif
+
 // Sums before the first product.
 template <U32 R, U32 N> STATIC void zero(ACC (&v)[R][N][VEC]) {
 #pragma unroll
@@ -171,27 +178,32 @@ STATIC void wait_for_previous() {
 #endif
 }
 
-// The sum of up to 256 values in memory, by the 32 threads of a warp.
-STATIC ACC warp_sum(const ACC *from, const U32 len) {
-  const U32 t = LID % 32;
-  ACC all[8];
-#pragma unroll
-  for (U32 r = 0; r < 8; r++) all[r] = acc_zero();
-#pragma unroll
-  for (U32 r = 0; r < 8; r++)
-    if (r * 32 + t < len) all[r] = __ldcg(from + r * 32 + t);
+// The sum of 256 values, of which thread t of a warp has t, t + 32, ... (and zero in the place of those that are
+// not there), for each of its threads.
+STATIC ACC warp_sum(ACC (&all)[8]) {
   ACC v[2];
 #pragma unroll
   for (U32 k = 0; k < 2; k++) {
     v[k] = acc_zero();
 #pragma unroll
-    for (U32 r = 0; r < 4; r++)
-      if (r * 64 + k * 32 + t < len) v[k] = acc_add(v[k], all[2 * r + k]);
+    for (U32 r = 0; r < 4; r++) v[k] = acc_add(v[k], all[2 * r + k]);
   }
   v[0] = acc_add(v[0], v[1]);
 #pragma unroll
   for (U32 o = 16; o > 0; o >>= 1) v[0] = acc_add(v[0], acc_xor(v[0], o));
   return v[0];
+}
+
+// The same of up to 256 values in memory.
+STATIC ACC warp_sum(const ACC *from, const U32 len) {
+  const U32 t = LID % 32;
+  ACC all[8];
+#pragma unroll
+  for (U32 r = 0; r < 8; r++) {
+    all[r] = acc_zero();
+    if (r * 32 + t < len) all[r] = __ldcg(from + r * 32 + t);
+  }
+  return warp_sum(all);
 }
 
 #if PARTS > 1

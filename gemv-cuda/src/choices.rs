@@ -5,6 +5,7 @@ use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
 
 use crate::few::{MANY_ROWS, SHORT_BYTES};
+use crate::flat::{COLUMNS, FEW_ROWS};
 use crate::kernels::{Line, OWN, own, widest};
 use crate::span::WIDE_COLUMNS;
 
@@ -19,7 +20,10 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         match kernel.name {
             "row" => {
                 let some = shared.into_iter().filter(|p| get(p, "team", 32) >= 8);
-                all.extend(some.filter(|p| desc.n > spanned(caps) && p.get("split").is_none()));
+                // Where there are few rows, `flat` was faster everywhere.
+                let flat = desc.m <= FEW_ROWS && COLUMNS.contains(&desc.n);
+                let longer = desc.n > spanned(caps) && !flat;
+                all.extend(some.filter(|p| longer && p.get("split").is_none()));
             }
             "strided" => {
                 let least = Params::new("strided").with("threads", 128).with("team", 4);
@@ -51,7 +55,7 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
 pub(crate) const SPANNED: std::ops::RangeInclusive<usize> = 65..=65_536;
 
 /// Up to how many columns they have: few rows of more are one block's each without clusters.
-fn spanned(caps: &Caps) -> usize {
+pub(crate) fn spanned(caps: &Caps) -> usize {
     if caps.cluster > 1 { *SPANNED.end() } else { 8192 }
 }
 

@@ -5,7 +5,7 @@ use gemv_core::order::LANES;
 use gemv_core::{Desc, Dtype, Layout, Params};
 
 use crate::choices::line_candidates;
-use crate::{few, span, tile};
+use crate::{few, flat, span, tile};
 
 /// Every kernel that this backend can launch.
 ///
@@ -19,7 +19,7 @@ pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
 
 /// Those that only CUDA can spell.
 pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
-    OWN.iter().chain(&few::KERNELS).chain(&span::KERNELS).chain([&tile::KERNEL])
+    OWN.iter().chain(&few::KERNELS).chain(&span::KERNELS).chain([&tile::KERNEL, &flat::KERNEL])
 }
 
 /// The kernel of this name, the published ones among them.

@@ -18,6 +18,7 @@ mod choices;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
 mod few;
+mod flat;
 mod kernels;
 mod run;
 mod span;

@@ -91,10 +91,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     } else {
         // So many of a chunk that blocks take turns, and a chunk has as many as is its share of the cost.
         let (cost, width) = costs(n, get("along") * parts);
-        // Units come in groups of 16 or 18 on an H200, which clusters of four and more do not fill: of 33 of
-        // eight blocks 30 find room (cuOccupancyMaxActiveClusters), and others begin when these have ended.
-        let room = if parts < 4 { busy } else { (busy * 15 / 16).max(1) };
-        let own = (room * cost / width).max(1);
+        let own = (busy * cost / width).max(1);
         let own = blocks.div_ceil(blocks.div_ceil(own).max(1));
         own.saturating_mul(width).div_ceil(cost).max(chunks)
     };
@@ -191,7 +188,7 @@ fn candidates(kernel: &'static str, desc: &Desc, caps: &Caps) -> Vec<Params> {
     let vecs = [wide, 1].into_iter().take(if desc.dtype.bytes() == 8 && wide > 1 { 2 } else { 1 });
     for vec in vecs {
         shapes(kernel, desc, caps, (vec, 1), &ALONE, &mut out);
-        if desc.m.saturating_mul(desc.n.div_ceil(CHUNK)) <= FEW_ROWS && desc.n > LONG {
+        if kernel == SPANS && desc.m <= FEW_ROWS && desc.n > LONG {
             shapes(kernel, desc, caps, (vec, caps.cluster), &SHARED, &mut out);
         }
     }
@@ -214,7 +211,8 @@ const ALONE: [Shape; 8] = [
     (1, 32, 128, 2),
 ];
 
-/// Rows of a cluster of blocks, and the rows and columns for which it was faster than a block on an H200.
+/// Rows of a cluster of blocks, and the rows and columns for which it was faster than a block on an H200. (Of chunks it
+/// was not: `flat` is.)
 const SHARED: [Shape; 4] = [(1, 128, 128, 1), (2, 128, 128, 1), (1, 512, 32, 1), (1, 128, 128, 2)];
 const FEW_ROWS: usize = 512;
 const LONG: usize = 2048;

@@ -2,7 +2,7 @@
 
 use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Layout, Params};
+use gemv_core::{Desc, Dtype, Layout, Params};
 
 use crate::few::{aligned, blocks, layout, powers, words};
 use crate::kernels::{value, widest};
@@ -20,7 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
 
 /// Threads of a block, most rows of a tile, elements of a load, rounds of 64 columns under way at
 /// once, blocks that share a set of rows, lanes of the second level that a block with all segments of its rows
-/// keeps, blocks a unit.
+/// keeps, blocks a unit that its registers are to leave room for, blocks a unit.
 const ARGS: &[Arg] = &[
     Arg::compiled("threads", 256, "THREADS"),
     Arg::compiled("height", 32, "HEIGHT"),
@@ -28,8 +28,32 @@ const ARGS: &[Arg] = &[
     Arg::compiled("deep", 1, "DEEP"),
     Arg::compiled("parts", 1, "PARTS"),
     Arg::compiled("keep", 0, "KEEP"),
+    Arg::compiled("room", 1, "ROOM"),
     Arg::launched("busy", 4),
 ];
+
+/// Threads and registers of a unit.
+const THREADS_OF_A_UNIT: u32 = 2048;
+const REGISTERS_OF_A_UNIT: u32 = 65_536;
+
+/// Registers of a thread for data under way and sums.
+fn data(dtype: Dtype, threads: u32, (height, vec, deep): (u32, u32, u32)) -> u32 {
+    let held = LANES as u32 / (threads / (height / vec)).max(1);
+    held * (deep * (vec * dtype.bytes() as u32).div_ceil(4) + vec * words(dtype))
+}
+
+/// How many blocks a unit has room for with as few further registers as were seen to be enough: left to itself, the
+/// compiler takes some more, and a block less finds room. What is left over for a last turn takes as long
+/// as a full one; on an H200 most programs of doubles are a tenth faster by a block more.
+fn room(dtype: Dtype, threads: u32, shape: (u32, u32, u32)) -> u32 {
+    let others = match dtype {
+        Dtype::F32 => 24,
+        Dtype::F64 => 32,
+        _ => 40,
+    };
+    let each = (data(dtype, threads, shape) + others).next_multiple_of(8);
+    (REGISTERS_OF_A_UNIT / (threads * each)).clamp(1, THREADS_OF_A_UNIT / threads)
+}
 
 /// Sets of so many rows.
 fn sets(desc: &Desc, height: u32) -> u64 {
@@ -40,7 +64,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Col)?;
     let get = |name| value(ARGS, params, name);
     let (threads, height, vec, deep) = (get("threads"), get("height"), get("vec"), get("deep"));
-    let (parts, keep) = (get("parts"), get("keep"));
+    let (parts, keep, room) = (get("parts"), get("keep"), get("room"));
     let lanes = LANES as u32;
     powers(&[
         ("threads", threads, 32, caps.max_group.min(512)),
@@ -50,6 +74,10 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         ("parts", parts, 1, caps.cluster),
         ("keep", keep.max(1), 1, lanes),
     ])?;
+    if !(1..=THREADS_OF_A_UNIT / threads).contains(&room) {
+        let most = THREADS_OF_A_UNIT / threads;
+        return Err(format!("room={room} is not 1 to {most} blocks of {threads} threads"));
+    }
     let per = height / vec;
     let cols = threads / per;
     if cols < vec || cols > lanes {
@@ -58,8 +86,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
              {vec} to {lanes}"
         ));
     }
-    let (held, bytes) = (lanes / cols, desc.dtype.bytes() as u32);
-    let registers = held * (deep * (vec * bytes).div_ceil(4) + vec * words(desc.dtype));
+    let registers = data(desc.dtype, threads, (height, vec, deep));
     // A thread of a block of 512 has 128 registers, of smaller ones 255.
     let most = if threads > 256 { 72 } else { 192 };
     if registers > most {
@@ -68,6 +95,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let sums = vec * threads + 32;
     let kept = if parts > 1 { lanes / parts } else { keep };
     let second = if kept > 0 { height * (kept + 2 * parts) } else { 0 };
+    let bytes = desc.dtype.bytes() as u32;
     let shared = (2 * sums + second) * desc.dtype.acc_bytes() as u32 + 2 * SEGMENT as u32 * bytes;
     if shared > caps.local_bytes {
         return Err(format!("{shared} bytes of shared memory of {}", caps.local_bytes));
@@ -169,7 +197,11 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let params = Params::new("tile").with("threads", threads).with("height", height);
         let params = params.with("vec", vec).with("deep", deep);
         let params = if keep > 0 { params.with("keep", keep) } else { params };
-        let params = params.with("busy", 2048 / threads);
+        let params = match room(desc.dtype, threads, (height, vec, deep)) {
+            1 => params,
+            room => params.with("room", room),
+        };
+        let params = params.with("busy", THREADS_OF_A_UNIT / threads);
         if legal(desc, &params, caps).is_ok() {
             all.push(params);
         }
@@ -206,7 +238,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     for (vec, threads, height, deep, parts) in clusters.into_iter().filter(|c| c.4 > 1) {
         let params = Params::new("tile").with("threads", threads).with("height", height);
         let params = params.with("vec", vec).with("deep", deep).with("parts", parts);
-        let params = params.with("busy", 2048 / threads);
+        let params = params.with("busy", THREADS_OF_A_UNIT / threads);
         if legal(desc, &params, caps).is_ok() {
             all.push(params);
         }
@@ -232,7 +264,6 @@ const FEW_COLUMNS: usize = 4096;
 mod tests {
     use super::*;
     use crate::testing::caps;
-    use gemv_core::Dtype;
 
     #[test]
     fn matrices_by_columns_have_candidates_and_all_are_legal() {
@@ -284,6 +315,8 @@ mod tests {
             (col, "tile threads=128 height=128 deep=4", "registers of data are more than"),
             (col, "tile threads=512 height=128 deep=4", "more than 72"),
             (col, "tile busy=0", "no block"),
+            (col, "tile threads=256 room=9", "room=9 is not 1 to 8 blocks of 256 threads"),
+            (col, "tile room=0", "room=0 is not 1 to 8"),
             (col, "tile parts=3", "parts=3 is not a power of two from 1 to 8"),
             (Desc { n: 256, ..col }, "tile parts=2", "256 columns for parts=2"),
             (Desc { n: 65_537, ..col }, "tile parts=8", "of 2 to 256 segments"),
