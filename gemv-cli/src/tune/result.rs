@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use gemv::profile::{Product, Profile};
 use gemv::table::{Row, file_name, user_dirs};
-use gemv::tuner::{Area, Cell, Holdout, Known, Mesh, Regret};
+use gemv::tuner::{Area, Cell, Distilled, Holdout, Known, Mesh, Regret, present};
 use gemv::{Desc, Device, Params, Table};
 
 use super::Args;
@@ -68,6 +68,48 @@ pub(super) fn header(
         header.push((key, regret.to_string()));
     }
     header.into_iter().filter(|h| !h.1.is_empty()).map(|(k, v)| (k.into(), v)).collect()
+}
+
+/// The tables whose rows are in it still, each by its name and a hash of its rows: a later one of that name may say
+/// something else.
+pub(super) fn started(
+    device: &Device,
+    areas: &[Area],
+    parts: &[Distilled],
+) -> Vec<(String, String)> {
+    let mut all: Vec<String> = Vec::new();
+    for (&area, _) in areas.iter().zip(parts).filter(|(_, part)| part.kept > 0) {
+        if let Some((table, _)) = present(device.tables(), area) {
+            // A user's is a path, which is nobody else's.
+            let name = Path::new(&table.origin).file_name().unwrap_or_default();
+            let named = format!("{}, rows {}", name.to_string_lossy(), hash(&table.rows));
+            if !all.contains(&named) {
+                all.push(named);
+            }
+        }
+    }
+    all.into_iter().map(|named| ("started from".into(), named)).collect()
+}
+
+/// FNV-1a of their text, which stays what it is from one release of the compiler to the next.
+fn hash(rows: &[Row]) -> String {
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:012x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 16)
+}
+
+/// How many rows each area has and what they cost at the known points.
+pub(super) fn of_parts(areas: &[Area], parts: &[Distilled]) -> Vec<(String, String)> {
+    let line = |(area, part): (&Area, &Distilled)| {
+        let name = format!("rows for {} {} align={}", area.dtype, area.layout, area.align);
+        let (cost, worst) = (100.0 * part.cost, 100.0 * part.worst);
+        let kept = match part.kept {
+            0 => String::new(),
+            kept => format!(" ({kept} as before)"),
+        };
+        (name, format!("{}{kept}, at a cost of {cost:.2} %, worst {worst:.1} %", part.rows.len()))
+    };
+    areas.iter().zip(parts).map(line).collect()
 }
 
 /// Whether a table costs more than another where neither failed, by more than half a per cent: less is chance.
@@ -139,6 +181,15 @@ pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> a
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_is_of_rows_alone() {
+        let rows = |text| Table::parse("t", text).unwrap().rows;
+        let (one, other) = ("# a: b\nf32 row : a\n", "f32   row  : a # as before");
+        assert_eq!(hash(&rows(one)), hash(&rows(other)));
+        assert_ne!(hash(&rows(one)), hash(&rows("f32 row : b")));
+        assert_eq!(hash(&[]), "cbf29ce48422"); // FNV-1a of nothing
+    }
 
     #[test]
     fn a_table_is_worse_by_more_than_chance() {

@@ -1,6 +1,7 @@
 //! From many points to few rows.
 
-use super::merge::merge;
+use super::merge::{Ranges, merge, ranges};
+use super::present::{Choice, choice, still};
 use super::search::{Cell, Runner, Trial, median};
 use super::sweep::{Area, Known};
 use crate::order::SEGMENT;
@@ -14,7 +15,7 @@ use crate::{Desc, Params};
 /// ```
 /// use gemv_core::{Table, tuner::Distilled};
 /// let rows = Table::parse("t", "f32 row m=1..64 : row rows=1\nf32 row : row rows=4")?.rows;
-/// let part = Distilled { rows, cost: 0.004, worst: 0.05 }; // 0.4 %, 5 %
+/// let part = Distilled { rows, kept: 0, cost: 0.004, worst: 0.05 }; // 0.4 %, 5 %
 /// let table = Table { rows: part.rows, ..Table::default() };
 /// assert_eq!(table.to_string(), "f32 row m=1..64 : row rows=1\nf32 row : row rows=4\n");
 /// # Ok::<(), gemv_core::Error>(())
@@ -23,6 +24,8 @@ use crate::{Desc, Params};
 pub struct Distilled {
     /// The rows, in the order in which they hold.
     pub rows: Vec<Row>,
+    /// How many of them, the last ones, say what the present rows said.
+    pub kept: usize,
     /// The geometric mean over the points of what they cost against the best there, less 1.
     pub cost: f64,
     /// What they cost at the worst point, less 1.
@@ -36,6 +39,7 @@ pub struct Distilled {
 /// let mut short = Distilling::default();
 /// short.limit = 10;
 /// assert!(short.worth > 0.0 && short.around < 1.0);
+/// assert!(short.from.is_empty()); // from nothing
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -52,11 +56,21 @@ pub struct Distilling {
     /// The share with which the points around a point count beside it, or in its place where it is not
     /// known: what serves there too serves better in between.
     pub around: f64,
+    /// The present rows of the area, [which are to be had for nothing](super::present()): a new row stands before
+    /// them only where it saves its price beside what they choose. Empty to begin with nothing.
+    pub from: Vec<Row>,
 }
 
 impl Default for Distilling {
     fn default() -> Distilling {
-        Distilling { limit: 100, worth: 0.03, hole: 0.05, dread: 16.0, around: 0.5 }
+        Distilling {
+            limit: 100,
+            worth: 0.03,
+            hole: 0.05,
+            dread: 16.0,
+            around: 0.5,
+            from: Vec::new(),
+        }
     }
 }
 
@@ -93,6 +107,11 @@ pub fn noise(known: &Known) -> f64 {
 /// place where it pays most; of all ways to do this the best is found, since there are no more
 /// rectangles than pairs of sizes, squared. Rectangles of one choice become one row where the rows in
 /// between can stand before it. The price grows until the rows are few enough.
+///
+/// With rows [to start from](Distilling::from), a rectangle may also stay as they have it, which costs what they choose at
+/// its points and no price. The new rows stand before those of them that still serve somewhere. Where none of them
+/// holds and the nearest served, a row behind them says so, since a new one may be nearer. Where they leave too little room
+/// for new ones, rows made from nothing are taken if those cost less.
 ///
 /// This is a hierarchical partition by dynamic programming, as in Muthukrishnan, Poosala and Suel,
 /// *On Rectangular Partitionings in Two Dimensions* (1999).
@@ -144,21 +163,26 @@ pub fn distil(
     settings: &Distilling,
 ) -> Distilled {
     let Some(plane) = Plane::new(runner, area, known) else {
-        return Distilled { rows: Vec::new(), cost: 0.0, worst: 0.0 };
+        return Distilled { rows: Vec::new(), kept: 0, cost: 0.0, worst: 0.0 };
     };
+    let old = Old::new(runner, area, known, &plane, legal, settings);
     let best = plane.best(settings);
-    let rows_at = |price: f64| {
-        let leaves = plane.cut(&best, price);
-        let rows = merge(plane.rows(area, &leaves, legal), legal);
-        (leaves, rows)
-    };
-    // The least price that leaves few enough rows, to an eighth.
-    let (mut low, mut price) = (settings.worth, 2.0 * settings.worth.max(1e-3));
-    let mut found = rows_at(low);
-    if found.1.len() > settings.limit.max(1) {
+    let fewest = |old: Option<&Old>| -> Option<Found> {
+        let limit = settings.limit.max(1);
+        let rows_at = |price: f64| plane.rows_at(area, &best, old, price, legal, settings);
+        // The least price that leaves few enough rows, to an eighth.
+        let (mut low, mut price) = (settings.worth, 2.0 * settings.worth.max(1e-3));
+        let mut found = rows_at(low);
+        if found.rows.len() <= limit {
+            return Some(found);
+        }
+        // No price makes the present rows fewer than they are.
+        if old.is_some() && rows_at(1e6).rows.len() > limit {
+            return None;
+        }
         loop {
             found = rows_at(price);
-            if found.1.len() <= settings.limit.max(1) {
+            if found.rows.len() <= limit {
                 break;
             }
             (low, price) = (price, 2.0 * price);
@@ -166,16 +190,86 @@ pub fn distil(
         while price > 1.125 * low {
             let middle = 0.5 * (low + price);
             let cheaper = rows_at(middle);
-            if cheaper.1.len() <= settings.limit.max(1) {
+            if cheaper.rows.len() <= limit {
                 (price, found) = (middle, cheaper);
             } else {
                 low = middle;
             }
         }
+        Some(Found { squeezed: true, ..found })
+    };
+    let found = match old.as_ref().and_then(|old| fewest(Some(old))) {
+        // At an equal price, starting from something never costs more.
+        Some(found) if !found.squeezed => found,
+        from => {
+            let anew = fewest(None).expect("few enough at some price");
+            from.filter(|from| from.paid <= anew.paid).unwrap_or(anew)
+        }
+    };
+    let (cost, worst) = plane.cost(&found.leaves, old.as_ref());
+    Distilled { rows: found.rows, kept: found.kept, cost, worst }
+}
+
+/// Rows at some price.
+struct Found {
+    leaves: Vec<Leaf>,
+    rows: Vec<Row>,
+    kept: usize,
+    /// What the rectangles cost, each new one at its true price.
+    paid: f64,
+    /// Whether the price had to grow.
+    squeezed: bool,
+}
+
+/// The present rows as they do at the points of a plane.
+struct Old<'a> {
+    rows: &'a [Row],
+    /// By line of m and of n: what they choose, where the point is known and anything of theirs is legal.
+    choices: Vec<Option<Choice>>,
+    /// As in a [`Plane`].
+    ratio: Vec<Option<f64>>,
+    /// By rectangle (pairs of m, of n): what they cost.
+    loss: Vec<f32>,
+}
+
+impl<'a> Old<'a> {
+    /// `None` if there are none.
+    fn new(
+        runner: &mut dyn Runner,
+        area: Area,
+        known: &Known,
+        plane: &Plane,
+        legal: &dyn Fn(&Desc, &Params) -> bool,
+        settings: &'a Distilling,
+    ) -> Option<Old<'a>> {
+        let rows = &settings.from[..];
+        if rows.is_empty() {
+            return None;
+        }
+        let points = plane.m.len() * plane.n.len();
+        let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
+        for (at, cell) in plane.cells(area, known) {
+            let chosen = choice(rows, &cell.desc, legal);
+            let work = chosen.and_then(|chosen| runner.work(&cell.desc, &chosen.params));
+            let time = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
+            choices[at] = chosen;
+            ratio[at] = match time {
+                Some(trial) => Some((trial.seconds / fastest(cell)).max(1.0)),
+                // Not asked, since another reached the roof: that is nothing against it.
+                None if cell.at_roof && chosen.is_some() => None,
+                None => Some(f64::INFINITY),
+            };
+        }
+        let mut loss = vec![0.0; pair(0, plane.m.len()) * pair(0, plane.n.len())];
+        plane.each_rect(&plane.sums(&ratio, settings), |rect, sum| loss[rect] = sum as f32);
+        Some(Old { rows, choices, ratio, loss })
     }
-    let (leaves, rows) = found;
-    let (cost, worst) = plane.cost(&leaves);
-    Distilled { rows, cost, worst }
+}
+
+/// The least time of those with the right bits.
+fn fastest(cell: &Cell) -> f64 {
+    let checked = cell.trials.iter().filter(|t| t.checked);
+    checked.map(|t| t.seconds).fold(f64::INFINITY, f64::min)
 }
 
 /// What is known of an area: the plane of its shapes, on the lines that have a known point.
@@ -192,8 +286,8 @@ pub(super) struct Plane {
 /// Indices of lines, first and last, of m and n.
 type Rect = (usize, usize, usize, usize);
 
-/// A rectangle and its choice.
-type Leaf = (Rect, usize);
+/// A rectangle and its choice; none where it stays as present rows have it.
+type Leaf = (Rect, Option<usize>);
 
 /// What counts for a choice that is not legal, or not right, at a point: more than any slowness.
 const IMPOSSIBLE: f64 = 100.0;
@@ -228,8 +322,7 @@ impl Plane {
         let mut right = vec![false; choices.len()];
         for cell in &cells {
             let (k, l) = (m.binary_search(&cell.desc.m).ok()?, n.binary_search(&cell.desc.n).ok()?);
-            let checked = cell.trials.iter().filter(|t| t.checked);
-            let best = checked.map(|t| t.seconds).fold(f64::INFINITY, f64::min);
+            let best = fastest(cell);
             for (c, params) in choices.iter().enumerate() {
                 let work = runner.work(&cell.desc, params);
                 let trial = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
@@ -246,6 +339,19 @@ impl Plane {
         (!choices.is_empty()).then_some(Plane { m, n, choices, ratio })
     }
 
+    /// The known points of it, each with where it stands among all.
+    fn cells<'a>(
+        &'a self,
+        area: Area,
+        known: &'a Known,
+    ) -> impl Iterator<Item = (usize, &'a Cell)> + 'a {
+        let here = move |cell: &&Cell| area.holds(&cell.desc) && cell.best().is_some();
+        known.values().filter(here).filter_map(|cell| {
+            let (k, l) = (self.m.binary_search(&cell.desc.m), self.n.binary_search(&cell.desc.n));
+            Some((k.ok()? * self.n.len() + l.ok()?, cell))
+        })
+    }
+
     /// The least that one choice costs at the worst of these points (indices of lines), by the best
     /// there; 1 where fewer than two of them are known.
     pub(super) fn quarrel(&self, points: &[(usize, usize)]) -> f64 {
@@ -257,11 +363,11 @@ impl Plane {
         self.ratio.iter().filter_map(worst).fold(f64::INFINITY, f64::min).min(1e3)
     }
 
-    /// By choice: sums of losses over all points with smaller indices.
-    fn sums(&self, choice: usize, settings: &Distilling) -> Vec<f64> {
+    /// Sums of a choice's losses over all points with smaller indices.
+    fn sums(&self, ratio: &[Option<f64>], settings: &Distilling) -> Vec<f64> {
         let (height, side) = (self.m.len(), self.n.len());
         let loss = |k: usize, l: usize| {
-            let log = self.ratio[choice].get(k * side + l).copied().flatten()?.ln();
+            let log = ratio.get(k * side + l).copied().flatten()?.ln();
             let over = (log - settings.hole.ln_1p()).max(0.0);
             Some((log + settings.dread * over).min(IMPOSSIBLE))
         };
@@ -297,38 +403,103 @@ impl Plane {
         sums
     }
 
-    /// By rectangle (pairs of m, of n): what the best choice for all of its points costs, and which
-    /// that is.
-    fn best(&self, settings: &Distilling) -> Vec<(f32, u32)> {
+    /// Shows every rectangle (pairs of m, of n) and what it costs by these sums.
+    fn each_rect(&self, sums: &[f64], mut show: impl FnMut(usize, f64)) {
         let (height, side) = (self.m.len(), self.n.len());
         let wide = pair(0, side);
-        let mut best = vec![(f32::INFINITY, 0); pair(0, height) * wide];
-        for c in 0..self.choices.len() {
-            let sums = self.sums(c, settings);
-            let at = |k: usize, l: usize| sums[k * (side + 1) + l];
-            for i1 in 0..height {
-                for i0 in 0..=i1 {
-                    for j1 in 0..side {
-                        for j0 in 0..=j1 {
-                            let loss =
-                                at(i1 + 1, j1 + 1) - at(i0, j1 + 1) - at(i1 + 1, j0) + at(i0, j0);
-                            let known = &mut best[pair(i0, i1) * wide + pair(j0, j1)];
-                            if (loss as f32) < known.0 {
-                                *known = (loss as f32, c as u32);
-                            }
-                        }
+        let at = |k: usize, l: usize| sums[k * (side + 1) + l];
+        for i1 in 0..height {
+            for i0 in 0..=i1 {
+                for j1 in 0..side {
+                    for j0 in 0..=j1 {
+                        let loss =
+                            at(i1 + 1, j1 + 1) - at(i0, j1 + 1) - at(i1 + 1, j0) + at(i0, j0);
+                        show(pair(i0, i1) * wide + pair(j0, j1), loss);
                     }
                 }
             }
         }
+    }
+
+    /// By rectangle (pairs of m, of n): what the best choice for all of its points costs, and which
+    /// that is.
+    fn best(&self, settings: &Distilling) -> Vec<(f32, u32)> {
+        let mut best = vec![(f32::INFINITY, 0); pair(0, self.m.len()) * pair(0, self.n.len())];
+        for (c, ratio) in self.ratio.iter().enumerate() {
+            self.each_rect(&self.sums(ratio, settings), |rect, loss| {
+                if (loss as f32) < best[rect].0 {
+                    best[rect] = (loss as f32, c as u32);
+                }
+            });
+        }
         best
     }
 
-    /// The cheapest rectangles at this price for each.
-    fn cut(&self, best: &[(f32, u32)], price: f64) -> Vec<Leaf> {
+    /// The rows at this price for each.
+    fn rows_at(
+        &self,
+        area: Area,
+        best: &[(f32, u32)],
+        old: Option<&Old>,
+        price: f64,
+        legal: &dyn Fn(&Desc, &Params) -> bool,
+        settings: &Distilling,
+    ) -> Found {
+        let (leaves, mut paid) = self.cut(best, old, price);
+        let (new, kept) = self.rows(area, &leaves, legal);
+        paid += settings.worth * new.len() as f64;
+        let mut rows = merge(new, &kept, legal);
+        let new = rows.len();
+        if let Some(old) = old.filter(|_| !kept.is_empty()) {
+            rows.extend(still(old.rows, &kept, self.gaps(area, &leaves, old), legal));
+        }
+        Found { kept: rows.len() - new, leaves, rows, paid, squeezed: false }
+    }
+
+    /// Rows for the points that stay as present rows have them though none of those holds there.
+    fn gaps(&self, area: Area, leaves: &[Leaf], old: &Old) -> Vec<Row> {
+        let side = self.n.len();
+        let mut stays = vec![false; old.choices.len()];
+        for &((i0, i1, j0, j1), _) in leaves.iter().filter(|leaf| leaf.1.is_none()) {
+            (i0..=i1).for_each(|i| stays[i * side + j0..=i * side + j1].fill(true));
+        }
+        let mut rows = Vec::new();
+        for k in 0..self.m.len() {
+            let gap = |l: usize| {
+                let at = k * side + l;
+                old.choices[at].filter(|c| stays[at] && !c.held).map(|c| (l, c.params))
+            };
+            // Other rows stand before these, so what lies between two of one choice need not be one.
+            let gaps: Vec<_> = (0..side).filter_map(gap).collect();
+            for run in gaps.chunk_by(|a, b| a.1 == b.1) {
+                let (first, last) = (run[0], run[run.len() - 1]);
+                rows.push(Row {
+                    dtype: Some(area.dtype),
+                    layout: Some(area.layout),
+                    align: area.align,
+                    m: range(&self.m, k, k),
+                    n: range(&self.n, first.0, last.0),
+                    params: first.1,
+                });
+            }
+        }
+        rows
+    }
+
+    /// The cheapest rectangles at this price for each, and what they cost without it.
+    fn cut(&self, best: &[(f32, u32)], old: Option<&Old>, price: f64) -> (Vec<Leaf>, f64) {
         let (height, side) = (self.m.len(), self.n.len());
         let wide = pair(0, side);
         let index = |(i0, i1, j0, j1): Rect| pair(i0, i1) * wide + pair(j0, j1);
+        // One choice for all of it, which has a price, or as it is, which has none.
+        let whole = |rect: usize| {
+            let (loss, c) = best[rect];
+            let as_it_is = old.map(|old| old.loss[rect]);
+            match as_it_is.filter(|&as_it_is| as_it_is <= loss + price as f32) {
+                Some(as_it_is) => (as_it_is, as_it_is, None),
+                None => (loss + price as f32, loss, Some(c as usize)),
+            }
+        };
         // By rectangle: the cost, and behind which line it is cut (m first), if it is.
         let mut plan = vec![(0f32, u32::MAX); best.len()];
         for tall in 0..height {
@@ -337,7 +508,7 @@ impl Plane {
                     for j0 in 0..side - broad {
                         let (i1, j1) = (i0 + tall, j0 + broad);
                         let rect = index((i0, i1, j0, j1));
-                        let mut least = (best[rect].0 + price as f32, u32::MAX);
+                        let mut least = (whole(rect).0, u32::MAX);
                         for cut in i0..i1 {
                             let low = plan[index((i0, cut, j0, j1))].0;
                             let both = low + plan[index((cut + 1, i1, j0, j1))].0;
@@ -357,11 +528,16 @@ impl Plane {
                 }
             }
         }
-        let (mut leaves, mut open) = (Vec::new(), vec![(0, height - 1, 0, side - 1)]);
+        let (mut leaves, mut cost) = (Vec::new(), 0.0);
+        let mut open = vec![(0, height - 1, 0, side - 1)];
         while let Some(rect) = open.pop() {
             let (i0, i1, j0, j1) = rect;
             match plan[index(rect)].1 {
-                u32::MAX => leaves.push((rect, best[index(rect)].1 as usize)),
+                u32::MAX => {
+                    let (_, loss, choice) = whole(index(rect));
+                    cost += f64::from(loss);
+                    leaves.push((rect, choice));
+                }
                 cut if (cut as usize) < height => {
                     let cut = cut as usize;
                     open.extend([(i0, cut, j0, j1), (cut + 1, i1, j0, j1)]);
@@ -372,21 +548,22 @@ impl Plane {
                 }
             }
         }
-        // Rectangles without a point are for nothing that was measured: the nearest row serves.
-        leaves.retain(|&(rect, c)| self.ratios(rect, c).next().is_some());
+        // Rectangles without a point are for nothing that was measured: they stay as they are, or the nearest row serves.
+        for leaf in &mut leaves {
+            leaf.1 = leaf.1.filter(|&c| ratios(&self.ratio[c], side, leaf.0).next().is_some());
+        }
+        leaves.retain(|leaf| old.is_some() || leaf.1.is_some());
         // Fewest columns first: where rows meet, one that is made for few has them.
         leaves.sort_by_key(|&((i0, _, j0, _), _)| (j0, i0));
-        leaves
+        (leaves, cost)
     }
 
-    fn ratios(&self, (i0, i1, j0, j1): Rect, choice: usize) -> impl Iterator<Item = f64> + '_ {
-        let ratio = &self.ratio[choice];
-        let side = self.n.len();
-        (i0..=i1).flat_map(move |i| (j0..=j1).filter_map(move |j| ratio[i * side + j]))
-    }
-
-    fn cost(&self, leaves: &[Leaf]) -> (f64, f64) {
-        let all = leaves.iter().flat_map(|&(rect, c)| self.ratios(rect, c));
+    fn cost(&self, leaves: &[Leaf], old: Option<&Old>) -> (f64, f64) {
+        let ratio = |c: Option<usize>| match c {
+            Some(c) => &self.ratio[c][..],
+            None => old.map_or(&[][..], |old| &old.ratio),
+        };
+        let all = leaves.iter().flat_map(|&(rect, c)| ratios(ratio(c), self.n.len(), rect));
         let (mut sum, mut count, mut worst) = (0.0, 0, 1f64);
         for ratio in all {
             (sum, count, worst) = (sum + ratio.ln(), count + 1, worst.max(ratio));
@@ -395,32 +572,16 @@ impl Plane {
     }
 
     /// The rectangles as rows: each reaches to halfway to the next line, or to a power of two, and no further than its
-    /// parameters are legal; what is cut off there is the next one's.
+    /// parameters are legal; what is cut off there is the next one's. Of those that stay as they are, the ranges.
     fn rows(
         &self,
         area: Area,
         leaves: &[Leaf],
         legal: &dyn Fn(&Desc, &Params) -> bool,
-    ) -> Vec<Row> {
-        let halfway = |sizes: &[usize], k: usize| {
-            let (here, next) = (sizes[k], sizes[k + 1]);
-            // Kernels change their shape at powers of two: of a few columns, and of segments.
-            let power = 1 << (next - 1).checked_ilog2().unwrap_or(0);
-            let edge = match power {
-                power if (here..=SEGMENT * SEGMENT).contains(&power) => power as f64,
-                _ => (here as f64 * next as f64).sqrt().floor(),
-            };
-            (edge as f32).log2()
-        };
-        let range = |sizes: &[usize], low: usize, high: usize| {
-            let from = if low == 0 {
-                ANY.0
-            } else {
-                (halfway(sizes, low - 1).exp2().round() + 1.0).log2()
-            };
-            let to = if high + 1 == sizes.len() { ANY.1 } else { halfway(sizes, high) };
-            (from, to)
-        };
+    ) -> (Vec<Row>, Vec<Ranges>) {
+        // For what stays, which is as legal as it was.
+        let stays = Params::new("stays");
+        let legal = |desc: &Desc, params: &Params| *params == stays || legal(desc, params);
         let mut rows: Vec<Row> = Vec::new();
         for &((i0, i1, j0, j1), c) in leaves {
             let mut row = Row {
@@ -429,7 +590,7 @@ impl Plane {
                 align: area.align,
                 m: range(&self.m, i0, i1),
                 n: range(&self.n, j0, j1),
-                params: self.choices[c],
+                params: c.map_or(stays, |c| self.choices[c]),
             };
             let params = row.params;
             clip(&mut row, |desc| legal(desc, &params));
@@ -459,7 +620,7 @@ impl Plane {
         // Beyond the last line there is nothing behind them: the best of what is legal there, as far as is known.
         for k in 0..leaves.len() {
             let (rect, row) = (leaves[k].0, rows[k]);
-            if rect.3 + 1 < self.n.len() || row.n.1 == ANY.1 {
+            if rect.3 + 1 < self.n.len() || row.n.1 == ANY.1 || row.params == stays {
                 continue;
             }
             let far = Desc {
@@ -470,7 +631,7 @@ impl Plane {
                 align: area.align.low,
             };
             let mean = |c: usize| {
-                let all = self.ratios(rect, c);
+                let all = ratios(&self.ratio[c], self.n.len(), rect);
                 let (sum, count) = all.fold((0.0, 0), |(sum, count), r| (sum + r.ln(), count + 1));
                 if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
             };
@@ -480,8 +641,37 @@ impl Plane {
                 rows.push(Row { n: (beyond(row.n.1), ANY.1), params: self.choices[c], ..row });
             }
         }
-        rows
+        let (kept, new): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| row.params == stays);
+        (new, kept.iter().map(ranges).collect())
     }
+}
+
+/// What a choice costs at the known points of a rectangle, of a plane with so many columns.
+fn ratios(
+    ratio: &[Option<f64>],
+    side: usize,
+    (i0, i1, j0, j1): Rect,
+) -> impl Iterator<Item = f64> + '_ {
+    (i0..=i1).flat_map(move |i| (j0..=j1).filter_map(move |j| ratio[i * side + j]))
+}
+
+/// Where what is between a line and the next is divided, as a logarithm.
+fn halfway(sizes: &[usize], k: usize) -> f32 {
+    let (here, next) = (sizes[k], sizes[k + 1]);
+    // Kernels change their shape at powers of two: of a few columns, and of segments.
+    let power = 1 << (next - 1).checked_ilog2().unwrap_or(0);
+    let edge = match power {
+        power if (here..=SEGMENT * SEGMENT).contains(&power) => power as f64,
+        _ => (here as f64 * next as f64).sqrt().floor(),
+    };
+    (edge as f32).log2()
+}
+
+/// What the lines from one to another are for.
+fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
+    let from = if low == 0 { ANY.0 } else { (halfway(sizes, low - 1).exp2().round() + 1.0).log2() };
+    let to = if high + 1 == sizes.len() { ANY.1 } else { halfway(sizes, high) };
+    (from, to)
 }
 
 /// Draws the edges of a row in to where its parameters are still legal: halfway to the next

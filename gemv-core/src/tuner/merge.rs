@@ -5,13 +5,13 @@ use crate::table::Row;
 use crate::{Desc, Params};
 
 /// Ranges of m and n, as a row has them.
-type Ranges = [(f32, f32); 2];
+pub(super) type Ranges = [(f32, f32); 2];
 
-fn ranges(row: &Row) -> Ranges {
+pub(super) fn ranges(row: &Row) -> Ranges {
     [row.m, row.n]
 }
 
-fn meet(a: &Ranges, b: &Ranges) -> bool {
+pub(super) fn meet(a: &Ranges, b: &Ranges) -> bool {
     a.iter().zip(b).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
 }
 
@@ -26,11 +26,15 @@ struct Broad {
 /// choice. A broader row has to be legal at the ends of its ranges; what it is not for in between has rows before it.
 ///
 /// The cuts that [`distil`](super::distil()) makes go from edge to edge, so that one exception cuts what is
-/// around it into four; this puts them together again.
-pub(super) fn merge(rows: Vec<Row>, legal: &dyn Fn(&Desc, &Params) -> bool) -> Vec<Row> {
+/// around it into four; this puts them together again. Nothing reaches into `kept`, which rows behind all of these serve.
+pub(super) fn merge(
+    rows: Vec<Row>,
+    kept: &[Ranges],
+    legal: &dyn Fn(&Desc, &Params) -> bool,
+) -> Vec<Row> {
     let mut all: Vec<Broad> =
         rows.into_iter().map(|row| Broad { own: vec![ranges(&row)], row }).collect();
-    while let Some((a, b, row, at)) = mergeable(&all, legal) {
+    while let Some((a, b, row, at)) = mergeable(&all, kept, legal) {
         let (b, mut both) = (all.remove(b), all.remove(a));
         both.row = row;
         both.own.extend(b.own);
@@ -42,6 +46,7 @@ pub(super) fn merge(rows: Vec<Row>, legal: &dyn Fn(&Desc, &Params) -> bool) -> V
 /// Two rows (by index, in order) that can be one, and its place once they are gone.
 fn mergeable(
     all: &[Broad],
+    kept: &[Ranges],
     legal: &dyn Fn(&Desc, &Params) -> bool,
 ) -> Option<(usize, usize, Row, usize)> {
     let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
@@ -49,6 +54,9 @@ fn mergeable(
         let hull = |a: (f32, f32), b: (f32, f32)| (a.0.min(b.0), a.1.max(b.1));
         let (one, other) = (&all[a].row, &all[b].row);
         let row = Row { m: hull(one.m, other.m), n: hull(one.n, other.n), ..*one };
+        if kept.iter().any(|kept| meet(kept, &ranges(&row))) {
+            return None;
+        }
         let own = || all[a].own.iter().chain(&all[b].own);
         let others = || (0..all.len()).filter(|&k| k != a && k != b).enumerate();
         // Before whatever would take what is its own, behind whatever it would take something from.
@@ -86,14 +94,25 @@ mod tests {
     fn what_lies_around_an_exception_is_one_row() {
         let cut = "f32 row m=1..8 n=1..64 : a\nf32 row m=9..16 n=1..8 : a\nf32 row m=9..16 n=9..16 : b\n\
                    f32 row m=9..16 n=17..64 : a\nf32 row m=17.. n=1..64 : a\n";
-        let merged = merge(rows(cut), &|_, _| true);
+        let merged = merge(rows(cut), &[], &|_, _| true);
         assert_eq!(text(merged), "f32 row m=9..16 n=9..16 : b\nf32 row n=1..64 : a\n");
         // What counts is that `a` is legal at its ends: the exception's place is not its own.
         let legal = |d: &Desc, p: &Params| p.kernel().as_str() != "a" || !(9..17).contains(&d.m);
         let far = "f32 row m=1..8 : a\nf32 row m=9..16 : b\nf32 row m=17..20 : a\n";
-        assert_eq!(text(merge(rows(far), &legal)), "f32 row m=9..16 : b\nf32 row m=1..20 : a\n");
+        assert_eq!(
+            text(merge(rows(far), &[], &legal)),
+            "f32 row m=9..16 : b\nf32 row m=1..20 : a\n"
+        );
         let legal = |d: &Desc, p: &Params| p.kernel().as_str() != "a" || d.m < 17;
-        assert_eq!(text(merge(rows(far), &legal)), far);
+        assert_eq!(text(merge(rows(far), &[], &legal)), far);
+    }
+
+    #[test]
+    fn nothing_reaches_into_what_rows_behind_serve() {
+        let around = "f32 row m=1..8 : a\nf32 row m=17.. : a\n";
+        let between = rows("f32 row m=9..16 : b").iter().map(ranges).collect::<Vec<_>>();
+        assert_eq!(text(merge(rows(around), &between, &|_, _| true)), around);
+        assert_eq!(text(merge(rows(around), &[], &|_, _| true)), "f32 row : a\n");
     }
 
     /// Cuts a rectangle (first and last m, n) in two, again and again.
@@ -125,7 +144,7 @@ mod tests {
             let mut text = String::new();
             cut([1, 20, 1, 20], 7, &mut seed, &mut text);
             let cut = rows(&text);
-            let merged = merge(cut.clone(), &|_, _| true);
+            let merged = merge(cut.clone(), &[], &|_, _| true);
             for (m, n) in (1..=20).flat_map(|m| (1..=20).map(move |n| (m, n))) {
                 let choice =
                     |rows: &[Row]| rows.iter().find(|r| r.holds(&desc(m, n))).unwrap().params;

@@ -185,6 +185,11 @@ fn the_roof_ends_the_search_only_where_it_is_reached_with_the_right_bits() {
         let cell = search(&mut device, &d, &order, &[], &Settings::default());
         assert!(cell.best().is_some() && device.measured < 20 * order.len());
     }
+    // Nor does one end anything that was measured while the device was busy: the best is twice as fast.
+    let mut device = Scripted::new(0.0);
+    device.roof = Some(0.5 * d.bytes() as f64 / truly_best(&d));
+    let cell = search(&mut device, &d, &order, &[], &Settings::default());
+    assert!(!cell.at_roof && cell.best().unwrap().seconds == truly_best(&d));
     // A roof that nobody reaches ends nothing.
     let mut device = Scripted::new(0.0);
     device.roof = Some(4e12);
@@ -473,6 +478,139 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
             assert!(first.holds(&desc(m, n)), "{m}x{n} of\n{table}");
         }
     }
+}
+
+/// Points of so many rows and columns where these choices take so long.
+fn timed(m: &[usize], n: &[usize], times: &dyn Fn(usize, usize) -> Vec<(Params, f64)>) -> Known {
+    let points = m.iter().flat_map(|&m| n.iter().map(move |&n| (m, n)));
+    let cell = |(m, n)| {
+        let mut trials: Vec<Trial> = times(m, n)
+            .into_iter()
+            .map(|(params, seconds)| {
+                let (low, high, work) = (seconds, seconds, work(&params));
+                let (batches, checked, finalist) = (9, true, true);
+                Trial { params, work, seconds, low, high, batches, checked, finalist }
+            })
+            .collect();
+        trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let (desc, failures, candidates) = (desc(m, n), Vec::new(), trials.len());
+        (desc, Cell { desc, trials, failures, candidates, at_roof: false, floor: None })
+    };
+    points.map(cell).collect()
+}
+
+/// What is made of these points by a table that starts from those rows.
+fn from(known: &Known, rows: &str, limit: usize) -> (Distilled, Table) {
+    let names = known.values().flat_map(|c| c.trials.iter().map(|t| t.params));
+    let mut choices: Vec<Params> = names.collect();
+    choices.sort();
+    choices.dedup();
+    let from = Table::parse("present", rows).unwrap().rows;
+    let settings = Distilling { limit, from, ..Distilling::default() };
+    let part = distil(&mut Named(choices), AREA, known, LEGAL, &settings);
+    let table = Table { rows: part.rows.clone(), ..Table::default() };
+    (part, table)
+}
+
+const SIZES: [usize; 7] = [4, 16, 64, 256, 1024, 4096, 16_384];
+
+/// An edge that lies between the points, as a person found it, and a row for what no point sees.
+const BY_HAND: &str = "f32 row align=16.. n=40 : c\nf32 row align=16.. n=1..100 : a\n\
+                       f32 row align=16.. n=101.. : b\n";
+
+#[test]
+fn what_the_present_rows_have_stays_unless_something_pays() {
+    let [a, b, c] = ["a", "b", "c"].map(Params::new);
+    let side = |n: usize, best: f64| match n <= 100 {
+        true => vec![(a, best), (b, 2.0), (c, 3.0)],
+        false => vec![(a, 2.0), (b, best), (c, 3.0)],
+    };
+    // As good as can be.
+    let known = timed(&SIZES, &SIZES, &|_, n| side(n, 1.0));
+    let (part, table) = from(&known, BY_HAND, 100);
+    assert_eq!((table.to_string().as_str(), part.kept, part.worst), (BY_HAND, 3, 0.0));
+    // From nothing the edge is at a power of two.
+    assert!(!from(&known, "", 100).1.to_string().contains("100"));
+
+    // 2 % at one point are chance, 50 % at a few are not; and what they are not best at stays.
+    let known = timed(&SIZES, &SIZES, &|m, n| match (m, n) {
+        (64, 16) => vec![(a, 1.02), (b, 1.0), (c, 3.0)],
+        (1024.., 1024..) => vec![(a, 2.0), (b, 1.5), (c, 1.0)],
+        _ => side(n, 1.0),
+    });
+    let (part, table) = from(&known, BY_HAND, 100);
+    let new = "f32 row align=16.. m=513.. n=513.. : c\n";
+    assert_eq!((table.to_string(), part.kept), (format!("{new}{BY_HAND}"), 3));
+    assert!(part.worst < 0.021, "{}", part.worst);
+}
+
+#[test]
+fn present_rows_that_are_worse_everywhere_leave_nothing() {
+    let [a, b, c] = ["a", "b", "c"].map(Params::new);
+    let times = |m: usize, n: usize| {
+        let (one, other) = if m * n > 10_000 { (1.0, 1.5) } else { (1.5, 1.0) };
+        vec![(a, one), (b, other), (c, 3.0)]
+    };
+    let known = timed(&SIZES, &SIZES, &times);
+    let (nothing, _) = from(&known, "", 100);
+    assert_eq!(from(&known, "f32 row : c", 100).0, nothing);
+    // Nor do rows that nothing can be measured of, since they are not legal or do not count.
+    assert_eq!(from(&known, "f32 row : unknown", 100).0, nothing);
+    // Of half of it, they are what stays.
+    let (part, table) = from(&known, "f32 row : a", 100);
+    assert!(part.kept == 1 && part.cost <= nothing.cost, "{table}");
+}
+
+/// The nearest of rows with a gap between them serves there. A new row beside it is nearer, and must not take it.
+#[test]
+fn a_new_row_takes_nothing_from_the_gaps_of_the_present_ones() {
+    let [a, b, c] = ["a", "b", "c"].map(Params::new);
+    let gaps = "f32 row n=1..20 : a\nf32 row n=3000.. : b\n";
+    let known = timed(&SIZES, &SIZES, &|m, n| match (m, n) {
+        (256, 256) => vec![(a, 3.0), (b, 3.0), (c, 1.0)],
+        (_, ..200) => vec![(a, 1.0), (b, 2.0), (c, 2.0)],
+        _ => vec![(a, 2.0), (b, 1.0), (c, 2.0)],
+    });
+    let (part, table) = from(&known, gaps, 100);
+    for (d, cell) in &known {
+        let row = table.nearest(d)[0];
+        assert!(row.holds(d) && row.params == cell.best().unwrap().params, "{d} of\n{table}");
+    }
+    assert_eq!((part.worst, part.rows.len() - part.kept), (0.0, 1), "{table}");
+}
+
+#[test]
+fn present_rows_count_and_too_many_of_them_are_replaced() {
+    let [a, b, c] = ["a", "b", "c"].map(Params::new);
+    let times = |m: usize, n: usize| match (m, n) {
+        (..20, _) => vec![(a, 1.0), (b, 1.2), (c, 3.0)],
+        (1024.., 1024..) => vec![(a, 1.5), (b, 1.5), (c, 1.0)],
+        _ => vec![(a, 1.2), (b, 1.0), (c, 3.0)],
+    };
+    let known = timed(&SIZES, &SIZES, &times);
+    // A row for each line, where two would do.
+    let edges = SIZES.map(|m| (m, 4 * m - 1, if m < 20 { "a" } else { "b" }));
+    let each = edges.map(|(low, high, name)| format!("f32 row m={low}..{high} : {name}\n"));
+    let part = |limit| from(&known, &each.concat(), limit).0;
+    let whole = part(8);
+    assert_eq!((whole.kept, whole.rows.len(), whole.worst), (7, 8, 0.0));
+    // No room for the new row beside them: three from nothing cost less than they do.
+    let few = part(7);
+    assert_eq!((few.kept, few.worst), (0, 0.0), "{:?}", few.rows);
+    // And no room for them.
+    assert!(part(2).rows.len() <= 2 && part(2).kept == 0);
+}
+
+/// Where one that reached the roof ended the search, the present choice was not asked, and that is nothing against it.
+#[test]
+fn what_the_roof_left_out_may_stay() {
+    let [a, b] = ["a", "b"].map(Params::new);
+    let mut known = timed(&SIZES, &SIZES, &|_, _| vec![(a, 1.0), (b, 1.0)]);
+    for (_, cell) in known.iter_mut().filter(|(d, _)| d.m * d.n > 1 << 20) {
+        cell.at_roof = true;
+        cell.trials.retain(|t| t.params == a);
+    }
+    assert_eq!(from(&known, "f32 row : b", 100).1.to_string(), "f32 row : b\n");
 }
 
 /// These candidates for all, of which nothing is measured any more.

@@ -303,6 +303,10 @@ pub(crate) fn median(times: &[f64]) -> f64 {
     }
 }
 
+/// A right result in less than this share of the time that reading takes shows that the roof was measured too low, on a
+/// machine that was busy then: it ends no search.
+const TOO_LOW: f64 = 0.75;
+
 /// Finds the best of `candidates` for a problem. Those in `forced` (which are measured too, if they
 /// do what no candidate does) reach the last round whatever their times, and the roof does not end
 /// the search for them.
@@ -368,6 +372,7 @@ pub fn search(
     // One batch each, and the roof may end it.
     let large = desc.bytes() >= settings.roof_from;
     let reached = |t: f64| large && floor.is_some_and(|f| t * settings.roof <= f);
+    let mut low = false;
     let mut alive: Vec<Contender> = Vec::new();
     for (work, params) in all {
         let forced = must.contains(&work);
@@ -383,7 +388,7 @@ pub fn search(
         }
         // One that reaches it is measured again before it is believed, and checked together with
         // another: a result that is wrong where nobody looked would else end the search.
-        while !cell.at_roof && alive.len() >= 2 {
+        while !cell.at_roof && !low && alive.len() >= 2 {
             alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
             if !reached(alive[0].median()) {
                 break;
@@ -396,9 +401,9 @@ pub fn search(
             } else {
                 agree(runner, &mut alive, &mut cell);
                 // Whoever is first now may have been measured but once.
-                cell.at_roof = alive
-                    .first()
-                    .is_some_and(|best| best.times.len() > 1 && reached(best.median()));
+                let best = alive.first().filter(|best| best.times.len() > 1).map(|b| b.median());
+                low = best.zip(floor).is_some_and(|(best, floor)| best < TOO_LOW * floor);
+                cell.at_roof = !low && best.is_some_and(reached);
             }
         }
     }

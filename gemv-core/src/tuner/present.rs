@@ -1,0 +1,137 @@
+//! What the tables that a device has say of an area: where the tuner may start from.
+
+use super::Area;
+use super::distil::clip;
+use super::merge::{Ranges, meet, merge, ranges};
+use crate::table::Row;
+use crate::{Align, Desc, Params, Table, Tables};
+
+/// The present rows for an area: those of the first table that has any, as rows of the area's own type and layout,
+/// in the order in which they hold.
+///
+/// ```
+/// use gemv_core::tuner::{Area, present};
+/// use gemv_core::{Align, Dtype, Engine, Layout};
+/// let device = Engine::new(None).device("reference")?;
+/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
+/// let (table, rows) = present(device.tables(), area).expect("a row for all is one for f32");
+/// assert_eq!(table.rows[0].to_string(), "* * : reference");
+/// assert_eq!(rows[0].to_string(), "f32 row : reference");
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+pub fn present(tables: &Tables, area: Area) -> Option<(&Table, Vec<Row>)> {
+    let all = tables.iter().map(|table| (table, of(&table.rows, area)));
+    all.into_iter().find(|(_, rows)| !rows.is_empty())
+}
+
+/// The rows of a table that serve an area, as its own. A row of one's own type and layout hides those for all, wherever
+/// it lies, so only the nearest kind is taken for each alignment.
+fn of(rows: &[Row], area: Area) -> Vec<Row> {
+    let rank = |row: &Row| {
+        let own = |mine: bool, any: bool| if mine { Some(0) } else { any.then_some(1) };
+        let dtype = own(row.dtype == Some(area.dtype), row.dtype.is_none())?;
+        let layout = own(row.layout == Some(area.layout), row.layout.is_none())?;
+        let (low, high) = (row.align.low.max(area.align.low), row.align.high.min(area.align.high));
+        (low <= high).then_some((2 * dtype + layout, Align { low, high }))
+    };
+    let ranked: Vec<(u8, Row)> = rows
+        .iter()
+        .filter_map(|row| {
+            let (rank, align) = rank(row)?;
+            let (dtype, layout) = (Some(area.dtype), Some(area.layout));
+            Some((rank, Row { dtype, layout, align, ..*row }))
+        })
+        .collect();
+    let first = |align: u8| {
+        ranked.iter().filter(|(_, row)| row.align.holds(align)).map(|(rank, _)| *rank).min()
+    };
+    let mut kept = ranked.clone();
+    kept.retain(|(rank, row)| {
+        (row.align.low..=row.align.high).any(|align| first(align) == Some(*rank))
+    });
+    kept.sort_by_key(|(rank, _)| *rank);
+    kept.into_iter().map(|(_, row)| row).collect()
+}
+
+/// What present rows choose at a point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Choice {
+    pub(super) params: Params,
+    /// Whether a row holds there. Else the nearest served, and a new row may be nearer.
+    pub(super) held: bool,
+}
+
+/// The choice of these rows, near before far, of what is legal.
+pub(super) fn choice(
+    rows: &[Row],
+    desc: &Desc,
+    legal: &dyn Fn(&Desc, &Params) -> bool,
+) -> Option<Choice> {
+    let table = Table { rows: rows.to_vec(), ..Table::default() };
+    let row = *table.nearest(desc).into_iter().find(|row| legal(desc, &row.params))?;
+    Some(Choice { params: row.params, held: row.holds(desc) })
+}
+
+/// The present rows that serve one of these ranges still, and behind them `gaps` (rows for where none of them holds),
+/// as few as do.
+pub(super) fn still(
+    rows: &[Row],
+    kept: &[Ranges],
+    mut gaps: Vec<Row>,
+    legal: &dyn Fn(&Desc, &Params) -> bool,
+) -> Vec<Row> {
+    for row in &mut gaps {
+        let params = row.params;
+        clip(row, |desc| legal(desc, &params));
+    }
+    let serves = |row: &&Row| kept.iter().any(|kept| meet(kept, &ranges(row)));
+    let mut all: Vec<Row> = rows.iter().filter(serves).copied().collect();
+    // The present rows stand before them: they may reach over what those hold.
+    all.extend(merge(gaps, &[], legal));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dtype, Layout};
+
+    #[test]
+    fn rows_of_its_own_hide_those_for_all_where_they_hold() {
+        let text = "* row n=1..8 : every\n* * : all\nf32 row align=16.. : whole\nf64 * align=..8 m=4.. : odd\n";
+        let rows = Table::parse("t", text).unwrap().rows;
+        let of = |dtype, low, high| {
+            let area = Area { dtype, layout: Layout::Row, align: Align { low, high } };
+            Table { rows: super::of(&rows, area), ..Table::default() }.to_string()
+        };
+        assert_eq!(of(Dtype::F32, 4, 6), "f32 row align=16.. : whole\n");
+        assert_eq!(of(Dtype::F32, 0, 3), "f32 row align=..8 n=1..8 : every\n");
+        let both = "f32 row align=16.. : whole\nf32 row n=1..8 : every\n";
+        assert_eq!(of(Dtype::F32, 0, 6), both);
+        assert_eq!(of(Dtype::F64, 0, 2), "f64 row align=..4 m=4.. : odd\n");
+        assert_eq!(of(Dtype::C32, 0, 6), "c32 row n=1..8 : every\n");
+    }
+
+    #[test]
+    fn the_first_table_with_rows_for_it_is_the_present_one() {
+        let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+        let device = crate::reference::Reference::open();
+        let tables = Tables::load(&*device);
+        let (table, rows) = present(&tables, area).unwrap();
+        assert_eq!((&*table.origin, rows.len()), ("reference", 1));
+        assert!(present(&Tables::default(), area).is_none());
+    }
+
+    #[test]
+    fn a_choice_is_the_nearest_that_is_legal() {
+        let rows = Table::parse("t", "f32 row n=1..8 : few\nf32 row n=64.. : many").unwrap().rows;
+        let desc = |n| Desc { dtype: Dtype::F32, layout: Layout::Row, m: 4, n, align: 6 };
+        let at = |n, legal: &dyn Fn(&Desc, &Params) -> bool| {
+            choice(&rows, &desc(n), legal).map(|c| (c.params.to_string(), c.held))
+        };
+        assert_eq!(at(8, &|_, _| true), Some(("few".into(), true)));
+        assert_eq!(at(16, &|_, _| true), Some(("few".into(), false)));
+        assert_eq!(at(8, &|_, p| *p == Params::new("many")), Some(("many".into(), false)));
+        assert_eq!(at(8, &|_, _| false), None);
+    }
+}
