@@ -400,8 +400,8 @@ fn candidates<T: Element>(
 const EDGES: [usize; 17] =
     [1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 65535, 65536, 65537];
 
-/// More sets of rows than a GPU has units: with one block for each, blocks take turns.
-const TURNS: (usize, usize) = (2300, 260);
+/// More sets of 16, 32 and 64 rows than a GPU has units: with one block for each, blocks take turns, of the smaller sets three.
+const TURNS: (usize, usize) = (8500, 260);
 
 fn shapes(size: Size, thin: bool) -> Vec<(usize, usize)> {
     let mut shapes = vec![(1, 1), (3, 65)];
@@ -483,6 +483,14 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 if shape == TURNS {
                     let keep = params.iter().filter(|p| p.get_or("keep", 0) > 0);
                     whats.extend(keep.map(|p| What::With(p.without("busy").with("busy", 1))));
+                }
+                // What no candidate is: one chunk, turns, blocks of one warp and of 16.
+                if matches!(shape, (5, 257) | (33, 1025) | (5, 4099)) && layout == Layout::Row {
+                    let more = ["busy=1", "threads=32 rows=2 busy=1", "threads=512 team=32 busy=2"];
+                    let more = more.iter().map(|text| format!("flat {text}").parse().unwrap());
+                    let desc = with_type!(dtype, T => VARIANTS[0].desc::<T>(m, n));
+                    let more = more.filter(|p| device.backend().fits(&desc, p).is_ok());
+                    whats.extend(more.map(What::With));
                 }
                 let others = |p: &Params| !(0..kinds.len()).any(|k| k != STAGED && kinds[k](p));
                 let params = params.into_iter().filter(others);

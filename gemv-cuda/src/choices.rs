@@ -87,7 +87,7 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         }
     }
     // Longer ones: teams along the rows until the device is busy, then blocks.
-    // On a device with clusters `wide` or `row` was faster wherever `wide` can be, but for a few rows that begin anywhere.
+    // On a device with clusters `flat`, `wide` or `row` was faster wherever they can be, but for a few rows that begin anywhere.
     let longer = desc.n > if caps.cluster > 1 { *WIDE_COLUMNS.end() } else { spanned(caps) };
     let segments = n.div_ceil(256).max(1);
     // Rows that start anywhere: single elements too, so that neighbours read neighbouring elements.

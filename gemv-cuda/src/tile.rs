@@ -32,7 +32,8 @@ const ARGS: &[Arg] = &[
     Arg::launched("busy", 4),
 ];
 
-/// Threads and registers of a unit.
+/// Threads and registers of a unit (compute capability 8.0, 9.0 and 10.0; others have fewer threads, and leave out
+/// what they have no room for).
 const THREADS_OF_A_UNIT: u32 = 2048;
 const REGISTERS_OF_A_UNIT: u32 = 65_536;
 

@@ -48,8 +48,8 @@ pub struct Distilling {
     pub limit: usize,
     /// A row has to save this much, as a sum over points of the logarithms of what they cost.
     pub worth: f64,
-    /// What a choice costs beyond this share of the best counts several times: a table with a hole
-    /// is worse than one that is a little slower everywhere.
+    /// What a choice costs beyond this share of the best counts again, so many times as `dread` says: a table with a
+    /// hole is worse than one that is a little slower everywhere.
     pub hole: f64,
     /// How many times.
     pub dread: f64,

@@ -198,7 +198,7 @@ pub fn refine(
         let (m, n) = (&plane.m, &plane.n);
         let middle = |sizes: &[usize], k: usize, half: bool| {
             let (size, next) = (sizes[k] as f64, *sizes.get(k + usize::from(half))? as f64);
-            // Lines around an edge have nothing between them.
+            // Lines around an edge, and those as near as 60 and 62, have nothing between them.
             let apart = !half || next > 1.1 * size;
             apart.then_some((size * next).sqrt().round() as usize)
         };
