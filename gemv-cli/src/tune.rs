@@ -147,10 +147,11 @@ const SHORT: [usize; 21] =
 /// a point in the lower half of each octave.
 const LONG: [usize; 6] = [1872, 3744, 7488, 14_992, 30_000, 60_000];
 
-/// Numbers of rows of flat matrices by columns. (With more, what is best changed nowhere between the mesh's points.)
-const FLAT: [usize; 8] = [6, 10, 12, 14, 16, 20, 32, 64];
+/// Lengths of short columns, which the kernels for few rows are made for. (With 13 more of up to 520, as rows have them,
+/// an H200's table was no better.)
+const FEW_ROWS: [usize; 8] = [6, 10, 12, 14, 16, 20, 32, 64];
 
-/// The same for the CPU's own kernels, which stop at any length alike.
+/// Lengths of lines of both layouts for the CPU's own kernels, which stop at any length alike.
 const NARROW_CPU: [usize; 3] = [16, 64, 256];
 
 /// Blocks of 32 rows for each unit, where a turn of all units ends: what is left for a last one takes as long as a full
@@ -168,7 +169,7 @@ fn finer(mesh: Mesh, info: &DeviceInfo) -> Mesh {
     }
     let rows = [&SHORT[..], &LONG].concat();
     let mesh = mesh.with_lengths(Layout::Row, &rows, 1..=usize::MAX);
-    let mesh = mesh.with_lengths(Layout::Col, &FLAT, 1..=usize::MAX);
+    let mesh = mesh.with_lengths(Layout::Col, &FEW_ROWS, 1..=usize::MAX);
     let units = if info.host { 0 } else { info.units };
     let ends = TURNS.iter().map(|k| 32 * k * units).filter(|end| *end > 0);
     let around: Vec<usize> = ends.flat_map(|end| [end - 16, end + 16]).collect();
