@@ -1,7 +1,7 @@
 //! From many points to few rows.
 
 use super::merge::{Ranges, merge, ranges};
-use super::present::{Choice, choice, still};
+use super::present::{Old, still};
 use super::search::{Cell, Runner, Trial, median};
 use super::sweep::{Area, Known};
 use crate::order::SEGMENT;
@@ -221,53 +221,8 @@ struct Found {
     squeezed: bool,
 }
 
-/// The present rows as they do at the points of a plane.
-struct Old<'a> {
-    rows: &'a [Row],
-    /// By line of m and of n: what they choose, where the point is known and anything of theirs is legal.
-    choices: Vec<Option<Choice>>,
-    /// As in a [`Plane`].
-    ratio: Vec<Option<f64>>,
-    /// By rectangle (pairs of m, of n): what they cost.
-    loss: Vec<f32>,
-}
-
-impl<'a> Old<'a> {
-    /// `None` if there are none.
-    fn new(
-        runner: &mut dyn Runner,
-        area: Area,
-        known: &Known,
-        plane: &Plane,
-        legal: &dyn Fn(&Desc, &Params) -> bool,
-        settings: &'a Distilling,
-    ) -> Option<Old<'a>> {
-        let rows = &settings.from[..];
-        if rows.is_empty() {
-            return None;
-        }
-        let points = plane.m.len() * plane.n.len();
-        let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
-        for (at, cell) in plane.cells(area, known) {
-            let chosen = choice(rows, &cell.desc, legal);
-            let work = chosen.and_then(|chosen| runner.work(&cell.desc, &chosen.params));
-            let time = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
-            choices[at] = chosen;
-            ratio[at] = match time {
-                Some(trial) => Some((trial.seconds / fastest(cell)).max(1.0)),
-                // Not asked, since another reached the roof: that is nothing against it.
-                None if cell.at_roof && chosen.is_some() => None,
-                None => Some(f64::INFINITY),
-            };
-        }
-        let mut loss = vec![0.0; pair(0, plane.m.len()) * pair(0, plane.n.len())];
-        plane.each_rect(&plane.sums(&ratio, settings), |rect, sum| loss[rect] = sum as f32);
-        Some(Old { rows, choices, ratio, loss })
-    }
-}
-
 /// The least time of those with the right bits.
-fn fastest(cell: &Cell) -> f64 {
+pub(super) fn fastest(cell: &Cell) -> f64 {
     let checked = cell.trials.iter().filter(|t| t.checked);
     checked.map(|t| t.seconds).fold(f64::INFINITY, f64::min)
 }
@@ -293,7 +248,7 @@ type Leaf = (Rect, Option<usize>);
 const IMPOSSIBLE: f64 = 100.0;
 
 /// Where a pair of first and last stands among all of them: no more than half of a square.
-fn pair(first: usize, last: usize) -> usize {
+pub(super) fn pair(first: usize, last: usize) -> usize {
     last * (last + 1) / 2 + first
 }
 
@@ -340,7 +295,7 @@ impl Plane {
     }
 
     /// The known points of it, each with where it stands among all.
-    fn cells<'a>(
+    pub(super) fn cells<'a>(
         &'a self,
         area: Area,
         known: &'a Known,
@@ -364,7 +319,7 @@ impl Plane {
     }
 
     /// Sums of a choice's losses over all points with smaller indices.
-    fn sums(&self, ratio: &[Option<f64>], settings: &Distilling) -> Vec<f64> {
+    pub(super) fn sums(&self, ratio: &[Option<f64>], settings: &Distilling) -> Vec<f64> {
         let (height, side) = (self.m.len(), self.n.len());
         let loss = |k: usize, l: usize| {
             let log = ratio.get(k * side + l).copied().flatten()?.ln();
@@ -404,7 +359,7 @@ impl Plane {
     }
 
     /// Shows every rectangle (pairs of m, of n) and what it costs by these sums.
-    fn each_rect(&self, sums: &[f64], mut show: impl FnMut(usize, f64)) {
+    pub(super) fn each_rect(&self, sums: &[f64], mut show: impl FnMut(usize, f64)) {
         let (height, side) = (self.m.len(), self.n.len());
         let wide = pair(0, side);
         let at = |k: usize, l: usize| sums[k * (side + 1) + l];

@@ -1,8 +1,9 @@
 //! What the tables that a device has say of an area: where the tuner may start from.
 
-use super::Area;
-use super::distil::clip;
+use super::distil::{Distilling, Plane, clip, fastest, pair};
 use super::merge::{Ranges, meet, merge, ranges};
+use super::search::Runner;
+use super::sweep::{Area, Known};
 use crate::table::Row;
 use crate::{Align, Desc, Params, Table, Tables};
 
@@ -59,6 +60,51 @@ pub(super) struct Choice {
     pub(super) params: Params,
     /// Whether a row holds there. Else the nearest served, and a new row may be nearer.
     pub(super) held: bool,
+}
+
+/// The present rows as they do at the points of a plane.
+pub(super) struct Old<'a> {
+    pub(super) rows: &'a [Row],
+    /// By line of m and of n: what they choose, where the point is known and anything of theirs is legal.
+    pub(super) choices: Vec<Option<Choice>>,
+    /// As in a [`Plane`].
+    pub(super) ratio: Vec<Option<f64>>,
+    /// By rectangle (pairs of m, of n): what they cost.
+    pub(super) loss: Vec<f32>,
+}
+
+impl<'a> Old<'a> {
+    /// `None` if there are none.
+    pub(super) fn new(
+        runner: &mut dyn Runner,
+        area: Area,
+        known: &Known,
+        plane: &Plane,
+        legal: &dyn Fn(&Desc, &Params) -> bool,
+        settings: &'a Distilling,
+    ) -> Option<Old<'a>> {
+        let rows = &settings.from[..];
+        if rows.is_empty() {
+            return None;
+        }
+        let points = plane.m.len() * plane.n.len();
+        let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
+        for (at, cell) in plane.cells(area, known) {
+            let chosen = choice(rows, &cell.desc, legal);
+            let work = chosen.and_then(|chosen| runner.work(&cell.desc, &chosen.params));
+            let time = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
+            choices[at] = chosen;
+            ratio[at] = match time {
+                Some(trial) => Some((trial.seconds / fastest(cell)).max(1.0)),
+                // Not asked, since another reached the roof: that is nothing against it.
+                None if cell.at_roof && chosen.is_some() => None,
+                None => Some(f64::INFINITY),
+            };
+        }
+        let mut loss = vec![0.0; pair(0, plane.m.len()) * pair(0, plane.n.len())];
+        plane.each_rect(&plane.sums(&ratio, settings), |rect, sum| loss[rect] = sum as f32);
+        Some(Old { rows, choices, ratio, loss })
+    }
 }
 
 /// The choice of these rows, near before far, of what is legal.
