@@ -22,8 +22,8 @@ use gemv::{Align, Desc, Device, DeviceInfo, Dtype, Engine, Layout, Params, Table
 use crate::record::Record;
 use progress::Progress;
 use result::{
-    changes, first_legal, header, install, is_worse, of_parts, per_area, products, started, tell,
-    write,
+    changes, first_legal, header, install, is_refused, is_worse, of_parts, per_area, products,
+    started, tell, write,
 };
 
 /// Measure which parameters are best on a device, and write a table of them.
@@ -89,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long)]
     resume: bool,
     /// Put the table where this user's tables are looked for. Rows of an installed table for other
-    /// types and layouts are kept.
+    /// types and layouts are kept. One that is worse than the present table by more than 2 % is refused.
     #[arg(long)]
     install: bool,
 }
@@ -151,8 +151,10 @@ const LONG: [usize; 6] = [1872, 3744, 7488, 14_992, 30_000, 60_000];
 /// an H200's table was no better.)
 const FEW_ROWS: [usize; 8] = [6, 10, 12, 14, 16, 20, 32, 64];
 
-/// Lengths of lines of both layouts for the CPU's own kernels, which stop at any length alike.
-const NARROW_CPU: [usize; 3] = [16, 64, 256];
+/// Lengths of lines of both layouts for the CPU's own kernels, which stop at any length alike, and numbers of columns,
+/// of which they take four, eight or sixteen at once, and three one by one.
+const NARROW_CPU: [usize; 5] = [3, 4, 16, 64, 256];
+const FEW_COLUMNS_CPU: [usize; 4] = [3, 4, 8, 16];
 
 /// Blocks of 32 rows for each unit, where a turn of all units ends: what is left for a last one takes as long as a full
 /// turn, so the mesh has a point on either side.
@@ -160,24 +162,53 @@ const TURNS: [usize; 5] = [2, 3, 4, 6, 8];
 /// How many columns such matrices have: with fewer, a block has more rows, with more there are many turns.
 const TURNED: RangeInclusive<usize> = 33..=4096;
 
+/// Clusters that a device has room for are half as many as its units, or as many, and few long rows have one each: a row
+/// more waits for a turn.
+const HALF_UNITS: [usize; 2] = [1, 2];
+/// How many columns the rows of clusters have.
+const CLUSTERED: RangeInclusive<usize> = 2049..=65_536;
+
+/// Numbers of columns: whole segments, as many as clusters have blocks, and a few columns more, whose segment takes as
+/// long; and the rows with which they are shared by blocks.
+const SEGMENTS: [usize; 4] = [272, 512, 528, 1024];
+const SPLIT: RangeInclusive<usize> = 256..=32_768;
+
 /// The mesh with what kernels of such a device are made for.
 fn finer(mesh: Mesh, info: &DeviceInfo) -> Mesh {
     if info.id == "cpu" {
-        let both = [Layout::Row, Layout::Col].into_iter();
-        return both
-            .fold(mesh, |mesh, layout| mesh.with_lengths(layout, &NARROW_CPU, 1..=usize::MAX));
+        let any = 1..=usize::MAX;
+        let mesh = mesh.with_lengths(Layout::Row, &NARROW_CPU, any.clone());
+        let mesh = mesh.with_lengths(Layout::Col, &NARROW_CPU, any.clone());
+        return mesh.with_lines(Layout::Col, &FEW_COLUMNS_CPU, any);
     }
     let rows = [&SHORT[..], &LONG].concat();
     let mesh = mesh.with_lengths(Layout::Row, &rows, 1..=usize::MAX);
     let mesh = mesh.with_lengths(Layout::Col, &FEW_ROWS, 1..=usize::MAX);
-    let units = if info.host { 0 } else { info.units };
-    let ends = TURNS.iter().map(|k| 32 * k * units).filter(|end| *end > 0);
+    if info.host || info.units == 0 {
+        return mesh;
+    }
+    let units = info.units;
+    let ends = TURNS.iter().map(|k| 32 * k * units);
     let around: Vec<usize> = ends.flat_map(|end| [end - 16, end + 16]).collect();
-    mesh.with_lengths(Layout::Col, &around, TURNED)
+    let mesh = mesh.with_lengths(Layout::Col, &around, TURNED);
+    let mesh = mesh.with_lines(Layout::Col, &SEGMENTS, SPLIT);
+    // A twelfth on either side: not every unit has a place in a cluster.
+    let ends = HALF_UNITS.iter().map(|k| k * units / 2);
+    let aside = |end: usize| (end / 12).max(1);
+    let around: Vec<usize> =
+        ends.flat_map(|end| [end - aside(end).min(end), end + aside(end)]).collect();
+    mesh.with_lines(Layout::Row, &around, CLUSTERED)
 }
 
-/// Bytes of a problem that a core's own caches hold.
-const CPU_WARM: u64 = 512 << 10;
+/// Bytes of a core's own second cache, where Linux says.
+fn second_cache() -> u64 {
+    let of = |cache: usize, what: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{cache}/{what}");
+        Some(std::fs::read_to_string(path).ok()?.trim().to_string())
+    };
+    let second = (0..8).find(|&cache| of(cache, "level").as_deref() == Some("2"));
+    second.and_then(|cache| parse_bytes(&of(cache, "size")?).ok()).unwrap_or(1 << 20)
+}
 
 /// The mesh is made finer where no choice costs less than this at all corners of a tile.
 const QUARREL: f64 = 0.04;
@@ -241,7 +272,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     // Many points are looked at together: no single one has to be exact.
     search.alike = 0.05;
     (search.rounds, search.finalists, search.hopeless) =
-        if is_cpu(&device) { (5, 6, 1.4) } else { (3, 3, 1.25) };
+        if is_cpu(&device) { (7, 6, 1.4) } else { (3, 3, 1.25) };
+    if is_cpu(&device) {
+        // What others leave of its memory's bandwidth changes between one problem and the next.
+        (search.roof_from, search.neighbours) = (u64::MAX, 4);
+    }
     let mesh = match args.space {
         Space::Ordered => {
             let mesh = finer(mesh, &info);
@@ -335,6 +370,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if is_worse(&regret[1], &regret[0]) {
         println!("this table is worse than the present one there: more --minutes may help");
     }
+    if args.install && is_refused(&regret[1], &regret[0]) {
+        bail!("not installed, since it is worse than the present one: {}", table_path.display());
+    }
     if args.install {
         install(&device, table, &profile)?;
     } else if args.space == Space::Ordered {
@@ -369,7 +407,9 @@ fn lab(args: &Args, device: &Device, max_bytes: u64) -> Lab {
         (settings.batch, settings.products) = (1e-3, 1024);
     }
     if is_cpu(device) {
-        settings.warm_to = CPU_WARM;
+        // A quarter is there whatever else the caller did.
+        (settings.warm_to, settings.both_to) = (second_cache() / 4, second_cache());
+        settings.arrays = true;
     }
     let lab = Lab::new(device, settings);
     if args.space == Space::Classic { lab.classic() } else { lab }
@@ -418,13 +458,22 @@ mod tests {
         let col = shapes(&info, Layout::Col);
         // Three blocks of 32 rows for each unit are 12,672.
         assert!(col.contains(&(12_656, 208)) && col.contains(&(12_688, 208)));
-        assert!(!col.contains(&(12_656, 28)) && !col.contains(&(12_656, 5488)));
+        assert!(col.contains(&(12_656, 2848)));
+        assert!(!col.contains(&(12_656, 28)) && !col.contains(&(12_656, 5536)));
+        // Two segments and a few columns.
+        assert!(col.contains(&(2848, 528)) && !col.contains(&(208, 528)));
         let row = shapes(&info, Layout::Row);
         assert!(
             row.contains(&(208, 30_000)) && !row.iter().any(|s| s.0 == 12_656 || s.1 == 12_656)
         );
+        // Half as many rows as units, and as many.
+        assert!(
+            row.contains(&(61, 5536)) && row.contains(&(71, 2848)) && row.contains(&(143, 5536))
+        );
+        assert!(!row.contains(&(61, 1472)) && !row.contains(&(528, 2848)));
         // A processor has no such turns.
         info.host = true;
-        assert!(!shapes(&info, Layout::Col).contains(&(12_656, 208)));
+        let col = shapes(&info, Layout::Col);
+        assert!(!col.contains(&(12_656, 208)) && !col.contains(&(2848, 528)));
     }
 }

@@ -269,7 +269,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     }
 
     /// The time that the device takes for what `work` starts on it, from an idle device to the
-    /// end of the last launch. `work` multiplies resident operands with
+    /// end of the last launch. `work` multiplies resident operands (on the host, maybe arrays) with
     /// parameters that have run before: nothing is left to compile or
     /// to allocate, so that a backend may record it and replay the record.
     ///

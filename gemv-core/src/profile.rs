@@ -46,7 +46,8 @@ pub struct Profile {
     /// Read bandwidth by size.
     #[serde(flatten)]
     pub roof: Roof,
-    /// Times of products, with the best parameters, operands resident and caches cold.
+    /// Times of products, with the best parameters, as `gemv tune` measures them: operands resident and caches cold; on a CPU, arrays, and
+    /// small ones warm.
     #[serde(default, rename = "product")]
     pub products: Vec<Product>,
 }

@@ -119,7 +119,7 @@ impl Page {
              <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
              <style>{STYLE}</style></head>\n<body data-plots=\"{plots}\"><h1>{title}</h1>\n\
              <p>Point at a cell or a mark for its numbers. Times are medians of interleaved \
-             rounds on resident operands; a time counts only if the result was right.</p>\n\
+             rounds on resident operands (for a CPU's table on arrays); a time counts only if the result was right.</p>\n\
              <ul>{contents}</ul>\n{body}{end}</body></html>\n"
         )
     }

@@ -114,13 +114,23 @@ pub(super) fn of_parts(areas: &[Area], parts: &[Distilled]) -> Vec<(String, Stri
 
 /// Whether a table costs more than another where neither failed, by more than half a per cent: less is chance.
 pub(super) fn is_worse(this: &Regret, other: &Regret) -> bool {
-    this.failed + other.failed == 0 && this.geomean > other.geomean + 0.005
+    this.failed > other.failed
+        || this.failed + other.failed == 0 && this.geomean > other.geomean + 0.005
+}
+
+/// Whether it is so much worse, on enough shapes, that it ought not to take the other's place.
+pub(super) fn is_refused(this: &Regret, other: &Regret) -> bool {
+    let far = this.shapes >= 8 && this.geomean > other.geomean + 0.02;
+    this.failed > other.failed || far && is_worse(this, other)
 }
 
 fn caches(args: &Args, device: &Device) -> String {
     match (args.warm, super::is_cpu(device)) {
         (true, _) => "warm".into(),
-        (_, true) => format!("cold; warm up to {} KiB", super::CPU_WARM >> 10),
+        (_, true) => {
+            let kib = super::second_cache() >> 10;
+            format!("cold; warm up to {} KiB, both up to {kib} KiB; arrays of the host", kib / 4)
+        }
         _ => "cold".into(),
     }
 }
@@ -200,5 +210,22 @@ mod tests {
         assert!(!is_worse(&of(0.015, 0), &of(0.061, 0)));
         // One that fails somewhere is not the better one for that.
         assert!(!is_worse(&of(0.061, 0), &of(0.0, 3)));
+        assert!(is_worse(&of(0.0, 3), &of(0.061, 0)));
+    }
+
+    #[test]
+    fn only_a_table_that_is_much_worse_is_refused() {
+        let of = |shapes, geomean, failed| Regret {
+            shapes,
+            geomean,
+            worst: 0.1,
+            worst_at: None,
+            failed,
+        };
+        assert!(is_refused(&of(32, 0.061, 0), &of(32, 0.015, 0)));
+        assert!(!is_refused(&of(32, 0.025, 0), &of(32, 0.015, 0)));
+        // Few shapes say little, but one that gives wrong bits says it all.
+        assert!(!is_refused(&of(7, 0.061, 0), &of(7, 0.015, 0)));
+        assert!(is_refused(&of(7, 0.0, 1), &of(7, 0.0, 0)));
     }
 }

@@ -34,15 +34,17 @@ pub(super) trait AnyBench: Debug + Send {
 #[derive(Debug)]
 pub(super) struct Bench<T: Element> {
     settings: LabSettings,
-    /// What lies on the device, on the host: the reference reads it.
+    /// What lies on the device, on the host: the reference reads it, and products of arrays.
     host: Vec<T>,
     pool: DeviceVector<T>,
     y: DeviceVector<T>,
+    /// The same for products of arrays.
+    y_array: Vec<T>,
     /// Where the next matrix starts.
     cursor: usize,
     of: Option<Desc>,
     /// Seconds of a product, to size its next batch; of the problem `of`.
-    estimates: HashMap<Params, f64>,
+    estimates: HashMap<(Params, Mode), f64>,
     /// What y is before a product that is checked, with its margins.
     blank: Vec<T>,
     truth: Option<Truth<T>>,
@@ -103,6 +105,7 @@ impl<T: Element> Bench<T> {
             host,
             pool,
             y: device.zeros(0)?,
+            y_array: Vec::new(),
             cursor: 0,
             of: None,
             estimates: HashMap::new(),
@@ -126,6 +129,7 @@ impl<T: Element> Bench<T> {
         // With room on both sides: what writes outside of y is found by the check, not by a crash.
         let full = self.pool.device().zeros(desc.m + 2 * MARGIN)?;
         self.y = full.step(MARGIN..MARGIN + desc.m, 1);
+        self.y_array = vec![T::narrow(T::Acc::ZERO); if self.settings.arrays { desc.m } else { 0 }];
         (self.of, self.truth) = (Some(*desc), None);
         self.estimates.clear();
         self.blank.clear();
@@ -134,39 +138,46 @@ impl<T: Element> Bench<T> {
         Ok(())
     }
 
-    /// Operands for one product: A at the cursor, x half the pool away. Both start on a cache
-    /// line.
-    fn operands(&mut self, desc: &Desc, mode: Mode) -> (DeviceMatrix<T>, DeviceVector<T>) {
+    /// Where the operands of one product begin: A at the cursor, x half the pool away, both on a cache line of the
+    /// pool.
+    fn places(&mut self, desc: &Desc, mode: Mode) -> (usize, usize) {
         let line = 64 / T::DTYPE.bytes();
         let len = desc.m * desc.n;
-        if self.cursor + len > self.host.len() || mode == Mode::Warm {
-            self.cursor = 0;
+        // What is warm always lies in the same place, and leaves the others' turn as it is.
+        let first = match mode {
+            Mode::Warm => 0,
+            Mode::Cold if self.cursor + len > self.host.len() => 0,
+            Mode::Cold => self.cursor,
+        };
+        if mode == Mode::Cold {
+            self.cursor = first + len.div_ceil(line).max(1) * line;
         }
-        let far = (self.cursor + self.host.len() / 2) % self.host.len();
-        let far = (far / line * line).min((self.host.len() - desc.n) / line * line);
-        let a = self.pool.step(self.cursor..self.cursor + len, 1);
-        let x = self.pool.step(far..far + desc.n, 1);
-        self.cursor += len.div_ceil(line).max(1) * line;
-        (a.as_matrix((desc.m, desc.n), desc.layout), x)
+        let far = (first + self.host.len() / 2) % self.host.len();
+        (first, (far / line * line).min((self.host.len() - desc.n) / line * line))
     }
 
-    fn view(&self, desc: &Desc) -> ArrayView2<'_, T> {
+    fn resident(&self, desc: &Desc, (a, x): (usize, usize)) -> (DeviceMatrix<T>, DeviceVector<T>) {
+        let a = self.pool.step(a..a + desc.m * desc.n, 1);
+        (a.as_matrix((desc.m, desc.n), desc.layout), self.pool.step(x..x + desc.n, 1))
+    }
+
+    fn array(&self, desc: &Desc, first: usize) -> ArrayView2<'_, T> {
         let (m, n) = (desc.m, desc.n);
         let strides = if desc.layout == Layout::Col { (1, m) } else { (n, 1) };
-        ArrayView2::from_shape((m, n).strides(strides), &self.host[..m * n])
+        ArrayView2::from_shape((m, n).strides(strides), &self.host[first..first + m * n])
             .expect("checked when the problem was prepared")
     }
 
     /// What row `i` must be. A and x both start at the pool's first entry.
     fn row(&self, desc: &Desc, i: usize) -> T {
         let x = ArrayView1::from(&self.host[..desc.n]);
-        T::narrow(reference::dot(self.view(desc).row(i), x, false))
+        T::narrow(reference::dot(self.array(desc, 0).row(i), x, false))
     }
 
     /// For kernels of another order: the exact value, about, and how far off it may be.
     fn bound(&self, desc: &Desc, i: usize) -> ((f64, f64), f64) {
         let (mut sum, mut size) = ((0.0, 0.0), 0.0);
-        for (a, x) in self.view(desc).row(i).iter().zip(&self.host) {
+        for (a, x) in self.array(desc, 0).row(i).iter().zip(&self.host) {
             let (p, q) = (a.widen().parts(), x.widen().parts());
             sum.0 += p.0 * q.0 - p.1 * q.1;
             sum.1 += p.0 * q.1 + p.1 * q.0;
@@ -287,18 +298,23 @@ impl<T: Element> AnyBench for Bench<T> {
         mode: Mode,
     ) -> Result<f64, Failure> {
         self.prepare(desc)?;
-        let estimate = match self.estimates.get(params) {
+        let estimate = match self.estimates.get(&(*params, mode)) {
             Some(&seconds) => Some(seconds),
             None => {
                 // The first product of all builds the kernel; nothing of it counts.
                 let first = self.batch(backend, desc, params, mode, 1, false)?;
                 // About as long as the fastest so far, if it is not much slower.
-                let known = self.estimates.values().copied().reduce(f64::min);
+                let alike = self.estimates.iter().filter(|(key, _)| key.1 == mode);
+                let known = alike.map(|(_, seconds)| *seconds).reduce(f64::min);
                 known.map(|k| if first > 10.0 * self.settings.batch { k.max(first) } else { k })
             }
         };
         let count = |seconds: f64| (self.settings.batch / seconds.max(1e-9)) as usize;
         let products = estimate.map_or(1, count).clamp(1, self.settings.products);
+        if mode == Mode::Warm {
+            // What was measured before may have been cold.
+            self.batch(backend, desc, params, mode, 1, false)?;
+        }
         let mut seconds = self.batch(backend, desc, params, mode, products, true)?;
         if products == 1 && seconds < 0.2 * self.settings.batch {
             // The clock's own cost was most of it.
@@ -306,7 +322,7 @@ impl<T: Element> AnyBench for Bench<T> {
             let products = products.clamp(1, self.settings.products);
             seconds = self.batch(backend, desc, params, mode, products, true)?;
         }
-        self.estimates.insert(*params, seconds);
+        self.estimates.insert((*params, mode), seconds);
         Ok(seconds)
     }
 
@@ -348,6 +364,17 @@ impl<T: Element> AnyBench for Bench<T> {
     }
 
     fn roof(&mut self, backend: &dyn Backend) -> Result<Roof> {
+        // What bounds a product reads resident operands.
+        let arrays = std::mem::replace(&mut self.settings.arrays, false);
+        let roof = self.read_rates(backend);
+        self.settings.arrays = arrays;
+        self.of = None;
+        roof
+    }
+}
+
+impl<T: Element> Bench<T> {
+    fn read_rates(&mut self, backend: &dyn Backend) -> Result<Roof> {
         let mut roof = Roof { points: Vec::new() };
         let passes = backend.roof();
         let mut bytes = 4096;
@@ -356,8 +383,6 @@ impl<T: Element> AnyBench for Bench<T> {
             let desc = packed(T::DTYPE, Layout::Row, bytes / T::DTYPE.bytes() / n, n);
             let mut best = |mode: Mode| -> Result<f64> {
                 self.prepare(&desc)?;
-                // Estimates are of a mode.
-                self.estimates.clear();
                 let mut fastest = f64::INFINITY;
                 for pass in &passes {
                     backend.fits(&desc, pass)?;
@@ -384,9 +409,7 @@ impl<T: Element> AnyBench for Bench<T> {
         }
         Ok(roof)
     }
-}
 
-impl<T: Element> Bench<T> {
     /// Seconds of one product in a batch.
     fn batch(
         &mut self,
@@ -397,27 +420,58 @@ impl<T: Element> Bench<T> {
         products: usize,
         timed: bool,
     ) -> Result<f64> {
-        let operands: Vec<_> = (0..products).map(|_| self.operands(desc, mode)).collect();
+        let places: Vec<_> = (0..products).map(|_| self.places(desc, mode)).collect();
+        if self.settings.arrays {
+            let mut y = std::mem::take(&mut self.y_array);
+            let one = |&(a, x): &(usize, usize)| (self.array(desc, a), &self.host[x..x + desc.n]);
+            let operands: Vec<_> = places.iter().map(one).collect();
+            let mut work = || {
+                operands.iter().try_for_each(|(a, x)| {
+                    let (a, x) = (MatrixRef::Host(a.view()), VectorRef::Host((*x).into()));
+                    let y = VectorMut::Host(y.as_mut_slice().into());
+                    product(backend, params, a, x, y)
+                })
+            };
+            let seconds = clocked(backend, &mut work, products, timed);
+            self.y_array = y;
+            return seconds;
+        }
+        let operands: Vec<_> = places.iter().map(|&at| self.resident(desc, at)).collect();
         let y = &mut self.y;
         let mut work = || {
             operands.iter().try_for_each(|(a, x)| {
-                let job = Job {
-                    alpha: T::Acc::ONE,
-                    a: MatrixRef::Device(a),
-                    conj: false,
-                    x: VectorRef::Device(x),
-                    beta: T::Acc::ZERO,
-                    y: VectorMut::Device(y),
-                };
-                backend.gemv(T::any_job(job), params)
+                let (a, x) = (MatrixRef::Device(a), VectorRef::Device(x));
+                product(backend, params, a, x, VectorMut::Device(y))
             })
         };
-        if !timed {
-            let start = Instant::now();
-            work()?;
-            backend.synchronize()?;
-            return Ok(start.elapsed().as_secs_f64());
-        }
-        Ok(backend.timed(&mut work)?.as_secs_f64() / products as f64)
+        clocked(backend, &mut work, products, timed)
     }
+}
+
+/// A x to y.
+fn product<'a, T: Element>(
+    backend: &dyn Backend,
+    params: &Params,
+    a: MatrixRef<'a, T>,
+    x: VectorRef<'a, T>,
+    y: VectorMut<'a, T>,
+) -> Result<()> {
+    let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+    backend.gemv(T::any_job(Job { alpha, a, conj: false, x, beta, y }), params)
+}
+
+/// Seconds that one of so many products takes; of what is not `timed`, by the host's clock with what the first launch costs.
+fn clocked(
+    backend: &dyn Backend,
+    work: &mut dyn FnMut() -> Result<()>,
+    products: usize,
+    timed: bool,
+) -> Result<f64> {
+    if timed {
+        return Ok(backend.timed(work)?.as_secs_f64() / products as f64);
+    }
+    let start = Instant::now();
+    work()?;
+    backend.synchronize()?;
+    Ok(start.elapsed().as_secs_f64() / products as f64)
 }

@@ -308,9 +308,13 @@ impl Plane {
     }
 
     /// The least that one choice costs at the worst of these points (indices of lines), by the best
-    /// there; 1 where fewer than two of them are known.
+    /// there; 1 where fewer than two of them are known, and very much where nothing was measured at two.
     pub(super) fn quarrel(&self, points: &[(usize, usize)]) -> f64 {
         let at = points.iter().map(|&(k, l)| k * self.n.len() + l);
+        // A further line is known in part of the plane alone: a corner by itself quarrels with nobody.
+        if at.clone().filter(|at| self.ratio.iter().any(|ratio| ratio[*at].is_some())).count() < 2 {
+            return 1.0;
+        }
         let worst = |ratio: &Vec<Option<f64>>| {
             let known = at.clone().filter_map(|at| ratio[at]);
             (known.clone().count() > 1).then(|| known.fold(1.0, f64::max))

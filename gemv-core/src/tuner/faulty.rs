@@ -19,6 +19,8 @@ struct Faulty {
     info: DeviceInfo,
     /// Distinct matrices that were multiplied, by where they start.
     starts: std::sync::Mutex<Vec<usize>>,
+    /// Products of the host's arrays.
+    arrays: AtomicUsize,
     reads: AtomicUsize,
 }
 
@@ -72,6 +74,15 @@ impl Backend for Faulty {
     }
     fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
         let AnyJob::F32(job) = job else { unreachable!() };
+        if let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) =
+            (&job.a, &job.x, &job.y)
+        {
+            assert_eq!((a.ncols(), a.nrows()), (x.len(), y.len()));
+            assert_ne!(params.kernel().as_str(), "roof", "the roof is of resident operands");
+            self.starts.lock().unwrap().push(a.as_ptr() as usize);
+            self.arrays.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
         let MatrixRef::Device(a) = job.a else { unreachable!() };
         let VectorRef::Device(x) = job.x else { unreachable!() };
         self.starts.lock().unwrap().push(a.first());
@@ -185,23 +196,73 @@ fn lab_candidates() -> Vec<Params> {
 #[test]
 fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
     let d = desc(64, 1000);
-    let distinct = |mode, warm_to| {
-        let (backend, mut lab) = lab(LabSettings { mode, warm_to, ..small() });
+    let distinct = |mode, warm_to, both_to| {
+        let (backend, mut lab) = lab(LabSettings { mode, warm_to, both_to, ..small() });
         for _ in 0..60 {
             assert!(lab.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
         let mut starts = backend.starts.lock().unwrap().clone();
         let products = starts.len();
+        let again = starts.iter().filter(|start| **start == 0).count();
         starts.sort();
         starts.dedup();
-        (starts.len(), products)
+        (starts.len(), again, products)
     };
     // 8 MiB hold 32 matrices of 256,000 bytes.
-    assert_eq!(distinct(Mode::Cold, d.bytes() - 1).0, 32);
-    for (mode, warm_to) in [(Mode::Warm, 0), (Mode::Cold, d.bytes())] {
-        let (warm, products) = distinct(mode, warm_to);
+    let (less, just) = (d.bytes() - 1, d.bytes());
+    assert_eq!(distinct(Mode::Cold, less, less).0, 32);
+    for (mode, warm_to) in [(Mode::Warm, 0), (Mode::Cold, just)] {
+        let (warm, _, products) = distinct(mode, warm_to, just);
         assert!(warm == 1 && products >= 60, "{warm} of {products}");
     }
+    // Batches of both.
+    let (both, again, products) = distinct(Mode::Cold, less, just);
+    assert!(both == 32 && products >= 120 && again >= 60, "{both}, {again} of {products}");
+}
+
+#[test]
+fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
+    let d = desc(64, 1000);
+    for arrays in [false, true] {
+        let info = DeviceInfo { host: true, ..DeviceInfo::default() };
+        let backend = Arc::new(Faulty { info, ..Faulty::default() });
+        let settings = LabSettings { arrays, ..small() };
+        let mut lab = Lab::new(&Device::new(backend.clone()), settings);
+        for _ in 0..60 {
+            assert!(lab.measure(&d, &Params::new("good")).unwrap() > 0.0);
+        }
+        let mut starts = backend.starts.lock().unwrap().clone();
+        let measured = backend.arrays.load(Ordering::Relaxed);
+        assert_eq!(measured, if arrays { starts.len() } else { 0 });
+        starts.sort();
+        starts.dedup();
+        assert_eq!(starts.len(), 32);
+        // What is wrong is found either way, and the roof is that of resident operands.
+        assert_eq!(lab.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
+        assert!(lab.profile().unwrap().roof.points.len() == 12);
+    }
+    // Another's memory has no arrays of the host.
+    let (backend, mut lab) = lab(LabSettings { arrays: true, ..small() });
+    assert!(lab.measure(&d, &Params::new("good")).is_ok());
+    assert_eq!(backend.arrays.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_is_measured_in_both_modes_has_their_geometric_mean() {
+    let d = desc(64, 1000);
+    let floor = |mode, both_to| {
+        let (_, mut lab) = lab(LabSettings { mode, both_to, batch: 1e-6, ..small() });
+        let roof = lab.profile().unwrap().roof;
+        let of = |warm| roof.seconds(d.bytes(), warm).unwrap();
+        (lab.floor(&d).unwrap(), of(false), of(true))
+    };
+    let alike = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+    let (both, cold, warm) = floor(Mode::Cold, d.bytes());
+    assert!(alike(both, (cold * warm).sqrt()), "{both} {cold} {warm}");
+    let (one, cold, _) = floor(Mode::Cold, d.bytes() - 1);
+    assert!(alike(one, cold));
+    let (one, _, warm) = floor(Mode::Warm, d.bytes());
+    assert!(alike(one, warm));
 }
 
 #[test]

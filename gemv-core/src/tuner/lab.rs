@@ -53,15 +53,23 @@ pub struct LabSettings {
     pub mode: Mode,
     /// Bytes that are read before an operand comes again: several times the last cache.
     pub cold_bytes: u64,
-    /// Problems that move no more bytes than this are measured with warm caches in either mode. A
+    /// In the mode `Cold`, problems that move no more bytes than this are measured with warm caches all the same. A
     /// host's small matrix is in its caches when it is multiplied: it was just made, or used before.
     pub warm_to: u64,
+    /// In the mode `Cold`, problems that move more, but no more than this, are measured in both modes, and their time is the geometric mean: whether
+    /// such a matrix is still in the caches is the caller's doing, and the choice has to serve both.
+    pub both_to: u64,
     /// The largest matrix, in bytes.
     pub max_bytes: u64,
     /// Seconds that a batch takes, about.
     pub batch: f64,
     /// Products of a batch at most.
     pub products: usize,
+    /// Whether operands are the host's arrays, as nearly all of a CPU's callers have them, in place of
+    /// resident ones. They begin where the allocator puts them, which may be beside a cache line, on the pages
+    /// that it has: both may ask for other parameters. Bits are compared on resident operands all the same: that a product of arrays
+    /// has them is for the backend's own tests to say. Devices that are not the host take no notice of it.
+    pub arrays: bool,
 }
 
 impl Default for LabSettings {
@@ -70,9 +78,11 @@ impl Default for LabSettings {
             mode: Mode::Cold,
             cold_bytes: 256 << 20,
             warm_to: 0,
+            both_to: 0,
             max_bytes: 1 << 30,
             batch: 200e-6,
             products: 128,
+            arrays: false,
         }
     }
 }
@@ -80,7 +90,7 @@ impl Default for LabSettings {
 /// Parameters of the present tables that are candidates too.
 const USED: usize = 12;
 
-/// Measures products of resident operands on a device.
+/// Measures products of resident operands on a device (of a CPU's also those of [arrays](LabSettings::arrays)).
 ///
 /// One block of numbers lies on the device for each element type in use; matrices and vectors are
 /// windows of it, so that nothing is uploaded between problems.
@@ -111,7 +121,8 @@ pub struct Lab {
 
 impl Lab {
     /// A lab for this device. Nothing is allocated before something is measured.
-    pub fn new(device: &Device, settings: LabSettings) -> Lab {
+    pub fn new(device: &Device, mut settings: LabSettings) -> Lab {
+        settings.arrays &= device.info().host;
         Lab { device: device.clone(), settings, bench: None, roof: None, classic: false }
     }
 
@@ -143,8 +154,15 @@ impl Lab {
         self.settings.mode = mode;
     }
 
-    fn mode(&self, desc: &Desc) -> Mode {
-        if desc.bytes() <= self.settings.warm_to { Mode::Warm } else { self.settings.mode }
+    /// In which modes a problem is measured: its time is their geometric mean.
+    fn modes(&self, desc: &Desc) -> &'static [Mode] {
+        let bytes = desc.bytes();
+        match self.settings.mode {
+            Mode::Cold if bytes <= self.settings.warm_to => &[Mode::Warm],
+            Mode::Cold if bytes <= self.settings.both_to => &[Mode::Cold, Mode::Warm],
+            Mode::Cold => &[Mode::Cold],
+            Mode::Warm => &[Mode::Warm],
+        }
     }
 
     fn bench(&mut self, dtype: Dtype) -> Result<&mut dyn AnyBench> {
@@ -281,8 +299,10 @@ impl Runner for Lab {
     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
         let device = self.device.clone();
         device.backend().fits(desc, params)?;
-        let mode = self.mode(desc);
-        self.bench(desc.dtype)?.measure(device.backend(), desc, params, mode)
+        let modes = self.modes(desc);
+        let bench = self.bench(desc.dtype)?;
+        let mut one = |&mode: &Mode| bench.measure(device.backend(), desc, params, mode);
+        Ok(geomean(modes.iter().map(&mut one).collect::<Result<Vec<_>, _>>()?))
     }
 
     fn check(&mut self, desc: &Desc, params: &Params) -> Result<(), Failure> {
@@ -295,7 +315,16 @@ impl Runner for Lab {
     }
 
     fn floor(&mut self, desc: &Desc) -> Option<f64> {
-        self.roof.as_ref()?.seconds(desc.bytes(), self.mode(desc) == Mode::Warm)
+        let roof = self.roof.as_ref()?;
+        let one = |&mode: &Mode| roof.seconds(desc.bytes(), mode == Mode::Warm);
+        self.modes(desc).iter().map(one).collect::<Option<Vec<_>>>().map(geomean)
+    }
+}
+
+fn geomean(times: Vec<f64>) -> f64 {
+    match times[..] {
+        [one] => one,
+        _ => (times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64).exp(),
     }
 }
 

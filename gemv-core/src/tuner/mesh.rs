@@ -26,18 +26,21 @@ use crate::{Align, Desc, Dtype, Layout};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
     sizes: Vec<usize>,
-    /// Those of them that count for lines of every layout, and as their number.
+    /// Those of them that count for every layout, as lengths of lines and as their number.
     base: Vec<usize>,
     further: Vec<Further>,
     max_bytes: u64,
 }
 
-/// Sizes that count as lengths of one layout's lines alone, with so many lines.
+/// Sizes that count for one layout alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Further {
     layout: Layout,
-    lengths: Vec<usize>,
-    lines: RangeInclusive<usize>,
+    /// Of lines, or else their number.
+    lengths: bool,
+    sizes: Vec<usize>,
+    /// With so many lines, or with lines of such lengths.
+    with: RangeInclusive<usize>,
 }
 
 /// Where a shape stands in a [`Mesh`]: indices of its rows and columns among the sizes.
@@ -102,7 +105,7 @@ impl Mesh {
     }
 
     /// The same mesh with further lengths of lines (columns of a row-major matrix, rows of a
-    /// column-major one), within its ends, for matrices of one layout with so many lines: where kernels are made
+    /// column-major one), within its ends, for matrices of one layout with so many lines (of the sizes that the mesh began with): where kernels are made
     /// for so many elements and no more, or a turn of all of a device's units ends, what is best changes at
     /// once, and a logarithmic mesh has no point near.
     ///
@@ -120,27 +123,67 @@ impl Mesh {
     /// ```
     #[must_use]
     pub fn with_lengths(
-        mut self,
+        self,
         layout: Layout,
         lengths: &[usize],
         lines: RangeInclusive<usize>,
     ) -> Mesh {
+        self.with(layout, true, lengths, lines)
+    }
+
+    /// The same mesh with further numbers of lines (rows of a row-major matrix, columns of a column-major one), within
+    /// its ends, for matrices of one layout whose lines have such lengths, of those that the mesh began with.
+    ///
+    /// ```
+    /// use gemv_core::tuner::{Area, Mesh, Point};
+    /// use gemv_core::{Align, Dtype, Layout};
+    ///
+    /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lines(Layout::Row, &[64], 100..=1000);
+    /// let area = |layout| Area { dtype: Dtype::F32, layout, align: Align::WHOLE };
+    /// let is = |layout, i, j| mesh.desc(area(layout), Point { i, j }).is_some();
+    /// assert!(is(Layout::Row, 1, 2)); // 64 x 256
+    /// assert!(!is(Layout::Row, 1, 0)); // but not 64 x 16: shorter lines
+    /// assert!(!is(Layout::Row, 2, 1) && !is(Layout::Col, 1, 2)); // nor 256 x 64: not so many lines, not this layout
+    /// ```
+    #[must_use]
+    pub fn with_lines(
+        self,
+        layout: Layout,
+        lines: &[usize],
+        lengths: RangeInclusive<usize>,
+    ) -> Mesh {
+        self.with(layout, false, lines, lengths)
+    }
+
+    fn with(
+        mut self,
+        layout: Layout,
+        lengths: bool,
+        sizes: &[usize],
+        with: RangeInclusive<usize>,
+    ) -> Mesh {
         let ends = self.base[0]..=self.base[self.base.len() - 1];
         let inside = |size: &usize| ends.contains(size);
-        let lengths: Vec<usize> = lengths.iter().copied().filter(inside).collect();
-        self.sizes.extend(&lengths);
+        let sizes: Vec<usize> = sizes.iter().copied().filter(inside).collect();
+        self.sizes.extend(&sizes);
         self.sizes.sort_unstable();
         self.sizes.dedup();
-        self.further.push(Further { layout, lengths, lines });
+        self.further.push(Further { layout, lengths, sizes, with });
         self
     }
 
     /// Whether so many lines of such a length are on the mesh.
     fn has(&self, layout: Layout, length: usize, lines: usize) -> bool {
-        let for_these = |f: &Further| f.layout == layout && f.lines.contains(&lines);
-        let further =
-            || self.further.iter().filter(|f| for_these(f)).any(|f| f.lengths.contains(&length));
-        self.base.contains(&lines) && (self.base.contains(&length) || further())
+        // One of the two is the mesh's, at least.
+        let further = |lengths: bool, size: usize, with: usize| {
+            let for_these = |f: &&Further| f.layout == layout && f.lengths == lengths;
+            let mut all = self.further.iter().filter(for_these);
+            self.base.contains(&with)
+                && all.any(|f| f.with.contains(&with) && f.sizes.contains(&size))
+        };
+        self.base.contains(&lines) && self.base.contains(&length)
+            || further(true, length, lines)
+            || further(false, lines, length)
     }
 
     /// The sizes, ascending.
@@ -349,6 +392,7 @@ mod tests {
         let mesh = Mesh::new(12, 1, 1 << 20, 1 << 24);
         let mesh = mesh.with_lengths(Layout::Row, &[12, 16, 60], 1..=usize::MAX);
         let mesh = mesh.with_lengths(Layout::Col, &[12, 13, 4208, 4240], 8..=5000);
+        let mesh = mesh.with_lines(Layout::Row, &[13, 4208], 8..=5000);
         for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16] {
             for layout in [Layout::Row, Layout::Col] {
                 for area in Area::all(dtype, layout) {
@@ -379,6 +423,7 @@ mod tests {
         let mesh =
             Mesh::new(5, 16, 1 << 12, 1 << 30).with_lengths(Layout::Row, &[8, 60, 64], 1..=64);
         let mesh = mesh.with_lengths(Layout::Col, &[61, 100], 256..=1024);
+        let mesh = mesh.with_lines(Layout::Col, &[60, 8192], 256..=1024);
         assert_eq!(mesh.sizes(), [16, 60, 61, 64, 100, 256, 1024, 4096]);
         let rows = Area::all(Dtype::F32, Layout::Row);
         let (row, odd, col) = (rows[0], rows[2], Area::all(Dtype::F32, Layout::Col)[2]);
@@ -390,6 +435,9 @@ mod tests {
         assert_eq!((at(row, 256, 60), at(row, 16, 61), at(row, 60, 16)), (None, None, None));
         assert_eq!((at(col, 61, 256), at(col, 100, 1024)), (Some((61, 256)), Some((101, 1024))));
         assert_eq!((at(col, 61, 64), at(col, 61, 4096), at(col, 60, 256)), (None, None, None));
+        assert_eq!((at(col, 256, 60), at(col, 1024, 60)), (Some((257, 60)), Some((1025, 60))));
+        // Columns of another length, of a further length; rows.
+        assert_eq!((at(col, 64, 60), at(col, 61, 60), at(row, 60, 256)), (None, None, None));
         // 61 again, but what is before it is not of this layout.
         assert_eq!(at(odd, 64, 64), Some((64, 65)));
         assert_eq!(at(odd, 256, 60), None);

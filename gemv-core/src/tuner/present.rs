@@ -46,10 +46,21 @@ fn of(rows: &[Row], area: Area) -> Vec<Row> {
     let first = |align: u8| {
         ranked.iter().filter(|(_, row)| row.align.holds(align)).map(|(rank, _)| *rank).min()
     };
-    let mut kept = ranked.clone();
-    kept.retain(|(rank, row)| {
-        (row.align.low..=row.align.high).any(|align| first(align) == Some(*rank))
-    });
+    // A row for one class of alignment hides another there alone.
+    let mut kept: Vec<(u8, Row)> = Vec::new();
+    for (rank, row) in &ranked {
+        let mut low = None;
+        for align in row.align.low..=row.align.high {
+            let nearest = first(align) == Some(*rank);
+            let from = *low.get_or_insert(align);
+            if nearest && (align == row.align.high || first(align + 1) != Some(*rank)) {
+                kept.push((*rank, Row { align: Align { low: from, high: align }, ..*row }));
+            }
+            if !nearest || first(align + 1) != Some(*rank) {
+                low = None;
+            }
+        }
+    }
     kept.sort_by_key(|(rank, _)| *rank);
     kept.into_iter().map(|(_, row)| row).collect()
 }
@@ -152,7 +163,8 @@ mod tests {
         };
         assert_eq!(of(Dtype::F32, 4, 6), "f32 row align=16.. : whole\n");
         assert_eq!(of(Dtype::F32, 0, 3), "f32 row align=..8 n=1..8 : every\n");
-        let both = "f32 row align=16.. : whole\nf32 row n=1..8 : every\n";
+        // Each where it is the nearest.
+        let both = "f32 row align=16.. : whole\nf32 row align=..8 n=1..8 : every\n";
         assert_eq!(of(Dtype::F32, 0, 6), both);
         assert_eq!(of(Dtype::F64, 0, 2), "f64 row align=..4 m=4.. : odd\n");
         assert_eq!(of(Dtype::C32, 0, 6), "c32 row n=1..8 : every\n");

@@ -133,6 +133,10 @@ pub struct Settings {
     pub roof: f64,
     /// Only for problems that move this many bytes: below, launches are most of the roof.
     pub roof_from: u64,
+    /// The best of so many of the nearest problems that are known reach the last rounds whatever their first batches said.
+    /// On a processor that others use, too, a batch may be disturbed by more than `hopeless`, and what wins all around a
+    /// point be missing there.
+    pub neighbours: usize,
 }
 
 impl Default for Settings {
@@ -144,6 +148,7 @@ impl Default for Settings {
             alike: 0.02,
             roof: 0.97,
             roof_from: 16 << 20,
+            neighbours: 0,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::distil::Plane;
 use super::mesh::{Mesh, Point};
 use super::search::{Cell, Runner, Settings, search};
-use crate::{Align, Desc, Dtype, Layout};
+use crate::{Align, Desc, Dtype, Layout, Params};
 
 /// What one part of a table is for.
 ///
@@ -259,7 +259,8 @@ fn measure(
             continue;
         }
         let all = runner.candidates(desc);
-        let cell = search(runner, desc, &all, &[], settings);
+        let around = around(known, desc, settings.neighbours);
+        let cell = search(runner, desc, &all, &around, settings);
         let go_on = watch.done(&cell, done + 1, descs.len());
         known.insert(*desc, cell);
         if go_on.is_break() {
@@ -267,4 +268,19 @@ fn measure(
         }
     }
     true
+}
+
+/// The best of the `count` nearest problems of this type and layout, in powers of two of both sides.
+fn around(known: &Known, desc: &Desc, count: usize) -> Vec<Params> {
+    let log = |size: usize| (size.max(1) as f64).log2();
+    let far = |d: &Desc| (log(d.m) - log(desc.m)).hypot(log(d.n) - log(desc.n));
+    let alike = |d: &Desc| (d.dtype, d.layout) == (desc.dtype, desc.layout);
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut near: Vec<(f64, &Cell)> =
+        known.iter().filter(|(d, _)| alike(d)).map(|(d, cell)| (far(d), cell)).collect();
+    near.sort_by(|a, b| a.0.total_cmp(&b.0));
+    near.truncate(count);
+    near.iter().filter_map(|(_, cell)| Some(cell.best()?.params)).collect()
 }
