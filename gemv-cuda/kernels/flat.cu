@@ -15,28 +15,11 @@
 //   whole      rows that begin where vectors do. With other rows every element is a load of its own.
 //   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row or of x.
 //              The one at an end is read whole; blocks of memory end with a whole one.
-#ifndef THREADS
-#define THREADS 128
-#endif
-#ifndef TEAM
-#define TEAM 16
-#endif
-#ifndef ROWS
-#define ROWS 1
-#endif
-#define SLOTS (64 / (TEAM * VEC))
-#define LOADS (4 * SLOTS)
 #define TEAMS (THREADS / TEAM)
+// Registers for a piece's place.
+#define OWN 8
 
-// 32-bit registers of a thread for A and x, for sums, two for every load's address and condition, and for the piece's
-// place; and how many threads of a unit are to find room: so many bytes have to be under way to keep memory busy.
-#define WORD(bytes) (((bytes) + 3) / 4)
-#define HELD                                                                               \
-  (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS + 8)
-#define RESIDENT (HELD <= 48 ? 1024 : HELD <= 88 ? 512 : 256)
-
-extern "C" __global__ void
-    __launch_bounds__(THREADS, RESIDENT > THREADS ? RESIDENT / THREADS : 1) flat(ARGUMENTS) {
+extern "C" __global__ void BOUNDS flat(ARGUMENTS) {
   next_may_begin();
   if (acc_is(alpha, (REAL)0)) return;
   const U32 segments = (U32)ceil_div(n, SEG), sets = (U32)ceil_div(m, ROWS), t = LID % TEAM;
@@ -95,30 +78,10 @@ extern "C" __global__ void
             const U32 j = from + k * TEAM * VEC + c;
             if (j < cols) av[r][k].e[c] = a[a0 + (I64)row(set, r) * rs + (U64)s * SEG + j];
           }
-#if VEC > 1 && !COMPLEX
-    if ((cols & (VEC - 1u)) != 0)
-#pragma unroll
-      for (U32 k = 0; k < LOADS; k++)
-#pragma unroll
-        for (U32 c = 0; c < VEC; c++)
-          if (from + k * TEAM * VEC + c >= cols) {
-            xv[k].e[c] = MINUS_ZERO;
-#pragma unroll
-            for (U32 r = 0; r < ROWS; r++) av[r][k].e[c] = 0;
-          }
-#endif
+    if ((cols & (VEC - 1u)) != 0) end_row(av, xv, from, cols);
     ACC acc[ROWS][SLOTS][VEC];
     zero(acc);
-#pragma unroll
-    for (U32 k = 0; k < LOADS; k++)
-      if (from + k * TEAM * VEC < cols)
-#pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++)
-            if (!COMPLEX || VEC == 1 || from + k * TEAM * VEC + c < cols)
-              acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
-                                             widen(xv[k].e[c]), acc[r][k % SLOTS][c]);
+    add_products(acc, av, xv, from, cols, cols, conj);
     const U32 here = s;
     const U64 i = (U64)set * ROWS + t;
     s += s_step;

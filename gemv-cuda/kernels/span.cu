@@ -30,23 +30,14 @@
 //              part, in the order in which the first turn needs them.
 //   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row or of x.
 //              The one at an end is read whole; blocks of memory end with a whole one.
-#ifndef THREADS
-#define THREADS 128
-#endif
-#ifndef TEAM
-#define TEAM 16
-#endif
 #ifndef ALONG
 #define ALONG 2
-#endif
-#ifndef ROWS
-#define ROWS 1
 #endif
 #ifndef WIDE
 #define WIDE 0
 #endif
-#define SLOTS (64 / (TEAM * VEC))
-#define LOADS (4 * SLOTS)
+// Registers for the place of a chunk.
+#define OWN (8 * WIDE)
 #define GROUP (TEAM * ALONG)
 #define SETS (THREADS / GROUP)
 #define BLOCK_ROWS (SETS * ROWS)
@@ -59,14 +50,6 @@
 #define HALVERS (GROUP < 32 ? GROUP : 32)
 #define WARPS (GROUP / HALVERS)
 
-// Registers of a thread for A and x, for sums, two for every load's address and condition, and for the place of a
-// chunk; and how many threads of a unit are to find room: so many bytes have to be under way to keep memory busy.
-#define WORD(bytes) (((bytes) + 3) / 4)
-#define HELD                                                                               \
-  (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS + \
-   8 * WIDE)
-#define RESIDENT (HELD <= 48 ? 1024 : HELD <= 88 ? 512 : 256)
-
 // A hint, which reads nothing: y is far away when the sum is there.
 STATIC void fetch(const ELEM *p) {
 #ifdef __CUDA_ARCH__
@@ -74,8 +57,7 @@ STATIC void fetch(const ELEM *p) {
 #endif
 }
 
-extern "C" __global__ void CLUSTER
-    __launch_bounds__(THREADS, RESIDENT > THREADS ? RESIDENT / THREADS : 1) span(ARGUMENTS) {
+extern "C" __global__ void CLUSTER BOUNDS span(ARGUMENTS) {
   // Two of each, so that a row may begin while the one before is halved.
   __shared__ ACC lanes[2][BLOCK_ROWS][PLACES];
   const U32 part = (U32)GROUP_ID % PARTS;
@@ -231,29 +213,8 @@ extern "C" __global__ void CLUSTER
             if (VEC == 1 || from + k * TEAM * VEC + c < cols)
               xv[k].e[c] = x_first[(I64)(from + k * TEAM * VEC + c) * incx];
     fresh = turns > 1;
-#if VEC > 1 && !COMPLEX
-    if ((vectors & (VEC - 1u)) != 0 && turn + 1 == turns) {
-#pragma unroll
-      for (U32 k = 0; k < LOADS; k++)
-#pragma unroll
-        for (U32 c = 0; c < VEC; c++)
-          if (from + k * TEAM * VEC + c >= cols) {
-            xv[k].e[c] = MINUS_ZERO;
-#pragma unroll
-            for (U32 r = 0; r < ROWS; r++) av[r][k].e[c] = 0;
-          }
-    }
-#endif
-#pragma unroll
-    for (U32 k = 0; k < LOADS; k++)
-      if (from + k * TEAM * VEC < vectors)
-#pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
-#pragma unroll
-          for (U32 c = 0; c < VEC; c++)
-            if (!COMPLEX || VEC == 1 || from + k * TEAM * VEC + c < cols)
-              acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
-                                             widen(xv[k].e[c]), acc[r][k % SLOTS][c]);
+    if ((vectors & (VEC - 1u)) != 0 && turn + 1 == turns) end_row(av, xv, from, cols);
+    add_products(acc, av, xv, from, vectors, cols, conj);
     if (!whole) {
       const ELEM *row[ROWS];
 #pragma unroll

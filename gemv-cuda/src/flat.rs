@@ -4,15 +4,20 @@ use std::ops::RangeInclusive;
 
 use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Dtype, Layout, Params};
+use gemv_core::{Desc, Layout, Params};
 
 use crate::choices::spanned;
 use crate::few::{aligned, layout, powers};
 use crate::kernels::{value, widest};
+use crate::segment::{ROWS, TEAM, THREADS, VEC, fits, held, resident_blocks};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "flat",
-    source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/flat.cu")),
+    source: concat!(
+        include_str!("../kernels/vectors.cu"),
+        include_str!("../kernels/segment.cu"),
+        include_str!("../kernels/flat.cu")
+    ),
     args: ARGS,
     defines: &[],
     ordered: true,
@@ -21,14 +26,10 @@ pub(crate) const KERNEL: Kernel = Kernel {
     plan,
 };
 
-/// Threads of a block, threads of a team, rows of a team, elements of a load, blocks a unit.
-const ARGS: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("team", 16, "TEAM"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("busy", 8),
-];
+/// And blocks a unit.
+const ARGS: &[Arg] = &[THREADS, TEAM, ROWS, VEC, Arg::launched("busy", 8)];
+/// Registers for a piece's place, as the kernel counts them.
+const OWN: u32 = 8;
 
 /// Of one segment, nothing is left to be added; more than 256 x 256 would need one more level.
 pub(crate) const COLUMNS: RangeInclusive<usize> = SEGMENT + 1..=SEGMENT * SEGMENT * SEGMENT;
@@ -52,16 +53,6 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     plan
 }
 
-/// 32-bit registers of a thread, as the kernel counts them.
-fn held(dtype: Dtype, params: &Params) -> u32 {
-    let get = |name| value(ARGS, params, name);
-    let (team, rows, vec) = (get("team"), get("rows"), get("vec"));
-    let slots = LANES as u32 / (team * vec);
-    let load = (vec * dtype.bytes() as u32).div_ceil(4);
-    let sum = dtype.acc_bytes() as u32 / 4;
-    4 * slots * load * (rows + 1) + slots * vec * rows * sum + 8 * slots + 8
-}
-
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     layout(desc, Layout::Row)?;
     let get = |name| value(ARGS, params, name);
@@ -75,11 +66,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if team * vec > LANES as u32 {
         return Err(format!("team={team} with vec={vec} is more than {LANES} lanes"));
     }
-    let held = held(desc.dtype, params);
-    let most = if threads > 256 { 88 } else { 176 };
-    if held > most {
-        return Err(format!("{held} registers are more than {most}"));
-    }
+    fits(held(desc.dtype, params, OWN), threads)?;
     if caps.max_group < 1024 {
         return Err(format!("sums are added by 1024 threads, not {}", caps.max_group));
     }
@@ -106,12 +93,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let all = SHAPES.iter().map(|&(threads, rows)| {
         let params = Params::new("flat").with("threads", threads).with("team", team);
         let params = params.with("rows", rows).with("vec", vec);
-        let room = match held(desc.dtype, &params) {
-            0..=48 => 1024,
-            49..=88 => 512,
-            _ => 256,
-        };
-        params.with("busy", (room / threads).max(1))
+        params.with("busy", resident_blocks(held(desc.dtype, &params, OWN), threads))
     });
     all.filter(|params| KERNEL.fits(desc, params, caps).is_ok()).collect()
 }
@@ -127,6 +109,8 @@ const LONG: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
+    use gemv_core::Dtype;
+
     use super::*;
     use crate::testing::caps;
 

@@ -21,6 +21,7 @@ mod few;
 mod flat;
 mod kernels;
 mod run;
+mod segment;
 mod span;
 #[cfg(test)]
 mod testing;

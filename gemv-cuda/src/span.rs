@@ -9,6 +9,7 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 
 use crate::few::{aligned, blocks};
 use crate::kernels::{value, widest};
+use crate::segment::{ROWS, TEAM, THREADS, VEC, fits, held, resident_blocks};
 
 pub(crate) const KERNELS: [Kernel; 2] = [
     Kernel {
@@ -33,8 +34,11 @@ pub(crate) const KERNELS: [Kernel; 2] = [
     },
 ];
 
-const SOURCE: &str =
-    concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/span.cu"));
+const SOURCE: &str = concat!(
+    include_str!("../kernels/vectors.cu"),
+    include_str!("../kernels/segment.cu"),
+    include_str!("../kernels/span.cu")
+);
 const SPANS: &str = "span";
 const WIDE: &str = "wide";
 
@@ -46,17 +50,10 @@ pub(crate) const WIDE_COLUMNS: RangeInclusive<usize> = CHUNK + 1..=CHUNK * SEGME
 /// With fewer columns, rows are `line`'s and `short`'s.
 const LEAST: usize = 129;
 
-/// Threads of a block, threads of a team, teams along a row, rows of a team, elements of a load, blocks
-/// that share a row, blocks a unit.
-const SPAN: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("team", 16, "TEAM"),
-    Arg::compiled("along", 2, "ALONG"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::compiled("parts", 1, "PARTS"),
-    Arg::launched("busy", 16),
-];
+const ALONG: Arg = Arg::compiled("along", 2, "ALONG");
+const PARTS: Arg = Arg::compiled("parts", 1, "PARTS");
+/// And teams along a row, blocks that share a row, blocks a unit.
+const SPAN: &[Arg] = &[THREADS, TEAM, ALONG, ROWS, VEC, PARTS, Arg::launched("busy", 16)];
 
 /// Rows that a block takes at a time.
 fn block_rows(params: &Params) -> u64 {
@@ -105,15 +102,9 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     plan
 }
 
-/// 32-bit registers of a thread for A and x, for sums, for the loads and the chunk: as the kernel counts them.
-fn held(dtype: Dtype, params: &Params) -> u32 {
-    let get = |name| value(SPAN, params, name);
-    let (team, rows, vec) = (get("team"), get("rows"), get("vec"));
-    let slots = LANES as u32 / (team * vec);
-    let load = (vec * dtype.bytes() as u32).div_ceil(4);
-    let sum = dtype.acc_bytes() as u32 / 4;
-    let place = if params.kernel().as_str() == WIDE { 8 } else { 0 };
-    4 * slots * load * (rows + 1) + slots * vec * rows * sum + 8 * slots + place
+/// As the kernel counts them, with what the place of a chunk takes.
+fn registers(dtype: Dtype, params: &Params) -> u32 {
+    held(dtype, params, if params.kernel().as_str() == WIDE { 8 } else { 0 })
 }
 
 fn legal(
@@ -160,13 +151,8 @@ fn legal(
         let kernel = params.kernel();
         return Err(format!("{kernel} is for {low} to {high} columns, not {}", desc.n));
     }
-    // A segment with its x is in registers before the first sum. A thread of a block of 512 has 128
-    // registers, of smaller ones 255.
-    let held = held(desc.dtype, params);
-    let most = if threads > 256 { 88 } else { 176 };
-    if held > most {
-        return Err(format!("{held} registers are more than {most}"));
-    }
+    // A segment with its x is in registers before the first sum.
+    fits(registers(desc.dtype, params), threads)?;
     let places = if all > lanes { SEGMENT } else { LANES } as u64;
     let shared = 2 * block_rows(params) * places * desc.dtype.acc_bytes() as u64;
     if shared > u64::from(caps.local_bytes) {
@@ -238,13 +224,7 @@ fn shapes(
             .with("rows", rows)
             .with("vec", vec);
         let params = if parts > 1 { params.with("parts", parts) } else { params };
-        // As the kernel is compiled for.
-        let room = match held(desc.dtype, &params) {
-            0..=48 => 1024,
-            49..=88 => 512,
-            _ => 256,
-        };
-        let params = params.with("busy", (room / threads).max(1));
+        let params = params.with("busy", resident_blocks(registers(desc.dtype, &params), threads));
         let kernel = KERNELS.iter().find(|k| k.name == kernel).expect("one of the two");
         if kernel.fits(desc, &params, caps).is_ok() {
             let work = kernel.work(desc, &params, caps);
