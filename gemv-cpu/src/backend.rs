@@ -179,7 +179,7 @@ impl Cpu {
             }
         };
         let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
-        // Resident operands, too: the tuner measures with them what host arrays will get.
+        // Resident operands, too: the tuner compares their bits for host arrays, and callers have them.
         let name = params.kernel();
         if (name == ROW_NEAR || name == COL_NEAR) && self.short(alpha, &a, conj, &x, beta, &mut y) {
             return;
@@ -360,6 +360,7 @@ impl Backend for Cpu {
         let default = BuiltinTable { name: "cpu", text: include_str!("../tables/cpu.txt") };
         let own = match self.isa.name() {
             "avx512" => Some(("cpu-avx512", include_str!("../tables/cpu-avx512.txt"))),
+            "avx2" => Some(("cpu-avx2", include_str!("../tables/cpu-avx2.txt"))),
             _ => None,
         };
         own.map(|(name, text)| BuiltinTable { name, text }).into_iter().chain([default]).collect()
