@@ -703,3 +703,17 @@ fn what_wins_all_around_is_not_given_up_for_unlucky_batches() {
     };
     assert_eq!((best(0), best(1)), ("b".into(), "a".into()));
 }
+
+/// A further line is known in part of the plane: its ends have one known corner, which is no quarrel.
+#[test]
+fn nothing_is_refined_where_one_choice_is_best_everywhere() {
+    let mesh = Mesh::of(vec![16, 256, 4096], 1 << 30).with_lines(Layout::Row, &[64], 200..=300);
+    let (settings, mut known) = (Settings::default(), Known::new());
+    let mut watch = Count(0, usize::MAX);
+    // Far from the problem at which it is unlucky.
+    let mut runner = Unlucky(0);
+    assert!(sweep(&mut runner, &mesh, &[AREA], &settings, &mut known, &mut watch));
+    assert!(known.keys().any(|desc| (desc.m, desc.n) == (64, 256)) && known.len() == 10);
+    refine(&mut runner, &mesh, &[AREA], 0.05, &settings, &mut known, &mut watch);
+    assert_eq!(known.len(), 10);
+}
