@@ -17,8 +17,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use common::{Check, acc, nan, random, trial};
+// Linked for its kernels.
 use gemv::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 use gemv::{Accumulator, Desc, Device, Dtype, Element, Params, reference};
+use gemv_baselines as _;
 
 /// Nothing divides them; one is less than a block, one has fewer rows than a block has threads.
 const SHAPES: [(usize, usize); 5] = [(1, 1), (37, 203), (101, 67), (300, 5), (7, 1031)];

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gemv::tuner::{Failure, Lab, LabSettings, Mesh, Mode, Runner};
 use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
+use gemv_tune::{Failure, Lab, LabSettings, Mesh, Mode, Runner};
 use indicatif::ProgressBar;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
 use serde::{Deserialize, Serialize};

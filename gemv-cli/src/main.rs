@@ -16,6 +16,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+// Linked for its kernels, which enter the backends by name.
+use gemv_baselines as _;
 
 /// Matrix-vector products on CPU, OpenCL and CUDA, with the same bits everywhere.
 #[derive(Parser)]

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use gemv::tuner::{Cell, Failure, Known, Trial};
 use gemv::{Desc, Dtype, Error, Layout, Params};
+use gemv_tune::{Cell, Failure, Known, Trial};
 use serde::{Deserialize, Serialize};
 
 /// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use gemv::tuner::{Cell, Known};
 use gemv::{Align, Desc, Params};
+use gemv_tune::{Cell, Known};
 
 use crate::bench::Sample;
 use crate::record;

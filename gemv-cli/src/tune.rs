@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use gemv::profile::Profile;
 use gemv::table::file_name;
-use gemv::tuner::{
+use gemv::{Align, Desc, Device, DeviceInfo, Dtype, Engine, Layout, Params, Table};
+use gemv_tune::{
     Area, Distilled, Distilling, Lab, LabSettings, Mesh, Mode, Regret, Runner, Settings, distil,
     holdout, noise, present, refine, sweep,
 };
-use gemv::{Align, Desc, Device, DeviceInfo, Dtype, Engine, Layout, Params, Table};
 
 use crate::record::Record;
 use progress::Progress;

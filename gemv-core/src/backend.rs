@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, Params, Result};
+use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, KernelInfo, Params, Result};
 
 /// What a device says of itself.
 ///
@@ -303,6 +303,18 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// one matrix in billions. The fastest is the roof of a product: no kernel that reads a matrix
     /// can beat it by much. Empty if the backend has none.
     fn roof(&self) -> Vec<Params> {
+        Vec::new()
+    }
+
+    /// The kernels that keep the [order](crate::order), for `gemv info --kernels`; empty if the
+    /// backend does not say.
+    ///
+    /// ```
+    /// let device = gemv_core::Engine::global()?.device("reference")?;
+    /// assert_eq!(device.backend().kernels(), []);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
     }
 

@@ -23,7 +23,6 @@ mod sealed {
 /// assert!(Dtype::ALL.iter().all(|d| Dtype::parse(d.name()) == Some(*d)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum Dtype {
     /// [`f32`], summed in f32.
     F32,

@@ -73,7 +73,7 @@ impl Debug for Name {
 /// let e = "row a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9".parse::<Params>().unwrap_err();
 /// assert_eq!(e, "more than 8 arguments");
 /// ```
-pub const MAX_ARGS: usize = 8;
+pub const MAX_ARGS: usize = 12;
 
 /// What is chosen: a kernel's name and a few small integers, such as
 /// `row threads=128 rows=4 vec=4 split=1`. The same text form stands in tables, logs, tests and
@@ -97,19 +97,19 @@ pub struct Params {
 /// An argument's name: up to 8 ASCII characters in one word, so that a look-up is a comparison
 /// of integers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-struct Key(u64);
+struct Key(u128);
 
 impl Key {
     const fn try_new(name: &str) -> Option<Key> {
-        let (b, mut out, mut i) = (name.as_bytes(), 0u64, 0);
-        if b.is_empty() || b.len() > 8 {
+        let (b, mut out, mut i) = (name.as_bytes(), 0u128, 0);
+        if b.is_empty() || b.len() > 16 {
             return None;
         }
         while i < b.len() {
             if !matches!(b[i], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
                 return None;
             }
-            out |= (b[i] as u64) << (8 * i);
+            out |= (b[i] as u128) << (8 * i);
             i += 1;
         }
         Some(Key(out))
@@ -140,7 +140,7 @@ impl Params {
     #[must_use]
     pub const fn with(mut self, name: &str, value: u32) -> Params {
         let Some(key) = Key::try_new(name) else {
-            panic!("an argument's name has 1 to 8 characters of a-z, 0-9, - and _")
+            panic!("an argument's name has 1 to 16 characters of a-z, 0-9, - and _")
         };
         let mut i = 0;
         while i < MAX_ARGS {

@@ -25,7 +25,6 @@ use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Profile {
     /// The device's name.
     pub name: String,

@@ -85,8 +85,8 @@ pub struct Row {
     pub params: Params,
 }
 
-/// Everywhere.
-pub(crate) const ANY: (f32, f32) = (0.0, 64.0);
+/// Every number of rows or columns, in powers of two.
+pub const ANY: (f32, f32) = (0.0, 64.0);
 
 impl Row {
     fn parse(text: &str) -> Result<Row, String> {
@@ -126,7 +126,7 @@ impl Row {
     }
 
     /// Whether the problem is within the row's ranges.
-    pub(crate) fn holds(&self, desc: &Desc) -> bool {
+    pub fn holds(&self, desc: &Desc) -> bool {
         let distance = self.distance(desc, (log2(desc.m), log2(desc.n)));
         distance.is_some_and(|(_, distance)| distance == 0.0)
     }

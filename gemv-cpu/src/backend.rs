@@ -386,13 +386,6 @@ impl Backend for Cpu {
             Dtype::Bf16 => zeros::<bf16>(len),
             Dtype::C32 => zeros::<Complex<f32>>(len),
             Dtype::C64 => zeros::<Complex<f64>>(len),
-            other => {
-                return Err(Error::Unsupported {
-                    device: self.info.id.clone(),
-                    dtype: other,
-                    reason: "this version of gemv-cpu does not know the type".into(),
-                });
-            }
         }
         .map_err(|asked| self.full(asked))
     }

@@ -10,9 +10,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gemv_core::tuner::{Lab, LabSettings, Runner};
 use gemv_core::{Desc, Device, Dtype, Element, Engine, Layout, Params, half, num_complex};
 use gemv_cuda as _;
+use gemv_tune::{Lab, LabSettings, Runner};
 
 /// Compiles on every core what would else be compiled one after another.
 fn prepare<T: Element>(device: &Device, desc: &Desc, all: &[Params]) -> gemv_core::Result<()> {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use gemv_core::gpu::{Caps, Kernel, Language, Program};
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Layout,
     Memory, Params, Result, for_any,
 };
+use gemv_gpu::{Caps, Kernel, Language, Program};
 
 use crate::cache::{Cache, Key};
 use crate::choices::candidates;
@@ -262,8 +262,7 @@ fn fingerprint() -> String {
         source += kernel.source;
         source += &format!("{:?}{:?}", kernel.args, kernel.defines);
     }
-    let program =
-        Program { source: gemv_core::gpu::PRELUDE.to_string() + &source, defines: Vec::new() };
+    let program = Program { source: gemv_gpu::PRELUDE.to_string() + &source, defines: Vec::new() };
     Key::new(&program, &OPTIONS.map(String::from)).short()
 }
 
@@ -335,7 +334,7 @@ impl Backend for Cuda {
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
-        let all = gemv_core::gpu::classic_kernels().iter();
+        let all = gemv_gpu::baselines();
         all.flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
     }
 
@@ -360,7 +359,7 @@ impl Backend for Cuda {
     }
 
     fn roof(&self) -> Vec<Params> {
-        gemv_core::gpu::roof(&self.caps)
+        gemv_gpu::roof(&self.caps)
     }
 
     fn fingerprint(&self) -> String {

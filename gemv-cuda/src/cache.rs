@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use gemv_core::gpu::Program;
+use gemv_gpu::Program;
 use sha2::{Digest, Sha256};
 
 use crate::driver::Image;

@@ -1,8 +1,8 @@
 //! Which parameters are worth trying for a problem on a GPU of NVIDIA's.
 
-use gemv_core::gpu::{self, Caps};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
+use gemv_gpu::{self as gpu, Caps};
 
 use crate::few::{MANY_ROWS, SHORT_BYTES};
 use crate::flat::{COLUMNS, FEW_ROWS};

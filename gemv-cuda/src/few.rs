@@ -1,15 +1,16 @@
 //! Kernels for matrices of few rows or few columns, where one product has little to do: `short` rows, many of them
 //! `staged` in shared memory, `narrow` matrices by columns, and `slab`s of a few rows, long, by columns.
 
-use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Dtype, Layout, Params};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 
 use crate::kernels::{value, widest};
 
 pub(crate) const KERNELS: [Kernel; 4] = [
     Kernel {
         name: "short",
+        about: "",
         source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
         args: SHORT,
         defines: &[("SHORT", "1")],
@@ -20,6 +21,7 @@ pub(crate) const KERNELS: [Kernel; 4] = [
     },
     Kernel {
         name: "narrow",
+        about: "",
         source: concat!(
             include_str!("../kernels/vectors.cu"),
             include_str!("../kernels/narrow.cu")
@@ -33,6 +35,7 @@ pub(crate) const KERNELS: [Kernel; 4] = [
     },
     Kernel {
         name: "slab",
+        about: "",
         source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/slab.cu")),
         args: SLAB,
         defines: &[],
@@ -43,6 +46,7 @@ pub(crate) const KERNELS: [Kernel; 4] = [
     },
     Kernel {
         name: "staged",
+        about: "",
         source: concat!(
             include_str!("../kernels/vectors.cu"),
             include_str!("../kernels/staged.cu")
@@ -58,35 +62,35 @@ pub(crate) const KERNELS: [Kernel; 4] = [
 
 /// Threads of a block, threads of a team, rows of a team, elements of a load, rounds of 64 columns.
 const SHORT: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("team", 16, "TEAM"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 4, "VEC"),
-    Arg::compiled("rounds", 5, "ROUNDS"),
+    gemv_gpu::compiled("threads", 128, "THREADS"),
+    gemv_gpu::compiled("team", 16, "TEAM"),
+    gemv_gpu::compiled("rows", 1, "ROWS"),
+    gemv_gpu::compiled("vec", 4, "VEC"),
+    gemv_gpu::compiled("rounds", 5, "ROUNDS"),
 ];
 
 /// Threads of a block, vectors of a thread, elements of a vector, columns that there is room for.
 const NARROW: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::compiled("width", 64, "SPAN"),
+    gemv_gpu::compiled("threads", 128, "THREADS"),
+    gemv_gpu::compiled("rows", 1, "ROWS"),
+    gemv_gpu::compiled("vec", 1, "VEC"),
+    gemv_gpu::compiled("width", 64, "SPAN"),
 ];
 
 /// Threads of a block, rows of a thread, elements of a vector, columns that there is room for.
 const STAGED: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::compiled("width", 64, "ROOM"),
+    gemv_gpu::compiled("threads", 128, "THREADS"),
+    gemv_gpu::compiled("rows", 1, "ROWS"),
+    gemv_gpu::compiled("vec", 1, "VEC"),
+    gemv_gpu::compiled("width", 64, "ROOM"),
 ];
 
 /// Threads of a block, rows that there is room for, elements of a load, blocks a unit.
 const SLAB: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("height", 16, "HEIGHT"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("busy", 8),
+    gemv_gpu::compiled("threads", 128, "THREADS"),
+    gemv_gpu::compiled("height", 16, "HEIGHT"),
+    gemv_gpu::compiled("vec", 1, "VEC"),
+    gemv_gpu::launched("busy", 8),
 ];
 
 /// 32-bit registers of a value that is summed.

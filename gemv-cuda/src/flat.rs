@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 
 use crate::choices::spanned;
 use crate::few::{aligned, layout, powers};
@@ -13,6 +13,7 @@ use crate::segment::{ROWS, TEAM, THREADS, VEC, fits, held, resident_blocks};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "flat",
+    about: "",
     source: concat!(
         include_str!("../kernels/vectors.cu"),
         include_str!("../kernels/segment.cu"),
@@ -27,7 +28,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
 };
 
 /// And blocks a unit.
-const ARGS: &[Arg] = &[THREADS, TEAM, ROWS, VEC, Arg::launched("busy", 8)];
+const ARGS: &[Arg] = &[THREADS, TEAM, ROWS, VEC, gemv_gpu::launched("busy", 8)];
 /// Registers for a piece's place, as the kernel counts them.
 const OWN: u32 = 8;
 

@@ -1,8 +1,8 @@
 //! The kernels of this backend: those shared with OpenCL, and those that only CUDA can spell.
 
-use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split, busy_split};
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Dtype, Layout, Params};
+use gemv_gpu::{self as gpu, Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Split, busy_split};
 
 use crate::choices::line_candidates;
 use crate::{few, flat, span, tile};
@@ -24,11 +24,12 @@ pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
 
 /// The kernel of this name, the published ones among them.
 pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
-    kernels().chain(gpu::classic_kernels()).find(|k| k.name == name)
+    kernels().chain(gpu::baselines()).find(|k| k.name == name)
 }
 
 pub(crate) const OWN: &[Kernel] = &[Kernel {
     name: "line",
+    about: "",
     source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/line.cu")),
     args: LINE,
     defines: &[],
@@ -42,15 +43,15 @@ pub(crate) const OWN: &[Kernel] = &[Kernel {
 /// rounds of a segment (1, 4, or 5 where rows are rotated), lanes in use, parts of a row (0: as many
 /// as give every unit the next argument's number of blocks), blocks a unit.
 const LINE: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("team", 16, "TEAM"),
-    Arg::compiled("along", 1, "ALONG"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::compiled("rounds", 4, "ROUNDS"),
-    Arg::compiled("width", 64, "SPAN"),
-    Arg::launched("split", 0),
-    Arg::launched("busy", 8),
+    gemv_gpu::compiled("threads", 128, "THREADS"),
+    gemv_gpu::compiled("team", 16, "TEAM"),
+    gemv_gpu::compiled("along", 1, "ALONG"),
+    gemv_gpu::compiled("rows", 1, "ROWS"),
+    gemv_gpu::compiled("vec", 1, "VEC"),
+    gemv_gpu::compiled("rounds", 4, "ROUNDS"),
+    gemv_gpu::compiled("width", 64, "SPAN"),
+    gemv_gpu::launched("split", 0),
+    gemv_gpu::launched("busy", 8),
 ];
 
 /// The arguments of [`LINE`].

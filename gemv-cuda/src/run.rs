@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use gemv_core::gpu::Plan;
 use gemv_core::{
     Accumulator, Element, Error, Job, MatrixRef, Params, Result, Span, VectorMut, VectorRef, span,
 };
+use gemv_gpu::Plan;
 
 use crate::backend::{CUBLAS, Cuda, lock, resident};
 use crate::driver::{Arguments, Block, Cublas, Function, Gpu, Operand, Staging};

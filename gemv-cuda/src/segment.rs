@@ -1,17 +1,17 @@
 //! What `span`, `wide` and `flat` share, whose teams hold a segment of their rows in registers: counts as in segment.cu.
 
-use gemv_core::gpu::Arg;
 use gemv_core::order::LANES;
 use gemv_core::{Dtype, Params};
+use gemv_gpu::Arg;
 
 /// Threads of a block.
-pub(crate) const THREADS: Arg = Arg::compiled("threads", 128, "THREADS");
+pub(crate) const THREADS: Arg = gemv_gpu::compiled("threads", 128, "THREADS");
 /// Threads of a team.
-pub(crate) const TEAM: Arg = Arg::compiled("team", 16, "TEAM");
+pub(crate) const TEAM: Arg = gemv_gpu::compiled("team", 16, "TEAM");
 /// Rows of a team.
-pub(crate) const ROWS: Arg = Arg::compiled("rows", 1, "ROWS");
+pub(crate) const ROWS: Arg = gemv_gpu::compiled("rows", 1, "ROWS");
 /// Elements of a load.
-pub(crate) const VEC: Arg = Arg::compiled("vec", 1, "VEC");
+pub(crate) const VEC: Arg = gemv_gpu::compiled("vec", 1, "VEC");
 
 /// 32-bit registers of a thread for A and x, for sums, for the loads, and `own` for what the kernel keeps besides.
 pub(crate) fn held(dtype: Dtype, params: &Params, own: u32) -> u32 {

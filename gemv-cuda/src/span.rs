@@ -3,9 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use gemv_core::gpu::{Arg, Caps, Kernel, Launch, Plan};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Dtype, Layout, Params};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan};
 
 use crate::few::{aligned, blocks};
 use crate::kernels::{value, widest};
@@ -14,6 +14,7 @@ use crate::segment::{ROWS, TEAM, THREADS, VEC, fits, held, resident_blocks};
 pub(crate) const KERNELS: [Kernel; 2] = [
     Kernel {
         name: SPANS,
+        about: "",
         source: SOURCE,
         args: SPAN,
         defines: &[],
@@ -24,6 +25,7 @@ pub(crate) const KERNELS: [Kernel; 2] = [
     },
     Kernel {
         name: WIDE,
+        about: "",
         source: SOURCE,
         args: SPAN,
         defines: &[("WIDE", "1")],
@@ -50,10 +52,10 @@ pub(crate) const WIDE_COLUMNS: RangeInclusive<usize> = CHUNK + 1..=CHUNK * SEGME
 /// With fewer columns, rows are `line`'s and `short`'s.
 const LEAST: usize = 129;
 
-const ALONG: Arg = Arg::compiled("along", 2, "ALONG");
-const PARTS: Arg = Arg::compiled("parts", 1, "PARTS");
+const ALONG: Arg = gemv_gpu::compiled("along", 2, "ALONG");
+const PARTS: Arg = gemv_gpu::compiled("parts", 1, "PARTS");
 /// And teams along a row, blocks that share a row, blocks a unit.
-const SPAN: &[Arg] = &[THREADS, TEAM, ALONG, ROWS, VEC, PARTS, Arg::launched("busy", 16)];
+const SPAN: &[Arg] = &[THREADS, TEAM, ALONG, ROWS, VEC, PARTS, gemv_gpu::launched("busy", 16)];
 
 /// Rows that a block takes at a time.
 fn block_rows(params: &Params) -> u64 {

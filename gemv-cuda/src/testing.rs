@@ -1,6 +1,6 @@
 //! What this crate's tests ask of a device.
 
-use gemv_core::gpu::{Caps, Language};
+use gemv_gpu::{Caps, Language};
 
 use crate::backend::cluster;
 

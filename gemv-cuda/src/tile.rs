@@ -1,14 +1,15 @@
 //! The kernel `tile`: matrices by columns, in tiles of some rows by one segment.
 
-use gemv_core::gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Dtype, Layout, Params};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan};
 
 use crate::few::{aligned, blocks, layout, powers, words};
 use crate::kernels::{value, widest};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "tile",
+    about: "",
     source: concat!(include_str!("../kernels/vectors.cu"), include_str!("../kernels/tile.cu")),
     args: ARGS,
     defines: &[],
@@ -22,14 +23,14 @@ pub(crate) const KERNEL: Kernel = Kernel {
 /// once, blocks that share a set of rows, lanes of the second level that a block with all segments of its rows
 /// keeps, blocks a unit that its registers are to leave room for, blocks a unit.
 const ARGS: &[Arg] = &[
-    Arg::compiled("threads", 256, "THREADS"),
-    Arg::compiled("height", 32, "HEIGHT"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::compiled("deep", 1, "DEEP"),
-    Arg::compiled("parts", 1, "PARTS"),
-    Arg::compiled("keep", 0, "KEEP"),
-    Arg::compiled("room", 1, "ROOM"),
-    Arg::launched("busy", 4),
+    gemv_gpu::compiled("threads", 256, "THREADS"),
+    gemv_gpu::compiled("height", 32, "HEIGHT"),
+    gemv_gpu::compiled("vec", 1, "VEC"),
+    gemv_gpu::compiled("deep", 1, "DEEP"),
+    gemv_gpu::compiled("parts", 1, "PARTS"),
+    gemv_gpu::compiled("keep", 0, "KEEP"),
+    gemv_gpu::compiled("room", 1, "ROOM"),
+    gemv_gpu::launched("busy", 4),
 ];
 
 /// Threads and registers of a unit (compute capability 8.0, 9.0 and 10.0; others have fewer threads, and leave out

@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use gemv_core::gpu::{self, Caps, Kernel, Language, Program};
+use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program};
+// Linked for its kernels.
+use gemv_baselines as _;
 use gemv_core::{Desc, Dtype, Layout, Params};
 use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -88,7 +90,7 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             }
         }
         let desc = Desc { dtype, m: 1000, n: 3000, layout: Layout::Col, align: 2 };
-        for kernel in gpu::classic_kernels() {
+        for kernel in gpu::baselines() {
             let space = (kernel.candidates)(&desc, &caps(132));
             let space = if full { space } else { every_value(space) };
             space.into_iter().for_each(|params| add(kernel, dtype, params));

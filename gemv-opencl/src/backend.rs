@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gemv_core::gpu::{self, Kernel};
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
     Params, Result, for_any,
 };
+use gemv_gpu::{self as gpu, Kernel};
 use ocl::core;
 
 use crate::discover::{self, Found};
@@ -251,7 +251,7 @@ impl Backend for OpenCl {
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
-        let all = gpu::classic_kernels().iter();
+        let all = gpu::baselines();
         all.flat_map(|k| (k.candidates)(desc, &self.found.caps)).collect()
     }
 

@@ -3,8 +3,8 @@
 use std::ffi::CString;
 use std::ptr;
 
-use gemv_core::gpu::Launch;
 use gemv_core::{Accumulator, Element, Error};
+use gemv_gpu::Launch;
 use ocl::core::{self, ArgVal, Event, MemFlags};
 use ocl::ffi;
 

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use gemv_core::gpu::{Caps, Language};
 use gemv_core::{DeviceInfo, Error, Result};
+use gemv_gpu::{Caps, Language};
 use ocl::core::{
     self, DeviceFpConfig, DeviceId, DeviceInfo as Ask, DeviceInfoResult as Answer, DeviceType,
     PlatformId, PlatformInfo,

@@ -1,8 +1,8 @@
 //! The kernels that only OpenCL has: work-groups of one item for CPUs.
 
-use gemv_core::gpu::{self, Arg, Caps, Kernel, Launch, Plan, REDUCE_SOURCE, Split};
 use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Layout, Params};
+use gemv_gpu::{self as gpu, Arg, Caps, Kernel, Launch, Plan, REDUCE_SOURCE, Split};
 
 /// `concat!` takes literals only, so the texts are joined where a program is made.
 const ROW: &str =
@@ -12,15 +12,22 @@ const COL: &str =
 
 /// Rows at a time, work-groups a compute unit, work-groups a row (0: more than one where there are
 /// too few rows for every compute unit).
-const ROW_ARGS: &[Arg] =
-    &[Arg::compiled("rows", 4, "ROWS"), Arg::launched("groups", 4), Arg::launched("split", 0)];
+const ROW_ARGS: &[Arg] = &[
+    gemv_gpu::compiled("rows", 4, "ROWS"),
+    gemv_gpu::launched("groups", 4),
+    gemv_gpu::launched("split", 0),
+];
 /// Rows of a block, work-groups a compute unit, work-groups a row (0: as above).
-const COL_ARGS: &[Arg] =
-    &[Arg::compiled("block", 512, "BLOCK"), Arg::launched("groups", 4), Arg::launched("split", 0)];
+const COL_ARGS: &[Arg] = &[
+    gemv_gpu::compiled("block", 512, "BLOCK"),
+    gemv_gpu::launched("groups", 4),
+    gemv_gpu::launched("split", 0),
+];
 
 pub(crate) const KERNELS: &[Kernel] = &[
     Kernel {
         name: "row-cpu",
+        about: "",
         source: ROW,
         args: ROW_ARGS,
         defines: &[],
@@ -33,6 +40,7 @@ pub(crate) const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "col-cpu",
+        about: "",
         source: COL,
         args: COL_ARGS,
         defines: &[],
@@ -45,6 +53,7 @@ pub(crate) const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "strided-cpu",
+        about: "",
         source: ROW,
         args: ROW_ARGS,
         defines: &[],
@@ -57,6 +66,7 @@ pub(crate) const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "strided-col-cpu",
+        about: "",
         source: COL,
         args: COL_ARGS,
         defines: &[],

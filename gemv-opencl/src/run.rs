@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use gemv_core::gpu::Kernel;
 use gemv_core::ndarray::ArrayView2;
 use gemv_core::{
     Accumulator, Dtype, Element, Error, Job, Layout, MatrixRef, Memory, Params, Result, Span,
     VectorMut, VectorRef, span,
 };
+use gemv_gpu::Kernel;
 use ocl::core;
 
 use crate::backend::{OpenCl, block, within};

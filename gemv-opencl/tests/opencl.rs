@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+// Linked for its kernels.
+use gemv_baselines as _;
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{

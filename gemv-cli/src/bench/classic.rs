@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use gemv::tuner::{Cell, Runner, Settings, Trial, search};
 use gemv::{Desc, Name, Params};
+use gemv_tune::{Cell, Runner, Settings, Trial, search};
 
 /// Of each kernel those parameters that bring a value of an argument that none before them had.
 pub(super) fn selection(all: &[Params]) -> Vec<Params> {
@@ -168,7 +168,7 @@ fn beside(of: &Params, all: &[Params]) -> Vec<Params> {
 #[cfg(test)]
 mod tests {
     use gemv::Dtype;
-    use gemv::tuner::Failure;
+    use gemv_tune::Failure;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use gemv::tuner::{Area, Cell, Known, Mesh, Point, Runner, Settings, Trial, Watch, search};
 use gemv::{Desc, Params};
+use gemv_tune::{Area, Cell, Known, Mesh, Point, Runner, Settings, Trial, Watch, search};
 
 /// Kernels that are built between two looks at whether to stop.
 const BUILT: usize = 64;
@@ -96,8 +96,8 @@ fn reduced(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
 mod tests {
     use std::ops::ControlFlow;
 
-    use gemv::tuner::Failure;
     use gemv::{Align, Dtype, Layout};
+    use gemv_tune::Failure;
 
     use super::*;
 

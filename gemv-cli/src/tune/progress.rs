@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gemv::Params;
-use gemv::tuner::{Cell, Watch};
+use gemv_tune::{Cell, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::record::Record;

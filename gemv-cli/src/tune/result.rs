@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use gemv::profile::{Product, Profile};
 use gemv::table::{Row, file_name, user_dirs};
-use gemv::tuner::{Area, Cell, Distilled, Holdout, Known, Mesh, Regret, present};
 use gemv::{Desc, Device, Params, Table};
+use gemv_tune::{Area, Cell, Distilled, Holdout, Known, Mesh, Regret, present};
 
 use super::Args;
 

@@ -10,8 +10,8 @@ use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaGraph, CudaStream, DriverError, result,
 };
 use cudarc::nvrtc::Ptx;
-use gemv_core::gpu::Launch;
 use gemv_core::{Accumulator, Element, Error, Result};
+use gemv_gpu::Launch;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::nvrtc::Image;
@@ -119,7 +119,7 @@ impl Operand<'_> {
     }
 }
 
-/// What a launch of any kernel is given; see `gemv_core::gpu` for the signature.
+/// What a launch of any kernel is given; see `gemv_gpu` for the signature.
 pub(crate) struct Arguments<'a, T: Element> {
     pub(crate) m: usize,
     pub(crate) n: usize,
@@ -450,7 +450,7 @@ impl Gpu {
         }
         let [bx, by, bz] = launch.block;
         // SAFETY: the function lives as long as its module, which it owns. Every kernel has this
-        // signature (gemv_core::gpu), and by its contract it touches the elements of A, x and y,
+        // signature (gemv_gpu), and by its contract it touches the elements of A, x and y,
         // and as much scratch memory as its plan says: checked above. The driver copies the
         // values before it returns.
         unsafe {

@@ -3,8 +3,8 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
-use gemv_core::gpu::Program;
 use gemv_core::{Error, Result};
+use gemv_gpu::Program;
 use libloading::Library;
 
 use super::probe::{or, probe};
@@ -40,7 +40,8 @@ type Handle = *mut c_void;
 /// NVRTC, loaded: the compiler of CUDA C++ that NVIDIA ships as a library.
 ///
 /// ```
-/// use gemv_core::{Dtype, gpu::kernel};
+/// use gemv_core::Dtype;
+/// use gemv_gpu::kernel;
 /// use gemv_cuda::{Nvrtc, options};
 ///
 /// match Nvrtc::find() {

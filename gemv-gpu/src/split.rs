@@ -1,11 +1,11 @@
 //! How a row's segments are split over blocks: the same rule on the host and in the kernels.
 
-use super::{Caps, Launch};
-use crate::Desc;
-use crate::order::SEGMENT;
+use crate::{Caps, Launch};
+use gemv_core::Desc;
+use gemv_core::order::SEGMENT;
 
 /// Most blocks that share a row.
-pub(super) const MAX_SPLIT: u32 = 1 << 20;
+pub(crate) const MAX_SPLIT: u32 = 1 << 20;
 /// Fewer sums of 256 segments than these are not worth half of the parts.
 const FEW_CHUNKS: u64 = 8;
 /// Threads of a block of the second launch, as in `reduce.k`.
@@ -15,7 +15,7 @@ const REDUCE: u32 = 128;
 /// `parts` from the grid and the rest from it.
 ///
 /// ```
-/// use gemv_core::gpu::Split;
+/// use gemv_gpu::Split;
 /// let split = Split::of(10_000, 8); // 40 segments
 /// assert_eq!(split, Split { parts: 8, count: 40, chunked: false });
 /// assert_eq!(split.work(3), 3 * (40 + 1)); // and one sum above them
@@ -36,10 +36,10 @@ impl Split {
     /// to a quarter of them where that leaves few sums.
     ///
     /// Beyond 255 segments a part, what is left in scratch memory are sums of 256 segments (65,536
-    /// columns) each: rule 4 of the [order](crate::order) once more.
+    /// columns) each: rule 4 of the [order](gemv_core::order) once more.
     ///
     /// ```
-    /// use gemv_core::gpu::Split;
+    /// use gemv_gpu::Split;
     /// assert_eq!(Split::of(10_000, 1).count, 0); // whole rows: y is written at once
     /// assert_eq!(Split::of(10_000, 100).parts, 40); // no more parts than segments
     /// let long = Split::of(1 << 24, 8); // 65,536 segments
@@ -67,7 +67,7 @@ impl Split {
     /// The unit is one value of the accumulator's type.
     ///
     /// ```
-    /// use gemv_core::gpu::Split;
+    /// use gemv_gpu::Split;
     /// assert_eq!(Split::of(1 << 16, 4).work(10), 10 * (256 + 1));
     /// assert_eq!(Split::of(1 << 16, 1).work(10), 0);
     /// ```
@@ -83,7 +83,7 @@ impl Split {
     /// The launch (of [`REDUCE_SOURCE`]) that turns `m` rows of sums into y, where one is needed.
     ///
     /// ```
-    /// use gemv_core::gpu::Split;
+    /// use gemv_gpu::Split;
     /// assert_eq!(Split::of(1 << 16, 1).reduce(10), None);
     /// assert_eq!(Split::of(1 << 24, 8).reduce(10).unwrap().entry, "reduce_chunks");
     /// ```
@@ -108,7 +108,7 @@ fn by_chunks(segments: u64, asked: u64) -> u64 {
 /// where the rows are enough, and no more than leaves every block `along` segments.
 ///
 /// ```
-/// use gemv_core::gpu::{Caps, Language, busy_split};
+/// use gemv_gpu::{Caps, Language, busy_split};
 /// use gemv_core::{Desc, Dtype};
 /// let mut caps = Caps::new(Language::Cuda);
 /// caps.units = 100;
@@ -129,11 +129,11 @@ pub fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, along: u64, busy: u
 /// The reduction of segment sums, to append to a kernel's source that leaves them in `work`.
 ///
 /// ```
-/// use gemv_core::gpu::{REDUCE_SOURCE, Split};
+/// use gemv_gpu::{REDUCE_SOURCE, Split};
 /// let launch = Split::of(1 << 16, 4).reduce(1).unwrap();
 /// assert!(REDUCE_SOURCE.contains(launch.entry));
 /// ```
-pub const REDUCE_SOURCE: &str = include_str!("../../kernels/reduce.k");
+pub const REDUCE_SOURCE: &str = include_str!("../kernels/reduce.k");
 
 #[cfg(test)]
 mod tests {
@@ -191,10 +191,10 @@ mod tests {
 
     #[test]
     fn units_are_kept_busy_where_there_is_work() {
-        let mut caps = Caps::new(crate::gpu::Language::Cuda);
+        let mut caps = Caps::new(crate::Language::Cuda);
         caps.units = 100;
         let split = |m, n, rows, along, busy| {
-            let (dtype, layout) = (crate::Dtype::F32, crate::Layout::Row);
+            let (dtype, layout) = (gemv_core::Dtype::F32, gemv_core::Layout::Row);
             busy_split(&Desc { dtype, m, n, layout, align: 6 }, &caps, rows, along, busy)
         };
         assert_eq!(split(10, 1 << 20, 1, 1, 8), 80);

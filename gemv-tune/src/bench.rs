@@ -11,8 +11,8 @@ use ndarray::{ArrayView1, ArrayView2, ShapeBuilder};
 use super::lab::{LabSettings, Mode};
 use super::mesh::packed;
 use super::search::{Failure, median};
-use crate::profile::{Roof, RoofPoint};
-use crate::{
+use gemv_core::profile::{Roof, RoofPoint};
+use gemv_core::{
     Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, Job, Layout,
     MatrixRef, Params, Result, VectorMut, VectorRef, reference,
 };

@@ -2,12 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::{Desc, Error, Params};
+use gemv_core::{Desc, Error, Params};
 
 /// What the search sees of a device.
 ///
 /// ```
-/// use gemv_core::tuner::{Failure, Runner, Settings, search};
+/// use gemv_tune::{Failure, Runner, Settings, search};
 /// use gemv_core::{Desc, Dtype, Params};
 ///
 /// /// On paper: the more rows a thread has, the longer it takes to begin, and the fewer there are.
@@ -78,7 +78,7 @@ pub trait Runner {
 /// Why a candidate does not count.
 ///
 /// ```
-/// use gemv_core::tuner::Failure;
+/// use gemv_tune::Failure;
 /// let wrong = Failure::Wrong { row: 3, got: "1.5".into(), want: "1.25".into() };
 /// assert_eq!(wrong.to_string(), "wrong result: y[3] = 1.5, must be 1.25");
 /// let outside = Failure::Canary(-1).to_string();
@@ -108,7 +108,7 @@ pub enum Failure {
 /// How much is measured before a candidate is given up.
 ///
 /// ```
-/// use gemv_core::tuner::Settings;
+/// use gemv_tune::Settings;
 /// let mut quick = Settings::default();
 /// (quick.finalists, quick.rounds) = (3, 3);
 /// assert!(quick.hopeless > 1.0 && quick.roof < 1.0);
@@ -194,7 +194,7 @@ pub struct Trial {
 /// What is known of one problem.
 ///
 /// ```
-/// use gemv_core::tuner::{Failure, Runner, Settings, search};
+/// use gemv_tune::{Failure, Runner, Settings, search};
 /// # use gemv_core::{Desc, Dtype, Params};
 /// # struct Paper;
 /// # impl Runner for Paper {
@@ -325,8 +325,8 @@ const TOO_LOW: f64 = 0.75;
 /// Arm Identification and Hyperparameter Optimization*, 2016).
 ///
 /// ```
-/// use gemv_core::tuner::{Settings, search};
-/// # use gemv_core::tuner::{Failure, Runner};
+/// use gemv_tune::{Settings, search};
+/// # use gemv_tune::{Failure, Runner};
 /// # use gemv_core::{Desc, Dtype, Params};
 /// # struct Paper;
 /// # impl Runner for Paper {

@@ -4,14 +4,14 @@ use super::distil::{Distilling, Plane, clip, fastest, pair};
 use super::merge::{Ranges, meet, merge, ranges};
 use super::search::Runner;
 use super::sweep::{Area, Known};
-use crate::table::Row;
-use crate::{Align, Desc, Params, Table, Tables};
+use gemv_core::table::Row;
+use gemv_core::{Align, Desc, Params, Table, Tables};
 
 /// The present rows for an area: those of the first table that has any, as rows of the area's own type and layout,
 /// in the order in which they hold.
 ///
 /// ```
-/// use gemv_core::tuner::{Area, present};
+/// use gemv_tune::{Area, present};
 /// use gemv_core::{Align, Dtype, Engine, Layout};
 /// let device = Engine::new(None).device("reference")?;
 /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
@@ -151,7 +151,7 @@ pub(super) fn still(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dtype, Layout};
+    use gemv_core::{Dtype, Layout};
 
     #[test]
     fn rows_of_its_own_hide_those_for_all_where_they_hold() {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn the_first_table_with_rows_for_it_is_the_present_one() {
         let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
-        let device = crate::reference::Reference::open();
+        let device = gemv_core::reference::Reference::open();
         let tables = Tables::load(&*device);
         let (table, rows) = present(&tables, area).unwrap();
         assert_eq!((&*table.origin, rows.len()), ("reference", 1));

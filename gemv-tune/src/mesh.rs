@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::sweep::Area;
-use crate::{Align, Desc, Dtype, Layout};
+use gemv_core::{Align, Desc, Dtype, Layout};
 
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without the shapes whose
 /// matrix is too large.
@@ -13,7 +13,7 @@ use crate::{Align, Desc, Dtype, Layout};
 /// of it.
 ///
 /// ```
-/// use gemv_core::tuner::{Area, Mesh, Point};
+/// use gemv_tune::{Area, Mesh, Point};
 /// use gemv_core::{Align, Dtype, Layout};
 ///
 /// let mesh = Mesh::new(5, 16, 4096, 1 << 20);
@@ -46,7 +46,7 @@ struct Further {
 /// Where a shape stands in a [`Mesh`]: indices of its rows and columns among the sizes.
 ///
 /// ```
-/// use gemv_core::tuner::{Mesh, Point};
+/// use gemv_tune::{Mesh, Point};
 /// let mesh = Mesh::of(vec![10, 100, 1000], 1 << 30);
 /// let Point { i, j } = mesh.nearest(90, 2000);
 /// assert_eq!((mesh.sizes()[i], mesh.sizes()[j]), (100, 1000)); // rows, columns
@@ -67,7 +67,7 @@ impl Mesh {
     /// `max_bytes` is the size of the largest matrix that is measured.
     ///
     /// ```
-    /// use gemv_core::tuner::Mesh;
+    /// use gemv_tune::Mesh;
     /// assert_eq!(Mesh::new(4, 10, 10_000, 1 << 30).sizes(), [10, 96, 992, 10_000]);
     /// ```
     ///
@@ -93,7 +93,7 @@ impl Mesh {
     /// A mesh of these sizes.
     ///
     /// ```
-    /// use gemv_core::tuner::Mesh;
+    /// use gemv_tune::Mesh;
     /// assert_eq!(Mesh::of(vec![1, 7, 1000], 1 << 30).sizes(), [1, 7, 1000]);
     /// ```
     ///
@@ -110,7 +110,7 @@ impl Mesh {
     /// once, and a logarithmic mesh has no point near.
     ///
     /// ```
-    /// use gemv_core::tuner::{Area, Mesh, Point};
+    /// use gemv_tune::{Area, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lengths(Layout::Row, &[64], 1..=100);
@@ -135,7 +135,7 @@ impl Mesh {
     /// its ends, for matrices of one layout whose lines have such lengths, of those that the mesh began with.
     ///
     /// ```
-    /// use gemv_core::tuner::{Area, Mesh, Point};
+    /// use gemv_tune::{Area, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lines(Layout::Row, &[64], 100..=1000);
@@ -201,7 +201,7 @@ impl Mesh {
     /// where a smaller size is rounded to the same.
     ///
     /// ```
-    /// use gemv_core::tuner::{Area, Mesh, Point};
+    /// use gemv_tune::{Area, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![30, 1000], 1 << 20);
@@ -239,7 +239,7 @@ impl Mesh {
     /// Every point that has a problem.
     ///
     /// ```
-    /// use gemv_core::tuner::{Area, Mesh};
+    /// use gemv_tune::{Area, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let area = Area { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
@@ -262,7 +262,7 @@ impl Mesh {
     /// sequence (2018): no stretch of it leaves a large hole.
     ///
     /// ```
-    /// use gemv_core::tuner::{Area, Mesh};
+    /// use gemv_tune::{Area, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
@@ -303,7 +303,7 @@ impl Mesh {
     /// The point nearest to a shape, by distance in powers of two.
     ///
     /// ```
-    /// use gemv_core::tuner::{Mesh, Point};
+    /// use gemv_tune::{Mesh, Point};
     /// let mesh = Mesh::of(vec![16, 64, 256], 1 << 30);
     /// assert_eq!(mesh.nearest(1, 100_000), Point { i: 0, j: 2 }); // beyond its ends as well
     /// ```
@@ -324,7 +324,7 @@ impl Area {
     /// bytes may be loaded from the beginning of every line, or those of 8 bytes, or none.
     ///
     /// ```
-    /// use gemv_core::tuner::Area;
+    /// use gemv_tune::Area;
     /// use gemv_core::{Dtype, Layout};
     /// let classes = |dtype| -> Vec<String> {
     ///     Area::all(dtype, Layout::Row).iter().map(|area| area.align.to_string()).collect()
@@ -346,7 +346,7 @@ impl Area {
     /// Whether a problem is of this area.
     ///
     /// ```
-    /// use gemv_core::tuner::Area;
+    /// use gemv_tune::Area;
     /// use gemv_core::{Align, Desc, Dtype, Layout};
     /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
     /// let desc = |n: isize| Desc::new(Dtype::F32, 10, n as usize, (n, 1), 0);

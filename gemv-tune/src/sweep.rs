@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use super::distil::Plane;
 use super::mesh::{Mesh, Point};
 use super::search::{Cell, Runner, Settings, search};
-use crate::{Align, Desc, Dtype, Layout, Params};
+use gemv_core::{Align, Desc, Dtype, Layout, Params};
 
 /// What one part of a table is for.
 ///
 /// ```
-/// use gemv_core::tuner::Area;
+/// use gemv_tune::Area;
 /// use gemv_core::{Align, Dtype, Layout};
 /// let area = Area { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
 /// assert!(Area::all(Dtype::F64, Layout::Col).contains(&area));
@@ -29,7 +29,7 @@ pub struct Area {
 /// What has been measured, by problem.
 ///
 /// ```
-/// use gemv_core::tuner::{Cell, Known};
+/// use gemv_tune::{Cell, Known};
 /// use gemv_core::{Desc, Dtype};
 ///
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
@@ -43,7 +43,7 @@ pub type Known = BTreeMap<Desc, Cell>;
 /// Who is told what was measured.
 ///
 /// ```
-/// use gemv_core::tuner::{Cell, Watch};
+/// use gemv_tune::{Cell, Watch};
 /// use std::ops::ControlFlow;
 ///
 /// /// Ends the run after a while; what was measured by then could be stored here.
@@ -75,8 +75,8 @@ pub trait Watch {
 /// has seen all of the plane.
 ///
 /// ```
-/// use gemv_core::tuner::{Area, Known, Mesh, Settings, distil, sweep};
-/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{Area, Known, Mesh, Settings, distil, sweep};
+/// # use gemv_tune::{Cell, Failure, Runner, Watch};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params, Table};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;
@@ -144,8 +144,8 @@ pub fn sweep(
 /// at any of them, the worst first. Returns whether it came to the end.
 ///
 /// ```
-/// use gemv_core::tuner::{Area, Known, Mesh, Settings, refine, sweep};
-/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{Area, Known, Mesh, Settings, refine, sweep};
+/// # use gemv_tune::{Cell, Failure, Runner, Watch};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;

@@ -1,8 +1,8 @@
 //! Fewer rows that say the same: a broad one behind those that are exceptions to it.
 
 use super::distil::clip;
-use crate::table::Row;
-use crate::{Desc, Params};
+use gemv_core::table::Row;
+use gemv_core::{Desc, Params};
 
 /// Ranges of m and n, as a row has them.
 pub(super) type Ranges = [(f32, f32); 2];
@@ -76,7 +76,7 @@ fn mergeable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dtype, Layout, Table};
+    use gemv_core::{Dtype, Layout, Table};
 
     fn rows(text: &str) -> Vec<Row> {
         Table::parse("t", text).unwrap().rows

@@ -21,9 +21,9 @@
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
 //! elements. `a`, `x` and `y` are multiples of one element; any further alignment is found out by
 //! the kernel from the pointers, never assumed.
+#![deny(unsafe_code)] // but for what linkme makes
 
 mod choices;
-mod classic;
 mod ordered;
 mod roof;
 mod split;
@@ -34,7 +34,8 @@ pub use split::{REDUCE_SOURCE, Split, busy_split};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
-use crate::{Desc, Dtype, Params};
+pub use gemv_core::Arg;
+use gemv_core::{Desc, Dtype, KernelInfo, Params, Values, fingerprint};
 
 /// What the kernels ask of a device.
 ///
@@ -42,7 +43,7 @@ use crate::{Desc, Dtype, Params};
 /// a device.
 ///
 /// ```
-/// use gemv_core::gpu::{Caps, Language};
+/// use gemv_gpu::{Caps, Language};
 ///
 /// let mut h200 = Caps::new(Language::Cuda);
 /// (h200.units, h200.max_group, h200.local_bytes, h200.fp64) = (132, 1024, 48 << 10, true);
@@ -89,7 +90,7 @@ impl Caps {
 /// The language a kernel is compiled as.
 ///
 /// ```
-/// use gemv_core::gpu::{Language, PRELUDE};
+/// use gemv_gpu::{Language, PRELUDE};
 /// // One text: what the compiler defines says which of the two it is.
 /// assert!(PRELUDE.contains("__OPENCL_VERSION__") && PRELUDE.contains("__fmaf_rn"));
 /// assert_ne!(Language::OpenCl, Language::Cuda);
@@ -102,35 +103,15 @@ pub enum Language {
     Cuda,
 }
 
-/// An argument that a kernel's [`Params`] may have.
-///
-/// ```
-/// use gemv_core::gpu::Arg;
-/// const THREADS: Arg = Arg::compiled("threads", 128, "THREADS"); // a program for each value
-/// const SPLIT: Arg = Arg::launched("split", 0); // one program for all
-/// assert_eq!((THREADS.define, SPLIT.define), (Some("THREADS"), None));
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Arg {
-    /// Its name in the text form.
-    pub name: &'static str,
-    /// What it is where the text leaves it out.
-    pub default: u32,
-    /// The define by which the source takes it; `None` where only the launch depends on it, so
-    /// that one program serves every value.
-    pub define: Option<&'static str>,
+/// An argument that is compiled into the program.
+pub const fn compiled(name: &'static str, default: u32, define: &'static str) -> Arg {
+    let values = Values::Range(0, u32::MAX);
+    Arg { name, about: "", values, default, define: Some(define) }
 }
 
-impl Arg {
-    /// An argument that is compiled into the program.
-    pub const fn compiled(name: &'static str, default: u32, define: &'static str) -> Arg {
-        Arg { name, default, define: Some(define) }
-    }
-
-    /// An argument of the launch alone.
-    pub const fn launched(name: &'static str, default: u32) -> Arg {
-        Arg { name, default, define: None }
-    }
+/// An argument of the launch alone.
+pub const fn launched(name: &'static str, default: u32) -> Arg {
+    Arg { name, about: "", values: Values::Range(0, u32::MAX), default, define: None }
 }
 
 /// One kernel: a family of programs that differ in their parameters.
@@ -138,7 +119,7 @@ impl Arg {
 /// To write one, see `docs/adding-a-kernel.md`.
 ///
 /// ```
-/// use gemv_core::gpu::{Caps, Language, kernel};
+/// use gemv_gpu::{Caps, Language, kernel};
 /// use gemv_core::{Desc, Dtype};
 ///
 /// let mut caps = Caps::new(Language::Cuda);
@@ -154,13 +135,15 @@ impl Arg {
 pub struct Kernel {
     /// Its name in [`Params`].
     pub name: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
     /// Its source, without the prelude.
     pub source: &'static str,
     /// The arguments of its [`Params`]. Others are refused.
     pub args: &'static [Arg],
     /// Further defines, the same for every program of this kernel.
     pub defines: &'static [(&'static str, &'static str)],
-    /// Whether it keeps the [order](crate::order). The published kernels (`classic-*`) do not: they
+    /// Whether it keeps the [order](gemv_core::order). The published kernels (`classic-*`) do not: they
     /// are chosen on request only and tested against an error bound.
     pub ordered: bool,
     /// The legal parameters worth trying for a problem, best guess first; empty where the kernel
@@ -176,7 +159,7 @@ pub struct Kernel {
 /// What follows from a problem and parameters: derived, never stored.
 ///
 /// ```
-/// use gemv_core::gpu::{Caps, Language, kernel};
+/// use gemv_gpu::{Caps, Language, kernel};
 /// use gemv_core::{Desc, Dtype, Params};
 ///
 /// let caps = Caps::new(Language::Cuda);
@@ -206,7 +189,7 @@ pub struct Plan {
 /// In OpenCL's words the global size is `grid * block`, in each dimension.
 ///
 /// ```
-/// use gemv_core::gpu::Launch;
+/// use gemv_gpu::Launch;
 /// let launch = Launch::new("row", 250, 128);
 /// let threads = launch.grid[0] * u64::from(launch.block[0]);
 /// assert_eq!((threads, launch.waits), (32_000, false));
@@ -237,7 +220,7 @@ impl Launch {
 /// do not show in it.
 ///
 /// ```
-/// use gemv_core::gpu::kernel;
+/// use gemv_gpu::kernel;
 /// use gemv_core::{Dtype, Params};
 ///
 /// let row = kernel("row").unwrap();
@@ -256,27 +239,27 @@ pub struct Program {
 /// What stands before every kernel: the two languages, the element types, the arithmetic.
 ///
 /// The one place where fma, addition and multiplication are spelled, each rounding once and none
-/// contracted; see [the order](crate::order).
+/// contracted; see [the order](gemv_core::order).
 ///
 /// ```
-/// use gemv_core::gpu::{PRELUDE, kernels};
+/// use gemv_gpu::{PRELUDE, kernels};
 /// use gemv_core::{Dtype, Params};
 /// let roof = kernels().iter().find(|k| k.name == "roof").unwrap();
 /// assert!(roof.program(Dtype::F32, &Params::new("roof")).source.starts_with(PRELUDE));
 /// ```
-pub const PRELUDE: &str = include_str!("../../kernels/prelude.h");
+pub const PRELUDE: &str = include_str!("../kernels/prelude.h");
 
 /// Most blocks that a kernel launches in x.
 ///
 /// ```
-/// assert_eq!(gemv_core::gpu::MAX_GRID, 2_147_483_647); // 2^31 - 1, as CUDA has it
+/// assert_eq!(gemv_gpu::MAX_GRID, 2_147_483_647); // 2^31 - 1, as CUDA has it
 /// ```
 pub const MAX_GRID: u64 = (1 << 31) - 1;
 
 /// The shared kernels: those that keep the order, and the roof.
 ///
 /// ```
-/// use gemv_core::gpu::kernels;
+/// use gemv_gpu::kernels;
 /// let names: Vec<_> = kernels().iter().filter(|k| k.ordered).map(|k| k.name).collect();
 /// assert_eq!(names, ["row", "col", "strided", "strided-col"]);
 /// ```
@@ -286,57 +269,39 @@ pub fn kernels() -> &'static [Kernel] {
     &ALL
 }
 
-/// The published kernels, `classic-*`: baselines with an order of their own, chosen only on
-/// request. `candidates` of each is the space that its authors searched, where they say; Sørensen's
-/// is 8 × 8 × 8 for each of the matrix's types and layouts.
-///
-/// | name | source |
-/// |---|---|
-/// | `classic-thread` | H. H. B. Sørensen, *High-Performance Matrix-Vector Multiplication on the GPU* (2011): one thread per row, x in shared memory |
-/// | `classic-columns` | the same: several threads per row in a 2-D grid, atomic addition between blocks |
-/// | `classic-rows` | the same: several rows per thread |
-/// | `classic-spread` | the same: the threads of a block spread along columns |
-/// | `classic-general` | the same: the versatile kernel, which contains the others |
-/// | `classic-stages` | E. Bainville, *OpenCL GEMV* (2010): P threads per row, partial sums in an m × P array, reduced by a second kernel |
-/// | `classic-block` | course SDS 406 of The Cyprus Institute: one block per row |
-/// | `classic-block-x` | the same, with x in shared memory |
-/// | `classic-tile` | the same, with A and x in shared memory and a 2-D block |
-///
-/// `vec`, the width of loads, is that of C. Nugteren's CLBlast. Each text under
-/// `kernels/classic` begins with its order of additions and an error bound.
+/// Kernels of other crates, which enter by being linked: published kernels, for comparison.
 ///
 /// ```
-/// use gemv_core::gpu::{Caps, Language, classic_kernels};
-/// use gemv_core::{Desc, Dtype};
-///
-/// let desc = Desc::new(Dtype::F32, 1001, 3003, (1, 1001), 0);
-/// let mut caps = Caps::new(Language::Cuda);
-/// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
-/// let general = classic_kernels().iter().find(|k| k.name == "classic-general").unwrap();
-/// assert_eq!((general.candidates)(&desc, &caps).len(), 8 * 8 * 8);
-/// assert!(classic_kernels().iter().all(|k| !k.ordered));
+/// use gemv_gpu::{BASELINES, Kernel};
+/// // A crate adds its own so, and is named by whoever wants them (`use that_crate as _;`).
+/// #[linkme::distributed_slice(BASELINES)]
+/// static MINE: &[Kernel] = &[];
+/// assert!(BASELINES.iter().any(|kernels| kernels.is_empty()));
 /// ```
-pub fn classic_kernels() -> &'static [Kernel] {
-    classic::KERNELS
+#[linkme::distributed_slice]
+pub static BASELINES: [&'static [Kernel]];
+
+/// Every kernel of [`BASELINES`]. None keeps the [order](gemv_core::order).
+pub fn baselines() -> impl Iterator<Item = &'static Kernel> {
+    BASELINES.iter().flat_map(|kernels| kernels.iter())
 }
 
-/// The shared kernel of this name, ordered or published.
+/// The shared kernel of this name, or the linked baseline.
 ///
 /// ```
-/// use gemv_core::gpu::kernel;
+/// use gemv_gpu::kernel;
 /// assert!(kernel("row").is_some_and(|k| k.ordered));
-/// assert!(kernel("classic-rows").is_some_and(|k| !k.ordered));
 /// assert!(kernel("diagonal").is_none());
 /// ```
 pub fn kernel(name: &str) -> Option<&'static Kernel> {
-    kernels().iter().chain(classic_kernels()).find(|k| k.name == name)
+    kernels().iter().chain(baselines()).find(|k| k.name == name)
 }
 
 impl Kernel {
     /// Whether these parameters are legal for this problem on such a device.
     ///
     /// ```
-    /// # use gemv_core::gpu::{Caps, Language, kernel};
+    /// # use gemv_gpu::{Caps, Language, kernel};
     /// # use gemv_core::{Desc, Dtype};
     /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::OpenCl));
     /// let desc = |dtype| Desc::new(dtype, 100, 100, (100, 1), 0);
@@ -359,6 +324,7 @@ impl Kernel {
         {
             return Err(format!("the kernel has no argument {name}"));
         }
+        self.args.iter().try_for_each(|arg| arg.check(params.get_or(arg.name, arg.default)))?;
         if desc.dtype.needs_f64() && !caps.fp64 {
             return Err("the device has no double precision".into());
         }
@@ -368,7 +334,8 @@ impl Kernel {
     /// The value of an argument, or its default.
     ///
     /// ```
-    /// # use gemv_core::{Params, gpu::kernel};
+    /// # use gemv_core::Params;
+    /// # use gemv_gpu::kernel;
     /// let row = kernel("row").unwrap();
     /// let params = Params::new("row").with("rows", 4);
     /// assert_eq!((row.arg(&params, "rows"), row.arg(&params, "threads")), (4, 128));
@@ -380,11 +347,17 @@ impl Kernel {
         value(self.args, params, name)
     }
 
+    /// The kernel as [`Backend::kernels`](gemv_core::Backend::kernels) gives it.
+    pub fn info(&self) -> KernelInfo {
+        let fingerprint = fingerprint(&[PRELUDE, self.source], self.args);
+        KernelInfo { name: self.name, about: self.about, args: self.args, fingerprint }
+    }
+
     /// A number for what is compiled and launched: parameters of which it is equal do the same for
     /// this problem. They fit.
     ///
     /// ```
-    /// # use gemv_core::gpu::{Caps, Language, kernel};
+    /// # use gemv_gpu::{Caps, Language, kernel};
     /// # use gemv_core::{Desc, Dtype};
     /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::Cuda));
     /// let desc = Desc::new(Dtype::F32, 100, 1000, (1000, 1), 0); // 4 segments
@@ -405,7 +378,8 @@ impl Kernel {
     /// The program for an element type and parameters.
     ///
     /// ```
-    /// # use gemv_core::{Dtype, Params, gpu::kernel};
+    /// # use gemv_core::{Dtype, Params};
+    /// # use gemv_gpu::kernel;
     /// let params = Params::new("col").with("share", 16);
     /// let program = kernel("col").unwrap().program(Dtype::C32, &params);
     /// let define = |name: &str| program.defines.iter().find(|d| d.0 == name).map(|d| &*d.1);
@@ -433,7 +407,11 @@ impl Kernel {
     }
 }
 
-fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
+/// The value of an argument in parameters, or its default.
+///
+/// # Panics
+/// If `args` has no argument of this name.
+pub fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
     let arg = args.iter().find(|a| a.name == name);
     params.get_or(name, arg.expect("an argument of this kernel").default)
 }

@@ -14,7 +14,7 @@ pub(crate) const BLACK: f64 = 16.0;
 /// The images, one a row: 1,797 x 64, each pixel from 0 to [`BLACK`].
 pub(crate) fn read() -> Result<Array2<f64>, Box<dyn Error>> {
     let mut text = String::new();
-    GzDecoder::new(&include_bytes!("../data/digits.csv.gz")[..]).read_to_string(&mut text)?;
+    GzDecoder::new(&include_bytes!("../../../data/digits.csv.gz")[..]).read_to_string(&mut text)?;
     let mut pixels = Vec::new();
     for line in text.lines() {
         // The last number of a line is the digit's name, which nobody tells us here.

@@ -2,12 +2,10 @@
 //! with its transpose.
 //!
 //! ```text
-//! cargo run --release --example quickstart [picture.png]
+//! cargo run --release --bin quickstart [picture.png]
 //! ```
 
-#[path = "support/digits.rs"]
 mod digits;
-#[path = "support/picture.rs"]
 mod picture;
 
 use std::error::Error;
@@ -52,7 +50,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let picture = match std::env::args_os().nth(1) {
         Some(path) => PathBuf::from(path),
         None => {
-            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target");
+            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
             std::fs::create_dir_all(&target)?;
             target.join("quickstart.png")
         }

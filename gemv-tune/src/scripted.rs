@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::{Align, Desc, Dtype, Error, Layout, Params, Table};
+use gemv_core::{Align, Desc, Dtype, Error, Layout, Params, Table};
 
 /// Threads, rows and splits of a made-up kernel, and some that do not count.
 fn space() -> Vec<Params> {

@@ -8,7 +8,7 @@ use super::bench::Bench;
 use super::lab::{Lab, LabSettings, Mode};
 use super::mesh::packed;
 use super::search::{Failure, Runner, search};
-use crate::{
+use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Error,
     Layout, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, reference,
 };
@@ -224,7 +224,8 @@ fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
 fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
     let d = desc(64, 1000);
     for arrays in [false, true] {
-        let info = DeviceInfo { host: true, ..DeviceInfo::default() };
+        let mut info = DeviceInfo::default();
+        info.host = true;
         let backend = Arc::new(Faulty { info, ..Faulty::default() });
         let settings = LabSettings { arrays, ..small() };
         let mut lab = Lab::new(&Device::new(backend.clone()), settings);

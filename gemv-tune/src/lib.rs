@@ -7,7 +7,7 @@
 //! of the mesh, how much slower its choice is than the best of all candidates.
 //!
 //! A time counts only if the bits are right: every candidate that stays in the search past its
-//! first batch is compared with the [reference](crate::reference), with canaries on both sides of
+//! first batch is compared with the [reference](gemv_core::reference), with canaries on both sides of
 //! its `y` and NaN in it. Where a device is a library's guest, nothing here writes a file or a
 //! table: the caller stores what [`Watch`] is shown.
 

@@ -1,18 +1,16 @@
 //! The shared kernels that keep the order: `row`, `col`, and both for any strides.
 
-use super::choices::{col_candidates, row_candidates, strided_candidates, strided_col_candidates};
-use super::split::{MAX_SPLIT, Split, busy_split};
-use super::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, value};
-use crate::order::LANES;
-use crate::{Desc, Dtype, Layout, Params};
+use crate::choices::{col_candidates, row_candidates, strided_candidates, strided_col_candidates};
+use crate::split::{MAX_SPLIT, Split, busy_split};
+use crate::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, value};
+use gemv_core::order::LANES;
+use gemv_core::{Desc, Dtype, Layout, Params};
 
-pub(super) const KERNELS: &[Kernel] = &[
+pub(crate) const KERNELS: &[Kernel] = &[
     Kernel {
         name: "row",
-        source: concat!(
-            include_str!("../../kernels/row.k"),
-            include_str!("../../kernels/reduce.k")
-        ),
+        about: "",
+        source: concat!(include_str!("../kernels/row.k"), include_str!("../kernels/reduce.k")),
         args: ROW,
         defines: &[("GENERAL", "0")],
         ordered: true,
@@ -22,10 +20,8 @@ pub(super) const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "col",
-        source: concat!(
-            include_str!("../../kernels/col.k"),
-            include_str!("../../kernels/reduce.k")
-        ),
+        about: "",
+        source: concat!(include_str!("../kernels/col.k"), include_str!("../kernels/reduce.k")),
         args: COL,
         defines: &[("GENERAL", "0")],
         ordered: true,
@@ -35,10 +31,8 @@ pub(super) const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "strided",
-        source: concat!(
-            include_str!("../../kernels/row.k"),
-            include_str!("../../kernels/reduce.k")
-        ),
+        about: "",
+        source: concat!(include_str!("../kernels/row.k"), include_str!("../kernels/reduce.k")),
         args: ROW,
         defines: &[("GENERAL", "1")],
         ordered: true,
@@ -48,10 +42,8 @@ pub(super) const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "strided-col",
-        source: concat!(
-            include_str!("../../kernels/col.k"),
-            include_str!("../../kernels/reduce.k")
-        ),
+        about: "",
+        source: concat!(include_str!("../kernels/col.k"), include_str!("../kernels/reduce.k")),
         args: COL,
         defines: &[("GENERAL", "1")],
         ordered: true,
@@ -64,24 +56,24 @@ pub(super) const KERNELS: &[Kernel] = &[
 /// Threads of a block, threads a row, rows a thread, elements a load, blocks a row (0: as many as
 /// give every compute unit the next argument's number of blocks), blocks a unit.
 const ROW: &[Arg] = &[
-    Arg::compiled("threads", 128, "THREADS"),
-    Arg::compiled("team", 16, "TEAM"),
-    Arg::compiled("rows", 1, "ROWS"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("split", 0),
-    Arg::launched("busy", 8),
+    crate::compiled("threads", 128, "THREADS"),
+    crate::compiled("team", 16, "TEAM"),
+    crate::compiled("rows", 1, "ROWS"),
+    crate::compiled("vec", 1, "VEC"),
+    crate::launched("split", 0),
+    crate::launched("busy", 8),
 ];
 /// Threads of a block, threads that share a row's lanes, elements a load, blocks a row, blocks a unit
 /// (both as above).
 const COL: &[Arg] = &[
-    Arg::compiled("threads", 256, "THREADS"),
-    Arg::compiled("share", 8, "SHARE"),
-    Arg::compiled("vec", 1, "VEC"),
-    Arg::launched("split", 0),
-    Arg::launched("busy", 4),
+    crate::compiled("threads", 256, "THREADS"),
+    crate::compiled("share", 8, "SHARE"),
+    crate::compiled("vec", 1, "VEC"),
+    crate::launched("split", 0),
+    crate::launched("busy", 4),
 ];
 /// Bytes of sums that a thread may hold: beyond, they would live in memory.
-pub(super) const HELD: u64 = 512;
+pub(crate) const HELD: u64 = 512;
 fn plan(desc: &Desc, entry: &'static str, threads: u32, block_rows: u64, asked: u32) -> Plan {
     let m = desc.m as u64;
     let split = Split::of(desc.n, asked);
@@ -129,18 +121,18 @@ fn powers(params: &Params, args: &[Arg], names: &[(&str, u32, u32)]) -> Result<(
 }
 
 /// Most elements of one load of 16 bytes.
-pub(super) fn widest(dtype: Dtype) -> u32 {
+pub(crate) fn widest(dtype: Dtype) -> u32 {
     16 / dtype.bytes() as u32
 }
 
-pub(super) fn for_layout(desc: &Desc, layout: Layout, general: bool) -> Result<(), String> {
+pub(crate) fn for_layout(desc: &Desc, layout: Layout, general: bool) -> Result<(), String> {
     if general || desc.layout == layout {
         return Ok(());
     }
     Err(format!("the kernel is for the layout {layout}"))
 }
 
-pub(super) fn row_legal(
+pub(crate) fn row_legal(
     desc: &Desc,
     params: &Params,
     caps: &Caps,
@@ -165,7 +157,7 @@ pub(super) fn row_legal(
     limits(&row_plan(desc, params, caps), caps, local)
 }
 
-pub(super) fn row_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+pub(crate) fn row_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| value(ROW, params, name);
     let (threads, team, rows) = (get("threads"), get("team"), get("rows"));
     let block_rows = u64::from(threads / team * rows);
@@ -176,7 +168,7 @@ pub(super) fn row_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     plan(desc, "row", threads, block_rows, split)
 }
 
-pub(super) fn col_legal(
+pub(crate) fn col_legal(
     desc: &Desc,
     params: &Params,
     caps: &Caps,
@@ -202,7 +194,7 @@ pub(super) fn col_legal(
     limits(&col_plan(desc, params, caps), caps, (share + 7) * block_rows * acc)
 }
 
-pub(super) fn col_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+pub(crate) fn col_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| value(COL, params, name);
     let (threads, share, vec) = (get("threads"), get("share"), get("vec"));
     let block_rows = u64::from(threads / share * vec);
@@ -214,7 +206,7 @@ pub(super) fn col_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
 }
 
 /// What a thread holds, and what a block needs of local memory.
-pub(super) fn row_needs(
+pub(crate) fn row_needs(
     desc: &Desc,
     caps: &Caps,
     threads: u32,
@@ -225,7 +217,7 @@ pub(super) fn row_needs(
     let [threads, team, rows, vec] = [threads, team, rows, vec].map(u64::from);
     let acc = desc.dtype.acc_bytes() as u64;
     let mut local = threads / team * rows * LANES as u64 * acc;
-    if caps.language == super::Language::OpenCl {
+    if caps.language == crate::Language::OpenCl {
         local += threads * rows * vec * acc;
     }
     (LANES as u64 / team * rows * acc, local)
@@ -234,7 +226,7 @@ pub(super) fn row_needs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::{Language, kernels};
+    use crate::{Language, kernels};
 
     fn caps(language: Language) -> Caps {
         let mut caps = Caps::new(language);
@@ -282,7 +274,7 @@ mod tests {
             ("strided vec=2", "vec=2"),
         ] {
             let params: Params = text.parse().unwrap();
-            let kernel = crate::gpu::kernel(params.kernel().as_str()).unwrap();
+            let kernel = crate::kernel(params.kernel().as_str()).unwrap();
             let why = kernel.fits(&desc, &params, &caps).unwrap_err();
             assert!(why.contains(part), "{text}: {why}");
         }

@@ -1,11 +1,12 @@
 //! The pass that only reads: what a product is held against.
 
-use super::{Arg, Caps, Kernel, Launch, Plan, value};
-use crate::{Desc, Dtype, Layout, Params};
+use crate::{Arg, Caps, Kernel, Launch, Plan, value};
+use gemv_core::{Desc, Dtype, Layout, Params};
 
-pub(super) const KERNELS: &[Kernel] = &[Kernel {
+pub(crate) const KERNELS: &[Kernel] = &[Kernel {
     name: "roof",
-    source: include_str!("../../kernels/roof.k"),
+    about: "",
+    source: include_str!("../kernels/roof.k"),
     args: ARGS,
     defines: &[],
     ordered: false,
@@ -18,16 +19,16 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
 /// Threads of a block, vectors that each has under way, whether a block reads one piece of the
 /// matrix (1) or all blocks go through it together (0), blocks a compute unit.
 const ARGS: &[Arg] = &[
-    Arg::compiled("threads", 256, "THREADS"),
-    Arg::compiled("unroll", 4, "UNROLL"),
-    Arg::compiled("pieces", 1, "PIECES"),
-    Arg::launched("groups", 8),
+    crate::compiled("threads", 256, "THREADS"),
+    crate::compiled("unroll", 4, "UNROLL"),
+    crate::compiled("pieces", 1, "PIECES"),
+    crate::launched("groups", 8),
 ];
 
 /// The passes that are worth trying on such a device; the fastest is the roof.
 ///
 /// ```
-/// use gemv_core::gpu::{Caps, Language, roof};
+/// use gemv_gpu::{Caps, Language, roof};
 /// let passes = roof(&Caps::new(Language::OpenCl)); // at most 64 threads a block
 /// assert!(passes.iter().all(|p| !p.keeps_order() && p.get_or("threads", 1) <= 64));
 /// ```

@@ -3,13 +3,13 @@
 //! A split is said as blocks a unit, not as a count, wherever it is more than 1: what is best for
 //! one shape then means the same work for a unit at its neighbours, and on other devices.
 
-use super::ordered::{
+use crate::ordered::{
     HELD, col_legal, col_plan, for_layout, row_legal, row_needs, row_plan, widest,
 };
-use super::split::busy_split;
-use super::{Caps, Plan};
-use crate::order::LANES;
-use crate::{Desc, Layout, Params};
+use crate::split::busy_split;
+use crate::{Caps, Plan};
+use gemv_core::order::LANES;
+use gemv_core::{Desc, Layout, Params};
 
 /// Keeps the legal ones that are not launched as one before them, at most `most`.
 fn distinct(
@@ -111,7 +111,7 @@ fn row_shapes(desc: &Desc, caps: &Caps, kernel: &'static str, vec: u32) -> Vec<P
     all
 }
 
-pub(super) fn row_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+pub(crate) fn row_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let vec = aligned_vec(desc);
     let mut all = row_shapes(desc, caps, "row", vec);
     // Rotated vectors where the rows are not aligned, narrower ones where they are.
@@ -124,7 +124,7 @@ pub(super) fn row_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     distinct(all, 13, legal, |p| row_plan(desc, p, caps))
 }
 
-pub(super) fn strided_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+pub(crate) fn strided_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     if desc.layout != Layout::Strided {
         return Vec::new();
     }
@@ -159,7 +159,7 @@ fn col_shapes(desc: &Desc, caps: &Caps, kernel: &'static str, vec: u32) -> Vec<P
     all
 }
 
-pub(super) fn col_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+pub(crate) fn col_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let vec = aligned_vec(desc).min(4);
     let mut all = col_shapes(desc, caps, "col", vec);
     // Single elements, too: few rows leave more threads to share them. And vectors read in pieces.
@@ -170,7 +170,7 @@ pub(super) fn col_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     distinct(all, 28, |p| col_legal(desc, p, caps, false), |p| col_plan(desc, p, caps))
 }
 
-pub(super) fn strided_col_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+pub(crate) fn strided_col_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     if desc.layout != Layout::Strided {
         return Vec::new();
     }

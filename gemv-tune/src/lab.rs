@@ -8,13 +8,13 @@ use std::time::Instant;
 use super::bench::{AnyBench, Bench};
 use super::mesh::packed;
 use super::search::{Failure, Runner, median};
-use crate::profile::{Link, Profile, Roof};
-use crate::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
+use gemv_core::profile::{Link, Profile, Roof};
+use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 
 /// What the caches hold when a product starts.
 ///
 /// ```
-/// use gemv_core::tuner::{LabSettings, Mode};
+/// use gemv_tune::{LabSettings, Mode};
 /// assert_eq!(LabSettings::default().mode, Mode::Cold);
 /// assert_eq!(Mode::Warm.name(), "warm");
 /// ```
@@ -41,7 +41,7 @@ impl Mode {
 /// How a [`Lab`] measures.
 ///
 /// ```
-/// use gemv_core::tuner::{LabSettings, Mode};
+/// use gemv_tune::{LabSettings, Mode};
 /// let mut settings = LabSettings::default();
 /// (settings.mode, settings.max_bytes) = (Mode::Warm, 1 << 24);
 /// assert!(settings.batch < 1e-3 && settings.products > 1);
@@ -96,7 +96,7 @@ const USED: usize = 12;
 /// windows of it, so that nothing is uploaded between problems.
 ///
 /// ```
-/// use gemv_core::tuner::{Failure, Lab, LabSettings, Runner};
+/// use gemv_tune::{Failure, Lab, LabSettings, Runner};
 /// use gemv_core::{Desc, Dtype, Engine};
 ///
 /// let device = Engine::new(None).device("reference")?;
@@ -130,7 +130,7 @@ impl Lab {
     /// kernels](crate::Backend::classic) in place of its own.
     ///
     /// ```
-    /// use gemv_core::tuner::{Lab, LabSettings, Runner};
+    /// use gemv_tune::{Lab, LabSettings, Runner};
     /// use gemv_core::{Desc, Dtype, Engine};
     /// let device = Engine::new(None).device("reference")?;
     /// let mut lab = Lab::new(&device, LabSettings::default()).classic();
@@ -187,7 +187,7 @@ impl Lab {
     /// From then on [`floor`](Runner::floor) knows the roof.
     ///
     /// ```
-    /// use gemv_core::tuner::{Lab, LabSettings};
+    /// use gemv_tune::{Lab, LabSettings};
     /// use gemv_core::Engine;
     /// let device = Engine::new(None).device("reference")?;
     /// let mut settings = LabSettings::default();

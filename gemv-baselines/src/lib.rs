@@ -16,15 +16,12 @@
 //! `vec` is Nugteren's width of data types, 1, 2, 4 or 8, wherever neighbouring elements are taken.
 //! Every kernel takes any strides: a row-major matrix runs through the transposed indexing.
 
-use super::{Arg, Caps, Kernel, Language, Launch, MAX_GRID, Plan, value};
-use crate::{Desc, Dtype, Params};
+use gemv_core::{Desc, Dtype, Params};
+use gemv_gpu::{Arg, Caps, Kernel, Language, Launch, MAX_GRID, Plan, value};
 
 macro_rules! source {
     ($file:literal) => {
-        concat!(
-            include_str!("../../kernels/classic/common.k"),
-            include_str!(concat!("../../kernels/classic/", $file))
-        )
+        concat!(include_str!("../kernels/common.k"), include_str!(concat!("../kernels/", $file)))
     };
 }
 
@@ -32,6 +29,7 @@ macro_rules! sorensen {
     ($name:literal, $form:expr) => {
         Kernel {
             name: $name,
+            about: "",
             source: source!("sorensen.k"),
             args: SORENSEN,
             defines: &[],
@@ -47,6 +45,7 @@ macro_rules! course {
     ($name:literal, $form:expr) => {
         Kernel {
             name: $name,
+            about: "",
             source: source!("sds406.k"),
             args: COURSE,
             defines: &[],
@@ -58,7 +57,41 @@ macro_rules! course {
     };
 }
 
-pub(super) const KERNELS: &[Kernel] = &[
+/// Enters the kernels where the backends look them up.
+#[linkme::distributed_slice(gemv_gpu::BASELINES)]
+static ENTRY: &[Kernel] = KERNELS;
+
+/// The published kernels, `classic-*`: baselines with an order of their own, chosen only on
+/// request. `candidates` of each is the space that its authors searched, where they say; Sørensen's
+/// is 8 × 8 × 8 for each of the matrix's types and layouts.
+///
+/// | name | source |
+/// |---|---|
+/// | `classic-thread` | H. H. B. Sørensen, *High-Performance Matrix-Vector Multiplication on the GPU* (2011): one thread per row, x in shared memory |
+/// | `classic-columns` | the same: several threads per row in a 2-D grid, atomic addition between blocks |
+/// | `classic-rows` | the same: several rows per thread |
+/// | `classic-spread` | the same: the threads of a block spread along columns |
+/// | `classic-general` | the same: the versatile kernel, which contains the others |
+/// | `classic-stages` | E. Bainville, *OpenCL GEMV* (2010): P threads per row, partial sums in an m × P array, reduced by a second kernel |
+/// | `classic-block` | course SDS 406 of The Cyprus Institute: one block per row |
+/// | `classic-block-x` | the same, with x in shared memory |
+/// | `classic-tile` | the same, with A and x in shared memory and a 2-D block |
+///
+/// `vec`, the width of loads, is that of C. Nugteren's CLBlast. Each text under
+/// `kernels/classic` begins with its order of additions and an error bound.
+///
+/// ```
+/// use gemv_gpu::{Caps, Language};
+/// use gemv_core::{Desc, Dtype};
+///
+/// let desc = Desc::new(Dtype::F32, 1001, 3003, (1, 1001), 0);
+/// let mut caps = Caps::new(Language::Cuda);
+/// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
+/// let general = gemv_baselines::KERNELS.iter().find(|k| k.name == "classic-general").unwrap();
+/// assert_eq!((general.candidates)(&desc, &caps).len(), 8 * 8 * 8);
+/// assert!(gemv_baselines::KERNELS.iter().all(|k| !k.ordered));
+/// ```
+pub const KERNELS: &[Kernel] = &[
     sorensen!("classic-thread", Form::Thread),
     sorensen!("classic-columns", Form::Columns),
     sorensen!("classic-rows", Form::Rows),
@@ -66,6 +99,7 @@ pub(super) const KERNELS: &[Kernel] = &[
     sorensen!("classic-general", Form::General),
     Kernel {
         name: "classic-stages",
+        about: "",
         source: source!("bainville.k"),
         args: BAINVILLE,
         defines: &[],
@@ -99,23 +133,23 @@ enum Course {
 /// BLOCKSIZE, WORKSIZE_m, WORKSIZE_n (0: a block goes through every column), threads along
 /// columns, and the width of loads.
 const SORENSEN: &[Arg] = &[
-    Arg::compiled("block", 128, "THREADS"),
-    Arg::compiled("m", 1, "WORK_M"),
-    Arg::launched("n", 0),
-    Arg::compiled("spread", 1, "SPREAD"),
-    Arg::compiled("vec", 1, "WIDTH"),
+    gemv_gpu::compiled("block", 128, "THREADS"),
+    gemv_gpu::compiled("m", 1, "WORK_M"),
+    gemv_gpu::launched("n", 0),
+    gemv_gpu::compiled("spread", 1, "SPREAD"),
+    gemv_gpu::compiled("vec", 1, "WIDTH"),
 ];
 const BAINVILLE: &[Arg] = &[
-    Arg::compiled("block", 128, "THREADS"),
-    Arg::compiled("parts", 4, "PARTS"),
-    Arg::compiled("op", 1, "OP"),
-    Arg::compiled("vec", 1, "WIDTH"),
+    gemv_gpu::compiled("block", 128, "THREADS"),
+    gemv_gpu::compiled("parts", 4, "PARTS"),
+    gemv_gpu::compiled("op", 1, "OP"),
+    gemv_gpu::compiled("vec", 1, "WIDTH"),
 ];
 const COURSE: &[Arg] = &[
-    Arg::compiled("block", 128, "THREADS"),
-    Arg::compiled("rows", 4, "ROWS"),
-    Arg::compiled("ty", 4, "TY"),
-    Arg::compiled("vec", 1, "WIDTH"),
+    gemv_gpu::compiled("block", 128, "THREADS"),
+    gemv_gpu::compiled("rows", 4, "ROWS"),
+    gemv_gpu::compiled("ty", 4, "TY"),
+    gemv_gpu::compiled("vec", 1, "WIDTH"),
 ];
 
 fn of(entry: &'static str, grid: [u64; 2], threads: u32) -> Launch {
@@ -324,8 +358,8 @@ fn course_candidates(name: &'static str, form: Course, desc: &Desc, caps: &Caps)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Layout;
-    use crate::gpu::kernels;
+    use gemv_core::Layout;
+    use gemv_gpu::kernels;
 
     fn caps(language: Language) -> Caps {
         let mut caps = Caps::new(language);
@@ -364,7 +398,7 @@ mod tests {
     fn what_needs_atomics_says_so() {
         let opencl = caps(Language::OpenCl);
         let params: Params = "classic-columns n=1".parse().unwrap();
-        let columns = super::super::kernel("classic-columns").unwrap();
+        let columns = gemv_gpu::kernel("classic-columns").unwrap();
         for (dtype, part) in [(Dtype::F64, "int64_base_atomics"), (Dtype::Bf16, "16-bit")] {
             let desc = Desc { dtype, m: 10, n: 1000, layout: Layout::Col, align: 2 };
             let why = columns.fits(&desc, &params, &opencl).unwrap_err();

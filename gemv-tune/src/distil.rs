@@ -4,9 +4,9 @@ use super::merge::{Ranges, merge, ranges};
 use super::present::{Old, still};
 use super::search::{Cell, Runner, Trial, median};
 use super::sweep::{Area, Known};
-use crate::order::SEGMENT;
-use crate::table::{ANY, Row};
-use crate::{Desc, Params};
+use gemv_core::order::SEGMENT;
+use gemv_core::table::{ANY, Row};
+use gemv_core::{Desc, Params};
 
 /// The part of a table that is for one area.
 ///
@@ -35,7 +35,7 @@ pub struct Distilled {
 /// How rows are made of points.
 ///
 /// ```
-/// use gemv_core::tuner::Distilling;
+/// use gemv_tune::Distilling;
 /// let mut short = Distilling::default();
 /// short.limit = 10;
 /// assert!(short.worth > 0.0 && short.around < 1.0);
@@ -81,7 +81,7 @@ impl Default for Distilling {
 /// a machine that is shared with others some hundredths.
 ///
 /// ```
-/// use gemv_core::tuner::{Cell, Known, Trial, noise};
+/// use gemv_tune::{Cell, Known, Trial, noise};
 /// use gemv_core::{Desc, Dtype, Params};
 ///
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
@@ -117,8 +117,8 @@ pub fn noise(known: &Known) -> f64 {
 /// *On Rectangular Partitionings in Two Dimensions* (1999).
 ///
 /// ```
-/// use gemv_core::tuner::{Area, Distilling, Known, Mesh, Settings, distil, sweep};
-/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{Area, Distilling, Known, Mesh, Settings, distil, sweep};
+/// # use gemv_tune::{Cell, Failure, Runner, Watch};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;

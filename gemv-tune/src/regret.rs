@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 
 use super::search::{Cell, Runner, Settings, Trial, search};
 use super::sweep::{Known, Watch};
-use crate::{Desc, Params};
+use gemv_core::{Desc, Params};
 
 /// How much slower a way to choose is than the best of all candidates.
 ///
 /// ```
-/// use gemv_core::tuner::Regret;
+/// use gemv_tune::Regret;
 /// let regret = Regret { shapes: 96, geomean: 0.009, worst: 0.062, worst_at: None, failed: 0 };
 /// assert_eq!(regret.to_string(), "geomean 0.90 %, worst 6.2 %, 96 shapes");
 /// ```
@@ -32,7 +32,7 @@ pub struct Regret {
 /// Made by [`holdout`].
 ///
 /// ```
-/// use gemv_core::tuner::{Cell, Holdout, Regret};
+/// use gemv_tune::{Cell, Holdout, Regret};
 /// use gemv_core::{Desc, Dtype};
 ///
 /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
@@ -97,8 +97,8 @@ impl std::fmt::Display for Regret {
 /// timed there. Ends early when told to, with what it has.
 ///
 /// ```
-/// use gemv_core::tuner::{Area, Known, Mesh, Regret, Settings, holdout};
-/// # use gemv_core::tuner::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{Area, Known, Mesh, Regret, Settings, holdout};
+/// # use gemv_tune::{Cell, Failure, Runner, Watch};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;
