@@ -69,9 +69,9 @@ impl Debug for Name {
 ///
 /// ```
 /// use gemv_core::{MAX_ARGS, Params};
-/// assert_eq!(MAX_ARGS, 8);
-/// let e = "row a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9".parse::<Params>().unwrap_err();
-/// assert_eq!(e, "more than 8 arguments");
+/// assert_eq!(MAX_ARGS, 12);
+/// let e = "row a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9 j=10 k=11 l=12 m=13".parse::<Params>().unwrap_err();
+/// assert_eq!(e, "more than 12 arguments");
 /// ```
 pub const MAX_ARGS: usize = 12;
 

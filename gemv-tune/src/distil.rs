@@ -13,7 +13,8 @@ use gemv_core::{Desc, Params};
 /// Made by [`distil`]; its rows are a [`Table`](crate::Table)'s.
 ///
 /// ```
-/// use gemv_core::{Table, tuner::Distilled};
+/// use gemv_core::Table;
+/// use gemv_tune::Distilled;
 /// let rows = Table::parse("t", "f32 row m=1..64 : row rows=1\nf32 row : row rows=4")?.rows;
 /// let part = Distilled { rows, kept: 0, cost: 0.004, worst: 0.05 }; // 0.4 %, 5 %
 /// let table = Table { rows: part.rows, ..Table::default() };

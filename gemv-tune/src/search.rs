@@ -156,7 +156,8 @@ impl Default for Settings {
 /// A candidate that was measured.
 ///
 /// ```
-/// use gemv_core::{Params, tuner::Trial};
+/// use gemv_core::Params;
+/// use gemv_tune::Trial;
 /// let times = (2.0e-6, 1.9e-6, 2.4e-6); // seconds: median, fastest, slowest
 /// let trial = Trial {
 ///     params: Params::new("row"),
