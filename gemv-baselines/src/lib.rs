@@ -288,7 +288,7 @@ fn bainville_plan(desc: &Desc, params: &Params) -> Plan {
             of("bainville", [m.div_ceil((block * get("vec")).max(1)), parts], block as u32),
             of("bainville_rows", [m.div_ceil(64), 1], 64),
         ],
-        work: m * parts,
+        workspace: m * parts,
         counters: 0,
     }
 }

@@ -84,7 +84,7 @@ impl Line {
             |us: Option<f64>| Ok::<_, anyhow::Error>(us.context("a time is missing")? / 1e6);
         Ok(Trial {
             params: self.params.parse().map_err(anyhow::Error::msg)?,
-            work: 0,
+            launch_id: 0,
             seconds: seconds(self.us)?,
             low: seconds(self.low_us)?,
             high: seconds(self.high_us)?,
@@ -107,12 +107,13 @@ impl Record {
     /// Those that are no longer legal are left out.
     pub(crate) fn open(
         path: &Path,
-        work: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
+        launch_id: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
     ) -> anyhow::Result<(Record, Known)> {
         let mut known = if path.exists() { read(path)? } else { Known::new() };
         for cell in known.values_mut() {
             let trials = std::mem::take(&mut cell.trials);
-            let legal = |t: Trial| Some(Trial { work: work(&cell.desc, &t.params)?, ..t });
+            let legal =
+                |t: Trial| Some(Trial { launch_id: launch_id(&cell.desc, &t.params)?, ..t });
             cell.trials = trials.into_iter().filter_map(legal).collect();
         }
         // Written anew from what is complete, aside, and renamed: never half a file.
@@ -221,7 +222,7 @@ mod tests {
     fn cell(m: usize) -> Cell {
         let trial = |name: &str, seconds: f64, finalist| Trial {
             params: name.parse().unwrap(),
-            work: 0,
+            launch_id: 0,
             seconds,
             low: seconds,
             high: 2.0 * seconds,

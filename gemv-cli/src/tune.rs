@@ -263,7 +263,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let count = args.mesh.unwrap_or(usual);
     let mesh = Mesh::new(count.into(), args.from as usize, args.to as usize, max_bytes);
-    let (record, mut known) = Record::open(&cells, &mut |d, p| lab.work(d, p))?;
+    let (record, mut known) = Record::open(&cells, &mut |d, p| lab.launch_id(d, p))?;
     if !known.is_empty() {
         eprintln!("{} problems are known from {}", known.len(), cells.display());
     }
@@ -342,7 +342,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let now = |d: &Desc| device.tables().explain(device.backend(), d).0;
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| now(d));
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&now, &tuned];
-    let (record, mut known_held) = Record::open(&held, &mut |d, p| lab.work(d, p))?;
+    let (record, mut known_held) = Record::open(&held, &mut |d, p| lab.launch_id(d, p))?;
     let mut watch = Progress::new("held-out shapes", record, stop.clone(), deadline(1.0));
     search = Settings::default();
     search.rounds = 9;

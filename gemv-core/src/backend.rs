@@ -79,7 +79,7 @@ pub trait Memory: Any + Send + Sync + Debug {
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
-/// for kernels whose name begins with `classic-` or `vendor-`, and for its [roof](Backend::roof).
+/// for kernels whose name begins with `classic-` or `vendor-`, and for its [roof](Backend::read_params).
 ///
 /// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
 /// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and
@@ -144,11 +144,11 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # use gemv_core::{Desc, Dtype, reference::Reference};
     /// # let backend = Reference::open();
     /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
-    /// let work = |text: &str| backend.work(&desc, &text.parse().unwrap());
+    /// let work = |text: &str| backend.launch_id(&desc, &text.parse().unwrap());
     /// assert_eq!(work("reference"), work("reference"));
     /// assert_ne!(work("row rows=1"), work("row rows=2"));
     /// ```
-    fn work(&self, desc: &Desc, params: &Params) -> u64 {
+    fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
         let _ = desc;
         let mut hash = DefaultHasher::new();
         params.hash(&mut hash);
@@ -302,7 +302,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// without gaps, of which every element is read once, x is not read and y not written, but for
     /// one matrix in billions. The fastest is the roof of a product: no kernel that reads a matrix
     /// can beat it by much. Empty if the backend has none.
-    fn roof(&self) -> Vec<Params> {
+    fn read_params(&self) -> Vec<Params> {
         Vec::new()
     }
 

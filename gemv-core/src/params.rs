@@ -183,11 +183,11 @@ impl Params {
     /// use gemv_core::Params;
     /// let keeps = |text: &str| text.parse::<Params>().unwrap().keeps_order();
     /// assert!(keeps("row threads=128") && keeps("reference"));
-    /// assert!(!keeps("classic-rows m=2") && !keeps("vendor-cublas") && !keeps("roof"));
+    /// assert!(!keeps("classic-rows m=2") && !keeps("vendor-cublas") && !keeps("read"));
     /// ```
     pub fn keeps_order(&self) -> bool {
         let name = self.kernel.as_str();
-        !(name.starts_with("classic-") || name.starts_with("vendor-") || name == "roof")
+        !(name.starts_with("classic-") || name.starts_with("vendor-") || name == "read")
     }
 
     /// The argument of this name.

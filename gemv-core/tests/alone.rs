@@ -77,7 +77,7 @@ impl Backend for Fake {
         match (params.kernel().as_str(), params.get("rows")) {
             ("row", Some(1..=8)) => Ok(()),
             // Legal, on request.
-            ("roof" | "classic-row" | "vendor-blas", None) => Ok(()),
+            ("read" | "classic-row" | "vendor-blas", None) => Ok(()),
             ("row", _) => self.refuse(desc, params, "rows is 1 to 8"),
             _ => self.refuse(desc, params, "no such kernel"),
         }
@@ -246,7 +246,7 @@ fn choices_come_from_the_table_and_only_legal_rows() {
     // A row that is not legal, or of a kernel that is gone, is passed over.
     assert_eq!(choose("f32 row : row rows=9\nf32 * : gone\n* * : row rows=5", 4, 4), "row rows=5");
     // So is one of a kernel that does not multiply or keeps another order: no table changes bits.
-    for name in ["roof", "classic-row", "vendor-blas"] {
+    for name in ["read", "classic-row", "vendor-blas"] {
         let text = format!("f32 row : {name}\n* * : row rows=5").leak();
         assert_eq!(choose(text, 4, 4), "row rows=5");
     }

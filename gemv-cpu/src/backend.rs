@@ -395,7 +395,7 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn roof(&self) -> Vec<Params> {
+    fn read_params(&self) -> Vec<Params> {
         roof::passes()
     }
 

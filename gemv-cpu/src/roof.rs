@@ -6,7 +6,7 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 use rayon::prelude::*;
 
 /// Its parameters: KiB that are worth a thread.
-pub(crate) const ROOF: Params = Params::new("roof");
+pub(crate) const ROOF: Params = Params::new("read");
 
 /// The passes worth trying: one thread for what the caches hold, all of them for the rest.
 pub(crate) fn passes() -> Vec<Params> {

@@ -70,7 +70,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
             let desc = Desc::new(dtype, m, n, strides, 0);
             let mut all = lab.candidates(&desc);
-            let more = also.iter().filter(|p| lab.work(&desc, p).is_some() && !all.contains(p));
+            let more =
+                also.iter().filter(|p| lab.launch_id(&desc, p).is_some() && !all.contains(p));
             let more: Vec<Params> = more.copied().collect();
             all.extend(more);
             let chosen = device.choose(&desc)?;

@@ -292,9 +292,9 @@ impl Backend for Cuda {
         self.kernel(desc, params).map(|_| ())
     }
 
-    fn work(&self, desc: &Desc, params: &Params) -> u64 {
+    fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
         let kernel = kernel(params.kernel().as_str());
-        kernel.map_or(0, |k| k.work(desc, params, &self.caps))
+        kernel.map_or(0, |k| k.launch_id(desc, params, &self.caps))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
@@ -358,8 +358,8 @@ impl Backend for Cuda {
         self.gpu.timed(work)
     }
 
-    fn roof(&self) -> Vec<Params> {
-        gemv_gpu::roof(&self.caps)
+    fn read_params(&self) -> Vec<Params> {
+        gemv_gpu::read_params(&self.caps)
     }
 
     fn fingerprint(&self) -> String {

@@ -110,7 +110,7 @@ pub(crate) fn line_candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     for one in all {
         let params = one.params();
         if one.check(desc, caps).is_ok() {
-            let work = line.work(desc, &params, caps);
+            let work = line.launch_id(desc, &params, caps);
             if !out.iter().any(|o| o.0 == work) {
                 out.push((work, params));
             }

@@ -355,12 +355,12 @@ fn slab_plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     plan.launches.push(Launch::new("slab", grid, value(SLAB, params, "threads")));
     if segments > 1 {
         let second = |entry, warps: u64| Launch {
-            waits: true,
+            pdl_wait: true,
             ..Launch::new(entry, warps.div_ceil(4).max(1), 128)
         };
-        plan.work = m * segments;
+        plan.workspace = m * segments;
         if chunks > 1 {
-            plan.work += m * chunks;
+            plan.workspace += m * chunks;
             plan.launches.push(second("slab_chunks", m * chunks));
         }
         plan.launches.push(second("slab_rows", m));

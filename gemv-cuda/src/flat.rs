@@ -47,10 +47,10 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let pieces = m.div_ceil(get("rows")).saturating_mul(segments);
     let teams = (get("threads") / get("team")).max(1);
     let blocks = pieces.div_ceil(teams).min(u64::from(caps.units) * get("busy")).max(1);
-    let mut plan = Plan { work: m.saturating_mul(segments), ..Plan::default() };
+    let mut plan = Plan { workspace: m.saturating_mul(segments), ..Plan::default() };
     plan.launches.push(Launch::new("flat", blocks, value(ARGS, params, "threads")));
     let warps = (segments as u32).div_ceil(SEGMENT as u32).next_power_of_two().min(32);
-    plan.launches.push(Launch { waits: true, ..Launch::new("flat_rows", m, 32 * warps) });
+    plan.launches.push(Launch { pdl_wait: true, ..Launch::new("flat_rows", m, 32 * warps) });
     plan
 }
 
@@ -154,7 +154,7 @@ mod tests {
         };
         // Three rows of four segments by teams of 16 in blocks of 128: twelve pieces for eight teams.
         let few = plan("flat", 3, 1000);
-        assert_eq!((few.launches[0].grid[0], few.work), (2, 12));
+        assert_eq!((few.launches[0].grid[0], few.workspace), (2, 12));
         assert_eq!((few.launches[1].grid[0], few.launches[1].block[0]), (3, 32));
         assert_eq!(plan("flat rows=2", 3, 1000).launches[0].grid[0], 1);
         let many = plan("flat busy=4", 3, 10_000_000);

@@ -126,7 +126,7 @@ impl Line {
         let split = Split::of(desc.n, split);
         let launch = Launch::new("line", blocks * split.parts, self.threads);
         let counters = if split.count > 0 { blocks } else { 0 };
-        Plan { launches: vec![launch], work: split.work(m), counters }
+        Plan { launches: vec![launch], workspace: split.workspace(m), counters }
     }
 
     /// Whether the arguments are legal for these columns, or the rule that they break.

@@ -101,7 +101,7 @@ fn queue<T: Element>(
         })
     };
     let needs = match by {
-        Work::Kernels(plan, _) => (plan.work, plan.counters),
+        Work::Kernels(plan, _) => (plan.workspace, plan.counters),
         Work::Cublas(_) => (0, 0),
     };
     let (work, _) = work.of(bytes(needs.0, T::DTYPE.acc_bytes())?, gpu)?;

@@ -97,9 +97,9 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let mut plan = Plan::default();
     plan.launches.push(Launch::new("span", blocks.saturating_mul(parts), threads));
     if chunks > 1 {
-        plan.work = m.saturating_mul(chunks);
+        plan.workspace = m.saturating_mul(chunks);
         let second = Launch::new("span_chunks", m.div_ceil(4), 128);
-        plan.launches.push(Launch { waits: true, ..second });
+        plan.launches.push(Launch { pdl_wait: true, ..second });
     }
     plan
 }
@@ -229,7 +229,7 @@ fn shapes(
         let params = params.with("busy", resident_blocks(registers(desc.dtype, &params), threads));
         let kernel = KERNELS.iter().find(|k| k.name == kernel).expect("one of the two");
         if kernel.fits(desc, &params, caps).is_ok() {
-            let work = kernel.work(desc, &params, caps);
+            let work = kernel.launch_id(desc, &params, caps);
             if !out.iter().any(|o| o.0 == work) {
                 out.push((work, params));
             }
@@ -342,7 +342,7 @@ mod tests {
                         assert_eq!(chunk + 1, next, "{text} {desc}: {block}");
                     }
                     assert_eq!((next, begins), (n.div_ceil(w), blocks), "{text} {desc}");
-                    assert_eq!((plan.work, plan.launches.len()), (m as u64 * next, 2));
+                    assert_eq!((plan.workspace, plan.launches.len()), (m as u64 * next, 2));
                 }
             }
         }

@@ -143,11 +143,13 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let mut plan = Plan::default();
     plan.launches.push(Launch::new("tile", tiles.max(1), get("threads")));
     if segments > 1 && !rowwise {
-        let second =
-            |entry, blocks: u64| Launch { waits: true, ..Launch::new(entry, blocks.max(1), 256) };
-        plan.work = m * segments;
+        let second = |entry, blocks: u64| Launch {
+            pdl_wait: true,
+            ..Launch::new(entry, blocks.max(1), 256)
+        };
+        plan.workspace = m * segments;
         if chunks > 1 {
-            plan.work += m * chunks;
+            plan.workspace += m * chunks;
             plan.launches.push(second("tile_chunks", m.div_ceil(32) * chunks));
         }
         plan.launches.push(second("tile_rows", m.div_ceil(32)));
@@ -297,10 +299,10 @@ mod tests {
         assert_eq!(super::plan(&desc, &tiny, &one).launches[0].grid[0], 8);
         let (alone, shared) = (plan("tile", 900), plan("tile parts=4", 900));
         assert_eq!((alone.launches.len(), shared.launches.len()), (2, 1));
-        assert_eq!((alone.work, shared.work), (900 * 4, 0));
+        assert_eq!((alone.workspace, shared.workspace), (900 * 4, 0));
         // A block with all segments of its rows has no second one either.
         let whole = plan("tile keep=4", 900);
-        assert_eq!((whole.launches.len(), whole.work, whole.launches[0].grid[0]), (1, 0, 29));
+        assert_eq!((whole.launches.len(), whole.workspace, whole.launches[0].grid[0]), (1, 0, 29));
         // Nor any candidates of them where the device has none.
         let (has, mut none) = (candidates(&desc, &caps()), caps());
         none.cluster = 1;

@@ -96,8 +96,8 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             space.into_iter().for_each(|params| add(kernel, dtype, params));
         }
     }
-    for kernel in kernels().filter(|k| k.name == "roof") {
-        for params in gpu::roof(&caps(132)) {
+    for kernel in kernels().filter(|k| k.name == "read") {
+        for params in gpu::read_params(&caps(132)) {
             add(kernel, Dtype::F32, params);
         }
     }

@@ -25,10 +25,10 @@
 
 mod choices;
 mod ordered;
-mod roof;
+mod read;
 mod split;
 
-pub use roof::roof;
+pub use read::read_params;
 pub use split::{REDUCE_SOURCE, Split, busy_split};
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -171,15 +171,15 @@ pub struct Kernel {
 /// };
 /// // Whole rows: one launch, nothing left over. Rows in 4 parts: 256 sums a row, and one above
 /// // them; a second launch adds them up.
-/// assert_eq!((plan(1).launches.len(), plan(1).work), (1, 0));
-/// assert_eq!((plan(4).launches.len(), plan(4).work), (2, 8 * 257));
+/// assert_eq!((plan(1).launches.len(), plan(1).workspace), (1, 0));
+/// assert_eq!((plan(4).launches.len(), plan(4).workspace), (2, 8 * 257));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Plan {
     /// Launches, in order; each waits for the one before.
     pub launches: Vec<Launch>,
     /// Accumulator values of scratch memory; not initialised.
-    pub work: u64,
+    pub workspace: u64,
     /// 32-bit counters that are 0 before the first launch and that the kernel leaves at 0.
     pub counters: u64,
 }
@@ -192,7 +192,7 @@ pub struct Plan {
 /// use gemv_gpu::Launch;
 /// let launch = Launch::new("row", 250, 128);
 /// let threads = launch.grid[0] * u64::from(launch.block[0]);
-/// assert_eq!((threads, launch.waits), (32_000, false));
+/// assert_eq!((threads, launch.pdl_wait), (32_000, false));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
@@ -206,13 +206,13 @@ pub struct Launch {
     pub shared: u32,
     /// Whether the kernel itself waits for the launch before it, so that a device may begin it
     /// early (CUDA's programmatic dependent launch).
-    pub waits: bool,
+    pub pdl_wait: bool,
 }
 
 impl Launch {
     /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
     pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
-        Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, waits: false }
+        Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, pdl_wait: false }
     }
 }
 
@@ -244,8 +244,8 @@ pub struct Program {
 /// ```
 /// use gemv_gpu::{PRELUDE, kernels};
 /// use gemv_core::{Dtype, Params};
-/// let roof = kernels().iter().find(|k| k.name == "roof").unwrap();
-/// assert!(roof.program(Dtype::F32, &Params::new("roof")).source.starts_with(PRELUDE));
+/// let roof = kernels().iter().find(|k| k.name == "read").unwrap();
+/// assert!(roof.program(Dtype::F32, &Params::new("read")).source.starts_with(PRELUDE));
 /// ```
 pub const PRELUDE: &str = include_str!("../kernels/prelude.h");
 
@@ -265,7 +265,7 @@ pub const MAX_GRID: u64 = (1 << 31) - 1;
 /// ```
 pub fn kernels() -> &'static [Kernel] {
     static ALL: LazyLock<Vec<Kernel>> =
-        LazyLock::new(|| [ordered::KERNELS, roof::KERNELS].concat());
+        LazyLock::new(|| [ordered::KERNELS, read::KERNELS].concat());
     &ALL
 }
 
@@ -361,11 +361,11 @@ impl Kernel {
     /// # use gemv_core::{Desc, Dtype};
     /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::Cuda));
     /// let desc = Desc::new(Dtype::F32, 100, 1000, (1000, 1), 0); // 4 segments
-    /// let work = |text: &str| row.work(&desc, &text.parse().unwrap(), &caps);
+    /// let work = |text: &str| row.launch_id(&desc, &text.parse().unwrap(), &caps);
     /// assert_eq!(work("row threads=64 split=4"), work("row threads=64 split=100"));
     /// assert_ne!(work("row threads=64 split=4"), work("row threads=32 split=4"));
     /// ```
-    pub fn work(&self, desc: &Desc, params: &Params, caps: &Caps) -> u64 {
+    pub fn launch_id(&self, desc: &Desc, params: &Params, caps: &Caps) -> u64 {
         let mut hash = DefaultHasher::new();
         self.name.hash(&mut hash);
         for arg in self.args.iter().filter(|a| a.define.is_some()) {

@@ -80,7 +80,7 @@ fn plan(desc: &Desc, entry: &'static str, threads: u32, block_rows: u64, asked: 
     let blocks = m.div_ceil(block_rows) * split.parts;
     let mut launches = vec![Launch::new(entry, blocks, threads)];
     launches.extend(split.reduce(m));
-    Plan { launches, work: split.work(m), counters: 0 }
+    Plan { launches, workspace: split.workspace(m), counters: 0 }
 }
 
 /// Rules that every plan has to keep.

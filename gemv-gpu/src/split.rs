@@ -18,7 +18,7 @@ const REDUCE: u32 = 128;
 /// use gemv_gpu::Split;
 /// let split = Split::of(10_000, 8); // 40 segments
 /// assert_eq!(split, Split { parts: 8, count: 40, chunked: false });
-/// assert_eq!(split.work(3), 3 * (40 + 1)); // and one sum above them
+/// assert_eq!(split.workspace(3), 3 * (40 + 1)); // and one sum above them
 /// assert_eq!(split.reduce(3).unwrap().entry, "reduce_segments");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +68,10 @@ impl Split {
     ///
     /// ```
     /// use gemv_gpu::Split;
-    /// assert_eq!(Split::of(1 << 16, 4).work(10), 10 * (256 + 1));
-    /// assert_eq!(Split::of(1 << 16, 1).work(10), 0);
+    /// assert_eq!(Split::of(1 << 16, 4).workspace(10), 10 * (256 + 1));
+    /// assert_eq!(Split::of(1 << 16, 1).workspace(10), 0);
     /// ```
-    pub fn work(&self, m: u64) -> u64 {
+    pub fn workspace(&self, m: u64) -> u64 {
         let (mut total, mut count) = (self.count, self.count);
         while count > 1 {
             count = count.div_ceil(SEGMENT as u64);

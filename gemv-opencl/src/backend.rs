@@ -201,9 +201,9 @@ impl Backend for OpenCl {
         self.kernel(desc, params).map(|_| ())
     }
 
-    fn work(&self, desc: &Desc, params: &Params) -> u64 {
+    fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
         let kernel = kernels::find(params.kernel().as_str());
-        kernel.map_or(0, |k| k.work(desc, params, &self.found.caps))
+        kernel.map_or(0, |k| k.launch_id(desc, params, &self.found.caps))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
@@ -255,8 +255,8 @@ impl Backend for OpenCl {
         all.flat_map(|k| (k.candidates)(desc, &self.found.caps)).collect()
     }
 
-    fn roof(&self) -> Vec<Params> {
-        gpu::roof(&self.found.caps)
+    fn read_params(&self) -> Vec<Params> {
+        gpu::read_params(&self.found.caps)
     }
 
     fn fingerprint(&self) -> String {

@@ -147,7 +147,7 @@ fn plan(args: &[Arg], entry: &'static str, desc: &Desc, params: &Params, caps: &
     let grid = [m.min(groups).max(1), split.parts, 1];
     let mut launches = vec![Launch { grid, ..Launch::new(entry, 1, 1) }];
     launches.extend(split.reduce(m));
-    Plan { launches, work: split.work(m), counters: 0 }
+    Plan { launches, workspace: split.workspace(m), counters: 0 }
 }
 
 /// Work-groups a row, best first: 1 unless there are too few rows for every compute unit.

@@ -251,8 +251,8 @@ impl OpenCl {
                 Operand { mem: Place::Device(mem), first: 0, strides: [1] }
             }
         };
-        let work_bytes = plan.work as usize * T::DTYPE.acc_bytes();
-        let work = match plan.work {
+        let work_bytes = plan.workspace as usize * T::DTYPE.acc_bytes();
+        let work = match plan.workspace {
             0 => state.nothing.clone(),
             _ => state.scratch(found, WORK, work_bytes)?,
         };

@@ -376,7 +376,7 @@ impl<T: Element> AnyBench for Bench<T> {
 impl<T: Element> Bench<T> {
     fn read_rates(&mut self, backend: &dyn Backend) -> Result<Roof> {
         let mut roof = Roof { points: Vec::new() };
-        let passes = backend.roof();
+        let passes = backend.read_params();
         let mut bytes = 4096;
         while !passes.is_empty() && bytes <= self.host.len() * T::DTYPE.bytes() {
             let n = 1024.min(bytes / T::DTYPE.bytes());

@@ -87,8 +87,8 @@ impl Default for Distilling {
 ///
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
 /// let (seconds, low, high) = (1.0e-6, 0.9e-6, 1.17e-6); // from nine batches
-/// let (params, work) = (Params::new("row"), 0);
-/// let trial = Trial { params, work, seconds, low, high, batches: 9, checked: true, finalist: true };
+/// let (params, launch_id) = (Params::new("row"), 0);
+/// let trial = Trial { params, launch_id, seconds, low, high, batches: 9, checked: true, finalist: true };
 /// let failures = Vec::new();
 /// let cell = Cell { desc, trials: vec![trial], failures, candidates: 1, at_roof: false, floor: None };
 /// assert!((noise(&Known::from([(desc, cell)])) - 0.05).abs() < 1e-9);
@@ -280,8 +280,9 @@ impl Plane {
             let (k, l) = (m.binary_search(&cell.desc.m).ok()?, n.binary_search(&cell.desc.n).ok()?);
             let best = fastest(cell);
             for (c, params) in choices.iter().enumerate() {
-                let work = runner.work(&cell.desc, params);
-                let trial = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
+                let launch_id = runner.launch_id(&cell.desc, params);
+                let trial = launch_id
+                    .and_then(|launch_id| cell.trials.iter().find(|t| t.launch_id == launch_id));
                 // What was too slow to be checked there may still serve beside where it was.
                 right[c] |= trial.is_some_and(|t| t.checked);
                 let time = trial.map_or(f64::INFINITY, |t| (t.seconds / best).max(1.0));

@@ -78,7 +78,7 @@ impl Backend for Faulty {
             (&job.a, &job.x, &job.y)
         {
             assert_eq!((a.ncols(), a.nrows()), (x.len(), y.len()));
-            assert_ne!(params.kernel().as_str(), "roof", "the roof is of resident operands");
+            assert_ne!(params.kernel().as_str(), "read", "the roof is of resident operands");
             self.starts.lock().unwrap().push(a.as_ptr() as usize);
             self.arrays.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -86,7 +86,7 @@ impl Backend for Faulty {
         let MatrixRef::Device(a) = job.a else { unreachable!() };
         let VectorRef::Device(x) = job.x else { unreachable!() };
         self.starts.lock().unwrap().push(a.first());
-        if params.kernel().as_str() == "roof" {
+        if params.kernel().as_str() == "read" {
             self.reads.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -120,8 +120,8 @@ impl Backend for Faulty {
         }
         Ok(())
     }
-    fn roof(&self) -> Vec<Params> {
-        vec![Params::new("roof")]
+    fn read_params(&self) -> Vec<Params> {
+        vec![Params::new("read")]
     }
 }
 

@@ -257,9 +257,9 @@ impl Runner for Lab {
         all
     }
 
-    fn work(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
+    fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
         let backend = self.device.backend();
-        backend.fits(desc, params).is_ok().then(|| backend.work(desc, params))
+        backend.fits(desc, params).is_ok().then(|| backend.launch_id(desc, params))
     }
 
     /// Runs each of them once, on the smallest problem that has it, on every core: what is not yet

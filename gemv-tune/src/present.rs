@@ -102,8 +102,9 @@ impl<'a> Old<'a> {
         let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
         for (at, cell) in plane.cells(area, known) {
             let chosen = choice(rows, &cell.desc, legal);
-            let work = chosen.and_then(|chosen| runner.work(&cell.desc, &chosen.params));
-            let time = work.and_then(|work| cell.trials.iter().find(|t| t.work == work));
+            let launch_id = chosen.and_then(|chosen| runner.launch_id(&cell.desc, &chosen.params));
+            let time = launch_id
+                .and_then(|launch_id| cell.trials.iter().find(|t| t.launch_id == launch_id));
             choices[at] = chosen;
             ratio[at] = match time {
                 Some(trial) => Some((trial.seconds / fastest(cell)).max(1.0)),

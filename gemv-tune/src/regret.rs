@@ -45,7 +45,7 @@ pub struct Regret {
 pub struct Holdout {
     /// What was measured.
     pub cell: Cell,
-    /// What the choices do, in the order of the ways to choose, [as the runner says](Runner::work).
+    /// What the choices do, in the order of the ways to choose, [as the runner says](Runner::launch_id).
     pub choices: Vec<Option<u64>>,
 }
 
@@ -59,7 +59,7 @@ impl Regret {
         let mut regret = Regret { shapes: 0, geomean: 0.0, worst: 0.0, worst_at: None, failed: 0 };
         let mut sum = 0.0;
         for Holdout { cell, choices } in holdouts {
-            let time = choices[way].and_then(|work| cell.finalist(work));
+            let time = choices[way].and_then(|launch_id| cell.finalist(launch_id));
             let (Some(best), Some(time)) = (cell.best(), time) else {
                 regret.failed += 1;
                 continue;
@@ -152,7 +152,7 @@ pub fn holdout(
     runner.prepare(&all);
     for (done, desc) in shapes.iter().enumerate() {
         let asked: Vec<Params> = ways.iter().map(|way| way(desc)).collect();
-        let choices: Vec<_> = asked.iter().map(|params| runner.work(desc, params)).collect();
+        let choices: Vec<_> = asked.iter().map(|params| runner.launch_id(desc, params)).collect();
         let timed = |c: &&Cell| choices.iter().flatten().all(|&w| c.finalist(w).is_some());
         if let Some(cell) = known.get(desc).filter(timed) {
             out.push(Holdout { cell: cell.clone(), choices });
@@ -167,7 +167,7 @@ pub fn holdout(
             if again.best().is_some() {
                 let first = std::mem::replace(&mut cell.trials, again.trials);
                 for trial in first {
-                    if !cell.trials.iter().any(|t| t.work == trial.work) {
+                    if !cell.trials.iter().any(|t| t.launch_id == trial.launch_id) {
                         cell.trials.push(Trial { finalist: false, ..trial });
                     }
                 }

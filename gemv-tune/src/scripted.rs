@@ -123,8 +123,8 @@ fn desc(m: usize, n: usize) -> Desc {
     Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 6 }
 }
 
-fn work(params: &Params) -> u64 {
-    Scripted::new(0.0).work(&desc(1, 1), params).expect("all are legal")
+fn launch_id(params: &Params) -> u64 {
+    Scripted::new(0.0).launch_id(&desc(1, 1), params).expect("all are legal")
 }
 
 fn truly_best(desc: &Desc) -> f64 {
@@ -162,7 +162,7 @@ fn a_forced_candidate_reaches_the_end_and_a_foreign_one_is_measured() {
     let forced = [slow, foreign];
     let cell = search(&mut Scripted::new(0.0), &d, &space(), &forced, &Settings::default());
     for p in forced {
-        assert_eq!(cell.finalist(work(&p)), Some(Scripted::truth(&d, &p)));
+        assert_eq!(cell.finalist(launch_id(&p)), Some(Scripted::truth(&d, &p)));
     }
     assert_eq!(cell.candidates, space().len());
 }
@@ -233,7 +233,8 @@ fn a_sweep_is_cheap_and_its_table_has_little_regret() {
     let table = Table::parse("distilled", &text).unwrap();
     for (d, cell) in &known {
         let chosen = table.nearest(d)[0].params;
-        let time = cell.seconds(work(&chosen)).expect("a choice was checked wherever it is used");
+        let time =
+            cell.seconds(launch_id(&chosen)).expect("a choice was checked wherever it is used");
         assert!(time <= cell.best().unwrap().seconds * (1.01 + part.worst), "{d}: {chosen}");
     }
 
@@ -319,9 +320,9 @@ fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
         let mut cell = search(&mut runner, &d, &all, &[], &Settings::default());
         if d.n <= 24 {
             let best = cell.best().unwrap().clone();
-            let (params, work, seconds) = (fast, work(&fast), 0.5 * best.seconds);
+            let (params, launch_id, seconds) = (fast, launch_id(&fast), 0.5 * best.seconds);
             cell.trials.retain(|t| t.params != fast);
-            cell.trials.insert(0, Trial { params, work, seconds, low: seconds, ..best });
+            cell.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
         }
         known.insert(d, cell);
     }
@@ -349,9 +350,9 @@ fn a_row_begins_where_its_parameters_do() {
         let mut cell = search(&mut runner, &d, &all, &[], &Settings::default());
         if d.n > 40 {
             let best = cell.best().unwrap().clone();
-            let (params, work, seconds) = (fast, work(&fast), 0.5 * best.seconds);
+            let (params, launch_id, seconds) = (fast, launch_id(&fast), 0.5 * best.seconds);
             cell.trials.retain(|t| t.params != fast);
-            cell.trials.insert(0, Trial { params, work, seconds, low: seconds, ..best });
+            cell.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
         }
         known.insert(d, cell);
     }
@@ -373,7 +374,7 @@ fn no_rows_of_what_is_no_candidate() {
     let mut runner = Scripted::new(0.0);
     let d = desc(64, 64);
     let mut cell = search(&mut runner, &d, &space()[..1], &[], &Settings::default());
-    cell.trials[0].work ^= 1;
+    cell.trials[0].launch_id ^= 1;
     let rows =
         distil(&mut runner, AREA, &Known::from([(d, cell)]), &|_, _| true, &Distilling::default());
     assert!(rows.rows.is_empty());
@@ -394,8 +395,8 @@ fn one_point_does_not_speak_for_its_line() {
         let (first, second) = if n == 32 { (odd, usual) } else { (usual, odd) };
         cell.trials = [(first, 1e-6), (second, 3e-6)]
             .map(|(params, t)| {
-                let work = work(&params);
-                Trial { params, work, seconds: t, low: t, high: t, ..best.clone() }
+                let launch_id = launch_id(&params);
+                Trial { params, launch_id, seconds: t, low: t, high: t, ..best.clone() }
             })
             .into();
         known.insert(d, cell);
@@ -431,8 +432,17 @@ fn a_line_with_one_point_takes_after_its_own_side() {
                 (_, p) if p != one && n > 256 => 1e-6,
                 _ => 1.25e-6,
             };
-            let (low, high, work) = (seconds, seconds, work(&params));
-            Trial { params, work, seconds, low, high, batches: 9, checked: true, finalist: true }
+            let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
+            Trial {
+                params,
+                launch_id,
+                seconds,
+                low,
+                high,
+                batches: 9,
+                checked: true,
+                finalist: true,
+            }
         });
         let (mut trials, failures): (Vec<_>, _) = (trials.collect(), Vec::new());
         trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -460,8 +470,17 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
     let mut known = Known::new();
     for (m, n) in [4, 64, 1024].into_iter().flat_map(|m| [16, 256, 4096].map(|n| (m, n))) {
         let trial = |(params, seconds): (Params, f64)| {
-            let (low, high, work) = (seconds, seconds, work(&params));
-            Trial { params, work, seconds, low, high, batches: 9, checked: true, finalist: true }
+            let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
+            Trial {
+                params,
+                launch_id,
+                seconds,
+                low,
+                high,
+                batches: 9,
+                checked: true,
+                finalist: true,
+            }
         };
         let trials: Vec<Trial> = [(best, 1e-6), (good, 2e-6), (bad, 3e-6)].map(trial).into();
         let (d, failures) = (desc(m, n), Vec::new());
@@ -487,9 +506,9 @@ fn timed(m: &[usize], n: &[usize], times: &dyn Fn(usize, usize) -> Vec<(Params, 
         let mut trials: Vec<Trial> = times(m, n)
             .into_iter()
             .map(|(params, seconds)| {
-                let (low, high, work) = (seconds, seconds, work(&params));
+                let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
                 let (batches, checked, finalist) = (9, true, true);
-                Trial { params, work, seconds, low, high, batches, checked, finalist }
+                Trial { params, launch_id, seconds, low, high, batches, checked, finalist }
             })
             .collect();
         trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));

@@ -36,7 +36,7 @@ pub trait Runner {
 
     /// A number for what the device does: parameters for which it is equal are one candidate.
     /// `None` if they are not legal for the problem.
-    fn work(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
+    fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
         let _ = desc;
         let mut hash = DefaultHasher::new();
         params.hash(&mut hash);
@@ -161,7 +161,7 @@ impl Default for Settings {
 /// let times = (2.0e-6, 1.9e-6, 2.4e-6); // seconds: median, fastest, slowest
 /// let trial = Trial {
 ///     params: Params::new("row"),
-///     work: 1,
+///     launch_id: 1,
 ///     seconds: times.0,
 ///     low: times.1,
 ///     high: times.2,
@@ -175,8 +175,8 @@ impl Default for Settings {
 pub struct Trial {
     /// The candidate.
     pub params: Params,
-    /// What it does, [as the runner says](Runner::work).
-    pub work: u64,
+    /// What it does, [as the runner says](Runner::launch_id).
+    pub launch_id: u64,
     /// Seconds of one product: the median of its batches, or the fastest of two.
     pub seconds: f64,
     /// The fastest batch.
@@ -217,8 +217,8 @@ pub struct Trial {
 /// assert_eq!(cell.failures, [(all[0], Failure::Canary(64))]); // the fastest, and wrong
 /// let best = cell.best().unwrap();
 /// assert_eq!((best.params, cell.candidates), (all[1], 3));
-/// assert_eq!(cell.seconds(best.work), Some(best.seconds));
-/// assert_eq!(cell.finalist(best.work), Some(best.seconds));
+/// assert_eq!(cell.seconds(best.launch_id), Some(best.seconds));
+/// assert_eq!(cell.finalist(best.launch_id), Some(best.seconds));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
@@ -242,21 +242,21 @@ impl Cell {
         self.trials.first().filter(|t| t.finalist)
     }
 
-    /// Seconds of what does this [work](Runner::work), if its bits are right.
-    pub fn seconds(&self, work: u64) -> Option<f64> {
-        self.trials.iter().find(|t| t.checked && t.work == work).map(|t| t.seconds)
+    /// Seconds of what does this [launch](Runner::launch_id), if its bits are right.
+    pub fn seconds(&self, launch_id: u64) -> Option<f64> {
+        self.trials.iter().find(|t| t.checked && t.launch_id == launch_id).map(|t| t.seconds)
     }
 
     /// The same of what was measured to the end.
-    pub fn finalist(&self, work: u64) -> Option<f64> {
-        self.trials.iter().find(|t| t.finalist && t.work == work).map(|t| t.seconds)
+    pub fn finalist(&self, launch_id: u64) -> Option<f64> {
+        self.trials.iter().find(|t| t.finalist && t.launch_id == launch_id).map(|t| t.seconds)
     }
 }
 
 /// What the search knows of a candidate while it runs.
 struct Contender {
     params: Params,
-    work: u64,
+    launch_id: u64,
     times: Vec<f64>,
     checked: bool,
     forced: bool,
@@ -287,7 +287,7 @@ impl Contender {
     fn trial(&self, finalist: bool) -> Trial {
         Trial {
             params: self.params,
-            work: self.work,
+            launch_id: self.launch_id,
             seconds: self.time(),
             low: self.low(),
             high: self.times.iter().copied().fold(0.0, f64::max),
@@ -347,7 +347,7 @@ const TOO_LOW: f64 = 0.75;
 /// let (all, ours) = (Paper.candidates(&desc), Params::new("row").with("rows", 16));
 /// let cell = search(&mut Paper, &desc, &all, &[ours], &Settings::default());
 /// assert_eq!(cell.best().unwrap().params, all[0]);
-/// let time = cell.finalist(Paper.work(&desc, &ours).unwrap()).unwrap();
+/// let time = cell.finalist(Paper.launch_id(&desc, &ours).unwrap()).unwrap();
 /// assert!(time > 10.0 * cell.best().unwrap().seconds);
 /// ```
 pub fn search(
@@ -366,11 +366,14 @@ pub fn search(
         at_roof: false,
         floor,
     };
-    let must: Vec<u64> = forced.iter().filter_map(|params| runner.work(desc, params)).collect();
+    let must: Vec<u64> =
+        forced.iter().filter_map(|params| runner.launch_id(desc, params)).collect();
     let mut all: Vec<(u64, Params)> = Vec::new();
     for params in candidates.iter().chain(forced) {
-        match runner.work(desc, params) {
-            Some(work) if !all.iter().any(|a| a.0 == work) => all.push((work, *params)),
+        match runner.launch_id(desc, params) {
+            Some(launch_id) if !all.iter().any(|a| a.0 == launch_id) => {
+                all.push((launch_id, *params))
+            }
             _ => {}
         }
     }
@@ -380,15 +383,15 @@ pub fn search(
     let reached = |t: f64| large && floor.is_some_and(|f| t * settings.roof <= f);
     let mut low = false;
     let mut alive: Vec<Contender> = Vec::new();
-    for (work, params) in all {
-        let forced = must.contains(&work);
+    for (launch_id, params) in all {
+        let forced = must.contains(&launch_id);
         if cell.at_roof && !forced {
             continue;
         }
         match runner.measure(desc, &params) {
             Ok(time) => {
                 let (times, checked) = (vec![time], false);
-                alive.push(Contender { params, work, times, checked, forced });
+                alive.push(Contender { params, launch_id, times, checked, forced });
             }
             Err(why) => cell.failures.push((params, why)),
         }

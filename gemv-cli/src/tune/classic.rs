@@ -81,7 +81,7 @@ fn reduced(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
     let first = samples.first()?;
     let mut cell = Cell { desc: *centre, trials: vec![], ..first.clone() };
     for t in &first.trials {
-        let times: Option<Vec<f64>> = samples.iter().map(|s| s.seconds(t.work)).collect();
+        let times: Option<Vec<f64>> = samples.iter().map(|s| s.seconds(t.launch_id)).collect();
         if let Some(times) = times {
             let mean = times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64;
             let seconds = mean.exp();

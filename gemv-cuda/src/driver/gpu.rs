@@ -430,7 +430,7 @@ impl Gpu {
             at(&work.at),
             at(&counters.at),
         ];
-        if let Some(queue) = self.launch_ex.filter(|_| launch.waits && function.waits) {
+        if let Some(queue) = self.launch_ex.filter(|_| launch.pdl_wait && function.waits) {
             // It may begin before the launch ahead of it has ended, for whose results it waits by itself
             // (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
             let config = LaunchConfig {

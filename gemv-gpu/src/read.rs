@@ -4,13 +4,13 @@ use crate::{Arg, Caps, Kernel, Launch, Plan, value};
 use gemv_core::{Desc, Dtype, Layout, Params};
 
 pub(crate) const KERNELS: &[Kernel] = &[Kernel {
-    name: "roof",
+    name: "read",
     about: "",
-    source: include_str!("../kernels/roof.k"),
+    source: include_str!("../kernels/read.k"),
     args: ARGS,
     defines: &[],
     ordered: false,
-    // Nothing that multiplies: for Backend::roof alone.
+    // Nothing that multiplies: for Backend::read_params alone.
     candidates: |_, _| Vec::new(),
     legal,
     plan,
@@ -28,13 +28,13 @@ const ARGS: &[Arg] = &[
 /// The passes that are worth trying on such a device; the fastest is the roof.
 ///
 /// ```
-/// use gemv_gpu::{Caps, Language, roof};
-/// let passes = roof(&Caps::new(Language::OpenCl)); // at most 64 threads a block
+/// use gemv_gpu::{Caps, Language, read_params};
+/// let passes = read_params(&Caps::new(Language::OpenCl)); // at most 64 threads a block
 /// assert!(passes.iter().all(|p| !p.keeps_order() && p.get_or("threads", 1) <= 64));
 /// ```
-pub fn roof(caps: &Caps) -> Vec<Params> {
+pub fn read_params(caps: &Caps) -> Vec<Params> {
     let pass =
-        |threads, groups| Params::new("roof").with("threads", threads).with("groups", groups);
+        |threads, groups| Params::new("read").with("threads", threads).with("groups", groups);
     let all = match caps.cpu {
         true => vec![pass(1, 1), pass(1, 4), pass(16, 4), pass(64, 8)],
         // What it takes to be the fastest differs from a megabyte to a gigabyte.
@@ -56,10 +56,10 @@ pub fn roof(caps: &Caps) -> Vec<Params> {
 
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if (desc.dtype, desc.layout) != (Dtype::F32, Layout::Row) {
-        return Err("the roof is read from a row-major f32 matrix".into());
+        return Err("bandwidth is read from a row-major f32 matrix".into());
     }
     if desc.align < 4 || !(desc.m * desc.n).is_multiple_of(4) {
-        return Err("the roof is read in whole vectors of 16 bytes".into());
+        return Err("bandwidth is read in whole vectors of 16 bytes".into());
     }
     let (threads, groups) = (value(ARGS, params, "threads"), value(ARGS, params, "groups"));
     if !(1..=caps.max_group).contains(&threads) || groups == 0 {
@@ -76,6 +76,6 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let (threads, groups) = (value(ARGS, params, "threads"), value(ARGS, params, "groups"));
     let most = (desc.m as u64 * desc.n as u64).div_ceil(4 * u64::from(threads)).max(1);
     let blocks = (u64::from(groups) * u64::from(caps.units.max(1))).min(most);
-    let launch = Launch::new("roof", blocks, threads);
-    Plan { launches: vec![launch], work: 0, counters: 0 }
+    let launch = Launch::new("read_bandwidth", blocks, threads);
+    Plan { launches: vec![launch], workspace: 0, counters: 0 }
 }
