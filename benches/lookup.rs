@@ -10,7 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use gemv::{Desc, Dtype, Engine, Layout};
 
 fn desc(m: usize) -> Desc {
-    Desc { dtype: Dtype::F32, m, n: 4096, layout: Layout::Row, align: 6 }
+    Desc::of(Dtype::F32, Layout::Row, (m, 4096), 6)
 }
 
 fn lookup(c: &mut Criterion) {

@@ -65,7 +65,7 @@ fn main() {
         println!("there are no profiles of two devices to choose by: see gemv tune");
         return;
     };
-    let probe = Desc { dtype: Dtype::F32, layout: Layout::Row, m: 64, n: 64, align: 6 };
+    let probe = Desc::of(Dtype::F32, Layout::Row, (64, 64), 6);
     let devices = router.explain(&probe).into_iter();
     let ids: Vec<String> = devices.map(|d| format!("{}_us", d.0.info().id)).collect();
     println!("dtype,layout,m,n,{},chosen,by_best", ids.join(","));

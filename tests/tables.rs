@@ -59,7 +59,7 @@ fn every_row_fits_the_device_that_it_is_for() {
                         for m in sizes(row.m) {
                             for n in sizes(row.n) {
                                 let align = row.align.high;
-                                let desc = Desc { dtype, m, n, layout, align };
+                                let desc = Desc::of(dtype, layout, (m, n), align);
                                 if backend.accepts(&desc).is_err() {
                                     continue;
                                 }
@@ -86,13 +86,8 @@ fn every_row_fits_the_device_that_it_is_for() {
                     for (m, n, align) in
                         [(1, 1, 0), (7, 1 << 20, 1), (1 << 20, 7, 6), (300, 300, 2)]
                     {
-                        let desc = Desc {
-                            dtype,
-                            m,
-                            n,
-                            layout,
-                            align: align.max(dtype.bytes().ilog2() as u8),
-                        };
+                        let desc =
+                            Desc::of(dtype, layout, (m, n), align.max(dtype.bytes().ilog2() as u8));
                         let legal = |p: &gemv::table::Row| backend.fits(&desc, &p.params).is_ok();
                         if backend.accepts(&desc).is_ok()
                             && !table.nearest(&desc).into_iter().any(legal)

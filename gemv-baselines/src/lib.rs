@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn every_candidate_fits_and_the_published_space_is_whole() {
         let caps = caps(Language::Cuda);
-        let desc = Desc { dtype: Dtype::F32, m: 1001, n: 3003, layout: Layout::Col, align: 2 };
+        let desc = Desc::of(Dtype::F32, Layout::Col, (1001, 3003), 2);
         for kernel in KERNELS {
             let all = (kernel.candidates)(&desc, &caps);
             assert!(!all.is_empty(), "{}", kernel.name);
@@ -400,12 +400,12 @@ mod tests {
         let params: Params = "classic-columns n=1".parse().unwrap();
         let columns = gemv_gpu::kernel("classic-columns").unwrap();
         for (dtype, part) in [(Dtype::F64, "int64_base_atomics"), (Dtype::Bf16, "16-bit")] {
-            let desc = Desc { dtype, m: 10, n: 1000, layout: Layout::Col, align: 2 };
+            let desc = Desc::of(dtype, Layout::Col, (10, 1000), 2);
             let why = columns.fits(&desc, &params, &opencl).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
         // One block a row adds nothing to anybody else's sum.
-        let desc = Desc { dtype: Dtype::Bf16, m: 10, n: 100, layout: Layout::Col, align: 2 };
+        let desc = Desc::of(Dtype::Bf16, Layout::Col, (10, 100), 2);
         columns.fits(&desc, &params, &opencl).unwrap();
     }
 }

@@ -70,13 +70,12 @@ impl Line {
     }
 
     fn desc(&self) -> anyhow::Result<Desc> {
-        Ok(Desc {
-            dtype: Dtype::parse(&self.dtype).context("no element type")?,
-            layout: Layout::parse(&self.layout).context("no layout")?,
-            m: self.m,
-            n: self.n,
-            align: self.align,
-        })
+        Ok(Desc::of(
+            Dtype::parse(&self.dtype).context("no element type")?,
+            Layout::parse(&self.layout).context("no layout")?,
+            (self.m, self.n),
+            self.align,
+        ))
     }
 
     fn trial(&self) -> anyhow::Result<Trial> {
@@ -230,7 +229,7 @@ mod tests {
             checked: finalist,
             finalist,
         };
-        let desc = Desc { dtype: Dtype::F64, layout: Layout::Col, m, n: 3, align: 3 };
+        let desc = Desc::of(Dtype::F64, Layout::Col, (m, 3), 3);
         let refused = Error::Device {
             device: "an earlier run".into(),
             call: "a trial",

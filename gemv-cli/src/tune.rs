@@ -424,7 +424,7 @@ fn areas(args: &Args, device: &Device) -> anyhow::Result<Vec<Area>> {
     let mut areas = Vec::new();
     for &dtype in &args.dtype {
         for &layout in &args.layout {
-            let probe = Desc { dtype, layout, m: 64, n: 64, align: 6 };
+            let probe = Desc::of(dtype, layout, (64, 64), 6);
             match device.backend().accepts(&probe) {
                 // The published search knows no alignment, and a CPU loads vectors from anywhere.
                 Ok(()) if args.space == Space::Classic || is_cpu(device) => {

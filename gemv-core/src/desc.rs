@@ -158,9 +158,25 @@ pub struct Desc {
     /// log2 of the bytes to which the matrix's first element and every row (column, where the
     /// layout is [`Layout::Col`]) are aligned, at most 6.
     pub align: u8,
+    /// Right-hand sides: columns of `X` in `A X`; 1 for a vector.
+    pub rhs: usize,
+    /// Problems of this shape in one call; 1 for a single product.
+    pub batch: usize,
 }
 
 impl Desc {
+    /// One product of an m × n matrix whose lines begin at multiples of `2^align` bytes with one
+    /// vector.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype, Layout};
+    /// let desc = Desc::of(Dtype::F32, Layout::Row, (64, 128), 6);
+    /// assert_eq!((desc.m, desc.n, desc.rhs, desc.batch), (64, 128, 1, 1));
+    /// ```
+    pub const fn of(dtype: Dtype, layout: Layout, (m, n): (usize, usize), align: u8) -> Desc {
+        Desc { dtype, m, n, layout, align, rhs: 1, batch: 1 }
+    }
+
     /// Describes an `m` × `n` matrix whose first element lies at byte address (or offset)
     /// `address`, with strides in elements.
     ///
@@ -181,7 +197,7 @@ impl Desc {
             _ => 0,
         };
         let low = address | lead.wrapping_mul(dtype.bytes()) | 64;
-        Desc { dtype, m, n, layout, align: low.trailing_zeros() as u8 }
+        Desc::of(dtype, layout, (m, n), low.trailing_zeros() as u8)
     }
 
     /// Bytes that the product has to move at least: every element of A, x and y once.

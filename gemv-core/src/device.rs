@@ -50,18 +50,24 @@ const REMEMBERED: usize = 64;
 /// The device's serial number, and the problem, as words: what has just been written in pieces is
 /// compared in the same pieces, without a wait for the stores.
 #[derive(Clone, Copy)]
-struct Key(u64, usize, usize, u64);
+struct Key(u64, usize, usize, u64, usize, usize);
 
 impl Key {
     #[inline]
     fn new(serial: u64, desc: &Desc) -> Key {
-        let Desc { dtype, m, n, layout, align } = *desc;
-        Key(serial, m, n, u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64)
+        let Desc { dtype, m, n, layout, align, rhs, batch } = *desc;
+        let class = u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64;
+        Key(serial, m, n, class, rhs, batch)
     }
 
     #[inline]
     fn is(&self, other: &Key) -> bool {
-        self.1 == other.1 && self.2 == other.2 && self.3 == other.3 && self.0 == other.0
+        self.1 == other.1
+            && self.2 == other.2
+            && self.3 == other.3
+            && self.0 == other.0
+            && self.4 == other.4
+            && self.5 == other.5
     }
 }
 

@@ -331,7 +331,7 @@ impl Profile {
         for p in self.products.iter().filter(alike) {
             let (dm, dn) = (log(p.m) - log(desc.m), log(p.n) - log(desc.n));
             let Product { dtype, layout, m, n, .. } = *p;
-            let bytes = Desc { dtype, layout, m, n, align: 0 }.bytes();
+            let bytes = Desc::of(dtype, layout, (m, n), 0).bytes();
             let w = 1.0 / (0.05 + (dm * dm + dn * dn).powi(2));
             sum += w * (p.seconds / base(bytes)).ln();
             weight += w;
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn times_follow_the_nearest_products_and_grow_with_size() {
         let p = profile();
-        let desc = |m, n| Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 6 };
+        let desc = |m, n| Desc::of(Dtype::F32, Layout::Row, (m, n), 6);
         let known = p.seconds(&desc(4096, 4096)).unwrap();
         assert!((known / 2e-5 - 1.0).abs() < 0.05, "{known}");
         assert!(p.seconds(&desc(8192, 8192)).unwrap() > 1.5 * known);

@@ -206,7 +206,7 @@ mod tests {
     use crate::{Dtype, Layout};
 
     fn desc(m: usize, n: usize) -> Desc {
-        Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 6 }
+        Desc::of(Dtype::F32, Layout::Row, (m, n), 6)
     }
 
     /// A device that reads so many bytes a second, with or without a link.

@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     fn desc(dtype: Dtype, layout: Layout, m: usize, n: usize) -> Desc {
-        Desc { dtype, m, n, layout, align: 6 }
+        Desc::of(dtype, layout, (m, n), 6)
     }
 
     #[test]

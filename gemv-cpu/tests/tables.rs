@@ -14,7 +14,7 @@ fn every_row_is_legal_and_every_problem_has_one() {
                 for layout in Layout::ALL.into_iter().filter(|l| row.layout.is_none_or(|r| r == *l))
                 {
                     let dtype = row.dtype.unwrap_or(Dtype::F32);
-                    let desc = Desc { dtype, m: 100, n: 100, layout, align: 4 };
+                    let desc = Desc::of(dtype, layout, (100, 100), 4);
                     backend.fits(&desc, &row.params).unwrap();
                 }
             }
@@ -23,7 +23,7 @@ fn every_row_is_legal_and_every_problem_has_one() {
         let last = Table::parse(last.name, last.text).unwrap();
         for dtype in Dtype::ALL {
             for layout in Layout::ALL {
-                let desc = Desc { dtype, m: 7, n: 1 << 20, layout, align: 4 };
+                let desc = Desc::of(dtype, layout, (7, 1 << 20), 4);
                 assert!(!last.nearest(&desc).is_empty(), "{isa} {desc}");
                 let candidates = backend.candidates(&desc);
                 assert!((1..=12).contains(&candidates.len()));

@@ -418,7 +418,7 @@ mod tests {
                     for layout in row.layout.map_or(Layout::ALL.to_vec(), |l| vec![l]) {
                         let at = |(lo, hi): (f32, f32)| ((lo + hi.min(31.0)) / 2.0).exp2() as usize;
                         for align in [row.align.low, row.align.high] {
-                            let desc = Desc { dtype, m: at(row.m), n: at(row.n), layout, align };
+                            let desc = Desc::of(dtype, layout, (at(row.m), at(row.n)), align);
                             let fits = kernel.fits(&desc, &row.params, &caps);
                             fits.unwrap_or_else(|e| panic!("{}: {row}: {desc}: {e}", table.name));
                         }
@@ -429,7 +429,7 @@ mod tests {
         let last = Table::parse("default", all[2].text).unwrap();
         for dtype in Dtype::ALL {
             for layout in Layout::ALL {
-                let desc = Desc { dtype, m: 1, n: 1, layout, align: 0 };
+                let desc = Desc::of(dtype, layout, (1, 1), 0);
                 assert!(!last.nearest(&desc).is_empty());
             }
         }

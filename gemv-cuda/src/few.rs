@@ -403,7 +403,7 @@ mod tests {
         for dtype in Dtype::ALL {
             for align in [1, 2, 3, 4, 6] {
                 for few in (0..=64).chain([65, 100, 192, 255, 256]) {
-                    let row = Desc { dtype, m: 1000, n: few, layout: Layout::Row, align };
+                    let row = Desc::of(dtype, Layout::Row, (1000, few), align);
                     let narrow = Desc { layout: Layout::Col, ..row };
                     let slab = Desc { m: few, n: 100_000, ..narrow };
                     // Taller ones of 16 bytes an element have no room in the registers.
@@ -430,7 +430,7 @@ mod tests {
         let kernel = &KERNELS[0];
         for dtype in Dtype::ALL {
             for n in 1..=256 {
-                let of = |align| Desc { dtype, m: 50, n, layout: Layout::Row, align };
+                let of = |align| Desc::of(dtype, Layout::Row, (50, n), align);
                 for params in (kernel.candidates)(&of(6), &caps()) {
                     let room = params.get("rounds").unwrap() as usize * LANES;
                     assert!(n + params.get("vec").unwrap() as usize - 1 <= room, "{n}: {params}");
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn what_is_not_legal_is_said() {
-        let row = Desc { dtype: Dtype::F32, m: 9, n: 100, layout: Layout::Row, align: 4 };
+        let row = Desc::of(Dtype::F32, Layout::Row, (9, 100), 4);
         let col = Desc { layout: Layout::Col, ..row };
         for (desc, text, part) in [
             (row, "short team=3", "power of two"),

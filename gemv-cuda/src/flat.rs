@@ -130,7 +130,7 @@ mod tests {
                     (2, (1 << 24) + 1, false),
                     (0, 100_000, true),
                 ] {
-                    let desc = Desc { dtype, m, n, layout: Layout::Row, align };
+                    let desc = Desc::of(dtype, Layout::Row, (m, n), align);
                     let all = candidates(&desc, &caps());
                     assert_eq!(!all.is_empty(), some, "{desc}");
                     for params in all {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn pieces_are_shared_by_as_many_blocks_as_there_is_work_for() {
-        let desc = Desc { dtype: Dtype::F32, m: 3, n: 1000, layout: Layout::Row, align: 4 };
+        let desc = Desc::of(Dtype::F32, Layout::Row, (3, 1000), 4);
         let plan = |text: &str, m, n| {
             let desc = Desc { m, n, ..desc };
             let params: Params = text.parse().unwrap();
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_not_legal_is_said() {
-        let row = Desc { dtype: Dtype::F64, m: 3, n: 70_000, layout: Layout::Row, align: 4 };
+        let row = Desc::of(Dtype::F64, Layout::Row, (3, 70_000), 4);
         let mut small = caps();
         small.max_group = 512;
         for (desc, text, caps, part) in [

@@ -234,7 +234,7 @@ mod tests {
             for n in (0..300).chain([1000, 65_536, 65_537, 1 << 22, 1 << 31]) {
                 for m in [0, 1, 7, 1000, 1 << 22] {
                     for align in [1, 4] {
-                        let desc = Desc { dtype, m, n, layout: Layout::Row, align };
+                        let desc = Desc::of(dtype, Layout::Row, (m, n), align);
                         let all = line_candidates(&desc, &caps());
                         let others = SPANNED.contains(&n) || WIDE_COLUMNS.contains(&n);
                         let staged = KERNELS.iter().find(|k| k.name == "staged").unwrap();
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn few_long_rows_are_split_where_there_are_no_clusters() {
-        let desc = Desc { dtype: Dtype::F32, m: 1, n: 65_536, layout: Layout::Row, align: 4 };
+        let desc = Desc::of(Dtype::F32, Layout::Row, (1, 65_536), 4);
         let mut alone = caps();
         alone.cluster = 1;
         let blocks = |caps: &Caps| -> Vec<u64> {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_not_legal_is_said() {
-        let desc = Desc { dtype: Dtype::F32, m: 10, n: 30, layout: Layout::Row, align: 4 };
+        let desc = Desc::of(Dtype::F32, Layout::Row, (10, 30), 4);
         for (text, part) in [
             ("line threads=48", "power of two"),
             ("line team=32 vec=4", "more than width=64"),

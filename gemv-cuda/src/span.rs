@@ -250,7 +250,7 @@ mod tests {
                     for n in
                         [0, 128, 129, 256, 384, 1000, 4001, 65_536, 65_537, 1 << 24, (1 << 24) + 1]
                     {
-                        let desc = Desc { dtype, m, n, layout: Layout::Row, align };
+                        let desc = Desc::of(dtype, Layout::Row, (m, n), align);
                         let [all, wide] = KERNELS.map(|k| (k.candidates)(&desc, &caps()));
                         assert_eq!(!all.is_empty(), (129..=65_536).contains(&n), "{desc}");
                         assert_eq!(!wide.is_empty(), (65_537..=1 << 24).contains(&n), "{desc}");
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn blocks_take_turns() {
-        let desc = Desc { dtype: Dtype::F32, m: 4000, n: 1000, layout: Layout::Row, align: 4 };
+        let desc = Desc::of(Dtype::F32, Layout::Row, (4000, 1000), 4);
         let blocks = |text: &str, m| {
             let params: Params = text.parse().unwrap();
             plan(&Desc { m, ..desc }, &params, &caps()).launches[0].grid[0]
@@ -314,8 +314,7 @@ mod tests {
         for n in [w + 1, w + 256, 2 * w, 2 * w + 1, 5 * w - 1, 309_976, 100 * w + 77, 256 * w] {
             for m in [1, 2, 7, 53, 4000] {
                 for text in ["wide", "wide busy=1", "wide threads=256 team=8 along=32 parts=8"] {
-                    let desc =
-                        Desc { dtype: Dtype::F32, m, n: n as usize, layout: Layout::Row, align: 4 };
+                    let desc = Desc::of(Dtype::F32, Layout::Row, (m, n as usize), 4);
                     let params: Params = text.parse().unwrap();
                     let (plan, parts) =
                         (super::plan(&desc, &params, &caps()), params.get_or("parts", 1));
@@ -350,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_is_not_legal_is_said() {
-        let row = Desc { dtype: Dtype::F32, m: 9, n: 1000, layout: Layout::Row, align: 4 };
+        let row = Desc::of(Dtype::F32, Layout::Row, (9, 1000), 4);
         let huge = Desc { m: usize::MAX >> 1, ..row };
         for (desc, text, part) in [
             (Desc { layout: Layout::Col, ..row }, "span", "layout row"),

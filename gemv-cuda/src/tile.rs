@@ -274,7 +274,7 @@ mod tests {
         for dtype in Dtype::ALL {
             for (m, n) in [(0, 0), (1, 1), (100, 100), (5000, 300), (33, 1 << 24), (1 << 31, 2)] {
                 for align in [1, 3, 4, 6] {
-                    let desc = Desc { dtype, m, n, layout: Layout::Col, align };
+                    let desc = Desc::of(dtype, Layout::Col, (m, n), align);
                     let all = candidates(&desc, &caps());
                     assert!(!all.is_empty(), "{desc}");
                     for params in all {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn clusters_take_turns_and_need_no_second_launch() {
-        let desc = Desc { dtype: Dtype::F32, m: 900, n: 1000, layout: Layout::Col, align: 4 };
+        let desc = Desc::of(Dtype::F32, Layout::Col, (900, 1000), 4);
         let plan = |text: &str, m| plan(&Desc { m, ..desc }, &text.parse().unwrap(), &caps());
         let blocks = |text, m| plan(text, m).launches[0].grid[0];
         assert_eq!(blocks("tile height=32 parts=4 busy=8", 900), 29 * 4);
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_is_not_legal_is_said() {
-        let col = Desc { dtype: Dtype::F32, m: 900, n: 1000, layout: Layout::Col, align: 4 };
+        let col = Desc::of(Dtype::F32, Layout::Col, (900, 1000), 4);
         for (desc, text, part) in [
             (col, "tile height=48", "power of two from 16 to 256"),
             (col, "tile threads=32 height=256", "0 columns of height=256"),

@@ -82,14 +82,14 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
     for dtype in Dtype::ALL {
         for layout in Layout::ALL {
             for ((m, n), align) in SHAPES.iter().flat_map(|s| [2, 4].map(|align| (*s, align))) {
-                let desc = Desc { dtype, m, n, layout, align };
+                let desc = Desc::of(dtype, layout, (m, n), align);
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();
                     add(kernels().find(|k| k.name == name).expect("a candidate's"), dtype, params);
                 }
             }
         }
-        let desc = Desc { dtype, m: 1000, n: 3000, layout: Layout::Col, align: 2 };
+        let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
             let space = (kernel.candidates)(&desc, &caps(132));
             let space = if full { space } else { every_value(space) };

@@ -243,7 +243,7 @@ mod tests {
                     for (m, n) in [(1, 1), (1, 1 << 31), (1 << 31, 1), (0, 5), (5, 0), (1000, 1000)]
                     {
                         for align in 0..=6 {
-                            let desc = Desc { dtype, m, n, layout, align };
+                            let desc = Desc::of(dtype, layout, (m, n), align);
                             let mut found = 0;
                             for kernel in kernels() {
                                 for params in (kernel.candidates)(&desc, &caps) {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_not_legal_is_said() {
-        let desc = Desc { dtype: Dtype::F32, m: 10, n: 10, layout: Layout::Row, align: 6 };
+        let desc = Desc::of(Dtype::F32, Layout::Row, (10, 10), 6);
         let caps = caps(Language::OpenCl);
         for (text, part) in [
             ("row threads=2048", "from 32 to 1024"),

@@ -195,7 +195,7 @@ mod tests {
         caps.units = 100;
         let split = |m, n, rows, along, busy| {
             let (dtype, layout) = (gemv_core::Dtype::F32, gemv_core::Layout::Row);
-            busy_split(&Desc { dtype, m, n, layout, align: 6 }, &caps, rows, along, busy)
+            busy_split(&Desc::of(dtype, layout, (m, n), 6), &caps, rows, along, busy)
         };
         assert_eq!(split(10, 1 << 20, 1, 1, 8), 80);
         assert_eq!(split(10, 1 << 20, 2, 1, 8), 160);

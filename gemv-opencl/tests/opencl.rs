@@ -453,7 +453,7 @@ fn tables(device: &Device) -> Outcome {
     for dtype in Dtype::ALL {
         for layout in Layout::ALL {
             for (m, n) in [(1, 1), (1, 1 << 22), (1 << 22, 1), (1000, 1000)] {
-                let desc = Desc { dtype, m, n, layout, align: 1 };
+                let desc = Desc::of(dtype, layout, (m, n), 1);
                 if backend.accepts(&desc).is_err() {
                     continue;
                 }

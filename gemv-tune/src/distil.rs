@@ -584,13 +584,12 @@ impl Plane {
             if rect.3 + 1 < self.n.len() || row.n.1 == ANY.1 || row.params == stays {
                 continue;
             }
-            let far = Desc {
-                dtype: area.dtype,
-                layout: area.layout,
-                m: row.m.0.exp2().round() as usize,
-                n: u32::MAX as usize,
-                align: area.align.low,
-            };
+            let far = Desc::of(
+                area.dtype,
+                area.layout,
+                (row.m.0.exp2().round() as usize, u32::MAX as usize),
+                area.align.low,
+            );
             let mean = |c: usize| {
                 let all = ratios(&self.ratio[c], self.n.len(), rect);
                 let (sum, count) = all.fold((0.0, 0), |(sum, count), r| (sum + r.ln(), count + 1));
@@ -644,7 +643,7 @@ pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));
     // The least of the class: what is legal there is legal in all of it.
     let align = row.align.low;
-    let fits = |m: usize, n: usize| legal(&Desc { dtype, m, n, layout, align });
+    let fits = |m: usize, n: usize| legal(&Desc::of(dtype, layout, (m, n), align));
     // Columns first, for the fewest rows; then rows, at both ends of the columns left.
     if !fits(low_m, low_n) {
         // Something legal further on, if there is, and from there back to the first.

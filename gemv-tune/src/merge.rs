@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn desc(m: usize, n: usize) -> Desc {
-        Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 4 }
+        Desc::of(Dtype::F32, Layout::Row, (m, n), 4)
     }
 
     #[test]

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_choice_is_the_nearest_that_is_legal() {
         let rows = Table::parse("t", "f32 row n=1..8 : few\nf32 row n=64.. : many").unwrap().rows;
-        let desc = |n| Desc { dtype: Dtype::F32, layout: Layout::Row, m: 4, n, align: 6 };
+        let desc = |n| Desc::of(Dtype::F32, Layout::Row, (4, n), 6);
         let at = |n, legal: &dyn Fn(&Desc, &Params) -> bool| {
             choice(&rows, &desc(n), legal).map(|c| (c.params.to_string(), c.held))
         };

@@ -120,7 +120,7 @@ impl Watch for Count {
 const AREA: Area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
 
 fn desc(m: usize, n: usize) -> Desc {
-    Desc { dtype: Dtype::F32, layout: Layout::Row, m, n, align: 6 }
+    Desc::of(Dtype::F32, Layout::Row, (m, n), 6)
 }
 
 fn launch_id(params: &Params) -> u64 {
@@ -673,7 +673,7 @@ impl Runner for Shared {
 
 #[test]
 fn what_befalls_a_whole_round_does_not_decide() {
-    let desc = Desc { dtype: Dtype::F32, layout: Layout::Row, m: 100, n: 100, align: 6 };
+    let desc = Desc::of(Dtype::F32, Layout::Row, (100, 100), 6);
     for offset in (0..25).step_by(5) {
         let mut shared = Shared(offset);
         let all = shared.candidates(&desc);
