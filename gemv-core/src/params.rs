@@ -94,22 +94,22 @@ pub struct Params {
     args: [(Key, u32); MAX_ARGS],
 }
 
-/// An argument's name: up to 8 ASCII characters in one word, so that a look-up is a comparison
+/// An argument's name: up to 16 ASCII characters in one word, so that a look-up is a comparison
 /// of integers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-struct Key(u64);
+struct Key(u128);
 
 impl Key {
     const fn try_new(name: &str) -> Option<Key> {
-        let (b, mut out, mut i) = (name.as_bytes(), 0u64, 0);
-        if b.is_empty() || b.len() > 8 {
+        let (b, mut out, mut i) = (name.as_bytes(), 0u128, 0);
+        if b.is_empty() || b.len() > 16 {
             return None;
         }
         while i < b.len() {
             if !matches!(b[i], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
                 return None;
             }
-            out |= (b[i] as u64) << (8 * i);
+            out |= (b[i] as u128) << (8 * i);
             i += 1;
         }
         Some(Key(out))
@@ -136,11 +136,11 @@ impl Params {
     /// ```
     ///
     /// # Panics
-    /// If the name is not 1 to 8 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
+    /// If the name is not 1 to 16 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
     #[must_use]
     pub const fn with(mut self, name: &str, value: u32) -> Params {
         let Some(key) = Key::try_new(name) else {
-            panic!("an argument's name has 1 to 8 characters of a-z, 0-9, - and _")
+            panic!("an argument's name has 1 to 16 characters of a-z, 0-9, - and _")
         };
         let mut i = 0;
         while i < MAX_ARGS {

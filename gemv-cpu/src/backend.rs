@@ -11,9 +11,9 @@ use gemv_core::{
     VectorMut, VectorRef, for_any,
 };
 
-use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
 use crate::roof::{self, ROOF};
 use crate::run::Product;
+use crate::simd::{Block, CpuElement, ISA_ENV, Isa, Plan};
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -187,16 +187,16 @@ impl Cpu {
         let lanes = params.kernel() == COL_LANES;
         let plan = Plan {
             rows: params.get_or("rows", 16) as usize,
-            block: params.get_or("block", if lanes { 128 } else { 0 }) as usize,
+            block: params.get_or("tile_m", if lanes { 128 } else { 0 }) as usize,
             lanes,
             streams: params.get_or("streams", 1) as usize,
-            ahead: params.get_or("ahead", 0) as usize,
-            next: params.get_or("next", 0) > 0,
+            ahead: params.get_or("prefetch", 0) as usize,
+            next: params.get_or("prefetch_next", 0) > 0,
         };
-        let mut grain = params.get_or("grain", GRAIN) as usize;
+        let mut grain = params.get_or("grain_kib", GRAIN) as usize;
         if rayon::current_thread_index().is_none() {
             // A thread that is not of the pool has to wake one that is.
-            grain = params.get("outside").map_or(4 * grain, |kib| kib as usize);
+            grain = params.get("grain_cold").map_or(4 * grain, |kib| kib as usize);
         }
         Product { isa: self.isa, plan, grain, alpha, a, conj, x, beta, y }.run();
     }
@@ -217,11 +217,11 @@ const GRAIN: u32 = 256;
 
 /// The kernels for products of one segment that are reached without a plan, room or threads. What
 /// they cannot do (factors, strides of the vectors, resident operands, more than one thread) goes the long way.
-const ROW_NEAR: Name = Name::new("row-near");
-const COL_NEAR: Name = Name::new("col-near");
+const ROW_NEAR: Name = Name::new("row-small");
+const COL_NEAR: Name = Name::new("col-small");
 
 /// The kernel for few rows and many columns.
-const COL_LANES: Name = Name::new("col-lanes");
+const COL_LANES: Name = Name::new("col-few-rows");
 
 /// Name, lowest and highest value.
 type Args = &'static [(&'static str, u32, u32)];
@@ -229,38 +229,38 @@ type Args = &'static [(&'static str, u32, u32)];
 /// The kernels, and their arguments with the values that are legal.
 const KERNELS: [(&str, Layout, Args); 6] = [
     (
-        "col-lanes",
+        "col-few-rows",
         Layout::Col,
         &[
-            ("block", 1, 1 << 12),
-            ("ahead", 0, 1 << 16),
-            ("next", 0, 1),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("tile_m", 1, 1 << 12),
+            ("prefetch", 0, 1 << 16),
+            ("prefetch_next", 0, 1),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
-    ("row-near", Layout::Row, &[]),
-    ("col-near", Layout::Col, &[]),
+    ("row-small", Layout::Row, &[]),
+    ("col-small", Layout::Col, &[]),
     (
         "row",
         Layout::Row,
         &[
             ("rows", 1, 128),
             ("streams", 1, 16),
-            ("ahead", 0, 1 << 16),
-            ("next", 0, 1),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("prefetch", 0, 1 << 16),
+            ("prefetch_next", 0, 1),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
     (
         "col",
         Layout::Col,
         &[
-            ("block", 0, 1 << 16),
-            ("ahead", 0, 1 << 16),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("tile_m", 0, 1 << 16),
+            ("prefetch", 0, 1 << 16),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
     (
@@ -268,10 +268,10 @@ const KERNELS: [(&str, Layout, Args); 6] = [
         Layout::Strided,
         &[
             ("rows", 1, 64),
-            ("block", 0, 1 << 16),
-            ("ahead", 0, 1 << 16),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("tile_m", 0, 1 << 16),
+            ("prefetch", 0, 1 << 16),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
 ];
@@ -288,10 +288,11 @@ impl Backend for Cpu {
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         // One size that is worth a thread for all: in the loop that a tuner measures, the other threads are awake, and
         // half a MiB shared takes 0.6 of the time; to a caller that comes once in a while, twice the time.
-        let grain = |p: Params| p.with("grain", GRAIN);
+        let grain = |p: Params| p.with("grain_kib", GRAIN);
         match desc.layout {
             Layout::Row => {
-                let row = |rows, ahead| Params::new("row").with("rows", rows).with("ahead", ahead);
+                let row =
+                    |rows, ahead| Params::new("row").with("rows", rows).with("prefetch", ahead);
                 let mut all = vec![
                     grain(row(16, 1024)),
                     grain(row(4, 0)),
@@ -299,15 +300,15 @@ impl Backend for Cpu {
                     grain(row(8, 2048)),
                     grain(row(64, 0)),
                     grain(row(128, 0)),
-                    grain(row(16, 0).with("next", 1)),
+                    grain(row(16, 0).with("prefetch_next", 1)),
                     grain(row(8, 4096).with("streams", 4)),
                     grain(row(7, 0)),
                 ];
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-near")));
+                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-small")));
                 all
             }
             Layout::Col => {
-                let col = |b, ahead| Params::new("col").with("block", b).with("ahead", ahead);
+                let col = |b, ahead| Params::new("col").with("tile_m", b).with("prefetch", ahead);
                 let mut all = vec![
                     grain(col(1024, 512)),
                     grain(col(0, 0)),
@@ -315,15 +316,15 @@ impl Backend for Cpu {
                     grain(col(8192, 1024)),
                     grain(col(40, 0)),
                 ];
-                let lanes = Params::new("col-lanes").with("block", 128);
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("ahead", 1024))));
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("next", 1))));
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-near")));
+                let lanes = Params::new("col-few-rows").with("tile_m", 128);
+                all.extend((desc.m <= 1024).then(|| grain(lanes.with("prefetch", 1024))));
+                all.extend((desc.m <= 1024).then(|| grain(lanes.with("prefetch_next", 1))));
+                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-small")));
                 all
             }
             Layout::Strided => {
                 let both =
-                    |rows, block| Params::new("strided").with("rows", rows).with("block", block);
+                    |rows, block| Params::new("strided").with("rows", rows).with("tile_m", block);
                 vec![grain(both(8, 0)), grain(both(4, 1024)), grain(both(16, 512))]
             }
         }
@@ -424,7 +425,7 @@ impl Cpu {
             MatrixRef::Host(a) => a,
             MatrixRef::Device(a) => a.view_in(block(a.memory())),
         };
-        let grain = params.get_or("grain", GRAIN) as usize;
+        let grain = params.get_or("grain_kib", GRAIN) as usize;
         // Row by row where there are gaps between the rows.
         match a.to_slice() {
             Some(all) => roof::read(all, grain),

@@ -7,7 +7,7 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, ShapeBuild
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
-use crate::isa::{CpuElement, Isa, Lines, Plan, Target, Task, with_elements, with_scratch};
+use crate::simd::{CpuElement, Isa, Lines, Plan, Target, Task, with_elements, with_scratch};
 
 /// One product, with its operands in the host's memory.
 pub(crate) struct Product<'a, T: CpuElement> {

@@ -5,8 +5,8 @@
 
 use gemv_core::order::LANES;
 
-use super::kernels::{Mat, visited};
 use super::ops::{Body, Ops, each};
+use super::product::{Mat, visited};
 
 /// As many columns of each lane as there are, asked lane by lane.
 const ANY: usize = 5;

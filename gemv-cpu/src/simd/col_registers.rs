@@ -7,8 +7,8 @@ use core::mem::MaybeUninit;
 
 use gemv_core::order::LANES;
 
-use super::kernels::{Mat, visited};
 use super::ops::{Body, Ops};
+use super::product::{Mat, visited};
 
 /// A vector of rows from both ends of a column: `lo..W` from `p`, `0..hi` from `q`.
 #[derive(Clone, Copy)]

@@ -1,17 +1,17 @@
 //! Instruction sets: which one there is, and the safe way into its kernels.
 //!
-//! This folder is the only place of the crate with `unsafe`. Its algorithms ([`kernels`]) are
+//! This folder is the only place of the crate with `unsafe`. Its algorithms ([`product`]) are
 //! written once over [`ops::Ops`], which each instruction set implements for each element type.
 
-mod columns;
-mod kernels;
+mod col_memory;
+mod col_registers;
 mod memory;
 mod ops;
-mod plain;
+mod portable;
+mod product;
 mod rows;
 mod scratch;
-mod strips;
-mod views;
+mod stride_two;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -24,15 +24,15 @@ use gemv_core::num_complex::Complex;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element};
 
-pub(crate) use kernels::Plan;
-use kernels::{Mat, Out, Product, Widen, head_of, is_short, scratch_len, short_rows, turn_of};
+use col_registers::Strips;
 pub(crate) use memory::Block;
 use ops::Ops;
-use plain::Plain;
+use portable::Plain;
+pub(crate) use product::Plan;
+use product::{Mat, Out, Product, Widen, head_of, is_short, scratch_len, short_rows, turn_of};
 use rows::Segments;
 pub(crate) use scratch::{with as with_scratch, with_elements};
-use strips::Strips;
-use views::Second;
+use stride_two::Second;
 
 /// The environment variable that restricts detection: `avx512`, `avx2` or `plain`.
 ///
@@ -412,7 +412,7 @@ fn reduce<O: Ops>(o: O, partials: &mut [O::Acc], count: usize, mut target: Targe
     scratch::with(len, |scratch: &mut [O::Acc]| {
         // SAFETY: `o` exists; partials is count lines of m (asserted), scratch m and the lines of
         // the levels, and `out` comes from a target of m rows.
-        unsafe { kernels::reduce(o, partials.as_mut_ptr(), m, count, scratch.as_mut_ptr(), &out) }
+        unsafe { product::reduce(o, partials.as_mut_ptr(), m, count, scratch.as_mut_ptr(), &out) }
     });
 }
 

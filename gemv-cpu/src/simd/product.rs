@@ -4,10 +4,10 @@
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, scale};
 
-use super::columns::{Blocked, Short};
+use super::col_memory::{Blocked, Short};
+use super::col_registers::Strips;
 use super::ops::{Body, Ops};
 use super::rows::{Segments, ShortRows};
-use super::strips::Strips;
 
 /// A block of a matrix: where element (0, 0) is, and the distance of lines. Along a line the
 /// elements are [`Ops::STEP`] apart.

@@ -6,8 +6,8 @@
 use gemv_core::Accumulator;
 use gemv_core::order::{LANES, SEGMENT};
 
-use super::kernels::{Mat, alike, turn_of};
 use super::ops::{Body, Ops, each};
+use super::product::{Mat, alike, turn_of};
 
 /// Lanes `lo..hi` of one vector of `R` rows; the line `ahead` bytes further on is asked for, if that is not 0. (A
 /// function, not a closure: one that is not put in line is not compiled for the instruction set.)
