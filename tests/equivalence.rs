@@ -384,8 +384,8 @@ fn candidates<T: Element>(
         let more = device.backend().candidates(&tall).into_iter().filter(fits);
         let own = device.backend().candidates(&desc);
         // The CPU shares large products alone; small ones have as many places to be cut at.
-        let shared = own.iter().filter(|p| p.get("grain").is_some()).take(1);
-        let shared: Vec<Params> = shared.map(|p| p.with("grain", 1)).collect();
+        let shared = own.iter().filter(|p| p.get("grain_kib").is_some()).take(1);
+        let shared: Vec<Params> = shared.map(|p| p.with("grain_kib", 1)).collect();
         for params in own.into_iter().chain(shared).chain(more) {
             // Kernels of another order are tested against an error bound by their own backend.
             if !list.contains(&params) && !params.kernel().as_str().starts_with("classic-") {

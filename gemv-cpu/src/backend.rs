@@ -8,12 +8,12 @@ use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
     Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Result,
-    VectorMut, VectorRef, for_any,
+    VectorMut, VectorRef, for_any, scale,
 };
 
-use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
 use crate::roof::{self, ROOF};
-use crate::run::Product;
+use crate::run;
+use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -125,7 +125,7 @@ impl Cpu {
     /// small product more than its sums.
     #[inline(always)]
     fn near<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) -> bool {
-        if params.kernel() != ROW_NEAR && params.kernel() != COL_NEAR {
+        if params.kernel() != ROW_SMALL && params.kernel() != COL_SMALL {
             return false;
         }
         let Job { alpha, a, conj, x, beta, y } = job;
@@ -156,7 +156,7 @@ impl Cpu {
         }
         let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
         let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
-        self.isa.near(a, conj, x, y)
+        self.isa.small(a, conj, x, y)
     }
 
     #[inline(never)]
@@ -174,31 +174,53 @@ impl Cpu {
             VectorMut::Device(y) => {
                 let (first, len) = (y.first(), y.len());
                 let memory: &mut dyn Any = y.memory_mut().expect("made unique by the engine");
-                let all: &mut Block<T> = memory.downcast_mut().expect("memory of this backend");
+                let all: &mut Allocation<T> =
+                    memory.downcast_mut().expect("memory of this backend");
                 ArrayViewMut1::from(&mut all[first..first + len])
             }
         };
         let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
         // Resident operands, too: the tuner compares their bits for host arrays, and callers have them.
         let name = params.kernel();
-        if (name == ROW_NEAR || name == COL_NEAR) && self.short(alpha, &a, conj, &x, beta, &mut y) {
+        if (name == ROW_SMALL || name == COL_SMALL) && self.short(alpha, &a, conj, &x, beta, &mut y)
+        {
             return;
         }
-        let lanes = params.kernel() == COL_LANES;
-        let plan = Plan {
-            rows: params.get_or("rows", 16) as usize,
-            block: params.get_or("block", if lanes { 128 } else { 0 }) as usize,
-            lanes,
-            streams: params.get_or("streams", 1) as usize,
-            ahead: params.get_or("ahead", 0) as usize,
-            next: params.get_or("next", 0) > 0,
-        };
-        let mut grain = params.get_or("grain", GRAIN) as usize;
-        if rayon::current_thread_index().is_none() {
-            // A thread that is not of the pool has to wake one that is.
-            grain = params.get("outside").map_or(4 * grain, |kib| kib as usize);
+        if alpha == T::Acc::ZERO || a.ncols() == 0 {
+            return without_a(alpha, beta, y);
         }
-        Product { isa: self.isa, plan, grain, alpha, a, conj, x, beta, y }.run();
+        let few_rows = params.kernel() == COL_FEW_ROWS;
+        let get = |key, default| params.get_or(key, default) as usize;
+        let plan = Plan {
+            rows: get("rows", 16),
+            streams: get("streams", 1),
+            tile_m: get("tile_m", if few_rows { 128 } else { 0 }),
+            few_rows,
+            prefetch: get("prefetch", 0),
+            prefetch_next: get("prefetch_next", 0) > 0,
+        };
+        let mut grain = get("grain_kib", GRAIN);
+        if rayon::current_thread_index().is_none() {
+            // A thread outside of the pool has to wake one of the pool.
+            grain = params.get("grain_cold").map_or(4 * grain, |kib| kib as usize);
+        }
+        run::run(Product::new(self.isa, plan, alpha, a, conj, x, beta, y), grain);
+    }
+}
+
+/// Rule 6 for sums that are +0 or not used.
+#[cold]
+fn without_a<T: CpuElement>(alpha: T::Acc, beta: T::Acc, y: ArrayViewMut1<'_, T>) {
+    for y in y {
+        *y = match alpha == T::Acc::ZERO {
+            true if beta == T::Acc::ZERO => T::default(),
+            true if beta == T::Acc::ONE => *y,
+            true => T::narrow(beta.mul(y.widen())),
+            false => {
+                let old = (beta != T::Acc::ZERO).then_some(*y);
+                scale(alpha, T::Acc::ZERO, beta, old)
+            }
+        };
     }
 }
 
@@ -208,7 +230,7 @@ impl Cpu {
 /// If it is another's, or of another type.
 fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
     let memory: &dyn Any = memory;
-    memory.downcast_ref::<Block<T>>().expect("memory of this backend")
+    memory.downcast_ref::<Allocation<T>>().expect("memory of this backend")
 }
 
 /// KiB that are worth a thread, where the parameters do not say; four times as many to callers
@@ -217,11 +239,11 @@ const GRAIN: u32 = 256;
 
 /// The kernels for products of one segment that are reached without a plan, room or threads. What
 /// they cannot do (factors, strides of the vectors, resident operands, more than one thread) goes the long way.
-const ROW_NEAR: Name = Name::new("row-near");
-const COL_NEAR: Name = Name::new("col-near");
+const ROW_SMALL: Name = Name::new("row-small");
+const COL_SMALL: Name = Name::new("col-small");
 
 /// The kernel for few rows and many columns.
-const COL_LANES: Name = Name::new("col-lanes");
+const COL_FEW_ROWS: Name = Name::new("col-few-rows");
 
 /// Name, lowest and highest value.
 type Args = &'static [(&'static str, u32, u32)];
@@ -229,38 +251,38 @@ type Args = &'static [(&'static str, u32, u32)];
 /// The kernels, and their arguments with the values that are legal.
 const KERNELS: [(&str, Layout, Args); 6] = [
     (
-        "col-lanes",
+        "col-few-rows",
         Layout::Col,
         &[
-            ("block", 1, 1 << 12),
-            ("ahead", 0, 1 << 16),
-            ("next", 0, 1),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("tile_m", 1, 1 << 12),
+            ("prefetch", 0, 1 << 16),
+            ("prefetch_next", 0, 1),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
-    ("row-near", Layout::Row, &[]),
-    ("col-near", Layout::Col, &[]),
+    ("row-small", Layout::Row, &[]),
+    ("col-small", Layout::Col, &[]),
     (
         "row",
         Layout::Row,
         &[
             ("rows", 1, 128),
             ("streams", 1, 16),
-            ("ahead", 0, 1 << 16),
-            ("next", 0, 1),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("prefetch", 0, 1 << 16),
+            ("prefetch_next", 0, 1),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
     (
         "col",
         Layout::Col,
         &[
-            ("block", 0, 1 << 16),
-            ("ahead", 0, 1 << 16),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("tile_m", 0, 1 << 16),
+            ("prefetch", 0, 1 << 16),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
     (
@@ -268,10 +290,10 @@ const KERNELS: [(&str, Layout, Args); 6] = [
         Layout::Strided,
         &[
             ("rows", 1, 64),
-            ("block", 0, 1 << 16),
-            ("ahead", 0, 1 << 16),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
+            ("tile_m", 0, 1 << 16),
+            ("prefetch", 0, 1 << 16),
+            ("grain_kib", 1, 1 << 30),
+            ("grain_cold", 1, 1 << 30),
         ],
     ),
 ];
@@ -288,10 +310,11 @@ impl Backend for Cpu {
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         // One size that is worth a thread for all: in the loop that a tuner measures, the other threads are awake, and
         // half a MiB shared takes 0.6 of the time; to a caller that comes once in a while, twice the time.
-        let grain = |p: Params| p.with("grain", GRAIN);
+        let grain = |p: Params| p.with("grain_kib", GRAIN);
         match desc.layout {
             Layout::Row => {
-                let row = |rows, ahead| Params::new("row").with("rows", rows).with("ahead", ahead);
+                let row =
+                    |rows, ahead| Params::new("row").with("rows", rows).with("prefetch", ahead);
                 let mut all = vec![
                     grain(row(16, 1024)),
                     grain(row(4, 0)),
@@ -299,15 +322,15 @@ impl Backend for Cpu {
                     grain(row(8, 2048)),
                     grain(row(64, 0)),
                     grain(row(128, 0)),
-                    grain(row(16, 0).with("next", 1)),
+                    grain(row(16, 0).with("prefetch_next", 1)),
                     grain(row(8, 4096).with("streams", 4)),
                     grain(row(7, 0)),
                 ];
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-near")));
+                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-small")));
                 all
             }
             Layout::Col => {
-                let col = |b, ahead| Params::new("col").with("block", b).with("ahead", ahead);
+                let col = |b, ahead| Params::new("col").with("tile_m", b).with("prefetch", ahead);
                 let mut all = vec![
                     grain(col(1024, 512)),
                     grain(col(0, 0)),
@@ -315,15 +338,15 @@ impl Backend for Cpu {
                     grain(col(8192, 1024)),
                     grain(col(40, 0)),
                 ];
-                let lanes = Params::new("col-lanes").with("block", 128);
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("ahead", 1024))));
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("next", 1))));
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-near")));
+                let lanes = Params::new("col-few-rows").with("tile_m", 128);
+                all.extend((desc.m <= 1024).then(|| grain(lanes.with("prefetch", 1024))));
+                all.extend((desc.m <= 1024).then(|| grain(lanes.with("prefetch_next", 1))));
+                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-small")));
                 all
             }
             Layout::Strided => {
                 let both =
-                    |rows, block| Params::new("strided").with("rows", rows).with("block", block);
+                    |rows, block| Params::new("strided").with("rows", rows).with("tile_m", block);
                 vec![grain(both(8, 0)), grain(both(4, 1024)), grain(both(16, 512))]
             }
         }
@@ -340,7 +363,7 @@ impl Backend for Cpu {
         if *layout != desc.layout {
             return Err(self.refuse(desc, params, format!("{name} is for {layout}")));
         }
-        if (name == ROW_NEAR || name == COL_NEAR) && desc.n > SEGMENT {
+        if (name == ROW_SMALL || name == COL_SMALL) && desc.n > SEGMENT {
             let reason = format!("{name} is for at most {SEGMENT} columns");
             return Err(self.refuse(desc, params, reason));
         }
@@ -368,14 +391,14 @@ impl Backend for Cpu {
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         fn copy<T: CpuElement>(data: &[T]) -> Result<Box<dyn Memory>, u64> {
-            Ok(Box::new(Block::copy_of(data)?))
+            Ok(Box::new(Allocation::copy_of(data)?))
         }
         for_any!(AnySlice, data, data => copy(data)).map_err(|asked| self.full(asked))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
         fn zeros<T: CpuElement>(len: usize) -> Result<Box<dyn Memory>, u64> {
-            Ok(Box::new(Block::<T>::zeros(len)?))
+            Ok(Box::new(Allocation::<T>::zeros(len)?))
         }
         use gemv_core::half::{bf16, f16};
         use gemv_core::num_complex::Complex;
@@ -417,7 +440,7 @@ impl Cpu {
             MatrixRef::Host(a) => a,
             MatrixRef::Device(a) => a.view_in(block(a.memory())),
         };
-        let grain = params.get_or("grain", GRAIN) as usize;
+        let grain = params.get_or("grain_kib", GRAIN) as usize;
         // Row by row where there are gaps between the rows.
         match a.to_slice() {
             Some(all) => roof::read(all, grain),

@@ -18,9 +18,9 @@
 //! system grants them) from 2 MiB on.
 
 mod backend;
-mod isa;
 mod roof;
 mod run;
+mod simd;
 
 pub use backend::{Cpu, isas, open};
-pub use isa::ISA_ENV;
+pub use simd::ISA_ENV;

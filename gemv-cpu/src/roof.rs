@@ -10,7 +10,7 @@ pub(crate) const ROOF: Params = Params::new("read");
 
 /// The passes worth trying: one thread for what the caches hold, all of them for the rest.
 pub(crate) fn passes() -> Vec<Params> {
-    vec![ROOF.with("grain", 1 << 30), ROOF.with("grain", 256)]
+    vec![ROOF.with("grain_kib", 1 << 30), ROOF.with("grain_kib", 256)]
 }
 
 /// Whether it can read such a matrix, or why not.

@@ -20,7 +20,11 @@ fn bits(lo: usize, hi: usize) -> u32 {
 
 /// An instruction set's entry point, and the functions that all of its types share.
 macro_rules! entry {
-    ($features:literal) => {
+    ($kind:ident $features:literal) => {
+        #[inline(always)]
+        unsafe fn new(conj: bool) -> Self {
+            entry!(@ $kind conj)
+        }
         #[inline(always)]
         unsafe fn enter<B: Body>(self, body: B) {
             #[target_feature(enable = $features)]
@@ -39,15 +43,17 @@ macro_rules! entry {
             unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         }
     };
+    (@ real $conj:ident) => {{ let _ = $conj; Self }};
+    (@ complex $conj:ident) => { Self { $conj } };
 }
 macro_rules! entry512 {
-    () => {
-        entry!("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c");
+    ($kind:ident) => {
+        entry!($kind "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c");
     };
 }
 macro_rules! entry256 {
-    () => {
-        entry!("avx2,fma,f16c");
+    ($kind:ident) => {
+        entry!($kind "avx2,fma,f16c");
     };
 }
 
@@ -76,6 +82,7 @@ macro_rules! singles512 {
             type Acc = f32;
             type Real = f32;
             type Sum = F32x16;
+            type Base = Self;
             type V = __m512;
             type X = __m512;
             const W: usize = 16;
@@ -84,15 +91,10 @@ macro_rules! singles512 {
             const HELD: usize = if $second { 16 } else { 0 };
             // What is narrower than an accumulator needs registers to be widened in.
             const AT_ONCE: usize = if $second { 4 } else { 2 };
-            const SECOND: bool = $second;
             const FOLD_ALL: bool = $second;
             // f32, that is.
             const LONG: bool = $second;
-            entry512!();
-            #[inline(always)]
-            fn sum(self) -> F32x16 {
-                F32x16
-            }
+            entry512!(real);
             intrinsics! {
                 $($loads)*
                 fn zero(self) -> __m512 { _mm512_setzero_ps() }
@@ -240,6 +242,7 @@ impl Ops for F64x8 {
     type Acc = f64;
     type Real = f64;
     type Sum = F64x8;
+    type Base = Self;
     type V = __m512d;
     type X = __m512d;
     const W: usize = 8;
@@ -250,12 +253,7 @@ impl Ops for F64x8 {
     const AT_ONCE: usize = 4;
     const FOLD_ALL: bool = true;
     const LONG: bool = true;
-    const SECOND: bool = true;
-    entry512!();
-    #[inline(always)]
-    fn sum(self) -> F64x8 {
-        F64x8
-    }
+    entry512!(real);
     intrinsics! {
         fn zero(self) -> __m512d { _mm512_setzero_pd() }
         fn load(self, p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
@@ -333,7 +331,7 @@ impl Ops for F64x8 {
 /// Pairs of f32, eight in 512 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct C32x8 {
-    pub(super) conj: bool,
+    conj: bool,
 }
 
 impl C32x8 {
@@ -352,17 +350,14 @@ impl Ops for C32x8 {
     type Acc = Complex<f32>;
     type Real = f32;
     type Sum = F32x16;
+    type Base = Self;
     type V = __m512;
     type X = (__m512, __m512);
     const W: usize = 8;
     const ROWS: usize = 2;
     const ALONG: usize = 8;
     const AT_ONCE: usize = 2;
-    entry512!();
-    #[inline(always)]
-    fn sum(self) -> F32x16 {
-        F32x16
-    }
+    entry512!(complex);
     intrinsics! {
         fn zero(self) -> __m512 { _mm512_setzero_ps() }
         fn load(self, p: *const Complex<f32>) -> __m512 { _mm512_loadu_ps(p.cast()) }
@@ -423,7 +418,7 @@ unsafe fn fold_c32(v: __m256) -> Complex<f32> {
 /// Pairs of f64, four in 512 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct C64x4 {
-    pub(super) conj: bool,
+    conj: bool,
 }
 
 impl C64x4 {
@@ -444,17 +439,14 @@ impl Ops for C64x4 {
     type Acc = Complex<f64>;
     type Real = f64;
     type Sum = F64x8;
+    type Base = Self;
     type V = __m512d;
     type X = (__m512d, __m512d);
     const W: usize = 4;
     const ROWS: usize = 1;
     const ALONG: usize = 16;
     const AT_ONCE: usize = 2;
-    entry512!();
-    #[inline(always)]
-    fn sum(self) -> F64x8 {
-        F64x8
-    }
+    entry512!(complex);
     intrinsics! {
         fn zero(self) -> __m512d { _mm512_setzero_pd() }
         fn load(self, p: *const Complex<f64>) -> __m512d { _mm512_loadu_pd(p.cast()) }
@@ -547,19 +539,15 @@ macro_rules! singles256 {
             type Acc = f32;
             type Real = f32;
             type Sum = F32x8;
+            type Base = Self;
             type V = __m256;
             type X = __m256;
             const W: usize = 8;
             const ROWS: usize = 2;
             const AT_ONCE: usize = 2;
-            const SECOND: bool = $second;
             // f32, that is.
             const LONG: bool = $second;
-            entry256!();
-            #[inline(always)]
-            fn sum(self) -> F32x8 {
-                F32x8
-            }
+            entry256!(real);
             intrinsics! {
                 $($loads)*
                 fn zero(self) -> __m256 { _mm256_setzero_ps() }
@@ -658,18 +646,14 @@ impl Ops for F64x4 {
     type Acc = f64;
     type Real = f64;
     type Sum = F64x4;
+    type Base = Self;
     type V = __m256d;
     type X = __m256d;
     const W: usize = 4;
     const ROWS: usize = 2;
     const AT_ONCE: usize = 2;
     const LONG: bool = true;
-    const SECOND: bool = true;
-    entry256!();
-    #[inline(always)]
-    fn sum(self) -> F64x4 {
-        F64x4
-    }
+    entry256!(real);
     intrinsics! {
         fn zero(self) -> __m256d { _mm256_setzero_pd() }
         fn load(self, p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
@@ -721,7 +705,7 @@ impl Ops for F64x4 {
 /// Pairs of f32, four in 256 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct C32x4 {
-    pub(super) conj: bool,
+    conj: bool,
 }
 
 impl C32x4 {
@@ -739,15 +723,12 @@ impl Ops for C32x4 {
     type Acc = Complex<f32>;
     type Real = f32;
     type Sum = F32x8;
+    type Base = Self;
     type V = __m256;
     type X = (__m256, __m256);
     const W: usize = 4;
     const ROWS: usize = 2;
-    entry256!();
-    #[inline(always)]
-    fn sum(self) -> F32x8 {
-        F32x8
-    }
+    entry256!(complex);
     intrinsics! {
         fn zero(self) -> __m256 { _mm256_setzero_ps() }
         fn load(self, p: *const Complex<f32>) -> __m256 { _mm256_loadu_ps(p.cast()) }
@@ -793,7 +774,7 @@ impl Ops for C32x4 {
 /// Pairs of f64, two in 256 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct C64x2 {
-    pub(super) conj: bool,
+    conj: bool,
 }
 
 impl C64x2 {
@@ -813,15 +794,12 @@ impl Ops for C64x2 {
     type Acc = Complex<f64>;
     type Real = f64;
     type Sum = F64x4;
+    type Base = Self;
     type V = __m256d;
     type X = (__m256d, __m256d);
     const W: usize = 2;
     const ROWS: usize = 2;
-    entry256!();
-    #[inline(always)]
-    fn sum(self) -> F64x4 {
-        F64x4
-    }
+    entry256!(complex);
     intrinsics! {
         fn zero(self) -> __m256d { _mm256_setzero_pd() }
         fn load(self, p: *const Complex<f64>) -> __m256d { _mm256_loadu_pd(p.cast()) }

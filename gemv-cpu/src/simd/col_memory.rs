@@ -5,13 +5,13 @@
 
 use gemv_core::order::LANES;
 
-use super::kernels::{Mat, visited};
 use super::ops::{Body, Ops, each};
+use super::window::{Window, bit_reversed};
 
 /// As many columns of each lane as there are, asked lane by lane.
 const ANY: usize = 5;
 
-/// A pass of [`Blocked`] over all rows: `P` lanes with `C` columns each, and, if `MORE`, one more where `more` says
+/// A pass of [`ColMemory`] over all rows: `P` lanes with `C` columns each, and, if `MORE`, one more where `more` says
 /// so. (Asked for each vector, which costs a tenth where columns are few: not where all have the same.)
 struct Pass<O: Ops, const P: usize, const C: usize, const MORE: bool> {
     o: O,
@@ -33,7 +33,7 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
         i: usize,
         part: (usize, usize),
         merges: usize,
-        ahead: isize,
+        prefetch: isize,
     ) -> [O::V; U] {
         let o = self.o;
         // SAFETY: the caller's.
@@ -44,8 +44,8 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
                     let p = self.p[$k].wrapping_offset($c as isize * self.chunk);
                     for u in 0..U {
                         let at = p.wrapping_offset((i + u * O::W) as isize * O::STEP);
-                        if ahead != 0 {
-                            o.prefetch(at.wrapping_offset(ahead));
+                        if prefetch != 0 {
+                            o.prefetch(at.wrapping_offset(prefetch));
                         }
                         let v = if WHOLE { o.load(at) } else { o.load_part(at, part.0, part.1) };
                         lanes[$k][u] = o.fma(v, self.x[$k][$c], lanes[$k][u]);
@@ -93,23 +93,23 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
 /// The sums of one segment for all (at most a block of) rows: in bit-reversed order of the lanes,
 /// [`Ops::AT_ONCE`] lanes with their columns in one pass over the rows, partial sums waiting on a stack in
 /// `stack`, each of `ld` accumulators, at least a vector more than there are rows. Every load asks for
-/// what is `ahead` elements further down.
+/// what is `prefetch` elements further down.
 ///
 /// The columns of a pass are a multiple of sixteen apart, wherever there are enough of them, and so begin
 /// alike as seen from vectors, even if neighbours do not: each pass reads aligned vectors, counted
 /// from the last place before row 0 that is aligned for it. A vector that lies across two lines takes two
 /// loads, of which the processor keeps few in flight; the sums that wait may lie so, there are few.
-pub(super) struct Blocked<O: Ops> {
+pub(super) struct ColMemory<O: Ops> {
     pub(super) o: O,
-    pub(super) a: Mat<O::T>,
+    pub(super) a: Window<O::T>,
     pub(super) x: *const O::Acc,
     pub(super) stack: *mut O::Acc,
     pub(super) ld: usize,
     pub(super) out: *mut O::Acc,
-    pub(super) ahead: isize,
+    pub(super) prefetch: isize,
 }
 
-impl<O: Ops> Blocked<O> {
+impl<O: Ops> ColMemory<O> {
     /// Whether columns so far apart begin alike as seen from vectors.
     #[inline(always)]
     fn alike(&self, apart: usize) -> bool {
@@ -133,10 +133,10 @@ impl<O: Ops> Blocked<O> {
         q: usize,
         lanes: usize,
     ) {
-        let Blocked { o, a, x, stack, ld, out, ahead } = *self;
+        let ColMemory { o, a, x, stack, ld, out, prefetch } = *self;
         // SAFETY: the caller's, and `run`'s.
         unsafe {
-            let of = |k: usize| visited(q * P + k, lanes.trailing_zeros());
+            let of = |k: usize| bit_reversed(q * P + k, lanes.trailing_zeros());
             // (Rows of two vectors are all ends.)
             let aligned = a.m > 2 * O::W && O::ALIGNED && self.alike(lanes / P);
             let lo = if aligned { self.before(of(0)) } else { 0 };
@@ -172,16 +172,16 @@ impl<O: Ops> Blocked<O> {
             let mut i = 0;
             while i < end {
                 if (lo == 0 || i > 0) && end - i >= U * O::W {
-                    i = match (merges, ahead) {
+                    i = match (merges, prefetch) {
                         // As often as all others together, and in the caches.
                         (0, 0) if C == 4 => pass.whole::<U>(i, end, to, 0, 0, left_out),
                         (1, 0) if C == 4 => pass.whole::<U>(i, end, to, 1, 0, left_out),
-                        _ => pass.whole::<U>(i, end, to, merges, ahead, left_out),
+                        _ => pass.whole::<U>(i, end, to, merges, prefetch, left_out),
                     };
                     continue;
                 }
                 let part = (if i == 0 { lo } else { 0 }, (end - i).min(O::W));
-                let mut v = pass.step::<1, false>(i, part, merges, ahead);
+                let mut v = pass.step::<1, false>(i, part, merges, prefetch);
                 if left_out {
                     v[0] = o.add(v[0], o.zero());
                 }
@@ -201,14 +201,14 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
         end: usize,
         to: *mut O::Acc,
         merges: usize,
-        ahead: isize,
+        prefetch: isize,
         left_out: bool,
     ) -> usize {
         let o = self.o;
         // SAFETY: the caller's.
         unsafe {
             while end - i >= U * O::W {
-                let v = self.step::<U, true>(i, (0, O::W), merges, ahead);
+                let v = self.step::<U, true>(i, (0, O::W), merges, prefetch);
                 for (u, mut v) in v.into_iter().enumerate() {
                     if left_out {
                         v = o.add(v, o.zero());
@@ -222,7 +222,7 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
     }
 }
 
-impl<O: Ops> Body for Blocked<O> {
+impl<O: Ops> Body for ColMemory<O> {
     #[inline(always)]
     unsafe fn run(self) {
         // SAFETY: the caller's: a is good, x for n, stack for 6 * ld, out for m.
@@ -232,8 +232,9 @@ impl<O: Ops> Body for Blocked<O> {
             let at_once = if lanes < O::AT_ONCE { 1 } else { O::AT_ONCE };
             for q in 0..lanes / at_once {
                 // The columns of the first and of the last lane of the pass, by their numbers.
-                let count =
-                    |i: usize| n.saturating_sub(visited(i, lanes.trailing_zeros())).div_ceil(LANES);
+                let count = |i: usize| {
+                    n.saturating_sub(bit_reversed(i, lanes.trailing_zeros())).div_ceil(LANES)
+                };
                 let (most, least) = (count(q * at_once), count(q * at_once + at_once - 1));
                 macro_rules! passes {
                     ($p:literal, $u:literal) => {
@@ -268,22 +269,22 @@ impl<O: Ops> Body for Blocked<O> {
 /// The sums of one whole segment for all (at most a block of) rows, which are few: the columns as they
 /// lie in memory, those of four lanes that are added to each other first side by side, so that sixteen
 /// streams are read. The sums of a quarter of the lanes are kept in `quarter`, 16 lines of `ld`
-/// accumulators, in the nearest cache. Every load asks for what is `ahead` elements further down.
-pub(super) struct Short<O: Ops> {
+/// accumulators, in the nearest cache. Every load asks for what is `prefetch` elements further down.
+pub(super) struct ColFewRows<O: Ops> {
     pub(super) o: O,
-    pub(super) a: Mat<O::T>,
+    pub(super) a: Window<O::T>,
     pub(super) x: *const O::Acc,
     pub(super) quarter: *mut O::Acc,
     pub(super) ld: usize,
     pub(super) out: *mut O::Acc,
-    pub(super) ahead: isize,
+    pub(super) prefetch: isize,
 }
 
-impl<O: Ops> Body for Short<O> {
+impl<O: Ops> Body for ColFewRows<O> {
     #[inline(always)]
     unsafe fn run(self) {
         const QUARTER: usize = LANES / 4;
-        let Short { o, a, x, quarter, ld, out, ahead } = self;
+        let ColFewRows { o, a, x, quarter, ld, out, prefetch } = self;
         // SAFETY: the caller's: a is good, x for a segment, out for m, quarter for 16 * ld, ld at least
         // m rounded up to W.
         unsafe {
@@ -296,8 +297,8 @@ impl<O: Ops> Body for Short<O> {
                         for c in 0..4 {
                             let j = l + k * QUARTER + c * LANES;
                             let at = p.wrapping_offset(j as isize * a.line);
-                            if ahead != 0 {
-                                o.prefetch(at.wrapping_offset(ahead));
+                            if prefetch != 0 {
+                                o.prefetch(at.wrapping_offset(prefetch));
                             }
                             lanes[k] = o.fma(o.load_part(at, 0, hi), o.splat(*x.add(j)), lanes[k]);
                         }

@@ -6,10 +6,10 @@
 use gemv_core::Accumulator;
 use gemv_core::order::{LANES, SEGMENT};
 
-use super::kernels::{Mat, alike, turn_of};
 use super::ops::{Body, Ops, each};
+use super::window::{Vector, Window, lead, same_offset};
 
-/// Lanes `lo..hi` of one vector of `R` rows; the line `ahead` bytes further on is asked for, if that is not 0. (A
+/// Lanes `lo..hi` of one vector of `R` rows; the line `prefetch` bytes further on is asked for, if that is not 0. (A
 /// function, not a closure: one that is not put in line is not compiled for the instruction set.)
 #[inline(always)]
 unsafe fn part<O: Ops, const R: usize>(
@@ -19,15 +19,15 @@ unsafe fn part<O: Ops, const R: usize>(
     acc: &mut [O::V; R],
     at: isize,
     (lo, hi): (usize, usize),
-    ahead: isize,
+    prefetch: isize,
 ) {
     // SAFETY: the caller's: rows and x are good for these lanes.
     unsafe {
         let x = o.x_part(x.wrapping_offset(at), lo, hi);
         for r in 0..R {
             let p = a[r].wrapping_offset(at * O::STEP);
-            if ahead != 0 {
-                o.prefetch(p.wrapping_byte_offset(ahead));
+            if prefetch != 0 {
+                o.prefetch(p.wrapping_byte_offset(prefetch));
             }
             let v = o.load_part(p, lo, hi);
             acc[r] = o.fma_part(v, x, acc[r], (lo, hi));
@@ -43,15 +43,15 @@ unsafe fn whole<O: Ops, const R: usize>(
     x: *const O::Acc,
     acc: &mut [O::V; R],
     at: isize,
-    ahead: isize,
+    prefetch: isize,
 ) {
     // SAFETY: the caller's: rows and x are good for these lanes.
     unsafe {
         let x = o.x(x.offset(at));
         for r in 0..R {
             let p = a[r].wrapping_offset(at * O::STEP);
-            if ahead != 0 {
-                o.prefetch(p.wrapping_byte_offset(ahead));
+            if prefetch != 0 {
+                o.prefetch(p.wrapping_byte_offset(prefetch));
             }
             acc[r] = o.fma(o.load(p), x, acc[r]);
         }
@@ -97,7 +97,7 @@ const ANY: u8 = 6;
 /// memory; those of the chunk in front are taken by a load of their own, in the order of columns.
 ///
 /// `KIND` is known to the compiler, so that vectors are loaded one behind the other. Every load of a whole
-/// chunk asks for what is `ahead` bytes further on: a burst of requests before the loads is slower. One or two
+/// chunk asks for what is `prefetch` bytes further on: a burst of requests before the loads is slower. One or two
 /// rows with all their vectors are one or two streams, which the memory answers at 0.7 to 0.8 of its rate: if
 /// `spread` says which of four rows the first of these is, and how many bytes apart the four are, each asks
 /// for its share of all of the next four, in turns.
@@ -108,7 +108,7 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
     x: *const O::Acc,
     (j0, len): (usize, usize),
     turn: usize,
-    ahead: isize,
+    prefetch: isize,
     spread: Option<(usize, isize)>,
 ) -> [O::V; R] {
     // SAFETY: the caller's: rows and x are good for columns j0 .. j0 + len.
@@ -130,7 +130,7 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
         let a = a.map(|p| p.wrapping_offset(first * O::STEP));
         let spread = spread.filter(|_| full && !BACK && A == O::VECTORS).map(|(first, line)| {
             let part = (first * A * LINE) as isize;
-            (a[0].wrapping_byte_offset(ahead - first as isize * line + part), line)
+            (a[0].wrapping_byte_offset(prefetch - first as isize * line + part), line)
         });
         // At most eight groups.
         let mut done = [[zero; R]; 8];
@@ -158,7 +158,7 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
                         whole(o, &a, x, acc, at, 0);
                         continue;
                     }
-                    whole(o, &a, x, acc, at, ahead);
+                    whole(o, &a, x, acc, at, prefetch);
                 }
             }
             if turned && BACK {
@@ -174,9 +174,9 @@ unsafe fn segment<O: Ops, const R: usize, const A: usize, const KIND: u8, const 
                         false => (0, rem.saturating_sub(place).min(O::W)),
                     };
                     if !BACK && there.1 == O::W {
-                        whole(o, &a, x, &mut acc[K], at, ahead);
+                        whole(o, &a, x, &mut acc[K], at, prefetch);
                     } else if there.0 < there.1 {
-                        part(o, &a, x, &mut acc[K], at, there, ahead);
+                        part(o, &a, x, &mut acc[K], at, there, prefetch);
                     }
                 } });
             }
@@ -246,7 +246,7 @@ unsafe fn fold_to<O: Ops>(o: O, v: [O::V; 4], out: *mut O::Acc, count: usize) {
 /// Pointers to rows i, i + apart, ..., the last row again for those beyond m.
 #[inline(always)]
 unsafe fn rows_at<O: Ops, const R: usize>(
-    a: &Mat<O::T>,
+    a: &Window<O::T>,
     i: usize,
     apart: usize,
 ) -> [*const O::T; R] {
@@ -257,9 +257,9 @@ unsafe fn rows_at<O: Ops, const R: usize>(
 /// Sums of all rows of a matrix of `V` vectors of columns, the last of which may not be whole.
 pub(super) struct ShortRows<O: Ops, const V: usize> {
     pub(super) o: O,
-    pub(super) a: Mat<O::T>,
+    pub(super) a: Window<O::T>,
     pub(super) x: *const O::Acc,
-    pub(super) ahead: usize,
+    pub(super) prefetch: usize,
     pub(super) out: *mut O::Acc,
 }
 
@@ -316,7 +316,7 @@ impl<O: Ops, const V: usize> ShortRows<O, V> {
 impl<O: Ops, const V: usize> Body for ShortRows<O, V> {
     #[inline(always)]
     unsafe fn run(self) {
-        let ShortRows { o, a, x, ahead, out } = self;
+        let ShortRows { o, a, x, prefetch, out } = self;
         let left_out = Self::LEFT_OUT;
         // SAFETY: the caller's: a is good, x for n, out for m.
         unsafe {
@@ -326,7 +326,7 @@ impl<O: Ops, const V: usize> Body for ShortRows<O, V> {
                 *xs = o.x(x.wrapping_add(k * O::W));
             }
             let mut i = 0;
-            if const { O::FOLD_ALL } && ahead == 0 && a.m >= 16 {
+            if const { O::FOLD_ALL } && prefetch == 0 && a.m >= 16 {
                 i = if const { V == O::VECTORS } && hi == O::W {
                     self.sixteens::<true>(xs, hi)
                 } else {
@@ -334,10 +334,10 @@ impl<O: Ops, const V: usize> Body for ShortRows<O, V> {
                 };
             }
             while i < a.m {
-                if ahead > 0 {
+                if prefetch > 0 {
                     for row in rows_at::<O, 4>(&a, i, 1) {
                         for k in 0..V {
-                            o.prefetch(row.wrapping_add(k * O::W).wrapping_byte_add(ahead));
+                            o.prefetch(row.wrapping_add(k * O::W).wrapping_byte_add(prefetch));
                         }
                     }
                 }
@@ -366,12 +366,12 @@ impl<O: Ops, const V: usize> Body for ShortRows<O, V> {
 /// `BACK`.
 pub(super) struct Segments<O: Ops, const BACK: bool> {
     pub(super) o: O,
-    pub(super) a: Mat<O::T>,
+    pub(super) a: Window<O::T>,
     pub(super) x: *const O::Acc,
-    pub(super) ahead: usize,
-    /// Whether the next rows are asked for, in place of what is `ahead`; what takes several passes over four rows
+    pub(super) prefetch: usize,
+    /// Whether the next rows are asked for, in place of what is `prefetch`; what takes several passes over four rows
     /// then takes two rows at once, if it can.
-    pub(super) next: bool,
+    pub(super) prefetch_next: bool,
     pub(super) out: *mut O::Acc,
     pub(super) ld: usize,
 }
@@ -381,10 +381,10 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
     /// next is `step` further.
     #[inline(always)]
     fn further(&self, i: usize, s: usize, step: isize) -> isize {
-        let Segments { a, ahead, next, .. } = self;
+        let Segments { a, prefetch, prefetch_next, .. } = self;
         let dir = if BACK { -O::STEP } else { O::STEP };
-        if !*next {
-            return *ahead as isize * dir.signum();
+        if !*prefetch_next {
+            return *prefetch as isize * dir.signum();
         }
         let (line, columns) = (a.line, SEGMENT as isize * dir);
         let elements = if i.wrapping_add_signed(step) < a.m {
@@ -407,19 +407,20 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
         (i, apart): (usize, usize),
         columns: (usize, usize),
         turn: usize,
-        ahead: isize,
+        prefetch: isize,
     ) -> [O::V; 4] {
         let Segments { o, a, x, .. } = self;
         // SAFETY: the caller's.
         unsafe {
             let mut four = [o.zero(); 4];
             let line = a.line * size_of::<O::T>() as isize;
-            let spread =
-                |first: usize| (self.next && ahead != 0 && apart == 1).then_some((first, line));
+            let spread = |first: usize| {
+                (self.prefetch_next && prefetch != 0 && apart == 1).then_some((first, line))
+            };
             // Pruned for all but the one that O has.
             if O::ROWS == 4 {
                 let rows = rows_at::<O, 4>(a, i, apart);
-                four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead, None);
+                four = segment::<O, 4, 4, KIND, BACK>(*o, rows, *x, columns, turn, prefetch, None);
             } else if O::ROWS == 2 {
                 for i2 in [0, 2] {
                     let rows = rows_at::<O, 2>(a, i + i2 * apart, apart);
@@ -430,11 +431,11 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
                             *x,
                             columns,
                             turn,
-                            ahead,
+                            prefetch,
                             spread(i2),
                         )
                     } else {
-                        segment::<O, 2, 4, KIND, BACK>(*o, rows, *x, columns, turn, ahead, None)
+                        segment::<O, 2, 4, KIND, BACK>(*o, rows, *x, columns, turn, prefetch, None)
                     };
                     four[i2..i2 + 2].copy_from_slice(&two);
                 }
@@ -447,7 +448,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
                         *x,
                         columns,
                         turn,
-                        ahead,
+                        prefetch,
                         spread(i1),
                     );
                 }
@@ -460,20 +461,20 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
 impl<O: Ops, const BACK: bool> Segments<O, BACK> {
     /// The sum of row i.
     #[inline(always)]
-    unsafe fn one(&self, i: usize, columns: (usize, usize), ahead: isize) -> O::Acc {
+    unsafe fn one(&self, i: usize, columns: (usize, usize), prefetch: isize) -> O::Acc {
         let Segments { o, a, x, .. } = self;
         // SAFETY: the caller's.
         unsafe {
             let row = rows_at::<O, 1>(a, i, 1);
-            let turn = turn_of::<O>(&Mat { p: row[0], m: 1, ..*a }, BACK);
+            let turn = lead(&Window { p: row[0], m: 1, ..*a }, Vector::of::<O>(), BACK);
             let v = match (columns.1, turn) {
                 (SEGMENT, 0) => {
-                    segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, ahead, None)
+                    segment::<O, 1, 4, FULL, BACK>(*o, row, *x, columns, 0, prefetch, None)
                 }
                 (SEGMENT, _) => {
-                    segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, ahead, None)
+                    segment::<O, 1, 4, TURNED, BACK>(*o, row, *x, columns, turn, prefetch, None)
                 }
-                _ if !BACK => unreachable!("the rest is `Rest`'s"),
+                _ if !BACK => unreachable!("the rest is `Tail`'s"),
                 _ => segment::<O, 1, 4, ANY, BACK>(*o, row, *x, columns, 0, 0, None),
             };
             o.fold(v[0])
@@ -488,7 +489,7 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
     /// `o` exists, a is good, x for n, out for ld * (segments - 1) + m.
     #[inline(always)]
     pub(super) unsafe fn enter(self) {
-        let Segments { o, a, x, ahead, next, out, ld } = self;
+        let Segments { o, a, x, prefetch, prefetch_next, out, ld } = self;
         // SAFETY: the caller's.
         unsafe {
             // What is never run is not compiled either: hence the block.
@@ -496,24 +497,24 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
                 return o.enter(self);
             }
             let whole = a.n / SEGMENT;
-            let all = Segments::<O, false> { o, a, x, ahead, next, out, ld };
+            let all = Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld };
             let (first, out) = (whole * SEGMENT, out.wrapping_add(whole * ld));
             let columns = (first, a.n - first);
             if columns.1 > 0 {
                 match columns.1 / LANES {
-                    0 => o.enter(Rest::<O, 0> { all: &all, columns, out }),
-                    1 => o.enter(Rest::<O, 1> { all: &all, columns, out }),
-                    _ if const { !O::LONG } => o.enter(Rest::<O, ANY> { all: &all, columns, out }),
-                    2 => o.enter(Rest::<O, 2> { all: &all, columns, out }),
-                    _ => o.enter(Rest::<O, 3> { all: &all, columns, out }),
+                    0 => o.enter(Tail::<O, 0> { all: &all, columns, out }),
+                    1 => o.enter(Tail::<O, 1> { all: &all, columns, out }),
+                    _ if const { !O::LONG } => o.enter(Tail::<O, ANY> { all: &all, columns, out }),
+                    2 => o.enter(Tail::<O, 2> { all: &all, columns, out }),
+                    _ => o.enter(Tail::<O, 3> { all: &all, columns, out }),
                 }
             }
             if whole > 0 {
-                let full = Segments { a: Mat { n: first, ..a }, out: self.out, ..all };
+                let full = Segments { a: Window { n: first, ..a }, out: self.out, ..all };
                 let done = full.held();
                 if done < a.m {
                     let p = a.p.wrapping_offset(done as isize * a.line);
-                    let a = Mat { p, m: a.m - done, ..full.a };
+                    let a = Window { p, m: a.m - done, ..full.a };
                     o.enter(Segments { a, out: full.out.add(done), ..full });
                 }
             }
@@ -531,21 +532,26 @@ impl<O: Ops> Segments<O, false> {
     /// From memory, all rows that would be passed over twice, with what follows asked for.
     #[inline(always)]
     unsafe fn held(&self) -> usize {
-        let Segments { o, a, ahead, next, .. } = *self;
-        let near = (ahead, next) == (0, false) && alike::<O>(&a);
+        let Segments { o, a, prefetch, prefetch_next, .. } = *self;
+        let near = (prefetch, prefetch_next) == (0, false) && same_offset(&a, Vector::of::<O>());
         // Fewer than eight rows are slower so.
-        if const { O::HELD == 0 } || a.m < 8 || !(near || Self::TWICE && next) {
+        if const { O::HELD == 0 } || a.m < 8 || !(near || Self::TWICE && prefetch_next) {
             return 0;
         }
         let m = a.m & !3;
-        let (all, turn) = (&Segments { a: Mat { m, ..a }, ..*self }, turn_of::<O>(&a, false));
+        let (all, turn) =
+            (&Segments { a: Window { m, ..a }, ..*self }, lead(&a, Vector::of::<O>(), false));
         // SAFETY: the caller's, that of `enter`.
         unsafe {
             match turn {
-                0 if Self::TWICE && next => o.enter(Held::<O, false, true> { all, turn }),
-                _ if Self::TWICE && next => o.enter(Held::<O, true, true> { all, turn }),
-                0 => o.enter(Held::<O, false, false> { all, turn }),
-                _ => o.enter(Held::<O, true, false> { all, turn }),
+                0 if Self::TWICE && prefetch_next => {
+                    o.enter(XInRegisters::<O, false, true> { all, turn })
+                }
+                _ if Self::TWICE && prefetch_next => {
+                    o.enter(XInRegisters::<O, true, true> { all, turn })
+                }
+                0 => o.enter(XInRegisters::<O, false, false> { all, turn }),
+                _ => o.enter(XInRegisters::<O, true, false> { all, turn }),
             }
         }
         m
@@ -554,16 +560,16 @@ impl<O: Ops> Segments<O, false> {
 
 /// The sums of less than a segment for all rows, to `out`: a function of its own for each number of whole
 /// chunks, lest the addresses of all others be computed first.
-struct Rest<'a, O: Ops, const KIND: u8> {
+struct Tail<'a, O: Ops, const KIND: u8> {
     all: &'a Segments<O, false>,
     columns: (usize, usize),
     out: *mut O::Acc,
 }
 
-impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
+impl<O: Ops, const KIND: u8> Body for Tail<'_, O, KIND> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Rest { all, columns, out } = self;
+        let Tail { all, columns, out } = self;
         let Segments { o, a, x, .. } = all;
         let mut i = 0;
         // SAFETY: the caller's: those of `Segments`, whose columns and places these are.
@@ -593,7 +599,7 @@ impl<O: Ops, const KIND: u8> Body for Rest<'_, O, KIND> {
 /// In the caches that is what counts: while lines come from L2, each load besides, of x or of a line that two
 /// rows share, takes its time from them. From memory it is that no line is left for a second pass. Two rows are two
 /// streams there, so if `NEXT` each pair asks for its half of the next four rows, in turns.
-struct Held<'a, O: Ops, const TURN: bool, const NEXT: bool> {
+struct XInRegisters<'a, O: Ops, const TURN: bool, const NEXT: bool> {
     all: &'a Segments<O, false>,
     /// Places by which the lanes are turned, if `TURN`.
     turn: usize,
@@ -605,13 +611,13 @@ const MOST: usize = 8;
 /// Bytes of a segment's rows before the same rows of the next one, for which other entries of x are held.
 const SHARE: usize = 16 << 10;
 
-impl<O: Ops, const TURN: bool, const NEXT: bool> Held<'_, O, TURN, NEXT> {
+impl<O: Ops, const TURN: bool, const NEXT: bool> XInRegisters<'_, O, TURN, NEXT> {
     /// Rows `top .. end` of the segment s.
     #[inline(always)]
     unsafe fn block(&self, s: usize, top: usize, end: usize) {
         // (Compiled for all; run where HELD is not 0.)
         const {
-            let fits = O::STEP == 1 && O::TURNS && O::VECTORS <= MOST && O::HELD <= 16;
+            let fits = O::STEP == 1 && O::ROTATES && O::VECTORS <= MOST && O::HELD <= 16;
             assert!(O::HELD == 0 || fits && O::W * size_of::<O::T>() == LINE)
         };
         let Segments { o, a, x, out, ld, .. } = *self.all;
@@ -635,15 +641,15 @@ impl<O: Ops, const TURN: bool, const NEXT: bool> Held<'_, O, TURN, NEXT> {
                 *held = o.x(x.wrapping_add((k - 1) * w));
             }
             let mut p = a.p.wrapping_offset(top as isize * a.line).wrapping_add(first);
-            let mut next = p;
+            let mut next_rows = p;
             // Pair by pair: of four rows written out, the compiler would mix the loads, and not keep x.
             let mut before = [zero; 2];
             for i in (top..end).step_by(2) {
                 let rows = [p, p.wrapping_offset(a.line)];
                 if NEXT && i % 4 == 0 {
-                    next = p.wrapping_byte_offset(self.all.further(i, s, 4));
+                    next_rows = p.wrapping_byte_offset(self.all.further(i, s, 4));
                 }
-                let ask = next.wrapping_byte_add(i % 4 * count * LINE);
+                let ask = next_rows.wrapping_byte_add(i % 4 * count * LINE);
                 p = p.wrapping_offset(2 * a.line);
                 let mut acc = [[zero; 2]; MOST];
                 if TURN {
@@ -688,10 +694,10 @@ impl<O: Ops, const TURN: bool, const NEXT: bool> Held<'_, O, TURN, NEXT> {
     }
 }
 
-impl<O: Ops, const TURN: bool, const NEXT: bool> Body for Held<'_, O, TURN, NEXT> {
+impl<O: Ops, const TURN: bool, const NEXT: bool> Body for XInRegisters<'_, O, TURN, NEXT> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Mat { m, n, .. } = self.all.a;
+        let Window { m, n, .. } = self.all.a;
         let segments = n / SEGMENT;
         let share = SHARE / (SEGMENT * size_of::<O::T>());
         let block = if NEXT || segments == 1 { m } else { share };
@@ -710,7 +716,7 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
         // SAFETY: the caller's: a is good, x for n, out for ld * (segments - 1) + m.
         unsafe {
             let Segments { a, out, ld, .. } = self;
-            let turn = turn_of::<O>(&a, BACK);
+            let turn = lead(&a, Vector::of::<O>(), BACK);
             for s in 0..a.n.div_ceil(SEGMENT) {
                 let j0 = s * SEGMENT;
                 let columns = (j0, (a.n - j0).min(SEGMENT));
@@ -729,14 +735,14 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                     // lies beyond the nearest cache.
                     if O::LONG
                         && !BACK
-                        && O::TURNS
+                        && O::ROTATES
                         && columns.1 == SEGMENT
-                        && !alike::<O>(&a)
+                        && !same_offset(&a, Vector::of::<O>())
                         && a.m - i >= 4 * O::W
                     {
                         for k in i..i + O::W {
                             let row = a.p.wrapping_offset(k as isize * a.line);
-                            let turn = turn_of::<O>(&Mat { p: row, m: 1, ..a }, BACK);
+                            let turn = lead(&Window { p: row, m: 1, ..a }, Vector::of::<O>(), BACK);
                             let step = if k + 1 < i + O::W { 1 } else { 3 * O::W + 1 };
                             let further = self.further(k, s, step as isize);
                             let v = self.four::<TURNED>((k, O::W), columns, turn, further);
@@ -755,7 +761,7 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
                         (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
                         (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
-                        _ if !BACK => unreachable!("the rest is `Rest`'s"),
+                        _ if !BACK => unreachable!("the rest is `Tail`'s"),
                         _ => self.four::<ANY>((i, 1), columns, 0, further),
                     };
                     fold_to::<O>(self.o, v, out.add(i), a.m - i);

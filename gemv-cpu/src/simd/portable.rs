@@ -2,9 +2,8 @@
 
 use core::marker::PhantomData;
 
-use gemv_core::Accumulator;
+use gemv_core::{Accumulator, Element};
 
-use super::CpuElement;
 use super::ops::{Body, Ops};
 
 const W: usize = 8;
@@ -12,34 +11,35 @@ const W: usize = 8;
 /// Where the target has a fused multiply-add (aarch64, or x86-64 compiled for it) the compiler
 /// makes vectors of it; elsewhere each is a call of the C library's, right and slow, and the steps
 /// are functions of their own, since nothing is won by putting such calls in line.
-pub(super) struct Plain<T> {
-    pub(super) conj: bool,
-    pub(super) element: PhantomData<T>,
+pub(crate) struct Plain<T, R> {
+    conj: bool,
+    types: PhantomData<(T, R)>,
 }
 
-impl<T> Clone for Plain<T> {
+impl<T, R> Clone for Plain<T, R> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<T> Copy for Plain<T> {}
+impl<T, R> Copy for Plain<T, R> {}
 
-impl<T: CpuElement> Ops for Plain<T> {
+impl<T: Element, R: Element<Acc = R> + Accumulator> Ops for Plain<T, R> {
     type T = T;
     type Acc = T::Acc;
-    type Real = T::Real;
-    type Sum = Plain<T::Real>;
+    type Real = R;
+    type Sum = Plain<R, R>;
+    type Base = Self;
     type V = [T::Acc; W];
     type X = [T::Acc; W];
     const W: usize = W;
     const ROWS: usize = 2;
-    const TURNS: bool = false;
+    const ROTATES: bool = false;
     const ALIGNED: bool = false;
     const SIDE: bool = false;
 
     #[inline(always)]
-    fn sum(self) -> Plain<T::Real> {
-        Plain { conj: false, element: PhantomData }
+    unsafe fn new(conj: bool) -> Self {
+        Plain { conj, types: PhantomData }
     }
 
     #[inline(never)]
@@ -53,15 +53,13 @@ impl<T: CpuElement> Ops for Plain<T> {
         [T::Acc::ZERO; W]
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn load(self, p: *const T) -> Self::V {
         // SAFETY: the caller's: p is good for W.
         core::array::from_fn(|i| unsafe { self.element(p.add(i)) })
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn load_part(self, p: *const T, lo: usize, hi: usize) -> Self::V {
         core::array::from_fn(|i| match (lo..hi).contains(&i) {
             // SAFETY: the caller's: p is good for lo..hi.
@@ -76,8 +74,7 @@ impl<T: CpuElement> Ops for Plain<T> {
         core::array::from_fn(|i| unsafe { *p.add(i) })
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn x_part(self, p: *const T::Acc, lo: usize, hi: usize) -> Self::X {
         core::array::from_fn(|i| match (lo..hi).contains(&i) {
             // SAFETY: the caller's: p is good for lo..hi.
@@ -91,14 +88,12 @@ impl<T: CpuElement> Ops for Plain<T> {
         [x; W]
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn fma(self, a: Self::V, x: Self::X, acc: Self::V) -> Self::V {
         core::array::from_fn(|i| acc[i].fma(a[i], x[i]))
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn fma_part(
         self,
         a: Self::V,
@@ -136,8 +131,7 @@ impl<T: CpuElement> Ops for Plain<T> {
         unsafe { self.store_part(v, p, 0, W) }
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn store_part(self, v: Self::V, p: *mut T::Acc, lo: usize, hi: usize) {
         for (i, v) in v.into_iter().enumerate().take(hi).skip(lo) {
             // SAFETY: the caller's: p is good for lo..hi.
@@ -166,15 +160,14 @@ impl<T: CpuElement> Ops for Plain<T> {
         }
     }
 
-    #[cfg_attr(any(target_arch = "aarch64", target_feature = "fma"), inline(always))]
-    #[cfg_attr(not(any(target_arch = "aarch64", target_feature = "fma")), inline(never))]
+    #[inline(always)]
     unsafe fn fold(self, v: Self::V) -> T::Acc {
         let four: [_; 4] = core::array::from_fn(|i| v[i].add(v[i + 4]));
         four[0].add(four[2]).add(four[1].add(four[3]))
     }
 }
 
-impl<T: CpuElement> Plain<T> {
+impl<T: Element, R> Plain<T, R> {
     /// # Safety
     /// `p` is good for one element.
     #[inline(always)]

@@ -7,8 +7,8 @@ use core::mem::MaybeUninit;
 
 use gemv_core::order::LANES;
 
-use super::kernels::{Mat, visited};
 use super::ops::{Body, Ops};
+use super::window::{Window, bit_reversed};
 
 /// A vector of rows from both ends of a column: `lo..W` from `p`, `0..hi` from `q`.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ struct Strip<T> {
     /// The vector that is not whole, if there is one: the first.
     edge: Edge<T>,
     /// What is asked for while this is computed: the same place, this many elements further.
-    ahead: isize,
+    prefetch: isize,
 }
 
 /// Columns that four lanes have, known to the compiler, but for any number of them.
@@ -181,7 +181,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 let mut low = sum;
                 for (q, l) in [0, 2, 1, 3].into_iter().enumerate() {
                     let part = part!(l, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
-                    if self.a.ahead != 0 {
+                    if self.a.prefetch != 0 {
                         self.ask(l, EVERY);
                     }
                     match q {
@@ -209,7 +209,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
             let mut waiting = [const { MaybeUninit::<[O::V; U]>::uninit() }; 5];
             let mut depth = 0;
             for q in 0..1 << log {
-                let l = visited(q, log + 2) >> 2;
+                let l = bit_reversed(q, log + 2) >> 2;
                 macro_rules! fours {
                     ($($t:literal)*) => {
                         match (len - l + (1 << log) - 1) >> log {
@@ -233,7 +233,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 }
                 waiting[depth].write(done);
                 depth += 1;
-                if self.a.ahead != 0 {
+                if self.a.prefetch != 0 {
                     self.ask(l, 1 << log);
                 }
             }
@@ -247,13 +247,13 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         }
     }
 
-    /// Asks for what is ahead of columns l, l + every, ...
+    /// Asks for what is prefetch of columns l, l + every, ...
     #[inline(always)]
     unsafe fn ask(&self, l: usize, every: usize) {
         let Tree { o, a, len, .. } = self;
         let bytes = U * O::W * size_of::<O::T>() * O::STEP.unsigned_abs();
         for j in (l..*len).step_by(every) {
-            let p = a.p.wrapping_offset(j as isize * a.line + a.ahead);
+            let p = a.p.wrapping_offset(j as isize * a.line + a.prefetch);
             for at in (0..bytes).step_by(64) {
                 // SAFETY: prefetches do not fault.
                 unsafe { o.prefetch(p.wrapping_byte_add(at)) }
@@ -268,13 +268,13 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
 /// Where columns begin alike, the first rows, that come before the first aligned vector, and the last ones make
 /// a vector together, if it has room for them. Else what does not fill its vectors is a masked vector of its own, or, where
 /// those are slow, computed with some of the rows before it, a second time and alike: loads across two lines are there anyway.
-pub(super) struct Strips<O: Ops> {
+pub(super) struct ColRegisters<O: Ops> {
     pub(super) o: O,
-    pub(super) a: Mat<O::T>,
+    pub(super) a: Window<O::T>,
     pub(super) x: *const O::Acc,
     pub(super) out: *mut O::Acc,
     pub(super) head: usize,
-    pub(super) ahead: isize,
+    pub(super) prefetch: isize,
 }
 
 /// Columns of a segment: at most a quarter of the lanes have one; four or more, and no lane more than one; any
@@ -288,7 +288,7 @@ const LONG: u8 = 2;
 /// Each kind is a function of its own: together, the compiler would compute the addresses of all of them first.
 #[derive(Clone, Copy)]
 struct Piece<'a, O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> {
-    all: &'a Strips<O>,
+    all: &'a ColRegisters<O>,
     i: usize,
     head: usize,
     tail: usize,
@@ -300,7 +300,7 @@ impl<O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> Body
     #[inline(always)]
     unsafe fn run(self) {
         let Piece { all, i, head, tail } = self;
-        let Strips { o, a, x, out, ahead, .. } = *all;
+        let ColRegisters { o, a, x, out, prefetch, .. } = *all;
         let at = |i: usize| a.p.wrapping_offset(i as isize * O::STEP);
         let lo = O::W - head;
         // The last rows of all, or those behind the other vectors.
@@ -308,7 +308,7 @@ impl<O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> Body
         // A part that is empty is looked for where something is.
         let before = if head > 0 { -(lo as isize) * O::STEP } else { 0 };
         let edge = Edge { p: at(0).wrapping_offset(before), lo, q: at(end), hi: tail };
-        let strip = Strip { p: at(i), line: a.line, edge, ahead };
+        let strip = Strip { p: at(i), line: a.line, edge, prefetch };
         let log = a.n.div_ceil(4).next_power_of_two().min(LANES / 4).trailing_zeros();
         // SAFETY: the caller's: a is good, x for n, out for m; the rows named are below m.
         unsafe {
@@ -333,7 +333,7 @@ impl<O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> Body
     }
 }
 
-impl<O: Ops> Strips<O> {
+impl<O: Ops> ColRegisters<O> {
     #[inline(always)]
     unsafe fn some<const U: usize, const KIND: u8>(&self, i: usize, head: usize, tail: usize) {
         // SAFETY: the caller's.
@@ -382,7 +382,7 @@ impl<O: Ops> Strips<O> {
     }
 }
 
-impl<O: Ops> Body for Strips<O> {
+impl<O: Ops> Body for ColRegisters<O> {
     #[inline(always)]
     unsafe fn run(self) {
         let (m, w, head) = (self.a.m, O::W, self.head);

@@ -9,6 +9,7 @@ macro_rules! forward {
         type Acc = $O::Acc;
         type Real = $O::Real;
         type Sum = $O::Sum;
+        type Base = $O;
         type V = $O::V;
         type X = $O::X;
         const W: usize = $O::W;
@@ -17,12 +18,13 @@ macro_rules! forward {
         const AT_ONCE: usize = $O::AT_ONCE;
         const SIDE: bool = $O::SIDE;
         #[inline(always)]
-        fn sum(self) -> Self::Sum {
-            self.o.sum()
+        unsafe fn new(conj: bool) -> Self {
+            // SAFETY: the caller's, as everywhere in this macro.
+            StrideTwo { o: unsafe { $O::new(conj) } }
         }
         #[inline(always)]
         unsafe fn enter<B: Body>(self, body: B) {
-            // SAFETY: the caller's, as everywhere in this macro.
+            // SAFETY: the caller's.
             unsafe { self.o.enter(body) }
         }
         forward!(fn zero() -> Self::V);
@@ -53,14 +55,14 @@ macro_rules! forward {
 
 /// Lines of which every second element is taken.
 #[derive(Clone, Copy)]
-pub(super) struct Second<O> {
-    pub(super) o: O,
+pub(crate) struct StrideTwo<O> {
+    o: O,
 }
 
-impl<O: Ops> Ops for Second<O> {
+impl<O: Ops> Ops for StrideTwo<O> {
     forward!(O);
     const STEP: isize = 2;
-    const TURNS: bool = false;
+    const ROTATES: bool = false;
     #[inline(always)]
     unsafe fn load(self, p: *const Self::T) -> Self::V {
         // SAFETY: the caller's: p is good for elements 0, 2, ... 2W - 2.

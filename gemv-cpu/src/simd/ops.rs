@@ -31,6 +31,8 @@ pub(crate) trait Ops: Copy {
     type Real: Element<Acc = Self::Real> + Accumulator;
     /// The same instruction set for sums of `Real`.
     type Sum: Ops<T = Self::Real, Acc = Self::Real, Real = Self::Real>;
+    /// The same for lines whose elements are neighbours.
+    type Base: Ops<T = Self::T, Acc = Self::Acc>;
     /// `W` accumulators, or elements widened to them.
     type V: Copy;
     /// `W` entries of x, prepared for `fma`.
@@ -50,7 +52,9 @@ pub(crate) trait Ops: Copy {
     /// How far apart the elements of a line are.
     const STEP: isize = 1;
 
-    fn sum(self) -> Self::Sum;
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn new(conj: bool) -> Self;
 
     /// Runs the body in a function compiled for the instruction set; everything that is to be
     /// fast is inlined into it.
@@ -62,19 +66,17 @@ pub(crate) trait Ops: Copy {
     unsafe fn load(self, p: *const Self::T) -> Self::V;
     /// Elements lo..hi from `p`, +0 for the others, which are not touched.
     unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V;
-    /// Whether there is `load_second`.
-    const SECOND: bool = false;
     /// Elements 0, 2, ... 2W - 2 from `p`; those between are not touched.
     #[inline(always)]
     unsafe fn load_second(self, p: *const Self::T) -> Self::V {
         let _ = p;
-        unreachable!("SECOND says that it is not there")
+        unreachable!("there are no kernels of stride two for it")
     }
     /// As [`load_second`](Self::load_second), of elements 2 lo ..= 2 hi - 2 alone; +0 for the others.
     #[inline(always)]
     unsafe fn load_second_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
         let _ = (p, lo, hi);
-        unreachable!("SECOND says that it is not there")
+        unreachable!("there are no kernels of stride two for it")
     }
     /// Entries 0..W of x.
     unsafe fn x(self, p: *const Self::Acc) -> Self::X;
@@ -155,7 +157,7 @@ pub(crate) trait Ops: Copy {
     /// register for each entry of x.
     const AT_ONCE: usize = 1;
     /// Whether aligned loads are worth a turn of the lanes.
-    const TURNS: bool = true;
+    const ROTATES: bool = true;
     /// Whether they are worth a beginning in the middle of a vector.
     const ALIGNED: bool = true;
     /// Vectors of 64 lanes.
