@@ -257,7 +257,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     let mut lab = Lab::new(device, settings);
     let profile = lab.profile()?;
     writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
-    match profile.roof.points.last() {
+    match profile.read_bandwidth.points.last() {
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no roof: this backend has no pass that only reads")?,
     }
@@ -266,7 +266,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         "problem", "who", "us", "GB/s", "roof"
     ))?;
     // Nothing is known of what reading fewer bytes takes than the smallest pass did.
-    let least = profile.roof.points.first().map_or(0, |p| p.bytes);
+    let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     let (ready, classic) = Default::default();
     let mut run = Run { args, device, lab, told, least, deadline: None, ready, classic };
     for (k, &dtype) in args.dtype.iter().enumerate() {

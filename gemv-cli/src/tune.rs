@@ -253,7 +253,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut profile = lab.profile()?;
     tell(&profile);
     let profile_path = out.join(Profile::file_name(device.info()));
-    write(&profile_path, &profile.to_text())?;
+    write(&profile_path, &profile.to_string())?;
 
     let usual = match (is_cpu(&device), info.host) {
         // Its number of threads follows the size of the matrix, which no rectangle does.
@@ -357,7 +357,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     table.header.extend(started(&device, &areas, &parts));
     table.header.extend(of_parts(&areas, &parts));
     profile.products = products(&mesh, &areas, &known);
-    write(&profile_path, &profile.to_text())?;
+    write(&profile_path, &profile.to_string())?;
     let table_path = out.join(format!("{stem}{suffix}.txt"));
     write(&table_path, &table.to_string())?;
 

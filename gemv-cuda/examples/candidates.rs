@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         profile.round_trip * 1e6,
         profile.link
     );
-    for p in &profile.roof.points {
+    for p in &profile.read_bandwidth.points {
         println!(
             "roof {:>11} B: cold {:9.2} us, warm {:9.2} us, {:.2} TB/s",
             p.bytes,

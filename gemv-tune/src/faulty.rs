@@ -240,7 +240,7 @@ fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
         assert_eq!(starts.len(), 32);
         // What is wrong is found either way, and the roof is that of resident operands.
         assert_eq!(lab.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
-        assert!(lab.profile().unwrap().roof.points.len() == 12);
+        assert!(lab.profile().unwrap().read_bandwidth.points.len() == 12);
     }
     // Another's memory has no arrays of the host.
     let (backend, mut lab) = lab(LabSettings { arrays: true, ..small() });
@@ -253,8 +253,8 @@ fn what_is_measured_in_both_modes_has_their_geometric_mean() {
     let d = desc(64, 1000);
     let floor = |mode, both_to| {
         let (_, mut lab) = lab(LabSettings { mode, both_to, batch: 1e-6, ..small() });
-        let roof = lab.profile().unwrap().roof;
-        let of = |warm| roof.seconds(d.bytes(), warm).unwrap();
+        let read = lab.profile().unwrap().read_bandwidth;
+        let of = |warm| read.seconds(d.bytes(), warm).unwrap();
         (lab.floor(&d).unwrap(), of(false), of(true))
     };
     let alike = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
@@ -278,7 +278,9 @@ fn a_profile_knows_the_roof_and_the_link() {
     let (backend, mut lab) = lab(LabSettings { batch: 1e-6, ..small() });
     assert_eq!(lab.floor(&desc(64, 64)), None);
     let profile = lab.profile().unwrap();
-    assert!(profile.roof.points.len() == 12 && backend.reads.load(Ordering::Relaxed) > 100);
+    assert!(
+        profile.read_bandwidth.points.len() == 12 && backend.reads.load(Ordering::Relaxed) > 100
+    );
     assert!(profile.link.is_some() && profile.launch > 0.0 && profile.round_trip > 0.0);
     assert!(lab.floor(&desc(64, 64)).is_some());
 }

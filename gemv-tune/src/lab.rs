@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::bench::{AnyBench, Bench};
 use super::mesh::packed;
 use super::search::{Failure, Runner, median};
-use gemv_core::profile::{Link, Profile, Roof};
+use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 
 /// What the caches hold when a product starts.
@@ -115,7 +115,7 @@ pub struct Lab {
     device: Device,
     settings: LabSettings,
     bench: Option<(Dtype, Box<dyn AnyBench>)>,
-    roof: Option<Arc<Roof>>,
+    read_bandwidth: Option<Arc<ReadBandwidth>>,
     classic: bool,
 }
 
@@ -123,7 +123,7 @@ impl Lab {
     /// A lab for this device. Nothing is allocated before something is measured.
     pub fn new(device: &Device, mut settings: LabSettings) -> Lab {
         settings.arrays &= device.info().host;
-        Lab { device: device.clone(), settings, bench: None, roof: None, classic: false }
+        Lab { device: device.clone(), settings, bench: None, read_bandwidth: None, classic: false }
     }
 
     /// The same lab, whose candidates are the backend's [published
@@ -184,7 +184,7 @@ impl Lab {
     }
 
     /// Measures the device itself: read bandwidth by size, launch latency and the host link.
-    /// From then on [`floor`](Runner::floor) knows the roof.
+    /// From then on [`floor`](Runner::floor) is known.
     ///
     /// ```
     /// use gemv_tune::{Lab, LabSettings};
@@ -204,8 +204,9 @@ impl Lab {
         let device = self.device.clone();
         let backend = device.backend();
         let info = device.info();
-        let roof = self.bench(Dtype::F32)?.roof(backend)?;
-        self.roof = (!roof.points.is_empty()).then(|| Arc::new(roof.clone()));
+        let read_bandwidth = self.bench(Dtype::F32)?.read_bandwidth(backend)?;
+        let known = !read_bandwidth.points.is_empty();
+        self.read_bandwidth = known.then(|| Arc::new(read_bandwidth.clone()));
         let link = if info.host { None } else { Some(link(&device)?) };
         // The smallest product: what a launch costs in a queue, and with the way there and back.
         let desc = packed(Dtype::F32, Layout::Row, 1, 2);
@@ -214,8 +215,8 @@ impl Lab {
         let launch = median(&(0..5).map(|_| tiny()).collect::<Result<Vec<_>>>()?);
         let round_trip = round_trip(&device)?;
         let (name, driver) = (info.name.clone(), info.driver.clone());
-        let fingerprint = backend.fingerprint();
-        Ok(Profile { name, driver, fingerprint, launch, round_trip, link, roof, products: vec![] })
+        let products = Vec::new();
+        Ok(Profile { name, driver, launch, round_trip, link, read_bandwidth, products })
     }
 }
 
@@ -315,8 +316,8 @@ impl Runner for Lab {
     }
 
     fn floor(&mut self, desc: &Desc) -> Option<f64> {
-        let roof = self.roof.as_ref()?;
-        let one = |&mode: &Mode| roof.seconds(desc.bytes(), mode == Mode::Warm);
+        let read = self.read_bandwidth.as_ref()?;
+        let one = |&mode: &Mode| read.seconds(desc.bytes(), mode == Mode::Warm);
         self.modes(desc).iter().map(one).collect::<Option<Vec<_>>>().map(geomean)
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn tell(profile: &Profile) {
         let (up, down) = (l.up / 1e9, l.down / 1e9);
         eprintln!("host link: {up:.1} GB/s up, {down:.1} GB/s down, {} to begin", us(l.up_latency));
     }
-    if let Some(p) = profile.roof.points.last() {
+    if let Some(p) = profile.read_bandwidth.points.last() {
         eprintln!("read bandwidth: {:.1} GB/s of memory", p.bytes as f64 / p.cold / 1e9);
     }
 }
@@ -183,7 +183,7 @@ pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> a
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
-    write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
+    write(&dir.join(Profile::file_name(device.info())), &profile.to_string())?;
     println!("installed in {}", path.display());
     Ok(())
 }
