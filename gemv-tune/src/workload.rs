@@ -8,17 +8,17 @@ use std::time::Instant;
 
 use ndarray::{ArrayView1, ArrayView2, ShapeBuilder};
 
-use super::lab::{LabSettings, Mode};
 use super::mesh::packed;
 use super::search::{Failure, median};
+use super::settings::{Mode, RunnerSettings};
 use gemv_core::profile::{ReadBandwidth, ReadPoint};
 use gemv_core::{
     Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, Job, Layout,
     MatrixRef, Params, Result, VectorMut, VectorRef, reference,
 };
 
-/// A [`Bench`] of any element type.
-pub(super) trait AnyBench: Debug + Send {
+/// A [`Workload`] of any element type.
+pub(super) trait AnyWorkload: Debug + Send {
     fn measure(
         &mut self,
         backend: &dyn Backend,
@@ -32,8 +32,8 @@ pub(super) trait AnyBench: Debug + Send {
 }
 
 #[derive(Debug)]
-pub(super) struct Bench<T: Element> {
-    settings: LabSettings,
+pub(super) struct Workload<T: Element> {
+    settings: RunnerSettings,
     /// What lies on the device, on the host: the reference reads it, and products of arrays.
     host: Vec<T>,
     pool: DeviceVector<T>,
@@ -83,8 +83,8 @@ fn number<T: Element>(index: usize) -> T {
     T::narrow(T::Acc::from_parts(noise(2 * index), noise(2 * index + 1)))
 }
 
-impl<T: Element> Bench<T> {
-    pub(super) fn new(device: &Device, settings: &LabSettings) -> Result<Bench<T>> {
+impl<T: Element> Workload<T> {
+    pub(super) fn new(device: &Device, settings: &RunnerSettings) -> Result<Workload<T>> {
         let bytes = settings.cold_bytes.max(settings.max_bytes).max(1 << 20);
         let len = (bytes / T::DTYPE.bytes() as u64) as usize;
         let mut host: Vec<T> = Vec::new();
@@ -100,7 +100,7 @@ impl<T: Element> Bench<T> {
             host.extend_from_slice(&period[..period.len().min(len - host.len())]);
         }
         let pool = device.vector(&ndarray::aview1(&host))?;
-        Ok(Bench {
+        Ok(Workload {
             settings: settings.clone(),
             host,
             pool,
@@ -289,7 +289,7 @@ impl<T: Element> Bench<T> {
     }
 }
 
-impl<T: Element> AnyBench for Bench<T> {
+impl<T: Element> AnyWorkload for Workload<T> {
     fn measure(
         &mut self,
         backend: &dyn Backend,
@@ -373,7 +373,7 @@ impl<T: Element> AnyBench for Bench<T> {
     }
 }
 
-impl<T: Element> Bench<T> {
+impl<T: Element> Workload<T> {
     fn read_points(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth> {
         let mut read = ReadBandwidth::default();
         let passes = backend.read_params();
