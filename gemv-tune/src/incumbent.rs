@@ -1,45 +1,49 @@
-//! What the tables that a device has say of an area: where the tuner may start from.
+//! What the tables that a device has say of an class: where the tuner may start from.
 
-use super::distil::{Distilling, Plane, clip, fastest, pair};
-use super::merge::{Ranges, meet, merge, ranges};
+use super::class::ProblemClass;
+use super::grid::{CostGrid, pair};
+use super::measurements::{Measurements, fastest};
+use super::merge::merge;
+use super::rows::{Ranges, clip, meet, ranges};
 use super::search::Runner;
-use super::sweep::{Area, Known};
+use super::settings::FitSettings;
 use gemv_core::table::Row;
 use gemv_core::{Align, Desc, Params, Table, Tables};
 
-/// The present rows for an area: those of the first table that has any, as rows of the area's own type and layout,
+/// The present rows for an class: those of the first table that has any, as rows of the class's own type and layout,
 /// in the order in which they hold.
 ///
 /// ```
-/// use gemv_tune::{Area, present};
+/// use gemv_tune::{ProblemClass, present_rows};
 /// use gemv_core::{Align, Dtype, Engine, Layout};
 /// let device = Engine::new(None).device("reference")?;
-/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
-/// let (table, rows) = present(device.tables(), area).expect("a row for all is one for f32");
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
+/// let (table, rows) = present_rows(device.tables(), class).expect("a row for all is one for f32");
 /// assert_eq!(table.rows[0].to_string(), "* * : reference");
 /// assert_eq!(rows[0].to_string(), "f32 row : reference");
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
-pub fn present(tables: &Tables, area: Area) -> Option<(&Table, Vec<Row>)> {
-    let all = tables.iter().map(|table| (table, of(&table.rows, area)));
+pub fn present_rows(tables: &Tables, class: ProblemClass) -> Option<(&Table, Vec<Row>)> {
+    let all = tables.iter().map(|table| (table, of(&table.rows, class)));
     all.into_iter().find(|(_, rows)| !rows.is_empty())
 }
 
-/// The rows of a table that serve an area, as its own. A row of one's own type and layout hides those for all, wherever
+/// The rows of a table that serve an class, as its own. A row of one's own type and layout hides those for all, wherever
 /// it lies, so only the nearest kind is taken for each alignment.
-fn of(rows: &[Row], area: Area) -> Vec<Row> {
+fn of(rows: &[Row], class: ProblemClass) -> Vec<Row> {
     let rank = |row: &Row| {
         let own = |mine: bool, any: bool| if mine { Some(0) } else { any.then_some(1) };
-        let dtype = own(row.dtype == Some(area.dtype), row.dtype.is_none())?;
-        let layout = own(row.layout == Some(area.layout), row.layout.is_none())?;
-        let (low, high) = (row.align.low.max(area.align.low), row.align.high.min(area.align.high));
+        let dtype = own(row.dtype == Some(class.dtype), row.dtype.is_none())?;
+        let layout = own(row.layout == Some(class.layout), row.layout.is_none())?;
+        let (low, high) =
+            (row.align.low.max(class.align.low), row.align.high.min(class.align.high));
         (low <= high).then_some((2 * dtype + layout, Align { low, high }))
     };
     let ranked: Vec<(u8, Row)> = rows
         .iter()
         .filter_map(|row| {
             let (rank, align) = rank(row)?;
-            let (dtype, layout) = (Some(area.dtype), Some(area.layout));
+            let (dtype, layout) = (Some(class.dtype), Some(class.layout));
             Some((rank, Row { dtype, layout, align, ..*row }))
         })
         .collect();
@@ -73,49 +77,50 @@ pub(super) struct Choice {
     pub(super) held: bool,
 }
 
-/// The present rows as they do at the points of a plane.
-pub(super) struct Old<'a> {
+/// The present rows as they do at the points of a grid.
+pub(super) struct Incumbent<'a> {
     pub(super) rows: &'a [Row],
     /// By line of m and of n: what they choose, where the point is known and anything of theirs is legal.
     pub(super) choices: Vec<Option<Choice>>,
-    /// As in a [`Plane`].
+    /// As in a [`CostGrid`].
     pub(super) ratio: Vec<Option<f64>>,
     /// By rectangle (pairs of m, of n): what they cost.
     pub(super) loss: Vec<f32>,
 }
 
-impl<'a> Old<'a> {
+impl<'a> Incumbent<'a> {
     /// `None` if there are none.
     pub(super) fn new(
         runner: &mut dyn Runner,
-        area: Area,
-        known: &Known,
-        plane: &Plane,
+        class: ProblemClass,
+        known: &Measurements,
+        grid: &CostGrid,
         legal: &dyn Fn(&Desc, &Params) -> bool,
-        settings: &'a Distilling,
-    ) -> Option<Old<'a>> {
+        settings: &'a FitSettings,
+    ) -> Option<Incumbent<'a>> {
         let rows = &settings.from[..];
         if rows.is_empty() {
             return None;
         }
-        let points = plane.m.len() * plane.n.len();
+        let points = grid.m.len() * grid.n.len();
         let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
-        for (at, cell) in plane.cells(area, known) {
-            let chosen = choice(rows, &cell.desc, legal);
-            let launch_id = chosen.and_then(|chosen| runner.launch_id(&cell.desc, &chosen.params));
+        for (at, result) in grid.points(class, known) {
+            let chosen = choice(rows, &result.desc, legal);
+            let launch_id =
+                chosen.and_then(|chosen| runner.launch_id(&result.desc, &chosen.params));
             let time = launch_id
-                .and_then(|launch_id| cell.trials.iter().find(|t| t.launch_id == launch_id));
+                .and_then(|launch_id| result.trials.iter().find(|t| t.launch_id == launch_id));
             choices[at] = chosen;
             ratio[at] = match time {
-                Some(trial) => Some((trial.seconds / fastest(cell)).max(1.0)),
+                Some(trial) => Some((trial.seconds / fastest(result)).max(1.0)),
                 // Not asked, since another reached the roof: that is nothing against it.
-                None if cell.at_roof && chosen.is_some() => None,
+                None if result.at_ceiling && chosen.is_some() => None,
                 None => Some(f64::INFINITY),
             };
         }
-        let mut loss = vec![0.0; pair(0, plane.m.len()) * pair(0, plane.n.len())];
-        plane.each_rect(&plane.sums(&ratio, settings), |rect, sum| loss[rect] = sum as f32);
-        Some(Old { rows, choices, ratio, loss })
+        let mut loss = vec![0.0; pair(0, grid.m.len()) * pair(0, grid.n.len())];
+        grid.each_rect(&grid.sums(&ratio, settings), |rect, sum| loss[rect] = sum as f32);
+        Some(Incumbent { rows, choices, ratio, loss })
     }
 }
 
@@ -132,7 +137,7 @@ pub(super) fn choice(
 
 /// The present rows that serve one of these ranges still, and behind them `gaps` (rows for where none of them holds),
 /// as few as do.
-pub(super) fn still(
+pub(super) fn keep_rows(
     rows: &[Row],
     kept: &[Ranges],
     mut gaps: Vec<Row>,
@@ -159,8 +164,8 @@ mod tests {
         let text = "* row n=1..8 : every\n* * : all\nf32 row align=16.. : whole\nf64 * align=..8 m=4.. : odd\n";
         let rows = Table::parse("t", text).unwrap().rows;
         let of = |dtype, low, high| {
-            let area = Area { dtype, layout: Layout::Row, align: Align { low, high } };
-            Table { rows: super::of(&rows, area), ..Table::default() }.to_string()
+            let class = ProblemClass { dtype, layout: Layout::Row, align: Align { low, high } };
+            Table { rows: super::of(&rows, class), ..Table::default() }.to_string()
         };
         assert_eq!(of(Dtype::F32, 4, 6), "f32 row align=16.. : whole\n");
         assert_eq!(of(Dtype::F32, 0, 3), "f32 row align=..8 n=1..8 : every\n");
@@ -173,12 +178,12 @@ mod tests {
 
     #[test]
     fn the_first_table_with_rows_for_it_is_the_present_one() {
-        let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+        let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
         let device = gemv_core::reference::Reference::open();
         let tables = Tables::load(&*device);
-        let (table, rows) = present(&tables, area).unwrap();
+        let (table, rows) = present_rows(&tables, class).unwrap();
         assert_eq!((&*table.origin, rows.len()), ("reference", 1));
-        assert!(present(&Tables::default(), area).is_none());
+        assert!(present_rows(&Tables::default(), class).is_none());
     }
 
     #[test]

@@ -5,141 +5,72 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::bench::{AnyBench, Bench};
 use super::mesh::packed;
 use super::search::{Failure, Runner, median};
-use gemv_core::profile::{Link, Profile, Roof};
+use super::settings::{Mode, RunnerSettings};
+use super::workload::{AnyWorkload, Workload};
+use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
-
-/// What the caches hold when a product starts.
-///
-/// ```
-/// use gemv_tune::{LabSettings, Mode};
-/// assert_eq!(LabSettings::default().mode, Mode::Cold);
-/// assert_eq!(Mode::Warm.name(), "warm");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum Mode {
-    /// Nothing of it: each product takes another matrix and another x, and enough is read before
-    /// one comes again.
-    #[default]
-    Cold,
-    /// What fits: each product takes the same operands.
-    Warm,
-}
-
-impl Mode {
-    /// `cold` or `warm`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mode::Cold => "cold",
-            Mode::Warm => "warm",
-        }
-    }
-}
-
-/// How a [`Lab`] measures.
-///
-/// ```
-/// use gemv_tune::{LabSettings, Mode};
-/// let mut settings = LabSettings::default();
-/// (settings.mode, settings.max_bytes) = (Mode::Warm, 1 << 24);
-/// assert!(settings.batch < 1e-3 && settings.products > 1);
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct LabSettings {
-    /// What the caches hold.
-    pub mode: Mode,
-    /// Bytes that are read before an operand comes again: several times the last cache.
-    pub cold_bytes: u64,
-    /// In the mode `Cold`, problems that move no more bytes than this are measured with warm caches all the same. A
-    /// host's small matrix is in its caches when it is multiplied: it was just made, or used before.
-    pub warm_to: u64,
-    /// In the mode `Cold`, problems that move more, but no more than this, are measured in both modes, and their time is the geometric mean: whether
-    /// such a matrix is still in the caches is the caller's doing, and the choice has to serve both.
-    pub both_to: u64,
-    /// The largest matrix, in bytes.
-    pub max_bytes: u64,
-    /// Seconds that a batch takes, about.
-    pub batch: f64,
-    /// Products of a batch at most.
-    pub products: usize,
-    /// Whether operands are the host's arrays, as nearly all of a CPU's callers have them, in place of
-    /// resident ones. They begin where the allocator puts them, which may be beside a cache line, on the pages
-    /// that it has: both may ask for other parameters. Bits are compared on resident operands all the same: that a product of arrays
-    /// has them is for the backend's own tests to say. Devices that are not the host take no notice of it.
-    pub arrays: bool,
-}
-
-impl Default for LabSettings {
-    fn default() -> LabSettings {
-        LabSettings {
-            mode: Mode::Cold,
-            cold_bytes: 256 << 20,
-            warm_to: 0,
-            both_to: 0,
-            max_bytes: 1 << 30,
-            batch: 200e-6,
-            products: 128,
-            arrays: false,
-        }
-    }
-}
 
 /// Parameters of the present tables that are candidates too.
 const USED: usize = 12;
 
-/// Measures products of resident operands on a device (of a CPU's also those of [arrays](LabSettings::arrays)).
+/// Measures products of resident operands on a device (of a CPU's also those of [arrays](RunnerSettings::arrays)).
 ///
 /// One block of numbers lies on the device for each element type in use; matrices and vectors are
 /// windows of it, so that nothing is uploaded between problems.
 ///
 /// ```
-/// use gemv_tune::{Failure, Lab, LabSettings, Runner};
+/// use gemv_tune::{Failure, DeviceRunner, RunnerSettings, Runner};
 /// use gemv_core::{Desc, Dtype, Engine};
 ///
 /// let device = Engine::new(None).device("reference")?;
-/// let mut settings = LabSettings::default();
+/// let mut settings = RunnerSettings::default();
 /// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
-/// let mut lab = Lab::new(&device, settings);
+/// let mut runner = DeviceRunner::new(&device, settings);
 ///
 /// let desc = Desc::new(Dtype::F32, 16, 64, (64, 1), 0);
-/// let params = lab.candidates(&desc)[0];
-/// lab.check(&desc, &params)?; // the right bits, and nothing else written
-/// assert!(lab.measure(&desc, &params)? > 0.0); // seconds
+/// let params = runner.candidates(&desc)[0];
+/// runner.check(&desc, &params)?; // the right bits, and nothing else written
+/// assert!(runner.measure(&desc, &params)? > 0.0); // seconds
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Debug)]
-pub struct Lab {
+pub struct DeviceRunner {
     device: Device,
-    settings: LabSettings,
-    bench: Option<(Dtype, Box<dyn AnyBench>)>,
-    roof: Option<Arc<Roof>>,
+    settings: RunnerSettings,
+    workload: Option<(Dtype, Box<dyn AnyWorkload>)>,
+    read_bandwidth: Option<Arc<ReadBandwidth>>,
     classic: bool,
 }
 
-impl Lab {
-    /// A lab for this device. Nothing is allocated before something is measured.
-    pub fn new(device: &Device, mut settings: LabSettings) -> Lab {
+impl DeviceRunner {
+    /// A runner for this device. Nothing is allocated before something is measured.
+    pub fn new(device: &Device, mut settings: RunnerSettings) -> DeviceRunner {
         settings.arrays &= device.info().host;
-        Lab { device: device.clone(), settings, bench: None, roof: None, classic: false }
+        DeviceRunner {
+            device: device.clone(),
+            settings,
+            workload: None,
+            read_bandwidth: None,
+            classic: false,
+        }
     }
 
-    /// The same lab, whose candidates are the backend's [published
+    /// The same runner, whose candidates are the backend's [published
     /// kernels](crate::Backend::classic) in place of its own.
     ///
     /// ```
-    /// use gemv_tune::{Lab, LabSettings, Runner};
+    /// use gemv_tune::{DeviceRunner, RunnerSettings, Runner};
     /// use gemv_core::{Desc, Dtype, Engine};
     /// let device = Engine::new(None).device("reference")?;
-    /// let mut lab = Lab::new(&device, LabSettings::default()).classic();
+    /// let mut runner = DeviceRunner::new(&device, RunnerSettings::default()).classic();
     /// let desc = Desc::new(Dtype::F32, 16, 64, (64, 1), 0);
-    /// assert!(lab.candidates(&desc).is_empty()); // the reference has none
+    /// assert!(runner.candidates(&desc).is_empty()); // the reference has none
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     #[must_use]
-    pub fn classic(mut self) -> Lab {
+    pub fn classic(mut self) -> DeviceRunner {
         self.classic = true;
         self
     }
@@ -165,34 +96,38 @@ impl Lab {
         }
     }
 
-    fn bench(&mut self, dtype: Dtype) -> Result<&mut dyn AnyBench> {
-        if self.bench.as_ref().is_none_or(|b| b.0 != dtype) {
+    fn workload(&mut self, dtype: Dtype) -> Result<&mut dyn AnyWorkload> {
+        if self.workload.as_ref().is_none_or(|b| b.0 != dtype) {
             // One block at a time: the old one is freed before the next is asked for.
-            self.bench = None;
+            self.workload = None;
             let (device, settings) = (&self.device, &self.settings);
-            let bench: Box<dyn AnyBench> = match dtype {
-                Dtype::F32 => Box::new(Bench::<f32>::new(device, settings)?),
-                Dtype::F64 => Box::new(Bench::<f64>::new(device, settings)?),
-                Dtype::F16 => Box::new(Bench::<half::f16>::new(device, settings)?),
-                Dtype::Bf16 => Box::new(Bench::<half::bf16>::new(device, settings)?),
-                Dtype::C32 => Box::new(Bench::<num_complex::Complex<f32>>::new(device, settings)?),
-                Dtype::C64 => Box::new(Bench::<num_complex::Complex<f64>>::new(device, settings)?),
+            let workload: Box<dyn AnyWorkload> = match dtype {
+                Dtype::F32 => Box::new(Workload::<f32>::new(device, settings)?),
+                Dtype::F64 => Box::new(Workload::<f64>::new(device, settings)?),
+                Dtype::F16 => Box::new(Workload::<half::f16>::new(device, settings)?),
+                Dtype::Bf16 => Box::new(Workload::<half::bf16>::new(device, settings)?),
+                Dtype::C32 => {
+                    Box::new(Workload::<num_complex::Complex<f32>>::new(device, settings)?)
+                }
+                Dtype::C64 => {
+                    Box::new(Workload::<num_complex::Complex<f64>>::new(device, settings)?)
+                }
             };
-            self.bench = Some((dtype, bench));
+            self.workload = Some((dtype, workload));
         }
-        Ok(&mut *self.bench.as_mut().expect("made above").1)
+        Ok(&mut *self.workload.as_mut().expect("made above").1)
     }
 
     /// Measures the device itself: read bandwidth by size, launch latency and the host link.
-    /// From then on [`floor`](Runner::floor) knows the roof.
+    /// From then on [`read_seconds`](Runner::read_seconds) is known.
     ///
     /// ```
-    /// use gemv_tune::{Lab, LabSettings};
+    /// use gemv_tune::{DeviceRunner, RunnerSettings};
     /// use gemv_core::Engine;
     /// let device = Engine::new(None).device("reference")?;
-    /// let mut settings = LabSettings::default();
+    /// let mut settings = RunnerSettings::default();
     /// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
-    /// let profile = Lab::new(&device, settings).profile()?;
+    /// let profile = DeviceRunner::new(&device, settings).profile()?;
     /// assert!(profile.launch > 0.0 && profile.round_trip > 0.0); // seconds
     /// assert_eq!(profile.link, None); // its memory is the host's
     /// # Ok::<(), gemv_core::Error>(())
@@ -204,8 +139,9 @@ impl Lab {
         let device = self.device.clone();
         let backend = device.backend();
         let info = device.info();
-        let roof = self.bench(Dtype::F32)?.roof(backend)?;
-        self.roof = (!roof.points.is_empty()).then(|| Arc::new(roof.clone()));
+        let read_bandwidth = self.workload(Dtype::F32)?.read_bandwidth(backend)?;
+        let known = !read_bandwidth.points.is_empty();
+        self.read_bandwidth = known.then(|| Arc::new(read_bandwidth.clone()));
         let link = if info.host { None } else { Some(link(&device)?) };
         // The smallest product: what a launch costs in a queue, and with the way there and back.
         let desc = packed(Dtype::F32, Layout::Row, 1, 2);
@@ -214,8 +150,8 @@ impl Lab {
         let launch = median(&(0..5).map(|_| tiny()).collect::<Result<Vec<_>>>()?);
         let round_trip = round_trip(&device)?;
         let (name, driver) = (info.name.clone(), info.driver.clone());
-        let fingerprint = backend.fingerprint();
-        Ok(Profile { name, driver, fingerprint, launch, round_trip, link, roof, products: vec![] })
+        let products = Vec::new();
+        Ok(Profile { name, driver, launch, round_trip, link, read_bandwidth, products })
     }
 }
 
@@ -232,7 +168,7 @@ impl Failure {
     }
 }
 
-impl Runner for Lab {
+impl Runner for DeviceRunner {
     /// The backend's, and what the device's tables say for this shape and those around it: a tuned
     /// table is never worse than the one it replaces because the space lacks what was used there.
     fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
@@ -300,23 +236,23 @@ impl Runner for Lab {
         let device = self.device.clone();
         device.backend().fits(desc, params)?;
         let modes = self.modes(desc);
-        let bench = self.bench(desc.dtype)?;
-        let mut one = |&mode: &Mode| bench.measure(device.backend(), desc, params, mode);
+        let workload = self.workload(desc.dtype)?;
+        let mut one = |&mode: &Mode| workload.measure(device.backend(), desc, params, mode);
         Ok(geomean(modes.iter().map(&mut one).collect::<Result<Vec<_>, _>>()?))
     }
 
     fn check(&mut self, desc: &Desc, params: &Params) -> Result<(), Failure> {
         let device = self.device.clone();
-        self.bench(desc.dtype)?.check(&device, desc, params)
+        self.workload(desc.dtype)?.check(&device, desc, params)
     }
 
     fn revoked(&mut self) -> Vec<(Params, Failure)> {
-        self.bench.as_mut().map_or_else(Vec::new, |b| b.1.revoked())
+        self.workload.as_mut().map_or_else(Vec::new, |b| b.1.revoked())
     }
 
-    fn floor(&mut self, desc: &Desc) -> Option<f64> {
-        let roof = self.roof.as_ref()?;
-        let one = |&mode: &Mode| roof.seconds(desc.bytes(), mode == Mode::Warm);
+    fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
+        let read = self.read_bandwidth.as_ref()?;
+        let one = |&mode: &Mode| read.seconds(desc.bytes(), mode == Mode::Warm);
         self.modes(desc).iter().map(one).collect::<Option<Vec<_>>>().map(geomean)
     }
 }

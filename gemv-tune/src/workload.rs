@@ -8,17 +8,17 @@ use std::time::Instant;
 
 use ndarray::{ArrayView1, ArrayView2, ShapeBuilder};
 
-use super::lab::{LabSettings, Mode};
 use super::mesh::packed;
 use super::search::{Failure, median};
-use gemv_core::profile::{Roof, RoofPoint};
+use super::settings::{Mode, RunnerSettings};
+use gemv_core::profile::{ReadBandwidth, ReadPoint};
 use gemv_core::{
     Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, Job, Layout,
     MatrixRef, Params, Result, VectorMut, VectorRef, reference,
 };
 
-/// A [`Bench`] of any element type.
-pub(super) trait AnyBench: Debug + Send {
+/// A [`Workload`] of any element type.
+pub(super) trait AnyWorkload: Debug + Send {
     fn measure(
         &mut self,
         backend: &dyn Backend,
@@ -28,12 +28,12 @@ pub(super) trait AnyBench: Debug + Send {
     ) -> Result<f64, Failure>;
     fn check(&mut self, device: &Device, desc: &Desc, params: &Params) -> Result<(), Failure>;
     fn revoked(&mut self) -> Vec<(Params, Failure)>;
-    fn roof(&mut self, backend: &dyn Backend) -> Result<Roof>;
+    fn read_bandwidth(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth>;
 }
 
 #[derive(Debug)]
-pub(super) struct Bench<T: Element> {
-    settings: LabSettings,
+pub(super) struct Workload<T: Element> {
+    settings: RunnerSettings,
     /// What lies on the device, on the host: the reference reads it, and products of arrays.
     host: Vec<T>,
     pool: DeviceVector<T>,
@@ -83,8 +83,8 @@ fn number<T: Element>(index: usize) -> T {
     T::narrow(T::Acc::from_parts(noise(2 * index), noise(2 * index + 1)))
 }
 
-impl<T: Element> Bench<T> {
-    pub(super) fn new(device: &Device, settings: &LabSettings) -> Result<Bench<T>> {
+impl<T: Element> Workload<T> {
+    pub(super) fn new(device: &Device, settings: &RunnerSettings) -> Result<Workload<T>> {
         let bytes = settings.cold_bytes.max(settings.max_bytes).max(1 << 20);
         let len = (bytes / T::DTYPE.bytes() as u64) as usize;
         let mut host: Vec<T> = Vec::new();
@@ -100,7 +100,7 @@ impl<T: Element> Bench<T> {
             host.extend_from_slice(&period[..period.len().min(len - host.len())]);
         }
         let pool = device.vector(&ndarray::aview1(&host))?;
-        Ok(Bench {
+        Ok(Workload {
             settings: settings.clone(),
             host,
             pool,
@@ -289,7 +289,7 @@ impl<T: Element> Bench<T> {
     }
 }
 
-impl<T: Element> AnyBench for Bench<T> {
+impl<T: Element> AnyWorkload for Workload<T> {
     fn measure(
         &mut self,
         backend: &dyn Backend,
@@ -363,19 +363,19 @@ impl<T: Element> AnyBench for Bench<T> {
         std::mem::take(&mut self.revoked)
     }
 
-    fn roof(&mut self, backend: &dyn Backend) -> Result<Roof> {
+    fn read_bandwidth(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth> {
         // What bounds a product reads resident operands.
         let arrays = std::mem::replace(&mut self.settings.arrays, false);
-        let roof = self.read_rates(backend);
+        let read = self.read_points(backend);
         self.settings.arrays = arrays;
         self.of = None;
-        roof
+        read
     }
 }
 
-impl<T: Element> Bench<T> {
-    fn read_rates(&mut self, backend: &dyn Backend) -> Result<Roof> {
-        let mut roof = Roof { points: Vec::new() };
+impl<T: Element> Workload<T> {
+    fn read_points(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth> {
+        let mut read = ReadBandwidth::default();
         let passes = backend.read_params();
         let mut bytes = 4096;
         while !passes.is_empty() && bytes <= self.host.len() * T::DTYPE.bytes() {
@@ -398,16 +398,16 @@ impl<T: Element> Bench<T> {
             };
             let (cold, warm) = (best(Mode::Cold)?, best(Mode::Warm)?);
             // The operands of a pass are those of a product: A is what is read.
-            roof.points.push(RoofPoint { bytes: bytes as u64, cold, warm });
+            read.points.push(ReadPoint { bytes: bytes as u64, cold, warm });
             bytes *= 2;
         }
         // A larger block is not read faster than a smaller one: what says so is noise.
-        for k in (1..roof.points.len()).rev() {
-            let next = roof.points[k];
-            let point = &mut roof.points[k - 1];
+        for k in (1..read.points.len()).rev() {
+            let next = read.points[k];
+            let point = &mut read.points[k - 1];
             (point.cold, point.warm) = (point.cold.min(next.cold), point.warm.min(next.warm));
         }
-        Ok(roof)
+        Ok(read)
     }
 
     /// Seconds of one product in a batch.

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gemv::Params;
-use gemv_tune::{Cell, Watch};
+use gemv_tune::{ProblemResult, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::record::Record;
 
 /// Shows progress, appends to the raw data, and knows when to stop.
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     pub(super) bar: ProgressBar,
     /// Plain lines in place of a bar: when the last one was printed.
     plain: Option<Instant>,
@@ -25,7 +25,7 @@ pub(super) struct Progress {
     told: Vec<(Params, String)>,
 }
 
-impl Progress {
+impl RunProgress {
     pub(super) fn new(
         what: &str,
         record: Record,
@@ -36,7 +36,7 @@ impl Progress {
         let style = ProgressStyle::with_template(style).expect("a constant template");
         let bar = ProgressBar::new(0).with_style(style).with_prefix(what.to_owned());
         let plain = (!stderr().is_terminal()).then(Instant::now);
-        Progress { bar, plain, record, stop, deadline, error: None, told: Vec::new() }
+        RunProgress { bar, plain, record, stop, deadline, error: None, told: Vec::new() }
     }
 
     fn say(&self, line: &str) {
@@ -55,14 +55,14 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
-    fn done(&mut self, cell: &Cell, done: usize, total: usize) -> ControlFlow<()> {
-        for (params, why) in &cell.failures {
+impl Progress for RunProgress {
+    fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()> {
+        for (params, why) in &result.failures {
             // Where a kernel fails is in the raw data; here, that it does, and why.
             let why: String = why.to_string().lines().next().unwrap_or_default().into();
             let kernel: Params = params.kernel().as_str().parse().expect("a kernel's name");
             if self.told.len() < 20 && !self.told.iter().any(|t| t.0 == kernel) {
-                self.say(&format!("skipped: {params} on {}: {why}", cell.desc));
+                self.say(&format!("skipped: {params} on {}: {why}", result.desc));
                 self.told.push((kernel, why));
             }
         }
@@ -76,7 +76,7 @@ impl Watch for Progress {
             let prefix = self.bar.prefix();
             eprintln!("{prefix}: {done} of {total} problems, about {left} s left");
         }
-        if let Err(why) = self.record.write(cell) {
+        if let Err(why) = self.record.write(result) {
             self.error = Some(why);
             return ControlFlow::Break(());
         }
