@@ -252,11 +252,11 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Waits until everything that was started on the device is done.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv_core::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
-    /// let y = a.dot_resident(&device.vector(&array![1.0, 1.0])?)?; // may still be under way
+    /// let y = a.try_gpu_dot(&device.vector(&array![1.0, 1.0])?)?; // may still be under way
     /// device.backend().synchronize()?; // now it is not
     /// assert_eq!(y.download()?, array![3.0, 7.0]);
     /// # Ok::<(), gemv_core::Error>(())
@@ -276,14 +276,14 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv_core::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// let x = device.vector(&array![1.0, 1.0])?;
     /// let mut y = device.zeros(2)?;
-    /// a.gemv_with(1.0, &x, 0.0, &mut y)?; // compiled, allocated
-    /// let time = device.backend().timed(&mut || a.gemv_with(1.0, &x, 0.0, &mut y))?;
+    /// a.try_gemv(1.0, &x, 0.0, &mut y)?; // compiled, allocated
+    /// let time = device.backend().timed(&mut || a.try_gemv(1.0, &x, 0.0, &mut y))?;
     /// assert!(time.as_secs_f64() < 10.0);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```

@@ -207,7 +207,7 @@ impl Device {
     /// let resident = device.matrix(&a.slice(s![.., ..;-2]))?; // any view
     /// assert_eq!(resident.dim(), (2, 2));
     /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
-    ///     assert_eq!(resident.gpu_dot(&x), a.slice(s![.., ..;-2]).gpu_dot(&x));
+    ///     assert_eq!(resident.gpu_dot(&x).download()?, a.slice(s![.., ..;-2]).gpu_dot(&x));
     /// }
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
@@ -278,7 +278,7 @@ impl Device {
     /// let (here, there) = (Device::new(Reference::open()), Device::new(Reference::open()));
     /// let a = there.matrix(&array![[1.0, 2.0]])?;
     /// assert!(a.device().is(&there) && !a.device().is(&here));
-    /// let e = here.dot(&a, &array![1.0, 1.0]).unwrap_err();
+    /// let e = here.try_gpu_dot(&a, &array![1.0, 1.0]).unwrap_err();
     /// assert!(matches!(e, Error::WrongDevice { .. }));
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
@@ -286,7 +286,7 @@ impl Device {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
     }
 
-    /// `A x` on this device, as a host array.
+    /// `A x` on this device, as a host array; see [`GpuDot`](crate::GpuDot) for `a.gpu_dot(&x)`.
     ///
     /// A is m × n, `x` has n entries, the result m; each on the host or resident here.
     ///
@@ -296,14 +296,14 @@ impl Device {
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
     /// let x = device.vector(&array![1.0, -1.0])?;
-    /// assert_eq!(device.dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
-    /// assert_eq!(device.dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
+    /// assert_eq!(device.try_gpu_dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
+    /// assert_eq!(device.try_gpu_dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`gemv`](Self::gemv).
-    pub fn dot<'a, 'x, T: Element>(
+    pub fn try_gpu_dot<'a, 'x, T: Element>(
         &self,
         a: impl Into<MatrixRef<'a, T>>,
         x: impl Into<VectorRef<'x, T>>,
@@ -507,7 +507,7 @@ pub(crate) fn check(matrix: (usize, usize), x: usize, y: Option<usize>) -> Resul
     if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
         return Ok(());
     }
-    Err(Error::Shape(ShapeMismatch { matrix, x, y }))
+    Err(Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }))
 }
 
 /// Zeros in the host's memory. A length may be beyond any memory: that of the result of a broadcast

@@ -322,7 +322,7 @@ fn what_no_memory_holds_is_an_error() {
     full(empty.try_gpu_dot(&Array1::zeros(0)).unwrap_err());
     let row = array![[1.0f32, 2.0]];
     let rows = row.broadcast((1 << 60, 2)).unwrap();
-    full(device.dot(&rows, &array![1.0, 1.0]).unwrap_err());
+    full(device.try_gpu_dot(&rows, &array![1.0, 1.0]).unwrap_err());
     assert_eq!(Desc::new(Dtype::C64, usize::MAX, 7, (0, 1), 0).bytes(), u64::MAX);
 }
 

@@ -57,7 +57,7 @@ pub fn isas() -> Vec<&'static str> {
 ///
 /// for isa in gemv_cpu::isas() {
 ///     let device = Device::new(gemv_cpu::open(Some(isa))?);
-///     assert_eq!(device.dot(&array![[1.0, 2.0]], &array![3.0, 4.0])?, array![11.0]);
+///     assert_eq!(device.try_gpu_dot(&array![[1.0, 2.0]], &array![3.0, 4.0])?, array![11.0]);
 /// }
 /// # Ok::<(), gemv_core::Error>(())
 /// ```

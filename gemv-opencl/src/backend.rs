@@ -91,7 +91,7 @@ impl OpenCl {
     ///
     /// if let Ok(opencl) = OpenCl::open(0) {
     ///     let device = Device::new(Arc::new(opencl));
-    ///     let y = device.dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
+    ///     let y = device.try_gpu_dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
     ///     assert_eq!(y, array![11.0]);
     /// }
     /// assert!(OpenCl::open(1000).is_err());
