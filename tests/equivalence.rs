@@ -215,7 +215,8 @@ fn launch<T: Element>(
         if run.conj {
             // A row count of 0 is answered above the seam.
             if desc.m > 0 {
-                device.backend().gemv(T::any_job(job), &params).map_err(text)?;
+                let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
+                device.backend().gemv(T::any_job(job), &prepared).map_err(text)?;
             }
         } else {
             device.gemv_as(&params, alpha, job.a, job.x, beta, job.y).map_err(text)?;

@@ -168,7 +168,8 @@ fn alpha_zero_never_uses_a_and_x<T: Raw>(device: &Device) -> Check {
                     y: VectorMut::Host(out.view_mut()),
                 };
                 let params = device.choose(&job.desc()).map_err(text)?;
-                device.backend().gemv(T::any_job(job), &params).map_err(text)?;
+                let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
+                device.backend().gemv(T::any_job(job), &prepared).map_err(text)?;
                 same(out.as_slice().expect("owned"), &halved).map_err(|e| format!("seam: {e}"))?;
             }
         }

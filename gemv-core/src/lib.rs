@@ -41,7 +41,7 @@ mod resident;
 pub mod router;
 pub mod table;
 
-pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory};
+pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory, Prepared};
 pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;

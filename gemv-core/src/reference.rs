@@ -12,7 +12,7 @@ use crate::element::scale;
 use crate::order::{LANES, SEGMENT};
 use crate::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, Backend, Desc, DeviceInfo, Dtype, Element, Error,
-    Job, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, for_any,
+    Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef, for_any,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -268,11 +268,8 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
-        for_any!(AnyJob, job, job => {
-            self.fits(&job.desc(), params)?;
-            run(job);
-        });
+    fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
+        for_any!(AnyJob, job, job => run(job));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use gemv_core::reference::Reference;
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BackendEntry, BuiltinTable, Desc, Device, DeviceInfo,
-    Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Result, Tables,
+    Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Prepared, Result, Tables,
 };
 use ndarray::{Array1, Array2, array};
 
@@ -99,8 +99,8 @@ impl Backend for Fake {
         self.good.download(from, first, to)
     }
 
-    fn gemv(&self, job: AnyJob<'_>, _: &Params) -> Result<()> {
-        self.good.gemv(job, &Params::new("reference"))
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        self.good.gemv(job, prepared)
     }
 }
 

@@ -7,7 +7,7 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
-    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Result,
+    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Prepared, Result,
     VectorMut, VectorRef, for_any,
 };
 
@@ -399,7 +399,8 @@ impl Backend for Cpu {
         roof::passes()
     }
 
-    fn gemv(&self, mut job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         if params.kernel() == ROOF.kernel() {
             return self.read(job, params);
         }

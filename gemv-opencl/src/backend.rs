@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
-    Params, Result, for_any,
+    Params, Prepared, Result, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel};
 use ocl::core;
@@ -246,7 +246,8 @@ impl Backend for OpenCl {
         })
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         for_any!(AnyJob, job, job => self.product(&mut lock(&self.state), job, params))
     }
 
