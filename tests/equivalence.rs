@@ -215,7 +215,8 @@ fn launch<T: Element>(
         if run.conj {
             // A row count of 0 is answered above the seam.
             if desc.m > 0 {
-                device.backend().gemv(T::any_job(job), &params).map_err(text)?;
+                let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
+                device.backend().gemv(T::any_job(job), &prepared).map_err(text)?;
             }
         } else {
             device.gemv_as(&params, alpha, job.a, job.x, beta, job.y).map_err(text)?;
@@ -560,10 +561,10 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
             (0..m).map(|i| ((i % 4093) as f32 + 1.0) * ((at(i) % 1021) as f32 + 1.0)).collect();
         let text = |e: gemv::Error| e.to_string();
         let resident = device.matrix(&a).map_err(text)?;
-        let y = device.dot(&resident, &x).map_err(text)?;
+        let y = device.try_gpu_dot(&resident, &x).map_err(text)?;
         common::same(y.as_slice().expect("new"), &want)?;
         if device.info().host {
-            let y = device.dot(&a, &x).map_err(text)?;
+            let y = device.try_gpu_dot(&a, &x).map_err(text)?;
             common::same(y.as_slice().expect("new"), &want)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
-    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Result,
+    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Prepared, Result,
     VectorMut, VectorRef, for_any, scale,
 };
 
@@ -57,7 +57,7 @@ pub fn isas() -> Vec<&'static str> {
 ///
 /// for isa in gemv_cpu::isas() {
 ///     let device = Device::new(gemv_cpu::open(Some(isa))?);
-///     assert_eq!(device.dot(&array![[1.0, 2.0]], &array![3.0, 4.0])?, array![11.0]);
+///     assert_eq!(device.try_gpu_dot(&array![[1.0, 2.0]], &array![3.0, 4.0])?, array![11.0]);
 /// }
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
@@ -422,7 +422,8 @@ impl Backend for Cpu {
         roof::passes()
     }
 
-    fn gemv(&self, mut job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         if params.kernel() == ROOF.kernel() {
             return self.read(job, params);
         }
