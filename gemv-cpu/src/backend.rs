@@ -4,13 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
-use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
-    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Result,
-    VectorMut, VectorRef, for_any, scale,
+    Desc, DeviceInfo, Dtype, Error, Job, MatrixRef, Memory, Params, Result, VectorMut, VectorRef,
+    for_any, scale,
 };
 
+use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::roof::{self, ROOF};
 use crate::run;
 use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
@@ -125,7 +125,7 @@ impl Cpu {
     /// small product more than its sums.
     #[inline(always)]
     fn near<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) -> bool {
-        if params.kernel() != ROW_SMALL && params.kernel() != COL_SMALL {
+        if !kernels::is_small(params.kernel()) {
             return false;
         }
         let Job { alpha, a, conj, x, beta, y } = job;
@@ -181,9 +181,8 @@ impl Cpu {
         };
         let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
         // Resident operands, too: the tuner compares their bits for host arrays, and callers have them.
-        let name = params.kernel();
-        if (name == ROW_SMALL || name == COL_SMALL) && self.short(alpha, &a, conj, &x, beta, &mut y)
-        {
+        let small = kernels::is_small(params.kernel());
+        if small && self.short(alpha, &a, conj, &x, beta, &mut y) {
             return;
         }
         if alpha == T::Acc::ZERO || a.ncols() == 0 {
@@ -233,71 +232,6 @@ fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
     memory.downcast_ref::<Allocation<T>>().expect("memory of this backend")
 }
 
-/// KiB that are worth a thread, where the parameters do not say; four times as many to callers
-/// outside of rayon's pool, unless the parameters say (`outside`).
-const GRAIN: u32 = 256;
-
-/// The kernels for products of one segment that are reached without a plan, room or threads. What
-/// they cannot do (factors, strides of the vectors, resident operands, more than one thread) goes the long way.
-const ROW_SMALL: Name = Name::new("row-small");
-const COL_SMALL: Name = Name::new("col-small");
-
-/// The kernel for few rows and many columns.
-const COL_FEW_ROWS: Name = Name::new("col-few-rows");
-
-/// Name, lowest and highest value.
-type Args = &'static [(&'static str, u32, u32)];
-
-/// The kernels, and their arguments with the values that are legal.
-const KERNELS: [(&str, Layout, Args); 6] = [
-    (
-        "col-few-rows",
-        Layout::Col,
-        &[
-            ("tile_m", 1, 1 << 12),
-            ("prefetch", 0, 1 << 16),
-            ("prefetch_next", 0, 1),
-            ("grain_kib", 1, 1 << 30),
-            ("grain_cold", 1, 1 << 30),
-        ],
-    ),
-    ("row-small", Layout::Row, &[]),
-    ("col-small", Layout::Col, &[]),
-    (
-        "row",
-        Layout::Row,
-        &[
-            ("rows", 1, 128),
-            ("streams", 1, 16),
-            ("prefetch", 0, 1 << 16),
-            ("prefetch_next", 0, 1),
-            ("grain_kib", 1, 1 << 30),
-            ("grain_cold", 1, 1 << 30),
-        ],
-    ),
-    (
-        "col",
-        Layout::Col,
-        &[
-            ("tile_m", 0, 1 << 16),
-            ("prefetch", 0, 1 << 16),
-            ("grain_kib", 1, 1 << 30),
-            ("grain_cold", 1, 1 << 30),
-        ],
-    ),
-    (
-        "strided",
-        Layout::Strided,
-        &[
-            ("rows", 1, 64),
-            ("tile_m", 0, 1 << 16),
-            ("prefetch", 0, 1 << 16),
-            ("grain_kib", 1, 1 << 30),
-            ("grain_cold", 1, 1 << 30),
-        ],
-    ),
-];
-
 impl Backend for Cpu {
     fn device(&self) -> &DeviceInfo {
         &self.info
@@ -308,75 +242,11 @@ impl Backend for Cpu {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        // One size that is worth a thread for all: in the loop that a tuner measures, the other threads are awake, and
-        // half a MiB shared takes 0.6 of the time; to a caller that comes once in a while, twice the time.
-        let grain = |p: Params| p.with("grain_kib", GRAIN);
-        match desc.layout {
-            Layout::Row => {
-                let row =
-                    |rows, ahead| Params::new("row").with("rows", rows).with("prefetch", ahead);
-                let mut all = vec![
-                    grain(row(16, 1024)),
-                    grain(row(4, 0)),
-                    grain(row(8, 1024)),
-                    grain(row(8, 2048)),
-                    grain(row(64, 0)),
-                    grain(row(128, 0)),
-                    grain(row(16, 0).with("prefetch_next", 1)),
-                    grain(row(8, 4096).with("streams", 4)),
-                    grain(row(7, 0)),
-                ];
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-small")));
-                all
-            }
-            Layout::Col => {
-                let col = |b, ahead| Params::new("col").with("tile_m", b).with("prefetch", ahead);
-                let mut all = vec![
-                    grain(col(1024, 512)),
-                    grain(col(0, 0)),
-                    grain(col(0, 512)),
-                    grain(col(8192, 1024)),
-                    grain(col(40, 0)),
-                ];
-                let lanes = Params::new("col-few-rows").with("tile_m", 128);
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("prefetch", 1024))));
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("prefetch_next", 1))));
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-small")));
-                all
-            }
-            Layout::Strided => {
-                let both =
-                    |rows, block| Params::new("strided").with("rows", rows).with("tile_m", block);
-                vec![grain(both(8, 0)), grain(both(4, 1024)), grain(both(16, 512))]
-            }
-        }
+        kernels::candidates(desc)
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        let name = params.kernel();
-        if name == ROOF.kernel() {
-            return roof::fits(desc).map_err(|reason| self.refuse(desc, params, reason));
-        }
-        let Some((_, layout, args)) = KERNELS.iter().find(|k| k.0 == name.as_str()) else {
-            return Err(self.refuse(desc, params, format!("there is no kernel {name}")));
-        };
-        if *layout != desc.layout {
-            return Err(self.refuse(desc, params, format!("{name} is for {layout}")));
-        }
-        if (name == ROW_SMALL || name == COL_SMALL) && desc.n > SEGMENT {
-            let reason = format!("{name} is for at most {SEGMENT} columns");
-            return Err(self.refuse(desc, params, reason));
-        }
-        for (key, value) in params.args() {
-            match args.iter().find(|a| a.0 == key) {
-                Some((_, lo, hi)) if (lo..=hi).contains(&&value) => {}
-                Some((_, lo, hi)) => {
-                    return Err(self.refuse(desc, params, format!("{key} is from {lo} to {hi}")));
-                }
-                None => return Err(self.refuse(desc, params, format!("{name} has no {key}"))),
-            }
-        }
-        Ok(())
+        kernels::fits(desc, params).map_err(|reason| self.refuse(desc, params, reason))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {

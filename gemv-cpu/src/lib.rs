@@ -17,10 +17,16 @@
 //! Resident operands are memory of the host, aligned to 64 bytes, and on huge pages (where the
 //! system grants them) from 2 MiB on.
 
+#![deny(unsafe_code)]
+
 mod backend;
+mod fingerprint;
+mod kernels;
 mod roof;
 mod run;
+#[allow(unsafe_code)]
 mod simd;
 
 pub use backend::{Cpu, isas, open};
+pub use fingerprint::fingerprint;
 pub use simd::ISA_ENV;

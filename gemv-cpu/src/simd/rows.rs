@@ -459,6 +459,25 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
 }
 
 impl<O: Ops, const BACK: bool> Segments<O, BACK> {
+    /// Prefetches what lies `further` bytes from these columns of rows i .. i + 4.
+    #[inline(always)]
+    unsafe fn prefetch_four(&self, i: usize, (j0, len): (usize, usize), further: isize) {
+        if further == 0 {
+            return;
+        }
+        // SAFETY: prefetches do not fault.
+        unsafe {
+            let step = if BACK { -O::STEP } else { O::STEP };
+            for row in rows_at::<O, 4>(&self.a, i, 1) {
+                let p = row.wrapping_offset(j0 as isize * step).wrapping_byte_offset(further);
+                let bytes = len * size_of::<O::T>() * O::STEP.unsigned_abs();
+                for at in (0..bytes as isize).step_by(LINE) {
+                    self.o.prefetch(p.wrapping_byte_offset(at * step.signum()));
+                }
+            }
+        }
+    }
+
     /// The sum of row i.
     #[inline(always)]
     unsafe fn one(&self, i: usize, columns: (usize, usize), prefetch: isize) -> O::Acc {
@@ -502,6 +521,9 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let columns = (first, a.n - first);
             if columns.1 > 0 {
                 match columns.1 / LANES {
+                    _ if const { O::STEP != 1 } => {
+                        o.enter(Tail::<O, ANY> { all: &all, columns, out })
+                    }
                     0 => o.enter(Tail::<O, 0> { all: &all, columns, out }),
                     1 => o.enter(Tail::<O, 1> { all: &all, columns, out }),
                     _ if const { !O::LONG } => o.enter(Tail::<O, ANY> { all: &all, columns, out }),
@@ -582,10 +604,8 @@ impl<O: Ops, const KIND: u8> Body for Tail<'_, O, KIND> {
                     i += 1;
                     continue;
                 }
-                let v = match all.further(i, columns.0 / SEGMENT, 4) {
-                    0 => all.four::<KIND>((i, 1), columns, 0, 0),
-                    further => all.four::<KIND>((i, 1), columns, 0, further),
-                };
+                all.prefetch_four(i, columns, all.further(i, columns.0 / SEGMENT, 4));
+                let v = all.four::<KIND>((i, 1), columns, 0, 0);
                 fold_to::<O>(*o, v, out.add(i), a.m - i);
                 i += 4;
             }
@@ -757,12 +777,15 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                     }
                     let further = self.further(i, s, 4);
                     let v = match (columns.1, turn, further) {
-                        (SEGMENT, 0, 0) => self.four::<FULL>((i, 1), columns, 0, 0),
+                        (SEGMENT, 0, 0) if !BACK => self.four::<FULL>((i, 1), columns, 0, 0),
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, further),
-                        (SEGMENT, _, 0) => self.four::<TURNED>((i, 1), columns, turn, 0),
+                        (SEGMENT, _, 0) if !BACK => self.four::<TURNED>((i, 1), columns, turn, 0),
                         (SEGMENT, ..) => self.four::<TURNED>((i, 1), columns, turn, further),
                         _ if !BACK => unreachable!("the rest is `Tail`'s"),
-                        _ => self.four::<ANY>((i, 1), columns, 0, further),
+                        _ => {
+                            self.prefetch_four(i, columns, further);
+                            self.four::<ANY>((i, 1), columns, 0, 0)
+                        }
                     };
                     fold_to::<O>(self.o, v, out.add(i), a.m - i);
                     i += 4;
