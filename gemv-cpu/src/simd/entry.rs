@@ -188,7 +188,7 @@ unsafe fn widen<O: Ops>(x: *const u8, stride: isize, n: usize, out: *mut u8) {
 /// Whether the entries of x stay in registers: there are few columns, of rows that run forwards.
 #[inline(always)]
 pub(super) fn is_short<O: Ops>(n: usize) -> bool {
-    n <= LANES && n <= O::SHORT * O::W
+    n <= LANES && n <= O::SHORT_VECTORS * O::W
 }
 
 /// The sums of rows for which [`is_short`] holds.
@@ -207,7 +207,7 @@ pub(super) unsafe fn short_rows<O: Ops>(
         ($($v:literal)*) => {
             match a.n.div_ceil(O::W) {
                 // Those that O does not have are not compiled.
-                $($v if const { $v <= O::SHORT && $v <= O::VECTORS } => {
+                $($v if const { $v <= O::SHORT_VECTORS && $v <= O::VECTORS } => {
                     o.enter(ShortRows::<O, $v> { o, a, x, prefetch, out });
                 })*
                 _ => unreachable!("so few columns"),

@@ -34,8 +34,8 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ops for Plain<T, R> {
     const W: usize = W;
     const ROWS: usize = 2;
     const ROTATES: bool = false;
-    const ALIGNED: bool = false;
-    const SIDE: bool = false;
+    const ALIGNS: bool = false;
+    const INTERLEAVES: bool = false;
 
     #[inline(always)]
     unsafe fn new(conj: bool) -> Self {
