@@ -1,8 +1,8 @@
-//! Lines whose elements are not neighbours: the algorithms see them through a wrapper.
+//! Lines of stride two: the algorithms see them through a wrapper.
 
 use super::ops::{Body, Ops};
 
-/// Forwards everything that has nothing to do with where elements are.
+/// Forwards everything that does not depend on where elements are.
 macro_rules! forward {
     ($O:ident) => {
         type T = $O::T;
