@@ -14,7 +14,7 @@ use super::window::{Vector, Window};
 ///
 /// # Safety
 /// Every function needs a processor that has the instruction set, and operands as its body says.
-pub(crate) struct Kernels {
+pub(crate) struct EntryPoints {
     pub(super) vector: Vector,
     /// Bytes of an accumulator.
     pub(super) acc: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Kernels {
     /// x with this stride, and its entries, to accumulators.
     pub(super) widen: unsafe fn(*const u8, isize, usize, *mut u8),
     /// The kernels for what an accumulator consists of.
-    pub(super) real: fn() -> &'static Kernels,
+    pub(super) real: fn() -> &'static EntryPoints,
     /// Writes 256 accumulators of 1.
     pub(super) ones: unsafe fn(*mut u8),
 }
@@ -94,7 +94,7 @@ impl Scalar {
 pub(super) struct Of<O>(O);
 
 impl<O: Ops> Of<O> {
-    pub(super) const KERNELS: &'static Kernels = &Kernels {
+    pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
         vector: Vector::of::<O>(),
         acc: size_of::<O::Acc>(),
         same: size_of::<O::T>() == size_of::<O::Acc>(),
@@ -106,7 +106,7 @@ impl<O: Ops> Of<O> {
         col_few_rows: col_few_rows::<O>,
         finish: finish::<O::Base>,
         widen: widen::<O::Base>,
-        real: || Of::<O::Sum>::KERNELS,
+        real: || Of::<O::Sum>::ENTRY_POINTS,
         ones: ones::<O::Acc>,
     };
 }
@@ -125,7 +125,8 @@ unsafe fn rows<O: Ops>(c: &Call) {
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
-        if c.back {
+        // Lines of stride two run forwards.
+        if const { O::STEP == 1 } && c.back {
             Segments::<O, true> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
         } else if is_short::<O>(a.n) {
             short_rows(o, a, x, prefetch, out);
@@ -187,7 +188,7 @@ unsafe fn widen<O: Ops>(x: *const u8, stride: isize, n: usize, out: *mut u8) {
 /// Whether the entries of x stay in registers: there are few columns, of rows that run forwards.
 #[inline(always)]
 pub(super) fn is_short<O: Ops>(n: usize) -> bool {
-    n <= LANES && n <= O::SHORT * O::W
+    n <= LANES && n <= O::SHORT_VECTORS * O::W
 }
 
 /// The sums of rows for which [`is_short`] holds.
@@ -206,7 +207,7 @@ pub(super) unsafe fn short_rows<O: Ops>(
         ($($v:literal)*) => {
             match a.n.div_ceil(O::W) {
                 // Those that O does not have are not compiled.
-                $($v if const { $v <= O::SHORT && $v <= O::VECTORS } => {
+                $($v if const { $v <= O::SHORT_VECTORS && $v <= O::VECTORS } => {
                     o.enter(ShortRows::<O, $v> { o, a, x, prefetch, out });
                 })*
                 _ => unreachable!("so few columns"),
