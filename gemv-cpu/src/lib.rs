@@ -16,8 +16,10 @@
 //! # Memory
 //! Resident operands are memory of the host, aligned to 64 bytes, and on huge pages (where the
 //! system grants them) from 2 MiB on.
+#![deny(unsafe_code)]
 
 mod backend;
+#[allow(unsafe_code)] // the vectors and the memory of the host
 mod isa;
 mod roof;
 mod run;

@@ -10,6 +10,7 @@
 //! first batch is compared with the [reference](gemv_core::reference), with canaries on both sides of
 //! its `y` and NaN in it. Where a device is a library's guest, nothing here writes a file or a
 //! table: the caller stores what [`Watch`] is shown.
+#![forbid(unsafe_code)]
 
 mod bench;
 mod distil;
