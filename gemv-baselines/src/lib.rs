@@ -15,6 +15,7 @@
 //!
 //! `vec` is Nugteren's width of data types, 1, 2, 4 or 8, wherever neighbouring elements are taken.
 //! Every kernel takes any strides: a row-major matrix runs through the transposed indexing.
+#![deny(unsafe_code)] // but for what linkme makes
 
 use gemv_core::{Desc, Dtype, Params};
 use gemv_gpu::{Arg, Caps, Kernel, Language, Launch, MAX_GRID, Plan, value};
