@@ -1,11 +1,11 @@
-// One spelling for OpenCL C 1.2 and CUDA C++ (NVRTC, no headers). Stands before every kernel.
+// The words of every kernel, spelled as OpenCL C 1.2 or as CUDA C++ (NVRTC, no headers).
 //
 // Set from outside:
 //   DTYPE  0 f32, 1 f64, 2 f16, 3 bf16, 4 c32, 5 c64
 //
-// ELEM is an element in memory, ACC what it is summed in (REAL, or a pair of REAL). All
+// ELEM is an element in memory. ACC is the type of its accumulator: REAL, or a pair of REAL. All
 // arithmetic goes through acc_*: each step rounds once, to nearest even, is never contracted and
-// keeps subnormals. f16 and bf16 are moved as 16-bit integers, so no device needs an extension.
+// keeps subnormals. f16 and bf16 are loaded as 16-bit integers, so no device needs an extension.
 #ifndef DTYPE
 #define DTYPE 0
 #endif
@@ -43,13 +43,13 @@ typedef long I64;
 #define PAIR_(T, a, b) ((T)(a, b))
 #else
 #ifdef __CUDACC_RTC__
-#pragma nv_diag_suppress 177, 186 // a function of this text that a kernel leaves out; 0 < SIZE
+#pragma nv_diag_suppress 177, 186 // functions that a kernel does not use; 0 < SIZE
 #endif
 typedef unsigned short U16;
 typedef unsigned int U32;
 typedef unsigned long long U64;
 typedef long long I64;
-// The second bound keeps ptxas from spilling to reach an occupancy that nobody asked for.
+// The second bound keeps ptxas from spilling registers for an occupancy that is not needed.
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define STATIC static __device__ __forceinline__
 #define GLOBAL
@@ -136,7 +136,8 @@ STATIC ACC acc_mul(ACC a, ACC b) { return MUL_(a, b); }
 STATIC bool acc_is(ACC a, REAL v) { return a == v; }
 STATIC ACC conj_if(ACC a, U32 conj) { return a; }
 #if DTYPE == 2
-// Exact. The product moves the exponent (and normalises subnormals); infinities and NaNs are set apart.
+// Exact. The product shifts the exponent and normalises subnormals; infinities and NaNs are
+// selected apart.
 STATIC ACC widen(ELEM e) {
 #ifdef __CUDA_ARCH__
   float f;
@@ -190,8 +191,7 @@ STATIC void finish(GLOBAL ELEM *y, ACC alpha, ACC sum, ACC beta) {
   *y = narrow(out);
 }
 
-// ---- vectors of VEC elements, of at most 16 bytes; where a kernel takes WIDTH elements at a time,
-// they are as many vectors as that needs
+// ---- vectors of VEC elements, at most 16 bytes; WIDTH elements are one or more such vectors
 #if defined(WIDTH) && WIDTH * ELEM_BYTES <= 16
 #define VEC WIDTH
 #elif defined(WIDTH)
@@ -255,8 +255,8 @@ typedef struct {
     (chunk).e[2] = v_.z, (chunk).e[3] = v_.w; \
   } while (0)
 #endif
-// How many elements a pointer lies beyond a multiple of VEC elements. A pointer that is not even
-// a multiple of one element (a pair at an odd half) is never the case: the host copies such data.
+// How many elements a pointer lies beyond a multiple of VEC elements. Every pointer is a multiple
+// of one element: the host copies data that is not.
 #define BEYOND(p) ((U32)(ADDRESS(p) / ELEM_BYTES) & (VEC - 1u))
 
 // ---- what every entry point takes
@@ -271,15 +271,15 @@ typedef struct {
 #define LANES 64u
 STATIC U64 ceil_div(U64 a, U64 b) { return (a + b - 1) / b; }
 
-// Scratch values a row needs to have `count` values reduced: every level of the recursion.
+// Workspace of a row with `count` sums: every level of their reduction.
 STATIC U64 levels_total(U64 count) {
   U64 total = count;
   while (count > 1) total += count = ceil_div(count, SEG);
   return total;
 }
 
-// Exchanges between threads whose numbers differ in bit `o` only: v = v + (the other's v), for
-// `count` values a thread and o = width/2 .. 1. Every thread of the block takes part.
+// Butterfly reduction over sub-warps of `width` threads, of `count` values a thread: every thread
+// has the sum. Every thread of the block takes part.
 #ifdef __OPENCL_VERSION__
 #define EXCHANGE_SIZE(threads, count) ((threads) * (count))
 STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,

@@ -1,15 +1,16 @@
-// y = alpha A x + beta y on CPUs: a work-group is one item, which streams a band of rows, ROWS at a
-// time, with the 64 lanes of each in four 16-wide vectors.
+// y = alpha A x + beta y on CPUs, row by row. The bits are those of docs/ORDER.md.
 //
-//   segments   as in row.k; the blocks that share a row are the grid's y.
+//   rows       A work-group is one item. It has a band of rows and computes ROWS of them at a time.
+//   lanes      The 64 lanes of a row are four vectors of 16.
+//   split-K    As in row.k; the work-groups that share a row are the grid's y.
+//   strides    Any; loads are by vectors where the column stride and incx are 1.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of a row's n elements.
-//   Any strides; it is quick where the column stride and incx are 1.
 #ifndef ROWS
 #define ROWS 4
 #endif
 
 // The sums of segment s of ROWS rows.
-STATIC void segment_sums(GLOBAL const ELEM **line, const I64 cs, GLOBAL const ELEM *x,
+STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const ELEM *x,
                          const I64 incx, const U32 conj, const U32 len, ACC *out) {
   SUMS acc[ROWS][4];
 #pragma unroll
@@ -24,7 +25,7 @@ STATIC void segment_sums(GLOBAL const ELEM **line, const I64 cs, GLOBAL const EL
         const SUMS xv = load_dense(x + j);
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++)
-          acc[r][k] = sums_fma(sums_conj(load_dense(line[r] + j), conj), xv, acc[r][k]);
+          acc[r][k] = sums_fma(sums_conj(load_dense(row_ptr[r] + j), conj), xv, acc[r][k]);
       }
   } else {
     for (U32 j = 0; j < len; j += 64)
@@ -36,7 +37,7 @@ STATIC void segment_sums(GLOBAL const ELEM **line, const I64 cs, GLOBAL const EL
         const SUMS xv = load16(x + at * incx, incx, count);
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
-          const SUMS av = sums_conj(load16(line[r] + at * cs, cs, count), conj);
+          const SUMS av = sums_conj(load16(row_ptr[r] + at * cs, cs, count), conj);
           acc[r][k] = sums_first(acc[r][k], sums_fma(av, xv, acc[r][k]), count);
         }
       }
@@ -47,32 +48,32 @@ STATIC void segment_sums(GLOBAL const ELEM **line, const I64 cs, GLOBAL const EL
 }
 
 KERNEL(1) row_cpu(ARGUMENTS) {
-  const SHARE_OF w = share_of(m, n);
+  const PART w = part_of(m, n);
   if (acc_is(alpha, (REAL)0) || n == 0) {
     if (w.direct)
       for (U64 i = w.first; i < w.last; i++)
         finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
     return;
   }
-  const U64 per = w.chunked ? ceil_div(w.chunks, w.parts) * SEG : ceil_div(w.segments, w.parts);
+  const U64 per = w.by_super_segment ? ceil_div(w.super_segments, w.parts) * SEG : ceil_div(w.segments, w.parts);
   const U64 s0 = w.part * per, s1 = s0 + per < w.segments ? s0 + per : w.segments;
   for (U64 i = w.first; i < w.last; i += ROWS) {
     ACC lanes[ROWS][64]; // of the second level
     for (U64 s = s0; s < s1; s++) {
       const U32 len = (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
-      GLOBAL const ELEM *line[ROWS];
+      GLOBAL const ELEM *row_ptr[ROWS];
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++) {
-        // Rows beyond the last one compute the last one again, and are not written.
+        // A row beyond the last row is the last row again, and is not written.
         const U64 row = i + r < w.last ? i + r : w.last - 1;
-        line[r] = a + a0 + (I64)row * rs + (I64)(s * SEG) * cs;
+        row_ptr[r] = a + a0 + (I64)row * rs + (I64)(s * SEG) * cs;
       }
       ACC sum[ROWS];
-      segment_sums(line, cs, x + x0 + (I64)(s * SEG) * incx, incx, conj, len, sum);
+      segment_sums(row_ptr, cs, x + x0 + (I64)(s * SEG) * incx, incx, conj, len, sum);
       const bool end = s % SEG == SEG - 1 || s + 1 == w.segments;
       for (U32 r = 0; r < ROWS && i + r < w.last; r++) {
         ACC v = sum[r];
-        if (!w.direct && !w.chunked) {
+        if (!w.direct && !w.by_super_segment) {
           work[(i + r) * w.total + s] = v;
           continue;
         }

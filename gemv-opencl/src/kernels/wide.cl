@@ -1,5 +1,5 @@
-// Sixteen sums at a time, for work-groups of one item on CPUs: what row_cpu.cl and col_cpu.cl
-// share. A WIDE is 16 REAL; a SUMS is 16 ACC (two WIDE, real and imaginary parts, for pairs).
+// What row_cpu.cl and col_cpu.cl share: vectors of 16 accumulators, for work-groups of one item.
+// A WIDE is 16 REAL. A SUMS is 16 ACC: for complex types two WIDE, real and imaginary parts.
 #if DTYPE == 1 || DTYPE == 5
 typedef double16 WIDE;
 typedef double8 WIDE8;
@@ -31,7 +31,7 @@ STATIC SUMS sums_fma(SUMS a, SUMS b, SUMS c) {
   return sums(fma(-a.im, b.im, fma(a.re, b.re, c.re)), fma(a.im, b.re, fma(a.re, b.im, c.im)));
 }
 STATIC SUMS sums_conj(SUMS a, U32 conj) { return conj ? sums(a.re, -a.im) : a; }
-// The first `count` of `b`, the others of `a`.
+// The first `count` lanes of `b`, the other lanes of `a`.
 STATIC SUMS sums_first(SUMS a, SUMS b, U32 count) {
   const MASK in = TO_MASK((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) <
                           (int16)((int)count));
@@ -52,7 +52,7 @@ STATIC SUMS sums_first(SUMS a, SUMS b, U32 count) {
 STATIC SUMS sums_of(ACC a) { return (WIDE)(a); }
 #endif
 
-// 16 neighbouring elements.
+// 16 neighbouring elements, widened.
 STATIC SUMS load_dense(GLOBAL const ELEM *p) {
 #if COMPLEX
   const WIDE u = vload16(0, (GLOBAL const REAL *)p), v = vload16(1, (GLOBAL const REAL *)p);
@@ -70,7 +70,7 @@ STATIC SUMS load_dense(GLOBAL const ELEM *p) {
 #endif
 }
 
-// `count` elements `step` apart, 0 for the others. Nothing else is read.
+// `count` elements `step` apart, widened, then zeros. Nothing else is read.
 STATIC SUMS load16(GLOBAL const ELEM *p, const I64 step, const U32 count) {
   if (step == 1 && count == 16) return load_dense(p);
   REAL re[16], im[16];
@@ -96,7 +96,7 @@ STATIC REAL halve(WIDE v) {
   const WIDE2 v2 = v4.lo + v4.hi;
   return v2.x + v2.y;
 }
-// The halving of 16 lanes.
+// The halving tree of 16 lanes.
 STATIC ACC sums_halve(SUMS v) {
 #if COMPLEX
   return PAIR(halve(v.re), halve(v.im));
@@ -116,24 +116,24 @@ STATIC void sums_store(SUMS v, ACC *to) {
 #endif
 }
 
-// What a work-group has to do: the band of rows by x, the part of the segments by y of the grid.
+// What a work-group computes: a band of rows by the grid's x, a part of the segments by its y.
 typedef struct {
   U64 first, last;                // rows
-  U64 parts, part, segments, chunks;
-  bool direct, chunked;           // see row.k
+  U64 parts, part, segments, super_segments;
+  bool direct, by_super_segment;  // see row.k
   U64 total;
-} SHARE_OF;
-STATIC SHARE_OF share_of(const U64 m, const U64 n) {
-  SHARE_OF w;
+} PART;
+STATIC PART part_of(const U64 m, const U64 n) {
+  PART w;
   const U64 band = m / GROUPS, more = m - band * GROUPS;
   w.first = GROUP_ID * band + (GROUP_ID < more ? GROUP_ID : more);
   w.last = w.first + band + (GROUP_ID < more ? 1 : 0);
   w.parts = get_num_groups(1);
   w.part = get_group_id(1);
   w.segments = ceil_div(n, SEG);
-  w.chunks = ceil_div(w.segments, SEG);
+  w.super_segments = ceil_div(w.segments, SEG);
   w.direct = w.parts == 1 && w.segments <= SEG;
-  w.chunked = !w.direct && w.segments > 255 * w.parts;
-  w.total = levels_total(w.chunked ? w.chunks : w.segments);
+  w.by_super_segment = !w.direct && w.segments > 255 * w.parts;
+  w.total = levels_total(w.by_super_segment ? w.super_segments : w.segments);
   return w;
 }

@@ -1,14 +1,16 @@
-// y = alpha A x + beta y on CPUs, column by column: a work-group is one item, which takes its band of
-// rows in blocks of BLOCK. Four columns of a lane go by in one pass over a block; lanes are visited
-// in bit-reversed order, so that a stack of 7 partial vectors takes the place of 64 lanes. The
-// segments are lanes of a second such stack.
+// y = alpha A x + beta y on CPUs, column by column. The bits are those of docs/ORDER.md.
 //
+//   rows       A work-group is one item. It has a band of rows, in tiles of TILE_M rows.
+//   lanes      The four columns of a lane are one pass over a tile. Lanes are visited in bit-reversed
+//              order: a stack of 7 partial vectors replaces the 64 lanes. Segments are the lanes of a
+//              second stack.
+//   split-K    As in row.k; the work-groups that share a row are the grid's y.
+//   strides    Any; loads are by vectors where the row stride is 1.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of the m x n elements.
-//   Any strides; it is quick where the row stride is 1.
-#ifndef BLOCK
-#define BLOCK 512
+#ifndef TILE_M
+#define TILE_M 512
 #endif
-#define WIDES (BLOCK / 16)
+#define WIDES (TILE_M / 16)
 
 // Bit-reversal of the low `bits` bits.
 STATIC U32 reversed(U32 b, U32 bits) {
@@ -16,15 +18,14 @@ STATIC U32 reversed(U32 b, U32 bits) {
   for (U32 k = 0; k < bits; k++) r |= (b >> k & 1u) << (bits - 1 - k);
   return r;
 }
-// The least number of bits that count `lanes` lanes, at most 64.
+// The bits of a lane number below `lanes`; at most 6.
 STATIC U32 bits_for(U64 lanes) {
   U32 bits = 0;
   while (bits < 6 && (1u << bits) < lanes) bits++;
   return bits;
 }
 
-// Pushes lane number b of a halving: merges it with the partial sums of the stack that are
-// complete. Returns the level where the result now lies.
+// Pushes lane number b of a halving tree: merges v with the complete partial sums of the stack.
 #define MERGE(stack, b, w, v)                                      \
   do {                                                             \
     U32 level_ = 0;                                                \
@@ -39,7 +40,7 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
   const U32 bits = bits_for(len), wides = (rows + 15) / 16;
   for (U32 b = 0; b < 1u << bits; b++) {
     const U32 lane = reversed(b, bits);
-    // How many columns the lane has, and their entries of x.
+    // The columns of the lane, and their elements of x.
     const U32 columns = lane < len ? (len - lane + 63) / 64 : 0;
     SUMS xv[4];
     for (U32 c = 0; c < columns; c++) xv[c] = sums_of(widen(x[(I64)(lane + 64 * c) * incx]));
@@ -65,8 +66,8 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
       }
     }
   }
-  // Levels that would only add absent lanes were left out: +0 is added in their place. With all six
-  // there were none, and adding +0 would take the sign of an underflowed zero.
+  // Levels that would only add absent lanes are left out: one addition of +0 replaces them. With all
+  // six levels no lane is absent, and +0 would change the sign of a sum of -0.
   for (U32 w = 0; w < wides; w++) {
     const SUMS v = stack[bits * WIDES + w];
     out[w] = bits < 6 ? sums_add(v, sums_zero()) : v;
@@ -74,20 +75,20 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
 }
 
 KERNEL(1) col_cpu(ARGUMENTS) {
-  const SHARE_OF w = share_of(m, n);
+  const PART w = part_of(m, n);
   if (acc_is(alpha, (REAL)0) || n == 0) {
     if (w.direct)
       for (U64 i = w.first; i < w.last; i++)
         finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
     return;
   }
-  const bool by_segment = !w.direct && !w.chunked;
-  // A part is whole segments, or whole chunks of 256 of them.
-  const U64 units = by_segment ? w.segments : w.chunks, per = ceil_div(units, w.parts);
+  const bool by_segment = !w.direct && !w.by_super_segment;
+  // A part is whole segments or whole super-segments.
+  const U64 units = by_segment ? w.segments : w.super_segments, per = ceil_div(units, w.parts);
   const U64 u0 = w.part * per, u1 = u0 + per < units ? u0 + per : units;
   SUMS inner[7 * WIDES], outer[7 * WIDES], sum[WIDES], lane_sum[WIDES];
-  for (U64 i = w.first; i < w.last; i += BLOCK) {
-    const U32 rows = (U32)(w.last - i < BLOCK ? w.last - i : BLOCK), wides = (rows + 15) / 16;
+  for (U64 i = w.first; i < w.last; i += TILE_M) {
+    const U32 rows = (U32)(w.last - i < TILE_M ? w.last - i : TILE_M), wides = (rows + 15) / 16;
     for (U64 u = u0; u < u1; u++) {
       const U64 s0 = by_segment ? u : u * SEG;
       const U64 s1 = by_segment ? u + 1 : s0 + SEG < w.segments ? s0 + SEG : w.segments;
@@ -98,7 +99,7 @@ KERNEL(1) col_cpu(ARGUMENTS) {
           const U32 len = (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
           segment_sums(a + a0 + (I64)i * rs + (I64)(s * SEG) * cs, rs, cs, rows,
                        x + x0 + (I64)(s * SEG) * incx, incx, conj, len, inner, sum);
-          // A single segment is its row's sum as it is; of several, each is added to its lane.
+          // The sum of a single segment is the result. Of several, each is added to its lane.
           if (s1 - s0 > 1)
             for (U32 k = 0; k < wides; k++) lane_sum[k] = sums_add(lane_sum[k], sum[k]);
           else
