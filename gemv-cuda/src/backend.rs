@@ -11,7 +11,7 @@ use gemv_core::{
 use gemv_gpu::{Caps, Kernel, Language, Program};
 
 use crate::cache::{Cache, Key};
-use crate::choices::candidates;
+use crate::candidates::candidates;
 use crate::driver::{self, Block, Cublas, Found, Function, Gpu, Nvrtc, Report};
 use crate::kernels::{kernel, kernels};
 use crate::run::Scratch;

@@ -1,7 +1,8 @@
-// What the kernels of this backend share: vectors of VEC elements as one load brings them, sums of
-// what lies in memory, and clusters of PARTS blocks. Stands before each of them.
-#ifndef PARTS
-#define PARTS 1
+// What the kernels of this backend share: vectors of VEC elements as one load brings them, halving
+// trees in registers and over a warp, programmatic dependent launch, and clusters of CLUSTER_K
+// blocks. Stands before each of them.
+#ifndef CLUSTER_K
+#define CLUSTER_K 1
 #endif
 #if VEC * ELEM_BYTES == 16
 typedef uint4 WORDS;
@@ -17,18 +18,18 @@ typedef union {
   ELEM e[VEC];
 } PACK;
 
-// An address that is computed once. Left to itself, the compiler computes it anew under the condition of each
-// of its loads, for elements of 8 bytes at ten instructions each: more time than the loads take.
-template <typename T> STATIC T *once(T *p) {
+// An address that is computed once and pinned to a register. Otherwise the compiler computes it anew
+// under the condition of each load, which for elements of 8 bytes takes longer than the loads.
+template <typename T> STATIC T *pinned(T *p) {
 #ifdef __CUDA_ARCH__
   asm volatile("" : "+l"(p));
 #endif
   return p;
 }
 
-// The vector at `p` where `there`, else what was in the registers. Predicate and registers are the instruction's
-// own: an `if` around a load leaves doubles in other registers than where they are used, and to move them
-// is to wait for them, before the next load is even asked for.
+// The vector at `p` where `there`, else what was in the registers. The load is predicated and writes the
+// registers where its values are used: after an `if`, doubles would be moved, and a move waits for the
+// load before the next one is issued.
 #ifndef __CUDA_ARCH__
 #define LOAD_IF(name, how)                                                                  \
   STATIC void name(PACK &to, const ELEM *p, const bool there) {                             \
@@ -72,18 +73,18 @@ template <typename T> STATIC T *once(T *p) {
         LOAD_TYPE "; }" : LOAD_TO);                                                         \
   }
 #endif
-// A is read once: it need not stay in the first cache, where x is.
-LOAD_IF(stream, "L1::no_allocate.")
-LOAD_IF(fetch_x, "")
+// A is read once: it need not stay in the L1 cache, where x is.
+LOAD_IF(load_a, "L1::no_allocate.")
+LOAD_IF(load_x, "")
 
-// For elements beyond a row's end: +0 times -0 leaves any sum as it is.
+// For elements beyond a row's end: +0 * -0 leaves any sum as it is.
 #if DTYPE == 2 || DTYPE == 3
 #define MINUS_ZERO ((ELEM)0x8000u)
 #else
 #define MINUS_ZERO ((ELEM)-0.0)
 #endif
 
-// Sums before the first product.
+// Zeroes the sums.
 template <U32 R, U32 N> STATIC void zero(ACC (&v)[R][N][VEC]) {
 #pragma unroll
   for (U32 r = 0; r < R; r++)
@@ -113,18 +114,18 @@ template <U32 N, U32 C> STATIC void halve(ACC (&v)[N][C]) {
         for (U32 c = 0; c < C; c++) v[k][c] = acc_add(v[k][c], v[k + d][c]);
 }
 
-// Which of TURNS <= 8 parts is summed b-th, so that sums are added as they come: b with its bits reversed.
-template <U32 TURNS> STATIC U32 visited(const U32 b) {
-  return TURNS == 8 ? (b & 1u) << 2 | (b & 2u) | b >> 2 : TURNS == 4 ? (b & 1u) << 1 | b >> 1 : b;
+// Which of PARTIALS <= 8 partial sums comes b-th, so that sums merge as they come: b with its bits reversed.
+template <U32 PARTIALS> STATIC U32 visited(const U32 b) {
+  return PARTIALS == 8 ? (b & 1u) << 2 | (b & 2u) | b >> 2 : PARTIALS == 4 ? (b & 1u) << 1 | b >> 1 : b;
 }
 
-// Adds N sums of the b-th part to those of 1, 2 and 4 parts that wait for it in `open`, or leaves them there: after
-// the last part, `sum` is of all.
-template <U32 TURNS, U32 N> STATIC void merge(ACC (&open)[3][N], ACC (&sum)[N], const U32 b) {
+// Merges N sums of the b-th partial with those of 1, 2 and 4 partials that wait for it in `open`, or
+// leaves them there. After the last partial, `sum` is the sum of all.
+template <U32 PARTIALS, U32 N> STATIC void merge(ACC (&open)[3][N], ACC (&sum)[N], const U32 b) {
   bool goes_on = true;
 #pragma unroll
   for (U32 k = 0; k < 3; k++) {
-    if (1u << k >= TURNS) continue;
+    if (1u << k >= PARTIALS) continue;
     if (goes_on && (b >> k & 1u) == 0) {
       goes_on = false;
 #pragma unroll
@@ -136,10 +137,10 @@ template <U32 TURNS, U32 N> STATIC void merge(ACC (&open)[3][N], ACC (&sum)[N], 
   }
 }
 
-// The sum of the lanes of T neighbouring threads, SLOTS vectors each, for every one of them. Each exchange
-// between threads also halves the values that a thread holds, as long as there are several: the upper half of
-// a vector's lanes goes one way and the lower half the other.
-template <U32 T, U32 SLOTS> STATIC ACC halve_team(ACC (&acc)[SLOTS][VEC], const U32 t) {
+// The sum of the lanes of T neighbouring threads, SLOTS vectors each, for every one of them. While a
+// thread holds several values, each exchange also halves their number: the upper half of a vector's
+// lanes goes one way and the lower half the other.
+template <U32 T, U32 SLOTS> STATIC ACC halve_subwarp(ACC (&acc)[SLOTS][VEC], const U32 t) {
   halve(acc);
 #pragma unroll
   for (U32 level = 1; level <= 5; level++) {
@@ -164,22 +165,22 @@ template <U32 T, U32 SLOTS> STATIC ACC halve_team(ACC (&acc)[SLOTS][VEC], const 
   return acc[0][0];
 }
 
-// Of two launches for one product, the second may take its place while the first still runs: the first says when,
-// the second waits until all that the first has written is there. It reads that by __ldcg: what `stream` and
-// `fetch_x` read must not be written while a kernel runs, which is why a product's first launch does not begin early.
-STATIC void next_may_begin() {
+// Programmatic dependent launch: the first of two launches of a product says when the second may become
+// resident, and the second waits for all that the first wrote. It reads that by __ldcg: what `load_a` and
+// `load_x` read must not change while a kernel runs, so a product's first launch never begins early.
+STATIC void pdl_trigger() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-STATIC void wait_for_previous() {
+STATIC void pdl_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// The sum of 256 values, of which thread t of a warp has t, t + 32, ... (and zero in the place of those that are
-// not there), for each of its threads.
+// The sum of 256 values, of which thread t of a warp has t, t + 32, ... (zero in the place of those that
+// are missing), for each of its threads.
 STATIC ACC warp_sum(ACC (&all)[8]) {
   ACC v[2];
 #pragma unroll
@@ -194,7 +195,7 @@ STATIC ACC warp_sum(ACC (&all)[8]) {
   return v[0];
 }
 
-// The same of up to 256 values in memory.
+// The same for up to 256 values in memory.
 STATIC ACC warp_sum(const ACC *from, const U32 len) {
   const U32 t = LID % 32;
   ACC all[8];
@@ -206,16 +207,16 @@ STATIC ACC warp_sum(const ACC *from, const U32 len) {
   return warp_sum(all);
 }
 
-#if PARTS > 1
-#define CLUSTER __cluster_dims__(PARTS, 1, 1)
-// Where the cluster's first block has what is at `p` in this block's shared memory.
-STATIC ACC *first_block(ACC *p) {
+#if CLUSTER_K > 1
+#define CLUSTER_DIMS __cluster_dims__(CLUSTER_K, 1, 1)
+// The address of `p` in the shared memory of the cluster's first block.
+STATIC ACC *leader_smem(ACC *p) {
   U64 there;
   asm("mapa.u64 %0, %1, 0;" : "=l"(there) : "l"(ADDRESS(p)));
   return (ACC *)there;
 }
-// A barrier for the cluster's blocks, in two: what was written before the one is there behind the other. Warps
-// come to it whole: `aligned` takes less time.
+// The cluster's barrier in two halves: what was written before the first is visible after the second.
+// Whole warps arrive: `aligned` is the faster form.
 STATIC void cluster_arrive() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
@@ -225,8 +226,8 @@ STATIC void cluster_wait() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 #else
-#define CLUSTER
-STATIC ACC *first_block(ACC *p) { return p; }
+#define CLUSTER_DIMS
+STATIC ACC *leader_smem(ACC *p) { return p; }
 STATIC void cluster_arrive() {}
 STATIC void cluster_wait() {}
 #endif
