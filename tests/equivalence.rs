@@ -215,7 +215,8 @@ fn launch<T: Element>(
         if run.conj {
             // A row count of 0 is answered above the seam.
             if desc.m > 0 {
-                device.backend().gemv(T::any_job(job), &params).map_err(text)?;
+                let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
+                device.backend().gemv(T::any_job(job), &prepared).map_err(text)?;
             }
         } else {
             device.gemv_as(&params, alpha, job.a, job.x, beta, job.y).map_err(text)?;
@@ -384,8 +385,8 @@ fn candidates<T: Element>(
         let more = device.backend().candidates(&tall).into_iter().filter(fits);
         let own = device.backend().candidates(&desc);
         // The CPU shares large products alone; small ones have as many places to be cut at.
-        let shared = own.iter().filter(|p| p.get("grain").is_some()).take(1);
-        let shared: Vec<Params> = shared.map(|p| p.with("grain", 1)).collect();
+        let shared = own.iter().filter(|p| p.get("grain_kib").is_some()).take(1);
+        let shared: Vec<Params> = shared.map(|p| p.with("grain_kib", 1)).collect();
         for params in own.into_iter().chain(shared).chain(more) {
             // Kernels of another order are tested against an error bound by their own backend.
             if !list.contains(&params) && !params.kernel().as_str().starts_with("classic-") {
@@ -569,10 +570,10 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
             (0..m).map(|i| ((i % 4093) as f32 + 1.0) * ((at(i) % 1021) as f32 + 1.0)).collect();
         let text = |e: gemv::Error| e.to_string();
         let resident = device.matrix(&a).map_err(text)?;
-        let y = device.dot(&resident, &x).map_err(text)?;
+        let y = device.try_gpu_dot(&resident, &x).map_err(text)?;
         common::same(y.as_slice().expect("new"), &want)?;
         if device.info().host {
-            let y = device.dot(&a, &x).map_err(text)?;
+            let y = device.try_gpu_dot(&a, &x).map_err(text)?;
             common::same(y.as_slice().expect("new"), &want)?;
         }
         Ok(())

@@ -19,6 +19,7 @@
 //! Arguments have their authors' names. `vec`, the width of loads, is that of C. Nugteren's CLBlast.
 //! Every kernel takes any strides: a row-major matrix runs through the transposed indexing. Each
 //! text begins with its order of additions and an error bound.
+#![deny(unsafe_code)] // but for what linkme makes
 
 mod bainville;
 mod common;

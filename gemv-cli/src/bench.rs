@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
-use gemv_tune::{Failure, Lab, LabSettings, Mesh, Mode, Runner};
+use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings};
 use indicatif::ProgressBar;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::tune::{parse_bytes, parse_dtype, parse_layout};
+use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 
 /// Time products on devices, against the roof of the same run, the vendor's library and ndarray.
 ///
@@ -115,13 +115,13 @@ pub(crate) struct Sample {
     pub(crate) us: f64,
     pub(crate) gbs: f64,
     /// Reading the same bytes, where the device has a pass for it.
-    pub(crate) roof_us: Option<f64>,
+    pub(crate) read_us: Option<f64>,
 }
 
 impl Sample {
     /// Share of the roof.
     pub(crate) fn share(&self) -> Option<f64> {
-        self.roof_us.map(|roof| roof / self.us)
+        self.read_us.map(|roof| roof / self.us)
     }
 }
 
@@ -223,7 +223,7 @@ impl Told {
 struct Run<'a> {
     args: &'a Args,
     device: &'a Device,
-    lab: Lab,
+    runner: DeviceRunner,
     told: &'a mut Told,
     /// Bytes of the smallest pass that only reads.
     least: u64,
@@ -235,7 +235,7 @@ struct Run<'a> {
 
 fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<()> {
     let start = Instant::now();
-    let mut settings = LabSettings::default();
+    let mut settings = RunnerSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
     // A shape that was asked for by itself is meant.
@@ -254,10 +254,10 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         settings.batch = 1e-3; // as in `gemv tune`
     }
     let max_bytes = settings.max_bytes;
-    let mut lab = Lab::new(device, settings);
-    let profile = lab.profile()?;
+    let mut runner = DeviceRunner::new(device, settings);
+    let profile = runner.profile()?;
     writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
-    match profile.roof.points.last() {
+    match profile.read_bandwidth.points.last() {
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no roof: this backend has no pass that only reads")?,
     }
@@ -266,9 +266,9 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         "problem", "who", "us", "GB/s", "roof"
     ))?;
     // Nothing is known of what reading fewer bytes takes than the smallest pass did.
-    let least = profile.roof.points.first().map_or(0, |p| p.bytes);
+    let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     let (ready, classic) = Default::default();
-    let mut run = Run { args, device, lab, told, least, deadline: None, ready, classic };
+    let mut run = Run { args, device, runner, told, least, deadline: None, ready, classic };
     for (k, &dtype) in args.dtype.iter().enumerate() {
         // A type that needs less than its part leaves the rest to the next.
         run.deadline = args.seconds.and_then(|all| {
@@ -426,7 +426,7 @@ impl Run<'_> {
                 break;
             }
             self.told.bar.set_message("building kernels");
-            self.lab.prepare(part);
+            self.runner.prepare(part);
             self.told.bar.inc(part.len() as u64);
         }
         self.told.bar.set_message("");
@@ -435,7 +435,7 @@ impl Run<'_> {
 
     fn one_problem(&mut self, curve: &str, desc: &Desc) -> anyhow::Result<()> {
         let (args, info) = (self.args, self.device.info());
-        let roof = if desc.bytes() < self.least { None } else { self.lab.floor(desc) };
+        let roof = if desc.bytes() < self.least { None } else { self.runner.read_seconds(desc) };
         let sample = |who: &str, params: String, seconds: f64| Sample {
             device: info.id.clone(),
             name: info.name.clone(),
@@ -450,7 +450,7 @@ impl Run<'_> {
             params,
             us: seconds * 1e6,
             gbs: desc.bytes() as f64 / seconds / 1e9,
-            roof_us: roof.map(|s| s * 1e6),
+            read_us: roof.map(|s| s * 1e6),
         };
 
         // In turn, so that a drift of the clock meets all alike; and none without the right result.
@@ -460,7 +460,7 @@ impl Run<'_> {
         }
         let mut counting = Vec::new();
         for (who, _, params) in asked {
-            match self.lab.check(desc, &params) {
+            match self.runner.check(desc, &params) {
                 Ok(()) => counting.push((who, params, Vec::new())),
                 Err(why) => {
                     let why = format!("{who} ({params}) does not count: {why}");
@@ -470,7 +470,7 @@ impl Run<'_> {
         }
         for _ in 0..args.rounds.max(1) {
             for (who, params, times) in &mut counting {
-                match self.lab.measure(desc, params) {
+                match self.runner.measure(desc, params) {
                     Ok(seconds) => times.push(seconds),
                     Err(why) => {
                         self.told.failure(desc, params, &format!("{who} ({params}): {why}"))?;
@@ -506,12 +506,12 @@ impl Run<'_> {
             if self.late() {
                 return Ok(());
             }
-            let cell = self.classic.search(&mut self.lab, desc, &worth);
-            for (params, why) in &cell.failures {
+            let result = self.classic.search(&mut self.runner, desc, &worth);
+            for (params, why) in &result.failures {
                 let why = format!("{params} does not count: {why}");
                 self.told.failure(desc, params, &why)?;
             }
-            if let Some(best) = cell.best() {
+            if let Some(best) = result.best() {
                 self.told.sample(desc, sample("classic", best.params.to_string(), best.seconds))?;
             }
         }
@@ -540,10 +540,10 @@ impl Run<'_> {
     /// A point of a scan is one of many: three batches will do, or one that takes so long that what
     /// disturbs it is little of it.
     fn scanned(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-        self.lab.check(desc, params)?;
-        let mut times = vec![self.lab.measure(desc, params)?];
+        self.runner.check(desc, params)?;
+        let mut times = vec![self.runner.measure(desc, params)?];
         while times.len() < 3 && times[0] < 5e-3 {
-            times.push(self.lab.measure(desc, params)?);
+            times.push(self.runner.measure(desc, params)?);
         }
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])

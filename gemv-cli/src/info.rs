@@ -123,7 +123,7 @@ fn tables_in(dir: &Path) -> String {
         Ok(entries) => entries
             .flatten()
             .map(|e| e.file_name().to_string_lossy().into_owned())
-            .filter(|name| name.ends_with(".txt"))
+            .filter(|name| name.ends_with(".txt") && !name.ends_with(".device.txt"))
             .collect(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return "not there".into(),
         Err(e) => return e.to_string(),

@@ -8,6 +8,7 @@ mod bench;
 mod dot;
 mod info;
 mod npy;
+mod parse;
 mod record;
 mod report;
 mod tune;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gemv::{Align, Desc, Params};
-use gemv_tune::{Cell, Known};
+use gemv_tune::{Measurements, ProblemResult};
 
 use crate::bench::Sample;
 use crate::record;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 #[derive(Default)]
 struct Data {
     /// Tuner runs, by the name of their files.
-    tuned: BTreeMap<String, Known>,
+    tuned: BTreeMap<String, Measurements>,
     samples: Vec<Sample>,
 }
 
@@ -81,18 +81,18 @@ impl Data {
         let mut reader = csv::Reader::from_path(path)?;
         let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
         let has = |name: &str| header.iter().any(|h| h == name);
-        if has("who") && has("roof_us") {
+        if has("who") && has("read_us") {
             for sample in reader.deserialize() {
                 let sample: Sample = sample?;
                 let number = |v: f64| v.is_finite() && v > 0.0;
-                let roof = sample.roof_us.is_none_or(number);
+                let roof = sample.read_us.is_none_or(number);
                 if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && roof) {
                     let Sample { dtype, layout, m, n, .. } = sample;
                     bail!("the line of {dtype} {layout} {m}x{n} holds a number that cannot be");
                 }
                 self.samples.push(sample);
             }
-        } else if has("kind") && has("floor_us") {
+        } else if has("kind") && has("read_us") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             // The held-out shapes lie on no mesh; what they say stands in the table's header.
             if let Some(stem) = name.strip_suffix(".cells.csv") {
@@ -211,7 +211,7 @@ impl Data {
                     );
                     let mark = Mark { x: s.bytes as f64, y: s.gbs, hover };
                     curves.entry(&s.who).or_default().push(mark);
-                    if let Some(roof) = s.roof_us {
+                    if let Some(roof) = s.read_us {
                         let gbs = s.bytes as f64 / roof / 1e3;
                         let hover = format!("roof: {} bytes, {gbs:.1} GB/s", s.bytes);
                         let marks = curves.entry("roof").or_default();
@@ -261,7 +261,7 @@ impl Data {
                     }
                     map.add(s.m, s.n, share.unwrap_or(s.gbs), hover);
                 }
-                let roof = samples.iter().any(|s| s.roof_us.is_some());
+                let roof = samples.iter().any(|s| s.read_us.is_some());
                 let (what, range) = match roof {
                     true => ("share of the read roof", Some((0.0, 1.0))),
                     false => ("10^9 bytes per second", None),
@@ -369,12 +369,12 @@ impl Choices {
 
 /// The maps of one tuner run. One class of alignment makes one picture: that of lines that begin with
 /// whole vectors, or all together, where the search made no difference.
-fn tuned(page: &mut Page, known: &Known, classic: bool) -> anyhow::Result<()> {
+fn tuned(page: &mut Page, known: &Measurements, classic: bool) -> anyhow::Result<()> {
     let (align, class) =
         if classic { (Align::ANY, "any alignment") } else { (Align::WHOLE, "aligned") };
     let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
     for (dtype, layout) in areas {
-        let cells: Vec<(&Desc, &Cell)> = known
+        let cells: Vec<(&Desc, &ProblemResult)> = known
             .iter()
             .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
             .filter(|(d, _)| align.holds(d.align))
@@ -384,7 +384,7 @@ fn tuned(page: &mut Page, known: &Known, classic: bool) -> anyhow::Result<()> {
         for (desc, cell) in &cells {
             let best = cell.best().expect("filtered above");
             let gbs = desc.bytes() as f64 / best.seconds / 1e9;
-            let part = cell.floor.map(|f| f / best.seconds);
+            let part = cell.read_seconds.map(|f| f / best.seconds);
             roof |= part.is_some();
             let part_text =
                 part.map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p));

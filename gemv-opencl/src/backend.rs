@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
-    KernelInfo, Memory, Params, Result, for_any,
+    KernelInfo, Memory, Params, Prepared, Result, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel};
 use ocl::core;
@@ -91,7 +91,7 @@ impl OpenCl {
     ///
     /// if let Ok(opencl) = OpenCl::open(0) {
     ///     let device = Device::new(Arc::new(opencl));
-    ///     let y = device.dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
+    ///     let y = device.try_gpu_dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
     ///     assert_eq!(y, array![11.0]);
     /// }
     /// assert!(OpenCl::open(1000).is_err());
@@ -245,7 +245,8 @@ impl Backend for OpenCl {
         })
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         for_any!(AnyJob, job, job => self.product(&mut lock(&self.state), job, params))
     }
 

@@ -14,8 +14,8 @@ use gemv_baselines as _;
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Layout, Params, Table,
-    half, reference,
+    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
+    Table, half, reference,
 };
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
@@ -345,15 +345,15 @@ fn sub_views(device: &Device) -> Outcome {
         same(what, &got, &expected)
     };
     let rows = da.rows(3..37);
-    check("rows", rows.dot_resident(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
+    check("rows", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
     let rows = da.step_rows(1..40, -3);
-    check("rows, back", rows.dot_resident(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
+    check("rows, back", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
     let cols = da.step_columns(5..300, 2);
     let part = x.slice(s![5..300;2]).to_owned();
-    let got = cols.dot_resident(&dx.step(5..300, 2))?.download()?;
+    let got = cols.try_gpu_dot(&dx.step(5..300, 2))?.download()?;
     check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
     let (xt, t) = (random.vector::<f32>(40), da.t());
-    check("transposed", t.dot_resident(&device.vector(&xt)?)?.download()?, a.t(), &xt)
+    check("transposed", t.try_gpu_dot(&device.vector(&xt)?)?.download()?, a.t(), &xt)
 }
 
 /// More than one level of the recursion, in every way of splitting.
@@ -407,9 +407,9 @@ fn threads(device: &Device) -> Outcome {
         let run = |turn: usize| -> Result<(), String> {
             for k in 0..20 {
                 let got = if (turn + k).is_multiple_of(2) {
-                    device.dot(&a, &x)
+                    device.try_gpu_dot(&a, &x)
                 } else {
-                    device.matrix(&a).and_then(|a| device.dot(&a, &x))
+                    device.matrix(&a).and_then(|a| device.try_gpu_dot(&a, &x))
                 };
                 let got = got.map_err(|e| e.to_string())?;
                 same("a thread", &got, &expected).map_err(|e| format!("{e:?}"))?;
@@ -433,7 +433,7 @@ fn too_large(device: &Device) -> Outcome {
         return Err("2^61 + 1 elements are not refused".into());
     }
     // And the device still works.
-    let y = device.dot(&Array2::<f32>::ones((2, 2)), &Array1::ones(2))?;
+    let y = device.try_gpu_dot(&Array2::<f32>::ones((2, 2)), &Array1::ones(2))?;
     same("after it", &y, &Array1::from_elem(2, 2.0))
 }
 

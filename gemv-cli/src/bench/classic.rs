@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use gemv::{Desc, Name, Params};
-use gemv_tune::{Cell, Runner, Settings, Trial, search};
+use gemv_tune::{ProblemResult, Runner, SearchSettings, Trial, search};
 
 /// Of each kernel those parameters that bring a value of an argument that none before them had.
 pub(super) fn selection(all: &[Params]) -> Vec<Params> {
@@ -72,7 +72,7 @@ pub(super) fn scans(all: &[Params]) -> Vec<Params> {
 /// What was found of one element type, from which the search of the next shape starts.
 #[derive(Default)]
 pub(super) struct Classic {
-    known: Vec<Cell>,
+    known: Vec<ProblemResult>,
 }
 
 /// Shapes further away than this, in powers of two of rows or of columns, say nothing.
@@ -99,8 +99,8 @@ impl Classic {
         let times = |a: usize, b: usize| a.max(1) as f64 / b.max(1) as f64;
         let log = |a: usize, b: usize| times(a, b).log2().abs();
         let far = |d: &Desc| log(d.m, desc.m).max(log(d.n, desc.n));
-        let alike = |c: &&Cell| (c.desc.dtype, c.desc.layout) == (desc.dtype, desc.layout);
-        let mut near: Vec<&Cell> = self.known.iter().filter(alike).collect();
+        let alike = |c: &&ProblemResult| (c.desc.dtype, c.desc.layout) == (desc.dtype, desc.layout);
+        let mut near: Vec<&ProblemResult> = self.known.iter().filter(alike).collect();
         near.retain(|c| far(&c.desc) <= FAR && c.best().is_some());
         near.sort_by(|a, b| far(&a.desc).total_cmp(&far(&b.desc)));
         near.truncate(NEAR);
@@ -112,14 +112,15 @@ impl Classic {
         let end = |p: &Params| matches!(&space.other(p)[..], [] | [(_, true)]);
         let ends: Vec<Params> = selection(all).into_iter().filter(end).collect();
         let (mut worth, mut kernels) = (Vec::new(), HashSet::new());
-        for cell in near {
-            let mut trials: Vec<&Trial> = cell.trials.iter().collect();
+        for result in near {
+            let mut trials: Vec<&Trial> = result.trials.iter().collect();
             trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             worth.extend(trials.iter().take(BEST).map(|t| t.params));
-            let best = cell.best().expect("kept above");
+            let best = result.best().expect("kept above");
             worth.extend(beside(&best.params, all));
             // One thread for all of it would take so many times longer.
-            let grown = times(desc.m, cell.desc.m).max(1.0) * times(desc.n, cell.desc.n).max(1.0);
+            let grown =
+                times(desc.m, result.desc.m).max(1.0) * times(desc.n, result.desc.n).max(1.0);
             for t in trials {
                 let cheap = t.seconds * grown <= CHEAP || t.seconds <= HOPEFUL * best.seconds;
                 // The nearest that has it says what it is worth.
@@ -141,12 +142,12 @@ impl Classic {
         runner: &mut dyn Runner,
         desc: &Desc,
         worth: &[Params],
-    ) -> Cell {
-        let mut settings = Settings::default();
-        (settings.finalists, settings.rounds, settings.alike) = (4, 3, 0.05);
-        let cell = search(runner, desc, worth, &[], &settings);
-        self.known.push(cell.clone());
-        cell
+    ) -> ProblemResult {
+        let mut settings = SearchSettings::default();
+        (settings.finalists, settings.rounds, settings.tie) = (4, 3, 0.05);
+        let result = search(runner, desc, worth, &[], &settings);
+        self.known.push(result.clone());
+        result
     }
 }
 

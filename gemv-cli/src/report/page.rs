@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::plot::Picture;
+use super::plot::{Picture, escape};
 
 pub(super) struct Page {
     title: String,
@@ -15,21 +15,6 @@ pub(super) struct Page {
     plots: usize,
     /// Pictures as files of their own: their names and texts.
     files: Vec<(String, String)>,
-}
-
-/// Text as it may stand in HTML and SVG.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 const STYLE: &str = "

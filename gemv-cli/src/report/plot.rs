@@ -8,8 +8,6 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::colors::colormaps::ViridisRGB;
 
-use super::page::escape;
-
 /// Colours that people with any colour vision can tell apart (Okabe and Ito).
 const DISTINCT: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -23,6 +21,21 @@ const DISTINCT: [RGBColor; 8] = [
 ];
 
 const SIZE: (u32, u32) = (420, 360);
+
+/// Text as it may stand in HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
 
 /// A transparent area over a drawing that shows a text when it is pointed at.
 struct Hover {

@@ -7,9 +7,10 @@ use anyhow::Context;
 use gemv::profile::{Product, Profile};
 use gemv::table::{Row, file_name, user_dirs};
 use gemv::{Desc, Device, Params, Table};
-use gemv_tune::{Area, Cell, Distilled, Holdout, Known, Mesh, Regret, present};
-
-use super::Args;
+use gemv_tune::{
+    Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, ProblemResult, Regret, RunnerSettings,
+    present_rows,
+};
 
 pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     // Aside first: whoever reads it meanwhile sees the old file or the new one.
@@ -25,7 +26,7 @@ pub(super) fn tell(profile: &Profile) {
         let (up, down) = (l.up / 1e9, l.down / 1e9);
         eprintln!("host link: {up:.1} GB/s up, {down:.1} GB/s down, {} to begin", us(l.up_latency));
     }
-    if let Some(p) = profile.roof.points.last() {
+    if let Some(p) = profile.read_bandwidth.points.last() {
         eprintln!("read bandwidth: {:.1} GB/s of memory", p.bytes as f64 / p.cold / 1e9);
     }
 }
@@ -38,7 +39,7 @@ pub(super) fn first_legal(table: &Table, device: &Device, desc: &Desc) -> Option
 
 pub(super) fn header(
     device: &Device,
-    args: &Args,
+    caches: String,
     mesh: &Mesh,
     what: &str,
     took: Duration,
@@ -52,7 +53,7 @@ pub(super) fn header(
         ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
         ("version", env!("CARGO_PKG_VERSION").into()),
         ("kernels", device.backend().fingerprint()),
-        ("caches", caches(args, device)),
+        ("caches", caches),
         (
             "mesh",
             format!(
@@ -74,12 +75,12 @@ pub(super) fn header(
 /// something else.
 pub(super) fn started(
     device: &Device,
-    areas: &[Area],
-    parts: &[Distilled],
+    classes: &[ProblemClass],
+    parts: &[Fit],
 ) -> Vec<(String, String)> {
     let mut all: Vec<String> = Vec::new();
-    for (&area, _) in areas.iter().zip(parts).filter(|(_, part)| part.kept > 0) {
-        if let Some((table, _)) = present(device.tables(), area) {
+    for (&class, _) in classes.iter().zip(parts).filter(|(_, part)| part.kept > 0) {
+        if let Some((table, _)) = present_rows(device.tables(), class) {
             // A user's is a path, which is nobody else's.
             let name = Path::new(&table.origin).file_name().unwrap_or_default();
             let named = format!("{}, rows {}", name.to_string_lossy(), hash(&table.rows));
@@ -98,10 +99,10 @@ fn hash(rows: &[Row]) -> String {
     format!("{:012x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 16)
 }
 
-/// How many rows each area has and what they cost at the known points.
-pub(super) fn of_parts(areas: &[Area], parts: &[Distilled]) -> Vec<(String, String)> {
-    let line = |(area, part): (&Area, &Distilled)| {
-        let name = format!("rows for {} {} align={}", area.dtype, area.layout, area.align);
+/// How many rows each class has and what they cost at the known points.
+pub(super) fn of_parts(classes: &[ProblemClass], parts: &[Fit]) -> Vec<(String, String)> {
+    let line = |(class, part): (&ProblemClass, &Fit)| {
+        let name = format!("rows for {} {} align={}", class.dtype, class.layout, class.align);
         let (cost, worst) = (100.0 * part.cost, 100.0 * part.worst);
         let kept = match part.kept {
             0 => String::new(),
@@ -109,7 +110,7 @@ pub(super) fn of_parts(areas: &[Area], parts: &[Distilled]) -> Vec<(String, Stri
         };
         (name, format!("{}{kept}, at a cost of {cost:.2} %, worst {worst:.1} %", part.rows.len()))
     };
-    areas.iter().zip(parts).map(line).collect()
+    classes.iter().zip(parts).map(line).collect()
 }
 
 /// Whether a table costs more than another where neither failed, by more than half a per cent: less is chance.
@@ -124,25 +125,29 @@ pub(super) fn is_refused(this: &Regret, other: &Regret) -> bool {
     this.failed > other.failed || far && is_worse(this, other)
 }
 
-fn caches(args: &Args, device: &Device) -> String {
-    match (args.warm, super::is_cpu(device)) {
-        (true, _) => "warm".into(),
-        (_, true) => {
-            let kib = super::second_cache() >> 10;
-            format!("cold; warm up to {} KiB, both up to {kib} KiB; arrays of the host", kib / 4)
+/// How caches were, for the header.
+pub(super) fn caches(settings: &RunnerSettings) -> String {
+    let kib = settings.both_to >> 10;
+    match settings.mode {
+        Mode::Cold if kib > 0 => {
+            format!("cold; warm up to {} KiB, both up to {kib} KiB; host arrays", kib / 4)
         }
-        _ => "cold".into(),
+        mode => mode.name().into(),
     }
 }
 
 /// Times for the router: every third point of the mesh will do.
-pub(super) fn products(mesh: &Mesh, areas: &[Area], known: &Known) -> Vec<Product> {
+pub(super) fn products(
+    mesh: &Mesh,
+    classes: &[ProblemClass],
+    known: &Measurements,
+) -> Vec<Product> {
     let mut products = Vec::new();
-    for &area in areas {
-        let Area { dtype, layout, .. } = area;
-        for at in mesh.points(area) {
-            let desc = mesh.desc(area, at).expect("a point of the mesh");
-            if let Some(best) = known.get(&desc).and_then(Cell::best)
+    for &class in classes {
+        let ProblemClass { dtype, layout, .. } = class;
+        for at in mesh.points(class) {
+            let desc = mesh.desc(class, at).expect("a point of the mesh");
+            if let Some(best) = known.get(&desc).and_then(ProblemResult::best)
                 && at.i % 3 == 0
                 && at.j % 3 == 0
             {
@@ -154,16 +159,16 @@ pub(super) fn products(mesh: &Mesh, areas: &[Area], known: &Known) -> Vec<Produc
     products
 }
 
-pub(super) fn per_area(areas: &[Area], holdouts: &[Holdout]) {
-    for a in areas {
-        let here = |h: &&Holdout| a.holds(&h.cell.desc);
+pub(super) fn per_class(classes: &[ProblemClass], holdouts: &[Holdout]) {
+    for a in classes {
+        let here = |h: &&Holdout| a.holds(&h.result.desc);
         let part: Vec<Holdout> = holdouts.iter().filter(here).cloned().collect();
         println!("  {} {} align={}: {}", a.dtype, a.layout, a.align, Regret::of(1, &part));
     }
 }
 
 /// How much would change.
-pub(super) fn changes(device: &Device, table: &Table, known: &Known) {
+pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
     let differs = |desc: &&Desc| {
         let old = device.tables().explain(device.backend(), desc).0;
         first_legal(table, device, desc).is_some_and(|new| new != old)
@@ -183,7 +188,7 @@ pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> a
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
-    write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
+    write(&dir.join(Profile::file_name(device.info())), &profile.to_string())?;
     println!("installed in {}", path.display());
     Ok(())
 }
