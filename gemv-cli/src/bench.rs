@@ -516,7 +516,9 @@ impl Run<'_> {
             }
         }
         if args.scan && curve == "shape" {
-            for kernel in classic::scans(&published).chunk_by(|a, b| a.kernel() == b.kernel()) {
+            for kernel in classic::scans(&published, &gemv_baselines::scan)
+                .chunk_by(|a, b| a.kernel() == b.kernel())
+            {
                 self.prepare(kernel.iter().map(|p| (*desc, *p)))?;
                 for params in kernel {
                     if self.late() {

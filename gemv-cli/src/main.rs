@@ -8,6 +8,7 @@ mod bench;
 mod dot;
 mod info;
 mod npy;
+mod npz;
 mod parse;
 mod record;
 mod report;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Layout,
-    Memory, Params, Result, for_any,
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
+    KernelInfo, Layout, Memory, Params, Result, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language, Program};
 
@@ -254,18 +254,6 @@ impl Cuda {
     }
 }
 
-/// A hash of what the programs are made from, for the header of tables.
-fn fingerprint() -> String {
-    let mut source = String::new();
-    for kernel in kernels().filter(|k| k.ordered) {
-        source += kernel.name;
-        source += kernel.source;
-        source += &format!("{:?}{:?}", kernel.args, kernel.defines);
-    }
-    let program = Program { source: gemv_gpu::PRELUDE.to_string() + &source, defines: Vec::new() };
-    Key::new(&program, &OPTIONS.map(String::from)).short()
-}
-
 /// A panic elsewhere leaves no state half made: what a lock guards is rebuilt where it is missing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -362,8 +350,8 @@ impl Backend for Cuda {
         gemv_gpu::read_params(&self.caps)
     }
 
-    fn fingerprint(&self) -> String {
-        fingerprint()
+    fn kernels(&self) -> Vec<KernelInfo> {
+        kernels().filter(|k| k.ordered).map(Kernel::info).collect()
     }
 }
 

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
-    Params, Result, for_any,
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
+    KernelInfo, Memory, Params, Result, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel};
 use ocl::core;
 
 use crate::discover::{self, Found};
-use crate::run::{OPTIONS, State};
+use crate::run::State;
 use crate::{NAME, cl, kernels};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
@@ -259,23 +259,8 @@ impl Backend for OpenCl {
         gpu::read_params(&self.found.caps)
     }
 
-    fn fingerprint(&self) -> String {
-        // FNV-1a, which stays what it is from one release of the compiler to the next.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut mix = |text: &str| {
-            for byte in text.bytes() {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        mix(gpu::PRELUDE);
-        mix(OPTIONS);
-        for kernel in kernels::all().filter(|k| k.ordered) {
-            mix(kernel.name);
-            mix(kernel.source);
-            mix(&format!("{:?}{:?}", kernel.args, kernel.defines));
-        }
-        mix(gpu::REDUCE_SOURCE);
-        format!("{hash:016x}")
+    fn kernels(&self) -> Vec<KernelInfo> {
+        kernels::all().filter(|k| k.ordered).map(Kernel::info).collect()
     }
 }
 

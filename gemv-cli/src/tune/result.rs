@@ -9,7 +9,7 @@ use gemv::table::{Row, file_name, user_dirs};
 use gemv::{Desc, Device, Params, Table};
 use gemv_tune::{
     Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, ProblemResult, Regret, RunnerSettings,
-    present_rows,
+    kernel_key, present_rows,
 };
 
 pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
@@ -52,7 +52,6 @@ pub(super) fn header(
         ("driver", info.driver.clone()),
         ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
         ("version", env!("CARGO_PKG_VERSION").into()),
-        ("kernels", device.backend().fingerprint()),
         ("caches", caches),
         (
             "mesh",
@@ -184,7 +183,15 @@ pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> a
     if let Ok(text) = std::fs::read_to_string(&path) {
         let old = Table::parse(&path.display().to_string(), &text)?;
         let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout, r.align)).collect();
-        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout, r.align)));
+        let other = |r: &&Row| !new.contains(&(r.dtype, r.layout, r.align));
+        let kept: Vec<Row> = old.rows.iter().filter(other).copied().collect();
+        // What the kept rows were tuned with, as far as no new row names the same kernel.
+        for kernel in kept.iter().map(|row| kernel_key(row.params.kernel().as_str())) {
+            if let (Some(then), None) = (old.header(&kernel), table.header(&kernel)) {
+                let then = then.to_owned();
+                table.header.push((kernel, then));
+            }
+        }
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
