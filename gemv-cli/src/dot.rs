@@ -118,9 +118,10 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     let fits = |file: &Npy, what: &str, len: usize| -> Result<()> {
         let (is, name) = (file.vector_len()?, file.name());
         let of = if args.transpose { "the transpose of " } else { "" };
+        let entries = if is == 1 { "entry" } else { "entries" };
         ensure!(
             is == len,
-            "{name}: the vector has {is} entries, but {of}{} is {m} x {n}, so {what} needs {len}",
+            "{name}: the vector has {is} {entries}, but {of}{} is {m} x {n}, so {what} needs {len}",
             a.name()
         );
         Ok(())

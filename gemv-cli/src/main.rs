@@ -6,6 +6,7 @@
 
 mod bench;
 mod dot;
+mod files;
 mod info;
 mod npy;
 mod npz;

@@ -19,13 +19,14 @@ use gemv_tune::{
     SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine, stamped, sweep,
 };
 
+use crate::files::write;
 use crate::parse::open_device;
 use crate::record::Record;
 pub(crate) use args::Args;
 use args::{Space, Start};
 use result::{
     caches, changes, first_legal, header, install, is_refused, is_worse, of_parts, per_class,
-    products, started, tell, write,
+    products, started, tell, unchecked,
 };
 use watch::RunProgress;
 
@@ -210,7 +211,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("not installed, since it is worse than the present one: {}", table_path.display());
     }
     if args.install {
-        install(&device, table, &profile)?;
+        install(&device, table, &profile, &unchecked(&classes, &holdouts))?;
     } else if args.space == Space::Ordered {
         changes(&device, &table, &known);
         println!("--install puts it where your tables are looked for");
