@@ -262,11 +262,6 @@ impl Backend for OpenCl {
     fn kernels(&self) -> Vec<KernelInfo> {
         kernels::infos()
     }
-
-    fn fingerprint(&self) -> String {
-        let all: String = kernels::infos().iter().map(|k| k.fingerprint.as_str()).collect();
-        gemv_core::fingerprint(&[&all], &[])
-    }
 }
 
 /// The largest index that an operand touches lies within its block.
