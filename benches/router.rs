@@ -15,7 +15,7 @@ use gemv::{Desc, Device, Dtype, Element, Engine, Layout};
 fn times<T: Element>(devices: &[Device], a: &Array2<T>, x: &Array1<T>) -> Vec<f64> {
     let once = |device: &Device| {
         let start = Instant::now();
-        device.dot(a, x).expect("f32 and f64 are for every device");
+        device.try_gpu_dot(a, x).expect("f32 and f64 are for every device");
         start.elapsed().as_secs_f64()
     };
     // The first builds kernels and grows buffers.

@@ -34,7 +34,7 @@ pub const BACKEND_ENV: &str = "GEMV_BACKEND";
 /// let engine = Engine::global()?;
 /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
 /// let device = engine.device("cuda:0").or_else(|_| engine.default_device().cloned())?;
-/// assert_eq!(device.dot(&a, &x)?, array![3.0, 7.0]);
+/// assert_eq!(device.try_gpu_dot(&a, &x)?, array![3.0, 7.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[derive(Debug)]

@@ -25,13 +25,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Each variant's text is one sentence, fit to be shown to a person; its fields are for programs.
 ///
 /// ```
-/// use gemv_core::{Engine, Error, GpuDot};
+/// use gemv_core::{Engine, Error, GpuDot, ShapeMismatch};
 /// use ndarray::array;
 ///
 /// let mut y = array![7.0, 7.0];
 /// let a = array![[1.0, 2.0], [3.0, 4.0]];
 /// match a.try_gemv(1.0, &array![1.0, 2.0, 3.0], 0.0, &mut y) {
-///     Err(Error::Shape(shapes)) => assert_eq!((shapes.matrix, shapes.x), ((2, 2), 3)),
+///     Err(Error::Shape(shapes)) => {
+///         assert_eq!(shapes, ShapeMismatch::MatrixVector { matrix: (2, 2), x: 3, y: Some(2) })
+///     }
 ///     other => panic!("{other:?}"),
 /// }
 /// assert_eq!(y, array![7.0, 7.0]); // as it was
@@ -143,44 +145,76 @@ fn show_free(free: &Option<u64>) -> String {
     free.map_or("the device does not tell how much is free".into(), |f| format!("{f} bytes free"))
 }
 
-/// Two shapes that do not fit, for [`Error::Shape`].
+/// Shapes that do not fit, for [`Error::Shape`].
 ///
 /// ```
 /// use gemv_core::ShapeMismatch;
-/// let shapes = ShapeMismatch { matrix: (3, 4), x: 5, y: None };
+/// let shapes = ShapeMismatch::MatrixVector { matrix: (3, 4), x: 5, y: None };
 /// assert_eq!(
 ///     shapes.to_string(),
 ///     "the matrix is 3 × 4, so x must have 4 entries, but it has 5"
 /// );
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShapeMismatch {
-    /// Rows and columns of the matrix, as the product uses it.
-    pub matrix: (usize, usize),
-    /// Entries of `x`; must equal the columns.
-    pub x: usize,
-    /// Entries of `y`, where the caller gave one; must equal the rows.
-    pub y: Option<usize>,
+#[non_exhaustive]
+pub enum ShapeMismatch {
+    /// `A x`.
+    MatrixVector {
+        /// Rows and columns of A.
+        matrix: (usize, usize),
+        /// Entries of `x`; must equal the columns.
+        x: usize,
+        /// Entries of `y`, where the caller gave one; must equal the rows.
+        y: Option<usize>,
+    },
+    /// The row vector `x A`.
+    VectorMatrix {
+        /// Entries of `x`; must equal the rows.
+        x: usize,
+        /// Rows and columns of A.
+        matrix: (usize, usize),
+        /// Entries of `y`, where the caller gave one; must equal the columns.
+        y: Option<usize>,
+    },
+    /// A dot product of two vectors.
+    Dot {
+        /// Entries of the first.
+        left: usize,
+        /// Entries of the second; must equal those of the first.
+        right: usize,
+    },
+}
+
+impl ShapeMismatch {
+    /// `A x` as `x Aᵀ`: what a caller of `x.gpu_dot(&a)` wrote.
+    pub(crate) fn of_row_vector(self) -> ShapeMismatch {
+        match self {
+            ShapeMismatch::MatrixVector { matrix: (n, m), x, y } => {
+                ShapeMismatch::VectorMatrix { x, matrix: (m, n), y }
+            }
+            other => other,
+        }
+    }
 }
 
 impl Display for ShapeMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (m, n) = self.matrix;
-        if self.x != n {
-            write!(
-                f,
-                "the matrix is {m} × {n}, so x must have {n} entries, but it has {}",
-                self.x
-            )?;
+        // The lengths that x and y must have.
+        let ((m, n), (want_x, x), (want_y, y)) = match *self {
+            ShapeMismatch::MatrixVector { matrix, x, y } => (matrix, (matrix.1, x), (matrix.0, y)),
+            ShapeMismatch::VectorMatrix { matrix, x, y } => (matrix, (matrix.0, x), (matrix.1, y)),
+            ShapeMismatch::Dot { left, right } => {
+                return write!(f, "the vectors have {left} and {right} entries");
+            }
+        };
+        write!(f, "the matrix is {m} × {n}, so ")?;
+        if x != want_x {
+            write!(f, "x must have {want_x} entries, but it has {x}")?;
         }
-        match self.y {
-            Some(y) if y != m => {
-                let sep = if self.x != n { "; and " } else { "the matrix is " };
-                if self.x == n {
-                    write!(f, "{sep}{m} × {n}, so y must have {m} entries, but it has {y}")
-                } else {
-                    write!(f, "{sep}y must have {m} entries, but it has {y}")
-                }
+        match y {
+            Some(y) if y != want_y => {
+                let and = if x == want_x { "" } else { "; and " };
+                write!(f, "{and}y must have {want_y} entries, but it has {y}")
             }
             _ => Ok(()),
         }
@@ -193,7 +227,8 @@ mod tests {
 
     #[test]
     fn shapes_are_named() {
-        let text = |x, y| Error::Shape(ShapeMismatch { matrix: (3, 4), x, y }).to_string();
+        let matrix = (3, 4);
+        let text = |x, y| Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }).to_string();
         assert_eq!(
             text(5, None),
             "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5"
@@ -208,6 +243,14 @@ mod tests {
             "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5; \
              and y must have 3 entries, but it has 9"
         );
+        let row = ShapeMismatch::MatrixVector { matrix, x: 5, y: Some(9) }.of_row_vector();
+        assert_eq!(
+            row.to_string(),
+            "the matrix is 4 × 3, so x must have 4 entries, but it has 5; \
+             and y must have 3 entries, but it has 9"
+        );
+        let dot = ShapeMismatch::Dot { left: 3, right: 2 };
+        assert_eq!(dot.to_string(), "the vectors have 3 and 2 entries");
     }
 
     #[test]

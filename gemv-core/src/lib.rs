@@ -15,8 +15,8 @@
 //!
 //! let device = Engine::global()?.default_device()?; // or .device("cuda:0")?
 //! let resident = device.matrix(&a)?; // uploaded once, used many times
-//! assert_eq!(resident.gpu_dot(&x), y);
-//! assert_eq!(resident.t().gpu_dot(&y), a.t().gpu_dot(&y));
+//! assert_eq!(resident.gpu_dot(&x).download()?, y); // the result lives where A lives
+//! assert_eq!(resident.t().gpu_dot(&y).download()?, a.t().gpu_dot(&y));
 //! # Ok::<(), gemv_core::Error>(())
 //! ```
 //!
@@ -41,7 +41,7 @@ mod resident;
 pub mod router;
 pub mod table;
 
-pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory};
+pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory, Prepared};
 pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use gemv_core::reference::Reference;
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BackendEntry, BuiltinTable, Desc, Device, DeviceInfo,
-    Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Result, Tables,
+    Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Prepared, Result, Tables,
 };
 use ndarray::{Array1, Array2, array};
 
@@ -99,8 +99,8 @@ impl Backend for Fake {
         self.good.download(from, first, to)
     }
 
-    fn gemv(&self, job: AnyJob<'_>, _: &Params) -> Result<()> {
-        self.good.gemv(job, &Params::new("reference"))
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        self.good.gemv(job, prepared)
     }
 }
 
@@ -322,7 +322,7 @@ fn what_no_memory_holds_is_an_error() {
     full(empty.try_gpu_dot(&Array1::zeros(0)).unwrap_err());
     let row = array![[1.0f32, 2.0]];
     let rows = row.broadcast((1 << 60, 2)).unwrap();
-    full(device.dot(&rows, &array![1.0, 1.0]).unwrap_err());
+    full(device.try_gpu_dot(&rows, &array![1.0, 1.0]).unwrap_err());
     assert_eq!(Desc::new(Dtype::C64, usize::MAX, 7, (0, 1), 0).bytes(), u64::MAX);
 }
 

@@ -1,4 +1,4 @@
-//! How a product is shared between the threads of rayon's pool.
+//! The work of a product, shared by the threads of rayon's pool.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use gemv_core::order::SEGMENT;
 
 use crate::simd::{Part, Product};
 
-/// Computes the product, on more threads where the matrix has more than `grain` KiB for each.
+/// Computes the product, on several threads if each has at least `grain` KiB of the matrix.
 pub(crate) fn run(product: Product<'_>, grain: usize) {
     product.run(|part| share(part, grain));
 }
@@ -24,12 +24,12 @@ fn share(part: Part<'_>, grain: usize) {
         return part.run();
     }
     let count = n.div_ceil(SEGMENT);
-    // Rows where there are enough: nothing remains to be done afterwards. Else segments. For columns segments first:
-    // a column is one stream as long as it is not cut.
+    // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments. For columns
+    // segments come first, since a column is one stream as long as it is not cut.
     let segments = match (part.by_rows(), part.direct()) {
         (true, _) => m < tasks * 8 && count >= tasks,
         (false, true) => count >= 2 * tasks || count == tasks,
-        // Lines that are copied together first: a segment of all rows is to fit the caches.
+        // Lines that are copied together first: a segment of all rows should fit the caches.
         (false, false) => m < tasks * (512 / element) && count >= tasks,
     };
     if segments {
@@ -45,7 +45,7 @@ fn share(part: Part<'_>, grain: usize) {
     sharing(Rows { part, unit }, tasks, least);
 }
 
-/// Bytes of the matrix below which a share is not cut for the sake of balance: some microseconds of work.
+/// Bytes of the matrix that are not cut further for the sake of balance: some microseconds of work.
 const LEAST: usize = 64 << 10;
 
 /// Bytes of a column that make a stream.
@@ -53,10 +53,10 @@ const STREAM: usize = 8 << 10;
 
 /// Work that can be cut in two.
 trait Work: Send + Sized {
-    /// Units of it.
+    /// How many units it has.
     fn len(&self) -> usize;
-    /// The first `at` units, or a few more where the work is cut at multiples of several, and the others. Both have
-    /// some if `at` is such a multiple or more of them from either end.
+    /// The first `at` units, and the others. Cuts are at multiples of some number of units, so the first part may
+    /// have a few more. Neither is empty if at least one multiple lies on either side.
     fn cut(self, at: usize) -> (Self, Self);
     /// Computes it.
     fn run(self);
@@ -103,44 +103,43 @@ impl Work for Segments<'_> {
     }
 }
 
-/// What nobody has taken yet. Whoever has time takes a share of it, large at first and smaller towards
-/// the end (guided self-scheduling, Polychronopoulos and Kuck, 1987): a thread that comes late,
-/// because it sleeps or has other work, or was put on the same core, delays no more than what it took.
-/// (A caller outside of the pool waits until all whom it asked have looked, even if nothing was left.)
+/// Work that no thread has taken yet. A thread that is free takes a share: large ones at first and smaller ones
+/// towards the end (guided self-scheduling, Polychronopoulos and Kuck, 1987). So a thread that starts late, or shares
+/// its core, delays no more than its own share. A caller outside of the pool waits until every thread has looked,
+/// even if nothing was left.
 struct Remaining<W> {
     work: Mutex<Option<W>>,
     tasks: usize,
-    /// Parts that are not cut further.
+    /// Units that are not cut further.
     least: usize,
 }
 
 impl<W: Work> Remaining<W> {
-    /// A share from the front, or from the back: the calling thread has the front and the others the
-    /// back, so that the next product of the same matrix finds most of what it needs in the caches where
-    /// it was.
+    /// A share from the front or from the back. The calling thread takes the front and the others the back. So the
+    /// next product of the same matrix finds most of it in the same caches.
     fn take(&self, front: bool) -> Option<W> {
-        let mut rest = self.work.lock().expect("nothing panics while it is held");
-        let work = rest.take()?;
-        let parts = work.len();
-        let share = (parts * 3).div_ceil(self.tasks * 4).max(self.least);
-        if share + self.least > parts {
-            return Some(work);
+        let mut work = self.work.lock().expect("nothing panics while it is held");
+        let all = work.take()?;
+        let len = all.len();
+        let share = (len * 3).div_ceil(self.tasks * 4).max(self.least);
+        if share + self.least > len {
+            return Some(all);
         }
-        let at = if front { share } else { parts - share };
-        let (first, second) = work.cut(at);
-        // Neither is empty: a share and what is left are `least` or more, which is a multiple of any unit.
+        let at = if front { share } else { len - share };
+        let (first, second) = all.cut(at);
+        // Neither is empty: a share and the remainder are `least` or more, which is a multiple of any unit.
         let (mine, left) = if front { (first, second) } else { (second, first) };
         debug_assert!(mine.len() > 0 && left.len() > 0);
-        *rest = Some(left);
+        *work = Some(left);
         Some(mine)
     }
 }
 
-/// Does all of the work on so many threads of rayon's current pool, this one among them.
+/// Does all of the work on `tasks` threads of rayon's current pool, this one among them.
 fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
-    let rest = Remaining { work: Mutex::new(Some(work)), tasks, least };
+    let remaining = Remaining { work: Mutex::new(Some(work)), tasks, least };
     let take_all = |front: bool| {
-        while let Some(part) = rest.take(front) {
+        while let Some(part) = remaining.take(front) {
             part.run();
         }
     };
@@ -148,8 +147,8 @@ fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
         rayon::join(|| take_all(true), || beside(tasks - 1, &|| take_all(false)));
         return;
     }
-    // Outside of the pool: this thread takes its part all the same, and is not sent to sleep for the
-    // little while that the others may take longer. It lets them have its core, should they be on it.
+    // Outside of the pool, this thread takes its part as well. It does not sleep while the others finish; it yields,
+    // since they may need its core.
     let done = AtomicUsize::new(1);
     rayon::in_place_scope(|scope| {
         for _ in 1..tasks {
@@ -168,7 +167,7 @@ fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
     });
 }
 
-/// The same on so many threads.
+/// Runs `run` on so many threads.
 fn beside(tasks: usize, run: &(impl Fn() + Sync)) {
     match tasks {
         0 => {}
@@ -179,5 +178,5 @@ fn beside(tasks: usize, run: &(impl Fn() + Sync)) {
     }
 }
 
-/// Looks at what the other threads do, some tens of microseconds.
+/// How often the calling thread looks for the others: some tens of microseconds.
 const YIELDS: usize = 100;

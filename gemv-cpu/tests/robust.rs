@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use gemv_core::ndarray::{Array1, Array2, ArrayView1, ArrayView2, ShapeBuilder, s};
-use gemv_core::{Device, Element, Engine, Error, Params, reference};
+use gemv_core::{Device, Element, Engine, Error, GpuDot, Params, reference};
 use proptest::prelude::*;
 
 /// Counts this thread's allocations.
@@ -92,7 +92,7 @@ fn concurrent_callers_do_not_disturb_one_another() {
     let device = device();
     let a = Array2::from_shape_vec((600, 900), numbers(540_000, 3)).unwrap();
     let x = Array1::from(numbers(900, 4));
-    let want = device.dot(&a, &x).unwrap();
+    let want = device.try_gpu_dot(&a, &x).unwrap();
     let p = "row rows=4 grain_kib=1".parse().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..12 {
@@ -223,7 +223,7 @@ fn many_rows_come_from_several_places() {
         let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
         let a = Array2::from_shape_vec((1000, 100), numbers(100_000, 3)).unwrap();
         let x = Array1::from_vec(numbers(100, 4));
-        let want = device.dot(&a, &x).unwrap();
+        let want = device.try_gpu_dot(&a, &x).unwrap();
         for params in ["row rows=128 streams=2 prefetch=0", "row rows=128 streams=16 prefetch=64"] {
             let mut y = Array1::from_elem(1000, 5.0f32);
             device.gemv_as(&params.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap();
@@ -238,13 +238,13 @@ fn resident_operands_equal_host_operands() {
     let big = Array2::from_shape_vec((900, 800), numbers(720_000, 5)).unwrap();
     let a = big.slice(s![10..;-2, 3..]);
     let x = Array1::from(numbers(797, 6));
-    let want = device.dot(&a, &x).unwrap();
+    let want = device.try_gpu_dot(&a, &x).unwrap();
     let resident = device.matrix(&a).unwrap();
     let rx = device.vector(&x).unwrap();
-    assert_eq!(bits(&device.dot(&resident, &x).unwrap()), bits(&want));
-    let y = resident.dot_resident(&rx).unwrap();
+    assert_eq!(bits(&device.try_gpu_dot(&resident, &x).unwrap()), bits(&want));
+    let y = resident.try_gpu_dot(&rx).unwrap();
     assert_eq!(bits(&y.download().unwrap()), bits(&want));
-    assert_eq!(bits(&device.dot(&resident.rows(7..9), &x).unwrap()), bits(&want)[7..9]);
+    assert_eq!(bits(&device.try_gpu_dot(&resident.rows(7..9), &x).unwrap()), bits(&want)[7..9]);
 }
 
 /// 2^31 + 256 elements of f16, of which the last row alone is not the shared zero page.
@@ -268,12 +268,12 @@ fn indices_beyond_31_bits() {
     let x = Array1::from_elem(n, f16::from_f32(0.5));
     let row = ArrayView2::from_shape((m, n), &*flat).unwrap();
     // Rows far apart, without reading all the zeros between.
-    let y = device.dot(&row.slice(s![..;1 << 14, ..]), &x).unwrap();
+    let y = device.try_gpu_dot(&row.slice(s![..;1 << 14, ..]), &x).unwrap();
     assert_eq!(y.len(), 3);
     assert_eq!([y[0], y[1], y[2]].map(f16::to_f32), [0.0, 0.0, 1.5]);
     let col = ArrayView2::from_shape((n, m).f(), &*flat).unwrap();
     let x = Array1::from_elem(3, f16::from_f32(0.5));
-    let y = device.dot(&col.slice(s![.., ..;1 << 14]), &x).unwrap();
+    let y = device.try_gpu_dot(&col.slice(s![.., ..;1 << 14]), &x).unwrap();
     assert_eq!(y[n - 1].to_f32(), 1.5);
     // SAFETY: mapped above; no view of it is used from here on.
     unsafe { libc::munmap(p, bytes) };

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Layout,
-    Memory, Params, Result, for_any,
+    Memory, Params, Prepared, Result, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language, Program};
 
 use crate::cache::{Cache, Key};
-use crate::choices::candidates;
+use crate::candidates::candidates;
 use crate::driver::{self, Block, Cublas, Found, Function, Gpu, Nvrtc, Report};
 use crate::kernels::{kernel, kernels};
 use crate::run::Scratch;
@@ -329,7 +329,8 @@ impl Backend for Cuda {
         for_any!(AnySliceMut, to, to => lock(&self.scratch).staging.fetch(&from.block, first, to))
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         for_any!(AnyJob, job, job => self.run(job, params))
     }
 

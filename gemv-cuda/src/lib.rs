@@ -14,24 +14,19 @@
 
 mod backend;
 mod cache;
-mod choices;
+mod candidates;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
-mod few;
-mod flat;
 mod kernels;
 mod run;
-mod segment;
-mod span;
 #[cfg(test)]
 mod testing;
-mod tile;
 
 use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::{cluster, options};
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
-pub use choices::candidates;
+pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
 pub use kernels::kernels;
 

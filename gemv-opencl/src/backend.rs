@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Memory,
-    Params, Result, for_any,
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
+    KernelInfo, Memory, Params, Prepared, Result, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel};
 use ocl::core;
 
 use crate::discover::{self, Found};
-use crate::run::{OPTIONS, State};
+use crate::run::State;
 use crate::{NAME, cl, kernels};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
@@ -91,7 +91,7 @@ impl OpenCl {
     ///
     /// if let Ok(opencl) = OpenCl::open(0) {
     ///     let device = Device::new(Arc::new(opencl));
-    ///     let y = device.dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
+    ///     let y = device.try_gpu_dot(&array![[1.0f32, 2.0]], &array![3.0, 4.0])?;
     ///     assert_eq!(y, array![11.0]);
     /// }
     /// assert!(OpenCl::open(1000).is_err());
@@ -188,11 +188,10 @@ impl Backend for OpenCl {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        // The roof has no candidates, the published kernels are not among these.
         let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
         // The shared kernels run on CPUs, and are tested there, but are never the best.
         match self.found.caps.cpu {
-            true => kernels::KERNELS.iter().flat_map(of).collect(),
+            true => kernels::own().flat_map(of).collect(),
             false => kernels::all().flat_map(of).collect(),
         }
     }
@@ -246,7 +245,8 @@ impl Backend for OpenCl {
         })
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         for_any!(AnyJob, job, job => self.product(&mut lock(&self.state), job, params))
     }
 
@@ -259,23 +259,13 @@ impl Backend for OpenCl {
         gpu::read_params(&self.found.caps)
     }
 
+    fn kernels(&self) -> Vec<KernelInfo> {
+        kernels::infos()
+    }
+
     fn fingerprint(&self) -> String {
-        // FNV-1a, which stays what it is from one release of the compiler to the next.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut mix = |text: &str| {
-            for byte in text.bytes() {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        mix(gpu::PRELUDE);
-        mix(OPTIONS);
-        for kernel in kernels::all().filter(|k| k.ordered) {
-            mix(kernel.name);
-            mix(kernel.source);
-            mix(&format!("{:?}{:?}", kernel.args, kernel.defines));
-        }
-        mix(gpu::REDUCE_SOURCE);
-        format!("{hash:016x}")
+        let all: String = kernels::infos().iter().map(|k| k.fingerprint.as_str()).collect();
+        gemv_core::fingerprint(&[&all], &[])
     }
 }
 

@@ -8,8 +8,10 @@
 //!
 //! Operands on the host are used in place where the device is the CPU and they have no gaps, and
 //! uploaded otherwise. One product runs on a device at a time; others wait for it.
+#![deny(unsafe_code)]
 
 mod backend;
+#[allow(unsafe_code)] // the one module that calls OpenCL
 mod cl;
 mod discover;
 mod kernels;

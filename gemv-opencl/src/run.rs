@@ -11,9 +11,8 @@ use gemv_gpu::Kernel;
 use ocl::core;
 
 use crate::backend::{OpenCl, block, within};
-use crate::cl::{Args, Borrowed, Failure, Queue};
+use crate::cl::{Args, Borrowed, Failure, OPTIONS, Queue};
 use crate::discover::Found;
-use crate::kernels;
 
 /// What a device's lock guards.
 #[derive(Debug)]
@@ -34,10 +33,6 @@ type Key = (&'static str, Vec<(String, String)>);
 
 #[derive(Debug, Clone)]
 struct Program(core::Program, HashMap<&'static str, core::Kernel>);
-
-/// How every program is compiled. Nothing that relaxes the arithmetic: contraction is turned off in
-/// the prelude, and there is no `-cl-` option to ask for less.
-pub(crate) const OPTIONS: &str = "-cl-std=CL1.2";
 
 const SLOTS: usize = 4;
 const A: usize = 0;
@@ -142,8 +137,7 @@ impl State {
                 for (name, value) in &text.defines {
                     options += &format!(" -D{name}={value}");
                 }
-                let source = kernels::source(kernel, &text);
-                let built = self.queue.build(&source, &options).map_err(|e| match e {
+                let built = self.queue.build(&text.source, &options).map_err(|e| match e {
                     Ok(log) => Error::Build {
                         kernel: format!("{params} for {dtype}"),
                         device: found.info.id.clone(),

@@ -457,7 +457,9 @@ fn product<'a, T: Element>(
     y: VectorMut<'a, T>,
 ) -> Result<()> {
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-    backend.gemv(T::any_job(Job { alpha, a, conj: false, x, beta, y }), params)
+    let job = Job { alpha, a, conj: false, x, beta, y };
+    let prepared = backend.prepare(&job.desc(), params)?;
+    backend.gemv(T::any_job(job), &prepared)
 }
 
 /// Seconds that one of so many products takes; of what is not `timed`, by the host's clock with what the first launch costs.

@@ -1,6 +1,6 @@
-//! Lines across the lanes: columns whose elements are neighbours, walked down.
+//! Column kernels whose partial sums lie in memory: a vector holds neighbouring rows of a column.
 
-// Arrays of vectors go side by side: their numbers say more than iterators would.
+// Arrays of vectors are indexed together: the numbers say more than iterators would.
 #![allow(clippy::needless_range_loop)]
 
 use gemv_core::order::LANES;
@@ -8,25 +8,25 @@ use gemv_core::order::LANES;
 use super::ops::{Body, Ops, each};
 use super::window::{Window, bit_reversed};
 
-/// As many columns of each lane as there are, asked lane by lane.
+/// Any number of columns a lane, read at run time.
 const ANY: usize = 5;
 
-/// A pass of [`ColMemory`] over all rows: `P` lanes with `C` columns each, and, if `MORE`, one more where `more` says
-/// so. (Asked for each vector, which costs a tenth where columns are few: not where all have the same.)
+/// A pass of [`ColMemory`] over all rows: `P` lanes of `C` columns each. If `MORE`, lanes have one more column where
+/// `more` says so. That test takes time for each vector, so it is left out where all lanes have the same number.
 struct Pass<O: Ops, const P: usize, const C: usize, const MORE: bool> {
     o: O,
-    /// The lanes' first columns; the next ones are a `chunk` further.
+    /// The lanes' first columns; the next ones are `chunk` elements further.
     p: [*const O::T; P],
     chunk: isize,
     x: [[O::X; 4]; P],
     /// How many columns each lane has, for [`ANY`]; else whether it has one more than `C`.
     more: [usize; P],
-    /// Sums that wait for those of this pass, the last ones first.
-    waiting: [*const O::Acc; 6],
+    /// Pending sums that those of this pass are added to, the last ones first.
+    pending: [*const O::Acc; 6],
 }
 
 impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MORE> {
-    /// `U` vectors of rows from `i` on; of some rows of a vector if not `WHOLE`.
+    /// `U` vectors of rows from `i` on, or one masked vector if not `WHOLE`.
     #[inline(always)]
     unsafe fn step<const U: usize, const WHOLE: bool>(
         &self,
@@ -66,7 +66,7 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
                     }
                 }
             } });
-            // In this order of visits the halving adds neighbours.
+            // In this order of lanes the halving adds neighbours.
             each!(K in 0 2: { if K + 1 < P {
                 for u in 0..U {
                     lanes[K][u] = o.add(lanes[K][u], lanes[K + 1][u]);
@@ -78,7 +78,7 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
                     acc[u] = o.add(acc[u], lanes[P / 2][u]);
                 }
             }
-            for w in &self.waiting[..merges] {
+            for w in &self.pending[..merges] {
                 for u in 0..U {
                     let w = w.wrapping_add(i + u * O::W);
                     let w = if WHOLE { o.load_acc(w) } else { o.load_acc_part(w, part.0, part.1) };
@@ -90,15 +90,14 @@ impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MOR
     }
 }
 
-/// The sums of one segment for all (at most a block of) rows: in bit-reversed order of the lanes,
-/// [`Ops::AT_ONCE`] lanes with their columns in one pass over the rows, partial sums waiting on a stack in
-/// `stack`, each of `ld` accumulators, at least a vector more than there are rows. Every load asks for
-/// what is `prefetch` elements further down.
+/// The sums of one segment for all rows, at most a tile. The lanes come in bit-reversed order, [`Ops::PASS_LANES`]
+/// lanes with their columns in one pass over the rows. Partial sums are pending on a stack in `stack`, each of `ld`
+/// accumulators, at least a vector more than there are rows. Every load prefetches `prefetch` elements further down.
 ///
-/// The columns of a pass are a multiple of sixteen apart, wherever there are enough of them, and so begin
-/// alike as seen from vectors, even if neighbours do not: each pass reads aligned vectors, counted
-/// from the last place before row 0 that is aligned for it. A vector that lies across two lines takes two
-/// loads, of which the processor keeps few in flight; the sums that wait may lie so, there are few.
+/// The columns of a pass are a multiple of sixteen apart, if there are enough of them. So they have one offset from a
+/// vector boundary, even if neighbours do not. Each pass reads aligned vectors, counted from the last boundary before
+/// row 0. A vector across two cache lines takes two loads, of which the processor keeps few in flight. Pending sums
+/// may lie across lines: there are few.
 pub(super) struct ColMemory<O: Ops> {
     pub(super) o: O,
     pub(super) a: Window<O::T>,
@@ -110,14 +109,14 @@ pub(super) struct ColMemory<O: Ops> {
 }
 
 impl<O: Ops> ColMemory<O> {
-    /// Whether columns so far apart begin alike as seen from vectors.
+    /// Whether columns so far apart have the same offset from a vector boundary.
     #[inline(always)]
-    fn alike(&self, apart: usize) -> bool {
+    fn same_offset(&self, apart: usize) -> bool {
         let vector = O::W * size_of::<O::T>();
         (apart * self.a.line.unsigned_abs() * size_of::<O::T>()).is_multiple_of(vector)
     }
 
-    /// How many places before row 0 the first aligned vector of column j begins; 0 if none does.
+    /// Rows from the last vector boundary to row 0 of column j; 0 if no boundary falls on a row.
     #[inline(always)]
     fn before(&self, j: usize) -> usize {
         let unit = size_of::<O::T>() * O::STEP.unsigned_abs();
@@ -126,7 +125,7 @@ impl<O: Ops> ColMemory<O> {
         if off.is_multiple_of(unit) { off / unit } else { 0 }
     }
 
-    /// The `q`-th of the passes over `lanes / P` groups of lanes, by `U` vectors.
+    /// Pass `q` of those over `lanes / P` groups of lanes, by `U` vectors.
     #[inline(always)]
     unsafe fn pass<const P: usize, const C: usize, const MORE: bool, const U: usize>(
         &self,
@@ -137,11 +136,11 @@ impl<O: Ops> ColMemory<O> {
         // SAFETY: the caller's, and `run`'s.
         unsafe {
             let of = |k: usize| bit_reversed(q * P + k, lanes.trailing_zeros());
-            // (Rows of two vectors are all ends.)
-            let aligned = a.m > 2 * O::W && O::ALIGNED && self.alike(lanes / P);
+            // Rows of two vectors have only ends.
+            let aligned = a.m > 2 * O::W && O::ALIGNS && self.same_offset(lanes / P);
             let lo = if aligned { self.before(of(0)) } else { 0 };
-            // Where sums of row 0 wait: so that vectors are aligned there too, if all passes begin alike.
-            let shift = if self.alike(1) { lo } else { O::W };
+            // Where sums of row 0 are pending: vectors are aligned there too, if all passes have the same offset.
+            let shift = if self.same_offset(1) { lo } else { O::W };
             let (base, end) = (a.p.wrapping_offset(-(lo as isize) * O::STEP), lo + a.m);
             let (merges, depth) = (q.trailing_ones() as usize, q.count_ones() as usize);
             let last = q + 1 == lanes / P;
@@ -153,7 +152,7 @@ impl<O: Ops> ColMemory<O> {
                 chunk: LANES as isize * a.line,
                 x: [[o.splat(*x); 4]; P],
                 more: [0; P],
-                waiting: [stack.cast_const(); 6],
+                pending: [stack.cast_const(); 6],
             };
             each!(K in 0 1 2 3: { if K < P {
                 let l = of(K);
@@ -164,16 +163,16 @@ impl<O: Ops> ColMemory<O> {
                     pass.x[K][J] = o.splat(*x.add(l + J * LANES));
                 } });
             } });
-            for (w, waiting) in pass.waiting.iter_mut().enumerate().take(merges) {
-                *waiting = place(depth - 1 - w);
+            for (w, pending) in pass.pending.iter_mut().enumerate().take(merges) {
+                *pending = place(depth - 1 - w);
             }
-            // For the levels left out, if there are any.
+            // For the absent levels of the halving, if there are any.
             let left_out = last && lanes < LANES;
             let mut i = 0;
             while i < end {
                 if (lo == 0 || i > 0) && end - i >= U * O::W {
                     i = match (merges, prefetch) {
-                        // As often as all others together, and in the caches.
+                        // In the caches these are as frequent as all others together.
                         (0, 0) if C == 4 => pass.whole::<U>(i, end, to, 0, 0, left_out),
                         (1, 0) if C == 4 => pass.whole::<U>(i, end, to, 1, 0, left_out),
                         _ => pass.whole::<U>(i, end, to, merges, prefetch, left_out),
@@ -193,7 +192,7 @@ impl<O: Ops> ColMemory<O> {
 }
 
 impl<O: Ops, const P: usize, const C: usize, const MORE: bool> Pass<O, P, C, MORE> {
-    /// Rows `i .. end`, as far as there are `U` vectors of them. Gives the first row that is left.
+    /// Rows `i .. end`, as far as there are `U` vectors of them. Returns the first row left.
     #[inline(always)]
     unsafe fn whole<const U: usize>(
         &self,
@@ -229,9 +228,9 @@ impl<O: Ops> Body for ColMemory<O> {
         unsafe {
             let n = self.a.n;
             let lanes = n.min(LANES).next_power_of_two();
-            let at_once = if lanes < O::AT_ONCE { 1 } else { O::AT_ONCE };
+            let at_once = if lanes < O::PASS_LANES { 1 } else { O::PASS_LANES };
             for q in 0..lanes / at_once {
-                // The columns of the first and of the last lane of the pass, by their numbers.
+                // The columns of the first and of the last lane of the pass.
                 let count = |i: usize| {
                     n.saturating_sub(bit_reversed(i, lanes.trailing_zeros())).div_ceil(LANES)
                 };
@@ -240,7 +239,7 @@ impl<O: Ops> Body for ColMemory<O> {
                     ($p:literal, $u:literal) => {
                         match (most, least) {
                             (4, 4) => self.pass::<$p, 4, false, $u>(q, lanes),
-                            _ if !O::LONG => self.pass::<$p, ANY, false, $u>(q, lanes),
+                            _ if !O::UNROLLS => self.pass::<$p, ANY, false, $u>(q, lanes),
                             (1, 1) => self.pass::<$p, 1, false, $u>(q, lanes),
                             (2, 2) => self.pass::<$p, 2, false, $u>(q, lanes),
                             (3, 3) => self.pass::<$p, 3, false, $u>(q, lanes),
@@ -251,12 +250,12 @@ impl<O: Ops> Body for ColMemory<O> {
                         }
                     };
                 }
-                // Pruned for all but the one that O has, and the first: lanes of a column each.
-                if O::AT_ONCE == 4 && at_once == 4 {
+                // All but the one that O uses and the first are pruned. The first is for lanes of one column.
+                if O::PASS_LANES == 4 && at_once == 4 {
                     passes!(4, 2)
-                } else if O::AT_ONCE == 2 && at_once == 2 {
+                } else if O::PASS_LANES == 2 && at_once == 2 {
                     passes!(2, 4)
-                } else if O::AT_ONCE == 1 {
+                } else if O::PASS_LANES == 1 {
                     passes!(1, 4)
                 } else {
                     self.pass::<1, 1, false, 4>(q, lanes)
@@ -266,10 +265,10 @@ impl<O: Ops> Body for ColMemory<O> {
     }
 }
 
-/// The sums of one whole segment for all (at most a block of) rows, which are few: the columns as they
-/// lie in memory, those of four lanes that are added to each other first side by side, so that sixteen
-/// streams are read. The sums of a quarter of the lanes are kept in `quarter`, 16 lines of `ld`
-/// accumulators, in the nearest cache. Every load asks for what is `prefetch` elements further down.
+/// The sums of one whole segment for all rows, which are few. The columns are read in the order of memory. Those of
+/// four lanes that the halving adds first are read together, so that there are sixteen streams. The sums of a quarter
+/// of the lanes are kept in `quarter`, 16 lines of `ld` accumulators, in the first-level cache. Every load prefetches
+/// `prefetch` elements further on.
 pub(super) struct ColFewRows<O: Ops> {
     pub(super) o: O,
     pub(super) a: Window<O::T>,

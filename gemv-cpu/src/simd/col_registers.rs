@@ -1,6 +1,6 @@
-//! Lines across the lanes: columns whose sums stay in registers.
+//! The column kernel whose sums stay in registers: a vector holds neighbouring rows of a column.
 
-// Arrays of vectors go side by side: their numbers say more than iterators would.
+// Arrays of vectors are indexed together: the numbers say more than iterators would.
 #![allow(clippy::needless_range_loop)]
 
 use core::mem::MaybeUninit;
@@ -19,44 +19,44 @@ struct Edge<T> {
     hi: usize,
 }
 
-/// What the first vector of a strip is: as the others; of rows from the end of a column; of rows from both.
+/// The first vector of a strip: like the others; of rows from the end of a column; of rows from both ends.
 const WHOLE: u8 = 0;
 const TAIL: u8 = 1;
 const BOTH: u8 = 2;
 
-/// Vectors of neighbouring rows, from `p` in the first column on.
+/// Vectors of neighbouring rows; `p` is the first of them in the first column.
 #[derive(Clone, Copy)]
 struct Strip<T> {
     p: *const T,
     line: isize,
-    /// The vector that is not whole, if there is one: the first.
+    /// The partial vector, if there is one: the first.
     edge: Edge<T>,
-    /// What is asked for while this is computed: the same place, this many elements further.
+    /// The distance of prefetches in elements, 0 for none.
     prefetch: isize,
 }
 
-/// Columns that four lanes have, known to the compiler, but for any number of them.
+/// The columns of four lanes, if the compiler does not know their number.
 const ANY: usize = 0;
-/// Those of a whole segment.
+/// The columns of four lanes of a whole segment.
 const FULL: usize = 16;
 
-/// The additions of a segment for `U` vectors of rows: the lanes
-/// are the leaves of a binary tree, four of them written out, and the fours visited in bit-reversed order
-/// with the partial sums of the levels above waiting. Lanes beyond the next power of two are left out.
+/// The additions of a segment for `U` vectors of rows. The lanes are the leaves of a binary tree. Four leaves are
+/// written out; the groups of four come in bit-reversed order, with the partial sums of the levels above pending.
+/// Lanes beyond the next power of two are absent.
 struct Tree<'a, O: Ops, const U: usize, const KIND: u8> {
     o: O,
     a: &'a Strip<O::T>,
     x: *const O::Acc,
     len: usize,
-    /// Of a quarter of the lanes that are visited, the logarithm.
+    /// The logarithm of a quarter of the lanes present.
     log: u32,
 }
 
 impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
-    /// Whether each number of columns of four lanes has code of its own, which is long.
-    const EACH: bool = O::LONG && (KIND == WHOLE || KIND == TAIL && U > 2 && O::AT_ONCE == 4);
+    /// Whether each number of columns of four lanes has code of its own.
+    const EACH: bool = O::UNROLLS && (KIND == WHOLE || KIND == TAIL && U > 2 && O::PASS_LANES == 4);
 
-    /// What column j adds to its lane; its elements are `at` from those of the first column.
+    /// Adds column j to its lane; its elements are `at` from those of the first column.
     #[inline(always)]
     unsafe fn column(&self, j: usize, at: isize, acc: &mut [O::V; U]) {
         let Tree { o, a, x, .. } = self;
@@ -79,8 +79,8 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         }
     }
 
-    /// The sum of lanes l, l + fours, ..., which have `T` columns between them. No branch in it: the
-    /// compiler would move the additions behind the last one, and the sums out of the registers.
+    /// The sum of lanes l, l + 2^log, ..., which have `T` columns between them. No branch in it: the compiler would
+    /// move the additions behind the last branch, and the sums out of the registers.
     #[inline(always)]
     unsafe fn four<const T: usize>(&self, l: usize) -> [O::V; U] {
         let o = self.o;
@@ -89,7 +89,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         // SAFETY: the caller's: a and x are good for the columns below len.
         unsafe {
             let mut lanes = [[o.zero(); U]; 4];
-            // The tree pairs lanes half of all lanes apart first.
+            // The tree first pairs lanes that are half of all lanes apart.
             for (lane, r) in lanes.iter_mut().zip([0, 2, 1, 3]) {
                 let (mut j, mut at) = (l + (r << self.log), first + r as isize * apart);
                 if T == ANY {
@@ -98,7 +98,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                         (j, at) = (j + LANES, at + chunk);
                     }
                 } else {
-                    // The lower ones have one more, if not all have the same.
+                    // The lower lanes have one more, if not all have the same.
                     for _ in 0..T / 4 + usize::from(r < T % 4) {
                         self.column(j, at, lane);
                         (j, at) = (j + LANES, at + chunk);
@@ -123,7 +123,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         a
     }
 
-    /// The sum of lanes l, l + `EVERY`, ..., a column each, of which `K` are there: their tree written out,
+    /// The sum of lanes l, l + `EVERY`, ..., of one column each, of which `K` are present. The tree is written out,
     /// so that its sums stay in registers.
     #[inline(always)]
     unsafe fn part<const K: usize, const EVERY: usize>(&self, l: usize) -> [O::V; U] {
@@ -134,7 +134,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 self.column(l + $t * EVERY, first + $t * step, &mut lane);
                 lane
             }};
-            // Of two nodes, the upper one of which begins with lane t and may not be there.
+            // Of two nodes; the upper one begins with lane t and may be absent.
             (($($low:tt)+) $t:literal ($($high:tt)+)) => {{
                 let low = sum!($($low)+);
                 if const { $t < K } { self.add(low, sum!($($high)+)) } else { low }
@@ -158,8 +158,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         }
     }
 
-    /// The sums of all lanes, of which none has more than one column: `EVERY` parts of the tree, one after
-    /// another.
+    /// The sums of all lanes, none of which has more than one column: `EVERY` parts of the tree in sequence.
     #[inline(always)]
     unsafe fn parts<const EVERY: usize>(&self) -> [O::V; U] {
         let (o, len) = (self.o, self.len);
@@ -182,7 +181,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 for (q, l) in [0, 2, 1, 3].into_iter().enumerate() {
                     let part = part!(l, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
                     if self.a.prefetch != 0 {
-                        self.ask(l, EVERY);
+                        self.prefetch(l, EVERY);
                     }
                     match q {
                         0 | 2 => sum = part,
@@ -192,7 +191,7 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 }
             }
             if len < LANES {
-                // For what was left out.
+                // For the absent lanes.
                 sum = self.add(sum, [o.zero(); U]);
             }
             sum
@@ -206,15 +205,15 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         // SAFETY: the caller's.
         unsafe {
             let mut done = [o.zero(); U];
-            let mut waiting = [const { MaybeUninit::<[O::V; U]>::uninit() }; 5];
+            let mut pending = [const { MaybeUninit::<[O::V; U]>::uninit() }; 5];
             let mut depth = 0;
             for q in 0..1 << log {
                 let l = bit_reversed(q, log + 2) >> 2;
                 macro_rules! fours {
                     ($($t:literal)*) => {
                         match (len - l + (1 << log) - 1) >> log {
-                            16 if O::SIDE => self.four::<FULL>(l),
-                            4 if O::LONG => self.four::<4>(l),
+                            16 if O::INTERLEAVES => self.four::<FULL>(l),
+                            4 if O::UNROLLS => self.four::<4>(l),
                             _ if const { !Self::EACH } => self.four::<ANY>(l),
                             $($t => self.four::<$t>(l),)*
                             _ => self.four::<ANY>(l),
@@ -225,20 +224,20 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
                 let mut level = q;
                 while level & 1 == 1 {
                     depth -= 1;
-                    let waited = waiting[depth].assume_init();
+                    let earlier = pending[depth].assume_init();
                     for u in 0..U {
-                        done[u] = o.add(waited[u], done[u]);
+                        done[u] = o.add(earlier[u], done[u]);
                     }
                     level >>= 1;
                 }
-                waiting[depth].write(done);
+                pending[depth].write(done);
                 depth += 1;
                 if self.a.prefetch != 0 {
-                    self.ask(l, 1 << log);
+                    self.prefetch(l, 1 << log);
                 }
             }
             if len < LANES {
-                // For what was left out.
+                // For the absent lanes.
                 for d in &mut done {
                     *d = o.add(*d, o.zero());
                 }
@@ -247,9 +246,9 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
         }
     }
 
-    /// Asks for what is prefetch of columns l, l + every, ...
+    /// Prefetches for columns l, l + every, ...
     #[inline(always)]
-    unsafe fn ask(&self, l: usize, every: usize) {
+    unsafe fn prefetch(&self, l: usize, every: usize) {
         let Tree { o, a, len, .. } = self;
         let bytes = U * O::W * size_of::<O::T>() * O::STEP.unsigned_abs();
         for j in (l..*len).step_by(every) {
@@ -262,12 +261,11 @@ impl<O: Ops, const U: usize, const KIND: u8> Tree<'_, O, U, KIND> {
     }
 }
 
-/// The sums of one segment (at most 256 columns) for all rows, in registers. The first `head` rows
-/// come before the first vector that is aligned; no more than there are rows.
+/// The sums of one segment (at most 256 columns) for all rows, in registers. The first `head` rows, no more than
+/// there are, come before the first aligned vector.
 ///
-/// Where columns begin alike, the first rows, that come before the first aligned vector, and the last ones make
-/// a vector together, if it has room for them. Else what does not fill its vectors is a masked vector of its own, or, where
-/// those are slow, computed with some of the rows before it, a second time and alike: loads across two lines are there anyway.
+/// If the head and the last rows fit one vector, they are computed as one. Else a partial vector is a masked one.
+/// Where masks are slow, it is computed together with some of the rows before it, a second time and to the same bits.
 pub(super) struct ColRegisters<O: Ops> {
     pub(super) o: O,
     pub(super) a: Window<O::T>,
@@ -277,15 +275,15 @@ pub(super) struct ColRegisters<O: Ops> {
     pub(super) prefetch: isize,
 }
 
-/// Columns of a segment: at most a quarter of the lanes have one; four or more, and no lane more than one; any
+/// The columns of a segment: at most a quarter of the lanes have one; four or more, and no lane more than one; any
 /// number.
 const FEW: u8 = 0;
 const SHORT: u8 = 1;
 const LONG: u8 = 2;
 
-/// `U` vectors of rows: the ends, if there are any, and the rows from `i` on.
+/// `U` vectors of rows: the partial vector, if there is one, and the rows from `i` on.
 ///
-/// Each kind is a function of its own: together, the compiler would compute the addresses of all of them first.
+/// Each kind is a function of its own: in a common one, the compiler computes the addresses of all kinds first.
 #[derive(Clone, Copy)]
 struct Piece<'a, O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> {
     all: &'a ColRegisters<O>,
@@ -305,7 +303,7 @@ impl<O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> Body
         let lo = O::W - head;
         // The last rows of all, or those behind the other vectors.
         let end = if KIND == BOTH { a.m - tail } else { i + (U - 1) * O::W };
-        // A part that is empty is looked for where something is.
+        // An empty part takes its address from the other one.
         let before = if head > 0 { -(lo as isize) * O::STEP } else { 0 };
         let edge = Edge { p: at(0).wrapping_offset(before), lo, q: at(end), hi: tail };
         let strip = Strip { p: at(i), line: a.line, edge, prefetch };
@@ -335,11 +333,11 @@ impl<O: Ops, const U: usize, const KIND: u8, const COLUMNS: u8> Body
 
 impl<O: Ops> ColRegisters<O> {
     #[inline(always)]
-    unsafe fn some<const U: usize, const KIND: u8>(&self, i: usize, head: usize, tail: usize) {
+    unsafe fn piece<const U: usize, const KIND: u8>(&self, i: usize, head: usize, tail: usize) {
         // SAFETY: the caller's.
         unsafe {
-            // What is never run is not compiled either: hence the blocks.
-            if const { !O::LONG } {
+            // Constant conditions: what never runs is not compiled.
+            if const { !O::UNROLLS } {
                 return Piece::<O, U, KIND, LONG> { all: self, i, head, tail }.run();
             }
             if const { U <= 2 && KIND == TAIL } && self.a.n <= LANES / 4 {
@@ -352,29 +350,29 @@ impl<O: Ops> ColRegisters<O> {
         }
     }
 
-    /// Rows `at .. end`, some vectors at a time. What does not fill its vector is a vector all the same.
+    /// Rows `at .. end`, some vectors at a time; the last vector may be partial.
     #[inline(always)]
-    unsafe fn rest(&self, mut at: usize, end: usize) {
+    unsafe fn tiles(&self, mut at: usize, end: usize) {
         // SAFETY: the caller's: rows below m.
         unsafe {
             while at < end {
                 let left = (end - at).div_ceil(O::W);
                 let tail = end - at - (left - 1) * O::W;
                 match left {
-                    1 => return self.some::<1, TAIL>(at, 0, tail),
-                    2 => return self.some::<2, TAIL>(at, 0, tail),
-                    3 if const { O::AT_ONCE == 4 } => return self.some::<3, TAIL>(at, 0, tail),
-                    5 if const { O::AT_ONCE == 4 } => return self.some::<5, TAIL>(at, 0, tail),
-                    4 if const { O::AT_ONCE == 4 } && tail < O::W => {
-                        return self.some::<4, TAIL>(at, 0, tail);
+                    1 => return self.piece::<1, TAIL>(at, 0, tail),
+                    2 => return self.piece::<2, TAIL>(at, 0, tail),
+                    3 if const { O::PASS_LANES == 4 } => return self.piece::<3, TAIL>(at, 0, tail),
+                    5 if const { O::PASS_LANES == 4 } => return self.piece::<5, TAIL>(at, 0, tail),
+                    4 if const { O::PASS_LANES == 4 } && tail < O::W => {
+                        return self.piece::<4, TAIL>(at, 0, tail);
                     }
-                    // Without the registers for more.
-                    3 | 4 if const { O::AT_ONCE != 4 } => {
-                        self.some::<2, TAIL>(at, 0, O::W);
+                    // There are no registers for more.
+                    3 | 4 if const { O::PASS_LANES != 4 } => {
+                        self.piece::<2, TAIL>(at, 0, O::W);
                         at += 2 * O::W;
                         continue;
                     }
-                    _ => self.some::<4, WHOLE>(at, 0, 0),
+                    _ => self.piece::<4, WHOLE>(at, 0, 0),
                 }
                 at += 4 * O::W;
             }
@@ -388,35 +386,35 @@ impl<O: Ops> Body for ColRegisters<O> {
         let (m, w, head) = (self.a.m, O::W, self.head);
         // SAFETY: the caller's; i is at least so many vectors below m.
         unsafe {
-            if m < w && !O::LONG {
-                return self.some::<1, TAIL>(0, 0, m);
+            if m < w && !O::UNROLLS {
+                return self.piece::<1, TAIL>(0, 0, m);
             }
             let (mut at, mut end) = (0, m);
             if head > 0 {
-                // Both ends make a vector, if it has room for them.
+                // The head and the tail make one vector, if it has enough lanes.
                 let (whole, tail) = ((m - head) / w, (m - head) % w);
-                let room = if head + tail > w { 0 } else { tail };
-                if whole % 4 == 3 && O::SIDE {
-                    self.some::<4, BOTH>(head, head, room);
+                let joined = if head + tail > w { 0 } else { tail };
+                if whole % 4 == 3 && O::INTERLEAVES {
+                    self.piece::<4, BOTH>(head, head, joined);
                     at = head + 3 * w;
                 } else {
-                    self.some::<1, BOTH>(0, head, room);
+                    self.piece::<1, BOTH>(0, head, joined);
                     at = head;
                 }
-                end -= room;
+                end -= joined;
             }
-            if const { O::LONG } {
-                return self.rest(at, end);
+            if const { O::UNROLLS } {
+                return self.tiles(at, end);
             }
             while at < end {
                 let left = (end - at).div_ceil(w);
-                if O::SIDE && left >= 2 && end >= 4 * w {
+                if O::INTERLEAVES && left >= 2 && end >= 4 * w {
                     let i = at.min(end - 4 * w);
-                    self.some::<4, WHOLE>(i, 0, 0);
+                    self.piece::<4, WHOLE>(i, 0, 0);
                     at = i + 4 * w;
                 } else {
                     let i = at.min(end - w);
-                    self.some::<1, WHOLE>(i, 0, 0);
+                    self.piece::<1, WHOLE>(i, 0, 0);
                     at = i + w;
                 }
             }

@@ -4,8 +4,8 @@ use gemv_core::Element;
 use gemv_core::half::{bf16, f16};
 use gemv_core::num_complex::Complex;
 
+use super::entry::{EntryPoints, Of};
 use super::isa::{Isa, Kind};
-use super::kernels::{Kernels, Of};
 use super::ops::Ops;
 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
 use super::ordered::Ordered;
@@ -23,7 +23,7 @@ pub(crate) trait CpuElement: Element {
     #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
     type Plain: Ops<T = Self, Acc = Self::Acc>;
     /// The kernels for lines whose elements are `step` apart, if there are any.
-    fn kernels(isa: Isa, step: isize) -> Option<&'static Kernels>;
+    fn kernels(isa: Isa, step: isize) -> Option<&'static EntryPoints>;
     /// The elements as accumulators, without a copy.
     fn as_acc(x: &[Self]) -> Option<&[Self::Acc]>;
     /// As [`as_acc`](Self::as_acc), to be written.
@@ -40,20 +40,20 @@ macro_rules! elements {
             #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
             type Plain = Plain<$t, $real>;
             #[inline]
-            fn kernels(isa: Isa, step: isize) -> Option<&'static Kernels> {
+            fn kernels(isa: Isa, step: isize) -> Option<&'static EntryPoints> {
                 match (isa.kind(), step) {
                     #[cfg(target_arch = "x86_64")]
-                    (Kind::Avx512, 1) => Some(Of::<x86::$wide>::KERNELS),
+                    (Kind::Avx512, 1) => Some(Of::<x86::$wide>::ENTRY_POINTS),
                     #[cfg(target_arch = "x86_64")]
-                    (Kind::Avx2, 1) => Some(Of::<x86::$narrow>::KERNELS),
+                    (Kind::Avx2, 1) => Some(Of::<x86::$narrow>::ENTRY_POINTS),
                     #[cfg(target_arch = "x86_64")]
                     (Kind::Avx512, 2) => elements!(@ $step x86::$wide),
                     #[cfg(target_arch = "x86_64")]
                     (Kind::Avx2, 2) => elements!(@ $step x86::$narrow),
                     #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
-                    (Kind::Plain, 1) => Some(Of::<Plain<$t, $real>>::KERNELS),
+                    (Kind::Plain, 1) => Some(Of::<Plain<$t, $real>>::ENTRY_POINTS),
                     #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
-                    (Kind::Plain, 1) => Some(Ordered::<$t, $real>::KERNELS),
+                    (Kind::Plain, 1) => Some(Ordered::<$t, $real>::ENTRY_POINTS),
                     _ => None,
                 }
             }
@@ -68,7 +68,7 @@ macro_rules! elements {
         }
     )* };
     (@ one $path:path) => { None };
-    (@ two $path:path) => { Some(Of::<StrideTwo<$path>>::KERNELS) };
+    (@ two $path:path) => { Some(Of::<StrideTwo<$path>>::ENTRY_POINTS) };
 }
 elements! {
     f32, f32, F32x16, F32x8, two, |x| Some(x);

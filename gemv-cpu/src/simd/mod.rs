@@ -1,13 +1,13 @@
 //! Everything unsafe: the kernels, what leads to them without types, and memory.
 //!
 //! The algorithms ([`rows`], [`col_registers`], [`col_memory`]) are written once over [`ops::Ops`], which each
-//! instruction set implements for each element type. [`kernels`] erases the types; [`product`] chooses.
+//! instruction set implements for each element type. [`entry`] erases the types; [`product`] chooses.
 
 mod col_memory;
 mod col_registers;
 mod element;
+mod entry;
 mod isa;
-mod kernels;
 mod memory;
 mod ops;
 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]

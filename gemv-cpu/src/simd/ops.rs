@@ -3,14 +3,13 @@
 use gemv_core::order::LANES;
 use gemv_core::{Accumulator, Element};
 
-/// The block for each of the numbers, which are constants in it: an array that is indexed by a variable of
-/// a loop stays in memory.
+/// The block for each of the numbers, as constants: an array that is indexed by a loop variable stays in memory.
 macro_rules! each {
     ($k:ident in $($n:literal)*: $body:block) => { $({ const $k: usize = $n; $body })* };
 }
 pub(super) use each;
 
-/// Work to be run inside a function that is compiled for an instruction set.
+/// Work inside a function that is compiled for an instruction set.
 pub(crate) trait Body {
     /// # Safety
     /// That of the kernel inside.
@@ -19,15 +18,14 @@ pub(crate) trait Body {
 
 /// Vectors of `W` neighbouring lanes, for one element type on one instruction set.
 ///
-/// A value of an implementing type exists only where the instructions do: it is made from the
-/// token that detection returns. What remains to the callers of the unsafe functions is that the
-/// pointers are good for the elements named.
+/// A value of an implementing type exists only where the processor has the instructions. The callers of the unsafe
+/// functions see to it that the pointers are good for the elements named.
 pub(crate) trait Ops: Copy {
     /// Elements in memory.
     type T: Element<Acc = Self::Acc>;
     /// Their accumulator.
     type Acc: Accumulator;
-    /// What an accumulator consists of: one or two of it.
+    /// The parts of an accumulator: one or two.
     type Real: Element<Acc = Self::Real> + Accumulator;
     /// The same instruction set for sums of `Real`.
     type Sum: Ops<T = Self::Real, Acc = Self::Real, Real = Self::Real>;
@@ -40,15 +38,15 @@ pub(crate) trait Ops: Copy {
 
     /// Lanes of a vector; a power of two.
     const W: usize;
-    /// Rows that the kernel for rows takes at once: 4, 2 or 1.
+    /// Rows at a time in the row kernel: 4, 2 or 1.
     const ROWS: usize;
-    /// Vectors of each that it keeps in registers: 4; 8 for two rows, or 16 for one, if those are all.
-    const ALONG: usize = 4;
-    /// Vectors of x, of a segment's, that stay in registers where two rows are taken at once, with all their vectors:
-    /// where nothing is asked for, or the next rows. 0 for none, and then rows are not taken so.
-    const HELD: usize = 0;
-    /// Vectors of x that it keeps there where no lane has more than one column.
-    const SHORT: usize = 4;
+    /// Vectors of each row that the row kernel keeps in registers: 4, or all of them (8 for two rows, 16 for one).
+    const ROW_VECTORS: usize = 4;
+    /// Vectors of a segment's x that stay in registers where two rows are taken at a time with all their vectors. 0
+    /// if rows are not taken so.
+    const X_VECTORS: usize = 0;
+    /// Vectors of x that stay in registers where no lane has more than one column.
+    const SHORT_VECTORS: usize = 4;
     /// How far apart the elements of a line are.
     const STEP: isize = 1;
 
@@ -56,8 +54,7 @@ pub(crate) trait Ops: Copy {
     /// The processor has the instruction set.
     unsafe fn new(conj: bool) -> Self;
 
-    /// Runs the body in a function compiled for the instruction set; everything that is to be
-    /// fast is inlined into it.
+    /// Runs the body in a function compiled for the instruction set. What has to be fast is inlined into it.
     unsafe fn enter<B: Body>(self, body: B);
 
     /// +0 in all lanes.
@@ -80,8 +77,8 @@ pub(crate) trait Ops: Copy {
     }
     /// Entries 0..W of x.
     unsafe fn x(self, p: *const Self::Acc) -> Self::X;
-    /// Entries lo..hi of x; the others are not touched and such that `fma` with an element of +0
-    /// leaves the accumulator as it is: -0, since (+0)(-0) + v = v for every v.
+    /// Entries lo..hi of x. The others are not touched, and are -0: `fma` with an element of +0 then leaves the
+    /// accumulator as it is, since (+0)(-0) + v = v for every v.
     unsafe fn x_part(self, p: *const Self::Acc, lo: usize, hi: usize) -> Self::X;
     /// One entry of x for all lanes.
     unsafe fn splat(self, x: Self::Acc) -> Self::X;
@@ -100,14 +97,14 @@ pub(crate) trait Ops: Copy {
         // SAFETY: as for this function.
         unsafe { self.fma(a, x, acc) }
     }
-    /// Entries 0..mid of x from `p`, and mid..W from `q`; the others are not touched. For [`HELD`](Self::HELD).
+    /// Entries 0..mid of x from `p`, and mid..W from `q`; the others are not touched. For [`X_VECTORS`](Self::X_VECTORS).
     #[inline(always)]
     unsafe fn x_two(self, p: *const Self::Acc, q: *const Self::Acc, mid: usize) -> Self::X {
         let _ = (p, q, mid);
-        unreachable!("HELD says that it is not there")
+        unreachable!("X_VECTORS says that it is not there")
     }
-    /// `fma` with elements lo..hi from `p`; the others are not touched and their lanes stay as they are, whatever
-    /// x has there. For [`HELD`](Self::HELD).
+    /// `fma` with elements lo..hi from `p`. The others are not touched, and their lanes stay as they are, whatever x
+    /// has there. For [`X_VECTORS`](Self::X_VECTORS).
     #[inline(always)]
     unsafe fn fma_some(
         self,
@@ -117,19 +114,19 @@ pub(crate) trait Ops: Copy {
         part: (usize, usize),
     ) -> Self::V {
         let _ = (p, x, acc, part);
-        unreachable!("HELD says that it is not there")
+        unreachable!("X_VECTORS says that it is not there")
     }
     unsafe fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// Accumulators 0..W from `p`, which is aligned to 64 bytes or not.
     unsafe fn load_acc(self, p: *const Self::Acc) -> Self::V;
-    /// Accumulators lo..hi from `p`, any others, which are not touched.
+    /// Accumulators lo..hi from `p`, any values for the others, which are not touched.
     unsafe fn load_acc_part(self, p: *const Self::Acc, lo: usize, hi: usize) -> Self::V;
     unsafe fn store(self, v: Self::V, p: *mut Self::Acc);
     /// Lanes lo..hi to their places from `p`; nothing else is touched.
     unsafe fn store_part(self, v: Self::V, p: *mut Self::Acc, lo: usize, hi: usize);
     /// The lanes as elements, each rounded once.
     unsafe fn store_narrow(self, v: Self::V, p: *mut Self::T);
-    /// Two [`load_part`](Self::load_part)s that have no lane in common: those of `b` are below `hi`.
+    /// Combines two [`load_part`](Self::load_part)s that have no lane in common; those of `b` are below `hi`.
     unsafe fn merge(self, a: Self::V, b: Self::V, hi: usize) -> Self::V;
     /// Halves the `W` lanes of each of four vectors to one and stores the four sums.
     unsafe fn fold4(self, v: [Self::V; 4], out: *mut Self::Acc);
@@ -143,23 +140,23 @@ pub(crate) trait Ops: Copy {
     }
     /// Halves the `W` lanes to one.
     unsafe fn fold(self, v: Self::V) -> Self::Acc;
-    /// Asks for the line of memory that holds `p`, which need not be good.
+    /// Prefetches the cache line of `p`, which need not be valid.
     #[inline(always)]
     unsafe fn prefetch(self, p: *const Self::T) {
         let _ = p;
     }
 
-    /// Whether odd numbers of columns are worth code of their own: it is written out at length.
-    const LONG: bool = false;
-    /// Whether several vectors are worth being computed side by side.
-    const SIDE: bool = true;
-    /// Lanes that the kernel for blocks of columns takes at once: 4, 2 or 1. Four columns of each take a
-    /// register for each entry of x.
-    const AT_ONCE: usize = 1;
-    /// Whether aligned loads are worth a turn of the lanes.
+    /// Whether every number of columns has code of its own, which is long.
+    const UNROLLS: bool = false;
+    /// Whether several vectors are computed together.
+    const INTERLEAVES: bool = true;
+    /// Lanes at a time in the column kernel in memory: 4, 2 or 1. Each has four columns, whose entries of x take a
+    /// register each.
+    const PASS_LANES: usize = 1;
+    /// Whether aligned loads are worth a rotation of the lanes.
     const ROTATES: bool = true;
-    /// Whether they are worth a beginning in the middle of a vector.
-    const ALIGNED: bool = true;
+    /// Whether aligned loads are worth a partial first vector.
+    const ALIGNS: bool = true;
     /// Vectors of 64 lanes.
     const VECTORS: usize = LANES / Self::W;
 }

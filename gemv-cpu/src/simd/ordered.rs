@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element, scale};
 
-use super::kernels::{Call, Finish, Kernels, ones};
+use super::entry::{Call, EntryPoints, Finish, ones};
 use super::window::Vector;
 
 /// The kernels of `T`, whose accumulators consist of `R`.
@@ -16,7 +16,7 @@ pub(super) struct Ordered<T, R>(PhantomData<(T, R)>);
 const ROWS: usize = 8;
 
 impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
-    pub(super) const KERNELS: &'static Kernels = &Kernels {
+    pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
         vector: Vector { element: size_of::<T>(), bytes: ROWS * size_of::<T>(), rotates: false },
         acc: size_of::<T::Acc>(),
         same: size_of::<T>() == size_of::<T::Acc>(),
@@ -28,7 +28,7 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
         col_few_rows: columns::<T>,
         finish: finish::<T>,
         widen: widen::<T>,
-        real: || Ordered::<R, R>::KERNELS,
+        real: || Ordered::<R, R>::ENTRY_POINTS,
         ones: ones::<T::Acc>,
     };
 }

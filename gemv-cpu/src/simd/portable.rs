@@ -1,4 +1,4 @@
-//! Any processor: eight lanes in an array, and the arithmetic of gemv-core.
+//! Eight lanes in an array, with the arithmetic of gemv-core, for targets that have a fused multiply-add.
 
 use core::marker::PhantomData;
 
@@ -8,9 +8,7 @@ use super::ops::{Body, Ops};
 
 const W: usize = 8;
 
-/// Where the target has a fused multiply-add (aarch64, or x86-64 compiled for it) the compiler
-/// makes vectors of it; elsewhere each is a call of the C library's, right and slow, and the steps
-/// are functions of their own, since nothing is won by putting such calls in line.
+/// The compiler makes vector instructions of the arrays.
 pub(crate) struct Plain<T, R> {
     conj: bool,
     types: PhantomData<(T, R)>,
@@ -34,8 +32,8 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ops for Plain<T, R> {
     const W: usize = W;
     const ROWS: usize = 2;
     const ROTATES: bool = false;
-    const ALIGNED: bool = false;
-    const SIDE: bool = false;
+    const ALIGNS: bool = false;
+    const INTERLEAVES: bool = false;
 
     #[inline(always)]
     unsafe fn new(conj: bool) -> Self {
@@ -101,7 +99,7 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ops for Plain<T, R> {
         acc: Self::V,
         (lo, hi): (usize, usize),
     ) -> Self::V {
-        // No single x leaves both parts of a pair as they are: lanes are left out by number.
+        // No value of x leaves both parts of a pair as they are: lanes are left out by number.
         core::array::from_fn(|i| match (lo..hi).contains(&i) {
             true => acc[i].fma(a[i], x[i]),
             false => acc[i],

@@ -8,8 +8,8 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::CpuElement;
+use super::entry::{Call, EntryPoints, Finish, Scalar};
 use super::isa::Isa;
-use super::kernels::{Call, Finish, Kernels, Scalar};
 use super::scratch;
 use super::window::{Window, head, lead};
 
@@ -95,8 +95,8 @@ enum Target {
 
 /// `y = alpha A x + beta y`, with its operands in the host's memory.
 pub(crate) struct Product<'a> {
-    kernels: &'static Kernels,
-    stride_two: Option<&'static Kernels>,
+    kernels: &'static EntryPoints,
+    stride_two: Option<&'static EntryPoints>,
     plan: Plan,
     conj: bool,
     a: Strided,
@@ -243,7 +243,7 @@ fn offset(p: *const u8, by: isize, size: usize) -> *const u8 {
 #[derive(Clone, Copy)]
 struct Shared {
     /// Those of the lines, if `direct`; else those of lines whose elements are neighbours.
-    kernels: &'static Kernels,
+    kernels: &'static EntryPoints,
     /// Whether a kernel reads the lines without a copy.
     direct: bool,
     plan: Plan,
@@ -697,7 +697,7 @@ unsafe fn gather(
 }
 
 /// The target of `m` rows; y itself takes the sums if they are the result.
-fn in_place(k: &Kernels, target: Target, m: usize) -> Target {
+fn in_place(k: &EntryPoints, target: Target, m: usize) -> Target {
     match target {
         Target::Y { y, stride, unscaled: true, .. } if (stride == 1 || m == 1) && k.same => {
             Target::Sums(y)
@@ -707,7 +707,7 @@ fn in_place(k: &Kernels, target: Target, m: usize) -> Target {
 }
 
 /// Where the sums of rows `at ..` are computed: in their place, if nothing remains to be done there, or at `scratch`.
-fn place(k: &Kernels, target: Target, at: usize, scratch: *mut u8) -> *mut u8 {
+fn place(k: &EntryPoints, target: Target, at: usize, scratch: *mut u8) -> *mut u8 {
     match target {
         Target::Sums(p) => p.wrapping_add(at * k.acc),
         _ => scratch,
@@ -720,7 +720,7 @@ fn place(k: &Kernels, target: Target, at: usize, scratch: *mut u8) -> *mut u8 {
 /// # Safety
 /// The lengths are those.
 unsafe fn levels(
-    k: &Kernels,
+    k: &EntryPoints,
     mut sums: *const u8,
     m: usize,
     ld: usize,
@@ -768,7 +768,7 @@ unsafe fn levels(
 ///
 /// # Safety
 /// `sums` is good for m, the target for rows at .. at + m.
-unsafe fn finish(k: &Kernels, sums: *const u8, m: usize, at: usize, target: Target) {
+unsafe fn finish(k: &EntryPoints, sums: *const u8, m: usize, at: usize, target: Target) {
     let Target::Y { y, stride, alpha, beta, .. } = target else { return };
     let y = offset(y, at as isize * stride, k.vector.element).cast_mut();
     // SAFETY: the caller's.
@@ -779,7 +779,7 @@ unsafe fn finish(k: &Kernels, sums: *const u8, m: usize, at: usize, target: Targ
 ///
 /// # Safety
 /// `partials` is good for as many, the target for m rows.
-unsafe fn reduce(k: &Kernels, partials: *mut u8, m: usize, count: usize, target: Target) {
+unsafe fn reduce(k: &EntryPoints, partials: *mut u8, m: usize, count: usize, target: Target) {
     let target = in_place(k, target, m);
     let len = m * (count.div_ceil(SEGMENT) + count.div_ceil(SEGMENT * SEGMENT) + 4);
     scratch::with(len * k.acc, |scratch| {

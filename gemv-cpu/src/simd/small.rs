@@ -6,8 +6,8 @@ use gemv_core::order::SEGMENT;
 
 use super::col_registers::ColRegisters;
 use super::element::CpuElement;
+use super::entry::{is_short, short_rows};
 use super::isa::{Isa, Kind};
-use super::kernels::{is_short, short_rows};
 use super::ops::Ops;
 use super::rows::Segments;
 use super::window::{Vector, Window, head};

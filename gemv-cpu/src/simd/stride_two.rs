@@ -1,8 +1,8 @@
-//! Lines whose elements are not neighbours: the algorithms see them through a wrapper.
+//! Lines of stride two: the algorithms see them through a wrapper.
 
 use super::ops::{Body, Ops};
 
-/// Forwards everything that has nothing to do with where elements are.
+/// Forwards everything that does not depend on where elements are.
 macro_rules! forward {
     ($O:ident) => {
         type T = $O::T;
@@ -14,9 +14,9 @@ macro_rules! forward {
         type X = $O::X;
         const W: usize = $O::W;
         const ROWS: usize = $O::ROWS;
-        const ALONG: usize = $O::ALONG;
-        const AT_ONCE: usize = $O::AT_ONCE;
-        const SIDE: bool = $O::SIDE;
+        const ROW_VECTORS: usize = $O::ROW_VECTORS;
+        const PASS_LANES: usize = $O::PASS_LANES;
+        const INTERLEAVES: bool = $O::INTERLEAVES;
         #[inline(always)]
         unsafe fn new(conj: bool) -> Self {
             // SAFETY: the caller's, as everywhere in this macro.

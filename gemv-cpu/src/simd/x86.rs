@@ -1,8 +1,8 @@
 //! AVX-512 and AVX2.
 //!
-//! Complex numbers stay pairs of neighbours: with a = (re, im), the products of rule 7 are
-//! `fma((re, re), (x.re, x.im), acc)` and then `fma((im, im), (-x.im, x.re), acc)`, so an entry of
-//! x is prepared once as these two pairs, and conjugation is in the signs of the second.
+//! Complex numbers stay pairs of neighbours. With a = (re, im), the products of rule 7 are `fma((re, re), (x.re,
+//! x.im), acc)` and then `fma((im, im), (-x.im, x.re), acc)`. So an entry of x is prepared once as these two pairs.
+//! Conjugation changes the signs of the second pair.
 
 use core::arch::x86_64::*;
 
@@ -87,13 +87,13 @@ macro_rules! singles512 {
             type X = __m512;
             const W: usize = 16;
             const ROWS: usize = 4;
-            // All of a segment's; what is narrower than an accumulator is bound by being widened.
-            const HELD: usize = if $second { 16 } else { 0 };
-            // What is narrower than an accumulator needs registers to be widened in.
-            const AT_ONCE: usize = if $second { 4 } else { 2 };
+            // All of a segment's. Types narrower than an accumulator are bound by their conversion.
+            const X_VECTORS: usize = if $second { 16 } else { 0 };
+            // Types narrower than an accumulator need registers for their conversion.
+            const PASS_LANES: usize = if $second { 4 } else { 2 };
             const FOLD_ALL: bool = $second;
-            // f32, that is.
-            const LONG: bool = $second;
+            // That is f32.
+            const UNROLLS: bool = $second;
             entry512!(real);
             intrinsics! {
                 $($loads)*
@@ -126,7 +126,7 @@ macro_rules! singles512 {
                     _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(at, t)));
                 }
                 fn fold_all(self, v: [__m512; 16], out: *mut f32) {
-                    // Two vectors become one at each step, half of each, so that no lane idles.
+                    // Each step makes one vector of two, half of each, so that no lane idles.
                     let mut v = v;
                     for i in 0..8 {
                         let (p, q) = (v[i], v[i + 8]);
@@ -216,7 +216,7 @@ singles512! { F16x16, f16, false,
 singles512! { Bf16x16, bf16, false,
     fn store_narrow(self, v: __m512, p: *mut bf16) {
         let bits = _mm512_castps_si512(v);
-        // To nearest, ties to even: half of the last place, less if it is even.
+        // To nearest, ties to even: adds half of the last place, less one if it is even.
         let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
         let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
         let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half));
@@ -247,12 +247,12 @@ impl Ops for F64x8 {
     type X = __m512d;
     const W: usize = 8;
     const ROWS: usize = 4;
-    // Beside sixteen sums.
-    const HELD: usize = 10;
-    const SHORT: usize = 8;
-    const AT_ONCE: usize = 4;
+    // In addition to sixteen sums.
+    const X_VECTORS: usize = 10;
+    const SHORT_VECTORS: usize = 8;
+    const PASS_LANES: usize = 4;
     const FOLD_ALL: bool = true;
-    const LONG: bool = true;
+    const UNROLLS: bool = true;
     entry512!(real);
     intrinsics! {
         fn zero(self) -> __m512d { _mm512_setzero_pd() }
@@ -355,8 +355,8 @@ impl Ops for C32x8 {
     type X = (__m512, __m512);
     const W: usize = 8;
     const ROWS: usize = 2;
-    const ALONG: usize = 8;
-    const AT_ONCE: usize = 2;
+    const ROW_VECTORS: usize = 8;
+    const PASS_LANES: usize = 2;
     entry512!(complex);
     intrinsics! {
         fn zero(self) -> __m512 { _mm512_setzero_ps() }
@@ -444,8 +444,8 @@ impl Ops for C64x4 {
     type X = (__m512d, __m512d);
     const W: usize = 4;
     const ROWS: usize = 1;
-    const ALONG: usize = 16;
-    const AT_ONCE: usize = 2;
+    const ROW_VECTORS: usize = 16;
+    const PASS_LANES: usize = 2;
     entry512!(complex);
     intrinsics! {
         fn zero(self) -> __m512d { _mm512_setzero_pd() }
@@ -544,9 +544,9 @@ macro_rules! singles256 {
             type X = __m256;
             const W: usize = 8;
             const ROWS: usize = 2;
-            const AT_ONCE: usize = 2;
-            // f32, that is.
-            const LONG: bool = $second;
+            const PASS_LANES: usize = 2;
+            // That is f32.
+            const UNROLLS: bool = $second;
             entry256!(real);
             intrinsics! {
                 $($loads)*
@@ -651,8 +651,8 @@ impl Ops for F64x4 {
     type X = __m256d;
     const W: usize = 4;
     const ROWS: usize = 2;
-    const AT_ONCE: usize = 2;
-    const LONG: bool = true;
+    const PASS_LANES: usize = 2;
+    const UNROLLS: bool = true;
     entry256!(real);
     intrinsics! {
         fn zero(self) -> __m256d { _mm256_setzero_pd() }

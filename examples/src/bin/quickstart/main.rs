@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release --bin quickstart [picture.png]
 //! ```
+#![deny(unsafe_code)] // but for what ndarray's s! makes
 
 mod digits;
 mod picture;
@@ -107,8 +108,8 @@ fn principal_components(
         v /= v.dot(&v).sqrt();
         loop {
             let scores = resident.try_gpu_dot(&v)?;
-            let strength = scores.dot(&scores);
-            let mut next = without(transposed.try_gpu_dot(&scores)?, &found)?;
+            let strength = scores.try_gpu_dot(&scores)?;
+            let mut next = without(transposed.try_gpu_dot(&scores)?.download()?, &found)?;
             pca.products += 4;
             next /= next.dot(&next).sqrt();
             let turned = (&next - &v).mapv(|d| d * d).sum().sqrt();
