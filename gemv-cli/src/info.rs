@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let mut out = io::stdout().lock();
     let Some(words) = args.explain else { return list(engine, &mut out) };
     let desc = parse_problem(&words.join(" ")).unwrap_or_else(|e| {

@@ -24,7 +24,7 @@ pub use backend::OpenCl;
 /// ```
 /// use gemv_core::Engine;
 /// // Its devices, or one sentence that says why there are none.
-/// let lines = Engine::global()?.devices();
+/// let lines = Engine::global().devices();
 /// assert!(lines.iter().any(|line| line.id.starts_with(gemv_opencl::NAME)));
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
