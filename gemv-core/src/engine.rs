@@ -1,11 +1,12 @@
 //! Which devices there are, and which one computes.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use crate::profile::Profile;
 use crate::reference::Reference;
 use crate::router::Router;
+use crate::table::{TABLES_ENV, file_name_of};
 use crate::{BACKENDS, Backend, BackendEntry, Desc, Device, DeviceInfo, Error, Result};
 
 /// The environment variable that forces a device: `cpu`, `opencl:0`, `cuda:1`, `reference`.
@@ -358,8 +359,29 @@ impl Engine {
         };
         let slots = found.slots()?;
         let Some(slot) = slots.get::<usize>(ordinal) else { return Err(self.no_device(name)) };
-        let open = || (found.entry.open)(ordinal).map(Device::new);
+        let open = || {
+            self.check_tables();
+            (found.entry.open)(ordinal).map(Device::new)
+        };
         slot.device.get_or_init(open).clone()
+    }
+
+    /// Warns once of tables in `GEMV_TABLES` that are of no device.
+    fn check_tables(&self) {
+        static CHECKED: Once = Once::new();
+        CHECKED.call_once(|| {
+            let Some(dir) = std::env::var_os(TABLES_ENV).filter(|dir| !dir.is_empty()) else {
+                return;
+            };
+            let found = self.devices().into_iter().filter_map(|line| line.found.ok());
+            let known: Vec<String> = found.map(|info| file_name_of(&info)).collect();
+            for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.ends_with(".txt") && !known.contains(&name) {
+                    log::warn!("{TABLES_ENV}: {} is of no device here", entry.path().display());
+                }
+            }
+        });
     }
 
     fn no_device(&self, asked: &str) -> Error {

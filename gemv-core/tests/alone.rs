@@ -355,6 +355,63 @@ fn what_no_memory_holds_is_an_error() {
     assert_eq!(Desc::new(Dtype::C64, usize::MAX, 7, (0, 1), 0).bytes(), u64::MAX);
 }
 
+/// A backend that takes a job and fails after it has written to `y`.
+#[derive(Debug)]
+struct Failing(Arc<dyn Backend>);
+
+impl Backend for Failing {
+    fn device(&self) -> &DeviceInfo {
+        self.0.device()
+    }
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        self.0.accepts(desc)
+    }
+    fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        self.0.candidates(desc)
+    }
+    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
+        self.0.fits(desc, params)
+    }
+    fn tables(&self) -> Vec<BuiltinTable> {
+        self.0.tables()
+    }
+    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        self.0.upload(data)
+    }
+    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        self.0.alloc(dtype, len)
+    }
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        self.0.download(from, first, to)
+    }
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        self.0.prepare(desc, params)
+    }
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        self.0.gemv(job, prepared)?;
+        Err(Error::Device { device: "failing".into(), call: "launch", reason: "late".into() })
+    }
+}
+
+#[test]
+fn a_vector_that_had_to_be_replaced_is_there_again_when_the_backend_fails() {
+    let device = Device::new(Arc::new(Failing(Reference::open())));
+    let (a, x) = (array![[1.0f64, 0.0], [0.0, 1.0]], array![5.0, 6.0]);
+    for beta in [0.0, 1.0] {
+        // Shared memory.
+        let mut y = device.vector(&array![1.0, 2.0]).unwrap();
+        let clone = y.clone();
+        assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
+        assert_eq!(y.download().unwrap(), array![1.0, 2.0]);
+        assert_eq!(clone.download().unwrap(), array![1.0, 2.0]);
+        assert!(y.memory_mut().is_none(), "shared as before");
+        // Entries that lie apart.
+        let mut y = device.vector(&array![1.0, 2.0, 3.0, 4.0]).unwrap().step(.., -2);
+        assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
+        assert_eq!((y.stride(), y.download().unwrap()), (-2, array![4.0, 2.0]));
+    }
+}
+
 #[test]
 fn what_a_device_cannot_do_is_never_cast() {
     let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
@@ -393,6 +450,15 @@ fn child() {
         Ok(y) => println!("dot: {y}"),
         Err(e) => println!("dot: {e}"),
     }
+    log::set_logger(&Listener).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    fn discover() -> Result<Vec<DeviceInfo>> {
+        Ok(vec![Fake::new("fake:0", TABLE).info])
+    }
+    let open = |_| -> Result<Arc<dyn Backend>> { Ok(Arc::new(Fake::new("fake:0", TABLE))) };
+    let entry = BackendEntry { name: "fake", rank: 0, discover, open };
+    Engine::with_entries([entry], None).device("fake").unwrap();
+    println!("warned: {}", SAID.take().join("; "));
 }
 
 /// The lines that the child prints, by their first word.
@@ -452,6 +518,13 @@ fn tables_of_the_users_come_first() {
     let in_env = one.join(name);
     std::fs::write(&in_env, "# mine\nf32 row m=2^10 n=2^10 : row rows=7").unwrap();
     let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    assert_eq!(says("warned"), "");
+    // A table of no device here is not passed over in silence.
+    let stray = one.join("fake-a-fake-device-2.txt");
+    std::fs::write(&stray, "* * : row rows=1").unwrap();
+    let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    let warned = format!("GEMV_TABLES: {} is of no device here", stray.display());
+    assert_eq!(says("warned"), warned);
     assert_eq!(says("chosen"), format!("row rows=7 from {}", in_env.display()));
     // One that says nothing of this problem, or nothing legal, leaves it to the next.
     std::fs::write(&in_env, "f32 col : row rows=7\nf32 row : row rows=99").unwrap();
