@@ -12,17 +12,24 @@ pub(crate) fn run(product: Product<'_>, grain: usize) {
     product.run(|part| share(part, grain));
 }
 
+#[inline(always)]
 fn share(mut part: Part<'_>, grain: usize) {
     let ((m, n), element) = (part.dim(), part.element());
-    // The cheap test first: most calls are small.
     let kib = (m * n * element) >> 10;
-    if kib < 2 * grain {
-        return part.run();
-    }
-    let tasks = rayon::current_num_threads().min(kib / grain.max(1));
+    // The cheap test first: most calls are small.
+    let tasks = match kib < 2 * grain {
+        true => 1,
+        false => rayon::current_num_threads().min(kib / grain.max(1)),
+    };
     if tasks <= 1 {
-        return part.run();
+        return part.run_inline();
     }
+    share_out(part, tasks);
+}
+
+#[inline(never)]
+fn share_out(part: Part<'_>, tasks: usize) {
+    let ((m, n), element) = (part.dim(), part.element());
     let count = n.div_ceil(SEGMENT);
     // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments. For columns
     // segments come first, since a column is one stream as long as it is not cut.

@@ -44,6 +44,7 @@ enum Lines {
 
 impl Lines {
     /// By the smaller of the two strides, of axes that have more than one entry.
+    #[inline(always)]
     fn of(a: &Strided) -> Lines {
         let Strided { m, n, rs, cs, .. } = *a;
         if cs == 1 && n > 1 {
@@ -110,6 +111,7 @@ impl<'a> Product<'a> {
     /// # Panics
     /// If the shapes do not fit.
     #[expect(clippy::too_many_arguments, reason = "a product has them")]
+    #[inline(always)]
     pub(crate) fn new<T: CpuElement>(
         isa: Isa,
         plan: Plan,
@@ -140,6 +142,9 @@ impl<'a> Product<'a> {
     }
 
     /// Chooses lines, packs x where it has to be, and calls `f` with the whole as one part.
+    ///
+    /// Inlined, as all up to the kernels: small products spend their time in copies of these structs otherwise.
+    #[inline(always)]
     pub(crate) fn run(mut self, f: impl FnOnce(Part<'_>)) {
         let Strided { m, n, rs, .. } = self.a;
         if m == 0 || n == 0 {
@@ -166,6 +171,7 @@ impl<'a> Product<'a> {
     }
 
     /// Calls `f` with x as accumulators, in the order in which the kernel for these lines reads it.
+    #[inline(always)]
     fn with_x(&self, lines: Lines, f: impl FnOnce(Part<'_>)) {
         let Product { kernels: k, a, x, x_stride, y, .. } = *self;
         // Rows that are read by aligned vectors have x aligned as well, where they are worth a copy.
@@ -183,24 +189,19 @@ impl<'a> Product<'a> {
         }
         let line = 64 >> k.acc.trailing_zeros();
         let first = lead.unwrap_or(0).wrapping_neg() & (line - 1);
-        scratch::with((first + a.n) * k.acc, |packed| {
-            // SAFETY: the scratch is good for `first` and n accumulators, x for n entries; the kernels are those of
-            // their types.
-            unsafe {
-                let packed = packed.add(first * k.acc);
-                let (from, stride) = match lines.reversed() {
-                    true => {
-                        let end = a.n as isize - 1;
-                        (offset(x, end * x_stride, k.vector.element), -x_stride)
-                    }
-                    false => (x, if neighbours { 1 } else { x_stride }),
-                };
-                (k.widen)(from, stride, a.n, packed);
-                f(part(packed));
-            }
-        });
+        let mut buffer = scratch::take((first + a.n) * k.acc);
+        let packed = buffer.as_mut_ptr().wrapping_add(first * k.acc);
+        let (from, stride) = match lines.reversed() {
+            true => (offset(x, (a.n as isize - 1) * x_stride, k.vector.element), -x_stride),
+            false => (x, if neighbours { 1 } else { x_stride }),
+        };
+        // SAFETY: the scratch is good for `first` and n accumulators, x for n entries; the kernels are those of their
+        // types.
+        unsafe { (k.widen)(from, stride, a.n, packed) };
+        f(part(packed));
     }
 
+    #[inline(always)]
     fn shared(&self, lines: Lines) -> Shared {
         let Product { kernels, stride_two, plan, conj, .. } = *self;
         let own = match lines {
@@ -214,6 +215,7 @@ impl<'a> Product<'a> {
 
     /// All rows are the same: one sum.
     #[cold]
+    #[inline(never)]
     fn broadcast(mut self) {
         let rows = self.a.m;
         let Target::Y { y, stride, alpha, beta, .. } = self.y else {
@@ -349,7 +351,14 @@ impl<'a> Part<'a> {
     }
 
     /// Computes it on the calling thread.
+    #[inline(never)]
     pub(crate) fn run(&mut self) {
+        self.run_inline();
+    }
+
+    /// As [`run`](Self::run), for small products.
+    #[inline(always)]
+    pub(crate) fn run_inline(&mut self) {
         let Part { shared, a, .. } = &*self;
         if a.m == 0 || a.n == 0 {
             return;
@@ -363,12 +372,12 @@ impl<'a> Part<'a> {
         // SAFETY: the matrix is a view: its elements, found by its own strides, may be read; the lines are its; x has
         // an entry for every column and the target a place for every row. The scratch has `scratch_len`.
         let run = |scratch| unsafe { if row { self.rows(scratch) } else { self.columns(scratch) } };
-        if bytes <= STACK {
-            let mut stack = MaybeUninit::<Stack>::uninit();
-            run(stack.as_mut_ptr().cast());
-        } else {
-            scratch::with(bytes, run);
-        }
+        let mut stack = MaybeUninit::<Stack>::uninit();
+        let mut buffer = (bytes > STACK).then(|| scratch::take(bytes));
+        run(match &mut buffer {
+            Some(buffer) => buffer.as_mut_ptr(),
+            None => stack.as_mut_ptr().cast(),
+        });
     }
 }
 
@@ -379,6 +388,7 @@ const STACK: usize = 2 << 10;
 struct Stack(#[expect(dead_code, reason = "used through its address")] [u8; STACK]);
 
 /// Accumulators of scratch for a block of `m` × `n`.
+#[inline(always)]
 fn scratch_len(m: usize, n: usize, plan: &Plan, row: bool, width: usize) -> usize {
     let segments = n.div_ceil(SEGMENT);
     // Sums of segments, and of the segments of those.
@@ -400,6 +410,7 @@ fn stack_lines(plan: &Plan) -> usize {
 }
 
 /// Rows of a tile of the column kernels, rounded up to whole vectors, of which one may begin before the first row.
+#[inline(always)]
 fn tile_rows(m: usize, n: usize, plan: &Plan, width: usize) -> usize {
     let step = if plan.tile_m == 0 { (strip(n) + 1) * width } else { plan.tile_m + 2 * width };
     // The width is a power of two.
@@ -417,6 +428,7 @@ fn strip(n: usize) -> usize {
 const STREAM_BYTES: usize = 1 << 10;
 
 impl Part<'_> {
+    #[inline(always)]
     fn call(&self, line: isize) -> Call {
         let Part { shared, a, x, .. } = self;
         let window = Window { p: a.p, line, m: a.m, n: a.n };
@@ -432,6 +444,7 @@ impl Part<'_> {
     ///
     /// # Safety
     /// a is good, x for n, scratch for its length and the target for m rows.
+    #[inline(always)]
     unsafe fn rows(&self, scratch: *mut u8) {
         let (a, plan) = (&self.a, &self.shared.plan);
         let out = in_place(self.shared.kernels, self.target, a.m);
@@ -471,6 +484,7 @@ impl Part<'_> {
     }
 
     /// `count` rows from `i` on, no more than the scratch is good for.
+    #[inline(always)]
     unsafe fn some_rows(
         &self,
         i: usize,
@@ -510,6 +524,7 @@ impl Part<'_> {
     ///
     /// # Safety
     /// As [`rows`](Self::rows).
+    #[inline(always)]
     unsafe fn columns(&self, scratch: *mut u8) {
         let (k, plan) = (self.shared.kernels, &self.shared.plan);
         let (m, n, line) = (self.a.m, self.a.n, self.a.cs);
@@ -699,6 +714,7 @@ unsafe fn gather(
 }
 
 /// The target of `m` rows; y itself takes the sums if they are the result.
+#[inline(always)]
 fn in_place(k: &EntryPoints, target: Target, m: usize) -> Target {
     match target {
         Target::Y { y, stride, unscaled: true, .. } if (stride == 1 || m == 1) && k.same => {
@@ -709,6 +725,7 @@ fn in_place(k: &EntryPoints, target: Target, m: usize) -> Target {
 }
 
 /// Where the sums of rows `at ..` are computed: in their place, if nothing remains to be done there, or at `scratch`.
+#[inline(always)]
 fn place(k: &EntryPoints, target: &Target, at: usize, scratch: *mut u8) -> *mut u8 {
     match *target {
         Target::Sums(p) => p.wrapping_add(at * k.acc),
@@ -760,6 +777,7 @@ unsafe fn levels(
 ///
 /// # Safety
 /// `sums` is good for m, the target for rows at .. at + m.
+#[inline(always)]
 unsafe fn finish(k: &EntryPoints, sums: *const u8, m: usize, at: usize, target: &Target) {
     let Target::Y { y, stride, alpha, beta, .. } = *target else { return };
     let y = offset(y, at as isize * stride, k.vector.element).cast_mut();

@@ -504,9 +504,6 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let columns = (first, a.n - first);
             if columns.1 > 0 {
                 match columns.1 / LANES {
-                    _ if const { O::STEP != 1 } => {
-                        o.enter(Tail::<O, ANY> { all: &all, columns, out })
-                    }
                     0 => o.enter(Tail::<O, 0> { all: &all, columns, out }),
                     1 => o.enter(Tail::<O, 1> { all: &all, columns, out }),
                     _ if const { !O::UNROLLS } => {
@@ -590,9 +587,9 @@ impl<O: Ops, const KIND: u8> Body for Tail<'_, O, KIND> {
                     i += 1;
                     continue;
                 }
-                // Types with few kinds have code without prefetches of its own: in common code their sums spill.
+                // The code without prefetches is its own: in common code the sums spill.
                 let v = match all.distance(i, columns.0 / SEGMENT, 4) {
-                    0 if const { !O::UNROLLS } => all.four::<KIND>((i, 1), columns, 0, 0),
+                    0 => all.four::<KIND>((i, 1), columns, 0, 0),
                     distance => all.four::<KIND>((i, 1), columns, 0, distance),
                 };
                 fold_to::<O>(*o, v, out.add(i), a.m - i);

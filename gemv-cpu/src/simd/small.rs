@@ -4,6 +4,7 @@
 use gemv_core::ndarray::ArrayView2;
 use gemv_core::order::SEGMENT;
 
+use super::col_registers::ColRegisters;
 use super::element::CpuElement;
 use super::entry::{Call, REGISTERS, columns, is_short, short_rows};
 use super::isa::{Isa, Kind};
@@ -70,8 +71,13 @@ fn small<O: Ops>(
         } else if rs == 1 {
             let a = Window { p, line: cs, m, n };
             let head = head(&a, Vector::of::<O>()).min(m);
-            let (a, x, out) = (a.cast(), x.cast(), out.cast());
-            columns::<O, REGISTERS>(&Call { head, ..Call::new(a, conj, x, out) });
+            if const { O::UNROLLS } {
+                o.enter(ColRegisters { o, a, x, out, head, prefetch: 0 });
+            } else {
+                // The body is large: the table's copy of it.
+                let (a, x, out) = (a.cast(), x.cast(), out.cast());
+                columns::<O, REGISTERS>(&Call { head, ..Call::new(a, conj, x, out) });
+            }
         } else {
             return false;
         }
