@@ -1,7 +1,15 @@
-//! Compiles what the kernels become, without a GPU, for three architectures: every program of every
-//! kernel, element type and candidate over a spread of problems. Of the published kernels,
-//! whose authors' spaces are some six thousand programs, as many as it takes to see every value of
-//! every argument (all of them with `GEMV_TEST_FULL=1`).
+//! Compiles what the kernels become, without a GPU.
+//!
+//! - For the architecture that candidates were chosen on: every program of every kernel, element type
+//!   and candidate over a spread of problems.
+//! - For the others: what can differ there. Each kernel and type once, which the compiler's front end
+//!   takes through all code that depends on the architecture, and every program that the tables name
+//!   for GPUs without a table of their own.
+//!
+//! Thinned are the candidates of the other architectures that no table names. Their texts are the
+//! same, and so are their types; only the registers differ, which no check looks at there.
+//! Of the published kernels, whose authors' spaces are some six thousand programs, as many are
+//! compiled as it takes to see every value of every argument. `GEMV_TEST_FULL=1` thins nothing.
 //!
 //! A program fails that does not compile, that keeps an array in memory instead of in registers,
 //! or that spills more than a few registers on the architecture that the candidates were chosen
@@ -10,6 +18,8 @@
 //!
 //! NVRTC is found as the backend finds it (`GEMV_NVRTC` names a library by its path). Where there
 //! is none, the trials are ignored and counted; `GEMV_REQUIRE=nvrtc` makes that a failure.
+
+mod common;
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
@@ -22,8 +32,8 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Ampere, Hopper, Blackwell.
-const ARCHS: [u32; 3] = [80, 90, 100];
+/// Turing (where NVRTC still compiles for it), Ampere, Hopper, Blackwell.
+const ARCHS: [u32; 4] = [75, 80, 90, 100];
 
 /// The architecture on which no candidate may spill: the one they were chosen on.
 const CHOSEN_ON: u32 = 90;
@@ -78,7 +88,6 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             all.entry((kernel.name, dtype)).or_default().push((params, program));
         }
     };
-    let full = std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1");
     for dtype in Dtype::ALL {
         for layout in Layout::ALL {
             for ((m, n), align) in SHAPES.iter().flat_map(|s| [2, 4].map(|align| (*s, align))) {
@@ -92,16 +101,26 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
         let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
             let space = (kernel.candidates)(&desc, &caps(132));
-            let space = if full { space } else { every_value(space) };
+            let space = if full() { space } else { every_value(space) };
             space.into_iter().for_each(|params| add(kernel, dtype, params));
         }
     }
-    for kernel in kernels().filter(|k| k.name == "read") {
-        for params in gpu::read_params(&caps(132)) {
+    for kernel in kernels() {
+        let of_it = |p: &Params| p.kernel().as_str() == kernel.name;
+        for params in gpu::read_params(&caps(132)).into_iter().filter(of_it) {
             add(kernel, Dtype::F32, params);
         }
     }
+    for table in ["nvidia.txt", "default.txt"] {
+        for (kernel, dtype, params, _) in common::programs_of(table) {
+            add(kernel, dtype, params);
+        }
+    }
     all
+}
+
+fn full() -> bool {
+    std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1")
 }
 
 /// Those of them that bring a value of an argument that none before them had.
@@ -223,12 +242,24 @@ fn main() -> ExitCode {
     let ignored = !required && nvrtc().is_err();
 
     let mut trials = vec![Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?))];
+    let tabled: HashSet<Program> = ["nvidia.txt", "default.txt"]
+        .into_iter()
+        .flat_map(common::programs_of)
+        .map(|(_, _, _, program)| program)
+        .collect();
     for ((kernel, dtype), programs) in programs() {
         for arch in ARCHS {
+            if nvrtc().is_ok_and(|nvrtc| !nvrtc.archs().contains(&arch)) {
+                eprintln!("sm_{arch}: this NVRTC does not compile for it");
+                continue;
+            }
             // Without clusters, what needs them is no candidate.
             let most = cluster(arch);
-            let fits = |p: &&(Params, _)| p.0.get_or("cluster_k", 1) <= most;
-            let programs: Arc<[_]> = programs.iter().filter(fits).cloned().collect();
+            let legal = programs.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
+            let some = legal.enumerate().filter(|(k, (_, program))| {
+                full() || arch == CHOSEN_ON || *k == 0 || tabled.contains(program)
+            });
+            let programs: Arc<[_]> = some.map(|(_, program)| program.clone()).collect();
             let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
         }
