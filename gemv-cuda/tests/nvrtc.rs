@@ -1,15 +1,21 @@
 //! Compiles what the kernels become, without a GPU.
 //!
-//! - For the architecture that candidates were chosen on: every program of every kernel, element type
-//!   and candidate over a spread of problems.
-//! - For the others: what can differ there. Each kernel and type once, which the compiler's front end
-//!   takes through all code that depends on the architecture, and every program that the tables name
-//!   for GPUs without a table of their own.
+//! - For sm_90, on which candidates were chosen: every program of every kernel, element type and
+//!   candidate over a spread of problems.
+//! - For sm_80: every program that the tables name for GPUs without a table of their own.
+//! - For all: each kernel and type once. That takes the compiler through all code that depends on the
+//!   architecture (`__CUDA_ARCH__`: asynchronous copies, dependent launch, clusters).
 //!
-//! Thinned are the candidates of the other architectures that no table names. Their texts are the
-//! same, and so are their types; only the registers differ, which no check looks at there.
-//! Of the published kernels, whose authors' spaces are some six thousand programs, as many are
-//! compiled as it takes to see every value of every argument. `GEMV_TEST_FULL=1` thins nothing.
+//! What is thinned, and why nothing is lost that can differ:
+//!
+//! - Candidates of the other architectures. Text and types are those of sm_90; only the registers
+//!   differ, of which no check asks anything there.
+//! - bf16 where f16 has the same program: the two differ in the conversions to and from f32, which
+//!   every program has.
+//! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
+//!   to see every value of every argument, with the narrowest and the widest arithmetic.
+//!
+//! `GEMV_TEST_FULL=1` thins nothing.
 //!
 //! A program fails that does not compile, that keeps an array in memory instead of in registers,
 //! or that spills more than a few registers on the architecture that the candidates were chosen
@@ -37,6 +43,10 @@ const ARCHS: [u32; 4] = [75, 80, 90, 100];
 
 /// The architecture on which no candidate may spill: the one they were chosen on.
 const CHOSEN_ON: u32 = 90;
+
+/// The architecture for which the tables for any GPU are compiled: the most common one without a
+/// table of its own.
+const TABLED: u32 = 80;
 
 /// Bytes that a thread may spill there. Two registers put aside around a loop over 64 loads are not
 /// to be measured: the `col-few-rows` that has them is faster than the ones that have none.
@@ -101,7 +111,11 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
         let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
             let space = (kernel.candidates)(&desc, &caps(132));
-            let space = if full() { space } else { every_value(space) };
+            let space = match dtype {
+                _ if full() => space,
+                Dtype::F32 | Dtype::C64 => every_value(space),
+                _ => space.into_iter().take(1).collect(),
+            };
             space.into_iter().for_each(|params| add(kernel, dtype, params));
         }
     }
@@ -247,7 +261,12 @@ fn main() -> ExitCode {
         .flat_map(common::programs_of)
         .map(|(_, _, _, program)| program)
         .collect();
-    for ((kernel, dtype), programs) in programs() {
+    let programs = programs();
+    for ((kernel, dtype), of_it) in &programs {
+        let (kernel, dtype) = (*kernel, *dtype);
+        // The defines of the same kernel's programs for f16, but the type.
+        let halves = programs.get(&(kernel, Dtype::F16)).into_iter().flatten();
+        let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();
         for arch in ARCHS {
             if nvrtc().is_ok_and(|nvrtc| !nvrtc.archs().contains(&arch)) {
                 eprintln!("sm_{arch}: this NVRTC does not compile for it");
@@ -255,9 +274,15 @@ fn main() -> ExitCode {
             }
             // Without clusters, what needs them is no candidate.
             let most = cluster(arch);
-            let legal = programs.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
+            let legal = of_it.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
             let some = legal.enumerate().filter(|(k, (_, program))| {
-                full() || arch == CHOSEN_ON || *k == 0 || tabled.contains(program)
+                let twin = dtype == Dtype::Bf16 && halves.contains(&program.defines[1..]);
+                let needed = match arch {
+                    CHOSEN_ON => !twin,
+                    TABLED => tabled.contains(program),
+                    _ => false,
+                };
+                full() || *k == 0 || needed
             });
             let programs: Arc<[_]> = some.map(|(_, program)| program.clone()).collect();
             let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
