@@ -6,8 +6,10 @@
 
 mod bench;
 mod dot;
+mod files;
 mod info;
 mod npy;
+mod npz;
 mod parse;
 mod record;
 mod report;

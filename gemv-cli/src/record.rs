@@ -27,10 +27,12 @@ struct Line {
     batches: Option<usize>,
     checked: Option<bool>,
     finalist: Option<bool>,
-    /// Of the problem, on its `end`: candidates there were, whether the roof ended the search, and
-    /// the time of only reading the operands.
+    /// On an `end`: how many candidates there were, whether one that reached the read bandwidth ended
+    /// the search, and the time of only reading the operands.
     candidates: Option<usize>,
+    #[serde(alias = "at_roof")]
     at_ceiling: Option<bool>,
+    #[serde(alias = "floor_us")]
     read_us: Option<f64>,
     note: String,
 }

@@ -5,6 +5,7 @@ mod classic;
 mod result;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,21 +16,33 @@ use gemv::table::file_name;
 use gemv::{Align, Desc, Device, Params, Table};
 use gemv_tune::{
     DeviceRunner, Fit, FitSettings, Mesh, Mode, ProblemClass, Regret, Runner, RunnerSettings,
-    SearchSettings, fit, holdout, noise, present_rows, refine, sweep,
+    SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine, stamped, sweep,
 };
 
+use crate::files::write;
 use crate::parse::open_device;
 use crate::record::Record;
 pub(crate) use args::Args;
 use args::{Space, Start};
 use result::{
     caches, changes, first_legal, header, install, is_refused, is_worse, of_parts, per_class,
-    products, started, tell, write,
+    products, started, tell, unchecked,
 };
 use watch::RunProgress;
 
 /// The mesh is made finer where no choice costs less than this at all corners of a tile.
 const DISAGREEMENT: f64 = 0.04;
+
+/// Writes into a table which kernels its rows name, as they are now.
+fn stamp(device: &Device, path: &Path) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let rows = Table::parse(&name, &text)?.rows;
+    let lines = kernel_lines(&device.backend().kernels(), &rows);
+    write(path, &stamped(&text, &lines))?;
+    println!("{name}: {} kernels", lines.len());
+    Ok(())
+}
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.install && args.space == Space::Classic {
@@ -39,6 +52,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("--to is less than --from");
     }
     let device = open_device(args.device.as_deref())?;
+    if let Some(path) = &args.stamp {
+        return stamp(&device, path);
+    }
     let table_name = file_name(device.backend());
     let stem = table_name.trim_end_matches(".txt");
     let out = args.out.clone().unwrap_or_else(|| format!("gemv-tune-{stem}").into());
@@ -176,6 +192,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     table.header = header(&device, caches, &mesh, &what, start.elapsed(), &regret);
     table.header.extend(started(&device, &classes, &parts));
     table.header.extend(of_parts(&classes, &parts));
+    table.header.extend(kernel_lines(&device.backend().kernels(), &table.rows));
     profile.products = products(&mesh, &classes, &known);
     write(&profile_path, &profile.to_string())?;
     let table_path = out.join(format!("{stem}{suffix}.txt"));
@@ -194,7 +211,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("not installed, since it is worse than the present one: {}", table_path.display());
     }
     if args.install {
-        install(&device, table, &profile)?;
+        install(&device, table, &profile, &unchecked(&classes, &holdouts))?;
     } else if args.space == Space::Ordered {
         changes(&device, &table, &known);
         println!("--install puts it where your tables are looked for");

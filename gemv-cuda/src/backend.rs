@@ -280,11 +280,6 @@ impl Backend for Cuda {
     fn kernels(&self) -> Vec<KernelInfo> {
         infos().collect()
     }
-
-    fn fingerprint(&self) -> String {
-        let all: Vec<String> = infos().map(|info| info.fingerprint).collect();
-        fingerprint(&all.iter().map(String::as_str).collect::<Vec<_>>(), &[])
-    }
 }
 
 /// Resident memory as ours.

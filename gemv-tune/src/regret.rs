@@ -13,6 +13,7 @@ use gemv_core::{Desc, Params};
 /// use gemv_tune::Regret;
 /// let regret = Regret { shapes: 96, geomean: 0.009, worst: 0.062, worst_at: None, failed: 0 };
 /// assert_eq!(regret.to_string(), "geomean 0.90 %, worst 6.2 %, 96 shapes");
+/// assert_eq!(Regret { shapes: 0, ..regret }.to_string(), "not checked");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
@@ -80,11 +81,18 @@ impl Regret {
 impl std::fmt::Display for Regret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (geomean, worst) = (100.0 * self.geomean, 100.0 * self.worst);
-        write!(f, "geomean {geomean:.2} %, worst {worst:.1} %")?;
+        match self.shapes {
+            0 => write!(f, "not checked")?,
+            _ => write!(f, "geomean {geomean:.2} %, worst {worst:.1} %")?,
+        }
         if let Some(desc) = self.worst_at {
             write!(f, " ({desc})")?;
         }
-        write!(f, ", {} shapes", self.shapes)?;
+        match self.shapes {
+            0 => {}
+            1 => write!(f, ", 1 shape")?,
+            shapes => write!(f, ", {shapes} shapes")?,
+        }
         if self.failed > 0 {
             write!(f, ", {} failed", self.failed)?;
         }

@@ -41,7 +41,16 @@ pub struct DeviceRunner {
     settings: RunnerSettings,
     workload: Option<(Dtype, Box<dyn AnyWorkload>)>,
     read_bandwidth: Option<Arc<ReadBandwidth>>,
+    reader: Option<Reader>,
     classic: bool,
+}
+
+/// What measures the read bandwidth between products.
+#[derive(Debug)]
+struct Reader {
+    workload: Workload<f32>,
+    /// The fastest kernel for this many bytes.
+    best: Option<(u64, Params)>,
 }
 
 impl DeviceRunner {
@@ -53,6 +62,7 @@ impl DeviceRunner {
             settings,
             workload: None,
             read_bandwidth: None,
+            reader: None,
             classic: false,
         }
     }
@@ -73,6 +83,58 @@ impl DeviceRunner {
     pub fn classic(mut self) -> DeviceRunner {
         self.classic = true;
         self
+    }
+
+    /// Seconds that reading as many bytes as this problem moves takes at this moment: one batch of the
+    /// fastest kernel that only reads, with the caches as for the problem. `None` if there is none.
+    ///
+    /// On a machine that is shared, bandwidth changes from minute to minute. A benchmark calls this
+    /// between its products.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn read_again(&mut self, desc: &Desc) -> Result<Option<f64>> {
+        let (device, modes) = (self.device.clone(), self.modes(desc));
+        let passes = device.backend().read_params();
+        if passes.is_empty() {
+            return Ok(None);
+        }
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => {
+                let settings = RunnerSettings { arrays: false, ..self.settings.clone() };
+                let workload = Workload::new(&device, &settings)?;
+                none.insert(Reader { workload, best: None })
+            }
+        };
+        let elements = (desc.bytes() / 4).max(1) as usize;
+        let n = elements.min(1024);
+        let read =
+            packed(Dtype::F32, Layout::Row, (elements / n).min(reader.workload.len() / n), n);
+        let mut measure = |params: &Params| -> Result<f64> {
+            device.backend().fits(&read, params)?;
+            let one = |&mode: &Mode| reader.workload.measure(device.backend(), &read, params, mode);
+            let times: Result<Vec<f64>, Failure> = modes.iter().map(one).collect();
+            Ok(geomean(times.map_err(|why| why.into_error(&device))?))
+        };
+        let best = match reader.best {
+            Some((bytes, params)) if bytes == desc.bytes() => params,
+            _ => {
+                let mut fastest = (f64::INFINITY, passes[0]);
+                for params in passes {
+                    // The first batch of all compiles.
+                    measure(&params)?;
+                    let seconds = measure(&params)?;
+                    if seconds < fastest.0 {
+                        fastest = (seconds, params);
+                    }
+                }
+                fastest.1
+            }
+        };
+        let seconds = measure(&best)?;
+        reader.best = Some((desc.bytes(), best));
+        Ok(Some(seconds * desc.bytes() as f64 / (4 * read.m * read.n) as f64))
     }
 
     /// The device.

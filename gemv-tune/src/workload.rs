@@ -116,6 +116,11 @@ impl<T: Element> Workload<T> {
         })
     }
 
+    /// Elements of the pool.
+    pub(super) fn len(&self) -> usize {
+        self.host.len()
+    }
+
     fn prepare(&mut self, desc: &Desc) -> Result<()> {
         if self.of == Some(*desc) {
             return Ok(());

@@ -72,6 +72,10 @@ pub(crate) struct Args {
     /// types and layouts are kept. One that is worse than the present table by more than 2 % is refused.
     #[arg(long)]
     pub(crate) install: bool,
+    /// Measure nothing: write into this table the fingerprints of the device's kernels that its rows name,
+    /// which says that it was tuned with them.
+    #[arg(long, value_name = "TABLE", conflicts_with_all = ["install", "resume"])]
+    pub(crate) stamp: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

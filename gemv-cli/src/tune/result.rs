@@ -3,21 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use gemv::profile::{Product, Profile};
 use gemv::table::{Row, file_name, user_dirs};
 use gemv::{Desc, Device, Params, Table};
 use gemv_tune::{
     Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, ProblemResult, Regret, RunnerSettings,
-    present_rows,
+    kernel_key, present_rows,
 };
 
-pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    // Aside first: whoever reads it meanwhile sees the old file or the new one.
-    let aside = path.with_extension("new");
-    std::fs::write(&aside, text).with_context(|| format!("cannot write {}", aside.display()))?;
-    std::fs::rename(&aside, path).with_context(|| format!("cannot write {}", path.display()))
-}
+use crate::files::write;
 
 pub(super) fn tell(profile: &Profile) {
     let us = |s: f64| format!("{:.2} us", s * 1e6);
@@ -52,7 +47,6 @@ pub(super) fn header(
         ("driver", info.driver.clone()),
         ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
         ("version", env!("CARGO_PKG_VERSION").into()),
-        ("kernels", device.backend().fingerprint()),
         ("caches", caches),
         (
             "mesh",
@@ -159,6 +153,15 @@ pub(super) fn products(
     products
 }
 
+/// The classes of which no held-out shape says anything.
+pub(super) fn unchecked(classes: &[ProblemClass], holdouts: &[Holdout]) -> Vec<ProblemClass> {
+    let of = |class: &ProblemClass| {
+        let here = |h: &&Holdout| class.holds(&h.result.desc);
+        Regret::of(1, &holdouts.iter().filter(here).cloned().collect::<Vec<_>>())
+    };
+    classes.iter().copied().filter(|class| of(class).shapes == 0).collect()
+}
+
 pub(super) fn per_class(classes: &[ProblemClass], holdouts: &[Holdout]) {
     for a in classes {
         let here = |h: &&Holdout| a.holds(&h.result.desc);
@@ -177,14 +180,41 @@ pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
     println!("{changed} of {} problems would be computed otherwise", known.len());
 }
 
-pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> anyhow::Result<()> {
+/// Puts a table where the user's are looked for. Rows of classes of which no held-out shape was
+/// measured are not put there: what is present for them stays.
+pub(super) fn install(
+    device: &Device,
+    mut table: Table,
+    profile: &Profile,
+    unchecked: &[ProblemClass],
+) -> anyhow::Result<()> {
+    for class in unchecked {
+        let ProblemClass { dtype, layout, align } = *class;
+        println!("{dtype} {layout} align={align} was not checked: its present rows stay");
+        table.rows.retain(|r| (r.dtype, r.layout, r.align) != (Some(dtype), Some(layout), align));
+    }
+    if table.rows.is_empty() {
+        bail!("nothing is installed, since nothing was checked: it takes --holdout and more time");
+    }
+    table.header.retain(|(key, _)| {
+        let kernel = key.strip_prefix("kernel ");
+        kernel.is_none_or(|k| table.rows.iter().any(|row| row.params.kernel().as_str() == k))
+    });
     let dir = user_dirs().into_iter().next().context("this user has no home directory")?;
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join(file_name(device.backend()));
     if let Ok(text) = std::fs::read_to_string(&path) {
         let old = Table::parse(&path.display().to_string(), &text)?;
         let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout, r.align)).collect();
-        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout, r.align)));
+        let other = |r: &&Row| !new.contains(&(r.dtype, r.layout, r.align));
+        let kept: Vec<Row> = old.rows.iter().filter(other).copied().collect();
+        // What the kept rows were tuned with, as far as no new row names the same kernel.
+        for kernel in kept.iter().map(|row| kernel_key(row.params.kernel().as_str())) {
+            if let (Some(then), None) = (old.header(&kernel), table.header(&kernel)) {
+                let then = then.to_owned();
+                table.header.push((kernel, then));
+            }
+        }
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
