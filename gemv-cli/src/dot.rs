@@ -95,6 +95,9 @@ impl Factor {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
+    let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
+    ensure!(piped < 2, "only one of the arrays can be standard input");
     let a = Npy::open(&args.a)?;
     match a.dtype() {
         Dtype::F32 => product::<f32>(&args, a),
@@ -108,9 +111,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     // Everything that can be refused is refused before anything large is read.
-    let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
-    let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
-    ensure!(piped < 2, "only one of the arrays can be standard input");
     let [rows, columns] = a.shape()?;
     let x = vector::<T>(args.x.clone(), &a)?;
     let y = args.y.clone().map(|path| vector::<T>(path, &a)).transpose()?;

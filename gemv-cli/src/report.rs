@@ -306,6 +306,7 @@ impl Data {
                 .filter(|s| s.curve == "mesh" && s.who != "scan")
                 .map(|s| &*s.who)
                 .collect();
+            let read = samples.iter().any(|s| s.read_us.is_some());
             for who in who {
                 let (mut map, mut choices) = (Map::default(), Choices::default());
                 for s in samples.iter().filter(|s| s.curve == "mesh" && s.who == who) {
@@ -325,9 +326,11 @@ impl Data {
                     if let Ok(params) = s.params.parse() {
                         choices.add(s.m, s.n, &params, &hover);
                     }
-                    map.add(s.m, s.n, share.unwrap_or(s.gbs), hover);
+                    // One unit a map: below the smallest measured read there is no share.
+                    if let Some(value) = if read { share } else { Some(s.gbs) } {
+                        map.add(s.m, s.n, value, hover);
+                    }
                 }
-                let read = samples.iter().any(|s| s.read_us.is_some());
                 let (what, range) = match read {
                     true => ("share of the read bandwidth", Some((0.0, 1.0))),
                     false => ("10^9 bytes per second", None),
@@ -467,18 +470,17 @@ fn tuned(
         if classic { (Align::ANY, "any alignment") } else { (Align::WHOLE, "aligned") };
     let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
     for (dtype, layout) in areas {
-        let cells: Vec<(&Desc, &ProblemResult)> = known
+        let results: Vec<(&Desc, &ProblemResult)> = known
             .iter()
             .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
             .filter(|(d, _)| align.holds(d.align))
             .collect();
         let (mut choices, mut share) = (Choices::default(), Map::default());
-        let mut read = false;
-        for (desc, cell) in &cells {
-            let best = cell.best().expect("filtered above");
+        let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
+        for (desc, result) in &results {
+            let best = result.best().expect("filtered above");
             let gbs = desc.bytes() as f64 / best.seconds / 1e9;
-            let part = cell.read_seconds.map(|f| f / best.seconds);
-            read |= part.is_some();
+            let part = result.read_seconds.map(|f| f / best.seconds);
             let part_text = part
                 .map_or(String::new(), |p| format!(", {:.0} % of the read bandwidth", 100.0 * p));
             let hover = format!(
@@ -487,10 +489,12 @@ fn tuned(
                 desc.n,
                 best.params,
                 best.seconds * 1e6,
-                cell.candidates
+                result.candidates
             );
             choices.add(desc.m, desc.n, &best.params, &hover);
-            share.add(desc.m, desc.n, part.unwrap_or(gbs), hover);
+            if let Some(value) = if read { part } else { Some(gbs) } {
+                share.add(desc.m, desc.n, value, hover);
+            }
         }
         let what = format!("{dtype} {layout}, {class}");
         choices.kernel(page, &what, axes, kernels)?;

@@ -310,7 +310,7 @@ impl Map {
             rows.entry(m).or_default().push(n);
             columns.entry(n).or_default().push(m);
         }
-        let label = |at: f64| short(at.round() as usize);
+        let label = |at: f64| format!("2^{:.0}", at.log2());
         draw(|area| {
             let error = |e: DrawingAreaErrorKind<_>| e.to_string();
             let mut chart = ChartBuilder::on(area)
