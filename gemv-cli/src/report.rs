@@ -35,7 +35,7 @@ pub(crate) struct Args {
 /// What the files hold.
 #[derive(Default)]
 struct Data {
-    /// Tuner runs, by the name of their files.
+    /// Tuner runs, by the names of their files.
     tuned: BTreeMap<String, Measurements>,
     samples: Vec<Sample>,
 }
@@ -95,7 +95,8 @@ impl Data {
             }
         } else if has("kind") && has("finalist") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // The held-out shapes lie on no mesh; what they say stands in the table's header.
+            // Held-out shapes are not on the mesh; the table's header has their
+            // regret.
             if let Some(stem) = name.strip_suffix(".cells.csv") {
                 self.tuned.insert(stem.into(), record::read(path)?);
             }
@@ -224,7 +225,7 @@ impl Data {
         }
     }
 
-    /// Shapes that were asked for by themselves.
+    /// Shapes that were asked for one by one.
     fn single(&self, page: &mut Page, name: &str) {
         let mut rows = Vec::new();
         for (area, samples) in self.areas(name) {
@@ -337,7 +338,7 @@ impl Data {
                 };
                 let picture = map.continuous(axes, range)?;
                 page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
-                // Of one kernel alone there is nothing to see.
+                // A map of one kernel shows nothing.
                 if choices.kernels.distinct() > 1 {
                     let what = format!("{name}, {area}, {who}");
                     choices.kernel(page, &what, axes, kernels)?;
@@ -372,8 +373,7 @@ impl Data {
 /// Fewer values of an argument are no scan.
 const SCAN: usize = 4;
 
-/// The scans there are: arguments with enough values, and for each the curves, one for each setting
-/// of the other arguments.
+/// The scans: arguments with enough values, and a curve for each setting of the others.
 fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
     let parsed: Vec<(Params, &Sample)> =
         samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
@@ -400,7 +400,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
         curves.retain(|_, marks| marks.len() >= SCAN);
         let mut curves: Vec<Curve> =
             curves.into_iter().map(|(name, marks)| Curve { name, marks }).collect();
-        // Of many settings the best eight: more lines nobody can tell apart.
+        // The best eight settings: more curves cannot be told apart.
         curves.sort_by(|a, b| b.best().total_cmp(&a.best()));
         curves.truncate(8);
         if !curves.is_empty() {
@@ -410,7 +410,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
     scans
 }
 
-/// Maps of what is best: the kernel, and each of its arguments.
+/// Maps of the best choice: the kernel, and each of its arguments.
 #[derive(Default)]
 struct Choices {
     kernels: Map,
@@ -457,8 +457,8 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The maps of one tuner run. One class of alignment makes one picture: that of lines that begin with
-/// whole vectors, or all together, where the search made no difference.
+/// The maps of one tuner run. Each shows one class of alignment: lines that begin at whole
+/// vectors, or all together in a search that knows no alignment.
 fn tuned(
     page: &mut Page,
     known: &Measurements,
