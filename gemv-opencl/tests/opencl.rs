@@ -216,7 +216,7 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
             let mut y = Array1::from_elem(step * m + 2, canary);
             y.slice_mut(s![1..1 + step * m;step]).assign(&before);
             let at = y.slice_mut(s![1..1 + step * m;step]);
-            device.gemv_as(params, alpha, &a, &x, beta, at)?;
+            device.gemv_as(params, alpha, a, x, beta, at)?;
             let got = y.slice(s![1..1 + step * m;step]);
             if let Some(i) = (0..m).find(|&i| got[i].bits() != expected[i].bits()) {
                 let (got, expected) = (got[i], expected[i]);
@@ -540,7 +540,7 @@ fn complex_vectors(id: &str) -> ExitCode {
         ] {
             let mut y = Array1::zeros(m);
             let params = text.parse().expect("well formed");
-            let ran = device.gemv_as(&params, one, &a.t(), &x, zero, &mut y);
+            let ran = device.gemv_as(&params, one, a.t(), &x, zero, &mut y);
             ran.expect("legal without the workaround");
             wrong += usize::from(same(text, &y, &expected).is_err());
         }
