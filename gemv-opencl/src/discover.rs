@@ -17,7 +17,7 @@ use crate::cl;
 /// ```
 /// use gemv_core::Engine;
 /// // Its devices, or one sentence that says why there are none.
-/// let lines = Engine::global()?.devices();
+/// let lines = Engine::global().devices();
 /// assert!(lines.iter().any(|line| line.id.starts_with(gemv_opencl::NAME)));
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
