@@ -12,7 +12,7 @@ pub use gemv_core::*;
 /// let plain = Device::new(cpu::open(Some("plain"))?);
 /// let best = Device::new(cpu::open(None)?);
 /// let (a, x) = (array![[0.1, 0.2, 0.3]], array![0.7, 0.5, 0.9]);
-/// assert_eq!(plain.dot(&a, &x)?, best.dot(&a, &x)?); // the same bits
+/// assert_eq!(plain.try_gpu_dot(&a, &x)?, best.try_gpu_dot(&a, &x)?); // the same bits
 /// # Ok::<(), gemv::Error>(())
 /// ```
 #[cfg(feature = "cpu")]

@@ -15,8 +15,8 @@ use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Axis, s};
 use gemv::num_complex::Complex;
 use gemv::{
-    Accumulator, Device, Dtype, Element, Error, Job, MatrixRef, Params, VectorMut, VectorRef,
-    reference,
+    Accumulator, Device, Dtype, Element, Error, GpuDot, Job, MatrixRef, Params, ShapeMismatch,
+    VectorMut, VectorRef, reference,
 };
 use libtest_mimic::Trial;
 use proptest::prelude::*;
@@ -168,7 +168,8 @@ fn alpha_zero_never_uses_a_and_x<T: Raw>(device: &Device) -> Check {
                     y: VectorMut::Host(out.view_mut()),
                 };
                 let params = device.choose(&job.desc()).map_err(text)?;
-                device.backend().gemv(T::any_job(job), &params).map_err(text)?;
+                let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
+                device.backend().gemv(T::any_job(job), &prepared).map_err(text)?;
                 same(out.as_slice().expect("owned"), &halved).map_err(|e| format!("seam: {e}"))?;
             }
         }
@@ -251,7 +252,7 @@ fn empty_shapes<T: Raw>(device: &Device) -> Check {
     for n in [0, 1, 300] {
         let (a, x) = some::<T>(0, n);
         expect(device, (one::<T>(), &a, &x), (one::<T>(), &[]), &[])?;
-        let y = device.dot(&a, &Array1::from(x)).map_err(text)?;
+        let y = device.try_gpu_dot(&a, &Array1::from(x)).map_err(text)?;
         if !y.is_empty() {
             return Err(format!("{} results of a matrix without rows", y.len()));
         }
@@ -448,21 +449,21 @@ fn rows_are_independent<T: Raw>(device: &Device) -> Check {
         for form in forms() {
             let held = form.hold(&a);
             let view = held.view();
-            let all = device.dot(&view, &x).map_err(text)?;
+            let all = device.try_gpu_dot(&view, &x).map_err(text)?;
             let all = all.as_slice().expect("new");
             for (from, to) in [(0, 1), (1, m), (m / 2, m - 1), (m - 1, m)] {
-                let part = device.dot(&view.slice(s![from..to, ..]), &x).map_err(text)?;
+                let part = device.try_gpu_dot(&view.slice(s![from..to, ..]), &x).map_err(text)?;
                 same(part.as_slice().expect("new"), &all[from..to])?;
                 let resident = held.upload(device).map_err(text)?.rows(from..to);
-                let part = device.dot(&resident, &x).map_err(text)?;
+                let part = device.try_gpu_dot(&resident, &x).map_err(text)?;
                 same(part.as_slice().expect("new"), &all[from..to])?;
             }
-            let mut back = device.dot(&view.slice(s![..;-1, ..]), &x).map_err(text)?;
+            let mut back = device.try_gpu_dot(&view.slice(s![..;-1, ..]), &x).map_err(text)?;
             back.invert_axis(Axis(0));
             same(&back.to_vec(), all).map_err(|e| format!("reversed rows: {e}"))?;
             // The transpose, stored, is the matrix.
             let stored = view.t().to_owned();
-            let again = device.dot(&stored.t(), &x).map_err(text)?;
+            let again = device.try_gpu_dot(&stored.t(), &x).map_err(text)?;
             same(again.as_slice().expect("new"), all).map_err(|e| format!("stored A.t(): {e}"))?;
         }
     }
@@ -517,7 +518,7 @@ fn no_term_is_dropped<T: Raw>(device: &Device) -> Check {
             let want: Vec<T> = (0..3)
                 .map(|i| T::narrow(T::Acc::ZERO.fma(a[[i, j]].widen(), one::<T>())))
                 .collect();
-            let got = device.dot(&held[j % 3].view(), &x).map_err(text)?;
+            let got = device.try_gpu_dot(&held[j % 3].view(), &x).map_err(text)?;
             same(got.as_slice().expect("new"), &want)
                 .map_err(|e| format!("column {j} of {n}: {e}"))?;
         }
@@ -534,7 +535,7 @@ fn no_term_is_dropped<T: Raw>(device: &Device) -> Check {
         a.column_mut(n - 1).fill(real(3.0));
         let x = Array1::from_elem(n, real::<T>(2.0));
         for form in forms() {
-            let got = device.dot(&form.hold(&a).view(), &x).map_err(text)?;
+            let got = device.try_gpu_dot(&form.hold(&a).view(), &x).map_err(text)?;
             same(got.as_slice().expect("new"), &vec![real(6.0); m])
                 .map_err(|e| format!("the last of {n} columns, {}: {e}", form.name))?;
         }
@@ -554,7 +555,7 @@ fn resident_operands_may_be_shared<T: Raw>(device: &Device) -> Check {
     same(&y.download().map_err(text)?.to_vec(), &want)?;
     same(&rx.download().map_err(text)?.to_vec(), &x).map_err(|e| format!("x was changed: {e}"))?;
     // The result is an operand without a way over the host, and the old result stays.
-    let y2 = ra.dot_resident(&y).map_err(text)?;
+    let y2 = ra.try_gpu_dot(&y).map_err(text)?;
     let want2 = oracle(one::<T>(), &a, &want, zero::<T>(), &want);
     same(&y2.download().map_err(text)?.to_vec(), &want2)?;
     let kept = y2.clone();
@@ -567,7 +568,7 @@ fn resident_operands_may_be_shared<T: Raw>(device: &Device) -> Check {
     let px = rx.step(20..50, 1);
     let want: Vec<T> =
         oracle(one::<T>(), &host.t().to_owned(), &x[20..50], zero::<T>(), &[real(0.0); 30]);
-    same(&part.dot_resident(&px).map_err(text)?.download().map_err(text)?.to_vec(), &want)?;
+    same(&part.try_gpu_dot(&px).map_err(text)?.download().map_err(text)?.to_vec(), &want)?;
     let back = part.download().map_err(text)?;
     let host = host.t().to_owned();
     same(&back.iter().copied().collect::<Vec<_>>(), &host.iter().copied().collect::<Vec<_>>())
@@ -596,7 +597,7 @@ fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
     let mut both = || {
         came = Some(there.download()?);
         back = Some(device.vector(&ndarray::aview1(&x))?);
-        dot = Some(device.dot(&long, &ones)?);
+        dot = Some(device.try_gpu_dot(&long, &ones)?);
         Ok(())
     };
     device.backend().timed(&mut both).map_err(text)?;
@@ -624,15 +625,19 @@ fn errors_leave_y<T: Raw>(device: &Device) -> Check {
     let e = device.gemv(one, &a, &short, zero, &mut y).expect_err("x is short");
     let text_ = e.to_string();
     is("4 × 6 and 5", text_.contains("4 × 6") && text_.contains('5'), &e)?;
-    is("a shape", matches!(e, Error::Shape(s) if s.matrix == (4, 6) && s.x == 5), &e)?;
+    is(
+        "a shape",
+        matches!(e, Error::Shape(ShapeMismatch::MatrixVector { matrix: (4, 6), x: 5, .. })),
+        &e,
+    )?;
     let e = device.gemv(one, &a, &x, zero, y.slice_mut(s![..3])).expect_err("y is short");
-    is("a shape", matches!(e, Error::Shape(s) if s.y == Some(3)), &e)?;
+    is("a shape", matches!(e, Error::Shape(ShapeMismatch::MatrixVector { y: Some(3), .. })), &e)?;
     let e = device.gemv(zero, &a, &short, one, &mut y).expect_err("checked even for alpha = 0");
     is("a shape", matches!(e, Error::Shape(_)), &e)?;
-    let e = device.dot(&a, &short).expect_err("x is short");
-    is("a shape", matches!(e, Error::Shape(s) if s.y.is_none()), &e)?;
+    let e = device.try_gpu_dot(&a, &short).expect_err("x is short");
+    is("a shape", matches!(e, Error::Shape(ShapeMismatch::MatrixVector { y: None, .. })), &e)?;
     // Also where there is nothing to compute.
-    let e = device.dot(&Array2::<T>::default((0, 6)), &short).expect_err("x is short");
+    let e = device.try_gpu_dot(&Array2::<T>::default((0, 6)), &short).expect_err("x is short");
     is("a shape", matches!(e, Error::Shape(_)), &e)?;
 
     let nonsense = Params::new("no-such-kernel").with("threads", 3);
@@ -687,8 +692,8 @@ fn rows_permute<T: Raw>(device: &Device) -> Check {
             let mut order: Vec<usize> = (0..m).collect();
             order.sort_by_key(|&i| common::hash(seed, 77, i as u64));
             let moved = a.select(Axis(0), &order);
-            let y = device.dot(&a, &x).unwrap();
-            let got = device.dot(&forms()[form].hold(&moved).view(), &x).unwrap();
+            let y = device.try_gpu_dot(&a, &x).unwrap();
+            let got = device.try_gpu_dot(&forms()[form].hold(&moved).view(), &x).unwrap();
             let want: Vec<T> = order.iter().map(|&i| y[i]).collect();
             same(&got.to_vec(), &want).map_err(TestCaseError::fail)
         })
@@ -706,8 +711,8 @@ fn columns_permute_exactly<T: Raw>(device: &Device) -> Check {
             let mut order: Vec<usize> = (0..n).collect();
             order.sort_by_key(|&j| common::hash(seed, 78, j as u64));
             let (moved, mx) = (a.select(Axis(1), &order), x.select(Axis(0), &order));
-            let y = device.dot(&a, &x).unwrap();
-            let got = device.dot(&forms()[form].hold(&moved).view(), &mx).unwrap();
+            let y = device.try_gpu_dot(&a, &x).unwrap();
+            let got = device.try_gpu_dot(&forms()[form].hold(&moved).view(), &mx).unwrap();
             same(&got.to_vec(), &y.to_vec()).map_err(TestCaseError::fail)
         })
         .map_err(|e| e.to_string())
@@ -723,13 +728,13 @@ fn one_hot<T: Raw>(device: &Device) -> Check {
             let plus_zero = |v: T| T::narrow(T::Acc::ZERO.add(v.widen()));
             let a = Array2::from_shape_fn((m, n), |(i, j)| unit(j == at(i)));
             let x = Array1::from_shape_fn(n, |j| elem::<T>(random::<f64>(seed, 1, j), 0.0));
-            let got = device.dot(&forms()[form].hold(&a).view(), &x).unwrap();
+            let got = device.try_gpu_dot(&forms()[form].hold(&a).view(), &x).unwrap();
             let want: Vec<T> = (0..m).map(|i| plus_zero(x[at(i)])).collect();
             same(&got.to_vec(), &want).map_err(TestCaseError::fail)?;
             let a =
                 Array2::from_shape_fn((m, n), |(i, j)| elem::<T>(random::<f64>(seed, i, j), 0.0));
             let x = Array1::from_shape_fn(n, |j| unit(j == at(m)));
-            let got = device.dot(&forms()[form].hold(&a).view(), &x).unwrap();
+            let got = device.try_gpu_dot(&forms()[form].hold(&a).view(), &x).unwrap();
             let want: Vec<T> = a.column(at(m)).iter().map(|&v| plus_zero(v)).collect();
             same(&got.to_vec(), &want).map_err(TestCaseError::fail)
         })
@@ -776,7 +781,8 @@ fn threads_change_nothing<T: Raw>(device: &Device) -> Check {
             for threads in [1, 2, 3, 7] {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
                 let pool = pool.map_err(|e| e.to_string())?;
-                let y = pool.install(|| device.dot(&held.view(), &x)).map_err(text)?.to_vec();
+                let y =
+                    pool.install(|| device.try_gpu_dot(&held.view(), &x)).map_err(text)?.to_vec();
                 match &first {
                     None => first = Some(y),
                     Some(first) => same(&y, first)
@@ -801,8 +807,8 @@ fn concurrent_callers<T: Raw>(device: &Device) -> Check {
                 scope.spawn(move || {
                     for turn in 0..8 {
                         let y = match (caller + turn) % 2 {
-                            0 => device.dot(a, x),
-                            _ => device.dot(&resident, x),
+                            0 => device.try_gpu_dot(a, x),
+                            _ => device.try_gpu_dot(&resident, x),
                         };
                         same(&y.map_err(text)?.to_vec(), want)?;
                     }

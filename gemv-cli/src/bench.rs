@@ -153,7 +153,7 @@ fn parse_shape(text: &str) -> Result<(usize, usize), String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let names: Vec<String> = if args.device.is_empty() {
         engine.devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id).collect()
     } else {

@@ -130,13 +130,13 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     y.as_ref().map_or(Ok(()), |y| fits(y, "y", m))?;
     let alpha = args.alpha.value::<T>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(T::Acc::ZERO), |b| b.value::<T>("--beta"))?;
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let strides = if a.fortran() != args.transpose { (1, m) } else { (n, 1) };
     let strides = (strides.0 as isize, strides.1 as isize);
     let device = match (&args.device, &args.params) {
         (Some(name), _) => engine.device(name)?,
         // Parameters belong to a backend, so the device must not depend on the shape.
-        (None, Some(_)) => engine.default_device()?.clone(),
+        (None, Some(_)) => engine.default_device()?,
         (None, None) => engine.device_for(&Desc::new(T::DTYPE, m, n, strides, 0))?.clone(),
     };
 

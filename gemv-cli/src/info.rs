@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let mut out = io::stdout().lock();
     let Some(words) = args.explain else {
         let json = match (args.kernels, args.json) {

@@ -1,7 +1,7 @@
 //! The seam: all that a backend has to be.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, KernelInfo, Params, Resu
 /// let mut info = DeviceInfo::new("npu:0");
 /// (info.name, info.units, info.memory) = ("A fine chip".into(), 16, Some(8 << 30));
 /// assert_eq!((&*info.id, info.host, &*info.vendor), ("npu:0", false, ""));
+/// assert_eq!(info.to_string(), "npu:0: A fine chip, 16 units, 8.0 GiB");
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
@@ -36,6 +37,29 @@ pub struct DeviceInfo {
     pub units: usize,
     /// Whether its memory is the host's.
     pub host: bool,
+}
+
+/// Such as `cuda:0: NVIDIA H200, sm_90, 132 units, 139.8 GiB, driver 570.86`, of what is known.
+impl Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sep = ": ";
+        f.write_str(&self.id)?;
+        let units = (self.units > 0).then(|| format!("{} units", self.units));
+        let memory = self.memory.map(|b| format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64));
+        for part in [
+            Some(self.name.clone()),
+            Some(self.arch.clone()),
+            units,
+            memory,
+            Some(self.driver.clone()),
+        ] {
+            if let Some(part) = part.filter(|part| !part.is_empty()) {
+                write!(f, "{sep}{part}")?;
+                sep = ", ";
+            }
+        }
+        Ok(())
+    }
 }
 
 impl DeviceInfo {
@@ -101,9 +125,9 @@ pub trait Memory: Any + Send + Sync + Debug {
 ///     y: (&mut y).into(),
 /// };
 /// let desc = job.desc();
-/// backend.accepts(&desc)?;
 /// let params = backend.candidates(&desc)[0];
-/// backend.gemv(AnyJob::F32(job), &params)?;
+/// let prepared = backend.prepare(&desc, &params)?; // proved once
+/// backend.gemv(AnyJob::F32(job), &prepared)?; // as often as needed
 /// assert_eq!(y, array![3.0, 7.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
@@ -220,12 +244,41 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// If the block is not this backend's, is shorter, or has another type.
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()>;
 
-    /// Computes one product with these parameters; on return a host `y` is written. Work on
-    /// resident operands may still be under way: later calls on the same device wait for it.
+    /// Proves that these parameters are legal for this problem, and keeps what the proof found:
+    /// kernel, plan, entry points. A [`Device`](crate::Device) remembers the result by `desc`, so
+    /// that a second product of the same shape looks nothing up and proves nothing again.
+    ///
+    /// By default [`accepts`](Self::accepts) and [`fits`](Self::fits), without a state. A backend
+    /// that wraps another one forwards this call.
+    ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, Params, reference::Reference};
+    /// # let backend = Reference::open();
+    /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
+    /// let prepared = backend.prepare(&desc, &Params::new("reference"))?;
+    /// assert_eq!(prepared.params().to_string(), "reference");
+    /// assert!(backend.prepare(&desc, &Params::new("row")).is_err());
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported), [`Error::Params`](crate::Error::Params),
+    /// or [`Error::Build`](crate::Error::Build) if the kernel does not compile.
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        self.accepts(desc)?;
+        self.fits(desc, params)?;
+        Ok(Prepared::new(*params))
+    }
+
+    /// Computes one product; on return a host `y` is written. Work on resident operands may still
+    /// be in flight: later calls on the same device wait for it.
+    ///
+    /// `prepared` is of this backend's [`prepare`](Self::prepare), for the job's
+    /// [`desc`](crate::Job::desc).
     ///
     /// # Errors
     /// See [`Error`](crate::Error). `y` is as it was, except where documented there.
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()>;
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()>;
 
     /// The published kernels for this problem, as named baselines: their names begin with
     /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.
@@ -252,11 +305,11 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Waits until everything that was started on the device is done.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv_core::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
-    /// let y = a.dot_resident(&device.vector(&array![1.0, 1.0])?)?; // may still be under way
+    /// let y = a.try_gpu_dot(&device.vector(&array![1.0, 1.0])?)?; // may still be under way
     /// device.backend().synchronize()?; // now it is not
     /// assert_eq!(y.download()?, array![3.0, 7.0]);
     /// # Ok::<(), gemv_core::Error>(())
@@ -276,14 +329,14 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv_core::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// let x = device.vector(&array![1.0, 1.0])?;
     /// let mut y = device.zeros(2)?;
-    /// a.gemv_with(1.0, &x, 0.0, &mut y)?; // compiled, allocated
-    /// let time = device.backend().timed(&mut || a.gemv_with(1.0, &x, 0.0, &mut y))?;
+    /// a.try_gemv(1.0, &x, 0.0, &mut y)?; // compiled, allocated
+    /// let time = device.backend().timed(&mut || a.try_gemv(1.0, &x, 0.0, &mut y))?;
     /// assert!(time.as_secs_f64() < 10.0);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
@@ -310,12 +363,59 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// backend does not say.
     ///
     /// ```
-    /// let device = gemv_core::Engine::global()?.device("reference")?;
+    /// let device = gemv_core::device("reference")?;
     /// assert_eq!(device.backend().kernels(), []);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
+    }
+}
+
+/// A choice that a backend has proved: parameters, and what the backend needs to run them.
+///
+/// It is `Clone`, and may be dropped on any thread, after the backend as well: the state holds what
+/// it needs.
+///
+/// ```
+/// use gemv_core::{Params, Prepared};
+///
+/// #[derive(Debug, PartialEq)]
+/// struct Launch {
+///     blocks: u32,
+/// }
+/// let prepared = Prepared::new(Params::new("row")).with_state(Launch { blocks: 132 });
+/// assert_eq!(prepared.state::<Launch>(), Some(&Launch { blocks: 132 }));
+/// assert_eq!(prepared.state::<String>(), None);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    params: Params,
+    state: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Prepared {
+    /// Parameters that need no state.
+    pub fn new(params: Params) -> Prepared {
+        Prepared { params, state: None }
+    }
+
+    /// With what the backend needs to run them.
+    #[must_use]
+    pub fn with_state(self, state: impl Any + Send + Sync) -> Prepared {
+        Prepared { state: Some(Arc::new(state)), ..self }
+    }
+
+    /// The parameters.
+    #[inline]
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The state, if it is of this type.
+    #[inline]
+    pub fn state<T: Any>(&self) -> Option<&T> {
+        self.state.as_deref()?.downcast_ref()
     }
 }
 

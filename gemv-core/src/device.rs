@@ -1,27 +1,25 @@
 //! A device handle: where every product enters a backend, and the only place that checks it.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ndarray::{Array1, ArrayViewMut1};
 
 use crate::error::ShapeMismatch;
 use crate::table::Tables;
 use crate::{
-    Accumulator, Backend, Desc, DeviceInfo, DeviceMatrix, DeviceVector, Element, Error, Job,
-    MatrixRef, Params, Result, VectorMut, VectorRef,
+    Accumulator, Backend, Desc, DeviceInfo, Element, Error, Job, MatrixRef, Params, Prepared,
+    Result, VectorMut, VectorRef,
 };
 
 /// A device, opened, with the tables by which it chooses. Cloning is cheap.
 ///
 /// ```
-/// use gemv_core::Engine;
 /// use ndarray::array;
 ///
-/// let device = Engine::global()?.default_device()?;
+/// let device = gemv_core::device("reference")?; // or "cuda:0"
 /// let mut y = array![1.0f32, 1.0];
 /// let a = array![[1.0f32, 2.0], [3.0, 4.0]];
 /// device.gemv(2.0, &a, &array![1.0f32, 1.0], -1.0, &mut y)?;
@@ -36,6 +34,8 @@ struct Inner {
     tables: Tables,
     /// Distinguishes devices in the per-thread memory of choices.
     serial: u64,
+    /// Whether the log has said that this device computes.
+    logged: AtomicBool,
 }
 
 impl fmt::Debug for Device {
@@ -44,50 +44,38 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What a thread remembers of its last choices, so that a repeated small product does not search
-/// a table: (device, problem, choice) by a hash of the first two.
+/// As its [`info`](Device::info).
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.info().fmt(f)
+    }
+}
+
+/// Equal handles are of one opened device; see [`Device::is`].
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        self.is(other)
+    }
+}
+
+impl Eq for Device {}
+
+/// How many choices a thread remembers, so that a repeated small product searches no table.
 const REMEMBERED: usize = 64;
-/// The device's serial number, and the problem, as words: what has just been written in pieces is
-/// compared in the same pieces, without a wait for the stores.
-#[derive(Clone, Copy)]
-struct Key(u64, usize, usize, u64, usize, usize);
 
-impl Key {
-    #[inline]
-    fn new(serial: u64, desc: &Desc) -> Key {
-        let Desc { dtype, m, n, layout, align, rhs, batch } = *desc;
-        let class = u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64;
-        Key(serial, m, n, class, rhs, batch)
-    }
-
-    #[inline]
-    fn is(&self, other: &Key) -> bool {
-        self.1 == other.1
-            && self.2 == other.2
-            && self.3 == other.3
-            && self.0 == other.0
-            && self.4 == other.4
-            && self.5 == other.5
-    }
+/// A choice, by device and problem.
+struct Choice {
+    m: usize,
+    n: usize,
+    /// The device's serial number, alignment, layout and type.
+    class: u64,
+    prepared: Prepared,
 }
 
 thread_local! {
-    static CHOICES: [Cell<Option<(Key, &'static Params)>>; REMEMBERED] =
+    /// A slot is taken while its choice is in use, and put back: no lock, no reference count.
+    static CHOICES: [Cell<Option<Box<Choice>>>; REMEMBERED] =
         const { [const { Cell::new(None) }; REMEMBERED] };
-}
-
-/// A copy that stays: a small product can afford a reference, but not to move parameters about. There
-/// are no more of them than rows in the tables, and kernels for what no row is legal for.
-#[cold]
-fn kept(params: Params) -> &'static Params {
-    static ALL: Mutex<BTreeSet<&'static Params>> = Mutex::new(BTreeSet::new());
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = all.get(&params) {
-        return known;
-    }
-    let params: &'static Params = Box::leak(Box::new(params));
-    all.insert(params);
-    params
 }
 
 impl Device {
@@ -102,7 +90,8 @@ impl Device {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let tables = Tables::load(&*backend);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        Device(Arc::new(Inner { backend, tables, serial }))
+        let logged = AtomicBool::new(false);
+        Device(Arc::new(Inner { backend, tables, serial, logged }))
     }
 
     /// What the device says of itself.
@@ -166,105 +155,39 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot compute it at all.
     pub fn choose(&self, desc: &Desc) -> Result<Params> {
-        self.chosen(desc).copied()
+        self.with_choice(desc, |prepared| Ok(*prepared.params()))
     }
 
+    /// Runs `f` with the choice for this problem, which the thread then remembers.
     #[inline]
-    fn chosen(&self, desc: &Desc) -> Result<&'static Params> {
-        let slot = desc.m.wrapping_mul(31) ^ desc.n ^ (desc.m >> 9) ^ (desc.n >> 9);
-        let slot = slot.wrapping_add(desc.layout as usize * 5 + desc.dtype as usize * 7);
-        let key = Key::new(self.0.serial, desc);
-        CHOICES.with(|choices| {
-            let choice = &choices[slot % REMEMBERED];
-            match choice.get() {
-                Some((known, params)) if known.is(&key) => Ok(params),
-                _ => {
-                    let params = self.search(desc)?;
-                    choice.set(Some((key, params)));
-                    Ok(params)
-                }
-            }
-        })
+    fn with_choice<R>(&self, desc: &Desc, f: impl FnOnce(&Prepared) -> Result<R>) -> Result<R> {
+        let Desc { dtype, m, n, layout, align, rhs, batch } = *desc;
+        let class =
+            self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64;
+        let slot = m.wrapping_mul(31) ^ n ^ (m >> 9) ^ (n >> 9);
+        let slot = slot.wrapping_add(layout as usize * 5 + dtype as usize * 7) % REMEMBERED;
+        // Only single products are remembered: one comparison less on the way of each.
+        if rhs != 1 || batch != 1 {
+            return f(&self.search(desc)?);
+        }
+        let known = CHOICES.try_with(|choices| choices[slot].take());
+        let choice = match known.ok().flatten() {
+            Some(choice) if choice.m == m && choice.n == n && choice.class == class => choice,
+            _ => Box::new(Choice { m, n, class, prepared: self.search(desc)? }),
+        };
+        let done = f(&choice.prepared);
+        // A thread that ends has no memory.
+        let _ = CHOICES.try_with(|choices| choices[slot].set(Some(choice)));
+        done
     }
 
     #[cold]
-    fn search(&self, desc: &Desc) -> Result<&'static Params> {
+    fn search(&self, desc: &Desc) -> Result<Prepared> {
         self.backend().accepts(desc)?;
-        Ok(kept(self.0.tables.choose(&*self.0.backend, desc)))
-    }
-
-    /// Uploads a matrix, of any strides, without copying it first where it has no gaps.
-    ///
-    /// A matrix that is resident here already is not copied; one of another device comes by way of
-    /// the host.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, GpuDot};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use ndarray::{array, s};
-    ///
-    /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
-    /// let resident = device.matrix(&a.slice(s![.., ..;-2]))?; // any view
-    /// assert_eq!(resident.dim(), (2, 2));
-    /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
-    ///     assert_eq!(resident.gpu_dot(&x), a.slice(s![.., ..;-2]).gpu_dot(&x));
-    /// }
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], or the driver's refusal.
-    pub fn matrix<'a, T: Element>(
-        &self,
-        a: impl Into<MatrixRef<'a, T>>,
-    ) -> Result<DeviceMatrix<T>> {
-        match a.into() {
-            MatrixRef::Host(a) => DeviceMatrix::upload(self, a),
-            MatrixRef::Device(a) if a.device().is(self) => Ok(a.clone()),
-            MatrixRef::Device(a) => DeviceMatrix::upload(self, a.download()?.view()),
+        if !self.0.logged.swap(true, Ordering::Relaxed) {
+            log::debug!("{self} computes");
         }
-    }
-
-    /// Uploads a vector, of any stride.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
-    /// let x = device.vector(&a.column(1))?;
-    /// assert_eq!(x.download()?, array![2.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`matrix`](Self::matrix).
-    pub fn vector<'x, T: Element>(
-        &self,
-        x: impl Into<VectorRef<'x, T>>,
-    ) -> Result<DeviceVector<T>> {
-        match x.into() {
-            VectorRef::Host(x) => DeviceVector::upload(self, x),
-            VectorRef::Device(x) if x.device().is(self) => Ok(x.clone()),
-            VectorRef::Device(x) => DeviceVector::upload(self, x.download()?.view()),
-        }
-    }
-
-    /// A resident vector of `len` zeros.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, Error};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let y = device.zeros::<f64>(1000)?;
-    /// assert_eq!(y.download()?.sum(), 0.0);
-    /// assert!(matches!(device.zeros::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`matrix`](Self::matrix).
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
-        DeviceVector::zeros(self, len)
+        self.backend().prepare(desc, &self.0.tables.choose(&*self.0.backend, desc))
     }
 
     /// Whether both handles are of one opened device.
@@ -278,7 +201,7 @@ impl Device {
     /// let (here, there) = (Device::new(Reference::open()), Device::new(Reference::open()));
     /// let a = there.matrix(&array![[1.0, 2.0]])?;
     /// assert!(a.device().is(&there) && !a.device().is(&here));
-    /// let e = here.dot(&a, &array![1.0, 1.0]).unwrap_err();
+    /// let e = here.try_gpu_dot(&a, &array![1.0, 1.0]).unwrap_err();
     /// assert!(matches!(e, Error::WrongDevice { .. }));
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
@@ -286,7 +209,28 @@ impl Device {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
     }
 
-    /// `A x` on this device, as a host array.
+    /// Waits until everything that was started on the device is done.
+    ///
+    /// A download waits by itself: this is for clocks.
+    ///
+    /// ```
+    /// # use gemv_core::{GpuDot, ToDevice, device};
+    /// # use ndarray::array;
+    /// # let device = device("reference")?;
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]].to_device(&device)?;
+    /// let y = a.gpu_dot(&array![1.0, 1.0]); // may still be in flight
+    /// device.synchronize()?; // done
+    /// # assert_eq!(y.download()?, array![3.0, 7.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver's refusal, also of work that was started before.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend().synchronize()
+    }
+
+    /// `A x` on this device, as a host array; see [`GpuDot`](crate::GpuDot) for `a.gpu_dot(&x)`.
     ///
     /// A is m × n, `x` has n entries, the result m; each on the host or resident here.
     ///
@@ -296,14 +240,14 @@ impl Device {
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
     /// let x = device.vector(&array![1.0, -1.0])?;
-    /// assert_eq!(device.dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
-    /// assert_eq!(device.dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
+    /// assert_eq!(device.try_gpu_dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
+    /// assert_eq!(device.try_gpu_dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`gemv`](Self::gemv).
-    pub fn dot<'a, 'x, T: Element>(
+    pub fn try_gpu_dot<'a, 'x, T: Element>(
         &self,
         a: impl Into<MatrixRef<'a, T>>,
         x: impl Into<VectorRef<'x, T>>,
@@ -452,25 +396,38 @@ impl Device {
             }
         }
         let desc = a.desc();
-        let params = match params {
+        match params {
             Some(params) => {
-                self.backend().accepts(&desc)?;
-                self.backend().fits(&desc, params)?;
-                params
+                self.launch(&self.backend().prepare(&desc, params)?, conj, alpha, a, x, beta, y)
             }
-            None => self.chosen(&desc)?,
-        };
+            None => self.with_choice(&desc, |p| self.launch(p, conj, alpha, a, x, beta, y)),
+        }
+    }
+
+    /// Hands the job to the backend.
+    #[inline]
+    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
+    fn launch<T: Element>(
+        &self,
+        prepared: &Prepared,
+        conj: bool,
+        alpha: T::Acc,
+        a: MatrixRef<'_, T>,
+        x: VectorRef<'_, T>,
+        beta: T::Acc,
+        y: VectorMut<'_, T>,
+    ) -> Result<()> {
         match y {
             VectorMut::Host(y) => {
                 let (a, x, y) = (a.reborrow(), x.reborrow(), VectorMut::Host(y.reborrow()));
-                self.backend().gemv(T::any_job(Job { alpha, a, conj, x, beta, y }), params)
+                self.backend().gemv(T::any_job(Job { alpha, a, conj, x, beta, y }), prepared)
             }
             VectorMut::Device(y) => {
                 let before = y.make_unique(beta != T::Acc::ZERO)?;
                 let (a, x, y_ref) = (a.reborrow(), x.reborrow(), VectorMut::Device(&mut *y));
                 let job = T::any_job(Job { alpha, a, conj, x, beta, y: y_ref });
-                let done = self.backend().gemv(job, params);
-                // A result that did not come to be leaves the vector that was there.
+                let done = self.backend().gemv(job, prepared);
+                // The vector that was there stays if the backend fails.
                 if let (Err(_), Some(before)) = (&done, before) {
                     *y = before;
                 }
@@ -507,7 +464,7 @@ pub(crate) fn check(matrix: (usize, usize), x: usize, y: Option<usize>) -> Resul
     if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
         return Ok(());
     }
-    Err(Error::Shape(ShapeMismatch { matrix, x, y }))
+    Err(Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }))
 }
 
 /// Zeros in the host's memory. A length may be beyond any memory: that of the result of a broadcast

@@ -1,20 +1,37 @@
 //! The method.
 
-use ndarray::{Array1, ArrayBase, ArrayRef, ArrayRef1, ArrayRef2, Data, Dimension, Ix1, Ix2};
+use ndarray::{
+    Array1, ArrayBase, ArrayRef, ArrayRef1, ArrayRef2, ArrayView2, Axis, Data, Dimension,
+    aview_mut1,
+};
 
-use crate::device::check;
-use crate::{Accumulator, Device, DeviceMatrix, Element, Engine, MatrixRef, Result, VectorRef};
+use crate::device::{check, host_zeros};
+use crate::{
+    Accumulator, DeviceMatrix, DeviceVector, Element, Engine, Error, MatrixRef, Result,
+    ShapeMismatch, VectorMut, VectorRef,
+};
 
-/// Matrix-vector products: `a.gpu_dot(&x)` for every two-dimensional ndarray array or view, the
-/// row vector times matrix `x.gpu_dot(&a)`, and resident matrices.
+type Acc<T> = <T as Element>::Acc;
+
+/// Products with one or two vectors: `a.gpu_dot(&x)`, shaped like ndarray's
+/// [`Dot`](ndarray::linalg::Dot).
 ///
 /// The sums follow one [order](crate::order), so the result has the same bits on every backend,
 /// for every layout and number of threads.
 ///
-/// Shapes: `a` is m × n, `x` has n entries, the result m. For a row vector times a matrix: `x` has
-/// m entries, the result n.
+/// | `self` | `rhs` | the product | `Output` |
+/// |---|---|---|---|
+/// | m × n matrix | n entries | `A x` | m entries, where A lives |
+/// | m entries | m × n matrix | the row vector `x A` | n entries, where A lives |
+/// | n entries | n entries | the dot product `x · y`, without conjugates | a number |
+///
+/// Each operand is an ndarray array, view or `ArrayRef` of one or two axes on the host, or a
+/// resident [`DeviceMatrix`] or [`DeviceVector`]. The product runs on the device of a resident
+/// operand: that of A, else that of x, else that of y. What is on the host is copied there for this
+/// one product. Without a resident operand the [`Engine`] chooses the device.
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::GpuDot;
 /// use ndarray::{array, s};
 ///
@@ -24,20 +41,48 @@ use crate::{Accumulator, Device, DeviceMatrix, Element, Engine, MatrixRef, Resul
 /// assert_eq!(a.t().gpu_dot(&array![1.0, 1.0]), array![5.0, 7.0, 9.0]);
 /// assert_eq!(array![1.0, 1.0].gpu_dot(&a), array![5.0, 7.0, 9.0]);
 /// assert_eq!(a.slice(s![.., ..;-2]).gpu_dot(&array![1.0, 0.0]), array![3.0, 6.0]);
+/// assert_eq!(x.gpu_dot(&x), 2.0);
 ///
 /// let mut y = array![1.0, 1.0];
 /// a.gemv(2.0, &x, 1.0, &mut y); // y = 2 A x + y
 /// assert_eq!(y, array![-3.0, -3.0]);
 /// ```
-pub trait GpuDot {
-    /// Element type of the matrix and both vectors.
+///
+/// A generic function names the operand and the result:
+///
+/// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// use gemv_core::GpuDot;
+/// use ndarray::{Array1, array};
+///
+/// fn twice<M>(a: &M, x: &Array1<f32>) -> Array1<f32>
+/// where
+///     M: GpuDot<Array1<f32>, Output = Array1<f32>>,
+/// {
+///     a.gpu_dot(&a.gpu_dot(x))
+/// }
+/// let a = array![[0.0f32, 1.0], [2.0, 0.0]];
+/// assert_eq!(twice(&a, &array![1.0, 1.0]), array![2.0, 2.0]);
+/// assert_eq!(twice(&a.t(), &array![1.0, 1.0]), array![2.0, 2.0]);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "there is no product of `{Self}` and `{Rhs}`",
+    label = "no `gpu_dot` for these two operands",
+    note = "products: matrix times vector, vector times matrix, vector times vector; each an ndarray array or view of 1 or 2 axes, a `DeviceMatrix` or a `DeviceVector`",
+    note = "both operands have one element type: f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
+)]
+pub trait GpuDot<Rhs: ?Sized> {
+    /// Element type of both operands.
     type Elem: Element;
-    /// The right-hand side: a vector for a matrix, a matrix for a vector.
-    type Rhs: ?Sized;
+    /// The product: an [`Array1`], a [`DeviceVector`] or a number.
+    type Output;
+    /// Where a product can be written: [`VectorMut`], or `&mut` of the number.
+    type Target<'y>;
 
-    /// The product, in a new array.
+    /// The product, newly allocated.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::GpuDot;
     /// use ndarray::{Array1, Array2};
     ///
@@ -58,7 +103,7 @@ pub trait GpuDot {
     /// `GEMV_BACKEND` names one that is not there. [`try_gpu_dot`](Self::try_gpu_dot) returns
     /// these as errors.
     #[track_caller]
-    fn gpu_dot(&self, rhs: &Self::Rhs) -> Array1<Self::Elem> {
+    fn gpu_dot(&self, rhs: &Rhs) -> Self::Output {
         // Not in a closure: its location would be reported in place of the caller's.
         match self.try_gpu_dot(rhs) {
             Ok(y) => y,
@@ -66,9 +111,10 @@ pub trait GpuDot {
         }
     }
 
-    /// The product, in a new array.
+    /// [`gpu_dot`](Self::gpu_dot), with errors as values.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::GpuDot;
     /// use ndarray::array;
     ///
@@ -80,31 +126,34 @@ pub trait GpuDot {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape), or what the device reports.
-    fn try_gpu_dot(&self, rhs: &Self::Rhs) -> Result<Array1<Self::Elem>>;
+    /// [`Error::Shape`], [`Error::WrongDevice`] if operands are resident on two devices, or what
+    /// the device reports.
+    fn try_gpu_dot(&self, rhs: &Rhs) -> Result<Self::Output>;
 
     /// The product, written to `y`, which is not read.
     ///
-    /// `y` has m entries, and any stride: a column of a matrix will do.
+    /// `y` has as many entries as the product, and any stride: a column of a matrix will do. It may
+    /// be resident.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::GpuDot;
     /// use ndarray::{Array2, array};
     ///
     /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
     /// let mut columns = Array2::from_elem((2, 3), f64::NAN);
-    /// for mut y in columns.columns_mut() {
-    ///     a.gpu_dot_into(&x, &mut y); // no allocation
+    /// for y in columns.columns_mut() {
+    ///     a.gpu_dot_into(&x, y); // no allocation
     /// }
     /// assert_eq!(columns, array![[3.0, 3.0, 3.0], [7.0, 7.0, 7.0]]);
     /// ```
     ///
     /// # Panics
-    /// As [`gpu_dot`](Self::gpu_dot).
+    /// As [`gpu_dot`](Self::gpu_dot); [`try_gemv`](Self::try_gemv) with factors 1 and 0 returns
+    /// errors.
     #[track_caller]
-    fn gpu_dot_into(&self, rhs: &Self::Rhs, y: &mut ArrayRef1<Self::Elem>) {
-        let (one, zero) = (Accumulator::ONE, Accumulator::ZERO);
-        if let Err(e) = self.try_gemv(one, rhs, zero, y) {
+    fn gpu_dot_into<'y>(&self, rhs: &Rhs, y: impl Into<Self::Target<'y>>) {
+        if let Err(e) = self.try_gemv(Acc::<Self::Elem>::ONE, rhs, Accumulator::ZERO, y) {
             panic!("gpu_dot_into: {e}");
         }
     }
@@ -112,9 +161,11 @@ pub trait GpuDot {
     /// BLAS's `y = alpha * A x + beta * y`: `alpha = 0` does not read A and x, `beta = 0` does not
     /// read y. The factors have the accumulator's type: f32 for f16 and bf16.
     ///
-    /// A is m × n, x has n entries, `y` m.
+    /// `y` has as many entries as the product. It may be on the host or resident. A resident `y`
+    /// that shares its memory, or whose entries lie apart, is given memory of its own first.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::{GpuDot, half::bf16};
     /// use ndarray::array;
     ///
@@ -134,12 +185,12 @@ pub trait GpuDot {
     /// # Panics
     /// As [`gpu_dot`](Self::gpu_dot).
     #[track_caller]
-    fn gemv(
+    fn gemv<'y>(
         &self,
-        alpha: <Self::Elem as Element>::Acc,
-        rhs: &Self::Rhs,
-        beta: <Self::Elem as Element>::Acc,
-        y: &mut ArrayRef1<Self::Elem>,
+        alpha: Acc<Self::Elem>,
+        rhs: &Rhs,
+        beta: Acc<Self::Elem>,
+        y: impl Into<Self::Target<'y>>,
     ) {
         if let Err(e) = self.try_gemv(alpha, rhs, beta, y) {
             panic!("gemv: {e}");
@@ -159,110 +210,260 @@ pub trait GpuDot {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape), or what the device reports; `y` is then as it was.
-    fn try_gemv(
+    /// As [`try_gpu_dot`](Self::try_gpu_dot); `y` is then as it was.
+    fn try_gemv<'y>(
         &self,
-        alpha: <Self::Elem as Element>::Acc,
-        rhs: &Self::Rhs,
-        beta: <Self::Elem as Element>::Acc,
-        y: &mut ArrayRef1<Self::Elem>,
+        alpha: Acc<Self::Elem>,
+        rhs: &Rhs,
+        beta: Acc<Self::Elem>,
+        y: impl Into<Self::Target<'y>>,
     ) -> Result<()>;
 }
 
-/// The device for a product of this matrix, on the host.
-#[inline]
-fn device<T: Element>(a: &MatrixRef<'_, T>) -> Result<&'static Device> {
-    Engine::global()?.device_for(&a.desc())
-}
+/// One impl for every pair of operands, owned or borrowed: the pairs are those of [`Product`].
+impl<L, R> GpuDot<R> for L
+where
+    L: Operand + ?Sized,
+    R: Operand<Elem = L::Elem> + ?Sized,
+    L::Form: Product<R::Form, Elem = L::Elem>,
+{
+    type Elem = L::Elem;
+    type Output = <L::Form as Product<R::Form>>::Output;
+    type Target<'y> = <L::Form as Product<R::Form>>::Target<'y>;
 
-/// Matrix times vector.
-impl<T: Element> GpuDot for ArrayRef<T, Ix2> {
-    type Elem = T;
-    type Rhs = ArrayRef1<T>;
-
-    fn try_gpu_dot(&self, x: &ArrayRef1<T>) -> Result<Array1<T>> {
-        let a = MatrixRef::from(self);
-        device(&a)?.dot(a, x)
+    #[inline]
+    fn try_gpu_dot(&self, rhs: &R) -> Result<Self::Output> {
+        self.form().product(rhs.form())
     }
 
     #[inline]
-    fn try_gemv(
+    fn try_gemv<'y>(
         &self,
-        alpha: T::Acc,
-        x: &ArrayRef1<T>,
-        beta: T::Acc,
-        y: &mut ArrayRef1<T>,
+        alpha: Acc<L::Elem>,
+        rhs: &R,
+        beta: Acc<L::Elem>,
+        y: impl Into<Self::Target<'y>>,
     ) -> Result<()> {
-        let a = MatrixRef::from(self);
-        device(&a)?.gemv(alpha, a, x, beta, y)
+        self.form().update(alpha, rhs.form(), beta, y.into())
     }
 }
 
-/// Row vector times matrix.
-impl<T: Element> GpuDot for ArrayRef<T, Ix1> {
+/// An operand, and the form that its kind has in common: `ArrayRef` for what is on the host. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no operand of a matrix-vector product",
+    label = "no operand",
+    note = "operands are ndarray arrays and views of f32, f64, f16, bf16, Complex<f32> or Complex<f64>, `DeviceMatrix` and `DeviceVector`",
+    note = "for a slice or a Vec write `ndarray::aview1(&v)`"
+)]
+pub trait Operand {
+    /// Element type.
+    type Elem: Element;
+    /// The common form.
+    type Form: ?Sized;
+    /// This operand in the common form.
+    fn form(&self) -> &Self::Form;
+}
+
+impl<T: Element, D: Dimension> Operand for ArrayRef<T, D> {
     type Elem = T;
-    type Rhs = ArrayRef2<T>;
-
-    fn try_gpu_dot(&self, a: &ArrayRef2<T>) -> Result<Array1<T>> {
-        let a = MatrixRef::Host(a.t());
-        device(&a)?.dot(a, self)
-    }
-
-    fn try_gemv(
-        &self,
-        alpha: T::Acc,
-        a: &ArrayRef2<T>,
-        beta: T::Acc,
-        y: &mut ArrayRef1<T>,
-    ) -> Result<()> {
-        let a = MatrixRef::Host(a.t());
-        device(&a)?.gemv(alpha, a, self, beta, y)
+    type Form = Self;
+    #[inline]
+    fn form(&self) -> &Self {
+        self
     }
 }
 
-/// Forwards, so that bounds such as `Array2<f32>: GpuDot` hold.
-impl<T, S, D> GpuDot for ArrayBase<S, D>
-where
-    S: Data<Elem = T>,
-    D: Dimension,
-    ArrayRef<T, D>: GpuDot,
-{
-    type Elem = <ArrayRef<T, D> as GpuDot>::Elem;
-    type Rhs = <ArrayRef<T, D> as GpuDot>::Rhs;
-
-    fn try_gpu_dot(&self, rhs: &Self::Rhs) -> Result<Array1<Self::Elem>> {
-        (**self).try_gpu_dot(rhs)
-    }
-
-    fn try_gemv(
-        &self,
-        alpha: <Self::Elem as Element>::Acc,
-        rhs: &Self::Rhs,
-        beta: <Self::Elem as Element>::Acc,
-        y: &mut ArrayRef1<Self::Elem>,
-    ) -> Result<()> {
-        (**self).try_gemv(alpha, rhs, beta, y)
-    }
-}
-
-/// Resident matrix times host vector; for resident vectors see
-/// [`DeviceMatrix::dot_resident`] and [`DeviceMatrix::gemv_with`].
-impl<T: Element> GpuDot for DeviceMatrix<T> {
+impl<T: Element, S: Data<Elem = T>, D: Dimension> Operand for ArrayBase<S, D> {
     type Elem = T;
-    type Rhs = ArrayRef1<T>;
-
-    fn try_gpu_dot(&self, x: &ArrayRef1<T>) -> Result<Array1<T>> {
-        check(self.dim(), x.len(), None)?;
-        self.device().dot(self, VectorRef::Host(x.view()))
+    type Form = ArrayRef<T, D>;
+    #[inline]
+    fn form(&self) -> &ArrayRef<T, D> {
+        self
     }
+}
 
-    fn try_gemv(
+impl<T: Element> Operand for DeviceMatrix<T> {
+    type Elem = T;
+    type Form = Self;
+    #[inline]
+    fn form(&self) -> &Self {
+        self
+    }
+}
+
+impl<T: Element> Operand for DeviceVector<T> {
+    type Elem = T;
+    type Form = Self;
+    #[inline]
+    fn form(&self) -> &Self {
+        self
+    }
+}
+
+macro_rules! borrowed {
+    ($($borrow:ty),*) => { $(
+        impl<R: Operand + ?Sized> Operand for $borrow {
+            type Elem = R::Elem;
+            type Form = R::Form;
+            #[inline]
+            fn form(&self) -> &R::Form {
+                (**self).form()
+            }
+        }
+    )* };
+}
+borrowed!(&R, &mut R);
+
+/// The product of two forms. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "there is no product of these two operands",
+    label = "no `gpu_dot` for these two operands",
+    note = "products: matrix (2 axes) times vector (1 axis), vector times matrix, vector times vector; on the host or resident"
+)]
+pub trait Product<Rhs: ?Sized> {
+    /// Element type.
+    type Elem: Element;
+    /// See [`GpuDot::Output`].
+    type Output;
+    /// See [`GpuDot::Target`].
+    type Target<'y>;
+    /// See [`GpuDot::try_gpu_dot`].
+    fn product(&self, rhs: &Rhs) -> Result<Self::Output>;
+    /// See [`GpuDot::try_gemv`].
+    fn update(
         &self,
-        alpha: T::Acc,
-        x: &ArrayRef1<T>,
-        beta: T::Acc,
-        y: &mut ArrayRef1<T>,
-    ) -> Result<()> {
-        self.device().gemv(alpha, self, x, beta, y)
+        alpha: Acc<Self::Elem>,
+        rhs: &Rhs,
+        beta: Acc<Self::Elem>,
+        y: Self::Target<'_>,
+    ) -> Result<()>;
+}
+
+/// `y = alpha * A x + beta * y` on the device of a resident operand, or where the engine says.
+#[inline]
+fn gemv<T: Element>(
+    alpha: T::Acc,
+    a: MatrixRef<'_, T>,
+    x: VectorRef<'_, T>,
+    beta: T::Acc,
+    y: VectorMut<'_, T>,
+) -> Result<()> {
+    match (&a, &x, &y) {
+        (MatrixRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
+        (_, VectorRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
+        (_, _, VectorMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
+        _ => Engine::global().device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
     }
+}
+
+/// `A x` in a new array.
+fn on_host<T: Element>(a: &ArrayRef2<T>, x: VectorRef<'_, T>) -> Result<Array1<T>> {
+    // Before memory is allocated for it.
+    check(a.dim(), x.len(), None)?;
+    let mut y = Array1::from_vec(host_zeros("the host", a.nrows())?);
+    gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// `A x` in a new vector on A's device.
+fn on_device<T: Element>(a: &DeviceMatrix<T>, x: VectorRef<'_, T>) -> Result<DeviceVector<T>> {
+    check(a.dim(), x.len(), None)?;
+    let mut y = a.device().zeros(a.dim().0)?;
+    gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// Names the matrix of `x A` as the caller wrote it, not its transpose.
+fn of_row_vector(e: Error) -> Error {
+    match e {
+        Error::Shape(shapes) => Error::Shape(shapes.of_row_vector()),
+        e => e,
+    }
+}
+
+macro_rules! matrix_and_vector {
+    ($($matrix:ty, $vector:ty => $output:ty, $new:ident;)*) => { $(
+        impl<T: Element> Product<$vector> for $matrix {
+            type Elem = T;
+            type Output = $output;
+            type Target<'y> = VectorMut<'y, T>;
+
+            fn product(&self, x: &$vector) -> Result<$output> {
+                $new(self, x.into())
+            }
+
+            #[inline]
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$vector,
+                beta: T::Acc,
+                y: VectorMut<'_, T>,
+            ) -> Result<()> {
+                gemv(alpha, self.into(), x.into(), beta, y)
+            }
+        }
+
+        impl<T: Element> Product<$matrix> for $vector {
+            type Elem = T;
+            type Output = $output;
+            type Target<'y> = VectorMut<'y, T>;
+
+            fn product(&self, a: &$matrix) -> Result<$output> {
+                $new(&a.t(), self.into()).map_err(of_row_vector)
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                a: &$matrix,
+                beta: T::Acc,
+                y: VectorMut<'_, T>,
+            ) -> Result<()> {
+                gemv(alpha, (&a.t()).into(), self.into(), beta, y).map_err(of_row_vector)
+            }
+        }
+    )* };
+}
+matrix_and_vector!(
+    ArrayRef2<T>, ArrayRef1<T> => Array1<T>, on_host;
+    ArrayRef2<T>, DeviceVector<T> => Array1<T>, on_host;
+    DeviceMatrix<T>, ArrayRef1<T> => DeviceVector<T>, on_device;
+    DeviceMatrix<T>, DeviceVector<T> => DeviceVector<T>, on_device;
+);
+
+macro_rules! vector_and_vector {
+    ($($left:ty, $right:ty, $row:expr;)*) => { $(
+        impl<T: Element> Product<$right> for $left {
+            type Elem = T;
+            type Output = T;
+            type Target<'y> = &'y mut T;
+
+            fn product(&self, rhs: &$right) -> Result<T> {
+                let mut y = T::default();
+                self.update(T::Acc::ONE, rhs, T::Acc::ZERO, &mut y)?;
+                Ok(y)
+            }
+
+            fn update(&self, alpha: T::Acc, rhs: &$right, beta: T::Acc, y: &mut T) -> Result<()> {
+                if self.len() != rhs.len() {
+                    return Err(Error::Shape(ShapeMismatch::Dot { left: self.len(), right: rhs.len() }));
+                }
+                // A matrix of one row: the same bits as that row's entry of `A x`.
+                let row = $row(self);
+                let y = aview_mut1(std::slice::from_mut(y));
+                gemv(alpha, (&row).into(), rhs.into(), beta, y.into())
+            }
+        }
+    )* };
+}
+vector_and_vector!(
+    ArrayRef1<T>, ArrayRef1<T>, host_row;
+    ArrayRef1<T>, DeviceVector<T>, host_row;
+    DeviceVector<T>, ArrayRef1<T>, DeviceVector::as_row;
+    DeviceVector<T>, DeviceVector<T>, DeviceVector::as_row;
+);
+
+fn host_row<T>(x: &ArrayRef1<T>) -> ArrayView2<'_, T> {
+    x.view().insert_axis(Axis(0))
 }

@@ -7,6 +7,7 @@ use crate::{Desc, Dtype};
 /// The result of this library's fallible functions.
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::GpuDot;
 /// use ndarray::{Array1, Array2, array};
 ///
@@ -25,20 +26,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Each variant's text is one sentence, fit to be shown to a person; its fields are for programs.
 ///
 /// ```
-/// use gemv_core::{Engine, Error, GpuDot};
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// use gemv_core::{Engine, Error, GpuDot, ShapeMismatch};
 /// use ndarray::array;
 ///
 /// let mut y = array![7.0, 7.0];
 /// let a = array![[1.0, 2.0], [3.0, 4.0]];
 /// match a.try_gemv(1.0, &array![1.0, 2.0, 3.0], 0.0, &mut y) {
-///     Err(Error::Shape(shapes)) => assert_eq!((shapes.matrix, shapes.x), ((2, 2), 3)),
+///     Err(Error::Shape(shapes)) => {
+///         assert_eq!(shapes, ShapeMismatch::MatrixVector { matrix: (2, 2), x: 3, y: Some(2) })
+///     }
 ///     other => panic!("{other:?}"),
 /// }
 /// assert_eq!(y, array![7.0, 7.0]); // as it was
 ///
-/// let e = Engine::new(None).device("cuda:7").unwrap_err();
-/// assert!(matches!(&e, Error::NoDevice { asked, .. } if asked == "cuda:7"));
-/// assert!(e.to_string().starts_with("no such device: \"cuda:7\"; there is "));
+/// let e = Engine::new(None).device("abacus").unwrap_err();
+/// assert!(matches!(&e, Error::NoDevice { asked, .. } if asked == "abacus"));
+/// assert!(e.to_string().starts_with("no such device: \"abacus\"; there is "));
 /// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -54,6 +58,39 @@ pub enum Error {
         /// What there is instead, with reasons for what is not.
         found: String,
     },
+    /// Products of host arrays have no device: no linked backend found one.
+    #[error(
+        "no device for products of host arrays: {found}; depend on gemv with features = [\"cpu\"] \
+         (and `use gemv as _;` where nothing else names it), or ask for the slow reference by \
+         GEMV_BACKEND=reference"
+    )]
+    NoBackend {
+        /// What was looked for, and why it is not there.
+        found: String,
+    },
+    /// The backend is not part of this program.
+    #[error("no {feature}: this program was built without the feature {feature:?} of gemv")]
+    NotBuilt {
+        /// The feature of gemv that links it.
+        feature: &'static str,
+    },
+    /// An environment variable asks for what fails.
+    #[error("{variable}={value}: {error}")]
+    Environment {
+        /// The variable, such as `GEMV_BACKEND`.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+        /// What failed.
+        #[source]
+        error: Box<Error>,
+    },
+    /// Another device is the default already.
+    #[error("products of host arrays go to {device} already: choose before the first of them")]
+    DefaultInUse {
+        /// The default.
+        device: String,
+    },
     /// A driver or runtime library is not there, or does not answer.
     #[error("{backend} is not available: {reason}")]
     DriverMissing {
@@ -63,11 +100,11 @@ pub enum Error {
         reason: String,
     },
     /// The device has not enough memory.
-    #[error("{device} is out of memory: {asked} bytes asked, {}", show_free(.free))]
+    #[error("{device} is out of memory: {}, {}", show_asked(.asked), show_free(.free))]
     OutOfMemory {
         /// The device.
         device: String,
-        /// Bytes asked for.
+        /// Bytes asked for; [`u64::MAX`] if they are more than can be addressed.
         asked: u64,
         /// Bytes free, where the device tells.
         free: Option<u64>,
@@ -139,48 +176,88 @@ fn show_line(line: &usize) -> String {
     if *line == 0 { String::new() } else { format!(", line {line}") }
 }
 
+fn show_asked(asked: &u64) -> String {
+    match *asked {
+        // No block is larger.
+        asked if asked > isize::MAX as u64 => "asked for more than can be addressed".into(),
+        asked => format!("{asked} bytes asked"),
+    }
+}
+
 fn show_free(free: &Option<u64>) -> String {
     free.map_or("the device does not tell how much is free".into(), |f| format!("{f} bytes free"))
 }
 
-/// Two shapes that do not fit, for [`Error::Shape`].
+/// Shapes that do not fit, for [`Error::Shape`].
 ///
 /// ```
 /// use gemv_core::ShapeMismatch;
-/// let shapes = ShapeMismatch { matrix: (3, 4), x: 5, y: None };
+/// let shapes = ShapeMismatch::MatrixVector { matrix: (3, 4), x: 5, y: None };
 /// assert_eq!(
 ///     shapes.to_string(),
 ///     "the matrix is 3 × 4, so x must have 4 entries, but it has 5"
 /// );
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShapeMismatch {
-    /// Rows and columns of the matrix, as the product uses it.
-    pub matrix: (usize, usize),
-    /// Entries of `x`; must equal the columns.
-    pub x: usize,
-    /// Entries of `y`, where the caller gave one; must equal the rows.
-    pub y: Option<usize>,
+#[non_exhaustive]
+pub enum ShapeMismatch {
+    /// `A x`.
+    MatrixVector {
+        /// Rows and columns of A.
+        matrix: (usize, usize),
+        /// Entries of `x`; must equal the columns.
+        x: usize,
+        /// Entries of `y`, where the caller gave one; must equal the rows.
+        y: Option<usize>,
+    },
+    /// The row vector `x A`.
+    VectorMatrix {
+        /// Entries of `x`; must equal the rows.
+        x: usize,
+        /// Rows and columns of A.
+        matrix: (usize, usize),
+        /// Entries of `y`, where the caller gave one; must equal the columns.
+        y: Option<usize>,
+    },
+    /// A dot product of two vectors.
+    Dot {
+        /// Entries of the first.
+        left: usize,
+        /// Entries of the second; must equal those of the first.
+        right: usize,
+    },
+}
+
+impl ShapeMismatch {
+    /// `A x` as `x Aᵀ`: what a caller of `x.gpu_dot(&a)` wrote.
+    pub(crate) fn of_row_vector(self) -> ShapeMismatch {
+        match self {
+            ShapeMismatch::MatrixVector { matrix: (n, m), x, y } => {
+                ShapeMismatch::VectorMatrix { x, matrix: (m, n), y }
+            }
+            other => other,
+        }
+    }
 }
 
 impl Display for ShapeMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (m, n) = self.matrix;
-        if self.x != n {
-            write!(
-                f,
-                "the matrix is {m} × {n}, so x must have {n} entries, but it has {}",
-                self.x
-            )?;
+        // The lengths that x and y must have.
+        let ((m, n), (want_x, x), (want_y, y)) = match *self {
+            ShapeMismatch::MatrixVector { matrix, x, y } => (matrix, (matrix.1, x), (matrix.0, y)),
+            ShapeMismatch::VectorMatrix { matrix, x, y } => (matrix, (matrix.0, x), (matrix.1, y)),
+            ShapeMismatch::Dot { left, right } => {
+                return write!(f, "the vectors have {left} and {right} entries");
+            }
+        };
+        write!(f, "the matrix is {m} × {n}, so ")?;
+        if x != want_x {
+            write!(f, "x must have {want_x} entries, but it has {x}")?;
         }
-        match self.y {
-            Some(y) if y != m => {
-                let sep = if self.x != n { "; and " } else { "the matrix is " };
-                if self.x == n {
-                    write!(f, "{sep}{m} × {n}, so y must have {m} entries, but it has {y}")
-                } else {
-                    write!(f, "{sep}y must have {m} entries, but it has {y}")
-                }
+        match y {
+            Some(y) if y != want_y => {
+                let and = if x == want_x { "" } else { "; and " };
+                write!(f, "{and}y must have {want_y} entries, but it has {y}")
             }
             _ => Ok(()),
         }
@@ -193,7 +270,8 @@ mod tests {
 
     #[test]
     fn shapes_are_named() {
-        let text = |x, y| Error::Shape(ShapeMismatch { matrix: (3, 4), x, y }).to_string();
+        let matrix = (3, 4);
+        let text = |x, y| Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }).to_string();
         assert_eq!(
             text(5, None),
             "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5"
@@ -208,6 +286,14 @@ mod tests {
             "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5; \
              and y must have 3 entries, but it has 9"
         );
+        let row = ShapeMismatch::MatrixVector { matrix, x: 5, y: Some(9) }.of_row_vector();
+        assert_eq!(
+            row.to_string(),
+            "the matrix is 4 × 3, so x must have 4 entries, but it has 5; \
+             and y must have 3 entries, but it has 9"
+        );
+        let dot = ShapeMismatch::Dot { left: 3, right: 2 };
+        assert_eq!(dot.to_string(), "the vectors have 3 and 2 entries");
     }
 
     #[test]
@@ -216,6 +302,9 @@ mod tests {
             |free| Error::OutOfMemory { device: "cuda:0".into(), asked: 80, free }.to_string();
         assert_eq!(memory(Some(7)), "cuda:0 is out of memory: 80 bytes asked, 7 bytes free");
         assert!(memory(None).ends_with("the device does not tell how much is free"));
+        let e = Error::OutOfMemory { device: "cpu".into(), asked: u64::MAX, free: Some(7) };
+        let want = "cpu is out of memory: asked for more than can be addressed, 7 bytes free";
+        assert_eq!(e.to_string(), want);
         let table = Error::Table { origin: "t.txt".into(), line: 3, reason: "no colon".into() };
         assert_eq!(table.to_string(), "t.txt, line 3: no colon");
         let device =

@@ -1,6 +1,8 @@
 //! The data of one product.
 
-use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use ndarray::{
+    ArrayBase, ArrayRef1, ArrayRef2, ArrayView1, ArrayView2, ArrayViewMut1, Data, DataMut, Ix1, Ix2,
+};
 
 use crate::{Desc, DeviceMatrix, DeviceVector, Dtype, Element};
 
@@ -225,48 +227,56 @@ impl<'a, T: Element> From<&'a DeviceMatrix<T>> for MatrixRef<'a, T> {
     }
 }
 
-macro_rules! from_host {
-    ($($owner:ty),*) => { $(
-        impl<'a, T: Element> From<&'a ndarray::ArrayBase<$owner, ndarray::Ix1>> for VectorRef<'a, T> {
-            fn from(x: &'a ndarray::ArrayBase<$owner, ndarray::Ix1>) -> Self {
-                VectorRef::Host(x.view())
-            }
-        }
-        impl<'a, T: Element> From<&'a ndarray::ArrayBase<$owner, ndarray::Ix2>> for MatrixRef<'a, T> {
-            fn from(a: &'a ndarray::ArrayBase<$owner, ndarray::Ix2>) -> Self {
-                MatrixRef::Host(a.view())
-            }
-        }
-    )* };
-}
-from_host!(
-    ndarray::OwnedRepr<T>,
-    ndarray::OwnedArcRepr<T>,
-    ndarray::CowRepr<'a, T>,
-    ndarray::ViewRepr<&'a T>,
-    ndarray::ViewRepr<&'a mut T>
-);
-
-impl<'a, T: Element> From<&'a ndarray::ArrayRef1<T>> for VectorRef<'a, T> {
-    fn from(x: &'a ndarray::ArrayRef1<T>) -> Self {
+impl<'a, T: Element, S: Data<Elem = T>> From<&'a ArrayBase<S, Ix1>> for VectorRef<'a, T> {
+    #[inline]
+    fn from(x: &'a ArrayBase<S, Ix1>) -> Self {
         VectorRef::Host(x.view())
     }
 }
 
-impl<'a, T: Element> From<&'a ndarray::ArrayRef2<T>> for MatrixRef<'a, T> {
-    fn from(a: &'a ndarray::ArrayRef2<T>) -> Self {
+impl<'a, T: Element> From<ArrayView1<'a, T>> for VectorRef<'a, T> {
+    fn from(x: ArrayView1<'a, T>) -> Self {
+        VectorRef::Host(x)
+    }
+}
+
+impl<'a, T: Element, S: Data<Elem = T>> From<&'a ArrayBase<S, Ix2>> for MatrixRef<'a, T> {
+    #[inline]
+    fn from(a: &'a ArrayBase<S, Ix2>) -> Self {
         MatrixRef::Host(a.view())
     }
 }
 
-impl<'a, T: Element> From<&'a mut ndarray::Array1<T>> for VectorMut<'a, T> {
-    fn from(y: &'a mut ndarray::Array1<T>) -> Self {
+impl<'a, T: Element> From<ArrayView2<'a, T>> for MatrixRef<'a, T> {
+    fn from(a: ArrayView2<'a, T>) -> Self {
+        MatrixRef::Host(a)
+    }
+}
+
+impl<'a, T: Element> From<&'a ArrayRef1<T>> for VectorRef<'a, T> {
+    #[inline]
+    fn from(x: &'a ArrayRef1<T>) -> Self {
+        VectorRef::Host(x.view())
+    }
+}
+
+impl<'a, T: Element> From<&'a ArrayRef2<T>> for MatrixRef<'a, T> {
+    #[inline]
+    fn from(a: &'a ArrayRef2<T>) -> Self {
+        MatrixRef::Host(a.view())
+    }
+}
+
+impl<'a, T: Element, S: DataMut<Elem = T>> From<&'a mut ArrayBase<S, Ix1>> for VectorMut<'a, T> {
+    #[inline]
+    fn from(y: &'a mut ArrayBase<S, Ix1>) -> Self {
         VectorMut::Host(y.view_mut())
     }
 }
 
-impl<'a, T: Element> From<&'a mut ndarray::ArrayRef1<T>> for VectorMut<'a, T> {
-    fn from(y: &'a mut ndarray::ArrayRef1<T>) -> Self {
+impl<'a, T: Element> From<&'a mut ArrayRef1<T>> for VectorMut<'a, T> {
+    #[inline]
+    fn from(y: &'a mut ArrayRef1<T>) -> Self {
         VectorMut::Host(y.view_mut())
     }
 }

@@ -12,7 +12,7 @@ use crate::element::scale;
 use crate::order::{LANES, SEGMENT};
 use crate::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, Backend, Desc, DeviceInfo, Dtype, Element, Error,
-    Job, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, for_any,
+    Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef, for_any,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -140,15 +140,16 @@ pub fn gemv<T: Element>(
 /// in the host's memory. It is on no list of devices and is had by its name.
 ///
 /// ```
-/// use gemv_core::{Engine, GpuDot};
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// use gemv_core::{GpuDot, device};
 /// use ndarray::Array2;
 ///
 /// let a = Array2::from_shape_fn((5, 700), |(i, j)| ((i + 3 * j) as f32).sin());
 /// let x = a.row(2);
-/// let reference = Engine::global()?.device("reference")?;
+/// let reference = device("reference")?;
 /// assert_eq!(reference.info().id, "reference");
 /// // Whatever device the product goes to, equal to the last bit.
-/// assert_eq!(a.gpu_dot(&x), reference.dot(&a, &x)?);
+/// assert_eq!(a.gpu_dot(&x), reference.try_gpu_dot(&a, &x)?);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[derive(Debug)]
@@ -164,7 +165,7 @@ impl Reference {
     /// use ndarray::array;
     ///
     /// let device = Device::new(Reference::open());
-    /// assert_eq!(device.dot(&array![[2.0, 3.0]], &array![10.0, 1.0])?, array![23.0]);
+    /// assert_eq!(device.try_gpu_dot(&array![[2.0, 3.0]], &array![10.0, 1.0])?, array![23.0]);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     pub fn open() -> Arc<dyn Backend> {
@@ -268,11 +269,8 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
-        for_any!(AnyJob, job, job => {
-            self.fits(&job.desc(), params)?;
-            run(job);
-        });
+    fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
+        for_any!(AnyJob, job, job => run(job));
         Ok(())
     }
 }

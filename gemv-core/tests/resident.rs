@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, Layout, Span, span};
+use gemv_core::{Device, GpuDot, Layout, Span, span};
 use ndarray::{Array1, Array2, ArrayView2, array, s};
 
 fn device() -> Device {
@@ -163,7 +163,7 @@ fn results_never_reach_another_clone() {
     let a = device.matrix(&array![[1.0f64, 2.0], [3.0, 4.0]]).unwrap();
     let x = device.vector(&array![1.0, 1.0]).unwrap();
     let mut y = x.clone();
-    a.gemv_with(1.0, &x, 1.0, &mut y).unwrap();
+    a.try_gemv(1.0, &x, 1.0, &mut y).unwrap();
     assert_eq!(
         (x.download().unwrap(), y.download().unwrap()),
         (array![1.0, 1.0], array![4.0, 8.0])
@@ -171,7 +171,7 @@ fn results_never_reach_another_clone() {
     // A part of a vector is a vector of its own when it is written.
     let whole = device.vector(&array![1.0, 2.0, 3.0, 4.0]).unwrap();
     let mut part = whole.step(.., -2);
-    a.gemv_with(1.0, &x, 10.0, &mut part).unwrap();
+    a.try_gemv(1.0, &x, 10.0, &mut part).unwrap();
     assert_eq!(part.download().unwrap(), array![43.0, 27.0]);
     assert_eq!(whole.download().unwrap(), array![1.0, 2.0, 3.0, 4.0]);
     // The only owner writes in place, and a clone's memory is out of reach.
@@ -179,7 +179,7 @@ fn results_never_reach_another_clone() {
     assert!(only.memory_mut().is_some());
     let kept = only.clone();
     assert!(only.memory_mut().is_none());
-    a.gemv_with(1.0, &x, 0.0, &mut only).unwrap();
+    a.try_gemv(1.0, &x, 0.0, &mut only).unwrap();
     assert!(only.memory_mut().is_some());
     assert_eq!(kept.download().unwrap(), array![0.0, 0.0]);
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Further parameters, each one word in quotes, are timed too where they are legal, for the shapes behind
-//! them: `... f32 col "tile height=256 vec=4" 4096x4096`.
+//! them: `... f32 col "col-tile tile_m=256 vec=4" 4096x4096`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

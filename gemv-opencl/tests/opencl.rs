@@ -14,8 +14,8 @@ use gemv_baselines as _;
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Layout, Params, Table,
-    half, reference,
+    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
+    Table, half, reference,
 };
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
@@ -244,13 +244,15 @@ fn some_of(device: &Device, desc: &Desc, small: bool) -> Vec<Params> {
     }
     if device.info().host || small {
         let own: &[&str] = match (desc.layout, desc.dtype) {
-            (Layout::Row, Dtype::F32) => &["row threads=64 team=8 vec=4 rows=2", "row split=2"],
-            (Layout::Row, Dtype::F16 | Dtype::Bf16) => &["row threads=32 team=8 vec=8"],
-            (Layout::Row, Dtype::C64) => &["row threads=32 team=8"],
-            (Layout::Row, _) => &["row threads=32 team=8 vec=2"],
-            (Layout::Col, Dtype::F32) => &["col threads=64 share=8 vec=4", "col split=2"],
-            (Layout::Col, Dtype::C32 | Dtype::C64) => &["col threads=32 share=8"],
-            (Layout::Col, _) => &["col threads=32 share=8 vec=2"],
+            (Layout::Row, Dtype::F32) => {
+                &["row threads=64 subwarp=8 vec=4 rows=2", "row split_k=2"]
+            }
+            (Layout::Row, Dtype::F16 | Dtype::Bf16) => &["row threads=32 subwarp=8 vec=8"],
+            (Layout::Row, Dtype::C64) => &["row threads=32 subwarp=8"],
+            (Layout::Row, _) => &["row threads=32 subwarp=8 vec=2"],
+            (Layout::Col, Dtype::F32) => &["col threads=64 threads_k=8 vec=4", "col split_k=2"],
+            (Layout::Col, Dtype::C32 | Dtype::C64) => &["col threads=32 threads_k=8"],
+            (Layout::Col, _) => &["col threads=32 threads_k=8 vec=2"],
             (Layout::Strided, Dtype::F32) => &["strided threads=64", "strided-col threads=64"],
             (Layout::Strided, _) if small => &["strided threads=32"],
             (Layout::Strided, _) => &[],
@@ -343,15 +345,15 @@ fn sub_views(device: &Device) -> Outcome {
         same(what, &got, &expected)
     };
     let rows = da.rows(3..37);
-    check("rows", rows.dot_resident(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
+    check("rows", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
     let rows = da.step_rows(1..40, -3);
-    check("rows, back", rows.dot_resident(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
+    check("rows, back", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
     let cols = da.step_columns(5..300, 2);
     let part = x.slice(s![5..300;2]).to_owned();
-    let got = cols.dot_resident(&dx.step(5..300, 2))?.download()?;
+    let got = cols.try_gpu_dot(&dx.step(5..300, 2))?.download()?;
     check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
     let (xt, t) = (random.vector::<f32>(40), da.t());
-    check("transposed", t.dot_resident(&device.vector(&xt)?)?.download()?, a.t(), &xt)
+    check("transposed", t.try_gpu_dot(&device.vector(&xt)?)?.download()?, a.t(), &xt)
 }
 
 /// More than one level of the recursion, in every way of splitting.
@@ -364,10 +366,21 @@ fn levels(device: &Device) -> Outcome {
     let mut expected = Array1::zeros(3);
     reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     for (a, texts) in [
-        (&a, ["row-cpu split=1", "row-cpu split=2", "row-cpu split=7", "row-cpu split=600"]),
-        (&a, ["row split=1", "row split=2 vec=4 team=8", "row split=9", "row split=513 rows=2"]),
-        (&a, ["strided split=1", "strided-cpu", "strided-col", "strided-col-cpu split=3"]),
-        (&col, ["col-cpu", "col-cpu split=2", "col split=2", "col split=100 vec=4"]),
+        (
+            &a,
+            ["row-cpu split_k=1", "row-cpu split_k=2", "row-cpu split_k=7", "row-cpu split_k=600"],
+        ),
+        (
+            &a,
+            [
+                "row split_k=1",
+                "row split_k=2 vec=4 subwarp=8",
+                "row split_k=9",
+                "row split_k=513 rows=2",
+            ],
+        ),
+        (&a, ["strided split_k=1", "strided-cpu", "strided-col", "strided-col-cpu split_k=3"]),
+        (&col, ["col-cpu", "col-cpu split_k=2", "col split_k=2", "col split_k=100 vec=4"]),
     ] {
         for text in texts {
             let params: Params = text.parse()?;
@@ -394,9 +407,9 @@ fn threads(device: &Device) -> Outcome {
         let run = |turn: usize| -> Result<(), String> {
             for k in 0..20 {
                 let got = if (turn + k).is_multiple_of(2) {
-                    device.dot(&a, &x)
+                    device.try_gpu_dot(&a, &x)
                 } else {
-                    device.matrix(&a).and_then(|a| device.dot(&a, &x))
+                    device.matrix(&a).and_then(|a| device.try_gpu_dot(&a, &x))
                 };
                 let got = got.map_err(|e| e.to_string())?;
                 same("a thread", &got, &expected).map_err(|e| format!("{e:?}"))?;
@@ -420,7 +433,7 @@ fn too_large(device: &Device) -> Outcome {
         return Err("2^61 + 1 elements are not refused".into());
     }
     // And the device still works.
-    let y = device.dot(&Array2::<f32>::ones((2, 2)), &Array1::ones(2))?;
+    let y = device.try_gpu_dot(&Array2::<f32>::ones((2, 2)), &Array1::ones(2))?;
     same("after it", &y, &Array1::from_elem(2, 2.0))
 }
 
@@ -431,7 +444,7 @@ fn refused(device: &Device) -> Outcome {
         "none",
         "row threads=48",
         "col",
-        "row split=2000000",
+        "row split_k=2000000",
         "row-cpu rows=3",
         "row wide=1",
         "classic-block vec=3",

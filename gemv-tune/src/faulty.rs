@@ -11,7 +11,7 @@ use super::settings::{Mode, RunnerSettings};
 use super::workload::Workload;
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Error,
-    Layout, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, reference,
+    Layout, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef, reference,
 };
 
 /// A device of f32 whose kernels are the reference with one fault each.
@@ -73,7 +73,8 @@ impl Backend for Faulty {
         to.copy_from_slice(&block(from)[first..][..to.len()]);
         Ok(())
     }
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
         let AnyJob::F32(job) = job else { unreachable!() };
         if let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) =
             (&job.a, &job.x, &job.y)

@@ -9,6 +9,7 @@
 //! A time counts only if the bits are right. Every candidate that passes its first batch is compared
 //! with the [reference](gemv_core::reference). Its `y` is filled with NaN and stands between canaries.
 //! The tuner writes no file: the caller stores what [`Progress`] receives.
+#![forbid(unsafe_code)]
 
 mod class;
 mod fit;

@@ -466,7 +466,9 @@ fn product<'a, T: Element>(
     y: VectorMut<'a, T>,
 ) -> Result<()> {
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-    backend.gemv(T::any_job(Job { alpha, a, conj: false, x, beta, y }), params)
+    let job = Job { alpha, a, conj: false, x, beta, y };
+    let prepared = backend.prepare(&job.desc(), params)?;
+    backend.gemv(T::any_job(job), &prepared)
 }
 
 /// Seconds of one of so many products. Without `timed`, by the host's clock, the cost of a

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use gemv::reference::{Reference, ordered_sum};
 use gemv::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo,
-    Dtype, Element, Job, MatrixRef, Memory, Params, Result, VectorMut, VectorRef, for_any, scale,
+    Dtype, Element, Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef,
+    for_any, scale,
 };
 
 /// What is wrong.
@@ -203,10 +204,14 @@ impl Backend for Broken {
         self.good.download(from, first, to)
     }
 
-    fn gemv(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        self.good.prepare(desc, params)
+    }
+
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         for_any!(AnyJob, job, job => {
             if matches!(job.y, VectorMut::Device(_)) {
-                return self.good.gemv(Element::any_job(job), params);
+                return self.good.gemv(Element::any_job(job), prepared);
             }
             let (a_copy, x_copy);
             let a = match job.a {
