@@ -143,8 +143,13 @@ impl Cuda {
     }
 }
 
-/// The kernels that keep the order. A fingerprint is of the texts, the arguments and the options.
-fn infos() -> impl Iterator<Item = KernelInfo> {
+/// The kernels that keep the order, as the backend describes them: for a program that has no device. A
+/// fingerprint is of the texts, the arguments and the options.
+///
+/// ```
+/// assert!(gemv_cuda::infos().any(|info| info.name == "row"));
+/// ```
+pub fn infos() -> impl Iterator<Item = KernelInfo> {
     kernels().filter(|k| k.ordered).map(|kernel| {
         let info = kernel.info();
         let parts: Vec<&str> = [&*info.fingerprint].into_iter().chain(OPTIONS).collect();

@@ -27,7 +27,7 @@ mod testing;
 
 use gemv_core::{BACKENDS, BackendEntry};
 
-pub use backend::cluster;
+pub use backend::{cluster, infos};
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
