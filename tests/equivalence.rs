@@ -385,8 +385,8 @@ fn candidates<T: Element>(
         let more = device.backend().candidates(&tall).into_iter().filter(fits);
         let own = device.backend().candidates(&desc);
         // The CPU shares large products alone; small ones have as many places to be cut at.
-        let shared = own.iter().filter(|p| p.get("grain").is_some()).take(1);
-        let shared: Vec<Params> = shared.map(|p| p.with("grain", 1)).collect();
+        let shared = own.iter().filter(|p| p.get("grain_kib").is_some()).take(1);
+        let shared: Vec<Params> = shared.map(|p| p.with("grain_kib", 1)).collect();
         for params in own.into_iter().chain(shared).chain(more) {
             // Kernels of another order are tested against an error bound by their own backend.
             if !list.contains(&params) && !params.kernel().as_str().starts_with("classic-") {
@@ -463,37 +463,46 @@ fn equivalence(id: &str, device: &Device, thin: bool, size: Size, trials: &mut V
                 let mut whats = vec![What::Chosen];
                 let params = with_type!(dtype, T => candidates::<T>(device, shape, layout, size));
                 // Blocks or turns that meet in shared memory: what can race, and deadlock.
-                const STAGED: usize = 2;
+                const SMEM: usize = 2;
                 let kinds: [fn(&Params) -> bool; 4] = [
-                    |p| p.get_or("parts", 1) > 1,
-                    |p| p.get_or("keep", 0) > 0,
-                    |p| p.kernel().as_str() == "staged",
-                    |p| p.kernel().as_str() == "flat",
+                    |p| p.get_or("cluster_k", 1) > 1,
+                    |p| p.get_or("row_accs", 0) > 0,
+                    |p| p.kernel().as_str() == "row-smem",
+                    |p| p.kernel().as_str() == "row-streamk",
                 ];
                 for (kind, is) in kinds.into_iter().enumerate() {
                     let most = match (size, kind) {
                         (Size::Tiny, _) => 1,
                         // All of them come below, and some for the other types here.
-                        (_, STAGED) if !thin || size == Size::Full || dtype == Dtype::F32 => 0,
-                        (_, STAGED) => 3,
+                        (_, SMEM) if !thin || size == Size::Full || dtype == Dtype::F32 => 0,
+                        (_, SMEM) => 3,
                         _ => usize::MAX,
                     };
                     whats
                         .extend(params.iter().filter(|p| is(p)).take(most).map(|p| What::With(*p)));
                 }
                 if shape == TURNS {
-                    let keep = params.iter().filter(|p| p.get_or("keep", 0) > 0);
-                    whats.extend(keep.map(|p| What::With(p.without("busy").with("busy", 1))));
+                    let row_accs = params.iter().filter(|p| p.get_or("row_accs", 0) > 0);
+                    whats.extend(
+                        row_accs.map(|p| {
+                            What::With(p.without("blocks_per_sm").with("blocks_per_sm", 1))
+                        }),
+                    );
                 }
-                // What no candidate is: one chunk, turns, blocks of one warp and of 16.
+                // What no candidate is: one super-segment, several waves, blocks of one warp and of 16.
                 if matches!(shape, (5, 257) | (33, 1025) | (5, 4099)) && layout == Layout::Row {
-                    let more = ["busy=1", "threads=32 rows=2 busy=1", "threads=512 team=32 busy=2"];
-                    let more = more.iter().map(|text| format!("flat {text}").parse().unwrap());
+                    let more = [
+                        "blocks_per_sm=1",
+                        "threads=32 rows=2 blocks_per_sm=1",
+                        "threads=512 subwarp=32 blocks_per_sm=2",
+                    ];
+                    let more =
+                        more.iter().map(|text| format!("row-streamk {text}").parse().unwrap());
                     let desc = with_type!(dtype, T => VARIANTS[0].desc::<T>(m, n));
                     let more = more.filter(|p| device.backend().fits(&desc, p).is_ok());
                     whats.extend(more.map(What::With));
                 }
-                let others = |p: &Params| !(0..kinds.len()).any(|k| k != STAGED && kinds[k](p));
+                let others = |p: &Params| !(0..kinds.len()).any(|k| k != SMEM && kinds[k](p));
                 let params = params.into_iter().filter(others);
                 let params = params.map(What::With);
                 match (size, thin) {

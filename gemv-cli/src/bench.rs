@@ -1,4 +1,4 @@
-//! `gemv bench`: times of products, against the roof of the same run.
+//! `gemv bench`: times of products, beside the read bandwidth in the same rounds.
 
 mod classic;
 
@@ -7,16 +7,17 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
-use gemv_tune::{Failure, Lab, LabSettings, Mesh, Mode, Runner};
+use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings};
 use indicatif::ProgressBar;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::tune::{parse_bytes, parse_dtype, parse_layout};
+use crate::files::append;
+use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 
-/// Time products on devices, against the roof of the same run, the vendor's library and ndarray.
+/// Time products on devices, beside the read bandwidth, the vendor's library and ndarray.
 ///
 /// Operands are resident and the caches are cold, unless asked otherwise. Results are checked.
 #[derive(clap::Args)]
@@ -114,14 +115,29 @@ pub(crate) struct Sample {
     pub(crate) params: String,
     pub(crate) us: f64,
     pub(crate) gbs: f64,
-    /// Reading the same bytes, where the device has a pass for it.
-    pub(crate) roof_us: Option<f64>,
+    /// Reading as many bytes in the same rounds, where the device has a kernel for it.
+    #[serde(alias = "roof_us")]
+    pub(crate) read_us: Option<f64>,
+    #[serde(default)]
+    pub(crate) driver: String,
+    #[serde(default)]
+    pub(crate) version: String,
+    #[serde(default)]
+    pub(crate) date: String,
+    #[serde(default)]
+    pub(crate) command: String,
 }
 
+/// The names of its fields, in order.
+const COLUMNS: [&str; 18] = [
+    "device", "name", "dtype", "layout", "curve", "m", "n", "bytes", "caches", "who", "params",
+    "us", "gbs", "read_us", "driver", "version", "date", "command",
+];
+
 impl Sample {
-    /// Share of the roof.
+    /// Share of the read bandwidth.
     pub(crate) fn share(&self) -> Option<f64> {
-        self.roof_us.map(|roof| roof / self.us)
+        self.read_us.map(|read| read / self.us)
     }
 }
 
@@ -145,10 +161,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let out = match &args.out {
         Some(path) => {
-            let new = !path.exists();
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-            Some(csv::WriterBuilder::new().has_headers(new).from_writer(file))
+            let (file, header) = append(path)?;
+            if header.as_ref().is_some_and(|header| *header != COLUMNS.join(",")) {
+                bail!("{} has other columns: name another file", path.display());
+            }
+            Some(csv::WriterBuilder::new().has_headers(header.is_none()).from_writer(file))
         }
         None => None,
     };
@@ -223,9 +240,9 @@ impl Told {
 struct Run<'a> {
     args: &'a Args,
     device: &'a Device,
-    lab: Lab,
+    runner: DeviceRunner,
     told: &'a mut Told,
-    /// Bytes of the smallest pass that only reads.
+    /// Bytes of the smallest measured read.
     least: u64,
     deadline: Option<Instant>,
     /// What has been compiled, by type.
@@ -235,7 +252,7 @@ struct Run<'a> {
 
 fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<()> {
     let start = Instant::now();
-    let mut settings = LabSettings::default();
+    let mut settings = RunnerSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
     // A shape that was asked for by itself is meant.
@@ -254,21 +271,21 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         settings.batch = 1e-3; // as in `gemv tune`
     }
     let max_bytes = settings.max_bytes;
-    let mut lab = Lab::new(device, settings);
-    let profile = lab.profile()?;
+    let mut runner = DeviceRunner::new(device, settings);
+    let profile = runner.profile()?;
     writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
-    match profile.roof.points.last() {
+    match profile.read_bandwidth.points.last() {
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
-        None => writeln!(stdout(), "no roof: this backend has no pass that only reads")?,
+        None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
     told.say(&format!(
         "{:<26}{:<12}{:>11}{:>9}{:>7}  parameters",
-        "problem", "who", "us", "GB/s", "roof"
+        "problem", "who", "us", "GB/s", "share"
     ))?;
     // Nothing is known of what reading fewer bytes takes than the smallest pass did.
-    let least = profile.roof.points.first().map_or(0, |p| p.bytes);
+    let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     let (ready, classic) = Default::default();
-    let mut run = Run { args, device, lab, told, least, deadline: None, ready, classic };
+    let mut run = Run { args, device, runner, told, least, deadline: None, ready, classic };
     for (k, &dtype) in args.dtype.iter().enumerate() {
         // A type that needs less than its part leaves the rest to the next.
         run.deadline = args.seconds.and_then(|all| {
@@ -307,7 +324,7 @@ fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
             }
         };
         // 100 N^2 elements on each of the three.
-        let most = ((elements / 100) as f64).sqrt().max(1.0);
+        let most = ((elements / 100) as f64).sqrt().floor().max(1.0);
         let share = |k: u16| f64::from(k) / f64::from(args.points - 1);
         let mut sizes: Vec<usize> =
             (0..args.points).map(|k| most.powf(share(k)).round() as usize).collect();
@@ -426,7 +443,7 @@ impl Run<'_> {
                 break;
             }
             self.told.bar.set_message("building kernels");
-            self.lab.prepare(part);
+            self.runner.prepare(part);
             self.told.bar.inc(part.len() as u64);
         }
         self.told.bar.set_message("");
@@ -435,8 +452,9 @@ impl Run<'_> {
 
     fn one_problem(&mut self, curve: &str, desc: &Desc) -> anyhow::Result<()> {
         let (args, info) = (self.args, self.device.info());
-        let roof = if desc.bytes() < self.least { None } else { self.lab.floor(desc) };
-        let sample = |who: &str, params: String, seconds: f64| Sample {
+        // Of fewer bytes than the smallest measured nothing is known.
+        let mut reads = Vec::new();
+        let sample = |who: &str, params: String, seconds: f64, read: Option<f64>| Sample {
             device: info.id.clone(),
             name: info.name.clone(),
             dtype: desc.dtype.name().into(),
@@ -450,7 +468,11 @@ impl Run<'_> {
             params,
             us: seconds * 1e6,
             gbs: desc.bytes() as f64 / seconds / 1e9,
-            roof_us: roof.map(|s| s * 1e6),
+            read_us: read.map(|s| s * 1e6),
+            driver: info.driver.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
+            command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
         };
 
         // In turn, so that a drift of the clock meets all alike; and none without the right result.
@@ -460,7 +482,7 @@ impl Run<'_> {
         }
         let mut counting = Vec::new();
         for (who, _, params) in asked {
-            match self.lab.check(desc, &params) {
+            match self.runner.check(desc, &params) {
                 Ok(()) => counting.push((who, params, Vec::new())),
                 Err(why) => {
                     let why = format!("{who} ({params}) does not count: {why}");
@@ -469,8 +491,12 @@ impl Run<'_> {
             }
         }
         for _ in 0..args.rounds.max(1) {
+            // What bounds a product varies on a shared machine: it is measured beside it.
+            if desc.bytes() >= self.least {
+                reads.extend(self.runner.read_again(desc)?);
+            }
             for (who, params, times) in &mut counting {
-                match self.lab.measure(desc, params) {
+                match self.runner.measure(desc, params) {
                     Ok(seconds) => times.push(seconds),
                     Err(why) => {
                         self.told.failure(desc, params, &format!("{who} ({params}): {why}"))?;
@@ -478,10 +504,12 @@ impl Run<'_> {
                 }
             }
         }
+        reads.sort_by(f64::total_cmp);
+        let read = reads.get(reads.len() / 2).copied();
         for (who, params, mut times) in counting {
             times.sort_by(f64::total_cmp);
             if let Some(&median) = times.get(times.len() / 2) {
-                self.told.sample(desc, sample(&who, params.to_string(), median))?;
+                self.told.sample(desc, sample(&who, params.to_string(), median, read))?;
             }
         }
         if info.host && info.id.starts_with("cpu") && !args.no_rivals {
@@ -491,7 +519,7 @@ impl Run<'_> {
                 _ => None,
             };
             if let Some(seconds) = seconds {
-                self.told.sample(desc, sample("ndarray", String::new(), seconds))?;
+                self.told.sample(desc, sample("ndarray", String::new(), seconds, read))?;
             }
         }
 
@@ -506,17 +534,20 @@ impl Run<'_> {
             if self.late() {
                 return Ok(());
             }
-            let cell = self.classic.search(&mut self.lab, desc, &worth);
-            for (params, why) in &cell.failures {
+            let result = self.classic.search(&mut self.runner, desc, &worth);
+            for (params, why) in &result.failures {
                 let why = format!("{params} does not count: {why}");
                 self.told.failure(desc, params, &why)?;
             }
-            if let Some(best) = cell.best() {
-                self.told.sample(desc, sample("classic", best.params.to_string(), best.seconds))?;
+            if let Some(best) = result.best() {
+                self.told
+                    .sample(desc, sample("classic", best.params.to_string(), best.seconds, read))?;
             }
         }
         if args.scan && curve == "shape" {
-            for kernel in classic::scans(&published).chunk_by(|a, b| a.kernel() == b.kernel()) {
+            for kernel in classic::scans(&published, &gemv_baselines::scan)
+                .chunk_by(|a, b| a.kernel() == b.kernel())
+            {
                 self.prepare(kernel.iter().map(|p| (*desc, *p)))?;
                 for params in kernel {
                     if self.late() {
@@ -524,7 +555,8 @@ impl Run<'_> {
                     }
                     match self.scanned(desc, params) {
                         Ok(seconds) => {
-                            self.told.sample(desc, sample("scan", params.to_string(), seconds))?;
+                            self.told
+                                .sample(desc, sample("scan", params.to_string(), seconds, read))?;
                         }
                         Err(why) => {
                             let why = format!("{params} does not count: {why}");
@@ -540,10 +572,10 @@ impl Run<'_> {
     /// A point of a scan is one of many: three batches will do, or one that takes so long that what
     /// disturbs it is little of it.
     fn scanned(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-        self.lab.check(desc, params)?;
-        let mut times = vec![self.lab.measure(desc, params)?];
+        self.runner.check(desc, params)?;
+        let mut times = vec![self.runner.measure(desc, params)?];
         while times.len() < 3 && times[0] < 5e-3 {
-            times.push(self.lab.measure(desc, params)?);
+            times.push(self.runner.measure(desc, params)?);
         }
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])

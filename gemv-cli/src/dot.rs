@@ -17,6 +17,9 @@ use crate::npy::{self, Npy, Number};
 /// all of one type: float16, float32, float64, complex64, complex128, or bfloat16 as numpy.save
 /// writes an array of ml_dtypes (type V2; view the result with y.view(ml_dtypes.bfloat16)).
 ///
+/// A vector may have one axis or one column. A member of an archive is named behind it (arrays.npz:x);
+/// of a single one the archive's name will do. One of the arrays may be - for standard input.
+///
 /// The result has the same bits on every device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,7 +29,7 @@ pub(crate) struct Args {
     /// The vector, n entries (m with --transpose)
     #[arg(value_name = "x.npy")]
     x: PathBuf,
-    /// Write the result here, as a .npy file of the same type [default: as text, one entry a line,
+    /// Write the result here, as a .npy file of the same type, - for standard output [default: as text, one entry a line,
     /// parts of a complex number separated by a comma]
     #[arg(short, long, value_name = "y.npy")]
     output: Option<PathBuf>,
@@ -52,16 +55,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
     /// Use this kernel and these parameters in place of the table's, such as "row rows=4"
-    #[arg(long, value_name = "PARAMS", conflicts_with = "conj", value_parser = parse_params)]
+    #[arg(long, value_name = "PARAMS", conflicts_with = "conj")]
     params: Option<Params>,
-}
-
-fn parse_params(text: &str) -> Result<Params, String> {
-    let params: Params = text.parse()?;
-    if params.kernel().as_str() == "read" {
-        return Err("roof only reads the matrix; it computes no product".into());
-    }
-    Ok(params)
 }
 
 /// A factor as it was given, so that it is rounded once, to the type that is computed in.
@@ -113,16 +108,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     // Everything that can be refused is refused before anything large is read.
+    let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
+    let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
+    ensure!(piped < 2, "only one of the arrays can be standard input");
     let [rows, columns] = a.shape()?;
     let x = vector::<T>(args.x.clone(), &a)?;
     let y = args.y.clone().map(|path| vector::<T>(path, &a)).transpose()?;
     let (m, n) = if args.transpose { (columns, rows) } else { (rows, columns) };
     let fits = |file: &Npy, what: &str, len: usize| -> Result<()> {
-        let ([is], name) = (file.shape()?, file.name());
+        let (is, name) = (file.vector_len()?, file.name());
         let of = if args.transpose { "the transpose of " } else { "" };
+        let entries = if is == 1 { "entry" } else { "entries" };
         ensure!(
             is == len,
-            "{name}: the vector has {is} entries, but {of}{} is {m} x {n}, so {what} needs {len}",
+            "{name}: the vector has {is} {entries}, but {of}{} is {m} x {n}, so {what} needs {len}",
             a.name()
         );
         Ok(())
@@ -140,6 +139,12 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
         (None, Some(_)) => engine.default_device()?,
         (None, None) => engine.device_for(&Desc::new(T::DTYPE, m, n, strides, 0))?.clone(),
     };
+
+    if let Some(params) = &args.params {
+        let reads = device.backend().read_params();
+        let only_reads = reads.iter().any(|read| read.kernel() == params.kernel());
+        ensure!(!only_reads, "{} only reads the matrix; it computes no product", params.kernel());
+    }
 
     let shape = (rows, columns).set_f(a.fortran());
     let a = Array2::from_shape_vec(shape, a.read::<T>()?).context("the shape of its own header")?;
@@ -173,7 +178,7 @@ fn zeros<T: Number>(len: usize) -> Result<Array1<T>> {
 /// Opens a vector of the matrix's type.
 fn vector<T: Number>(path: PathBuf, a: &Npy) -> Result<Npy> {
     let file = Npy::open(&path)?;
-    let [_] = file.shape()?;
+    file.vector_len()?;
     ensure!(
         file.dtype() == T::DTYPE,
         "{}: the array holds {}, but {} holds {}; both must be of one type",

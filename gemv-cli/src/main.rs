@@ -6,8 +6,11 @@
 
 mod bench;
 mod dot;
+mod files;
 mod info;
 mod npy;
+mod npz;
+mod parse;
 mod record;
 mod report;
 mod tune;

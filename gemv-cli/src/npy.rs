@@ -10,7 +10,7 @@
 //! nesting, so no depth that a hostile file could choose.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,6 +18,8 @@ use bytemuck::Pod;
 use gemv::{Dtype, Element};
 use half::{bf16, f16};
 use num_complex::Complex;
+
+use crate::npz;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy's own limit for a header that it reads without being told to trust it is 10,000.
@@ -90,33 +92,30 @@ impl Header {
 }
 
 /// A file whose header has been read and whose data follows. Its errors name it.
-#[derive(Debug)]
 pub(crate) struct Npy {
     path: PathBuf,
-    file: File,
+    data: Box<dyn Read>,
     header: Header,
     len: usize,
 }
 
 impl Npy {
-    /// Opens a file and reads its header. A file (not a pipe) must have the length that the header
-    /// announces.
+    /// Opens a file and reads its header: `-` is standard input, `a.npz:x` the member x of an
+    /// archive. A file (not a pipe) must have the length that the header announces.
     pub(crate) fn open(path: &Path) -> Result<Npy> {
         Npy::open_unnamed(path).with_context(|| path.display().to_string())
     }
 
     fn open_unnamed(path: &Path) -> Result<Npy> {
-        let mut file = File::open(path)?;
-        let (header, header_bytes) = read_header(&mut file)?;
+        let (mut data, known) = source(path)?;
+        let (header, header_bytes) = read_header(&mut data)?;
         let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
         };
-        let meta = file.metadata()?;
-        if meta.is_file() {
-            let there = meta.len().saturating_sub(header_bytes as u64);
-            check_length(bytes as u64, there)?;
+        if let Some(all) = known {
+            check_length(bytes as u64, all.saturating_sub(header_bytes as u64))?;
         }
-        Ok(Npy { path: path.into(), file, header, len })
+        Ok(Npy { path: path.into(), data, header, len })
     }
 
     /// The element type.
@@ -132,6 +131,14 @@ impl Npy {
     /// The file's name, as it was given.
     pub(crate) fn name(&self) -> std::path::Display<'_> {
         self.path.display()
+    }
+
+    /// The length of a vector: of one axis, or of one column.
+    pub(crate) fn vector_len(&self) -> Result<usize> {
+        match self.header.shape[..] {
+            [len, 1] => Ok(len),
+            _ => self.shape().map(|[len]| len),
+        }
     }
 
     /// The shape, which must have this many axes.
@@ -164,7 +171,7 @@ impl Npy {
             data.resize((start + PIECE / size_of::<T>()).min(self.len), T::zeroed());
             let mut piece: &mut [u8] = bytemuck::cast_slice_mut(&mut data[start..]);
             while !piece.is_empty() {
-                match self.file.read(piece) {
+                match self.data.read(piece) {
                     Ok(0) => check_length(bytes as u64, read)?,
                     Ok(n) => {
                         piece = &mut piece[n..];
@@ -178,13 +185,37 @@ impl Npy {
                 data[start..].iter_mut().for_each(|v| *v = v.swapped());
             }
         }
-        if self.file.read(&mut [0])? != 0 {
+        if self.data.read(&mut [0])? != 0 {
             bail!(
                 "the file is too long: its header announces {bytes} bytes of data, but more follow"
             );
         }
         Ok(data)
     }
+}
+
+/// What a name stands for, and how many bytes it holds, where that is known before they are read.
+fn source(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
+    if path == Path::new("-") {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    // A file of the very name comes first.
+    let named = path.to_str().filter(|_| !path.exists()).and_then(|text| {
+        let at = text.rfind(".npz:")? + ".npz".len();
+        Some((&text[..at], &text[at + 1..]))
+    });
+    let mut file = File::open(named.map_or(path, |named| Path::new(named.0)))?;
+    let meta = file.metadata()?;
+    if meta.is_file() {
+        let mut start = Vec::new();
+        (&file).take(4).read_to_end(&mut start)?;
+        file.rewind()?;
+        if named.is_some() || start == b"PK\x03\x04" {
+            let member = npz::open(file, named.map(|named| named.1))?;
+            return Ok((member.data, Some(member.len)));
+        }
+    }
+    Ok((Box::new(file), meta.is_file().then_some(meta.len())))
 }
 
 fn check_length(announced: u64, there: u64) -> Result<()> {
@@ -204,10 +235,7 @@ fn read_header(file: &mut impl Read) -> Result<(Header, usize)> {
     let mut start = Vec::new();
     file.take(8).read_to_end(&mut start)?;
     ensure!(!start.is_empty(), "the file is empty");
-    ensure!(
-        !start.starts_with(b"PK\x03\x04"),
-        "this is an archive (.npz?), not a single array as numpy.save writes it"
-    );
+    ensure!(!start.starts_with(b"PK\x03\x04"), "this is an archive (.npz): it has to be a file");
     ensure!(
         start.starts_with(MAGIC),
         "this is not a NumPy file: it does not begin with \\x93NUMPY"
@@ -342,7 +370,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Writes a vector as `numpy.save` does, in the byte order of this machine.
+/// Writes a vector as `numpy.save` does, in the byte order of this machine; `-` is standard output.
 pub(crate) fn write<T: Number>(path: &Path, y: &[T]) -> Result<()> {
     write_to(path, y).with_context(|| path.display().to_string())
 }
@@ -365,7 +393,10 @@ fn write_to<T: Number>(path: &Path, y: &[T]) -> io::Result<()> {
     let padded = (start + header.len() + line_end).next_multiple_of(64) - start;
     header.extend(std::iter::repeat_n(' ', padded - line_end - header.len()));
     header.push('\n');
-    let mut file = File::create(path)?;
+    let mut file: Box<dyn Write> = match path == Path::new("-") {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(File::create(path)?),
+    };
     let mut text = [MAGIC, &[1, 0], &(padded as u16).to_le_bytes()].concat();
     text.extend(header.as_bytes());
     file.write_all(&text)?;

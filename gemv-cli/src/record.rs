@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gemv::{Desc, Dtype, Error, Layout, Params};
-use gemv_tune::{Cell, Failure, Known, Trial};
+use gemv_tune::{Failure, Measurements, ProblemResult, Trial};
 use serde::{Deserialize, Serialize};
 
 /// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;
@@ -27,11 +27,13 @@ struct Line {
     batches: Option<usize>,
     checked: Option<bool>,
     finalist: Option<bool>,
-    /// Of the problem, on its `end`: candidates there were, whether the roof ended the search, and
-    /// the time of only reading the operands.
+    /// On an `end`: how many candidates there were, whether one that reached the read bandwidth ended
+    /// the search, and the time of only reading the operands.
     candidates: Option<usize>,
-    at_roof: Option<bool>,
-    floor_us: Option<f64>,
+    #[serde(alias = "at_roof")]
+    at_ceiling: Option<bool>,
+    #[serde(alias = "floor_us")]
+    read_us: Option<f64>,
     note: String,
 }
 
@@ -51,8 +53,8 @@ const HEADER: [&str; 17] = [
     "checked",
     "finalist",
     "candidates",
-    "at_roof",
-    "floor_us",
+    "at_ceiling",
+    "read_us",
     "note",
 ];
 
@@ -107,13 +109,13 @@ impl Record {
     pub(crate) fn open(
         path: &Path,
         launch_id: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
-    ) -> anyhow::Result<(Record, Known)> {
-        let mut known = if path.exists() { read(path)? } else { Known::new() };
-        for cell in known.values_mut() {
-            let trials = std::mem::take(&mut cell.trials);
+    ) -> anyhow::Result<(Record, Measurements)> {
+        let mut known = if path.exists() { read(path)? } else { Measurements::new() };
+        for result in known.values_mut() {
+            let trials = std::mem::take(&mut result.trials);
             let legal =
-                |t: Trial| Some(Trial { launch_id: launch_id(&cell.desc, &t.params)?, ..t });
-            cell.trials = trials.into_iter().filter_map(legal).collect();
+                |t: Trial| Some(Trial { launch_id: launch_id(&result.desc, &t.params)?, ..t });
+            result.trials = trials.into_iter().filter_map(legal).collect();
         }
         // Written anew from what is complete, aside, and renamed: never half a file.
         let aside = path.with_extension("csv.new");
@@ -122,8 +124,8 @@ impl Record {
             .from_path(&aside)
             .with_context(|| format!("cannot write {}", aside.display()))?;
         all.write_record(HEADER)?;
-        for cell in known.values() {
-            append(&mut all, cell)?;
+        for result in known.values() {
+            append(&mut all, result)?;
         }
         all.flush()?;
         std::fs::rename(&aside, path)?;
@@ -133,21 +135,21 @@ impl Record {
     }
 
     /// Appends one problem.
-    pub(crate) fn write(&mut self, cell: &Cell) -> anyhow::Result<()> {
-        append(&mut self.out, cell)
+    pub(crate) fn write(&mut self, result: &ProblemResult) -> anyhow::Result<()> {
+        append(&mut self.out, result)
             .and_then(|()| Ok(self.out.flush()?))
             .with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-fn append(out: &mut csv::Writer<impl Write>, cell: &Cell) -> anyhow::Result<()> {
-    for (params, why) in &cell.failures {
-        let mut line = Line::new("failure", &cell.desc);
+fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::Result<()> {
+    for (params, why) in &result.failures {
+        let mut line = Line::new("failure", &result.desc);
         (line.params, line.note) = (params.to_string(), why.to_string());
         out.serialize(line)?;
     }
-    for t in &cell.trials {
-        let mut line = Line::new("trial", &cell.desc);
+    for t in &result.trials {
+        let mut line = Line::new("trial", &result.desc);
         line.params = t.params.to_string();
         let us = |seconds: f64| Some((seconds * 1e9).round() / 1e3);
         (line.us, line.low_us, line.high_us) = (us(t.seconds), us(t.low), us(t.high));
@@ -155,19 +157,19 @@ fn append(out: &mut csv::Writer<impl Write>, cell: &Cell) -> anyhow::Result<()> 
         (line.checked, line.finalist) = (Some(t.checked), Some(t.finalist));
         out.serialize(line)?;
     }
-    let mut line = Line::new("end", &cell.desc);
-    (line.candidates, line.at_roof) = (Some(cell.candidates), Some(cell.at_roof));
-    line.floor_us = cell.floor.map(|s| s * 1e6);
+    let mut line = Line::new("end", &result.desc);
+    (line.candidates, line.at_ceiling) = (Some(result.candidates), Some(result.at_ceiling));
+    line.read_us = result.read_seconds.map(|s| s * 1e6);
     out.serialize(line)?;
     Ok(())
 }
 
 /// The complete problems of a file, without what their trials do. A line that cannot be read ends it: nothing behind it counts.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Known> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
     let mut reader =
         csv::Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut known = Known::new();
-    let mut open: Option<Cell> = None;
+    let mut known = Measurements::new();
+    let mut open: Option<ProblemResult> = None;
     for (i, line) in reader.deserialize::<Line>().enumerate() {
         let parsed = line.map_err(anyhow::Error::from).and_then(|line| Ok((line.desc()?, line)));
         let (desc, line) = match parsed {
@@ -177,20 +179,20 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Known> {
                 break;
             }
         };
-        let cell = match open.take() {
-            Some(cell) if cell.desc == desc => cell,
-            _ => Cell {
+        let result = match open.take() {
+            Some(result) if result.desc == desc => result,
+            _ => ProblemResult {
                 desc,
                 trials: vec![],
                 failures: vec![],
                 candidates: 0,
-                at_roof: false,
-                floor: None,
+                at_ceiling: false,
+                read_seconds: None,
             },
         };
-        let mut cell = cell;
+        let mut result = result;
         match &*line.kind {
-            "trial" => cell.trials.push(line.trial()?),
+            "trial" => result.trials.push(line.trial()?),
             "failure" => {
                 let params = line.params.parse().map_err(anyhow::Error::msg)?;
                 let why = Error::Device {
@@ -198,18 +200,18 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Known> {
                     call: "a trial",
                     reason: line.note,
                 };
-                cell.failures.push((params, Failure::Refused(why)));
+                result.failures.push((params, Failure::Refused(why)));
             }
             "end" => {
-                cell.candidates = line.candidates.unwrap_or(0);
-                cell.at_roof = line.at_roof.unwrap_or(false);
-                cell.floor = line.floor_us.map(|us| us / 1e6);
-                known.insert(desc, cell);
+                result.candidates = line.candidates.unwrap_or(0);
+                result.at_ceiling = line.at_ceiling.unwrap_or(false);
+                result.read_seconds = line.read_us.map(|us| us / 1e6);
+                known.insert(desc, result);
                 continue;
             }
             other => anyhow::bail!("{}: {other:?} is no kind of line", path.display()),
         }
-        open = Some(cell);
+        open = Some(result);
     }
     Ok(known)
 }
@@ -218,7 +220,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Known> {
 mod tests {
     use super::*;
 
-    fn cell(m: usize) -> Cell {
+    fn result(m: usize) -> ProblemResult {
         let trial = |name: &str, seconds: f64, finalist| Trial {
             params: name.parse().unwrap(),
             launch_id: 0,
@@ -235,7 +237,7 @@ mod tests {
             call: "a trial",
             reason: "a, \"b\"\nc".into(),
         };
-        Cell {
+        ProblemResult {
             desc,
             trials: vec![
                 trial("row threads=32 rows=2", 1.5e-6, true),
@@ -243,25 +245,25 @@ mod tests {
             ],
             failures: vec![("bad".parse().unwrap(), Failure::Refused(refused))],
             candidates: 9,
-            at_roof: true,
-            floor: Some(1e-6),
+            at_ceiling: true,
+            read_seconds: Some(1e-6),
         }
     }
 
     #[test]
     fn what_was_written_is_read_and_half_a_problem_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("cells.csv");
+        let path = dir.path().join("results.csv");
         let (mut record, known) = Record::open(&path, &mut |_, _| Some(0)).unwrap();
         assert!(known.is_empty());
-        record.write(&cell(1)).unwrap();
-        record.write(&cell(2)).unwrap();
+        record.write(&result(1)).unwrap();
+        record.write(&result(2)).unwrap();
         drop(record);
         let whole = std::fs::read_to_string(&path).unwrap();
         let known = read(&path).unwrap();
         assert_eq!(known.len(), 2);
-        let back = &known[&cell(2).desc];
-        assert_eq!((&back.trials, back.candidates, back.at_roof), (&cell(2).trials, 9, true));
+        let back = &known[&result(2).desc];
+        assert_eq!((&back.trials, back.candidates, back.at_ceiling), (&result(2).trials, 9, true));
         assert!(back.failures[0].1.to_string().contains("a, \"b\"\nc"));
 
         // Killed at any byte: the first problem stays, and the run goes on behind it.
@@ -269,7 +271,7 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let (mut record, known) = Record::open(&path, &mut |_, _| Some(0)).unwrap();
             assert_eq!(known.keys().map(|d| d.m).collect::<Vec<_>>(), [1]);
-            record.write(&cell(7)).unwrap();
+            record.write(&result(7)).unwrap();
             drop(record);
             assert_eq!(read(&path).unwrap().keys().map(|d| d.m).collect::<Vec<_>>(), [1, 7]);
         }

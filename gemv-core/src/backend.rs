@@ -370,12 +370,6 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
     }
-
-    /// A short hash of all that tuned parameters depend on besides the device: kernel sources and
-    /// flags. Stands in the header of a table; empty if the backend does not say.
-    fn fingerprint(&self) -> String {
-        String::new()
-    }
 }
 
 /// A choice that a backend has proved: parameters, and what the backend needs to run them.

@@ -94,7 +94,7 @@ pub struct Params {
     args: [(Key, u32); MAX_ARGS],
 }
 
-/// An argument's name: up to 8 ASCII characters in one word, so that a look-up is a comparison
+/// An argument's name: up to 16 ASCII characters in one word, so that a look-up is a comparison
 /// of integers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 struct Key(u128);
@@ -136,7 +136,7 @@ impl Params {
     /// ```
     ///
     /// # Panics
-    /// If the name is not 1 to 8 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
+    /// If the name is not 1 to 16 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
     #[must_use]
     pub const fn with(mut self, name: &str, value: u32) -> Params {
         let Some(key) = Key::try_new(name) else {

@@ -1,13 +1,26 @@
 //! What was measured of a device itself: read bandwidth, launch latency, the host link, and the
-//! times of some products. The tuner writes it beside the table; the router reads
-//! it.
+//! times of some products. The tuner writes it beside the table; the router reads it.
+//!
+//! It is text, one fact a line. Times are in seconds, bandwidths in bytes per second.
+//!
+//! ```text
+//! # device: NVIDIA H200
+//! # driver: CUDA driver 13.0
+//! launch 1.4e-6
+//! round_trip 1.4e-5
+//! link up_latency=9.5e-6 up=2.9e10 down_latency=9.4e-6 down=3.9e9
+//! read 4096 cold=1.2e-6 warm=9e-7
+//! product f32 row 64x64 1.5e-6
+//! ```
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use std::fmt;
 
 use crate::table::{file_name_of, user_dirs};
 use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 
 /// What was measured of a device. All times are in seconds, bandwidths in bytes per second.
+///
+/// Its `Display` is the text form, which [`parse`](Self::parse) reads.
 ///
 /// ```
 /// use gemv_core::profile::{Product, Profile};
@@ -17,113 +30,122 @@ use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 /// (card.name, card.launch) = ("A card".into(), 1e-6);
 /// let (dtype, layout) = (Dtype::F32, Layout::Row);
 /// card.products = vec![Product { dtype, layout, m: 4096, n: 4096, seconds: 2e-5 }];
-/// assert_eq!(Profile::parse("card.device.toml", &card.to_text())?, card);
+/// assert_eq!(Profile::parse("card.device.txt", &card.to_string())?, card);
 ///
 /// let desc = Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0);
 /// assert!((card.seconds(&desc).unwrap() - 2e-5).abs() < 1e-9);
-/// assert_eq!(card.seconds(&Desc { dtype: Dtype::C64, ..desc }), None); // nothing of the kind
+/// assert_eq!(card.seconds(&Desc { dtype: Dtype::C64, ..desc }), None); // no such product
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     /// The device's name.
     pub name: String,
     /// Its driver, with the version.
     pub driver: String,
-    /// The backend's [fingerprint](crate::Backend::fingerprint) when this was measured.
-    #[serde(default)]
-    pub fingerprint: String,
     /// The smallest product, one after another in a queue.
-    #[serde(deserialize_with = "time")]
     pub launch: f64,
     /// The smallest product of resident operands, from the call to the result on the host.
-    #[serde(deserialize_with = "time")]
     pub round_trip: f64,
-    /// The way between host and device; none where the memory is the host's.
-    #[serde(default)]
+    /// The link between host and device; none where the memory is the host's.
     pub link: Option<Link>,
     /// Read bandwidth by size.
-    #[serde(flatten)]
-    pub roof: Roof,
-    /// Times of products, with the best parameters, as `gemv tune` measures them: operands resident and caches cold; on a CPU, arrays, and
-    /// small ones warm.
-    #[serde(default, rename = "product")]
+    pub read_bandwidth: ReadBandwidth,
+    /// Times of products with the best parameters, as `gemv tune` measures them: resident operands
+    /// and cold caches. On a CPU, host arrays, and small ones with warm caches.
     pub products: Vec<Product>,
 }
 
-/// The way between host and device.
+/// The link between host and device.
 ///
 /// ```
 /// use gemv_core::profile::Link;
 /// let link = Link { up_latency: 1e-5, up: 2e10, down_latency: 1e-5, down: 1e10 };
 /// let seconds = link.up_latency + (64 << 20) as f64 / link.up;
-/// assert_eq!((seconds * 1e6).round(), 3365.0); // 64 MiB there
+/// assert_eq!((seconds * 1e6).round(), 3365.0); // uploading 64 MiB
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Link {
     /// Seconds that an upload of a few bytes takes.
-    #[serde(deserialize_with = "time")]
     pub up_latency: f64,
     /// Bytes per second of a large upload of pageable memory.
-    #[serde(deserialize_with = "positive")]
     pub up: f64,
     /// Seconds that a download of a few bytes takes.
-    #[serde(deserialize_with = "time")]
     pub down_latency: f64,
     /// Bytes per second of a large download.
-    #[serde(deserialize_with = "positive")]
     pub down: f64,
 }
 
-/// Seconds that reading takes, by size.
+/// Seconds that reading takes, by size: the ceiling of a product.
 ///
-/// What a product is held against, after the roofline model of Williams, Waterman and Patterson
-/// (2009): a kernel that reads each entry of A once and multiplies it once is bound by memory, and
-/// cannot take less time than reading alone.
+/// This is the roofline model of Williams, Waterman and Patterson (2009). A product reads each entry
+/// of A once and multiplies it once, so memory bounds it: it cannot take less time than reading alone.
 ///
 /// ```
-/// use gemv_core::profile::{Roof, RoofPoint};
-/// let point = |bytes, seconds| RoofPoint { bytes, cold: seconds, warm: seconds / 2.0 };
-/// let roof = Roof { points: vec![point(1 << 20, 1e-6), point(1 << 30, 1e-3)] };
-/// assert_eq!(roof.seconds(1, false), Some(1e-6)); // no less than the smallest
-/// assert_eq!(roof.seconds(1 << 31, false), Some(2e-3)); // at the bandwidth of the largest
-/// assert_eq!(roof.seconds(1 << 31, true), Some(1e-3));
-/// let between = roof.seconds(1 << 25, false).unwrap();
+/// use gemv_core::profile::{ReadBandwidth, ReadPoint};
+/// let point = |bytes, seconds| ReadPoint { bytes, cold: seconds, warm: seconds / 2.0 };
+/// let read = ReadBandwidth { points: vec![point(1 << 20, 1e-6), point(1 << 30, 1e-3)] };
+/// assert_eq!(read.seconds(1, false), Some(1e-6)); // no less than the smallest
+/// assert_eq!(read.seconds(1 << 31, false), Some(2e-3)); // at the bandwidth of the largest
+/// assert_eq!(read.seconds(1 << 31, true), Some(1e-3));
+/// let between = read.seconds(1 << 25, false).unwrap();
 /// assert!((between / 1e-6_f64.powf(0.5) / 1e-3_f64.powf(0.5) - 1.0).abs() < 1e-9);
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Roof {
-    /// By ascending size; empty where the backend has no pass that only reads.
-    #[serde(default, rename = "roof", deserialize_with = "ascending")]
-    pub points: Vec<RoofPoint>,
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReadBandwidth {
+    /// By ascending size; empty where the backend has no kernel that only reads.
+    pub points: Vec<ReadPoint>,
 }
 
-/// One size of a [`Roof`].
+/// One size of a [`ReadBandwidth`].
 ///
 /// ```
-/// use gemv_core::profile::RoofPoint;
-/// let point = RoofPoint { bytes: 1 << 30, cold: 2.5e-4, warm: 2e-4 };
+/// use gemv_core::profile::ReadPoint;
+/// let point = ReadPoint { bytes: 1 << 30, cold: 2.5e-4, warm: 2e-4 };
 /// assert_eq!((point.bytes as f64 / point.cold / 1e9).round(), 4295.0); // GB/s
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct RoofPoint {
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ReadPoint {
     /// Bytes that are read.
     pub bytes: u64,
-    /// Seconds, of memory that no cache holds.
-    #[serde(deserialize_with = "positive")]
+    /// Seconds, with nothing of it in a cache.
     pub cold: f64,
     /// Seconds, of memory that was read just before.
-    #[serde(deserialize_with = "positive")]
     pub warm: f64,
 }
 
-impl Roof {
+/// The time of one product.
+///
+/// ```
+/// use gemv_core::profile::Profile;
+/// let parse = |line: &str| Profile::parse("p", &format!("launch 0\nround_trip 0\n{line}"));
+/// let p = parse("product f32 row 64x128 2e-6")?.products[0];
+/// assert_eq!((p.m, p.n, p.seconds), (64, 128, 2e-6));
+/// let e = parse("product f32 row 64 2e-6").unwrap_err().to_string();
+/// assert_eq!(e, "p, line 3: \"f32 row 64\" is not like \"f32 row 64x128\"");
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Product {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Layout.
+    pub layout: Layout,
+    /// Rows.
+    pub m: usize,
+    /// Columns.
+    pub n: usize,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+impl ReadBandwidth {
     /// Seconds that reading this much takes: between the measured sizes by interpolation of both
     /// logarithms, beyond the largest at its bandwidth, below the smallest as long as that.
     ///
     /// `None` where nothing was measured.
     pub fn seconds(&self, bytes: u64, warm: bool) -> Option<f64> {
-        let time = |p: &RoofPoint| if warm { p.warm } else { p.cold };
+        let time = |p: &ReadPoint| if warm { p.warm } else { p.cold };
         let above = self.points.iter().position(|p| p.bytes >= bytes);
         match above {
             Some(0) => Some(time(&self.points[0])),
@@ -138,128 +160,143 @@ impl Roof {
     }
 }
 
-/// The time of one product.
-///
-/// In a profile's text it is `{ of = "f32 row 64x128", seconds = 2e-6 }`.
-///
-/// ```
-/// use gemv_core::profile::Profile;
-/// let text = "name = ''\ndriver = ''\nlaunch = 1e-6\nround_trip = 1e-5\n[[product]]\n";
-/// let line = |line: &str| Profile::parse("p", &format!("{text}{line}"));
-/// let p = line("of = 'f32 row 64x128'\nseconds = 2e-6")?.products[0];
-/// assert_eq!((p.m, p.n, p.seconds), (64, 128, 2e-6));
-/// let e = line("of = 'f32 row 64'\nseconds = 2e-6").unwrap_err().to_string();
-/// assert!(e.contains("is not like \"f32 row 64x128\""));
-/// # Ok::<(), gemv_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "ProductText", into = "ProductText")]
-pub struct Product {
-    /// Element type.
-    pub dtype: Dtype,
-    /// Layout.
-    pub layout: Layout,
-    /// Rows.
-    pub m: usize,
-    /// Columns.
-    pub n: usize,
-    /// Seconds.
-    pub seconds: f64,
+/// A finite number that is above 0, or also 0.
+fn number(text: &str, zero: bool) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let good = value.is_finite() && (value > 0.0 || zero && value == 0.0);
+    let rule = if zero { "no time" } else { "not above 0" };
+    good.then_some(value).ok_or_else(|| format!("{value} is {rule}"))
 }
 
-#[derive(Serialize, Deserialize)]
-struct ProductText {
-    of: String,
-    seconds: f64,
-}
-
-impl From<Product> for ProductText {
-    fn from(p: Product) -> ProductText {
-        let of = format!("{} {} {}x{}", p.dtype, p.layout, p.m, p.n);
-        ProductText { of, seconds: p.seconds }
+/// The values of `name=value` words, which have to have these names in this order.
+fn values<const K: usize>(words: &[&str], names: [&str; K]) -> Result<[f64; K], String> {
+    if words.len() != K {
+        return Err(format!("there have to be {}", names.map(|n| format!("{n}=")).join(" ")));
     }
+    let mut all = [0.0; K];
+    for ((value, name), word) in all.iter_mut().zip(names).zip(words) {
+        let text = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+        let text = text.ok_or_else(|| format!("{word:?} is not {name}="))?;
+        *value = number(text, name.ends_with("latency"))?;
+    }
+    Ok(all)
 }
 
-impl TryFrom<ProductText> for Product {
-    type Error = String;
-
-    fn try_from(text: ProductText) -> Result<Product, String> {
-        let parse = || {
-            let mut words = text.of.split_whitespace();
-            let dtype = Dtype::parse(words.next()?)?;
-            let layout = Layout::parse(words.next()?)?;
-            let (m, n) = words.next()?.split_once('x')?;
-            let (m, n) = (m.parse().ok()?, n.parse().ok()?);
-            words.next().is_none().then_some((dtype, layout, m, n))
-        };
-        let (dtype, layout, m, n) =
-            parse().ok_or(format!("{:?} is not like \"f32 row 64x128\"", text.of))?;
-        if !(text.seconds.is_finite() && text.seconds > 0.0) {
-            return Err(format!("{} takes no {} s", text.of, text.seconds));
+/// Reads a line behind its first word into `profile`.
+fn read_line(profile: &mut Profile, key: &str, words: &[&str]) -> Result<(), String> {
+    match (key, words) {
+        ("launch", [seconds]) => profile.launch = number(seconds, true)?,
+        ("round_trip", [seconds]) => profile.round_trip = number(seconds, true)?,
+        ("link", words) => {
+            let names = ["up_latency", "up", "down_latency", "down"];
+            let [up_latency, up, down_latency, down] = values(words, names)?;
+            profile.link = Some(Link { up_latency, up, down_latency, down });
         }
-        Ok(Product { dtype, layout, m, n, seconds: text.seconds })
+        ("read", [bytes, times @ ..]) => {
+            let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is no number of bytes"))?;
+            let [cold, warm] = values(times, ["cold", "warm"])?;
+            let points = &mut profile.read_bandwidth.points;
+            if bytes <= points.last().map_or(0, |last| last.bytes) {
+                return Err("the sizes of read do not ascend".into());
+            }
+            points.push(ReadPoint { bytes, cold, warm });
+        }
+        ("product", [of @ .., seconds]) => {
+            let shape = |text: &str| {
+                let (m, n) = text.split_once('x')?;
+                Some((m.parse().ok()?, n.parse().ok()?))
+            };
+            let parsed = match of {
+                [d, l, s] => Dtype::parse(d).zip(Layout::parse(l)).zip(shape(s)),
+                _ => None,
+            };
+            let ((dtype, layout), (m, n)) =
+                parsed.ok_or(format!("{:?} is not like \"f32 row 64x128\"", of.join(" ")))?;
+            let seconds = number(seconds, false)?;
+            profile.products.push(Product { dtype, layout, m, n, seconds });
+        }
+        _ => return Err(format!("{key:?} is not a line of a profile, or has not its words")),
     }
+    Ok(())
 }
 
-/// What is divided by, or of which a logarithm is taken.
-fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(from)?;
-    let good = value.is_finite() && value > 0.0;
-    good.then_some(value).ok_or_else(|| de::Error::custom(format!("{value} is not above 0")))
-}
-
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(from)?;
-    let good = value.is_finite() && value >= 0.0;
-    good.then_some(value).ok_or_else(|| de::Error::custom(format!("{value} is no time")))
-}
-
-fn ascending<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RoofPoint>, D::Error> {
-    let points = Vec::<RoofPoint>::deserialize(from)?;
-    let bytes = || points.iter().map(|p| p.bytes);
-    let good = bytes().all(|b| b > 0) && bytes().is_sorted_by(|a, b| a < b);
-    good.then_some(points).ok_or_else(|| de::Error::custom("the sizes of the roof do not ascend"))
+/// The text form, which [`Profile::parse`] reads.
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# device: {}\n# driver: {}", self.name, self.driver)?;
+        writeln!(f, "launch {:e}\nround_trip {:e}", self.launch, self.round_trip)?;
+        if let Some(Link { up_latency, up, down_latency, down }) = self.link {
+            writeln!(
+                f,
+                "link up_latency={up_latency:e} up={up:e} down_latency={down_latency:e} down={down:e}"
+            )?;
+        }
+        for ReadPoint { bytes, cold, warm } in &self.read_bandwidth.points {
+            writeln!(f, "read {bytes} cold={cold:e} warm={warm:e}")?;
+        }
+        for Product { dtype, layout, m, n, seconds } in &self.products {
+            writeln!(f, "product {dtype} {layout} {m}x{n} {seconds:e}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Profile {
-    /// Reads a profile's text (TOML).
+    /// Reads a profile's text. Blank lines and other comments are left out.
     ///
     /// ```
-    /// use gemv_core::{Error, profile::Profile};
-    /// let e = Profile::parse("p.toml", "name = 'A card'\ndriver = 7\n").unwrap_err();
-    /// assert!(matches!(e, Error::Table { line: 2, .. }));
+    /// use gemv_core::profile::Profile;
+    /// let e = Profile::parse("p.txt", "# device: A card\nlaunch soon\n").unwrap_err();
+    /// assert_eq!(e.to_string(), "p.txt, line 2: \"soon\" is no number");
     /// ```
     ///
     /// # Errors
-    /// [`Error::Table`] with what is wrong with it.
+    /// [`Error::Table`] with the first line that is not well formed, is there twice, or, as the last
+    /// one, is missing: `launch` and `round_trip` have to be there.
     pub fn parse(origin: &str, text: &str) -> Result<Profile> {
-        toml::from_str(text).map_err(|e| {
-            let at = e.span().map_or(0, |s| text[..s.start].lines().count().max(1));
-            Error::Table { origin: origin.into(), line: at, reason: e.message().into() }
-        })
-    }
-
-    /// The profile as text (TOML).
-    pub fn to_text(&self) -> String {
-        toml::to_string(self).expect("a profile is a table of numbers and strings")
+        let bad = |line, reason| Error::Table { origin: origin.into(), line, reason };
+        let (mut profile, mut once, mut count) = (Profile::default(), Vec::new(), 0);
+        for line in text.lines() {
+            count += 1;
+            match line.split_once(": ") {
+                Some(("# device", name)) => profile.name = name.trim().into(),
+                Some(("# driver", driver)) => profile.driver = driver.trim().into(),
+                _ => {}
+            }
+            let code = line.split('#').next().unwrap_or_default();
+            let mut words = code.split_whitespace();
+            let Some(key) = words.next() else { continue };
+            if once.contains(&key) {
+                return Err(bad(count, format!("{key} is there twice")));
+            }
+            read_line(&mut profile, key, &words.collect::<Vec<_>>())
+                .map_err(|reason| bad(count, reason))?;
+            once.extend((!matches!(key, "read" | "product")).then_some(key));
+        }
+        for key in ["launch", "round_trip"] {
+            if !once.contains(&key) {
+                return Err(bad(count, format!("there is no {key}")));
+            }
+        }
+        Ok(profile)
     }
 
     /// The file of a device's profile in a directory of tables, such as
-    /// `cuda-nvidia-h200.device.toml`.
+    /// `cuda-nvidia-h200.device.txt`.
     ///
     /// ```
     /// use gemv_core::{DeviceInfo, profile::Profile};
     /// let mut info = DeviceInfo::new("cuda:0");
     /// info.name = "NVIDIA H200".into();
-    /// assert_eq!(Profile::file_name(&info), "cuda-nvidia-h200.device.toml");
+    /// assert_eq!(Profile::file_name(&info), "cuda-nvidia-h200.device.txt");
     /// ```
     pub fn file_name(info: &DeviceInfo) -> String {
-        file_name_of(info).replace(".txt", ".device.toml")
+        file_name_of(info).replace(".txt", ".device.txt")
     }
 
     /// Whether the user has installed any profile.
     ///
-    /// Only names of files are read: what decides, cheaply, whether there is anything to weigh.
+    /// Only names of files are read: a cheap way to see that there is nothing to weigh.
     ///
     /// ```
     /// use gemv_core::{Engine, profile::Profile};
@@ -270,7 +307,7 @@ impl Profile {
     /// ```
     pub fn any() -> bool {
         let is_profile = |e: std::fs::DirEntry| {
-            e.file_name().to_str().is_some_and(|name| name.ends_with(".device.toml"))
+            e.file_name().to_str().is_some_and(|name| name.ends_with(".device.txt"))
         };
         let dirs = user_dirs().into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
         dirs.flatten().flatten().any(is_profile)
@@ -282,7 +319,7 @@ impl Profile {
     /// ```
     /// use gemv_core::{DeviceInfo, profile::Profile};
     /// let mut info = DeviceInfo::new("npu:0");
-    /// info.name = "of which nobody has a profile".into();
+    /// info.name = "a device without a profile".into();
     /// assert!(Profile::load(&info).is_none());
     /// ```
     pub fn load(info: &DeviceInfo) -> Option<Profile> {
@@ -300,18 +337,17 @@ impl Profile {
         })
     }
 
-    /// Seconds that a product of resident operands takes, estimated: the roof at its size, with the
-    /// share of it that the nearest measured products of its type and layout reach. `None` where
-    /// nothing of that kind was measured.
+    /// Estimates the seconds that a product of resident operands takes. `None` where no product of
+    /// its type and layout was measured.
+    ///
+    /// It is the time of reading as much, divided by the share of the read bandwidth that the nearest
+    /// measured products of its type and layout reach.
     ///
     /// ```
     /// use gemv_core::profile::Profile;
     /// use gemv_core::{Desc, Dtype};
-    /// let card = Profile::parse(
-    ///     "card",
-    ///     "name = ''\ndriver = ''\nlaunch = 1e-6\nround_trip = 1e-5
-    ///      product = [{ of = 'f32 row 4096x4096', seconds = 2e-5 }]",
-    /// )?;
+    /// let text = "launch 1e-6\nround_trip 1e-5\nproduct f32 row 4096x4096 2e-5";
+    /// let card = Profile::parse("card", text)?;
     /// let desc = |n: usize| Desc::new(Dtype::F32, n, n, (n as isize, 1), 0);
     /// let seconds = |n| card.seconds(&desc(n)).unwrap();
     /// assert!(seconds(8192) > 3.0 * seconds(4096));
@@ -320,15 +356,15 @@ impl Profile {
     pub fn seconds(&self, desc: &Desc) -> Option<f64> {
         let log = |v: usize| (v.max(1) as f64).log2();
         let base = |bytes: u64| {
-            // Without a roof, launches and bytes: only ratios of it are used.
-            self.roof.seconds(bytes, false).unwrap_or(self.launch + bytes as f64 / 1e10)
+            // Without it, a launch and an assumed bandwidth: only ratios are used.
+            self.read_bandwidth.seconds(bytes, false).unwrap_or(self.launch + bytes as f64 / 1e10)
         };
-        // A strided matrix is no better than the worse of the two others.
-        let alike = |p: &&Product| {
+        // Products of strided matrices are not measured: both layouts stand for them.
+        let same_kind = |p: &&Product| {
             p.dtype == desc.dtype && (p.layout == desc.layout || desc.layout == Layout::Strided)
         };
         let (mut sum, mut weight) = (0.0, 0.0);
-        for p in self.products.iter().filter(alike) {
+        for p in self.products.iter().filter(same_kind) {
             let (dm, dn) = (log(p.m) - log(desc.m), log(p.n) - log(desc.n));
             let Product { dtype, layout, m, n, .. } = *p;
             let bytes = Desc::of(dtype, layout, (m, n), 0).bytes();
@@ -337,73 +373,5 @@ impl Profile {
             weight += w;
         }
         (weight > 0.0).then(|| base(desc.bytes()) * (sum / weight).exp())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn profile() -> Profile {
-        let point = |bytes, cold, warm| RoofPoint { bytes, cold, warm };
-        let product =
-            |m, n, seconds| Product { dtype: Dtype::F32, layout: Layout::Row, m, n, seconds };
-        Profile {
-            name: "NVIDIA \"H200\"".into(),
-            launch: 1e-6,
-            round_trip: 2e-5,
-            link: Some(Link { up: 1e10, down: 1e10, up_latency: 1e-5, down_latency: 1e-5 }),
-            roof: Roof { points: vec![point(1 << 12, 1e-6, 1e-6), point(1 << 30, 2.5e-4, 2.5e-4)] },
-            products: vec![product(4096, 4096, 2e-5), product(16, 16, 2e-6)],
-            ..Profile::default()
-        }
-    }
-
-    #[test]
-    fn text_round_trips_and_names_the_bad_line() {
-        let text = profile().to_text();
-        assert_eq!(Profile::parse("p", &text).unwrap(), profile(), "{text}");
-        let bad = text.replace("f32 row 16x16", "f32 row 16");
-        let e = Profile::parse("p", &bad).unwrap_err().to_string();
-        assert!(e.starts_with("p, line ") && e.contains("f32 row 16"), "{e}");
-    }
-
-    #[test]
-    fn numbers_that_cannot_be_are_refused() {
-        let text = profile().to_text();
-        for (good, bad, part) in [
-            ("up = 10000000000.0", "up = 0", "0 is not above 0"),
-            ("down = 10000000000.0", "down = inf", "is not above 0"),
-            ("up_latency = 0.00001", "up_latency = -1.0", "-1 is no time"),
-            ("round_trip = 0.00002", "round_trip = nan", "is no time"),
-            ("cold = 0.00025", "cold = 0.0", "is not above 0"),
-            ("bytes = 4096", "bytes = 0", "do not ascend"),
-            ("bytes = 4096", "bytes = 1073741824", "do not ascend"),
-        ] {
-            assert!(text.contains(good), "{good}: {text}");
-            let e = Profile::parse("p", &text.replacen(good, bad, 1)).unwrap_err().to_string();
-            assert!(e.starts_with("p") && e.contains(part), "{bad}: {e}");
-        }
-    }
-
-    #[test]
-    fn roof_is_interpolated_between_sizes_and_extended_beyond() {
-        let roof = profile().roof;
-        assert_eq!(roof.seconds(1, false), Some(1e-6));
-        assert_eq!(roof.seconds(1 << 12, false), Some(1e-6));
-        let mid = roof.seconds(1 << 21, false).unwrap();
-        assert!((mid - (1e-6f64 * 2.5e-4).sqrt()).abs() < 1e-9, "{mid}");
-        assert_eq!(roof.seconds(1 << 31, true), Some(5e-4));
-        assert_eq!(Roof::default().seconds(1, false), None);
-    }
-
-    #[test]
-    fn times_follow_the_nearest_products_and_grow_with_size() {
-        let p = profile();
-        let desc = |m, n| Desc::of(Dtype::F32, Layout::Row, (m, n), 6);
-        let known = p.seconds(&desc(4096, 4096)).unwrap();
-        assert!((known / 2e-5 - 1.0).abs() < 0.05, "{known}");
-        assert!(p.seconds(&desc(8192, 8192)).unwrap() > 1.5 * known);
-        assert_eq!(p.seconds(&Desc { dtype: Dtype::F64, ..desc(16, 16) }), None);
     }
 }

@@ -41,14 +41,12 @@ impl Estimate {
     /// use gemv_core::{Desc, Dtype, profile::Profile, router::Estimate};
     ///
     /// let text = "
-    /// name = 'A card'
-    /// driver = ''
-    /// launch = 1e-6
-    /// round_trip = 2e-5
-    /// link = { up_latency = 1e-5, up = 1e10, down_latency = 1e-5, down = 1e10 }
-    /// product = [{ of = 'f32 row 4096x4096', seconds = 2e-5 }]
+    /// launch 1e-6
+    /// round_trip 2e-5
+    /// link up_latency=1e-5 up=1e10 down_latency=1e-5 down=1e10
+    /// product f32 row 4096x4096 2e-5
     /// ";
-    /// let card = Profile::parse("card.device.toml", text)?;
+    /// let card = Profile::parse("card.device.txt", text)?;
     /// let desc = Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0);
     /// let once = Estimate::of(&card, &desc, false).unwrap();
     /// assert!((once.upload - 6.73e-3).abs() < 1e-5); // 64 MiB at 10 GB/s
@@ -99,12 +97,12 @@ impl fmt::Display for Estimate {
 /// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};
 ///
 /// let measured = |seconds: f64, link: &str| {
-///     let text = "name = ''\ndriver = ''\nlaunch = 1e-6\nround_trip = 1e-5\n";
-///     let product = format!("product = [{{ of = 'f32 row 4096x4096', seconds = {seconds} }}]");
-///     let profile = Profile::parse("p", &format!("{text}{product}\n{link}")).unwrap();
+///     let product = format!("product f32 row 4096x4096 {seconds}");
+///     let text = format!("launch 1e-6\nround_trip 1e-5\n{product}\n{link}");
+///     let profile = Profile::parse("p", &text).unwrap();
 ///     (Device::new(Reference::open()), profile)
 /// };
-/// let link = "link = { up_latency = 1e-5, up = 5e10, down_latency = 1e-5, down = 5e10 }";
+/// let link = "link up_latency=1e-5 up=5e10 down_latency=1e-5 down=5e10";
 /// let (home, card) = (measured(7e-3, ""), measured(2e-5, link));
 /// let router = Router::new(vec![home.clone(), card.clone()]).unwrap();
 ///
@@ -195,96 +193,5 @@ impl Router {
                 (device, Estimate::of(profile, desc, false).filter(|_| able))
             })
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::profile::{Link, Product, Roof, RoofPoint};
-    use crate::reference::Reference;
-    use crate::{Dtype, Layout};
-
-    fn desc(m: usize, n: usize) -> Desc {
-        Desc::of(Dtype::F32, Layout::Row, (m, n), 6)
-    }
-
-    /// A device that reads so many bytes a second, with or without a link.
-    fn profile(rate: f64, link: Option<f64>) -> Profile {
-        let mut p = Profile::default();
-        let point = |bytes: u64| {
-            let seconds = 1e-6 + bytes as f64 / rate;
-            RoofPoint { bytes, cold: seconds, warm: seconds }
-        };
-        p.roof = Roof { points: (12..=32).map(|k| point(1 << k)).collect() };
-        p.link =
-            link.map(|rate| Link { up_latency: 1e-5, up: rate, down_latency: 1e-5, down: rate });
-        let product = |m: usize, n: usize| {
-            let seconds = p.roof.seconds(desc(m, n).bytes(), false).unwrap();
-            Product { dtype: Dtype::F32, layout: Layout::Row, m, n, seconds }
-        };
-        let products = [(64, 64), (1024, 1024), (16384, 16384)].map(|(m, n)| product(m, n));
-        Profile { products: products.into(), ..p }
-    }
-
-    fn router(cpu: f64, gpu: f64, link: f64) -> (Router, Device, Device) {
-        let [home, away] = [0, 1].map(|_| Device::new(Reference::open()));
-        let devices =
-            vec![(home.clone(), profile(cpu, None)), (away.clone(), profile(gpu, Some(link)))];
-        (Router::new(devices).unwrap(), home, away)
-    }
-
-    #[test]
-    fn a_slow_link_keeps_products_at_home_and_a_fast_one_sends_large_ones() {
-        let (slow, home, _) = router(2e10, 4e12, 1e10);
-        for k in 0..14 {
-            assert!(slow.route(&desc(1 << k, 1 << k)).is(&home), "2^{k}");
-        }
-        let (fast, home, away) = router(1e10, 4e12, 5e10);
-        assert!(fast.route(&desc(64, 64)).is(&home));
-        assert!(fast.route(&desc(16384, 16384)).is(&away));
-        assert!(fast.route(&desc(256, 256)).is(&home), "latency");
-    }
-
-    #[test]
-    fn the_choice_is_never_far_from_the_better_of_both() {
-        let (router, _, away) = router(1e10, 4e12, 3e10);
-        for k in 0..15 {
-            let d = desc(1 << k, 1 << k);
-            let bytes = d.bytes() as f64;
-            let cpu = 1e-6 + bytes / 1e10;
-            let gpu = 3e-5 + bytes / 3e10 + 1e-6 + bytes / 4e12;
-            let chosen = if router.route(&d).is(&away) { gpu } else { cpu };
-            assert!(chosen <= 1.1 * cpu.min(gpu), "{d}: {chosen} of {cpu} and {gpu}");
-        }
-    }
-
-    #[test]
-    fn what_shares_the_memory_is_waited_for_and_has_to_be_much_faster() {
-        let [here, there] = [0, 1].map(|_| Device::new(Reference::open()));
-        let router = |rate: f64| {
-            let (home, mut queue) = (profile(1e10, None), profile(rate, None));
-            (queue.launch, queue.round_trip) = (2e-5, 1.4e-4);
-            Router::new(vec![(here.clone(), home), (there.clone(), queue)]).unwrap()
-        };
-        // Twice as fast is what another day would say of the first.
-        let twice = router(2e10);
-        assert!((0..14).all(|k| twice.route(&desc(1 << k, 1 << k)).is(&here)));
-        // Five times as fast, but for 120 us.
-        let fast = router(5e10);
-        assert!(fast.route(&desc(1000, 1000)).is(&here));
-        assert!(fast.route(&desc(8192, 8192)).is(&there));
-    }
-
-    #[test]
-    fn what_is_resident_pays_no_upload_and_the_unknown_stays_at_home() {
-        let p = profile(4e12, Some(1e10));
-        let d = desc(4096, 4096);
-        let (there, here) = (Estimate::of(&p, &d, true), Estimate::of(&p, &d, false));
-        assert!(there.unwrap().total() < 0.1 * here.unwrap().total());
-        let (router, home, _) = router(1e9, 4e12, 5e10);
-        let unknown = Desc { dtype: Dtype::C64, ..desc(9999, 9999) };
-        assert!(router.route(&unknown).is(&home));
-        assert!(Router::new(vec![(home, p)]).is_none());
     }
 }

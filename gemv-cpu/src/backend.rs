@@ -1,30 +1,29 @@
-//! The device: what it says of itself, its memory, and the way from a job to a product.
+//! The device: its description, its memory, and the way from a job to a product.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
-use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
-    Desc, DeviceInfo, Dtype, Error, Job, Layout, MatrixRef, Memory, Name, Params, Prepared, Result,
-    VectorMut, VectorRef, for_any,
+    Desc, DeviceInfo, Dtype, Error, Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut,
+    VectorRef, for_any, scale,
 };
 
-use crate::isa::{Block, CpuElement, ISA_ENV, Isa, Plan};
+use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::roof::{self, ROOF};
-use crate::run::Product;
+use crate::run;
+use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
 
-fn asked() -> Result<Isa> {
-    let asked = std::env::var_os(ISA_ENV).map(|a| a.to_string_lossy().into_owned());
-    detect(asked.as_deref())
+fn from_env() -> Result<Isa> {
+    let name = std::env::var_os(ISA_ENV).map(|a| a.to_string_lossy().into_owned());
+    detect(name.as_deref())
 }
 
-/// Not `DriverMissing`, which would let the next backend answer: whoever asks for an instruction
-/// set is to have it, or to hear that it is not there.
+/// Not `DriverMissing`, after which the next backend would answer: a named instruction set is used or refused.
 fn detect(isa: Option<&str>) -> Result<Isa> {
     Isa::detect(isa).map_err(|found| Error::NoDevice {
         asked: format!("cpu with {ISA_ENV}={}", isa.unwrap_or_default().trim()),
@@ -33,11 +32,11 @@ fn detect(isa: Option<&str>) -> Result<Isa> {
 }
 
 fn discover() -> Result<Vec<DeviceInfo>> {
-    Ok(vec![describe(asked()?)])
+    Ok(vec![describe(from_env()?)])
 }
 
 fn open_ordinal(_: usize) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Cpu::new(asked()?)))
+    Ok(Arc::new(Cpu::new(from_env()?)))
 }
 
 /// The instruction sets that this processor has, best first: `avx512`, `avx2`, `plain`.
@@ -50,7 +49,7 @@ pub fn isas() -> Vec<&'static str> {
     Isa::all().into_iter().map(Isa::name).collect()
 }
 
-/// The device with this instruction set (the best, for `None`), whatever the environment says.
+/// The device with this instruction set, or with the best for `None`. The environment is not read.
 ///
 /// ```
 /// use gemv_core::{Device, ndarray::array};
@@ -80,7 +79,7 @@ fn describe(isa: Isa) -> DeviceInfo {
     info
 }
 
-/// The processor's name, where the system tells.
+/// The processor's name, if the system tells.
 fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("model name"))?;
@@ -89,7 +88,7 @@ fn processor() -> Option<String> {
 
 /// The CPU as a device.
 ///
-/// [`open`] makes one, with the instruction set of one's choice.
+/// [`open`] makes one with a given instruction set.
 ///
 /// ```
 /// use gemv_core::{Desc, Dtype};
@@ -120,24 +119,23 @@ impl Cpu {
         }
     }
 
-    /// The short way, for products that need nothing but a kernel; false, and nothing done, for all
-    /// others. By reference: a job is large, and copies of it, or of the views in it, would cost a
-    /// small product more than its sums.
+    /// Computes a product that needs nothing but a kernel. Returns false for all others, and y is untouched. By
+    /// reference: a copy of the job, or of the views in it, takes longer than a small product.
     #[inline(always)]
-    fn near<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) -> bool {
-        if params.kernel() != ROW_NEAR && params.kernel() != COL_NEAR {
+    fn small<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) -> bool {
+        if !kernels::is_small(params.kernel()) {
             return false;
         }
         let Job { alpha, a, conj, x, beta, y } = job;
         let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) = (a, x, y) else {
             return false;
         };
-        self.short(*alpha, a, *conj, x, *beta, y)
+        self.small_host(*alpha, a, *conj, x, *beta, y)
     }
 
-    /// What of it the operands decide.
+    /// As [`small`](Self::small), for operands in the host's memory.
     #[inline(always)]
-    fn short<T: CpuElement>(
+    fn small_host<T: CpuElement>(
         &self,
         alpha: T::Acc,
         a: &ArrayView2<'_, T>,
@@ -146,8 +144,8 @@ impl Cpu {
         beta: T::Acc,
         y: &mut ArrayViewMut1<'_, T>,
     ) -> bool {
-        // So much may be worth another thread of the pool (from outside of it, four times as much: what lies between
-        // goes the long way, and is done by one thread).
+        // A matrix that may be worth another thread. Outside of the pool one thread computes up to four times as
+        // much, by the general path.
         if a.len() * size_of::<T>() >= (2 * GRAIN as usize) << 10 {
             return false;
         }
@@ -156,125 +154,81 @@ impl Cpu {
         }
         let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
         let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
-        self.isa.near(a, conj, x, y)
+        self.isa.small(a, conj, x, y)
     }
 
     #[inline(never)]
     fn run<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) {
         let a = match &job.a {
             MatrixRef::Host(a) => a.view(),
-            MatrixRef::Device(a) => a.view_in(block(a.memory())),
+            MatrixRef::Device(a) => a.view_in(elements(a.memory())),
         };
         let x = match &job.x {
             VectorRef::Host(x) => x.view(),
-            VectorRef::Device(x) => x.view_in(block(x.memory())),
+            VectorRef::Device(x) => x.view_in(elements(x.memory())),
         };
         let mut y = match &mut job.y {
             VectorMut::Host(y) => y.view_mut(),
             VectorMut::Device(y) => {
                 let (first, len) = (y.first(), y.len());
                 let memory: &mut dyn Any = y.memory_mut().expect("made unique by the engine");
-                let all: &mut Block<T> = memory.downcast_mut().expect("memory of this backend");
+                let all: &mut Allocation<T> =
+                    memory.downcast_mut().expect("memory of this backend");
                 ArrayViewMut1::from(&mut all[first..first + len])
             }
         };
         let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
-        // Resident operands, too: the tuner compares their bits for host arrays, and callers have them.
-        let name = params.kernel();
-        if (name == ROW_NEAR || name == COL_NEAR) && self.short(alpha, &a, conj, &x, beta, &mut y) {
+        // Resident operands, too: the tuner compares them with host arrays.
+        let small = kernels::is_small(params.kernel());
+        if small && self.small_host(alpha, &a, conj, &x, beta, &mut y) {
             return;
         }
-        let lanes = params.kernel() == COL_LANES;
-        let plan = Plan {
-            rows: params.get_or("rows", 16) as usize,
-            block: params.get_or("block", if lanes { 128 } else { 0 }) as usize,
-            lanes,
-            streams: params.get_or("streams", 1) as usize,
-            ahead: params.get_or("ahead", 0) as usize,
-            next: params.get_or("next", 0) > 0,
-        };
-        let mut grain = params.get_or("grain", GRAIN) as usize;
-        if rayon::current_thread_index().is_none() {
-            // A thread that is not of the pool has to wake one that is.
-            grain = params.get("outside").map_or(4 * grain, |kib| kib as usize);
+        if alpha == T::Acc::ZERO || a.ncols() == 0 {
+            return without_a(alpha, beta, y);
         }
-        Product { isa: self.isa, plan, grain, alpha, a, conj, x, beta, y }.run();
+        let few_rows = params.kernel() == COL_FEW_ROWS;
+        let get = |key, default| params.get_or(key, default) as usize;
+        let plan = Plan {
+            rows: get("rows", 16),
+            streams: get("streams", 1),
+            tile_m: get("tile_m", if few_rows { 128 } else { 0 }),
+            few_rows,
+            prefetch: get("prefetch", 0),
+            prefetch_next: get("prefetch_next", 0) > 0,
+        };
+        let mut grain = get("grain_kib", GRAIN);
+        if rayon::current_thread_index().is_none() {
+            // A thread outside of the pool has to wake one of the pool.
+            grain = params.get("grain_cold").map_or(4 * grain, |kib| kib as usize);
+        }
+        run::run(Product::new(self.isa, plan, alpha, a, conj, x, beta, y), grain);
     }
 }
 
-/// The elements of a block of this backend.
+/// Rule 6 for sums that are +0 or not used.
+#[cold]
+fn without_a<T: CpuElement>(alpha: T::Acc, beta: T::Acc, y: ArrayViewMut1<'_, T>) {
+    for y in y {
+        *y = match alpha == T::Acc::ZERO {
+            true if beta == T::Acc::ZERO => T::default(),
+            true if beta == T::Acc::ONE => *y,
+            true => T::narrow(beta.mul(y.widen())),
+            false => {
+                let old = (beta != T::Acc::ZERO).then_some(*y);
+                scale(alpha, T::Acc::ZERO, beta, old)
+            }
+        };
+    }
+}
+
+/// The elements of an allocation of this backend.
 ///
 /// # Panics
 /// If it is another's, or of another type.
-fn block<T: CpuElement>(memory: &dyn Memory) -> &[T] {
+fn elements<T: CpuElement>(memory: &dyn Memory) -> &[T] {
     let memory: &dyn Any = memory;
-    memory.downcast_ref::<Block<T>>().expect("memory of this backend")
+    memory.downcast_ref::<Allocation<T>>().expect("memory of this backend")
 }
-
-/// KiB that are worth a thread, where the parameters do not say; four times as many to callers
-/// outside of rayon's pool, unless the parameters say (`outside`).
-const GRAIN: u32 = 256;
-
-/// The kernels for products of one segment that are reached without a plan, room or threads. What
-/// they cannot do (factors, strides of the vectors, resident operands, more than one thread) goes the long way.
-const ROW_NEAR: Name = Name::new("row-near");
-const COL_NEAR: Name = Name::new("col-near");
-
-/// The kernel for few rows and many columns.
-const COL_LANES: Name = Name::new("col-lanes");
-
-/// Name, lowest and highest value.
-type Args = &'static [(&'static str, u32, u32)];
-
-/// The kernels, and their arguments with the values that are legal.
-const KERNELS: [(&str, Layout, Args); 6] = [
-    (
-        "col-lanes",
-        Layout::Col,
-        &[
-            ("block", 1, 1 << 12),
-            ("ahead", 0, 1 << 16),
-            ("next", 0, 1),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
-        ],
-    ),
-    ("row-near", Layout::Row, &[]),
-    ("col-near", Layout::Col, &[]),
-    (
-        "row",
-        Layout::Row,
-        &[
-            ("rows", 1, 128),
-            ("streams", 1, 16),
-            ("ahead", 0, 1 << 16),
-            ("next", 0, 1),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
-        ],
-    ),
-    (
-        "col",
-        Layout::Col,
-        &[
-            ("block", 0, 1 << 16),
-            ("ahead", 0, 1 << 16),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
-        ],
-    ),
-    (
-        "strided",
-        Layout::Strided,
-        &[
-            ("rows", 1, 64),
-            ("block", 0, 1 << 16),
-            ("ahead", 0, 1 << 16),
-            ("grain", 1, 1 << 30),
-            ("outside", 1, 1 << 30),
-        ],
-    ),
-];
 
 impl Backend for Cpu {
     fn device(&self) -> &DeviceInfo {
@@ -286,74 +240,11 @@ impl Backend for Cpu {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        // One size that is worth a thread for all: in the loop that a tuner measures, the other threads are awake, and
-        // half a MiB shared takes 0.6 of the time; to a caller that comes once in a while, twice the time.
-        let grain = |p: Params| p.with("grain", GRAIN);
-        match desc.layout {
-            Layout::Row => {
-                let row = |rows, ahead| Params::new("row").with("rows", rows).with("ahead", ahead);
-                let mut all = vec![
-                    grain(row(16, 1024)),
-                    grain(row(4, 0)),
-                    grain(row(8, 1024)),
-                    grain(row(8, 2048)),
-                    grain(row(64, 0)),
-                    grain(row(128, 0)),
-                    grain(row(16, 0).with("next", 1)),
-                    grain(row(8, 4096).with("streams", 4)),
-                    grain(row(7, 0)),
-                ];
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("row-near")));
-                all
-            }
-            Layout::Col => {
-                let col = |b, ahead| Params::new("col").with("block", b).with("ahead", ahead);
-                let mut all = vec![
-                    grain(col(1024, 512)),
-                    grain(col(0, 0)),
-                    grain(col(0, 512)),
-                    grain(col(8192, 1024)),
-                    grain(col(40, 0)),
-                ];
-                let lanes = Params::new("col-lanes").with("block", 128);
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("ahead", 1024))));
-                all.extend((desc.m <= 1024).then(|| grain(lanes.with("next", 1))));
-                all.extend((desc.n <= SEGMENT).then(|| Params::new("col-near")));
-                all
-            }
-            Layout::Strided => {
-                let both =
-                    |rows, block| Params::new("strided").with("rows", rows).with("block", block);
-                vec![grain(both(8, 0)), grain(both(4, 1024)), grain(both(16, 512))]
-            }
-        }
+        kernels::candidates(desc)
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        let name = params.kernel();
-        if name == ROOF.kernel() {
-            return roof::fits(desc).map_err(|reason| self.refuse(desc, params, reason));
-        }
-        let Some((_, layout, args)) = KERNELS.iter().find(|k| k.0 == name.as_str()) else {
-            return Err(self.refuse(desc, params, format!("there is no kernel {name}")));
-        };
-        if *layout != desc.layout {
-            return Err(self.refuse(desc, params, format!("{name} is for {layout}")));
-        }
-        if (name == ROW_NEAR || name == COL_NEAR) && desc.n > SEGMENT {
-            let reason = format!("{name} is for at most {SEGMENT} columns");
-            return Err(self.refuse(desc, params, reason));
-        }
-        for (key, value) in params.args() {
-            match args.iter().find(|a| a.0 == key) {
-                Some((_, lo, hi)) if (lo..=hi).contains(&&value) => {}
-                Some((_, lo, hi)) => {
-                    return Err(self.refuse(desc, params, format!("{key} is from {lo} to {hi}")));
-                }
-                None => return Err(self.refuse(desc, params, format!("{name} has no {key}"))),
-            }
-        }
-        Ok(())
+        kernels::fits(desc, params).map_err(|reason| self.refuse(desc, params, reason))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
@@ -368,14 +259,14 @@ impl Backend for Cpu {
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         fn copy<T: CpuElement>(data: &[T]) -> Result<Box<dyn Memory>, u64> {
-            Ok(Box::new(Block::copy_of(data)?))
+            Ok(Box::new(Allocation::copy_of(data)?))
         }
         for_any!(AnySlice, data, data => copy(data)).map_err(|asked| self.full(asked))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
         fn zeros<T: CpuElement>(len: usize) -> Result<Box<dyn Memory>, u64> {
-            Ok(Box::new(Block::<T>::zeros(len)?))
+            Ok(Box::new(Allocation::<T>::zeros(len)?))
         }
         use gemv_core::half::{bf16, f16};
         use gemv_core::num_complex::Complex;
@@ -391,7 +282,7 @@ impl Backend for Cpu {
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        for_any!(AnySliceMut, to, to => to.copy_from_slice(&block(from)[first..][..to.len()]));
+        for_any!(AnySliceMut, to, to => to.copy_from_slice(&elements(from)[first..][..to.len()]));
         Ok(())
     }
 
@@ -404,7 +295,7 @@ impl Backend for Cpu {
         if params.kernel() == ROOF.kernel() {
             return self.read(job, params);
         }
-        for_any!(AnyJob, &mut job, job => if !self.near(job, params) { self.run(job, params) });
+        for_any!(AnyJob, &mut job, job => if !self.small(job, params) { self.run(job, params) });
         Ok(())
     }
 }
@@ -416,10 +307,10 @@ impl Cpu {
         let AnyJob::F32(job) = job else { unreachable!("it fits f32 alone") };
         let a = match job.a {
             MatrixRef::Host(a) => a,
-            MatrixRef::Device(a) => a.view_in(block(a.memory())),
+            MatrixRef::Device(a) => a.view_in(elements(a.memory())),
         };
-        let grain = params.get_or("grain", GRAIN) as usize;
-        // Row by row where there are gaps between the rows.
+        let grain = params.get_or("grain_kib", GRAIN) as usize;
+        // Row by row if there are gaps between the rows.
         match a.to_slice() {
             Some(all) => roof::read(all, grain),
             None => a.rows().into_iter().for_each(|r| {

@@ -1,16 +1,16 @@
-//! The pass that only reads: what a product is held against.
+//! The pass that only reads: an upper bound for the bandwidth of a product.
 
 use std::hint::black_box;
 
 use gemv_core::{Desc, Dtype, Layout, Params};
 use rayon::prelude::*;
 
-/// Its parameters: KiB that are worth a thread.
+/// Its parameters; the argument is the KiB that are worth a thread.
 pub(crate) const ROOF: Params = Params::new("read");
 
-/// The passes worth trying: one thread for what the caches hold, all of them for the rest.
+/// The passes worth a trial: one thread for what the caches hold, all threads for the rest.
 pub(crate) fn passes() -> Vec<Params> {
-    vec![ROOF.with("grain", 1 << 30), ROOF.with("grain", 256)]
+    vec![ROOF.with("grain_kib", 1 << 30), ROOF.with("grain_kib", 256)]
 }
 
 /// Whether it can read such a matrix, or why not.
@@ -21,7 +21,7 @@ pub(crate) fn fits(desc: &Desc) -> Result<(), String> {
     }
 }
 
-/// Streams that a thread reads at once: one alone does not keep the memory busy.
+/// Streams that a thread reads together: a single one does not reach the full bandwidth.
 const STREAMS: usize = 8;
 
 /// Reads all of `data` once.
@@ -31,7 +31,7 @@ pub(crate) fn read(data: &[f32], grain: usize) {
     let bits = if data.len() < 2 * piece || threads == 1 {
         streams(data)
     } else {
-        // A few pieces a thread, so that none waits long for the last.
+        // A few pieces a thread, so that no thread waits long for the last.
         let piece = data.len().div_ceil(4 * threads).max(piece);
         data.par_chunks(piece).map(streams).reduce(|| 0, |a, b| a ^ b)
     };
@@ -42,7 +42,7 @@ fn streams(data: &[f32]) -> u32 {
     let len = data.len() / STREAMS;
     let (body, rest) = data.split_at(len * STREAMS);
     let mut parts: [&[f32]; STREAMS] = std::array::from_fn(|s| &body[s * len..][..len]);
-    // Integers: additions of floats could not be regrouped into vectors.
+    // Integers: the compiler may not regroup additions of floats into vectors.
     let mut acc = [[0u32; 8]; STREAMS];
     while parts[0].len() >= 16 {
         for (part, acc) in parts.iter_mut().zip(&mut acc) {

@@ -63,7 +63,8 @@ fn check<T: Element>(
             a.as_ptr() as usize,
         ));
         // Small ones shared, too.
-        let few = |p: &Params| Some(p.with("grain", 1)).filter(|_| p.get("grain").is_some());
+        let few =
+            |p: &Params| Some(p.with("grain_kib", 1)).filter(|_| p.get("grain_kib").is_some());
         for p in params.iter().filter_map(few).chain(params.iter().copied()) {
             let mut y: ArrayViewMut1<'_, T> = room.slice_mut(s![8..8 + m * gap;stride]);
             y.assign(&old);

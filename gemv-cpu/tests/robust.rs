@@ -77,7 +77,7 @@ fn any_number_of_threads_gives_the_same_bits() {
                     0,
                 )) {
                     // Shared however small it is.
-                    let p = if p.get("grain").is_some() { p.with("grain", 1) } else { p };
+                    let p = if p.get("grain_kib").is_some() { p.with("grain_kib", 1) } else { p };
                     let mut y = Array1::from_elem(m, f32::NAN);
                     pool(threads).install(|| device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y)).unwrap();
                     assert_eq!(bits(&y), bits(&want), "{m}x{n} {p} on {threads} threads");
@@ -93,7 +93,7 @@ fn concurrent_callers_do_not_disturb_one_another() {
     let a = Array2::from_shape_vec((600, 900), numbers(540_000, 3)).unwrap();
     let x = Array1::from(numbers(900, 4));
     let want = device.try_gpu_dot(&a, &x).unwrap();
-    let p = "row rows=4 grain=1".parse().unwrap();
+    let p = "row rows=4 grain_kib=1".parse().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| {
@@ -164,7 +164,7 @@ fn bad_parameters_are_refused() {
     let a = Array2::<f32>::zeros((9, 9));
     let x = Array1::zeros(9);
     for (text, part) in [
-        ("col block=0", "for col"),
+        ("col tile_m=0", "for col"),
         ("row rows=0", "from 1"),
         ("row lines=2", "no lines"),
         ("magic", "no kernel"),
@@ -182,12 +182,15 @@ fn bad_parameters_are_refused() {
 fn vectors_that_are_not_whole_meet_nothing_else() {
     fn check<T: Element<Acc = T> + From<f32>>(device: &Device) {
         let one = T::from(1.0);
-        for params in
-            ["row rows=64 ahead=0", "row rows=128 ahead=0", "row rows=16 next=1", "row-near"]
-        {
+        for params in [
+            "row rows=64 prefetch=0",
+            "row rows=128 prefetch=0",
+            "row rows=16 prefetch_next=1",
+            "row-small",
+        ] {
             let params: Params = params.parse().unwrap();
             for (first, n) in (0..17).flat_map(|first| [(first, 256), (first, 512)]) {
-                if params.to_string() == "row-near" && n > 256 {
+                if params.to_string() == "row-small" && n > 256 {
                     continue;
                 }
                 let mut all = Array2::from_elem((11, n + 64), T::from(f32::NAN));
@@ -221,7 +224,7 @@ fn many_rows_come_from_several_places() {
         let a = Array2::from_shape_vec((1000, 100), numbers(100_000, 3)).unwrap();
         let x = Array1::from_vec(numbers(100, 4));
         let want = device.try_gpu_dot(&a, &x).unwrap();
-        for params in ["row rows=128 streams=2 ahead=0", "row rows=128 streams=16 ahead=64"] {
+        for params in ["row rows=128 streams=2 prefetch=0", "row rows=128 streams=16 prefetch=64"] {
             let mut y = Array1::from_elem(1000, 5.0f32);
             device.gemv_as(&params.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap();
             assert_eq!(y, want, "{params}");

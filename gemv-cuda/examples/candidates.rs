@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Further parameters, each one word in quotes, are timed too where they are legal, for the shapes behind
-//! them: `... f32 col "tile height=256 vec=4" 4096x4096`.
+//! them: `... f32 col "col-tile tile_m=256 vec=4" 4096x4096`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv_core::{Desc, Device, Dtype, Element, Engine, Layout, Params, half, num_complex};
 use gemv_cuda as _;
-use gemv_tune::{Lab, LabSettings, Runner};
+use gemv_tune::{DeviceRunner, Runner, RunnerSettings};
 
 /// Compiles on every core what would else be compiled one after another.
 fn prepare<T: Element>(device: &Device, desc: &Desc, all: &[Params]) -> gemv_core::Result<()> {
@@ -36,8 +36,8 @@ fn prepare<T: Element>(device: &Device, desc: &Desc, all: &[Params]) -> gemv_cor
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let device = Engine::new(Some("cuda".into())).default_device()?.clone();
-    let mut lab = Lab::new(&device, LabSettings::default());
-    let profile = lab.profile()?;
+    let mut runner = DeviceRunner::new(&device, RunnerSettings::default());
+    let profile = runner.profile()?;
     println!(
         "{}: launch {:.2} us, round trip {:.2} us, {:?}",
         profile.name,
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         profile.round_trip * 1e6,
         profile.link
     );
-    for p in &profile.roof.points {
+    for p in &profile.read_bandwidth.points {
         println!(
             "roof {:>11} B: cold {:9.2} us, warm {:9.2} us, {:.2} TB/s",
             p.bytes,
@@ -69,9 +69,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let (m, n): (usize, usize) = (m.parse()?, n.parse()?);
             let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
             let desc = Desc::new(dtype, m, n, strides, 0);
-            let mut all = lab.candidates(&desc);
+            let mut all = runner.candidates(&desc);
             let more =
-                also.iter().filter(|p| lab.launch_id(&desc, p).is_some() && !all.contains(p));
+                also.iter().filter(|p| runner.launch_id(&desc, p).is_some() && !all.contains(p));
             let more: Vec<Params> = more.copied().collect();
             all.extend(more);
             let chosen = device.choose(&desc)?;
@@ -88,14 +88,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             let mut times = Vec::new();
             for params in all {
-                lab.check(&desc, &params)?;
-                let mut rounds = (0..3).map(|_| lab.measure(&desc, &params));
+                runner.check(&desc, &params)?;
+                let mut rounds = (0..3).map(|_| runner.measure(&desc, &params));
                 let first = rounds.next().expect("three")?;
                 let best = rounds.try_fold(first, |b, t| t.map(|t| b.min(t)))?;
                 times.push((best, params));
             }
             times.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let floor = lab.floor(&desc).unwrap_or(0.0);
+            let floor = runner.read_seconds(&desc).unwrap_or(0.0);
             println!("{desc}: floor {:.2} us", floor * 1e6);
             let mut seen: Vec<String> = Vec::new();
             for (k, (time, params)) in times.iter().enumerate() {

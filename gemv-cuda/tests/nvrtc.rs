@@ -29,7 +29,7 @@ const ARCHS: [u32; 3] = [80, 90, 100];
 const CHOSEN_ON: u32 = 90;
 
 /// Bytes that a thread may spill there. Two registers put aside around a loop over 64 loads are not
-/// to be measured: the `slab` that has them is faster than the ones that have none.
+/// to be measured: the `col-few-rows` that has them is faster than the ones that have none.
 const FEW: u64 = 8;
 
 /// Shapes of every kind: what the candidates depend on.
@@ -225,9 +225,9 @@ fn main() -> ExitCode {
     let mut trials = vec![Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?))];
     for ((kernel, dtype), programs) in programs() {
         for arch in ARCHS {
-            // Without clusters, what needs them is no candidate. The published kernels' parts are none.
+            // Without clusters, what needs them is no candidate.
             let most = cluster(arch);
-            let fits = |p: &&(Params, _)| !p.0.keeps_order() || p.0.get_or("parts", 1) <= most;
+            let fits = |p: &&(Params, _)| p.0.get_or("cluster_k", 1) <= most;
             let programs: Arc<[_]> = programs.iter().filter(fits).cloned().collect();
             let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));

@@ -1,68 +1,69 @@
-//! How a row's segments are split over blocks: the same rule on the host and in the kernels.
+//! Split-K: how the segments of a row are split over blocks, by one rule on the host and in kernels.
 
-use crate::{Caps, Launch};
 use gemv_core::Desc;
 use gemv_core::order::SEGMENT;
 
+use crate::kernel::{Caps, Launch};
+
 /// Most blocks that share a row.
 pub(crate) const MAX_SPLIT: u32 = 1 << 20;
-/// Fewer sums of 256 segments than these are not worth half of the parts.
-const FEW_CHUNKS: u64 = 8;
+/// Rows of fewer super-segments than these keep the number of parts that is asked for.
+const MIN_SUPER_SEGMENTS: u64 = 8;
 /// Threads of a block of the second launch, as in `reduce.k`.
 const REDUCE: u32 = 128;
 
-/// How the segments of a row are split over blocks: the same rule as in the kernels, which find
-/// `parts` from the grid and the rest from it.
+/// How the segments of a row are split over blocks. The kernels read `parts` from the grid and
+/// compute the rest by the same rule. A super-segment is 256 segments.
 ///
 /// ```
 /// use gemv_gpu::Split;
 /// let split = Split::of(10_000, 8); // 40 segments
-/// assert_eq!(split, Split { parts: 8, count: 40, chunked: false });
+/// assert_eq!(split, Split { parts: 8, count: 40, super_segments: false });
 /// assert_eq!(split.workspace(3), 3 * (40 + 1)); // and one sum above them
 /// assert_eq!(split.reduce(3).unwrap().entry, "reduce_segments");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
-    /// Blocks that share a row, each with some work.
+    /// Blocks that share a row; none is without segments.
     pub parts: u64,
-    /// Sums a row that the first launch leaves in scratch memory; 0 where it writes y.
+    /// Sums a row that the first launch leaves in the workspace; 0 where it writes y.
     pub count: u64,
-    /// Whether each of them is of 256 segments.
-    pub chunked: bool,
+    /// Whether each of them is of a super-segment, in place of a segment.
+    pub super_segments: bool,
 }
 
 impl Split {
-    /// The split of rows of `n` columns, of which `asked` parts are asked (0 counts as 1). There may be fewer, down
-    /// to a quarter of them where that leaves few sums.
+    /// The split of rows of `n` columns into at most `asked` parts (0 counts as 1). There are fewer,
+    /// down to a quarter, where that leaves fewer sums.
     ///
-    /// Beyond 255 segments a part, what is left in scratch memory are sums of 256 segments (65,536
-    /// columns) each: rule 4 of the [order](gemv_core::order) once more.
+    /// Beyond 255 segments a part, the workspace has one sum for every super-segment (65,536
+    /// columns): rule 4 of the [order](gemv_core::order) once more.
     ///
     /// ```
     /// use gemv_gpu::Split;
     /// assert_eq!(Split::of(10_000, 1).count, 0); // whole rows: y is written at once
     /// assert_eq!(Split::of(10_000, 100).parts, 40); // no more parts than segments
     /// let long = Split::of(1 << 24, 8); // 65,536 segments
-    /// assert_eq!((long.chunked, long.count), (true, 256));
+    /// assert_eq!((long.super_segments, long.count), (true, 256));
     /// ```
     pub fn of(n: usize, asked: u32) -> Split {
         let segments = n.div_ceil(SEGMENT) as u64;
-        let asked = by_chunks(segments, u64::from(asked.max(1)));
+        let asked = fewer_parts(segments, u64::from(asked.max(1)));
         if segments > 255 * asked {
-            let chunks = segments.div_ceil(SEGMENT as u64);
-            if chunks == 1 && asked == 1 {
-                return Split { parts: 1, count: 0, chunked: false };
+            let supers = segments.div_ceil(SEGMENT as u64);
+            if supers == 1 && asked == 1 {
+                return Split { parts: 1, count: 0, super_segments: false };
             }
-            let parts = chunks.div_ceil(chunks.div_ceil(asked));
-            return Split { parts, count: chunks, chunked: true };
+            let parts = supers.div_ceil(supers.div_ceil(asked));
+            return Split { parts, count: supers, super_segments: true };
         }
         let parts = segments.max(1).div_ceil(segments.max(1).div_ceil(asked));
         let count = if parts == 1 { 0 } else { segments };
-        Split { parts, count, chunked: false }
+        Split { parts, count, super_segments: false }
     }
 
-    /// Scratch values for `m` rows: the first launch leaves row i's sums from
-    /// `i * work(1)` on, and the reduction puts every further level behind them.
+    /// Workspace of `m` rows: the sums of row i begin at `i * workspace(1)`, and the reduction puts
+    /// every further level behind them.
     ///
     /// The unit is one value of the accumulator's type.
     ///
@@ -80,32 +81,32 @@ impl Split {
         m * total
     }
 
-    /// The launch (of [`REDUCE_SOURCE`]) that turns `m` rows of sums into y, where one is needed.
+    /// The launch of [`REDUCE_SOURCE`] that reduces `m` rows of sums to y; `None` where there are none.
     ///
     /// ```
     /// use gemv_gpu::Split;
     /// assert_eq!(Split::of(1 << 16, 1).reduce(10), None);
-    /// assert_eq!(Split::of(1 << 24, 8).reduce(10).unwrap().entry, "reduce_chunks");
+    /// assert_eq!(Split::of(1 << 24, 8).reduce(10).unwrap().entry, "reduce_super_segments");
     /// ```
     pub fn reduce(&self, m: u64) -> Option<Launch> {
         if self.count == 0 {
             return None;
         }
         let rows = if self.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
-        let entry = if self.chunked { "reduce_chunks" } else { "reduce_segments" };
+        let entry = if self.super_segments { "reduce_super_segments" } else { "reduce_segments" };
         Some(Launch::new(entry, m.div_ceil(rows), REDUCE))
     }
 }
 
-/// Fewer parts than asked, down to a quarter, where that leaves sums of 256 segments: one block adds up a
-/// row's thousands of sums of one segment after all others have ended.
-fn by_chunks(segments: u64, asked: u64) -> u64 {
+/// Fewer parts than asked, down to a quarter, where that leaves sums of super-segments. The reason:
+/// thousands of sums of single segments are reduced by one block, after all others have ended.
+fn fewer_parts(segments: u64, asked: u64) -> u64 {
     let most = segments.saturating_sub(1) / 255;
-    if most >= FEW_CHUNKS && 2 * most >= asked { asked.min(most) } else { asked }
+    if most >= MIN_SUPER_SEGMENTS && 2 * most >= asked { asked.min(most) } else { asked }
 }
 
-/// Blocks that share a row, so that every compute unit has `busy` blocks of `block_rows` rows: 1
-/// where the rows are enough, and no more than leaves every block `along` segments.
+/// Blocks that share a row, so that every multiprocessor has `blocks_per_sm` blocks of `block_rows`
+/// rows. 1 where the rows are enough; every block keeps at least `min_segments` segments.
 ///
 /// ```
 /// use gemv_gpu::{Caps, Language, busy_split};
@@ -114,46 +115,52 @@ fn by_chunks(segments: u64, asked: u64) -> u64 {
 /// caps.units = 100;
 /// let desc = |m, n: usize| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
 /// let split = |m, n| busy_split(&desc(m, n), &caps, 1, 1, 8);
-/// assert_eq!(split(10, 1 << 20), 80); // 800 blocks, 8 a unit
+/// assert_eq!(split(10, 1 << 20), 80); // 800 blocks, 8 a multiprocessor
 /// assert_eq!(split(10, 2560), 10); // no more than segments
 /// assert_eq!(split(100_000, 1 << 20), 1); // rows enough
 /// ```
-pub fn busy_split(desc: &Desc, caps: &Caps, block_rows: u64, along: u64, busy: u32) -> u32 {
+pub fn busy_split(
+    desc: &Desc,
+    caps: &Caps,
+    block_rows: u64,
+    min_segments: u64,
+    blocks_per_sm: u32,
+) -> u32 {
     let sets = (desc.m as u64).div_ceil(block_rows).max(1);
-    let most = (desc.n.div_ceil(SEGMENT) as u64).div_ceil(along);
-    // Rounded down: sums to be added up for a few idle units are not worth it.
-    let want = (u64::from(busy) * u64::from(caps.units) / sets).min(most).max(1);
+    let most = (desc.n.div_ceil(SEGMENT) as u64).div_ceil(min_segments);
+    // Rounded down: filling the last few multiprocessors does not pay for a second launch.
+    let want = (u64::from(blocks_per_sm) * u64::from(caps.units) / sets).min(most).max(1);
     want.min(MAX_SPLIT.into()) as u32
 }
 
-/// The reduction of segment sums, to append to a kernel's source that leaves them in `work`.
+/// The reduction of segment sums in the workspace, for the end of a kernel's source.
 ///
 /// ```
 /// use gemv_gpu::{REDUCE_SOURCE, Split};
 /// let launch = Split::of(1 << 16, 4).reduce(1).unwrap();
 /// assert!(REDUCE_SOURCE.contains(launch.entry));
 /// ```
-pub const REDUCE_SOURCE: &str = include_str!("../kernels/reduce.k");
+pub const REDUCE_SOURCE: &str = include_str!("kernels/reduce.k");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What the kernels compute from the grid: (direct, chunked, parts that have work, sums).
+    /// What the kernels compute from the grid: (direct, super_segments, parts that have segments, sums).
     fn as_in_the_kernel(n: usize, parts: u64) -> (bool, bool, u64, u64) {
         let segments = n.div_ceil(SEGMENT) as u64;
-        let chunks = segments.div_ceil(256);
+        let supers = segments.div_ceil(256);
         let direct = parts == 1 && segments <= 256;
-        let chunked = !direct && segments > 255 * parts;
-        let unit = if chunked { chunks } else { segments };
+        let super_segments = !direct && segments > 255 * parts;
+        let unit = if super_segments { supers } else { segments };
         let per = unit.div_ceil(parts);
-        let busy = if unit == 0 { 1 } else { unit.div_ceil(per) };
-        let count = match (direct, chunked) {
+        let used = if unit == 0 { 1 } else { unit.div_ceil(per) };
+        let count = match (direct, super_segments) {
             (true, _) => 0,
-            (_, true) => chunks,
+            (_, true) => supers,
             _ => segments,
         };
-        (direct, chunked, busy, count)
+        (direct, super_segments, used, count)
     }
 
     #[test]
@@ -163,10 +170,14 @@ mod tests {
             for asked in [1, 2, 3, 4, 5, 7, 8, 16, 60, 64, 100, 255, 256, 1000, 1 << 20] {
                 let s = Split::of(n, asked);
                 assert!(s.parts >= 1 && s.parts <= u64::from(asked), "{n} {asked} {s:?}");
-                let (direct, chunked, busy, count) = as_in_the_kernel(n, s.parts);
+                let (direct, super_segments, used, count) = as_in_the_kernel(n, s.parts);
                 assert_eq!(direct, s.count == 0, "{n} {asked} {s:?}");
-                assert_eq!((chunked, count), (s.chunked, s.count), "{n} {asked} {s:?}");
-                assert_eq!(busy, s.parts, "a part without work: {n} {asked} {s:?}");
+                assert_eq!(
+                    (super_segments, count),
+                    (s.super_segments, s.count),
+                    "{n} {asked} {s:?}"
+                );
+                assert_eq!(used, s.parts, "a part without segments: {n} {asked} {s:?}");
             }
         }
     }
@@ -174,33 +185,39 @@ mod tests {
     /// A long row is left as sums of 256 segments where enough of the parts stay.
     #[test]
     fn few_sums_are_left_of_long_rows() {
-        // Columns, parts asked: chunks of 256 segments, parts.
-        for (n, asked, chunks, parts) in [
+        // Columns, parts asked: super-segments, parts.
+        for (n, asked, supers, parts) in [
             (1 << 24, 264, 256, 256), // not 65,536 sums of 264 parts
             (1_746_816, 27, 27, 14),
-            (3_000_000, 66, 46, 23), // two chunks a part: 46 parts would go by segments
+            (3_000_000, 66, 46, 23), // two a part: 46 parts would go by segments
         ] {
             let split = Split::of(n, asked);
-            assert_eq!(split, Split { parts, count: chunks, chunked: true }, "{n} {asked}");
+            assert_eq!(split, Split { parts, count: supers, super_segments: true }, "{n} {asked}");
             assert!(4 * split.parts >= u64::from(asked), "{n} {asked}");
         }
         for (n, asked) in [(3_000_000, 128), (500_000, 8), (309_976, 88)] {
-            assert!(!Split::of(n, asked).chunked, "{n} {asked}");
+            assert!(!Split::of(n, asked).super_segments, "{n} {asked}");
         }
     }
 
     #[test]
-    fn units_are_kept_busy_where_there_is_work() {
-        let mut caps = Caps::new(crate::Language::Cuda);
+    fn every_multiprocessor_has_blocks_where_there_are_segments() {
+        let mut caps = Caps::new(crate::kernel::Language::Cuda);
         caps.units = 100;
-        let split = |m, n, rows, along, busy| {
+        let split = |m, n, rows, min_segments, blocks_per_sm| {
             let (dtype, layout) = (gemv_core::Dtype::F32, gemv_core::Layout::Row);
-            busy_split(&Desc::of(dtype, layout, (m, n), 6), &caps, rows, along, busy)
+            busy_split(
+                &Desc::of(dtype, layout, (m, n), 6),
+                &caps,
+                rows,
+                min_segments,
+                blocks_per_sm,
+            )
         };
         assert_eq!(split(10, 1 << 20, 1, 1, 8), 80);
         assert_eq!(split(10, 1 << 20, 2, 1, 8), 160);
         assert_eq!(split(100_000, 1 << 20, 1, 1, 8), 1);
-        // Ten segments: ten parts at most, five where each takes two at a time.
+        // Ten segments: ten parts at most, five where each has at least two.
         assert_eq!((split(1, 2560, 1, 1, 8), split(1, 2560, 1, 2, 8)), (10, 5));
         assert_eq!((split(0, 0, 1, 1, 8), split(1, 0, 4, 4, 1)), (1, 1));
     }

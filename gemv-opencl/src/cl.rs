@@ -8,6 +8,10 @@ use gemv_gpu::Launch;
 use ocl::core::{self, ArgVal, Event, MemFlags};
 use ocl::ffi;
 
+/// How every program is compiled. Nothing relaxes the arithmetic: the prelude turns contraction off,
+/// and no `-cl-` option allows more.
+pub(crate) const OPTIONS: &str = "-cl-std=CL1.2";
+
 /// Looks for the system's OpenCL library, once a process.
 ///
 /// # Errors

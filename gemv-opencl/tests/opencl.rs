@@ -244,13 +244,15 @@ fn some_of(device: &Device, desc: &Desc, small: bool) -> Vec<Params> {
     }
     if device.info().host || small {
         let own: &[&str] = match (desc.layout, desc.dtype) {
-            (Layout::Row, Dtype::F32) => &["row threads=64 team=8 vec=4 rows=2", "row split=2"],
-            (Layout::Row, Dtype::F16 | Dtype::Bf16) => &["row threads=32 team=8 vec=8"],
-            (Layout::Row, Dtype::C64) => &["row threads=32 team=8"],
-            (Layout::Row, _) => &["row threads=32 team=8 vec=2"],
-            (Layout::Col, Dtype::F32) => &["col threads=64 share=8 vec=4", "col split=2"],
-            (Layout::Col, Dtype::C32 | Dtype::C64) => &["col threads=32 share=8"],
-            (Layout::Col, _) => &["col threads=32 share=8 vec=2"],
+            (Layout::Row, Dtype::F32) => {
+                &["row threads=64 subwarp=8 vec=4 rows=2", "row split_k=2"]
+            }
+            (Layout::Row, Dtype::F16 | Dtype::Bf16) => &["row threads=32 subwarp=8 vec=8"],
+            (Layout::Row, Dtype::C64) => &["row threads=32 subwarp=8"],
+            (Layout::Row, _) => &["row threads=32 subwarp=8 vec=2"],
+            (Layout::Col, Dtype::F32) => &["col threads=64 threads_k=8 vec=4", "col split_k=2"],
+            (Layout::Col, Dtype::C32 | Dtype::C64) => &["col threads=32 threads_k=8"],
+            (Layout::Col, _) => &["col threads=32 threads_k=8 vec=2"],
             (Layout::Strided, Dtype::F32) => &["strided threads=64", "strided-col threads=64"],
             (Layout::Strided, _) if small => &["strided threads=32"],
             (Layout::Strided, _) => &[],
@@ -364,10 +366,21 @@ fn levels(device: &Device) -> Outcome {
     let mut expected = Array1::zeros(3);
     reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     for (a, texts) in [
-        (&a, ["row-cpu split=1", "row-cpu split=2", "row-cpu split=7", "row-cpu split=600"]),
-        (&a, ["row split=1", "row split=2 vec=4 team=8", "row split=9", "row split=513 rows=2"]),
-        (&a, ["strided split=1", "strided-cpu", "strided-col", "strided-col-cpu split=3"]),
-        (&col, ["col-cpu", "col-cpu split=2", "col split=2", "col split=100 vec=4"]),
+        (
+            &a,
+            ["row-cpu split_k=1", "row-cpu split_k=2", "row-cpu split_k=7", "row-cpu split_k=600"],
+        ),
+        (
+            &a,
+            [
+                "row split_k=1",
+                "row split_k=2 vec=4 subwarp=8",
+                "row split_k=9",
+                "row split_k=513 rows=2",
+            ],
+        ),
+        (&a, ["strided split_k=1", "strided-cpu", "strided-col", "strided-col-cpu split_k=3"]),
+        (&col, ["col-cpu", "col-cpu split_k=2", "col split_k=2", "col split_k=100 vec=4"]),
     ] {
         for text in texts {
             let params: Params = text.parse()?;
@@ -431,7 +444,7 @@ fn refused(device: &Device) -> Outcome {
         "none",
         "row threads=48",
         "col",
-        "row split=2000000",
+        "row split_k=2000000",
         "row-cpu rows=3",
         "row wide=1",
         "classic-block vec=3",

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::bench::Bench;
-use super::lab::{Lab, LabSettings, Mode};
 use super::mesh::packed;
+use super::runner::DeviceRunner;
 use super::search::{Failure, Runner, search};
+use super::settings::{Mode, RunnerSettings};
+use super::workload::Workload;
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Error,
     Layout, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef, reference,
@@ -126,15 +127,15 @@ impl Backend for Faulty {
     }
 }
 
-fn lab(settings: LabSettings) -> (Arc<Faulty>, Lab) {
+fn runner(settings: RunnerSettings) -> (Arc<Faulty>, DeviceRunner) {
     let backend = Arc::new(Faulty::default());
     let device = Device::new(backend.clone());
-    (backend, Lab::new(&device, settings))
+    (backend, DeviceRunner::new(&device, settings))
 }
 
-fn small() -> LabSettings {
+fn small() -> RunnerSettings {
     let bytes = 8 << 20;
-    LabSettings { cold_bytes: bytes, max_bytes: bytes, batch: 1e-5, ..LabSettings::default() }
+    RunnerSettings { cold_bytes: bytes, max_bytes: bytes, batch: 1e-5, ..RunnerSettings::default() }
 }
 
 fn desc(m: usize, n: usize) -> Desc {
@@ -143,50 +144,50 @@ fn desc(m: usize, n: usize) -> Desc {
 
 #[test]
 fn one_flipped_bit_and_one_entry_outside_are_refused() {
-    let (_, mut lab) = lab(small());
+    let (_, mut runner) = runner(small());
     for d in [desc(5, 9), desc(70, 300)] {
-        let check = |lab: &mut Lab, name| lab.check(&d, &Params::new(name));
-        assert_eq!(check(&mut lab, "good"), Ok(()));
+        let check = |runner: &mut DeviceRunner, name| runner.check(&d, &Params::new(name));
+        assert_eq!(check(&mut runner, "good"), Ok(()));
         let row = |r: Result<(), Failure>| match r {
             Err(Failure::Wrong { row, .. }) => row,
             other => panic!("{other:?}"),
         };
-        assert_eq!(row(check(&mut lab, "flip")), d.m / 3);
-        assert_eq!(row(check(&mut lab, "early")), 0);
-        assert_eq!(row(check(&mut lab, "leave")), d.m - 1);
-        assert_eq!(check(&mut lab, "spill"), Err(Failure::Canary(d.m as i64)));
-        assert_eq!(check(&mut lab, "before"), Err(Failure::Canary(-2)));
-        assert_eq!(check(&mut lab, "classic-good"), Ok(()));
-        assert_eq!(row(check(&mut lab, "classic-far")), d.m - 1);
-        assert!(lab.revoked().is_empty());
+        assert_eq!(row(check(&mut runner, "flip")), d.m / 3);
+        assert_eq!(row(check(&mut runner, "early")), 0);
+        assert_eq!(row(check(&mut runner, "leave")), d.m - 1);
+        assert_eq!(check(&mut runner, "spill"), Err(Failure::Canary(d.m as i64)));
+        assert_eq!(check(&mut runner, "before"), Err(Failure::Canary(-2)));
+        assert_eq!(check(&mut runner, "classic-good"), Ok(()));
+        assert_eq!(row(check(&mut runner, "classic-far")), d.m - 1);
+        assert!(runner.revoked().is_empty());
     }
 }
 
 #[test]
 fn a_wrong_row_that_nobody_looked_at_is_found_by_disagreement() {
-    let unseen = |d: &Desc| !Bench::<f32>::sample(d, d.m).contains(&(d.m / 3));
+    let unseen = |d: &Desc| !Workload::<f32>::sample(d, d.m).contains(&(d.m / 3));
     let d = (20_000..20_100).map(|m| desc(m, 64)).find(unseen).expect("not every row");
-    let (_, mut lab) = lab(small());
-    assert_eq!(lab.check(&d, &Params::new("flip")), Ok(()));
-    assert_eq!(lab.check(&d, &Params::new("good")), Ok(()));
-    let revoked = lab.revoked();
+    let (_, mut runner) = runner(small());
+    assert_eq!(runner.check(&d, &Params::new("flip")), Ok(()));
+    assert_eq!(runner.check(&d, &Params::new("good")), Ok(()));
+    let revoked = runner.revoked();
     assert_eq!(revoked.len(), 1);
     assert_eq!(revoked[0].0, Params::new("flip"));
-    let again = lab.check(&d, &Params::new("flip"));
+    let again = runner.check(&d, &Params::new("flip"));
     assert!(matches!(again, Err(Failure::Wrong { row, .. }) if row == d.m / 3), "{again:?}");
-    let cell = search(&mut lab, &d, &lab_candidates(), &[], &Default::default());
-    assert_eq!(cell.best().unwrap().params, Params::new("good"));
-    assert_eq!(cell.failures.len(), 5, "{:?}", cell.failures);
+    let result = search(&mut runner, &d, &lab_candidates(), &[], &Default::default());
+    assert_eq!(result.best().unwrap().params, Params::new("good"));
+    assert_eq!(result.failures.len(), 5, "{:?}", result.failures);
 }
 
 #[test]
 fn what_the_tables_say_is_a_candidate_too() {
-    let (_, mut lab) = lab(small());
-    let all = lab.candidates(&desc(500, 300));
+    let (_, mut runner) = runner(small());
+    let all = runner.candidates(&desc(500, 300));
     assert_eq!(all[..6], lab_candidates());
     // Once each, and nothing that keeps another order.
     assert_eq!(all[6..], [Params::new("used")]);
-    let mut classic = lab.classic();
+    let mut classic = runner.classic();
     assert_eq!(classic.candidates(&desc(1, 1)).len(), 2);
 }
 
@@ -198,9 +199,9 @@ fn lab_candidates() -> Vec<Params> {
 fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
     let d = desc(64, 1000);
     let distinct = |mode, warm_to, both_to| {
-        let (backend, mut lab) = lab(LabSettings { mode, warm_to, both_to, ..small() });
+        let (backend, mut runner) = runner(RunnerSettings { mode, warm_to, both_to, ..small() });
         for _ in 0..60 {
-            assert!(lab.measure(&d, &Params::new("good")).unwrap() > 0.0);
+            assert!(runner.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
         let mut starts = backend.starts.lock().unwrap().clone();
         let products = starts.len();
@@ -228,10 +229,10 @@ fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
         let mut info = DeviceInfo::default();
         info.host = true;
         let backend = Arc::new(Faulty { info, ..Faulty::default() });
-        let settings = LabSettings { arrays, ..small() };
-        let mut lab = Lab::new(&Device::new(backend.clone()), settings);
+        let settings = RunnerSettings { arrays, ..small() };
+        let mut runner = DeviceRunner::new(&Device::new(backend.clone()), settings);
         for _ in 0..60 {
-            assert!(lab.measure(&d, &Params::new("good")).unwrap() > 0.0);
+            assert!(runner.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
         let mut starts = backend.starts.lock().unwrap().clone();
         let measured = backend.arrays.load(Ordering::Relaxed);
@@ -240,64 +241,66 @@ fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
         starts.dedup();
         assert_eq!(starts.len(), 32);
         // What is wrong is found either way, and the roof is that of resident operands.
-        assert_eq!(lab.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
-        assert!(lab.profile().unwrap().roof.points.len() == 12);
+        assert_eq!(runner.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
+        assert!(runner.profile().unwrap().read_bandwidth.points.len() == 12);
     }
     // Another's memory has no arrays of the host.
-    let (backend, mut lab) = lab(LabSettings { arrays: true, ..small() });
-    assert!(lab.measure(&d, &Params::new("good")).is_ok());
+    let (backend, mut runner) = runner(RunnerSettings { arrays: true, ..small() });
+    assert!(runner.measure(&d, &Params::new("good")).is_ok());
     assert_eq!(backend.arrays.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn what_is_measured_in_both_modes_has_their_geometric_mean() {
     let d = desc(64, 1000);
-    let floor = |mode, both_to| {
-        let (_, mut lab) = lab(LabSettings { mode, both_to, batch: 1e-6, ..small() });
-        let roof = lab.profile().unwrap().roof;
-        let of = |warm| roof.seconds(d.bytes(), warm).unwrap();
-        (lab.floor(&d).unwrap(), of(false), of(true))
+    let times = |mode, both_to| {
+        let (_, mut runner) = runner(RunnerSettings { mode, both_to, batch: 1e-6, ..small() });
+        let read = runner.profile().unwrap().read_bandwidth;
+        let of = |warm| read.seconds(d.bytes(), warm).unwrap();
+        (runner.read_seconds(&d).unwrap(), of(false), of(true))
     };
     let alike = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
-    let (both, cold, warm) = floor(Mode::Cold, d.bytes());
+    let (both, cold, warm) = times(Mode::Cold, d.bytes());
     assert!(alike(both, (cold * warm).sqrt()), "{both} {cold} {warm}");
-    let (one, cold, _) = floor(Mode::Cold, d.bytes() - 1);
+    let (one, cold, _) = times(Mode::Cold, d.bytes() - 1);
     assert!(alike(one, cold));
-    let (one, _, warm) = floor(Mode::Warm, d.bytes());
+    let (one, _, warm) = times(Mode::Warm, d.bytes());
     assert!(alike(one, warm));
 }
 
 #[test]
 fn what_does_not_fit_the_lab_is_refused() {
-    let (_, mut lab) = lab(small());
-    let e = lab.measure(&desc(4096, 4096), &Params::new("good")).unwrap_err();
+    let (_, mut runner) = runner(small());
+    let e = runner.measure(&desc(4096, 4096), &Params::new("good")).unwrap_err();
     assert!(matches!(e, Failure::Refused(Error::OutOfMemory { .. })), "{e}");
 }
 
 #[test]
 fn a_profile_knows_the_roof_and_the_link() {
-    let (backend, mut lab) = lab(LabSettings { batch: 1e-6, ..small() });
-    assert_eq!(lab.floor(&desc(64, 64)), None);
-    let profile = lab.profile().unwrap();
-    assert!(profile.roof.points.len() == 12 && backend.reads.load(Ordering::Relaxed) > 100);
+    let (backend, mut runner) = runner(RunnerSettings { batch: 1e-6, ..small() });
+    assert_eq!(runner.read_seconds(&desc(64, 64)), None);
+    let profile = runner.profile().unwrap();
+    assert!(
+        profile.read_bandwidth.points.len() == 12 && backend.reads.load(Ordering::Relaxed) > 100
+    );
     assert!(profile.link.is_some() && profile.launch > 0.0 && profile.round_trip > 0.0);
-    assert!(lab.floor(&desc(64, 64)).is_some());
+    assert!(runner.read_seconds(&desc(64, 64)).is_some());
 }
 
 #[test]
 fn of_a_long_result_both_ends_and_windows_between_are_looked_at() {
     for m in [1, 70, 65_000, 65_408, 65_409, 1_000_000, 4_194_304] {
-        let rows = Bench::<f32>::rows(&desc(m, 1));
+        let rows = Workload::<f32>::rows(&desc(m, 1));
         assert!(rows.is_sorted_by(|a, b| a < b), "{m}: a row twice");
         assert_eq!((rows[0], rows[rows.len() - 1]), (0, m - 1));
         assert!(rows.len() == m || rows.len() > 65_000, "{m}: {}", rows.len());
         assert!(rows.windows(2).all(|w| w[1] - w[0] <= m / 14), "{m}: far from any row");
     }
-    let (_, mut lab) = lab(small());
+    let (_, mut runner) = runner(small());
     let d = desc(1_000_000, 1);
-    assert_eq!(lab.check(&d, &Params::new("good")), Ok(()));
-    assert_eq!(lab.check(&d, &Params::new("spill")), Err(Failure::Canary(d.m as i64)));
-    assert_eq!(lab.check(&d, &Params::new("before")), Err(Failure::Canary(-2)));
-    let last = lab.check(&d, &Params::new("leave"));
+    assert_eq!(runner.check(&d, &Params::new("good")), Ok(()));
+    assert_eq!(runner.check(&d, &Params::new("spill")), Err(Failure::Canary(d.m as i64)));
+    assert_eq!(runner.check(&d, &Params::new("before")), Err(Failure::Canary(-2)));
+    let last = runner.check(&d, &Params::new("leave"));
     assert!(matches!(last, Err(Failure::Wrong { row, .. }) if row == d.m - 1), "{last:?}");
 }

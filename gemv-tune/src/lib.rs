@@ -1,35 +1,46 @@
-//! The tuner: which parameters for which problem, found by measuring.
+//! The tuner: finds by measuring which parameters are best for which problem.
 //!
-//! The search is apart from what it searches: [`search`] and [`sweep`] decide what to measure next
-//! and see a device only through [`Runner`], so that a scripted one tests them; [`Lab`] is the
-//! runner that measures a [`Device`](crate::Device). [`distil`] makes a [`Table`](crate::Table) of
-//! what was found, and [`regret`](Regret) says what it is worth: on shapes that lie between those
-//! of the mesh, how much slower its choice is than the best of all candidates.
+//! The search is separate from the device. [`search`] and [`sweep`] decide what to measure next and
+//! see a device only through [`Runner`], so a scripted one tests them. [`DeviceRunner`] measures a
+//! [`Device`](gemv_core::Device). [`fit`] makes rows of a [`Table`](gemv_core::Table) from the
+//! measurements. [`Regret`] says how much slower a table's choices are than the best of all candidates,
+//! on shapes that lie between those of the mesh.
 //!
-//! A time counts only if the bits are right: every candidate that stays in the search past its
-//! first batch is compared with the [reference](gemv_core::reference), with canaries on both sides of
-//! its `y` and NaN in it. Where a device is a library's guest, nothing here writes a file or a
-//! table: the caller stores what [`Watch`] is shown.
+//! A time counts only if the bits are right. Every candidate that passes its first batch is compared
+//! with the [reference](gemv_core::reference). Its `y` is filled with NaN and stands between canaries.
+//! The tuner writes no file: the caller stores what [`Progress`] receives.
+#![forbid(unsafe_code)]
 
-mod bench;
-mod distil;
-mod lab;
+mod class;
+mod fit;
+mod grid;
+mod incumbent;
+mod measurements;
 mod merge;
 mod mesh;
-mod present;
+mod presets;
 mod regret;
+mod rows;
+mod runner;
 mod search;
+mod settings;
+mod stamp;
 mod sweep;
+mod workload;
 
 #[cfg(test)]
 mod faulty;
 #[cfg(test)]
 mod scripted;
 
-pub use distil::{Distilled, Distilling, distil, noise};
-pub use lab::{Lab, LabSettings, Mode};
+pub use class::ProblemClass;
+pub use fit::{Fit, fit};
+pub use incumbent::present_rows;
+pub use measurements::{Measurements, noise};
 pub use mesh::{Mesh, Point};
-pub use present::present;
 pub use regret::{Holdout, Regret, holdout};
-pub use search::{Cell, Failure, Runner, Settings, Trial, search};
-pub use sweep::{Area, Known, Watch, refine, sweep};
+pub use runner::DeviceRunner;
+pub use search::{Failure, ProblemResult, Runner, SearchSettings, Trial, search};
+pub use settings::{FitSettings, Mode, RunnerSettings};
+pub use stamp::{kernel_key, kernel_lines, stamped};
+pub use sweep::{Progress, refine, sweep};

@@ -1,19 +1,8 @@
 //! Fewer rows that say the same: a broad one behind those that are exceptions to it.
 
-use super::distil::clip;
+use super::rows::{Ranges, clip, meet, ranges};
 use gemv_core::table::Row;
 use gemv_core::{Desc, Params};
-
-/// Ranges of m and n, as a row has them.
-pub(super) type Ranges = [(f32, f32); 2];
-
-pub(super) fn ranges(row: &Row) -> Ranges {
-    [row.m, row.n]
-}
-
-pub(super) fn meet(a: &Ranges, b: &Ranges) -> bool {
-    a.iter().zip(b).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
-}
 
 /// A row with what it has to serve: its ranges may hold more, for which rows before it are.
 struct Broad {
@@ -25,7 +14,7 @@ struct Broad {
 /// between them, since of all rows that hold a problem the first serves: a problem that had a row keeps its
 /// choice. A broader row has to be legal at the ends of its ranges; what it is not for in between has rows before it.
 ///
-/// The cuts that [`distil`](super::distil()) makes go from edge to edge, so that one exception cuts what is
+/// The cuts that [`fit`](super::fit()) makes go from edge to edge, so that one exception cuts what is
 /// around it into four; this puts them together again. Nothing reaches into `kept`, which rows behind all of these serve.
 pub(super) fn merge(
     rows: Vec<Row>,

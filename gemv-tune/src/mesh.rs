@@ -2,26 +2,26 @@
 
 use std::ops::RangeInclusive;
 
-use super::sweep::Area;
-use gemv_core::{Align, Desc, Dtype, Layout};
+use super::class::ProblemClass;
+use gemv_core::{Desc, Dtype, Layout};
 
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without the shapes whose
 /// matrix is too large.
 ///
 /// A matrix's lines begin at multiples of their length, so that its alignment follows from its
-/// shape: in the area of an alignment class, sizes along the lines are rounded to the next that is
+/// shape: in the class of an alignment class, sizes along the lines are rounded to the next that is
 /// of it.
 ///
 /// ```
-/// use gemv_tune::{Area, Mesh, Point};
+/// use gemv_tune::{ProblemClass, Mesh, Point};
 /// use gemv_core::{Align, Dtype, Layout};
 ///
 /// let mesh = Mesh::new(5, 16, 4096, 1 << 20);
 /// assert_eq!((mesh.sizes(), mesh.max_bytes()), (&[16, 64, 256, 1024, 4096][..], 1 << 20));
-/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
 /// let at = mesh.nearest(20, 900);
 /// assert_eq!(at, Point { i: 0, j: 3 });
-/// assert_eq!(mesh.desc(area, at).unwrap().to_string(), "f32 row 16x1024");
+/// assert_eq!(mesh.desc(class, at).unwrap().to_string(), "f32 row 16x1024");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
@@ -110,13 +110,13 @@ impl Mesh {
     /// once, and a logarithmic mesh has no point near.
     ///
     /// ```
-    /// use gemv_tune::{Area, Mesh, Point};
+    /// use gemv_tune::{ProblemClass, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lengths(Layout::Row, &[64], 1..=100);
     /// assert_eq!(mesh.sizes(), [16, 64, 256]);
-    /// let area = |layout| Area { dtype: Dtype::F32, layout, align: Align::WHOLE };
-    /// let is = |layout, i, j| mesh.desc(area(layout), Point { i, j }).is_some();
+    /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE };
+    /// let is = |layout, i, j| mesh.desc(class(layout), Point { i, j }).is_some();
     /// assert!(is(Layout::Row, 0, 1)); // 16 x 64
     /// assert!(!is(Layout::Row, 2, 1)); // but not 256 x 64: more lines
     /// assert!(!is(Layout::Row, 1, 0) && !is(Layout::Col, 1, 0)); // nor 64 x 16: not of this length, not this layout
@@ -135,12 +135,12 @@ impl Mesh {
     /// its ends, for matrices of one layout whose lines have such lengths, of those that the mesh began with.
     ///
     /// ```
-    /// use gemv_tune::{Area, Mesh, Point};
+    /// use gemv_tune::{ProblemClass, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lines(Layout::Row, &[64], 100..=1000);
-    /// let area = |layout| Area { dtype: Dtype::F32, layout, align: Align::WHOLE };
-    /// let is = |layout, i, j| mesh.desc(area(layout), Point { i, j }).is_some();
+    /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE };
+    /// let is = |layout, i, j| mesh.desc(class(layout), Point { i, j }).is_some();
     /// assert!(is(Layout::Row, 1, 2)); // 64 x 256
     /// assert!(!is(Layout::Row, 1, 0)); // but not 64 x 16: shorter lines
     /// assert!(!is(Layout::Row, 2, 1) && !is(Layout::Col, 1, 2)); // nor 256 x 64: not so many lines, not this layout
@@ -201,78 +201,78 @@ impl Mesh {
     /// where a smaller size is rounded to the same.
     ///
     /// ```
-    /// use gemv_tune::{Area, Mesh, Point};
+    /// use gemv_tune::{ProblemClass, Mesh, Point};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![30, 1000], 1 << 20);
-    /// let area = |align| Area { dtype: Dtype::F32, layout: Layout::Row, align };
-    /// let text = |align, i, j| mesh.desc(area(align), Point { i, j }).map(|d| d.to_string());
+    /// let class = |align| ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align };
+    /// let text = |align, i, j| mesh.desc(class(align), Point { i, j }).map(|d| d.to_string());
     /// assert_eq!(text(Align::WHOLE, 1, 0), Some("f32 row 1000x32".into())); // rows of 128 bytes
     /// assert_eq!(text(Align::parse("4").unwrap(), 1, 0), Some("f32 row 1000x31".into()));
     /// assert_eq!(text(Align::WHOLE, 1, 1), None); // 4 MB
     /// ```
-    pub fn desc(&self, area: Area, at: Point) -> Option<Desc> {
+    pub fn desc(&self, class: ProblemClass, at: Point) -> Option<Desc> {
         let (&m, &n) = (self.sizes.get(at.i)?, self.sizes.get(at.j)?);
-        let (length, lines) = if area.layout == Layout::Col { (m, n) } else { (n, m) };
-        if !self.has(area.layout, length, lines) {
+        let (length, lines) = if class.layout == Layout::Col { (m, n) } else { (n, m) };
+        if !self.has(class.layout, length, lines) {
             return None;
         }
         let round = |k: usize| {
-            let size = area.line(self.sizes[k])?;
+            let size = class.line(self.sizes[k])?;
             let mut before = self.sizes[..k].iter().rev();
-            let before = before.find(|&&length| self.has(area.layout, length, lines));
-            (before.and_then(|&length| area.line(length)) != Some(size)).then_some(size)
+            let before = before.find(|&&length| self.has(class.layout, length, lines));
+            (before.and_then(|&length| class.line(length)) != Some(size)).then_some(size)
         };
-        match area.layout {
+        match class.layout {
             // The lines' length does not matter where there is one line.
-            Layout::Col => self.shape(area, if n == 1 { m } else { round(at.i)? }, n),
-            _ => self.shape(area, m, if m == 1 { n } else { round(at.j)? }),
+            Layout::Col => self.shape(class, if n == 1 { m } else { round(at.i)? }, n),
+            _ => self.shape(class, m, if m == 1 { n } else { round(at.j)? }),
         }
     }
 
-    pub(super) fn shape(&self, area: Area, m: usize, n: usize) -> Option<Desc> {
-        let bytes = m.checked_mul(n).and_then(|k| k.checked_mul(area.dtype.bytes()))?;
-        let desc = packed(area.dtype, area.layout, m, n);
-        (bytes as u64 <= self.max_bytes && area.holds(&desc)).then_some(desc)
+    pub(super) fn shape(&self, class: ProblemClass, m: usize, n: usize) -> Option<Desc> {
+        let bytes = m.checked_mul(n).and_then(|k| k.checked_mul(class.dtype.bytes()))?;
+        let desc = packed(class.dtype, class.layout, m, n);
+        (bytes as u64 <= self.max_bytes && class.holds(&desc)).then_some(desc)
     }
 
     /// Every point that has a problem.
     ///
     /// ```
-    /// use gemv_tune::{Area, Mesh};
+    /// use gemv_tune::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
-    /// let area = Area { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
+    /// let class = ProblemClass { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
     /// let mesh = Mesh::of(vec![64, 256, 1024], 1 << 20);
-    /// assert_eq!(mesh.points(area).len(), 6); // 1 MiB: not 256 x 1024, 1024 x 256, 1024 x 1024
+    /// assert_eq!(mesh.points(class).len(), 6); // 1 MiB: not 256 x 1024, 1024 x 256, 1024 x 1024
     /// ```
-    pub fn points(&self, area: Area) -> Vec<Point> {
+    pub fn points(&self, class: ProblemClass) -> Vec<Point> {
         let side = self.sizes.len();
         (0..side * side)
             .map(|k| Point { i: k / side, j: k % side })
-            .filter(|&at| self.desc(area, at).is_some())
+            .filter(|&at| self.desc(class, at).is_some())
             .collect()
     }
 
     /// `count` shapes within the mesh's ends that are not on it, the same at every call: the
     /// logarithms of their rows and columns lie evenly, by the multiples of two irrational
-    /// numbers, and they are rounded to nothing but the area's alignment.
+    /// numbers, and they are rounded to nothing but the class's alignment.
     ///
     /// The two numbers are the powers of the inverse of the plastic number, as in M. Roberts's R2
     /// sequence (2018): no stretch of it leaves a large hole.
     ///
     /// ```
-    /// use gemv_tune::{Area, Mesh};
+    /// use gemv_tune::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
-    /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+    /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
     /// let mesh = Mesh::new(5, 16, 4096, 1 << 30);
-    /// let shapes = mesh.between(area, 20);
-    /// assert_eq!((shapes.len(), &shapes), (20, &mesh.between(area, 20)));
+    /// let shapes = mesh.between(class, 20);
+    /// assert_eq!((shapes.len(), &shapes), (20, &mesh.between(class, 20)));
     /// let on_it = |size| mesh.sizes().contains(&size);
-    /// assert!(shapes.iter().all(|d| area.holds(d) && !(on_it(d.m) && on_it(d.n))));
+    /// assert!(shapes.iter().all(|d| class.holds(d) && !(on_it(d.m) && on_it(d.n))));
     /// ```
-    pub fn between(&self, area: Area, count: usize) -> Vec<Desc> {
+    pub fn between(&self, class: ProblemClass, count: usize) -> Vec<Desc> {
         let (from, to) = (self.sizes[0], self.sizes[self.sizes.len() - 1]);
         let size = |share: f64| {
             let log = (from as f64).ln() + share * (to as f64 / from as f64).ln();
@@ -283,13 +283,13 @@ impl Mesh {
         for k in 1000..1000 + 64 * count {
             let (u, v) = ((k as f64 * 0.754_877_666) % 1.0, (k as f64 * 0.569_840_29) % 1.0);
             let (mut m, mut n) = (size(u), size(v));
-            let along = if area.layout == Layout::Col { &mut m } else { &mut n };
-            let Some(line) = area.line(*along) else { continue };
+            let along = if class.layout == Layout::Col { &mut m } else { &mut n };
+            let Some(line) = class.line(*along) else { continue };
             *along = line;
             let on_line =
-                |size| self.sizes.iter().any(|&s| s == size || area.line(s) == Some(size));
+                |size| self.sizes.iter().any(|&s| s == size || class.line(s) == Some(size));
             let on_mesh = on_line(m) && on_line(n);
-            match self.shape(area, m, n) {
+            match self.shape(class, m, n) {
                 Some(desc) if !on_mesh && !shapes.contains(&desc) => shapes.push(desc),
                 _ => {}
             }
@@ -316,52 +316,6 @@ impl Mesh {
                 .expect("a mesh has sizes")
         };
         Point { i: index(m), j: index(n) }
-    }
-}
-
-impl Area {
-    /// The areas of a type and layout, one for each class of alignment that is tuned: vectors of 16
-    /// bytes may be loaded from the beginning of every line, or those of 8 bytes, or none.
-    ///
-    /// ```
-    /// use gemv_tune::Area;
-    /// use gemv_core::{Dtype, Layout};
-    /// let classes = |dtype| -> Vec<String> {
-    ///     Area::all(dtype, Layout::Row).iter().map(|area| area.align.to_string()).collect()
-    /// };
-    /// assert_eq!(classes(Dtype::F32), ["16..", "8", "..4"]); // bytes
-    /// assert_eq!(classes(Dtype::F64), ["16..", "..8"]);
-    /// ```
-    pub fn all(dtype: Dtype, layout: Layout) -> Vec<Area> {
-        let halves = Align { low: 3, high: 3 };
-        let classes = match dtype.bytes() {
-            // An element is no less.
-            8.. => vec![Align::WHOLE, Align { low: 0, high: 3 }],
-            _ => vec![Align::WHOLE, halves, Align { low: 0, high: 2 }],
-        };
-        let area = |align| Area { dtype, layout, align };
-        classes.into_iter().map(area).collect()
-    }
-
-    /// Whether a problem is of this area.
-    ///
-    /// ```
-    /// use gemv_tune::Area;
-    /// use gemv_core::{Align, Desc, Dtype, Layout};
-    /// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
-    /// let desc = |n: isize| Desc::new(Dtype::F32, 10, n as usize, (n, 1), 0);
-    /// assert!(area.holds(&desc(100)) && !area.holds(&desc(101))); // 400 bytes a row, and 404
-    /// ```
-    pub fn holds(&self, desc: &Desc) -> bool {
-        (desc.dtype, desc.layout) == (self.dtype, self.layout) && self.align.holds(desc.align)
-    }
-
-    /// The first length of a line, from `size` on, that has this alignment, where lines follow on
-    /// one another; `None` if none has.
-    pub(super) fn line(&self, size: usize) -> Option<usize> {
-        let bytes = self.dtype.bytes();
-        let align = |s: &usize| ((s * bytes) | 64).trailing_zeros() as u8;
-        (size..size + 64).find(|s| self.align.holds(align(s)))
     }
 }
 
@@ -395,16 +349,16 @@ mod tests {
         let mesh = mesh.with_lines(Layout::Row, &[13, 4208], 8..=5000);
         for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16] {
             for layout in [Layout::Row, Layout::Col] {
-                for area in Area::all(dtype, layout) {
-                    let points = mesh.points(area);
-                    assert!(points.len() > 50, "{area:?}: {}", points.len());
-                    let held = mesh.between(area, 20);
-                    assert_eq!((held.len(), &held), (20, &mesh.between(area, 20)));
+                for class in ProblemClass::all(dtype, layout) {
+                    let points = mesh.points(class);
+                    assert!(points.len() > 50, "{class:?}: {}", points.len());
+                    let held = mesh.between(class, 20);
+                    assert_eq!((held.len(), &held), (20, &mesh.between(class, 20)));
                     let mut on_mesh: Vec<Desc> =
-                        points.iter().filter_map(|&at| mesh.desc(area, at)).collect();
+                        points.iter().filter_map(|&at| mesh.desc(class, at)).collect();
                     assert!(held.iter().all(|d| !on_mesh.contains(d)));
                     for desc in on_mesh.iter().chain(&held) {
-                        assert!(area.holds(desc), "{desc} {}", desc.align);
+                        assert!(class.holds(desc), "{desc} {}", desc.align);
                         assert!(desc.m * desc.n * dtype.bytes() <= 1 << 24, "{desc}");
                     }
                     on_mesh.sort();
@@ -414,7 +368,7 @@ mod tests {
             }
         }
         // One column is a column, whatever it was called.
-        let row = Area::all(Dtype::F32, Layout::Row)[0];
+        let row = ProblemClass::all(Dtype::F32, Layout::Row)[0];
         assert!(mesh.points(row).iter().all(|&at| mesh.desc(row, at).unwrap().n > 1));
     }
 
@@ -425,10 +379,11 @@ mod tests {
         let mesh = mesh.with_lengths(Layout::Col, &[61, 100], 256..=1024);
         let mesh = mesh.with_lines(Layout::Col, &[60, 8192], 256..=1024);
         assert_eq!(mesh.sizes(), [16, 60, 61, 64, 100, 256, 1024, 4096]);
-        let rows = Area::all(Dtype::F32, Layout::Row);
-        let (row, odd, col) = (rows[0], rows[2], Area::all(Dtype::F32, Layout::Col)[2]);
+        let rows = ProblemClass::all(Dtype::F32, Layout::Row);
+        let (row, odd, col) = (rows[0], rows[2], ProblemClass::all(Dtype::F32, Layout::Col)[2]);
         let size = |size| mesh.sizes().iter().position(|s| *s == size).unwrap();
-        let at = |area, m, n| mesh.desc(area, Point { i: size(m), j: size(n) }).map(|d| (d.m, d.n));
+        let at =
+            |class, m, n| mesh.desc(class, Point { i: size(m), j: size(n) }).map(|d| (d.m, d.n));
         assert_eq!(at(row, 16, 60), Some((16, 60)));
         assert_eq!(at(odd, 16, 60), Some((16, 61)));
         // More rows, and columns that are the other layout's.

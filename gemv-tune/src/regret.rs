@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use super::search::{Cell, Runner, Settings, Trial, search};
-use super::sweep::{Known, Watch};
+use super::measurements::Measurements;
+use super::search::{ProblemResult, Runner, SearchSettings, Trial, search};
+use super::sweep::Progress;
 use gemv_core::{Desc, Params};
 
 /// How much slower a way to choose is than the best of all candidates.
@@ -12,6 +13,7 @@ use gemv_core::{Desc, Params};
 /// use gemv_tune::Regret;
 /// let regret = Regret { shapes: 96, geomean: 0.009, worst: 0.062, worst_at: None, failed: 0 };
 /// assert_eq!(regret.to_string(), "geomean 0.90 %, worst 6.2 %, 96 shapes");
+/// assert_eq!(Regret { shapes: 0, ..regret }.to_string(), "not checked");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
@@ -32,19 +34,19 @@ pub struct Regret {
 /// Made by [`holdout`].
 ///
 /// ```
-/// use gemv_tune::{Cell, Holdout, Regret};
+/// use gemv_tune::{ProblemResult, Holdout, Regret};
 /// use gemv_core::{Desc, Dtype};
 ///
 /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
 /// let (trials, failures) = (Vec::new(), Vec::new());
-/// let cell = Cell { desc, trials, failures, candidates: 0, at_roof: false, floor: None };
-/// let nothing_counted = Holdout { cell, choices: vec![None] };
+/// let result = ProblemResult { desc, trials, failures, candidates: 0, at_ceiling: false, read_seconds: None };
+/// let nothing_counted = Holdout { result, choices: vec![None] };
 /// assert_eq!(Regret::of(0, &[nothing_counted]).failed, 1);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holdout {
     /// What was measured.
-    pub cell: Cell,
+    pub result: ProblemResult,
     /// What the choices do, in the order of the ways to choose, [as the runner says](Runner::launch_id).
     pub choices: Vec<Option<u64>>,
 }
@@ -58,9 +60,9 @@ impl Regret {
     pub fn of(way: usize, holdouts: &[Holdout]) -> Regret {
         let mut regret = Regret { shapes: 0, geomean: 0.0, worst: 0.0, worst_at: None, failed: 0 };
         let mut sum = 0.0;
-        for Holdout { cell, choices } in holdouts {
-            let time = choices[way].and_then(|launch_id| cell.finalist(launch_id));
-            let (Some(best), Some(time)) = (cell.best(), time) else {
+        for Holdout { result, choices } in holdouts {
+            let time = choices[way].and_then(|launch_id| result.finalist(launch_id));
+            let (Some(best), Some(time)) = (result.best(), time) else {
                 regret.failed += 1;
                 continue;
             };
@@ -68,7 +70,7 @@ impl Regret {
             regret.shapes += 1;
             sum += ratio.ln();
             if ratio - 1.0 > regret.worst || regret.worst_at.is_none() {
-                (regret.worst, regret.worst_at) = (ratio - 1.0, Some(cell.desc));
+                (regret.worst, regret.worst_at) = (ratio - 1.0, Some(result.desc));
             }
         }
         regret.geomean = (sum / regret.shapes.max(1) as f64).exp_m1();
@@ -79,11 +81,18 @@ impl Regret {
 impl std::fmt::Display for Regret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (geomean, worst) = (100.0 * self.geomean, 100.0 * self.worst);
-        write!(f, "geomean {geomean:.2} %, worst {worst:.1} %")?;
+        match self.shapes {
+            0 => write!(f, "not checked")?,
+            _ => write!(f, "geomean {geomean:.2} %, worst {worst:.1} %")?,
+        }
         if let Some(desc) = self.worst_at {
             write!(f, " ({desc})")?;
         }
-        write!(f, ", {} shapes", self.shapes)?;
+        match self.shapes {
+            0 => {}
+            1 => write!(f, ", 1 shape")?,
+            shapes => write!(f, ", {shapes} shapes")?,
+        }
         if self.failed > 0 {
             write!(f, ", {} failed", self.failed)?;
         }
@@ -97,13 +106,13 @@ impl std::fmt::Display for Regret {
 /// timed there. Ends early when told to, with what it has.
 ///
 /// ```
-/// use gemv_tune::{Area, Known, Mesh, Regret, Settings, holdout};
-/// # use gemv_tune::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{ProblemClass, Measurements, Mesh, Regret, SearchSettings, holdout};
+/// # use gemv_tune::{ProblemResult, Failure, Runner, Progress};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;
-/// # impl Watch for Silent {
-/// #     fn done(&mut self, _: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+/// # impl Progress for Silent {
+/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
 /// #         ControlFlow::Continue(())
 /// #     }
 /// # }
@@ -122,15 +131,15 @@ impl std::fmt::Display for Regret {
 /// #     }
 /// # }
 ///
-/// // `Paper` is the device of the example of `Runner`, `Silent` a `Watch` that says nothing.
-/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
-/// let shapes = Mesh::of(vec![64, 1024, 16384], 1 << 30).between(area, 10);
+/// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let shapes = Mesh::of(vec![64, 1024, 16384], 1 << 30).between(class, 10);
 /// let always = |_: &Desc| Params::new("row").with("rows", 2);
 /// let best = |desc: &Desc| {
 ///     let rows = if desc.m < 2000 { 1 } else if desc.m < 8000 { 2 } else { 4 };
 ///     Params::new("row").with("rows", rows)
 /// };
-/// let (settings, mut known) = (Settings::default(), Known::new());
+/// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
 /// let out =
 ///     holdout(&mut Paper, &shapes, &[&always, &best], &settings, &mut known, &mut Silent);
 /// assert_eq!(out[0].choices.len(), 2);
@@ -141,9 +150,9 @@ pub fn holdout(
     runner: &mut dyn Runner,
     shapes: &[Desc],
     ways: &[&dyn Fn(&Desc) -> Params],
-    settings: &Settings,
-    known: &mut Known,
-    watch: &mut dyn Watch,
+    settings: &SearchSettings,
+    known: &mut Measurements,
+    progress: &mut dyn Progress,
 ) -> Vec<Holdout> {
     let mut out = Vec::new();
     let open = shapes.iter().filter(|desc| !known.contains_key(desc));
@@ -153,29 +162,29 @@ pub fn holdout(
     for (done, desc) in shapes.iter().enumerate() {
         let asked: Vec<Params> = ways.iter().map(|way| way(desc)).collect();
         let choices: Vec<_> = asked.iter().map(|params| runner.launch_id(desc, params)).collect();
-        let timed = |c: &&Cell| choices.iter().flatten().all(|&w| c.finalist(w).is_some());
-        if let Some(cell) = known.get(desc).filter(timed) {
-            out.push(Holdout { cell: cell.clone(), choices });
+        let timed = |c: &&ProblemResult| choices.iter().flatten().all(|&w| c.finalist(w).is_some());
+        if let Some(result) = known.get(desc).filter(timed) {
+            out.push(Holdout { result: result.clone(), choices });
             continue;
         }
         let all = runner.candidates(desc);
         // Nothing ends this search early: the best of all is what the choices are held against.
-        let full = Settings { roof: f64::INFINITY, ..settings.clone() };
-        let mut cell = search(runner, desc, &all, &asked, &full);
-        if let Some(best) = cell.best().map(|trial| trial.params) {
+        let full = SearchSettings { ceiling: f64::INFINITY, ..settings.clone() };
+        let mut result = search(runner, desc, &all, &asked, &full);
+        if let Some(best) = result.best().map(|trial| trial.params) {
             let again = search(runner, desc, &[best], &asked, &full);
             if again.best().is_some() {
-                let first = std::mem::replace(&mut cell.trials, again.trials);
+                let first = std::mem::replace(&mut result.trials, again.trials);
                 for trial in first {
-                    if !cell.trials.iter().any(|t| t.launch_id == trial.launch_id) {
-                        cell.trials.push(Trial { finalist: false, ..trial });
+                    if !result.trials.iter().any(|t| t.launch_id == trial.launch_id) {
+                        result.trials.push(Trial { finalist: false, ..trial });
                     }
                 }
             }
         }
-        let go_on = watch.done(&cell, done + 1, shapes.len());
-        known.insert(*desc, cell.clone());
-        out.push(Holdout { cell, choices });
+        let go_on = progress.done(&result, done + 1, shapes.len());
+        known.insert(*desc, result.clone());
+        out.push(Holdout { result, choices });
         if go_on == ControlFlow::Break(()) {
             break;
         }

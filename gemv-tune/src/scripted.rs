@@ -101,7 +101,7 @@ impl Runner for Scripted {
         }
     }
 
-    fn floor(&mut self, desc: &Desc) -> Option<f64> {
+    fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
         Some(desc.bytes() as f64 / self.roof?)
     }
 }
@@ -109,15 +109,16 @@ impl Runner for Scripted {
 /// Stops after so many problems.
 struct Count(usize, usize);
 
-impl Watch for Count {
-    fn done(&mut self, _: &Cell, done: usize, total: usize) -> ControlFlow<()> {
+impl Progress for Count {
+    fn done(&mut self, _: &ProblemResult, done: usize, total: usize) -> ControlFlow<()> {
         assert!(done <= total);
         self.0 += 1;
         if self.0 == self.1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
-const AREA: Area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+const CLASS: ProblemClass =
+    ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
 
 fn desc(m: usize, n: usize) -> Desc {
     Desc::of(Dtype::F32, Layout::Row, (m, n), 6)
@@ -137,18 +138,18 @@ fn finds_the_best_in_noise_and_never_a_wrong_one() {
     for (m, n) in [(16, 16), (4096, 64), (100, 100_000), (1 << 20, 20), (3000, 3000)] {
         let mut device = Scripted::new(0.04);
         let d = desc(m, n);
-        let cell = search(&mut device, &d, &space(), &[], &Settings::default());
-        let best = cell.best().expect("there are right candidates");
+        let result = search(&mut device, &d, &space(), &[], &SearchSettings::default());
+        let best = result.best().expect("there are right candidates");
         let cost = Scripted::truth(&d, &best.params) / truly_best(&d);
         assert!(cost < 1.03, "{d}: {} costs {cost}", best.params);
         assert!(best.checked && best.finalist && best.batches.is_multiple_of(5), "{best:?}");
         // Twice as fast as all others, and each was refused by name.
-        let mut failed: Vec<_> = cell.failures.iter().map(|f| f.0.to_string()).collect();
+        let mut failed: Vec<_> = result.failures.iter().map(|f| f.0.to_string()).collect();
         failed.sort();
         assert_eq!(failed, ["canary", "late", "refused", "wrong"]);
         let named = |p: &Trial| p.params.kernel().as_str() == "row";
-        assert!(cell.trials.iter().all(named));
-        assert_eq!(cell.trials.len() + 4, cell.candidates);
+        assert!(result.trials.iter().all(named));
+        assert_eq!(result.trials.len() + 4, result.candidates);
         // Far fewer than all candidates in all rounds.
         assert!(device.measured < 5 * space().len(), "{}", device.measured);
     }
@@ -160,11 +161,11 @@ fn a_forced_candidate_reaches_the_end_and_a_foreign_one_is_measured() {
     let foreign = Params::new("row").with("threads", 512).with("rows", 1).with("split", 1);
     let d = desc(1 << 14, 1 << 10);
     let forced = [slow, foreign];
-    let cell = search(&mut Scripted::new(0.0), &d, &space(), &forced, &Settings::default());
+    let result = search(&mut Scripted::new(0.0), &d, &space(), &forced, &SearchSettings::default());
     for p in forced {
-        assert_eq!(cell.finalist(launch_id(&p)), Some(Scripted::truth(&d, &p)));
+        assert_eq!(result.finalist(launch_id(&p)), Some(Scripted::truth(&d, &p)));
     }
-    assert_eq!(cell.candidates, space().len());
+    assert_eq!(result.candidates, space().len());
 }
 
 #[test]
@@ -174,98 +175,99 @@ fn the_roof_ends_the_search_only_where_it_is_reached_with_the_right_bits() {
     order.reverse(); // The fast and wrong ones come first.
     let mut device = Scripted::new(0.0);
     device.roof = Some(0.9 * d.bytes() as f64 / truly_best(&d));
-    let cell = search(&mut device, &d, &order, &[], &Settings::default());
-    assert!(cell.at_roof);
-    assert_eq!(cell.best().unwrap().params.kernel().as_str(), "row");
+    let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
+    assert!(result.at_ceiling);
+    assert_eq!(result.best().unwrap().params.kernel().as_str(), "row");
     assert!(device.measured < order.len(), "{}", device.measured);
     // Nor does noise keep it from an end, whoever is fastest in a batch.
     for seed in 1..200 {
         let mut device = Scripted { seed, ..Scripted::new(0.5) };
         device.roof = Some(0.8 * d.bytes() as f64 / truly_best(&d));
-        let cell = search(&mut device, &d, &order, &[], &Settings::default());
-        assert!(cell.best().is_some() && device.measured < 20 * order.len());
+        let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
+        assert!(result.best().is_some() && device.measured < 20 * order.len());
     }
     // Nor does one end anything that was measured while the device was busy: the best is twice as fast.
     let mut device = Scripted::new(0.0);
     device.roof = Some(0.5 * d.bytes() as f64 / truly_best(&d));
-    let cell = search(&mut device, &d, &order, &[], &Settings::default());
-    assert!(!cell.at_roof && cell.best().unwrap().seconds == truly_best(&d));
+    let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
+    assert!(!result.at_ceiling && result.best().unwrap().seconds == truly_best(&d));
     // A roof that nobody reaches ends nothing.
     let mut device = Scripted::new(0.0);
     device.roof = Some(4e12);
-    let cell = search(&mut device, &d, &order, &[], &Settings::default());
-    assert!(!cell.at_roof && device.measured >= order.len());
+    let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
+    assert!(!result.at_ceiling && device.measured >= order.len());
 }
 
 #[test]
 fn a_problem_where_nothing_counts_has_no_best() {
     let bad = [Params::new("wrong"), Params::new("refused")];
-    let cell = search(&mut Scripted::new(0.0), &desc(9, 9), &bad, &[], &Settings::default());
-    assert!(cell.best().is_none() && cell.trials.is_empty());
-    assert_eq!(cell.failures.len(), 2);
+    let result =
+        search(&mut Scripted::new(0.0), &desc(9, 9), &bad, &[], &SearchSettings::default());
+    assert!(result.best().is_none() && result.trials.is_empty());
+    assert_eq!(result.failures.len(), 2);
 }
 
 const LEGAL: &dyn Fn(&Desc, &Params) -> bool = &|_, _| true;
 
-/// The whole way: sweep, refine, distil, and the regret on shapes that were not measured.
+/// The whole way: sweep, refine, fit, and the regret on shapes that were not measured.
 #[test]
 fn a_sweep_is_cheap_and_its_table_has_little_regret() {
     let mesh = Mesh::new(24, 16, 1 << 22, 1 << 32);
-    let settings = Settings::default();
+    let settings = SearchSettings::default();
     let mut device = Scripted::new(0.02);
-    let mut known = Known::new();
-    let mut watch = Count(0, usize::MAX);
-    assert!(sweep(&mut device, &mesh, &[AREA], &settings, &mut known, &mut watch));
-    let points = mesh.points(AREA).len();
+    let mut known = Measurements::new();
+    let mut progress = Count(0, usize::MAX);
+    assert!(sweep(&mut device, &mesh, &[CLASS], &settings, &mut known, &mut progress));
+    let points = mesh.points(CLASS).len();
     assert_eq!(known.len(), points);
-    assert!(refine(&mut device, &mesh, &[AREA], 0.05, &settings, &mut known, &mut watch));
+    assert!(refine(&mut device, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress));
     let finer = known.len() - points;
     assert!(finer > 10 && finer < 2 * points, "{finer} beside {points}");
     let before = device.measured;
-    assert!(refine(&mut device, &mesh, &[AREA], 0.05, &settings, &mut known, &mut watch));
+    assert!(refine(&mut device, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress));
     assert_eq!(device.measured, before, "what is known is not measured again");
 
-    let distilling = Distilling::default();
-    let part = distil(&mut device, AREA, &known, LEGAL, &distilling);
+    let fit_settings = FitSettings::default();
+    let part = fit(&mut device, CLASS, &known, LEGAL, &fit_settings);
     assert!(part.rows.len() < points / 2, "{} rows of {points} points", part.rows.len());
-    assert!((0.0..settings.alike).contains(&part.cost), "{}", part.cost);
+    assert!((0.0..settings.tie).contains(&part.cost), "{}", part.cost);
     let text = Table { rows: part.rows, ..Table::default() }.to_string();
-    let table = Table::parse("distilled", &text).unwrap();
-    for (d, cell) in &known {
+    let table = Table::parse("fitted", &text).unwrap();
+    for (d, result) in &known {
         let chosen = table.nearest(d)[0].params;
         let time =
-            cell.seconds(launch_id(&chosen)).expect("a choice was checked wherever it is used");
-        assert!(time <= cell.best().unwrap().seconds * (1.01 + part.worst), "{d}: {chosen}");
+            result.seconds(launch_id(&chosen)).expect("a choice was checked wherever it is used");
+        assert!(time <= result.best().unwrap().seconds * (1.01 + part.worst), "{d}: {chosen}");
     }
 
-    let shapes = mesh.between(AREA, 600);
+    let shapes = mesh.between(CLASS, 600);
     let bad = Params::new("row").with("threads", 32).with("rows", 8).with("split", 16);
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&|_| bad, &|d| table.nearest(d)[0].params];
-    let mut seen = Known::new();
-    let held = holdout(&mut device, &shapes, &ways, &settings, &mut seen, &mut watch);
+    let mut seen = Measurements::new();
+    let held = holdout(&mut device, &shapes, &ways, &settings, &mut seen, &mut progress);
     let regret: Vec<_> = (0..2).map(|way| Regret::of(way, &held)).collect();
     assert!(regret[0].geomean > 0.2, "the bad choice: {}", regret[0]);
     assert!(regret[1].geomean < 0.005 && regret[1].worst < 0.15, "{}", regret[1]);
     assert_eq!((regret[1].shapes, regret[1].failed), (shapes.len(), 0));
-    // Known shapes are not measured again.
+    // Measurements shapes are not measured again.
     let before = device.measured;
-    let again = holdout(&mut device, &shapes, &ways, &settings, &mut seen, &mut watch);
+    let again = holdout(&mut device, &shapes, &ways, &settings, &mut seen, &mut progress);
     assert_eq!((again, device.measured), (held, before));
 }
 
 #[test]
 fn an_interrupted_sweep_goes_on_where_it_stopped() {
     let mesh = Mesh::new(9, 16, 1 << 16, 1 << 30);
-    let settings = Settings::default();
+    let settings = SearchSettings::default();
     let run = |stops: &[usize]| {
-        let (mut device, mut known) = (Scripted::new(0.0), Known::new());
+        let (mut device, mut known) = (Scripted::new(0.0), Measurements::new());
         for &stop in stops {
-            let mut watch = Count(0, stop);
-            let area = [AREA, Area { dtype: Dtype::F64, ..AREA }];
-            let whole = sweep(&mut device, &mesh, &area, &settings, &mut known, &mut watch);
+            let mut progress = Count(0, stop);
+            let class = [CLASS, ProblemClass { dtype: Dtype::F64, ..CLASS }];
+            let whole = sweep(&mut device, &mesh, &class, &settings, &mut known, &mut progress);
             assert_eq!(whole, stop == usize::MAX);
             if !whole {
-                assert_eq!(watch.0, stop);
+                assert_eq!(progress.0, stop);
             }
         }
         (known, device.measured)
@@ -276,15 +278,15 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
 #[test]
 fn the_luck_of_the_fastest_is_not_regret() {
     let mut device = Scripted::new(0.3);
-    let shapes = Mesh::of(vec![16, 256, 4096, 65_536], 1 << 30).between(AREA, 60);
+    let shapes = Mesh::of(vec![16, 256, 4096, 65_536], 1 << 30).between(CLASS, 60);
     let truth = |d: &Desc, p: &Params| Scripted::truth(d, p);
     let best = |d: &Desc| {
         let all = space().into_iter().filter(|p| p.kernel().as_str() == "row");
         all.min_by(|a, b| truth(d, a).total_cmp(&truth(d, b))).unwrap()
     };
-    let settings = Settings { alike: 1.0, rounds: 5, ..Settings::default() };
-    let (mut seen, mut watch) = (Known::new(), Count(0, usize::MAX));
-    let held = holdout(&mut device, &shapes, &[&best], &settings, &mut seen, &mut watch);
+    let settings = SearchSettings { tie: 1.0, rounds: 5, ..SearchSettings::default() };
+    let (mut seen, mut progress) = (Measurements::new(), Count(0, usize::MAX));
+    let held = holdout(&mut device, &shapes, &[&best], &settings, &mut seen, &mut progress);
     let regret = Regret::of(0, &held);
     assert!(regret.shapes > 40 && regret.geomean < 0.015, "{regret} of the very best");
 }
@@ -292,18 +294,18 @@ fn the_luck_of_the_fastest_is_not_regret() {
 #[test]
 fn a_limit_on_the_rows_is_kept_and_its_cost_told() {
     let mesh = Mesh::new(9, 16, 1 << 16, 1 << 30);
-    let (mut device, mut known) = (Scripted::new(0.0), Known::new());
-    let mut watch = Count(0, usize::MAX);
-    sweep(&mut device, &mesh, &[AREA], &Settings::default(), &mut known, &mut watch);
+    let (mut device, mut known) = (Scripted::new(0.0), Measurements::new());
+    let mut progress = Count(0, usize::MAX);
+    sweep(&mut device, &mesh, &[CLASS], &SearchSettings::default(), &mut known, &mut progress);
     let mut costs = Vec::new();
     for limit in [1000, 12, 2, 1] {
-        let distilling = Distilling { limit, worth: 0.0, ..Distilling::default() };
-        let part = distil(&mut device, AREA, &known, LEGAL, &distilling);
+        let fit_settings = FitSettings { limit, row_cost: 0.0, ..FitSettings::default() };
+        let part = fit(&mut device, CLASS, &known, LEGAL, &fit_settings);
         assert!(part.rows.len() <= limit && !part.rows.is_empty());
         costs.push(part.cost);
     }
     assert!(costs[0] < 0.01 && costs.is_sorted() && costs[3] > 0.02, "{costs:?}");
-    let none = distil(&mut device, AREA, &Known::new(), LEGAL, &Distilling::default());
+    let none = fit(&mut device, CLASS, &Measurements::new(), LEGAL, &FitSettings::default());
     assert!(none.rows.is_empty() && none.cost == 0.0);
 }
 
@@ -312,22 +314,22 @@ fn a_limit_on_the_rows_is_kept_and_its_cost_told() {
 fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
     let mesh = Mesh::of(vec![4, 16, 64, 256, 1024], 1 << 30);
     let fast = Params::new("row").with("threads", 32).with("rows", 1).with("split", 1);
-    let mut known = Known::new();
+    let mut known = Measurements::new();
     let mut runner = Scripted::new(0.0);
-    for at in mesh.points(AREA) {
-        let d = mesh.desc(AREA, at).unwrap();
+    for at in mesh.points(CLASS) {
+        let d = mesh.desc(CLASS, at).unwrap();
         let all: Vec<Params> = space().into_iter().filter(|p| d.n <= 24 || *p != fast).collect();
-        let mut cell = search(&mut runner, &d, &all, &[], &Settings::default());
+        let mut result = search(&mut runner, &d, &all, &[], &SearchSettings::default());
         if d.n <= 24 {
-            let best = cell.best().unwrap().clone();
+            let best = result.best().unwrap().clone();
             let (params, launch_id, seconds) = (fast, launch_id(&fast), 0.5 * best.seconds);
-            cell.trials.retain(|t| t.params != fast);
-            cell.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
+            result.trials.retain(|t| t.params != fast);
+            result.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
         }
-        known.insert(d, cell);
+        known.insert(d, result);
     }
     let legal = |d: &Desc, p: &Params| d.n <= 24 || *p != fast;
-    let rows = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
     let table = Table { rows, ..Table::default() };
     for n in 1..=1024 {
         let nearest = table.nearest(&desc(100, n))[0];
@@ -342,21 +344,21 @@ fn a_row_begins_where_its_parameters_do() {
     let mesh = Mesh::of(vec![4, 16, 64, 256, 1024], 1 << 30);
     let fast = Params::new("row").with("threads", 32).with("rows", 1).with("split", 1);
     let legal = |d: &Desc, p: &Params| d.n > 40 || *p != fast;
-    let mut known = Known::new();
+    let mut known = Measurements::new();
     let mut runner = Scripted::new(0.0);
-    for at in mesh.points(AREA) {
-        let d = mesh.desc(AREA, at).unwrap();
+    for at in mesh.points(CLASS) {
+        let d = mesh.desc(CLASS, at).unwrap();
         let all: Vec<Params> = space().into_iter().filter(|p| legal(&d, p)).collect();
-        let mut cell = search(&mut runner, &d, &all, &[], &Settings::default());
+        let mut result = search(&mut runner, &d, &all, &[], &SearchSettings::default());
         if d.n > 40 {
-            let best = cell.best().unwrap().clone();
+            let best = result.best().unwrap().clone();
             let (params, launch_id, seconds) = (fast, launch_id(&fast), 0.5 * best.seconds);
-            cell.trials.retain(|t| t.params != fast);
-            cell.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
+            result.trials.retain(|t| t.params != fast);
+            result.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
         }
-        known.insert(d, cell);
+        known.insert(d, result);
     }
-    let rows = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
     let table = Table { rows, ..Table::default() };
     for m in [1, 4, 100, 1024] {
         for n in 1..=1024 {
@@ -373,10 +375,15 @@ fn a_row_begins_where_its_parameters_do() {
 fn no_rows_of_what_is_no_candidate() {
     let mut runner = Scripted::new(0.0);
     let d = desc(64, 64);
-    let mut cell = search(&mut runner, &d, &space()[..1], &[], &Settings::default());
-    cell.trials[0].launch_id ^= 1;
-    let rows =
-        distil(&mut runner, AREA, &Known::from([(d, cell)]), &|_, _| true, &Distilling::default());
+    let mut result = search(&mut runner, &d, &space()[..1], &[], &SearchSettings::default());
+    result.trials[0].launch_id ^= 1;
+    let rows = fit(
+        &mut runner,
+        CLASS,
+        &Measurements::from([(d, result)]),
+        &|_, _| true,
+        &FitSettings::default(),
+    );
     assert!(rows.rows.is_empty());
 }
 
@@ -386,22 +393,22 @@ fn no_rows_of_what_is_no_candidate() {
 fn one_point_does_not_speak_for_its_line() {
     let (usual, odd) = (space()[0], space()[1]);
     let mut runner = Scripted::new(0.0);
-    let mut known = Known::new();
+    let mut known = Measurements::new();
     let lines = [16, 64].into_iter().flat_map(|n| [4, 16, 64, 256, 1024].map(|m| (m, n)));
     for (m, n) in lines.chain([(1024, 32)]) {
         let d = desc(m, n);
-        let mut cell = search(&mut runner, &d, &[usual, odd], &[], &Settings::default());
-        let best = cell.best().unwrap().clone();
+        let mut result = search(&mut runner, &d, &[usual, odd], &[], &SearchSettings::default());
+        let best = result.best().unwrap().clone();
         let (first, second) = if n == 32 { (odd, usual) } else { (usual, odd) };
-        cell.trials = [(first, 1e-6), (second, 3e-6)]
+        result.trials = [(first, 1e-6), (second, 3e-6)]
             .map(|(params, t)| {
                 let launch_id = launch_id(&params);
                 Trial { params, launch_id, seconds: t, low: t, high: t, ..best.clone() }
             })
             .into();
-        known.insert(d, cell);
+        known.insert(d, result);
     }
-    let rows = distil(&mut runner, AREA, &known, &|_, _| true, &Distilling::default()).rows;
+    let rows = fit(&mut runner, CLASS, &known, &|_, _| true, &FitSettings::default()).rows;
     let table = Table { rows, ..Table::default() };
     for (m, expected) in [(4, usual), (16, usual), (64, usual), (256, usual), (1024, odd)] {
         assert_eq!(table.nearest(&desc(m, 32))[0].params, expected, "{m}x32 of\n{table}");
@@ -419,7 +426,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
         _ => true,
     };
     let rows: Vec<usize> = (0..24).map(|k| 1 << k).collect();
-    let mut known = Known::new();
+    let mut known = Measurements::new();
     let lines = [16, 208, 384].into_iter().flat_map(|n| rows.iter().map(move |&m| (m, n)));
     for (m, n) in lines.chain([(1, 283)]) {
         // Which of the two it is hardly matters, and is not the same from row to row.
@@ -447,11 +454,20 @@ fn a_line_with_one_point_takes_after_its_own_side() {
         let (mut trials, failures): (Vec<_>, _) = (trials.collect(), Vec::new());
         trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let candidates = trials.len();
-        known
-            .insert(d, Cell { desc: d, trials, failures, candidates, at_roof: false, floor: None });
+        known.insert(
+            d,
+            ProblemResult {
+                desc: d,
+                trials,
+                failures,
+                candidates,
+                at_ceiling: false,
+                read_seconds: None,
+            },
+        );
     }
     let mut runner = Named([one, few, many, narrow].into());
-    let rows_of = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let rows_of = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
     let table = Table { rows: rows_of, ..Table::default() };
     for m in rows {
         for n in [240, 256, 257, 283, 320, 384] {
@@ -467,7 +483,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
 fn there_is_a_row_for_what_lies_behind_the_last_line() {
     let [best, good, bad] = ["best", "good", "bad"].map(Params::new);
     let legal = |d: &Desc, p: &Params| *p != best || d.n <= 5000;
-    let mut known = Known::new();
+    let mut known = Measurements::new();
     for (m, n) in [4, 64, 1024].into_iter().flat_map(|m| [16, 256, 4096].map(|n| (m, n))) {
         let trial = |(params, seconds): (Params, f64)| {
             let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
@@ -484,11 +500,18 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
         };
         let trials: Vec<Trial> = [(best, 1e-6), (good, 2e-6), (bad, 3e-6)].map(trial).into();
         let (d, failures) = (desc(m, n), Vec::new());
-        let cell = Cell { desc: d, trials, failures, candidates: 3, at_roof: false, floor: None };
-        known.insert(d, cell);
+        let result = ProblemResult {
+            desc: d,
+            trials,
+            failures,
+            candidates: 3,
+            at_ceiling: false,
+            read_seconds: None,
+        };
+        known.insert(d, result);
     }
     let mut runner = Named([best, good, bad].into());
-    let rows = distil(&mut runner, AREA, &known, &legal, &Distilling::default()).rows;
+    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
     let table = Table { rows, ..Table::default() };
     for (n, choice) in [(4096, best), (5000, best), (5001, good), (1 << 30, good)] {
         for m in [1, 64, 5000] {
@@ -500,9 +523,13 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
 }
 
 /// Points of so many rows and columns where these choices take so long.
-fn timed(m: &[usize], n: &[usize], times: &dyn Fn(usize, usize) -> Vec<(Params, f64)>) -> Known {
+fn timed(
+    m: &[usize],
+    n: &[usize],
+    times: &dyn Fn(usize, usize) -> Vec<(Params, f64)>,
+) -> Measurements {
     let points = m.iter().flat_map(|&m| n.iter().map(move |&n| (m, n)));
-    let cell = |(m, n)| {
+    let result = |(m, n)| {
         let mut trials: Vec<Trial> = times(m, n)
             .into_iter()
             .map(|(params, seconds)| {
@@ -513,20 +540,30 @@ fn timed(m: &[usize], n: &[usize], times: &dyn Fn(usize, usize) -> Vec<(Params, 
             .collect();
         trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let (desc, failures, candidates) = (desc(m, n), Vec::new(), trials.len());
-        (desc, Cell { desc, trials, failures, candidates, at_roof: false, floor: None })
+        (
+            desc,
+            ProblemResult {
+                desc,
+                trials,
+                failures,
+                candidates,
+                at_ceiling: false,
+                read_seconds: None,
+            },
+        )
     };
-    points.map(cell).collect()
+    points.map(result).collect()
 }
 
 /// What is made of these points by a table that starts from those rows.
-fn from(known: &Known, rows: &str, limit: usize) -> (Distilled, Table) {
+fn from(known: &Measurements, rows: &str, limit: usize) -> (Fit, Table) {
     let names = known.values().flat_map(|c| c.trials.iter().map(|t| t.params));
     let mut choices: Vec<Params> = names.collect();
     choices.sort();
     choices.dedup();
     let from = Table::parse("present", rows).unwrap().rows;
-    let settings = Distilling { limit, from, ..Distilling::default() };
-    let part = distil(&mut Named(choices), AREA, known, LEGAL, &settings);
+    let settings = FitSettings { limit, from, ..FitSettings::default() };
+    let part = fit(&mut Named(choices), CLASS, known, LEGAL, &settings);
     let table = Table { rows: part.rows.clone(), ..Table::default() };
     (part, table)
 }
@@ -591,9 +628,9 @@ fn a_new_row_takes_nothing_from_the_gaps_of_the_present_ones() {
         _ => vec![(a, 2.0), (b, 1.0), (c, 2.0)],
     });
     let (part, table) = from(&known, gaps, 100);
-    for (d, cell) in &known {
+    for (d, result) in &known {
         let row = table.nearest(d)[0];
-        assert!(row.holds(d) && row.params == cell.best().unwrap().params, "{d} of\n{table}");
+        assert!(row.holds(d) && row.params == result.best().unwrap().params, "{d} of\n{table}");
     }
     assert_eq!((part.worst, part.rows.len() - part.kept), (0.0, 1), "{table}");
 }
@@ -625,9 +662,9 @@ fn present_rows_count_and_too_many_of_them_are_replaced() {
 fn what_the_roof_left_out_may_stay() {
     let [a, b] = ["a", "b"].map(Params::new);
     let mut known = timed(&SIZES, &SIZES, &|_, _| vec![(a, 1.0), (b, 1.0)]);
-    for (_, cell) in known.iter_mut().filter(|(d, _)| d.m * d.n > 1 << 20) {
-        cell.at_roof = true;
-        cell.trials.retain(|t| t.params == a);
+    for (_, result) in known.iter_mut().filter(|(d, _)| d.m * d.n > 1 << 20) {
+        result.at_ceiling = true;
+        result.trials.retain(|t| t.params == a);
     }
     assert_eq!(from(&known, "f32 row : b", 100).1.to_string(), "f32 row : b\n");
 }
@@ -677,10 +714,10 @@ fn what_befalls_a_whole_round_does_not_decide() {
     for offset in (0..25).step_by(5) {
         let mut shared = Shared(offset);
         let all = shared.candidates(&desc);
-        let settings = Settings { hopeless: 3.0, rounds: 3, ..Settings::default() };
-        let cell = search(&mut shared, &desc, &all, &[], &settings);
-        assert_eq!(cell.best().unwrap().params, Params::new("d"), "{offset}");
-        let (best, other) = (&cell.trials[0], &cell.trials[1]);
+        let settings = SearchSettings { hopeless: 3.0, rounds: 3, ..SearchSettings::default() };
+        let result = search(&mut shared, &desc, &all, &[], &settings);
+        assert_eq!(result.best().unwrap().params, Params::new("d"), "{offset}");
+        let (best, other) = (&result.trials[0], &result.trials[1]);
         let ratio = other.seconds / best.seconds;
         assert!((1.02..1.05).contains(&ratio), "{offset}: {ratio}");
         assert!(best.high < 1.03 * best.low, "{offset}: {} to {}", best.low, best.high);
@@ -714,25 +751,25 @@ impl Runner for Unlucky {
 fn what_wins_all_around_is_not_given_up_for_unlucky_batches() {
     let mesh = Mesh::of(vec![16, 128, 1024], 1 << 30);
     let best = |neighbours| {
-        let settings = Settings { neighbours, ..Settings::default() };
-        let (mut known, mut watch) = (Known::new(), Count(0, usize::MAX));
-        assert!(sweep(&mut Unlucky(0), &mesh, &[AREA], &settings, &mut known, &mut watch));
-        let at = known.values().find(|cell| (cell.desc.m, cell.desc.n) == (128, 128));
+        let settings = SearchSettings { neighbours, ..SearchSettings::default() };
+        let (mut known, mut progress) = (Measurements::new(), Count(0, usize::MAX));
+        assert!(sweep(&mut Unlucky(0), &mesh, &[CLASS], &settings, &mut known, &mut progress));
+        let at = known.values().find(|result| (result.desc.m, result.desc.n) == (128, 128));
         at.unwrap().best().unwrap().params.to_string()
     };
     assert_eq!((best(0), best(1)), ("b".into(), "a".into()));
 }
 
-/// A further line is known in part of the plane: its ends have one known corner, which is no quarrel.
+/// A further line is known in part of the grid: its ends have one known corner, which is no disagreement.
 #[test]
 fn nothing_is_refined_where_one_choice_is_best_everywhere() {
     let mesh = Mesh::of(vec![16, 256, 4096], 1 << 30).with_lines(Layout::Row, &[64], 200..=300);
-    let (settings, mut known) = (Settings::default(), Known::new());
-    let mut watch = Count(0, usize::MAX);
+    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
+    let mut progress = Count(0, usize::MAX);
     // Far from the problem at which it is unlucky.
     let mut runner = Unlucky(0);
-    assert!(sweep(&mut runner, &mesh, &[AREA], &settings, &mut known, &mut watch));
+    assert!(sweep(&mut runner, &mesh, &[CLASS], &settings, &mut known, &mut progress));
     assert!(known.keys().any(|desc| (desc.m, desc.n) == (64, 256)) && known.len() == 10);
-    refine(&mut runner, &mesh, &[AREA], 0.05, &settings, &mut known, &mut watch);
+    refine(&mut runner, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress);
     assert_eq!(known.len(), 10);
 }

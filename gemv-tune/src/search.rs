@@ -7,7 +7,7 @@ use gemv_core::{Desc, Error, Params};
 /// What the search sees of a device.
 ///
 /// ```
-/// use gemv_tune::{Failure, Runner, Settings, search};
+/// use gemv_tune::{Failure, Runner, SearchSettings, search};
 /// use gemv_core::{Desc, Dtype, Params};
 ///
 /// /// On paper: the more rows a thread has, the longer it takes to begin, and the fewer there are.
@@ -27,8 +27,8 @@ use gemv_core::{Desc, Error, Params};
 /// }
 /// let desc = Desc::new(Dtype::F32, 4000, 64, (64, 1), 0);
 /// let all = Paper.candidates(&desc);
-/// let cell = search(&mut Paper, &desc, &all, &[], &Settings::default());
-/// assert_eq!(cell.best().unwrap().params.to_string(), "row rows=2");
+/// let result = search(&mut Paper, &desc, &all, &[], &SearchSettings::default());
+/// assert_eq!(result.best().unwrap().params.to_string(), "row rows=2");
 /// ```
 pub trait Runner {
     /// The candidates for a problem, best guess first.
@@ -69,7 +69,7 @@ pub trait Runner {
 
     /// Seconds that the device needs to read the operands, where known: no candidate is much
     /// faster.
-    fn floor(&mut self, desc: &Desc) -> Option<f64> {
+    fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
         let _ = desc;
         None
     }
@@ -108,14 +108,14 @@ pub enum Failure {
 /// How much is measured before a candidate is given up.
 ///
 /// ```
-/// use gemv_tune::Settings;
-/// let mut quick = Settings::default();
+/// use gemv_tune::SearchSettings;
+/// let mut quick = SearchSettings::default();
 /// (quick.finalists, quick.rounds) = (3, 3);
-/// assert!(quick.hopeless > 1.0 && quick.roof < 1.0);
+/// assert!(quick.hopeless > 1.0 && quick.ceiling < 1.0);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct SearchSettings {
     /// A candidate that was this many times slower than the best leaves after its first batches. It
     /// is not looked at again, and its bits were not compared.
     pub hopeless: f64,
@@ -128,26 +128,26 @@ pub struct Settings {
     pub rounds: usize,
     /// Candidates that are apart by no more than this share are alike: where the neighbours use
     /// one of them, it serves.
-    pub alike: f64,
+    pub tie: f64,
     /// A candidate that reaches this share of the measured roof ends the search.
-    pub roof: f64,
+    pub ceiling: f64,
     /// Only for problems that move this many bytes: below, launches are most of the roof.
-    pub roof_from: u64,
+    pub ceiling_from: u64,
     /// The best of so many of the nearest problems that are known reach the last rounds whatever their first batches said.
     /// On a processor that others use, too, a batch may be disturbed by more than `hopeless`, and what wins all around a
     /// point be missing there.
     pub neighbours: usize,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for SearchSettings {
+    fn default() -> SearchSettings {
+        SearchSettings {
             hopeless: 1.4,
             finalists: 6,
             rounds: 5,
-            alike: 0.02,
-            roof: 0.97,
-            roof_from: 16 << 20,
+            tie: 0.02,
+            ceiling: 0.97,
+            ceiling_from: 16 << 20,
             neighbours: 0,
         }
     }
@@ -195,7 +195,7 @@ pub struct Trial {
 /// What is known of one problem.
 ///
 /// ```
-/// use gemv_tune::{Failure, Runner, Settings, search};
+/// use gemv_tune::{Failure, Runner, SearchSettings, search};
 /// # use gemv_core::{Desc, Dtype, Params};
 /// # struct Paper;
 /// # impl Runner for Paper {
@@ -213,15 +213,15 @@ pub struct Trial {
 /// # }
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
 /// let all = Paper.candidates(&desc);
-/// let cell = search(&mut Paper, &desc, &all, &[], &Settings::default());
-/// assert_eq!(cell.failures, [(all[0], Failure::Canary(64))]); // the fastest, and wrong
-/// let best = cell.best().unwrap();
-/// assert_eq!((best.params, cell.candidates), (all[1], 3));
-/// assert_eq!(cell.seconds(best.launch_id), Some(best.seconds));
-/// assert_eq!(cell.finalist(best.launch_id), Some(best.seconds));
+/// let result = search(&mut Paper, &desc, &all, &[], &SearchSettings::default());
+/// assert_eq!(result.failures, [(all[0], Failure::Canary(64))]); // the fastest, and wrong
+/// let best = result.best().unwrap();
+/// assert_eq!((best.params, result.candidates), (all[1], 3));
+/// assert_eq!(result.seconds(best.launch_id), Some(best.seconds));
+/// assert_eq!(result.finalist(best.launch_id), Some(best.seconds));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
+pub struct ProblemResult {
     /// The problem.
     pub desc: Desc,
     /// Finalists by time, then the others by time.
@@ -231,12 +231,12 @@ pub struct Cell {
     /// How many candidates there were.
     pub candidates: usize,
     /// Whether a candidate reached the roof, so that the others were not asked.
-    pub at_roof: bool,
+    pub at_ceiling: bool,
     /// Seconds that reading the operands takes, where known.
-    pub floor: Option<f64>,
+    pub read_seconds: Option<f64>,
 }
 
-impl Cell {
+impl ProblemResult {
     /// The best candidate.
     pub fn best(&self) -> Option<&Trial> {
         self.trials.first().filter(|t| t.finalist)
@@ -326,7 +326,7 @@ const TOO_LOW: f64 = 0.75;
 /// Arm Identification and Hyperparameter Optimization*, 2016).
 ///
 /// ```
-/// use gemv_tune::{Settings, search};
+/// use gemv_tune::{SearchSettings, search};
 /// # use gemv_tune::{Failure, Runner};
 /// # use gemv_core::{Desc, Dtype, Params};
 /// # struct Paper;
@@ -345,26 +345,26 @@ const TOO_LOW: f64 = 0.75;
 /// // `Paper` is the device of the example of `Runner`. How good is a choice of ours?
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
 /// let (all, ours) = (Paper.candidates(&desc), Params::new("row").with("rows", 16));
-/// let cell = search(&mut Paper, &desc, &all, &[ours], &Settings::default());
-/// assert_eq!(cell.best().unwrap().params, all[0]);
-/// let time = cell.finalist(Paper.launch_id(&desc, &ours).unwrap()).unwrap();
-/// assert!(time > 10.0 * cell.best().unwrap().seconds);
+/// let result = search(&mut Paper, &desc, &all, &[ours], &SearchSettings::default());
+/// assert_eq!(result.best().unwrap().params, all[0]);
+/// let time = result.finalist(Paper.launch_id(&desc, &ours).unwrap()).unwrap();
+/// assert!(time > 10.0 * result.best().unwrap().seconds);
 /// ```
 pub fn search(
     runner: &mut dyn Runner,
     desc: &Desc,
     candidates: &[Params],
     forced: &[Params],
-    settings: &Settings,
-) -> Cell {
-    let floor = runner.floor(desc);
-    let mut cell = Cell {
+    settings: &SearchSettings,
+) -> ProblemResult {
+    let read_seconds = runner.read_seconds(desc);
+    let mut result = ProblemResult {
         desc: *desc,
         trials: Vec::new(),
         failures: Vec::new(),
         candidates: candidates.len(),
-        at_roof: false,
-        floor,
+        at_ceiling: false,
+        read_seconds,
     };
     let must: Vec<u64> =
         forced.iter().filter_map(|params| runner.launch_id(desc, params)).collect();
@@ -379,13 +379,13 @@ pub fn search(
     }
 
     // One batch each, and the roof may end it.
-    let large = desc.bytes() >= settings.roof_from;
-    let reached = |t: f64| large && floor.is_some_and(|f| t * settings.roof <= f);
+    let large = desc.bytes() >= settings.ceiling_from;
+    let reached = |t: f64| large && read_seconds.is_some_and(|f| t * settings.ceiling <= f);
     let mut low = false;
     let mut alive: Vec<Contender> = Vec::new();
     for (launch_id, params) in all {
         let forced = must.contains(&launch_id);
-        if cell.at_roof && !forced {
+        if result.at_ceiling && !forced {
             continue;
         }
         match runner.measure(desc, &params) {
@@ -393,11 +393,11 @@ pub fn search(
                 let (times, checked) = (vec![time], false);
                 alive.push(Contender { params, launch_id, times, checked, forced });
             }
-            Err(why) => cell.failures.push((params, why)),
+            Err(why) => result.failures.push((params, why)),
         }
         // One that reaches it is measured again before it is believed, and checked together with
         // another: a result that is wrong where nobody looked would else end the search.
-        while !cell.at_roof && !low && alive.len() >= 2 {
+        while !result.at_ceiling && !low && alive.len() >= 2 {
             alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
             if !reached(alive[0].median()) {
                 break;
@@ -405,31 +405,33 @@ pub fn search(
             if alive[0].times.len() == 1 {
                 match runner.measure(desc, &alive[0].params) {
                     Ok(again) => alive[0].times.push(again),
-                    Err(why) => cell.failures.push((alive.remove(0).params, why)),
+                    Err(why) => result.failures.push((alive.remove(0).params, why)),
                 }
             } else {
-                agree(runner, &mut alive, &mut cell);
+                agree(runner, &mut alive, &mut result);
                 // Whoever is first now may have been measured but once.
                 let best = alive.first().filter(|best| best.times.len() > 1).map(|b| b.median());
-                low = best.zip(floor).is_some_and(|(best, floor)| best < TOO_LOW * floor);
-                cell.at_roof = !low && best.is_some_and(reached);
+                low = best
+                    .zip(read_seconds)
+                    .is_some_and(|(best, read_seconds)| best < TOO_LOW * read_seconds);
+                result.at_ceiling = !low && best.is_some_and(reached);
             }
         }
     }
 
     // A second batch before anyone is given up for one unlucky one, but for those far behind: behind
     // two that agree, since what is wrong may be fast.
-    agree(runner, &mut alive, &mut cell);
+    agree(runner, &mut alive, &mut result);
     let limit = alive.first().map_or(0.0, |best| 1.5 * settings.hopeless * best.low());
     let far = |one: &mut Contender| !one.forced && !one.checked && one.low() > limit;
-    cell.trials.extend(alive.extract_if(.., far).map(|one| one.trial(false)));
+    result.trials.extend(alive.extract_if(.., far).map(|one| one.trial(false)));
     if settings.hopeless.is_finite() {
-        rounds(runner, &mut alive, &mut cell, 1);
+        rounds(runner, &mut alive, &mut result, 1);
     }
-    leave(runner, &mut alive, &mut cell, usize::MAX, settings.hopeless);
+    leave(runner, &mut alive, &mut result, usize::MAX, settings.hopeless);
     if alive.len() > settings.finalists {
-        rounds(runner, &mut alive, &mut cell, 2);
-        leave(runner, &mut alive, &mut cell, settings.finalists, f64::INFINITY);
+        rounds(runner, &mut alive, &mut result, 2);
+        leave(runner, &mut alive, &mut result, settings.finalists, f64::INFINITY);
     }
 
     for one in &mut alive {
@@ -437,9 +439,9 @@ pub fn search(
     }
     let mut level = Vec::new();
     for _ in 0..3 {
-        rounds(runner, &mut alive, &mut cell, settings.rounds);
+        rounds(runner, &mut alive, &mut result, settings.rounds);
         level = levelled(&alive);
-        if clear(&level, settings.alike) {
+        if clear(&level, settings.tie) {
             break;
         }
     }
@@ -448,10 +450,10 @@ pub fn search(
     }
     let mut finalists: Vec<Trial> = alive.iter().map(|one| one.trial(true)).collect();
     finalists.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    cell.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    finalists.append(&mut cell.trials);
-    cell.trials = finalists;
-    cell
+    result.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    finalists.append(&mut result.trials);
+    result.trials = finalists;
+    result
 }
 
 /// Times by candidate and round, without what befell a whole round: another program that took
@@ -485,14 +487,14 @@ fn clear(times: &[Vec<f64>], alike: f64) -> bool {
 }
 
 /// Checks until the two fastest are right; who is not leaves.
-fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell) {
+fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, result: &mut ProblemResult) {
     loop {
         alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
         let Some(next) = alive.iter().take(2).position(|one| !one.checked) else { return };
-        if let Err(why) = alive[next].check(runner, &cell.desc) {
-            cell.failures.push((alive.remove(next).params, why));
+        if let Err(why) = alive[next].check(runner, &result.desc) {
+            result.failures.push((alive.remove(next).params, why));
         }
-        drop_wrong(runner, alive, cell);
+        drop_wrong(runner, alive, result);
     }
 }
 
@@ -501,7 +503,7 @@ fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell) {
 fn leave(
     runner: &mut dyn Runner,
     alive: &mut Vec<Contender>,
-    cell: &mut Cell,
+    result: &mut ProblemResult,
     room: usize,
     hopeless: f64,
 ) {
@@ -514,8 +516,8 @@ fn leave(
             let hopeful = time <= best * hopeless && stay.len() < room;
             // Two at least: that they agree is part of the check.
             if hopeful || alive[index].forced || stay.len() < 2 {
-                if let Err(why) = alive[index].check(runner, &cell.desc) {
-                    cell.failures.push((alive.remove(index).params, why));
+                if let Err(why) = alive[index].check(runner, &result.desc) {
+                    result.failures.push((alive.remove(index).params, why));
                     continue;
                 }
                 best = best.min(time);
@@ -524,14 +526,14 @@ fn leave(
             index += 1;
         }
         // Whoever turns out to be wrong may have driven others out: once more without it.
-        if drop_wrong(runner, alive, cell) {
+        if drop_wrong(runner, alive, result) {
             continue;
         }
         let mut index = 0;
         alive.retain(|one| {
             let stays = stay.contains(&index);
             if !stays {
-                cell.trials.push(one.trial(false));
+                result.trials.push(one.trial(false));
             }
             index += 1;
             stays
@@ -541,25 +543,34 @@ fn leave(
 }
 
 /// Removes those that were passed and have been found wrong since.
-fn drop_wrong(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell) -> bool {
+fn drop_wrong(
+    runner: &mut dyn Runner,
+    alive: &mut Vec<Contender>,
+    result: &mut ProblemResult,
+) -> bool {
     let wrong = runner.revoked();
     alive.retain(|one| !wrong.iter().any(|w| w.0 == one.params));
-    cell.trials.retain(|one| !wrong.iter().any(|w| w.0 == one.params));
+    result.trials.retain(|one| !wrong.iter().any(|w| w.0 == one.params));
     let some = !wrong.is_empty();
-    cell.failures.extend(wrong);
+    result.failures.extend(wrong);
     some
 }
 
 /// Measures all in turn, `count` times; who fails leaves.
-fn rounds(runner: &mut dyn Runner, alive: &mut Vec<Contender>, cell: &mut Cell, count: usize) {
+fn rounds(
+    runner: &mut dyn Runner,
+    alive: &mut Vec<Contender>,
+    result: &mut ProblemResult,
+    count: usize,
+) {
     for _ in 0..count {
-        alive.retain_mut(|one| match runner.measure(&cell.desc, &one.params) {
+        alive.retain_mut(|one| match runner.measure(&result.desc, &one.params) {
             Ok(time) => {
                 one.times.push(time);
                 true
             }
             Err(why) => {
-                cell.failures.push((one.params, why));
+                result.failures.push((one.params, why));
                 false
             }
         });

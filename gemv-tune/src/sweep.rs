@@ -1,87 +1,56 @@
 //! A whole mesh, coarse to fine.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use super::distil::Plane;
+use super::class::ProblemClass;
+use super::grid::CostGrid;
+use super::measurements::Measurements;
 use super::mesh::{Mesh, Point};
-use super::search::{Cell, Runner, Settings, search};
-use gemv_core::{Align, Desc, Dtype, Layout, Params};
-
-/// What one part of a table is for.
-///
-/// ```
-/// use gemv_tune::Area;
-/// use gemv_core::{Align, Dtype, Layout};
-/// let area = Area { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
-/// assert!(Area::all(Dtype::F64, Layout::Col).contains(&area));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Area {
-    /// Element type.
-    pub dtype: Dtype,
-    /// Layout.
-    pub layout: Layout,
-    /// Class of alignment.
-    pub align: Align,
-}
-
-/// What has been measured, by problem.
-///
-/// ```
-/// use gemv_tune::{Cell, Known};
-/// use gemv_core::{Desc, Dtype};
-///
-/// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
-/// let (trials, failures) = (Vec::new(), Vec::new());
-/// let mut known = Known::new(); // or what is read back from files, to go on from there
-/// known.insert(desc, Cell { desc, trials, failures, candidates: 0, at_roof: false, floor: None });
-/// assert!(known[&desc].best().is_none());
-/// ```
-pub type Known = BTreeMap<Desc, Cell>;
+use super::search::{ProblemResult, Runner, SearchSettings, search};
+use gemv_core::{Desc, Layout, Params};
 
 /// Who is told what was measured.
 ///
 /// ```
-/// use gemv_tune::{Cell, Watch};
+/// use gemv_tune::{ProblemResult, Progress};
 /// use std::ops::ControlFlow;
 ///
 /// /// Ends the run after a while; what was measured by then could be stored here.
 /// struct Until(std::time::Instant);
 ///
-/// impl Watch for Until {
-///     fn done(&mut self, cell: &Cell, done: usize, total: usize) -> ControlFlow<()> {
-///         println!("{done} of {total}: {}", cell.desc);
+/// impl Progress for Until {
+///     fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()> {
+///         println!("{done} of {total}: {}", result.desc);
 ///         let late = std::time::Instant::now() >= self.0;
 ///         if late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 ///     }
 /// }
-/// let mut watch = Until(std::time::Instant::now());
+/// let mut progress = Until(std::time::Instant::now());
 /// # let desc = gemv_core::Desc::new(gemv_core::Dtype::F32, 1, 1, (1, 1), 0);
 /// # let (trials, failures) = (Vec::new(), Vec::new());
-/// # let cell = Cell { desc, trials, failures, candidates: 0, at_roof: false, floor: None };
-/// assert!(watch.done(&cell, 1, 10).is_break());
+/// # let result = ProblemResult { desc, trials, failures, candidates: 0, at_ceiling: false, read_seconds: None };
+/// assert!(progress.done(&result, 1, 10).is_break());
 /// ```
-pub trait Watch {
+pub trait Progress {
     /// A problem is done, the `done`-th of `total`. [`ControlFlow::Break`] ends the run; what was
     /// measured stays known.
-    fn done(&mut self, cell: &Cell, done: usize, total: usize) -> ControlFlow<()>;
+    fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()>;
 }
 
 /// Measures all problems of a mesh, leaving out what is known already, and adds them to `known`.
 /// Returns whether it came to the end.
 ///
-/// The mesh is visited coarse to fine, all areas at each step, so that a run that is ended early
-/// has seen all of the plane.
+/// The mesh is visited coarse to fine, all classes at each step, so that a run that is ended early
+/// has seen all of the grid.
 ///
 /// ```
-/// use gemv_tune::{Area, Known, Mesh, Settings, distil, sweep};
-/// # use gemv_tune::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{ProblemClass, Measurements, Mesh, SearchSettings, fit, sweep};
+/// # use gemv_tune::{ProblemResult, Failure, Runner, Progress};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params, Table};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;
-/// # impl Watch for Silent {
-/// #     fn done(&mut self, _: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+/// # impl Progress for Silent {
+/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
 /// #         ControlFlow::Continue(())
 /// #     }
 /// # }
@@ -100,15 +69,15 @@ pub trait Watch {
 /// #     }
 /// # }
 ///
-/// // `Paper` is the device of the example of `Runner`, `Silent` a `Watch` that says nothing.
-/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
 /// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
-/// let (settings, mut known) = (Settings::default(), Known::new());
-/// assert!(sweep(&mut Paper, &mesh, &[area], &settings, &mut known, &mut Silent));
-/// assert_eq!(known.len(), mesh.points(area).len());
+/// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
+/// assert!(sweep(&mut Paper, &mesh, &[class], &settings, &mut known, &mut Silent));
+/// assert_eq!(known.len(), mesh.points(class).len());
 ///
 /// let legal = |_: &Desc, _: &Params| true;
-/// let part = distil(&mut Paper, area, &known, &legal, &Default::default());
+/// let part = fit(&mut Paper, class, &known, &legal, &Default::default());
 /// let table = Table { rows: part.rows, ..Table::default() };
 /// let few = Desc::new(Dtype::F32, 50, 1024, (1024, 1), 0);
 /// assert_eq!(table.nearest(&few)[0].params.to_string(), "row rows=1");
@@ -118,10 +87,10 @@ pub trait Watch {
 pub fn sweep(
     runner: &mut dyn Runner,
     mesh: &Mesh,
-    areas: &[Area],
-    settings: &Settings,
-    known: &mut Known,
-    watch: &mut dyn Watch,
+    classes: &[ProblemClass],
+    settings: &SearchSettings,
+    known: &mut Measurements,
+    progress: &mut dyn Progress,
 ) -> bool {
     let side = mesh.sizes().len();
     let stride = |at: Point| {
@@ -129,28 +98,28 @@ pub fn sweep(
         [4, 2].into_iter().find(|&s| on(at.i, s) && on(at.j, s)).unwrap_or(1)
     };
     let mut plan: Vec<(usize, Point, Desc)> = Vec::new();
-    for &area in areas {
-        let points = mesh.points(area).into_iter();
-        plan.extend(points.filter_map(|at| Some((stride(at), at, mesh.desc(area, at)?))));
+    for &class in classes {
+        let points = mesh.points(class).into_iter();
+        plan.extend(points.filter_map(|at| Some((stride(at), at, mesh.desc(class, at)?))));
     }
     // One type after another within a stride: a block of numbers is made for each.
     plan.sort_by_key(|&(stride, at, desc)| (std::cmp::Reverse(stride), desc.dtype, at, desc));
     let descs: Vec<Desc> = plan.into_iter().map(|p| p.2).collect();
-    measure(runner, &descs, settings, known, watch)
+    measure(runner, &descs, settings, known, progress)
 }
 
 /// Measures further problems between those of the mesh, where no choice serves all around: in the
-/// middle of each tile and edge whose ends have no choice in common that costs at most `quarrel`
+/// middle of each tile and edge whose ends have no choice in common that costs at most `disagreement`
 /// at any of them, the worst first. Returns whether it came to the end.
 ///
 /// ```
-/// use gemv_tune::{Area, Known, Mesh, Settings, refine, sweep};
-/// # use gemv_tune::{Cell, Failure, Runner, Watch};
+/// use gemv_tune::{ProblemClass, Measurements, Mesh, SearchSettings, refine, sweep};
+/// # use gemv_tune::{ProblemResult, Failure, Runner, Progress};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
 /// # use std::ops::ControlFlow;
 /// # struct Silent;
-/// # impl Watch for Silent {
-/// #     fn done(&mut self, _: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+/// # impl Progress for Silent {
+/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
 /// #         ControlFlow::Continue(())
 /// #     }
 /// # }
@@ -169,33 +138,33 @@ pub fn sweep(
 /// #     }
 /// # }
 ///
-/// // `Paper` is the device of the example of `Runner`, `Silent` a `Watch` that says nothing.
-/// let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
 /// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
-/// let (settings, mut known) = (Settings::default(), Known::new());
-/// sweep(&mut Paper, &mesh, &[area], &settings, &mut known, &mut Silent);
+/// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
+/// sweep(&mut Paper, &mesh, &[class], &settings, &mut known, &mut Silent);
 /// let before = known.len();
 /// // "rows=1" for 1024 rows, "rows=4" for 16384: nothing serves both within 5 %.
-/// refine(&mut Paper, &mesh, &[area], 0.05, &settings, &mut known, &mut Silent);
+/// refine(&mut Paper, &mesh, &[class], 0.05, &settings, &mut known, &mut Silent);
 /// assert!(known.len() > before);
 /// assert!(known.keys().any(|desc| desc.m == 4096)); // in the middle
 /// ```
 pub fn refine(
     runner: &mut dyn Runner,
     mesh: &Mesh,
-    areas: &[Area],
-    quarrel: f64,
-    settings: &Settings,
-    known: &mut Known,
-    watch: &mut dyn Watch,
+    classes: &[ProblemClass],
+    disagreement: f64,
+    settings: &SearchSettings,
+    known: &mut Measurements,
+    progress: &mut dyn Progress,
 ) -> bool {
     let mut plan: Vec<(f64, Desc)> = Vec::new();
-    for &area in areas {
+    for &class in classes {
         // Of the mesh alone: what an earlier run has refined would be refined again.
-        let points = mesh.points(area).into_iter().filter_map(|at| mesh.desc(area, at));
+        let points = mesh.points(class).into_iter().filter_map(|at| mesh.desc(class, at));
         let coarse = points.filter_map(|d| Some((d, known.get(&d)?.clone()))).collect();
-        let Some(plane) = Plane::new(runner, area, &coarse) else { continue };
-        let (m, n) = (&plane.m, &plane.n);
+        let Some(grid) = CostGrid::new(runner, class, &coarse) else { continue };
+        let (m, n) = (&grid.m, &grid.n);
         let middle = |sizes: &[usize], k: usize, half: bool| {
             let (size, next) = (sizes[k] as f64, *sizes.get(k + usize::from(half))? as f64);
             // Lines around an edge, and those as near as 60 and 62, have nothing between them.
@@ -212,15 +181,15 @@ pub fn refine(
                     let ends = |from: usize, half: bool| from..=from + usize::from(half);
                     let corners: Vec<_> =
                         ends(k, down).flat_map(|i| ends(l, right).map(move |j| (i, j))).collect();
-                    let cost = plane.quarrel(&corners) - 1.0;
-                    let line = |size| area.line(size).filter(|_| cost > quarrel);
-                    let desc = match area.layout {
-                        Layout::Col if right && !down => mesh.shape(area, rows, columns),
-                        Layout::Col => line(rows).and_then(|m| mesh.shape(area, m, columns)),
-                        _ if down && !right => mesh.shape(area, rows, columns),
-                        _ => line(columns).and_then(|n| mesh.shape(area, rows, n)),
+                    let cost = grid.disagreement(&corners) - 1.0;
+                    let line = |size| class.line(size).filter(|_| cost > disagreement);
+                    let desc = match class.layout {
+                        Layout::Col if right && !down => mesh.shape(class, rows, columns),
+                        Layout::Col => line(rows).and_then(|m| mesh.shape(class, m, columns)),
+                        _ if down && !right => mesh.shape(class, rows, columns),
+                        _ => line(columns).and_then(|n| mesh.shape(class, rows, n)),
                     };
-                    if let Some(desc) = desc.filter(|_| cost > quarrel) {
+                    if let Some(desc) = desc.filter(|_| cost > disagreement) {
                         plan.push((cost, desc));
                     }
                 }
@@ -239,16 +208,16 @@ pub fn refine(
     for part in descs.chunks_mut(worst.max(1)) {
         part.sort_by_key(|d| d.dtype);
     }
-    measure(runner, &descs, settings, known, watch)
+    measure(runner, &descs, settings, known, progress)
 }
 
 /// Measures every candidate of these problems, leaving out what is known already.
 fn measure(
     runner: &mut dyn Runner,
     descs: &[Desc],
-    settings: &Settings,
-    known: &mut Known,
-    watch: &mut dyn Watch,
+    settings: &SearchSettings,
+    known: &mut Measurements,
+    progress: &mut dyn Progress,
 ) -> bool {
     let open = descs.iter().filter(|desc| !known.contains_key(desc));
     let all = open.flat_map(|d| runner.candidates(d).into_iter().map(|params| (*d, params)));
@@ -260,9 +229,9 @@ fn measure(
         }
         let all = runner.candidates(desc);
         let around = around(known, desc, settings.neighbours);
-        let cell = search(runner, desc, &all, &around, settings);
-        let go_on = watch.done(&cell, done + 1, descs.len());
-        known.insert(*desc, cell);
+        let result = search(runner, desc, &all, &around, settings);
+        let go_on = progress.done(&result, done + 1, descs.len());
+        known.insert(*desc, result);
         if go_on.is_break() {
             return false;
         }
@@ -271,16 +240,16 @@ fn measure(
 }
 
 /// The best of the `count` nearest problems of this type and layout, in powers of two of both sides.
-fn around(known: &Known, desc: &Desc, count: usize) -> Vec<Params> {
+fn around(known: &Measurements, desc: &Desc, count: usize) -> Vec<Params> {
     let log = |size: usize| (size.max(1) as f64).log2();
     let far = |d: &Desc| (log(d.m) - log(desc.m)).hypot(log(d.n) - log(desc.n));
     let alike = |d: &Desc| (d.dtype, d.layout) == (desc.dtype, desc.layout);
     if count == 0 {
         return Vec::new();
     }
-    let mut near: Vec<(f64, &Cell)> =
-        known.iter().filter(|(d, _)| alike(d)).map(|(d, cell)| (far(d), cell)).collect();
+    let mut near: Vec<(f64, &ProblemResult)> =
+        known.iter().filter(|(d, _)| alike(d)).map(|(d, result)| (far(d), result)).collect();
     near.sort_by(|a, b| a.0.total_cmp(&b.0));
     near.truncate(count);
-    near.iter().filter_map(|(_, cell)| Some(cell.best()?.params)).collect()
+    near.iter().filter_map(|(_, result)| Some(result.best()?.params)).collect()
 }

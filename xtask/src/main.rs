@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod house;
 mod setup;
 mod steps;
 
@@ -28,6 +29,8 @@ enum Command {
         #[arg(long = "only", value_name = "STEP")]
         only: Vec<String>,
     },
+    /// Only the check of the architecture: circles, floors, unsafe, kernels' names, sizes.
+    House,
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -54,6 +57,7 @@ fn run() -> Result<()> {
             steps::ALL.iter().for_each(|s| println!("{:<10} {}", s.name, s.about));
             Ok(())
         }
+        Command::House => house::run(&sh),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }

@@ -17,6 +17,7 @@ pub struct Step {
 
 pub const ALL: &[Step] = &[
     Step { name: "format", about: "rustfmt", run: format },
+    Step { name: "house", about: "the architecture: circles, floors, unsafe, names", run: house },
     Step { name: "clippy", about: "clippy on everything, warnings denied", run: clippy },
     Step { name: "features", about: "every combination of the root's features", run: features },
     Step { name: "docs", about: "rustdoc, warnings denied", run: docs },
@@ -46,6 +47,10 @@ pub const ALL: &[Step] = &[
 
 fn format(sh: &Shell, _: &Tools) -> Result<()> {
     Ok(cmd!(sh, "cargo fmt --all --check").run()?)
+}
+
+fn house(sh: &Shell, _: &Tools) -> Result<()> {
+    crate::house::run(sh)
 }
 
 fn clippy(sh: &Shell, _: &Tools) -> Result<()> {

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use gemv::{Desc, Name, Params};
-use gemv_tune::{Cell, Runner, Settings, Trial, search};
+use gemv_baselines::Scan;
+use gemv_tune::{ProblemResult, Runner, SearchSettings, Trial, search};
 
 /// Of each kernel those parameters that bring a value of an argument that none before them had.
 pub(super) fn selection(all: &[Params]) -> Vec<Params> {
@@ -48,23 +49,19 @@ impl Space {
     }
 }
 
-/// The scans that were published: Bainville's over the threads of a row, one for each way to
-/// multiply and add; the course's over the threads of a block, for least and most of the other
-/// argument; and of every kernel each argument over all its values, the others as in its first
-/// parameters. Sørensen's versatile kernel is each of his others, and would show the same again.
-pub(super) fn scans(all: &[Params]) -> Vec<Params> {
+/// The scans that were published: of every kernel each argument over all its values, and what
+/// [`Scan`] adds.
+pub(super) fn scans(all: &[Params], scan: &dyn Fn(&str) -> Scan) -> Vec<Params> {
     let space = Space::of(all);
     let part = |p: &&Params| {
         let other = space.other(p);
-        let published = match p.kernel().as_str() {
-            "classic-general" => return false,
-            "classic-stages" => other.iter().all(|(k, _)| k == "parts" || k == "op"),
-            "classic-block" | "classic-block-x" | "classic-tile" => {
-                other.iter().all(|(k, most)| k == "block" || *most)
-            }
-            _ => false,
+        let more = match scan(p.kernel().as_str()) {
+            Scan::None => return false,
+            Scan::Each => false,
+            Scan::Grid(args) => other.iter().all(|(k, _)| args.contains(&&**k)),
+            Scan::AtMost(arg) => other.iter().all(|(k, most)| k == arg || *most),
         };
-        published || other.len() < 2
+        more || other.len() < 2
     };
     all.iter().filter(part).copied().collect()
 }
@@ -72,7 +69,7 @@ pub(super) fn scans(all: &[Params]) -> Vec<Params> {
 /// What was found of one element type, from which the search of the next shape starts.
 #[derive(Default)]
 pub(super) struct Classic {
-    known: Vec<Cell>,
+    known: Vec<ProblemResult>,
 }
 
 /// Shapes further away than this, in powers of two of rows or of columns, say nothing.
@@ -99,8 +96,8 @@ impl Classic {
         let times = |a: usize, b: usize| a.max(1) as f64 / b.max(1) as f64;
         let log = |a: usize, b: usize| times(a, b).log2().abs();
         let far = |d: &Desc| log(d.m, desc.m).max(log(d.n, desc.n));
-        let alike = |c: &&Cell| (c.desc.dtype, c.desc.layout) == (desc.dtype, desc.layout);
-        let mut near: Vec<&Cell> = self.known.iter().filter(alike).collect();
+        let alike = |c: &&ProblemResult| (c.desc.dtype, c.desc.layout) == (desc.dtype, desc.layout);
+        let mut near: Vec<&ProblemResult> = self.known.iter().filter(alike).collect();
         near.retain(|c| far(&c.desc) <= FAR && c.best().is_some());
         near.sort_by(|a, b| far(&a.desc).total_cmp(&far(&b.desc)));
         near.truncate(NEAR);
@@ -112,14 +109,15 @@ impl Classic {
         let end = |p: &Params| matches!(&space.other(p)[..], [] | [(_, true)]);
         let ends: Vec<Params> = selection(all).into_iter().filter(end).collect();
         let (mut worth, mut kernels) = (Vec::new(), HashSet::new());
-        for cell in near {
-            let mut trials: Vec<&Trial> = cell.trials.iter().collect();
+        for result in near {
+            let mut trials: Vec<&Trial> = result.trials.iter().collect();
             trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             worth.extend(trials.iter().take(BEST).map(|t| t.params));
-            let best = cell.best().expect("kept above");
+            let best = result.best().expect("kept above");
             worth.extend(beside(&best.params, all));
             // One thread for all of it would take so many times longer.
-            let grown = times(desc.m, cell.desc.m).max(1.0) * times(desc.n, cell.desc.n).max(1.0);
+            let grown =
+                times(desc.m, result.desc.m).max(1.0) * times(desc.n, result.desc.n).max(1.0);
             for t in trials {
                 let cheap = t.seconds * grown <= CHEAP || t.seconds <= HOPEFUL * best.seconds;
                 // The nearest that has it says what it is worth.
@@ -141,12 +139,12 @@ impl Classic {
         runner: &mut dyn Runner,
         desc: &Desc,
         worth: &[Params],
-    ) -> Cell {
-        let mut settings = Settings::default();
-        (settings.finalists, settings.rounds, settings.alike) = (4, 3, 0.05);
-        let cell = search(runner, desc, worth, &[], &settings);
-        self.known.push(cell.clone());
-        cell
+    ) -> ProblemResult {
+        let mut settings = SearchSettings::default();
+        (settings.finalists, settings.rounds, settings.tie) = (4, 3, 0.05);
+        let result = search(runner, desc, worth, &[], &settings);
+        self.known.push(result.clone());
+        result
     }
 }
 
@@ -176,24 +174,33 @@ mod tests {
         let mut all = Vec::new();
         for block in (32..=256).step_by(32) {
             for m in 1..=8 {
-                let p = Params::new("classic-rows").with("block", block).with("m", m);
+                let p = Params::new("test-rows").with("block", block).with("m", m);
                 all.extend([1, 2, 4, 8].map(|vec| p.with("vec", vec)));
             }
         }
         for parts in [4, 1, 2, 8, 16, 32, 64] {
             for op in [1, 0, 2] {
-                let p = Params::new("classic-stages").with("parts", parts).with("op", op);
+                let p = Params::new("test-stages").with("parts", parts).with("op", op);
                 all.extend([128, 32, 64, 256].map(|block| p.with("block", block)));
             }
         }
-        all.extend((1..=8).map(|vec| Params::new("classic-thread").with("vec", vec)));
+        all.extend((1..=8).map(|vec| Params::new("test-thread").with("vec", vec)));
         for block in [128, 32, 64, 256, 512, 1024] {
-            let p = Params::new("classic-block-x").with("block", block);
+            let p = Params::new("test-block-x").with("block", block);
             all.extend([1, 4, 8].map(|rows| p.with("rows", rows)));
         }
-        all.extend((1..=8).map(|n| Params::new("classic-columns").with("n", n)));
-        all.push(Params::new("classic-general"));
+        all.extend((1..=8).map(|n| Params::new("test-columns").with("n", n)));
+        all.push(Params::new("test-general"));
         all
+    }
+
+    fn scan(kernel: &str) -> Scan {
+        match kernel {
+            "test-general" => Scan::None,
+            "test-stages" => Scan::Grid(&["parts", "op"]),
+            "test-block-x" => Scan::AtMost("block"),
+            _ => Scan::Each,
+        }
     }
 
     /// On paper: the more rows, the more of them a thread should have; one thread a row is hopeless
@@ -207,16 +214,16 @@ mod tests {
             let (m, bytes) = ((desc.m as f64).log2(), desc.bytes() as f64);
             let away = |a: f64, b: f64| 0.05 * (a - b).abs();
             let share = match p.kernel().as_str() {
-                "classic-columns" if desc.m > 1 => 1.0,
+                "test-columns" if desc.m > 1 => 1.0,
                 // Of one row, its columns are shared out, or everything waits for one block.
-                "classic-columns" => return 3e-6 + 64e-8 * arg("n"),
+                "test-columns" => return 3e-6 + 64e-8 * arg("n"),
                 _ if desc.m == 1 => return 1e-6 + 1e-9 * desc.n as f64,
-                "classic-rows" => {
+                "test-rows" => {
                     away(arg("block") / 32.0, 1.0 + m / 3.0)
                         + away(arg("m"), m / 2.5)
                         + away(arg("vec").log2(), 2.0)
                 }
-                "classic-stages" => {
+                "test-stages" => {
                     0.2 + away(arg("parts").log2(), 8.0 - m / 2.0)
                         + away(arg("op"), 1.0)
                         + away(arg("block").log2(), 6.0)
@@ -253,7 +260,7 @@ mod tests {
             assert!(worth.len() <= 60, "{}", worth.len());
             paper.0.clear();
             let found = classic.search(&mut paper, &desc, &worth).best().unwrap().seconds;
-            assert!(k == 0 || paper.0.iter().all(|p| p.kernel().as_str() != "classic-thread"));
+            assert!(k == 0 || paper.0.iter().all(|p| p.kernel().as_str() != "test-thread"));
             let times = all.iter().map(|p| Paper::seconds(&desc, p));
             let best = times.fold(f64::INFINITY, f64::min);
             assert!(found <= 1.1 * best, "{desc}: {found} of {best}");
@@ -264,7 +271,7 @@ mod tests {
             let worth = one.worth(&desc(1, n), &all);
             let found = one.search(&mut paper, &desc(1, n), &worth);
             let (wide, best) = (n > 10_000, found.best().unwrap().params.to_string());
-            assert_eq!(best == "classic-columns n=1", wide, "{n}: {best}");
+            assert_eq!(best == "test-columns n=1", wide, "{n}: {best}");
         }
         // What is far away, or of another layout, says nothing.
         assert_eq!(classic.worth(&desc(1, 1 << 22), &all), selection(&all));
@@ -275,25 +282,25 @@ mod tests {
     #[test]
     fn a_selection_has_every_value_and_scans_have_whole_lines() {
         let all = space();
-        let (few, scans) = (selection(&all), scans(&all));
+        let (few, scans) = (selection(&all), scans(&all, &scan));
         for p in &all {
             for (key, value) in p.args() {
                 let has = |q: &&Params| q.kernel() == p.kernel() && q.get(&key) == Some(value);
                 assert!(few.iter().any(|q| has(&q)), "{p}");
-                let general = p.kernel().as_str() == "classic-general";
+                let general = p.kernel().as_str() == "test-general";
                 assert!(general || scans.iter().any(|q| has(&q)), "{p}");
             }
         }
         let count = |name: &str| scans.iter().filter(|p| p.kernel().as_str() == name).count();
         // Blocks, rows and widths; parts by op, and blocks; blocks for the first and the last rows,
         // and the rows between.
-        assert_eq!((count("classic-rows"), count("classic-stages")), (8 + 7 + 3, 7 * 3 + 3));
-        assert_eq!((count("classic-block-x"), count("classic-general")), (2 * 6 + 1, 0));
+        assert_eq!((count("test-rows"), count("test-stages")), (8 + 7 + 3, 7 * 3 + 3));
+        assert_eq!((count("test-block-x"), count("test-general")), (2 * 6 + 1, 0));
     }
 
     #[test]
     fn neighbours_are_one_step_away() {
-        let of: Params = "classic-rows block=32 m=3 vec=8".parse().unwrap();
+        let of: Params = "test-rows block=32 m=3 vec=8".parse().unwrap();
         let names: Vec<String> = beside(&of, &space()).iter().map(Params::to_string).collect();
         let want = [
             "block=64 m=3 vec=8",
@@ -301,6 +308,6 @@ mod tests {
             "block=32 m=4 vec=8",
             "block=32 m=3 vec=4",
         ];
-        assert_eq!(names, want.map(|w| format!("classic-rows {w}")));
+        assert_eq!(names, want.map(|w| format!("test-rows {w}")));
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::HashSet;
 
 use gemv::{Desc, Params};
-use gemv_tune::{Area, Cell, Known, Mesh, Point, Runner, Settings, Trial, Watch, search};
+use gemv_tune::{
+    Measurements, Mesh, Point, ProblemClass, ProblemResult, Progress, Runner, SearchSettings,
+    Trial, search,
+};
 
 /// Kernels that are built between two looks at whether to stop.
 const BUILT: usize = 64;
@@ -16,19 +19,19 @@ const BUILT: usize = 64;
 pub(super) fn published(
     runner: &mut dyn Runner,
     mesh: &Mesh,
-    areas: &[Area],
-    known: &mut Known,
-    watch: &mut dyn Watch,
+    classes: &[ProblemClass],
+    known: &mut Measurements,
+    watch: &mut dyn Progress,
     stopped: &dyn Fn() -> bool,
-) -> (Mesh, Known) {
+) -> (Mesh, Measurements) {
     let (sizes, max_bytes) = (mesh.sizes(), mesh.max_bytes());
     let (from, to) = (sizes[0], sizes[sizes.len() - 1]);
     let fine = Mesh::new(3 * sizes.len(), from, to, max_bytes);
-    let mut settings = Settings::default();
+    let mut settings = SearchSettings::default();
     // Nobody leaves.
     (settings.hopeless, settings.finalists, settings.rounds) = (f64::INFINITY, usize::MAX, 1);
     let mut plan = Vec::new();
-    for a in areas {
+    for a in classes {
         let points = fine.points(*a).into_iter();
         plan.extend(points.filter_map(|at| fine.desc(*a, at)));
     }
@@ -50,22 +53,22 @@ pub(super) fn published(
                 break 'all;
             }
         }
-        let cell = search(runner, &desc, &all, &[], &settings);
-        let go_on = watch.done(&cell, done + 1, total);
-        known.insert(desc, cell);
+        let result = search(runner, &desc, &all, &[], &settings);
+        let go_on = watch.done(&result, done + 1, total);
+        known.insert(desc, result);
         if go_on.is_break() {
             break;
         }
     }
     let centres: Vec<usize> = fine.sizes().iter().skip(1).step_by(3).copied().collect();
-    let (tiles, mut together) = (Mesh::of(centres, max_bytes), Known::new());
-    for a in areas {
+    let (tiles, mut together) = (Mesh::of(centres, max_bytes), Measurements::new());
+    for a in classes {
         for at in tiles.points(*a) {
             let samples = (0..9).filter_map(|k| {
                 let at = Point { i: 3 * at.i + k / 3, j: 3 * at.j + k % 3 };
                 known.get(&fine.desc(*a, at)?)
             });
-            let samples: Vec<Cell> = samples.cloned().collect();
+            let samples: Vec<ProblemResult> = samples.cloned().collect();
             let centre = tiles.desc(*a, at).expect("a point of the mesh");
             if let Some(tile) = reduced(&centre, &samples) {
                 together.insert(centre, tile);
@@ -77,19 +80,19 @@ pub(super) fn published(
 
 /// One problem for all samples of a tile: its times are their geometric means, of the candidates
 /// that count on each of them.
-fn reduced(centre: &Desc, samples: &[Cell]) -> Option<Cell> {
+fn reduced(centre: &Desc, samples: &[ProblemResult]) -> Option<ProblemResult> {
     let first = samples.first()?;
-    let mut cell = Cell { desc: *centre, trials: vec![], ..first.clone() };
+    let mut result = ProblemResult { desc: *centre, trials: vec![], ..first.clone() };
     for t in &first.trials {
         let times: Option<Vec<f64>> = samples.iter().map(|s| s.seconds(t.launch_id)).collect();
         if let Some(times) = times {
             let mean = times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64;
             let seconds = mean.exp();
-            cell.trials.push(Trial { seconds, low: seconds, high: seconds, ..t.clone() });
+            result.trials.push(Trial { seconds, low: seconds, high: seconds, ..t.clone() });
         }
     }
-    cell.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    Some(cell)
+    result.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    Some(result)
 }
 
 #[cfg(test)]
@@ -127,10 +130,13 @@ mod tests {
 
     struct Until(usize);
 
-    impl Watch for Until {
-        fn done(&mut self, cell: &Cell, _: usize, _: usize) -> ControlFlow<()> {
+    impl Progress for Until {
+        fn done(&mut self, result: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
             // Nobody leaves, however slow.
-            assert_eq!(cell.trials.iter().filter(|t| t.finalist).count() + cell.failures.len(), 3);
+            assert_eq!(
+                result.trials.iter().filter(|t| t.finalist).count() + result.failures.len(),
+                3
+            );
             self.0 -= 1;
             if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
@@ -139,14 +145,14 @@ mod tests {
     #[test]
     fn it_goes_on_where_it_was_stopped_and_a_tile_is_chosen_together() {
         let mesh = Mesh::new(3, 10, 160, 1 << 20);
-        let area = Area { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
+        let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
         let run = |stops: &[usize]| {
-            let (mut runner, mut known) = (Paper(0, vec![]), Known::new());
+            let (mut runner, mut known) = (Paper(0, vec![]), Measurements::new());
             let mut tiles = None;
             for &stop in stops {
                 let watch = &mut Until(stop);
                 let go_on = || false;
-                tiles = Some(published(&mut runner, &mesh, &[area], &mut known, watch, &go_on));
+                tiles = Some(published(&mut runner, &mesh, &[class], &mut known, watch, &go_on));
             }
             assert_eq!(runner.1.len(), 3 * stops.len(), "each is built once a run");
             (tiles.unwrap(), known, runner.0)
@@ -157,12 +163,12 @@ mod tests {
         assert_eq!((samples.len(), known.len()), (81, 9));
         assert_eq!(tiles.sizes().len(), 3);
         // Stopped while kernels are built: nothing was measured.
-        let (mut runner, mut none) = (Paper(0, vec![]), Known::new());
+        let (mut runner, mut none) = (Paper(0, vec![]), Measurements::new());
         let watch = &mut Until(usize::MAX);
-        published(&mut runner, &mesh, &[area], &mut none, watch, &|| true);
+        published(&mut runner, &mesh, &[class], &mut none, watch, &|| true);
         assert!(none.is_empty() && runner.0 == 0);
-        for at in tiles.points(area) {
-            let tile = &known[&tiles.desc(area, at).unwrap()];
+        for at in tiles.points(class) {
+            let tile = &known[&tiles.desc(class, at).unwrap()];
             let best = tile.best().unwrap().params.to_string();
             // The middle tile's samples lie on both sides of 30: two of three above.
             assert_eq!(best, if at.i == 0 { "classic-a" } else { "classic-b" }, "{at:?}");

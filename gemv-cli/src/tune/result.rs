@@ -3,20 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use gemv::profile::{Product, Profile};
 use gemv::table::{Row, file_name, user_dirs};
 use gemv::{Desc, Device, Params, Table};
-use gemv_tune::{Area, Cell, Distilled, Holdout, Known, Mesh, Regret, present};
+use gemv_tune::{
+    Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, ProblemResult, Regret, RunnerSettings,
+    kernel_key, present_rows,
+};
 
-use super::Args;
-
-pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    // Aside first: whoever reads it meanwhile sees the old file or the new one.
-    let aside = path.with_extension("new");
-    std::fs::write(&aside, text).with_context(|| format!("cannot write {}", aside.display()))?;
-    std::fs::rename(&aside, path).with_context(|| format!("cannot write {}", path.display()))
-}
+use crate::files::write;
 
 pub(super) fn tell(profile: &Profile) {
     let us = |s: f64| format!("{:.2} us", s * 1e6);
@@ -25,7 +21,7 @@ pub(super) fn tell(profile: &Profile) {
         let (up, down) = (l.up / 1e9, l.down / 1e9);
         eprintln!("host link: {up:.1} GB/s up, {down:.1} GB/s down, {} to begin", us(l.up_latency));
     }
-    if let Some(p) = profile.roof.points.last() {
+    if let Some(p) = profile.read_bandwidth.points.last() {
         eprintln!("read bandwidth: {:.1} GB/s of memory", p.bytes as f64 / p.cold / 1e9);
     }
 }
@@ -38,7 +34,7 @@ pub(super) fn first_legal(table: &Table, device: &Device, desc: &Desc) -> Option
 
 pub(super) fn header(
     device: &Device,
-    args: &Args,
+    caches: String,
     mesh: &Mesh,
     what: &str,
     took: Duration,
@@ -51,8 +47,7 @@ pub(super) fn header(
         ("driver", info.driver.clone()),
         ("date", chrono::Utc::now().format("%Y-%m-%d").to_string()),
         ("version", env!("CARGO_PKG_VERSION").into()),
-        ("kernels", device.backend().fingerprint()),
-        ("caches", caches(args, device)),
+        ("caches", caches),
         (
             "mesh",
             format!(
@@ -74,12 +69,12 @@ pub(super) fn header(
 /// something else.
 pub(super) fn started(
     device: &Device,
-    areas: &[Area],
-    parts: &[Distilled],
+    classes: &[ProblemClass],
+    parts: &[Fit],
 ) -> Vec<(String, String)> {
     let mut all: Vec<String> = Vec::new();
-    for (&area, _) in areas.iter().zip(parts).filter(|(_, part)| part.kept > 0) {
-        if let Some((table, _)) = present(device.tables(), area) {
+    for (&class, _) in classes.iter().zip(parts).filter(|(_, part)| part.kept > 0) {
+        if let Some((table, _)) = present_rows(device.tables(), class) {
             // A user's is a path, which is nobody else's.
             let name = Path::new(&table.origin).file_name().unwrap_or_default();
             let named = format!("{}, rows {}", name.to_string_lossy(), hash(&table.rows));
@@ -98,10 +93,10 @@ fn hash(rows: &[Row]) -> String {
     format!("{:012x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 16)
 }
 
-/// How many rows each area has and what they cost at the known points.
-pub(super) fn of_parts(areas: &[Area], parts: &[Distilled]) -> Vec<(String, String)> {
-    let line = |(area, part): (&Area, &Distilled)| {
-        let name = format!("rows for {} {} align={}", area.dtype, area.layout, area.align);
+/// How many rows each class has and what they cost at the known points.
+pub(super) fn of_parts(classes: &[ProblemClass], parts: &[Fit]) -> Vec<(String, String)> {
+    let line = |(class, part): (&ProblemClass, &Fit)| {
+        let name = format!("rows for {} {} align={}", class.dtype, class.layout, class.align);
         let (cost, worst) = (100.0 * part.cost, 100.0 * part.worst);
         let kept = match part.kept {
             0 => String::new(),
@@ -109,7 +104,7 @@ pub(super) fn of_parts(areas: &[Area], parts: &[Distilled]) -> Vec<(String, Stri
         };
         (name, format!("{}{kept}, at a cost of {cost:.2} %, worst {worst:.1} %", part.rows.len()))
     };
-    areas.iter().zip(parts).map(line).collect()
+    classes.iter().zip(parts).map(line).collect()
 }
 
 /// Whether a table costs more than another where neither failed, by more than half a per cent: less is chance.
@@ -124,25 +119,29 @@ pub(super) fn is_refused(this: &Regret, other: &Regret) -> bool {
     this.failed > other.failed || far && is_worse(this, other)
 }
 
-fn caches(args: &Args, device: &Device) -> String {
-    match (args.warm, super::is_cpu(device)) {
-        (true, _) => "warm".into(),
-        (_, true) => {
-            let kib = super::second_cache() >> 10;
-            format!("cold; warm up to {} KiB, both up to {kib} KiB; arrays of the host", kib / 4)
+/// How caches were, for the header.
+pub(super) fn caches(settings: &RunnerSettings) -> String {
+    let kib = settings.both_to >> 10;
+    match settings.mode {
+        Mode::Cold if kib > 0 => {
+            format!("cold; warm up to {} KiB, both up to {kib} KiB; host arrays", kib / 4)
         }
-        _ => "cold".into(),
+        mode => mode.name().into(),
     }
 }
 
 /// Times for the router: every third point of the mesh will do.
-pub(super) fn products(mesh: &Mesh, areas: &[Area], known: &Known) -> Vec<Product> {
+pub(super) fn products(
+    mesh: &Mesh,
+    classes: &[ProblemClass],
+    known: &Measurements,
+) -> Vec<Product> {
     let mut products = Vec::new();
-    for &area in areas {
-        let Area { dtype, layout, .. } = area;
-        for at in mesh.points(area) {
-            let desc = mesh.desc(area, at).expect("a point of the mesh");
-            if let Some(best) = known.get(&desc).and_then(Cell::best)
+    for &class in classes {
+        let ProblemClass { dtype, layout, .. } = class;
+        for at in mesh.points(class) {
+            let desc = mesh.desc(class, at).expect("a point of the mesh");
+            if let Some(best) = known.get(&desc).and_then(ProblemResult::best)
                 && at.i % 3 == 0
                 && at.j % 3 == 0
             {
@@ -154,16 +153,25 @@ pub(super) fn products(mesh: &Mesh, areas: &[Area], known: &Known) -> Vec<Produc
     products
 }
 
-pub(super) fn per_area(areas: &[Area], holdouts: &[Holdout]) {
-    for a in areas {
-        let here = |h: &&Holdout| a.holds(&h.cell.desc);
+/// The classes of which no held-out shape says anything.
+pub(super) fn unchecked(classes: &[ProblemClass], holdouts: &[Holdout]) -> Vec<ProblemClass> {
+    let of = |class: &ProblemClass| {
+        let here = |h: &&Holdout| class.holds(&h.result.desc);
+        Regret::of(1, &holdouts.iter().filter(here).cloned().collect::<Vec<_>>())
+    };
+    classes.iter().copied().filter(|class| of(class).shapes == 0).collect()
+}
+
+pub(super) fn per_class(classes: &[ProblemClass], holdouts: &[Holdout]) {
+    for a in classes {
+        let here = |h: &&Holdout| a.holds(&h.result.desc);
         let part: Vec<Holdout> = holdouts.iter().filter(here).cloned().collect();
         println!("  {} {} align={}: {}", a.dtype, a.layout, a.align, Regret::of(1, &part));
     }
 }
 
 /// How much would change.
-pub(super) fn changes(device: &Device, table: &Table, known: &Known) {
+pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
     let differs = |desc: &&Desc| {
         let old = device.tables().explain(device.backend(), desc).0;
         first_legal(table, device, desc).is_some_and(|new| new != old)
@@ -172,18 +180,45 @@ pub(super) fn changes(device: &Device, table: &Table, known: &Known) {
     println!("{changed} of {} problems would be computed otherwise", known.len());
 }
 
-pub(super) fn install(device: &Device, mut table: Table, profile: &Profile) -> anyhow::Result<()> {
+/// Puts a table where the user's are looked for. Rows of classes of which no held-out shape was
+/// measured are not put there: what is present for them stays.
+pub(super) fn install(
+    device: &Device,
+    mut table: Table,
+    profile: &Profile,
+    unchecked: &[ProblemClass],
+) -> anyhow::Result<()> {
+    for class in unchecked {
+        let ProblemClass { dtype, layout, align } = *class;
+        println!("{dtype} {layout} align={align} was not checked: its present rows stay");
+        table.rows.retain(|r| (r.dtype, r.layout, r.align) != (Some(dtype), Some(layout), align));
+    }
+    if table.rows.is_empty() {
+        bail!("nothing is installed, since nothing was checked: it takes --holdout and more time");
+    }
+    table.header.retain(|(key, _)| {
+        let kernel = key.strip_prefix("kernel ");
+        kernel.is_none_or(|k| table.rows.iter().any(|row| row.params.kernel().as_str() == k))
+    });
     let dir = user_dirs().into_iter().next().context("this user has no home directory")?;
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join(file_name(device.backend()));
     if let Ok(text) = std::fs::read_to_string(&path) {
         let old = Table::parse(&path.display().to_string(), &text)?;
         let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout, r.align)).collect();
-        let kept = old.rows.into_iter().filter(|r| !new.contains(&(r.dtype, r.layout, r.align)));
+        let other = |r: &&Row| !new.contains(&(r.dtype, r.layout, r.align));
+        let kept: Vec<Row> = old.rows.iter().filter(other).copied().collect();
+        // What the kept rows were tuned with, as far as no new row names the same kernel.
+        for kernel in kept.iter().map(|row| kernel_key(row.params.kernel().as_str())) {
+            if let (Some(then), None) = (old.header(&kernel), table.header(&kernel)) {
+                let then = then.to_owned();
+                table.header.push((kernel, then));
+            }
+        }
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
-    write(&dir.join(Profile::file_name(device.info())), &profile.to_text())?;
+    write(&dir.join(Profile::file_name(device.info())), &profile.to_string())?;
     println!("installed in {}", path.display());
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release --bin quickstart [picture.png]
 //! ```
+#![deny(unsafe_code)] // but for what ndarray's s! makes
 
 mod digits;
 mod picture;

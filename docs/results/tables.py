@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Prints the tables of docs/RESULTS.md from the data files beside this script."""
+
+import csv
+from math import exp, log
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def rows(name):
+    with open(HERE / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def geomean(values):
+    values = list(values)
+    return exp(sum(map(log, values)) / len(values))
+
+
+def line(*cells):
+    print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def header(*cells):
+    line(*cells)
+    line(*["---"] * len(cells))
+
+
+def h200():
+    """Every shape of at least 16 x 16: time of gemv, of cuBLAS, of a pass that only reads."""
+    shapes = {}
+    for row in rows("h200/mesh.csv"):
+        if int(row["m"]) >= 16 and int(row["n"]) >= 16:
+            key = (row["dtype"], row["layout"], int(row["m"]), int(row["n"]), int(row["bytes"]))
+            shapes.setdefault(key, {"read": float(row["roof_us"])})[row["who"]] = float(row["us"])
+    mib = 1 << 20
+    classes = [
+        ("over 48 MiB", lambda b: b > 48 * mib),
+        ("1 to 48 MiB", lambda b: mib <= b <= 48 * mib),
+        ("under 1 MiB", lambda b: b < mib),
+    ]
+    print("## H200\n")
+    header("matrix", "bytes", "shapes", "gemv: share of read bandwidth", "cuBLAS: share",
+           "times faster than cuBLAS")
+    for dtype in ("f32", "f64"):
+        for layout, long in (("row", "row-major"), ("col", "column-major")):
+            for name, within in classes:
+                times = [t for k, t in shapes.items()
+                         if k[0] == dtype and k[1] == layout and within(k[4])]
+                cells = [[t["read"] / t["gemv"] for t in times],
+                         [t["read"] / t["cublas"] for t in times],
+                         [t["cublas"] / t["gemv"] for t in times]]
+                line(f"{dtype} {long}", name, len(times),
+                     *[f"{geomean(c):.2f} / {min(c):.2f}" for c in cells])
+    ratio = [t["cublas"] / t["gemv"] for t in shapes.values()]
+    slower = [r for r in ratio if r < 1]
+    print(f"\nall {len(ratio)}: geomean {geomean(ratio):.2f}, {min(ratio):.2f} to {max(ratio):.1f},"
+          f" slower on {len(slower)}, by more than 4 % on {sum(r < 1 / 1.04 for r in ratio)}")
+
+
+PEERS = ["mkl", "openblas-deb", "openblas-new", "blis", "faer", "gemm", "nalgebra",
+         "ndarray.dot+openblas", "ndarray.dot", "matrixmultiply"]
+OURS = ("gemv", "gemv-outside")
+REGIMES = {"4x4": "4x4", "16x16": "16x16", "64x64": "64x64", "256x256": "L2", "512x512": "L2",
+           "1024x1024": "L3", "2048x2048": "L3", "8192x8192": "DRAM",
+           "100000x100": "tall", "10000x1000": "tall", "1000000x16": "tall",
+           "100x100000": "wide", "1000x10000": "wide", "16x1000000": "wide"}
+
+
+def cpu():
+    """The best round of two runs; with two threads a run on one thread counts where it is faster."""
+    best, ceiling = {}, {}
+    for name in ("cpu/dense.csv", "cpu/dense-again.csv"):
+        for row in rows(name):
+            cell = (row["dtype"], row["layout"], f"{row['m']}x{row['n']}")
+            threads, ns = int(row["threads"]), float(row["ns_best_round"])
+            into, who = (ceiling, "read") if row["peer"].startswith("ceiling") else (best, row["peer"])
+            if who in OURS:
+                who = "gemv"
+            who = who.removesuffix("@native").removesuffix("-in-pool")
+            for t in {threads} if who == "gemv" else {threads, 2}:
+                key = (cell, who, t)
+                into[key] = min(ns, into.get(key, ns))
+    cells = sorted({cell for cell, _, _ in best})
+    print("\n## CPU: share of read bandwidth\n")
+    names = list(dict.fromkeys(REGIMES.values()))
+    header("threads", *names)
+    for threads in (1, 2):
+        share = {}
+        for cell in cells:
+            ours = best[cell, "gemv", threads]
+            share.setdefault(REGIMES[cell[2]], []).append(ceiling[cell, "read", threads] / ours)
+        line(threads, *[f"{geomean(share[name]):.2f}" for name in names])
+    print("\n## CPU: times faster\n")
+    header("peer", "1 thread", "2 threads")
+    for peer in PEERS:
+        line(peer, *[
+            f"{geomean(best[c, peer, t] / best[c, 'gemv', t] for c in cells):.2f}" for t in (1, 2)])
+    for t in (1, 2):
+        ratio = [min(best[c, p, t] for p in PEERS) / best[c, "gemv", t] for c in cells]
+        print(f"\nbest peer of each cell, {t} thread(s): geomean {geomean(ratio):.2f},"
+              f" {sum(r < 0.95 for r in ratio)} of {len(ratio)} under 0.95")
+
+
+h200()
+cpu()

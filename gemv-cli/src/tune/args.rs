@@ -1,0 +1,91 @@
+//! What `gemv tune` is asked for.
+
+use std::path::PathBuf;
+
+use gemv::{Dtype, Layout};
+
+use crate::parse::{parse_bytes, parse_dtype, parse_layout};
+
+/// Measure which parameters are best on a device, and write a table of them.
+///
+/// A time counts only if the result has the right bits. Ctrl-C keeps what was measured; --resume
+/// goes on from there. Nothing changes on this machine without --install.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The device, such as cpu or cuda:0 [default: the one that products of host arrays go to].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Element types.
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32,f64",
+          value_parser = parse_dtype)]
+    pub(crate) dtype: Vec<Dtype>,
+    /// Layouts.
+    #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "row,col",
+          value_parser = parse_layout)]
+    pub(crate) layout: Vec<Layout>,
+    /// Sizes of the mesh, for rows and for columns, evenly spaced on a logarithmic scale [default:
+    /// 24; 20 for cpu; 12 for OpenCL on the host's own processor].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..=256))]
+    pub(crate) mesh: Option<u16>,
+    /// The smallest size of the mesh.
+    #[arg(long, value_name = "ROWS", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) from: u32,
+    /// The largest size of the mesh.
+    #[arg(long, value_name = "ROWS", default_value_t = 1 << 22)]
+    pub(crate) to: u32,
+    /// The largest matrix, in bytes; k, M and G stand for powers of 1024.
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    pub(crate) max_bytes: u64,
+    /// Bytes to read before an operand comes again: several times the last cache.
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
+    pub(crate) cold_bytes: u64,
+    /// Measure with operands in the caches, where they fit.
+    #[arg(long)]
+    pub(crate) warm: bool,
+    /// Stop measuring after this long: what was measured coarse to fine until then makes the table.
+    #[arg(long, value_name = "MINUTES")]
+    pub(crate) minutes: Option<f64>,
+    /// Shapes that are not on the mesh, for each type, layout and class of alignment, on which the
+    /// table is held against all candidates.
+    #[arg(long, value_name = "COUNT", default_value_t = 24)]
+    pub(crate) holdout: usize,
+    /// Which kernels: this library's own, or the published ones with the search as published (every
+    /// combination on 3 x 3 samples of each tile of the mesh; takes hours).
+    #[arg(long, value_enum, default_value_t = Space::Ordered)]
+    pub(crate) space: Space,
+    /// What the table starts from: the rows of the present one, which are changed only where measurements say so beyond
+    /// chance, or nothing.
+    #[arg(long, value_enum, default_value_t = Start::Present)]
+    pub(crate) start: Start,
+    /// Most rows of the table for a type and a layout, over all classes of alignment.
+    #[arg(long, value_name = "COUNT", default_value = "200",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rows: usize,
+    /// The directory for the table and the raw data [default: gemv-tune-DEVICE].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on from the raw data in the directory.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Put the table where this user's tables are looked for. Rows of an installed table for other
+    /// types and layouts are kept. One that is worse than the present table by more than 2 % is refused.
+    #[arg(long)]
+    pub(crate) install: bool,
+    /// Measure nothing: write into this table the fingerprints of the device's kernels that its rows name,
+    /// which says that it was tuned with them.
+    #[arg(long, value_name = "TABLE", conflicts_with_all = ["install", "resume"])]
+    pub(crate) stamp: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Start {
+    Present,
+    Nothing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Space {
+    Ordered,
+    Classic,
+}

@@ -1,0 +1,86 @@
+//! What a run shows and keeps while it measures.
+
+use std::io::{IsTerminal, stderr};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use gemv::Params;
+use gemv_tune::{ProblemResult, Progress};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::record::Record;
+
+/// Shows progress, appends to the raw data, and knows when to stop.
+pub(super) struct RunProgress {
+    pub(super) bar: ProgressBar,
+    /// Plain lines in place of a bar: when the last one was printed.
+    plain: Option<Instant>,
+    record: Record,
+    stop: Arc<AtomicBool>,
+    deadline: Option<Instant>,
+    pub(super) error: Option<anyhow::Error>,
+    /// Failures that have been told: a kernel that fails everywhere is told once.
+    told: Vec<(Params, String)>,
+}
+
+impl RunProgress {
+    pub(super) fn new(
+        what: &str,
+        record: Record,
+        stop: Arc<AtomicBool>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let style = "{prefix} [{elapsed}] {wide_bar} {pos}/{len}, {eta} left";
+        let style = ProgressStyle::with_template(style).expect("a constant template");
+        let bar = ProgressBar::new(0).with_style(style).with_prefix(what.to_owned());
+        let plain = (!stderr().is_terminal()).then(Instant::now);
+        RunProgress { bar, plain, record, stop, deadline, error: None, told: Vec::new() }
+    }
+
+    fn say(&self, line: &str) {
+        if self.plain.is_some() { eprintln!("{line}") } else { self.bar.println(line) }
+    }
+
+    /// The same for what comes next, until then.
+    pub(super) fn next(&mut self, what: &str, deadline: Option<Instant>) {
+        self.deadline = deadline;
+        self.bar.set_prefix(what.to_owned());
+        self.bar.reset();
+    }
+
+    pub(super) fn interrupted(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Progress for RunProgress {
+    fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()> {
+        for (params, why) in &result.failures {
+            // Where a kernel fails is in the raw data; here, that it does, and why.
+            let why: String = why.to_string().lines().next().unwrap_or_default().into();
+            let kernel: Params = params.kernel().as_str().parse().expect("a kernel's name");
+            if self.told.len() < 20 && !self.told.iter().any(|t| t.0 == kernel) {
+                self.say(&format!("skipped: {params} on {}: {why}", result.desc));
+                self.told.push((kernel, why));
+            }
+        }
+        self.bar.set_length(total as u64);
+        self.bar.set_position(done as u64);
+        if let Some(last) = &mut self.plain
+            && (last.elapsed() > Duration::from_secs(10) || done == total)
+        {
+            *last = Instant::now();
+            let left = self.bar.eta().as_secs();
+            let prefix = self.bar.prefix();
+            eprintln!("{prefix}: {done} of {total} problems, about {left} s left");
+        }
+        if let Err(why) = self.record.write(result) {
+            self.error = Some(why);
+            return ControlFlow::Break(());
+        }
+        let late = self.deadline.is_some_and(|d| Instant::now() >= d);
+        if late || self.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,284 @@
+//! The kernels of an element type on an instruction set as a table of functions without types, so that all that
+//! leads to them is compiled once.
+
+use gemv_core::order::{LANES, SEGMENT};
+use gemv_core::{Accumulator, scale};
+
+use super::col_memory::{ColFewRows, ColMemory};
+use super::col_registers::ColRegisters;
+use super::ops::{Body, Ops};
+use super::rows::{Segments, ShortRows};
+use super::window::{Vector, Window};
+
+/// The kernels of an element type on an instruction set.
+///
+/// # Safety
+/// Every function needs a processor that has the instruction set, and operands as its body says.
+pub(crate) struct EntryPoints {
+    pub(super) vector: Vector,
+    /// Bytes of an accumulator.
+    pub(super) acc: usize,
+    /// Whether elements are their own accumulators.
+    pub(super) same: bool,
+    /// Lanes of a vector.
+    pub(super) width: usize,
+    /// How far apart the elements of a line are.
+    pub(super) step: isize,
+    pub(super) rows: unsafe fn(&Call),
+    pub(super) col_registers: unsafe fn(&Call),
+    pub(super) col_memory: unsafe fn(&Call),
+    pub(super) col_few_rows: unsafe fn(&Call),
+    pub(super) finish: unsafe fn(&Finish),
+    /// x with this stride, and its entries, to accumulators.
+    pub(super) widen: unsafe fn(*const u8, isize, usize, *mut u8),
+    /// The kernels for what an accumulator consists of.
+    pub(super) real: fn() -> &'static EntryPoints,
+    /// Writes 256 accumulators of 1.
+    pub(super) ones: unsafe fn(*mut u8),
+}
+
+/// What a kernel for a block of the matrix is called with. Each reads what it needs.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub(super) a: Window<u8>,
+    pub(super) conj: bool,
+    pub(super) x: *const u8,
+    pub(super) out: *mut u8,
+    /// Accumulators between the sums of two segments.
+    pub(super) ld: usize,
+    /// Rows run backwards, as x does.
+    pub(super) back: bool,
+    /// The distance of prefetches: bytes for rows, elements for columns.
+    pub(super) prefetch: isize,
+    /// Whether the next rows are prefetched instead.
+    pub(super) prefetch_next: bool,
+    /// Rows before the first aligned vector.
+    pub(super) head: usize,
+    /// Partial sums, and the accumulators of a line of them.
+    pub(super) stack: *mut u8,
+    pub(super) stack_ld: usize,
+}
+
+/// Rule 6 for `m` rows whose sums are there.
+pub(super) struct Finish {
+    pub(super) sums: *const u8,
+    pub(super) m: usize,
+    pub(super) y: *mut u8,
+    pub(super) stride: isize,
+    pub(super) alpha: Scalar,
+    pub(super) beta: Scalar,
+}
+
+/// An accumulator of any type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scalar([u64; 2]);
+
+impl Scalar {
+    pub(super) fn new<A: Accumulator>(v: A) -> Scalar {
+        const { assert!(size_of::<A>() <= 16 && align_of::<A>() <= 8) };
+        let mut scalar = Scalar([0; 2]);
+        // SAFETY: an accumulator fits (asserted).
+        unsafe { scalar.0.as_mut_ptr().cast::<A>().write(v) };
+        scalar
+    }
+
+    /// # Safety
+    /// It is made from an `A`.
+    pub(super) unsafe fn get<A: Accumulator>(&self) -> A {
+        // SAFETY: the caller's.
+        unsafe { self.0.as_ptr().cast::<A>().read() }
+    }
+}
+
+/// The table for `O`.
+pub(super) struct Of<O>(O);
+
+impl<O: Ops> Of<O> {
+    pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
+        vector: Vector::of::<O>(),
+        acc: size_of::<O::Acc>(),
+        same: size_of::<O::T>() == size_of::<O::Acc>(),
+        width: O::W,
+        step: O::STEP,
+        rows: rows::<O>,
+        col_registers: col_registers::<O>,
+        col_memory: col_memory::<O>,
+        col_few_rows: col_few_rows::<O>,
+        finish: finish::<O::Base>,
+        widen: widen::<O::Base>,
+        real: || Of::<O::Sum>::ENTRY_POINTS,
+        ones: ones::<O::Acc>,
+    };
+}
+
+/// # Safety
+/// `out` is good for a segment.
+pub(super) unsafe fn ones<A: Accumulator>(out: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe { *out.cast::<[A; SEGMENT]>() = [A::ONE; SEGMENT] }
+}
+
+/// The sums of all segments of `a.m` rows, that of segment s and row i at `out[s * ld + i]`.
+unsafe fn rows<O: Ops>(c: &Call) {
+    let Call { x, out, ld, prefetch_next, .. } = *c;
+    let (a, x, out, prefetch) = (c.a.cast(), x.cast(), out.cast(), c.prefetch as usize);
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(c.conj);
+        // Lines of stride two run forwards.
+        if const { O::STEP == 1 } && c.back {
+            Segments::<O, true> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
+        } else if is_short::<O>(a.n) {
+            short_rows(o, a, x, prefetch, out);
+        } else {
+            Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
+        }
+    }
+}
+
+/// The sums of one segment of all rows.
+unsafe fn col_registers<O: Ops>(c: &Call) {
+    let Call { x, out, head, prefetch, .. } = *c;
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(c.conj);
+        let (x, out) = (x.cast(), out.cast());
+        o.enter(ColRegisters { o, a: c.a.cast(), x, out, head, prefetch });
+    }
+}
+
+/// The sums of one segment of all rows.
+unsafe fn col_memory<O: Ops>(c: &Call) {
+    let Call { x, out, stack, stack_ld: ld, prefetch, .. } = *c;
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(c.conj);
+        let (x, out, stack) = (x.cast(), out.cast(), stack.cast());
+        o.enter(ColMemory { o, a: c.a.cast(), x, stack, ld, out, prefetch });
+    }
+}
+
+/// The sums of one whole segment of all rows.
+unsafe fn col_few_rows<O: Ops>(c: &Call) {
+    let Call { x, out, stack, stack_ld: ld, prefetch, .. } = *c;
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(c.conj);
+        let (x, out, quarter) = (x.cast(), out.cast(), stack.cast());
+        o.enter(ColFewRows { o, a: c.a.cast(), x, quarter, ld, out, prefetch });
+    }
+}
+
+unsafe fn finish<O: Ops>(f: &Finish) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(FinishRows { o, f });
+    }
+}
+
+unsafe fn widen<O: Ops>(x: *const u8, stride: isize, n: usize, out: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(Widen { o, x: x.cast(), stride, n, out: out.cast() });
+    }
+}
+
+/// Whether the entries of x stay in registers: there are few columns, of rows that run forwards.
+#[inline(always)]
+pub(super) fn is_short<O: Ops>(n: usize) -> bool {
+    n <= LANES && n <= O::SHORT_VECTORS * O::W
+}
+
+/// The sums of rows for which [`is_short`] holds.
+///
+/// # Safety
+/// `o` exists, a is good, x for n and out for m.
+#[inline(always)]
+pub(super) unsafe fn short_rows<O: Ops>(
+    o: O,
+    a: Window<O::T>,
+    x: *const O::Acc,
+    prefetch: usize,
+    out: *mut O::Acc,
+) {
+    macro_rules! vectors {
+        ($($v:literal)*) => {
+            match a.n.div_ceil(O::W) {
+                // Those that O does not have are not compiled.
+                $($v if const { $v <= O::SHORT_VECTORS && $v <= O::VECTORS } => {
+                    o.enter(ShortRows::<O, $v> { o, a, x, prefetch, out });
+                })*
+                _ => unreachable!("so few columns"),
+            }
+        };
+    }
+    // SAFETY: the caller's.
+    unsafe { vectors!(1 2 3 4 5 6 7 8) }
+}
+
+struct FinishRows<'a, O> {
+    o: O,
+    f: &'a Finish,
+}
+
+impl<O: Ops> Body for FinishRows<'_, O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let FinishRows { o, f: Finish { sums, m, y, stride, alpha, beta } } = self;
+        let (sums, y, m, stride) = (sums.cast::<O::Acc>(), y.cast::<O::T>(), *m, *stride);
+        let (zero, one) = (<O::Acc as Accumulator>::ZERO, <O::Acc as Accumulator>::ONE);
+        // SAFETY: the caller's: sums and y are good for m rows, the factors are accumulators.
+        unsafe {
+            let (alpha, beta) = (alpha.get::<O::Acc>(), beta.get::<O::Acc>());
+            let mut i = 0;
+            if alpha == one && beta == zero && stride == 1 {
+                while m - i >= O::W {
+                    o.store_narrow(o.load_acc(sums.add(i)), y.add(i));
+                    i += O::W;
+                }
+            }
+            while i < m {
+                let y = y.offset(i as isize * stride);
+                let old = if beta == zero { None } else { Some(*y) };
+                *y = scale::<O::T>(alpha, *sums.add(i), beta, old);
+                i += 1;
+            }
+        }
+    }
+}
+
+/// Entries of x as accumulators.
+struct Widen<O: Ops> {
+    o: O,
+    x: *const O::T,
+    stride: isize,
+    n: usize,
+    out: *mut O::Acc,
+}
+
+impl<O: Ops> Body for Widen<O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Widen { o, x, stride, n, out } = self;
+        use gemv_core::Element;
+        // SAFETY: the caller's: x and out are good for n.
+        unsafe {
+            if stride != 1 {
+                for j in 0..n {
+                    *out.add(j) = (*x.offset(j as isize * stride)).widen();
+                }
+                return;
+            }
+            let mut j = 0;
+            while n - j >= O::W {
+                o.store(o.load(x.add(j)), out.add(j));
+                j += O::W;
+            }
+            if j < n {
+                o.store_part(o.load_part(x.add(j), 0, n - j), out.add(j), 0, n - j);
+            }
+        }
+    }
+}

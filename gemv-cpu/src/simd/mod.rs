@@ -1,0 +1,31 @@
+//! Everything unsafe: the kernels, what leads to them without types, and memory.
+//!
+//! The algorithms ([`rows`], [`col_registers`], [`col_memory`]) are written once over [`ops::Ops`], which each
+//! instruction set implements for each element type. [`entry`] erases the types; [`product`] chooses.
+
+mod col_memory;
+mod col_registers;
+mod element;
+mod entry;
+mod isa;
+mod memory;
+mod ops;
+#[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
+mod ordered;
+#[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
+mod portable;
+mod product;
+mod rows;
+mod scratch;
+mod small;
+#[cfg(target_arch = "x86_64")]
+mod stride_two;
+mod window;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(crate) use element::CpuElement;
+pub use isa::ISA_ENV;
+pub(crate) use isa::Isa;
+pub(crate) use memory::Allocation;
+pub(crate) use product::{Part, Plan, Product};

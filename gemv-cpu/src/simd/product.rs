@@ -1,0 +1,793 @@
+//! A product without types: which kernel computes which part, and what remains for the sums of segments.
+
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+
+use gemv_core::Accumulator;
+use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use gemv_core::order::{LANES, SEGMENT};
+
+use super::element::CpuElement;
+use super::entry::{Call, EntryPoints, Finish, Scalar};
+use super::isa::Isa;
+use super::scratch;
+use super::window::{Window, head, lead};
+
+/// The arguments of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Rows that are interleaved segment by segment (row kernel).
+    pub(crate) rows: usize,
+    /// Blocks of rows, as far apart as possible, that are interleaved (row kernel): streams for the memory where rows
+    /// are short.
+    pub(crate) streams: usize,
+    /// Rows of a tile (column kernels), 0 for the kernel that keeps its sums in registers.
+    pub(crate) tile_m: usize,
+    /// Whether columns are short: read in the order of memory, with the sums of a quarter of the lanes kept.
+    pub(crate) few_rows: bool,
+    /// Prefetch distance in bytes, 0 for none.
+    pub(crate) prefetch: usize,
+    /// Whether the next rows (row kernel) or the next segment (few rows) are prefetched instead. Not for rows of up to
+    /// 64 columns, nor for a last segment of fewer. Rows that four at a time would pass over twice are then taken two
+    /// at a time, where that is written (f64 on AVX-512).
+    pub(crate) prefetch_next: bool,
+}
+
+/// How the elements of a matrix are walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lines {
+    /// Row by row; the elements of a row are this far apart.
+    Rows(isize),
+    /// Column by column.
+    Columns(isize),
+}
+
+impl Lines {
+    /// By the smaller of the two strides, of axes that have more than one entry.
+    fn of(a: &Strided) -> Lines {
+        let Strided { m, n, rs, cs, .. } = *a;
+        if cs == 1 && n > 1 {
+            return Lines::Rows(1);
+        }
+        if rs == 1 && m > 1 {
+            return Lines::Columns(1);
+        }
+        if m <= 1 {
+            return Lines::Rows(if n <= 1 { 1 } else { cs });
+        }
+        if n <= 1 {
+            return Lines::Columns(rs);
+        }
+        // Columns that are all the same are walked down, not across.
+        if cs != 0 && (rs == 0 || cs.unsigned_abs() <= rs.unsigned_abs()) {
+            Lines::Rows(cs)
+        } else {
+            Lines::Columns(rs)
+        }
+    }
+
+    /// Whether x runs backwards as well.
+    fn reversed(self) -> bool {
+        self == Lines::Rows(-1)
+    }
+}
+
+/// A view of a matrix. Strides are in elements.
+#[derive(Clone, Copy)]
+struct Strided {
+    p: *const u8,
+    m: usize,
+    n: usize,
+    rs: isize,
+    cs: isize,
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy)]
+enum Target {
+    /// Rule 6. `unscaled` if alpha is 1 and beta 0.
+    Y { y: *mut u8, stride: isize, alpha: Scalar, beta: Scalar, unscaled: bool },
+    /// One accumulator a row: the sums before scaling.
+    Sums(*mut u8),
+    /// The sums of the segments: that of segment s and row i at `s * ld + i`.
+    Partials { p: *mut u8, ld: usize },
+}
+
+/// `y = alpha A x + beta y`, with its operands in the host's memory.
+pub(crate) struct Product<'a> {
+    kernels: &'static EntryPoints,
+    stride_two: Option<&'static EntryPoints>,
+    plan: Plan,
+    conj: bool,
+    a: Strided,
+    x: *const u8,
+    x_stride: isize,
+    y: Target,
+    operands: PhantomData<&'a mut u8>,
+}
+
+impl<'a> Product<'a> {
+    /// # Panics
+    /// If the shapes do not fit.
+    #[expect(clippy::too_many_arguments, reason = "a product has them")]
+    pub(crate) fn new<T: CpuElement>(
+        isa: Isa,
+        plan: Plan,
+        alpha: T::Acc,
+        a: ArrayView2<'a, T>,
+        conj: bool,
+        x: ArrayView1<'a, T>,
+        beta: T::Acc,
+        mut y: ArrayViewMut1<'a, T>,
+    ) -> Product<'a> {
+        let (m, n) = a.dim();
+        assert!(x.len() == n && y.len() == m && plan.rows > 0);
+        let (rs, cs) = (a.strides()[0], a.strides()[1]);
+        let (p, stride) = (y.as_mut_ptr().cast(), y.strides()[0]);
+        let unscaled = alpha == T::Acc::ONE && beta == T::Acc::ZERO;
+        let (alpha, beta) = (Scalar::new(alpha), Scalar::new(beta));
+        Product {
+            kernels: T::kernels(isa, 1).expect("every type has kernels of stride one"),
+            stride_two: T::kernels(isa, 2),
+            plan,
+            conj,
+            a: Strided { p: a.as_ptr().cast(), m, n, rs, cs },
+            x: x.as_ptr().cast(),
+            x_stride: x.strides()[0],
+            y: Target::Y { y: p, stride, alpha, beta, unscaled },
+            operands: PhantomData,
+        }
+    }
+
+    /// Chooses lines, packs x where it has to be, and calls `f` with the whole as one part.
+    pub(crate) fn run(mut self, f: impl FnOnce(Part<'_>)) {
+        let Strided { m, n, rs, .. } = self.a;
+        if m == 0 || n == 0 {
+            return;
+        }
+        if m > 1 && rs == 0 {
+            return self.broadcast();
+        }
+        let mut lines = Lines::of(&self.a);
+        if let Lines::Columns(step) = lines
+            && step < 0
+        {
+            // Columns upside down are columns, with y upside down.
+            let end = m as isize - 1;
+            self.a.p = offset(self.a.p, end * step, self.kernels.vector.element);
+            self.a.rs = -step;
+            if let Target::Y { y, stride, .. } = &mut self.y {
+                *y = offset(*y, end * *stride, self.kernels.vector.element).cast_mut();
+                *stride = -*stride;
+            }
+            lines = Lines::Columns(-step);
+        }
+        self.with_x(lines, f);
+    }
+
+    /// Calls `f` with x as accumulators, in the order in which the kernel for these lines reads it.
+    fn with_x(&self, lines: Lines, f: impl FnOnce(Part<'_>)) {
+        let Product { kernels: k, a, x, x_stride, y, .. } = *self;
+        // Rows that are read by aligned vectors have x aligned as well, where they are worth a copy.
+        let lead = match lines {
+            Lines::Rows(1) if a.m >= 32 && a.n >= LANES => {
+                Some(lead(&Window { p: a.p, line: a.rs, m: a.m, n: a.n }, k.vector, false))
+            }
+            _ => None,
+        };
+        let part = |x| Part { shared: self.shared(lines), a, x, target: y, operands: PhantomData };
+        let aligned = |lead: usize| (x.addr() + lead * k.acc).is_multiple_of(64);
+        let neighbours = x_stride == 1 || a.n == 1;
+        if !lines.reversed() && k.same && neighbours && lead.is_none_or(aligned) {
+            return f(part(x));
+        }
+        let line = 64 / k.acc;
+        let first = (line - lead.unwrap_or(0) % line) % line;
+        scratch::with((first + a.n) * k.acc, |packed| {
+            // SAFETY: the scratch is good for `first` and n accumulators, x for n entries; the kernels are those of
+            // their types.
+            unsafe {
+                let packed = packed.add(first * k.acc);
+                let (from, stride) = match lines.reversed() {
+                    true => {
+                        let end = a.n as isize - 1;
+                        (offset(x, end * x_stride, k.vector.element), -x_stride)
+                    }
+                    false => (x, if neighbours { 1 } else { x_stride }),
+                };
+                (k.widen)(from, stride, a.n, packed);
+                f(part(packed));
+            }
+        });
+    }
+
+    fn shared(&self, lines: Lines) -> Shared {
+        let Product { kernels, stride_two, plan, conj, .. } = *self;
+        let own = match lines {
+            Lines::Rows(1 | -1) | Lines::Columns(1) => Some(kernels),
+            Lines::Rows(2) | Lines::Columns(2) => stride_two,
+            _ => None,
+        };
+        let (kernels, direct) = (own.unwrap_or(kernels), own.is_some());
+        Shared { kernels, direct, plan, conj, lines }
+    }
+
+    /// All rows are the same: one sum.
+    #[cold]
+    fn broadcast(mut self) {
+        let rows = self.a.m;
+        let Target::Y { y, stride, alpha, beta, .. } = self.y else {
+            unreachable!("a product has a y")
+        };
+        let mut sum = Scalar::new(0.0f32);
+        self.a.m = 1;
+        self.y = Target::Sums((&raw mut sum).cast());
+        self.with_x(Lines::of(&self.a), |part| part.run());
+        let k = self.kernels;
+        for i in 0..rows {
+            let y = offset(y, i as isize * stride, k.vector.element).cast_mut();
+            let sums = (&raw const sum).cast();
+            // SAFETY: the sum is an accumulator of these kernels, y has so many rows.
+            unsafe { (k.finish)(&Finish { sums, m: 1, y, stride, alpha, beta }) }
+        }
+    }
+}
+
+/// The address `by` elements of `size` bytes further.
+#[inline(always)]
+fn offset(p: *const u8, by: isize, size: usize) -> *const u8 {
+    p.wrapping_offset(by * size as isize)
+}
+
+/// What all parts of a product share.
+#[derive(Clone, Copy)]
+struct Shared {
+    /// Those of the lines, if `direct`; else those of lines whose elements are neighbours.
+    kernels: &'static EntryPoints,
+    /// Whether a kernel reads the lines without a copy.
+    direct: bool,
+    plan: Plan,
+    conj: bool,
+    lines: Lines,
+}
+
+/// Some rows or some segments of a product.
+pub(crate) struct Part<'a> {
+    shared: Shared,
+    a: Strided,
+    /// n accumulators, in the opposite order for [`Lines::reversed`].
+    x: *const u8,
+    target: Target,
+    operands: PhantomData<&'a mut u8>,
+}
+
+// SAFETY: a part reads elements that nothing writes while it lives, and writes a target that is its own.
+unsafe impl Send for Part<'_> {}
+
+impl<'a> Part<'a> {
+    /// Rows and columns.
+    pub(crate) fn dim(&self) -> (usize, usize) {
+        (self.a.m, self.a.n)
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn element(&self) -> usize {
+        self.shared.kernels.vector.element
+    }
+
+    /// Lanes of a vector.
+    pub(crate) fn width(&self) -> usize {
+        self.shared.kernels.width
+    }
+
+    /// Whether the matrix is walked row by row.
+    pub(crate) fn by_rows(&self) -> bool {
+        matches!(self.shared.lines, Lines::Rows(_))
+    }
+
+    /// Whether a kernel reads the matrix without a copy.
+    pub(crate) fn direct(&self) -> bool {
+        self.shared.direct
+    }
+
+    /// Rows `..at`, and the others.
+    ///
+    /// # Panics
+    /// If there are not so many, or the part is one of segments.
+    pub(crate) fn split_rows(self, at: usize) -> (Part<'a>, Part<'a>) {
+        let Part { shared, a, x, target, operands } = self;
+        assert!(at <= a.m);
+        let k = shared.kernels;
+        let upper = Strided { m: at, ..a };
+        let p = offset(a.p, at as isize * a.rs, k.vector.element);
+        let lower = Strided { p, m: a.m - at, ..a };
+        let second = match target {
+            Target::Y { y, stride, alpha, beta, unscaled } => {
+                let y = offset(y, at as isize * stride, k.vector.element).cast_mut();
+                Target::Y { y, stride, alpha, beta, unscaled }
+            }
+            Target::Sums(p) => Target::Sums(p.wrapping_add(at * k.acc)),
+            Target::Partials { .. } => panic!("partial sums are not split by rows"),
+        };
+        let part = |a, target| Part { shared, a, x, target, operands };
+        (part(upper, target), part(lower, second))
+    }
+
+    /// Segments `..at`, and the others.
+    ///
+    /// # Panics
+    /// If the part is none of [`by_segments`](Self::by_segments).
+    pub(crate) fn split_segments(self, at: usize) -> (Part<'a>, Part<'a>) {
+        let Part { shared, a, x, target, operands } = self;
+        let Target::Partials { p, ld } = target else {
+            panic!("only partial sums are split by segments")
+        };
+        let k = shared.kernels;
+        let columns = (at * SEGMENT).min(a.n);
+        let left = Strided { n: columns, ..a };
+        let q = offset(a.p, columns as isize * a.cs, k.vector.element);
+        let right = Strided { p: q, n: a.n - columns, ..a };
+        let (x0, x1) = match shared.lines.reversed() {
+            true => (x.wrapping_add((a.n - columns) * k.acc), x),
+            false => (x, x.wrapping_add(columns * k.acc)),
+        };
+        let second = Target::Partials { p: p.wrapping_add(at * ld * k.acc), ld };
+        let part = |a, x, target| Part { shared, a, x, target, operands };
+        (part(left, x0, target), part(right, x1, second))
+    }
+
+    /// Calls `f` with the same product as segments, and reduces their sums.
+    pub(crate) fn by_segments(self, f: impl FnOnce(Part<'_>)) {
+        let Part { shared, a, x, target, .. } = self;
+        let (k, count) = (shared.kernels, a.n.div_ceil(SEGMENT));
+        scratch::with(count * a.m * k.acc, |p| {
+            let partials = Target::Partials { p, ld: a.m };
+            f(Part { shared, a, x, target: partials, operands: PhantomData });
+            // SAFETY: the scratch is good for the sums of all segments of m rows, and the target for m rows.
+            unsafe { reduce(k, p, a.m, count, target) }
+        });
+    }
+
+    /// Computes it on the calling thread.
+    pub(crate) fn run(self) {
+        let Part { shared, a, .. } = &self;
+        if a.m == 0 || a.n == 0 {
+            return;
+        }
+        if !shared.direct {
+            return self.tiles();
+        }
+        let row = self.by_rows();
+        let len = scratch_len(a.m, a.n, &shared.plan, row, shared.kernels.width);
+        let bytes = len * shared.kernels.acc;
+        // SAFETY: the matrix is a view: its elements, found by its own strides, may be read; the lines are its; x has
+        // an entry for every column and the target a place for every row. The scratch has `scratch_len`.
+        let run = |scratch| unsafe { if row { self.rows(scratch) } else { self.columns(scratch) } };
+        if bytes <= STACK {
+            let mut stack = MaybeUninit::<Stack>::uninit();
+            run(stack.as_mut_ptr().cast());
+        } else {
+            scratch::with(bytes, run);
+        }
+    }
+}
+
+/// Bytes of scratch on the stack.
+const STACK: usize = 1 << 10;
+
+#[repr(align(64))]
+struct Stack(#[expect(dead_code, reason = "used through its address")] [u8; STACK]);
+
+/// Vectors of rows for one call of the column kernel in registers.
+const STRIP: usize = 4;
+
+/// Accumulators of scratch for a block of `m` × `n`.
+fn scratch_len(m: usize, n: usize, plan: &Plan, row: bool, width: usize) -> usize {
+    let segments = n.div_ceil(SEGMENT);
+    // Sums of segments, and of the segments of those.
+    let levels = if segments > 1 { segments + segments.div_ceil(255) + 4 } else { 0 };
+    if row {
+        let rows = plan.rows.next_multiple_of(4);
+        return LANES.max(rows) + rows * levels;
+    }
+    tile_rows(m, plan, width) * (1 + levels + stack_lines(plan))
+}
+
+/// Lines of partial sums of a segment.
+fn stack_lines(plan: &Plan) -> usize {
+    match plan.tile_m {
+        0 => 0,
+        _ if plan.few_rows => LANES / 4,
+        _ => 6,
+    }
+}
+
+/// Rows of a tile of the column kernels, rounded up to whole vectors, of which one may begin before the first row.
+fn tile_rows(m: usize, plan: &Plan, width: usize) -> usize {
+    let step = if plan.tile_m == 0 { (STRIP + 1) * width } else { plan.tile_m + 2 * width };
+    step.min(m.next_multiple_of(width) + width).next_multiple_of(width)
+}
+
+/// Bytes of rows of one segment, or 64 rows, that are read before those of another stream.
+const STREAM_BYTES: usize = 1 << 10;
+
+impl Part<'_> {
+    fn call(&self) -> Call {
+        Call {
+            a: Window { p: self.a.p, line: 0, m: self.a.m, n: self.a.n },
+            conj: self.shared.conj,
+            x: self.x,
+            out: core::ptr::null_mut(),
+            ld: 0,
+            back: self.shared.lines.reversed(),
+            prefetch: self.shared.plan.prefetch as isize,
+            prefetch_next: self.shared.plan.prefetch_next,
+            head: 0,
+            stack: core::ptr::null_mut(),
+            stack_ld: 0,
+        }
+    }
+
+    /// Lines are rows, which run backwards as x does if they are reversed.
+    ///
+    /// # Safety
+    /// a is good, x for n, scratch for its length and the target for m rows.
+    unsafe fn rows(&self, scratch: *mut u8) {
+        let (a, plan) = (&self.a, &self.shared.plan);
+        let out = in_place(self.shared.kernels, self.target, a.m);
+        let own = plan.rows.next_multiple_of(4);
+        let streams = if a.m >= plan.streams * own { plan.streams } else { 1 };
+        let one = a.n <= SEGMENT;
+        let step = match one {
+            true if streams == 1 && matches!(out, Target::Sums(_)) => a.m,
+            true if streams == 1 => LANES,
+            // More short rows at a time: each time begins with a call.
+            true => (STREAM_BYTES / (a.n * self.element()))
+                .next_multiple_of(4)
+                .clamp(plan.rows.min(LANES), LANES),
+            _ => plan.rows,
+        };
+        let mut call = self.call();
+        call.a.line = a.rs;
+        if call.back {
+            call.x = call.x.wrapping_add((a.n - 1) * self.shared.kernels.acc);
+        }
+        // SAFETY: the caller's; all rows are below m.
+        unsafe {
+            let each = a.m / streams;
+            let mut at = 0;
+            while at < each {
+                for s in 0..streams {
+                    self.some_rows(s * each + at, (each - at).min(step), &call, scratch, out);
+                }
+                at += step;
+            }
+            // The rows beyond the last stream.
+            let mut i = streams * each;
+            while i < a.m {
+                self.some_rows(i, (a.m - i).min(step), &call, scratch, out);
+                i += step;
+            }
+        }
+    }
+
+    /// `count` rows from `i` on, no more than the scratch is good for.
+    unsafe fn some_rows(
+        &self,
+        i: usize,
+        count: usize,
+        call: &Call,
+        scratch: *mut u8,
+        target: Target,
+    ) {
+        let (a, k) = (&self.a, self.shared.kernels);
+        let own = self.shared.plan.rows.next_multiple_of(4);
+        let one = a.n <= SEGMENT;
+        let partials = scratch.wrapping_add(LANES.max(own) * k.acc);
+        let sums = place(k, target, i, scratch);
+        let (out, ld) = match target {
+            Target::Partials { p, ld } => (p.wrapping_add(i * k.acc), ld),
+            _ if one => (sums, 0),
+            _ => (partials, own),
+        };
+        let p = offset(a.p, i as isize * a.rs, k.vector.element);
+        let call = Call { a: Window { p, m: count, ..call.a }, out, ld, ..*call };
+        // SAFETY: the caller's.
+        unsafe {
+            (k.rows)(&call);
+            if !matches!(target, Target::Partials { .. }) {
+                if !one {
+                    let lines = a.n.div_ceil(SEGMENT);
+                    let spare = partials.wrapping_add(lines * own * k.acc);
+                    levels(k, partials, count, own, lines, spare, sums);
+                }
+                finish(k, sums, count, i, target);
+            }
+        }
+    }
+
+    /// Lines are columns.
+    ///
+    /// # Safety
+    /// As [`rows`](Self::rows).
+    unsafe fn columns(&self, scratch: *mut u8) {
+        let (k, plan) = (self.shared.kernels, &self.shared.plan);
+        let (m, n, line) = (self.a.m, self.a.n, self.a.cs);
+        let target = in_place(k, self.target, m);
+        let (element, acc) = (k.vector.element, k.acc);
+        let lines = n.div_ceil(SEGMENT);
+        let tiled = plan.tile_m > 0;
+        let own = tile_rows(m, plan, k.width);
+        let stack = scratch.wrapping_add(own * acc);
+        let partials = stack.wrapping_add(stack_lines(plan) * own * acc);
+        let mut call = Call { stack, stack_ld: own, ..self.call() };
+        call.a.line = line;
+        // Columns of one offset are cut where vectors are aligned.
+        let first = if plan.few_rows { 0 } else { head(&call.a, k.vector) };
+        let sums_alone = lines == 1 && !tiled && matches!(target, Target::Sums(_));
+        let distance = (plan.prefetch / element) as isize;
+        let mut i = 0;
+        while i < m {
+            let head = if i == 0 { first.min(m) } else { 0 };
+            let rows = match (sums_alone, tiled) {
+                (true, _) => m,
+                (_, true) => (head + plan.tile_m).min(m - i),
+                _ => (head + STRIP * k.width).min(m - i),
+            };
+            let p = offset(self.a.p, i as isize * k.step, element);
+            let sums = place(k, target, i, scratch);
+            let (out, ld) = match target {
+                Target::Partials { p, ld } => (p.wrapping_add(i * acc), ld),
+                _ if lines == 1 => (sums, 0),
+                _ => (partials, own),
+            };
+            for s in 0..lines {
+                let j = s * SEGMENT;
+                let p = offset(p, j as isize * line, element);
+                call.a = Window { p, m: rows, n: (n - j).min(SEGMENT), line };
+                call.x = self.x.wrapping_add(j * acc);
+                call.out = out.wrapping_add(s * ld * acc);
+                call.head = head;
+                let next_segment = SEGMENT as isize * line;
+                // SAFETY: the caller's.
+                unsafe {
+                    if plan.few_rows && call.a.n == SEGMENT {
+                        call.prefetch = if plan.prefetch_next { next_segment } else { distance };
+                        (k.col_few_rows)(&call);
+                    } else if tiled && !plan.few_rows {
+                        call.prefetch = distance;
+                        (k.col_memory)(&call);
+                    } else {
+                        // What is read next: the next segment of these rows, or further rows.
+                        call.prefetch = match plan.prefetch {
+                            0 => 0,
+                            _ if s + 1 < lines => next_segment,
+                            _ => distance,
+                        };
+                        (k.col_registers)(&call);
+                    }
+                }
+            }
+            if !matches!(target, Target::Partials { .. }) {
+                // SAFETY: the caller's; the sums of all segments of these rows are there.
+                unsafe {
+                    if lines > 1 {
+                        let spare = partials.wrapping_add(lines * own * acc);
+                        levels(k, partials, rows, own, lines, spare, sums);
+                    }
+                    finish(k, sums, rows, i, target);
+                }
+            }
+            i += rows;
+        }
+    }
+
+    /// Elements of which no two are neighbours: some rows of a segment at a time are copied together, in the order of
+    /// memory, while they are in the first-level cache.
+    #[inline(never)]
+    fn tiles(self) {
+        let Part { shared, a, x, target, .. } = self;
+        let (k, by_rows, count) = (shared.kernels, self.by_rows(), a.n.div_ceil(SEGMENT));
+        let (element, acc) = (k.vector.element, k.acc);
+        // The sums of a segment lie together: all rows of it, then.
+        let rows = match (target, by_rows) {
+            (Target::Partials { .. }, _) => a.m,
+            (_, true) => 16,
+            (_, false) => 32,
+        };
+        scratch::with(rows.min(a.m) * a.n.min(SEGMENT) * element, |tile| {
+            let one = |i: usize, c: usize, target: Target| {
+                let (h, w) = ((a.m - i).min(rows), (a.n - c * SEGMENT).min(SEGMENT));
+                let p = offset(a.p, i as isize * a.rs, element);
+                let p = offset(p, (c * SEGMENT) as isize * a.cs, element);
+                // SAFETY: the rows and columns are the view's, and the tile is good for as many.
+                unsafe {
+                    match by_rows {
+                        true => gather(p, (h, a.rs), (w, a.cs), element, tile),
+                        false => gather(p, (w, a.cs), (h, a.rs), element, tile),
+                    }
+                }
+                let (rs, cs) = if by_rows { (w as isize, 1) } else { (1, h as isize) };
+                let rows = by_rows && w > 1 || h <= 1;
+                let lines = if rows { Lines::Rows(1) } else { Lines::Columns(1) };
+                // A tile is small: the sums of its columns stay in registers.
+                let plan = Plan {
+                    tile_m: 0,
+                    few_rows: false,
+                    prefetch: 0,
+                    prefetch_next: false,
+                    ..shared.plan
+                };
+                let shared = Shared { direct: true, plan, lines, ..shared };
+                let a = Strided { p: tile, m: h, n: w, rs, cs };
+                let x = x.wrapping_add(c * SEGMENT * acc);
+                Part { shared, a, x, target, operands: PhantomData }.run();
+            };
+            let segments = |i: usize, p: *mut u8, ld: usize| {
+                for c in 0..count {
+                    let p = p.wrapping_add(c * ld * acc);
+                    one(i, c, Target::Partials { p, ld });
+                }
+            };
+            if let Target::Partials { p, ld } = target {
+                return segments(0, p, ld);
+            }
+            let rows_from = |i: usize| match target {
+                Target::Y { y, stride, alpha, beta, unscaled } => {
+                    let y = offset(y, i as isize * stride, element).cast_mut();
+                    Target::Y { y, stride, alpha, beta, unscaled }
+                }
+                Target::Sums(p) => Target::Sums(p.wrapping_add(i * acc)),
+                Target::Partials { .. } => unreachable!("returned above"),
+            };
+            if count == 1 {
+                return (0..a.m).step_by(rows).for_each(|i| one(i, 0, rows_from(i)));
+            }
+            scratch::with(rows * count * acc, |partials| {
+                for i in (0..a.m).step_by(rows) {
+                    let h = rows.min(a.m - i);
+                    segments(i, partials, h);
+                    // SAFETY: the partial sums are those of `count` segments of h rows.
+                    unsafe { reduce(k, partials, h, count, rows_from(i)) }
+                }
+            });
+        });
+    }
+}
+
+/// Copies lines together: `lines` and `entries` are a number and a stride.
+///
+/// # Safety
+/// `from` is good for these elements, `to` for as many.
+unsafe fn gather(
+    from: *const u8,
+    lines: (usize, isize),
+    entries: (usize, isize),
+    element: usize,
+    to: *mut u8,
+) {
+    /// # Safety
+    /// As above, for elements as large as `E`.
+    unsafe fn copy<E: Copy>(
+        from: *const u8,
+        lines: (usize, isize),
+        entries: (usize, isize),
+        to: *mut u8,
+    ) {
+        let (from, mut to) = (from.cast::<E>(), to.cast::<E>());
+        for l in 0..lines.0 {
+            let line = from.wrapping_offset(l as isize * lines.1);
+            for e in 0..entries.0 {
+                // SAFETY: the caller's.
+                unsafe { *to = *line.wrapping_offset(e as isize * entries.1) };
+                to = to.wrapping_add(1);
+            }
+        }
+    }
+    // SAFETY: the caller's. The types are as large as the elements and need no more alignment.
+    unsafe {
+        match element {
+            2 => copy::<u16>(from, lines, entries, to),
+            4 => copy::<u32>(from, lines, entries, to),
+            8 => copy::<[u32; 2]>(from, lines, entries, to),
+            16 => copy::<[u64; 2]>(from, lines, entries, to),
+            _ => unreachable!("no element has another size"),
+        }
+    }
+}
+
+/// The target of `m` rows; y itself takes the sums if they are the result.
+fn in_place(k: &EntryPoints, target: Target, m: usize) -> Target {
+    match target {
+        Target::Y { y, stride, unscaled: true, .. } if (stride == 1 || m == 1) && k.same => {
+            Target::Sums(y)
+        }
+        target => target,
+    }
+}
+
+/// Where the sums of rows `at ..` are computed: in their place, if nothing remains to be done there, or at `scratch`.
+fn place(k: &EntryPoints, target: Target, at: usize, scratch: *mut u8) -> *mut u8 {
+    match target {
+        Target::Sums(p) => p.wrapping_add(at * k.acc),
+        _ => scratch,
+    }
+}
+
+/// Rule 4 for many rows: `sums` has, for each of `count` segments, `m` sums `ld` apart. The result goes to `out`;
+/// `spare` is good for `ceil(count / 256) + 2` lines. Accumulators that are pairs are summed as two rows.
+///
+/// # Safety
+/// The lengths are those.
+unsafe fn levels(
+    k: &EntryPoints,
+    mut sums: *const u8,
+    m: usize,
+    ld: usize,
+    mut count: usize,
+    mut spare: *mut u8,
+    out: *mut u8,
+) {
+    let (parts, k) = (k.acc, (k.real)());
+    let reals = parts / k.acc;
+    let mut ones = MaybeUninit::<[f64; SEGMENT]>::uninit();
+    // SAFETY: no part of an accumulator is larger than f64.
+    unsafe { (k.ones)(ones.as_mut_ptr().cast()) };
+    let (m, ld) = (m * reals, ld * reals);
+    loop {
+        let groups = count.div_ceil(SEGMENT);
+        for g in 0..groups {
+            let n = (count - g * SEGMENT).min(SEGMENT);
+            let p = sums.wrapping_add(g * SEGMENT * ld * k.acc);
+            let call = Call {
+                a: Window { p, line: ld as isize, m, n },
+                conj: false,
+                x: ones.as_ptr().cast(),
+                out: if groups == 1 { out } else { spare.wrapping_add(g * ld * k.acc) },
+                ld: 0,
+                back: false,
+                prefetch: 0,
+                prefetch_next: false,
+                head: 0,
+                stack: core::ptr::null_mut(),
+                stack_ld: 0,
+            };
+            // SAFETY: the caller's; fma(v, 1, acc) is acc + v, rounded once.
+            unsafe { (k.col_registers)(&call) }
+        }
+        if groups == 1 {
+            return;
+        }
+        sums = spare;
+        spare = spare.wrapping_add(groups * ld * k.acc);
+        count = groups;
+    }
+}
+
+/// Rule 6 for `m` rows from `at` on, whose sums are there.
+///
+/// # Safety
+/// `sums` is good for m, the target for rows at .. at + m.
+unsafe fn finish(k: &EntryPoints, sums: *const u8, m: usize, at: usize, target: Target) {
+    let Target::Y { y, stride, alpha, beta, .. } = target else { return };
+    let y = offset(y, at as isize * stride, k.vector.element).cast_mut();
+    // SAFETY: the caller's.
+    unsafe { (k.finish)(&Finish { sums, m, y, stride, alpha, beta }) }
+}
+
+/// Rules 4 and 6 for the sums of `count` segments of `m` rows, segment after segment.
+///
+/// # Safety
+/// `partials` is good for as many, the target for m rows.
+unsafe fn reduce(k: &EntryPoints, partials: *mut u8, m: usize, count: usize, target: Target) {
+    let target = in_place(k, target, m);
+    let len = m * (count.div_ceil(SEGMENT) + count.div_ceil(SEGMENT * SEGMENT) + 4);
+    scratch::with(len * k.acc, |scratch| {
+        let sums = place(k, target, 0, scratch);
+        // SAFETY: the caller's; the scratch is good for m sums and the lines of the levels.
+        unsafe {
+            levels(k, partials, m, m, count, scratch.wrapping_add(m * k.acc), sums);
+            finish(k, sums, m, 0, target);
+        }
+    });
+}

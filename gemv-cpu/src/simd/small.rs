@@ -1,0 +1,74 @@
+//! Products of one segment: the operands go to a kernel without a plan, scratch or threads. To reach the kernel takes
+//! most of the time of a small product.
+
+use gemv_core::ndarray::ArrayView2;
+use gemv_core::order::SEGMENT;
+
+use super::col_registers::ColRegisters;
+use super::element::CpuElement;
+use super::entry::{is_short, short_rows};
+use super::isa::{Isa, Kind};
+use super::ops::Ops;
+use super::rows::Segments;
+use super::window::{Vector, Window, head};
+
+impl Isa {
+    /// `y = A x` for a matrix of one segment, if there is a kernel that reads it without a copy. Else false, and y is
+    /// untouched.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    #[inline]
+    pub(crate) fn small<T: CpuElement>(
+        self,
+        a: &ArrayView2<'_, T>,
+        conj: bool,
+        x: &[T::Acc],
+        y: &mut [T::Acc],
+    ) -> bool {
+        // SAFETY: the kind of an `Isa` says that the processor has the instructions.
+        unsafe {
+            match self.kind() {
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512 => small(T::Avx512::new(conj), a, x, y),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2 => small(T::Avx2::new(conj), a, x, y),
+                #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
+                Kind::Plain => small(T::Plain::new(conj), a, x, y),
+                #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
+                Kind::Plain => false,
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) -> bool {
+    let ((m, n), strides) = (a.dim(), a.strides());
+    let (rs, cs) = (strides[0], strides[1]);
+    assert!(x.len() == n && y.len() == m);
+    if m == 0 || n == 0 || n > SEGMENT {
+        return false;
+    }
+    let p = a.as_ptr();
+    let (x, out) = (x.as_ptr(), y.as_mut_ptr());
+    // SAFETY: `o` exists. The matrix is a view, whose strides are its own; x has n entries and out m (asserted).
+    unsafe {
+        if cs == 1 {
+            let a = Window { p, line: rs, m, n };
+            if is_short::<O>(n) {
+                short_rows(o, a, x, 0, out);
+            } else {
+                let (prefetch, prefetch_next, ld) = (0, false, 0);
+                Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
+            }
+        } else if rs == 1 {
+            let a = Window { p, line: cs, m, n };
+            let head = head(&a, Vector::of::<O>()).min(m);
+            o.enter(ColRegisters { o, a, x, out, head, prefetch: 0 });
+        } else {
+            return false;
+        }
+    }
+    true
+}

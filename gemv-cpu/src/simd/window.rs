@@ -1,0 +1,94 @@
+//! A block of a matrix as a kernel sees it, and what its addresses say about aligned loads.
+
+use gemv_core::order::LANES;
+
+use super::ops::Ops;
+
+/// A block of a matrix: the address of element (0, 0) and the distance of lines in elements. Along a line the
+/// elements are [`Ops::STEP`] apart.
+pub(super) struct Window<T> {
+    pub(super) p: *const T,
+    /// Lines are rows for the row kernels and columns for the column kernels.
+    pub(super) line: isize,
+    pub(super) m: usize,
+    pub(super) n: usize,
+}
+
+impl<T> Clone for Window<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Window<T> {}
+
+impl<T> Window<T> {
+    /// The same block with elements of another type of the same size.
+    pub(super) fn cast<U>(self) -> Window<U> {
+        let Window { p, line, m, n } = self;
+        Window { p: p.cast(), line, m, n }
+    }
+}
+
+/// The size and the alignment of a vector load, as far as the choice of addresses depends on it.
+#[derive(Clone, Copy)]
+pub(super) struct Vector {
+    /// Bytes of an element.
+    pub(super) element: usize,
+    /// Bytes of a vector of elements.
+    pub(super) bytes: usize,
+    /// Whether aligned loads are worth a rotation of the lanes.
+    pub(super) rotates: bool,
+}
+
+impl Vector {
+    pub(super) const fn of<O: Ops>() -> Vector {
+        let element = size_of::<O::T>();
+        Vector { element, bytes: O::W * element, rotates: O::ROTATES }
+    }
+}
+
+/// Whether all lines have the same offset from a vector boundary.
+#[inline(always)]
+pub(super) fn same_offset<T>(a: &Window<T>, v: Vector) -> bool {
+    (a.line.unsigned_abs() * v.element).is_multiple_of(v.bytes) || a.m == 1
+}
+
+/// Elements of a line before its first vector boundary. 0 where lines have different offsets, or where aligned
+/// loads gain nothing. For lines that run `back`, the boundary is counted from their other end.
+#[inline(always)]
+pub(super) fn lead<T>(a: &Window<T>, v: Vector, back: bool) -> usize {
+    // The chunk's lowest address differs from the line's by whole vectors, and one element.
+    let offset = a.p.addr().wrapping_add(if back { v.element } else { 0 }) % v.bytes;
+    if !v.rotates || !same_offset(a, v) || !offset.is_multiple_of(v.element) {
+        0
+    } else {
+        (v.bytes - offset) % v.bytes / v.element
+    }
+}
+
+/// Rows before the first aligned vector of rows. 0 where columns have different offsets, or where the matrix fits
+/// the first-level cache: there one vector more costs more than loads across two cache lines.
+#[inline(always)]
+pub(super) fn head<T>(a: &Window<T>, v: Vector) -> usize {
+    if a.m * a.n * v.element <= L1 { 0 } else { lead(a, v, false) }
+}
+
+/// Bytes of the first-level cache that a matrix may take.
+const L1: usize = 16 << 10;
+
+/// The lane at place `i` of 2^log lanes (at most 64) in bit-reversed order. In this order the halving adds
+/// neighbours, so a sum is complete as soon as its two terms are. A table: to reverse bits takes more instructions
+/// than the additions of a lane.
+#[inline(always)]
+pub(super) fn bit_reversed(i: usize, log: u32) -> usize {
+    const REVERSED: [u8; LANES] = {
+        let mut all = [0; LANES];
+        let mut i = 0;
+        while i < LANES {
+            all[i] = (i as u8).reverse_bits() >> 2;
+            i += 1;
+        }
+        all
+    };
+    REVERSED[i] as usize >> (LANES.trailing_zeros() - log)
+}

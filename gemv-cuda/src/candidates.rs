@@ -1,0 +1,98 @@
+//! Which candidates of all kernels are worth trying for a problem: each kernel proposes its own, and
+//! those of the shared kernels are thinned where a kernel of this crate is faster.
+
+use gemv_core::{Desc, Layout, Params};
+use gemv_gpu::{self as gpu, Caps};
+
+use crate::kernels::OWN;
+use crate::kernels::rules::{STREAMK_COLUMNS, STREAMK_ROWS, TWO_LEVELS, row_columns};
+
+/// The parameters worth trying for a problem, best guess first, each launch once.
+///
+/// Few of the shared kernels' are left where this crate has its own: those without which some shape
+/// was slower on an H200 (`docs/results/h200`).
+pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let mut all: Vec<Params> = OWN.iter().flat_map(|k| (k.candidates)(desc, caps)).collect();
+    for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
+        let shared = (kernel.candidates)(desc, caps);
+        let get = |p: &Params, name, default| p.get_or(name, default);
+        match kernel.name {
+            "row" => {
+                let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
+                // Where there are few rows, `row-streamk` was faster everywhere.
+                let streamk = desc.m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&desc.n);
+                let longer = desc.n > row_columns(caps) && !streamk;
+                all.extend(some.filter(|p| longer && p.get("split_k").is_none()));
+            }
+            "strided" => {
+                let least = Params::new("strided").with("threads", 128).with("subwarp", 4);
+                let some: Vec<_> =
+                    shared.into_iter().filter(|p| get(p, "subwarp", 4) >= 4).collect();
+                let fits = desc.layout == Layout::Strided && some.is_empty();
+                all.extend(some.into_iter().chain(fits.then_some(least)));
+            }
+            // `col-tile` was faster on every shape there.
+            "col" if desc.n <= 4096 => {}
+            // Beyond two levels of sums there is no other kernel for columns.
+            "col" if desc.n <= TWO_LEVELS => {
+                let good = [(128, 16, 8), (256, 32, 2)];
+                let shape = |p: &Params| {
+                    (get(p, "threads", 0), get(p, "threads_k", 0), get(p, "blocks_per_sm", 0))
+                };
+                all.extend(shared.into_iter().filter(|p| good.contains(&shape(p))));
+            }
+            "col" | "strided-col" => {
+                let spills =
+                    |p: &Params| get(p, "threads_k", 8) < 8 || get(p, "threads", 256) > 256;
+                all.extend(shared.into_iter().filter(|p| !spills(p)));
+            }
+            _ => all.extend(shared),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use gemv_core::Dtype;
+
+    use super::*;
+    use crate::kernels::kernel;
+    use crate::testing::caps;
+
+    #[test]
+    fn candidates_fit_and_rows_of_any_length_have_some() {
+        for dtype in Dtype::ALL {
+            for n in (0..300).chain([1000, 65_536, 65_537, 1 << 22, 1 << 31]) {
+                for m in [0, 1, 7, 1000, 1 << 22] {
+                    for align in [1, 4] {
+                        let desc = Desc::of(dtype, Layout::Row, (m, n), align);
+                        let own = OWN.iter().map(|k| (k, (k.candidates)(&desc, &caps())));
+                        let own: Vec<_> = own.filter(|(_, all)| !all.is_empty()).collect();
+                        assert!(!own.is_empty(), "{desc}");
+                        for (kernel, all) in own {
+                            for params in all {
+                                kernel.fits(&desc, &params, &caps()).unwrap();
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_long_rows_are_split_where_there_are_no_clusters() {
+        let desc = Desc::of(Dtype::F32, Layout::Row, (1, 65_536), 4);
+        let mut alone = caps();
+        alone.cluster = 1;
+        let blocks = |caps: &Caps| -> Vec<u64> {
+            let fits = |p: &Params| kernel(p.kernel().as_str()).map(|k| (k.plan)(&desc, p, caps));
+            let plans = candidates(&desc, caps).iter().filter_map(fits).collect::<Vec<_>>();
+            plans.iter().map(|plan| plan.launches[0].grid[0]).collect()
+        };
+        for caps in [caps(), alone] {
+            assert!(blocks(&caps).into_iter().max() >= Some(8), "{caps:?}");
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! What describes a kernel: its arguments and rules, what it launches, and the program to compile.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use gemv_core::{Arg, Desc, Dtype, KernelInfo, Params, Values, fingerprint};
+
+/// What the kernels ask of a device.
+///
+/// A backend fills it in from its driver. Legality, choice and launch depend on nothing else of a
+/// device.
+///
+/// ```
+/// use gemv_gpu::{Caps, Language};
+///
+/// let mut h200 = Caps::new(Language::Cuda);
+/// (h200.units, h200.max_group, h200.local_bytes, h200.fp64) = (132, 1024, 48 << 10, true);
+/// assert!(h200.atomics64 && !Caps::new(Language::OpenCl).atomics64);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// Which spelling the source is compiled as.
+    pub language: Language,
+    /// Compute units: streaming multiprocessors, cores.
+    pub units: u32,
+    /// Most threads of a block (work-items of a work-group).
+    pub max_group: u32,
+    /// Bytes of shared (local) memory a block may have.
+    pub local_bytes: u32,
+    /// Whether the device is a CPU: one work-item a group, long vectors.
+    pub cpu: bool,
+    /// Whether it has double precision.
+    pub fp64: bool,
+    /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
+    pub atomics64: bool,
+    /// Most blocks of a cluster, whose blocks run at once and reach each other's shared memory; 1
+    /// where there are none.
+    pub cluster: u32,
+}
+
+impl Caps {
+    /// What every device has: one unit, 64 threads a block, 16 KiB of shared memory, no clusters.
+    pub fn new(language: Language) -> Caps {
+        Caps {
+            language,
+            units: 1,
+            max_group: 64,
+            local_bytes: 16 << 10,
+            cpu: false,
+            fp64: false,
+            atomics64: language == Language::Cuda,
+            cluster: 1,
+        }
+    }
+}
+
+/// The language a kernel is compiled as.
+///
+/// ```
+/// use gemv_gpu::{Language, PRELUDE};
+/// // One text: what the compiler defines says which of the two it is.
+/// assert!(PRELUDE.contains("__OPENCL_VERSION__") && PRELUDE.contains("__fmaf_rn"));
+/// assert_ne!(Language::OpenCl, Language::Cuda);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// OpenCL C 1.2.
+    OpenCl,
+    /// CUDA C++ by NVRTC, without any header but `cuda_fp16.h` and `cuda_bf16.h`.
+    Cuda,
+}
+
+/// An argument that is compiled into the program.
+pub const fn compiled(name: &'static str, default: u32, define: &'static str) -> Arg {
+    let values = Values::Range(0, u32::MAX);
+    Arg { name, about: "", values, default, define: Some(define) }
+}
+
+/// An argument of the launch alone.
+pub const fn launched(name: &'static str, default: u32) -> Arg {
+    Arg { name, about: "", values: Values::Range(0, u32::MAX), default, define: None }
+}
+
+/// One kernel: a family of programs that differ in their parameters.
+///
+/// To write one, see `docs/adding-a-kernel.md`.
+///
+/// ```
+/// use gemv_gpu::{Caps, Language, kernel};
+/// use gemv_core::{Desc, Dtype};
+///
+/// let mut caps = Caps::new(Language::Cuda);
+/// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
+/// let (row, desc) = (kernel("row").unwrap(), Desc::new(Dtype::F32, 1000, 5000, (5000, 1), 0));
+/// let best = (row.candidates)(&desc, &caps)[0];
+/// assert!(row.ordered && row.fits(&desc, &best, &caps).is_ok());
+/// let plan = (row.plan)(&desc, &best, &caps);
+/// assert_eq!(plan.launches[0].block, [row.arg(&best, "threads"), 1, 1]);
+/// assert!(row.program(desc.dtype, &best).source.contains(row.source));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    /// Its name in [`Params`].
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
+    /// Its source, without the prelude.
+    pub source: &'static str,
+    /// The arguments of its [`Params`]. Others are refused.
+    pub args: &'static [Arg],
+    /// Further defines, the same for every program of this kernel.
+    pub defines: &'static [(&'static str, &'static str)],
+    /// Whether it keeps the [order](gemv_core::order). The published kernels (`classic-*`) do not: they
+    /// are chosen on request only and tested against an error bound.
+    pub ordered: bool,
+    /// The legal parameters worth trying for a problem, best guess first. Each [fits](Kernel::fits).
+    /// Empty where the kernel is not for the problem.
+    pub candidates: fn(&Desc, &Caps) -> Vec<Params>,
+    /// Whether parameters are legal, or the rule that they break. Only [`Kernel::fits`] calls it,
+    /// after each argument has been found among its values.
+    pub legal: fn(&Desc, &Params, &Caps) -> Result<(), String>,
+    /// What to launch; the parameters fit.
+    pub plan: fn(&Desc, &Params, &Caps) -> Plan,
+}
+
+/// What a kernel launches for a problem and parameters.
+///
+/// ```
+/// use gemv_gpu::{Caps, Language, kernel};
+/// use gemv_core::{Desc, Dtype, Params};
+///
+/// let caps = Caps::new(Language::Cuda);
+/// let row = kernel("row").unwrap();
+/// let desc = Desc::new(Dtype::F32, 8, 1 << 16, (1 << 16, 1), 0);
+/// let plan = |split| {
+///     let params = Params::new("row").with("threads", 64).with("split_k", split);
+///     (row.plan)(&desc, &params, &caps)
+/// };
+/// // Whole rows: one launch, no workspace. Rows in 4 parts: 256 sums a row and their total; a
+/// // second launch adds them up.
+/// assert_eq!((plan(1).launches.len(), plan(1).workspace), (1, 0));
+/// assert_eq!((plan(4).launches.len(), plan(4).workspace), (2, 8 * 257));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Plan {
+    /// Launches, in order; each waits for the one before.
+    pub launches: Vec<Launch>,
+    /// Workspace, in values of the accumulator's type; not initialised.
+    pub workspace: u64,
+    /// Counters of 32 bits, which are 0 before the first launch and after the last.
+    pub counters: u64,
+}
+
+/// One launch.
+///
+/// In OpenCL's words the global size is `grid * block`, in each dimension.
+///
+/// ```
+/// use gemv_gpu::Launch;
+/// let launch = Launch::new("row", 250, 128);
+/// let threads = launch.grid[0] * u64::from(launch.block[0]);
+/// assert_eq!((threads, launch.pdl_wait), (32_000, false));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Launch {
+    /// Entry point.
+    pub entry: &'static str,
+    /// Blocks (work-groups) in each dimension; x below 2^31, y and z at most 65,535.
+    pub grid: [u64; 3],
+    /// Threads of a block in each dimension.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory (CUDA only; OpenCL sources declare theirs).
+    pub shared: u32,
+    /// Whether the kernel itself waits for the launch before it, so that a device may begin it
+    /// early (CUDA's programmatic dependent launch).
+    pub pdl_wait: bool,
+}
+
+impl Launch {
+    /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
+    pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
+        Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, pdl_wait: false }
+    }
+}
+
+/// A program to compile, and the key of a cache of programs. Arguments without a define are not in
+/// it.
+///
+/// ```
+/// use gemv_gpu::kernel;
+/// use gemv_core::{Dtype, Params};
+///
+/// let row = kernel("row").unwrap();
+/// let program = |split| row.program(Dtype::F64, &Params::new("row").with("split_k", split));
+/// assert_eq!(program(1), program(8)); // only the launch depends on it
+/// assert!(program(1).defines.contains(&("DTYPE".into(), "1".into())));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Program {
+    /// Prelude and source.
+    pub source: String,
+    /// Names and values of the preprocessor's defines, in order.
+    pub defines: Vec<(String, String)>,
+}
+
+/// What stands before every kernel: the two languages, the element types, the arithmetic.
+///
+/// The one place where fma, addition and multiplication are spelled. Each rounds once, none is
+/// contracted; see [the order](gemv_core::order).
+///
+/// ```
+/// use gemv_gpu::{PRELUDE, kernels};
+/// use gemv_core::{Dtype, Params};
+/// let read = kernels().iter().find(|k| k.name == "read").unwrap();
+/// assert!(read.program(Dtype::F32, &Params::new("read")).source.starts_with(PRELUDE));
+/// ```
+pub const PRELUDE: &str = include_str!("kernels/prelude.h");
+
+/// Most blocks that a kernel launches in x.
+///
+/// ```
+/// assert_eq!(gemv_gpu::MAX_GRID, 2_147_483_647); // 2^31 - 1, as CUDA has it
+/// ```
+pub const MAX_GRID: u64 = (1 << 31) - 1;
+
+impl Kernel {
+    /// Whether these parameters are legal for this problem on such a device.
+    ///
+    /// ```
+    /// # use gemv_gpu::{Caps, Language, kernel};
+    /// # use gemv_core::{Desc, Dtype};
+    /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::OpenCl));
+    /// let desc = |dtype| Desc::new(dtype, 100, 100, (100, 1), 0);
+    /// let fits = |dtype, text: &str| row.fits(&desc(dtype), &text.parse().unwrap(), &caps);
+    /// assert_eq!(fits(Dtype::F32, "row threads=64"), Ok(()));
+    /// let why = fits(Dtype::F32, "row threads=1024").unwrap_err();
+    /// assert_eq!(why, "a block of 1024 threads where the device has at most 64");
+    /// let why = fits(Dtype::F64, "row threads=64").unwrap_err();
+    /// assert_eq!(why, "the device has no double precision");
+    /// ```
+    ///
+    /// # Errors
+    /// The rule that is broken, as the end of a sentence.
+    pub fn fits(&self, desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+        if params.kernel().as_str() != self.name {
+            return Err(format!("these are parameters of the kernel {}", params.kernel()));
+        }
+        if let Some((name, _)) =
+            params.args().find(|(name, _)| self.args.iter().all(|a| a.name != name))
+        {
+            return Err(format!("the kernel has no argument {name}"));
+        }
+        self.args.iter().try_for_each(|arg| arg.check(params.get_or(arg.name, arg.default)))?;
+        if desc.dtype.needs_f64() && !caps.fp64 {
+            return Err("the device has no double precision".into());
+        }
+        (self.legal)(desc, params, caps)
+    }
+
+    /// The value of an argument, or its default.
+    ///
+    /// ```
+    /// # use gemv_core::Params;
+    /// # use gemv_gpu::kernel;
+    /// let row = kernel("row").unwrap();
+    /// let params = Params::new("row").with("rows", 4);
+    /// assert_eq!((row.arg(&params, "rows"), row.arg(&params, "threads")), (4, 128));
+    /// ```
+    ///
+    /// # Panics
+    /// If the kernel has no such argument.
+    pub fn arg(&self, params: &Params, name: &str) -> u32 {
+        value(self.args, params, name)
+    }
+
+    /// The kernel as [`Backend::kernels`](gemv_core::Backend::kernels) gives it.
+    pub fn info(&self) -> KernelInfo {
+        let defines: String = self.defines.iter().map(|(k, v)| format!("{k}={v};")).collect();
+        let fingerprint = fingerprint(&[PRELUDE, self.source, &defines], self.args);
+        KernelInfo { name: self.name, about: self.about, args: self.args, fingerprint }
+    }
+
+    /// Whether the description is whole: a sentence for the kernel and for each argument, defaults
+    /// among the values, and no name or define twice. For the tests of every crate with kernels.
+    ///
+    /// ```
+    /// use gemv_gpu::{Kernel, kernel};
+    /// let row = kernel("row").unwrap();
+    /// assert_eq!(row.described(), Ok(()));
+    /// let bare = Kernel { about: "", ..*row };
+    /// assert_eq!(bare.described().unwrap_err(), "row: no sentence");
+    /// ```
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub fn described(&self) -> Result<(), String> {
+        let sentence = |what: &str, text: &str| match text {
+            text if !text.ends_with('.') => Err(format!("{what}: no sentence")),
+            text if text.split_whitespace().count() > 35 => Err(format!("{what}: over 35 words")),
+            _ => Ok(()),
+        };
+        sentence(self.name, self.about)?;
+        for (i, arg) in self.args.iter().enumerate() {
+            let what = format!("{} {}", self.name, arg.name);
+            sentence(&what, arg.about)?;
+            arg.check(arg.default)?;
+            if self.args[..i].iter().any(|a| a.name == arg.name) {
+                return Err(format!("{what}: twice"));
+            }
+            if arg.define.is_some() && self.args[..i].iter().any(|a| a.define == arg.define) {
+                return Err(format!("{what}: its define is another argument's"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A number for the program and the plan: parameters with the same number do the same for this
+    /// problem. They fit.
+    ///
+    /// ```
+    /// # use gemv_gpu::{Caps, Language, kernel};
+    /// # use gemv_core::{Desc, Dtype};
+    /// let (row, caps) = (kernel("row").unwrap(), Caps::new(Language::Cuda));
+    /// let desc = Desc::new(Dtype::F32, 100, 1000, (1000, 1), 0); // 4 segments
+    /// let id = |text: &str| row.launch_id(&desc, &text.parse().unwrap(), &caps);
+    /// assert_eq!(id("row threads=64 split_k=4"), id("row threads=64 split_k=100"));
+    /// assert_ne!(id("row threads=64 split_k=4"), id("row threads=32 split_k=4"));
+    /// ```
+    pub fn launch_id(&self, desc: &Desc, params: &Params, caps: &Caps) -> u64 {
+        let mut hash = DefaultHasher::new();
+        self.name.hash(&mut hash);
+        for arg in self.args.iter().filter(|a| a.define.is_some()) {
+            params.get_or(arg.name, arg.default).hash(&mut hash);
+        }
+        (self.plan)(desc, params, caps).hash(&mut hash);
+        hash.finish()
+    }
+
+    /// The program for an element type and parameters.
+    ///
+    /// ```
+    /// # use gemv_core::{Dtype, Params};
+    /// # use gemv_gpu::kernel;
+    /// let params = Params::new("col").with("threads_k", 16);
+    /// let program = kernel("col").unwrap().program(Dtype::C32, &params);
+    /// let define = |name: &str| program.defines.iter().find(|d| d.0 == name).map(|d| &*d.1);
+    /// assert_eq!((define("DTYPE"), define("THREADS_K")), (Some("4"), Some("16")));
+    /// assert_eq!(define("THREADS"), Some("256")); // its default
+    /// ```
+    pub fn program(&self, dtype: Dtype, params: &Params) -> Program {
+        let number = match dtype {
+            Dtype::F32 => 0,
+            Dtype::F64 => 1,
+            Dtype::F16 => 2,
+            Dtype::Bf16 => 3,
+            Dtype::C32 => 4,
+            Dtype::C64 => 5,
+        };
+        let mut defines = vec![("DTYPE".to_string(), number.to_string())];
+        defines.extend(self.defines.iter().map(|(k, v)| (k.to_string(), v.to_string())));
+        for arg in self.args {
+            if let Some(define) = arg.define {
+                let value = params.get_or(arg.name, arg.default);
+                defines.push((define.to_string(), value.to_string()));
+            }
+        }
+        Program { source: [PRELUDE, self.source].concat(), defines }
+    }
+}
+
+/// The value of an argument in parameters, or its default.
+///
+/// # Panics
+/// If `args` has no argument of this name.
+pub fn value(args: &[Arg], params: &Params, name: &str) -> u32 {
+    let arg = args.iter().find(|a| a.name == name);
+    params.get_or(name, arg.expect("an argument of this kernel").default)
+}

@@ -1,0 +1,52 @@
+//! The shared kernels, one pair of files each, and the list of those that other crates add.
+
+mod col;
+mod read;
+mod row;
+
+use std::sync::LazyLock;
+
+use crate::kernel::Kernel;
+
+pub use read::read_params;
+
+/// The shared kernels: those that keep the order, and `read`.
+///
+/// ```
+/// use gemv_gpu::kernels;
+/// let names: Vec<_> = kernels().iter().filter(|k| k.ordered).map(|k| k.name).collect();
+/// assert_eq!(names, ["row", "strided", "col", "strided-col"]);
+/// ```
+pub fn kernels() -> &'static [Kernel] {
+    static ALL: LazyLock<Vec<Kernel>> =
+        LazyLock::new(|| [row::KERNELS, col::KERNELS, read::KERNELS].concat());
+    &ALL
+}
+
+/// Kernels of other crates, which enter by being linked: published kernels, for comparison.
+///
+/// ```
+/// use gemv_gpu::{BASELINES, Kernel};
+/// // A crate adds its own so, and is named by whoever wants them (`use that_crate as _;`).
+/// #[linkme::distributed_slice(BASELINES)]
+/// static MINE: &[Kernel] = &[];
+/// assert!(BASELINES.iter().any(|kernels| kernels.is_empty()));
+/// ```
+#[linkme::distributed_slice]
+pub static BASELINES: [&'static [Kernel]];
+
+/// Every kernel of [`BASELINES`]. None keeps the [order](gemv_core::order).
+pub fn baselines() -> impl Iterator<Item = &'static Kernel> {
+    BASELINES.iter().flat_map(|kernels| kernels.iter())
+}
+
+/// The shared kernel of this name, or the linked baseline.
+///
+/// ```
+/// use gemv_gpu::kernel;
+/// assert!(kernel("row").is_some_and(|k| k.ordered));
+/// assert!(kernel("diagonal").is_none());
+/// ```
+pub fn kernel(name: &str) -> Option<&'static Kernel> {
+    kernels().iter().chain(baselines()).find(|k| k.name == name)
+}

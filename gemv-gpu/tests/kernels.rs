@@ -1,0 +1,70 @@
+//! The shared kernels: their descriptions, their candidates, and the rules that refuse parameters.
+
+use gemv_core::{Desc, Dtype, Layout, Params};
+use gemv_gpu::{Caps, Language, kernel, kernels};
+
+fn caps(language: Language) -> Caps {
+    let mut caps = Caps::new(language);
+    (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+    caps
+}
+
+#[test]
+fn every_kernel_is_described_and_has_a_name_of_its_own() {
+    for (i, kernel) in kernels().iter().enumerate() {
+        kernel.described().unwrap();
+        assert!(kernels()[..i].iter().all(|k| k.name != kernel.name), "{}", kernel.name);
+        Params::new(kernel.name); // a legal name
+    }
+}
+
+#[test]
+fn candidates_fit_and_cover_every_problem() {
+    for language in [Language::OpenCl, Language::Cuda] {
+        let caps = caps(language);
+        for dtype in Dtype::ALL {
+            for layout in Layout::ALL {
+                for (m, n) in [(1, 1), (1, 1 << 31), (1 << 31, 1), (0, 5), (5, 0), (1000, 1000)] {
+                    for align in 0..=6 {
+                        let desc = Desc::of(dtype, layout, (m, n), align);
+                        let mut found = 0;
+                        for kernel in kernels() {
+                            for params in (kernel.candidates)(&desc, &caps) {
+                                kernel.fits(&desc, &params, &caps).unwrap();
+                                found += 1;
+                            }
+                        }
+                        assert!((1..=34).contains(&found), "{desc}: {found} candidates");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_legal_is_said() {
+    let desc = Desc::of(Dtype::F32, Layout::Row, (10, 10), 6);
+    let caps = caps(Language::OpenCl);
+    for (text, part) in [
+        ("row threads=2048", "from 32 to 1024"),
+        ("row threads=48", "power of two"),
+        ("row split_k=2000000", "split_k=2000000 is not from 0 to 1048576"),
+        ("row blocks_per_sm=0", "blocks_per_sm=0"),
+        ("row subwarp=32 vec=4", "64 lanes"),
+        ("row subwarp=1 rows=8", "bytes of accumulators"),
+        ("row vec=8", "16 bytes"),
+        ("row threads_k=4", "no argument threads_k"),
+        ("col", "layout col"),
+        ("strided vec=2", "vec=2 is not 1"),
+        ("strided-col vec=2", "vec=2 is not 1"),
+        ("read contiguous=2", "0 or 1"),
+        ("read unroll=17", "from 1 to 16"),
+        ("read threads=2048", "at most 1024"),
+    ] {
+        let params: Params = text.parse().unwrap();
+        let kernel = kernel(params.kernel().as_str()).unwrap();
+        let why = kernel.fits(&desc, &params, &caps).unwrap_err();
+        assert!(why.contains(part), "{text}: {why}");
+    }
+}

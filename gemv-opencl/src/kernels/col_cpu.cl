@@ -1,0 +1,126 @@
+// y = alpha A x + beta y on CPUs, column by column. The bits are those of docs/ORDER.md.
+//
+//   rows       A work-group is one item. It has a band of rows, in tiles of TILE_M rows.
+//   lanes      The four columns of a lane are one pass over a tile. Lanes are visited in bit-reversed
+//              order: a stack of 7 partial vectors replaces the 64 lanes. Segments are the lanes of a
+//              second stack.
+//   split-K    As in row.k; the work-groups that share a row are the grid's y.
+//   strides    Any; loads are by vectors where the row stride is 1.
+//   never read A and x where alpha = 0; y where beta = 0; anything outside of the m x n elements.
+#ifndef TILE_M
+#define TILE_M 512
+#endif
+#define WIDES (TILE_M / 16)
+
+// Bit-reversal of the low `bits` bits.
+STATIC U32 reversed(U32 b, U32 bits) {
+  U32 r = 0;
+  for (U32 k = 0; k < bits; k++) r |= (b >> k & 1u) << (bits - 1 - k);
+  return r;
+}
+// The bits of a lane number below `lanes`; at most 6.
+STATIC U32 bits_for(U64 lanes) {
+  U32 bits = 0;
+  while (bits < 6 && (1u << bits) < lanes) bits++;
+  return bits;
+}
+
+// Pushes lane number b of a halving tree: merges v with the complete partial sums of the stack.
+#define MERGE(stack, b, w, v)                                      \
+  do {                                                             \
+    U32 level_ = 0;                                                \
+    for (; (b) >> level_ & 1u; level_++) v = sums_add((stack)[level_ * WIDES + (w)], v); \
+    (stack)[level_ * WIDES + (w)] = v;                             \
+  } while (0)
+
+// The sums of one segment for `rows` rows from p on, to out[0 .. ceil(rows / 16)].
+STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const U32 rows,
+                         GLOBAL const ELEM *x, const I64 incx, const U32 conj, const U32 len,
+                         SUMS *stack, SUMS *out) {
+  const U32 bits = bits_for(len), wides = (rows + 15) / 16;
+  for (U32 b = 0; b < 1u << bits; b++) {
+    const U32 lane = reversed(b, bits);
+    // The columns of the lane, and their elements of x.
+    const U32 columns = lane < len ? (len - lane + 63) / 64 : 0;
+    SUMS xv[4];
+    for (U32 c = 0; c < columns; c++) xv[c] = sums_of(widen(x[(I64)(lane + 64 * c) * incx]));
+    GLOBAL const ELEM *q = p + (I64)lane * cs;
+    if (columns == 4 && rs == 1) {
+      for (U32 w = 0; w < wides; w++) {
+        const U32 left = rows - w * 16, count = left < 16 ? left : 16;
+        GLOBAL const ELEM *r = q + w * 16;
+        SUMS v = sums_fma(sums_conj(load16(r, 1, count), conj), xv[0], sums_zero());
+        v = sums_fma(sums_conj(load16(r + 64 * cs, 1, count), conj), xv[1], v);
+        v = sums_fma(sums_conj(load16(r + 128 * cs, 1, count), conj), xv[2], v);
+        v = sums_fma(sums_conj(load16(r + 192 * cs, 1, count), conj), xv[3], v);
+        MERGE(stack, b, w, v);
+      }
+    } else {
+      for (U32 w = 0; w < wides; w++) {
+        const U32 left = rows - w * 16, count = left < 16 ? left : 16;
+        SUMS v = sums_zero();
+        for (U32 c = 0; c < columns; c++)
+          v = sums_fma(sums_conj(load16(q + (I64)(w * 16) * rs + (I64)(64 * c) * cs, rs, count),
+                                 conj), xv[c], v);
+        MERGE(stack, b, w, v);
+      }
+    }
+  }
+  // Levels that would only add absent lanes are left out: one addition of +0 replaces them. With all
+  // six levels no lane is absent, and +0 would change the sign of a sum of -0.
+  for (U32 w = 0; w < wides; w++) {
+    const SUMS v = stack[bits * WIDES + w];
+    out[w] = bits < 6 ? sums_add(v, sums_zero()) : v;
+  }
+}
+
+KERNEL(1) col_cpu(ARGUMENTS) {
+  const PART w = part_of(m, n);
+  if (acc_is(alpha, (REAL)0) || n == 0) {
+    if (w.direct)
+      for (U64 i = w.first; i < w.last; i++)
+        finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
+    return;
+  }
+  const bool by_segment = !w.direct && !w.by_super_segment;
+  // A part is whole segments or whole super-segments.
+  const U64 units = by_segment ? w.segments : w.super_segments, per = ceil_div(units, w.parts);
+  const U64 u0 = w.part * per, u1 = u0 + per < units ? u0 + per : units;
+  SUMS inner[7 * WIDES], outer[7 * WIDES], sum[WIDES], lane_sum[WIDES];
+  for (U64 i = w.first; i < w.last; i += TILE_M) {
+    const U32 rows = (U32)(w.last - i < TILE_M ? w.last - i : TILE_M), wides = (rows + 15) / 16;
+    for (U64 u = u0; u < u1; u++) {
+      const U64 s0 = by_segment ? u : u * SEG;
+      const U64 s1 = by_segment ? u + 1 : s0 + SEG < w.segments ? s0 + SEG : w.segments;
+      const U32 bits = bits_for(s1 - s0);
+      for (U32 b = 0; b < 1u << bits; b++) {
+        for (U32 k = 0; k < wides; k++) lane_sum[k] = sums_zero();
+        for (U64 s = s0 + reversed(b, bits); s < s1; s += LANES) {
+          const U32 len = (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
+          segment_sums(a + a0 + (I64)i * rs + (I64)(s * SEG) * cs, rs, cs, rows,
+                       x + x0 + (I64)(s * SEG) * incx, incx, conj, len, inner, sum);
+          // The sum of a single segment is the result. Of several, each is added to its lane.
+          if (s1 - s0 > 1)
+            for (U32 k = 0; k < wides; k++) lane_sum[k] = sums_add(lane_sum[k], sum[k]);
+          else
+            for (U32 k = 0; k < wides; k++) lane_sum[k] = sum[k];
+        }
+        for (U32 k = 0; k < wides; k++) {
+          SUMS v = lane_sum[k];
+          MERGE(outer, b, k, v);
+        }
+      }
+      for (U32 k = 0; k < wides; k++) {
+        SUMS v = outer[bits * WIDES + k];
+        if (s1 - s0 > 1) v = sums_add(v, sums_zero());
+        ACC out[16];
+        sums_store(v, out);
+        for (U32 c = 0; c < 16 && k * 16 + c < rows; c++) {
+          const U64 row = i + k * 16 + c;
+          if (w.direct) finish(y + (y0 + (I64)row * incy), alpha, out[c], beta);
+          else work[row * w.total + u] = out[c];
+        }
+      }
+    }
+  }
+}

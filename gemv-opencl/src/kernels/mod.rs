@@ -1,0 +1,50 @@
+//! The kernels that this backend chooses from: its own for CPUs, one pair of files each, and the
+//! shared ones.
+
+mod col_cpu;
+mod row_cpu;
+mod wide;
+
+use gemv_core::{KernelInfo, fingerprint};
+use gemv_gpu::{self as gpu, Kernel};
+
+use crate::cl::OPTIONS;
+
+/// This backend's own kernels.
+pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
+    row_cpu::KERNELS.iter().chain(col_cpu::KERNELS)
+}
+
+/// Every kernel to choose from: this backend's own, then the shared ones.
+pub(crate) fn all() -> impl Iterator<Item = &'static Kernel> {
+    own().chain(gpu::kernels())
+}
+
+/// The kernel of this name: one of this backend's own, a shared or a published one.
+pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
+    own().find(|k| k.name == name).or_else(|| gpu::kernel(name))
+}
+
+/// The kernels that keep the order, as this backend compiles them.
+pub(crate) fn infos() -> Vec<KernelInfo> {
+    let info = |kernel: &Kernel| {
+        let info = kernel.info();
+        let fingerprint = fingerprint(&[&info.fingerprint, OPTIONS], &[]);
+        KernelInfo { fingerprint, ..info }
+    };
+    all().filter(|k| k.ordered).map(info).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_is_described_and_has_a_name_of_its_own() {
+        let names: Vec<_> = all().map(|k| k.name).collect();
+        for (i, kernel) in all().enumerate() {
+            kernel.described().unwrap();
+            assert!(!names[..i].contains(&kernel.name), "{}", kernel.name);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What each choice costs, over the plane of shapes of one class.
+
+use super::class::ProblemClass;
+use super::measurements::{Measurements, fastest};
+use super::search::{ProblemResult, Runner};
+use super::settings::FitSettings;
+use gemv_core::order::SEGMENT;
+use gemv_core::{Desc, Params};
+
+/// What is known of an class: the grid of its shapes, on the lines that have a known point.
+pub(super) struct CostGrid {
+    /// Rows and columns of the lines.
+    pub(super) m: Vec<usize>,
+    pub(super) n: Vec<usize>,
+    pub(super) choices: Vec<Params>,
+    /// By choice, line of m and line of n: the time by that of the best there; infinity where the
+    /// choice was not measured, none where the point is not known.
+    pub(super) ratio: Vec<Vec<Option<f64>>>,
+}
+
+/// Indices of lines, first and last, of m and n.
+pub(super) type Rect = (usize, usize, usize, usize);
+
+/// What counts for a choice that is not legal, or not right, at a point: more than any slowness.
+const IMPOSSIBLE: f64 = 100.0;
+
+/// Where a pair of first and last stands among all of them: no more than half of a square.
+pub(super) fn pair(first: usize, last: usize) -> usize {
+    last * (last + 1) / 2 + first
+}
+
+impl CostGrid {
+    /// `None` if nothing is known, or nothing of it is a candidate.
+    pub(super) fn new(
+        runner: &mut dyn Runner,
+        class: ProblemClass,
+        known: &Measurements,
+    ) -> Option<CostGrid> {
+        let here = |result: &&ProblemResult| class.holds(&result.desc) && result.best().is_some();
+        let results: Vec<&ProblemResult> = known.values().filter(here).collect();
+        let line = |size: &dyn Fn(&Desc) -> usize| {
+            let mut all: Vec<usize> = results.iter().map(|c| size(&c.desc)).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let (m, n) = (line(&|d| d.m), line(&|d| d.n));
+        let mut choices: Vec<Params> = Vec::new();
+        for result in &results {
+            for params in runner.candidates(&result.desc) {
+                if !choices.contains(&params) {
+                    choices.push(params);
+                }
+            }
+        }
+        let mut ratio = vec![vec![None; m.len() * n.len()]; choices.len()];
+        // Whether its bits were found right anywhere here.
+        let mut right = vec![false; choices.len()];
+        for result in &results {
+            let (k, l) =
+                (m.binary_search(&result.desc.m).ok()?, n.binary_search(&result.desc.n).ok()?);
+            let best = fastest(result);
+            for (c, params) in choices.iter().enumerate() {
+                let launch_id = runner.launch_id(&result.desc, params);
+                let trial = launch_id
+                    .and_then(|launch_id| result.trials.iter().find(|t| t.launch_id == launch_id));
+                // What was too slow to be checked there may still serve beside where it was.
+                right[c] |= trial.is_some_and(|t| t.checked);
+                let time = trial.map_or(f64::INFINITY, |t| (t.seconds / best).max(1.0));
+                ratio[c][k * n.len() + l] = Some(time);
+            }
+        }
+        let mut keep = right.iter();
+        choices.retain(|_| *keep.next().expect("one each"));
+        let mut keep = right.iter();
+        ratio.retain(|_| *keep.next().expect("one each"));
+        (!choices.is_empty()).then_some(CostGrid { m, n, choices, ratio })
+    }
+
+    /// The known points of it, each with where it stands among all.
+    pub(super) fn points<'a>(
+        &'a self,
+        class: ProblemClass,
+        known: &'a Measurements,
+    ) -> impl Iterator<Item = (usize, &'a ProblemResult)> + 'a {
+        let here =
+            move |result: &&ProblemResult| class.holds(&result.desc) && result.best().is_some();
+        known.values().filter(here).filter_map(|result| {
+            let (k, l) =
+                (self.m.binary_search(&result.desc.m), self.n.binary_search(&result.desc.n));
+            Some((k.ok()? * self.n.len() + l.ok()?, result))
+        })
+    }
+
+    /// The least that one choice costs at the worst of these points (indices of lines), by the best
+    /// there; 1 where fewer than two of them are known, and very much where nothing was measured at two.
+    pub(super) fn disagreement(&self, points: &[(usize, usize)]) -> f64 {
+        let at = points.iter().map(|&(k, l)| k * self.n.len() + l);
+        // A further line is known in part of the grid alone: a corner by itself quarrels with nobody.
+        if at.clone().filter(|at| self.ratio.iter().any(|ratio| ratio[*at].is_some())).count() < 2 {
+            return 1.0;
+        }
+        let worst = |ratio: &Vec<Option<f64>>| {
+            let known = at.clone().filter_map(|at| ratio[at]);
+            (known.clone().count() > 1).then(|| known.fold(1.0, f64::max))
+        };
+        self.ratio.iter().filter_map(worst).fold(f64::INFINITY, f64::min).min(1e3)
+    }
+
+    /// Sums of a choice's losses over all points with smaller indices.
+    pub(super) fn sums(&self, ratio: &[Option<f64>], settings: &FitSettings) -> Vec<f64> {
+        let (height, side) = (self.m.len(), self.n.len());
+        let loss = |k: usize, l: usize| {
+            let log = ratio.get(k * side + l).copied().flatten()?.ln();
+            let over = (log - settings.hole_from.ln_1p()).max(0.0);
+            Some((log + settings.hole_penalty * over).min(IMPOSSIBLE))
+        };
+        let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
+        // What serves one segment says little of two, whose sums take a second launch or a cluster.
+        let kin = |a: usize, b: usize| (a > SEGMENT) == (b > SEGMENT);
+        let mut sums = vec![0.0; (height + 1) * (side + 1)];
+        for k in 0..height {
+            for l in 0..side {
+                let own = {
+                    // The first known point each way, if it is not far.
+                    let m = |i: &usize| near(self.m[k], self.m[*i]);
+                    let n = |j: &usize| near(self.n[l], self.n[*j]) && kin(self.n[l], self.n[*j]);
+                    let beside = [
+                        (0..k).rev().take_while(m).find_map(|k| loss(k, l)),
+                        (k + 1..height).take_while(m).find_map(|k| loss(k, l)),
+                        (0..l).rev().take_while(n).find_map(|l| loss(k, l)),
+                        (l + 1..side).take_while(n).find_map(|l| loss(k, l)),
+                    ];
+                    // What is not legal beyond an edge does not speak against it at a known point. Where nothing
+                    // is known, what lies beside it alone speaks: else a choice that is legal nowhere
+                    // around would cost nothing.
+                    let own = loss(k, l);
+                    let near = beside.into_iter().flatten();
+                    let near = near.filter(|&v| own.is_none() || v < IMPOSSIBLE);
+                    own.unwrap_or(0.0)
+                        + settings.neighbour_weight * near.map(|v| v.min(1.0)).sum::<f64>()
+                };
+                let at = |k: usize, l: usize| k * (side + 1) + l;
+                sums[at(k + 1, l + 1)] =
+                    own + sums[at(k, l + 1)] + sums[at(k + 1, l)] - sums[at(k, l)];
+            }
+        }
+        sums
+    }
+
+    /// Shows every rectangle (pairs of m, of n) and what it costs by these sums.
+    pub(super) fn each_rect(&self, sums: &[f64], mut show: impl FnMut(usize, f64)) {
+        let (height, side) = (self.m.len(), self.n.len());
+        let wide = pair(0, side);
+        let at = |k: usize, l: usize| sums[k * (side + 1) + l];
+        for i1 in 0..height {
+            for i0 in 0..=i1 {
+                for j1 in 0..side {
+                    for j0 in 0..=j1 {
+                        let loss =
+                            at(i1 + 1, j1 + 1) - at(i0, j1 + 1) - at(i1 + 1, j0) + at(i0, j0);
+                        show(pair(i0, i1) * wide + pair(j0, j1), loss);
+                    }
+                }
+            }
+        }
+    }
+}

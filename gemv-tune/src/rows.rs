@@ -1,0 +1,78 @@
+//! The ranges of rows: where they end, and where they overlap.
+
+use gemv_core::Desc;
+use gemv_core::order::SEGMENT;
+use gemv_core::table::{ANY, Row};
+
+/// Ranges of m and n, as a row has them.
+pub(super) type Ranges = [(f32, f32); 2];
+
+pub(super) fn ranges(row: &Row) -> Ranges {
+    [row.m, row.n]
+}
+
+pub(super) fn meet(a: &Ranges, b: &Ranges) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
+}
+
+/// Where what is between a line and the next is divided, as a logarithm.
+pub(super) fn halfway(sizes: &[usize], k: usize) -> f32 {
+    let (here, next) = (sizes[k], sizes[k + 1]);
+    // Kernels change their shape at powers of two: of a few columns, and of segments.
+    let power = 1 << (next - 1).checked_ilog2().unwrap_or(0);
+    let edge = match power {
+        power if (here..=SEGMENT * SEGMENT).contains(&power) => power as f64,
+        _ => (here as f64 * next as f64).sqrt().floor(),
+    };
+    (edge as f32).log2()
+}
+
+/// What the lines from one to another are for.
+pub(super) fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
+    let from = if low == 0 { ANY.0 } else { (halfway(sizes, low - 1).exp2().round() + 1.0).log2() };
+    let to = if high + 1 == sizes.len() { ANY.1 } else { halfway(sizes, high) };
+    (from, to)
+}
+
+/// Draws the edges of a row in to where its parameters are still legal: halfway to the next
+/// point of the mesh may be beyond what a kernel for few columns can hold, and halfway to the one before may
+/// be fewer columns than a kernel for several segments has work for.
+pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
+    let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
+    let whole = |log: f32| log.min(32.0).exp2().round() as usize;
+    let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));
+    // The least of the class: what is legal there is legal in all of it.
+    let align = row.align.low;
+    let fits = |m: usize, n: usize| legal(&Desc::of(dtype, layout, (m, n), align));
+    // Columns first, for the fewest rows; then rows, at both ends of the columns left.
+    if !fits(low_m, low_n) {
+        // Something legal further on, if there is, and from there back to the first.
+        let further = |n: &usize| Some((2 * n.max(&1)).min(whole(row.n.1)));
+        let some = std::iter::successors(Some(low_n), further).take(40).find(|&n| fits(low_m, n));
+        if let Some(some) = some {
+            low_n = last(low_n, some, |n| !fits(low_m, n)) + 1;
+            row.n.0 = (low_n as f32).log2();
+        }
+    }
+    let n = last(low_n, whole(row.n.1), |n| fits(low_m, n));
+    if n < whole(row.n.1) {
+        row.n.1 = (n as f32).log2();
+    }
+    let m = last(low_m, whole(row.m.1), |m| fits(m, low_n) && fits(m, n));
+    if m < whole(row.m.1) {
+        row.m.1 = (m as f32).log2();
+    }
+}
+
+/// The last number from `low` to `high` that is good, if those that are come first; `low` if none.
+fn last(low: usize, high: usize, good: impl Fn(usize) -> bool) -> usize {
+    if good(high) {
+        return high;
+    }
+    let (mut low, mut high) = (low, high);
+    while high > low + 1 {
+        let half = low + (high - low) / 2;
+        if good(half) { low = half } else { high = half }
+    }
+    low
+}

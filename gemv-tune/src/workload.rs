@@ -1,0 +1,484 @@
+//! Operands of one element type on a device, and products of them: their times, and whether they are
+//! right.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::time::Instant;
+
+use ndarray::{ArrayView1, ArrayView2, ShapeBuilder};
+
+use super::mesh::packed;
+use super::search::{Failure, median};
+use super::settings::{Mode, RunnerSettings};
+use gemv_core::profile::{ReadBandwidth, ReadPoint};
+use gemv_core::{
+    Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, Job, Layout,
+    MatrixRef, Params, Result, VectorMut, VectorRef, reference,
+};
+
+/// A [`Workload`] of any element type.
+pub(super) trait AnyWorkload: Debug + Send {
+    fn measure(
+        &mut self,
+        backend: &dyn Backend,
+        desc: &Desc,
+        params: &Params,
+        mode: Mode,
+    ) -> Result<f64, Failure>;
+    fn check(&mut self, device: &Device, desc: &Desc, params: &Params) -> Result<(), Failure>;
+    fn revoked(&mut self) -> Vec<(Params, Failure)>;
+    fn read_bandwidth(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth>;
+}
+
+#[derive(Debug)]
+pub(super) struct Workload<T: Element> {
+    settings: RunnerSettings,
+    /// What lies on the device, on the host: the reference reads it, and products of arrays.
+    host: Vec<T>,
+    pool: DeviceVector<T>,
+    y: DeviceVector<T>,
+    /// The same for products of arrays.
+    y_array: Vec<T>,
+    /// Where the next matrix starts.
+    cursor: usize,
+    of: Option<Desc>,
+    /// Seconds of a product, to size its next batch; of the problem `of`.
+    estimates: HashMap<(Params, Mode), f64>,
+    /// What y is before a product that is checked, with its margins.
+    blank: Vec<T>,
+    truth: Option<Truth<T>>,
+    passed: Vec<Params>,
+    revoked: Vec<(Params, Failure)>,
+}
+
+/// What a result must be.
+#[derive(Debug)]
+struct Truth<T> {
+    /// Rows that the reference computed: where they stand among those that are looked at.
+    rows: Vec<(usize, T)>,
+    /// All that are looked at, as a candidate computed them that agrees in `rows`.
+    all: Option<Vec<T>>,
+}
+
+/// Elements that the reference multiplies for a problem; what is larger is checked in some rows,
+/// and in the others by agreement.
+const REFERENCE_BUDGET: usize = 1 << 18;
+/// Entries of y that are looked at, of a longer one in windows: to bring all of it back would take
+/// longer than to measure.
+const LOOKED_AT: usize = 1 << 16;
+const WINDOWS: usize = 16;
+/// Entries before and after `y` that must stay as they are.
+const MARGIN: usize = 64;
+
+/// A number in -1 .. 1 for an index, the same on every machine.
+fn noise(index: usize) -> f64 {
+    let mut z = (index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+}
+
+fn number<T: Element>(index: usize) -> T {
+    T::narrow(T::Acc::from_parts(noise(2 * index), noise(2 * index + 1)))
+}
+
+impl<T: Element> Workload<T> {
+    pub(super) fn new(device: &Device, settings: &RunnerSettings) -> Result<Workload<T>> {
+        let bytes = settings.cold_bytes.max(settings.max_bytes).max(1 << 20);
+        let len = (bytes / T::DTYPE.bytes() as u64) as usize;
+        let mut host: Vec<T> = Vec::new();
+        // More than there is memory for is an answer, not the end of the process.
+        host.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+            device: "the host".into(),
+            asked: bytes,
+            free: None,
+        })?;
+        // A prime period: no two rows of a matrix are alike by accident.
+        let period: Vec<T> = (0..len.min(1_048_573)).map(number).collect();
+        while host.len() < len {
+            host.extend_from_slice(&period[..period.len().min(len - host.len())]);
+        }
+        let pool = device.vector(&ndarray::aview1(&host))?;
+        Ok(Workload {
+            settings: settings.clone(),
+            host,
+            pool,
+            y: device.zeros(0)?,
+            y_array: Vec::new(),
+            cursor: 0,
+            of: None,
+            estimates: HashMap::new(),
+            blank: Vec::new(),
+            truth: None,
+            passed: Vec::new(),
+            revoked: Vec::new(),
+        })
+    }
+
+    /// Elements of the pool.
+    pub(super) fn len(&self) -> usize {
+        self.host.len()
+    }
+
+    fn prepare(&mut self, desc: &Desc) -> Result<()> {
+        if self.of == Some(*desc) {
+            return Ok(());
+        }
+        let needed = desc.bytes();
+        let have = (self.host.len() * T::DTYPE.bytes()) as u64;
+        if desc.m.saturating_mul(desc.n).max(desc.n) > self.host.len() {
+            let device = self.pool.device().info().id.clone();
+            return Err(Error::OutOfMemory { device, asked: needed, free: Some(have) });
+        }
+        // With room on both sides: what writes outside of y is found by the check, not by a crash.
+        let full = self.pool.device().zeros(desc.m + 2 * MARGIN)?;
+        self.y = full.step(MARGIN..MARGIN + desc.m, 1);
+        self.y_array = vec![T::narrow(T::Acc::ZERO); if self.settings.arrays { desc.m } else { 0 }];
+        (self.of, self.truth) = (Some(*desc), None);
+        self.estimates.clear();
+        self.blank.clear();
+        self.passed.clear();
+        self.revoked.clear();
+        Ok(())
+    }
+
+    /// Where the operands of one product begin: A at the cursor, x half the pool away, both on a cache line of the
+    /// pool.
+    fn places(&mut self, desc: &Desc, mode: Mode) -> (usize, usize) {
+        let line = 64 / T::DTYPE.bytes();
+        let len = desc.m * desc.n;
+        // What is warm always lies in the same place, and leaves the others' turn as it is.
+        let first = match mode {
+            Mode::Warm => 0,
+            Mode::Cold if self.cursor + len > self.host.len() => 0,
+            Mode::Cold => self.cursor,
+        };
+        if mode == Mode::Cold {
+            self.cursor = first + len.div_ceil(line).max(1) * line;
+        }
+        let far = (first + self.host.len() / 2) % self.host.len();
+        (first, (far / line * line).min((self.host.len() - desc.n) / line * line))
+    }
+
+    fn resident(&self, desc: &Desc, (a, x): (usize, usize)) -> (DeviceMatrix<T>, DeviceVector<T>) {
+        let a = self.pool.step(a..a + desc.m * desc.n, 1);
+        (a.as_matrix((desc.m, desc.n), desc.layout), self.pool.step(x..x + desc.n, 1))
+    }
+
+    fn array(&self, desc: &Desc, first: usize) -> ArrayView2<'_, T> {
+        let (m, n) = (desc.m, desc.n);
+        let strides = if desc.layout == Layout::Col { (1, m) } else { (n, 1) };
+        ArrayView2::from_shape((m, n).strides(strides), &self.host[first..first + m * n])
+            .expect("checked when the problem was prepared")
+    }
+
+    /// What row `i` must be. A and x both start at the pool's first entry.
+    fn row(&self, desc: &Desc, i: usize) -> T {
+        let x = ArrayView1::from(&self.host[..desc.n]);
+        T::narrow(reference::dot(self.array(desc, 0).row(i), x, false))
+    }
+
+    /// For kernels of another order: the exact value, about, and how far off it may be.
+    fn bound(&self, desc: &Desc, i: usize) -> ((f64, f64), f64) {
+        let (mut sum, mut size) = ((0.0, 0.0), 0.0);
+        for (a, x) in self.array(desc, 0).row(i).iter().zip(&self.host) {
+            let (p, q) = (a.widen().parts(), x.widen().parts());
+            sum.0 += p.0 * q.0 - p.1 * q.1;
+            sum.1 += p.0 * q.1 + p.1 * q.0;
+            size += (p.0.abs() + p.1.abs()) * (q.0.abs() + q.1.abs());
+        }
+        let acc = T::DTYPE.acc_bytes() / if T::DTYPE.is_complex() { 2 } else { 1 };
+        let element = T::DTYPE.bytes() / if T::DTYPE.is_complex() { 2 } else { 1 };
+        // The last term is the rounding to a narrower y.
+        let narrow = if element == 2 { 1.0 / 256.0 } else { 0.0 };
+        let unit = if acc == 4 { f64::from(f32::EPSILON) } else { f64::EPSILON };
+        (sum, (desc.n as f64 + 16.0) * unit * size + narrow * sum.0.abs().max(sum.1.abs()))
+    }
+
+    /// The entries that are looked at of a vector of `len` entries: all, or windows from its first to
+    /// its last.
+    fn windows(len: usize) -> impl Iterator<Item = Range<usize>> {
+        let count = if len <= LOOKED_AT { 1 } else { WINDOWS };
+        let each = len.min(LOOKED_AT / count);
+        let step = (len - each) / (count - 1).max(1);
+        let start = move |k: usize| if k + 1 == count { len - each } else { k * step };
+        (0..count).map(move |k| start(k)..start(k) + each)
+    }
+
+    /// The rows that are looked at.
+    pub(super) fn rows(desc: &Desc) -> Vec<usize> {
+        let inside = |k: &usize| (MARGIN..MARGIN + desc.m).contains(k);
+        let windows = Self::windows(desc.m + 2 * MARGIN);
+        windows.flatten().filter(inside).map(|k| k - MARGIN).collect()
+    }
+
+    /// Of those (`count`) the ones that the reference computes: the first, the last, and some in
+    /// between.
+    pub(super) fn sample(desc: &Desc, looked_at: usize) -> Vec<usize> {
+        let count = (REFERENCE_BUDGET / desc.n.max(1)).clamp(2, looked_at.max(2));
+        if count >= looked_at {
+            return (0..looked_at).collect();
+        }
+        let step = looked_at as f64 / count as f64;
+        let jitter = |k: usize| (k as f64 + 0.5 + 0.49 * noise(k)) * step;
+        let mut rows: Vec<usize> =
+            (0..count).map(|k| (jitter(k) as usize).min(looked_at - 1)).collect();
+        rows[0] = 0;
+        rows[count - 1] = looked_at - 1;
+        rows
+    }
+
+    fn wrong(row: usize, got: T, want: impl Debug) -> Failure {
+        Failure::Wrong { row, got: format!("{got:?}"), want: format!("{want:?}") }
+    }
+
+    /// `y` has the `rows`.
+    fn compare(
+        &mut self,
+        desc: &Desc,
+        params: &Params,
+        rows: &[usize],
+        y: Vec<T>,
+    ) -> Result<(), Failure> {
+        let sample = Self::sample(desc, rows.len()).into_iter();
+        if !params.keeps_order() {
+            for i in sample {
+                let ((re, im), bound) = self.bound(desc, rows[i]);
+                let got = y[i].widen().parts();
+                let off = (got.0 - re).abs().max((got.1 - im).abs());
+                if off.is_nan() || off > bound {
+                    let want = format!("{re}+{im}i within {bound:e}");
+                    return Err(Self::wrong(rows[i], y[i], want));
+                }
+            }
+            return Ok(());
+        }
+        let truth = self.truth.take().unwrap_or_else(|| Truth {
+            rows: sample.map(|i| (i, self.row(desc, rows[i]))).collect(),
+            all: None,
+        });
+        let known = truth.rows.iter().find(|(i, want)| y[*i].bits() != want.bits());
+        let mut verdict = match known {
+            Some(&(i, want)) => Err(Self::wrong(rows[i], y[i], want)),
+            None => Ok(()),
+        };
+        let mut all = truth.all;
+        if verdict.is_ok() {
+            // Where two that agree in the sample differ, the reference says who is right.
+            let differ = all
+                .as_ref()
+                .and_then(|all| all.iter().zip(&y).position(|(a, b)| a.bits() != b.bits()));
+            match (differ, &all) {
+                (Some(i), Some(old)) => {
+                    let want = self.row(desc, rows[i]);
+                    if old[i].bits() != want.bits() {
+                        let why = Self::wrong(rows[i], old[i], want);
+                        self.revoked.extend(self.passed.drain(..).map(|p| (p, why.clone())));
+                        all = Some(y.clone());
+                    }
+                    if y[i].bits() != want.bits() {
+                        verdict = Err(Self::wrong(rows[i], y[i], want));
+                        // Both were wrong: what is right is not known again.
+                        all = all.filter(|a| a[i].bits() == want.bits());
+                    }
+                }
+                _ => all = Some(all.unwrap_or(y)),
+            }
+        }
+        self.truth = Some(Truth { rows: truth.rows, all });
+        if verdict.is_ok() {
+            self.passed.push(*params);
+        }
+        verdict
+    }
+}
+
+impl<T: Element> AnyWorkload for Workload<T> {
+    fn measure(
+        &mut self,
+        backend: &dyn Backend,
+        desc: &Desc,
+        params: &Params,
+        mode: Mode,
+    ) -> Result<f64, Failure> {
+        self.prepare(desc)?;
+        let estimate = match self.estimates.get(&(*params, mode)) {
+            Some(&seconds) => Some(seconds),
+            None => {
+                // The first product of all builds the kernel; nothing of it counts.
+                let first = self.batch(backend, desc, params, mode, 1, false)?;
+                // About as long as the fastest so far, if it is not much slower.
+                let alike = self.estimates.iter().filter(|(key, _)| key.1 == mode);
+                let known = alike.map(|(_, seconds)| *seconds).reduce(f64::min);
+                known.map(|k| if first > 10.0 * self.settings.batch { k.max(first) } else { k })
+            }
+        };
+        let count = |seconds: f64| (self.settings.batch / seconds.max(1e-9)) as usize;
+        let products = estimate.map_or(1, count).clamp(1, self.settings.products);
+        if mode == Mode::Warm {
+            // What was measured before may have been cold.
+            self.batch(backend, desc, params, mode, 1, false)?;
+        }
+        let mut seconds = self.batch(backend, desc, params, mode, products, true)?;
+        if products == 1 && seconds < 0.2 * self.settings.batch {
+            // The clock's own cost was most of it.
+            let products = (0.5 * self.settings.batch / seconds) as usize;
+            let products = products.clamp(1, self.settings.products);
+            seconds = self.batch(backend, desc, params, mode, products, true)?;
+        }
+        self.estimates.insert((*params, mode), seconds);
+        Ok(seconds)
+    }
+
+    fn check(&mut self, device: &Device, desc: &Desc, params: &Params) -> Result<(), Failure> {
+        self.prepare(desc)?;
+        let len = desc.m * desc.n;
+        let a = self.pool.step(0..len, 1).as_matrix((desc.m, desc.n), desc.layout);
+        let x = self.pool.step(0..desc.n, 1);
+        // NaN where the result goes, and a value of no product around it.
+        let canary = T::narrow(T::Acc::from_parts(77.25, -77.25));
+        let nan = T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN));
+        let len_y = desc.m + 2 * MARGIN;
+        if self.blank.is_empty() {
+            self.blank.resize(len_y, canary);
+            self.blank[MARGIN..][..desc.m].fill(nan);
+        }
+        let mut y = device.vector(&ndarray::aview1(&self.blank))?;
+        y = y.step(MARGIN..MARGIN + desc.m, 1);
+        device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)?;
+        let inside = |k: &usize| (MARGIN..MARGIN + desc.m).contains(k);
+        let mut got = Vec::with_capacity(len_y.min(LOOKED_AT));
+        let mut part = Vec::new();
+        for window in Self::windows(len_y) {
+            part.resize(window.len(), canary);
+            device.backend().download(y.memory(), window.start, T::any_slice_mut(&mut part))?;
+            for (k, v) in window.zip(&part) {
+                if inside(&k) {
+                    got.push(*v);
+                } else if v.bits() != canary.bits() {
+                    return Err(Failure::Canary(k as i64 - MARGIN as i64));
+                }
+            }
+        }
+        self.compare(desc, params, &Self::rows(desc), got)
+    }
+
+    fn revoked(&mut self) -> Vec<(Params, Failure)> {
+        std::mem::take(&mut self.revoked)
+    }
+
+    fn read_bandwidth(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth> {
+        // What bounds a product reads resident operands.
+        let arrays = std::mem::replace(&mut self.settings.arrays, false);
+        let read = self.read_points(backend);
+        self.settings.arrays = arrays;
+        self.of = None;
+        read
+    }
+}
+
+impl<T: Element> Workload<T> {
+    fn read_points(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth> {
+        let mut read = ReadBandwidth::default();
+        let passes = backend.read_params();
+        let mut bytes = 4096;
+        while !passes.is_empty() && bytes <= self.host.len() * T::DTYPE.bytes() {
+            let n = 1024.min(bytes / T::DTYPE.bytes());
+            let desc = packed(T::DTYPE, Layout::Row, bytes / T::DTYPE.bytes() / n, n);
+            let mut best = |mode: Mode| -> Result<f64> {
+                self.prepare(&desc)?;
+                let mut fastest = f64::INFINITY;
+                for pass in &passes {
+                    backend.fits(&desc, pass)?;
+                    let times: Result<Vec<f64>, Failure> =
+                        (0..5).map(|_| self.measure(backend, &desc, pass, mode)).collect();
+                    match times {
+                        Ok(times) => fastest = fastest.min(median(&times)),
+                        Err(Failure::Refused(why)) => return Err(why),
+                        Err(_) => unreachable!("a measurement does not look at results"),
+                    }
+                }
+                Ok(fastest)
+            };
+            let (cold, warm) = (best(Mode::Cold)?, best(Mode::Warm)?);
+            // The operands of a pass are those of a product: A is what is read.
+            read.points.push(ReadPoint { bytes: bytes as u64, cold, warm });
+            bytes *= 2;
+        }
+        // A larger block is not read faster than a smaller one: what says so is noise.
+        for k in (1..read.points.len()).rev() {
+            let next = read.points[k];
+            let point = &mut read.points[k - 1];
+            (point.cold, point.warm) = (point.cold.min(next.cold), point.warm.min(next.warm));
+        }
+        Ok(read)
+    }
+
+    /// Seconds of one product in a batch.
+    fn batch(
+        &mut self,
+        backend: &dyn Backend,
+        desc: &Desc,
+        params: &Params,
+        mode: Mode,
+        products: usize,
+        timed: bool,
+    ) -> Result<f64> {
+        let places: Vec<_> = (0..products).map(|_| self.places(desc, mode)).collect();
+        if self.settings.arrays {
+            let mut y = std::mem::take(&mut self.y_array);
+            let one = |&(a, x): &(usize, usize)| (self.array(desc, a), &self.host[x..x + desc.n]);
+            let operands: Vec<_> = places.iter().map(one).collect();
+            let mut work = || {
+                operands.iter().try_for_each(|(a, x)| {
+                    let (a, x) = (MatrixRef::Host(a.view()), VectorRef::Host((*x).into()));
+                    let y = VectorMut::Host(y.as_mut_slice().into());
+                    product(backend, params, a, x, y)
+                })
+            };
+            let seconds = clocked(backend, &mut work, products, timed);
+            self.y_array = y;
+            return seconds;
+        }
+        let operands: Vec<_> = places.iter().map(|&at| self.resident(desc, at)).collect();
+        let y = &mut self.y;
+        let mut work = || {
+            operands.iter().try_for_each(|(a, x)| {
+                let (a, x) = (MatrixRef::Device(a), VectorRef::Device(x));
+                product(backend, params, a, x, VectorMut::Device(y))
+            })
+        };
+        clocked(backend, &mut work, products, timed)
+    }
+}
+
+/// A x to y.
+fn product<'a, T: Element>(
+    backend: &dyn Backend,
+    params: &Params,
+    a: MatrixRef<'a, T>,
+    x: VectorRef<'a, T>,
+    y: VectorMut<'a, T>,
+) -> Result<()> {
+    let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+    let job = Job { alpha, a, conj: false, x, beta, y };
+    let prepared = backend.prepare(&job.desc(), params)?;
+    backend.gemv(T::any_job(job), &prepared)
+}
+
+/// Seconds that one of so many products takes; of what is not `timed`, by the host's clock with what the first launch costs.
+fn clocked(
+    backend: &dyn Backend,
+    work: &mut dyn FnMut() -> Result<()>,
+    products: usize,
+    timed: bool,
+) -> Result<f64> {
+    if timed {
+        return Ok(backend.timed(work)?.as_secs_f64() / products as f64);
+    }
+    let start = Instant::now();
+    work()?;
+    backend.synchronize()?;
+    Ok(start.elapsed().as_secs_f64() / products as f64)
+}

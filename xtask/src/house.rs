@@ -1,0 +1,301 @@
+//! `cargo xtask house`: what the compiler does not check of the architecture.
+//!
+//! Circles of files, imports that climb, `unsafe` outside its folders, kernels named outside their
+//! own files, the size of gemv-core, and what each published crate may depend on.
+
+mod circles;
+mod source;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use xshell::{Shell, cmd};
+
+/// The crates from the top to the bottom. A crate imports only from the floors below its own.
+const FLOORS: &[&[&str]] = &[
+    &["gemv-cli", "gemv-examples"],
+    &["gemv"],
+    &["gemv-tune", "gemv-baselines"],
+    &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
+    &["gemv-gpu"],
+    &["gemv-core"],
+];
+
+/// Crates that stand beside the floors: no crate imports them but for its tests.
+const BESIDE: &[&str] = &["xtask", "gemv-testkit"];
+
+/// Where `unsafe` may stand.
+const UNSAFE: &[&str] = &[
+    "gemv-cpu/src/isa",
+    "gemv-cpu/tests/robust.rs", // mprotect: a page that must not be touched
+    "gemv-cpu/tests/allocations.rs", // a counting allocator
+    "gemv-cuda/src/driver",
+    "gemv-opencl/src/cl.rs",
+    "gemv-opencl/src/cl",
+];
+
+/// What each published library may depend on, optional dependencies included.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
+    ("gemv-core", &["half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-gpu", &["gemv-core", "linkme"]),
+    ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
+    ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
+    (
+        "gemv-cuda",
+        &[
+            "cudarc",
+            "etcetera",
+            "gemv-core",
+            "gemv-gpu",
+            "libloading",
+            "linkme",
+            "log",
+            "parking_lot",
+            "sha2",
+            "tempfile",
+        ],
+    ),
+];
+
+/// The most lines of Rust in gemv-core.
+const CORE_LINES: usize = 5000;
+
+/// Findings that are known and still to be mended, their crate first: the beginning of each, or for
+/// a circle all files that may be in it. One that matches nothing is an error, so this list can only
+/// shrink.
+const KNOWN: &[&str] = &[
+    "gemv-core: depends on serde",
+    "gemv-core: depends on toml",
+    "gemv-core: circle: gemv-core/src/backend.rs gemv-core/src/desc.rs gemv-core/src/device.rs gemv-core/src/element.rs gemv-core/src/error.rs gemv-core/src/job.rs gemv-core/src/resident.rs gemv-core/src/table.rs",
+    "gemv-cpu: circle: gemv-cpu/src/isa/mod.rs gemv-cpu/src/isa/plain.rs",
+    "gemv-cpu: circle: gemv-cpu/src/isa/columns.rs gemv-cpu/src/isa/kernels.rs gemv-cpu/src/isa/rows.rs gemv-cpu/src/isa/strips.rs",
+    "gemv-cuda: circle: gemv-cuda/src/backend.rs gemv-cuda/src/run.rs",
+    "gemv-cuda: circle: gemv-cuda/src/choices.rs gemv-cuda/src/few.rs gemv-cuda/src/flat.rs gemv-cuda/src/kernels.rs gemv-cuda/src/span.rs gemv-cuda/src/tile.rs",
+    "gemv-cuda: circle: gemv-cuda/src/driver/gpu.rs gemv-cuda/src/driver/staging.rs",
+    "gemv-gpu: circle: gemv-gpu/src/choices.rs gemv-gpu/src/lib.rs gemv-gpu/src/ordered.rs gemv-gpu/src/read.rs gemv-gpu/src/split.rs",
+    "gemv-tune: circle: gemv-tune/src/bench.rs gemv-tune/src/lab.rs",
+    "gemv-tune: circle: gemv-tune/src/distil.rs gemv-tune/src/merge.rs gemv-tune/src/mesh.rs gemv-tune/src/present.rs gemv-tune/src/sweep.rs",
+    "gemv-opencl: circle: gemv-opencl/src/backend.rs gemv-opencl/src/discover.rs gemv-opencl/src/lib.rs gemv-opencl/src/run.rs",
+    "gemv-cli: circle: gemv-cli/src/report/page.rs gemv-cli/src/report/plot.rs",
+    "gemv-cli: circle: gemv-cli/src/tune/result.rs gemv-cli/src/tune.rs",
+    "gemv-cli: gemv-cli/src/bench/classic.rs: kernel",
+    "gemv-cli: gemv-cli/src/bench.rs: kernel",
+    "gemv-cli: gemv-cli/src/report.rs: kernel",
+    "gemv-cli: gemv-cli/tests/report.rs: kernel",
+    "gemv-cpu: gemv-cpu/src/backend.rs: kernel",
+    "gemv-cpu: gemv-cpu/src/roof.rs: kernel",
+    "gemv-cuda: gemv-cuda/src/choices.rs: kernel",
+    "gemv-cuda: gemv-cuda/src/few.rs: kernel",
+    "gemv-gpu: gemv-gpu/src/choices.rs: kernel",
+    "gemv-opencl: gemv-opencl/tests/opencl.rs: kernel",
+    "gemv: tests/equivalence.rs: kernel",
+    "gemv-core: too large",
+];
+
+/// One crate of the workspace.
+pub struct Package {
+    name: String,
+    /// Its folder, relative to the workspace; empty for the root.
+    folder: PathBuf,
+    /// The root files of its library and its binaries.
+    roots: Vec<PathBuf>,
+    /// Normal and build dependencies.
+    dependencies: BTreeSet<String>,
+}
+
+/// The files of the workspace, relative to its root, with their text.
+type Files = std::collections::BTreeMap<PathBuf, String>;
+
+/// Runs the check; fails with every finding.
+pub fn run(sh: &Shell) -> Result<()> {
+    let root = sh.current_dir();
+    let packages = packages(sh, &root)?;
+    let mut files = Files::new();
+    gather(&root, &root, &mut files)?;
+    let found = findings(&packages, &files)?;
+    judge(&found, KNOWN)
+}
+
+/// Compares the findings with what is known.
+fn judge(found: &[String], known: &[&str]) -> Result<()> {
+    let (old, new): (Vec<_>, Vec<_>) =
+        found.iter().partition(|f| known.iter().any(|k| matches(f, k)));
+    let gone: Vec<_> = known.iter().filter(|k| !found.iter().any(|f| matches(f, k))).collect();
+    for finding in &old {
+        println!("known: {finding}");
+    }
+    for finding in &new {
+        println!("{finding}");
+    }
+    for entry in &gone {
+        println!("mended, to be removed from KNOWN in xtask/src/house.rs: {entry:?}");
+    }
+    let (new, gone) = (new.len(), gone.len());
+    ensure!(new + gone == 0, "{new} findings, and {gone} entries of KNOWN that are mended");
+    Ok(())
+}
+
+/// Whether a finding is this known one, or what remains of this known circle.
+fn matches(finding: &str, known: &str) -> bool {
+    let first = finding.lines().next().unwrap_or_default();
+    match (first.split_once(": circle: "), known.split_once(": circle: ")) {
+        (Some((of, files)), Some((known_of, known_files))) => {
+            let known: BTreeSet<_> = known_files.split(' ').collect();
+            of == known_of && files.split(' ').all(|f| known.contains(f))
+        }
+        _ => first.starts_with(known),
+    }
+}
+
+/// Everything that is found, in a fixed order.
+fn findings(packages: &[Package], files: &Files) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut shipped = BTreeSet::new();
+    for package in packages {
+        let name = &package.name;
+        found.extend(climbs(package).into_iter().map(|f| format!("{name}: {f}")));
+        found.extend(extra(package).into_iter().map(|f| format!("{name}: {f}")));
+        for root in &package.roots {
+            let tree = source::Tree::read(root, &|p| files.get(p).cloned())?;
+            shipped.extend(tree.files.iter().cloned());
+            for circle in circles::circles(&tree) {
+                found.push(format!("{name}: circle: {}", circle_text(&tree, &circle)));
+            }
+            if !words::denies_unsafe(&files[root])? {
+                found.push(format!("{name}: {}: no deny(unsafe_code)", root.display()));
+            }
+        }
+    }
+    let mut kernels = words::Kernels::default();
+    let sources = || files.iter().filter(|(p, _)| p.extension().is_some_and(|e| e == "rs"));
+    for (file, text) in sources().filter(|(p, _)| has(p, "src")) {
+        kernels.describe(folder(packages, file), file, text)?;
+    }
+    for (file, text) in files.iter().filter(|(p, _)| has(p, "tables") && !has(p, "tests")) {
+        kernels.table(folder(packages, file), text);
+    }
+    let mut lines = 0;
+    for (file, text) in sources() {
+        let (of, shown) = (folder(packages, file), file.display());
+        let name = &packages.iter().find(|p| p.folder == of).context("a crate")?.name;
+        if !words::below(file, UNSAFE) && words::is_unsafe(text)? {
+            found.push(format!("{name}: {shown}: unsafe"));
+        }
+        let test = !shipped.contains(file);
+        if !BESIDE.contains(&name.as_str()) {
+            let strangers = kernels.strangers(of, file, text, test)?;
+            found.extend(strangers.iter().map(|k| format!("{name}: {shown}: kernel {k:?}")));
+        }
+        if file.starts_with("gemv-core/src") {
+            lines += text.lines().count();
+        }
+    }
+    if lines > CORE_LINES {
+        found.push(format!("gemv-core: too large: {lines} lines of {CORE_LINES}"));
+    }
+    Ok(found)
+}
+
+/// A circle's files, and what each imports of the others.
+fn circle_text(tree: &source::Tree, circle: &BTreeSet<PathBuf>) -> String {
+    let names = |files: BTreeSet<PathBuf>| {
+        let names = files.iter().filter(|f| circle.contains(*f)).map(|f| f.display().to_string());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let edges = circle
+        .iter()
+        .map(|f| format!("\n    {} imports {}", f.display(), names(circles::named_by(tree, f))));
+    let of = circle.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(" ");
+    format!("{of}{}", edges.collect::<String>())
+}
+
+/// The dependencies that are not on a floor below.
+fn climbs(package: &Package) -> Vec<String> {
+    let floor = |name: &str| FLOORS.iter().position(|f| f.contains(&name));
+    let Some(own) = floor(&package.name) else {
+        return match BESIDE.contains(&package.name.as_str()) {
+            true => Vec::new(),
+            false => vec!["stands on no floor".into()],
+        };
+    };
+    let climbs = |name: &&String| {
+        BESIDE.contains(&name.as_str()) || floor(name).is_some_and(|other| other <= own)
+    };
+    package.dependencies.iter().filter(climbs).map(|d| format!("climbs to {d}")).collect()
+}
+
+/// The dependencies beyond those that are allowed.
+fn extra(package: &Package) -> Vec<String> {
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
+        return Vec::new();
+    };
+    let extra = package.dependencies.iter().filter(|d| !allowed.contains(&d.as_str()));
+    extra.map(|d| format!("depends on {d}, which is not allowed")).collect()
+}
+
+fn has(file: &Path, folder: &str) -> bool {
+    file.components().any(|c| c.as_os_str() == folder)
+}
+
+/// The folder of the crate that a file belongs to.
+fn folder<'a>(packages: &'a [Package], file: &Path) -> &'a Path {
+    let folders = packages.iter().map(|p| p.folder.as_path()).filter(|f| file.starts_with(f));
+    folders.max_by_key(|f| f.as_os_str().len()).unwrap_or(Path::new(""))
+}
+
+/// The workspace's crates.
+fn packages(sh: &Shell, root: &Path) -> Result<Vec<Package>> {
+    let json = cmd!(sh, "cargo metadata --locked --no-deps --format-version 1").quiet().read()?;
+    let json: Value = serde_json::from_str(&json)?;
+    let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let relative = |v: &Value| -> Result<PathBuf> {
+        Ok(Path::new(&text(v)).strip_prefix(root).context("a path of the workspace")?.into())
+    };
+    let mut packages = Vec::new();
+    for package in list(&json["packages"]) {
+        let manifest = relative(&package["manifest_path"])?;
+        let mut roots = Vec::new();
+        for target in list(&package["targets"]) {
+            let kinds = list(&target["kind"]);
+            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin"))) {
+                roots.push(relative(&target["src_path"])?);
+            }
+        }
+        let needed = list(&package["dependencies"]).into_iter().filter(|d| d["kind"] != "dev");
+        packages.push(Package {
+            name: text(&package["name"]),
+            folder: manifest.parent().context("a folder")?.into(),
+            roots,
+            dependencies: needed.map(|d| text(&d["name"])).collect(),
+        });
+    }
+    if packages.is_empty() {
+        bail!("cargo metadata lists no package");
+    }
+    Ok(packages)
+}
+
+/// Reads the sources and the tables below a folder.
+fn gather(root: &Path, folder: &Path, files: &mut Files) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !name.starts_with('.') && !name.starts_with("target") {
+                gather(root, &path, files)?;
+            }
+        } else if name.ends_with(".rs") || (name.ends_with(".txt") && has(&path, "tables")) {
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("reading {}", path.display()))?;
+            files.insert(path.strip_prefix(root)?.to_path_buf(), text);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! `unsafe` outside its folders, and kernels' names outside their own files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::source::{self, Token};
+
+/// Whether a file is below one of these folders, or is one of these files.
+pub fn below(file: &Path, places: &[&str]) -> bool {
+    places.iter().any(|p| file.starts_with(p))
+}
+
+/// Whether a file has the word `unsafe`, as more than a lint's name.
+pub fn is_unsafe(text: &str) -> Result<bool> {
+    Ok(source::tokens(text, false)?.iter().any(|t| t.is("unsafe")))
+}
+
+/// Whether a crate's root denies unsafe code.
+pub fn denies_unsafe(text: &str) -> Result<bool> {
+    let denies = |a: &Vec<Token>| {
+        a.first().is_some_and(|t| t.is("deny") || t.is("forbid"))
+            && a.iter().any(|t| t.is("unsafe_code"))
+    };
+    Ok(source::inner_attributes(text)?.iter().any(denies))
+}
+
+/// Words that are also names of kernels. Such a name counts only where it can mean nothing but a
+/// kernel, and never in a test: a double's kernel may be called anything.
+const WORDS: [&str; 4] = ["row", "col", "strided", "read"];
+
+/// Kernels' names, and the files that may have them as literals.
+#[derive(Debug, Default)]
+pub struct Kernels {
+    /// The files that describe a kernel.
+    pub own: BTreeMap<String, BTreeSet<PathBuf>>,
+    /// The crates that describe it, or have a table that names it: their tests may name it.
+    pub crates: BTreeMap<String, BTreeSet<PathBuf>>,
+}
+
+impl Kernels {
+    /// Notes the kernels that a source file of a crate describes: `Kernel { name: ".." }`.
+    pub fn describe(&mut self, of: &Path, file: &Path, text: &str) -> Result<()> {
+        let code = source::tokens(text, true).with_context(|| file.display().to_string())?;
+        for (i, window) in code.windows(2).enumerate() {
+            let [Token::Word(name), Token::Open('{')] = window else { continue };
+            if !matches!(name.as_str(), "Kernel" | "KernelInfo") {
+                continue;
+            }
+            let field = [Token::Word("name".into()), Token::Mark(':')];
+            if let Some(Token::Text(name)) = code.get(i + 4)
+                && code[i + 2..i + 4] == field
+            {
+                self.own.entry(name.clone()).or_default().insert(file.to_path_buf());
+                self.crates.entry(name.clone()).or_default().insert(of.to_path_buf());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the kernels that a table of a crate names.
+    pub fn table(&mut self, of: &Path, text: &str) {
+        let rows = text.lines().map(|l| l.split('#').next().unwrap_or_default());
+        for (_, params) in rows.filter_map(|l| l.split_once(" : ")) {
+            if let Some(name) = params.split_whitespace().next() {
+                self.crates.entry(name.to_owned()).or_default().insert(of.to_path_buf());
+            }
+        }
+    }
+
+    /// The kernels that a file names and may not. `test` is whether the file is a test.
+    pub fn strangers(
+        &self,
+        of: &Path,
+        file: &Path,
+        text: &str,
+        test: bool,
+    ) -> Result<BTreeSet<String>> {
+        let code = source::tokens(text, true).with_context(|| file.display().to_string())?;
+        let mut found = BTreeSet::new();
+        for (i, token) in code.iter().enumerate() {
+            let Token::Text(text) = token else { continue };
+            let mut words = text.split_whitespace();
+            let Some(name) = words.next().filter(|n| self.crates.contains_key(*n)) else {
+                continue;
+            };
+            let rest: Vec<&str> = words.collect();
+            let params = rest.iter().all(|w| w.contains('='));
+            let word = WORDS.contains(&name) && (test || rest.is_empty() && !made(&code[..i]));
+            let in_crate = self.crates[name].contains(of);
+            let own = match self.own.get(name) {
+                Some(own) => own.contains(file),
+                None => in_crate,
+            };
+            if params && !word && !own && !(test && in_crate) {
+                found.insert(name.to_owned());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether what comes before a literal makes parameters or a name of it: `Params::new("row")`.
+fn made(before: &[Token]) -> bool {
+    let [.., of, Token::Mark(':'), Token::Mark(':'), new, Token::Open('(')] = before else {
+        return false;
+    };
+    new.is("new") && (of.is("Params") || of.is("Name"))
+}
