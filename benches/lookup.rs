@@ -7,7 +7,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gemv::{Desc, Dtype, Engine, Layout};
+use gemv::unstable::{Desc, Layout};
+use gemv::{Dtype, Engine};
 
 fn desc(m: usize) -> Desc {
     Desc::of(Dtype::F32, Layout::Row, (m, 4096), 6)

@@ -9,7 +9,8 @@
 use std::time::Instant;
 
 use gemv::ndarray::{Array1, Array2};
-use gemv::{Desc, Device, Dtype, Element, Engine, Layout};
+use gemv::unstable::{Desc, Layout};
+use gemv::{Device, Dtype, Element, Engine};
 
 /// Seconds of a product of host arrays: the median, of interleaved rounds.
 fn times<T: Element>(devices: &[Device], a: &Array2<T>, x: &Array1<T>) -> Vec<f64> {

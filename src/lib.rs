@@ -1,7 +1,57 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("crate.md")]
 #![forbid(unsafe_code)]
 
-pub use gemv_core::*;
+#[doc(inline)]
+pub use gemv_core::{
+    Accumulator, Device, DeviceInfo, DeviceMatrix, DeviceVector, Dtype, Element, Engine, Error,
+    GpuDot, Listing, MatrixRef, Result, ShapeMismatch, ToDevice, VectorMut, VectorRef, device,
+    devices,
+};
+#[doc(no_inline)]
+pub use gemv_core::{half, ndarray, num_complex};
+
+/// The traits and types that most programs name: `use gemv::prelude::*;`.
+///
+/// None of these names is one of ndarray's or of std's.
+///
+/// ```
+/// use gemv::prelude::*;
+/// use ndarray::prelude::*;
+///
+/// let device = gemv::device("reference")?; // or "cuda:0"
+/// let a: DeviceMatrix<f32> = array![[1.0, 2.0], [3.0, 4.0]].to_device(&device)?;
+/// let y: DeviceVector<f32> = a.gpu_dot(&array![1.0, 1.0]);
+/// assert_eq!(y.download()?, array![3.0, 7.0]);
+/// # Ok::<(), gemv::Error>(())
+/// ```
+pub mod prelude {
+    pub use gemv_core::{Device, DeviceMatrix, DeviceVector, GpuDot, ToDevice};
+}
+
+/// All of gemv-core: the backends' seam, tables and parameters, the order, the reference, jobs.
+///
+/// For backends, tuners and tests. Nothing here is covered by the version's promise.
+///
+/// ```
+/// use gemv::unstable::Desc;
+///
+/// let desc: Desc = "f32 row 4096x8192".parse()?;
+/// let params = gemv::device("reference")?.choose(&desc)?;
+/// assert_eq!(params.to_string(), "reference");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod unstable {
+    #[doc(no_inline)]
+    pub use gemv_core::*;
+}
+
+#[doc = include_str!("guide.md")]
+pub mod guide {}
+
+/// The README, whose programs are tests.
+#[cfg(all(doctest, feature = "cpu"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 /// The CPU backend. It is linked, and used, without being named; by name it opens one instruction set.
 ///

@@ -272,7 +272,7 @@ fn a_backend_that_is_absent_says_so_at_once() {
 #[test]
 fn listings_name_every_linked_backend() {
     let listed = gemv::devices();
-    for entry in gemv::BACKENDS {
+    for entry in gemv::unstable::BACKENDS {
         let lines: Vec<_> =
             listed.iter().filter(|l| l.id.split(':').next() == Some(entry.name)).collect();
         assert!(!lines.is_empty(), "{} is linked and not listed", entry.name);
@@ -290,6 +290,39 @@ fn listings_name_every_linked_backend() {
     let engine = gemv::Engine::global();
     for line in listed.iter().filter(|l| l.found.is_ok()) {
         assert_eq!(engine.device(&line.id).unwrap().info().id, line.id);
+    }
+}
+
+#[test]
+fn names_clash_with_nothing() {
+    // A name of two globs is an error where it is used: these are all the names of the prelude.
+    use gemv::prelude::*;
+    use gemv::*;
+    use ndarray::prelude::*;
+    use ndarray::*;
+    fn named<A: GpuDot<Array1<f32>>, B: ToDevice>() {}
+    named::<Array2<f32>, ArrayView1<'_, f32>>();
+    let device: Device = device("reference").unwrap();
+    let a: DeviceMatrix<f32> = array![[1.0, 2.0]].to_device(&device).unwrap();
+    let y: DeviceVector<f32> = a.gpu_dot(&array![3.0, 4.0]);
+    assert_eq!(y.download().unwrap(), array![11.0]);
+    let _: Option<Layout> = None; // of ndarray
+}
+
+#[test]
+fn devices_say_where_a_product_runs() {
+    let device = gemv::device("reference").unwrap();
+    assert_eq!(device, gemv::Engine::global().device("reference").unwrap());
+    assert_ne!(device, gemv::Engine::new(None).device("reference").unwrap());
+    let text = device.to_string();
+    assert!(text.starts_with("reference: ") && !text.contains('\n'), "{text}");
+    assert_eq!(text, device.info().to_string());
+    for line in gemv::devices() {
+        let text = line.to_string();
+        match line.found {
+            Ok(_) => assert_eq!(text, line.id),
+            Err(_) => assert!(text.starts_with(&format!("no {}", line.id)), "{text}"),
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use common::{Check, acc, nan, random, trial};
 // Linked for its kernels.
 use gemv::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
-use gemv::{Accumulator, Desc, Device, Dtype, Element, Params, reference};
+use gemv::unstable::{Desc, Params, reference};
+use gemv::{Accumulator, Device, Dtype, Element};
 use gemv_baselines as _;
 
 /// Nothing divides them; one is less than a block, one has fewer rows than a block has threads.

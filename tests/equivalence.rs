@@ -16,10 +16,8 @@ use common::broken::{Broken, Bug};
 use common::operand::{Held, Repeat, Strided, VARIANTS, Variant};
 use common::{Check, Size, acc, nan, random, trial};
 use gemv::ndarray::{Array1, Array2, ArrayView1};
-use gemv::{
-    Accumulator, Desc, Device, Dtype, Element, Job, Layout, MatrixRef, Params, VectorMut,
-    VectorRef, reference,
-};
+use gemv::unstable::{Desc, Job, Layout, Params, reference};
+use gemv::{Accumulator, Device, Dtype, Element, MatrixRef, VectorMut, VectorRef};
 use libtest_mimic::Trial;
 
 /// alpha, beta, and what `y` holds.

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use gemv::{Desc, Dtype, Engine, Error, Layout, Table};
+use gemv::unstable::{Desc, Layout, Table};
+use gemv::{Dtype, Engine, Error};
 
 /// log2 of a row's first, middle and last size; what is open ends somewhere.
 fn sizes((low, high): (f32, f32)) -> [usize; 3] {
@@ -23,7 +24,7 @@ fn every_table_file_is_well_formed() {
             for dtype in Dtype::ALL {
                 for layout in Layout::ALL {
                     let key = (Some(dtype), Some(layout));
-                    let of = |r: &&gemv::table::Row| (r.dtype, r.layout) == key;
+                    let of = |r: &&gemv::unstable::table::Row| (r.dtype, r.layout) == key;
                     let (count, path) = (table.rows.iter().filter(of).count(), path.display());
                     assert!(count <= 200, "{path}: {count} rows for {dtype} {layout}");
                 }
@@ -88,7 +89,8 @@ fn every_row_fits_the_device_that_it_is_for() {
                     {
                         let desc =
                             Desc::of(dtype, layout, (m, n), align.max(dtype.bytes().ilog2() as u8));
-                        let legal = |p: &gemv::table::Row| backend.fits(&desc, &p.params).is_ok();
+                        let legal =
+                            |p: &gemv::unstable::table::Row| backend.fits(&desc, &p.params).is_ok();
                         if backend.accepts(&desc).is_ok()
                             && !table.nearest(&desc).into_iter().any(legal)
                         {

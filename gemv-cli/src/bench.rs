@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
+use gemv::unstable::{Desc, Layout, Params};
+use gemv::{Device, Dtype, Element, Engine};
 use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings};
 use indicatif::ProgressBar;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};

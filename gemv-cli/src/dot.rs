@@ -4,7 +4,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use gemv::{Accumulator, Desc, Dtype, Element, Engine, MatrixRef, Params, VectorMut};
+use gemv::unstable::{Desc, Params};
+use gemv::{Accumulator, Dtype, Element, Engine, MatrixRef, VectorMut};
 use half::{bf16, f16};
 use ndarray::{Array1, Array2, ArrayView1, ShapeBuilder};
 use num_complex::Complex;

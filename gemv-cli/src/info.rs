@@ -7,8 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
-use gemv::table::{TABLES_ENV, user_dirs};
-use gemv::{BACKEND_ENV, Desc, Device, DeviceInfo, Dtype, Engine, Error, Layout};
+use gemv::unstable::table::{TABLES_ENV, user_dirs};
+use gemv::unstable::{BACKEND_ENV, Desc, Layout};
+use gemv::{Device, DeviceInfo, Dtype, Engine, Error};
 
 /// List the devices, say why others are absent, and where tables and compiled kernels are kept.
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 //! Arguments that several subcommands have.
 
-use gemv::{Device, Dtype, Engine, Layout};
+use gemv::unstable::Layout;
+use gemv::{Device, Dtype, Engine};
 
 pub(crate) fn parse_dtype(text: &str) -> Result<Dtype, String> {
     let names = || Dtype::ALL.map(Dtype::name).join(", ");

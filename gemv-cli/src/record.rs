@@ -6,7 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use gemv::{Desc, Dtype, Error, Layout, Params};
+use gemv::unstable::{Desc, Layout, Params};
+use gemv::{Dtype, Error};
 use gemv_tune::{Failure, Measurements, ProblemResult, Trial};
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use gemv::{Align, Desc, Params};
+use gemv::unstable::{Align, Desc, Params};
 use gemv_tune::{Measurements, ProblemResult};
 
 use crate::bench::Sample;

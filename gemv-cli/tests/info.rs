@@ -62,7 +62,7 @@ fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
     for info in listed["devices"].as_array().unwrap() {
         let id = info["id"].as_str().unwrap();
         let device = gemv::Engine::new(None).device(id).unwrap();
-        let desc = gemv::Desc::new(gemv::Dtype::F32, 64, 64, (64, 1), 0);
+        let desc = gemv::unstable::Desc::new(gemv::Dtype::F32, 64, 64, (64, 1), 0);
         let params = device.backend().candidates(&desc)[0];
         let name = params.kernel().to_string();
         let backend = id.split(':').next().unwrap();
@@ -73,7 +73,7 @@ fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
         let dir =
             std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stale-{backend}"));
         std::fs::create_dir_all(&dir).unwrap();
-        let table = dir.join(gemv::table::file_name(device.backend()));
+        let table = dir.join(gemv::unstable::table::file_name(device.backend()));
         let run = |args: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
             command.env_remove("GEMV_BACKEND").env("GEMV_TABLES", &dir).args(args);

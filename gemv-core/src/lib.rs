@@ -30,6 +30,7 @@ mod backend;
 mod desc;
 mod device;
 mod dot;
+mod dtype;
 mod element;
 mod engine;
 mod error;
@@ -47,7 +48,8 @@ pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Mem
 pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;
-pub use element::{Accumulator, Dtype, Element, scale};
+pub use dtype::Dtype;
+pub use element::{Accumulator, Element, scale};
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
 pub use job::{AnyJob, AnySlice, AnySliceMut, Job, MatrixRef, VectorMut, VectorRef};

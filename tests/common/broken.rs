@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use gemv::reference::{Reference, ordered_sum};
-use gemv::{
-    Accumulator, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo,
-    Dtype, Element, Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef,
+use gemv::unstable::reference::{Reference, ordered_sum};
+use gemv::unstable::{
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Job, Memory, Params, Prepared,
     for_any, scale,
+};
+use gemv::{
+    Accumulator, Device, DeviceInfo, Dtype, Element, MatrixRef, Result, VectorMut, VectorRef,
 };
 
 /// What is wrong.

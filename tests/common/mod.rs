@@ -158,7 +158,7 @@ macro_rules! with_type {
 
 /// Whether the device has the type at all; a trial is ignored with this reason if not.
 pub fn supported(device: &Device, dtype: Dtype) -> Result<(), String> {
-    let desc = gemv::Desc::new(dtype, 3, 5, (5, 1), 0);
+    let desc = gemv::unstable::Desc::new(dtype, 3, 5, (5, 1), 0);
     device.backend().accepts(&desc).map_err(|e| e.to_string())
 }
 

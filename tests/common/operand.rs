@@ -1,7 +1,8 @@
 //! Operands in memory: the same numbers in every layout, poison in the gaps.
 
 use gemv::ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, Slice};
-use gemv::{Desc, Device, DeviceMatrix, DeviceVector, Element, Layout};
+use gemv::unstable::{Desc, Layout};
+use gemv::{Device, DeviceMatrix, DeviceVector, Element};
 
 use super::{nan, verify};
 

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use gemv::{Desc, Name, Params};
+use gemv::unstable::{Desc, Name, Params};
 use gemv_baselines::Scan;
 use gemv_tune::{ProblemResult, Runner, SearchSettings, Trial, search};
 

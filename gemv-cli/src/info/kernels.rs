@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use gemv::{Device, Engine, KernelInfo};
+use gemv::unstable::KernelInfo;
+use gemv::{Device, Engine};
 use serde_json::{Value, json};
 
 /// The kernels of each backend, by its name: of the first device that opens, or, where none is there,
@@ -75,7 +76,7 @@ pub(super) fn json(all: &BTreeMap<String, Vec<KernelInfo>>) -> Value {
 /// A table without a line for it says nothing.
 pub(super) fn stale(
     device: &Device,
-    table: &gemv::Table,
+    table: &gemv::unstable::Table,
     kernel: &str,
 ) -> Option<(String, String)> {
     let then = table.header(&gemv_tune::kernel_key(kernel))?;

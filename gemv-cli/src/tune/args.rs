@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use gemv::{Dtype, Layout};
+use gemv::Dtype;
+use gemv::unstable::Layout;
 
 use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 

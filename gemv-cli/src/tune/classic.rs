@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gemv::{Desc, Params};
+use gemv::unstable::{Desc, Params};
 use gemv_tune::{
     Measurements, Mesh, Point, ProblemClass, ProblemResult, Progress, Runner, SearchSettings,
     Trial, search,
@@ -99,7 +99,8 @@ fn reduced(centre: &Desc, samples: &[ProblemResult]) -> Option<ProblemResult> {
 mod tests {
     use std::ops::ControlFlow;
 
-    use gemv::{Align, Dtype, Layout};
+    use gemv::Dtype;
+    use gemv::unstable::{Align, Layout};
     use gemv_tune::Failure;
 
     use super::*;

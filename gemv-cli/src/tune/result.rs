@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gemv::profile::{Product, Profile};
-use gemv::table::{Row, file_name, user_dirs};
-use gemv::{Desc, Device, Params, Table};
+use gemv::Device;
+use gemv::unstable::profile::{Product, Profile};
+use gemv::unstable::table::{Row, file_name, user_dirs};
+use gemv::unstable::{Desc, Params, Table};
 use gemv_tune::{
     Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, ProblemResult, Regret, RunnerSettings,
     kernel_key, present_rows,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gemv::Params;
+use gemv::unstable::Params;
 use gemv_tune::{ProblemResult, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
