@@ -14,7 +14,7 @@ fn desc(m: usize) -> Desc {
 }
 
 fn lookup(c: &mut Criterion) {
-    let device = Engine::global().and_then(|e| e.default_device()).expect("a device").clone();
+    let device = Engine::global().default_device().expect("a device");
     let known = desc(4096);
     device.choose(&known).expect("f32 is for every device");
     let start = Instant::now();

@@ -32,7 +32,7 @@ fn times<T: Element>(devices: &[Device], a: &Array2<T>, x: &Array1<T>) -> Vec<f6
 }
 
 fn measure<T: Element>(layout: Layout, ratios: &mut Vec<(f64, Desc)>) {
-    let router = Engine::global().ok().and_then(Engine::router).expect("two devices with profiles");
+    let router = Engine::global().router().expect("two devices with profiles");
     let sizes = [30, 100, 333, 1000, 3333, 10_000, 33_333, 100_000, 1_000_000];
     for m in sizes {
         for n in sizes.into_iter().filter(|n| m * n <= 1 << 25) {
@@ -61,7 +61,7 @@ fn main() {
     if std::env::args().any(|a| a == "--test") {
         return;
     }
-    let Some(router) = Engine::global().ok().and_then(Engine::router) else {
+    let Some(router) = Engine::global().router() else {
         println!("there are no profiles of two devices to choose by: see gemv tune");
         return;
     };

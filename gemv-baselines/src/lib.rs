@@ -58,6 +58,37 @@ pub const KERNELS: &[Kernel] = &[
     sds406::TILE,
 ];
 
+/// How the arguments of a published kernel are scanned for pictures.
+///
+/// ```
+/// use gemv_baselines::{Scan, scan};
+/// assert_eq!(scan("classic-block"), Scan::AtMost("block"));
+/// assert_eq!(scan("classic-rows"), Scan::Each);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scan {
+    /// Each argument over all its values, the others as in the kernel's first parameters.
+    Each,
+    /// The same, and these arguments over all their combinations.
+    Grid(&'static [&'static str]),
+    /// The same, and this argument also where the others have their greatest values.
+    AtMost(&'static str),
+    /// Not at all: other kernels show the same.
+    None,
+}
+
+/// How the authors of a kernel showed its arguments: Bainville's threads of a row for each way to
+/// multiply and add, the course's threads of a block for the least and the most of the other argument.
+/// Sørensen's versatile kernel is each of his others.
+pub fn scan(kernel: &str) -> Scan {
+    match kernel {
+        "classic-general" => Scan::None,
+        "classic-stages" => Scan::Grid(&["parts", "op"]),
+        "classic-block" | "classic-block-x" | "classic-tile" => Scan::AtMost("block"),
+        _ => Scan::Each,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

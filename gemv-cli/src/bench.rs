@@ -1,4 +1,4 @@
-//! `gemv bench`: times of products, against the roof of the same run.
+//! `gemv bench`: times of products, beside the read bandwidth in the same rounds.
 
 mod classic;
 
@@ -7,16 +7,17 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use gemv::{Desc, Device, Dtype, Element, Engine, Layout, Params};
 use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings};
 use indicatif::ProgressBar;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::files::append;
 use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 
-/// Time products on devices, against the roof of the same run, the vendor's library and ndarray.
+/// Time products on devices, beside the read bandwidth, the vendor's library and ndarray.
 ///
 /// Operands are resident and the caches are cold, unless asked otherwise. Results are checked.
 #[derive(clap::Args)]
@@ -114,14 +115,29 @@ pub(crate) struct Sample {
     pub(crate) params: String,
     pub(crate) us: f64,
     pub(crate) gbs: f64,
-    /// Reading the same bytes, where the device has a pass for it.
+    /// Reading as many bytes in the same rounds, where the device has a kernel for it.
+    #[serde(alias = "roof_us")]
     pub(crate) read_us: Option<f64>,
+    #[serde(default)]
+    pub(crate) driver: String,
+    #[serde(default)]
+    pub(crate) version: String,
+    #[serde(default)]
+    pub(crate) date: String,
+    #[serde(default)]
+    pub(crate) command: String,
 }
 
+/// The names of its fields, in order.
+const COLUMNS: [&str; 18] = [
+    "device", "name", "dtype", "layout", "curve", "m", "n", "bytes", "caches", "who", "params",
+    "us", "gbs", "read_us", "driver", "version", "date", "command",
+];
+
 impl Sample {
-    /// Share of the roof.
+    /// Share of the read bandwidth.
     pub(crate) fn share(&self) -> Option<f64> {
-        self.read_us.map(|roof| roof / self.us)
+        self.read_us.map(|read| read / self.us)
     }
 }
 
@@ -137,7 +153,7 @@ fn parse_shape(text: &str) -> Result<(usize, usize), String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let names: Vec<String> = if args.device.is_empty() {
         engine.devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id).collect()
     } else {
@@ -145,10 +161,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let out = match &args.out {
         Some(path) => {
-            let new = !path.exists();
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-            Some(csv::WriterBuilder::new().has_headers(new).from_writer(file))
+            let (file, header) = append(path)?;
+            if header.as_ref().is_some_and(|header| *header != COLUMNS.join(",")) {
+                bail!("{} has other columns: name another file", path.display());
+            }
+            Some(csv::WriterBuilder::new().has_headers(header.is_none()).from_writer(file))
         }
         None => None,
     };
@@ -160,7 +177,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     for name in names {
         let device = match engine.device(&name) {
             Ok(device) => device,
-            // Asked for by name, it has to be there.
+            // A device that was asked for by name has to exist.
             Err(why) if !args.device.is_empty() => return Err(why.into()),
             Err(why) => {
                 eprintln!("left out: {why}");
@@ -169,7 +186,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         };
         one_device(&args, &device, &mut told)?;
     }
-    // What was asked for by name has to count somewhere.
+    // Parameters that were asked for have to be measured somewhere.
     if let Some((params, why)) = told.unmeasured.first_key_value() {
         let why = why.as_deref().unwrap_or("there was no shape for it");
         bail!("{params} was not measured: {why}");
@@ -180,17 +197,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who is told what was measured: the terminal and the file, at once.
+/// Where samples go: to the terminal and the file.
 struct Told {
     out: Option<csv::Writer<std::fs::File>>,
     count: usize,
-    /// Parameters that were asked for and have not counted yet, and why.
+    /// Parameters that were asked for and not measured yet, and why.
     unmeasured: BTreeMap<Params, Option<String>>,
     bar: ProgressBar,
 }
 
 impl Told {
-    /// Whoever reads this may have seen enough: an error, not a panic.
+    /// Prints a line. A closed pipe is an error, not a panic.
     fn say(&self, line: &str) -> anyhow::Result<()> {
         Ok(self.bar.suspend(|| writeln!(stdout(), "{line}"))?)
     }
@@ -225,10 +242,10 @@ struct Run<'a> {
     device: &'a Device,
     runner: DeviceRunner,
     told: &'a mut Told,
-    /// Bytes of the smallest pass that only reads.
+    /// Bytes of the smallest measured read.
     least: u64,
     deadline: Option<Instant>,
-    /// What has been compiled, by type.
+    /// The programs that were compiled, by type.
     ready: HashSet<(Dtype, Params)>,
     classic: classic::Classic,
 }
@@ -238,7 +255,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     let mut settings = RunnerSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
-    // A shape that was asked for by itself is meant.
+    // A single shape may be larger than --max-bytes.
     let of = |&(m, n): &(usize, usize)| {
         let elements = (m as u64).saturating_mul(n as u64);
         let bytes = |dtype: &Dtype| elements.saturating_mul(dtype.bytes() as u64);
@@ -259,18 +276,18 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
     match profile.read_bandwidth.points.last() {
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
-        None => writeln!(stdout(), "no roof: this backend has no pass that only reads")?,
+        None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
     told.say(&format!(
         "{:<26}{:<12}{:>11}{:>9}{:>7}  parameters",
-        "problem", "who", "us", "GB/s", "roof"
+        "problem", "who", "us", "GB/s", "share"
     ))?;
-    // Nothing is known of what reading fewer bytes takes than the smallest pass did.
+    // Below the smallest measured read there is no ceiling.
     let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     let (ready, classic) = Default::default();
     let mut run = Run { args, device, runner, told, least, deadline: None, ready, classic };
     for (k, &dtype) in args.dtype.iter().enumerate() {
-        // A type that needs less than its part leaves the rest to the next.
+        // Time that a type does not need goes to the next.
         run.deadline = args.seconds.and_then(|all| {
             let left = all.saturating_sub(start.elapsed());
             Instant::now().checked_add(left / (args.dtype.len() - k) as u32)
@@ -280,7 +297,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     Ok(())
 }
 
-/// The shapes of one type that were asked for, coarse to fine.
+/// The shapes of one type, coarse to fine.
 fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
     let shape = |curve: &str, m, n, step| Shape { curve: curve.into(), m, n, step };
     if !args.shape.is_empty() {
@@ -306,8 +323,8 @@ fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
                 continue;
             }
         };
-        // 100 N^2 elements on each of the three.
-        let most = ((elements / 100) as f64).sqrt().max(1.0);
+        // Each of the three has 100 N^2 elements.
+        let most = ((elements / 100) as f64).sqrt().floor().max(1.0);
         let share = |k: u16| f64::from(k) / f64::from(args.points - 1);
         let mut sizes: Vec<usize> =
             (0..args.points).map(|k| most.powf(share(k)).round() as usize).collect();
@@ -324,12 +341,12 @@ struct Shape {
     curve: String,
     m: usize,
     n: usize,
-    /// When it is visited.
+    /// The step at which it is visited.
     step: usize,
 }
 
-/// The step of coarse to fine at which the `k`-th of these sizes is visited: first every fourth or
-/// second one, as far as those are near enough to say something of each other, and the last.
+/// The step of coarse to fine at which the `k`-th of these sizes is visited: first every fourth
+/// or second one, if those are near enough to predict each other, and the last.
 fn step(k: usize, sizes: &[usize]) -> usize {
     let near = |stride: usize| {
         sizes.windows(stride + 1).all(|w| w[stride] as f64 <= w[0] as f64 * classic::FAR.exp2())
@@ -338,7 +355,7 @@ fn step(k: usize, sizes: &[usize]) -> usize {
     [4, 2].iter().position(|&stride| on(stride)).unwrap_or(2)
 }
 
-/// The shape that is scanned where none is asked for.
+/// The shape that is scanned unless one is given.
 const SCANNED: usize = 4096;
 
 impl Run<'_> {
@@ -352,7 +369,7 @@ impl Run<'_> {
             args.layout.iter().filter_map(move |&layout| {
                 let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
                 let desc = Desc::new(dtype, m, n, strides, 0);
-                // A single row or column is of one layout only, and is measured once.
+                // A single row or column has one layout only.
                 (desc.layout == layout).then_some(desc)
             })
         };
@@ -363,7 +380,7 @@ impl Run<'_> {
         if args.scan && args.shape.is_empty() && scanned {
             tasks.splice(0..0, plan(SCANNED, SCANNED).map(|d| ("shape".into(), d)));
         }
-        // What runs on every shape is compiled before the first is timed, together.
+        // Programs for all shapes are compiled together, before the first is timed.
         let asked: Vec<_> = tasks.iter().flat_map(|t| self.asked(&t.1).0).collect();
         self.prepare(asked.into_iter().map(|(_, desc, params)| (desc, params)))?;
         self.told.bar.reset();
@@ -389,7 +406,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is measured of every problem: under which name, and the parameters; and why not.
+    /// What is measured of every problem: names and parameters; or why not.
     fn asked(&self, desc: &Desc) -> (Vec<(String, Desc, Params)>, Option<gemv::Error>) {
         let (mut asked, mut why) = (Vec::new(), None);
         let mut add = |who: &str, params| asked.push((who.to_owned(), *desc, params));
@@ -408,11 +425,11 @@ impl Run<'_> {
         (asked, why)
     }
 
-    /// Compiles what has not been yet, a part at a time, so that a limit of time holds.
+    /// Compiles programs that are missing, a part at a time, within the limit of time.
     fn prepare(&mut self, all: impl Iterator<Item = (Desc, Params)>) -> anyhow::Result<()> {
         let mut fresh: Vec<(Desc, Params)> =
             all.filter(|(d, p)| self.ready.insert((d.dtype, *p))).collect();
-        // On the smallest: each is run once.
+        // Each is run once, on its smallest problem.
         fresh.sort_by_key(|(desc, _)| desc.bytes());
         let bar = &self.told.bar;
         if fresh.len() >= 16 && bar.is_hidden() {
@@ -435,8 +452,8 @@ impl Run<'_> {
 
     fn one_problem(&mut self, curve: &str, desc: &Desc) -> anyhow::Result<()> {
         let (args, info) = (self.args, self.device.info());
-        let roof = if desc.bytes() < self.least { None } else { self.runner.read_seconds(desc) };
-        let sample = |who: &str, params: String, seconds: f64| Sample {
+        let mut reads = Vec::new();
+        let sample = |who: &str, params: String, seconds: f64, read: Option<f64>| Sample {
             device: info.id.clone(),
             name: info.name.clone(),
             dtype: desc.dtype.name().into(),
@@ -450,10 +467,14 @@ impl Run<'_> {
             params,
             us: seconds * 1e6,
             gbs: desc.bytes() as f64 / seconds / 1e9,
-            read_us: roof.map(|s| s * 1e6),
+            read_us: read.map(|s| s * 1e6),
+            driver: info.driver.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
+            command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
         };
 
-        // In turn, so that a drift of the clock meets all alike; and none without the right result.
+        // In turn, so that clock drift affects all alike. Only right results count.
         let (asked, why) = self.asked(desc);
         if let Some(why) = why {
             self.told.say(&format!("{:<26}{why}", desc.to_string()))?;
@@ -469,6 +490,11 @@ impl Run<'_> {
             }
         }
         for _ in 0..args.rounds.max(1) {
+            // Bandwidth varies on a shared machine, so it is measured in the same
+            // rounds.
+            if desc.bytes() >= self.least {
+                reads.extend(self.runner.read_again(desc)?);
+            }
             for (who, params, times) in &mut counting {
                 match self.runner.measure(desc, params) {
                     Ok(seconds) => times.push(seconds),
@@ -478,10 +504,12 @@ impl Run<'_> {
                 }
             }
         }
+        reads.sort_by(f64::total_cmp);
+        let read = reads.get(reads.len() / 2).copied();
         for (who, params, mut times) in counting {
             times.sort_by(f64::total_cmp);
             if let Some(&median) = times.get(times.len() / 2) {
-                self.told.sample(desc, sample(&who, params.to_string(), median))?;
+                self.told.sample(desc, sample(&who, params.to_string(), median, read))?;
             }
         }
         if info.host && info.id.starts_with("cpu") && !args.no_rivals {
@@ -491,7 +519,7 @@ impl Run<'_> {
                 _ => None,
             };
             if let Some(seconds) = seconds {
-                self.told.sample(desc, sample("ndarray", String::new(), seconds))?;
+                self.told.sample(desc, sample("ndarray", String::new(), seconds, read))?;
             }
         }
 
@@ -501,22 +529,25 @@ impl Run<'_> {
             Vec::new()
         };
         if args.classic && !published.is_empty() {
-            let worth = self.classic.worth(desc, &published);
-            self.prepare(worth.iter().map(|p| (*desc, *p)))?;
+            let candidates = self.classic.candidates(desc, &published);
+            self.prepare(candidates.iter().map(|p| (*desc, *p)))?;
             if self.late() {
                 return Ok(());
             }
-            let result = self.classic.search(&mut self.runner, desc, &worth);
+            let result = self.classic.search(&mut self.runner, desc, &candidates);
             for (params, why) in &result.failures {
                 let why = format!("{params} does not count: {why}");
                 self.told.failure(desc, params, &why)?;
             }
             if let Some(best) = result.best() {
-                self.told.sample(desc, sample("classic", best.params.to_string(), best.seconds))?;
+                self.told
+                    .sample(desc, sample("classic", best.params.to_string(), best.seconds, read))?;
             }
         }
         if args.scan && curve == "shape" {
-            for kernel in classic::scans(&published).chunk_by(|a, b| a.kernel() == b.kernel()) {
+            for kernel in classic::scans(&published, &gemv_baselines::scan)
+                .chunk_by(|a, b| a.kernel() == b.kernel())
+            {
                 self.prepare(kernel.iter().map(|p| (*desc, *p)))?;
                 for params in kernel {
                     if self.late() {
@@ -524,7 +555,8 @@ impl Run<'_> {
                     }
                     match self.scanned(desc, params) {
                         Ok(seconds) => {
-                            self.told.sample(desc, sample("scan", params.to_string(), seconds))?;
+                            self.told
+                                .sample(desc, sample("scan", params.to_string(), seconds, read))?;
                         }
                         Err(why) => {
                             let why = format!("{params} does not count: {why}");
@@ -537,8 +569,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A point of a scan is one of many: three batches will do, or one that takes so long that what
-    /// disturbs it is little of it.
+    /// Seconds of one point of a scan: three batches, or one where a batch takes long.
     fn scanned(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
         self.runner.check(desc, params)?;
         let mut times = vec![self.runner.measure(desc, params)?];
@@ -550,7 +581,7 @@ impl Run<'_> {
     }
 }
 
-/// Seconds of ndarray's own dot, with operands that rotate through as much memory as the others'.
+/// Seconds of ndarray's dot, with operands that rotate through as much memory as the others'.
 fn ndarray_dot<T>(args: &Args, desc: &Desc) -> f64
 where
     T: Element + ndarray::LinalgScalar + From<i8>,

@@ -17,6 +17,9 @@ use crate::npy::{self, Npy, Number};
 /// all of one type: float16, float32, float64, complex64, complex128, or bfloat16 as numpy.save
 /// writes an array of ml_dtypes (type V2; view the result with y.view(ml_dtypes.bfloat16)).
 ///
+/// A vector may have one axis or one column. A member of an archive is named behind it (arrays.npz:x);
+/// of a single one the archive's name will do. One of the arrays may be - for standard input.
+///
 /// The result has the same bits on every device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,7 +29,7 @@ pub(crate) struct Args {
     /// The vector, n entries (m with --transpose)
     #[arg(value_name = "x.npy")]
     x: PathBuf,
-    /// Write the result here, as a .npy file of the same type [default: as text, one entry a line,
+    /// Write the result here, as a .npy file of the same type, - for standard output [default: as text, one entry a line,
     /// parts of a complex number separated by a comma]
     #[arg(short, long, value_name = "y.npy")]
     output: Option<PathBuf>,
@@ -52,19 +55,11 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
     /// Use this kernel and these parameters in place of the table's, such as "row rows=4"
-    #[arg(long, value_name = "PARAMS", conflicts_with = "conj", value_parser = parse_params)]
+    #[arg(long, value_name = "PARAMS", conflicts_with = "conj")]
     params: Option<Params>,
 }
 
-fn parse_params(text: &str) -> Result<Params, String> {
-    let params: Params = text.parse()?;
-    if params.kernel().as_str() == "read" {
-        return Err("roof only reads the matrix; it computes no product".into());
-    }
-    Ok(params)
-}
-
-/// A factor as it was given, so that it is rounded once, to the type that is computed in.
+/// A factor as text, so that it is rounded once, to the type of the computation.
 #[derive(Debug, Clone)]
 struct Factor {
     re: String,
@@ -85,7 +80,7 @@ impl Factor {
 
     fn value<T: Element>(&self, option: &str) -> Result<T::Acc> {
         let part = |text: &str| -> Result<f64> {
-            // An f32 that is widened here is narrowed to itself again.
+            // An f32 that is widened here is narrowed back to itself.
             let single = || Ok(text.parse::<f32>()?.into());
             if T::DTYPE.needs_f64() { Ok(text.parse()?) } else { single() }
         };
@@ -100,6 +95,9 @@ impl Factor {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
+    let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
+    ensure!(piped < 2, "only one of the arrays can be standard input");
     let a = Npy::open(&args.a)?;
     match a.dtype() {
         Dtype::F32 => product::<f32>(&args, a),
@@ -112,17 +110,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
-    // Everything that can be refused is refused before anything large is read.
+    // Everything is checked before anything large is read.
     let [rows, columns] = a.shape()?;
     let x = vector::<T>(args.x.clone(), &a)?;
     let y = args.y.clone().map(|path| vector::<T>(path, &a)).transpose()?;
     let (m, n) = if args.transpose { (columns, rows) } else { (rows, columns) };
     let fits = |file: &Npy, what: &str, len: usize| -> Result<()> {
-        let ([is], name) = (file.shape()?, file.name());
+        let (is, name) = (file.vector_len()?, file.name());
         let of = if args.transpose { "the transpose of " } else { "" };
+        let entries = if is == 1 { "entry" } else { "entries" };
         ensure!(
             is == len,
-            "{name}: the vector has {is} entries, but {of}{} is {m} x {n}, so {what} needs {len}",
+            "{name}: the vector has {is} {entries}, but {of}{} is {m} x {n}, so {what} needs {len}",
             a.name()
         );
         Ok(())
@@ -131,15 +130,21 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     y.as_ref().map_or(Ok(()), |y| fits(y, "y", m))?;
     let alpha = args.alpha.value::<T>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(T::Acc::ZERO), |b| b.value::<T>("--beta"))?;
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let strides = if a.fortran() != args.transpose { (1, m) } else { (n, 1) };
     let strides = (strides.0 as isize, strides.1 as isize);
     let device = match (&args.device, &args.params) {
         (Some(name), _) => engine.device(name)?,
-        // Parameters belong to a backend, so which one it is must not depend on the shape.
-        (None, Some(_)) => engine.default_device()?.clone(),
+        // Parameters belong to a backend, so the device must not depend on the shape.
+        (None, Some(_)) => engine.default_device()?,
         (None, None) => engine.device_for(&Desc::new(T::DTYPE, m, n, strides, 0))?.clone(),
     };
+
+    if let Some(params) = &args.params {
+        let reads = device.backend().read_params();
+        let only_reads = reads.iter().any(|read| read.kernel() == params.kernel());
+        ensure!(!only_reads, "{} only reads the matrix; it computes no product", params.kernel());
+    }
 
     let shape = (rows, columns).set_f(a.fortran());
     let a = Array2::from_shape_vec(shape, a.read::<T>()?).context("the shape of its own header")?;
@@ -162,7 +167,7 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     }
 }
 
-/// A vector for the result: one of a matrix without columns may be longer than any file.
+/// A vector for the result. That of a matrix without columns can be longer than any file.
 fn zeros<T: Number>(len: usize) -> Result<Array1<T>> {
     let mut y = Vec::new();
     y.try_reserve_exact(len).with_context(|| format!("no memory for {len} entries of y"))?;
@@ -173,7 +178,7 @@ fn zeros<T: Number>(len: usize) -> Result<Array1<T>> {
 /// Opens a vector of the matrix's type.
 fn vector<T: Number>(path: PathBuf, a: &Npy) -> Result<Npy> {
     let file = Npy::open(&path)?;
-    let [_] = file.shape()?;
+    file.vector_len()?;
     ensure!(
         file.dtype() == T::DTYPE,
         "{}: the array holds {}, but {} holds {}; both must be of one type",

@@ -1,5 +1,7 @@
 //! `gemv info`: what there is, what there is not and why, and what would be chosen.
 
+mod kernels;
+
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -11,6 +13,12 @@ use gemv::{BACKEND_ENV, Desc, Device, DeviceInfo, Dtype, Engine, Error, Layout};
 /// List the devices, say why others are absent, and where tables and compiled kernels are kept.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// List the kernels of each backend: what each does, and its arguments with their ranges.
+    #[arg(long, conflicts_with = "explain")]
+    kernels: bool,
+    /// Write JSON.
+    #[arg(long, conflicts_with = "explain")]
+    json: bool,
     /// Say what would be chosen for this product and from which row of which table: a type, a
     /// layout and rows x columns, such as f32 row 4096x8192
     #[arg(long, value_name = "PROBLEM", num_args = 1..=3)]
@@ -21,9 +29,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     let mut out = io::stdout().lock();
-    let Some(words) = args.explain else { return list(engine, &mut out) };
+    let Some(words) = args.explain else {
+        let json = match (args.kernels, args.json) {
+            (true, true) => kernels::json(&kernels::by_backend(engine)),
+            (true, false) => return Ok(kernels::list(&kernels::by_backend(engine), &mut out)?),
+            (false, true) => json(engine),
+            (false, false) => return list(engine, &mut out),
+        };
+        return Ok(writeln!(out, "{json:#}")?);
+    };
     let desc = parse_problem(&words.join(" ")).unwrap_or_else(|e| {
         // As any other wrong usage: with exit code 2.
         clap::Error::raw(ErrorKind::ValueValidation, format!("--explain: {e:#}\n")).exit()
@@ -71,9 +87,7 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out)?;
     }
     writeln!(out, "Environment")?;
-    for name in
-        [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR", "GEMV_CACHE", "GEMV_NVRTC", "GEMV_CPU_ISA"]
-    {
+    for name in ENVIRONMENT {
         match std::env::var_os(name) {
             Some(value) => writeln!(out, "  {name}={}", value.display())?,
             None => writeln!(out, "  {name} is not set")?,
@@ -81,6 +95,48 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// The list, as JSON.
+fn json(engine: &Engine) -> serde_json::Value {
+    let (mut devices, mut missing) = (Vec::new(), Vec::new());
+    for line in engine.devices() {
+        match line.found {
+            Ok(info) => devices.push(serde_json::json!({
+                "id": info.id,
+                "name": info.name,
+                "arch": info.arch,
+                "vendor": info.vendor,
+                "driver": info.driver,
+                "memory": info.memory,
+                "units": info.units,
+                "host": info.host,
+            })),
+            Err(why) => missing.push(serde_json::json!({
+                "id": line.id,
+                "reason": why.to_string(),
+            })),
+        }
+    }
+    let default = engine.default_device().map(|device| device.info().id.clone());
+    let tables: Vec<String> = user_dirs().iter().map(|dir| dir.display().to_string()).collect();
+    let variable = |name: &&str| {
+        let value = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        (name.to_string(), serde_json::Value::from(value))
+    };
+    let environment: serde_json::Map<_, _> = ENVIRONMENT.iter().map(variable).collect();
+    serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "devices": devices,
+        "missing": missing,
+        "default": default.ok(),
+        "tables": tables,
+        "environment": environment,
+    })
+}
+
+/// The variables that the library reads.
+const ENVIRONMENT: [&str; 6] =
+    [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR", "GEMV_CACHE", "GEMV_NVRTC", "GEMV_CPU_ISA"];
 
 fn device(info: &DeviceInfo, out: &mut impl Write) -> io::Result<()> {
     write!(out, "  {}: {}", info.id, info.name)?;
@@ -204,12 +260,12 @@ fn explain_on(device: &Device, desc: &Desc, out: &mut impl Write) -> anyhow::Res
     match from {
         Some((table, row)) => {
             writeln!(out, "  from the row \"{row}\" of {}", table.origin)?;
-            let now = device.backend().fingerprint();
-            if let Some(then) = table.header("kernels").filter(|then| *then != now) {
+            let kernel = params.kernel();
+            if let Some((then, now)) = kernels::stale(device, table, kernel.as_str()) {
                 writeln!(
                     out,
-                    "  which was tuned with other kernels ({then}; these are {now}): it may not be \
-                     the fastest any more"
+                    "  which was tuned with another {kernel} ({then}; this is {now}): other \
+                     parameters may be faster"
                 )?;
             }
         }

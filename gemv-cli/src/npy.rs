@@ -10,7 +10,7 @@
 //! nesting, so no depth that a hostile file could choose.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,19 +19,21 @@ use gemv::{Dtype, Element};
 use half::{bf16, f16};
 use num_complex::Complex;
 
+use crate::npz;
+
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy's own limit for a header that it reads without being told to trust it is 10,000.
+/// NumPy's own limit for an untrusted header is 10,000.
 const MAX_HEADER: usize = 1 << 16;
-/// Elements are made room for and read in pieces of this many bytes, which stay in the cache
-/// between the two.
+/// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
+/// the two.
 const PIECE: usize = 1 << 18;
 
-/// An element type that can stand in a file.
+/// An element type of a file.
 pub(crate) trait Number: Element + Pod {
     /// The element with the bytes of each of its parts reversed.
     fn swapped(self) -> Self;
-    /// The element as text that reads back to the same bits (but for a NaN's); parts of a complex
-    /// number are separated by a comma.
+    /// The element as text that reads back to the same bits, unless it is NaN. A comma
+    /// separates the parts of a complex number.
     fn text(self) -> String;
 }
 
@@ -68,7 +70,7 @@ macro_rules! complex {
 }
 complex!(f32 f64);
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug, Clone, PartialEq)]
 struct Header {
     dtype: Dtype,
@@ -78,8 +80,8 @@ struct Header {
 }
 
 impl Header {
-    /// Elements and bytes; `None` where they cannot be counted. As for NumPy and ndarray, an axis
-    /// of 0 entries makes the array empty, but not the others' lengths legal.
+    /// Elements and bytes; `None` where they overflow. As in NumPy and ndarray, an axis of
+    /// 0 entries makes the array empty, but does not make the other lengths legal.
     fn size(&self) -> Option<(usize, usize)> {
         let axes = self.shape.iter().filter(|&&d| d != 0);
         let filled = axes.copied().try_fold(self.dtype.bytes(), usize::checked_mul)?;
@@ -90,33 +92,30 @@ impl Header {
 }
 
 /// A file whose header has been read and whose data follows. Its errors name it.
-#[derive(Debug)]
 pub(crate) struct Npy {
     path: PathBuf,
-    file: File,
+    data: Box<dyn Read>,
     header: Header,
     len: usize,
 }
 
 impl Npy {
-    /// Opens a file and reads its header. A file (not a pipe) must have the length that the header
-    /// announces.
+    /// Opens a file and reads its header: `-` is standard input, `a.npz:x` the member x of an
+    /// archive. A file (not a pipe) must have the length that the header announces.
     pub(crate) fn open(path: &Path) -> Result<Npy> {
         Npy::open_unnamed(path).with_context(|| path.display().to_string())
     }
 
     fn open_unnamed(path: &Path) -> Result<Npy> {
-        let mut file = File::open(path)?;
-        let (header, header_bytes) = read_header(&mut file)?;
+        let (mut data, known) = source(path)?;
+        let (header, header_bytes) = read_header(&mut data)?;
         let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
         };
-        let meta = file.metadata()?;
-        if meta.is_file() {
-            let there = meta.len().saturating_sub(header_bytes as u64);
-            check_length(bytes as u64, there)?;
+        if let Some(all) = known {
+            check_length(bytes as u64, all.saturating_sub(header_bytes as u64))?;
         }
-        Ok(Npy { path: path.into(), file, header, len })
+        Ok(Npy { path: path.into(), data, header, len })
     }
 
     /// The element type.
@@ -132,6 +131,14 @@ impl Npy {
     /// The file's name, as it was given.
     pub(crate) fn name(&self) -> std::path::Display<'_> {
         self.path.display()
+    }
+
+    /// The length of a vector: of one axis, or of one column.
+    pub(crate) fn vector_len(&self) -> Result<usize> {
+        match self.header.shape[..] {
+            [len, 1] => Ok(len),
+            _ => self.shape().map(|[len]| len),
+        }
     }
 
     /// The shape, which must have this many axes.
@@ -164,7 +171,7 @@ impl Npy {
             data.resize((start + PIECE / size_of::<T>()).min(self.len), T::zeroed());
             let mut piece: &mut [u8] = bytemuck::cast_slice_mut(&mut data[start..]);
             while !piece.is_empty() {
-                match self.file.read(piece) {
+                match self.data.read(piece) {
                     Ok(0) => check_length(bytes as u64, read)?,
                     Ok(n) => {
                         piece = &mut piece[n..];
@@ -178,13 +185,37 @@ impl Npy {
                 data[start..].iter_mut().for_each(|v| *v = v.swapped());
             }
         }
-        if self.file.read(&mut [0])? != 0 {
+        if self.data.read(&mut [0])? != 0 {
             bail!(
                 "the file is too long: its header announces {bytes} bytes of data, but more follow"
             );
         }
         Ok(data)
     }
+}
+
+/// Opens what a name stands for. The number of bytes, where it is known before they are read.
+fn source(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
+    if path == Path::new("-") {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    // A file of exactly this name comes first.
+    let named = path.to_str().filter(|_| !path.exists()).and_then(|text| {
+        let at = text.rfind(".npz:")? + ".npz".len();
+        Some((&text[..at], &text[at + 1..]))
+    });
+    let mut file = File::open(named.map_or(path, |named| Path::new(named.0)))?;
+    let meta = file.metadata()?;
+    if meta.is_file() {
+        let mut start = Vec::new();
+        (&file).take(4).read_to_end(&mut start)?;
+        file.rewind()?;
+        if named.is_some() || start == b"PK\x03\x04" {
+            let member = npz::open(file, named.map(|named| named.1))?;
+            return Ok((member.data, Some(member.len)));
+        }
+    }
+    Ok((Box::new(file), meta.is_file().then_some(meta.len())))
 }
 
 fn check_length(announced: u64, there: u64) -> Result<()> {
@@ -204,10 +235,7 @@ fn read_header(file: &mut impl Read) -> Result<(Header, usize)> {
     let mut start = Vec::new();
     file.take(8).read_to_end(&mut start)?;
     ensure!(!start.is_empty(), "the file is empty");
-    ensure!(
-        !start.starts_with(b"PK\x03\x04"),
-        "this is an archive (.npz?), not a single array as numpy.save writes it"
-    );
+    ensure!(!start.starts_with(b"PK\x03\x04"), "this is an archive (.npz): it has to be a file");
     ensure!(
         start.starts_with(MAGIC),
         "this is not a NumPy file: it does not begin with \\x93NUMPY"
@@ -229,7 +257,7 @@ fn read_header(file: &mut impl Read) -> Result<(Header, usize)> {
     );
     let mut text = vec![0; length];
     file.read_exact(&mut text).context(SHORT)?;
-    // Only a record's field names may be outside ASCII, and records are refused anyway.
+    // Only the field names of a record can be outside ASCII, and records are refused.
     let header = parse_header(&String::from_utf8_lossy(&text))?;
     Ok((header, 8 + width + length))
 }
@@ -289,7 +317,7 @@ fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
     Some((dtype, big_endian))
 }
 
-/// What is left of a header's text.
+/// The rest of a header's text.
 struct Scan<'a>(&'a str);
 
 impl<'a> Scan<'a> {
@@ -342,7 +370,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Writes a vector as `numpy.save` does, in the byte order of this machine.
+/// Writes a vector as `numpy.save` does, in the byte order of this machine; `-` is standard output.
 pub(crate) fn write<T: Number>(path: &Path, y: &[T]) -> Result<()> {
     write_to(path, y).with_context(|| path.display().to_string())
 }
@@ -365,7 +393,10 @@ fn write_to<T: Number>(path: &Path, y: &[T]) -> io::Result<()> {
     let padded = (start + header.len() + line_end).next_multiple_of(64) - start;
     header.extend(std::iter::repeat_n(' ', padded - line_end - header.len()));
     header.push('\n');
-    let mut file = File::create(path)?;
+    let mut file: Box<dyn Write> = match path == Path::new("-") {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(File::create(path)?),
+    };
     let mut text = [MAGIC, &[1, 0], &(padded as u16).to_le_bytes()].concat();
     text.extend(header.as_bytes());
     file.write_all(&text)?;

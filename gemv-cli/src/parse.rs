@@ -1,4 +1,4 @@
-//! What several subcommands read from their arguments.
+//! Arguments that several subcommands have.
 
 use gemv::{Device, Dtype, Engine, Layout};
 
@@ -27,9 +27,9 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn open_device(name: Option<&str>) -> anyhow::Result<Device> {
-    let engine = Engine::global()?;
+    let engine = Engine::global();
     Ok(match name {
         Some(name) => engine.device(name)?,
-        None => engine.default_device()?.clone(),
+        None => engine.default_device()?,
     })
 }

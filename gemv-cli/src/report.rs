@@ -11,9 +11,10 @@ use gemv::{Align, Desc, Params};
 use gemv_tune::{Measurements, ProblemResult};
 
 use crate::bench::Sample;
+use crate::files::{whole_lines, write};
 use crate::record;
 use page::Page;
-use plot::{Curve, Map, Mark};
+use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
 
 /// Make one HTML file, with pictures, of what `gemv tune` and `gemv bench` have measured.
 ///
@@ -34,7 +35,7 @@ pub(crate) struct Args {
 /// What the files hold.
 #[derive(Default)]
 struct Data {
-    /// Tuner runs, by the name of their files.
+    /// Tuner runs, by the names of their files.
     tuned: BTreeMap<String, Measurements>,
     samples: Vec<Sample>,
 }
@@ -61,8 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let page = data.page()?;
     let plots = page.plots();
-    std::fs::write(&args.out, page.html())
-        .with_context(|| format!("cannot write {}", args.out.display()))?;
+    write(&args.out, &page.html())?;
     if let Some(dir) = &args.pictures {
         page.write_pictures(dir)?;
     }
@@ -78,23 +78,25 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 impl Data {
     fn read(&mut self, path: &Path) -> anyhow::Result<()> {
-        let mut reader = csv::Reader::from_path(path)?;
+        let text = std::fs::read_to_string(path)?;
+        let mut reader = csv::Reader::from_reader(whole_lines(path, &text).as_bytes());
         let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
         let has = |name: &str| header.iter().any(|h| h == name);
-        if has("who") && has("read_us") {
+        if has("who") && has("gbs") {
             for sample in reader.deserialize() {
                 let sample: Sample = sample?;
                 let number = |v: f64| v.is_finite() && v > 0.0;
-                let roof = sample.read_us.is_none_or(number);
-                if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && roof) {
+                let read = sample.read_us.is_none_or(number);
+                if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && read) {
                     let Sample { dtype, layout, m, n, .. } = sample;
                     bail!("the line of {dtype} {layout} {m}x{n} holds a number that cannot be");
                 }
                 self.samples.push(sample);
             }
-        } else if has("kind") && has("read_us") {
+        } else if has("kind") && has("finalist") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // The held-out shapes lie on no mesh; what they say stands in the table's header.
+            // Held-out shapes are not on the mesh; the table's header has their
+            // regret.
             if let Some(stem) = name.strip_suffix(".cells.csv") {
                 self.tuned.insert(stem.into(), record::read(path)?);
             }
@@ -107,17 +109,28 @@ impl Data {
     fn page(&self) -> anyhow::Result<Page> {
         let mut page = Page::new("gemv: what was measured");
         let names: BTreeSet<&str> = self.samples.iter().map(|s| &*s.name).collect();
+        // One colour a name, whichever pictures it is on.
+        let rivals: BTreeSet<&str> = self.samples.iter().map(|s| &*s.who).collect();
+        let who = ["gemv"].into_iter().chain(rivals).filter(|who| *who != "scan");
+        let who = Colours::new(who.map(str::to_owned));
+        let used = self.samples.iter().filter(|s| s.who != "scan").map(|s| s.params.clone());
+        let results = self.tuned.values().flat_map(|known| known.values());
+        let best = results.filter_map(|result| Some(result.best()?.params.to_string()));
+        let kernel = |params: String| params.split(' ').next().unwrap_or_default().to_owned();
+        let kernels: BTreeSet<String> = used.chain(best).map(kernel).collect();
+        let kernels = Colours::new(kernels);
         for name in names {
             page.section(name);
+            self.headline(&mut page, name);
             self.summary(&mut page, name);
             self.single(&mut page, name);
-            self.curves(&mut page, name)?;
-            self.rivals(&mut page, name)?;
+            self.curves(&mut page, name, &who)?;
+            self.rivals(&mut page, name, &kernels)?;
             self.scans(&mut page, name)?;
         }
         for (stem, known) in &self.tuned {
             page.section(&format!("Tuning of {stem}"));
-            tuned(&mut page, known, stem.ends_with("-classic"))?;
+            tuned(&mut page, known, stem.ends_with("-classic"), &kernels)?;
         }
         Ok(page)
     }
@@ -132,7 +145,54 @@ impl Data {
         areas
     }
 
-    /// Geometric means of the share of the roof, by size of the operands.
+    /// How many times as fast as each rival, and what was measured how.
+    fn headline(&self, page: &mut Page, name: &str) {
+        let samples: Vec<&Sample> =
+            self.samples.iter().filter(|s| s.name == name && s.who != "scan").collect();
+        let key = |s: &Sample| {
+            (s.dtype.clone(), s.layout.clone(), s.m, s.n, s.caches.clone(), s.date.clone())
+        };
+        let ours: BTreeMap<_, f64> =
+            samples.iter().filter(|s| s.who == "gemv").map(|s| (key(s), s.us)).collect();
+        let rivals: BTreeSet<&str> = samples.iter().map(|s| &*s.who).collect();
+        for who in rivals.into_iter().filter(|who| !["gemv", "given"].contains(who)) {
+            let theirs = samples.iter().filter(|s| s.who == who);
+            let ratios: Vec<(f64, &Sample)> =
+                theirs.filter_map(|s| Some((s.us / ours.get(&key(s))?, *s))).collect();
+            let Some(least) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+            let mean = ratios.iter().map(|r| r.0.ln()).sum::<f64>() / ratios.len() as f64;
+            let Sample { dtype, layout, m, n, .. } = least.1;
+            let text = format!(
+                "{:.2} times as fast as {who} (geometric mean of {}; least {:.2}, at {dtype} {layout} {m}x{n})",
+                mean.exp(),
+                count(ratios.len(), "product"),
+                least.0
+            );
+            page.paragraph("headline", &text);
+        }
+        let all = |of: fn(&Sample) -> &str| {
+            let all: BTreeSet<&str> =
+                samples.iter().map(|s| of(s)).filter(|v| !v.is_empty()).collect();
+            all.into_iter().collect::<Vec<_>>().join("; ")
+        };
+        let facts = [
+            ("device", all(|s| &s.device)),
+            ("driver", all(|s| &s.driver)),
+            ("gemv", all(|s| &s.version)),
+            ("measured", all(|s| &s.date)),
+            ("with: gemv", all(|s| &s.command)),
+        ];
+        let facts: Vec<String> = facts
+            .into_iter()
+            .filter(|fact| !fact.1.is_empty())
+            .map(|(what, value)| format!("{what} {value}"))
+            .collect();
+        if !facts.is_empty() {
+            page.paragraph("from", &facts.join(", "));
+        }
+    }
+
+    /// Geometric means of the share of the read bandwidth, by size of the operands.
     fn summary(&self, page: &mut Page, name: &str) {
         let mut rows = Vec::new();
         for (area, samples) in self.areas(name) {
@@ -158,14 +218,14 @@ impl Data {
         }
         if rows.iter().any(|r| r[2..].iter().any(|c| !c.is_empty())) {
             page.table(
-                "Share of the read roof, geometric mean / worst (number of shapes)",
+                "Share of the read bandwidth, geometric mean / worst (number of shapes)",
                 &["", "", "to 1 MiB", "1 to 48 MiB", "from 48 MiB"],
                 &rows,
             );
         }
     }
 
-    /// Shapes that were asked for by themselves.
+    /// Shapes that were asked for one by one.
     fn single(&self, page: &mut Page, name: &str) {
         let mut rows = Vec::new();
         for (area, samples) in self.areas(name) {
@@ -181,13 +241,13 @@ impl Data {
             }
         }
         if !rows.is_empty() {
-            let head = ["", "", "us", "GB/s", "of the roof", "parameters"];
+            let head = ["", "", "us", "GB/s", "of the read bandwidth", "parameters"];
             page.table("Shapes by themselves", &head, &rows);
         }
     }
 
     /// Bandwidth by footprint, for tall, square and wide.
-    fn curves(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
+    fn curves(&self, page: &mut Page, name: &str, colours: &Colours) -> anyhow::Result<()> {
         for (area, samples) in self.areas(name) {
             for (shape, what) in [
                 ("tall", "tall, 100 N x N"),
@@ -205,16 +265,18 @@ impl Data {
                         s.n,
                         s.us,
                         s.gbs,
-                        s.share()
-                            .map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p)),
+                        s.share().map_or(String::new(), |p| format!(
+                            ", {:.0} % of the read bandwidth",
+                            100.0 * p
+                        )),
                         s.params
                     );
                     let mark = Mark { x: s.bytes as f64, y: s.gbs, hover };
                     curves.entry(&s.who).or_default().push(mark);
-                    if let Some(roof) = s.read_us {
-                        let gbs = s.bytes as f64 / roof / 1e3;
-                        let hover = format!("roof: {} bytes, {gbs:.1} GB/s", s.bytes);
-                        let marks = curves.entry("roof").or_default();
+                    if let Some(read) = s.read_us {
+                        let gbs = s.bytes as f64 / read / 1e3;
+                        let hover = format!("{READ}: {} bytes, {gbs:.1} GB/s", s.bytes);
+                        let marks = curves.entry(READ).or_default();
                         if !marks.iter().any(|m| m.x == s.bytes as f64) {
                             marks.push(Mark { x: s.bytes as f64, y: gbs, hover });
                         }
@@ -227,21 +289,25 @@ impl Data {
                     .into_iter()
                     .map(|(name, marks)| Curve { name: name.into(), marks })
                     .collect();
-                let picture = plot::curves("bytes of A, x and y", "10^9 bytes per second", curves)?;
+                let axes = ("bytes of A, x and y", "10^9 bytes per second");
+                let picture = plot::curves(axes, Scale::Log, colours, curves)?;
                 page.plot("curve", &format!("{name}, {area}: {what}"), &picture);
             }
         }
         Ok(())
     }
 
-    /// Share of the roof over the mesh: ours, the vendor's, the published.
-    fn rivals(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
+    /// Share of the read bandwidth over the mesh: ours, the vendor's, the published.
+    fn rivals(&self, page: &mut Page, name: &str, kernels: &Colours) -> anyhow::Result<()> {
+        let mesh = self.samples.iter().filter(|s| s.curve == "mesh" && s.name == name);
+        let axes = Axes::of(mesh.map(|s| (s.m, s.n)));
         for (area, samples) in self.areas(name) {
             let who: BTreeSet<&str> = samples
                 .iter()
                 .filter(|s| s.curve == "mesh" && s.who != "scan")
                 .map(|s| &*s.who)
                 .collect();
+            let read = samples.iter().any(|s| s.read_us.is_some());
             for who in who {
                 let (mut map, mut choices) = (Map::default(), Choices::default());
                 for s in samples.iter().filter(|s| s.curve == "mesh" && s.who == who) {
@@ -252,26 +318,31 @@ impl Data {
                         s.n,
                         s.us,
                         s.gbs,
-                        share
-                            .map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p)),
+                        share.map_or(String::new(), |p| format!(
+                            ", {:.0} % of the read bandwidth",
+                            100.0 * p
+                        )),
                         s.params
                     );
                     if let Ok(params) = s.params.parse() {
                         choices.add(s.m, s.n, &params, &hover);
                     }
-                    map.add(s.m, s.n, share.unwrap_or(s.gbs), hover);
+                    // One unit a map: below the smallest measured read there is no share.
+                    if let Some(value) = if read { share } else { Some(s.gbs) } {
+                        map.add(s.m, s.n, value, hover);
+                    }
                 }
-                let roof = samples.iter().any(|s| s.read_us.is_some());
-                let (what, range) = match roof {
-                    true => ("share of the read roof", Some((0.0, 1.0))),
+                let (what, range) = match read {
+                    true => ("share of the read bandwidth", Some((0.0, 1.0))),
                     false => ("10^9 bytes per second", None),
                 };
-                let picture = map.continuous(range)?;
+                let picture = map.continuous(axes, range)?;
                 page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
-                // Of one kernel alone there is nothing to see.
+                // A map of one kernel shows nothing.
                 if choices.kernels.distinct() > 1 {
-                    choices.kernel(page, &format!("{name}, {area}, {who}"))?;
-                    choices.arguments(page, &format!("{name}, {area}, {who}"))?;
+                    let what = format!("{name}, {area}, {who}");
+                    choices.kernel(page, &what, axes, kernels)?;
+                    choices.arguments(page, &what, axes)?;
                 }
             }
         }
@@ -288,7 +359,8 @@ impl Data {
             }
             for ((kernel, m, n), samples) in groups {
                 for (axis, curves) in scans(&samples) {
-                    let picture = plot::curves(&axis, "10^9 bytes per second", curves)?;
+                    let axes = (&*axis, "10^9 bytes per second");
+                    let picture = plot::curves(axes, Scale::Linear, &Colours::default(), curves)?;
                     let title = format!("{name}, {area}, {kernel} on {m}x{n}: scan of {axis}");
                     page.plot("scan", &title, &picture);
                 }
@@ -301,8 +373,7 @@ impl Data {
 /// Fewer values of an argument are no scan.
 const SCAN: usize = 4;
 
-/// The scans there are: arguments with enough values, and for each the curves, one for each setting
-/// of the other arguments.
+/// The scans: arguments with enough values, and a curve for each setting of the others.
 fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
     let parsed: Vec<(Params, &Sample)> =
         samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
@@ -329,7 +400,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
         curves.retain(|_, marks| marks.len() >= SCAN);
         let mut curves: Vec<Curve> =
             curves.into_iter().map(|(name, marks)| Curve { name, marks }).collect();
-        // Of many settings the best eight: more lines nobody can tell apart.
+        // The best eight settings: more curves cannot be told apart.
         curves.sort_by(|a, b| b.best().total_cmp(&a.best()));
         curves.truncate(8);
         if !curves.is_empty() {
@@ -339,7 +410,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
     scans
 }
 
-/// Maps of what is best: the kernel, and each of its arguments.
+/// Maps of the best choice: the kernel, and each of its arguments.
 #[derive(Default)]
 struct Choices {
     kernels: Map,
@@ -354,60 +425,86 @@ impl Choices {
         }
     }
 
-    fn kernel(&self, page: &mut Page, what: &str) -> anyhow::Result<()> {
-        page.plot("kernel", &format!("{what}: best kernel"), &self.kernels.categories()?);
+    fn kernel(
+        &self,
+        page: &mut Page,
+        what: &str,
+        axes: Axes,
+        colours: &Colours,
+    ) -> anyhow::Result<()> {
+        let picture = self.kernels.categories(axes, colours)?;
+        page.plot("kernel", &format!("{what}: best kernel"), &picture);
         Ok(())
     }
 
-    fn arguments(&self, page: &mut Page, what: &str) -> anyhow::Result<()> {
-        for (key, map) in self.args.iter().filter(|a| a.1.distinct() > 1) {
-            page.plot("parameter", &format!("{what}: best value of {key}"), &map.levels()?);
+    /// Maps of single arguments, folded away.
+    fn arguments(&self, page: &mut Page, what: &str, axes: Axes) -> anyhow::Result<()> {
+        let varied: Vec<_> = self.args.iter().filter(|a| a.1.distinct() > 1).collect();
+        if varied.is_empty() {
+            return Ok(());
         }
+        page.fold(&format!("{what}: best value of {}", count(varied.len(), "argument")));
+        for (key, map) in varied {
+            page.plot("parameter", &format!("{what}: best value of {key}"), &map.levels(axes)?);
+        }
+        page.unfold();
         Ok(())
     }
 }
 
-/// The maps of one tuner run. One class of alignment makes one picture: that of lines that begin with
-/// whole vectors, or all together, where the search made no difference.
-fn tuned(page: &mut Page, known: &Measurements, classic: bool) -> anyhow::Result<()> {
+/// `1 argument`, `2 arguments`.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The maps of one tuner run. Each shows one class of alignment: lines that begin at whole
+/// vectors, or all together in a search that knows no alignment.
+fn tuned(
+    page: &mut Page,
+    known: &Measurements,
+    classic: bool,
+    kernels: &Colours,
+) -> anyhow::Result<()> {
+    let axes = Axes::of(known.keys().map(|d| (d.m, d.n)));
     let (align, class) =
         if classic { (Align::ANY, "any alignment") } else { (Align::WHOLE, "aligned") };
     let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
     for (dtype, layout) in areas {
-        let cells: Vec<(&Desc, &ProblemResult)> = known
+        let results: Vec<(&Desc, &ProblemResult)> = known
             .iter()
             .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
             .filter(|(d, _)| align.holds(d.align))
             .collect();
         let (mut choices, mut share) = (Choices::default(), Map::default());
-        let mut roof = false;
-        for (desc, cell) in &cells {
-            let best = cell.best().expect("filtered above");
+        let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
+        for (desc, result) in &results {
+            let best = result.best().expect("filtered above");
             let gbs = desc.bytes() as f64 / best.seconds / 1e9;
-            let part = cell.read_seconds.map(|f| f / best.seconds);
-            roof |= part.is_some();
-            let part_text =
-                part.map_or(String::new(), |p| format!(", {:.0} % of the roof", 100.0 * p));
+            let part = result.read_seconds.map(|f| f / best.seconds);
+            let part_text = part
+                .map_or(String::new(), |p| format!(", {:.0} % of the read bandwidth", 100.0 * p));
             let hover = format!(
                 "{}x{}: {}, {:.2} us, {gbs:.1} GB/s{part_text}; best of {}",
                 desc.m,
                 desc.n,
                 best.params,
                 best.seconds * 1e6,
-                cell.candidates
+                result.candidates
             );
             choices.add(desc.m, desc.n, &best.params, &hover);
-            share.add(desc.m, desc.n, part.unwrap_or(gbs), hover);
+            if let Some(value) = if read { part } else { Some(gbs) } {
+                share.add(desc.m, desc.n, value, hover);
+            }
         }
         let what = format!("{dtype} {layout}, {class}");
-        choices.kernel(page, &what)?;
-        let (unit, range) = match roof {
-            true => ("share of the read roof", Some((0.0, 1.0))),
+        choices.kernel(page, &what, axes, kernels)?;
+        let (unit, range) = match read {
+            true => ("share of the read bandwidth", Some((0.0, 1.0))),
             false => ("10^9 bytes per second", None),
         };
-        let picture = share.continuous(range)?;
+        let picture = share.continuous(axes, range)?;
         page.plot("share", &format!("{what}: {unit}"), &picture);
-        choices.arguments(page, &what)?;
+        choices.arguments(page, &what, axes)?;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! `gemv tune`: which parameters are best on this machine, measured.
+//! `gemv tune`: measures which parameters are best on a device.
 
 mod args;
 mod classic;
 mod result;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,21 +16,33 @@ use gemv::table::file_name;
 use gemv::{Align, Desc, Device, Params, Table};
 use gemv_tune::{
     DeviceRunner, Fit, FitSettings, Mesh, Mode, ProblemClass, Regret, Runner, RunnerSettings,
-    SearchSettings, fit, holdout, noise, present_rows, refine, sweep,
+    SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine, stamped, sweep,
 };
 
+use crate::files::write;
 use crate::parse::open_device;
 use crate::record::Record;
 pub(crate) use args::Args;
 use args::{Space, Start};
 use result::{
     caches, changes, first_legal, header, install, is_refused, is_worse, of_parts, per_class,
-    products, started, tell, write,
+    products, started, tell, unchecked,
 };
 use watch::RunProgress;
 
-/// The mesh is made finer where no choice costs less than this at all corners of a tile.
+/// The mesh is refined where every choice costs more than this at a corner of a tile.
 const DISAGREEMENT: f64 = 0.04;
+
+/// Writes the fingerprints of the kernels that its rows name into a table.
+fn stamp(device: &Device, path: &Path) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let rows = Table::parse(&name, &text)?.rows;
+    let lines = kernel_lines(&device.backend().kernels(), &rows);
+    write(path, &stamped(&text, &lines))?;
+    println!("{name}: {} kernels", lines.len());
+    Ok(())
+}
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.install && args.space == Space::Classic {
@@ -39,6 +52,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("--to is less than --from");
     }
     let device = open_device(args.device.as_deref())?;
+    if let Some(path) = &args.stamp {
+        return stamp(&device, path);
+    }
     let table_name = file_name(device.backend());
     let stem = table_name.trim_end_matches(".txt");
     let out = args.out.clone().unwrap_or_else(|| format!("gemv-tune-{stem}").into());
@@ -58,14 +74,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let stop = until_interrupted()?;
     let start = Instant::now();
     let deadline = |share: f64| {
-        // More than can be counted is no limit.
+        // A limit that cannot be represented is none.
         let seconds = args.minutes.map(|m| 60.0 * share * m.max(0.0))?;
         start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
     };
     let classes = classes(&args, &device)?;
     let info = device.info().clone();
     eprintln!("{}: {}", info.id, info.name);
-    // A block, its result and what others need.
+    // A quarter: other programs and the second pool need memory, too.
     let max_bytes = info.memory.map_or(args.max_bytes, |memory| args.max_bytes.min(memory / 4));
     let mut settings = RunnerSettings::for_device(&info);
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
@@ -92,7 +108,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Space::Ordered => {
             let mesh = mesh.with_edges(&info);
             if sweep(&mut runner, &mesh, &classes, &search, &mut known, &mut progress) {
-                // The held-out shapes need a fifth of the time.
+                // The held-out shapes take a fifth of the time.
                 progress.next("between its points", deadline(0.8));
                 let disagreement = DISAGREEMENT + 2.0 * noise(&known);
                 refine(
@@ -132,12 +148,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let what = format!("{measured} of {} problems and {between} between them", all.len());
     eprintln!("{what} in {:.0} s", start.elapsed().as_secs_f64());
 
-    // Few rows from many points.
     let mut fit_settings = FitSettings::default();
-    // What may be chance is not worth a row.
+    // A difference within the noise is not worth a row.
     let noise = noise(&known);
     eprintln!("a median is off by {:.1} % or less at most problems", 100.0 * noise);
-    // The best of some 20 candidates is the luckiest, too: what takes a present row's place has to be better than that.
+    // The best of many candidates is also the luckiest, so replacing a present row takes
+    // more than that.
     let heir = args.start == Start::Present && args.space == Space::Ordered;
     fit_settings.row_cost += if heir { 16.0 } else { 4.0 } * noise;
     fit_settings.hole_from += 2.0 * noise;
@@ -157,7 +173,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut table = Table { origin: table_name.clone(), header: vec![], rows };
 
-    // What it is worth.
+    // The regret, on shapes that lie between the points.
     let shapes: Vec<Desc> = classes.iter().flat_map(|&a| mesh.between(a, args.holdout)).collect();
     let now = |d: &Desc| device.tables().explain(device.backend(), d).0;
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| now(d));
@@ -176,6 +192,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     table.header = header(&device, caches, &mesh, &what, start.elapsed(), &regret);
     table.header.extend(started(&device, &classes, &parts));
     table.header.extend(of_parts(&classes, &parts));
+    table.header.extend(kernel_lines(&device.backend().kernels(), &table.rows));
     profile.products = products(&mesh, &classes, &known);
     write(&profile_path, &profile.to_string())?;
     let table_path = out.join(format!("{stem}{suffix}.txt"));
@@ -194,7 +211,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("not installed, since it is worse than the present one: {}", table_path.display());
     }
     if args.install {
-        install(&device, table, &profile)?;
+        install(&device, table, &profile, &unchecked(&classes, &holdouts))?;
     } else if args.space == Space::Ordered {
         changes(&device, &table, &known);
         println!("--install puts it where your tables are looked for");
@@ -208,7 +225,7 @@ fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     let seen = stop.clone();
     ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
-            // The second time, at once.
+            // The second Ctrl-C stops at once.
             std::process::exit(130);
         }
         eprintln!("\nstopping after this problem; once more stops at once");
@@ -216,14 +233,15 @@ fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What was asked for and the device can compute; what it cannot is said once.
+/// The classes that were asked for and that the device can compute; the others are reported
+/// once.
 fn classes(args: &Args, device: &Device) -> anyhow::Result<Vec<ProblemClass>> {
     let mut classes = Vec::new();
     for &dtype in &args.dtype {
         for &layout in &args.layout {
             let probe = Desc::of(dtype, layout, (64, 64), 6);
             match device.backend().accepts(&probe) {
-                // The published search knows no alignment.
+                // The published search has no classes of alignment.
                 Ok(()) if args.space == Space::Classic => {
                     classes.push(ProblemClass { dtype, layout, align: Align::ANY });
                 }

@@ -257,7 +257,7 @@ fn bad_files_get_one_sentence_that_names_them() {
         ("cube", npy("<f4", "(1, 1, 4)", &[0; 16]), "the array has 3 axes, but a matrix has 2"),
         ("ints", fs::read(numpy("ints")).unwrap(), "the array's type is <i8"),
         ("records", fs::read(numpy("records")).unwrap(), "records"),
-        ("archive", fs::read(numpy("archive").with_extension("npz")).unwrap(), "archive"),
+        ("archive", b"PK\x03\x04 and no directory".into(), "the archive is truncated"),
         ("python", npy("<f4", "[3, 4]", &[]), "its header is not understood"),
     ];
     for (name, content, part) in cases {
@@ -392,6 +392,90 @@ fn a_reader_that_leaves_is_no_failure() {
     drop(child.stdout.take());
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+}
+
+/// A zip file of deflated members.
+fn npz(members: &[(&str, &[u8])]) -> Vec<u8> {
+    use std::io::Write;
+    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    for (name, data) in members {
+        let mut crc = flate2::Crc::new();
+        crc.update(data);
+        let mut packed = flate2::write::DeflateEncoder::new(vec![], Default::default());
+        packed.write_all(data).unwrap();
+        let (packed, offset) = (packed.finish().unwrap(), file.len() as u32);
+        let mut common = vec![20, 0, 0, 0, 8, 0, 0, 0, 0, 0];
+        for field in [crc.sum(), packed.len() as u32, data.len() as u32] {
+            common.extend(field.to_le_bytes());
+        }
+        common.extend([name.len() as u8, 0, 0, 0]);
+        file.extend([b"PK\x03\x04", &common[..], name.as_bytes(), &packed].concat());
+        let rest = [&[0; 10][..], &offset.to_le_bytes()].concat();
+        directory.extend([b"PK\x01\x02\x14\0", &common[..], &rest, name.as_bytes()].concat());
+    }
+    let (start, size) = (file.len() as u32, directory.len() as u32);
+    let count = members.len() as u8;
+    let end = [b"PK\x05\x06\0\0\0\0", &[count, 0, count, 0][..], &size.to_le_bytes()].concat();
+    [file, directory, end, start.to_le_bytes().into(), vec![0, 0]].concat()
+}
+
+#[test]
+fn members_of_archives_are_read() {
+    let files = Files::new();
+    let [a, x] = ["le_f4_a", "le_f4_x"].map(|name| fs::read(numpy(name)).unwrap());
+    let path = files.file("both.npz", npz(&[("a.npy", &a), ("x.npy", &x)]));
+    let member = |name: &str| PathBuf::from(format!("{}:{name}", path.display()));
+    assert_eq!(text(&dot(&member("a"), &member("x.npy"), &[])), REAL);
+    let e = failure(&dot(&path, &member("x"), &[]));
+    assert!(e.ends_with("the archive has a, x: write one behind the file's name, as in a.npz:a"));
+    let e = failure(&dot(&member("b"), &member("x"), &[]));
+    assert!(e.ends_with("the archive has no \"b\": it has a, x"), "{e}");
+    // A single one needs no name; numpy.savez stores it as it is.
+    let one = files.file("one.npz", npz(&[("x.npy", &x)]));
+    assert_eq!(text(&dot(&member("a"), &one, &[])), REAL);
+    let stored = numpy("archive").with_extension("npz");
+    assert_eq!(text(&dot(&stored, &numpy("le_f8_x"), &[])), REAL);
+    // Damaged: in its data, and anywhere in its directory.
+    let whole = npz(&[("x.npy", &x)]);
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x40;
+        let bad = files.file("bad.npz", damaged);
+        let out = dot(&numpy("le_f4_a"), &bad, &[]);
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!err.contains("panicked"), "{at}: {err}");
+        assert!(!out.status.success() || text(&out) == REAL, "{at}: {err}");
+    }
+}
+
+#[test]
+fn a_column_is_a_vector_and_a_dash_is_a_pipe() {
+    use std::io::Write;
+    let files = Files::new();
+    let values = [0.5, -1.0, 2.0, 1.0];
+    let [flat, column] = ["(4,)", "(4, 1)"].map(|shape| {
+        files.file(&format!("{}.npy", shape.len()), npy("<f4", shape, &floats(&values)))
+    });
+    let a = numpy("le_f4_a");
+    assert_eq!(text(&dot(&a, &column, &[])), text(&dot(&a, &flat, &[])));
+    let row = files.file("row.npy", npy("<f4", "(1, 4)", &floats(&values)));
+    assert!(failure(&dot(&a, &row, &[])).contains("has 2 axes, but a vector has 1"));
+
+    let y = files.path("y.npy");
+    text(&dot(&a, &column, &["-o", y.to_str().unwrap()]));
+    let mut child = gemv()
+        .args(["dot", "-", column.to_str().unwrap(), "-o", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&fs::read(&a).unwrap()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success() && out.stdout == fs::read(y).unwrap());
+    let dash = Path::new("-");
+    assert!(
+        failure(&dot(dash, dash, &[])).contains("only one of the arrays can be standard input")
+    );
 }
 
 /// A pipe has no length to compare with, so its end says what is wrong.

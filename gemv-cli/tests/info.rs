@@ -54,24 +54,64 @@ fn explain_names_the_row() {
 }
 
 #[test]
-fn explain_says_that_a_table_is_of_other_kernels() {
-    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("other-kernels");
-    std::fs::create_dir_all(&dir).unwrap();
-    let name = gemv::table::file_name(&*gemv::reference::Reference::open());
-    let table = dir.join(name);
-    let explain = |header: &str| {
-        std::fs::write(&table, format!("{header}* * : reference\n")).unwrap();
-        let out = Command::new(env!("CARGO_BIN_EXE_gemv"))
-            .env_remove("GEMV_BACKEND")
-            .env("GEMV_TABLES", &dir)
-            .args(["info", "--explain", "f32 row 4x8", "--device", "reference"])
-            .output();
-        let out = text(out.unwrap());
-        assert!(out.contains("other-kernels"), "{out}");
-        out.contains("tuned with other kernels (0123456789ab; ")
-    };
-    assert!(explain("# kernels: 0123456789ab\n"));
-    assert!(!explain(""));
+fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
+    let kernels = text(gemv(&["info", "--kernels", "--json"]));
+    let kernels: serde_json::Value = serde_json::from_str(&kernels).unwrap();
+    let listed = text(gemv(&["info", "--json"]));
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    for info in listed["devices"].as_array().unwrap() {
+        let id = info["id"].as_str().unwrap();
+        let device = gemv::Engine::new(None).device(id).unwrap();
+        let desc = gemv::Desc::new(gemv::Dtype::F32, 64, 64, (64, 1), 0);
+        let params = device.backend().candidates(&desc)[0];
+        let name = params.kernel().to_string();
+        let backend = id.split(':').next().unwrap();
+        let Some(all) = kernels.get(backend).and_then(|all| all.as_array()) else { continue };
+        let of = all.iter().find(|kernel| kernel["name"] == *name).unwrap();
+        let now = of["fingerprint"].as_str().unwrap();
+
+        let dir =
+            std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stale-{backend}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let table = dir.join(gemv::table::file_name(device.backend()));
+        let run = |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+            command.env_remove("GEMV_BACKEND").env("GEMV_TABLES", &dir).args(args);
+            text(command.output().unwrap())
+        };
+        let explain = |header: &str| {
+            std::fs::write(&table, format!("{header}* * : {params}\n")).unwrap();
+            let out = run(&["info", "--explain", "f32 row 64x64", "--device", id]);
+            assert!(out.contains("stale-"), "{out}");
+            out.contains(&format!("tuned with another {name} ("))
+        };
+        assert!(!explain(""), "a table without a line for it");
+        assert!(!explain("# kernel another: 0123456789abcdef\n"));
+        assert!(!explain(&format!("# kernel {name}: {now}\n")));
+        assert!(explain(&format!("# kernel {name}: 0123456789abcdef\n")));
+        // Stamped, it is of these kernels again.
+        run(&["tune", "--device", id, "--stamp", table.to_str().unwrap()]);
+        let stamped = std::fs::read_to_string(&table).unwrap();
+        assert_eq!(stamped, format!("# kernel {name}: {now}\n* * : {params}\n"));
+    }
+}
+
+#[test]
+fn the_glossary_names_every_kernel_of_a_table() {
+    let glossary = text(gemv(&["info", "--kernels"]));
+    let all = text(gemv(&["info", "--kernels", "--json"]));
+    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    for (backend, kernels) in all.as_object().unwrap() {
+        assert!(glossary.lines().any(|line| line == backend), "{glossary}");
+        for kernel in kernels.as_array().unwrap() {
+            let name = kernel["name"].as_str().unwrap();
+            assert!(glossary.contains(&format!("\n  {name}: ")), "{name}: {glossary}");
+            for arg in kernel["args"].as_array().unwrap() {
+                assert!(glossary.contains(&format!("    {} ", arg["name"].as_str().unwrap())));
+            }
+        }
+    }
+    assert!(!cfg!(feature = "cuda") || all.get("cuda").is_some(), "without a device, too");
 }
 
 /// The promise: one sentence, exit code 1, under 100 ms (best of three, for a busy machine).

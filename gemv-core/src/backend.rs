@@ -1,7 +1,7 @@
 //! The seam: all that a backend has to be.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, KernelInfo, Params, Resu
 /// let mut info = DeviceInfo::new("npu:0");
 /// (info.name, info.units, info.memory) = ("A fine chip".into(), 16, Some(8 << 30));
 /// assert_eq!((&*info.id, info.host, &*info.vendor), ("npu:0", false, ""));
+/// assert_eq!(info.to_string(), "npu:0: A fine chip, 16 units, 8.0 GiB");
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
@@ -36,6 +37,29 @@ pub struct DeviceInfo {
     pub units: usize,
     /// Whether its memory is the host's.
     pub host: bool,
+}
+
+/// Such as `cuda:0: NVIDIA H200, sm_90, 132 units, 139.8 GiB, driver 570.86`, of what is known.
+impl Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sep = ": ";
+        f.write_str(&self.id)?;
+        let units = (self.units > 0).then(|| format!("{} units", self.units));
+        let memory = self.memory.map(|b| format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64));
+        for part in [
+            Some(self.name.clone()),
+            Some(self.arch.clone()),
+            units,
+            memory,
+            Some(self.driver.clone()),
+        ] {
+            if let Some(part) = part.filter(|part| !part.is_empty()) {
+                write!(f, "{sep}{part}")?;
+                sep = ", ";
+            }
+        }
+        Ok(())
+    }
 }
 
 impl DeviceInfo {
@@ -339,18 +363,12 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// backend does not say.
     ///
     /// ```
-    /// let device = gemv_core::Engine::global()?.device("reference")?;
+    /// let device = gemv_core::device("reference")?;
     /// assert_eq!(device.backend().kernels(), []);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
-    }
-
-    /// A short hash of all that tuned parameters depend on besides the device: kernel sources and
-    /// flags. Stands in the header of a table; empty if the backend does not say.
-    fn fingerprint(&self) -> String {
-        String::new()
     }
 }
 

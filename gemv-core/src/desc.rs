@@ -1,6 +1,7 @@
 //! What is asked: the shape of a problem, without its data.
 
 use std::fmt::{self, Display};
+use std::str::FromStr;
 
 use crate::Dtype;
 
@@ -142,6 +143,7 @@ impl Display for Align {
 /// use gemv_core::{Desc, Dtype};
 /// let desc = Desc::new(Dtype::F32, 1000, 500, (500, 1), 0);
 /// assert_eq!(desc.to_string(), "f32 row 1000x500");
+/// assert_eq!("f32 row 1000x500".parse(), Ok(desc));
 /// assert_eq!(desc.align, 4); // rows are 2000 bytes apart: a multiple of 16
 /// assert_eq!(desc.bytes(), 4 * (1000 * 500 + 1000 + 500));
 /// ```
@@ -219,9 +221,67 @@ impl Desc {
     }
 }
 
+impl Desc {
+    /// The alignment of such a matrix without gaps in aligned memory: what a text does not name.
+    fn usual_align(dtype: Dtype, layout: Layout, (m, n): (usize, usize)) -> u8 {
+        let line = match layout {
+            Layout::Row if m > 1 => n,
+            Layout::Col if n > 1 => m,
+            _ => 0,
+        };
+        (line.wrapping_mul(dtype.bytes()) | 64).trailing_zeros() as u8
+    }
+}
+
+/// Such as `f32 row 64x128`. What is not usual follows: `align=4` in bytes, `rhs=8`, `batch=16`.
 impl Display for Desc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}x{}", self.dtype, self.layout, self.m, self.n)
+        let Desc { dtype, m, n, layout, align, rhs, batch } = *self;
+        write!(f, "{dtype} {layout} {m}x{n}")?;
+        if align != Desc::usual_align(dtype, layout, (m, n)) {
+            write!(f, " align={}", 1u32 << align)?;
+        }
+        [("rhs", rhs), ("batch", batch)]
+            .into_iter()
+            .filter(|(_, count)| *count != 1)
+            .try_for_each(|(name, count)| write!(f, " {name}={count}"))
+    }
+}
+
+/// Parses what is displayed.
+///
+/// ```
+/// use gemv_core::Desc;
+/// let desc: Desc = "f64 col 64x3 align=8 rhs=2".parse()?;
+/// assert_eq!((desc.m, desc.align, desc.rhs, desc.batch), (64, 3, 2, 1));
+/// assert_eq!("f32 row 3".parse::<Desc>().unwrap_err(), "\"3\" is not like 64x128");
+/// # Ok::<(), String>(())
+/// ```
+impl FromStr for Desc {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Desc, String> {
+        let mut words = text.split_whitespace();
+        let mut word = |what: &str| words.next().ok_or(format!("{what} is missing in {text:?}"));
+        let (dtype, layout, shape) = (word("a type")?, word("a layout")?, word("a shape")?);
+        let dtype = Dtype::parse(dtype).ok_or(format!("{dtype:?} is no element type"))?;
+        let layout = Layout::parse(layout).ok_or(format!("{layout:?} is no layout"))?;
+        let count = |t: &str| t.parse::<usize>().map_err(|_| format!("{t:?} is no whole number"));
+        let (m, n) = shape.split_once('x').ok_or(format!("{shape:?} is not like 64x128"))?;
+        let dim = (count(m)?, count(n)?);
+        let mut desc = Desc::of(dtype, layout, dim, Desc::usual_align(dtype, layout, dim));
+        for word in words {
+            match word.split_once('=') {
+                Some(("align", bytes)) => {
+                    let align = Align::parse(bytes).filter(|a| a.low == a.high);
+                    desc.align = align.ok_or(format!("{bytes:?} is no alignment"))?.low;
+                }
+                Some(("rhs", rhs)) => desc.rhs = count(rhs)?,
+                Some(("batch", batch)) => desc.batch = count(batch)?,
+                _ => return Err(format!("{word:?} is none of align=, rhs= and batch=")),
+            }
+        }
+        Ok(desc)
     }
 }
 
@@ -293,6 +353,36 @@ mod tests {
         for align in 0..=6 {
             assert!(Align::ANY.holds(align));
             assert_eq!(Align::WHOLE.holds(align), align >= 4);
+        }
+    }
+
+    #[test]
+    fn every_text_is_read_back() {
+        for (dtype, layout) in Dtype::ALL.into_iter().zip(Layout::ALL.into_iter().cycle()) {
+            for (m, n) in [(0, 0), (1, 1), (1, 100), (100, 1), (64, 100), (1023, 65)] {
+                for align in 0..=6 {
+                    for (rhs, batch) in [(1, 1), (8, 1), (1, 16), (0, 3)] {
+                        let desc = Desc { rhs, batch, ..Desc::of(dtype, layout, (m, n), align) };
+                        assert_eq!(desc.to_string().parse(), Ok(desc), "{desc}");
+                    }
+                }
+            }
+        }
+        let desc = Desc::new(Dtype::F32, 64, 128, (128, 1), 0);
+        assert_eq!(desc.to_string(), "f32 row 64x128");
+        assert_eq!(Desc { align: 2, ..desc }.to_string(), "f32 row 64x128 align=4");
+        assert_eq!(Desc { rhs: 4, batch: 2, ..desc }.to_string(), "f32 row 64x128 rhs=4 batch=2");
+        for (text, why) in [
+            ("", "a type is missing in \"\""),
+            ("f32 row", "a shape is missing in \"f32 row\""),
+            ("f33 row 1x1", "\"f33\" is no element type"),
+            ("f32 rows 1x1", "\"rows\" is no layout"),
+            ("f32 row 1", "\"1\" is not like 64x128"),
+            ("f32 row 1x-1", "\"-1\" is no whole number"),
+            ("f32 row 1x1 align=4..8", "\"4..8\" is no alignment"),
+            ("f32 row 1x1 k=1", "\"k=1\" is none of align=, rhs= and batch="),
+        ] {
+            assert_eq!(text.parse::<Desc>().unwrap_err(), why);
         }
     }
 

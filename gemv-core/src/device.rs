@@ -3,24 +3,23 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ndarray::{Array1, ArrayViewMut1};
 
 use crate::error::ShapeMismatch;
 use crate::table::Tables;
 use crate::{
-    Accumulator, Backend, Desc, DeviceInfo, DeviceMatrix, DeviceVector, Element, Error, Job,
-    MatrixRef, Params, Prepared, Result, VectorMut, VectorRef,
+    Accumulator, Backend, Desc, DeviceInfo, Element, Error, Job, MatrixRef, Params, Prepared,
+    Result, VectorMut, VectorRef,
 };
 
 /// A device, opened, with the tables by which it chooses. Cloning is cheap.
 ///
 /// ```
-/// use gemv_core::Engine;
 /// use ndarray::array;
 ///
-/// let device = Engine::global()?.default_device()?;
+/// let device = gemv_core::device("reference")?; // or "cuda:0"
 /// let mut y = array![1.0f32, 1.0];
 /// let a = array![[1.0f32, 2.0], [3.0, 4.0]];
 /// device.gemv(2.0, &a, &array![1.0f32, 1.0], -1.0, &mut y)?;
@@ -35,6 +34,8 @@ struct Inner {
     tables: Tables,
     /// Distinguishes devices in the per-thread memory of choices.
     serial: u64,
+    /// Whether the log has said that this device computes.
+    logged: AtomicBool,
 }
 
 impl fmt::Debug for Device {
@@ -42,6 +43,22 @@ impl fmt::Debug for Device {
         write!(f, "Device({})", self.info().id)
     }
 }
+
+/// As its [`info`](Device::info).
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.info().fmt(f)
+    }
+}
+
+/// Equal handles are of one opened device; see [`Device::is`].
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        self.is(other)
+    }
+}
+
+impl Eq for Device {}
 
 /// How many choices a thread remembers, so that a repeated small product searches no table.
 const REMEMBERED: usize = 64;
@@ -73,7 +90,8 @@ impl Device {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let tables = Tables::load(&*backend);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        Device(Arc::new(Inner { backend, tables, serial }))
+        let logged = AtomicBool::new(false);
+        Device(Arc::new(Inner { backend, tables, serial, logged }))
     }
 
     /// What the device says of itself.
@@ -152,93 +170,24 @@ impl Device {
         if rhs != 1 || batch != 1 {
             return f(&self.search(desc)?);
         }
-        let choice = match CHOICES.with(|choices| choices[slot].take()) {
+        let known = CHOICES.try_with(|choices| choices[slot].take());
+        let choice = match known.ok().flatten() {
             Some(choice) if choice.m == m && choice.n == n && choice.class == class => choice,
             _ => Box::new(Choice { m, n, class, prepared: self.search(desc)? }),
         };
         let done = f(&choice.prepared);
-        CHOICES.with(|choices| choices[slot].set(Some(choice)));
+        // A thread that ends has no memory.
+        let _ = CHOICES.try_with(|choices| choices[slot].set(Some(choice)));
         done
     }
 
     #[cold]
     fn search(&self, desc: &Desc) -> Result<Prepared> {
         self.backend().accepts(desc)?;
+        if !self.0.logged.swap(true, Ordering::Relaxed) {
+            log::debug!("{self} computes");
+        }
         self.backend().prepare(desc, &self.0.tables.choose(&*self.0.backend, desc))
-    }
-
-    /// Uploads a matrix, of any strides, without copying it first where it has no gaps.
-    ///
-    /// A matrix that is resident here already is not copied; one of another device comes by way of
-    /// the host.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, GpuDot};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use ndarray::{array, s};
-    ///
-    /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
-    /// let resident = device.matrix(&a.slice(s![.., ..;-2]))?; // any view
-    /// assert_eq!(resident.dim(), (2, 2));
-    /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
-    ///     assert_eq!(resident.gpu_dot(&x).download()?, a.slice(s![.., ..;-2]).gpu_dot(&x));
-    /// }
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], or the driver's refusal.
-    pub fn matrix<'a, T: Element>(
-        &self,
-        a: impl Into<MatrixRef<'a, T>>,
-    ) -> Result<DeviceMatrix<T>> {
-        match a.into() {
-            MatrixRef::Host(a) => DeviceMatrix::upload(self, a),
-            MatrixRef::Device(a) if a.device().is(self) => Ok(a.clone()),
-            MatrixRef::Device(a) => DeviceMatrix::upload(self, a.download()?.view()),
-        }
-    }
-
-    /// Uploads a vector, of any stride.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
-    /// let x = device.vector(&a.column(1))?;
-    /// assert_eq!(x.download()?, array![2.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`matrix`](Self::matrix).
-    pub fn vector<'x, T: Element>(
-        &self,
-        x: impl Into<VectorRef<'x, T>>,
-    ) -> Result<DeviceVector<T>> {
-        match x.into() {
-            VectorRef::Host(x) => DeviceVector::upload(self, x),
-            VectorRef::Device(x) if x.device().is(self) => Ok(x.clone()),
-            VectorRef::Device(x) => DeviceVector::upload(self, x.download()?.view()),
-        }
-    }
-
-    /// A resident vector of `len` zeros.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, Error};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let y = device.zeros::<f64>(1000)?;
-    /// assert_eq!(y.download()?.sum(), 0.0);
-    /// assert!(matches!(device.zeros::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`matrix`](Self::matrix).
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
-        DeviceVector::zeros(self, len)
     }
 
     /// Whether both handles are of one opened device.
@@ -258,6 +207,27 @@ impl Device {
     /// ```
     pub fn is(&self, other: &Device) -> bool {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
+    }
+
+    /// Waits until everything that was started on the device is done.
+    ///
+    /// A download waits by itself: this is for clocks.
+    ///
+    /// ```
+    /// # use gemv_core::{GpuDot, ToDevice, device};
+    /// # use ndarray::array;
+    /// # let device = device("reference")?;
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]].to_device(&device)?;
+    /// let y = a.gpu_dot(&array![1.0, 1.0]); // may still be in flight
+    /// device.synchronize()?; // done
+    /// # assert_eq!(y.download()?, array![3.0, 7.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver's refusal, also of work that was started before.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend().synchronize()
     }
 
     /// `A x` on this device, as a host array; see [`GpuDot`](crate::GpuDot) for `a.gpu_dot(&x)`.

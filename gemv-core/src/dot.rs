@@ -31,6 +31,7 @@ type Acc<T> = <T as Element>::Acc;
 /// one product. Without a resident operand the [`Engine`] chooses the device.
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::GpuDot;
 /// use ndarray::{array, s};
 ///
@@ -50,6 +51,7 @@ type Acc<T> = <T as Element>::Acc;
 /// A generic function names the operand and the result:
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::GpuDot;
 /// use ndarray::{Array1, array};
 ///
@@ -80,6 +82,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// The product, newly allocated.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::GpuDot;
     /// use ndarray::{Array1, Array2};
     ///
@@ -111,6 +114,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// [`gpu_dot`](Self::gpu_dot), with errors as values.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::GpuDot;
     /// use ndarray::array;
     ///
@@ -132,6 +136,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// be resident.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::GpuDot;
     /// use ndarray::{Array2, array};
     ///
@@ -160,6 +165,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// that shares its memory, or whose entries lie apart, is given memory of its own first.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// use gemv_core::{GpuDot, half::bf16};
     /// use ndarray::array;
     ///
@@ -346,7 +352,7 @@ fn gemv<T: Element>(
         (MatrixRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
         (_, VectorRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
         (_, _, VectorMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
-        _ => Engine::global()?.device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
+        _ => Engine::global().device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
     }
 }
 

@@ -198,6 +198,7 @@ real_accumulator!(f64);
 /// Sealed: every backend has a kernel for each. To add one, see `docs/adding-a-type.md`.
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::{Accumulator, Element, GpuDot, half::{bf16, f16}, num_complex::Complex};
 /// use ndarray::{Array1, Array2};
 ///

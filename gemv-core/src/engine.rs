@@ -1,10 +1,12 @@
 //! Which devices there are, and which one computes.
 
-use std::sync::{Arc, OnceLock};
+use std::fmt;
+use std::sync::{Arc, Once, OnceLock};
 
 use crate::profile::Profile;
 use crate::reference::Reference;
 use crate::router::Router;
+use crate::table::{TABLES_ENV, file_name_of};
 use crate::{BACKENDS, Backend, BackendEntry, Desc, Device, DeviceInfo, Error, Result};
 
 /// The environment variable that forces a device: `cpu`, `opencl:0`, `cuda:1`, `reference`.
@@ -21,19 +23,23 @@ use crate::{BACKENDS, Backend, BackendEntry, Desc, Device, DeviceInfo, Error, Re
 /// ```
 pub const BACKEND_ENV: &str = "GEMV_BACKEND";
 
+/// The backends of this project, each the feature of gemv that links it.
+const FEATURES: [&str; 3] = ["cpu", "opencl", "cuda"];
+
 /// The devices of this machine, opened when they are first used.
 ///
 /// [`Engine::global`] is what `a.gpu_dot(&x)` uses. Without `GEMV_BACKEND`, products of host arrays
-/// go to the first linked backend by rank (the CPU, where it is linked: a matrix that is used once
-/// is not worth the way to a device); resident operands are computed where they live.
+/// go to the first linked backend by rank that has a device: the CPU, where it is linked, since a
+/// matrix that is used once is not worth the way to a device. Resident operands are computed where
+/// they live. The [reference](crate::reference) computes only what is asked of it by name.
 ///
 /// ```
 /// use gemv_core::Engine;
 /// use ndarray::array;
 ///
-/// let engine = Engine::global()?;
+/// let engine = Engine::global();
 /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
-/// let device = engine.device("cuda:0").or_else(|_| engine.default_device().cloned())?;
+/// let device = engine.device("cuda:0").or_else(|_| engine.device("reference"))?;
 /// assert_eq!(device.try_gpu_dot(&a, &x)?, array![3.0, 7.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
@@ -41,8 +47,12 @@ pub const BACKEND_ENV: &str = "GEMV_BACKEND";
 pub struct Engine {
     backends: Vec<Found>,
     reference: OnceLock<Device>,
-    /// What `GEMV_BACKEND` said when the engine was made.
+    /// The features of gemv that this program was built without.
+    absent: Vec<&'static str>,
+    /// The device that was asked for in place of the first by rank.
     forced: Option<String>,
+    /// Whether `GEMV_BACKEND` asked for it.
+    by_environment: bool,
     default: OnceLock<Result<Device>>,
     router: OnceLock<Option<Router>>,
 }
@@ -96,17 +106,12 @@ impl Engine {
     ///
     /// ```
     /// use gemv_core::Engine;
-    /// let (one, two) = (Engine::global()?, Engine::global()?);
-    /// assert!(std::ptr::eq(one, two));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// assert!(std::ptr::eq(Engine::global(), Engine::global()));
     /// ```
-    ///
-    /// # Errors
-    /// None at present: what can fail fails when a device is asked for.
     #[inline]
-    pub fn global() -> Result<&'static Engine> {
+    pub fn global() -> &'static Engine {
         static GLOBAL: OnceLock<Engine> = OnceLock::new();
-        Ok(GLOBAL.get_or_init(|| Engine::new(asked())))
+        GLOBAL.get_or_init(|| Engine { by_environment: true, ..Engine::new(asked()) })
     }
 
     /// An engine of its own: the linked backends, and a device's name to force in place of the
@@ -123,18 +128,21 @@ impl Engine {
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     pub fn new(forced: Option<String>) -> Engine {
-        Engine::with_entries(BACKENDS.iter().copied(), forced)
+        let linked = |feature: &&str| BACKENDS.iter().any(|entry| entry.name == *feature);
+        let absent = FEATURES.into_iter().filter(|feature| !linked(feature)).collect();
+        Engine { absent, ..Engine::with_entries(BACKENDS.iter().copied(), forced) }
     }
 
     /// An engine of these backends, linked or not.
     ///
-    /// Without any, the reference answers; see [`BackendEntry`] for how an entry is made.
+    /// See [`BackendEntry`] for how an entry is made.
     ///
     /// ```
-    /// use gemv_core::Engine;
+    /// use gemv_core::{Engine, Error};
     /// let engine = Engine::with_entries([], None);
     /// assert!(engine.devices().is_empty());
-    /// assert_eq!(engine.default_device()?.info().id, "reference");
+    /// assert!(matches!(engine.default_device(), Err(Error::NoBackend { .. })));
+    /// assert_eq!(engine.device("reference")?.info().id, "reference"); // by name alone
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     pub fn with_entries(
@@ -146,10 +154,12 @@ impl Engine {
         backends.sort_by_key(|f| (f.entry.rank, f.entry.name));
         let forced = forced.filter(|f| !f.trim().is_empty());
         let (reference, default, router) = Default::default();
-        Engine { backends, reference, forced, default, router }
+        let (absent, by_environment) = (Vec::new(), false);
+        Engine { backends, reference, absent, forced, by_environment, default, router }
     }
 
-    /// Every device of every linked backend, and for a backend without any, why.
+    /// Every device of every linked backend, and for a backend without any, why. Backends that are
+    /// not linked stand last.
     ///
     /// Found once and remembered; none is opened. Backends stand by rank.
     ///
@@ -175,6 +185,10 @@ impl Engine {
                 Err(e) => list.push(Listing { id: found.entry.name.into(), found: Err(e) }),
             }
         }
+        list.extend(self.absent.iter().map(|&feature| Listing {
+            id: feature.into(),
+            found: Err(Error::NotBuilt { feature }),
+        }));
         list
     }
 
@@ -190,15 +204,46 @@ impl Engine {
     ///     open: |_| Ok(Reference::open()),
     /// };
     /// let engine = Engine::with_entries([fast], None);
-    /// assert!(engine.default_device()?.is(&engine.device("fast:0")?));
+    /// assert_eq!(engine.default_device()?, engine.device("fast:0")?);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDevice`] or [`Error::DriverMissing`] if `GEMV_BACKEND` names what is not there.
+    /// [`Error::NoBackend`] if no linked backend has a device; [`Error::Environment`] if
+    /// `GEMV_BACKEND` names what is not there.
+    pub fn default_device(&self) -> Result<Device> {
+        self.default_ref().cloned()
+    }
+
     #[inline]
-    pub fn default_device(&self) -> Result<&Device> {
+    fn default_ref(&self) -> Result<&Device> {
         self.default.get_or_init(|| self.find_default()).as_ref().map_err(Clone::clone)
+    }
+
+    /// Makes this device the [default](Self::default_device) of the engine, in place of what
+    /// `GEMV_BACKEND` says: for a program that lets its user choose. No profile is asked then.
+    ///
+    /// ```
+    /// use gemv_core::{Engine, GpuDot};
+    /// use ndarray::array;
+    ///
+    /// Engine::global().set_default("reference")?; // before the first product
+    /// assert_eq!(array![[2.0, 3.0]].gpu_dot(&array![1.0, 10.0]), array![32.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`device`](Self::device), and [`Error::DefaultInUse`] if another device is the default
+    /// already.
+    pub fn set_default(&self, name: &str) -> Result<()> {
+        let device = self.device(name)?;
+        let default = self.default.get_or_init(|| Ok(device.clone()));
+        let routed = self.router.get_or_init(|| None);
+        match default {
+            Ok(default) if *default == device && routed.is_none() => Ok(()),
+            Ok(default) => Err(Error::DefaultInUse { device: default.info().id.clone() }),
+            Err(why) => Err(why.clone()),
+        }
     }
 
     /// The device for this product of host arrays: the [default](Self::default_device), or
@@ -210,7 +255,7 @@ impl Engine {
     ///
     /// let engine = Engine::new(Some("reference".into())); // forced: nothing to weigh
     /// let large = Desc::new(Dtype::F32, 1 << 15, 1 << 15, (1 << 15, 1), 0);
-    /// assert!(engine.device_for(&large)?.is(engine.default_device()?));
+    /// assert_eq!(*engine.device_for(&large)?, engine.default_device()?);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
@@ -218,7 +263,7 @@ impl Engine {
     /// As [`default_device`](Self::default_device).
     #[inline]
     pub fn device_for(&self, desc: &Desc) -> Result<&Device> {
-        let default = self.default_device()?;
+        let default = self.default_ref()?;
         match self.router.get() {
             Some(None) => Ok(default),
             _ => Ok(self.router().map_or(default, |router| router.route(desc))),
@@ -240,7 +285,7 @@ impl Engine {
         if self.forced.is_some() || !Profile::any() {
             return None;
         }
-        let default = self.default_device().ok()?;
+        let default = self.default_ref().ok()?;
         let mut devices = vec![(default.clone(), Profile::load(default.info())?)];
         let found = self.devices().into_iter().filter_map(|l| l.found.ok());
         for info in found.filter(|info| info.id != default.info().id) {
@@ -255,7 +300,14 @@ impl Engine {
 
     fn find_default(&self) -> Result<Device> {
         if let Some(name) = &self.forced {
-            return self.device(name.trim());
+            let name = name.trim();
+            return self.device(name).map_err(|error| match self.by_environment {
+                false => error,
+                true => {
+                    let (variable, value) = (BACKEND_ENV, name.into());
+                    Error::Environment { variable, value, error: Box::new(error) }
+                }
+            });
         }
         for found in &self.backends {
             match found.slots() {
@@ -266,7 +318,11 @@ impl Engine {
                 Err(why) => return Err(why),
             }
         }
-        self.device("reference")
+        let found = match self.backends.is_empty() {
+            true => "no backend is linked into this program".into(),
+            false => self.found(),
+        };
+        Err(Error::NoBackend { found })
     }
 
     /// The device of this name, opened: `cpu`, `opencl:0`, `cuda` (the first), `reference`.
@@ -276,16 +332,15 @@ impl Engine {
     /// ```
     /// use gemv_core::{Engine, Error};
     ///
-    /// let engine = Engine::global()?;
-    /// let device = engine.device("reference")?;
-    /// assert!(device.is(&engine.device("reference")?));
+    /// let engine = Engine::global();
+    /// assert_eq!(engine.device("reference")?, engine.device("reference")?);
     /// assert!(matches!(engine.device("abacus:3"), Err(Error::NoDevice { .. })));
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDevice`] with what there is instead, [`Error::DriverMissing`] with what was
-    /// looked for, or the driver's refusal to open it.
+    /// [`Error::NoDevice`] with what there is instead, [`Error::NotBuilt`] if its backend is not
+    /// linked, [`Error::DriverMissing`] with what was looked for, or the driver's refusal.
     pub fn device(&self, name: &str) -> Result<Device> {
         if name == "reference" {
             return Ok(self.reference.get_or_init(|| Device::new(Reference::open())).clone());
@@ -296,28 +351,61 @@ impl Engine {
         };
         let found = self.backends.iter().find(|f| f.entry.name == backend);
         let (Some(found), Some(ordinal)) = (found, ordinal) else {
-            return Err(self.no_device(name));
+            let absent = self.absent.iter().find(|feature| **feature == backend);
+            return Err(match absent {
+                Some(feature) => Error::NotBuilt { feature },
+                None => self.no_device(name),
+            });
         };
         let slots = found.slots()?;
         let Some(slot) = slots.get::<usize>(ordinal) else { return Err(self.no_device(name)) };
-        let open = || (found.entry.open)(ordinal).map(Device::new);
+        let open = || {
+            self.check_tables();
+            (found.entry.open)(ordinal).map(Device::new)
+        };
         slot.device.get_or_init(open).clone()
     }
 
+    /// Warns once of tables in `GEMV_TABLES` that are of no device.
+    fn check_tables(&self) {
+        static CHECKED: Once = Once::new();
+        CHECKED.call_once(|| {
+            let Some(dir) = std::env::var_os(TABLES_ENV).filter(|dir| !dir.is_empty()) else {
+                return;
+            };
+            let found = self.devices().into_iter().filter_map(|line| line.found.ok());
+            let known: Vec<String> = found.map(|info| file_name_of(&info)).collect();
+            for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.ends_with(".txt") && !known.contains(&name) {
+                    log::warn!("{TABLES_ENV}: {} is of no device here", entry.path().display());
+                }
+            }
+        });
+    }
+
     fn no_device(&self, asked: &str) -> Error {
-        let mut found: Vec<String> = self
-            .devices()
-            .into_iter()
-            .map(|l| match l.found {
-                Ok(_) => l.id,
-                Err(Error::DriverMissing { reason, .. }) => format!("no {} ({reason})", l.id),
-                Err(e) => format!("no {} ({e})", l.id),
-            })
-            .collect();
-        if self.backends.is_empty() {
-            found.push("reference (this program was built with no backend)".into());
+        Error::NoDevice { asked: asked.into(), found: self.found() }
+    }
+
+    /// What there is, and what is missing, on a line.
+    fn found(&self) -> String {
+        let lines: Vec<String> = self.devices().iter().map(Listing::to_string).collect();
+        if lines.is_empty() { "none".into() } else { lines.join(", ") }
+    }
+}
+
+impl fmt::Display for Listing {
+    /// `cuda:0`, or `no cuda (why)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.found {
+            Ok(_) => write!(f, "{}", self.id),
+            Err(Error::DriverMissing { reason, .. }) => write!(f, "no {} ({reason})", self.id),
+            Err(Error::NotBuilt { feature }) => {
+                write!(f, "no {} (built without the feature {feature:?} of gemv)", self.id)
+            }
+            Err(why) => write!(f, "no {} ({why})", self.id),
         }
-        Error::NoDevice { asked: asked.into(), found: found.join(", ") }
     }
 }
 
@@ -335,14 +423,36 @@ impl Found {
 ///
 /// ```
 /// for line in gemv_core::devices() {
-///     match line.found {
-///         Ok(info) => println!("{}: {}", line.id, info.name),
-///         Err(why) => println!("no {}: {why}", line.id),
-///     }
+///     println!("{line}"); // "cuda:0", or "no cuda (why)"
 /// }
 /// ```
 pub fn devices() -> Vec<Listing> {
-    Engine::global().map(Engine::devices).unwrap_or_default()
+    Engine::global().devices()
+}
+
+/// The device of this name: `cpu`, `cuda:0`, `opencl` (the first), `reference`.
+///
+/// Opened at the first call and kept; see [`Engine::device`].
+///
+/// ```
+/// use gemv_core::{GpuDot, ToDevice, device};
+/// use ndarray::array;
+///
+/// let there = device("cuda:0").or_else(|_| device("reference"))?;
+/// println!("{there}"); // what computes
+/// let a = array![[0.0, 1.0], [1.0, 1.0]].to_device(&there)?; // uploaded once
+/// let mut x = array![0.0, 1.0].to_device(&there)?;
+/// for _ in 0..10 {
+///     x = a.gpu_dot(&x); // stays there
+/// }
+/// assert_eq!(x.download()?, array![55.0, 89.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Engine::device`].
+pub fn device(name: &str) -> Result<Device> {
+    Engine::global().device(name)
 }
 
 /// Opens a backend that is not linked into the list, as an explicit device.

@@ -7,6 +7,7 @@ use crate::{Desc, Dtype};
 /// The result of this library's fallible functions.
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::GpuDot;
 /// use ndarray::{Array1, Array2, array};
 ///
@@ -25,6 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Each variant's text is one sentence, fit to be shown to a person; its fields are for programs.
 ///
 /// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
 /// use gemv_core::{Engine, Error, GpuDot, ShapeMismatch};
 /// use ndarray::array;
 ///
@@ -38,9 +40,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// }
 /// assert_eq!(y, array![7.0, 7.0]); // as it was
 ///
-/// let e = Engine::new(None).device("cuda:7").unwrap_err();
-/// assert!(matches!(&e, Error::NoDevice { asked, .. } if asked == "cuda:7"));
-/// assert!(e.to_string().starts_with("no such device: \"cuda:7\"; there is "));
+/// let e = Engine::new(None).device("abacus").unwrap_err();
+/// assert!(matches!(&e, Error::NoDevice { asked, .. } if asked == "abacus"));
+/// assert!(e.to_string().starts_with("no such device: \"abacus\"; there is "));
 /// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -56,6 +58,39 @@ pub enum Error {
         /// What there is instead, with reasons for what is not.
         found: String,
     },
+    /// Products of host arrays have no device: no linked backend found one.
+    #[error(
+        "no device for products of host arrays: {found}; depend on gemv with features = [\"cpu\"] \
+         (and `use gemv as _;` where nothing else names it), or ask for the slow reference by \
+         GEMV_BACKEND=reference"
+    )]
+    NoBackend {
+        /// What was looked for, and why it is not there.
+        found: String,
+    },
+    /// The backend is not part of this program.
+    #[error("no {feature}: this program was built without the feature {feature:?} of gemv")]
+    NotBuilt {
+        /// The feature of gemv that links it.
+        feature: &'static str,
+    },
+    /// An environment variable asks for what fails.
+    #[error("{variable}={value}: {error}")]
+    Environment {
+        /// The variable, such as `GEMV_BACKEND`.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+        /// What failed.
+        #[source]
+        error: Box<Error>,
+    },
+    /// Another device is the default already.
+    #[error("products of host arrays go to {device} already: choose before the first of them")]
+    DefaultInUse {
+        /// The default.
+        device: String,
+    },
     /// A driver or runtime library is not there, or does not answer.
     #[error("{backend} is not available: {reason}")]
     DriverMissing {
@@ -65,11 +100,11 @@ pub enum Error {
         reason: String,
     },
     /// The device has not enough memory.
-    #[error("{device} is out of memory: {asked} bytes asked, {}", show_free(.free))]
+    #[error("{device} is out of memory: {}, {}", show_asked(.asked), show_free(.free))]
     OutOfMemory {
         /// The device.
         device: String,
-        /// Bytes asked for.
+        /// Bytes asked for; [`u64::MAX`] if they are more than can be addressed.
         asked: u64,
         /// Bytes free, where the device tells.
         free: Option<u64>,
@@ -139,6 +174,14 @@ pub enum Error {
 
 fn show_line(line: &usize) -> String {
     if *line == 0 { String::new() } else { format!(", line {line}") }
+}
+
+fn show_asked(asked: &u64) -> String {
+    match *asked {
+        // No block is larger.
+        asked if asked > isize::MAX as u64 => "asked for more than can be addressed".into(),
+        asked => format!("{asked} bytes asked"),
+    }
 }
 
 fn show_free(free: &Option<u64>) -> String {
@@ -259,6 +302,9 @@ mod tests {
             |free| Error::OutOfMemory { device: "cuda:0".into(), asked: 80, free }.to_string();
         assert_eq!(memory(Some(7)), "cuda:0 is out of memory: 80 bytes asked, 7 bytes free");
         assert!(memory(None).ends_with("the device does not tell how much is free"));
+        let e = Error::OutOfMemory { device: "cpu".into(), asked: u64::MAX, free: Some(7) };
+        let want = "cpu is out of memory: asked for more than can be addressed, 7 bytes free";
+        assert_eq!(e.to_string(), want);
         let table = Error::Table { origin: "t.txt".into(), line: 3, reason: "no colon".into() };
         assert_eq!(table.to_string(), "t.txt, line 3: no colon");
         let device =

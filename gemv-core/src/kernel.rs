@@ -105,8 +105,7 @@ impl Arg {
 /// A kernel as a backend describes it.
 ///
 /// ```
-/// use gemv_core::Engine;
-/// let device = Engine::global()?.device("reference")?;
+/// let device = gemv_core::device("reference")?;
 /// for kernel in device.backend().kernels() {
 ///     println!("{}: {} ({})", kernel.name, kernel.about, kernel.fingerprint);
 /// }

@@ -1,11 +1,13 @@
 //! The core of gemv: matrix-vector products for [ndarray] with one answer on every device.
 //!
-//! A library that wants [`a.gpu_dot(&x)`](GpuDot) depends on this crate alone; the application
-//! chooses backends by the features of `gemv`. With none linked, the
-//! [reference](mod@reference) answers: slowly, and with the same bits.
+//! A library that calls [`a.gpu_dot(&x)`](GpuDot) depends on `gemv` without features, which is this
+//! crate; the application chooses backends by the features of `gemv`. With none linked,
+//! products of host arrays fail and say so. The [reference](mod@reference) answers where it is
+//! asked for by name: slowly, and with the same bits.
 //!
 //! ```
-//! use gemv_core::{Engine, GpuDot};
+//! # gemv_core::Engine::global().set_default("reference").unwrap();
+//! use gemv_core::{GpuDot, ToDevice, device};
 //! use ndarray::{Array2, array};
 //!
 //! let a = Array2::from_shape_fn((3, 2), |(i, j)| (2 * i + j) as f32); // m x n = 3 x 2
@@ -13,8 +15,8 @@
 //! let y = a.gpu_dot(&x); // wherever it is best
 //! assert_eq!(y, array![-1.0, -1.0, -1.0]);
 //!
-//! let device = Engine::global()?.default_device()?; // or .device("cuda:0")?
-//! let resident = device.matrix(&a)?; // uploaded once, used many times
+//! let there = device("reference")?; // or "cuda:0"
+//! let resident = a.to_device(&there)?; // uploaded once, used many times
 //! assert_eq!(resident.gpu_dot(&x).download()?, y); // the result lives where A lives
 //! assert_eq!(resident.t().gpu_dot(&y).download()?, a.t().gpu_dot(&y));
 //! # Ok::<(), gemv_core::Error>(())
@@ -46,14 +48,17 @@ pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;
 pub use element::{Accumulator, Dtype, Element, scale};
-pub use engine::{BACKEND_ENV, Engine, Listing, devices};
+pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
 pub use job::{AnyJob, AnySlice, AnySliceMut, Job, MatrixRef, VectorMut, VectorRef};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint};
 pub use params::{MAX_ARGS, Name, Params};
-pub use resident::{DeviceMatrix, DeviceVector, Span, span};
+pub use resident::{DeviceMatrix, DeviceVector, Span, ToDevice, span};
 pub use table::{Table, Tables};
 
+#[doc(no_inline)]
 pub use half;
+#[doc(no_inline)]
 pub use ndarray;
+#[doc(no_inline)]
 pub use num_complex;

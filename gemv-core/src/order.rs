@@ -37,6 +37,7 @@
 //! plain loop.
 //!
 //! ```
+//! # gemv_core::Engine::global().set_default("reference").unwrap();
 //! use gemv_core::GpuDot;
 //! use ndarray::{Array1, Array2};
 //!

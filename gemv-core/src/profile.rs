@@ -301,7 +301,7 @@ impl Profile {
     /// ```
     /// use gemv_core::{Engine, profile::Profile};
     /// if !Profile::any() {
-    ///     assert!(Engine::global()?.router().is_none());
+    ///     assert!(Engine::global().router().is_none());
     /// }
     /// # Ok::<(), gemv_core::Error>(())
     /// ```

@@ -140,12 +140,13 @@ pub fn gemv<T: Element>(
 /// in the host's memory. It is on no list of devices and is had by its name.
 ///
 /// ```
-/// use gemv_core::{Engine, GpuDot};
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// use gemv_core::{GpuDot, device};
 /// use ndarray::Array2;
 ///
 /// let a = Array2::from_shape_fn((5, 700), |(i, j)| ((i + 3 * j) as f32).sin());
 /// let x = a.row(2);
-/// let reference = Engine::global()?.device("reference")?;
+/// let reference = device("reference")?;
 /// assert_eq!(reference.info().id, "reference");
 /// // Whatever device the product goes to, equal to the last bit.
 /// assert_eq!(a.gpu_dot(&x), reference.try_gpu_dot(&a, &x)?);

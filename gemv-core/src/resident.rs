@@ -5,18 +5,21 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, Axis, Dimension, ShapeBuilder};
+use ndarray::{
+    Array1, Array2, ArrayBase, ArrayRef, ArrayRef1, ArrayRef2, ArrayView, ArrayView1, ArrayView2,
+    Axis, Data, Dimension, ShapeBuilder,
+};
 
-use crate::{Desc, Device, Element, Layout, Memory, Result};
+use crate::{Desc, Device, Element, Layout, MatrixRef, Memory, Result, VectorRef};
 
 /// A matrix that lives on a device. Cloning is cheap: clones and views share the memory, which is
 /// never written.
 ///
 /// ```
-/// use gemv_core::{Engine, GpuDot};
+/// use gemv_core::{GpuDot, device};
 /// use ndarray::array;
 ///
-/// let device = Engine::global()?.default_device()?;
+/// let device = device("reference")?; // or "cuda:0"
 /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
 /// let y = a.gpu_dot(&array![1.0, -1.0]); // resident as well
 /// assert_eq!(y.download()?, array![-1.0, -1.0, -1.0]);
@@ -61,10 +64,10 @@ pub struct DeviceMatrix<T: Element> {
 /// Entry i lies at `first + i * stride` of its block, in elements.
 ///
 /// ```
-/// use gemv_core::{Engine, GpuDot};
+/// use gemv_core::{GpuDot, device};
 /// use ndarray::array;
 ///
-/// let device = Engine::global()?.default_device()?;
+/// let device = device("reference")?; // or "cuda:0"
 /// let swap = device.matrix(&array![[0.0, 1.0], [1.0, 0.0]])?;
 /// let x = device.vector(&array![1.0, 2.0])?;
 /// assert_eq!((x.len(), x.is_empty(), x.stride(), x.first()), (2, false, 1, 0));
@@ -188,6 +191,149 @@ fn extent(dims: &[(usize, isize)]) -> (isize, isize) {
     (lo, hi)
 }
 
+/// Arrays and views that can be made resident: `a.to_device(&device)?`.
+///
+/// ```
+/// use gemv_core::{GpuDot, ToDevice, device};
+/// use ndarray::{array, s};
+///
+/// let device = device("reference")?; // or "cuda:0"
+/// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let resident = a.slice(s![.., ..2]).to_device(&device)?; // any view
+/// let x = array![1.0, -1.0].to_device(&device)?;
+/// assert_eq!(resident.gpu_dot(&x).download()?, array![-1.0, -1.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made resident on a device",
+    note = "arrays and views of 1 or 2 axes can, of f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
+)]
+pub trait ToDevice {
+    /// [`DeviceMatrix`] for two axes, [`DeviceVector`] for one.
+    type Resident;
+
+    /// A copy on this device; what is resident there already is shared.
+    ///
+    /// # Errors
+    /// As [`Device::matrix`].
+    fn to_device(&self, device: &Device) -> Result<Self::Resident>;
+}
+
+impl<T: Element> ToDevice for ArrayRef2<T> {
+    type Resident = DeviceMatrix<T>;
+    fn to_device(&self, device: &Device) -> Result<DeviceMatrix<T>> {
+        device.matrix(self)
+    }
+}
+
+impl<T: Element> ToDevice for ArrayRef1<T> {
+    type Resident = DeviceVector<T>;
+    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
+        device.vector(self)
+    }
+}
+
+impl<S: Data, D: Dimension> ToDevice for ArrayBase<S, D>
+where
+    ArrayRef<S::Elem, D>: ToDevice,
+{
+    type Resident = <ArrayRef<S::Elem, D> as ToDevice>::Resident;
+    fn to_device(&self, device: &Device) -> Result<Self::Resident> {
+        (**self).to_device(device)
+    }
+}
+
+impl<T: Element> ToDevice for DeviceMatrix<T> {
+    type Resident = Self;
+    fn to_device(&self, device: &Device) -> Result<Self> {
+        device.matrix(self)
+    }
+}
+
+impl<T: Element> ToDevice for DeviceVector<T> {
+    type Resident = Self;
+    fn to_device(&self, device: &Device) -> Result<Self> {
+        device.vector(self)
+    }
+}
+
+impl Device {
+    /// Uploads a matrix, of any strides, without copying it first where it has no gaps.
+    ///
+    /// A matrix that is resident here already is not copied; one of another device comes by way of
+    /// the host.
+    ///
+    /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use ndarray::{array, s};
+    ///
+    /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+    /// let resident = device.matrix(&a.slice(s![.., ..;-2]))?; // any view
+    /// assert_eq!(resident.dim(), (2, 2));
+    /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
+    ///     assert_eq!(resident.gpu_dot(&x).download()?, a.slice(s![.., ..;-2]).gpu_dot(&x));
+    /// }
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's refusal.
+    pub fn matrix<'a, T: Element>(
+        &self,
+        a: impl Into<MatrixRef<'a, T>>,
+    ) -> Result<DeviceMatrix<T>> {
+        match a.into() {
+            MatrixRef::Host(a) => DeviceMatrix::upload(self, a),
+            MatrixRef::Device(a) if a.device().is(self) => Ok(a.clone()),
+            MatrixRef::Device(a) => DeviceMatrix::upload(self, a.download()?.view()),
+        }
+    }
+
+    /// Uploads a vector, of any stride.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
+    /// let x = device.vector(&a.column(1))?;
+    /// assert_eq!(x.download()?, array![2.0, 4.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn vector<'x, T: Element>(
+        &self,
+        x: impl Into<VectorRef<'x, T>>,
+    ) -> Result<DeviceVector<T>> {
+        match x.into() {
+            VectorRef::Host(x) => DeviceVector::upload(self, x),
+            VectorRef::Device(x) if x.device().is(self) => Ok(x.clone()),
+            VectorRef::Device(x) => DeviceVector::upload(self, x.download()?.view()),
+        }
+    }
+
+    /// A resident vector of `len` zeros.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Error};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let y = device.zeros::<f64>(1000)?;
+    /// assert_eq!(y.download()?.sum(), 0.0);
+    /// assert!(matches!(device.zeros::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
+        DeviceVector::zeros(self, len)
+    }
+}
+
 impl<T: Element> DeviceMatrix<T> {
     pub(crate) fn upload(device: &Device, a: ArrayView2<'_, T>) -> Result<Self> {
         let s: Span<'_, T, 2> = span(&a);
@@ -265,6 +411,7 @@ impl<T: Element> DeviceMatrix<T> {
     /// the product, bit for bit.
     ///
     /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
     /// # use gemv_core::{Engine, GpuDot};
     /// # use ndarray::{Array2, s};
     /// # let device = Engine::new(None).device("reference")?;

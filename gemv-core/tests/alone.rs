@@ -15,17 +15,27 @@ use gemv_core::{
 use ndarray::{Array1, Array2, array};
 
 #[test]
-fn the_reference_answers() {
+fn the_reference_answers_by_name_alone() {
     assert!(gemv_core::BACKENDS.is_empty(), "no backend is linked here");
-    assert_eq!(gemv_core::devices(), []);
     let engine = Engine::new(None);
-    assert_eq!(engine.default_device().unwrap().info().id, "reference");
-    assert_eq!(array![[1.0, 2.0], [3.0, 4.0]].gpu_dot(&array![1.0, 1.0]), array![3.0, 7.0]);
-    let e = Engine::new(Some("cuda:1".into())).default_device().unwrap_err();
+    let lines: Vec<String> = engine.devices().iter().map(|line| line.to_string()).collect();
+    let absent = |name| format!("no {name} (built without the feature {name:?} of gemv)");
+    assert_eq!(lines, ["cpu", "opencl", "cuda"].map(absent));
+    let e = engine.default_device().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "no such device: \"cuda:1\"; there is reference (this program was built with no backend)"
+        "no device for products of host arrays: no backend is linked into this program; depend on \
+         gemv with features = [\"cpu\"] (and `use gemv as _;` where nothing else names it), or ask \
+         for the slow reference by GEMV_BACKEND=reference"
     );
+    let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+    assert_eq!(engine.device("reference").unwrap().try_gpu_dot(&a, &x).unwrap(), array![3.0, 7.0]);
+    for name in ["cuda", "cuda:1"] {
+        let e = Engine::new(Some(name.into())).default_device().unwrap_err();
+        assert_eq!(e, Error::NotBuilt { feature: "cuda" });
+        let text = "no cuda: this program was built without the feature \"cuda\" of gemv";
+        assert_eq!(e.to_string(), text);
+    }
 }
 
 /// A backend of the tests' own: the reference under another name, with kernels that do the same.
@@ -145,9 +155,25 @@ fn nothing_is_looked_for_or_opened_before_it_is_needed() {
     assert!(engine.device("fake:1").unwrap().is(&first));
     let default = engine.default_device().unwrap();
     assert_eq!((default.info().id.as_str(), counts()), ("fake:0", (1, 2)));
-    assert!(engine.device("fake").unwrap().is(default) && !default.is(&first));
+    assert!(engine.device("fake").unwrap().is(&default) && default != first);
     engine.devices();
     assert_eq!(counts(), (1, 2));
+}
+
+#[test]
+fn a_program_chooses_its_default_once() {
+    let (entry, ..) = entry!("fake", rank 1, infos(&["fake:0", "fake:1"]));
+    let engine = Engine::with_entries([entry], None);
+    assert!(matches!(engine.set_default("abacus"), Err(Error::NoDevice { .. })));
+    engine.set_default("fake:1").unwrap();
+    engine.set_default("fake:1").unwrap();
+    assert_eq!(engine.default_device(), engine.device("fake:1"));
+    let e = engine.set_default("fake:0").unwrap_err();
+    assert_eq!(e, Error::DefaultInUse { device: "fake:1".into() });
+    // A device that products have gone to is the default as well.
+    let engine = Engine::with_entries([entry], None);
+    assert_eq!(engine.default_device(), engine.device("fake:0"));
+    assert!(engine.set_default("fake:1").is_err() && engine.set_default("fake:0").is_ok());
 }
 
 #[test]
@@ -176,7 +202,10 @@ fn rank_decides_and_a_name_beats_it() {
     assert_eq!(id(&Engine::with_entries([slow, fast], Some(" slow:0 ".into()))), "slow:0");
     assert_eq!(id(&Engine::with_entries([slow, fast], Some("".into()))), "fast:0");
     assert_eq!(id(&Engine::with_entries([slow, fast], Some("reference".into()))), "reference");
-    assert_eq!(id(&Engine::with_entries([none, lost], None)), "reference");
+    // No device at all: said in one sentence, and never computed by the reference unasked.
+    let e = Engine::with_entries([none, lost], None).default_device().unwrap_err().to_string();
+    let part = "arrays: no lost (looked for liblost.so, not found); depend on gemv with features";
+    assert!(e.contains(part), "{e}");
 }
 
 /// Such as an instruction set that the processor has not: to compute elsewhere would hide it.
@@ -319,11 +348,68 @@ fn what_no_memory_holds_is_an_error() {
         full(device.zeros::<f64>(len).unwrap_err());
     }
     let empty = Array2::<f32>::zeros((1 << 61, 0));
-    full(empty.try_gpu_dot(&Array1::zeros(0)).unwrap_err());
+    full(device.try_gpu_dot(&empty, &Array1::zeros(0)).unwrap_err());
     let row = array![[1.0f32, 2.0]];
     let rows = row.broadcast((1 << 60, 2)).unwrap();
     full(device.try_gpu_dot(&rows, &array![1.0, 1.0]).unwrap_err());
     assert_eq!(Desc::new(Dtype::C64, usize::MAX, 7, (0, 1), 0).bytes(), u64::MAX);
+}
+
+/// A backend that takes a job and fails after it has written to `y`.
+#[derive(Debug)]
+struct Failing(Arc<dyn Backend>);
+
+impl Backend for Failing {
+    fn device(&self) -> &DeviceInfo {
+        self.0.device()
+    }
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        self.0.accepts(desc)
+    }
+    fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        self.0.candidates(desc)
+    }
+    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
+        self.0.fits(desc, params)
+    }
+    fn tables(&self) -> Vec<BuiltinTable> {
+        self.0.tables()
+    }
+    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        self.0.upload(data)
+    }
+    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        self.0.alloc(dtype, len)
+    }
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        self.0.download(from, first, to)
+    }
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        self.0.prepare(desc, params)
+    }
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        self.0.gemv(job, prepared)?;
+        Err(Error::Device { device: "failing".into(), call: "launch", reason: "late".into() })
+    }
+}
+
+#[test]
+fn a_vector_that_had_to_be_replaced_is_there_again_when_the_backend_fails() {
+    let device = Device::new(Arc::new(Failing(Reference::open())));
+    let (a, x) = (array![[1.0f64, 0.0], [0.0, 1.0]], array![5.0, 6.0]);
+    for beta in [0.0, 1.0] {
+        // Shared memory.
+        let mut y = device.vector(&array![1.0, 2.0]).unwrap();
+        let clone = y.clone();
+        assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
+        assert_eq!(y.download().unwrap(), array![1.0, 2.0]);
+        assert_eq!(clone.download().unwrap(), array![1.0, 2.0]);
+        assert!(y.memory_mut().is_none(), "shared as before");
+        // Entries that lie apart.
+        let mut y = device.vector(&array![1.0, 2.0, 3.0, 4.0]).unwrap().step(.., -2);
+        assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
+        assert_eq!((y.stride(), y.download().unwrap()), (-2, array![4.0, 2.0]));
+    }
 }
 
 #[test]
@@ -356,7 +442,7 @@ fn child() {
     let tables = device.tables();
     let origin = tables.explain(device.backend(), &desc).1.map(|r| r.0.origin.clone());
     println!("\nchosen: {} from {}", device.choose(&desc).unwrap(), origin.unwrap_or_default());
-    match Engine::global().unwrap().default_device() {
+    match Engine::global().default_device() {
         Ok(device) => println!("default: {}", device.info().id),
         Err(e) => println!("default: {e}"),
     }
@@ -364,6 +450,15 @@ fn child() {
         Ok(y) => println!("dot: {y}"),
         Err(e) => println!("dot: {e}"),
     }
+    log::set_logger(&Listener).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    fn discover() -> Result<Vec<DeviceInfo>> {
+        Ok(vec![Fake::new("fake:0", TABLE).info])
+    }
+    let open = |_| -> Result<Arc<dyn Backend>> { Ok(Arc::new(Fake::new("fake:0", TABLE))) };
+    let entry = BackendEntry { name: "fake", rank: 0, discover, open };
+    Engine::with_entries([entry], None).device("fake").unwrap();
+    println!("warned: {}", SAID.take().join("; "));
 }
 
 /// The lines that the child prints, by their first word.
@@ -388,12 +483,18 @@ fn child_says(env: &[(&str, &str)]) -> impl Fn(&str) -> String + use<> {
 #[test]
 fn the_environment_names_the_device() {
     let says = child_says(&[]);
-    assert_eq!((says("default"), says("dot")), ("reference".into(), "[6]".into()));
-    let says = child_says(&[("GEMV_BACKEND", "reference")]);
-    assert_eq!(says("default"), "reference");
-    let says = child_says(&[("GEMV_BACKEND", "cuda:1")]);
-    assert!(says("default").starts_with("no such device: \"cuda:1\""), "{}", says("default"));
+    assert!(says("default").starts_with("no device for products"), "{}", says("default"));
     assert_eq!(says("dot"), says("default"));
+    let says = child_says(&[("GEMV_BACKEND", "reference")]);
+    assert_eq!((says("default"), says("dot")), ("reference".into(), "[6]".into()));
+    // The variable is named.
+    let says = child_says(&[("GEMV_BACKEND", "cuda:1")]);
+    let built = "this program was built without the feature \"cuda\" of gemv";
+    assert_eq!(says("default"), format!("GEMV_BACKEND=cuda:1: no cuda: {built}"));
+    assert_eq!(says("dot"), says("default"));
+    let says = child_says(&[("GEMV_BACKEND", "abacus")]);
+    let start = "GEMV_BACKEND=abacus: no such device: \"abacus\"; there is no cpu (built";
+    assert!(says("default").starts_with(start), "{}", says("default"));
 }
 
 #[test]
@@ -417,6 +518,13 @@ fn tables_of_the_users_come_first() {
     let in_env = one.join(name);
     std::fs::write(&in_env, "# mine\nf32 row m=2^10 n=2^10 : row rows=7").unwrap();
     let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    assert_eq!(says("warned"), "");
+    // A table of no device here is not passed over in silence.
+    let stray = one.join("fake-a-fake-device-2.txt");
+    std::fs::write(&stray, "* * : row rows=1").unwrap();
+    let says = child_says(&[("XDG_CONFIG_HOME", two_s), ("GEMV_TABLES", one_s)]);
+    let warned = format!("GEMV_TABLES: {} is of no device here", stray.display());
+    assert_eq!(says("warned"), warned);
     assert_eq!(says("chosen"), format!("row rows=7 from {}", in_env.display()));
     // One that says nothing of this problem, or nothing legal, leaves it to the next.
     std::fs::write(&in_env, "f32 col : row rows=7\nf32 row : row rows=99").unwrap();

@@ -1,52 +1,32 @@
 //! The seam: discovery, opening, and what `gemv_core::Backend` asks of a device.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error, Layout,
-    Memory, Params, Prepared, Result, for_any,
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
+    KernelInfo, Layout, Memory, Params, Prepared, Result, fingerprint, for_any,
 };
-use gemv_gpu::{Caps, Kernel, Language, Program};
+use gemv_gpu::{Caps, Kernel, Language};
 
-use crate::cache::{Cache, Key};
 use crate::candidates::candidates;
-use crate::driver::{self, Block, Cublas, Found, Function, Gpu, Nvrtc, Report};
+use crate::driver::{self, Block, Cublas, Found, Gpu, Report};
 use crate::kernels::{kernel, kernels};
-use crate::run::Scratch;
+use crate::lock;
+use crate::programs::{OPTIONS, Programs};
+use crate::run::{Choice, Launches, Scratch};
 
 /// An opened GPU.
 #[derive(Debug)]
 pub(crate) struct Cuda {
     info: DeviceInfo,
-    capability: u32,
     caps: Caps,
     pub(crate) gpu: Arc<Gpu>,
-    cache: Cache,
-    /// Looked for when the first kernel is not in the cache.
-    nvrtc: OnceLock<Result<Nvrtc>>,
     /// Looked for when somebody asks for the vendor's product.
     cublas: OnceLock<Result<Cublas>>,
-    programs: Mutex<Programs>,
+    programs: Programs,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
-}
-
-/// The programs in use: by what a call knows, and by what they are compiled from, since parameters
-/// that only the launch depends on share a program.
-#[derive(Debug, Default)]
-struct Programs {
-    by_params: HashMap<(Dtype, Params), Arc<Loaded>>,
-    by_program: HashMap<Program, Arc<Loaded>>,
-}
-
-/// The entry points of a program, compiled and loaded at their first launch.
-#[derive(Debug, Default)]
-struct Loaded {
-    /// Behind a lock of its own, so that one compilation does not hold up other kernels, and two
-    /// threads do not do the same one.
-    functions: Mutex<HashMap<&'static str, Arc<Function>>>,
 }
 
 /// Resident memory of this backend.
@@ -92,12 +72,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         asked: format!("cuda:{ordinal}"),
         found: format!("{} GPUs", report.gpus.len()),
     })?;
-    let cache = Cache::from_env();
-    let nvrtc = OnceLock::new();
-    // Without the compiler, a device is of use only if kernels were compiled before.
-    if !cache.holds_any() {
-        nvrtc.get_or_init(Nvrtc::find).as_ref().map_err(Clone::clone)?;
-    }
+    let programs = Programs::new(found.capability)?;
     let info = describe(ordinal, report, found);
     let gpu = Arc::new(Gpu::open(ordinal, &info.id)?);
     let mut caps = Caps::new(Language::Cuda);
@@ -107,12 +82,9 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     caps.fp64 = true;
     caps.cluster = cluster(found.capability);
     Ok(Arc::new(Cuda {
-        capability: found.capability,
         caps,
-        cache,
-        nvrtc,
         cublas: OnceLock::new(),
-        programs: Mutex::default(),
+        programs,
         scratch: Mutex::new(Scratch::new(&gpu)),
         gpu,
         info,
@@ -129,32 +101,8 @@ pub const fn cluster(capability: u32) -> u32 {
     if capability >= 90 { 8 } else { 1 }
 }
 
-/// The options of every compilation but the architecture. No fast mathematics: the order of
-/// additions is exact, and nothing may be contracted or flushed.
-const OPTIONS: [&str; 6] = [
-    "--std=c++17",
-    "--fmad=false",
-    "--ftz=false",
-    "--prec-div=true",
-    "--prec-sqrt=true",
-    "--device-as-default-execution-space",
-];
-
-/// The options with which kernels are compiled for a target such as `sm_90`
-/// ([`Nvrtc::target`]).
-///
-/// ```
-/// let options = gemv_cuda::options("sm_90");
-/// assert_eq!(options[0], "--gpu-architecture=sm_90");
-/// assert!(options.contains(&"--fmad=false".to_string()));
-/// ```
-pub fn options(target: &str) -> Vec<String> {
-    let arch = format!("--gpu-architecture={target}");
-    std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
-}
-
 /// The name of NVIDIA's own product in [`Params`].
-pub(crate) const CUBLAS: &str = "vendor-cublas";
+const CUBLAS: &str = "vendor-cublas";
 
 impl Cuda {
     /// Why these parameters are not for this problem.
@@ -164,7 +112,7 @@ impl Cuda {
     }
 
     /// cuBLAS, for a problem that it knows.
-    pub(crate) fn cublas(&self, desc: &Desc, params: &Params) -> Result<&Cublas> {
+    fn cublas(&self, desc: &Desc, params: &Params) -> Result<&Cublas> {
         if params.args().next().is_some() {
             return Err(self.refuse(desc, params, "cuBLAS takes no arguments".into()));
         }
@@ -176,13 +124,18 @@ impl Cuda {
             let reason = "BLAS leaves y as it was where there are no columns";
             return Err(self.refuse(desc, params, reason.into()));
         }
-        // The turn before the library, always: who records has the turn and may come here.
-        let _turn = self.gpu.enter()?;
+        self.open_cublas()
+    }
+
+    /// cuBLAS, loaded at its first use.
+    pub(crate) fn open_cublas(&self) -> Result<&Cublas> {
+        // The GPU's lock before the library's, always: who records holds it and may come here.
+        let _guard = self.gpu.enter()?;
         self.cublas.get_or_init(|| Cublas::open(&self.gpu)).as_ref().map_err(Clone::clone)
     }
 
     /// The kernel that these parameters name, if they are legal for it.
-    pub(crate) fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
+    fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
         let refuse = |reason| self.refuse(desc, params, reason);
         let kernel = kernel(params.kernel().as_str())
             .ok_or_else(|| refuse("there is no kernel of this name".into()))?;
@@ -190,85 +143,40 @@ impl Cuda {
         Ok(kernel)
     }
 
-    pub(crate) fn caps(&self) -> &Caps {
-        &self.caps
+    /// What a product with these parameters launches, proved for this problem.
+    fn launches(&self, desc: &Desc, params: &Params) -> Result<Launches> {
+        let kernel = self.kernel(desc, params)?;
+        let plan = (kernel.plan)(desc, params, &self.caps);
+        let functions = self.programs.functions(&self.gpu, kernel, desc.dtype, params, &plan)?;
+        let launches = functions.into_iter().zip(&plan.launches);
+        let launches = launches.map(|(function, launch)| self.gpu.launch_of(function, launch));
+        Ok(Launches {
+            gpu: self.gpu.clone(),
+            desc: *desc,
+            workspace: self.bytes(plan.workspace, desc.dtype.acc_bytes())?,
+            counters: self.bytes(plan.counters, size_of::<u32>())?,
+            launches: launches.collect::<Result<_>>()?,
+        })
     }
 
-    /// The entry points of a kernel, compiled and loaded.
-    pub(crate) fn functions(
-        &self,
-        kernel: &'static Kernel,
-        dtype: Dtype,
-        params: &Params,
-        entries: impl Iterator<Item = &'static str> + Clone,
-    ) -> Result<Vec<Arc<Function>>> {
-        let loaded = {
-            let mut programs = lock(&self.programs);
-            match programs.by_params.get(&(dtype, *params)) {
-                Some(loaded) => loaded.clone(),
-                None => {
-                    let program = kernel.program(dtype, params);
-                    let loaded = programs.by_program.entry(program).or_default().clone();
-                    programs.by_params.insert((dtype, *params), loaded.clone());
-                    loaded
-                }
-            }
-        };
-        let mut functions = lock(&loaded.functions);
-        if entries.clone().any(|e| !functions.contains_key(e)) {
-            let image = self.image(kernel, dtype, params)?;
-            let names: Vec<&str> = entries.clone().collect();
-            for (name, f) in entries.clone().zip(self.gpu.load(&image, names.into_iter())?) {
-                functions.insert(name, Arc::new(f));
-            }
-        }
-        Ok(entries.map(|e| functions[e].clone()).collect())
-    }
-
-    fn image(&self, kernel: &Kernel, dtype: Dtype, params: &Params) -> Result<driver::Image> {
-        let program = kernel.program(dtype, params);
-        match self.nvrtc.get_or_init(Nvrtc::find) {
-            Ok(nvrtc) => {
-                let options = options(&nvrtc.target(self.capability));
-                let key = Key::new(&program, &options);
-                if let Some(image) = self.cache.get(&key, Some(nvrtc.version())) {
-                    return Ok(image);
-                }
-                let (image, log) =
-                    nvrtc.compile(&program, &options).map_err(|log| Error::Build {
-                        kernel: format!("{dtype} {params}"),
-                        device: self.info.id.clone(),
-                        log,
-                    })?;
-                if !log.is_empty() {
-                    log::debug!("{dtype} {params}: {log}");
-                }
-                self.cache.put(&key, nvrtc.version(), &image);
-                Ok(image)
-            }
-            Err(why) => {
-                let key = Key::new(&program, &options(&self.info.arch));
-                self.cache.get(&key, None).ok_or_else(|| why.clone())
-            }
-        }
+    /// The bytes of so many elements.
+    pub(crate) fn bytes(&self, count: u64, size: usize) -> Result<usize> {
+        let bytes = usize::try_from(count).ok().and_then(|c| c.checked_mul(size));
+        bytes.ok_or_else(|| Error::OutOfMemory {
+            device: self.info.id.clone(),
+            asked: u64::MAX,
+            free: self.info.memory,
+        })
     }
 }
 
-/// A hash of what the programs are made from, for the header of tables.
-fn fingerprint() -> String {
-    let mut source = String::new();
-    for kernel in kernels().filter(|k| k.ordered) {
-        source += kernel.name;
-        source += kernel.source;
-        source += &format!("{:?}{:?}", kernel.args, kernel.defines);
-    }
-    let program = Program { source: gemv_gpu::PRELUDE.to_string() + &source, defines: Vec::new() };
-    Key::new(&program, &OPTIONS.map(String::from)).short()
-}
-
-/// A panic elsewhere leaves no state half made: what a lock guards is rebuilt where it is missing.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The kernels that keep the order. A fingerprint is of the texts, the arguments and the options.
+fn infos() -> impl Iterator<Item = KernelInfo> {
+    kernels().filter(|k| k.ordered).map(|kernel| {
+        let info = kernel.info();
+        let parts: Vec<&str> = [&*info.fingerprint].into_iter().chain(OPTIONS).collect();
+        KernelInfo { fingerprint: fingerprint(&parts, &[]), ..info }
+    })
 }
 
 impl Backend for Cuda {
@@ -304,7 +212,7 @@ impl Backend for Cuda {
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         let dtype = data.dtype();
         for_any!(AnySlice, data, data => {
-            let _turn = self.gpu.enter()?;
+            let _guard = self.gpu.enter()?;
             let block = self.gpu.alloc(size_of_val(data))?;
             lock(&self.scratch).staging.send(data, &block)?;
             Ok(Box::new(Resident { block, dtype, len: data.len() }))
@@ -312,12 +220,8 @@ impl Backend for Cuda {
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        let _turn = self.gpu.enter()?;
-        let bytes = len.checked_mul(dtype.bytes()).ok_or_else(|| Error::OutOfMemory {
-            device: self.info.id.clone(),
-            asked: u64::MAX,
-            free: self.info.memory,
-        })?;
+        let _guard = self.gpu.enter()?;
+        let bytes = self.bytes(len as u64, dtype.bytes())?;
         let block = self.gpu.alloc(bytes)?;
         self.gpu.clear(&block)?;
         Ok(Box::new(Resident { block, dtype, len }))
@@ -325,13 +229,23 @@ impl Backend for Cuda {
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let from = resident(from, &self.gpu, to.dtype());
-        let _turn = self.gpu.enter()?;
+        let _guard = self.gpu.enter()?;
         for_any!(AnySliceMut, to, to => lock(&self.scratch).staging.fetch(&from.block, first, to))
     }
 
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        let choice = if params.kernel().as_str() == CUBLAS {
+            self.cublas(desc, params)?;
+            Choice::Cublas
+        } else {
+            Choice::Kernels(self.launches(desc, params)?)
+        };
+        Ok(Prepared::new(*params).with_state(choice))
+    }
+
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        let params = prepared.params();
-        for_any!(AnyJob, job, job => self.run(job, params))
+        let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
+        for_any!(AnyJob, job, job => self.run(job, choice))
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
@@ -351,7 +265,7 @@ impl Backend for Cuda {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let _turn = self.gpu.enter()?;
+        let _guard = self.gpu.enter()?;
         self.gpu.synchronize()
     }
 
@@ -363,8 +277,8 @@ impl Backend for Cuda {
         gemv_gpu::read_params(&self.caps)
     }
 
-    fn fingerprint(&self) -> String {
-        fingerprint()
+    fn kernels(&self) -> Vec<KernelInfo> {
+        infos().collect()
     }
 }
 
@@ -433,6 +347,21 @@ mod tests {
                 let desc = Desc::of(dtype, layout, (1, 1), 0);
                 assert!(!last.nearest(&desc).is_empty());
             }
+        }
+    }
+
+    /// With it, `gemv info --explain` says whether the kernel of a row has changed since it was tuned.
+    #[test]
+    fn the_header_of_the_tuned_table_has_a_fingerprint_of_each_kernel() {
+        let table = Table::parse("h200.txt", include_str!("../tables/h200.txt")).unwrap();
+        for row in &table.rows {
+            let kernel = row.params.kernel();
+            let info =
+                infos().find(|info| info.name == kernel.as_str()).expect("an ordered kernel");
+            let tuned = table.header(&format!("kernel {kernel}")).unwrap_or_else(|| {
+                panic!("no line for {kernel}, whose fingerprint is {}", info.fingerprint)
+            });
+            assert_eq!(tuned.len(), info.fingerprint.len(), "{kernel}");
         }
     }
 }

@@ -64,11 +64,6 @@ impl Key {
         Key { program: digest.iter().take(20).map(|b| format!("{b:02x}")).collect() }
     }
 
-    /// The first digits, for people.
-    pub(crate) fn short(&self) -> String {
-        self.program[..12].into()
-    }
-
     fn file(&self, compiler: (i32, i32)) -> String {
         format!("{}-nvrtc{}.{}{SUFFIX}", self.program, compiler.0, compiler.1)
     }

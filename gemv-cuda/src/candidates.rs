@@ -18,15 +18,16 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let get = |p: &Params, name, default| p.get_or(name, default);
         match kernel.name {
             "row" => {
-                let some = shared.into_iter().filter(|p| get(p, "team", 32) >= 8);
+                let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
                 // Where there are few rows, `row-streamk` was faster everywhere.
                 let streamk = desc.m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&desc.n);
                 let longer = desc.n > row_columns(caps) && !streamk;
-                all.extend(some.filter(|p| longer && p.get("split").is_none()));
+                all.extend(some.filter(|p| longer && p.get("split_k").is_none()));
             }
             "strided" => {
-                let least = Params::new("strided").with("threads", 128).with("team", 4);
-                let some: Vec<_> = shared.into_iter().filter(|p| get(p, "team", 4) >= 4).collect();
+                let least = Params::new("strided").with("threads", 128).with("subwarp", 4);
+                let some: Vec<_> =
+                    shared.into_iter().filter(|p| get(p, "subwarp", 4) >= 4).collect();
                 let fits = desc.layout == Layout::Strided && some.is_empty();
                 all.extend(some.into_iter().chain(fits.then_some(least)));
             }
@@ -35,12 +36,14 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
             // Beyond two levels of sums there is no other kernel for columns.
             "col" if desc.n <= TWO_LEVELS => {
                 let good = [(128, 16, 8), (256, 32, 2)];
-                let shape =
-                    |p: &Params| (get(p, "threads", 0), get(p, "share", 0), get(p, "busy", 0));
+                let shape = |p: &Params| {
+                    (get(p, "threads", 0), get(p, "threads_k", 0), get(p, "blocks_per_sm", 0))
+                };
                 all.extend(shared.into_iter().filter(|p| good.contains(&shape(p))));
             }
             "col" | "strided-col" => {
-                let spills = |p: &Params| get(p, "share", 8) < 8 || get(p, "threads", 256) > 256;
+                let spills =
+                    |p: &Params| get(p, "threads_k", 8) < 8 || get(p, "threads", 256) > 256;
                 all.extend(shared.into_iter().filter(|p| !spills(p)));
             }
             _ => all.extend(shared),

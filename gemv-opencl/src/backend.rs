@@ -1,7 +1,7 @@
-//! The seam.
+//! The OpenCL side of [`Backend`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gemv_core::{
     AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
@@ -10,15 +10,23 @@ use gemv_core::{
 use gemv_gpu::{self as gpu, Kernel};
 use ocl::core;
 
-use crate::discover::{self, Found};
-use crate::run::State;
-use crate::{NAME, cl, kernels};
+use crate::discover::{self, Found, NAME};
+use crate::memory::{Block, State, lock, new_buffer};
+use crate::run::{self, Choice};
+use crate::{bugs, cl, kernels};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
-    pub(crate) found: Found,
+    found: Found,
     state: Arc<Mutex<State>>,
 }
+
+pub(crate) const DEFAULT: BuiltinTable =
+    BuiltinTable { name: "opencl/default.txt", text: include_str!("../tables/default.txt") };
+pub(crate) const POCL: BuiltinTable =
+    BuiltinTable { name: "opencl/pocl.txt", text: include_str!("../tables/pocl.txt") };
+pub(crate) const NVIDIA: BuiltinTable =
+    BuiltinTable { name: "opencl/nvidia.txt", text: include_str!("../tables/nvidia.txt") };
 
 impl fmt::Debug for OpenCl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,57 +36,6 @@ impl fmt::Debug for OpenCl {
 
 pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(OpenCl::open(ordinal)?))
-}
-
-/// A block of memory on one device.
-pub(crate) struct Block {
-    /// `None` only while it is being dropped.
-    mem: Option<core::Mem>,
-    len: usize,
-    dtype: Dtype,
-    state: Arc<Mutex<State>>,
-}
-
-impl Block {
-    pub(crate) fn mem(&self) -> &core::Mem {
-        self.mem.as_ref().expect("alive")
-    }
-}
-
-impl fmt::Debug for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Block({} x {})", self.len, self.dtype)
-    }
-}
-
-impl Memory for Block {
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // Released under the lock, as every call to the runtime.
-        let _held = lock(&self.state);
-        self.mem = None;
-    }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // What a panic can leave behind is a cache without an entry, which is in order.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The block behind an operand, which the engine has checked to be of this device.
-///
-/// # Panics
-/// If it is another backend's, or holds another type.
-pub(crate) fn block(memory: &dyn Memory, dtype: Dtype) -> &Block {
-    let any: &dyn std::any::Any = memory;
-    let block = any.downcast_ref::<Block>().expect("memory of an OpenCL device");
-    assert_eq!(block.dtype, dtype, "memory of another type");
-    block
 }
 
 impl OpenCl {
@@ -116,7 +73,7 @@ impl OpenCl {
     }
 
     /// The kernel that these parameters name, if they are legal.
-    pub(crate) fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
+    fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
         let name = params.kernel();
         let refuse = |reason| Error::Params {
             device: self.found.info.id.clone(),
@@ -127,14 +84,11 @@ impl OpenCl {
         let kernel = kernels::find(name.as_str())
             .ok_or_else(|| refuse(format!("there is no kernel {name}")))?;
         kernel.fits(desc, params, &self.found.caps).map_err(&refuse)?;
-        // A CPU has kernels of its own, and no table names this for one. In the process that compiled
-        // the program, some sums were wrong; Oclgrind and GPUs find nothing.
-        if self.found.caps.cpu
-            && desc.dtype.is_complex()
-            && name.as_str() == "col"
-            && kernel.arg(params, "vec") > 1
-        {
-            return Err(refuse("PoCL 3.1 computes pairs by vectors wrongly here: vec=1".into()));
+        let vectors =
+            desc.dtype.is_complex() && name.as_str() == "col" && kernel.arg(params, "vec") > 1;
+        if vectors && bugs::COMPLEX_VECTORS.is_in(&self.found.info.driver) {
+            let bugs::Bug { name, about, .. } = bugs::COMPLEX_VECTORS;
+            return Err(refuse(format!("the driver has the bug {name}: {about}")));
         }
         Ok(kernel)
     }
@@ -152,18 +106,9 @@ impl OpenCl {
             asked: u64::MAX,
             free: self.found.info.memory,
         })?;
-        let mem = state.new_buffer(&self.found, bytes)?;
-        fill(&state, &mem).map_err(|e| self.failed(e, bytes))?;
-        Ok(Box::new(Block { mem: Some(mem), len, dtype, state: self.state.clone() }))
-    }
-
-    /// Drivers may allocate as late as at the first use.
-    pub(crate) fn failed(&self, failure: cl::Failure, asked: usize) -> Error {
-        if failure.is_memory() {
-            let device = self.found.info.id.clone();
-            return Error::OutOfMemory { device, asked: asked as u64, free: None };
-        }
-        failure.on(&self.found.info.id)
+        let mem = new_buffer(&state.queue, &self.found, bytes)?;
+        fill(&state, &mem).map_err(|e| self.found.failed(e, bytes))?;
+        Ok(Box::new(Block::new(mem, len, dtype, self.state.clone())))
     }
 
     fn has(&self, dtype: Dtype) -> Result<()> {
@@ -206,19 +151,11 @@ impl Backend for OpenCl {
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
-        let default = BuiltinTable {
-            name: "opencl/default.txt",
-            text: include_str!("../tables/default.txt"),
-        };
-        let pocl =
-            BuiltinTable { name: "opencl/pocl.txt", text: include_str!("../tables/pocl.txt") };
-        let nvidia =
-            BuiltinTable { name: "opencl/nvidia.txt", text: include_str!("../tables/nvidia.txt") };
         match (self.found.caps.cpu, self.found.info.vendor.as_str()) {
             // The kernels for CPUs suit every CPU runtime.
-            (true, _) => vec![pocl, default],
-            (_, "nvidia") => vec![nvidia, default],
-            _ => vec![default],
+            (true, _) => vec![POCL, DEFAULT],
+            (_, "nvidia") => vec![NVIDIA, DEFAULT],
+            _ => vec![DEFAULT],
         }
     }
 
@@ -237,17 +174,35 @@ impl Backend for OpenCl {
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        let block = block(from, to.dtype());
+        let block = Block::of(from, to.dtype());
         let state = lock(&self.state);
         for_any!(AnySliceMut, to, to => {
-            assert!(to.len() <= block.len && first <= block.len - to.len(), "beyond the block");
-            state.queue.read(block.mem(), first, to).map_err(|e| self.failed(e, 0))
+            block.assert_holds(first, &[(to.len(), 1)]);
+            state.queue.read(block.mem(), first, to).map_err(|e| self.found.failed(e, 0))
         })
     }
 
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        let kernel = self.kernel(desc, params)?;
+        let choice = Choice {
+            desc: *desc,
+            kernel,
+            params: *params,
+            plan: (kernel.plan)(desc, params, &self.found.caps),
+            state: Arc::downgrade(&self.state),
+            entries: OnceLock::new(),
+        };
+        Ok(Prepared::new(*params).with_state(choice))
+    }
+
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        let params = prepared.params();
-        for_any!(AnyJob, job, job => self.product(&mut lock(&self.state), job, params))
+        let choice = prepared.state::<Choice>().expect("prepared by this backend");
+        assert!(choice.state.as_ptr() == Arc::as_ptr(&self.state), "prepared by another device");
+        for_any!(AnyJob, job, job => run::product(&self.found, &mut lock(&self.state), choice, job))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        lock(&self.state).queue.finish().map_err(|e| self.found.failed(e, 0))
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
@@ -262,23 +217,4 @@ impl Backend for OpenCl {
     fn kernels(&self) -> Vec<KernelInfo> {
         kernels::infos()
     }
-
-    fn fingerprint(&self) -> String {
-        let all: String = kernels::infos().iter().map(|k| k.fingerprint.as_str()).collect();
-        gemv_core::fingerprint(&[&all], &[])
-    }
-}
-
-/// The largest index that an operand touches lies within its block.
-pub(crate) fn within(len: usize, first: usize, axes: &[(usize, isize)]) -> bool {
-    if axes.iter().any(|a| a.0 == 0) {
-        return true;
-    }
-    let (mut lo, mut hi) = (first as i128, first as i128);
-    for &(count, stride) in axes {
-        let far = (count as i128 - 1) * stride as i128;
-        lo += far.min(0);
-        hi += far.max(0);
-    }
-    lo >= 0 && hi < len as i128
 }

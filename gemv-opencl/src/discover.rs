@@ -9,9 +9,21 @@ use ocl::core::{
     PlatformId, PlatformInfo,
 };
 
-use crate::{NAME, cl};
+use crate::bugs::{self, known_bugs};
+use crate::cl;
 
-/// A device, with what its kernels ask of it.
+/// The name of this backend.
+///
+/// ```
+/// use gemv_core::Engine;
+/// // Its devices, or one sentence that says why there are none.
+/// let lines = Engine::global().devices();
+/// assert!(lines.iter().any(|line| line.id.starts_with(gemv_opencl::NAME)));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+pub const NAME: &str = "opencl";
+
+/// A device, with what its kernels need to know of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) platform: PlatformId,
@@ -24,7 +36,19 @@ pub(crate) struct Found {
     pub(crate) shares_memory: bool,
 }
 
-/// The devices, found once a process: PoCL does not bear two threads that look for them.
+impl Found {
+    /// The error for a failed call. Drivers may allocate as late as at the first use of a buffer,
+    /// so that any call may fail for memory: `asked` bytes.
+    pub(crate) fn failed(&self, failure: cl::Failure, asked: usize) -> Error {
+        if failure.is_memory() {
+            let device = self.info.id.clone();
+            return Error::OutOfMemory { device, asked: asked as u64, free: None };
+        }
+        failure.on(&self.info.id)
+    }
+}
+
+/// The devices, looked for once a process: see `pocl-threads` of the known bugs.
 pub(crate) fn found() -> Result<&'static [Found]> {
     static FOUND: OnceLock<Result<Vec<Found>>> = OnceLock::new();
     FOUND.get_or_init(search).as_deref().map_err(Clone::clone)
@@ -125,9 +149,11 @@ fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Resu
     }
     let extensions = text(ask(Ask::Extensions));
     let has = |name: &str| extensions.split_whitespace().any(|e| e == name);
-    // The simulator calls itself every type of device. It cannot follow 16-wide vectors, and what
-    // it is for, races and bounds, is in the kernels of work-groups.
-    caps.cpu = kind.contains(DeviceType::CPU) && platform_name != "Oclgrind";
+    let driver = format!("{platform_name} {}", text(ask(Ask::DriverVersion)));
+    caps.cpu = kind.contains(DeviceType::CPU) && !bugs::NOT_A_CPU.is_in(&driver);
+    for bug in known_bugs().filter(|b| !b.driver.is_empty() && b.is_in(&driver)) {
+        log::info!("opencl: {name}: {} {} ({})", bug.about, bug.workaround, bug.name);
+    }
     caps.fp64 = has("cl_khr_fp64");
     caps.atomics64 = has("cl_khr_int64_base_atomics");
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));
@@ -139,7 +165,7 @@ fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Resu
     let mut info = DeviceInfo::new(NAME);
     info.vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
     info.arch = arch(platform_name, &info.vendor);
-    info.driver = format!("{platform_name} {}", text(ask(Ask::DriverVersion)));
+    info.driver = driver;
     info.memory = match ask(Ask::GlobalMemSize) {
         Some(Answer::GlobalMemSize(bytes)) => Some(bytes),
         _ => None,

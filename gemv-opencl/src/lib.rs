@@ -11,26 +11,22 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod bugs;
 #[allow(unsafe_code)] // the one module that calls OpenCL
 mod cl;
 mod discover;
+#[cfg(test)]
+mod golden;
 mod kernels;
+mod memory;
+mod programs;
 mod run;
 
 use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::OpenCl;
-
-/// The name of this backend.
-///
-/// ```
-/// use gemv_core::Engine;
-/// // Its devices, or one sentence that says why there are none.
-/// let lines = Engine::global()?.devices();
-/// assert!(lines.iter().any(|line| line.id.starts_with(gemv_opencl::NAME)));
-/// # Ok::<(), gemv_core::Error>(())
-/// ```
-pub const NAME: &str = "opencl";
+pub use bugs::{Bug, known_bugs};
+pub use discover::NAME;
 
 #[linkme::distributed_slice(BACKENDS)]
 static ENTRY: BackendEntry =

@@ -24,6 +24,7 @@ mod rows;
 mod runner;
 mod search;
 mod settings;
+mod stamp;
 mod sweep;
 mod workload;
 
@@ -41,4 +42,5 @@ pub use regret::{Holdout, Regret, holdout};
 pub use runner::DeviceRunner;
 pub use search::{Failure, ProblemResult, Runner, SearchSettings, Trial, search};
 pub use settings::{FitSettings, Mode, RunnerSettings};
+pub use stamp::{kernel_key, kernel_lines, stamped};
 pub use sweep::{Progress, refine, sweep};

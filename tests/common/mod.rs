@@ -48,9 +48,6 @@ impl Target {
     }
 }
 
-/// The backends that this project has, linked or not.
-const KNOWN: [&str; 3] = ["cpu", "opencl", "cuda"];
-
 /// Every device of every linked backend and the reference (through the same seam); a backend that
 /// is not linked, or finds nothing, stands there with the reason.
 pub fn targets() -> Vec<Target> {
@@ -65,13 +62,6 @@ pub fn targets() -> Vec<Target> {
             Err(e) => Err(e.to_string()),
         };
         targets.push(Target { id: line.id, device });
-    }
-    for name in KNOWN {
-        let linked = gemv::BACKENDS.iter().any(|b| b.name == name);
-        if !linked && wanted(name) {
-            let reason = format!("not linked: built without the feature {name}");
-            targets.push(Target { id: name.into(), device: Err(reason) });
-        }
     }
     if wanted("reference") {
         let device = engine.device("reference").map_err(|e| e.to_string());

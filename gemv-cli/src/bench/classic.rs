@@ -1,12 +1,13 @@
-//! The published kernels in `gemv bench`: which of their parameters are measured. Their whole space
-//! takes hours and is `gemv tune --space classic`.
+//! Which parameters of the published kernels `gemv bench` measures. All of them take hours:
+//! `gemv tune --space classic`.
 
 use std::collections::{HashMap, HashSet};
 
 use gemv::{Desc, Name, Params};
+use gemv_baselines::Scan;
 use gemv_tune::{ProblemResult, Runner, SearchSettings, Trial, search};
 
-/// Of each kernel those parameters that bring a value of an argument that none before them had.
+/// Parameters of each kernel that have a value of an argument which no earlier ones have.
 pub(super) fn selection(all: &[Params]) -> Vec<Params> {
     let mut seen = HashSet::new();
     let mut fresh = |p: &Params| {
@@ -16,11 +17,11 @@ pub(super) fn selection(all: &[Params]) -> Vec<Params> {
     all.iter().filter(|p| fresh(p)).copied().collect()
 }
 
-/// What the arguments of the published kernels range over.
+/// The ranges of the published kernels' arguments.
 struct Space {
     /// The first parameters of each kernel.
     bases: Vec<Params>,
-    /// The most of each argument.
+    /// The greatest value of each argument.
     most: HashMap<(Name, String), u32>,
 }
 
@@ -39,8 +40,8 @@ impl Space {
         space
     }
 
-    /// The arguments in which these parameters differ from the kernel's first, and whether each is
-    /// the most there is.
+    /// The arguments that differ from the kernel's first parameters, and whether each has
+    /// its greatest value.
     fn other(&self, p: &Params) -> Vec<(String, bool)> {
         let base = self.bases.iter().find(|b| b.kernel() == p.kernel()).expect("each has one");
         let other = p.args().filter(|(k, v)| base.get(k) != Some(*v));
@@ -48,54 +49,52 @@ impl Space {
     }
 }
 
-/// The scans that were published: Bainville's over the threads of a row, one for each way to
-/// multiply and add; the course's over the threads of a block, for least and most of the other
-/// argument; and of every kernel each argument over all its values, the others as in its first
-/// parameters. Sørensen's versatile kernel is each of his others, and would show the same again.
-pub(super) fn scans(all: &[Params]) -> Vec<Params> {
+/// The published scans: each argument of every kernel over all its values, and what [`Scan`]
+/// adds.
+pub(super) fn scans(all: &[Params], scan: &dyn Fn(&str) -> Scan) -> Vec<Params> {
     let space = Space::of(all);
     let part = |p: &&Params| {
         let other = space.other(p);
-        let published = match p.kernel().as_str() {
-            "classic-general" => return false,
-            "classic-stages" => other.iter().all(|(k, _)| k == "parts" || k == "op"),
-            "classic-block" | "classic-block-x" | "classic-tile" => {
-                other.iter().all(|(k, most)| k == "block" || *most)
-            }
-            _ => false,
+        let more = match scan(p.kernel().as_str()) {
+            Scan::None => return false,
+            Scan::Each => false,
+            Scan::Grid(args) => other.iter().all(|(k, _)| args.contains(&&**k)),
+            Scan::AtMost(arg) => other.iter().all(|(k, most)| k == arg || *most),
         };
-        published || other.len() < 2
+        more || other.len() < 2
     };
     all.iter().filter(part).copied().collect()
 }
 
-/// What was found of one element type, from which the search of the next shape starts.
+/// Results of one element type, from which the search of the next shape starts.
 #[derive(Default)]
 pub(super) struct Classic {
     known: Vec<ProblemResult>,
 }
 
-/// Shapes further away than this, in powers of two of rows or of columns, say nothing.
+/// Shapes further apart than this, in powers of two of rows or columns, do not predict each
+/// other.
 pub(super) const FAR: f64 = 6.0;
-/// Shapes that are asked.
+/// This many of the nearest shapes count.
 const NEAR: usize = 3;
-/// Of each, so many of the best.
+/// This many of the best parameters of each.
 const BEST: usize = 3;
-/// A kernel is asked if its best there was not so many times slower than the best of all, ...
+/// A kernel is measured if its best there was at most this many times slower than the best of
+/// all,
 const HOPEFUL: f64 = 2.5;
-/// ... or if it cannot take longer here than so many seconds: to ask costs little, and what was slow
-/// for few columns may be the only one that shares many of them out.
+/// or if it takes at most this many seconds here. That is cheap, and a kernel that is slow for
+/// few columns may be the only one that splits many.
 const CHEAP: f64 = 5e-3;
 
 impl Classic {
-    /// What is worth measuring of `all` for this shape: what was best at the shapes around it, with
-    /// its neighbours in each argument, and the best of each kernel there, with its first parameters
-    /// and the most of each argument. Where nothing near is known, a selection that has every value
-    /// of each argument.
+    /// The parameters of `all` to measure for this shape. These are the best at the nearest
+    /// shapes, with their neighbours in each argument, and the best of each kernel there,
+    /// with its first parameters and the greatest value of each argument. With no near
+    /// shape it is a selection that has every value of each argument.
     ///
-    /// What was slow at the neighbours and is expensive here is not even tried: one thread a row,
-    /// where there is one row, takes seconds for what others do in microseconds.
-    pub(super) fn worth(&self, desc: &Desc, all: &[Params]) -> Vec<Params> {
+    /// What was slow at the near shapes and is expensive here is skipped: one thread a row,
+    /// where there is one row, takes seconds.
+    pub(super) fn candidates(&self, desc: &Desc, all: &[Params]) -> Vec<Params> {
         let times = |a: usize, b: usize| a.max(1) as f64 / b.max(1) as f64;
         let log = |a: usize, b: usize| times(a, b).log2().abs();
         let far = |d: &Desc| log(d.m, desc.m).max(log(d.n, desc.n));
@@ -107,51 +106,51 @@ impl Classic {
         if near.is_empty() {
             return selection(all);
         }
-        // The same for every shape: nothing more has to be built for them.
+        // The same for every shape, so nothing more is compiled.
         let space = Space::of(all);
         let end = |p: &Params| matches!(&space.other(p)[..], [] | [(_, true)]);
         let ends: Vec<Params> = selection(all).into_iter().filter(end).collect();
-        let (mut worth, mut kernels) = (Vec::new(), HashSet::new());
+        let (mut candidates, mut kernels) = (Vec::new(), HashSet::new());
         for result in near {
             let mut trials: Vec<&Trial> = result.trials.iter().collect();
             trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            worth.extend(trials.iter().take(BEST).map(|t| t.params));
+            candidates.extend(trials.iter().take(BEST).map(|t| t.params));
             let best = result.best().expect("kept above");
-            worth.extend(beside(&best.params, all));
-            // One thread for all of it would take so many times longer.
+            candidates.extend(beside(&best.params, all));
+            // How much longer one thread for all of it could take.
             let grown =
                 times(desc.m, result.desc.m).max(1.0) * times(desc.n, result.desc.n).max(1.0);
             for t in trials {
                 let cheap = t.seconds * grown <= CHEAP || t.seconds <= HOPEFUL * best.seconds;
-                // The nearest that has it says what it is worth.
+                // The nearest shape that has the kernel decides.
                 if kernels.insert(t.params.kernel()) && cheap {
-                    worth.push(t.params);
+                    candidates.push(t.params);
                     let same = |p: &&Params| p.kernel() == t.params.kernel();
-                    worth.extend(ends.iter().filter(same));
+                    candidates.extend(ends.iter().filter(same));
                 }
             }
         }
         let mut seen = HashSet::new();
-        worth.retain(|p| all.contains(p) && seen.insert(*p));
-        worth
+        candidates.retain(|p| all.contains(p) && seen.insert(*p));
+        candidates
     }
 
-    /// The best of `worth`, which is remembered.
+    /// Finds the best of `candidates`, and keeps the result for later shapes.
     pub(super) fn search(
         &mut self,
         runner: &mut dyn Runner,
         desc: &Desc,
-        worth: &[Params],
+        candidates: &[Params],
     ) -> ProblemResult {
         let mut settings = SearchSettings::default();
         (settings.finalists, settings.rounds, settings.tie) = (4, 3, 0.05);
-        let result = search(runner, desc, worth, &[], &settings);
+        let result = search(runner, desc, candidates, &[], &settings);
         self.known.push(result.clone());
         result
     }
 }
 
-/// Of all, those that differ in one argument, by the next smaller or larger value there is.
+/// Parameters of `all` that differ in one argument, by its next smaller or larger value.
 fn beside(of: &Params, all: &[Params]) -> Vec<Params> {
     let mut beside = Vec::new();
     for (key, value) in of.args() {
@@ -177,24 +176,33 @@ mod tests {
         let mut all = Vec::new();
         for block in (32..=256).step_by(32) {
             for m in 1..=8 {
-                let p = Params::new("classic-rows").with("block", block).with("m", m);
+                let p = Params::new("test-rows").with("block", block).with("m", m);
                 all.extend([1, 2, 4, 8].map(|vec| p.with("vec", vec)));
             }
         }
         for parts in [4, 1, 2, 8, 16, 32, 64] {
             for op in [1, 0, 2] {
-                let p = Params::new("classic-stages").with("parts", parts).with("op", op);
+                let p = Params::new("test-stages").with("parts", parts).with("op", op);
                 all.extend([128, 32, 64, 256].map(|block| p.with("block", block)));
             }
         }
-        all.extend((1..=8).map(|vec| Params::new("classic-thread").with("vec", vec)));
+        all.extend((1..=8).map(|vec| Params::new("test-thread").with("vec", vec)));
         for block in [128, 32, 64, 256, 512, 1024] {
-            let p = Params::new("classic-block-x").with("block", block);
+            let p = Params::new("test-block-x").with("block", block);
             all.extend([1, 4, 8].map(|rows| p.with("rows", rows)));
         }
-        all.extend((1..=8).map(|n| Params::new("classic-columns").with("n", n)));
-        all.push(Params::new("classic-general"));
+        all.extend((1..=8).map(|n| Params::new("test-columns").with("n", n)));
+        all.push(Params::new("test-general"));
         all
+    }
+
+    fn scan(kernel: &str) -> Scan {
+        match kernel {
+            "test-general" => Scan::None,
+            "test-stages" => Scan::Grid(&["parts", "op"]),
+            "test-block-x" => Scan::AtMost("block"),
+            _ => Scan::Each,
+        }
     }
 
     /// On paper: the more rows, the more of them a thread should have; one thread a row is hopeless
@@ -208,16 +216,16 @@ mod tests {
             let (m, bytes) = ((desc.m as f64).log2(), desc.bytes() as f64);
             let away = |a: f64, b: f64| 0.05 * (a - b).abs();
             let share = match p.kernel().as_str() {
-                "classic-columns" if desc.m > 1 => 1.0,
+                "test-columns" if desc.m > 1 => 1.0,
                 // Of one row, its columns are shared out, or everything waits for one block.
-                "classic-columns" => return 3e-6 + 64e-8 * arg("n"),
+                "test-columns" => return 3e-6 + 64e-8 * arg("n"),
                 _ if desc.m == 1 => return 1e-6 + 1e-9 * desc.n as f64,
-                "classic-rows" => {
+                "test-rows" => {
                     away(arg("block") / 32.0, 1.0 + m / 3.0)
                         + away(arg("m"), m / 2.5)
                         + away(arg("vec").log2(), 2.0)
                 }
-                "classic-stages" => {
+                "test-stages" => {
                     0.2 + away(arg("parts").log2(), 8.0 - m / 2.0)
                         + away(arg("op"), 1.0)
                         + away(arg("block").log2(), 6.0)
@@ -250,11 +258,11 @@ mod tests {
         let (all, mut classic, mut paper) = (space(), Classic::default(), Paper::default());
         for (k, size) in (0..12).map(|k| 2usize.pow(k) * 16).enumerate() {
             let desc = desc(size, size);
-            let worth = classic.worth(&desc, &all);
-            assert!(worth.len() <= 60, "{}", worth.len());
+            let candidates = classic.candidates(&desc, &all);
+            assert!(candidates.len() <= 60, "{}", candidates.len());
             paper.0.clear();
-            let found = classic.search(&mut paper, &desc, &worth).best().unwrap().seconds;
-            assert!(k == 0 || paper.0.iter().all(|p| p.kernel().as_str() != "classic-thread"));
+            let found = classic.search(&mut paper, &desc, &candidates).best().unwrap().seconds;
+            assert!(k == 0 || paper.0.iter().all(|p| p.kernel().as_str() != "test-thread"));
             let times = all.iter().map(|p| Paper::seconds(&desc, p));
             let best = times.fold(f64::INFINITY, f64::min);
             assert!(found <= 1.1 * best, "{desc}: {found} of {best}");
@@ -262,39 +270,39 @@ mod tests {
         // What is slow for few columns may be the only one for many.
         let mut one = Classic::default();
         for n in [36, 1312, 47296, 1710384] {
-            let worth = one.worth(&desc(1, n), &all);
-            let found = one.search(&mut paper, &desc(1, n), &worth);
+            let candidates = one.candidates(&desc(1, n), &all);
+            let found = one.search(&mut paper, &desc(1, n), &candidates);
             let (wide, best) = (n > 10_000, found.best().unwrap().params.to_string());
-            assert_eq!(best == "classic-columns n=1", wide, "{n}: {best}");
+            assert_eq!(best == "test-columns n=1", wide, "{n}: {best}");
         }
         // What is far away, or of another layout, says nothing.
-        assert_eq!(classic.worth(&desc(1, 1 << 22), &all), selection(&all));
+        assert_eq!(classic.candidates(&desc(1, 1 << 22), &all), selection(&all));
         let col = Desc::new(Dtype::F32, 512, 512, (1, 512), 0);
-        assert_eq!(classic.worth(&col, &all), selection(&all));
+        assert_eq!(classic.candidates(&col, &all), selection(&all));
     }
 
     #[test]
     fn a_selection_has_every_value_and_scans_have_whole_lines() {
         let all = space();
-        let (few, scans) = (selection(&all), scans(&all));
+        let (few, scans) = (selection(&all), scans(&all, &scan));
         for p in &all {
             for (key, value) in p.args() {
                 let has = |q: &&Params| q.kernel() == p.kernel() && q.get(&key) == Some(value);
                 assert!(few.iter().any(|q| has(&q)), "{p}");
-                let general = p.kernel().as_str() == "classic-general";
+                let general = p.kernel().as_str() == "test-general";
                 assert!(general || scans.iter().any(|q| has(&q)), "{p}");
             }
         }
         let count = |name: &str| scans.iter().filter(|p| p.kernel().as_str() == name).count();
         // Blocks, rows and widths; parts by op, and blocks; blocks for the first and the last rows,
         // and the rows between.
-        assert_eq!((count("classic-rows"), count("classic-stages")), (8 + 7 + 3, 7 * 3 + 3));
-        assert_eq!((count("classic-block-x"), count("classic-general")), (2 * 6 + 1, 0));
+        assert_eq!((count("test-rows"), count("test-stages")), (8 + 7 + 3, 7 * 3 + 3));
+        assert_eq!((count("test-block-x"), count("test-general")), (2 * 6 + 1, 0));
     }
 
     #[test]
     fn neighbours_are_one_step_away() {
-        let of: Params = "classic-rows block=32 m=3 vec=8".parse().unwrap();
+        let of: Params = "test-rows block=32 m=3 vec=8".parse().unwrap();
         let names: Vec<String> = beside(&of, &space()).iter().map(Params::to_string).collect();
         let want = [
             "block=64 m=3 vec=8",
@@ -302,6 +310,6 @@ mod tests {
             "block=32 m=4 vec=8",
             "block=32 m=3 vec=4",
         ];
-        assert_eq!(names, want.map(|w| format!("classic-rows {w}")));
+        assert_eq!(names, want.map(|w| format!("test-rows {w}")));
     }
 }

@@ -1,4 +1,4 @@
-//! The page around the pictures: one file, no script, nothing loaded.
+//! The page: one file, without scripts, that loads nothing.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,11 +13,12 @@ pub(super) struct Page {
     contents: String,
     sections: usize,
     plots: usize,
-    /// Pictures as files of their own: their names and texts.
+    /// Pictures as files: names and texts.
     files: Vec<(String, String)>,
 }
 
 const STYLE: &str = "
+:root { color-scheme: light dark }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1320px; padding: 0 1rem;
   color: #1a1a1a; background: #fff }
 h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ccc }
@@ -28,11 +29,28 @@ figcaption { font-weight: 600; font-size: 14px; min-height: 2.7em }
 .legend li { display: inline-block; margin-right: 1em; list-style: none }
 .legend i { display: inline-block; width: 1em; height: 1em; vertical-align: -2px; margin-right: .35em;
   border: 1px solid #888 }
+.plots > p, .plots > table { width: 100%; margin: .3rem 0 }
 table { border-collapse: collapse; font-size: 14px; margin: 1rem 0 }
 th, td { padding: .15rem .7rem; border-bottom: 1px solid #ddd; text-align: left }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem }
 .mark:hover { stroke: #000; stroke-width: 2 }
+.headline { font-size: 1.15rem } .from, dd { font-size: 14px; color: #555 } dt { font-weight: 600 }
+code { font-size: 13px } details { margin: 1rem 0; width: 100% } details .plots { margin-top: 1rem }
+@media (prefers-color-scheme: dark) {
+  body { color: #ddd; background: #181818 } .from, dd { color: #aaa }
+  a { color: #8ab4f8 } h2 { border-color: #444 } th, td { border-color: #333 }
+  figure svg { border-radius: 4px } }
 ";
+
+/// What the words of the page mean.
+const WORDS: &str = "<dl>\
+<dt>cold, warm</dt><dd>Cold: each product takes other operands, so no cache holds them. Warm: each \
+takes the same. Operands are resident on the device; for a CPU's table they are host arrays.</dd>\
+<dt>share of the read bandwidth</dt><dd>The time of only reading as many bytes, by the time of the \
+product. A product reads each entry of the matrix once, so 1 is the ceiling. gemv bench measures both \
+in the same rounds; a small excess is noise, or operands that a cache still held.</dd>\
+<dt>aligned</dt><dd>Each line of the matrix (a row if row-major, a column if column-major) begins at a \
+multiple of 16 bytes.</dd></dl>\n";
 
 impl Page {
     pub(super) fn new(title: &str) -> Page {
@@ -47,6 +65,7 @@ impl Page {
         }
     }
 
+    /// A figure; `kind` says which sort of picture it is.
     pub(super) fn plots(&self) -> usize {
         self.plots
     }
@@ -59,6 +78,21 @@ impl Page {
         let (id, title) = (self.sections, escape(title));
         let _ = writeln!(self.contents, "<li><a href=\"#s{id}\">{title}</a></li>");
         let _ = writeln!(self.body, "<section id=\"s{id}\"><h2>{title}</h2><div class=\"plots\">");
+    }
+
+    /// A paragraph of this class.
+    pub(super) fn paragraph(&mut self, class: &str, text: &str) {
+        let _ = writeln!(self.body, "<p class=\"{class}\">{}</p>", escape(text));
+    }
+
+    /// Figures that are folded away until they are asked for: everything until `unfold`.
+    pub(super) fn fold(&mut self, summary: &str) {
+        let summary = escape(summary);
+        let _ = writeln!(self.body, "<details><summary>{summary}</summary><div class=\"plots\">");
+    }
+
+    pub(super) fn unfold(&mut self) {
+        self.body.push_str("</div></details>\n");
     }
 
     /// A figure; `kind` says which sort of picture it is, for whoever looks for one.
@@ -103,9 +137,8 @@ impl Page {
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
              <style>{STYLE}</style></head>\n<body data-plots=\"{plots}\"><h1>{title}</h1>\n\
-             <p>Point at a cell or a mark for its numbers. Times are medians of interleaved \
-             rounds on resident operands (for a CPU's table on arrays); a time counts only if the result was right.</p>\n\
-             <ul>{contents}</ul>\n{body}{end}</body></html>\n"
+             <p>Point at a cell or a mark for its numbers. Times are medians of interleaved rounds. A time \
+             counts only if the result was right.</p>\n{WORDS}<ul>{contents}</ul>\n{body}{end}</body></html>\n"
         )
     }
 }

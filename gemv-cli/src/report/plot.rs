@@ -16,9 +16,52 @@ const DISTINCT: [RGBColor; 8] = [
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),
-    RGBColor(120, 120, 120),
     RGBColor(240, 228, 66),
+    RGBColor(120, 120, 120),
 ];
+
+/// A colour for each name, the same on every picture of a page.
+#[derive(Default)]
+pub(super) struct Colours(Vec<String>);
+
+impl Colours {
+    /// These names in this order, each once.
+    pub(super) fn new(names: impl IntoIterator<Item = String>) -> Colours {
+        let mut all: Vec<String> = Vec::new();
+        for name in names {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        Colours(all)
+    }
+
+    fn index(&self, name: &str) -> usize {
+        self.0.iter().position(|known| known == name).unwrap_or(DISTINCT.len() - 1)
+    }
+}
+
+/// The name of the curve that is no product.
+pub(super) const READ: &str = "reading alone";
+
+/// The axes of the maps of a section, so that they can be compared: the ends of rows and columns.
+#[derive(Clone, Copy)]
+pub(super) struct Axes {
+    m: (usize, usize),
+    n: (usize, usize),
+}
+
+impl Axes {
+    /// Axes that hold these shapes.
+    pub(super) fn of(shapes: impl Iterator<Item = (usize, usize)>) -> Axes {
+        let none = (usize::MAX, 1);
+        let wider = |(low, high): (usize, usize), v: usize| (low.min(v), high.max(v));
+        shapes.fold(Axes { m: none, n: none }, |axes, (m, n)| Axes {
+            m: wider(axes.m, m),
+            n: wider(axes.n, n),
+        })
+    }
+}
 
 const SIZE: (u32, u32) = (420, 360);
 
@@ -37,7 +80,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A transparent area over a drawing that shows a text when it is pointed at.
+/// A transparent area with a text for the pointer.
 struct Hover {
     at: (i32, i32),
     size: (i32, i32),
@@ -70,7 +113,7 @@ impl Curve {
     }
 }
 
-/// A number in few characters: powers of two from 1,024 on as such.
+/// A number in few characters.
 fn short(v: usize) -> String {
     match v {
         _ if v >= 1024 && v.is_power_of_two() => format!("2^{}", v.ilog2()),
@@ -84,14 +127,14 @@ fn css(c: RGBColor) -> String {
     format!("#{:02x}{:02x}{:02x}", c.0, c.1, c.2)
 }
 
-/// A drawing and what its colours mean.
+/// A drawing and its legend.
 pub(super) struct Picture {
     svg: String,
     legend: Vec<(RGBColor, String)>,
 }
 
 impl Picture {
-    /// For a page, whose style the legend takes.
+    /// For a page, whose style the legend has.
     pub(super) fn html(&self) -> String {
         let entries: String = self
             .legend
@@ -103,7 +146,7 @@ impl Picture {
         format!("{}<ul class=\"legend\">{entries}</ul>", self.svg)
     }
 
-    /// A file of its own: caption, drawing and legend, for where a page cannot be shown.
+    /// As a file: caption, drawing and legend.
     pub(super) fn file(&self, caption: &str) -> String {
         const LINE: u32 = 20;
         let (width, drawing) = SIZE;
@@ -144,7 +187,7 @@ fn viridis(share: f64) -> RGBColor {
     ViridisRGB::get_color(share.clamp(0.0, 1.0))
 }
 
-/// Puts the areas over a finished drawing.
+/// Puts the hover areas over a finished drawing.
 fn finish(mut svg: String, hovers: &[Hover]) -> String {
     let mut over = String::new();
     for h in hovers {
@@ -209,14 +252,19 @@ impl Map {
     }
 
     /// One colour for each name.
-    pub(super) fn categories(&self) -> anyhow::Result<Picture> {
-        let colour = |v: f64| DISTINCT[v as usize % DISTINCT.len()];
+    pub(super) fn categories(&self, axes: Axes, colours: &Colours) -> anyhow::Result<Picture> {
+        let index = |v: f64| self.names.get(v as usize).map_or(0, |name| colours.index(name));
+        let colour = |v: f64| DISTINCT[index(v) % DISTINCT.len()];
         let names = self.names.iter().enumerate().map(|(k, n)| (colour(k as f64), n.clone()));
-        Ok(Picture { svg: self.picture(&colour)?, legend: names.collect() })
+        Ok(Picture { svg: self.picture(axes, &colour)?, legend: names.collect() })
     }
 
     /// From dark to light, over a range (that of the values, if none is given).
-    pub(super) fn continuous(&self, range: Option<(f64, f64)>) -> anyhow::Result<Picture> {
+    pub(super) fn continuous(
+        &self,
+        axes: Axes,
+        range: Option<(f64, f64)>,
+    ) -> anyhow::Result<Picture> {
         let all = || self.cells.values().map(|c| c.0);
         let own = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
         let (low, high) = range.unwrap_or(own);
@@ -226,11 +274,11 @@ impl Map {
             let v = low + width * f64::from(k) / 5.0;
             (colour(v), if high <= 1.0 { format!("{v:.1}") } else { format!("{v:.0}") })
         });
-        Ok(Picture { svg: self.picture(&colour)?, legend: steps.collect() })
+        Ok(Picture { svg: self.picture(axes, &colour)?, legend: steps.collect() })
     }
 
     /// From dark to light, one step for each value that occurs.
-    pub(super) fn levels(&self) -> anyhow::Result<Picture> {
+    pub(super) fn levels(&self, axes: Axes) -> anyhow::Result<Picture> {
         let values: Vec<f64> = self.values().into_iter().map(f64::from_bits).collect();
         let top = values.len().max(2) - 1;
         let colour = |v: f64| {
@@ -238,46 +286,57 @@ impl Map {
             viridis(rank as f64 / top as f64)
         };
         let steps = values.iter().map(|&v| (colour(v), v.to_string()));
-        Ok(Picture { svg: self.picture(&colour)?, legend: steps.collect() })
+        Ok(Picture { svg: self.picture(axes, &colour)?, legend: steps.collect() })
     }
 
-    fn picture(&self, colour: &dyn Fn(f64) -> RGBColor) -> anyhow::Result<String> {
-        let rows: Vec<usize> =
-            self.cells.keys().map(|k| k.0).collect::<BTreeSet<_>>().into_iter().collect();
-        let columns: Vec<usize> =
-            self.cells.keys().map(|k| k.1).collect::<BTreeSet<_>>().into_iter().collect();
-        let label = |sizes: &[usize], at: f64| {
-            let k = at.round();
-            // Cells lie around the whole numbers.
-            let whole = k >= 0.0 && (at - k).abs() < 0.01;
-            let size = whole.then(|| sizes.get(k as usize)).flatten();
-            size.map_or(String::new(), |&s| short(s))
+    fn picture(&self, axes: Axes, colour: &dyn Fn(f64) -> RGBColor) -> anyhow::Result<String> {
+        let log = |v: usize| (v.max(1) as f64).log2();
+        // Half a cell beyond the outermost sizes.
+        let ends = |(low, high): (usize, usize)| {
+            ((log(low) - 0.5).exp2()..(log(high) + 0.5).exp2()).log_scale()
         };
+        // A cell reaches to halfway to the next one of its row or column.
+        let reach = |sizes: &[usize], at: usize| {
+            let k = sizes.binary_search(&at).expect("listed below");
+            let half = |next: Option<&usize>| next.map(|&next| (log(next) - log(at)).abs() / 2.0);
+            let low = half(k.checked_sub(1).and_then(|k| sizes.get(k)));
+            let high = half(sizes.get(k + 1));
+            let (low, high) = (low.or(high), high.or(low));
+            (log(at) - low.unwrap_or(0.5).min(2.0), log(at) + high.unwrap_or(0.5).min(2.0))
+        };
+        let mut rows: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut columns: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for &(m, n) in self.cells.keys() {
+            rows.entry(m).or_default().push(n);
+            columns.entry(n).or_default().push(m);
+        }
+        let label = |at: f64| format!("2^{:.0}", at.log2());
         draw(|area| {
             let error = |e: DrawingAreaErrorKind<_>| e.to_string();
             let mut chart = ChartBuilder::on(area)
                 .margin(8)
                 .x_label_area_size(38)
                 .y_label_area_size(58)
-                .build_cartesian_2d(-0.5..columns.len() as f64 - 0.5, -0.5..rows.len() as f64 - 0.5)
+                .build_cartesian_2d(
+                    ends(axes.n).with_key_points(ticks(axes.n)),
+                    ends(axes.m).with_key_points(ticks(axes.m)),
+                )
                 .map_err(error)?;
             chart
                 .configure_mesh()
                 .disable_mesh()
                 .x_desc("columns")
                 .y_desc("rows")
-                .x_labels(9)
-                .y_labels(9)
-                .x_label_formatter(&|v| label(&columns, *v))
-                .y_label_formatter(&|v| label(&rows, *v))
+                .x_label_formatter(&|v| label(*v))
+                .y_label_formatter(&|v| label(*v))
                 .label_style(("sans-serif", 12))
                 .draw()
                 .map_err(error)?;
             let mut hovers = Vec::new();
-            for ((m, n), (value, hover)) in &self.cells {
-                let i = rows.binary_search(m).expect("listed above") as f64;
-                let j = columns.binary_search(n).expect("listed above") as f64;
-                let corners = [(j - 0.5, i - 0.5), (j + 0.5, i + 0.5)];
+            for (&(m, n), (value, hover)) in &self.cells {
+                let ((left, right), (low, high)) = (reach(&rows[&m], n), reach(&columns[&n], m));
+                let corners =
+                    [(left, low), (right, high)].map(|(x, y): (f64, f64)| (x.exp2(), y.exp2()));
                 let cell = Rectangle::new(corners, colour(*value).filled());
                 chart.draw_series(std::iter::once(cell)).map_err(error)?;
                 let (left, bottom) = chart.backend_coord(&corners[0]);
@@ -293,8 +352,29 @@ impl Map {
     }
 }
 
-/// Curves with marks, both axes logarithmic in x and linear in y from 0.
-pub(super) fn curves(x: &str, y: &str, mut curves: Vec<Curve>) -> anyhow::Result<Picture> {
+/// The powers of two that are labelled: every second, or every fourth of many.
+fn ticks((low, high): (usize, usize)) -> Vec<f64> {
+    let (low, high) = (low.max(1).next_power_of_two().ilog2(), high.max(1).ilog2());
+    let step = if high.saturating_sub(low) > 12 { 4 } else { 2 };
+    (low..=high).filter(|k| k % step == 0).map(|k| f64::from(k).exp2()).collect()
+}
+
+/// How the y of curves is drawn.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Scale {
+    /// From 0.
+    Linear,
+    /// So that what is small shows, too.
+    Log,
+}
+
+/// Curves with marks over a logarithmic x. Those of one name have one colour on every picture.
+pub(super) fn curves(
+    (x, y): (&str, &str),
+    scale: Scale,
+    colours: &Colours,
+    mut curves: Vec<Curve>,
+) -> anyhow::Result<Picture> {
     for c in &mut curves {
         c.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
@@ -302,56 +382,73 @@ pub(super) fn curves(x: &str, y: &str, mut curves: Vec<Curve>) -> anyhow::Result
     let low = marks().map(|m| m.x).fold(f64::INFINITY, f64::min);
     let high = marks().map(|m| m.x).fold(low, f64::max).max(low * 1.01);
     let top = 1.08 * marks().map(|m| m.y).fold(0.0, f64::max);
+    let bottom = 0.8 * marks().map(|m| m.y).filter(|y| *y > 0.0).fold(top, f64::min);
+    // A name that is not in the list, such as a setting of a scan, has a colour by its
+    // place.
+    let colour = |k: usize, curve: &Curve| {
+        let known = colours.0.iter().position(|name| *name == curve.name);
+        let grey = DISTINCT.len() - 1;
+        let index = if curve.name == READ { grey } else { known.unwrap_or(k) % grey };
+        (DISTINCT[index], index)
+    };
     let svg = draw(|area| {
-        let error = |e: DrawingAreaErrorKind<_>| e.to_string();
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(20)
-            .x_label_area_size(38)
-            .y_label_area_size(58)
-            .build_cartesian_2d((low..high).log_scale(), 0.0..top)
-            .map_err(error)?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(RGBColor(225, 225, 225))
-            .x_desc(x)
-            .y_desc(y)
-            .x_labels(7)
-            .y_labels(6)
-            .x_label_formatter(&|v| short(v.round() as usize))
-            .label_style(("sans-serif", 12))
-            .draw()
-            .map_err(error)?;
-        let mut hovers = Vec::new();
-        for (k, curve) in curves.iter().enumerate() {
-            let colour = DISTINCT[k % DISTINCT.len()];
-            let points: Vec<(f64, f64)> = curve.marks.iter().map(|m| (m.x, m.y)).collect();
-            chart
-                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
-                .map_err(error)?;
-            // Marks differ in form too.
-            for &at in &points {
-                let style = colour.filled();
-                let drawn = match k % 3 {
-                    0 => chart.draw_series([Circle::new(at, 3, style)]).map(drop),
-                    1 => chart.draw_series([TriangleMarker::new(at, 5, style)]).map(drop),
-                    _ => chart.draw_series([Cross::new(at, 4, colour.stroke_width(2))]).map(drop),
-                };
-                drawn.map_err(error)?;
-            }
-            for mark in &curve.marks {
-                let (left, top) = chart.backend_coord(&(mark.x, mark.y));
-                let (at, size) = ((left - 6, top - 6), (12, 12));
-                hovers.push(Hover { at, size, text: mark.hover.clone() });
-            }
+        let mut builder = ChartBuilder::on(area);
+        builder.margin(8).margin_right(20).x_label_area_size(38).y_label_area_size(58);
+        let x_axis = (low..high).log_scale();
+        // The chart has another type for each scale.
+        macro_rules! paint {
+            ($y:expr) => {{
+                let error = |e: DrawingAreaErrorKind<_>| e.to_string();
+                let mut chart = builder.build_cartesian_2d(x_axis, $y).map_err(error)?;
+                chart
+                    .configure_mesh()
+                    .light_line_style(WHITE)
+                    .bold_line_style(RGBColor(225, 225, 225))
+                    .x_desc(x)
+                    .y_desc(y)
+                    .x_labels(7)
+                    .y_labels(6)
+                    .x_label_formatter(&|v| short(v.round() as usize))
+                    .label_style(("sans-serif", 12))
+                    .draw()
+                    .map_err(error)?;
+                let mut hovers = Vec::new();
+                for (k, curve) in curves.iter().enumerate() {
+                    let (colour, form) = colour(k, curve);
+                    let points: Vec<(f64, f64)> = curve.marks.iter().map(|m| (m.x, m.y)).collect();
+                    chart
+                        .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
+                        .map_err(error)?;
+                    // Marks differ in form too.
+                    for &at in &points {
+                        let style = colour.filled();
+                        let line = colour.stroke_width(2);
+                        let drawn = match form % 3 {
+                            0 => chart.draw_series([Circle::new(at, 3, style)]).map(drop),
+                            1 => chart.draw_series([TriangleMarker::new(at, 5, style)]).map(drop),
+                            _ => chart.draw_series([Cross::new(at, 4, line)]).map(drop),
+                        };
+                        drawn.map_err(error)?;
+                    }
+                    for mark in &curve.marks {
+                        let (left, top) = chart.backend_coord(&(mark.x, mark.y));
+                        let (at, size) = ((left - 6, top - 6), (12, 12));
+                        hovers.push(Hover { at, size, text: mark.hover.clone() });
+                    }
+                }
+                Ok(hovers)
+            }};
         }
-        Ok(hovers)
+        match scale {
+            Scale::Log => paint!((bottom..top).log_scale()),
+            Scale::Linear => paint!(0.0..top),
+        }
     })?;
     let forms = ["●", "▲", "✕"];
     let legend = curves.iter().enumerate().map(|(k, c)| {
         let name = if c.name.is_empty() { "all" } else { &c.name };
-        (DISTINCT[k % DISTINCT.len()], format!("{} {name}", forms[k % 3]))
+        let (colour, form) = colour(k, c);
+        (colour, format!("{} {name}", forms[form % 3]))
     });
     Ok(Picture { svg, legend: legend.collect() })
 }

@@ -67,8 +67,8 @@ pub(crate) struct Cublas {
     _workspace: Block,
 }
 
-// SAFETY: the handle is used by whoever has the GPU's turn (`Gpu::enter`), one thread at a time;
-// cuBLAS lets threads take turns.
+// SAFETY: the handle is used by whoever holds the GPU's queue (`Gpu::enter`), one thread at a time;
+// cuBLAS allows that.
 unsafe impl Send for Cublas {}
 // SAFETY: as above.
 unsafe impl Sync for Cublas {}
@@ -96,7 +96,7 @@ impl Cublas {
         }
         let library = library
             .ok_or_else(|| missing(format!("cuBLAS was not found (looked for {})", or(&plain))))?;
-        let _turn = gpu.enter()?;
+        let _guard = gpu.enter()?;
         let workspace = gpu.alloc(WORKSPACE)?;
         let mut handle: Handle = std::ptr::null_mut();
         // SAFETY: the types are those that cublas_api.h declares; the context is current.
@@ -119,7 +119,7 @@ impl Cublas {
         Ok(cublas)
     }
 
-    /// Queues one product. The turn is the caller's.
+    /// Queues one product. The caller holds the queue.
     ///
     /// # Errors
     /// What is wrong with the operands for BLAS, as the end of a sentence in
@@ -198,7 +198,7 @@ impl Cublas {
 impl Drop for Cublas {
     fn drop(&mut self) {
         type Destroy = unsafe extern "C" fn(Handle) -> c_int;
-        let done = self.gpu.enter().and_then(|_turn| {
+        let done = self.gpu.enter().and_then(|_guard| {
             // SAFETY: made by cublasCreate, and destroyed once.
             unsafe {
                 let destroy = symbol::<Destroy>(&self.library, &self.gpu, "cublasDestroy_v2")?;

@@ -11,7 +11,7 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 use gemv_core::{Accumulator, Element, Error, Result};
-use gemv_gpu::Launch;
+use gemv_gpu::Launch as Planned;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::nvrtc::Image;
@@ -31,12 +31,12 @@ pub(crate) struct Gpu {
     launch_ex: Option<LaunchEx>,
     /// Held by whoever queues work, and by [`Gpu::timed`] while it records, so that nothing of
     /// another thread gets into the record.
-    turn: ReentrantMutex<()>,
+    queue: ReentrantMutex<()>,
     /// Whether the stream is recording: memory cannot be had then, nor copied to or from the host.
     recording: AtomicBool,
 }
 
-/// A block of device memory. Freed in the order of the stream, so that work under way may use it.
+/// A block of device memory. Freed in the order of the stream, so that work in flight may use it.
 #[derive(Debug)]
 pub(crate) struct Block {
     gpu: Arc<Gpu>,
@@ -44,13 +44,24 @@ pub(crate) struct Block {
     bytes: usize,
 }
 
-/// A loaded kernel.
+/// A loaded entry point.
 #[derive(Debug)]
 pub(crate) struct Function {
     inner: CudaFunction,
     name: String,
     /// Whether it was compiled for an architecture on which a launch can wait by itself.
-    waits: bool,
+    pdl_waits: bool,
+}
+
+/// A launch whose grid the driver takes.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    function: Arc<Function>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    /// Whether the driver may begin it before the launch ahead has ended.
+    early: bool,
 }
 
 // cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.
@@ -187,8 +198,8 @@ impl Gpu {
         let asked = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
         let max_group = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32;
         let shared = (plain, asked.max(plain));
-        let (turn, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
-        Ok(Gpu { id: id.into(), context, stream, shared, max_group, launch_ex, turn, recording })
+        let (queue, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
+        Ok(Gpu { id: id.into(), context, stream, shared, max_group, launch_ex, queue, recording })
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -208,9 +219,9 @@ impl Gpu {
     /// Makes the context current on this thread, and keeps other threads from the stream while
     /// the guard lives. Whatever queues work needs it.
     pub(crate) fn enter(&self) -> Result<ReentrantMutexGuard<'_, ()>> {
-        let turn = self.turn.lock();
+        let guard = self.queue.lock();
         self.bind()?;
-        Ok(turn)
+        Ok(guard)
     }
 
     pub(super) fn bind(&self) -> Result<()> {
@@ -220,7 +231,7 @@ impl Gpu {
     /// The device's time for what `work` queues on the stream, from a replayed record: launches
     /// then follow each other without the host. Where it cannot be recorded, the host's clock.
     pub(crate) fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
-        let _turn = self.enter()?;
+        let _guard = self.enter()?;
         self.synchronize()?;
         let recorded = Recording::begin(self).and_then(|recording| {
             work()?;
@@ -338,8 +349,8 @@ impl Gpu {
         waited
     }
 
-    /// Loads kernels by name from a compiled program. Waits for nobody's turn: a thread whose turn
-    /// it is may be waiting for this very kernel.
+    /// Loads entry points by name from a compiled program. Takes no lock of the queue: a thread that
+    /// holds it may be waiting for this very kernel.
     pub(crate) fn load<'n>(
         &self,
         image: &Image,
@@ -369,40 +380,47 @@ impl Gpu {
                 }
                 use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PTX_VERSION;
                 let ptx = inner.get_attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
-                let waits = ptx.is_ok_and(|version| version >= 90);
-                Ok(Function { inner, name: name.into(), waits })
+                let pdl_waits = ptx.is_ok_and(|version| version >= 90);
+                Ok(Function { inner, name: name.into(), pdl_waits })
             })
             .collect()
     }
 
-    /// Queues one launch.
+    /// A planned launch of this function.
     ///
-    /// # Panics
-    /// If an operand does not lie in its block, or the scratch blocks are smaller than `work`
-    /// accumulator values and `counters` counters.
-    pub(crate) fn launch<T: Element>(
-        &self,
-        function: &Function,
-        launch: &Launch,
-        arguments: &Arguments<'_, T>,
-        scratch: (u64, u64),
-    ) -> Result<()> {
-        arguments.check();
-        let Arguments { m, n, a, x, y, alpha, beta, conj, work, counters } = arguments;
-        let needed = (scratch.0 as u128 * T::DTYPE.acc_bytes() as u128, scratch.1 as u128 * 4);
-        assert!(
-            needed.0 <= work.bytes as u128 && needed.1 <= counters.bytes as u128,
-            "scratch memory is too small"
-        );
-        let grid = launch.grid.map(|g| u32::try_from(g).unwrap_or(u32::MAX));
+    /// # Errors
+    /// If its grid is more than the driver takes.
+    pub(crate) fn launch_of(&self, function: Arc<Function>, planned: &Planned) -> Result<Launch> {
+        let grid = planned.grid.map(|g| u32::try_from(g).unwrap_or(u32::MAX));
         // Beyond these the driver says no more than "invalid value".
         if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
             return Err(Error::Device {
                 device: self.id.clone(),
                 call: "cuLaunchKernel",
-                reason: format!("{} asks for a grid of {:?} blocks", function.name, launch.grid),
+                reason: format!("{} asks for a grid of {:?} blocks", function.name, planned.grid),
             });
         }
+        let early = planned.pdl_wait && function.pdl_waits;
+        Ok(Launch { function, grid, block: planned.block, shared: planned.shared, early })
+    }
+
+    /// Queues one launch.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or the scratch blocks are smaller than the bytes of
+    /// workspace and counters in `scratch`.
+    pub(crate) fn launch<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &Arguments<'_, T>,
+        scratch: (usize, usize),
+    ) -> Result<()> {
+        arguments.check();
+        let Arguments { m, n, a, x, y, alpha, beta, conj, work, counters } = arguments;
+        assert!(
+            scratch.0 <= work.bytes && scratch.1 <= counters.bytes,
+            "scratch memory is too small"
+        );
         let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
         let (m, n, conj) = (*m as u64, *n as u64, u32::from(*conj));
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
@@ -430,11 +448,12 @@ impl Gpu {
             at(&work.at),
             at(&counters.at),
         ];
-        if let Some(queue) = self.launch_ex.filter(|_| launch.pdl_wait && function.waits) {
-            // It may begin before the launch ahead of it has ended, for whose results it waits by itself
+        let function = launch.function.inner.cu_function();
+        if let Some(queue) = self.launch_ex.filter(|_| launch.early) {
+            // It may begin before the launch ahead has ended, for whose results it waits by itself
             // (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
             let config = LaunchConfig {
-                grid,
+                grid: launch.grid,
                 block: launch.block,
                 shared: launch.shared,
                 stream: self.stream.cu_stream(),
@@ -442,21 +461,19 @@ impl Gpu {
                 count: 1,
             };
             // SAFETY: as below; and the kernel was compiled to wait.
-            let code = unsafe {
-                let function = function.inner.cu_function();
-                queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut())
-            };
+            let code =
+                unsafe { queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut()) };
             return code.result().map_err(|e| self.failed("cuLaunchKernelEx", e));
         }
-        let [bx, by, bz] = launch.block;
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         // SAFETY: the function lives as long as its module, which it owns. Every kernel has this
         // signature (gemv_gpu), and by its contract it touches the elements of A, x and y,
         // and as much scratch memory as its plan says: checked above. The driver copies the
         // values before it returns.
         unsafe {
             result::launch_kernel(
-                function.inner.cu_function(),
-                (grid[0], grid[1], grid[2]),
+                function,
+                (gx, gy, gz),
                 (bx, by, bz),
                 launch.shared,
                 self.stream.cu_stream(),
@@ -505,7 +522,7 @@ impl Drop for Recording<'_> {
 }
 
 fn device_error(id: &str, call: &'static str, e: DriverError) -> Error {
-    // The number's name: to ask the driver for words could fail in its turn.
+    // The number's name: to ask the driver for words could fail as well.
     Error::Device { device: id.into(), call, reason: format!("{:?}", e.0) }
 }
 
@@ -523,7 +540,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // A thread may drop what it never used.
-        let freed = self.gpu.enter().and_then(|_turn| {
+        let freed = self.gpu.enter().and_then(|_guard| {
             // SAFETY: allocated by the matching function, and freed once.
             let freed = unsafe {
                 if self.gpu.context.has_async_alloc() {

@@ -44,7 +44,7 @@ impl Slot {
             waited.map_err(|e| self.gpu.failed("cuEventSynchronize", e))?;
             self.busy = false;
         }
-        // SAFETY: the memory is ours, SLOT bytes long and initialised, and no copy is under way.
+        // SAFETY: the memory is ours, SLOT bytes long and initialised, and no copy is in flight.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.at, SLOT) })
     }
 
@@ -58,22 +58,22 @@ impl Slot {
         // before the event after the copy.
         unsafe { result::memcpy_htod_async(to, buffer, stream) }
             .map_err(|e| gpu.failed("cuMemcpyHtoDAsync", e))?;
-        self.under_way()
+        self.in_flight()
     }
 
     /// Queues a copy of up to SLOT bytes from the device; [`Slot::buffer`] has them.
-    fn ask(&mut self, from: sys::CUdeviceptr, len: usize) -> Result<()> {
+    fn fetch(&mut self, from: sys::CUdeviceptr, len: usize) -> Result<()> {
         let gpu = self.gpu.clone();
         let buffer = &mut self.buffer()?[..len];
         // SAFETY: the source was checked by `Staging::fetch`; the buffer is not touched again before the
         // event after the copy.
         unsafe { result::memcpy_dtoh_async(buffer, from, gpu.stream.cu_stream()) }
             .map_err(|e| gpu.failed("cuMemcpyDtoHAsync", e))?;
-        self.under_way()
+        self.in_flight()
     }
 
     /// The buffer is the device's until the copy that was just queued is over.
-    fn under_way(&mut self) -> Result<()> {
+    fn in_flight(&mut self) -> Result<()> {
         let recorded = self.done.record(&self.gpu.stream);
         self.busy = recorded.is_ok();
         if recorded.is_err() {
@@ -87,7 +87,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let gpu = self.gpu.clone();
-        let freed = gpu.enter().and_then(|_turn| {
+        let freed = gpu.enter().and_then(|_guard| {
             self.buffer()?;
             // SAFETY: allocated by `new`, not in use any more, and freed once.
             unsafe { result::free_host(self.at.cast()) }
@@ -156,10 +156,10 @@ impl Staging {
         let gpu = &self.gpu;
         let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
             gpu.bind()?;
-            for (turn, piece) in (t..pieces).step_by(threads).enumerate() {
+            for (k, piece) in (t..pieces).step_by(threads).enumerate() {
                 let at = piece * SLOT;
                 let part = &from[at..from.len().min(at + SLOT)];
-                slots[turn % PAIR].send(part, to.at + at as u64)?;
+                slots[k % PAIR].send(part, to.at + at as u64)?;
             }
             Ok(())
         };
@@ -202,14 +202,14 @@ impl Staging {
         let gpu = &self.gpu;
         let worker = |mut pieces: Vec<(u64, &mut [T])>, slots: &mut [Slot]| -> Result<()> {
             gpu.bind()?;
-            for turn in 0..=pieces.len() {
-                if let Some((at, piece)) = pieces.get(turn) {
-                    slots[turn % PAIR].ask(*at, size_of_val(&**piece))?;
+            for k in 0..=pieces.len() {
+                if let Some((at, piece)) = pieces.get(k) {
+                    slots[k % PAIR].fetch(*at, size_of_val(&**piece))?;
                 }
                 // The one before, while this one is on its way.
-                if let Some((_, piece)) = turn.checked_sub(1).map(|last| &mut pieces[last]) {
+                if let Some((_, piece)) = k.checked_sub(1).map(|last| &mut pieces[last]) {
                     let to = bytes_mut(piece);
-                    to.copy_from_slice(&slots[(turn + PAIR - 1) % PAIR].buffer()?[..to.len()]);
+                    to.copy_from_slice(&slots[(k + PAIR - 1) % PAIR].buffer()?[..to.len()]);
                 }
             }
             Ok(())

@@ -32,12 +32,12 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let device = Engine::global()?.default_device()?;
+    let device = Engine::global().default_device()?;
     let (images, mean, total) = centred()?;
     println!("{} images of {} pixels", images.nrows(), images.ncols());
 
     let start = Instant::now();
-    let pca = principal_components(device, &images, COMPONENTS)?;
+    let pca = principal_components(&device, &images, COMPONENTS)?;
     let time = start.elapsed();
 
     println!("component  variance  share");
@@ -161,8 +161,8 @@ mod tests {
         let (images, _, total) = centred().unwrap();
         assert_eq!(images.dim(), (1797, 64));
         close(total, SKLEARN_TOTAL);
-        let device = Engine::global().unwrap().default_device().unwrap();
-        let pca = principal_components(device, &images, COMPONENTS).unwrap();
+        let device = Engine::global().default_device().unwrap();
+        let pca = principal_components(&device, &images, COMPONENTS).unwrap();
         assert_eq!(pca.variance.len(), SKLEARN.len());
         for (&mine, theirs) in pca.variance.iter().zip(SKLEARN) {
             close(mine, theirs);
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn every_device_finds_the_same_bits() {
         let (images, ..) = centred().unwrap();
-        let engine = Engine::global().unwrap();
+        let engine = Engine::global();
         let reference = engine.device("reference").unwrap();
         let wanted = principal_components(&reference, &images, 2).unwrap();
         for listing in engine.devices().into_iter().filter(|l| l.found.is_ok()) {

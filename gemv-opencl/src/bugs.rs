@@ -1,0 +1,83 @@
+//! Bugs of drivers that this backend works around, as data.
+//!
+//! `gemv-opencl/tests/opencl.rs` has a trial `known-bugs` for each device: with the environment
+//! variable of [`LIFT`] it runs what a workaround avoids, and prints whether the bug is still there.
+
+/// Names of bugs, separated by commas, whose workaround is not applied.
+pub(crate) const LIFT: &str = "GEMV_OPENCL_LIFT";
+
+/// A bug of a driver, and what this backend does about it.
+///
+/// ```
+/// for bug in gemv_opencl::known_bugs() {
+///     println!("{} ({}): {} {}", bug.name, bug.driver, bug.about, bug.workaround);
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bug {
+    /// A short name.
+    pub name: &'static str,
+    /// How the name of the device's driver begins; empty where the workaround is for every driver.
+    pub driver: &'static str,
+    /// What the driver does.
+    pub about: &'static str,
+    /// What this backend does.
+    pub workaround: &'static str,
+    /// How to see that the bug is gone.
+    pub check: &'static str,
+}
+
+pub(crate) const COMPLEX_VECTORS: Bug = Bug {
+    name: "pocl-complex-vectors",
+    driver: POCL,
+    about: "The kernel `col` with complex elements and vec above 1 has wrong sums in the process \
+            that compiles it.",
+    workaround: "These parameters are refused; no table has them.",
+    check: "The trial `known-bugs` of the OpenCL tests prints that it is gone.",
+};
+pub(crate) const NOT_A_CPU: Bug = Bug {
+    name: "oclgrind-device-type",
+    driver: "Oclgrind",
+    about: "The simulator reports every type of device, and aborts on vectors of 16.",
+    workaround: "It is a GPU: the kernels for CPUs are not offered.",
+    check: "CL_DEVICE_TYPE of Oclgrind is CL_DEVICE_TYPE_GPU alone.",
+};
+/// Workarounds that every driver gets: there is nothing to decide by the device.
+pub(crate) const OF_ALL: &[Bug] = &[
+    Bug {
+        name: "pocl-threads",
+        driver: "",
+        about: "PoCL 3.1 aborts now and then if two threads use a context, or look for devices.",
+        workaround: "Each device has a lock, and devices are looked for once, by one thread.",
+        check: "The trial `threads` passes without the lock of `memory::State`, a hundred times.",
+    },
+    Bug {
+        name: "null-buffers",
+        driver: "",
+        about: "Some drivers fail on a null buffer as the argument of a kernel.",
+        workaround: "An operand that is not read is a small buffer.",
+        check: "The OpenCL tests pass with null in place of `Buffers::dummy`.",
+    },
+    Bug {
+        name: "pocl-private-arrays",
+        driver: "",
+        about: "PoCL 3.1 does not keep an array of eight numbers intact across barriers.",
+        workaround: "`sorensen.k` computes the numbers again where it needs them.",
+        check: "The baselines' tests pass on PoCL with the array in `sorensen.k`.",
+    },
+];
+
+const POCL: &str = "Portable Computing Language";
+
+impl Bug {
+    /// Whether a device with this driver needs the workaround.
+    pub(crate) fn is_in(&self, driver: &str) -> bool {
+        let lifted = std::env::var(LIFT).unwrap_or_default();
+        driver.starts_with(self.driver) && lifted.split(',').all(|name| name != self.name)
+    }
+}
+
+/// The bugs of drivers that this backend works around.
+pub fn known_bugs() -> impl Iterator<Item = &'static Bug> {
+    [&COMPLEX_VECTORS, &NOT_A_CPU].into_iter().chain(OF_ALL)
+}

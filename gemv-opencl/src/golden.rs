@@ -1,0 +1,60 @@
+//! The programs that this backend compiles, each as a hash in `tests/golden/programs.txt`: every one
+//! that a table names, and one for each kernel and type.
+//!
+//! A change of a text or of an argument shows there, and is meant only where a commit says so:
+//! `GEMV_GOLDEN=write cargo test -p gemv-opencl golden` writes the file anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use gemv_baselines as _;
+use gemv_core::{Dtype, Params, Table, fingerprint};
+use gemv_gpu::{Kernel, baselines};
+
+use crate::cl::OPTIONS;
+use crate::{backend, kernels};
+
+/// `f32 row threads=64 : 0123456789abcdef`; comments and white space do not count.
+fn line(kernel: &Kernel, dtype: Dtype, params: &Params) -> String {
+    let program = kernel.program(dtype, params);
+    let mut text = format!("{dtype} {}", kernel.name);
+    for arg in kernel.args.iter().filter(|a| a.define.is_some()) {
+        write!(text, " {}={}", arg.name, kernel.arg(params, arg.name)).unwrap();
+    }
+    let defines: String = program.defines.iter().map(|(k, v)| format!("{k}={v};")).collect();
+    format!("{text} : {}", fingerprint(&[OPTIONS, &defines, &program.source], &[]))
+}
+
+fn rendered() -> String {
+    let mut lines = Vec::new();
+    for kernel in kernels::all().chain(baselines()) {
+        let params = Params::new(kernel.name);
+        lines.extend(Dtype::ALL.map(|dtype| line(kernel, dtype, &params)));
+    }
+    for table in [backend::POCL, backend::NVIDIA, backend::DEFAULT] {
+        for row in &Table::parse(table.name, table.text).unwrap().rows {
+            let kernel = kernels::find(row.params.kernel().as_str()).unwrap();
+            let dtypes = Dtype::ALL.into_iter().filter(|d| row.dtype.is_none_or(|of| of == *d));
+            lines.extend(dtypes.map(|dtype| line(kernel, dtype, &row.params)));
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn programs_are_as_recorded() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/programs.txt");
+    let rendered = rendered();
+    if std::env::var("GEMV_GOLDEN").is_ok_and(|v| v == "write") {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        return std::fs::write(&file, rendered).unwrap();
+    }
+    let recorded = std::fs::read_to_string(&file).unwrap();
+    let differs = |a: &str, b: &str| {
+        a.lines().filter(|l| !b.lines().any(|o| o == *l)).take(9).collect::<Vec<_>>().join("\n")
+    };
+    let (new, old) = (differs(&rendered, &recorded), differs(&recorded, &rendered));
+    assert!(rendered == recorded, "rendered:\n{new}\nrecorded:\n{old}");
+}

@@ -1,0 +1,161 @@
+//! What a device's lock guards, and the memory that is behind operands.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gemv_core::{Dtype, Error, Memory, Result};
+use ocl::core;
+
+use crate::cl::{Failure, Queue};
+use crate::discover::Found;
+use crate::programs::Programs;
+
+/// The queue of a device and all that is used with it, by one thread at a time.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) queue: Queue,
+    pub(crate) programs: Programs,
+    pub(crate) buffers: Buffers,
+}
+
+impl State {
+    pub(crate) fn new(queue: Queue) -> Result<State, Failure> {
+        let dummy = queue.buffer(64)?;
+        let buffers = Buffers { kept: [const { None }; SLOTS], dummy };
+        Ok(State { queue, programs: Programs::default(), buffers })
+    }
+}
+
+pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // A panic leaves at worst a cache without an entry, which is in order.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Buffers for what is not resident.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    /// Kept from one product to the next, with their bytes.
+    kept: [Option<(core::Mem, usize)>; SLOTS],
+    /// In place of an operand that is not read: not every driver accepts null.
+    pub(crate) dummy: core::Mem,
+}
+
+/// What a kept buffer is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slot {
+    A,
+    X,
+    Y,
+    Workspace,
+}
+const SLOTS: usize = Slot::Workspace as usize + 1;
+/// Larger buffers are released after the product.
+const MAX_KEPT_BYTES: usize = 64 << 20;
+
+impl Buffers {
+    /// A buffer of at least this many bytes, with any contents.
+    pub(crate) fn get(
+        &mut self,
+        queue: &Queue,
+        found: &Found,
+        slot: Slot,
+        bytes: usize,
+    ) -> Result<core::Mem> {
+        let kept = &mut self.kept[slot as usize];
+        if let Some((mem, size)) = kept
+            && *size >= bytes
+        {
+            return Ok(mem.clone());
+        }
+        // The old one goes first, so that both need not fit.
+        *kept = None;
+        let size = bytes.next_multiple_of(4096).min(found.largest.max(bytes as u64) as usize);
+        let mem = new_buffer(queue, found, size)?;
+        *kept = Some((mem.clone(), size));
+        Ok(mem)
+    }
+
+    pub(crate) fn trim(&mut self) {
+        for kept in &mut self.kept {
+            kept.take_if(|k| k.1 > MAX_KEPT_BYTES);
+        }
+    }
+}
+
+/// A buffer that is not shared with anything.
+pub(crate) fn new_buffer(queue: &Queue, found: &Found, bytes: usize) -> Result<core::Mem> {
+    let out =
+        |free| Error::OutOfMemory { device: found.info.id.clone(), asked: bytes as u64, free };
+    if bytes as u64 > found.largest {
+        return Err(out(Some(found.largest)));
+    }
+    queue.buffer(bytes).map_err(|e| match e.is_memory() {
+        true => out(None),
+        false => e.on(&found.info.id),
+    })
+}
+
+/// The memory of a resident operand.
+pub(crate) struct Block {
+    /// `None` only while it is being dropped.
+    mem: Option<core::Mem>,
+    len: usize,
+    dtype: Dtype,
+    state: Arc<Mutex<State>>,
+}
+
+impl Block {
+    pub(crate) fn new(mem: core::Mem, len: usize, dtype: Dtype, state: Arc<Mutex<State>>) -> Block {
+        Block { mem: Some(mem), len, dtype, state }
+    }
+
+    /// The block behind an operand, which the engine has checked to be of this device.
+    ///
+    /// # Panics
+    /// If it is another backend's, or holds another type.
+    pub(crate) fn of(memory: &dyn Memory, dtype: Dtype) -> &Block {
+        let any: &dyn std::any::Any = memory;
+        let block = any.downcast_ref::<Block>().expect("memory of an OpenCL device");
+        assert_eq!(block.dtype, dtype, "memory of another type");
+        block
+    }
+
+    pub(crate) fn mem(&self) -> &core::Mem {
+        self.mem.as_ref().expect("alive")
+    }
+
+    /// # Panics
+    /// If an operand of these axes (count and stride) does not lie within the block.
+    pub(crate) fn assert_holds(&self, first: usize, axes: &[(usize, isize)]) {
+        if axes.iter().any(|a| a.0 == 0) {
+            return;
+        }
+        let (mut low, mut high) = (first as i128, first as i128);
+        for &(count, stride) in axes {
+            let far = (count as i128 - 1) * stride as i128;
+            low += far.min(0);
+            high += far.max(0);
+        }
+        assert!(low >= 0 && high < self.len as i128, "an operand beyond its block");
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} x {})", self.len, self.dtype)
+    }
+}
+
+impl Memory for Block {
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Released under the lock, as every call to the driver.
+        let _guard = lock(&self.state);
+        self.mem = None;
+    }
+}
