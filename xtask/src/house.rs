@@ -44,6 +44,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
     ("gemv-core", &["half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-gpu", &["gemv-core", "linkme"]),
+    ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),
     ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
     (

@@ -96,7 +96,8 @@ pub fn run(sh: &Shell, folder: &Path, built: &Path) -> Result<()> {
     let run = |name: &str, backend: Option<&str>| -> Result<(bool, String)> {
         cmd!(sh, "cargo build -q -p {name} --target-dir {built}").run()?;
         let program = built.join("debug").join(name);
-        let cmd = cmd!(sh, "{program}").env_remove("GEMV_BACKEND").ignore_status();
+        let cmd = cmd!(sh, "{program}").env_remove("GEMV_BACKEND").env("RUST_BACKTRACE", "0");
+        let cmd = cmd.ignore_status();
         let out = match backend {
             Some(name) => cmd.env("GEMV_BACKEND", name).output()?,
             None => cmd.output()?,
