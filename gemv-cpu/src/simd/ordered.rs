@@ -1,6 +1,9 @@
 //! The order of additions as a short loop, for processors without a fused multiply-add that the compiler may use.
 //! There each multiply-add is a call of the C library, so nothing is gained by vectors.
 
+// Arrays of rows are indexed together: the numbers say more than iterators would.
+#![allow(clippy::needless_range_loop)]
+
 use core::marker::PhantomData;
 
 use gemv_core::order::{LANES, SEGMENT};
