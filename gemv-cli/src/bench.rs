@@ -178,7 +178,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     for name in names {
         let device = match engine.device(&name) {
             Ok(device) => device,
-            // Asked for by name, it has to be there.
+            // A device that was asked for by name has to exist.
             Err(why) if !args.device.is_empty() => return Err(why.into()),
             Err(why) => {
                 eprintln!("left out: {why}");
@@ -187,7 +187,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         };
         one_device(&args, &device, &mut told)?;
     }
-    // What was asked for by name has to count somewhere.
+    // Parameters that were asked for have to be measured somewhere.
     if let Some((params, why)) = told.unmeasured.first_key_value() {
         let why = why.as_deref().unwrap_or("there was no shape for it");
         bail!("{params} was not measured: {why}");
@@ -198,17 +198,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who is told what was measured: the terminal and the file, at once.
+/// Where samples go: to the terminal and the file.
 struct Told {
     out: Option<csv::Writer<std::fs::File>>,
     count: usize,
-    /// Parameters that were asked for and have not counted yet, and why.
+    /// Parameters that were asked for and not measured yet, and why.
     unmeasured: BTreeMap<Params, Option<String>>,
     bar: ProgressBar,
 }
 
 impl Told {
-    /// Whoever reads this may have seen enough: an error, not a panic.
+    /// Prints a line. A closed pipe is an error, not a panic.
     fn say(&self, line: &str) -> anyhow::Result<()> {
         Ok(self.bar.suspend(|| writeln!(stdout(), "{line}"))?)
     }
@@ -246,7 +246,7 @@ struct Run<'a> {
     /// Bytes of the smallest measured read.
     least: u64,
     deadline: Option<Instant>,
-    /// What has been compiled, by type.
+    /// The programs that were compiled, by type.
     ready: HashSet<(Dtype, Params)>,
     classic: classic::Classic,
 }
@@ -256,7 +256,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     let mut settings = RunnerSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
-    // A shape that was asked for by itself is meant.
+    // A single shape may be larger than --max-bytes.
     let of = |&(m, n): &(usize, usize)| {
         let elements = (m as u64).saturating_mul(n as u64);
         let bytes = |dtype: &Dtype| elements.saturating_mul(dtype.bytes() as u64);
@@ -283,12 +283,12 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         "{:<26}{:<12}{:>11}{:>9}{:>7}  parameters",
         "problem", "who", "us", "GB/s", "share"
     ))?;
-    // Nothing is known of what reading fewer bytes takes than the smallest pass did.
+    // Below the smallest measured read there is no ceiling.
     let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     let (ready, classic) = Default::default();
     let mut run = Run { args, device, runner, told, least, deadline: None, ready, classic };
     for (k, &dtype) in args.dtype.iter().enumerate() {
-        // A type that needs less than its part leaves the rest to the next.
+        // Time that a type does not need goes to the next.
         run.deadline = args.seconds.and_then(|all| {
             let left = all.saturating_sub(start.elapsed());
             Instant::now().checked_add(left / (args.dtype.len() - k) as u32)
@@ -298,7 +298,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     Ok(())
 }
 
-/// The shapes of one type that were asked for, coarse to fine.
+/// The shapes of one type, coarse to fine.
 fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
     let shape = |curve: &str, m, n, step| Shape { curve: curve.into(), m, n, step };
     if !args.shape.is_empty() {
@@ -324,7 +324,7 @@ fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
                 continue;
             }
         };
-        // 100 N^2 elements on each of the three.
+        // Each of the three has 100 N^2 elements.
         let most = ((elements / 100) as f64).sqrt().floor().max(1.0);
         let share = |k: u16| f64::from(k) / f64::from(args.points - 1);
         let mut sizes: Vec<usize> =
@@ -342,12 +342,12 @@ struct Shape {
     curve: String,
     m: usize,
     n: usize,
-    /// When it is visited.
+    /// The step at which it is visited.
     step: usize,
 }
 
-/// The step of coarse to fine at which the `k`-th of these sizes is visited: first every fourth or
-/// second one, as far as those are near enough to say something of each other, and the last.
+/// The step of coarse to fine at which the `k`-th of these sizes is visited: first every fourth
+/// or second one, if those are near enough to predict each other, and the last.
 fn step(k: usize, sizes: &[usize]) -> usize {
     let near = |stride: usize| {
         sizes.windows(stride + 1).all(|w| w[stride] as f64 <= w[0] as f64 * classic::FAR.exp2())
@@ -356,7 +356,7 @@ fn step(k: usize, sizes: &[usize]) -> usize {
     [4, 2].iter().position(|&stride| on(stride)).unwrap_or(2)
 }
 
-/// The shape that is scanned where none is asked for.
+/// The shape that is scanned unless one is given.
 const SCANNED: usize = 4096;
 
 impl Run<'_> {
@@ -370,7 +370,7 @@ impl Run<'_> {
             args.layout.iter().filter_map(move |&layout| {
                 let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
                 let desc = Desc::new(dtype, m, n, strides, 0);
-                // A single row or column is of one layout only, and is measured once.
+                // A single row or column has one layout only.
                 (desc.layout == layout).then_some(desc)
             })
         };
@@ -381,7 +381,7 @@ impl Run<'_> {
         if args.scan && args.shape.is_empty() && scanned {
             tasks.splice(0..0, plan(SCANNED, SCANNED).map(|d| ("shape".into(), d)));
         }
-        // What runs on every shape is compiled before the first is timed, together.
+        // Programs for all shapes are compiled together, before the first is timed.
         let asked: Vec<_> = tasks.iter().flat_map(|t| self.asked(&t.1).0).collect();
         self.prepare(asked.into_iter().map(|(_, desc, params)| (desc, params)))?;
         self.told.bar.reset();
@@ -407,7 +407,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is measured of every problem: under which name, and the parameters; and why not.
+    /// What is measured of every problem: names and parameters; or why not.
     fn asked(&self, desc: &Desc) -> (Vec<(String, Desc, Params)>, Option<gemv::Error>) {
         let (mut asked, mut why) = (Vec::new(), None);
         let mut add = |who: &str, params| asked.push((who.to_owned(), *desc, params));
@@ -426,11 +426,11 @@ impl Run<'_> {
         (asked, why)
     }
 
-    /// Compiles what has not been yet, a part at a time, so that a limit of time holds.
+    /// Compiles programs that are missing, a part at a time, within the limit of time.
     fn prepare(&mut self, all: impl Iterator<Item = (Desc, Params)>) -> anyhow::Result<()> {
         let mut fresh: Vec<(Desc, Params)> =
             all.filter(|(d, p)| self.ready.insert((d.dtype, *p))).collect();
-        // On the smallest: each is run once.
+        // Each is run once, on its smallest problem.
         fresh.sort_by_key(|(desc, _)| desc.bytes());
         let bar = &self.told.bar;
         if fresh.len() >= 16 && bar.is_hidden() {
@@ -453,7 +453,6 @@ impl Run<'_> {
 
     fn one_problem(&mut self, curve: &str, desc: &Desc) -> anyhow::Result<()> {
         let (args, info) = (self.args, self.device.info());
-        // Of fewer bytes than the smallest measured nothing is known.
         let mut reads = Vec::new();
         let sample = |who: &str, params: String, seconds: f64, read: Option<f64>| Sample {
             device: info.id.clone(),
@@ -476,7 +475,7 @@ impl Run<'_> {
             command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
         };
 
-        // In turn, so that a drift of the clock meets all alike; and none without the right result.
+        // In turn, so that clock drift affects all alike. Only right results count.
         let (asked, why) = self.asked(desc);
         if let Some(why) = why {
             self.told.say(&format!("{:<26}{why}", desc.to_string()))?;
@@ -492,7 +491,8 @@ impl Run<'_> {
             }
         }
         for _ in 0..args.rounds.max(1) {
-            // What bounds a product varies on a shared machine: it is measured beside it.
+            // Bandwidth varies on a shared machine, so it is measured in the same
+            // rounds.
             if desc.bytes() >= self.least {
                 reads.extend(self.runner.read_again(desc)?);
             }
@@ -530,12 +530,12 @@ impl Run<'_> {
             Vec::new()
         };
         if args.classic && !published.is_empty() {
-            let worth = self.classic.worth(desc, &published);
-            self.prepare(worth.iter().map(|p| (*desc, *p)))?;
+            let candidates = self.classic.candidates(desc, &published);
+            self.prepare(candidates.iter().map(|p| (*desc, *p)))?;
             if self.late() {
                 return Ok(());
             }
-            let result = self.classic.search(&mut self.runner, desc, &worth);
+            let result = self.classic.search(&mut self.runner, desc, &candidates);
             for (params, why) in &result.failures {
                 let why = format!("{params} does not count: {why}");
                 self.told.failure(desc, params, &why)?;
@@ -570,8 +570,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A point of a scan is one of many: three batches will do, or one that takes so long that what
-    /// disturbs it is little of it.
+    /// Seconds of one point of a scan: three batches, or one where a batch takes long.
     fn scanned(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
         self.runner.check(desc, params)?;
         let mut times = vec![self.runner.measure(desc, params)?];
@@ -583,7 +582,7 @@ impl Run<'_> {
     }
 }
 
-/// Seconds of ndarray's own dot, with operands that rotate through as much memory as the others'.
+/// Seconds of ndarray's dot, with operands that rotate through as much memory as the others'.
 fn ndarray_dot<T>(args: &Args, desc: &Desc) -> f64
 where
     T: Element + ndarray::LinalgScalar + From<i8>,

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     params: Option<Params>,
 }
 
-/// A factor as it was given, so that it is rounded once, to the type that is computed in.
+/// A factor as text, so that it is rounded once, to the type of the computation.
 #[derive(Debug, Clone)]
 struct Factor {
     re: String,
@@ -81,7 +81,7 @@ impl Factor {
 
     fn value<T: Element>(&self, option: &str) -> Result<T::Acc> {
         let part = |text: &str| -> Result<f64> {
-            // An f32 that is widened here is narrowed to itself again.
+            // An f32 that is widened here is narrowed back to itself.
             let single = || Ok(text.parse::<f32>()?.into());
             if T::DTYPE.needs_f64() { Ok(text.parse()?) } else { single() }
         };
@@ -96,6 +96,9 @@ impl Factor {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
+    let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
+    ensure!(piped < 2, "only one of the arrays can be standard input");
     let a = Npy::open(&args.a)?;
     match a.dtype() {
         Dtype::F32 => product::<f32>(&args, a),
@@ -108,10 +111,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
-    // Everything that can be refused is refused before anything large is read.
-    let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
-    let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
-    ensure!(piped < 2, "only one of the arrays can be standard input");
+    // Everything is checked before anything large is read.
     let [rows, columns] = a.shape()?;
     let x = vector::<T>(args.x.clone(), &a)?;
     let y = args.y.clone().map(|path| vector::<T>(path, &a)).transpose()?;
@@ -136,7 +136,7 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     let strides = (strides.0 as isize, strides.1 as isize);
     let device = match (&args.device, &args.params) {
         (Some(name), _) => engine.device(name)?,
-        // Parameters belong to a backend, so which one it is must not depend on the shape.
+        // Parameters belong to a backend, so the device must not depend on the shape.
         (None, Some(_)) => engine.default_device()?,
         (None, None) => engine.device_for(&Desc::new(T::DTYPE, m, n, strides, 0))?.clone(),
     };
@@ -168,7 +168,7 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     }
 }
 
-/// A vector for the result: one of a matrix without columns may be longer than any file.
+/// A vector for the result. That of a matrix without columns can be longer than any file.
 fn zeros<T: Number>(len: usize) -> Result<Array1<T>> {
     let mut y = Vec::new();
     y.try_reserve_exact(len).with_context(|| format!("no memory for {len} entries of y"))?;

@@ -57,10 +57,10 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough, as in `gemv dot a.npy x.npy | head`.
+        // The reader closed the pipe, as in `gemv dot a.npy x.npy | head`.
         Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            // Nobody may be reading this either.
+            // Standard error may be closed, too.
             let _ = writeln!(io::stderr(), "gemv: {e:#}");
             ExitCode::FAILURE
         }

@@ -22,18 +22,18 @@ use num_complex::Complex;
 use crate::npz;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy's own limit for a header that it reads without being told to trust it is 10,000.
+/// NumPy's own limit for an untrusted header is 10,000.
 const MAX_HEADER: usize = 1 << 16;
-/// Elements are made room for and read in pieces of this many bytes, which stay in the cache
-/// between the two.
+/// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
+/// the two.
 const PIECE: usize = 1 << 18;
 
-/// An element type that can stand in a file.
+/// An element type of a file.
 pub(crate) trait Number: Element + Pod {
     /// The element with the bytes of each of its parts reversed.
     fn swapped(self) -> Self;
-    /// The element as text that reads back to the same bits (but for a NaN's); parts of a complex
-    /// number are separated by a comma.
+    /// The element as text that reads back to the same bits, unless it is NaN. A comma
+    /// separates the parts of a complex number.
     fn text(self) -> String;
 }
 
@@ -70,7 +70,7 @@ macro_rules! complex {
 }
 complex!(f32 f64);
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug, Clone, PartialEq)]
 struct Header {
     dtype: Dtype,
@@ -80,8 +80,8 @@ struct Header {
 }
 
 impl Header {
-    /// Elements and bytes; `None` where they cannot be counted. As for NumPy and ndarray, an axis
-    /// of 0 entries makes the array empty, but not the others' lengths legal.
+    /// Elements and bytes; `None` where they overflow. As in NumPy and ndarray, an axis of
+    /// 0 entries makes the array empty, but does not make the other lengths legal.
     fn size(&self) -> Option<(usize, usize)> {
         let axes = self.shape.iter().filter(|&&d| d != 0);
         let filled = axes.copied().try_fold(self.dtype.bytes(), usize::checked_mul)?;
@@ -194,12 +194,12 @@ impl Npy {
     }
 }
 
-/// What a name stands for, and how many bytes it holds, where that is known before they are read.
+/// Opens what a name stands for. The number of bytes, where it is known before they are read.
 fn source(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
     if path == Path::new("-") {
         return Ok((Box::new(io::stdin()), None));
     }
-    // A file of the very name comes first.
+    // A file of exactly this name comes first.
     let named = path.to_str().filter(|_| !path.exists()).and_then(|text| {
         let at = text.rfind(".npz:")? + ".npz".len();
         Some((&text[..at], &text[at + 1..]))
@@ -257,7 +257,7 @@ fn read_header(file: &mut impl Read) -> Result<(Header, usize)> {
     );
     let mut text = vec![0; length];
     file.read_exact(&mut text).context(SHORT)?;
-    // Only a record's field names may be outside ASCII, and records are refused anyway.
+    // Only the field names of a record can be outside ASCII, and records are refused.
     let header = parse_header(&String::from_utf8_lossy(&text))?;
     Ok((header, 8 + width + length))
 }
@@ -317,7 +317,7 @@ fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
     Some((dtype, big_endian))
 }
 
-/// What is left of a header's text.
+/// The rest of a header's text.
 struct Scan<'a>(&'a str);
 
 impl<'a> Scan<'a> {

@@ -1,4 +1,4 @@
-//! What several subcommands read from their arguments.
+//! Arguments that several subcommands have.
 
 use gemv::unstable::Layout;
 use gemv::{Device, Dtype, Engine};

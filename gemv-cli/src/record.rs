@@ -1,5 +1,5 @@
-//! The tuner's raw data: a CSV file, appended problem by problem, from which an interrupted run
-//! goes on.
+//! The tuner's raw data: a CSV file, appended problem by problem, from which a stopped run
+//! resumes.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -104,9 +104,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads what is there, and opens the file to append to it. Lines of an unfinished problem at
-    /// the end are cut off. `work` says what a trial does, which is not recorded: kernels change.
-    /// Those that are no longer legal are left out.
+    /// Reads the file, and opens it to append. Lines of an unfinished problem at the end
+    /// are cut off. `launch_id` gives the identity of a trial, which is not recorded since
+    /// kernels change. Trials that are not legal any more are left out.
     pub(crate) fn open(
         path: &Path,
         launch_id: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
@@ -118,7 +118,7 @@ impl Record {
                 |t: Trial| Some(Trial { launch_id: launch_id(&result.desc, &t.params)?, ..t });
             result.trials = trials.into_iter().filter_map(legal).collect();
         }
-        // Written anew from what is complete, aside, and renamed: never half a file.
+        // Written aside and renamed: a reader never sees half a file.
         let aside = path.with_extension("csv.new");
         let mut all = csv::WriterBuilder::new()
             .has_headers(false)
@@ -165,7 +165,8 @@ fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::
     Ok(())
 }
 
-/// The complete problems of a file, without what their trials do. A line that cannot be read ends it: nothing behind it counts.
+/// The complete problems of a file, without the identities of their trials. A line that cannot
+/// be read ends it.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
     let mut reader =
         csv::Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;

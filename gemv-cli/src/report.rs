@@ -35,7 +35,7 @@ pub(crate) struct Args {
 /// What the files hold.
 #[derive(Default)]
 struct Data {
-    /// Tuner runs, by the name of their files.
+    /// Tuner runs, by the names of their files.
     tuned: BTreeMap<String, Measurements>,
     samples: Vec<Sample>,
 }
@@ -95,7 +95,8 @@ impl Data {
             }
         } else if has("kind") && has("finalist") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // The held-out shapes lie on no mesh; what they say stands in the table's header.
+            // Held-out shapes are not on the mesh; the table's header has their
+            // regret.
             if let Some(stem) = name.strip_suffix(".cells.csv") {
                 self.tuned.insert(stem.into(), record::read(path)?);
             }
@@ -224,7 +225,7 @@ impl Data {
         }
     }
 
-    /// Shapes that were asked for by themselves.
+    /// Shapes that were asked for one by one.
     fn single(&self, page: &mut Page, name: &str) {
         let mut rows = Vec::new();
         for (area, samples) in self.areas(name) {
@@ -306,6 +307,7 @@ impl Data {
                 .filter(|s| s.curve == "mesh" && s.who != "scan")
                 .map(|s| &*s.who)
                 .collect();
+            let read = samples.iter().any(|s| s.read_us.is_some());
             for who in who {
                 let (mut map, mut choices) = (Map::default(), Choices::default());
                 for s in samples.iter().filter(|s| s.curve == "mesh" && s.who == who) {
@@ -325,16 +327,18 @@ impl Data {
                     if let Ok(params) = s.params.parse() {
                         choices.add(s.m, s.n, &params, &hover);
                     }
-                    map.add(s.m, s.n, share.unwrap_or(s.gbs), hover);
+                    // One unit a map: below the smallest measured read there is no share.
+                    if let Some(value) = if read { share } else { Some(s.gbs) } {
+                        map.add(s.m, s.n, value, hover);
+                    }
                 }
-                let read = samples.iter().any(|s| s.read_us.is_some());
                 let (what, range) = match read {
                     true => ("share of the read bandwidth", Some((0.0, 1.0))),
                     false => ("10^9 bytes per second", None),
                 };
                 let picture = map.continuous(axes, range)?;
                 page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
-                // Of one kernel alone there is nothing to see.
+                // A map of one kernel shows nothing.
                 if choices.kernels.distinct() > 1 {
                     let what = format!("{name}, {area}, {who}");
                     choices.kernel(page, &what, axes, kernels)?;
@@ -369,8 +373,7 @@ impl Data {
 /// Fewer values of an argument are no scan.
 const SCAN: usize = 4;
 
-/// The scans there are: arguments with enough values, and for each the curves, one for each setting
-/// of the other arguments.
+/// The scans: arguments with enough values, and a curve for each setting of the others.
 fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
     let parsed: Vec<(Params, &Sample)> =
         samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
@@ -397,7 +400,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
         curves.retain(|_, marks| marks.len() >= SCAN);
         let mut curves: Vec<Curve> =
             curves.into_iter().map(|(name, marks)| Curve { name, marks }).collect();
-        // Of many settings the best eight: more lines nobody can tell apart.
+        // The best eight settings: more curves cannot be told apart.
         curves.sort_by(|a, b| b.best().total_cmp(&a.best()));
         curves.truncate(8);
         if !curves.is_empty() {
@@ -407,7 +410,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
     scans
 }
 
-/// Maps of what is best: the kernel, and each of its arguments.
+/// Maps of the best choice: the kernel, and each of its arguments.
 #[derive(Default)]
 struct Choices {
     kernels: Map,
@@ -454,8 +457,8 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The maps of one tuner run. One class of alignment makes one picture: that of lines that begin with
-/// whole vectors, or all together, where the search made no difference.
+/// The maps of one tuner run. Each shows one class of alignment: lines that begin at whole
+/// vectors, or all together in a search that knows no alignment.
 fn tuned(
     page: &mut Page,
     known: &Measurements,
@@ -467,18 +470,17 @@ fn tuned(
         if classic { (Align::ANY, "any alignment") } else { (Align::WHOLE, "aligned") };
     let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
     for (dtype, layout) in areas {
-        let cells: Vec<(&Desc, &ProblemResult)> = known
+        let results: Vec<(&Desc, &ProblemResult)> = known
             .iter()
             .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
             .filter(|(d, _)| align.holds(d.align))
             .collect();
         let (mut choices, mut share) = (Choices::default(), Map::default());
-        let mut read = false;
-        for (desc, cell) in &cells {
-            let best = cell.best().expect("filtered above");
+        let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
+        for (desc, result) in &results {
+            let best = result.best().expect("filtered above");
             let gbs = desc.bytes() as f64 / best.seconds / 1e9;
-            let part = cell.read_seconds.map(|f| f / best.seconds);
-            read |= part.is_some();
+            let part = result.read_seconds.map(|f| f / best.seconds);
             let part_text = part
                 .map_or(String::new(), |p| format!(", {:.0} % of the read bandwidth", 100.0 * p));
             let hover = format!(
@@ -487,10 +489,12 @@ fn tuned(
                 desc.n,
                 best.params,
                 best.seconds * 1e6,
-                cell.candidates
+                result.candidates
             );
             choices.add(desc.m, desc.n, &best.params, &hover);
-            share.add(desc.m, desc.n, part.unwrap_or(gbs), hover);
+            if let Some(value) = if read { part } else { Some(gbs) } {
+                share.add(desc.m, desc.n, value, hover);
+            }
         }
         let what = format!("{dtype} {layout}, {class}");
         choices.kernel(page, &what, axes, kernels)?;

@@ -1,4 +1,4 @@
-//! `gemv tune`: which parameters are best on this machine, measured.
+//! `gemv tune`: measures which parameters are best on a device.
 
 mod args;
 mod classic;
@@ -31,10 +31,10 @@ use result::{
 };
 use watch::RunProgress;
 
-/// The mesh is made finer where no choice costs less than this at all corners of a tile.
+/// The mesh is refined where every choice costs more than this at a corner of a tile.
 const DISAGREEMENT: f64 = 0.04;
 
-/// Writes into a table which kernels its rows name, as they are now.
+/// Writes the fingerprints of the kernels that its rows name into a table.
 fn stamp(device: &Device, path: &Path) -> anyhow::Result<()> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -75,14 +75,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let stop = until_interrupted()?;
     let start = Instant::now();
     let deadline = |share: f64| {
-        // More than can be counted is no limit.
+        // A limit that cannot be represented is none.
         let seconds = args.minutes.map(|m| 60.0 * share * m.max(0.0))?;
         start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
     };
     let classes = classes(&args, &device)?;
     let info = device.info().clone();
     eprintln!("{}: {}", info.id, info.name);
-    // A block, its result and what others need.
+    // A quarter: other programs and the second pool need memory, too.
     let max_bytes = info.memory.map_or(args.max_bytes, |memory| args.max_bytes.min(memory / 4));
     let mut settings = RunnerSettings::for_device(&info);
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Space::Ordered => {
             let mesh = mesh.with_edges(&info);
             if sweep(&mut runner, &mesh, &classes, &search, &mut known, &mut progress) {
-                // The held-out shapes need a fifth of the time.
+                // The held-out shapes take a fifth of the time.
                 progress.next("between its points", deadline(0.8));
                 let disagreement = DISAGREEMENT + 2.0 * noise(&known);
                 refine(
@@ -149,12 +149,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let what = format!("{measured} of {} problems and {between} between them", all.len());
     eprintln!("{what} in {:.0} s", start.elapsed().as_secs_f64());
 
-    // Few rows from many points.
     let mut fit_settings = FitSettings::default();
-    // What may be chance is not worth a row.
+    // A difference within the noise is not worth a row.
     let noise = noise(&known);
     eprintln!("a median is off by {:.1} % or less at most problems", 100.0 * noise);
-    // The best of some 20 candidates is the luckiest, too: what takes a present row's place has to be better than that.
+    // The best of many candidates is also the luckiest, so replacing a present row takes
+    // more than that.
     let heir = args.start == Start::Present && args.space == Space::Ordered;
     fit_settings.row_cost += if heir { 16.0 } else { 4.0 } * noise;
     fit_settings.hole_from += 2.0 * noise;
@@ -174,7 +174,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut table = Table { origin: table_name.clone(), header: vec![], rows };
 
-    // What it is worth.
+    // The regret, on shapes that lie between the points.
     let shapes: Vec<Desc> = classes.iter().flat_map(|&a| mesh.between(a, args.holdout)).collect();
     let now = |d: &Desc| device.tables().explain(device.backend(), d).0;
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| now(d));
@@ -226,7 +226,7 @@ fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     let seen = stop.clone();
     ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
-            // The second time, at once.
+            // The second Ctrl-C stops at once.
             std::process::exit(130);
         }
         eprintln!("\nstopping after this problem; once more stops at once");
@@ -234,14 +234,15 @@ fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What was asked for and the device can compute; what it cannot is said once.
+/// The classes that were asked for and that the device can compute; the others are reported
+/// once.
 fn classes(args: &Args, device: &Device) -> anyhow::Result<Vec<ProblemClass>> {
     let mut classes = Vec::new();
     for &dtype in &args.dtype {
         for &layout in &args.layout {
             let probe = Desc::of(dtype, layout, (64, 64), 6);
             match device.backend().accepts(&probe) {
-                // The published search knows no alignment.
+                // The published search has no classes of alignment.
                 Ok(()) if args.space == Space::Classic => {
                     classes.push(ProblemClass { dtype, layout, align: Align::ANY });
                 }

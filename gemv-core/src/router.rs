@@ -1,8 +1,7 @@
-//! Which device computes a product of host arrays: the way there and back has a price.
+//! Which device computes a product of host arrays, the transfers included.
 //!
-//! The cost model is made of what the tuner measured and stored in a [`Profile`] beside the table:
-//! the link's bandwidth and latency, and the times of products on each device. Without a profile
-//! of both the host's own device and another one there is nothing to weigh, and products of host
+//! The cost model uses the [`Profile`] of each device: bandwidth and latency of its link, and
+//! times of products. Without profiles of the host and of another device, products of host
 //! arrays stay on the host.
 
 use std::cell::Cell;
@@ -11,7 +10,7 @@ use std::fmt;
 use crate::profile::Profile;
 use crate::{Desc, Device};
 
-/// What a product of host arrays costs on a device, estimated, in seconds.
+/// The estimated cost of a product of host arrays on a device, in seconds.
 ///
 /// ```
 /// use gemv_core::router::Estimate;
@@ -22,20 +21,20 @@ use crate::{Desc, Device};
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
-    /// Bringing A and x there.
+    /// Uploading A and x.
     pub upload: f64,
     /// The product itself.
     pub product: f64,
-    /// Bringing y back; where the memory is the host's, waiting for it.
+    /// Downloading y; where the memory is the host's, waiting for it.
     pub download: f64,
 }
 
 impl Estimate {
-    /// The cost by this profile; `None` where no product of this type and layout was measured.
-    /// `resident`: A is on the device already.
+    /// The cost by this profile; `None` where no product of this type and layout was
+    /// measured. With `resident`, A is on the device already.
     ///
-    /// The upload is two transfers, of A (unless it is resident) and of x, the download one: of
-    /// each its latency, and its bytes at the link's bandwidth.
+    /// The upload is two transfers, of A (unless it is resident) and of x; the download is
+    /// one. Each costs its latency, and its bytes at the link's bandwidth.
     ///
     /// ```
     /// use gemv_core::{Desc, Dtype, profile::Profile, router::Estimate};
@@ -57,8 +56,8 @@ impl Estimate {
     pub fn of(profile: &Profile, desc: &Desc, resident: bool) -> Option<Estimate> {
         let product = profile.seconds(desc)?;
         let Some(link) = &profile.link else {
-            // Products were measured one after another in a queue: a host that waits for each pays
-            // for the way into the queue and back.
+            // Profiles have the time of products in a queue. A host that waits for
+            // each also pays the round trip.
             let download = (profile.round_trip - profile.launch).max(0.0);
             return Some(Estimate { upload: 0.0, product, download });
         };
@@ -70,7 +69,7 @@ impl Estimate {
         Some(Estimate { upload, product, download })
     }
 
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> f64 {
         self.upload + self.product + self.download
     }
@@ -88,10 +87,11 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Chooses among devices of which a profile is installed.
+/// Chooses among devices that have a profile.
 ///
-/// The cost of each is an [`Estimate`]; the least wins, and what is not known stays at home. So does
-/// what another device with the host's own memory would do less than three times as fast.
+/// The device with the least [`Estimate`] wins. A product without estimates stays on the first
+/// device, and so does one that another device with the host's own memory would compute less
+/// than three times as fast.
 ///
 /// ```
 /// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};
@@ -116,17 +116,15 @@ pub struct Router {
     devices: Vec<(Device, Profile)>,
 }
 
-/// Bytes below which a product stays on the host unasked: the way there costs more than any
-/// processor needs for so little.
+/// A product of fewer bytes stays on the host: any transfer costs more.
 const SMALL: u64 = 256 << 10;
 
-/// A device that shares the host's memory has to promise to be so many times faster: both are bound
-/// by the same memory, and what speaks for one of them is mostly the day on which it was measured.
+/// A device that shares the host's memory has to be this many times faster. Both are bound by
+/// the same memory, so a smaller difference is mostly that of two days of measurement.
 const SHARED: f64 = 3.0;
 
 impl Router {
-    /// A router among these devices: the one that is used where nothing is known, then the others.
-    /// `None` if there are not two.
+    /// A router among these devices, the default first. `None` if there are fewer than two.
     ///
     /// ```
     /// use gemv_core::{Device, profile::Profile, reference::Reference, router::Router};
@@ -140,15 +138,15 @@ impl Router {
 
     /// The device for a product of host arrays.
     ///
-    /// A host's own product of less than 256 KiB stays there without being weighed, and a thread
-    /// remembers its last choice. See [`Router`] for an example.
+    /// The host keeps its products of less than 256 KiB without a look at the profiles, and
+    /// each thread remembers its last choice. See [`Router`] for an example.
     #[inline]
     pub fn route(&self, desc: &Desc) -> &Device {
         let home = &self.devices[0].0;
         if home.info().host && desc.bytes() < SMALL {
             return home;
         }
-        // As with the choice of parameters, a repeated problem is not weighed again.
+        // A repeated problem is not estimated again.
         thread_local! {
             static LAST: Cell<Option<(usize, Desc, usize)>> = const { Cell::new(None) };
         }
@@ -175,8 +173,8 @@ impl Router {
         known.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0)
     }
 
-    /// What the product would cost on each device; `None` where that is not known, or the device
-    /// cannot compute it.
+    /// The estimate for each device; `None` where none is possible, or the device cannot
+    /// compute the product.
     ///
     /// ```
     /// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};

@@ -1,23 +1,6 @@
 //! A hash of the text of each kernel: what a row of a tuned table rests on.
 
-use crate::kernels::KERNELS;
-
-macro_rules! texts {
-    ($($file:literal)*) => { &[$(include_str!(concat!("simd/", $file))),*] };
-}
-
-/// The text that all kernels share.
-const SHARED: &[&str] = texts!("ops.rs" "window.rs" "x86.rs");
-
-/// The text of each kernel beside [`SHARED`].
-const TEXTS: [(&str, &[&str]); 6] = [
-    ("row-small", texts!("rows.rs" "small.rs")),
-    ("col-small", texts!("col_registers.rs" "small.rs")),
-    ("row", texts!("rows.rs" "product.rs")),
-    ("col", texts!("col_registers.rs" "col_memory.rs" "product.rs")),
-    ("col-few-rows", texts!("col_registers.rs" "col_memory.rs" "product.rs")),
-    ("strided", texts!("rows.rs" "col_registers.rs" "col_memory.rs" "stride_two.rs" "product.rs")),
-];
+use crate::kernels::{KERNELS, SHARED_TEXT};
 
 /// A short hash of a kernel's source text and arguments, or `None` if there is no such kernel.
 ///
@@ -31,13 +14,12 @@ const TEXTS: [(&str, &[&str]); 6] = [
 /// assert_eq!(gemv_cpu::fingerprint("no-such-kernel"), None);
 /// ```
 pub fn fingerprint(kernel: &str) -> Option<String> {
-    let (_, texts) = TEXTS.iter().find(|t| t.0 == kernel)?;
     let kernel = KERNELS.iter().find(|k| k.name == kernel)?;
     let mut hash = Fnv::new();
-    for text in SHARED.iter().chain(*texts) {
+    for text in SHARED_TEXT.iter().chain(kernel.text) {
         hash_code(text, &mut hash);
     }
-    format!("{kernel:?}").bytes().for_each(|b| hash.byte(b));
+    format!("{} {:?}", kernel.name, kernel.args).bytes().for_each(|b| hash.byte(b));
     Some(format!("{:016x}", hash.0))
 }
 
@@ -95,7 +77,6 @@ mod tests {
         all.sort();
         all.dedup();
         assert_eq!(all.len(), KERNELS.len());
-        assert_eq!(TEXTS.len(), KERNELS.len());
     }
 
     #[test]

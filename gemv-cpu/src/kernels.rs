@@ -14,12 +14,20 @@ pub(crate) struct Arg {
 }
 
 /// A kernel: a Rust function for each instruction set and element type.
-#[derive(Debug)]
 pub(crate) struct Kernel {
     pub(crate) name: &'static str,
     pub(crate) layout: Layout,
     pub(crate) args: &'static [Arg],
+    /// Its source text, beside the text that all kernels share.
+    pub(crate) text: &'static [&'static str],
 }
+
+macro_rules! texts {
+    ($($file:literal)*) => { &[$(include_str!(concat!("simd/", $file))),*] };
+}
+
+/// The source text that all kernels share.
+pub(crate) const SHARED_TEXT: &[&str] = texts!("ops.rs" "window.rs" "x86.rs");
 
 const fn arg(name: &'static str, low: u32, high: u32) -> Arg {
     Arg { name, range: (low, high) }
@@ -38,9 +46,19 @@ const GRAIN_COLD: Arg = arg("grain_cold", 1, 1 << 30);
 pub(crate) const KERNELS: [Kernel; 6] = [
     // Products of one segment on the calling thread, without a plan or scratch. Factors, strides of the vectors and
     // large matrices go to `row`.
-    Kernel { name: "row-small", layout: Layout::Row, args: &[] },
+    Kernel {
+        name: "row-small",
+        layout: Layout::Row,
+        args: &[],
+        text: texts!("rows.rs" "small.rs"),
+    },
     // The same by columns; the others go to `col`.
-    Kernel { name: "col-small", layout: Layout::Col, args: &[] },
+    Kernel {
+        name: "col-small",
+        layout: Layout::Col,
+        args: &[],
+        text: texts!("col_registers.rs" "small.rs"),
+    },
     Kernel {
         name: "row",
         layout: Layout::Row,
@@ -54,24 +72,28 @@ pub(crate) const KERNELS: [Kernel; 6] = [
             GRAIN_KIB,
             GRAIN_COLD,
         ],
+        text: texts!("rows.rs" "product.rs"),
     },
     Kernel {
         name: "col",
         layout: Layout::Col,
         // Rows of a tile, 0 for sums in registers.
         args: &[arg("tile_m", 0, 1 << 16), PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
     },
     // Columns are short and read in the order of memory.
     Kernel {
         name: "col-few-rows",
         layout: Layout::Col,
         args: &[arg("tile_m", 1, 1 << 12), PREFETCH, PREFETCH_NEXT, GRAIN_KIB, GRAIN_COLD],
+        text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
     },
     // `row` or `col`, whichever stride is smaller; lines of other strides than one and two are copied together.
     Kernel {
         name: "strided",
         layout: Layout::Strided,
         args: &[arg("rows", 1, 64), arg("tile_m", 0, 1 << 16), PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        text: texts!("rows.rs" "col_registers.rs" "col_memory.rs" "stride_two.rs" "product.rs"),
     },
 ];
 

@@ -12,17 +12,24 @@ pub(crate) fn run(product: Product<'_>, grain: usize) {
     product.run(|part| share(part, grain));
 }
 
-fn share(part: Part<'_>, grain: usize) {
+#[inline(always)]
+fn share(mut part: Part<'_>, grain: usize) {
     let ((m, n), element) = (part.dim(), part.element());
-    // The cheap test first: most calls are small.
     let kib = (m * n * element) >> 10;
-    if kib < 2 * grain {
-        return part.run();
-    }
-    let tasks = rayon::current_num_threads().min(kib / grain.max(1));
+    // The cheap test first: most calls are small.
+    let tasks = match kib < 2 * grain {
+        true => 1,
+        false => rayon::current_num_threads().min(kib / grain.max(1)),
+    };
     if tasks <= 1 {
-        return part.run();
+        return part.run_inline();
     }
+    share_out(part, tasks);
+}
+
+#[inline(never)]
+fn share_out(part: Part<'_>, tasks: usize) {
+    let ((m, n), element) = (part.dim(), part.element());
     let count = n.div_ceil(SEGMENT);
     // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments. For columns
     // segments come first, since a column is one stream as long as it is not cut.
@@ -59,7 +66,7 @@ trait Work: Send + Sized {
     /// have a few more. Neither is empty if at least one multiple lies on either side.
     fn cut(self, at: usize) -> (Self, Self);
     /// Computes it.
-    fn run(self);
+    fn run(&mut self);
 }
 
 /// Rows of the product, cut at multiples of `unit`.
@@ -80,7 +87,7 @@ impl Work for Rows<'_> {
         (Rows { part: first, unit }, Rows { part: second, unit })
     }
 
-    fn run(self) {
+    fn run(&mut self) {
         self.part.run();
     }
 }
@@ -98,7 +105,7 @@ impl Work for Segments<'_> {
         (Segments(first), Segments(second))
     }
 
-    fn run(self) {
+    fn run(&mut self) {
         self.0.run();
     }
 }
@@ -139,7 +146,7 @@ impl<W: Work> Remaining<W> {
 fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
     let remaining = Remaining { work: Mutex::new(Some(work)), tasks, least };
     let take_all = |front: bool| {
-        while let Some(part) = remaining.take(front) {
+        while let Some(mut part) = remaining.take(front) {
             part.run();
         }
     };

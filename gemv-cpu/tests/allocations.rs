@@ -1,5 +1,5 @@
-//! Nothing is allocated once everything is warm, on any thread: a program of one test, so that
-//! nobody else's allocations are counted.
+//! A warm product allocates nothing, on any thread. One test in a program of its own, so that no other allocation is
+//! counted.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn ten(mut call: impl FnMut()) -> usize {
 
 #[test]
 fn warm_products_allocate_nothing_on_one_thread_and_on_two() {
-    // Small ones; split by rows; split by segments, with a reduction.
+    // Small products; products split by rows, and by segments with a reduction.
     for (m, n) in [(4, 4), (64, 64), (300, 700), (2000, 900), (17, 100_000)] {
         let a = Array2::from_shape_fn((m, n), |(i, j)| (i * 7 + j) as f32);
         let f = Array2::from_shape_fn((m, n).f(), |(i, j)| (i * 7 + j) as f32);
@@ -45,7 +45,7 @@ fn warm_products_allocate_nothing_on_one_thread_and_on_two() {
         for threads in [1, 2] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             for a in [a.view(), f.view(), a.slice(s![.., ..;-1]), a.slice(s![..;-1, ..])] {
-                // Which of two threads takes which part is not known: each is warm after some calls.
+                // Which thread takes which part is not known: each is warm after some calls.
                 let least = pool.install(|| {
                     (0..50).map(|_| ten(|| a.gpu_dot_into(&x, &mut y))).find(|count| *count == 0)
                 });

@@ -53,8 +53,8 @@ fn check<T: Element>(
     reference::gemv(alpha, a, conj, x.view(), beta, want.view_mut());
     for stride in [1isize, 2, -1] {
         let gap = stride.unsigned_abs();
-        let mut room = Array1::from_elem(m * gap + 16, T::narrow(T::Acc::from_parts(77.0, 7.0)));
-        let canary = room[0];
+        let mut memory = Array1::from_elem(m * gap + 16, T::narrow(T::Acc::from_parts(77.0, 7.0)));
+        let canary = memory[0];
         let params = device.backend().candidates(&Desc::new(
             T::DTYPE,
             m,
@@ -62,23 +62,23 @@ fn check<T: Element>(
             (a.strides()[0], a.strides()[1]),
             a.as_ptr() as usize,
         ));
-        // Small ones shared, too.
+        // Small products on several threads, too.
         let few =
             |p: &Params| Some(p.with("grain_kib", 1)).filter(|_| p.get("grain_kib").is_some());
         for p in params.iter().filter_map(few).chain(params.iter().copied()) {
-            let mut y: ArrayViewMut1<'_, T> = room.slice_mut(s![8..8 + m * gap;stride]);
+            let mut y: ArrayViewMut1<'_, T> = memory.slice_mut(s![8..8 + m * gap;stride]);
             y.assign(&old);
             if beta == T::Acc::ZERO {
                 // Must not be read.
                 y.fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
             }
             if conj {
-                // The one entry point for it chooses by the table.
+                // The only entry point with conjugation chooses by the table.
                 device.gemv_conj(alpha, &a, &x, beta, y).unwrap();
             } else {
                 device.gemv_as(&p, alpha, &a, &x, beta, y).unwrap();
             }
-            let y = room.slice(s![8..8 + m * gap;stride]);
+            let y = memory.slice(s![8..8 + m * gap;stride]);
             for i in 0..m {
                 assert_eq!(
                     y[i].bits(),
@@ -89,7 +89,7 @@ fn check<T: Element>(
                     want[i]
                 );
             }
-            let outside = room
+            let outside = memory
                 .iter()
                 .enumerate()
                 .filter(|(i, _)| !(8..8 + m * gap).contains(i) || (gap == 2 && (i - 8) % 2 == 1));
@@ -102,12 +102,12 @@ fn all_views<T: Element>(device: &Device, m: usize, n: usize, seed: u64) {
     let mut rng = Numbers::new(seed);
     let what = format!("{} {}", device.info().arch, T::DTYPE);
     let factors = [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0)];
-    let mut turn = seed as usize;
+    let mut view_number = seed as usize;
     let mut next = |a: ArrayView2<'_, T>, rng: &mut Numbers| {
-        turn += 1;
-        let f = factors[turn % factors.len()];
-        // A plain factor of 1 is 1 without an imaginary part: covered by gemv_core's dot.
-        check(device, a, turn.is_multiple_of(3), rng, f, &what);
+        view_number += 1;
+        let f = factors[view_number % factors.len()];
+        // Here alpha has an imaginary part; gemv_core's tests of dot cover alpha = 1.
+        check(device, a, view_number.is_multiple_of(3), rng, f, &what);
     };
     let big: Array2<T> = Array2::from_shape_fn((3 * m + 3, 3 * n + 3), |_| rng.element());
     let (one_row, one_column) = (big.slice(s![1, 1..n + 1]), big.slice(s![1..m + 1, 1..2]));
@@ -128,7 +128,7 @@ fn all_views<T: Element>(device: &Device, m: usize, n: usize, seed: u64) {
     for view in views {
         next(view, &mut rng);
     }
-    // Columns apart by exactly m, from every offset within a vector.
+    // Dense columns, at some offset from a vector boundary.
     let flat: Array1<T> = (0..m * n + 32).map(|_| rng.element()).collect();
     let at = rng.bits() as usize % 32;
     let flat = flat.slice_move(s![at..at + m * n]);
@@ -149,7 +149,7 @@ fn all_shapes<T: Element>(isa: &str) {
             }
         }
     }
-    // Several segments of rows that begin alike, anywhere in a vector, and rows left over from fours.
+    // Several segments of rows of one offset, at any place of a vector, and rows beyond a multiple of four.
     for (m, n) in [(11, 776), (14, 768), (29, 520)] {
         for _ in 0..3 {
             seed += 1;

@@ -76,7 +76,7 @@ fn any_number_of_threads_gives_the_same_bits() {
                     (a.strides()[0], a.strides()[1]),
                     0,
                 )) {
-                    // Shared however small it is.
+                    // On all threads, however small it is.
                     let p = if p.get("grain_kib").is_some() { p.with("grain_kib", 1) } else { p };
                     let mut y = Array1::from_elem(m, f32::NAN);
                     pool(threads).install(|| device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y)).unwrap();
@@ -176,8 +176,8 @@ fn bad_parameters_are_refused() {
     }
 }
 
-/// Rows of ones between gaps of NaN, at every place of a line; an infinite entry of x meets its own column alone,
-/// not the zeros that stand for what a vector does not have.
+/// Rows of ones between gaps of NaN, at every offset in a cache line. An infinite entry of x meets its own column only,
+/// not the zeros of masked lanes.
 #[test]
 fn vectors_that_are_not_whole_meet_nothing_else() {
     fn check<T: Element<Acc = T> + From<f32>>(device: &Device) {
@@ -216,7 +216,7 @@ fn vectors_that_are_not_whole_meet_nothing_else() {
     }
 }
 
-/// A block of more rows than a turn of short rows has lanes for.
+/// Blocks of more short rows than are computed at a time.
 #[test]
 fn many_rows_come_from_several_places() {
     for isa in gemv_cpu::isas() {
@@ -247,7 +247,7 @@ fn resident_operands_equal_host_operands() {
     assert_eq!(bits(&device.try_gpu_dot(&resident.rows(7..9), &x).unwrap()), bits(&want)[7..9]);
 }
 
-/// 2^31 + 256 elements of f16, of which the last row alone is not the shared zero page.
+/// 2^31 + 256 elements of f16; only the last row is not the shared zero page.
 #[cfg(target_os = "linux")]
 #[test]
 fn indices_beyond_31_bits() {
@@ -267,7 +267,7 @@ fn indices_beyond_31_bits() {
     let device = device();
     let x = Array1::from_elem(n, f16::from_f32(0.5));
     let row = ArrayView2::from_shape((m, n), &*flat).unwrap();
-    // Rows far apart, without reading all the zeros between.
+    // Rows far apart, so that the zeros between are not read.
     let y = device.try_gpu_dot(&row.slice(s![..;1 << 14, ..]), &x).unwrap();
     assert_eq!(y.len(), 3);
     assert_eq!([y[0], y[1], y[2]].map(f16::to_f32), [0.0, 0.0, 1.5]);
@@ -296,7 +296,7 @@ proptest! {
         seed: u32,
     ) {
         let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
-        // One stride small, the other beyond the line it makes.
+        // One stride is small, the other is beyond the line that it makes.
         let (mut rs, mut cs) = strides;
         if columns_first {
             cs *= rs.abs().max(1) * m as isize + gap;
@@ -314,18 +314,18 @@ proptest! {
         }
         let x = numbers(at + n * 3 + 1, seed ^ 5);
         let x = ArrayView1::from(&x[at..]).slice_move(s![..(n * xs.unsigned_abs());xs]);
-        let mut room = Array1::from(numbers(m * 3 + 8, seed ^ 9));
-        let before = room.clone();
+        let mut memory = Array1::from(numbers(m * 3 + 8, seed ^ 9));
+        let before = memory.clone();
         let (alpha, beta) = factors;
         let mut want = before.slice(s![4..4 + m * ys.unsigned_abs();ys]).to_owned();
         reference::gemv(alpha, a, false, x, beta, want.view_mut());
         device
-            .gemv(alpha, &a, &x, beta, room.slice_mut(s![4..4 + m * ys.unsigned_abs();ys]))
+            .gemv(alpha, &a, &x, beta, memory.slice_mut(s![4..4 + m * ys.unsigned_abs();ys]))
             .unwrap();
-        let got = room.slice(s![4..4 + m * ys.unsigned_abs();ys]).to_owned();
+        let got = memory.slice(s![4..4 + m * ys.unsigned_abs();ys]).to_owned();
         prop_assert_eq!(bits(&got), bits(&want));
         // Nothing else was written.
-        let mut rest = room.clone();
+        let mut rest = memory.clone();
         rest.slice_mut(s![4..4 + m * ys.unsigned_abs();ys])
             .assign(&before.slice(s![4..4 + m * ys.unsigned_abs();ys]));
         prop_assert_eq!(bits(&rest), bits(&before));

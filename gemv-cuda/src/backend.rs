@@ -349,4 +349,19 @@ mod tests {
             }
         }
     }
+
+    /// With it, `gemv info --explain` says whether the kernel of a row has changed since it was tuned.
+    #[test]
+    fn the_header_of_the_tuned_table_has_a_fingerprint_of_each_kernel() {
+        let table = Table::parse("h200.txt", include_str!("../tables/h200.txt")).unwrap();
+        for row in &table.rows {
+            let kernel = row.params.kernel();
+            let info =
+                infos().find(|info| info.name == kernel.as_str()).expect("an ordered kernel");
+            let tuned = table.header(&format!("kernel {kernel}")).unwrap_or_else(|| {
+                panic!("no line for {kernel}, whose fingerprint is {}", info.fingerprint)
+            });
+            assert_eq!(tuned.len(), info.fingerprint.len(), "{kernel}");
+        }
+    }
 }

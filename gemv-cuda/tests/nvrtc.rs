@@ -1,7 +1,21 @@
-//! Compiles what the kernels become, without a GPU, for three architectures: every program of every
-//! kernel, element type and candidate over a spread of problems. Of the published kernels,
-//! whose authors' spaces are some six thousand programs, as many as it takes to see every value of
-//! every argument (all of them with `GEMV_TEST_FULL=1`).
+//! Compiles what the kernels become, without a GPU.
+//!
+//! - For sm_90, on which candidates were chosen: every program of every kernel, element type and
+//!   candidate over a spread of problems.
+//! - For sm_80: every program that the tables name for GPUs without a table of their own.
+//! - For all: each kernel and type once. That takes the compiler through all code that depends on the
+//!   architecture (`__CUDA_ARCH__`: asynchronous copies, dependent launch, clusters).
+//!
+//! What is thinned, and why nothing is lost that can differ:
+//!
+//! - Candidates of the other architectures. Text and types are those of sm_90; only the registers
+//!   differ, of which no check asks anything there.
+//! - bf16 where f16 has the same program: the two differ in the conversions to and from f32, which
+//!   every program has.
+//! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
+//!   to see every value of every argument, with the narrowest and the widest arithmetic.
+//!
+//! `GEMV_TEST_FULL=1` thins nothing.
 //!
 //! A program fails that does not compile, that keeps an array in memory instead of in registers,
 //! or that spills more than a few registers on the architecture that the candidates were chosen
@@ -10,6 +24,8 @@
 //!
 //! NVRTC is found as the backend finds it (`GEMV_NVRTC` names a library by its path). Where there
 //! is none, the trials are ignored and counted; `GEMV_REQUIRE=nvrtc` makes that a failure.
+
+mod common;
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
@@ -22,11 +38,15 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Ampere, Hopper, Blackwell.
-const ARCHS: [u32; 3] = [80, 90, 100];
+/// Turing (where NVRTC still compiles for it), Ampere, Hopper, Blackwell.
+const ARCHS: [u32; 4] = [75, 80, 90, 100];
 
 /// The architecture on which no candidate may spill: the one they were chosen on.
 const CHOSEN_ON: u32 = 90;
+
+/// The architecture for which the tables for any GPU are compiled: the most common one without a
+/// table of its own.
+const TABLED: u32 = 80;
 
 /// Bytes that a thread may spill there. Two registers put aside around a loop over 64 loads are not
 /// to be measured: the `col-few-rows` that has them is faster than the ones that have none.
@@ -78,7 +98,6 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             all.entry((kernel.name, dtype)).or_default().push((params, program));
         }
     };
-    let full = std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1");
     for dtype in Dtype::ALL {
         for layout in Layout::ALL {
             for ((m, n), align) in SHAPES.iter().flat_map(|s| [2, 4].map(|align| (*s, align))) {
@@ -92,16 +111,30 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
         let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
             let space = (kernel.candidates)(&desc, &caps(132));
-            let space = if full { space } else { every_value(space) };
+            let space = match dtype {
+                _ if full() => space,
+                Dtype::F32 | Dtype::C64 => every_value(space),
+                _ => space.into_iter().take(1).collect(),
+            };
             space.into_iter().for_each(|params| add(kernel, dtype, params));
         }
     }
-    for kernel in kernels().filter(|k| k.name == "read") {
-        for params in gpu::read_params(&caps(132)) {
+    for kernel in kernels() {
+        let of_it = |p: &Params| p.kernel().as_str() == kernel.name;
+        for params in gpu::read_params(&caps(132)).into_iter().filter(of_it) {
             add(kernel, Dtype::F32, params);
         }
     }
+    for table in ["nvidia.txt", "default.txt"] {
+        for (kernel, dtype, params, _) in common::programs_of(table) {
+            add(kernel, dtype, params);
+        }
+    }
     all
+}
+
+fn full() -> bool {
+    std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1")
 }
 
 /// Those of them that bring a value of an argument that none before them had.
@@ -223,12 +256,35 @@ fn main() -> ExitCode {
     let ignored = !required && nvrtc().is_err();
 
     let mut trials = vec![Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?))];
-    for ((kernel, dtype), programs) in programs() {
+    let tabled: HashSet<Program> = ["nvidia.txt", "default.txt"]
+        .into_iter()
+        .flat_map(common::programs_of)
+        .map(|(_, _, _, program)| program)
+        .collect();
+    let programs = programs();
+    for ((kernel, dtype), of_it) in &programs {
+        let (kernel, dtype) = (*kernel, *dtype);
+        // The defines of the same kernel's programs for f16, but the type.
+        let halves = programs.get(&(kernel, Dtype::F16)).into_iter().flatten();
+        let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();
         for arch in ARCHS {
+            if nvrtc().is_ok_and(|nvrtc| !nvrtc.archs().contains(&arch)) {
+                eprintln!("sm_{arch}: this NVRTC does not compile for it");
+                continue;
+            }
             // Without clusters, what needs them is no candidate.
             let most = cluster(arch);
-            let fits = |p: &&(Params, _)| p.0.get_or("cluster_k", 1) <= most;
-            let programs: Arc<[_]> = programs.iter().filter(fits).cloned().collect();
+            let legal = of_it.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
+            let some = legal.enumerate().filter(|(k, (_, program))| {
+                let twin = dtype == Dtype::Bf16 && halves.contains(&program.defines[1..]);
+                let needed = match arch {
+                    CHOSEN_ON => !twin,
+                    TABLED => tabled.contains(program),
+                    _ => false,
+                };
+                full() || *k == 0 || needed
+            });
+            let programs: Arc<[_]> = some.map(|(_, program)| program.clone()).collect();
             let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
         }

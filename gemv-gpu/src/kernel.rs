@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use gemv_core::{Arg, Desc, Dtype, KernelInfo, Params, Values, fingerprint};
+use gemv_core::{Arg, Desc, Dtype, KernelInfo, Params, fingerprint};
 
 /// What the kernels ask of a device.
 ///
@@ -68,17 +68,6 @@ pub enum Language {
     OpenCl,
     /// CUDA C++ by NVRTC, without any header but `cuda_fp16.h` and `cuda_bf16.h`.
     Cuda,
-}
-
-/// An argument that is compiled into the program.
-pub const fn compiled(name: &'static str, default: u32, define: &'static str) -> Arg {
-    let values = Values::Range(0, u32::MAX);
-    Arg { name, about: "", values, default, define: Some(define) }
-}
-
-/// An argument of the launch alone.
-pub const fn launched(name: &'static str, default: u32) -> Arg {
-    Arg { name, about: "", values: Values::Range(0, u32::MAX), default, define: None }
 }
 
 /// One kernel: a family of programs that differ in their parameters.

@@ -30,10 +30,8 @@ mod split;
 mod text;
 
 pub use gemv_core::Arg;
-pub use kernel::{
-    Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, compiled, launched, value,
-};
+pub use kernel::{Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, value};
 pub use kernels::{BASELINES, baselines, kernel, kernels, read_params};
 pub use rules::limits;
-pub use split::{REDUCE_SOURCE, Split, busy_split};
+pub use split::{REDUCE_SOURCE, Split, split_to_fill};
 pub use text::{joined, joined_len};

@@ -3,7 +3,7 @@
 use gemv_core::{Arg, Desc, Dtype, Layout, Params, Values};
 
 use crate::kernel::{Caps, Launch, MAX_GRID, Plan};
-use crate::split::{MAX_SPLIT, Split, busy_split};
+use crate::split::{MAX_SPLIT, Split, split_to_fill};
 
 /// Bytes of accumulators that a thread may have: more are spilled to memory.
 pub(crate) const MAX_ACC_BYTES: u64 = 512;
@@ -75,7 +75,7 @@ pub(crate) fn plan(
     (split_k, blocks_per_sm): (u32, u32),
 ) -> Plan {
     let split = match split_k {
-        0 => busy_split(desc, caps, block_rows, 1, blocks_per_sm),
+        0 => split_to_fill(desc, caps, block_rows, 1, blocks_per_sm),
         split => split,
     };
     let (m, split) = (desc.m as u64, Split::of(desc.n, split));
@@ -126,7 +126,7 @@ pub(crate) fn with_splits<'f>(
     caps: &Caps,
     block_rows: u64,
 ) -> impl Iterator<Item = Params> + 'f {
-    let whole = busy_split(desc, caps, block_rows, 1, 1) <= 8;
+    let whole = split_to_fill(desc, caps, block_rows, 1, 1) <= 8;
     fills.iter().filter(move |&&fill| fill > 0 || whole).map(move |&fill| match fill {
         0 => params.with("split_k", 1),
         fill => params.with("blocks_per_sm", fill),

@@ -109,17 +109,17 @@ fn fewer_parts(segments: u64, asked: u64) -> u64 {
 /// rows. 1 where the rows are enough; every block keeps at least `min_segments` segments.
 ///
 /// ```
-/// use gemv_gpu::{Caps, Language, busy_split};
+/// use gemv_gpu::{Caps, Language, split_to_fill};
 /// use gemv_core::{Desc, Dtype};
 /// let mut caps = Caps::new(Language::Cuda);
 /// caps.units = 100;
 /// let desc = |m, n: usize| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
-/// let split = |m, n| busy_split(&desc(m, n), &caps, 1, 1, 8);
+/// let split = |m, n| split_to_fill(&desc(m, n), &caps, 1, 1, 8);
 /// assert_eq!(split(10, 1 << 20), 80); // 800 blocks, 8 a multiprocessor
 /// assert_eq!(split(10, 2560), 10); // no more than segments
 /// assert_eq!(split(100_000, 1 << 20), 1); // rows enough
 /// ```
-pub fn busy_split(
+pub fn split_to_fill(
     desc: &Desc,
     caps: &Caps,
     block_rows: u64,
@@ -206,7 +206,7 @@ mod tests {
         caps.units = 100;
         let split = |m, n, rows, min_segments, blocks_per_sm| {
             let (dtype, layout) = (gemv_core::Dtype::F32, gemv_core::Layout::Row);
-            busy_split(
+            split_to_fill(
                 &Desc::of(dtype, layout, (m, n), 6),
                 &caps,
                 rows,

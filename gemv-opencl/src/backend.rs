@@ -201,6 +201,10 @@ impl Backend for OpenCl {
         for_any!(AnyJob, job, job => run::product(&self.found, &mut lock(&self.state), choice, job))
     }
 
+    fn synchronize(&self) -> Result<()> {
+        lock(&self.state).queue.finish().map_err(|e| self.found.failed(e, 0))
+    }
+
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         let all = gpu::baselines();
         all.flat_map(|k| (k.candidates)(desc, &self.found.caps)).collect()

@@ -137,8 +137,8 @@ impl Queue {
         let data = bytes(data);
         let flags = MemFlags::READ_ONLY | MemFlags::USE_HOST_PTR;
         // SAFETY: the slice is borrowed for 'a, which the result carries: it is neither moved nor
-        // written before the result is dropped, and `Queue::finish` is called before that, so no
-        // launch reads it later. Kernels only read A and x (`GLOBAL const`).
+        // written before the result is dropped, and `run::Finish` waits for the queue before that,
+        // so no launch reads it later. Kernels only read A and x (`GLOBAL const`).
         let mem = unsafe { core::create_buffer(&self.context, flags, data.len(), Some(data)) }
             .map_err(|e| Failure::new("clCreateBuffer", e))?;
         Ok(Borrowed { mem, _host: std::marker::PhantomData })
@@ -233,10 +233,11 @@ impl Queue {
         for (g, blocks) in global.iter_mut().zip(launch.grid) {
             *g *= blocks as usize;
         }
-        // SAFETY: the kernel's arguments were set by `Args` for this launch, from buffers that are
-        // alive until `finish`; the operands' extents were checked against the buffers
-        // (`run::Operand`), and the kernel's contract is to stay within the operands and the
-        // scratch memory that its plan asks for.
+        // SAFETY: the kernel's arguments were set by `Args` for this launch. OpenCL keeps a buffer
+        // until the commands that use it have ended; host memory that one borrows is kept by
+        // `run::Finish`. The operands' extents were checked against the buffers
+        // (`memory::Block::assert_holds`), and the kernel's contract is to stay within the operands
+        // and the workspace that its plan asks for.
         unsafe {
             core::enqueue_kernel(
                 &self.queue,
@@ -250,6 +251,11 @@ impl Queue {
             )
             .map_err(|e| Failure::new("clEnqueueNDRangeKernel", e))
         }
+    }
+
+    /// Starts what is enqueued.
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        core::flush(&self.queue).map_err(|e| Failure::new("clFlush", e))
     }
 
     /// Waits until everything enqueued is done.

@@ -21,6 +21,8 @@ type Key = (&'static str, Vec<(String, String)>);
 pub(crate) struct Programs {
     programs: HashMap<Key, Program>,
     entries: Vec<core::Kernel>,
+    /// By what is asked, so that a repeated request renders no text.
+    known: HashMap<(Params, Dtype, &'static str), Entry>,
 }
 
 #[derive(Debug)]
@@ -37,8 +39,12 @@ impl Programs {
         device: &str,
         kernel: &Kernel,
         (params, dtype): (&Params, Dtype),
-        names: impl Iterator<Item = &'static str>,
+        names: impl Iterator<Item = &'static str> + Clone,
     ) -> Result<Vec<Entry>> {
+        let known = |name| self.known.get(&(*params, dtype, name)).copied();
+        if let Some(entries) = names.clone().map(known).collect() {
+            return Ok(entries);
+        }
         let text = kernel.program(dtype, params);
         let key = (kernel.name, text.defines);
         if !self.programs.contains_key(&key) {
@@ -70,6 +76,7 @@ impl Programs {
                     entry
                 }
             };
+            self.known.insert((*params, dtype, name), entry);
             found.push(entry);
         }
         Ok(found)

@@ -2,7 +2,7 @@
 
 use gemv_core::{Align, Desc, Dtype, Layout};
 
-/// What one part of a table is for.
+/// A class of problems: what one part of a table is for.
 ///
 /// ```
 /// use gemv_tune::ProblemClass;

@@ -80,7 +80,7 @@ impl Backend for Faulty {
             (&job.a, &job.x, &job.y)
         {
             assert_eq!((a.ncols(), a.nrows()), (x.len(), y.len()));
-            assert_ne!(params.kernel().as_str(), "read", "the roof is of resident operands");
+            assert_ne!(params.kernel().as_str(), "read", "reads are of resident operands");
             self.starts.lock().unwrap().push(a.as_ptr() as usize);
             self.arrays.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -240,7 +240,7 @@ fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
         starts.sort();
         starts.dedup();
         assert_eq!(starts.len(), 32);
-        // What is wrong is found either way, and the roof is that of resident operands.
+        // What is wrong is found either way, and the read bandwidth is that of resident operands.
         assert_eq!(runner.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
         assert!(runner.profile().unwrap().read_bandwidth.points.len() == 12);
     }
@@ -276,7 +276,7 @@ fn what_does_not_fit_the_lab_is_refused() {
 }
 
 #[test]
-fn a_profile_knows_the_roof_and_the_link() {
+fn a_profile_knows_the_read_bandwidth_and_the_link() {
     let (backend, mut runner) = runner(RunnerSettings { batch: 1e-6, ..small() });
     assert_eq!(runner.read_seconds(&desc(64, 64)), None);
     let profile = runner.profile().unwrap();

@@ -1,4 +1,4 @@
-//! From many points to few rows.
+//! Fitting a table: few rows from many measured points.
 
 use super::class::ProblemClass;
 use super::grid::{CostGrid, Rect, pair};
@@ -11,9 +11,7 @@ use super::settings::FitSettings;
 use gemv_core::table::{ANY, Row};
 use gemv_core::{Desc, Params};
 
-/// The part of a table that is for one class.
-///
-/// Made by [`fit`]; its rows are a [`Table`](crate::Table)'s.
+/// The part of a table that is for one class. Made by [`fit`].
 ///
 /// ```
 /// use gemv_core::Table;
@@ -28,30 +26,30 @@ use gemv_core::{Desc, Params};
 pub struct Fit {
     /// The rows, in the order in which they hold.
     pub rows: Vec<Row>,
-    /// How many of them, the last ones, say what the present rows said.
+    /// How many of them, the last ones, repeat the present rows.
     pub kept: usize,
-    /// The geometric mean over the points of what they cost against the best there, less 1.
+    /// The geometric mean over the points of the ratio to the best time, less 1.
     pub cost: f64,
-    /// What they cost at the worst point, less 1.
+    /// The ratio at the worst point, less 1.
     pub worst: f64,
 }
 
-/// Cuts the grid of an class into rectangles of one choice each, so that what they cost at the
-/// known points together, and a price for each rectangle, is as little as possible.
+/// Cuts the plane of a class into rectangles of one choice each, such that the cost at the
+/// measured points plus a price for each rectangle is minimal.
 ///
-/// Every choice is timed at every point, so that one which is good at all points of a rectangle is
-/// found though it may be the best at none. Rectangles are cut in two, again and again, at the
-/// place where it pays most; of all ways to do this the best is found, since there are no more
-/// rectangles than pairs of sizes, squared. Rectangles of one choice become one row where the rows in
-/// between can stand before it. The price grows until the rows are few enough.
+/// Every choice is timed at every point, so a choice is found that is good at all points of a
+/// rectangle, though best at none. Rectangles are cut in two, recursively; dynamic programming
+/// over all rectangles finds the optimum. Rectangles of one choice become one row where the
+/// rows between can stand before it. The price grows until the rows are few enough.
 ///
-/// With rows [to start from](FitSettings::from), a rectangle may also stay as they have it, which costs what they choose at
-/// its points and no price. The new rows stand before those of them that still serve somewhere. Where none of them
-/// holds and the nearest served, a row behind them says so, since a new one may be nearer. Where they leave too little room
-/// for new ones, rows made from nothing are taken if those cost less.
+/// With [present rows](FitSettings::from) a rectangle may also stay as they have it, at the
+/// cost of their choices and at no price. New rows stand before the present rows that still
+/// serve. Where the nearest present row serves without holding, a row behind them says so,
+/// since a new one may be nearer. If they leave too little room for new rows, rows made from
+/// nothing are taken where those cost less.
 ///
-/// This is a hierarchical partition by dynamic programming, as in Muthukrishnan, Poosala and Suel,
-/// *On Rectangular Partitionings in Two Dimensions* (1999).
+/// This is hierarchical partitioning by dynamic programming, as in Muthukrishnan, Poosala and
+/// Suel, *On Rectangular Partitionings in Two Dimensions* (1999).
 ///
 /// ```
 /// use gemv_tune::{ProblemClass, FitSettings, Measurements, Mesh, SearchSettings, fit, sweep};
@@ -113,7 +111,7 @@ pub fn fit(
         if found.rows.len() <= limit {
             return Some(found);
         }
-        // No price makes the present rows fewer than they are.
+        // No price reduces the present rows.
         if old.is_some() && rows_at(1e6).rows.len() > limit {
             return None;
         }
@@ -136,7 +134,7 @@ pub fn fit(
         Some(Found { squeezed: true, ..found })
     };
     let found = match old.as_ref().and_then(|old| fewest(Some(old))) {
-        // At an equal price, starting from something never costs more.
+        // At an equal price, present rows never cost more.
         Some(found) if !found.squeezed => found,
         from => {
             let anew = fewest(None).expect("few enough at some price");
@@ -147,23 +145,23 @@ pub fn fit(
     Fit { rows: found.rows, kept: found.kept, cost, worst }
 }
 
-/// Rows at some price.
+/// The rows at one price.
 struct Found {
     leaves: Vec<Leaf>,
     rows: Vec<Row>,
     kept: usize,
-    /// What the rectangles cost, each new one at its true price.
+    /// The cost of the rectangles, each new one at `row_cost`.
     paid: f64,
     /// Whether the price had to grow.
     squeezed: bool,
 }
 
-/// A rectangle and its choice; none where it stays as present rows have it.
+/// A rectangle and its choice; `None` where it stays as the present rows have it.
 type Leaf = (Rect, Option<usize>);
 
 impl CostGrid {
-    /// By rectangle (pairs of m, of n): what the best choice for all of its points costs, and which
-    /// that is.
+    /// By rectangle (pair of m, pair of n): the loss of the best single choice, and its
+    /// index.
     fn best(&self, settings: &FitSettings) -> Vec<(f32, u32)> {
         let mut best = vec![(f32::INFINITY, 0); pair(0, self.m.len()) * pair(0, self.n.len())];
         for (c, ratio) in self.ratio.iter().enumerate() {
@@ -197,7 +195,7 @@ impl CostGrid {
         Found { kept: rows.len() - new, leaves, rows, paid, squeezed: false }
     }
 
-    /// Rows for the points that stay as present rows have them though none of those holds there.
+    /// Rows for the points that keep the choice of a present row that does not hold there.
     fn gaps(&self, class: ProblemClass, leaves: &[Leaf], old: &Incumbent) -> Vec<Row> {
         let side = self.n.len();
         let mut stays = vec![false; old.choices.len()];
@@ -210,7 +208,8 @@ impl CostGrid {
                 let at = k * side + l;
                 old.choices[at].filter(|c| stays[at] && !c.held).map(|c| (l, c.params))
             };
-            // Other rows stand before these, so what lies between two of one choice need not be one.
+            // Other rows stand before these, so points between two of one choice may
+            // have another.
             let gaps: Vec<_> = (0..side).filter_map(gap).collect();
             for run in gaps.chunk_by(|a, b| a.1 == b.1) {
                 let (first, last) = (run[0], run[run.len() - 1]);
@@ -227,12 +226,13 @@ impl CostGrid {
         rows
     }
 
-    /// The cheapest rectangles at this price for each, and what they cost without it.
+    /// The cheapest partition at this price for each rectangle, and its loss without the
+    /// price.
     fn cut(&self, best: &[(f32, u32)], old: Option<&Incumbent>, price: f64) -> (Vec<Leaf>, f64) {
         let (height, side) = (self.m.len(), self.n.len());
         let wide = pair(0, side);
         let index = |(i0, i1, j0, j1): Rect| pair(i0, i1) * wide + pair(j0, j1);
-        // One choice for all of it, which has a price, or as it is, which has none.
+        // One choice for all of it, at the price; or as it is, without one.
         let whole = |rect: usize| {
             let (loss, c) = best[rect];
             let as_it_is = old.map(|old| old.loss[rect]);
@@ -241,7 +241,8 @@ impl CostGrid {
                 None => (loss + price as f32, loss, Some(c as usize)),
             }
         };
-        // By rectangle: the cost, and behind which line it is cut (m first), if it is.
+        // By rectangle: its cost, and the line behind which it is cut (lines of m
+        // first), if it is.
         let mut plan = vec![(0f32, u32::MAX); best.len()];
         for tall in 0..height {
             for broad in 0..side {
@@ -289,12 +290,14 @@ impl CostGrid {
                 }
             }
         }
-        // Rectangles without a point are for nothing that was measured: they stay as they are, or the nearest row serves.
+        // Rectangles without a measured point stay as they are, or the nearest row
+        // serves.
         for leaf in &mut leaves {
             leaf.1 = leaf.1.filter(|&c| ratios(&self.ratio[c], side, leaf.0).next().is_some());
         }
         leaves.retain(|leaf| old.is_some() || leaf.1.is_some());
-        // Fewest columns first: where rows meet, one that is made for few has them.
+        // Fewest columns first: where rows meet, the one that is made for few columns
+        // serves.
         leaves.sort_by_key(|&((i0, _, j0, _), _)| (j0, i0));
         (leaves, cost)
     }
@@ -312,15 +315,16 @@ impl CostGrid {
         ((sum / f64::from(count.max(1))).exp_m1(), worst - 1.0)
     }
 
-    /// The rectangles as rows: each reaches to halfway to the next line, or to a power of two, and no further than its
-    /// parameters are legal; what is cut off there is the next one's. Of those that stay as they are, the ranges.
+    /// The rectangles as rows, and the ranges of those that stay. Each row reaches halfway
+    /// to the next line, or to a power of two, and no further than its parameters are
+    /// legal. The next row gets what was clipped.
     fn rows(
         &self,
         class: ProblemClass,
         leaves: &[Leaf],
         legal: &dyn Fn(&Desc, &Params) -> bool,
     ) -> (Vec<Row>, Vec<Ranges>) {
-        // For what stays, which is as legal as it was.
+        // A marker for what stays, which is as legal as it was.
         let stays = Params::new("stays");
         let legal = |desc: &Desc, params: &Params| *params == stays || legal(desc, params);
         let mut rows: Vec<Row> = Vec::new();
@@ -337,7 +341,7 @@ impl CostGrid {
             clip(&mut row, |desc| legal(desc, &params));
             rows.push(row);
         }
-        // What was cut off a row goes to those behind it.
+        // What was clipped goes to the rows behind it.
         let beyond = |log: f32| (log.exp2().round() + 1.0).log2();
         for a in 0..rows.len() {
             let ((i0, i1, j0, j1), _) = leaves[a];
@@ -353,12 +357,13 @@ impl CostGrid {
                 }
             }
         }
-        // They, too, hold no further than they are legal.
+        // These are clipped in turn.
         for row in &mut rows {
             let params = row.params;
             clip(row, |desc| legal(desc, &params));
         }
-        // Beyond the last line there is nothing behind them: the best of what is legal there, as far as is known.
+        // Beyond the last line no row follows a clipped one. Add the best choice that is
+        // legal there, by the points of the rectangle.
         for k in 0..leaves.len() {
             let (rect, row) = (leaves[k].0, rows[k]);
             if rect.3 + 1 < self.n.len() || row.n.1 == ANY.1 || row.params == stays {
@@ -386,7 +391,7 @@ impl CostGrid {
     }
 }
 
-/// What a choice costs at the known points of a rectangle, of a grid with so many columns.
+/// The ratios of a choice at the measured points of a rectangle, in a grid of `side` columns.
 fn ratios(
     ratio: &[Option<f64>],
     side: usize,

@@ -1,4 +1,4 @@
-//! What each choice costs, over the plane of shapes of one class.
+//! The cost of each choice over the plane of shapes of one class.
 
 use super::class::ProblemClass;
 use super::measurements::{Measurements, fastest};
@@ -7,30 +7,32 @@ use super::settings::FitSettings;
 use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Params};
 
-/// What is known of an class: the grid of its shapes, on the lines that have a known point.
+/// The measured problems of a class on a grid of rows and columns, and what each choice costs
+/// at each.
 pub(super) struct CostGrid {
-    /// Rows and columns of the lines.
+    /// The numbers of rows and of columns that have a measured point: the lines of the
+    /// grid.
     pub(super) m: Vec<usize>,
     pub(super) n: Vec<usize>,
     pub(super) choices: Vec<Params>,
-    /// By choice, line of m and line of n: the time by that of the best there; infinity where the
-    /// choice was not measured, none where the point is not known.
+    /// By choice, then by point (line of m, line of n): its time divided by the best there.
+    /// Infinity where the choice was not measured, `None` where the point was not.
     pub(super) ratio: Vec<Vec<Option<f64>>>,
 }
 
-/// Indices of lines, first and last, of m and n.
+/// A rectangle: first and last line of m, first and last line of n.
 pub(super) type Rect = (usize, usize, usize, usize);
 
-/// What counts for a choice that is not legal, or not right, at a point: more than any slowness.
+/// The loss of a choice that is not legal, or not right, at a point: more than any slowness.
 const IMPOSSIBLE: f64 = 100.0;
 
-/// Where a pair of first and last stands among all of them: no more than half of a square.
+/// The index of a pair (first, last) with first <= last, among all such pairs.
 pub(super) fn pair(first: usize, last: usize) -> usize {
     last * (last + 1) / 2 + first
 }
 
 impl CostGrid {
-    /// `None` if nothing is known, or nothing of it is a candidate.
+    /// `None` if no problem of the class was measured, or none with a present candidate.
     pub(super) fn new(
         runner: &mut dyn Runner,
         class: ProblemClass,
@@ -54,7 +56,7 @@ impl CostGrid {
             }
         }
         let mut ratio = vec![vec![None; m.len() * n.len()]; choices.len()];
-        // Whether its bits were found right anywhere here.
+        // Whether its bits were right at any point.
         let mut right = vec![false; choices.len()];
         for result in &results {
             let (k, l) =
@@ -64,7 +66,8 @@ impl CostGrid {
                 let launch_id = runner.launch_id(&result.desc, params);
                 let trial = launch_id
                     .and_then(|launch_id| result.trials.iter().find(|t| t.launch_id == launch_id));
-                // What was too slow to be checked there may still serve beside where it was.
+                // A choice that was too slow to be checked here can still serve
+                // near the points where it was checked.
                 right[c] |= trial.is_some_and(|t| t.checked);
                 let time = trial.map_or(f64::INFINITY, |t| (t.seconds / best).max(1.0));
                 ratio[c][k * n.len() + l] = Some(time);
@@ -77,7 +80,7 @@ impl CostGrid {
         (!choices.is_empty()).then_some(CostGrid { m, n, choices, ratio })
     }
 
-    /// The known points of it, each with where it stands among all.
+    /// The measured problems, each with its index in the grid.
     pub(super) fn points<'a>(
         &'a self,
         class: ProblemClass,
@@ -92,11 +95,13 @@ impl CostGrid {
         })
     }
 
-    /// The least that one choice costs at the worst of these points (indices of lines), by the best
-    /// there; 1 where fewer than two of them are known, and very much where nothing was measured at two.
+    /// How far these points (indices of lines) disagree: the least over all choices of its
+    /// greatest ratio at them. 1 where fewer than two of them were measured; at most 1000,
+    /// where no choice was measured at two.
     pub(super) fn disagreement(&self, points: &[(usize, usize)]) -> f64 {
         let at = points.iter().map(|&(k, l)| k * self.n.len() + l);
-        // A further line is known in part of the grid alone: a corner by itself quarrels with nobody.
+        // A line that was added for a part of the plane has points only there. One
+        // measured corner disagrees with none.
         if at.clone().filter(|at| self.ratio.iter().any(|ratio| ratio[*at].is_some())).count() < 2 {
             return 1.0;
         }
@@ -107,7 +112,7 @@ impl CostGrid {
         self.ratio.iter().filter_map(worst).fold(f64::INFINITY, f64::min).min(1e3)
     }
 
-    /// Sums of a choice's losses over all points with smaller indices.
+    /// Prefix sums of the losses of a choice over the grid, neighbours included.
     pub(super) fn sums(&self, ratio: &[Option<f64>], settings: &FitSettings) -> Vec<f64> {
         let (height, side) = (self.m.len(), self.n.len());
         let loss = |k: usize, l: usize| {
@@ -116,13 +121,15 @@ impl CostGrid {
             Some((log + settings.hole_penalty * over).min(IMPOSSIBLE))
         };
         let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
-        // What serves one segment says little of two, whose sums take a second launch or a cluster.
+        // A choice for one segment says little of two, whose sums take a second launch
+        // or a cluster.
         let kin = |a: usize, b: usize| (a > SEGMENT) == (b > SEGMENT);
         let mut sums = vec![0.0; (height + 1) * (side + 1)];
         for k in 0..height {
             for l in 0..side {
                 let own = {
-                    // The first known point each way, if it is not far.
+                    // The first measured point in each direction, if it is
+                    // near.
                     let m = |i: &usize| near(self.m[k], self.m[*i]);
                     let n = |j: &usize| near(self.n[l], self.n[*j]) && kin(self.n[l], self.n[*j]);
                     let beside = [
@@ -131,9 +138,11 @@ impl CostGrid {
                         (0..l).rev().take_while(n).find_map(|l| loss(k, l)),
                         (l + 1..side).take_while(n).find_map(|l| loss(k, l)),
                     ];
-                    // What is not legal beyond an edge does not speak against it at a known point. Where nothing
-                    // is known, what lies beside it alone speaks: else a choice that is legal nowhere
-                    // around would cost nothing.
+                    // Beyond an edge a choice may be illegal, which says
+                    // nothing against it at a measured point. At a point
+                    // that was not measured the neighbours alone count:
+                    // otherwise a choice that is legal at none of them would
+                    // cost nothing.
                     let own = loss(k, l);
                     let near = beside.into_iter().flatten();
                     let near = near.filter(|&v| own.is_none() || v < IMPOSSIBLE);
@@ -148,7 +157,8 @@ impl CostGrid {
         sums
     }
 
-    /// Shows every rectangle (pairs of m, of n) and what it costs by these sums.
+    /// Calls `show` with the index of every rectangle (pair of m, pair of n) and its loss
+    /// by these sums.
     pub(super) fn each_rect(&self, sums: &[f64], mut show: impl FnMut(usize, f64)) {
         let (height, side) = (self.m.len(), self.n.len());
         let wide = pair(0, side);

@@ -1,4 +1,4 @@
-//! What the tables that a device has say of an class: where the tuner may start from.
+//! The present rows: what the tables of a device say of a class, and where a fit may start.
 
 use super::class::ProblemClass;
 use super::grid::{CostGrid, pair};
@@ -10,8 +10,8 @@ use super::settings::FitSettings;
 use gemv_core::table::Row;
 use gemv_core::{Align, Desc, Params, Table, Tables};
 
-/// The present rows for an class: those of the first table that has any, as rows of the class's own type and layout,
-/// in the order in which they hold.
+/// The present rows for a class: those of the first table that has any, as rows of the class's
+/// own type and layout, in the order in which they hold.
 ///
 /// ```
 /// use gemv_tune::{ProblemClass, present_rows};
@@ -28,8 +28,8 @@ pub fn present_rows(tables: &Tables, class: ProblemClass) -> Option<(&Table, Vec
     all.into_iter().find(|(_, rows)| !rows.is_empty())
 }
 
-/// The rows of a table that serve an class, as its own. A row of one's own type and layout hides those for all, wherever
-/// it lies, so only the nearest kind is taken for each alignment.
+/// The rows of a table that serve a class, as its own. A row of one's own type and layout hides
+/// those for all, wherever it lies. So only the nearest kind is taken, for each alignment.
 fn of(rows: &[Row], class: ProblemClass) -> Vec<Row> {
     let rank = |row: &Row| {
         let own = |mine: bool, any: bool| if mine { Some(0) } else { any.then_some(1) };
@@ -50,7 +50,7 @@ fn of(rows: &[Row], class: ProblemClass) -> Vec<Row> {
     let first = |align: u8| {
         ranked.iter().filter(|(_, row)| row.align.holds(align)).map(|(rank, _)| *rank).min()
     };
-    // A row for one class of alignment hides another there alone.
+    // A row for one class of alignment hides another only there.
     let mut kept: Vec<(u8, Row)> = Vec::new();
     for (rank, row) in &ranked {
         let mut low = None;
@@ -69,22 +69,23 @@ fn of(rows: &[Row], class: ProblemClass) -> Vec<Row> {
     kept.into_iter().map(|(_, row)| row).collect()
 }
 
-/// What present rows choose at a point.
+/// The choice of present rows at a point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Choice {
     pub(super) params: Params,
-    /// Whether a row holds there. Else the nearest served, and a new row may be nearer.
+    /// Whether a row holds there. If not, the nearest row served, and a new row may be
+    /// nearer.
     pub(super) held: bool,
 }
 
-/// The present rows as they do at the points of a grid.
+/// The present rows, evaluated at the points of a grid.
 pub(super) struct Incumbent<'a> {
     pub(super) rows: &'a [Row],
-    /// By line of m and of n: what they choose, where the point is known and anything of theirs is legal.
+    /// By point: their choice, where the point was measured and one of their rows is legal.
     pub(super) choices: Vec<Option<Choice>>,
     /// As in a [`CostGrid`].
     pub(super) ratio: Vec<Option<f64>>,
-    /// By rectangle (pairs of m, of n): what they cost.
+    /// By rectangle (pair of m, pair of n): their loss.
     pub(super) loss: Vec<f32>,
 }
 
@@ -113,7 +114,8 @@ impl<'a> Incumbent<'a> {
             choices[at] = chosen;
             ratio[at] = match time {
                 Some(trial) => Some((trial.seconds / fastest(result)).max(1.0)),
-                // Not asked, since another reached the roof: that is nothing against it.
+                // Not measured, since another reached the read bandwidth: that
+                // says nothing against it.
                 None if result.at_ceiling && chosen.is_some() => None,
                 None => Some(f64::INFINITY),
             };
@@ -124,7 +126,7 @@ impl<'a> Incumbent<'a> {
     }
 }
 
-/// The choice of these rows, near before far, of what is legal.
+/// The first legal choice of these rows, nearest first.
 pub(super) fn choice(
     rows: &[Row],
     desc: &Desc,
@@ -135,8 +137,8 @@ pub(super) fn choice(
     Some(Choice { params: row.params, held: row.holds(desc) })
 }
 
-/// The present rows that serve one of these ranges still, and behind them `gaps` (rows for where none of them holds),
-/// as few as do.
+/// The present rows that still serve one of these ranges, and behind them the `gaps` (rows for
+/// where none of them holds), merged.
 pub(super) fn keep_rows(
     rows: &[Row],
     kept: &[Ranges],
@@ -149,7 +151,7 @@ pub(super) fn keep_rows(
     }
     let serves = |row: &&Row| kept.iter().any(|kept| meet(kept, &ranges(row)));
     let mut all: Vec<Row> = rows.iter().filter(serves).copied().collect();
-    // The present rows stand before them: they may reach over what those hold.
+    // The present rows stand before them, so these may reach over what those hold.
     all.extend(merge(gaps, &[], legal));
     all
 }

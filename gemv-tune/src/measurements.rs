@@ -1,4 +1,4 @@
-//! What has been measured.
+//! What has been measured, by problem.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,10 @@ use gemv_core::Desc;
 /// ```
 pub type Measurements = BTreeMap<Desc, ProblemResult>;
 
-/// How far the times of these problems are to be trusted: what a median of as many batches as there
-/// were may be off, as a share of it, at most problems.
+/// The relative error of a median of as many batches as there were, at most problems.
 ///
-/// A difference that is not much larger says nothing: on a GPU of one's own it is some thousandths, on
-/// a machine that is shared with others some hundredths.
+/// A difference that is not much larger means nothing. It is some thousandths on a GPU of one's
+/// own, some hundredths on a shared machine.
 ///
 /// ```
 /// use gemv_tune::{ProblemResult, Measurements, Trial, noise};
@@ -44,7 +43,7 @@ pub fn noise(known: &Measurements) -> f64 {
     if all.is_empty() { 0.0 } else { median(&all) }
 }
 
-/// The least time of those with the right bits.
+/// The least time of a candidate with the right bits.
 pub(super) fn fastest(result: &ProblemResult) -> f64 {
     let checked = result.trials.iter().filter(|t| t.checked);
     checked.map(|t| t.seconds).fold(f64::INFINITY, f64::min)

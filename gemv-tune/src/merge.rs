@@ -1,21 +1,23 @@
-//! Fewer rows that say the same: a broad one behind those that are exceptions to it.
+//! Merging rows of one choice: a broad row behind those that are exceptions to it.
 
 use super::rows::{Ranges, clip, meet, ranges};
 use gemv_core::table::Row;
 use gemv_core::{Desc, Params};
 
-/// A row with what it has to serve: its ranges may hold more, for which rows before it are.
+/// A row and the ranges that it has to serve. Its own ranges can be wider: rows before it serve
+/// the rest.
 struct Broad {
     row: Row,
     own: Vec<Ranges>,
 }
 
-/// Rows of one choice become one that holds them all, as long as it can stand behind the rows that lie
-/// between them, since of all rows that hold a problem the first serves: a problem that had a row keeps its
-/// choice. A broader row has to be legal at the ends of its ranges; what it is not for in between has rows before it.
+/// Merges rows of one choice into one that holds them all, where that row can stand behind the
+/// rows between them. The first row that holds a problem serves it, so every problem that had a
+/// row keeps its choice. A merged row has to be legal at the ends of its ranges.
 ///
-/// The cuts that [`fit`](super::fit()) makes go from edge to edge, so that one exception cuts what is
-/// around it into four; this puts them together again. Nothing reaches into `kept`, which rows behind all of these serve.
+/// The cuts of [`fit`](super::fit()) go from edge to edge, so that one exception cuts what
+/// surrounds it into four. This joins the four again. No merged row reaches into `kept`, which
+/// rows behind all of these serve.
 pub(super) fn merge(
     rows: Vec<Row>,
     kept: &[Ranges],
@@ -32,7 +34,8 @@ pub(super) fn merge(
     all.into_iter().map(|broad| broad.row).collect()
 }
 
-/// Two rows (by index, in order) that can be one, and its place once they are gone.
+/// Two rows that can be merged: their indices, the merged row, and its place once they are
+/// gone.
 fn mergeable(
     all: &[Broad],
     kept: &[Ranges],
@@ -48,7 +51,8 @@ fn mergeable(
         }
         let own = || all[a].own.iter().chain(&all[b].own);
         let others = || (0..all.len()).filter(|&k| k != a && k != b).enumerate();
-        // Before whatever would take what is its own, behind whatever it would take something from.
+        // It has to stand before every row that would take its own ranges, and behind
+        // every row whose ranges it would take.
         let taken = |k: usize| own().any(|mine| meet(&ranges(&all[k].row), mine));
         let takes = |k: usize| all[k].own.iter().any(|own| meet(&ranges(&row), own));
         let last = others().find(|&(_, k)| taken(k)).map_or(all.len() - 2, |(at, _)| at);

@@ -5,12 +5,11 @@ use std::ops::RangeInclusive;
 use super::class::ProblemClass;
 use gemv_core::{Desc, Dtype, Layout};
 
-/// A logarithmic mesh of shapes: the same sizes for rows and columns, without the shapes whose
-/// matrix is too large.
+/// A logarithmic mesh of shapes: the same sizes for rows and columns, without matrices that are
+/// too large.
 ///
-/// A matrix's lines begin at multiples of their length, so that its alignment follows from its
-/// shape: in the class of an alignment class, sizes along the lines are rounded to the next that is
-/// of it.
+/// The alignment of a dense matrix follows from the length of its lines. In the class of an
+/// alignment, lengths are rounded up to the next that has it.
 ///
 /// ```
 /// use gemv_tune::{ProblemClass, Mesh, Point};
@@ -26,20 +25,20 @@ use gemv_core::{Desc, Dtype, Layout};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
     sizes: Vec<usize>,
-    /// Those of them that count for every layout, as lengths of lines and as their number.
+    /// The sizes that count for every layout, as lengths of lines and as their number.
     base: Vec<usize>,
     further: Vec<Further>,
     max_bytes: u64,
 }
 
-/// Sizes that count for one layout alone.
+/// Sizes that count for one layout only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Further {
     layout: Layout,
-    /// Of lines, or else their number.
+    /// Whether these are lengths of lines, or else numbers of lines.
     lengths: bool,
     sizes: Vec<usize>,
-    /// With so many lines, or with lines of such lengths.
+    /// The numbers of lines, or else their lengths, for which they count.
     with: RangeInclusive<usize>,
 }
 
@@ -104,10 +103,10 @@ impl Mesh {
         Mesh { base: sizes.clone(), sizes, further: Vec::new(), max_bytes }
     }
 
-    /// The same mesh with further lengths of lines (columns of a row-major matrix, rows of a
-    /// column-major one), within its ends, for matrices of one layout with so many lines (of the sizes that the mesh began with): where kernels are made
-    /// for so many elements and no more, or a turn of all of a device's units ends, what is best changes at
-    /// once, and a logarithmic mesh has no point near.
+    /// The same mesh with further lengths of lines (columns if row-major, rows if
+    /// column-major), within its ends, for one layout and for these numbers of lines of the
+    /// base mesh. Kernels have capacities, and full waves end at certain sizes: the best
+    /// choice changes there at once, between the points of a logarithmic mesh.
     ///
     /// ```
     /// use gemv_tune::{ProblemClass, Mesh, Point};
@@ -131,8 +130,9 @@ impl Mesh {
         self.with(layout, true, lengths, lines)
     }
 
-    /// The same mesh with further numbers of lines (rows of a row-major matrix, columns of a column-major one), within
-    /// its ends, for matrices of one layout whose lines have such lengths, of those that the mesh began with.
+    /// The same mesh with further numbers of lines (rows if row-major, columns if
+    /// column-major), within its ends, for one layout and for lines of these lengths of the
+    /// base mesh.
     ///
     /// ```
     /// use gemv_tune::{ProblemClass, Mesh, Point};
@@ -172,9 +172,9 @@ impl Mesh {
         self
     }
 
-    /// Whether so many lines of such a length are on the mesh.
+    /// Whether this number of lines of this length is on the mesh.
     fn has(&self, layout: Layout, length: usize, lines: usize) -> bool {
-        // One of the two is the mesh's, at least.
+        // At least one of the two is a size of the base mesh.
         let further = |lengths: bool, size: usize, with: usize| {
             let for_these = |f: &&Further| f.layout == layout && f.lengths == lengths;
             let mut all = self.further.iter().filter(for_these);
@@ -196,9 +196,9 @@ impl Mesh {
         self.max_bytes
     }
 
-    /// The problem at a point: `None` where the matrix is too large, where its layout is another
-    /// one by definition (a single row or column), where it has no alignment of this class, and
-    /// where a smaller size is rounded to the same.
+    /// The problem at a point. `None` where the matrix is too large, where its layout is
+    /// another one by definition (a single row or column), where it cannot have this
+    /// alignment, and where a smaller size is rounded to the same.
     ///
     /// ```
     /// use gemv_tune::{ProblemClass, Mesh, Point};
@@ -224,7 +224,7 @@ impl Mesh {
             (before.and_then(|&length| class.line(length)) != Some(size)).then_some(size)
         };
         match class.layout {
-            // The lines' length does not matter where there is one line.
+            // The length does not matter where there is one line.
             Layout::Col => self.shape(class, if n == 1 { m } else { round(at.i)? }, n),
             _ => self.shape(class, m, if m == 1 { n } else { round(at.j)? }),
         }
@@ -254,12 +254,12 @@ impl Mesh {
             .collect()
     }
 
-    /// `count` shapes within the mesh's ends that are not on it, the same at every call: the
-    /// logarithms of their rows and columns lie evenly, by the multiples of two irrational
-    /// numbers, and they are rounded to nothing but the class's alignment.
+    /// `count` shapes within the mesh's ends that are not on it, the same at every call.
+    /// The logarithms of their rows and columns are multiples of two irrational numbers,
+    /// modulo 1; they are rounded only to the class's alignment.
     ///
-    /// The two numbers are the powers of the inverse of the plastic number, as in M. Roberts's R2
-    /// sequence (2018): no stretch of it leaves a large hole.
+    /// The two numbers are powers of the inverse of the plastic number, as in M. Roberts's
+    /// R2 sequence (2018), which leaves no large gap.
     ///
     /// ```
     /// use gemv_tune::{ProblemClass, Mesh};
@@ -279,7 +279,7 @@ impl Mesh {
             log.exp().round() as usize
         };
         let mut shapes = Vec::new();
-        // Not every shape fits: the largest are too large.
+        // The largest shapes do not fit.
         for k in 1000..1000 + 64 * count {
             let (u, v) = ((k as f64 * 0.754_877_666) % 1.0, (k as f64 * 0.569_840_29) % 1.0);
             let (mut m, mut n) = (size(u), size(v));

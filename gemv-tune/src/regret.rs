@@ -1,4 +1,5 @@
-//! What a choice is worth: on shapes that were not tuned, against every candidate.
+//! Regret: how much slower a table's choices are than the best candidate, on shapes that were
+//! not tuned.
 
 use std::ops::ControlFlow;
 
@@ -25,12 +26,11 @@ pub struct Regret {
     pub worst: f64,
     /// Which that is.
     pub worst_at: Option<Desc>,
-    /// Shapes for which its choice failed or does not count.
+    /// Shapes for which its choice failed or was not right.
     pub failed: usize,
 }
 
-/// A shape that was not tuned, with all its candidates measured, and what each way to choose takes.
-///
+/// A shape that was not tuned, with all its candidates measured, and the choices of each way.
 /// Made by [`holdout`].
 ///
 /// ```
@@ -47,7 +47,7 @@ pub struct Regret {
 pub struct Holdout {
     /// What was measured.
     pub result: ProblemResult,
-    /// What the choices do, in the order of the ways to choose, [as the runner says](Runner::launch_id).
+    /// The [identity](Runner::launch_id) of each way's choice, in the order of the ways.
     pub choices: Vec<Option<u64>>,
 }
 
@@ -100,10 +100,10 @@ impl std::fmt::Display for Regret {
     }
 }
 
-/// Measures every candidate of each shape; then, in rounds of their own, the best of them beside what each
-/// way to choose takes. Of many candidates whose times vary the fastest is also the luckiest, so the times
-/// that made it the best do not count. Shapes that are known are not measured again, if all choices were
-/// timed there. Ends early when told to, with what it has.
+/// Measures every candidate of each shape; then, in rounds of their own, the best of them
+/// beside the choice of each way. Of many candidates with noisy times the fastest is also the
+/// luckiest, so the times that made it the best do not count. Shapes in `known` are not
+/// measured again if all choices were timed there. Ends early when told to, with what it has.
 ///
 /// ```
 /// use gemv_tune::{ProblemClass, Measurements, Mesh, Regret, SearchSettings, holdout};
@@ -168,7 +168,7 @@ pub fn holdout(
             continue;
         }
         let all = runner.candidates(desc);
-        // Nothing ends this search early: the best of all is what the choices are held against.
+        // Nothing ends this search early: the choices are compared with the best of all.
         let full = SearchSettings { ceiling: f64::INFINITY, ..settings.clone() };
         let mut result = search(runner, desc, &all, &asked, &full);
         if let Some(best) = result.best().map(|trial| trial.params) {

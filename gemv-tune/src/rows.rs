@@ -1,12 +1,13 @@
-//! The ranges of rows: where they end, and where they overlap.
+//! Ranges of rows: where they end, where they overlap, and how far their parameters are legal.
 
 use gemv_core::Desc;
 use gemv_core::order::SEGMENT;
 use gemv_core::table::{ANY, Row};
 
-/// Ranges of m and n, as a row has them.
+/// The ranges of m and n of a row, as logarithms.
 pub(super) type Ranges = [(f32, f32); 2];
 
+/// The range of a row from one line to another.
 pub(super) fn ranges(row: &Row) -> Ranges {
     [row.m, row.n]
 }
@@ -15,10 +16,10 @@ pub(super) fn meet(a: &Ranges, b: &Ranges) -> bool {
     a.iter().zip(b).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
 }
 
-/// Where what is between a line and the next is divided, as a logarithm.
+/// The logarithm at which the interval between a line and the next is divided.
 pub(super) fn halfway(sizes: &[usize], k: usize) -> f32 {
     let (here, next) = (sizes[k], sizes[k + 1]);
-    // Kernels change their shape at powers of two: of a few columns, and of segments.
+    // A power of two where there is one between: kernels change their shape there.
     let power = 1 << (next - 1).checked_ilog2().unwrap_or(0);
     let edge = match power {
         power if (here..=SEGMENT * SEGMENT).contains(&power) => power as f64,
@@ -34,19 +35,19 @@ pub(super) fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
     (from, to)
 }
 
-/// Draws the edges of a row in to where its parameters are still legal: halfway to the next
-/// point of the mesh may be beyond what a kernel for few columns can hold, and halfway to the one before may
-/// be fewer columns than a kernel for several segments has work for.
+/// Clips the ranges of a row to where its parameters are legal. Halfway to the next point can
+/// lie beyond the capacity of a kernel for few columns; halfway to the one before can have too
+/// few columns for a kernel of several segments.
 pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
     let whole = |log: f32| log.min(32.0).exp2().round() as usize;
     let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));
-    // The least of the class: what is legal there is legal in all of it.
+    // The least alignment of the class: what is legal there is legal in all of it.
     let align = row.align.low;
     let fits = |m: usize, n: usize| legal(&Desc::of(dtype, layout, (m, n), align));
-    // Columns first, for the fewest rows; then rows, at both ends of the columns left.
+    // Columns first, at the fewest rows; then rows, at both ends of the remaining columns.
     if !fits(low_m, low_n) {
-        // Something legal further on, if there is, and from there back to the first.
+        // Search upwards for a legal number of columns, then bisect back to the first.
         let further = |n: &usize| Some((2 * n.max(&1)).min(whole(row.n.1)));
         let some = std::iter::successors(Some(low_n), further).take(40).find(|&n| fits(low_m, n));
         if let Some(some) = some {
@@ -64,7 +65,8 @@ pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     }
 }
 
-/// The last number from `low` to `high` that is good, if those that are come first; `low` if none.
+/// The last number from `low` to `high` that is good, if the good ones come first; `low` if
+/// there is none.
 fn last(low: usize, high: usize, good: impl Fn(usize) -> bool) -> usize {
     if good(high) {
         return high;

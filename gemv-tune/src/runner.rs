@@ -12,13 +12,14 @@ use super::workload::{AnyWorkload, Workload};
 use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 
-/// Parameters of the present tables that are candidates too.
+/// At most this many parameters of the present tables are candidates, too.
 const USED: usize = 12;
 
-/// Measures products of resident operands on a device (of a CPU's also those of [arrays](RunnerSettings::arrays)).
+/// Measures products on a device: of resident operands, or of [host
+/// arrays](RunnerSettings::arrays).
 ///
-/// One block of numbers lies on the device for each element type in use; matrices and vectors are
-/// windows of it, so that nothing is uploaded between problems.
+/// One pool of numbers lies on the device for the element type in use. Matrices and vectors are
+/// windows of it, so nothing is uploaded between problems.
 ///
 /// ```
 /// use gemv_tune::{Failure, DeviceRunner, RunnerSettings, Runner};
@@ -142,12 +143,12 @@ impl DeviceRunner {
         &self.device
     }
 
-    /// What the caches hold from now on.
+    /// Sets what the caches hold from now on.
     pub fn set_mode(&mut self, mode: Mode) {
         self.settings.mode = mode;
     }
 
-    /// In which modes a problem is measured: its time is their geometric mean.
+    /// The modes in which a problem is measured: its time is their geometric mean.
     fn modes(&self, desc: &Desc) -> &'static [Mode] {
         let bytes = desc.bytes();
         match self.settings.mode {
@@ -160,7 +161,7 @@ impl DeviceRunner {
 
     fn workload(&mut self, dtype: Dtype) -> Result<&mut dyn AnyWorkload> {
         if self.workload.as_ref().is_none_or(|b| b.0 != dtype) {
-            // One block at a time: the old one is freed before the next is asked for.
+            // One pool at a time: the old one is freed before the next is allocated.
             self.workload = None;
             let (device, settings) = (&self.device, &self.settings);
             let workload: Box<dyn AnyWorkload> = match dtype {
@@ -205,7 +206,8 @@ impl DeviceRunner {
         let known = !read_bandwidth.points.is_empty();
         self.read_bandwidth = known.then(|| Arc::new(read_bandwidth.clone()));
         let link = if info.host { None } else { Some(link(&device)?) };
-        // The smallest product: what a launch costs in a queue, and with the way there and back.
+        // The smallest product: the cost of a launch in a queue, and with the round
+        // trip.
         let desc = packed(Dtype::F32, Layout::Row, 1, 2);
         let params = device.choose(&desc)?;
         let mut tiny = || self.measure(&desc, &params).map_err(|why| why.into_error(&device));
@@ -231,8 +233,8 @@ impl Failure {
 }
 
 impl Runner for DeviceRunner {
-    /// The backend's, and what the device's tables say for this shape and those around it: a tuned
-    /// table is never worse than the one it replaces because the space lacks what was used there.
+    /// The backend's, and what the device's tables say for this shape and those near it. So
+    /// a tuned table is never worse than the one that it replaces for want of a candidate.
     fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
         let backend = self.device.backend();
         if self.classic {
@@ -260,9 +262,9 @@ impl Runner for DeviceRunner {
         backend.fits(desc, params).is_ok().then(|| backend.launch_id(desc, params))
     }
 
-    /// Runs each of them once, on the smallest problem that has it, on every core: what is not yet
-    /// compiled is compiled meanwhile. What fails here will fail again where it is measured, and be
-    /// told there.
+    /// Runs each of them once, on the smallest problem that has it, on every core: this
+    /// compiles the programs in parallel. A failure here is reported when it fails again
+    /// under measurement.
     fn prepare(&mut self, all: &[(Desc, Params)]) {
         let mut smallest: BTreeMap<(Dtype, Params), Desc> = BTreeMap::new();
         for (desc, params) in all {
@@ -271,10 +273,10 @@ impl Runner for DeviceRunner {
                 *known = *desc;
             }
         }
-        let work: Vec<(Desc, Params)> = smallest.into_iter().map(|(k, d)| (d, k.1)).collect();
+        let jobs: Vec<(Desc, Params)> = smallest.into_iter().map(|(k, d)| (d, k.1)).collect();
         let next = AtomicUsize::new(0);
         let worker = || {
-            while let Some((desc, params)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some((desc, params)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let done = match desc.dtype {
                     Dtype::F32 => once::<f32>(&self.device, desc, params),
                     Dtype::F64 => once::<f64>(&self.device, desc, params),
@@ -333,15 +335,15 @@ fn once<T: Element>(device: &Device, desc: &Desc, params: &Params) -> Result<()>
     device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)
 }
 
-/// What the way between host and device costs.
+/// Measures the link between host and device.
 fn link(device: &Device) -> Result<Link> {
     let backend = device.backend();
-    let best = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
-        // The host's clock: copies are not what a backend may record and replay.
+    let best = |transfer: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+        // The host's clock: a backend may record and replay kernels, but not copies.
         let mut once = || -> Result<f64> {
             backend.synchronize()?;
             let start = Instant::now();
-            work()?;
+            transfer()?;
             backend.synchronize()?;
             Ok(start.elapsed().as_secs_f64())
         };

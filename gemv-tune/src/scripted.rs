@@ -30,14 +30,14 @@ struct Scripted {
     measured: usize,
     checked: Vec<Params>,
     /// Reading is this fast, in bytes a second.
-    roof: Option<f64>,
+    ceiling: Option<f64>,
     revoke: bool,
 }
 
 impl Scripted {
     fn new(noise: f64) -> Scripted {
         let (seed, checked) = (7, Vec::new());
-        Scripted { noise, seed, measured: 0, checked, roof: None, revoke: false }
+        Scripted { noise, seed, measured: 0, checked, ceiling: None, revoke: false }
     }
 
     fn random(&mut self) -> f64 {
@@ -102,7 +102,7 @@ impl Runner for Scripted {
     }
 
     fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
-        Some(desc.bytes() as f64 / self.roof?)
+        Some(desc.bytes() as f64 / self.ceiling?)
     }
 }
 
@@ -169,12 +169,12 @@ fn a_forced_candidate_reaches_the_end_and_a_foreign_one_is_measured() {
 }
 
 #[test]
-fn the_roof_ends_the_search_only_where_it_is_reached_with_the_right_bits() {
+fn the_ceiling_ends_the_search_only_where_it_is_reached_with_the_right_bits() {
     let d = desc(1 << 13, 1 << 12);
     let mut order = space();
     order.reverse(); // The fast and wrong ones come first.
     let mut device = Scripted::new(0.0);
-    device.roof = Some(0.9 * d.bytes() as f64 / truly_best(&d));
+    device.ceiling = Some(0.9 * d.bytes() as f64 / truly_best(&d));
     let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
     assert!(result.at_ceiling);
     assert_eq!(result.best().unwrap().params.kernel().as_str(), "row");
@@ -182,18 +182,18 @@ fn the_roof_ends_the_search_only_where_it_is_reached_with_the_right_bits() {
     // Nor does noise keep it from an end, whoever is fastest in a batch.
     for seed in 1..200 {
         let mut device = Scripted { seed, ..Scripted::new(0.5) };
-        device.roof = Some(0.8 * d.bytes() as f64 / truly_best(&d));
+        device.ceiling = Some(0.8 * d.bytes() as f64 / truly_best(&d));
         let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
         assert!(result.best().is_some() && device.measured < 20 * order.len());
     }
     // Nor does one end anything that was measured while the device was busy: the best is twice as fast.
     let mut device = Scripted::new(0.0);
-    device.roof = Some(0.5 * d.bytes() as f64 / truly_best(&d));
+    device.ceiling = Some(0.5 * d.bytes() as f64 / truly_best(&d));
     let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
     assert!(!result.at_ceiling && result.best().unwrap().seconds == truly_best(&d));
-    // A roof that nobody reaches ends nothing.
+    // A ceiling that nobody reaches ends nothing.
     let mut device = Scripted::new(0.0);
-    device.roof = Some(4e12);
+    device.ceiling = Some(4e12);
     let result = search(&mut device, &d, &order, &[], &SearchSettings::default());
     assert!(!result.at_ceiling && device.measured >= order.len());
 }
@@ -657,9 +657,9 @@ fn present_rows_count_and_too_many_of_them_are_replaced() {
     assert!(part(2).rows.len() <= 2 && part(2).kept == 0);
 }
 
-/// Where one that reached the roof ended the search, the present choice was not asked, and that is nothing against it.
+/// Where one that reached the ceiling ended the search, the present choice was not asked, and that is nothing against it.
 #[test]
-fn what_the_roof_left_out_may_stay() {
+fn what_the_ceiling_left_out_may_stay() {
     let [a, b] = ["a", "b"].map(Params::new);
     let mut known = timed(&SIZES, &SIZES, &|_, _| vec![(a, 1.0), (b, 1.0)]);
     for (_, result) in known.iter_mut().filter(|(d, _)| d.m * d.n > 1 << 20) {

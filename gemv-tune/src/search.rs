@@ -34,7 +34,7 @@ pub trait Runner {
     /// The candidates for a problem, best guess first.
     fn candidates(&mut self, desc: &Desc) -> Vec<Params>;
 
-    /// A number for what the device does: parameters for which it is equal are one candidate.
+    /// An identity of what the device does: parameters of equal identity are one candidate.
     /// `None` if they are not legal for the problem.
     fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
         let _ = desc;
@@ -43,13 +43,13 @@ pub trait Runner {
         Some(hash.finish())
     }
 
-    /// Told before problems are measured which candidates they have: what is to be compiled for
-    /// them can be compiled together.
+    /// Receives the candidates of problems before they are measured, so that programs can
+    /// be compiled together.
     fn prepare(&mut self, all: &[(Desc, Params)]) {
         let _ = all;
     }
 
-    /// One batch of products: seconds that one takes.
+    /// One batch of products: the seconds of one.
     ///
     /// # Errors
     /// [`Failure::Refused`] if it does not build or run.
@@ -61,14 +61,14 @@ pub trait Runner {
     /// What is wrong with it.
     fn check(&mut self, desc: &Desc, params: &Params) -> Result<(), Failure>;
 
-    /// Candidates of this problem that were passed by [`check`](Self::check) and have been found
-    /// wrong since, by comparison with one that is right; forgotten once told.
+    /// Candidates of this problem that passed [`check`](Self::check) and were found wrong
+    /// since, by comparison with a right one. Each is returned once.
     fn revoked(&mut self) -> Vec<(Params, Failure)> {
         Vec::new()
     }
 
-    /// Seconds that the device needs to read the operands, where known: no candidate is much
-    /// faster.
+    /// Seconds that the device needs to read the operands, where known: no candidate is
+    /// much faster.
     fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
         let _ = desc;
         None
@@ -105,7 +105,7 @@ pub enum Failure {
     Canary(i64),
 }
 
-/// How much is measured before a candidate is given up.
+/// How many measurements a candidate gets before it is dropped.
 ///
 /// ```
 /// use gemv_tune::SearchSettings;
@@ -116,26 +116,26 @@ pub enum Failure {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SearchSettings {
-    /// A candidate that was this many times slower than the best leaves after its first batches. It
-    /// is not looked at again, and its bits were not compared.
+    /// A candidate that is this many times slower than the best is dropped after its first
+    /// batches. Its bits are not compared.
     pub hopeless: f64,
-    /// Of the others, this many are measured to the end.
+    /// This many of the others are measured to the end.
     pub finalists: usize,
-    /// Interleaved rounds among the finalists. Only these count, each by how slow it was for all.
-    /// While the best of them is too
-    /// noisy to be told from another (its median lies further above its fastest batch than `alike`,
-    /// and the other's fastest batch is below that median), as many follow again, twice at most.
+    /// Interleaved rounds among the finalists; only these count, each relative to how slow
+    /// it was for all. While the best cannot be told from another, as many follow again, at
+    /// most twice: its median lies further than `tie` above its fastest batch, and
+    /// another's fastest batch lies below that median.
     pub rounds: usize,
-    /// Candidates that are apart by no more than this share are alike: where the neighbours use
-    /// one of them, it serves.
+    /// Candidates whose times differ by at most this share are tied.
     pub tie: f64,
-    /// A candidate that reaches this share of the measured roof ends the search.
+    /// A candidate that reaches this share of the read bandwidth ends the search.
     pub ceiling: f64,
-    /// Only for problems that move this many bytes: below, launches are most of the roof.
+    /// Only for problems that move at least this many bytes: the time of smaller reads is
+    /// mostly launch.
     pub ceiling_from: u64,
-    /// The best of so many of the nearest problems that are known reach the last rounds whatever their first batches said.
-    /// On a processor that others use, too, a batch may be disturbed by more than `hopeless`, and what wins all around a
-    /// point be missing there.
+    /// The best candidates of this many of the nearest measured problems reach the last
+    /// rounds in any case. On a shared processor a disturbed batch can cost more than
+    /// `hopeless`, and the choice that wins at all neighbours be missing here.
     pub neighbours: usize,
 }
 
@@ -175,7 +175,7 @@ impl Default for SearchSettings {
 pub struct Trial {
     /// The candidate.
     pub params: Params,
-    /// What it does, [as the runner says](Runner::launch_id).
+    /// Its [identity](Runner::launch_id).
     pub launch_id: u64,
     /// Seconds of one product: the median of its batches, or the fastest of two.
     pub seconds: f64,
@@ -185,14 +185,14 @@ pub struct Trial {
     pub high: f64,
     /// Number of batches.
     pub batches: usize,
-    /// Whether its bits were found right. The others left the search before it was worth asking,
-    /// and are never chosen here.
+    /// Whether its bits are right. The others were dropped before the check, and are never
+    /// chosen here.
     pub checked: bool,
     /// Whether it was measured in the last, interleaved rounds.
     pub finalist: bool,
 }
 
-/// What is known of one problem.
+/// What was measured of one problem.
 ///
 /// ```
 /// use gemv_tune::{Failure, Runner, SearchSettings, search};
@@ -228,9 +228,10 @@ pub struct ProblemResult {
     pub trials: Vec<Trial>,
     /// Candidates that do not count, and why.
     pub failures: Vec<(Params, Failure)>,
-    /// How many candidates there were.
+    /// Number of candidates.
     pub candidates: usize,
-    /// Whether a candidate reached the roof, so that the others were not asked.
+    /// Whether a candidate reached the read bandwidth, so that the others were not
+    /// measured.
     pub at_ceiling: bool,
     /// Seconds that reading the operands takes, where known.
     pub read_seconds: Option<f64>,
@@ -242,18 +243,19 @@ impl ProblemResult {
         self.trials.first().filter(|t| t.finalist)
     }
 
-    /// Seconds of what does this [launch](Runner::launch_id), if its bits are right.
+    /// Seconds of the candidate of this [identity](Runner::launch_id), if its bits are
+    /// right.
     pub fn seconds(&self, launch_id: u64) -> Option<f64> {
         self.trials.iter().find(|t| t.checked && t.launch_id == launch_id).map(|t| t.seconds)
     }
 
-    /// The same of what was measured to the end.
+    /// The same, if it was measured to the end.
     pub fn finalist(&self, launch_id: u64) -> Option<f64> {
         self.trials.iter().find(|t| t.finalist && t.launch_id == launch_id).map(|t| t.seconds)
     }
 }
 
-/// What the search knows of a candidate while it runs.
+/// The state of a candidate during the search.
 struct Contender {
     params: Params,
     launch_id: u64,
@@ -271,7 +273,8 @@ impl Contender {
         self.times.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Its time so far: of few batches the fastest, since one may have been disturbed.
+    /// Its time so far: of fewer than three batches the fastest, since one may have been
+    /// disturbed.
     fn time(&self) -> f64 {
         if self.times.len() < 3 { self.low() } else { self.median() }
     }
@@ -309,21 +312,20 @@ pub(crate) fn median(times: &[f64]) -> f64 {
     }
 }
 
-/// A right result in less than this share of the time that reading takes shows that the roof was measured too low, on a
-/// machine that was busy then: it ends no search.
+/// A right result in less than this share of the read time shows that the read bandwidth was
+/// measured too low, on a busy machine. It ends no search.
 const TOO_LOW: f64 = 0.75;
 
-/// Finds the best of `candidates` for a problem. Those in `forced` (which are measured too, if they
-/// do what no candidate does) reach the last round whatever their times, and the roof does not end
-/// the search for them.
+/// Finds the best of `candidates` for a problem. Those in `forced` reach the last round
+/// whatever their times, are measured also if no candidate has their identity, and are not
+/// skipped at the read bandwidth.
 ///
-/// Two batches of each, and who is hopeless leaves. The bits of the others are checked, and all of
-/// them are measured twice more in turn, so that a drift of the device's clock meets all alike:
-/// their times count where a choice for more than this problem is made. The best are measured
-/// afresh, so that nobody wins by one lucky batch.
+/// Each candidate gets two batches; hopeless ones are dropped. The others' bits are checked,
+/// and all are measured twice more in turn, so that clock drift affects all alike. The best are
+/// then measured afresh, so that no one wins by one lucky batch.
 ///
-/// It is a race in the manner of successive halving (Jamieson and Talwalkar, *Non-stochastic Best
-/// Arm Identification and Hyperparameter Optimization*, 2016).
+/// This is successive halving (Jamieson and Talwalkar, *Non-stochastic Best Arm Identification
+/// and Hyperparameter Optimization*, 2016).
 ///
 /// ```
 /// use gemv_tune::{SearchSettings, search};
@@ -378,7 +380,7 @@ pub fn search(
         }
     }
 
-    // One batch each, and the roof may end it.
+    // One batch each, and the read bandwidth may end it.
     let large = desc.bytes() >= settings.ceiling_from;
     let reached = |t: f64| large && read_seconds.is_some_and(|f| t * settings.ceiling <= f);
     let mut low = false;
@@ -395,8 +397,9 @@ pub fn search(
             }
             Err(why) => result.failures.push((params, why)),
         }
-        // One that reaches it is measured again before it is believed, and checked together with
-        // another: a result that is wrong where nobody looked would else end the search.
+        // A candidate that reaches it is measured again, and checked together with
+        // another: otherwise a result that is wrong in an unchecked row could end the
+        // search.
         while !result.at_ceiling && !low && alive.len() >= 2 {
             alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
             if !reached(alive[0].median()) {
@@ -409,7 +412,7 @@ pub fn search(
                 }
             } else {
                 agree(runner, &mut alive, &mut result);
-                // Whoever is first now may have been measured but once.
+                // The first may now be one with a single batch.
                 let best = alive.first().filter(|best| best.times.len() > 1).map(|b| b.median());
                 low = best
                     .zip(read_seconds)
@@ -419,8 +422,8 @@ pub fn search(
         }
     }
 
-    // A second batch before anyone is given up for one unlucky one, but for those far behind: behind
-    // two that agree, since what is wrong may be fast.
+    // A second batch before any is dropped, but for those far behind two that agree: a wrong
+    // candidate may be fast.
     agree(runner, &mut alive, &mut result);
     let limit = alive.first().map_or(0.0, |best| 1.5 * settings.hopeless * best.low());
     let far = |one: &mut Contender| !one.forced && !one.checked && one.low() > limit;
@@ -456,9 +459,9 @@ pub fn search(
     result
 }
 
-/// Times by candidate and round, without what befell a whole round: another program that took
-/// bandwidth, a clock that was slower. A round is as slow as the median of its candidates is by
-/// their own medians. Of two candidates alone it cannot be told whom it befell.
+/// Times by candidate and round, without what slowed a whole round, such as another program or
+/// a lower clock. A round is as slow as the median over candidates of the ratio to their own
+/// medians. With two candidates alone this cannot be told.
 fn levelled(alive: &[Contender]) -> Vec<Vec<f64>> {
     let mut level: Vec<Vec<f64>> = alive.iter().map(|one| one.times.clone()).collect();
     if level.len() < 3 {
@@ -474,7 +477,7 @@ fn levelled(alive: &[Contender]) -> Vec<Vec<f64>> {
     level
 }
 
-/// Whether it can be told which of the finalists is the best.
+/// Whether the best finalist can be told from the others.
 fn clear(times: &[Vec<f64>], alike: f64) -> bool {
     let low = |k: usize| times[k].iter().copied().fold(f64::INFINITY, f64::min);
     let medians: Vec<f64> = times.iter().map(|t| median(t)).collect();
@@ -486,7 +489,7 @@ fn clear(times: &[Vec<f64>], alike: f64) -> bool {
     median <= low(best) * (1.0 + alike) || all.filter(|&k| k != best).all(|k| low(k) > median)
 }
 
-/// Checks until the two fastest are right; who is not leaves.
+/// Checks until the two fastest are right; wrong ones are dropped.
 fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, result: &mut ProblemResult) {
     loop {
         alive.sort_by(|a, b| a.low().total_cmp(&b.low()));
@@ -498,8 +501,8 @@ fn agree(runner: &mut dyn Runner, alive: &mut Vec<Contender>, result: &mut Probl
     }
 }
 
-/// All but the `room` fastest leave, and who is more than `hopeless` times slower than the best,
-/// and who is wrong.
+/// Drops all but the `room` fastest, those more than `hopeless` times slower than the best, and
+/// wrong ones.
 fn leave(
     runner: &mut dyn Runner,
     alive: &mut Vec<Contender>,
@@ -514,7 +517,7 @@ fn leave(
         while index < alive.len() {
             let time = alive[index].time();
             let hopeful = time <= best * hopeless && stay.len() < room;
-            // Two at least: that they agree is part of the check.
+            // At least two: their agreement is part of the check.
             if hopeful || alive[index].forced || stay.len() < 2 {
                 if let Err(why) = alive[index].check(runner, &result.desc) {
                     result.failures.push((alive.remove(index).params, why));
@@ -525,7 +528,7 @@ fn leave(
             }
             index += 1;
         }
-        // Whoever turns out to be wrong may have driven others out: once more without it.
+        // A wrong one may have driven out others: once more without it.
         if drop_wrong(runner, alive, result) {
             continue;
         }
@@ -542,7 +545,7 @@ fn leave(
     }
 }
 
-/// Removes those that were passed and have been found wrong since.
+/// Drops candidates that passed and were found wrong since.
 fn drop_wrong(
     runner: &mut dyn Runner,
     alive: &mut Vec<Contender>,
@@ -556,7 +559,7 @@ fn drop_wrong(
     some
 }
 
-/// Measures all in turn, `count` times; who fails leaves.
+/// Measures all in turn, `count` times; those that fail are dropped.
 fn rounds(
     runner: &mut dyn Runner,
     alive: &mut Vec<Contender>,

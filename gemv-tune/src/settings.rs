@@ -1,4 +1,4 @@
-//! How products are measured, and how a table is fitted.
+//! Settings: how products are measured, and how a table is fitted.
 
 use gemv_core::table::Row;
 
@@ -11,8 +11,8 @@ use gemv_core::table::Row;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Mode {
-    /// Nothing of it: each product takes another matrix and another x, and enough is read before
-    /// one comes again.
+    /// No operand: each product takes another matrix and another x, and enough is read
+    /// before one comes again.
     #[default]
     Cold,
     /// What fits: each product takes the same operands.
@@ -44,22 +44,24 @@ pub struct RunnerSettings {
     pub mode: Mode,
     /// Bytes that are read before an operand comes again: several times the last cache.
     pub cold_bytes: u64,
-    /// In the mode `Cold`, problems that move no more bytes than this are measured with warm caches all the same. A
-    /// host's small matrix is in its caches when it is multiplied: it was just made, or used before.
+    /// In the mode `Cold`, problems that move at most this many bytes are measured with
+    /// warm caches. A small matrix of the host is usually in its caches: it was just made,
+    /// or used before.
     pub warm_to: u64,
-    /// In the mode `Cold`, problems that move more, but no more than this, are measured in both modes, and their time is the geometric mean: whether
-    /// such a matrix is still in the caches is the caller's doing, and the choice has to serve both.
+    /// In the mode `Cold`, larger problems that move at most this many bytes are measured
+    /// in both modes, and their time is the geometric mean. Whether such a matrix is in the
+    /// caches depends on the caller, and one choice serves both.
     pub both_to: u64,
     /// The largest matrix, in bytes.
     pub max_bytes: u64,
-    /// Seconds that a batch takes, about.
+    /// Seconds of a batch, about.
     pub batch: f64,
-    /// Products of a batch at most.
+    /// Most products of a batch.
     pub products: usize,
-    /// Whether operands are the host's arrays, as nearly all of a CPU's callers have them, in place of
-    /// resident ones. They begin where the allocator puts them, which may be beside a cache line, on the pages
-    /// that it has: both may ask for other parameters. Bits are compared on resident operands all the same: that a product of arrays
-    /// has them is for the backend's own tests to say. Devices that are not the host take no notice of it.
+    /// Whether operands are host arrays in place of resident ones, as most callers of a CPU
+    /// have them. They begin where the allocator puts them, which can ask for other
+    /// parameters. Bits are compared on resident operands all the same; that products of
+    /// arrays have them is for the backend's own tests. Only a host device heeds this.
     pub arrays: bool,
 }
 
@@ -78,7 +80,7 @@ impl Default for RunnerSettings {
     }
 }
 
-/// How rows are made of points.
+/// How rows of a table are fitted to measured points.
 ///
 /// ```
 /// use gemv_tune::FitSettings;
@@ -92,18 +94,20 @@ impl Default for RunnerSettings {
 pub struct FitSettings {
     /// Most rows.
     pub limit: usize,
-    /// A row has to save this much, as a sum over points of the logarithms of what they cost.
+    /// What a row has to save: a sum over points, of the logarithms of the ratios to the
+    /// best time.
     pub row_cost: f64,
-    /// What a choice costs beyond this share of the best counts again, so many times as `hole_penalty` says: a table with a
-    /// hole is worse than one that is a little slower everywhere.
+    /// A ratio beyond this share above the best is a hole: its excess counts `hole_penalty`
+    /// times more. A table with one hole is worse than one that is slightly slower
+    /// everywhere.
     pub hole_from: f64,
-    /// How many times.
+    /// How many times the excess of a hole counts again.
     pub hole_penalty: f64,
-    /// The share with which the points around a point count beside it, or in its place where it is not
-    /// known: what serves there too serves better in between.
+    /// The weight of the points next to a point, or in its place where it was not measured.
+    /// What is also good at its neighbours is better in between.
     pub neighbour_weight: f64,
-    /// The present rows of the class, [which are to be had for nothing](super::present()): a new row stands before
-    /// them only where it saves its price beside what they choose. Empty to begin with nothing.
+    /// The present rows of the class, which cost nothing to keep. A new row stands before
+    /// them only where it saves its cost. Empty to start from nothing.
     pub from: Vec<Row>,
 }
 

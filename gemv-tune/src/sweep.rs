@@ -1,4 +1,4 @@
-//! A whole mesh, coarse to fine.
+//! Measuring a whole mesh, coarse to fine, and refining it.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use super::mesh::{Mesh, Point};
 use super::search::{ProblemResult, Runner, SearchSettings, search};
 use gemv_core::{Desc, Layout, Params};
 
-/// Who is told what was measured.
+/// Receives each result as it is measured.
 ///
 /// ```
 /// use gemv_tune::{ProblemResult, Progress};
@@ -32,16 +32,16 @@ use gemv_core::{Desc, Layout, Params};
 /// assert!(progress.done(&result, 1, 10).is_break());
 /// ```
 pub trait Progress {
-    /// A problem is done, the `done`-th of `total`. [`ControlFlow::Break`] ends the run; what was
-    /// measured stays known.
+    /// A problem was measured, the `done`-th of `total`. [`ControlFlow::Break`] ends the run; the
+    /// results so far stay.
     fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()>;
 }
 
-/// Measures all problems of a mesh, leaving out what is known already, and adds them to `known`.
-/// Returns whether it came to the end.
+/// Measures all problems of a mesh but those in `known`, and adds them to it. Returns whether
+/// it came to the end.
 ///
-/// The mesh is visited coarse to fine, all classes at each step, so that a run that is ended early
-/// has seen all of the grid.
+/// The mesh is visited coarse to fine, all classes at each step, so a run that is stopped early
+/// has covered the whole plane.
 ///
 /// ```
 /// use gemv_tune::{ProblemClass, Measurements, Mesh, SearchSettings, fit, sweep};
@@ -102,15 +102,15 @@ pub fn sweep(
         let points = mesh.points(class).into_iter();
         plan.extend(points.filter_map(|at| Some((stride(at), at, mesh.desc(class, at)?))));
     }
-    // One type after another within a stride: a block of numbers is made for each.
+    // One type after another within a stride: each needs its own pool of numbers.
     plan.sort_by_key(|&(stride, at, desc)| (std::cmp::Reverse(stride), desc.dtype, at, desc));
     let descs: Vec<Desc> = plan.into_iter().map(|p| p.2).collect();
     measure(runner, &descs, settings, known, progress)
 }
 
-/// Measures further problems between those of the mesh, where no choice serves all around: in the
-/// middle of each tile and edge whose ends have no choice in common that costs at most `disagreement`
-/// at any of them, the worst first. Returns whether it came to the end.
+/// Measures further problems between those of the mesh, where neighbours disagree. These are
+/// the middles of tiles and edges of which every choice costs more than `disagreement` at a
+/// corner, the worst first. Returns whether it came to the end.
 ///
 /// ```
 /// use gemv_tune::{ProblemClass, Measurements, Mesh, SearchSettings, refine, sweep};
@@ -160,14 +160,16 @@ pub fn refine(
 ) -> bool {
     let mut plan: Vec<(f64, Desc)> = Vec::new();
     for &class in classes {
-        // Of the mesh alone: what an earlier run has refined would be refined again.
+        // Only points of the mesh: otherwise the refinement of an earlier run would be
+        // refined again.
         let points = mesh.points(class).into_iter().filter_map(|at| mesh.desc(class, at));
         let coarse = points.filter_map(|d| Some((d, known.get(&d)?.clone()))).collect();
         let Some(grid) = CostGrid::new(runner, class, &coarse) else { continue };
         let (m, n) = (&grid.m, &grid.n);
         let middle = |sizes: &[usize], k: usize, half: bool| {
             let (size, next) = (sizes[k] as f64, *sizes.get(k + usize::from(half))? as f64);
-            // Lines around an edge, and those as near as 60 and 62, have nothing between them.
+            // Lines on both sides of an edge, or as near as 60 and 62, have nothing
+            // between them.
             let apart = !half || next > 1.1 * size;
             apart.then_some((size * next).sqrt().round() as usize)
         };
@@ -203,7 +205,7 @@ pub fn refine(
             descs.push(desc);
         }
     }
-    // One type after another: see above. The worst of each come first all the same.
+    // One type after another, as above; the worst thousand first all the same.
     let worst = descs.len().min(1000);
     for part in descs.chunks_mut(worst.max(1)) {
         part.sort_by_key(|d| d.dtype);
@@ -211,7 +213,7 @@ pub fn refine(
     measure(runner, &descs, settings, known, progress)
 }
 
-/// Measures every candidate of these problems, leaving out what is known already.
+/// Measures every candidate of these problems but those in `known`.
 fn measure(
     runner: &mut dyn Runner,
     descs: &[Desc],

@@ -1,5 +1,4 @@
-//! Operands of one element type on a device, and products of them: their times, and whether they are
-//! right.
+//! Operands of one element type on a device: their products are timed and checked.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -34,41 +33,42 @@ pub(super) trait AnyWorkload: Debug + Send {
 #[derive(Debug)]
 pub(super) struct Workload<T: Element> {
     settings: RunnerSettings,
-    /// What lies on the device, on the host: the reference reads it, and products of arrays.
+    /// A copy of the pool on the host: the reference reads it, and products of arrays.
     host: Vec<T>,
     pool: DeviceVector<T>,
     y: DeviceVector<T>,
     /// The same for products of arrays.
     y_array: Vec<T>,
-    /// Where the next matrix starts.
+    /// Where the next cold matrix starts.
     cursor: usize,
+    /// The present problem.
     of: Option<Desc>,
-    /// Seconds of a product, to size its next batch; of the problem `of`.
+    /// Seconds of a product of the present problem, to size the next batch.
     estimates: HashMap<(Params, Mode), f64>,
-    /// What y is before a product that is checked, with its margins.
+    /// What y holds before a product that is checked, with its margins.
     blank: Vec<T>,
     truth: Option<Truth<T>>,
     passed: Vec<Params>,
     revoked: Vec<(Params, Failure)>,
 }
 
-/// What a result must be.
+/// The right result of the present problem.
 #[derive(Debug)]
 struct Truth<T> {
-    /// Rows that the reference computed: where they stand among those that are looked at.
+    /// Rows that the reference computed, by their index among those that are compared.
     rows: Vec<(usize, T)>,
-    /// All that are looked at, as a candidate computed them that agrees in `rows`.
+    /// All rows that are compared, by a candidate that agrees in `rows`.
     all: Option<Vec<T>>,
 }
 
-/// Elements that the reference multiplies for a problem; what is larger is checked in some rows,
-/// and in the others by agreement.
+/// Elements that the reference multiplies for a problem. Of a larger one some rows are
+/// computed, and the others compared between candidates.
 const REFERENCE_BUDGET: usize = 1 << 18;
-/// Entries of y that are looked at, of a longer one in windows: to bring all of it back would take
-/// longer than to measure.
+/// Entries of y that are compared, of a longer one in windows: a download of all would take
+/// longer than the measurement.
 const LOOKED_AT: usize = 1 << 16;
 const WINDOWS: usize = 16;
-/// Entries before and after `y` that must stay as they are.
+/// Entries before and after `y` that must not change.
 const MARGIN: usize = 64;
 
 /// A number in -1 .. 1 for an index, the same on every machine.
@@ -88,13 +88,13 @@ impl<T: Element> Workload<T> {
         let bytes = settings.cold_bytes.max(settings.max_bytes).max(1 << 20);
         let len = (bytes / T::DTYPE.bytes() as u64) as usize;
         let mut host: Vec<T> = Vec::new();
-        // More than there is memory for is an answer, not the end of the process.
+        // Too little memory is an error, not the end of the process.
         host.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
             device: "the host".into(),
             asked: bytes,
             free: None,
         })?;
-        // A prime period: no two rows of a matrix are alike by accident.
+        // A prime period: no two rows of a matrix are equal by accident.
         let period: Vec<T> = (0..len.min(1_048_573)).map(number).collect();
         while host.len() < len {
             host.extend_from_slice(&period[..period.len().min(len - host.len())]);
@@ -131,7 +131,8 @@ impl<T: Element> Workload<T> {
             let device = self.pool.device().info().id.clone();
             return Err(Error::OutOfMemory { device, asked: needed, free: Some(have) });
         }
-        // With room on both sides: what writes outside of y is found by the check, not by a crash.
+        // With margins, so that the check finds a write outside of y before it can do
+        // harm.
         let full = self.pool.device().zeros(desc.m + 2 * MARGIN)?;
         self.y = full.step(MARGIN..MARGIN + desc.m, 1);
         self.y_array = vec![T::narrow(T::Acc::ZERO); if self.settings.arrays { desc.m } else { 0 }];
@@ -143,12 +144,12 @@ impl<T: Element> Workload<T> {
         Ok(())
     }
 
-    /// Where the operands of one product begin: A at the cursor, x half the pool away, both on a cache line of the
-    /// pool.
+    /// Where the operands of a product begin: A at the cursor, x half the pool away, both
+    /// on a cache line.
     fn places(&mut self, desc: &Desc, mode: Mode) -> (usize, usize) {
         let line = 64 / T::DTYPE.bytes();
         let len = desc.m * desc.n;
-        // What is warm always lies in the same place, and leaves the others' turn as it is.
+        // Warm operands always lie in one place, and leave the cursor.
         let first = match mode {
             Mode::Warm => 0,
             Mode::Cold if self.cursor + len > self.host.len() => 0,
@@ -173,13 +174,13 @@ impl<T: Element> Workload<T> {
             .expect("checked when the problem was prepared")
     }
 
-    /// What row `i` must be. A and x both start at the pool's first entry.
+    /// The right value of row `i`. A and x both start at the pool's first entry.
     fn row(&self, desc: &Desc, i: usize) -> T {
         let x = ArrayView1::from(&self.host[..desc.n]);
         T::narrow(reference::dot(self.array(desc, 0).row(i), x, false))
     }
 
-    /// For kernels of another order: the exact value, about, and how far off it may be.
+    /// For kernels of another order: the value in double precision, and the error bound.
     fn bound(&self, desc: &Desc, i: usize) -> ((f64, f64), f64) {
         let (mut sum, mut size) = ((0.0, 0.0), 0.0);
         for (a, x) in self.array(desc, 0).row(i).iter().zip(&self.host) {
@@ -196,8 +197,8 @@ impl<T: Element> Workload<T> {
         (sum, (desc.n as f64 + 16.0) * unit * size + narrow * sum.0.abs().max(sum.1.abs()))
     }
 
-    /// The entries that are looked at of a vector of `len` entries: all, or windows from its first to
-    /// its last.
+    /// The entries of a vector of `len` that are compared: all, or windows from the first
+    /// to the last.
     fn windows(len: usize) -> impl Iterator<Item = Range<usize>> {
         let count = if len <= LOOKED_AT { 1 } else { WINDOWS };
         let each = len.min(LOOKED_AT / count);
@@ -206,15 +207,15 @@ impl<T: Element> Workload<T> {
         (0..count).map(move |k| start(k)..start(k) + each)
     }
 
-    /// The rows that are looked at.
+    /// The rows that are compared.
     pub(super) fn rows(desc: &Desc) -> Vec<usize> {
         let inside = |k: &usize| (MARGIN..MARGIN + desc.m).contains(k);
         let windows = Self::windows(desc.m + 2 * MARGIN);
         windows.flatten().filter(inside).map(|k| k - MARGIN).collect()
     }
 
-    /// Of those (`count`) the ones that the reference computes: the first, the last, and some in
-    /// between.
+    /// Of the compared rows, those that the reference computes: the first, the last, and
+    /// some between.
     pub(super) fn sample(desc: &Desc, looked_at: usize) -> Vec<usize> {
         let count = (REFERENCE_BUDGET / desc.n.max(1)).clamp(2, looked_at.max(2));
         if count >= looked_at {
@@ -265,7 +266,8 @@ impl<T: Element> Workload<T> {
         };
         let mut all = truth.all;
         if verdict.is_ok() {
-            // Where two that agree in the sample differ, the reference says who is right.
+            // Where two candidates differ that agree in the sample, the reference
+            // decides.
             let differ = all
                 .as_ref()
                 .and_then(|all| all.iter().zip(&y).position(|(a, b)| a.bits() != b.bits()));
@@ -279,7 +281,8 @@ impl<T: Element> Workload<T> {
                     }
                     if y[i].bits() != want.bits() {
                         verdict = Err(Self::wrong(rows[i], y[i], want));
-                        // Both were wrong: what is right is not known again.
+                        // Both were wrong: the right result is not known
+                        // again.
                         all = all.filter(|a| a[i].bits() == want.bits());
                     }
                 }
@@ -306,9 +309,10 @@ impl<T: Element> AnyWorkload for Workload<T> {
         let estimate = match self.estimates.get(&(*params, mode)) {
             Some(&seconds) => Some(seconds),
             None => {
-                // The first product of all builds the kernel; nothing of it counts.
+                // The first product compiles the kernel; its time does not
+                // count.
                 let first = self.batch(backend, desc, params, mode, 1, false)?;
-                // About as long as the fastest so far, if it is not much slower.
+                // As long as the fastest so far, unless it is much slower.
                 let alike = self.estimates.iter().filter(|(key, _)| key.1 == mode);
                 let known = alike.map(|(_, seconds)| *seconds).reduce(f64::min);
                 known.map(|k| if first > 10.0 * self.settings.batch { k.max(first) } else { k })
@@ -317,7 +321,7 @@ impl<T: Element> AnyWorkload for Workload<T> {
         let count = |seconds: f64| (self.settings.batch / seconds.max(1e-9)) as usize;
         let products = estimate.map_or(1, count).clamp(1, self.settings.products);
         if mode == Mode::Warm {
-            // What was measured before may have been cold.
+            // The measurement before may have been cold.
             self.batch(backend, desc, params, mode, 1, false)?;
         }
         let mut seconds = self.batch(backend, desc, params, mode, products, true)?;
@@ -336,7 +340,7 @@ impl<T: Element> AnyWorkload for Workload<T> {
         let len = desc.m * desc.n;
         let a = self.pool.step(0..len, 1).as_matrix((desc.m, desc.n), desc.layout);
         let x = self.pool.step(0..desc.n, 1);
-        // NaN where the result goes, and a value of no product around it.
+        // NaN where the result goes, canaries around it.
         let canary = T::narrow(T::Acc::from_parts(77.25, -77.25));
         let nan = T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN));
         let len_y = desc.m + 2 * MARGIN;
@@ -369,7 +373,7 @@ impl<T: Element> AnyWorkload for Workload<T> {
     }
 
     fn read_bandwidth(&mut self, backend: &dyn Backend) -> Result<ReadBandwidth> {
-        // What bounds a product reads resident operands.
+        // The ceiling is that of resident operands.
         let arrays = std::mem::replace(&mut self.settings.arrays, false);
         let read = self.read_points(backend);
         self.settings.arrays = arrays;
@@ -402,11 +406,11 @@ impl<T: Element> Workload<T> {
                 Ok(fastest)
             };
             let (cold, warm) = (best(Mode::Cold)?, best(Mode::Warm)?);
-            // The operands of a pass are those of a product: A is what is read.
+            // A read has the operands of a product; A is what it reads.
             read.points.push(ReadPoint { bytes: bytes as u64, cold, warm });
             bytes *= 2;
         }
-        // A larger block is not read faster than a smaller one: what says so is noise.
+        // A larger block is not read faster than a smaller one: that would be noise.
         for k in (1..read.points.len()).rev() {
             let next = read.points[k];
             let point = &mut read.points[k - 1];
@@ -430,26 +434,26 @@ impl<T: Element> Workload<T> {
             let mut y = std::mem::take(&mut self.y_array);
             let one = |&(a, x): &(usize, usize)| (self.array(desc, a), &self.host[x..x + desc.n]);
             let operands: Vec<_> = places.iter().map(one).collect();
-            let mut work = || {
+            let mut launches = || {
                 operands.iter().try_for_each(|(a, x)| {
                     let (a, x) = (MatrixRef::Host(a.view()), VectorRef::Host((*x).into()));
                     let y = VectorMut::Host(y.as_mut_slice().into());
                     product(backend, params, a, x, y)
                 })
             };
-            let seconds = clocked(backend, &mut work, products, timed);
+            let seconds = clocked(backend, &mut launches, products, timed);
             self.y_array = y;
             return seconds;
         }
         let operands: Vec<_> = places.iter().map(|&at| self.resident(desc, at)).collect();
         let y = &mut self.y;
-        let mut work = || {
+        let mut launches = || {
             operands.iter().try_for_each(|(a, x)| {
                 let (a, x) = (MatrixRef::Device(a), VectorRef::Device(x));
                 product(backend, params, a, x, VectorMut::Device(y))
             })
         };
-        clocked(backend, &mut work, products, timed)
+        clocked(backend, &mut launches, products, timed)
     }
 }
 
@@ -467,18 +471,19 @@ fn product<'a, T: Element>(
     backend.gemv(T::any_job(job), &prepared)
 }
 
-/// Seconds that one of so many products takes; of what is not `timed`, by the host's clock with what the first launch costs.
+/// Seconds of one of so many products. Without `timed`, by the host's clock, the cost of a
+/// first launch included.
 fn clocked(
     backend: &dyn Backend,
-    work: &mut dyn FnMut() -> Result<()>,
+    launches: &mut dyn FnMut() -> Result<()>,
     products: usize,
     timed: bool,
 ) -> Result<f64> {
     if timed {
-        return Ok(backend.timed(work)?.as_secs_f64() / products as f64);
+        return Ok(backend.timed(launches)?.as_secs_f64() / products as f64);
     }
     let start = Instant::now();
-    work()?;
+    launches()?;
     backend.synchronize()?;
     Ok(start.elapsed().as_secs_f64() / products as f64)
 }

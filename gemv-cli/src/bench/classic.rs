@@ -1,5 +1,5 @@
-//! The published kernels in `gemv bench`: which of their parameters are measured. Their whole space
-//! takes hours and is `gemv tune --space classic`.
+//! Which parameters of the published kernels `gemv bench` measures. All of them take hours:
+//! `gemv tune --space classic`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use gemv::unstable::{Desc, Name, Params};
 use gemv_baselines::Scan;
 use gemv_tune::{ProblemResult, Runner, SearchSettings, Trial, search};
 
-/// Of each kernel those parameters that bring a value of an argument that none before them had.
+/// Parameters of each kernel that have a value of an argument which no earlier ones have.
 pub(super) fn selection(all: &[Params]) -> Vec<Params> {
     let mut seen = HashSet::new();
     let mut fresh = |p: &Params| {
@@ -17,11 +17,11 @@ pub(super) fn selection(all: &[Params]) -> Vec<Params> {
     all.iter().filter(|p| fresh(p)).copied().collect()
 }
 
-/// What the arguments of the published kernels range over.
+/// The ranges of the published kernels' arguments.
 struct Space {
     /// The first parameters of each kernel.
     bases: Vec<Params>,
-    /// The most of each argument.
+    /// The greatest value of each argument.
     most: HashMap<(Name, String), u32>,
 }
 
@@ -40,8 +40,8 @@ impl Space {
         space
     }
 
-    /// The arguments in which these parameters differ from the kernel's first, and whether each is
-    /// the most there is.
+    /// The arguments that differ from the kernel's first parameters, and whether each has
+    /// its greatest value.
     fn other(&self, p: &Params) -> Vec<(String, bool)> {
         let base = self.bases.iter().find(|b| b.kernel() == p.kernel()).expect("each has one");
         let other = p.args().filter(|(k, v)| base.get(k) != Some(*v));
@@ -49,8 +49,8 @@ impl Space {
     }
 }
 
-/// The scans that were published: of every kernel each argument over all its values, and what
-/// [`Scan`] adds.
+/// The published scans: each argument of every kernel over all its values, and what [`Scan`]
+/// adds.
 pub(super) fn scans(all: &[Params], scan: &dyn Fn(&str) -> Scan) -> Vec<Params> {
     let space = Space::of(all);
     let part = |p: &&Params| {
@@ -66,33 +66,35 @@ pub(super) fn scans(all: &[Params], scan: &dyn Fn(&str) -> Scan) -> Vec<Params> 
     all.iter().filter(part).copied().collect()
 }
 
-/// What was found of one element type, from which the search of the next shape starts.
+/// Results of one element type, from which the search of the next shape starts.
 #[derive(Default)]
 pub(super) struct Classic {
     known: Vec<ProblemResult>,
 }
 
-/// Shapes further away than this, in powers of two of rows or of columns, say nothing.
+/// Shapes further apart than this, in powers of two of rows or columns, do not predict each
+/// other.
 pub(super) const FAR: f64 = 6.0;
-/// Shapes that are asked.
+/// This many of the nearest shapes count.
 const NEAR: usize = 3;
-/// Of each, so many of the best.
+/// This many of the best parameters of each.
 const BEST: usize = 3;
-/// A kernel is asked if its best there was not so many times slower than the best of all, ...
+/// A kernel is measured if its best there was at most this many times slower than the best of
+/// all,
 const HOPEFUL: f64 = 2.5;
-/// ... or if it cannot take longer here than so many seconds: to ask costs little, and what was slow
-/// for few columns may be the only one that shares many of them out.
+/// or if it takes at most this many seconds here. That is cheap, and a kernel that is slow for
+/// few columns may be the only one that splits many.
 const CHEAP: f64 = 5e-3;
 
 impl Classic {
-    /// What is worth measuring of `all` for this shape: what was best at the shapes around it, with
-    /// its neighbours in each argument, and the best of each kernel there, with its first parameters
-    /// and the most of each argument. Where nothing near is known, a selection that has every value
-    /// of each argument.
+    /// The parameters of `all` to measure for this shape. These are the best at the nearest
+    /// shapes, with their neighbours in each argument, and the best of each kernel there,
+    /// with its first parameters and the greatest value of each argument. With no near
+    /// shape it is a selection that has every value of each argument.
     ///
-    /// What was slow at the neighbours and is expensive here is not even tried: one thread a row,
-    /// where there is one row, takes seconds for what others do in microseconds.
-    pub(super) fn worth(&self, desc: &Desc, all: &[Params]) -> Vec<Params> {
+    /// What was slow at the near shapes and is expensive here is skipped: one thread a row,
+    /// where there is one row, takes seconds.
+    pub(super) fn candidates(&self, desc: &Desc, all: &[Params]) -> Vec<Params> {
         let times = |a: usize, b: usize| a.max(1) as f64 / b.max(1) as f64;
         let log = |a: usize, b: usize| times(a, b).log2().abs();
         let far = |d: &Desc| log(d.m, desc.m).max(log(d.n, desc.n));
@@ -104,51 +106,51 @@ impl Classic {
         if near.is_empty() {
             return selection(all);
         }
-        // The same for every shape: nothing more has to be built for them.
+        // The same for every shape, so nothing more is compiled.
         let space = Space::of(all);
         let end = |p: &Params| matches!(&space.other(p)[..], [] | [(_, true)]);
         let ends: Vec<Params> = selection(all).into_iter().filter(end).collect();
-        let (mut worth, mut kernels) = (Vec::new(), HashSet::new());
+        let (mut candidates, mut kernels) = (Vec::new(), HashSet::new());
         for result in near {
             let mut trials: Vec<&Trial> = result.trials.iter().collect();
             trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            worth.extend(trials.iter().take(BEST).map(|t| t.params));
+            candidates.extend(trials.iter().take(BEST).map(|t| t.params));
             let best = result.best().expect("kept above");
-            worth.extend(beside(&best.params, all));
-            // One thread for all of it would take so many times longer.
+            candidates.extend(beside(&best.params, all));
+            // How much longer one thread for all of it could take.
             let grown =
                 times(desc.m, result.desc.m).max(1.0) * times(desc.n, result.desc.n).max(1.0);
             for t in trials {
                 let cheap = t.seconds * grown <= CHEAP || t.seconds <= HOPEFUL * best.seconds;
-                // The nearest that has it says what it is worth.
+                // The nearest shape that has the kernel decides.
                 if kernels.insert(t.params.kernel()) && cheap {
-                    worth.push(t.params);
+                    candidates.push(t.params);
                     let same = |p: &&Params| p.kernel() == t.params.kernel();
-                    worth.extend(ends.iter().filter(same));
+                    candidates.extend(ends.iter().filter(same));
                 }
             }
         }
         let mut seen = HashSet::new();
-        worth.retain(|p| all.contains(p) && seen.insert(*p));
-        worth
+        candidates.retain(|p| all.contains(p) && seen.insert(*p));
+        candidates
     }
 
-    /// The best of `worth`, which is remembered.
+    /// Finds the best of `candidates`, and keeps the result for later shapes.
     pub(super) fn search(
         &mut self,
         runner: &mut dyn Runner,
         desc: &Desc,
-        worth: &[Params],
+        candidates: &[Params],
     ) -> ProblemResult {
         let mut settings = SearchSettings::default();
         (settings.finalists, settings.rounds, settings.tie) = (4, 3, 0.05);
-        let result = search(runner, desc, worth, &[], &settings);
+        let result = search(runner, desc, candidates, &[], &settings);
         self.known.push(result.clone());
         result
     }
 }
 
-/// Of all, those that differ in one argument, by the next smaller or larger value there is.
+/// Parameters of `all` that differ in one argument, by its next smaller or larger value.
 fn beside(of: &Params, all: &[Params]) -> Vec<Params> {
     let mut beside = Vec::new();
     for (key, value) in of.args() {
@@ -256,10 +258,10 @@ mod tests {
         let (all, mut classic, mut paper) = (space(), Classic::default(), Paper::default());
         for (k, size) in (0..12).map(|k| 2usize.pow(k) * 16).enumerate() {
             let desc = desc(size, size);
-            let worth = classic.worth(&desc, &all);
-            assert!(worth.len() <= 60, "{}", worth.len());
+            let candidates = classic.candidates(&desc, &all);
+            assert!(candidates.len() <= 60, "{}", candidates.len());
             paper.0.clear();
-            let found = classic.search(&mut paper, &desc, &worth).best().unwrap().seconds;
+            let found = classic.search(&mut paper, &desc, &candidates).best().unwrap().seconds;
             assert!(k == 0 || paper.0.iter().all(|p| p.kernel().as_str() != "test-thread"));
             let times = all.iter().map(|p| Paper::seconds(&desc, p));
             let best = times.fold(f64::INFINITY, f64::min);
@@ -268,15 +270,15 @@ mod tests {
         // What is slow for few columns may be the only one for many.
         let mut one = Classic::default();
         for n in [36, 1312, 47296, 1710384] {
-            let worth = one.worth(&desc(1, n), &all);
-            let found = one.search(&mut paper, &desc(1, n), &worth);
+            let candidates = one.candidates(&desc(1, n), &all);
+            let found = one.search(&mut paper, &desc(1, n), &candidates);
             let (wide, best) = (n > 10_000, found.best().unwrap().params.to_string());
             assert_eq!(best == "test-columns n=1", wide, "{n}: {best}");
         }
         // What is far away, or of another layout, says nothing.
-        assert_eq!(classic.worth(&desc(1, 1 << 22), &all), selection(&all));
+        assert_eq!(classic.candidates(&desc(1, 1 << 22), &all), selection(&all));
         let col = Desc::new(Dtype::F32, 512, 512, (1, 512), 0);
-        assert_eq!(classic.worth(&col, &all), selection(&all));
+        assert_eq!(classic.candidates(&col, &all), selection(&all));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The page around the pictures: one file, no script, nothing loaded.
+//! The page: one file, without scripts, that loads nothing.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(super) struct Page {
     contents: String,
     sections: usize,
     plots: usize,
-    /// Pictures as files of their own: their names and texts.
+    /// Pictures as files: names and texts.
     files: Vec<(String, String)>,
 }
 
@@ -65,6 +65,7 @@ impl Page {
         }
     }
 
+    /// A figure; `kind` says which sort of picture it is.
     pub(super) fn plots(&self) -> usize {
         self.plots
     }

@@ -41,7 +41,7 @@ impl Colours {
     }
 }
 
-/// The name of what is not a product: reading alone. Its colour is grey.
+/// The name of the curve that is no product.
 pub(super) const READ: &str = "reading alone";
 
 /// The axes of the maps of a section, so that they can be compared: the ends of rows and columns.
@@ -80,7 +80,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A transparent area over a drawing that shows a text when it is pointed at.
+/// A transparent area with a text for the pointer.
 struct Hover {
     at: (i32, i32),
     size: (i32, i32),
@@ -113,7 +113,7 @@ impl Curve {
     }
 }
 
-/// A number in few characters: powers of two from 1,024 on as such.
+/// A number in few characters.
 fn short(v: usize) -> String {
     match v {
         _ if v >= 1024 && v.is_power_of_two() => format!("2^{}", v.ilog2()),
@@ -127,14 +127,14 @@ fn css(c: RGBColor) -> String {
     format!("#{:02x}{:02x}{:02x}", c.0, c.1, c.2)
 }
 
-/// A drawing and what its colours mean.
+/// A drawing and its legend.
 pub(super) struct Picture {
     svg: String,
     legend: Vec<(RGBColor, String)>,
 }
 
 impl Picture {
-    /// For a page, whose style the legend takes.
+    /// For a page, whose style the legend has.
     pub(super) fn html(&self) -> String {
         let entries: String = self
             .legend
@@ -146,7 +146,7 @@ impl Picture {
         format!("{}<ul class=\"legend\">{entries}</ul>", self.svg)
     }
 
-    /// A file of its own: caption, drawing and legend, for where a page cannot be shown.
+    /// As a file: caption, drawing and legend.
     pub(super) fn file(&self, caption: &str) -> String {
         const LINE: u32 = 20;
         let (width, drawing) = SIZE;
@@ -187,7 +187,7 @@ fn viridis(share: f64) -> RGBColor {
     ViridisRGB::get_color(share.clamp(0.0, 1.0))
 }
 
-/// Puts the areas over a finished drawing.
+/// Puts the hover areas over a finished drawing.
 fn finish(mut svg: String, hovers: &[Hover]) -> String {
     let mut over = String::new();
     for h in hovers {
@@ -310,7 +310,7 @@ impl Map {
             rows.entry(m).or_default().push(n);
             columns.entry(n).or_default().push(m);
         }
-        let label = |at: f64| short(at.round() as usize);
+        let label = |at: f64| format!("2^{:.0}", at.log2());
         draw(|area| {
             let error = |e: DrawingAreaErrorKind<_>| e.to_string();
             let mut chart = ChartBuilder::on(area)
@@ -383,7 +383,8 @@ pub(super) fn curves(
     let high = marks().map(|m| m.x).fold(low, f64::max).max(low * 1.01);
     let top = 1.08 * marks().map(|m| m.y).fold(0.0, f64::max);
     let bottom = 0.8 * marks().map(|m| m.y).filter(|y| *y > 0.0).fold(top, f64::min);
-    // A name that no page knows, such as a setting of a scan, has a colour by its place.
+    // A name that is not in the list, such as a setting of a scan, has a colour by its
+    // place.
     let colour = |k: usize, curve: &Curve| {
         let known = colours.0.iter().position(|name| *name == curve.name);
         let grey = DISTINCT.len() - 1;
@@ -394,7 +395,7 @@ pub(super) fn curves(
         let mut builder = ChartBuilder::on(area);
         builder.margin(8).margin_right(20).x_label_area_size(38).y_label_area_size(58);
         let x_axis = (low..high).log_scale();
-        // Two types of chart, and one body.
+        // The chart has another type for each scale.
         macro_rules! paint {
             ($y:expr) => {{
                 let error = |e: DrawingAreaErrorKind<_>| e.to_string();

@@ -1,4 +1,4 @@
-//! What `gemv tune` is asked for.
+//! The arguments of `gemv tune`.
 
 use std::path::PathBuf;
 
@@ -44,19 +44,20 @@ pub(crate) struct Args {
     /// Measure with operands in the caches, where they fit.
     #[arg(long)]
     pub(crate) warm: bool,
-    /// Stop measuring after this long: what was measured coarse to fine until then makes the table.
+    /// Stop measuring after this long. The mesh is visited coarse to fine, and the table is
+    /// made of what was measured.
     #[arg(long, value_name = "MINUTES")]
     pub(crate) minutes: Option<f64>,
-    /// Shapes that are not on the mesh, for each type, layout and class of alignment, on which the
-    /// table is held against all candidates.
+    /// Held-out shapes for each type, layout and class of alignment. They are not on the
+    /// mesh; the table's choices are compared there with all candidates.
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     pub(crate) holdout: usize,
     /// Which kernels: this library's own, or the published ones with the search as published (every
     /// combination on 3 x 3 samples of each tile of the mesh; takes hours).
     #[arg(long, value_enum, default_value_t = Space::Ordered)]
     pub(crate) space: Space,
-    /// What the table starts from: the rows of the present one, which are changed only where measurements say so beyond
-    /// chance, or nothing.
+    /// What the table starts from: the present rows, which are changed only where the
+    /// measurements differ by more than noise, or nothing.
     #[arg(long, value_enum, default_value_t = Start::Present)]
     pub(crate) start: Start,
     /// Most rows of the table for a type and a layout, over all classes of alignment.
@@ -69,12 +70,14 @@ pub(crate) struct Args {
     /// Go on from the raw data in the directory.
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Put the table where this user's tables are looked for. Rows of an installed table for other
-    /// types and layouts are kept. One that is worse than the present table by more than 2 % is refused.
+    /// Put the table into this user's directory of tables. Rows of an installed table for
+    /// other types and layouts are kept, as are the present rows of a class in which no
+    /// held-out shape was measured. A table that is worse than the present one by more than
+    /// 2 % is refused.
     #[arg(long)]
     pub(crate) install: bool,
-    /// Measure nothing: write into this table the fingerprints of the device's kernels that its rows name,
-    /// which says that it was tuned with them.
+    /// Measure nothing. Write the fingerprints of the device's kernels into this table, for
+    /// the kernels that its rows name: that it was tuned with them.
     #[arg(long, value_name = "TABLE", conflicts_with_all = ["install", "resume"])]
     pub(crate) stamp: Option<PathBuf>,
 }

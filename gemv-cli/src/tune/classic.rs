@@ -8,14 +8,14 @@ use gemv_tune::{
     Trial, search,
 };
 
-/// Kernels that are built between two looks at whether to stop.
+/// Kernels that are compiled between two checks of `stopped`.
 const BUILT: usize = 64;
 
-/// The search as published: every combination on 3 x 3 samples of each tile, and for the tile what
-/// is best on them together. Returns the mesh of the tiles' centres, and what is known of the tiles.
+/// The search as published: every combination on 3 x 3 samples of each tile, and the best over
+/// them together. Returns the mesh of the tiles' centres, and the results of the tiles.
 ///
-/// The kernels of a type are built before its first problem, which takes minutes; `stopped` is asked
-/// meanwhile.
+/// The kernels of a type are compiled before its first problem, which takes minutes; `stopped`
+/// is checked meanwhile.
 pub(super) fn published(
     runner: &mut dyn Runner,
     mesh: &Mesh,
@@ -28,7 +28,7 @@ pub(super) fn published(
     let (from, to) = (sizes[0], sizes[sizes.len() - 1]);
     let fine = Mesh::new(3 * sizes.len(), from, to, max_bytes);
     let mut settings = SearchSettings::default();
-    // Nobody leaves.
+    // No candidate is dropped.
     (settings.hopeless, settings.finalists, settings.rounds) = (f64::INFINITY, usize::MAX, 1);
     let mut plan = Vec::new();
     for a in classes {
@@ -78,8 +78,8 @@ pub(super) fn published(
     (tiles, together)
 }
 
-/// One problem for all samples of a tile: its times are their geometric means, of the candidates
-/// that count on each of them.
+/// One problem for all samples of a tile. Its times are their geometric means, of the
+/// candidates that count on each.
 fn reduced(centre: &Desc, samples: &[ProblemResult]) -> Option<ProblemResult> {
     let first = samples.first()?;
     let mut result = ProblemResult { desc: *centre, trials: vec![], ..first.clone() };
@@ -133,7 +133,7 @@ mod tests {
 
     impl Progress for Until {
         fn done(&mut self, result: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-            // Nobody leaves, however slow.
+            // No candidate is dropped, however slow.
             assert_eq!(
                 result.trials.iter().filter(|t| t.finalist).count() + result.failures.len(),
                 3

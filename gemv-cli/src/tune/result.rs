@@ -1,4 +1,5 @@
-//! What a run leaves: the table with its header, the times for the router, and what is said of it.
+//! The results of a run: the table with its header, the products for the router, and what is
+//! printed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(super) fn tell(profile: &Profile) {
     }
 }
 
-/// The first row, near before far, that is legal.
+/// The nearest legal row's parameters.
 pub(super) fn first_legal(table: &Table, device: &Device, desc: &Desc) -> Option<Params> {
     let legal = |row: &&&Row| device.backend().fits(desc, &row.params).is_ok();
     table.nearest(desc).iter().find(legal).map(|row| row.params)
@@ -66,8 +67,8 @@ pub(super) fn header(
     header.into_iter().filter(|h| !h.1.is_empty()).map(|(k, v)| (k.into(), v)).collect()
 }
 
-/// The tables whose rows are in it still, each by its name and a hash of its rows: a later one of that name may say
-/// something else.
+/// The tables whose rows were kept, each by its name and a hash of its rows: a later table of
+/// that name may have others.
 pub(super) fn started(
     device: &Device,
     classes: &[ProblemClass],
@@ -76,7 +77,7 @@ pub(super) fn started(
     let mut all: Vec<String> = Vec::new();
     for (&class, _) in classes.iter().zip(parts).filter(|(_, part)| part.kept > 0) {
         if let Some((table, _)) = present_rows(device.tables(), class) {
-            // A user's is a path, which is nobody else's.
+            // A path of this user means nothing elsewhere.
             let name = Path::new(&table.origin).file_name().unwrap_or_default();
             let named = format!("{}, rows {}", name.to_string_lossy(), hash(&table.rows));
             if !all.contains(&named) {
@@ -87,14 +88,14 @@ pub(super) fn started(
     all.into_iter().map(|named| ("started from".into(), named)).collect()
 }
 
-/// FNV-1a of their text, which stays what it is from one release of the compiler to the next.
+/// FNV-1a of their text: the same with every compiler.
 fn hash(rows: &[Row]) -> String {
     let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:012x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 16)
 }
 
-/// How many rows each class has and what they cost at the known points.
+/// How many rows each class has, and their cost at the measured points.
 pub(super) fn of_parts(classes: &[ProblemClass], parts: &[Fit]) -> Vec<(String, String)> {
     let line = |(class, part): (&ProblemClass, &Fit)| {
         let name = format!("rows for {} {} align={}", class.dtype, class.layout, class.align);
@@ -108,19 +109,20 @@ pub(super) fn of_parts(classes: &[ProblemClass], parts: &[Fit]) -> Vec<(String, 
     classes.iter().zip(parts).map(line).collect()
 }
 
-/// Whether a table costs more than another where neither failed, by more than half a per cent: less is chance.
+/// Whether a table fails at more shapes, or, where neither fails, costs more by half a per
+/// cent: less is noise.
 pub(super) fn is_worse(this: &Regret, other: &Regret) -> bool {
     this.failed > other.failed
         || this.failed + other.failed == 0 && this.geomean > other.geomean + 0.005
 }
 
-/// Whether it is so much worse, on enough shapes, that it ought not to take the other's place.
+/// Whether it is so much worse, on enough shapes, that it must not replace the other.
 pub(super) fn is_refused(this: &Regret, other: &Regret) -> bool {
     let far = this.shapes >= 8 && this.geomean > other.geomean + 0.02;
     this.failed > other.failed || far && is_worse(this, other)
 }
 
-/// How caches were, for the header.
+/// What the caches held, for the header.
 pub(super) fn caches(settings: &RunnerSettings) -> String {
     let kib = settings.both_to >> 10;
     match settings.mode {
@@ -131,7 +133,7 @@ pub(super) fn caches(settings: &RunnerSettings) -> String {
     }
 }
 
-/// Times for the router: every third point of the mesh will do.
+/// Times for the router: every third point of the mesh is enough.
 pub(super) fn products(
     mesh: &Mesh,
     classes: &[ProblemClass],
@@ -154,7 +156,7 @@ pub(super) fn products(
     products
 }
 
-/// The classes of which no held-out shape says anything.
+/// The classes in which no held-out shape was measured.
 pub(super) fn unchecked(classes: &[ProblemClass], holdouts: &[Holdout]) -> Vec<ProblemClass> {
     let of = |class: &ProblemClass| {
         let here = |h: &&Holdout| class.holds(&h.result.desc);
@@ -171,7 +173,7 @@ pub(super) fn per_class(classes: &[ProblemClass], holdouts: &[Holdout]) {
     }
 }
 
-/// How much would change.
+/// Prints how many choices would change.
 pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
     let differs = |desc: &&Desc| {
         let old = device.tables().explain(device.backend(), desc).0;
@@ -181,8 +183,8 @@ pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
     println!("{changed} of {} problems would be computed otherwise", known.len());
 }
 
-/// Puts a table where the user's are looked for. Rows of classes of which no held-out shape was
-/// measured are not put there: what is present for them stays.
+/// Puts a table into the user's directory. Classes in which no held-out shape was measured keep
+/// their present rows.
 pub(super) fn install(
     device: &Device,
     mut table: Table,
@@ -209,7 +211,8 @@ pub(super) fn install(
         let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout, r.align)).collect();
         let other = |r: &&Row| !new.contains(&(r.dtype, r.layout, r.align));
         let kept: Vec<Row> = old.rows.iter().filter(other).copied().collect();
-        // What the kept rows were tuned with, as far as no new row names the same kernel.
+        // The fingerprints of the kept rows' kernels, unless a new row names the same
+        // kernel.
         for kernel in kept.iter().map(|row| kernel_key(row.params.kernel().as_str())) {
             if let (Some(then), None) = (old.header(&kernel), table.header(&kernel)) {
                 let then = then.to_owned();
@@ -260,7 +263,7 @@ mod tests {
         };
         assert!(is_refused(&of(32, 0.061, 0), &of(32, 0.015, 0)));
         assert!(!is_refused(&of(32, 0.025, 0), &of(32, 0.015, 0)));
-        // Few shapes say little, but one that gives wrong bits says it all.
+        // Few shapes say little, but wrong bits at one are enough.
         assert!(!is_refused(&of(7, 0.061, 0), &of(7, 0.015, 0)));
         assert!(is_refused(&of(7, 0.0, 1), &of(7, 0.0, 0)));
     }

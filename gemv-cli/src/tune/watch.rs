@@ -1,4 +1,4 @@
-//! What a run shows and keeps while it measures.
+//! Progress of a run: the bar, the raw data, and when to stop.
 
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ pub(super) struct RunProgress {
     stop: Arc<AtomicBool>,
     deadline: Option<Instant>,
     pub(super) error: Option<anyhow::Error>,
-    /// Failures that have been told: a kernel that fails everywhere is told once.
+    /// Failures that were printed: each kernel once.
     told: Vec<(Params, String)>,
 }
 
@@ -43,7 +43,7 @@ impl RunProgress {
         if self.plain.is_some() { eprintln!("{line}") } else { self.bar.println(line) }
     }
 
-    /// The same for what comes next, until then.
+    /// Begins the next part of the run.
     pub(super) fn next(&mut self, what: &str, deadline: Option<Instant>) {
         self.deadline = deadline;
         self.bar.set_prefix(what.to_owned());
@@ -58,7 +58,7 @@ impl RunProgress {
 impl Progress for RunProgress {
     fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()> {
         for (params, why) in &result.failures {
-            // Where a kernel fails is in the raw data; here, that it does, and why.
+            // The raw data has every failure; here each kernel is named once.
             let why: String = why.to_string().lines().next().unwrap_or_default().into();
             let kernel: Params = params.kernel().as_str().parse().expect("a kernel's name");
             if self.told.len() < 20 && !self.told.iter().any(|t| t.0 == kernel) {

@@ -228,32 +228,31 @@ impl<O: Ops> Body for ColMemory<O> {
         unsafe {
             let n = self.a.n;
             let lanes = n.min(LANES).next_power_of_two();
-            let at_once = if lanes < O::PASS_LANES { 1 } else { O::PASS_LANES };
-            for q in 0..lanes / at_once {
+            let pass_lanes = if lanes < O::PASS_LANES { 1 } else { O::PASS_LANES };
+            for q in 0..lanes / pass_lanes {
                 // The columns of the first and of the last lane of the pass.
                 let count = |i: usize| {
                     n.saturating_sub(bit_reversed(i, lanes.trailing_zeros())).div_ceil(LANES)
                 };
-                let (most, least) = (count(q * at_once), count(q * at_once + at_once - 1));
+                let (most, least) = (count(q * pass_lanes), count(q * pass_lanes + pass_lanes - 1));
                 macro_rules! passes {
                     ($p:literal, $u:literal) => {
                         match (most, least) {
                             (4, 4) => self.pass::<$p, 4, false, $u>(q, lanes),
                             _ if !O::UNROLLS => self.pass::<$p, ANY, false, $u>(q, lanes),
                             (1, 1) => self.pass::<$p, 1, false, $u>(q, lanes),
-                            (2, 2) => self.pass::<$p, 2, false, $u>(q, lanes),
-                            (3, 3) => self.pass::<$p, 3, false, $u>(q, lanes),
                             (_, 0) => self.pass::<$p, 0, true, $u>(q, lanes),
-                            (_, 1) => self.pass::<$p, 1, true, $u>(q, lanes),
-                            (_, 2) => self.pass::<$p, 2, true, $u>(q, lanes),
+                            // Two or three columns in all lanes: as if some had one less.
+                            (2, _) => self.pass::<$p, 1, true, $u>(q, lanes),
+                            (3, _) => self.pass::<$p, 2, true, $u>(q, lanes),
                             _ => self.pass::<$p, 3, true, $u>(q, lanes),
                         }
                     };
                 }
                 // All but the one that O uses and the first are pruned. The first is for lanes of one column.
-                if O::PASS_LANES == 4 && at_once == 4 {
+                if O::PASS_LANES == 4 && pass_lanes == 4 {
                     passes!(4, 2)
-                } else if O::PASS_LANES == 2 && at_once == 2 {
+                } else if O::PASS_LANES == 2 && pass_lanes == 2 {
                     passes!(2, 4)
                 } else if O::PASS_LANES == 1 {
                     passes!(1, 4)

@@ -24,12 +24,17 @@ pub(crate) struct EntryPoints {
     pub(super) width: usize,
     /// How far apart the elements of a line are.
     pub(super) step: isize,
+    /// The sums of all segments of all rows.
     pub(super) rows: unsafe fn(&Call),
+    /// The sums of one segment of all rows, in registers.
     pub(super) col_registers: unsafe fn(&Call),
+    /// The same, with partial sums in memory.
     pub(super) col_memory: unsafe fn(&Call),
+    /// The same for a whole segment of few rows.
     pub(super) col_few_rows: unsafe fn(&Call),
+    /// Rule 6.
     pub(super) finish: unsafe fn(&Finish),
-    /// x with this stride, and its entries, to accumulators.
+    /// Converts entries of x, of a stride and a number, to accumulators.
     pub(super) widen: unsafe fn(*const u8, isize, usize, *mut u8),
     /// The kernels for what an accumulator consists of.
     pub(super) real: fn() -> &'static EntryPoints,
@@ -37,7 +42,7 @@ pub(crate) struct EntryPoints {
     pub(super) ones: unsafe fn(*mut u8),
 }
 
-/// What a kernel for a block of the matrix is called with. Each reads what it needs.
+/// The operands of a kernel: a block of the matrix, x and the place of the sums. Each kernel reads what it needs.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     pub(super) a: Window<u8>,
@@ -57,6 +62,16 @@ pub(super) struct Call {
     /// Partial sums, and the accumulators of a line of them.
     pub(super) stack: *mut u8,
     pub(super) stack_ld: usize,
+}
+
+impl Call {
+    /// Without prefetches, a stack or several segments.
+    #[inline(always)]
+    pub(super) fn new(a: Window<u8>, conj: bool, x: *const u8, out: *mut u8) -> Call {
+        let (prefetch, stack) = (0, core::ptr::null_mut());
+        let (back, prefetch_next) = (false, false);
+        Call { a, conj, x, out, ld: 0, back, prefetch, prefetch_next, head: 0, stack, stack_ld: 0 }
+    }
 }
 
 /// Rule 6 for `m` rows whose sums are there.
@@ -101,9 +116,9 @@ impl<O: Ops> Of<O> {
         width: O::W,
         step: O::STEP,
         rows: rows::<O>,
-        col_registers: col_registers::<O>,
-        col_memory: col_memory::<O>,
-        col_few_rows: col_few_rows::<O>,
+        col_registers: columns::<O, REGISTERS>,
+        col_memory: columns::<O, MEMORY>,
+        col_few_rows: columns::<O, FEW_ROWS>,
         finish: finish::<O::Base>,
         widen: widen::<O::Base>,
         real: || Of::<O::Sum>::ENTRY_POINTS,
@@ -136,36 +151,42 @@ unsafe fn rows<O: Ops>(c: &Call) {
     }
 }
 
-/// The sums of one segment of all rows.
-unsafe fn col_registers<O: Ops>(c: &Call) {
-    let Call { x, out, head, prefetch, .. } = *c;
+/// A column kernel with its operands by reference: what is copied just after it was written stalls.
+struct Columns<'a, O, const KERNEL: u8> {
+    o: O,
+    c: &'a Call,
+}
+
+pub(super) const REGISTERS: u8 = 0;
+const MEMORY: u8 = 1;
+const FEW_ROWS: u8 = 2;
+
+/// The sums of one segment of all rows; of one whole segment for `FEW_ROWS`.
+///
+/// # Safety
+/// The processor has the instruction set; a is good, x for n, out for m, and the stack for its lines.
+pub(super) unsafe fn columns<O: Ops, const KERNEL: u8>(c: &Call) {
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
-        let (x, out) = (x.cast(), out.cast());
-        o.enter(ColRegisters { o, a: c.a.cast(), x, out, head, prefetch });
+        o.enter(Columns::<O, KERNEL> { o, c });
     }
 }
 
-/// The sums of one segment of all rows.
-unsafe fn col_memory<O: Ops>(c: &Call) {
-    let Call { x, out, stack, stack_ld: ld, prefetch, .. } = *c;
-    // SAFETY: the caller's.
-    unsafe {
-        let o = O::new(c.conj);
-        let (x, out, stack) = (x.cast(), out.cast(), stack.cast());
-        o.enter(ColMemory { o, a: c.a.cast(), x, stack, ld, out, prefetch });
-    }
-}
-
-/// The sums of one whole segment of all rows.
-unsafe fn col_few_rows<O: Ops>(c: &Call) {
-    let Call { x, out, stack, stack_ld: ld, prefetch, .. } = *c;
-    // SAFETY: the caller's.
-    unsafe {
-        let o = O::new(c.conj);
-        let (x, out, quarter) = (x.cast(), out.cast(), stack.cast());
-        o.enter(ColFewRows { o, a: c.a.cast(), x, quarter, ld, out, prefetch });
+impl<O: Ops, const KERNEL: u8> Body for Columns<'_, O, KERNEL> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Columns { o, c } = self;
+        let (a, x, out) = (c.a.cast(), c.x.cast(), c.out.cast());
+        let (stack, ld, head, prefetch) = (c.stack.cast(), c.stack_ld, c.head, c.prefetch);
+        // SAFETY: the caller's.
+        unsafe {
+            match KERNEL {
+                REGISTERS => ColRegisters { o, a, x, out, head, prefetch }.run(),
+                MEMORY => ColMemory { o, a, x, stack, ld, out, prefetch }.run(),
+                _ => ColFewRows { o, a, x, quarter: stack, ld, out, prefetch }.run(),
+            }
+        }
     }
 }
 

@@ -65,13 +65,13 @@ pub(crate) trait Ops: Copy {
     unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V;
     /// Elements 0, 2, ... 2W - 2 from `p`; those between are not touched.
     #[inline(always)]
-    unsafe fn load_second(self, p: *const Self::T) -> Self::V {
+    unsafe fn load_even(self, p: *const Self::T) -> Self::V {
         let _ = p;
         unreachable!("there are no kernels of stride two for it")
     }
-    /// As [`load_second`](Self::load_second), of elements 2 lo ..= 2 hi - 2 alone; +0 for the others.
+    /// As [`load_even`](Self::load_even), of elements 2 lo ..= 2 hi - 2 alone; +0 for the others.
     #[inline(always)]
-    unsafe fn load_second_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
+    unsafe fn load_even_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
         let _ = (p, lo, hi);
         unreachable!("there are no kernels of stride two for it")
     }
@@ -99,14 +99,14 @@ pub(crate) trait Ops: Copy {
     }
     /// Entries 0..mid of x from `p`, and mid..W from `q`; the others are not touched. For [`X_VECTORS`](Self::X_VECTORS).
     #[inline(always)]
-    unsafe fn x_two(self, p: *const Self::Acc, q: *const Self::Acc, mid: usize) -> Self::X {
+    unsafe fn x_from_two(self, p: *const Self::Acc, q: *const Self::Acc, mid: usize) -> Self::X {
         let _ = (p, q, mid);
         unreachable!("X_VECTORS says that it is not there")
     }
     /// `fma` with elements lo..hi from `p`. The others are not touched, and their lanes stay as they are, whatever x
     /// has there. For [`X_VECTORS`](Self::X_VECTORS).
     #[inline(always)]
-    unsafe fn fma_some(
+    unsafe fn fma_masked(
         self,
         p: *const Self::T,
         x: Self::X,

@@ -44,6 +44,7 @@ enum Lines {
 
 impl Lines {
     /// By the smaller of the two strides, of axes that have more than one entry.
+    #[inline(always)]
     fn of(a: &Strided) -> Lines {
         let Strided { m, n, rs, cs, .. } = *a;
         if cs == 1 && n > 1 {
@@ -110,6 +111,7 @@ impl<'a> Product<'a> {
     /// # Panics
     /// If the shapes do not fit.
     #[expect(clippy::too_many_arguments, reason = "a product has them")]
+    #[inline(always)]
     pub(crate) fn new<T: CpuElement>(
         isa: Isa,
         plan: Plan,
@@ -140,6 +142,9 @@ impl<'a> Product<'a> {
     }
 
     /// Chooses lines, packs x where it has to be, and calls `f` with the whole as one part.
+    ///
+    /// Inlined, as all up to the kernels: small products spend their time in copies of these structs otherwise.
+    #[inline(always)]
     pub(crate) fn run(mut self, f: impl FnOnce(Part<'_>)) {
         let Strided { m, n, rs, .. } = self.a;
         if m == 0 || n == 0 {
@@ -166,6 +171,7 @@ impl<'a> Product<'a> {
     }
 
     /// Calls `f` with x as accumulators, in the order in which the kernel for these lines reads it.
+    #[inline(always)]
     fn with_x(&self, lines: Lines, f: impl FnOnce(Part<'_>)) {
         let Product { kernels: k, a, x, x_stride, y, .. } = *self;
         // Rows that are read by aligned vectors have x aligned as well, where they are worth a copy.
@@ -181,26 +187,21 @@ impl<'a> Product<'a> {
         if !lines.reversed() && k.same && neighbours && lead.is_none_or(aligned) {
             return f(part(x));
         }
-        let line = 64 / k.acc;
-        let first = (line - lead.unwrap_or(0) % line) % line;
-        scratch::with((first + a.n) * k.acc, |packed| {
-            // SAFETY: the scratch is good for `first` and n accumulators, x for n entries; the kernels are those of
-            // their types.
-            unsafe {
-                let packed = packed.add(first * k.acc);
-                let (from, stride) = match lines.reversed() {
-                    true => {
-                        let end = a.n as isize - 1;
-                        (offset(x, end * x_stride, k.vector.element), -x_stride)
-                    }
-                    false => (x, if neighbours { 1 } else { x_stride }),
-                };
-                (k.widen)(from, stride, a.n, packed);
-                f(part(packed));
-            }
-        });
+        let line = 64 >> k.acc.trailing_zeros();
+        let first = lead.unwrap_or(0).wrapping_neg() & (line - 1);
+        let mut buffer = scratch::take((first + a.n) * k.acc);
+        let packed = buffer.as_mut_ptr().wrapping_add(first * k.acc);
+        let (from, stride) = match lines.reversed() {
+            true => (offset(x, (a.n as isize - 1) * x_stride, k.vector.element), -x_stride),
+            false => (x, if neighbours { 1 } else { x_stride }),
+        };
+        // SAFETY: the scratch is good for `first` and n accumulators, x for n entries; the kernels are those of their
+        // types.
+        unsafe { (k.widen)(from, stride, a.n, packed) };
+        f(part(packed));
     }
 
+    #[inline(always)]
     fn shared(&self, lines: Lines) -> Shared {
         let Product { kernels, stride_two, plan, conj, .. } = *self;
         let own = match lines {
@@ -214,6 +215,7 @@ impl<'a> Product<'a> {
 
     /// All rows are the same: one sum.
     #[cold]
+    #[inline(never)]
     fn broadcast(mut self) {
         let rows = self.a.m;
         let Target::Y { y, stride, alpha, beta, .. } = self.y else {
@@ -222,7 +224,7 @@ impl<'a> Product<'a> {
         let mut sum = Scalar::new(0.0f32);
         self.a.m = 1;
         self.y = Target::Sums((&raw mut sum).cast());
-        self.with_x(Lines::of(&self.a), |part| part.run());
+        self.with_x(Lines::of(&self.a), |mut part| part.run());
         let k = self.kernels;
         for i in 0..rows {
             let y = offset(y, i as isize * stride, k.vector.element).cast_mut();
@@ -261,7 +263,7 @@ pub(crate) struct Part<'a> {
     operands: PhantomData<&'a mut u8>,
 }
 
-// SAFETY: a part reads elements that nothing writes while it lives, and writes a target that is its own.
+// SAFETY: a part reads elements that nothing writes while it lives, and writes a target of its own.
 unsafe impl Send for Part<'_> {}
 
 impl<'a> Part<'a> {
@@ -349,8 +351,15 @@ impl<'a> Part<'a> {
     }
 
     /// Computes it on the calling thread.
-    pub(crate) fn run(self) {
-        let Part { shared, a, .. } = &self;
+    #[inline(never)]
+    pub(crate) fn run(&mut self) {
+        self.run_inline();
+    }
+
+    /// As [`run`](Self::run), for small products.
+    #[inline(always)]
+    pub(crate) fn run_inline(&mut self) {
+        let Part { shared, a, .. } = &*self;
         if a.m == 0 || a.n == 0 {
             return;
         }
@@ -363,25 +372,23 @@ impl<'a> Part<'a> {
         // SAFETY: the matrix is a view: its elements, found by its own strides, may be read; the lines are its; x has
         // an entry for every column and the target a place for every row. The scratch has `scratch_len`.
         let run = |scratch| unsafe { if row { self.rows(scratch) } else { self.columns(scratch) } };
-        if bytes <= STACK {
-            let mut stack = MaybeUninit::<Stack>::uninit();
-            run(stack.as_mut_ptr().cast());
-        } else {
-            scratch::with(bytes, run);
-        }
+        let mut stack = MaybeUninit::<Stack>::uninit();
+        let mut buffer = (bytes > STACK).then(|| scratch::take(bytes));
+        run(match &mut buffer {
+            Some(buffer) => buffer.as_mut_ptr(),
+            None => stack.as_mut_ptr().cast(),
+        });
     }
 }
 
 /// Bytes of scratch on the stack.
-const STACK: usize = 1 << 10;
+const STACK: usize = 2 << 10;
 
 #[repr(align(64))]
 struct Stack(#[expect(dead_code, reason = "used through its address")] [u8; STACK]);
 
-/// Vectors of rows for one call of the column kernel in registers.
-const STRIP: usize = 4;
-
 /// Accumulators of scratch for a block of `m` × `n`.
+#[inline(always)]
 fn scratch_len(m: usize, n: usize, plan: &Plan, row: bool, width: usize) -> usize {
     let segments = n.div_ceil(SEGMENT);
     // Sums of segments, and of the segments of those.
@@ -390,7 +397,7 @@ fn scratch_len(m: usize, n: usize, plan: &Plan, row: bool, width: usize) -> usiz
         let rows = plan.rows.next_multiple_of(4);
         return LANES.max(rows) + rows * levels;
     }
-    tile_rows(m, plan, width) * (1 + levels + stack_lines(plan))
+    tile_rows(m, n, plan, width) * (1 + levels + stack_lines(plan))
 }
 
 /// Lines of partial sums of a segment.
@@ -403,28 +410,33 @@ fn stack_lines(plan: &Plan) -> usize {
 }
 
 /// Rows of a tile of the column kernels, rounded up to whole vectors, of which one may begin before the first row.
-fn tile_rows(m: usize, plan: &Plan, width: usize) -> usize {
-    let step = if plan.tile_m == 0 { (STRIP + 1) * width } else { plan.tile_m + 2 * width };
-    step.min(m.next_multiple_of(width) + width).next_multiple_of(width)
+#[inline(always)]
+fn tile_rows(m: usize, n: usize, plan: &Plan, width: usize) -> usize {
+    let step = if plan.tile_m == 0 { (strip(n) + 1) * width } else { plan.tile_m + 2 * width };
+    // The width is a power of two.
+    let up = |rows: usize| (rows + width - 1) & !(width - 1);
+    up(step.min(up(m) + width))
+}
+
+/// Vectors of rows for one call of the column kernel in registers. Many for a single segment: each call takes time. Few
+/// for several segments: the sums of all of them are kept.
+fn strip(n: usize) -> usize {
+    if n <= SEGMENT { 16 } else { 4 }
 }
 
 /// Bytes of rows of one segment, or 64 rows, that are read before those of another stream.
 const STREAM_BYTES: usize = 1 << 10;
 
 impl Part<'_> {
-    fn call(&self) -> Call {
+    #[inline(always)]
+    fn call(&self, line: isize) -> Call {
+        let Part { shared, a, x, .. } = self;
+        let window = Window { p: a.p, line, m: a.m, n: a.n };
         Call {
-            a: Window { p: self.a.p, line: 0, m: self.a.m, n: self.a.n },
-            conj: self.shared.conj,
-            x: self.x,
-            out: core::ptr::null_mut(),
-            ld: 0,
-            back: self.shared.lines.reversed(),
-            prefetch: self.shared.plan.prefetch as isize,
-            prefetch_next: self.shared.plan.prefetch_next,
-            head: 0,
-            stack: core::ptr::null_mut(),
-            stack_ld: 0,
+            back: shared.lines.reversed(),
+            prefetch: shared.plan.prefetch as isize,
+            prefetch_next: shared.plan.prefetch_next,
+            ..Call::new(window, shared.conj, *x, core::ptr::null_mut())
         }
     }
 
@@ -432,11 +444,12 @@ impl Part<'_> {
     ///
     /// # Safety
     /// a is good, x for n, scratch for its length and the target for m rows.
+    #[inline(always)]
     unsafe fn rows(&self, scratch: *mut u8) {
         let (a, plan) = (&self.a, &self.shared.plan);
         let out = in_place(self.shared.kernels, self.target, a.m);
-        let own = plan.rows.next_multiple_of(4);
-        let streams = if a.m >= plan.streams * own { plan.streams } else { 1 };
+        let scratch_ld = plan.rows.next_multiple_of(4);
+        let streams = if a.m >= plan.streams * scratch_ld { plan.streams } else { 1 };
         let one = a.n <= SEGMENT;
         let step = match one {
             true if streams == 1 && matches!(out, Target::Sums(_)) => a.m,
@@ -447,8 +460,7 @@ impl Part<'_> {
                 .clamp(plan.rows.min(LANES), LANES),
             _ => plan.rows,
         };
-        let mut call = self.call();
-        call.a.line = a.rs;
+        let mut call = self.call(a.rs);
         if call.back {
             call.x = call.x.wrapping_add((a.n - 1) * self.shared.kernels.acc);
         }
@@ -458,48 +470,50 @@ impl Part<'_> {
             let mut at = 0;
             while at < each {
                 for s in 0..streams {
-                    self.some_rows(s * each + at, (each - at).min(step), &call, scratch, out);
+                    self.some_rows(s * each + at, (each - at).min(step), &mut call, scratch, &out);
                 }
                 at += step;
             }
             // The rows beyond the last stream.
             let mut i = streams * each;
             while i < a.m {
-                self.some_rows(i, (a.m - i).min(step), &call, scratch, out);
+                self.some_rows(i, (a.m - i).min(step), &mut call, scratch, &out);
                 i += step;
             }
         }
     }
 
     /// `count` rows from `i` on, no more than the scratch is good for.
+    #[inline(always)]
     unsafe fn some_rows(
         &self,
         i: usize,
         count: usize,
-        call: &Call,
+        call: &mut Call,
         scratch: *mut u8,
-        target: Target,
+        target: &Target,
     ) {
         let (a, k) = (&self.a, self.shared.kernels);
-        let own = self.shared.plan.rows.next_multiple_of(4);
+        let scratch_ld = self.shared.plan.rows.next_multiple_of(4);
         let one = a.n <= SEGMENT;
-        let partials = scratch.wrapping_add(LANES.max(own) * k.acc);
+        let partials = scratch.wrapping_add(LANES.max(scratch_ld) * k.acc);
         let sums = place(k, target, i, scratch);
-        let (out, ld) = match target {
+        let (out, ld) = match *target {
             Target::Partials { p, ld } => (p.wrapping_add(i * k.acc), ld),
             _ if one => (sums, 0),
-            _ => (partials, own),
+            _ => (partials, scratch_ld),
         };
-        let p = offset(a.p, i as isize * a.rs, k.vector.element);
-        let call = Call { a: Window { p, m: count, ..call.a }, out, ld, ..*call };
+        call.a.p = offset(a.p, i as isize * a.rs, k.vector.element);
+        call.a.m = count;
+        (call.out, call.ld) = (out, ld);
         // SAFETY: the caller's.
         unsafe {
-            (k.rows)(&call);
+            (k.rows)(call);
             if !matches!(target, Target::Partials { .. }) {
                 if !one {
                     let lines = a.n.div_ceil(SEGMENT);
-                    let spare = partials.wrapping_add(lines * own * k.acc);
-                    levels(k, partials, count, own, lines, spare, sums);
+                    let spare = partials.wrapping_add(lines * scratch_ld * k.acc);
+                    levels(k, partials, count, scratch_ld, lines, spare, sums);
                 }
                 finish(k, sums, count, i, target);
             }
@@ -510,6 +524,7 @@ impl Part<'_> {
     ///
     /// # Safety
     /// As [`rows`](Self::rows).
+    #[inline(always)]
     unsafe fn columns(&self, scratch: *mut u8) {
         let (k, plan) = (self.shared.kernels, &self.shared.plan);
         let (m, n, line) = (self.a.m, self.a.n, self.a.cs);
@@ -517,38 +532,37 @@ impl Part<'_> {
         let (element, acc) = (k.vector.element, k.acc);
         let lines = n.div_ceil(SEGMENT);
         let tiled = plan.tile_m > 0;
-        let own = tile_rows(m, plan, k.width);
-        let stack = scratch.wrapping_add(own * acc);
-        let partials = stack.wrapping_add(stack_lines(plan) * own * acc);
-        let mut call = Call { stack, stack_ld: own, ..self.call() };
-        call.a.line = line;
+        let scratch_ld = tile_rows(m, n, plan, k.width);
+        let stack = scratch.wrapping_add(scratch_ld * acc);
+        let partials = stack.wrapping_add(stack_lines(plan) * scratch_ld * acc);
+        let mut call = self.call(line);
+        (call.stack, call.stack_ld) = (stack, scratch_ld);
         // Columns of one offset are cut where vectors are aligned.
         let first = if plan.few_rows { 0 } else { head(&call.a, k.vector) };
         let sums_alone = lines == 1 && !tiled && matches!(target, Target::Sums(_));
-        let distance = (plan.prefetch / element) as isize;
+        let distance = (plan.prefetch >> element.trailing_zeros()) as isize;
+        let next_segment = SEGMENT as isize * line;
         let mut i = 0;
         while i < m {
             let head = if i == 0 { first.min(m) } else { 0 };
             let rows = match (sums_alone, tiled) {
                 (true, _) => m,
                 (_, true) => (head + plan.tile_m).min(m - i),
-                _ => (head + STRIP * k.width).min(m - i),
+                _ => (head + strip(n) * k.width).min(m - i),
             };
             let p = offset(self.a.p, i as isize * k.step, element);
-            let sums = place(k, target, i, scratch);
+            let sums = place(k, &target, i, scratch);
             let (out, ld) = match target {
                 Target::Partials { p, ld } => (p.wrapping_add(i * acc), ld),
                 _ if lines == 1 => (sums, 0),
-                _ => (partials, own),
+                _ => (partials, scratch_ld),
             };
+            call.a = Window { p, m: rows, n: n.min(SEGMENT), line };
+            (call.x, call.out, call.head) = (self.x, out, head);
             for s in 0..lines {
-                let j = s * SEGMENT;
-                let p = offset(p, j as isize * line, element);
-                call.a = Window { p, m: rows, n: (n - j).min(SEGMENT), line };
-                call.x = self.x.wrapping_add(j * acc);
-                call.out = out.wrapping_add(s * ld * acc);
-                call.head = head;
-                let next_segment = SEGMENT as isize * line;
+                if s + 1 == lines {
+                    call.a.n = n - s * SEGMENT;
+                }
                 // SAFETY: the caller's.
                 unsafe {
                     if plan.few_rows && call.a.n == SEGMENT {
@@ -567,15 +581,18 @@ impl Part<'_> {
                         (k.col_registers)(&call);
                     }
                 }
+                call.a.p = offset(call.a.p, next_segment, element);
+                call.x = call.x.wrapping_add(SEGMENT * acc);
+                call.out = call.out.wrapping_add(ld * acc);
             }
             if !matches!(target, Target::Partials { .. }) {
                 // SAFETY: the caller's; the sums of all segments of these rows are there.
                 unsafe {
                     if lines > 1 {
-                        let spare = partials.wrapping_add(lines * own * acc);
-                        levels(k, partials, rows, own, lines, spare, sums);
+                        let spare = partials.wrapping_add(lines * scratch_ld * acc);
+                        levels(k, partials, rows, scratch_ld, lines, spare, sums);
                     }
-                    finish(k, sums, rows, i, target);
+                    finish(k, sums, rows, i, &target);
                 }
             }
             i += rows;
@@ -585,8 +602,8 @@ impl Part<'_> {
     /// Elements of which no two are neighbours: some rows of a segment at a time are copied together, in the order of
     /// memory, while they are in the first-level cache.
     #[inline(never)]
-    fn tiles(self) {
-        let Part { shared, a, x, target, .. } = self;
+    fn tiles(&self) {
+        let Part { shared, a, x, target, .. } = *self;
         let (k, by_rows, count) = (shared.kernels, self.by_rows(), a.n.div_ceil(SEGMENT));
         let (element, acc) = (k.vector.element, k.acc);
         // The sums of a segment lie together: all rows of it, then.
@@ -697,6 +714,7 @@ unsafe fn gather(
 }
 
 /// The target of `m` rows; y itself takes the sums if they are the result.
+#[inline(always)]
 fn in_place(k: &EntryPoints, target: Target, m: usize) -> Target {
     match target {
         Target::Y { y, stride, unscaled: true, .. } if (stride == 1 || m == 1) && k.same => {
@@ -707,8 +725,9 @@ fn in_place(k: &EntryPoints, target: Target, m: usize) -> Target {
 }
 
 /// Where the sums of rows `at ..` are computed: in their place, if nothing remains to be done there, or at `scratch`.
-fn place(k: &EntryPoints, target: Target, at: usize, scratch: *mut u8) -> *mut u8 {
-    match target {
+#[inline(always)]
+fn place(k: &EntryPoints, target: &Target, at: usize, scratch: *mut u8) -> *mut u8 {
+    match *target {
         Target::Sums(p) => p.wrapping_add(at * k.acc),
         _ => scratch,
     }
@@ -739,19 +758,9 @@ unsafe fn levels(
         for g in 0..groups {
             let n = (count - g * SEGMENT).min(SEGMENT);
             let p = sums.wrapping_add(g * SEGMENT * ld * k.acc);
-            let call = Call {
-                a: Window { p, line: ld as isize, m, n },
-                conj: false,
-                x: ones.as_ptr().cast(),
-                out: if groups == 1 { out } else { spare.wrapping_add(g * ld * k.acc) },
-                ld: 0,
-                back: false,
-                prefetch: 0,
-                prefetch_next: false,
-                head: 0,
-                stack: core::ptr::null_mut(),
-                stack_ld: 0,
-            };
+            let out = if groups == 1 { out } else { spare.wrapping_add(g * ld * k.acc) };
+            let a = Window { p, line: ld as isize, m, n };
+            let call = Call::new(a, false, ones.as_ptr().cast(), out);
             // SAFETY: the caller's; fma(v, 1, acc) is acc + v, rounded once.
             unsafe { (k.col_registers)(&call) }
         }
@@ -768,8 +777,9 @@ unsafe fn levels(
 ///
 /// # Safety
 /// `sums` is good for m, the target for rows at .. at + m.
-unsafe fn finish(k: &EntryPoints, sums: *const u8, m: usize, at: usize, target: Target) {
-    let Target::Y { y, stride, alpha, beta, .. } = target else { return };
+#[inline(always)]
+unsafe fn finish(k: &EntryPoints, sums: *const u8, m: usize, at: usize, target: &Target) {
+    let Target::Y { y, stride, alpha, beta, .. } = *target else { return };
     let y = offset(y, at as isize * stride, k.vector.element).cast_mut();
     // SAFETY: the caller's.
     unsafe { (k.finish)(&Finish { sums, m, y, stride, alpha, beta }) }
@@ -783,11 +793,11 @@ unsafe fn reduce(k: &EntryPoints, partials: *mut u8, m: usize, count: usize, tar
     let target = in_place(k, target, m);
     let len = m * (count.div_ceil(SEGMENT) + count.div_ceil(SEGMENT * SEGMENT) + 4);
     scratch::with(len * k.acc, |scratch| {
-        let sums = place(k, target, 0, scratch);
+        let sums = place(k, &target, 0, scratch);
         // SAFETY: the caller's; the scratch is good for m sums and the lines of the levels.
         unsafe {
             levels(k, partials, m, m, count, scratch.wrapping_add(m * k.acc), sums);
-            finish(k, sums, m, 0, target);
+            finish(k, sums, m, 0, &target);
         }
     });
 }

@@ -461,25 +461,6 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
 }
 
 impl<O: Ops, const BACK: bool> Segments<O, BACK> {
-    /// Prefetches what lies `distance` bytes from these columns of rows i .. i + 4.
-    #[inline(always)]
-    unsafe fn prefetch_four(&self, i: usize, (j0, len): (usize, usize), distance: isize) {
-        if distance == 0 {
-            return;
-        }
-        // SAFETY: prefetches do not fault.
-        unsafe {
-            let step = if BACK { -O::STEP } else { O::STEP };
-            for row in rows_at::<O, 4>(&self.a, i, 1) {
-                let p = row.wrapping_offset(j0 as isize * step).wrapping_byte_offset(distance);
-                let bytes = len * size_of::<O::T>() * O::STEP.unsigned_abs();
-                for at in (0..bytes as isize).step_by(LINE) {
-                    self.o.prefetch(p.wrapping_byte_offset(at * step.signum()));
-                }
-            }
-        }
-    }
-
     /// The sum of row i.
     #[inline(always)]
     unsafe fn one(&self, i: usize, columns: (usize, usize), prefetch: isize) -> O::Acc {
@@ -523,9 +504,6 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
             let columns = (first, a.n - first);
             if columns.1 > 0 {
                 match columns.1 / LANES {
-                    _ if const { O::STEP != 1 } => {
-                        o.enter(Tail::<O, ANY> { all: &all, columns, out })
-                    }
                     0 => o.enter(Tail::<O, 0> { all: &all, columns, out }),
                     1 => o.enter(Tail::<O, 1> { all: &all, columns, out }),
                     _ if const { !O::UNROLLS } => {
@@ -609,8 +587,11 @@ impl<O: Ops, const KIND: u8> Body for Tail<'_, O, KIND> {
                     i += 1;
                     continue;
                 }
-                all.prefetch_four(i, columns, all.distance(i, columns.0 / SEGMENT, 4));
-                let v = all.four::<KIND>((i, 1), columns, 0, 0);
+                // The code without prefetches is its own: in common code the sums spill.
+                let v = match all.distance(i, columns.0 / SEGMENT, 4) {
+                    0 => all.four::<KIND>((i, 1), columns, 0, 0),
+                    distance => all.four::<KIND>((i, 1), columns, 0, distance),
+                };
                 fold_to::<O>(*o, v, out.add(i), a.m - i);
                 i += 4;
             }
@@ -659,7 +640,7 @@ impl<O: Ops, const ROTATES: bool, const NEXT: bool> XInRegisters<'_, O, ROTATES,
             let zero = o.zero();
             // The last vector, whose upper lanes are the first columns' if it is rotated; then those before it.
             let ends = match ROTATES {
-                true => o.x_two(x.wrapping_add(last * w), x.wrapping_sub(w), w - rotation),
+                true => o.x_from_two(x.wrapping_add(last * w), x.wrapping_sub(w), w - rotation),
                 false => o.x(x.wrapping_add(last * w)),
             };
             let mut held = [ends; 16];
@@ -682,7 +663,7 @@ impl<O: Ops, const ROTATES: bool, const NEXT: bool> XInRegisters<'_, O, ROTATES,
                     for r in 0..2 {
                         let at = rows[r].wrapping_sub(w);
                         let sum = acc[count - 1][r];
-                        acc[count - 1][r] = o.fma_some(at, ends, sum, (w - rotation, w));
+                        acc[count - 1][r] = o.fma_masked(at, ends, sum, (w - rotation, w));
                     }
                 }
                 for c in 0..4 {
@@ -701,7 +682,7 @@ impl<O: Ops, const ROTATES: bool, const NEXT: bool> XInRegisters<'_, O, ROTATES,
                             }
                             let at = rows[r].wrapping_add(j * w);
                             acc[k][r] = if ROTATES && j == last {
-                                o.fma_some(at, x, acc[k][r], (0, w - rotation))
+                                o.fma_masked(at, x, acc[k][r], (0, w - rotation))
                             } else {
                                 o.fma(o.load(at), x, acc[k][r])
                             };
@@ -784,17 +765,12 @@ impl<O: Ops, const BACK: bool> Body for Segments<O, BACK> {
                     }
                     let distance = self.distance(i, s, 4);
                     let v = match (columns.1, rotation, distance) {
-                        (SEGMENT, 0, 0) if !BACK => self.four::<FULL>((i, 1), columns, 0, 0),
+                        (SEGMENT, 0, 0) => self.four::<FULL>((i, 1), columns, 0, 0),
                         (SEGMENT, 0, _) => self.four::<FULL>((i, 1), columns, 0, distance),
-                        (SEGMENT, _, 0) if !BACK => {
-                            self.four::<ROTATED>((i, 1), columns, rotation, 0)
-                        }
+                        (SEGMENT, _, 0) => self.four::<ROTATED>((i, 1), columns, rotation, 0),
                         (SEGMENT, ..) => self.four::<ROTATED>((i, 1), columns, rotation, distance),
                         _ if !BACK => unreachable!("the rest is `Tail`'s"),
-                        _ => {
-                            self.prefetch_four(i, columns, distance);
-                            self.four::<ANY>((i, 1), columns, 0, 0)
-                        }
+                        _ => self.four::<ANY>((i, 1), columns, 0, distance),
                     };
                     fold_to::<O>(self.o, v, out.add(i), a.m - i);
                     i += 4;

@@ -16,27 +16,39 @@ thread_local! {
 /// A larger buffer, in bytes, is freed after use, and so is one beyond this number.
 const CACHED: (usize, usize) = (64 << 20, 16);
 
-/// Runs `f` with `bytes` initialised bytes of any content, aligned to 64.
-pub(super) fn with<R>(bytes: usize, f: impl FnOnce(*mut u8) -> R) -> R {
-    let mut buffer = take(bytes.div_ceil(size_of::<Line>()));
-    let result = f(buffer.as_mut_ptr().cast());
-    put_back(buffer);
-    result
+/// Initialised bytes of any content, aligned to 64.
+pub(super) struct Scratch(Vec<Line>);
+
+impl Scratch {
+    pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
 }
 
-fn take(lines: usize) -> Vec<Line> {
+/// Takes a buffer of this thread's. Dropping it puts it back.
+pub(super) fn take(bytes: usize) -> Scratch {
+    let lines = bytes.div_ceil(size_of::<Line>());
     let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
     if buffer.len() < lines {
         // Not resize: there is nothing to copy.
         buffer = vec![Line([0; 8]); lines];
     }
-    buffer
+    Scratch(buffer)
 }
 
-fn put_back(buffer: Vec<Line>) {
-    FREE.with_borrow_mut(|free| {
-        if buffer.len() * size_of::<Line>() <= CACHED.0 && free.len() < CACHED.1 {
-            free.push(buffer);
-        }
-    });
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.0);
+        FREE.with_borrow_mut(|free| {
+            if buffer.len() * size_of::<Line>() <= CACHED.0 && free.len() < CACHED.1 {
+                free.push(buffer);
+            }
+        });
+    }
+}
+
+/// Runs `f` with so many bytes.
+pub(super) fn with<R>(bytes: usize, f: impl FnOnce(*mut u8) -> R) -> R {
+    let mut scratch = take(bytes);
+    f(scratch.as_mut_ptr())
 }

@@ -6,7 +6,7 @@ use gemv_core::order::SEGMENT;
 
 use super::col_registers::ColRegisters;
 use super::element::CpuElement;
-use super::entry::{is_short, short_rows};
+use super::entry::{Call, REGISTERS, columns, is_short, short_rows};
 use super::isa::{Isa, Kind};
 use super::ops::Ops;
 use super::rows::Segments;
@@ -30,11 +30,11 @@ impl Isa {
         unsafe {
             match self.kind() {
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx512 => small(T::Avx512::new(conj), a, x, y),
+                Kind::Avx512 => small(T::Avx512::new(conj), a, conj, x, y),
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx2 => small(T::Avx2::new(conj), a, x, y),
+                Kind::Avx2 => small(T::Avx2::new(conj), a, conj, x, y),
                 #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
-                Kind::Plain => small(T::Plain::new(conj), a, x, y),
+                Kind::Plain => small(T::Plain::new(conj), a, conj, x, y),
                 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
                 Kind::Plain => false,
             }
@@ -43,7 +43,13 @@ impl Isa {
 }
 
 #[inline(always)]
-fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc]) -> bool {
+fn small<O: Ops>(
+    o: O,
+    a: &ArrayView2<'_, O::T>,
+    conj: bool,
+    x: &[O::Acc],
+    y: &mut [O::Acc],
+) -> bool {
     let ((m, n), strides) = (a.dim(), a.strides());
     let (rs, cs) = (strides[0], strides[1]);
     assert!(x.len() == n && y.len() == m);
@@ -65,7 +71,13 @@ fn small<O: Ops>(o: O, a: &ArrayView2<'_, O::T>, x: &[O::Acc], y: &mut [O::Acc])
         } else if rs == 1 {
             let a = Window { p, line: cs, m, n };
             let head = head(&a, Vector::of::<O>()).min(m);
-            o.enter(ColRegisters { o, a, x, out, head, prefetch: 0 });
+            if const { O::UNROLLS } {
+                o.enter(ColRegisters { o, a, x, out, head, prefetch: 0 });
+            } else {
+                // The body is large: the table's copy of it.
+                let (a, x, out) = (a.cast(), x.cast(), out.cast());
+                columns::<O, REGISTERS>(&Call { head, ..Call::new(a, conj, x, out) });
+            }
         } else {
             return false;
         }

@@ -66,11 +66,11 @@ impl<O: Ops> Ops for StrideTwo<O> {
     #[inline(always)]
     unsafe fn load(self, p: *const Self::T) -> Self::V {
         // SAFETY: the caller's: p is good for elements 0, 2, ... 2W - 2.
-        unsafe { self.o.load_second(p) }
+        unsafe { self.o.load_even(p) }
     }
     #[inline(always)]
     unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
         // SAFETY: the caller's: p is good for elements 2 lo ..= 2 hi - 2.
-        unsafe { self.o.load_second_part(p, lo, hi) }
+        unsafe { self.o.load_even_part(p, lo, hi) }
     }
 }

@@ -29,7 +29,8 @@ impl<T> Window<T> {
     }
 }
 
-/// The size and the alignment of a vector load, as far as the choice of addresses depends on it.
+/// The size and the alignment of a vector load, as far as the choice of addresses depends on it. Sizes are powers of
+/// two.
 #[derive(Clone, Copy)]
 pub(super) struct Vector {
     /// Bytes of an element.
@@ -50,7 +51,7 @@ impl Vector {
 /// Whether all lines have the same offset from a vector boundary.
 #[inline(always)]
 pub(super) fn same_offset<T>(a: &Window<T>, v: Vector) -> bool {
-    (a.line.unsigned_abs() * v.element).is_multiple_of(v.bytes) || a.m == 1
+    (a.line.unsigned_abs() * v.element) & (v.bytes - 1) == 0 || a.m == 1
 }
 
 /// Elements of a line before its first vector boundary. 0 where lines have different offsets, or where aligned
@@ -58,11 +59,12 @@ pub(super) fn same_offset<T>(a: &Window<T>, v: Vector) -> bool {
 #[inline(always)]
 pub(super) fn lead<T>(a: &Window<T>, v: Vector, back: bool) -> usize {
     // The chunk's lowest address differs from the line's by whole vectors, and one element.
-    let offset = a.p.addr().wrapping_add(if back { v.element } else { 0 }) % v.bytes;
-    if !v.rotates || !same_offset(a, v) || !offset.is_multiple_of(v.element) {
+    let offset = a.p.addr().wrapping_add(if back { v.element } else { 0 }) & (v.bytes - 1);
+    if !v.rotates || !same_offset(a, v) || offset & (v.element - 1) != 0 {
         0
     } else {
-        (v.bytes - offset) % v.bytes / v.element
+        // Shifts and masks: division takes longer than a small product.
+        ((v.bytes - offset) & (v.bytes - 1)) >> v.element.trailing_zeros()
     }
 }
 

@@ -73,7 +73,7 @@ macro_rules! intrinsics {
 
 /// f32 accumulators in 512 bits: for f32, f16 and bf16.
 macro_rules! singles512 {
-    ($name:ident, $t:ty, $second:literal, $($loads:tt)*) => {
+    ($name:ident, $t:ty, $f32:literal, $($loads:tt)*) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -88,12 +88,12 @@ macro_rules! singles512 {
             const W: usize = 16;
             const ROWS: usize = 4;
             // All of a segment's. Types narrower than an accumulator are bound by their conversion.
-            const X_VECTORS: usize = if $second { 16 } else { 0 };
+            const X_VECTORS: usize = if $f32 { 16 } else { 0 };
             // Types narrower than an accumulator need registers for their conversion.
-            const PASS_LANES: usize = if $second { 4 } else { 2 };
-            const FOLD_ALL: bool = $second;
+            const PASS_LANES: usize = if $f32 { 4 } else { 2 };
+            const FOLD_ALL: bool = $f32;
             // That is f32.
-            const UNROLLS: bool = $second;
+            const UNROLLS: bool = $f32;
             entry512!(real);
             intrinsics! {
                 $($loads)*
@@ -177,10 +177,10 @@ unsafe fn fold_pd(v: __m256d) -> f64 {
 }
 
 singles512! { F32x16, f32, true,
-    fn x_two(self, p: *const f32, q: *const f32, mid: usize) -> __m512 {
+    fn x_from_two(self, p: *const f32, q: *const f32, mid: usize) -> __m512 {
         _mm512_mask_loadu_ps(_mm512_maskz_loadu_ps(bits(0, mid) as u16, p), bits(mid, 16) as u16, q)
     }
-    fn fma_some(self, p: *const f32, x: __m512, acc: __m512, part: (usize, usize)) -> __m512 {
+    fn fma_masked(self, p: *const f32, x: __m512, acc: __m512, part: (usize, usize)) -> __m512 {
         let there = bits(part.0, part.1) as u16;
         _mm512_mask3_fmadd_ps(_mm512_maskz_loadu_ps(there, p), x, acc, there)
     }
@@ -189,14 +189,14 @@ singles512! { F32x16, f32, true,
     fn load_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
         _mm512_maskz_loadu_ps(bits(lo, hi) as u16, p)
     }
-    fn load_second(self, p: *const f32) -> __m512 {
+    fn load_even(self, p: *const f32) -> __m512 {
         // The mask keeps the loads from touching what lies between.
         let a = _mm512_maskz_loadu_ps(0x5555, p);
         let b = _mm512_maskz_loadu_ps(0x5555, p.add(16));
         let at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         _mm512_permutex2var_ps(a, at, b)
     }
-    fn load_second_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
+    fn load_even_part(self, p: *const f32, lo: usize, hi: usize) -> __m512 {
         let there = bits(2 * lo, 2 * hi) & 0x5555_5555;
         let a = _mm512_maskz_loadu_ps(there as u16, p);
         let b = _mm512_maskz_loadu_ps((there >> 16) as u16, p.wrapping_add(16));
@@ -260,12 +260,12 @@ impl Ops for F64x8 {
         fn load_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
             _mm512_maskz_loadu_pd(bits(lo, hi) as u8, p)
         }
-        fn load_second(self, p: *const f64) -> __m512d {
+        fn load_even(self, p: *const f64) -> __m512d {
             let a = _mm512_maskz_loadu_pd(0x55, p);
             let b = _mm512_maskz_loadu_pd(0x55, p.add(8));
             _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), b)
         }
-        fn load_second_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
+        fn load_even_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
             let there = bits(2 * lo, 2 * hi) & 0x5555;
             let a = _mm512_maskz_loadu_pd(there as u8, p);
             let b = _mm512_maskz_loadu_pd((there >> 8) as u8, p.wrapping_add(8));
@@ -275,10 +275,10 @@ impl Ops for F64x8 {
         fn x_part(self, p: *const f64, lo: usize, hi: usize) -> __m512d {
             _mm512_mask_loadu_pd(_mm512_set1_pd(-0.0), bits(lo, hi) as u8, p)
         }
-        fn x_two(self, p: *const f64, q: *const f64, mid: usize) -> __m512d {
+        fn x_from_two(self, p: *const f64, q: *const f64, mid: usize) -> __m512d {
             _mm512_mask_loadu_pd(_mm512_maskz_loadu_pd(bits(0, mid) as u8, p), bits(mid, 8) as u8, q)
         }
-        fn fma_some(self, p: *const f64, x: __m512d, acc: __m512d, part: (usize, usize)) -> __m512d {
+        fn fma_masked(self, p: *const f64, x: __m512d, acc: __m512d, part: (usize, usize)) -> __m512d {
             let there = bits(part.0, part.1) as u8;
             _mm512_mask3_fmadd_pd(_mm512_maskz_loadu_pd(there, p), x, acc, there)
         }
@@ -530,7 +530,7 @@ unsafe fn halves(p: *const u16, lo: usize, hi: usize) -> __m128i {
 
 /// f32 accumulators in 256 bits: for f32, f16 and bf16.
 macro_rules! singles256 {
-    ($name:ident, $t:ty, $second:literal, $($loads:tt)*) => {
+    ($name:ident, $t:ty, $f32:literal, $($loads:tt)*) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -546,7 +546,7 @@ macro_rules! singles256 {
             const ROWS: usize = 2;
             const PASS_LANES: usize = 2;
             // That is f32.
-            const UNROLLS: bool = $second;
+            const UNROLLS: bool = $f32;
             entry256!(real);
             intrinsics! {
                 $($loads)*
@@ -591,14 +591,14 @@ singles256! { F32x8, f32, true,
     fn load_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
         _mm256_maskload_ps(p, lanes32(lo, hi))
     }
-    fn load_second(self, p: *const f32) -> __m256 {
+    fn load_even(self, p: *const f32) -> __m256 {
         let even = _mm256_setr_epi32(-1, 0, -1, 0, -1, 0, -1, 0);
         let (a, b) = (_mm256_maskload_ps(p, even), _mm256_maskload_ps(p.add(8), even));
         // a0 a2 b0 b2 | a4 a6 b4 b6
         let v = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
         _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(v))
     }
-    fn load_second_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
+    fn load_even_part(self, p: *const f32, lo: usize, hi: usize) -> __m256 {
         let even = _mm256_setr_epi32(-1, 0, -1, 0, -1, 0, -1, 0);
         let (l0, l8) = (lanes32(2 * lo, 2 * hi), lanes32((2 * lo).saturating_sub(8), (2 * hi).saturating_sub(8)));
         let a = _mm256_maskload_ps(p, _mm256_and_si256(l0, even));
@@ -660,13 +660,13 @@ impl Ops for F64x4 {
         fn load_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {
             _mm256_maskload_pd(p, lanes32(2 * lo, 2 * hi))
         }
-        fn load_second(self, p: *const f64) -> __m256d {
+        fn load_even(self, p: *const f64) -> __m256d {
             let even = _mm256_setr_epi64x(-1, 0, -1, 0);
             let (a, b) = (_mm256_maskload_pd(p, even), _mm256_maskload_pd(p.add(4), even));
             // a0 b0 a2 b2
             _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(a, b))
         }
-        fn load_second_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {
+        fn load_even_part(self, p: *const f64, lo: usize, hi: usize) -> __m256d {
             let even = _mm256_setr_epi64x(-1, 0, -1, 0);
             let (l0, l8) = (lanes32(4 * lo, 4 * hi), lanes32((4 * lo).saturating_sub(8), (4 * hi).saturating_sub(8)));
             let a = _mm256_maskload_pd(p, _mm256_and_si256(l0, even));

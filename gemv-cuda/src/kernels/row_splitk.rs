@@ -2,7 +2,7 @@
 
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Split, busy_split, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Split, split_to_fill, value};
 
 use super::rules::{
     MANY_BLOCKS, SMEM_BYTES, SMEM_ROWS, TWO_LEVELS, blocks, blocks_per_sm, compiled, layout,
@@ -65,7 +65,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let (m, block_rows) = (desc.m as u64, block_rows(params));
     let blocks = m.div_ceil(block_rows);
     let split = match get("split_k") {
-        0 => busy_split(desc, caps, block_rows, get("warps_k").into(), get("blocks_per_sm")),
+        0 => split_to_fill(desc, caps, block_rows, get("warps_k").into(), get("blocks_per_sm")),
         split => split,
     };
     let split = Split::of(desc.n, split);
