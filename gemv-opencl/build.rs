@@ -1,10 +1,10 @@
-//! Makes OpenCL a library that is looked for at run time.
+//! Loads OpenCL at run time in place of at link time.
 //!
-//! `ocl` links libOpenCL when a program is built and again whenever it starts, so without the
-//! loader's package there is neither. On Linux (x86-64, aarch64) this script makes a static library
-//! of the same name instead: for every function of the API a jump through a slot. Before
-//! `gemv_opencl_load` has filled the slots from the system's library, each call answers
-//! CL_PLATFORM_NOT_FOUND_KHR. Its folder goes on the link path, where it is found first.
+//! `ocl` links libOpenCL: without the loader's package, programs neither link nor start. On Linux
+//! (x86-64, aarch64) this script builds a static library of the same name instead. For every
+//! function of the API it has a jump through a slot. `gemv_opencl_load` fills the slots from the
+//! system's library; before that, each call returns CL_PLATFORM_NOT_FOUND_KHR. The folder of the
+//! static library comes first on the link path.
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo"));
     let source = out.join("opencl.c");
     std::fs::write(&source, c).expect("OUT_DIR can be written to");
-    // cargo_metadata(false): the library is asked for by `ocl`, here it is only made.
+    // cargo_metadata(false): `ocl` links the library; this script only builds it.
     cc::Build::new().file(&source).cargo_metadata(false).compile("OpenCL");
     println!("cargo:rustc-link-search=native={}", out.display());
     // dlopen is in libc since glibc 2.34, and in libdl before.

@@ -1,5 +1,6 @@
 #![doc = include_str!("crate.md")]
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(inline)]
 pub use gemv_core::{

@@ -63,7 +63,8 @@ pub const KERNELS: &[Kernel] = &[
 /// ```
 /// use gemv_baselines::{Scan, scan};
 /// assert_eq!(scan("classic-block"), Scan::AtMost("block"));
-/// assert_eq!(scan("classic-rows"), Scan::Each);
+/// assert_eq!(scan("classic-stages"), Scan::Grid(&["parts", "op"]));
+/// assert_eq!((scan("classic-rows"), scan("classic-general")), (Scan::Each, Scan::None));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
@@ -81,13 +82,18 @@ pub enum Scan {
 /// multiply and add, the course's threads of a block for the least and the most of the other argument.
 /// Sørensen's versatile kernel is each of his others.
 pub fn scan(kernel: &str) -> Scan {
-    match kernel {
-        "classic-general" => Scan::None,
-        "classic-stages" => Scan::Grid(&["parts", "op"]),
-        "classic-block" | "classic-block-x" | "classic-tile" => Scan::AtMost("block"),
-        _ => Scan::Each,
+    let Some(found) = KERNELS.iter().find(|k| k.name == kernel) else { return Scan::Each };
+    let has = |name: &str| found.args.iter().any(|arg| arg.name == name);
+    match () {
+        () if has("op") => Scan::Grid(&["parts", "op"]),
+        () if has("ty") => Scan::AtMost("block"),
+        () if found.name == KERNELS[GENERAL].name => Scan::None,
+        () => Scan::Each,
     }
 }
+
+/// Where Sørensen's versatile kernel stands among [`KERNELS`].
+const GENERAL: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! `gemv info`: what there is, what there is not and why, and what would be chosen.
 
-mod kernels;
+pub(crate) mod kernels;
 
 use std::io::{self, Write};
 use std::path::Path;

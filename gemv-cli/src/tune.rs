@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gemv::Device;
+use gemv::{Device, Engine};
 use gemv::unstable::profile::Profile;
 use gemv::unstable::table::file_name;
 use gemv::unstable::{Align, Desc, Params, Table};
@@ -21,6 +21,7 @@ use gemv_tune::{
 };
 
 use crate::files::write;
+use crate::info::kernels::by_backend;
 use crate::parse::open_device;
 use crate::record::Record;
 pub(crate) use args::Args;
@@ -34,12 +35,20 @@ use watch::RunProgress;
 /// The mesh is refined where every choice costs more than this at a corner of a tile.
 const DISAGREEMENT: f64 = 0.04;
 
-/// Writes the fingerprints of the kernels that its rows name into a table.
-fn stamp(device: &Device, path: &Path) -> anyhow::Result<()> {
+/// Writes into a table the fingerprints of the kernels that its rows name. The device need not be there,
+/// if its backend can describe its kernels without one.
+fn stamp(device: Option<&str>, path: &Path) -> anyhow::Result<()> {
+    let engine = Engine::global();
+    let id = match device {
+        Some(name) => name.to_owned(),
+        None => engine.default_device()?.info().id.clone(),
+    };
+    let backend = id.split(':').next().unwrap_or_default();
+    let kernels = by_backend(engine).remove(backend);
+    let kernels = kernels.with_context(|| format!("{backend} does not describe its kernels"))?;
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let rows = Table::parse(&name, &text)?.rows;
-    let lines = kernel_lines(&device.backend().kernels(), &rows);
+    let lines = kernel_lines(&kernels, &Table::parse(&name, &text)?.rows);
     write(path, &stamped(&text, &lines))?;
     println!("{name}: {} kernels", lines.len());
     Ok(())
@@ -52,10 +61,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.to < args.from {
         bail!("--to is less than --from");
     }
-    let device = open_device(args.device.as_deref())?;
     if let Some(path) = &args.stamp {
-        return stamp(&device, path);
+        return stamp(args.device.as_deref(), path);
     }
+    let device = open_device(args.device.as_deref())?;
     let table_name = file_name(device.backend());
     let stem = table_name.trim_end_matches(".txt");
     let out = args.out.clone().unwrap_or_else(|| format!("gemv-tune-{stem}").into());

@@ -144,7 +144,7 @@ impl Cpu {
         beta: T::Acc,
         y: &mut ArrayViewMut1<'_, T>,
     ) -> bool {
-        // A matrix that may be worth another thread. Outside of the pool one thread computes up to four times as
+        // A matrix that may need another thread. Outside of the pool one thread computes up to four times as
         // much, by the general path.
         if a.len() * size_of::<T>() >= (2 * GRAIN as usize) << 10 {
             return false;

@@ -1,4 +1,4 @@
-//! The kernels as data: names, arguments with their ranges, and which parameters are worth a trial.
+//! The kernels as data: names, arguments with their ranges, and the parameters to try.
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Layout, Name, Params};
@@ -37,7 +37,7 @@ const fn arg(name: &'static str, low: u32, high: u32) -> Arg {
 const PREFETCH: Arg = arg("prefetch", 0, 1 << 16);
 /// 1 to prefetch the next rows (`row`) or the next segment (`col-few-rows`) instead.
 const PREFETCH_NEXT: Arg = arg("prefetch_next", 0, 1);
-/// KiB of the matrix that are worth a thread, for callers inside of rayon's pool.
+/// The least KiB of the matrix for each thread, for callers inside of rayon's pool.
 const GRAIN_KIB: Arg = arg("grain_kib", 1, 1 << 30);
 /// The same for callers outside of the pool, who have to wake its threads.
 const GRAIN_COLD: Arg = arg("grain_cold", 1, 1 << 30);
@@ -107,11 +107,11 @@ pub(crate) fn is_small(kernel: Name) -> bool {
     kernel == ROW_SMALL || kernel == COL_SMALL
 }
 
-/// KiB that are worth a thread, where the parameters do not say. Four times as many for callers outside of rayon's pool,
+/// The least KiB for each thread, where the parameters do not say. Four times as many for callers outside of rayon's pool,
 /// unless the parameters have `grain_cold`.
 pub(crate) const GRAIN: u32 = 256;
 
-/// The parameters that are worth a trial.
+/// The parameters to try.
 pub(crate) fn candidates(desc: &Desc) -> Vec<Params> {
     // One grain for all. In the loop of a tuner the other threads are awake, and half a MiB on two threads takes 0.6 of
     // the time; a caller that comes once in a while pays twice the time.

@@ -5,10 +5,10 @@ use std::hint::black_box;
 use gemv_core::{Desc, Dtype, Layout, Params};
 use rayon::prelude::*;
 
-/// Its parameters; the argument is the KiB that are worth a thread.
+/// Its parameters; the argument is the least KiB for each thread.
 pub(crate) const ROOF: Params = Params::new("read");
 
-/// The passes worth a trial: one thread for what the caches hold, all threads for the rest.
+/// The passes to try: one thread for what the caches hold, all threads for the rest.
 pub(crate) fn passes() -> Vec<Params> {
     vec![ROOF.with("grain_kib", 1 << 30), ROOF.with("grain_kib", 256)]
 }

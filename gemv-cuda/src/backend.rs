@@ -10,11 +10,12 @@ use gemv_core::{
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
-use crate::driver::{self, Block, Cublas, Found, Gpu, Report};
+use crate::driver::{self, Cublas, Found, Gpu, Report};
 use crate::kernels::{kernel, kernels};
-use crate::lock;
+use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
-use crate::run::{Choice, Launches, Scratch};
+use crate::resident::{Resident, resident};
+use crate::run::{Choice, Launches, Scratch, run};
 
 /// An opened GPU.
 #[derive(Debug)]
@@ -23,24 +24,10 @@ pub(crate) struct Cuda {
     caps: Caps,
     pub(crate) gpu: Arc<Gpu>,
     /// Looked for when somebody asks for the vendor's product.
-    cublas: OnceLock<Result<Cublas>>,
+    cublas: OnceLock<Result<Arc<Cublas>>>,
     programs: Programs,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
-}
-
-/// Resident memory of this backend.
-#[derive(Debug)]
-pub(crate) struct Resident {
-    pub(crate) block: Block,
-    pub(crate) dtype: Dtype,
-    len: usize,
-}
-
-impl Memory for Resident {
-    fn len(&self) -> usize {
-        self.len
-    }
 }
 
 fn describe(ordinal: usize, report: &Report, gpu: &Found) -> DeviceInfo {
@@ -112,7 +99,7 @@ impl Cuda {
     }
 
     /// cuBLAS, for a problem that it knows.
-    fn cublas(&self, desc: &Desc, params: &Params) -> Result<&Cublas> {
+    fn cublas(&self, desc: &Desc, params: &Params) -> Result<&Arc<Cublas>> {
         if params.args().next().is_some() {
             return Err(self.refuse(desc, params, "cuBLAS takes no arguments".into()));
         }
@@ -124,14 +111,10 @@ impl Cuda {
             let reason = "BLAS leaves y as it was where there are no columns";
             return Err(self.refuse(desc, params, reason.into()));
         }
-        self.open_cublas()
-    }
-
-    /// cuBLAS, loaded at its first use.
-    pub(crate) fn open_cublas(&self) -> Result<&Cublas> {
         // The GPU's lock before the library's, always: who records holds it and may come here.
         let _guard = self.gpu.enter()?;
-        self.cublas.get_or_init(|| Cublas::open(&self.gpu)).as_ref().map_err(Clone::clone)
+        let open = || Cublas::open(&self.gpu).map(Arc::new);
+        self.cublas.get_or_init(open).as_ref().map_err(Clone::clone)
     }
 
     /// The kernel that these parameters name, if they are legal for it.
@@ -153,25 +136,20 @@ impl Cuda {
         Ok(Launches {
             gpu: self.gpu.clone(),
             desc: *desc,
-            workspace: self.bytes(plan.workspace, desc.dtype.acc_bytes())?,
-            counters: self.bytes(plan.counters, size_of::<u32>())?,
+            workspace: self.gpu.size_of(plan.workspace, desc.dtype.acc_bytes())?,
+            counters: self.gpu.size_of(plan.counters, size_of::<u32>())?,
             launches: launches.collect::<Result<_>>()?,
-        })
-    }
-
-    /// The bytes of so many elements.
-    pub(crate) fn bytes(&self, count: u64, size: usize) -> Result<usize> {
-        let bytes = usize::try_from(count).ok().and_then(|c| c.checked_mul(size));
-        bytes.ok_or_else(|| Error::OutOfMemory {
-            device: self.info.id.clone(),
-            asked: u64::MAX,
-            free: self.info.memory,
         })
     }
 }
 
-/// The kernels that keep the order. A fingerprint is of the texts, the arguments and the options.
-fn infos() -> impl Iterator<Item = KernelInfo> {
+/// The kernels that keep the order, as the backend describes them: for a program that has no device. A
+/// fingerprint is of the texts, the arguments and the options.
+///
+/// ```
+/// assert!(gemv_cuda::infos().any(|info| info.name == "row"));
+/// ```
+pub fn infos() -> impl Iterator<Item = KernelInfo> {
     kernels().filter(|k| k.ordered).map(|kernel| {
         let info = kernel.info();
         let parts: Vec<&str> = [&*info.fingerprint].into_iter().chain(OPTIONS).collect();
@@ -221,7 +199,7 @@ impl Backend for Cuda {
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
         let _guard = self.gpu.enter()?;
-        let bytes = self.bytes(len as u64, dtype.bytes())?;
+        let bytes = self.gpu.size_of(len as u64, dtype.bytes())?;
         let block = self.gpu.alloc(bytes)?;
         self.gpu.clear(&block)?;
         Ok(Box::new(Resident { block, dtype, len }))
@@ -235,8 +213,7 @@ impl Backend for Cuda {
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
         let choice = if params.kernel().as_str() == CUBLAS {
-            self.cublas(desc, params)?;
-            Choice::Cublas
+            Choice::Cublas(self.cublas(desc, params)?.clone())
         } else {
             Choice::Kernels(self.launches(desc, params)?)
         };
@@ -245,7 +222,7 @@ impl Backend for Cuda {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(AnyJob, job, job => self.run(job, choice))
+        for_any!(AnyJob, job, job => run(&self.gpu, &self.scratch, job, choice))
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
@@ -280,18 +257,6 @@ impl Backend for Cuda {
     fn kernels(&self) -> Vec<KernelInfo> {
         infos().collect()
     }
-}
-
-/// Resident memory as ours.
-///
-/// # Panics
-/// If it is another backend's or device's, or has another type.
-pub(crate) fn resident<'a>(memory: &'a dyn Memory, gpu: &Arc<Gpu>, dtype: Dtype) -> &'a Resident {
-    let memory: &dyn std::any::Any = memory;
-    let ours = memory.downcast_ref::<Resident>().expect("memory of the CUDA backend");
-    assert!(ours.block.is_of(gpu), "memory of another GPU than {}", gpu.id());
-    assert_eq!(ours.dtype, dtype, "memory of another element type");
-    ours
 }
 
 /// The tables for a device, the most specific first.

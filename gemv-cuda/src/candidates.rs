@@ -16,6 +16,7 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
         let shared = (kernel.candidates)(desc, caps);
         let get = |p: &Params, name, default| p.get_or(name, default);
+        let by_columns = kernel.args.iter().any(|arg| arg.name == "threads_k");
         match kernel.name {
             "row" => {
                 let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
@@ -23,13 +24,6 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
                 let streamk = desc.m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&desc.n);
                 let longer = desc.n > row_columns(caps) && !streamk;
                 all.extend(some.filter(|p| longer && p.get("split_k").is_none()));
-            }
-            "strided" => {
-                let least = Params::new("strided").with("threads", 128).with("subwarp", 4);
-                let some: Vec<_> =
-                    shared.into_iter().filter(|p| get(p, "subwarp", 4) >= 4).collect();
-                let fits = desc.layout == Layout::Strided && some.is_empty();
-                all.extend(some.into_iter().chain(fits.then_some(least)));
             }
             // `col-tile` was faster on every shape there.
             "col" if desc.n <= 4096 => {}
@@ -41,12 +35,19 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
                 };
                 all.extend(shared.into_iter().filter(|p| good.contains(&shape(p))));
             }
-            "col" | "strided-col" => {
+            _ if by_columns => {
                 let spills =
                     |p: &Params| get(p, "threads_k", 8) < 8 || get(p, "threads", 256) > 256;
                 all.extend(shared.into_iter().filter(|p| !spills(p)));
             }
-            _ => all.extend(shared),
+            // Any strides, by rows.
+            _ => {
+                let least = Params::new(kernel.name).with("threads", 128).with("subwarp", 4);
+                let some: Vec<_> =
+                    shared.into_iter().filter(|p| get(p, "subwarp", 4) >= 4).collect();
+                let fits = desc.layout == Layout::Strided && some.is_empty();
+                all.extend(some.into_iter().chain(fits.then_some(least)));
+            }
         }
     }
     all

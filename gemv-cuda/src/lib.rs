@@ -18,16 +18,16 @@ mod candidates;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
 mod kernels;
+mod lock;
 mod programs;
+mod resident;
 mod run;
 #[cfg(test)]
 mod testing;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use gemv_core::{BACKENDS, BackendEntry};
 
-pub use backend::cluster;
+pub use backend::{cluster, infos};
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
@@ -42,8 +42,3 @@ static ENTRY: BackendEntry = BackendEntry {
     discover: backend::discover,
     open: backend::open,
 };
-
-/// A panic elsewhere leaves no state half made: what a lock guards is rebuilt where it is missing.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

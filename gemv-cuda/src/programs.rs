@@ -9,7 +9,7 @@ use gemv_gpu::{Kernel, Plan};
 
 use crate::cache::{Cache, Key};
 use crate::driver::{Function, Gpu, Image, Nvrtc};
-use crate::lock;
+use crate::lock::lock;
 
 /// The options of every compilation but the architecture. No fast mathematics: the order of
 /// additions is exact, and nothing may be contracted or flushed.

@@ -1,13 +1,14 @@
-//! One product on the device: operands brought there, launches derived and queued, y brought back.
+//! One product on the device: operands brought there, launches queued, y brought back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use crate::backend::{Cuda, resident};
-use crate::driver::{Arguments, Block, Gpu, Launch, Operand, Staging};
-use crate::lock;
 use gemv_core::{
     Accumulator, Desc, Element, Job, MatrixRef, Result, Span, VectorMut, VectorRef, span,
 };
+
+use crate::driver::{Arguments, Block, Cublas, Gpu, Launch, Operand, Staging};
+use crate::lock::lock;
+use crate::resident::resident;
 
 /// Memory that is used again from call to call.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Reused {
 #[derive(Debug)]
 pub(crate) enum Choice {
     Kernels(Launches),
-    Cublas,
+    Cublas(Arc<Cublas>),
 }
 
 /// The launches of a problem with chosen parameters.
@@ -68,119 +69,121 @@ pub(crate) struct Launches {
     pub(crate) counters: usize,
 }
 
-impl Cuda {
-    /// Computes one product. A host y is written at the very end. A resident one is written by the
-    /// launch, which is queued and not waited for.
-    ///
-    /// # Panics
-    /// If the choice is for another problem or another GPU.
-    pub(crate) fn run<T: Element>(&self, job: Job<'_, T>, choice: &Choice) -> Result<()> {
-        if let Choice::Kernels(of) = choice {
-            assert!(Arc::ptr_eq(&of.gpu, &self.gpu), "launches of another GPU");
-            assert_eq!(of.desc, job.desc(), "launches for another problem");
-        }
-        let _guard = self.gpu.enter()?;
-        let mut scratch = lock(&self.scratch);
-        let done = self.queue(&mut scratch, job, choice);
-        if done.is_err() && !self.gpu.recording() {
-            // A launch that was not queued may have left counters behind that are not 0. (What is
-            // recorded has not run.)
-            scratch.counters.0 = None;
-        }
-        done
+/// Computes one product. A host y is written at the very end. A resident one is written by the
+/// launch, which is queued and not waited for.
+///
+/// # Panics
+/// If the choice is for another problem or another GPU.
+pub(crate) fn run<T: Element>(
+    gpu: &Arc<Gpu>,
+    scratch: &Mutex<Scratch>,
+    job: Job<'_, T>,
+    choice: &Choice,
+) -> Result<()> {
+    if let Choice::Kernels(of) = choice {
+        assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
+        assert_eq!(of.desc, job.desc(), "launches for another problem");
     }
+    let _guard = gpu.enter()?;
+    let mut scratch = lock(scratch);
+    let done = queue(gpu, &mut scratch, job, choice);
+    if done.is_err() && !gpu.recording() {
+        // A launch that was not queued may have left counters behind that are not 0. (What is
+        // recorded has not run.)
+        scratch.counters.0 = None;
+    }
+    done
+}
 
-    fn queue<T: Element>(
-        &self,
-        scratch: &mut Scratch,
-        job: Job<'_, T>,
-        choice: &Choice,
-    ) -> Result<()> {
-        let gpu = &self.gpu;
-        let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
-        let needs = match choice {
-            Choice::Kernels(of) => (of.workspace, of.counters),
-            Choice::Cublas => (0, 0),
-        };
-        let (work, _) = workspace.of(needs.0, gpu)?;
-        let (counters, new) = counters.of(needs.1, gpu)?;
-        if new {
-            gpu.clear(counters)?;
+fn queue<T: Element>(
+    gpu: &Arc<Gpu>,
+    scratch: &mut Scratch,
+    job: Job<'_, T>,
+    choice: &Choice,
+) -> Result<()> {
+    let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
+    let needs = match choice {
+        Choice::Kernels(of) => (of.workspace, of.counters),
+        Choice::Cublas(_) => (0, 0),
+    };
+    let (work, _) = workspace.of(needs.0, gpu)?;
+    let (counters, new) = counters.of(needs.1, gpu)?;
+    if new {
+        gpu.clear(counters)?;
+    }
+    let Job { alpha, a, conj, x, beta, y } = job;
+    let (m, n) = a.dim();
+    // With alpha = 0 the kernel reads neither A nor x.
+    let used = alpha != T::Acc::ZERO;
+
+    let own;
+    let a = match &a {
+        MatrixRef::Device(a) => Operand {
+            block: &resident(a.memory(), gpu, T::DTYPE).block,
+            first: a.first(),
+            dim: (m, n),
+            strides: a.strides(),
+        },
+        MatrixRef::Host(a) => {
+            let s: Span<'_, T, 2> = span(a);
+            let size = size_of_val(&*s.data);
+            let block = if size <= KEPT {
+                a_block.of(size, gpu)?.0
+            } else {
+                own = gpu.alloc(size)?;
+                &own
+            };
+            if used {
+                staging.send(&s.data, block)?;
+            }
+            Operand { block, first: s.first, dim: (m, n), strides: s.strides.into() }
         }
-        let Job { alpha, a, conj, x, beta, y } = job;
-        let (m, n) = a.dim();
-        // With alpha = 0 the kernel reads neither A nor x.
-        let used = alpha != T::Acc::ZERO;
+    };
+    let x = match &x {
+        VectorRef::Device(x) => Operand {
+            block: &resident(x.memory(), gpu, T::DTYPE).block,
+            first: x.first(),
+            dim: (n, 1),
+            strides: (x.stride(), 0),
+        },
+        VectorRef::Host(x) => {
+            let s: Span<'_, T, 1> = span(x);
+            let (block, _) = x_block.of(size_of_val(&*s.data), gpu)?;
+            if used {
+                staging.send(&s.data, block)?;
+            }
+            Operand { block, first: s.first, dim: (n, 1), strides: (s.strides[0], 0) }
+        }
+    };
+    let launch = |y: Operand<'_>| -> Result<()> {
+        let arguments = Arguments::<T> { m, n, a, x, y, alpha, beta, conj, work, counters };
+        match choice {
+            Choice::Cublas(cublas) => cublas.gemv(&arguments),
+            Choice::Kernels(of) => {
+                of.launches.iter().try_for_each(|launch| gpu.launch(launch, &arguments, needs))
+            }
+        }
+    };
 
-        let own;
-        let a = match &a {
-            MatrixRef::Device(a) => Operand {
-                block: &resident(a.memory(), gpu, T::DTYPE).block,
-                first: a.first(),
-                dim: (m, n),
-                strides: a.strides(),
-            },
-            MatrixRef::Host(a) => {
-                let s: Span<'_, T, 2> = span(a);
-                let size = size_of_val(&*s.data);
-                let block = if size <= KEPT {
-                    a_block.of(size, gpu)?.0
-                } else {
-                    own = gpu.alloc(size)?;
-                    &own
-                };
-                if used {
-                    staging.send(&s.data, block)?;
-                }
-                Operand { block, first: s.first, dim: (m, n), strides: s.strides.into() }
-            }
-        };
-        let x = match &x {
-            VectorRef::Device(x) => Operand {
-                block: &resident(x.memory(), gpu, T::DTYPE).block,
-                first: x.first(),
-                dim: (n, 1),
-                strides: (x.stride(), 0),
-            },
-            VectorRef::Host(x) => {
-                let s: Span<'_, T, 1> = span(x);
-                let (block, _) = x_block.of(size_of_val(&*s.data), gpu)?;
-                if used {
-                    staging.send(&s.data, block)?;
-                }
-                Operand { block, first: s.first, dim: (n, 1), strides: (s.strides[0], 0) }
-            }
-        };
-        let launch = |y: Operand<'_>| -> Result<()> {
-            let arguments = Arguments::<T> { m, n, a, x, y, alpha, beta, conj, work, counters };
-            match choice {
-                Choice::Cublas => self.open_cublas()?.gemv(&arguments),
-                Choice::Kernels(of) => {
-                    of.launches.iter().try_for_each(|launch| gpu.launch(launch, &arguments, needs))
+    match y {
+        VectorMut::Device(y) => launch(Operand {
+            block: &resident(y.memory(), gpu, T::DTYPE).block,
+            first: y.first(),
+            dim: (m, 1),
+            strides: (y.stride(), 0),
+        }),
+        VectorMut::Host(mut y) => {
+            let (block, _) = y_block.of(gpu.size_of(m as u64, size_of::<T>())?, gpu)?;
+            if beta != T::Acc::ZERO {
+                match y.as_slice() {
+                    Some(old) => staging.send(old, block)?,
+                    None => staging.send(&y.iter().copied().collect::<Vec<T>>(), block)?,
                 }
             }
-        };
-
-        match y {
-            VectorMut::Device(y) => launch(Operand {
-                block: &resident(y.memory(), gpu, T::DTYPE).block,
-                first: y.first(),
-                dim: (m, 1),
-                strides: (y.stride(), 0),
-            }),
-            VectorMut::Host(mut y) => {
-                let (block, _) = y_block.of(self.bytes(m as u64, size_of::<T>())?, gpu)?;
-                if beta != T::Acc::ZERO {
-                    match y.as_slice() {
-                        Some(old) => staging.send(old, block)?,
-                        None => staging.send(&y.iter().copied().collect::<Vec<T>>(), block)?,
-                    }
-                }
-                launch(Operand { block, first: 0, dim: (m, 1), strides: (1, 0) })?;
-                staging.receive(block, m, |new: &[T]| {
-                    y.iter_mut().zip(new).for_each(|(y, new)| *y = *new);
-                })
-            }
+            launch(Operand { block, first: 0, dim: (m, 1), strides: (1, 0) })?;
+            staging.receive(block, m, |new: &[T]| {
+                y.iter_mut().zip(new).for_each(|(y, new)| *y = *new);
+            })
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Kernels that OpenCL and CUDA share: one description and one text each.
 //!
-//! A [`Kernel`] says for which problems and parameters it is legal, what to launch, and gives its
-//! source. The source is one text that a prelude spells as OpenCL C or as CUDA C, takes its types
-//! and parameters as defines, and begins with its contract. What only one of the two can do is a
-//! kernel of its own in that backend's crate, described with the same types.
+//! A [`Kernel`] describes its arguments, says which parameters are legal for a problem and what they
+//! launch, and has its source. Each is a pair of files in `src/kernels`: `row.rs` and `row.k`. The
+//! source is one text, which a prelude spells as OpenCL C or as CUDA C++. It takes types and
+//! parameters as defines, and begins with its contract. A kernel that only one of the two can run is
+//! in that backend's crate, described with the same types.
 //!
 //! Every entry point has one signature, so that a backend sets arguments in one place:
 //!
@@ -15,12 +16,12 @@
 //!     GLOBAL ELEM *y, U64 y0, I64 incy,               // y[i] = y[y0 + i*incy]
 //!     ACC alpha, ACC beta,                            // beta = 0: y is not read
 //!     U32 conj,                                       // 1: the conjugate of A
-//!     GLOBAL ACC *work, GLOBAL U32 *counters)         // see Plan; null where not asked for
+//!     GLOBAL ACC *work, GLOBAL U32 *counters)         // see Plan
 //! ```
 //!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
-//! elements. `a`, `x` and `y` are multiples of one element; any further alignment is found out by
-//! the kernel from the pointers, never assumed.
+//! elements. `a`, `x` and `y` are multiples of one element. The kernel finds any further alignment
+//! from the pointers and assumes none.
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod kernel;

@@ -7,7 +7,7 @@ use crate::kernel::{Caps, Launch};
 
 /// Most blocks that share a row.
 pub(crate) const MAX_SPLIT: u32 = 1 << 20;
-/// Rows of fewer super-segments than these keep the number of parts that is asked for.
+/// Rows of fewer super-segments keep the number of parts that the parameters give.
 const MIN_SUPER_SEGMENTS: u64 = 8;
 /// Threads of a block of the second launch, as in `reduce.k`.
 const REDUCE: u32 = 128;

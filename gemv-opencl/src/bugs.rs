@@ -1,7 +1,7 @@
 //! Bugs of drivers that this backend works around, as data.
 //!
-//! `gemv-opencl/tests/opencl.rs` has a trial `known-bugs` for each device: with the environment
-//! variable of [`LIFT`] it runs what a workaround avoids, and prints whether the bug is still there.
+//! The OpenCL tests have a trial `known-bugs` for each device. With the environment variable
+//! [`LIFT`] it runs what a workaround avoids, and prints how many results are wrong.
 
 /// Names of bugs, separated by commas, whose workaround is not applied.
 pub(crate) const LIFT: &str = "GEMV_OPENCL_LIFT";
@@ -30,10 +30,10 @@ pub struct Bug {
 pub(crate) const COMPLEX_VECTORS: Bug = Bug {
     name: "pocl-complex-vectors",
     driver: POCL,
-    about: "The kernel `col` with complex elements and vec above 1 has wrong sums in the process \
-            that compiles it.",
+    about: "On some CPUs the kernel `col` with complex elements and vec above 1 has wrong sums in \
+            the process that compiles it.",
     workaround: "These parameters are refused; no table has them.",
-    check: "The trial `known-bugs` of the OpenCL tests prints that it is gone.",
+    check: "The trial `known-bugs` of the OpenCL tests counts the wrong products on this CPU.",
 };
 pub(crate) const NOT_A_CPU: Bug = Bug {
     name: "oclgrind-device-type",

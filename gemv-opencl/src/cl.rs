@@ -1,4 +1,4 @@
-//! Every unsafe call of this crate: memory shared with the runtime, and launches.
+//! Every unsafe call of this crate: host memory that the driver reads, and launches.
 
 use std::ffi::CString;
 use std::ptr;
@@ -39,8 +39,8 @@ pub(crate) fn load() -> Result<(), String> {
     Ok(())
 }
 
-/// How many platforms there are, or the error. `ocl`'s own functions wait for ten seconds and then
-/// panic where there is none, so this is to be asked before any of them.
+/// The number of platforms, or the error. Call it before any function of `ocl`: those wait for ten
+/// seconds and then panic where there is no platform.
 pub(crate) fn platforms() -> Result<u32, i32> {
     let mut count = 0;
     // SAFETY: no entries are asked for, so the null pointer is allowed; `count` outlives the call.
@@ -50,8 +50,8 @@ pub(crate) fn platforms() -> Result<u32, i32> {
     }
 }
 
-/// One device's context and in-order queue. Not for two threads at once: PoCL aborts now and then
-/// when it is used so; every method is called with the device's lock held.
+/// One device's context and in-order queue, for one thread at a time: every method is called with
+/// the device's lock held. See `pocl-threads` of the known bugs.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) context: core::Context,
@@ -82,10 +82,10 @@ impl Failure {
         }
     }
 
-    /// Whether the device could not give the memory asked for.
+    /// Whether an allocation failed.
     pub(crate) fn is_memory(&self) -> bool {
-        // CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_INVALID_BUFFER_SIZE; and
-        // CL_OUT_OF_RESOURCES where memory is all that was asked for: a launch fails so as well.
+        // CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_INVALID_BUFFER_SIZE.
+        // CL_OUT_OF_RESOURCES only from clCreateBuffer: launches fail with it for other reasons.
         match self.status {
             Some(-4 | -6 | -61) => true,
             Some(-5) => self.call == "clCreateBuffer",
@@ -116,7 +116,7 @@ impl Queue {
         let properties = core::ContextProperties::new().platform(platform);
         let context = core::create_context(Some(&properties), &[device], None, None)
             .map_err(|e| Failure::new("clCreateContext", e))?;
-        // Without properties a queue is in order and takes no times.
+        // Without properties a queue is in order and without profiling.
         let queue = core::create_command_queue(&context, device, None)
             .map_err(|e| Failure::new("clCreateCommandQueue", e))?;
         Ok(Queue { context, queue, device })
@@ -144,7 +144,7 @@ impl Queue {
         Ok(Borrowed { mem, _host: std::marker::PhantomData })
     }
 
-    /// Copies a slice to the front of a buffer; returns when it is there.
+    /// Copies a slice to the start of a buffer, and waits for it.
     pub(crate) fn write<T: Element>(&self, to: &core::Mem, data: &[T]) -> Result<(), Failure> {
         if data.is_empty() {
             return Ok(());
@@ -165,7 +165,7 @@ impl Queue {
         }
     }
 
-    /// Copies from a buffer, from element `first` on; returns when it is there.
+    /// Copies from a buffer, from element `first` on, and waits for it.
     pub(crate) fn read<T: Element>(
         &self,
         from: &core::Mem,

@@ -97,7 +97,7 @@ fn search() -> Result<Vec<Found>> {
     for line in &why {
         log::info!("opencl: {line}");
     }
-    // What is no CPU comes first: `opencl` alone means `opencl:0`. Else the platforms' own order.
+    // GPUs come before CPUs, since `opencl` alone means `opencl:0`. Otherwise the platforms' order.
     all.sort_by_key(|f: &Found| f.caps.cpu);
     for (ordinal, found) in all.iter_mut().enumerate() {
         found.info.id = format!("{NAME}:{ordinal}");
@@ -119,7 +119,7 @@ fn text(answer: Option<impl ToString>) -> String {
 fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Result<Found, String> {
     let ask = |what| core::get_device_info(device, what).ok();
     let name = text(ask(Ask::Name));
-    // Without a compiler (some embedded devices) there is nothing to do.
+    // Some embedded devices have no compiler.
     if matches!(ask(Ask::CompilerAvailable), Some(Answer::CompilerAvailable(false))) {
         return Err(format!("{name} has no compiler"));
     }
@@ -130,8 +130,8 @@ fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Resu
         Some(Answer::Type(kind)) => kind,
         _ => return Err(format!("{name} does not say what it is")),
     };
-    // `fma` is correctly rounded on every device of the full profile; subnormals are not kept on
-    // all of them, and the order of additions asks for them.
+    // Every device of the full profile rounds `fma` correctly. Not all keep subnormals, which the
+    // order of additions needs.
     match ask(Ask::SingleFpConfig) {
         Some(Answer::SingleFpConfig(c))
             if c.contains(DeviceFpConfig::DENORM | DeviceFpConfig::ROUND_TO_NEAREST) => {}

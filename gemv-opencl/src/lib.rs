@@ -1,13 +1,13 @@
 //! The OpenCL backend of gemv: `opencl:0`, `opencl:1`, ... for every device of every platform.
 //!
-//! Linking this crate is enough: it enters itself in [`gemv_core::BACKENDS`]. OpenCL is looked for
-//! when devices are first asked for; a program that has this crate starts, and computes elsewhere,
-//! on a machine without any of it (Linux on x86-64 and aarch64; on other systems the loader is
-//! linked in the usual way). Needed at run time: an OpenCL loader (`libOpenCL.so.1`) and a driver
-//! for 1.2 or later.
+//! Linking this crate is enough: it enters itself in [`gemv_core::BACKENDS`]. It needs an OpenCL
+//! loader (`libOpenCL.so.1`) and a driver for OpenCL 1.2 or later at run time. Both are looked for
+//! when devices are first listed. Without them, on Linux (x86-64 and aarch64), a program starts all
+//! the same and computes on other devices; on other systems the loader is linked in the usual way.
 //!
-//! Operands on the host are used in place where the device is the CPU and they have no gaps, and
-//! uploaded otherwise. One product runs on a device at a time; others wait for it.
+//! Host operands are read in place where the device is the CPU and they have no gaps; otherwise they
+//! are uploaded. Products on one device run one after another. Drivers' bugs that are worked around
+//! are listed by [`known_bugs`].
 #![deny(unsafe_code)]
 
 mod backend;

@@ -73,8 +73,8 @@ impl<const N: usize> Operand<'_, N> {
     }
 }
 
-/// Computes one product. A host y is written on return; a resident y may still be computed, but for
-/// CPUs, where to wait costs little.
+/// Computes one product. A host y is written on return; a product of resident operands alone may
+/// still be in flight.
 ///
 /// # Panics
 /// If the choice is for another problem, or an operand does not lie within its block.
@@ -194,7 +194,7 @@ fn run<T: Element>(
             .and_then(|()| queue.launch(kernel, launch))
             .map_err(|e| found.failed(e, bytes))?;
     }
-    if found.caps.cpu || finish.is_some() || matches!(y, VectorMut::Host(_)) {
+    if finish.is_some() || matches!(y, VectorMut::Host(_)) {
         // Waits here, so that a failed launch shows before y is touched.
         queue.finish().map_err(|e| found.failed(e, bytes))?;
     } else {

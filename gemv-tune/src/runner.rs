@@ -351,11 +351,11 @@ fn link(device: &Device) -> Result<Link> {
         Ok(median(&(0..5).map(|_| once()).collect::<Result<Vec<_>>>()?))
     };
     let host = vec![0f32; 16 << 20];
-    let one = device.vector(&ndarray::aview1(&host[..16]))?;
-    let all = device.vector(&ndarray::aview1(&host))?;
+    let one = device.vector(ndarray::aview1(&host[..16]))?;
+    let all = device.vector(ndarray::aview1(&host))?;
     let bytes = (host.len() * 4) as f64;
-    let up_latency = best(&mut || device.vector(&ndarray::aview1(&host[..16])).map(drop))?;
-    let up = best(&mut || device.vector(&ndarray::aview1(&host)).map(drop))?;
+    let up_latency = best(&mut || device.vector(ndarray::aview1(&host[..16])).map(drop))?;
+    let up = best(&mut || device.vector(ndarray::aview1(&host)).map(drop))?;
     let down_latency = best(&mut || one.download().map(drop))?;
     let down = best(&mut || all.download().map(drop))?;
     Ok(Link {
@@ -368,8 +368,8 @@ fn link(device: &Device) -> Result<Link> {
 
 /// Seconds from asking for the smallest product of resident operands to having it on the host.
 fn round_trip(device: &Device) -> Result<f64> {
-    let a = device.vector(&ndarray::aview1(&[1f32; 16]))?.as_matrix((1, 16), Layout::Row);
-    let x = device.vector(&ndarray::aview1(&[1f32; 16]))?;
+    let a = device.vector(ndarray::aview1(&[1f32; 16]))?.as_matrix((1, 16), Layout::Row);
+    let x = device.vector(ndarray::aview1(&[1f32; 16]))?;
     let mut y = [0f32];
     let mut once = || -> Result<f64> {
         let start = Instant::now();

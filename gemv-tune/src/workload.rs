@@ -99,7 +99,7 @@ impl<T: Element> Workload<T> {
         while host.len() < len {
             host.extend_from_slice(&period[..period.len().min(len - host.len())]);
         }
-        let pool = device.vector(&ndarray::aview1(&host))?;
+        let pool = device.vector(ndarray::aview1(&host))?;
         Ok(Workload {
             settings: settings.clone(),
             host,
@@ -348,7 +348,7 @@ impl<T: Element> AnyWorkload for Workload<T> {
             self.blank.resize(len_y, canary);
             self.blank[MARGIN..][..desc.m].fill(nan);
         }
-        let mut y = device.vector(&ndarray::aview1(&self.blank))?;
+        let mut y = device.vector(ndarray::aview1(&self.blank))?;
         y = y.step(MARGIN..MARGIN + desc.m, 1);
         device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)?;
         let inside = |k: &usize| (MARGIN..MARGIN + desc.m).contains(k);

@@ -30,6 +30,7 @@ unsigned arithmetic, for element k (row-major for A, then x with S + 1):
     value = ((z & 0xFFFF) - 32768) * 2^(((z >> 16) & 7) - 15), rounded to the element type
 """
 
+import multiprocessing
 import pathlib
 import sys
 from fractions import Fraction
@@ -345,14 +346,21 @@ def file(t):
     return head + "\n".join(cases) + "\n"
 
 
+def made(name):
+    """The file of the type of this name."""
+    return file(next(t for t in TYPES if t.name == name))
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent
     wrong = 0
     names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    for t in TYPES:
-        if names and t.name not in names:
-            continue
-        path, text = here / f"{t.name}.txt", file(t)
+    types = [t for t in TYPES if not names or t.name in names]
+    # A process each: they share nothing.
+    with multiprocessing.Pool() as pool:
+        texts = pool.map(made, [t.name for t in types], chunksize=1)
+    for t, text in zip(types, texts):
+        path = here / f"{t.name}.txt"
         if "--check" in sys.argv:
             if path.read_text() != text:
                 print(f"{path.name} differs")

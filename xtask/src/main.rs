@@ -3,6 +3,8 @@
 
 mod bare;
 mod house;
+mod newcomer;
+mod package;
 mod setup;
 mod steps;
 

@@ -37,6 +37,9 @@ pub const ALL: &[Step] = &[
         about: "every CUDA kernel compiled for sm_80, sm_90 and sm_100",
         run: nvrtc,
     },
+    Step { name: "golden", about: "the golden vectors, computed again", run: golden },
+    Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
+    Step { name: "package", about: "the crates as they would be published", run: package },
     Step { name: "quickstart", about: "the example of the README", run: quickstart },
     Step {
         name: "bare",
@@ -166,6 +169,20 @@ fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
     let _require = sh.push_env("GEMV_REQUIRE", "nvrtc");
     let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == "nvrtc")?;
     Ok(cmd!(sh, "{binary}").run()?)
+}
+
+/// They come from exact arithmetic in Python, and from nothing that is under test.
+fn golden(sh: &Shell, _: &Tools) -> Result<()> {
+    Ok(cmd!(sh, "python3 tests/golden/make.py --check").run()?)
+}
+
+fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
+    let built = tools.target.parent().context("the target folder")?;
+    crate::newcomer::run(sh, &tools.target.join("newcomer"), built)
+}
+
+fn package(sh: &Shell, tools: &Tools) -> Result<()> {
+    crate::package::run(sh, &tools.target.join("package"))
 }
 
 fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {

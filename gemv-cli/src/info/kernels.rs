@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// The kernels of each backend, by its name: of the first device that opens, or, where none is there,
 /// what the backend can say without one.
-pub(super) fn by_backend(engine: &Engine) -> BTreeMap<String, Vec<KernelInfo>> {
+pub(crate) fn by_backend(engine: &Engine) -> BTreeMap<String, Vec<KernelInfo>> {
     let mut all: BTreeMap<String, Vec<KernelInfo>> = BTreeMap::new();
     for line in engine.devices() {
         let name = line.id.split(':').next().unwrap_or_default().to_owned();
@@ -21,9 +21,7 @@ pub(super) fn by_backend(engine: &Engine) -> BTreeMap<String, Vec<KernelInfo>> {
         }
     }
     #[cfg(feature = "cuda")]
-    all.entry("cuda".into()).or_insert_with(|| {
-        gemv::cuda::kernels().filter(|kernel| kernel.ordered).map(|kernel| kernel.info()).collect()
-    });
+    all.entry("cuda".into()).or_insert_with(|| gemv::cuda::infos().collect());
     all.retain(|_, kernels| !kernels.is_empty());
     all
 }

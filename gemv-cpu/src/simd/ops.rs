@@ -153,9 +153,9 @@ pub(crate) trait Ops: Copy {
     /// Lanes at a time in the column kernel in memory: 4, 2 or 1. Each has four columns, whose entries of x take a
     /// register each.
     const PASS_LANES: usize = 1;
-    /// Whether aligned loads are worth a rotation of the lanes.
+    /// Whether the row kernel rotates lanes for the sake of aligned loads.
     const ROTATES: bool = true;
-    /// Whether aligned loads are worth a partial first vector.
+    /// Whether the column kernel in memory starts with a partial vector for the sake of aligned loads.
     const ALIGNS: bool = true;
     /// Vectors of 64 lanes.
     const VECTORS: usize = LANES / Self::W;

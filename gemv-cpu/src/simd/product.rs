@@ -174,7 +174,7 @@ impl<'a> Product<'a> {
     #[inline(always)]
     fn with_x(&self, lines: Lines, f: impl FnOnce(Part<'_>)) {
         let Product { kernels: k, a, x, x_stride, y, .. } = *self;
-        // Rows that are read by aligned vectors have x aligned as well, where they are worth a copy.
+        // Rows that are read by aligned vectors have x aligned as well; a large enough matrix pays for the copy.
         let lead = match lines {
             Lines::Rows(1) if a.m >= 32 && a.n >= LANES => {
                 Some(lead(&Window { p: a.p, line: a.rs, m: a.m, n: a.n }, k.vector, false))

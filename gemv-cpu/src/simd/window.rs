@@ -37,7 +37,7 @@ pub(super) struct Vector {
     pub(super) element: usize,
     /// Bytes of a vector of elements.
     pub(super) bytes: usize,
-    /// Whether aligned loads are worth a rotation of the lanes.
+    /// Whether the row kernel rotates lanes for the sake of aligned loads.
     pub(super) rotates: bool,
 }
 

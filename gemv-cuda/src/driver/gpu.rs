@@ -16,7 +16,6 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::nvrtc::Image;
 use super::probe::{LIBRARY, probe};
-use super::staging::bytes_mut;
 
 /// A GPU's primary context (shared with other libraries, never reset) and one stream of ours.
 #[derive(Debug)]
@@ -295,6 +294,19 @@ impl Gpu {
         Ok(())
     }
 
+    /// The bytes of so many elements of `size` bytes each.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], where they are more than can be addressed.
+    pub(crate) fn size_of(&self, count: u64, size: usize) -> Result<usize> {
+        let bytes = usize::try_from(count).ok().and_then(|c| c.checked_mul(size));
+        bytes.ok_or_else(|| Error::OutOfMemory {
+            device: self.id.clone(),
+            asked: u64::MAX,
+            free: None,
+        })
+    }
+
     /// A new block of at least this many bytes, uninitialised.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block> {
         // A kernel may be handed a block of nothing: it gets an address all the same. And it may
@@ -556,4 +568,12 @@ impl Drop for Block {
             log::warn!("{e}");
         }
     }
+}
+
+/// The bytes of elements, to be written.
+pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    let size = size_of_val(elements);
+    // SAFETY: elements are floats or pairs of floats (the trait is sealed), without padding; any bits are a
+    // value of one.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size) }
 }

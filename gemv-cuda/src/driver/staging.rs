@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, result, sys};
 use gemv_core::{Element, Result};
 
-use super::gpu::{Block, Gpu};
+use super::gpu::{Block, Gpu, bytes_mut};
 
 /// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
 const SLOT: usize = 2 << 20;
@@ -260,11 +260,4 @@ impl Staging {
 fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: elements are floats or pairs of floats (the trait is sealed): no padding.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
-}
-
-/// The bytes of elements, to be written.
-pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
-    let size = size_of_val(elements);
-    // SAFETY: as in `bytes`; and any bits are a value of an element.
-    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size) }
 }

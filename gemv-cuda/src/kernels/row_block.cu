@@ -69,8 +69,8 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
     const U32 rest = (U32)ceil_div(n - (super_segments - 1) * SUPER_SEGMENT, AT_ONCE * SEG) + 1;
     const U64 all = (U64)cost * blocks;
     // Where there are blocks for all rows at once, the last super-segment has as many as the others.
-    const bool even = blocks == ceil_div(m, BLOCK_ROWS) * super_segments;
-    const U64 width = (U64)cost * (super_segments - 1) + (even ? cost : rest);
+    const U64 width = (U64)cost * (super_segments - 1) +
+                      (blocks == ceil_div(m, BLOCK_ROWS) * super_segments ? cost : rest);
     // Super-segment c has the blocks from c * all / width on.
     super_segment = (U32)(block * width / all);
     U32 from = (U32)(super_segment * all / width), end = (U32)((super_segment + 1) * all / width);

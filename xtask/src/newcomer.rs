@@ -1,0 +1,117 @@
+//! Small crates as a newcomer writes them, built against this tree: what links the backends, and
+//! what is said where nothing does.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use xshell::{Shell, cmd};
+
+/// The members' manifests and sources: a library with a generic bound, an application that never
+/// names gemv but chooses its backend, and one that chooses none.
+const FILES: [(&str, &str); 6] = [
+    (
+        "library/Cargo.toml",
+        r#"
+[dependencies]
+gemv = { path = "ROOT", default-features = false }
+ndarray = "0.17"
+"#,
+    ),
+    (
+        "library/src/lib.rs",
+        r#"
+use gemv::GpuDot;
+use ndarray::Array1;
+
+/// A (A x).
+pub fn twice<M>(a: &M, x: &Array1<f32>) -> Array1<f32>
+where
+    M: GpuDot<Array1<f32>, Output = Array1<f32>>,
+{
+    a.gpu_dot(&a.gpu_dot(x))
+}
+
+pub fn device() -> String {
+    gemv::Engine::global().default_device().unwrap().info().id.clone()
+}
+"#,
+    ),
+    (
+        "application/Cargo.toml",
+        r#"
+[dependencies]
+gemv = { path = "ROOT", default-features = false, features = ["cpu"] }
+library = { path = "../library" }
+ndarray = "0.17"
+"#,
+    ),
+    (
+        "application/src/main.rs",
+        r#"
+fn main() {
+    let a = ndarray::array![[0.0, 1.0], [2.0, 0.0]];
+    let y = library::twice(&a, &ndarray::array![1.0, 3.0]);
+    println!("{y} on {}", library::device());
+}
+"#,
+    ),
+    (
+        "nothing/Cargo.toml",
+        r#"
+[dependencies]
+library = { path = "../library" }
+ndarray = "0.17"
+"#,
+    ),
+    (
+        "nothing/src/main.rs",
+        r#"
+fn main() {
+    let a = ndarray::array![[0.0, 1.0], [2.0, 0.0]];
+    println!("{}", library::twice(&a, &ndarray::array![1.0, 3.0]));
+}
+"#,
+    ),
+];
+
+/// Builds the crates and checks what they print. `built` is a target folder whose dependencies can be
+/// used again.
+pub fn run(sh: &Shell, folder: &Path, built: &Path) -> Result<()> {
+    let root = sh.current_dir();
+    for (path, text) in FILES {
+        let name = path.split('/').next().unwrap_or_default();
+        let text = text.replace("ROOT", &root.display().to_string());
+        let head = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n");
+        let head = if path.ends_with("Cargo.toml") { head } else { String::new() };
+        sh.write_file(folder.join(path), head + &text)?;
+    }
+    // The workspace's versions, and its profile: the dependencies are built already.
+    let members =
+        "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \"nothing\"]\n";
+    let manifest = sh.read_file("Cargo.toml")?;
+    let profile = manifest.find("[profile.dev]").map_or("", |at| &manifest[at..]);
+    sh.write_file(folder.join("Cargo.toml"), format!("{members}\n{profile}"))?;
+    sh.copy_file("Cargo.lock", folder.join("Cargo.lock"))?;
+    let _folder = sh.push_dir(folder);
+    let run = |name: &str, backend: Option<&str>| -> Result<(bool, String)> {
+        cmd!(sh, "cargo build -q -p {name} --target-dir {built}").run()?;
+        let program = built.join("debug").join(name);
+        let cmd = cmd!(sh, "{program}").env_remove("GEMV_BACKEND").env("RUST_BACKTRACE", "0");
+        let cmd = cmd.ignore_status();
+        let out = match backend {
+            Some(name) => cmd.env("GEMV_BACKEND", name).output()?,
+            None => cmd.output()?,
+        };
+        let text = [out.stdout, out.stderr].concat();
+        Ok((out.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    };
+    let (good, text) = run("application", None)?;
+    ensure!(good && text.trim() == "[2, 6] on cpu", "the application says: {text}");
+    let (good, text) = run("nothing", None)?;
+    ensure!(!good && text.contains("features = [\"cpu\"]"), "without a backend: {text}");
+    let said = text.lines().filter(|l| l.contains("gpu_dot")).count();
+    ensure!(said == 1, "not one sentence says what is missing: {text}");
+    let (good, text) = run("nothing", Some("reference"))?;
+    ensure!(good && text.trim() == "[2, 6]", "the reference, by name, says: {text}");
+    Ok(())
+}

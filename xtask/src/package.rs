@@ -1,0 +1,45 @@
+//! The crates as they would be published.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use xshell::{Shell, cmd};
+
+/// The most bytes of a published package, compressed.
+const MOST: u64 = 300_000;
+
+/// The published crates, each after those that it depends on.
+const PUBLISHED: [&str; 8] = [
+    "gemv-core",
+    "gemv-gpu",
+    "gemv-tune",
+    "gemv-baselines",
+    "gemv-cpu",
+    "gemv-opencl",
+    "gemv-cuda",
+    "gemv",
+];
+
+/// Packs every published crate, and looks at its size and at what is in it. `--no-verify`: the other
+/// steps have built the same sources.
+pub fn run(sh: &Shell, target: &Path) -> Result<()> {
+    let crates = PUBLISHED.iter().flat_map(|name| ["-p", name]);
+    cmd!(
+        sh,
+        "cargo package --locked --no-verify --allow-dirty -q {crates...} --target-dir {target}"
+    )
+    .run()?;
+    let version = env!("CARGO_PKG_VERSION");
+    for name in PUBLISHED {
+        let file = target.join("package").join(format!("{name}-{version}.crate"));
+        let bytes = std::fs::metadata(&file).context("no package was written")?.len();
+        println!("{name:<15} {:>4} kB", bytes / 1000);
+        ensure!(bytes <= MOST, "{name} has {bytes} bytes, and {MOST} are the most");
+        let listed = cmd!(sh, "tar -tzf {file}").quiet().read()?;
+        for needed in ["README.md", "src/lib.rs"] {
+            let path = format!("{name}-{version}/{needed}");
+            ensure!(listed.lines().any(|l| l == path), "{name} is packed without {needed}");
+        }
+    }
+    Ok(())
+}
