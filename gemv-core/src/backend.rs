@@ -488,5 +488,10 @@ pub struct BackendEntry {
 /// };
 /// assert_eq!(gemv_core::devices()[0].id, "mine:0");
 /// ```
+#[cfg(not(target_family = "wasm"))]
 #[linkme::distributed_slice]
 pub static BACKENDS: [BackendEntry];
+/// No backend is linked into a WebAssembly program: it opens its [`Device`](crate::Device)s from
+/// [`Backend`]s by name.
+#[cfg(target_family = "wasm")]
+pub static BACKENDS: &[BackendEntry] = &[];

@@ -1,0 +1,71 @@
+//! Rows of tables, and which of them is nearest.
+#![deny(unsafe_code)]
+
+use gemv_core::table::Row;
+use gemv_core::{Desc, Dtype, Layout, Table};
+
+/// The one row of this text.
+fn row(text: &str) -> Row {
+    Table::parse("test", text).unwrap().rows.remove(0)
+}
+
+fn desc(dtype: Dtype, layout: Layout, m: usize, n: usize) -> Desc {
+    Desc::of(dtype, layout, (m, n), 6)
+}
+
+#[test]
+fn text_form_round_trips() {
+    for text in [
+        "f32 row m=2^12 n=2^10..2^12.500 : row threads=128 rows=4",
+        "f64 col align=..8 m=1..96 n=1000.. : col",
+        "f64 * align=16.. : col",
+        "f64 col m=16 n=12345678..2^40 : col",
+        "bf16 * m=2^33.250.. : col",
+    ] {
+        let parsed = row(text);
+        assert_eq!(parsed.to_string(), text);
+        assert_eq!(row(&parsed.to_string()), parsed);
+    }
+    assert_eq!(row("* * : row").to_string(), "* * : row");
+}
+
+#[test]
+fn nearest_row_wins_and_a_key_beats_a_distance() {
+    let text = "* * : any\nf32 row m=16 n=16 : small\nf32 row m=4096..8192 n=4096 : large\n\
+                f32 * : floats # a comment";
+    let table = Table::parse("test", text).unwrap();
+    let first = |d| table.nearest(&d)[0].params.to_string();
+    assert_eq!(first(desc(Dtype::F32, Layout::Row, 20, 20)), "small");
+    assert_eq!(first(desc(Dtype::F32, Layout::Row, 6000, 100_000)), "large");
+    assert_eq!(first(desc(Dtype::F32, Layout::Row, 0, 0)), "small");
+    assert_eq!(first(desc(Dtype::F32, Layout::Col, 20, 20)), "floats");
+    assert_eq!(first(desc(Dtype::F64, Layout::Row, 20, 20)), "any");
+    assert_eq!(table.nearest(&desc(Dtype::F32, Layout::Row, 20, 20)).len(), 4);
+    // Alignment is no distance: a row for another does not hold, however near.
+    let text = "f32 row align=16.. m=16 n=16 : whole\nf32 row align=..8 m=9999 n=9999 : odd";
+    let table = Table::parse("test", text).unwrap();
+    let at = |align| Desc { align, ..desc(Dtype::F32, Layout::Row, 16, 16) };
+    let names = |align| table.nearest(&at(align)).iter().map(|r| r.params.to_string()).collect();
+    let (whole, odd): (Vec<_>, Vec<_>) = (names(4), names(2));
+    assert_eq!((whole, odd), (vec!["whole".to_string()], vec!["odd".to_string()]));
+}
+
+#[test]
+fn bad_rows_name_their_line() {
+    for (text, part) in [
+        ("\nf32 row", "colon"),
+        ("\nf33 row : x", "f33"),
+        ("\nf32 diagonal : x", "diagonal"),
+        ("\nf32 row m=2^65 : x", "2^65"),
+        ("\nf32 row m=9..3 : x", "ends before"),
+        ("\nf32 row k=3 : x", "none of m=, n= and align="),
+        ("\nf32 row align=3 : x", "no range of powers of two"),
+        ("\nf32 row m=1 n=2 m=1 : x", "m is there twice"),
+        ("\nf32 row align=8 align=16 : x", "align is there twice"),
+        ("\nf32 row : x a", "name=value"),
+        ("\nf32 row : x a=1 a=2", "twice"),
+    ] {
+        let e = Table::parse("t", text).unwrap_err().to_string();
+        assert!(e.starts_with("t, line 2: ") && e.contains(part), "{e}");
+    }
+}
