@@ -82,18 +82,15 @@ pub enum Scan {
 /// multiply and add, the course's threads of a block for the least and the most of the other argument.
 /// Sørensen's versatile kernel is each of his others.
 pub fn scan(kernel: &str) -> Scan {
-    let Some(found) = KERNELS.iter().find(|k| k.name == kernel) else { return Scan::Each };
-    let has = |name: &str| found.args.iter().any(|arg| arg.name == name);
-    match () {
-        () if has("op") => Scan::Grid(&["parts", "op"]),
-        () if has("ty") => Scan::AtMost("block"),
-        () if found.name == KERNELS[GENERAL].name => Scan::None,
-        () => Scan::Each,
+    match kernel {
+        name if name == sorensen::GENERAL.name => Scan::None,
+        name if name == bainville::STAGES.name => Scan::Grid(&["parts", "op"]),
+        name if [sds406::BLOCK, sds406::BLOCK_X, sds406::TILE].iter().any(|k| k.name == name) => {
+            Scan::AtMost("block")
+        }
+        _ => Scan::Each,
     }
 }
-
-/// Where Sørensen's versatile kernel stands among [`KERNELS`].
-const GENERAL: usize = 4;
 
 #[cfg(test)]
 mod tests {

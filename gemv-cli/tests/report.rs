@@ -141,6 +141,44 @@ fn single_shapes_are_a_table_and_a_sentence() -> Result<(), Failed> {
     Ok(())
 }
 
+fn directories_are_made_and_a_cut_line_is_left_out() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let bench = |shape: &str| {
+        gemv(dir, &[&BENCH[..], &["run/new/one.csv", "--shape", shape, "--dtype=f32"]].concat())
+    };
+    bench("32x48")?;
+    let path = dir.join("run/new/one.csv");
+    let whole = std::fs::read_to_string(&path)?;
+    // The run was killed within the last line.
+    std::fs::write(&path, &whole[..whole.len() - 3])?;
+    gemv(dir, &["report", "run/new", "--out", "pages/page.html"])?;
+    let html = std::fs::read_to_string(dir.join("pages/page.html"))?;
+    assert!(html.contains("f32 row 32x48") && !html.contains("f32 col 32x48"), "{html}");
+    // The next run goes on behind the last whole line.
+    bench("16x48")?;
+    let lines = std::fs::read_to_string(&path)?;
+    assert_eq!(lines.lines().count(), whole.lines().count() - 1 + 2);
+    gemv(dir, &["report", "run/new", "--out", "pages/page.html"])?;
+    // Another program's columns are not mixed with these.
+    std::fs::write(&path, "a,b\n1,2\n")?;
+    let why = bench("16x48").unwrap_err();
+    assert!(why.message().unwrap_or_default().contains("has other columns"), "{why:?}");
+    Ok(())
+}
+
+fn what_was_not_checked_is_not_installed() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let tune = [&TUNE[..11], &["--holdout=0", "--out", "run"]].concat();
+    let said = gemv(dir, &tune)?;
+    assert!(said.contains("this table     not checked") && !said.contains("0.00 %"), "{said}");
+    let why = gemv_fails(dir, &[&tune[..], &["--resume", "--install"]].concat())?;
+    assert!(why.contains("nothing was checked"), "{why}");
+    assert!(!dir.join("config").exists());
+    Ok(())
+}
+
 fn a_limit_of_time_keeps_what_was_measured() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
@@ -286,6 +324,11 @@ fn main() {
             "single_shapes_are_a_table_and_a_sentence",
             single_shapes_are_a_table_and_a_sentence,
         ),
+        Trial::test(
+            "directories_are_made_and_a_cut_line_is_left_out",
+            directories_are_made_and_a_cut_line_is_left_out,
+        ),
+        Trial::test("what_was_not_checked_is_not_installed", what_was_not_checked_is_not_installed),
         Trial::test(
             "a_limit_of_time_keeps_what_was_measured",
             a_limit_of_time_keeps_what_was_measured,
