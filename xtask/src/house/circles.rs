@@ -135,7 +135,9 @@ fn resolve(
                         let path = [&glob.path[..], &inside].concat();
                         let inner = glob.path.first().is_some_and(|f| {
                             matches!(f.as_str(), "crate" | "self" | "super")
-                                || tree.modules.contains_key(&[&at[..], &[f.clone()]].concat())
+                                || tree
+                                    .modules
+                                    .contains_key(&[&at[..], std::slice::from_ref(f)].concat())
                         });
                         inner.then(|| resolve(tree, &at, &path, whole, depth + 1)).flatten()
                     });

@@ -93,7 +93,8 @@ impl Kernels {
                 Some(own) => own.contains(file),
                 None => in_crate,
             };
-            if params && !word && !own && !(test && in_crate) {
+            let may = own || (test && in_crate);
+            if params && !word && !may {
                 found.insert(name.to_owned());
             }
         }
