@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gemv::{Device, Engine};
 use gemv::unstable::profile::Profile;
 use gemv::unstable::table::file_name;
 use gemv::unstable::{Align, Desc, Params, Table};
+use gemv::{Device, Engine};
 use gemv_tune::{
     DeviceRunner, Fit, FitSettings, Mesh, Mode, ProblemClass, Regret, Runner, RunnerSettings,
     SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine, stamped, sweep,

@@ -103,7 +103,7 @@ pub trait Memory: Any + Send + Sync + Debug {
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
-/// for kernels whose name begins with `classic-` or `vendor-`, and for its [roof](Backend::read_params).
+/// for kernels whose name begins with `classic-` or `vendor-`, and for its [read-bandwidth passes](Backend::read_params).
 ///
 /// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
 /// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and
@@ -353,7 +353,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// Passes that only read: parameters for [`gemv`](Self::gemv) with a row-major f32 matrix
     /// without gaps, of which every element is read once, x is not read and y not written, but for
-    /// one matrix in billions. The fastest is the roof of a product: no kernel that reads a matrix
+    /// one matrix in billions. The fastest bounds every product: no kernel that reads a matrix
     /// can beat it by much. Empty if the backend has none.
     fn read_params(&self) -> Vec<Params> {
         Vec::new()

@@ -91,7 +91,9 @@ pub const MAX_ARGS: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Params {
     kernel: Name,
-    args: [(Key, u32); MAX_ARGS],
+    // Two arrays: pairs would take a third more, and this is copied with each choice.
+    keys: [Key; MAX_ARGS],
+    values: [u32; MAX_ARGS],
 }
 
 /// An argument's name: up to 16 ASCII characters in one word, so that a look-up is a comparison
@@ -122,7 +124,7 @@ impl Params {
     /// # Panics
     /// As [`Name::new`].
     pub const fn new(kernel: &str) -> Params {
-        Params { kernel: Name::new(kernel), args: [(Key(0), 0); MAX_ARGS] }
+        Params { kernel: Name::new(kernel), keys: [Key(0); MAX_ARGS], values: [0; MAX_ARGS] }
     }
 
     /// With one more argument.
@@ -144,8 +146,8 @@ impl Params {
         };
         let mut i = 0;
         while i < MAX_ARGS {
-            if self.args[i].0.0 == 0 || self.args[i].0.0 == key.0 {
-                self.args[i] = (key, value);
+            if self.keys[i].0 == 0 || self.keys[i].0 == key.0 {
+                (self.keys[i], self.values[i]) = (key, value);
                 return self;
             }
             i += 1;
@@ -164,9 +166,10 @@ impl Params {
     #[must_use]
     pub fn without(mut self, name: &str) -> Params {
         let key = Key::try_new(name);
-        if let Some(at) = self.args.iter().position(|a| Some(a.0) == key) {
-            self.args[at..].rotate_left(1);
-            self.args[MAX_ARGS - 1] = (Key(0), 0);
+        if let Some(at) = self.keys.iter().position(|k| Some(*k) == key) {
+            self.keys[at..].rotate_left(1);
+            self.values[at..].rotate_left(1);
+            (self.keys[MAX_ARGS - 1], self.values[MAX_ARGS - 1]) = (Key(0), 0);
         }
         self
     }
@@ -177,7 +180,7 @@ impl Params {
     }
 
     /// Whether the kernel follows the [order](crate::order): all do but the named baselines, whose
-    /// names begin with `classic-` or `vendor-`, and `roof`, which does not multiply.
+    /// names begin with `classic-` or `vendor-`, and `read`, which does not multiply.
     ///
     /// ```
     /// use gemv_core::Params;
@@ -194,7 +197,7 @@ impl Params {
     #[inline]
     pub fn get(&self, name: &str) -> Option<u32> {
         let key = Key::try_new(name)?;
-        self.args.iter().find(|a| a.0 == key).map(|a| a.1)
+        self.keys.iter().position(|k| *k == key).map(|at| self.values[at])
     }
 
     /// The argument of this name, or a default where the text leaves it out.
@@ -218,7 +221,8 @@ impl Params {
     /// assert_eq!(args, [("threads".into(), 128), ("rows".into(), 4)]);
     /// ```
     pub fn args(&self) -> impl Iterator<Item = (String, u32)> + '_ {
-        self.args.iter().take_while(|a| a.0.0 != 0).map(|(k, v)| {
+        let set = self.keys.iter().zip(&self.values).take_while(|(k, _)| k.0 != 0);
+        set.map(|(k, v)| {
             let bytes = k.0.to_le_bytes();
             (bytes.iter().take_while(|&&b| b != 0).map(|&b| b as char).collect(), *v)
         })
@@ -245,7 +249,7 @@ impl FromStr for Params {
         let mut words = text.split_whitespace();
         let kernel = words.next().ok_or("a kernel's name is missing")?;
         let kernel = Name::try_new(kernel).ok_or(format!("{kernel:?} is no kernel's name"))?;
-        let mut out = Params { kernel, args: Default::default() };
+        let mut out = Params { kernel, keys: Default::default(), values: Default::default() };
         for (i, word) in words.enumerate() {
             let (k, v) = word.split_once('=').ok_or(format!("{word:?} is not name=value"))?;
             let key = Key::try_new(k).ok_or(format!("{k:?} is no argument's name"))?;
@@ -253,10 +257,10 @@ impl FromStr for Params {
             if i >= MAX_ARGS {
                 return Err(format!("more than {MAX_ARGS} arguments"));
             }
-            if out.args[..i].iter().any(|a| a.0 == key) {
+            if out.keys[..i].contains(&key) {
                 return Err(format!("{k} is given twice"));
             }
-            out.args[i] = (key, v);
+            (out.keys[i], out.values[i]) = (key, v);
         }
         Ok(out)
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use gemv_core::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
-    Desc, DeviceInfo, Dtype, Error, Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut,
-    VectorRef, for_any, scale,
+    Desc, DeviceInfo, Dtype, Error, Job, KernelInfo, MatrixRef, Memory, Params, Prepared, Result,
+    VectorMut, VectorRef, for_any, scale,
 };
 
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
-use crate::roof::{self, ROOF};
+use crate::read::{self, READ};
 use crate::run;
 use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
 
@@ -239,6 +239,10 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn kernels(&self) -> Vec<KernelInfo> {
+        kernels::infos()
+    }
+
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         kernels::candidates(desc)
     }
@@ -287,12 +291,12 @@ impl Backend for Cpu {
     }
 
     fn read_params(&self) -> Vec<Params> {
-        roof::passes()
+        read::passes()
     }
 
     fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let params = prepared.params();
-        if params.kernel() == ROOF.kernel() {
+        if params.kernel() == READ.kernel() {
             return self.read(job, params);
         }
         for_any!(AnyJob, &mut job, job => if !self.small(job, params) { self.run(job, params) });
@@ -312,9 +316,9 @@ impl Cpu {
         let grain = params.get_or("grain_kib", GRAIN) as usize;
         // Row by row if there are gaps between the rows.
         match a.to_slice() {
-            Some(all) => roof::read(all, grain),
+            Some(all) => read::read(all, grain),
             None => a.rows().into_iter().for_each(|r| {
-                r.to_slice().into_iter().for_each(|row| roof::read(row, grain));
+                r.to_slice().into_iter().for_each(|row| read::read(row, grain));
             }),
         }
         Ok(())

@@ -1,25 +1,19 @@
 //! The kernels as data: names, arguments with their ranges, and the parameters to try.
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Desc, Layout, Name, Params};
+use gemv_core::{Arg, Desc, KernelInfo, Layout, Name, Params, Values, fingerprint};
 
-use crate::roof::{self, ROOF};
-
-/// An argument of a kernel.
-#[derive(Debug)]
-pub(crate) struct Arg {
-    pub(crate) name: &'static str,
-    /// Lowest and highest value.
-    pub(crate) range: (u32, u32),
-}
+use crate::read::{self, READ};
 
 /// A kernel: a Rust function for each instruction set and element type.
-pub(crate) struct Kernel {
-    pub(crate) name: &'static str,
-    pub(crate) layout: Layout,
-    pub(crate) args: &'static [Arg],
+struct Kernel {
+    name: &'static str,
+    /// What it does, in one sentence.
+    pub(crate) about: &'static str,
+    layout: Layout,
+    args: &'static [Arg],
     /// Its source text, beside the text that all kernels share.
-    pub(crate) text: &'static [&'static str],
+    text: &'static [&'static str],
 }
 
 macro_rules! texts {
@@ -27,46 +21,61 @@ macro_rules! texts {
 }
 
 /// The source text that all kernels share.
-pub(crate) const SHARED_TEXT: &[&str] = texts!("ops.rs" "window.rs" "x86.rs");
+const SHARED_TEXT: &[&str] = texts!("ops.rs" "window.rs" "x86.rs");
 
-const fn arg(name: &'static str, low: u32, high: u32) -> Arg {
-    Arg { name, range: (low, high) }
+const fn arg(name: &'static str, low: u32, high: u32, default: u32, about: &'static str) -> Arg {
+    Arg { name, about, values: Values::Range(low, high), default, define: None }
 }
 
-/// Distance of prefetches in bytes, 0 for none.
-const PREFETCH: Arg = arg("prefetch", 0, 1 << 16);
-/// 1 to prefetch the next rows (`row`) or the next segment (`col-few-rows`) instead.
-const PREFETCH_NEXT: Arg = arg("prefetch_next", 0, 1);
-/// The least KiB of the matrix for each thread, for callers inside of rayon's pool.
-const GRAIN_KIB: Arg = arg("grain_kib", 1, 1 << 30);
-/// The same for callers outside of the pool, who have to wake its threads.
-const GRAIN_COLD: Arg = arg("grain_cold", 1, 1 << 30);
+const PREFETCH: Arg =
+    arg("prefetch", 0, 1 << 16, 0, "Distance of prefetches in bytes; 0 for no prefetches.");
+const PREFETCH_NEXT: Arg = arg(
+    "prefetch_next",
+    0,
+    1,
+    0,
+    "1 to prefetch the next rows (next segment in col-few-rows) in place of a distance ahead.",
+);
+const GRAIN_KIB: Arg = arg(
+    "grain_kib",
+    1,
+    1 << 30,
+    GRAIN,
+    "Least KiB of the matrix for each thread, for callers inside of rayon's pool.",
+);
+const GRAIN_COLD: Arg = arg(
+    "grain_cold",
+    1,
+    1 << 30,
+    4 * GRAIN,
+    "The same for callers outside of the pool, who wake its threads; four times grain_kib if left out.",
+);
+const INTERLEAVED: &str = "Rows that are interleaved segment by segment.";
+const TILE_M: &str = "Rows of a tile of columns; 0 keeps the sums in registers.";
 
 /// All kernels.
-pub(crate) const KERNELS: [Kernel; 6] = [
-    // Products of one segment on the calling thread, without a plan or scratch. Factors, strides of the vectors and
-    // large matrices go to `row`.
+const KERNELS: [Kernel; 6] = [
     Kernel {
         name: "row-small",
+        about: "Up to 256 columns on the calling thread, without a plan or workspace; with factors or strided vectors as row.",
         layout: Layout::Row,
         args: &[],
         text: texts!("rows.rs" "small.rs"),
     },
-    // The same by columns; the others go to `col`.
     Kernel {
         name: "col-small",
+        about: "Up to 256 columns on the calling thread, by columns; with factors or strided vectors as col.",
         layout: Layout::Col,
         args: &[],
         text: texts!("col_registers.rs" "small.rs"),
     },
     Kernel {
         name: "row",
+        about: "Several rows at a time, each row's lanes in vector registers.",
         layout: Layout::Row,
         args: &[
-            // Rows that are interleaved segment by segment.
-            arg("rows", 1, 128),
-            // Blocks of rows that are interleaved.
-            arg("streams", 1, 16),
+            arg("rows", 1, 128, 16, INTERLEAVED),
+            arg("streams", 1, 16, 1, "Blocks of rows that are interleaved."),
             PREFETCH,
             PREFETCH_NEXT,
             GRAIN_KIB,
@@ -76,23 +85,35 @@ pub(crate) const KERNELS: [Kernel; 6] = [
     },
     Kernel {
         name: "col",
+        about: "Columns in the order of their lanes, over tiles of rows.",
         layout: Layout::Col,
-        // Rows of a tile, 0 for sums in registers.
-        args: &[arg("tile_m", 0, 1 << 16), PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        args: &[arg("tile_m", 0, 1 << 16, 0, TILE_M), PREFETCH, GRAIN_KIB, GRAIN_COLD],
         text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
     },
-    // Columns are short and read in the order of memory.
     Kernel {
         name: "col-few-rows",
+        about: "Short columns in the order of memory, for matrices of few rows.",
         layout: Layout::Col,
-        args: &[arg("tile_m", 1, 1 << 12), PREFETCH, PREFETCH_NEXT, GRAIN_KIB, GRAIN_COLD],
+        args: &[
+            arg("tile_m", 1, 1 << 12, 128, "Rows of a tile of columns."),
+            PREFETCH,
+            PREFETCH_NEXT,
+            GRAIN_KIB,
+            GRAIN_COLD,
+        ],
         text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
     },
-    // `row` or `col`, whichever stride is smaller; lines of other strides than one and two are copied together.
     Kernel {
         name: "strided",
+        about: "As row or col, by the smaller stride; lines of strides over two are packed first.",
         layout: Layout::Strided,
-        args: &[arg("rows", 1, 64), arg("tile_m", 0, 1 << 16), PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        args: &[
+            arg("rows", 1, 64, 16, INTERLEAVED),
+            arg("tile_m", 0, 1 << 16, 0, TILE_M),
+            PREFETCH,
+            GRAIN_KIB,
+            GRAIN_COLD,
+        ],
         text: texts!("rows.rs" "col_registers.rs" "col_memory.rs" "stride_two.rs" "product.rs"),
     },
 ];
@@ -165,8 +186,8 @@ pub(crate) fn candidates(desc: &Desc) -> Vec<Params> {
 /// A sentence that says why not.
 pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     let name = params.kernel();
-    if name == ROOF.kernel() {
-        return roof::fits(desc);
+    if name == READ.kernel() {
+        return read::fits(desc);
     }
     let Some(kernel) = KERNELS.iter().find(|k| k.name == name.as_str()) else {
         return Err(format!("there is no kernel {name}"));
@@ -178,13 +199,40 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
         return Err(format!("{name} is for at most {SEGMENT} columns"));
     }
     for (key, value) in params.args() {
-        let Some(Arg { range: (low, high), .. }) = kernel.args.iter().find(|a| a.name == key)
-        else {
+        let Some(arg) = kernel.args.iter().find(|a| a.name == key) else {
             return Err(format!("{name} has no {key}"));
         };
-        if !(low..=high).contains(&&value) {
-            return Err(format!("{key} is from {low} to {high}"));
-        }
+        arg.check(value)?;
     }
     Ok(())
+}
+
+/// The kernels as [`Backend::kernels`](gemv_core::Backend::kernels) gives them.
+pub(crate) fn infos() -> Vec<KernelInfo> {
+    let info = |kernel: &Kernel| KernelInfo {
+        name: kernel.name,
+        about: kernel.about,
+        args: kernel.args,
+        fingerprint: fingerprint(&[SHARED_TEXT, kernel.text].concat(), kernel.args),
+    };
+    KERNELS.iter().map(info).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_is_described_and_has_a_fingerprint_of_its_own() {
+        let infos = infos();
+        for (i, info) in infos.iter().enumerate() {
+            assert!(info.about.ends_with('.'), "{}", info.name);
+            for arg in info.args {
+                assert!(arg.about.ends_with('.'), "{} {}", info.name, arg.name);
+                assert_eq!(arg.check(arg.default), Ok(()), "{} {}", info.name, arg.name);
+            }
+            let others = &infos[i + 1..];
+            assert!(others.iter().all(|o| o.fingerprint != info.fingerprint), "{}", info.name);
+        }
+    }
 }

@@ -18,13 +18,11 @@
 #![deny(unsafe_code)]
 
 mod backend;
-mod fingerprint;
 mod kernels;
-mod roof;
+mod read;
 mod run;
 #[allow(unsafe_code)]
 mod simd;
 
 pub use backend::{Cpu, isas, open};
-pub use fingerprint::fingerprint;
 pub use simd::ISA_ENV;

@@ -76,12 +76,6 @@ const KNOWN: &[&str] = &[
      gemv-core/src/element.rs gemv-core/src/error.rs gemv-core/src/job.rs \
      gemv-core/src/resident.rs gemv-core/src/table.rs",
     "gemv-core: too large",
-    "gemv-cpu: gemv-cpu/src/roof.rs: kernel",
-    "gemv-cuda: circle: gemv-cuda/src/backend.rs gemv-cuda/src/lib.rs gemv-cuda/src/programs.rs \
-     gemv-cuda/src/run.rs",
-    "gemv-cuda: circle: gemv-cuda/src/driver/gpu.rs gemv-cuda/src/driver/staging.rs",
-    "gemv-cuda: gemv-cuda/src/candidates.rs: kernel",
-    "gemv-baselines: gemv-baselines/src/lib.rs: kernel",
     "gemv-opencl: gemv-opencl/tests/opencl.rs: kernel",
     "gemv: tests/equivalence.rs: kernel",
 ];

@@ -6,18 +6,18 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 use rayon::prelude::*;
 
 /// Its parameters; the argument is the least KiB for each thread.
-pub(crate) const ROOF: Params = Params::new("read");
+pub(crate) const READ: Params = Params::new("read");
 
 /// The passes to try: one thread for what the caches hold, all threads for the rest.
 pub(crate) fn passes() -> Vec<Params> {
-    vec![ROOF.with("grain_kib", 1 << 30), ROOF.with("grain_kib", 256)]
+    vec![READ.with("grain_kib", 1 << 30), READ.with("grain_kib", 256)]
 }
 
 /// Whether it can read such a matrix, or why not.
 pub(crate) fn fits(desc: &Desc) -> Result<(), String> {
     match (desc.dtype, desc.layout) {
         (Dtype::F32, Layout::Row) => Ok(()),
-        _ => Err("the roof is read from a row-major f32 matrix".into()),
+        _ => Err("bandwidth is read from a row-major f32 matrix".into()),
     }
 }
 
