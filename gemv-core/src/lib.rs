@@ -54,7 +54,7 @@ pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
 pub use job::{AnyJob, AnySlice, AnySliceMut, Job, MatrixRef, VectorMut, VectorRef};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint};
-pub use params::{MAX_ARGS, Name, Params};
+pub use params::{MAX_ARGS, Name, Params, READ};
 pub use resident::{DeviceMatrix, DeviceVector, Span, ToDevice, span};
 pub use table::{Table, Tables};
 

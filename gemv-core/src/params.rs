@@ -75,6 +75,15 @@ impl Debug for Name {
 /// ```
 pub const MAX_ARGS: usize = 12;
 
+/// The name that every backend gives to its pass that only reads; see
+/// [`Backend::read_params`](crate::Backend::read_params).
+///
+/// ```
+/// use gemv_core::{Params, READ};
+/// assert!(!Params::new(READ).keeps_order()); // it does not multiply
+/// ```
+pub const READ: &str = "read";
+
 /// What is chosen: a kernel's name and a few small integers, such as
 /// `row threads=128 rows=4 vec=4 split=1`. The same text form stands in tables, logs, tests and
 /// reports.
@@ -190,7 +199,7 @@ impl Params {
     /// ```
     pub fn keeps_order(&self) -> bool {
         let name = self.kernel.as_str();
-        !(name.starts_with("classic-") || name.starts_with("vendor-") || name == "read")
+        !(name.starts_with("classic-") || name.starts_with("vendor-") || name == READ)
     }
 
     /// The argument of this name.

@@ -6,7 +6,7 @@ use gemv_core::{Desc, Dtype, Layout, Params};
 use rayon::prelude::*;
 
 /// Its parameters; the argument is the least KiB for each thread.
-pub(crate) const READ: Params = Params::new("read");
+pub(crate) const READ: Params = Params::new(gemv_core::READ);
 
 /// The passes to try: one thread for what the caches hold, all threads for the rest.
 pub(crate) fn passes() -> Vec<Params> {
