@@ -55,12 +55,12 @@ impl<T: Element> Job<'_, T> {
 /// Every array and view of two axes, and every resident matrix, is turned into one by `into()`.
 ///
 /// ```
-/// use gemv_core::{Engine, MatrixRef};
+/// use gemv_core::{Engine, Layout, MatrixRef};
 /// use ndarray::{array, s};
 ///
 /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
 /// let host = MatrixRef::from(&a.slice(s![.., ..;2])).desc();
-/// assert_eq!(host.to_string(), "f32 strided 2x2");
+/// assert_eq!((host.layout, host.m, host.n), (Layout::Strided, 2, 2));
 ///
 /// let resident = Engine::new(None).device("reference")?.matrix(&a)?;
 /// let there = MatrixRef::from(&resident);
