@@ -120,6 +120,7 @@ enum Place {
 }
 
 /// What launches.
+#[allow(clippy::large_enum_variant)] // one a trial
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     /// The table's choice, through `Device::gemv`.
@@ -241,6 +242,7 @@ fn launch<T: Element>(
 }
 
 /// What one trial covers for its type, layout class and shape.
+#[allow(clippy::large_enum_variant)] // one a trial
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     /// The table's choice: variants, placements, scalings.

@@ -69,7 +69,7 @@ impl DeviceRunner {
     }
 
     /// The same runner, whose candidates are the backend's [published
-    /// kernels](crate::Backend::classic) in place of its own.
+    /// kernels](gemv_core::Backend::classic) in place of its own.
     ///
     /// ```
     /// use gemv_tune::{DeviceRunner, RunnerSettings, Runner};

@@ -29,7 +29,7 @@ impl Mode {
     }
 }
 
-/// How a [`DeviceRunner`] measures.
+/// How a [`DeviceRunner`](crate::DeviceRunner) measures.
 ///
 /// ```
 /// use gemv_tune::{RunnerSettings, Mode};
