@@ -220,7 +220,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     ) -> Result<()>;
 }
 
-/// One impl for every pair of operands, owned or borrowed: the pairs are those of [`Product`].
+/// One impl for every pair of operands, owned or borrowed: the pairs are those of `Product`.
 impl<L, R> GpuDot<R> for L
 where
     L: Operand + ?Sized,

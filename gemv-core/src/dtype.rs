@@ -23,9 +23,9 @@ pub enum Dtype {
     F16,
     /// [`half::bf16`], summed in f32.
     Bf16,
-    /// [`Complex<f32>`], summed as a pair of f32.
+    /// [`Complex<f32>`](num_complex::Complex), summed as a pair of f32.
     C32,
-    /// [`Complex<f64>`], summed as a pair of f64.
+    /// [`Complex<f64>`](num_complex::Complex), summed as a pair of f64.
     C64,
 }
 
