@@ -412,6 +412,12 @@ impl Prepared {
         &self.params
     }
 
+    /// Whether there is a state: without one, parameters alone say all.
+    #[inline]
+    pub fn has_state(&self) -> bool {
+        self.state.is_some()
+    }
+
     /// The state, if it is of this type.
     #[inline]
     pub fn state<T: Any>(&self) -> Option<&T> {

@@ -1,9 +1,10 @@
 //! A device handle: where every product enters a backend, and the only place that checks it.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ndarray::{Array1, ArrayViewMut1};
 
@@ -52,6 +53,46 @@ impl fmt::Display for Device {
 }
 
 /// Equal handles are of one opened device; see [`Device::is`].
+/// A choice in use.
+enum Taken {
+    /// Without state: kept for ever, once for all problems with these parameters.
+    Kept(&'static Prepared),
+    /// With state, which goes back to its slot at the end, or to none where the slot is [`REMEMBERED`].
+    Owned(Option<Box<Choice>>, usize),
+}
+
+impl Taken {
+    #[inline]
+    fn prepared(&self) -> &Prepared {
+        match self {
+            Taken::Kept(prepared) => prepared,
+            Taken::Owned(choice, _) => {
+                &choice.as_ref().expect("it is there until the end").prepared
+            }
+        }
+    }
+}
+
+impl Drop for Taken {
+    #[inline]
+    fn drop(&mut self) {
+        if let Taken::Owned(choice, slot) = self {
+            let (choice, slot) = (choice.take(), *slot);
+            // A thread that ends has no memory.
+            let _ = CHOICES.try_with(|choices| choices.get(slot).map(|kept| kept.set(choice)));
+        }
+    }
+}
+
+/// The one copy of a choice without state, which lasts as long as the program: there are as many as
+/// tables and candidates have parameters.
+#[cold]
+fn kept(prepared: Prepared) -> &'static Prepared {
+    static ALL: Mutex<BTreeMap<Params, &'static Prepared>> = Mutex::new(BTreeMap::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.entry(*prepared.params()).or_insert_with(|| Box::leak(Box::new(prepared)))
+}
+
 impl PartialEq for Device {
     fn eq(&self, other: &Device) -> bool {
         self.is(other)
@@ -72,7 +113,13 @@ struct Choice {
     prepared: Prepared,
 }
 
+/// What a choice without state is remembered by: rows, columns, and the class of [`Choice`].
+type Key = (usize, usize, u64);
+
 thread_local! {
+    /// Choices without state. Nothing of it is dropped, so a look-up is a few loads.
+    static KEPT: [Cell<Option<(Key, &'static Prepared)>>; REMEMBERED] =
+        const { [const { Cell::new(None) }; REMEMBERED] };
     /// A slot is taken while its choice is in use, and put back: no lock, no reference count.
     static CHOICES: [Cell<Option<Box<Choice>>>; REMEMBERED] =
         const { [const { Cell::new(None) }; REMEMBERED] };
@@ -155,12 +202,12 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot compute it at all.
     pub fn choose(&self, desc: &Desc) -> Result<Params> {
-        self.with_choice(desc, |prepared| Ok(*prepared.params()))
+        Ok(*self.choice(desc)?.prepared().params())
     }
 
-    /// Runs `f` with the choice for this problem, which the thread then remembers.
+    /// The choice for this problem, which the thread then remembers.
     #[inline]
-    fn with_choice<R>(&self, desc: &Desc, f: impl FnOnce(&Prepared) -> Result<R>) -> Result<R> {
+    fn choice(&self, desc: &Desc) -> Result<Taken> {
         let Desc { dtype, m, n, layout, align, rhs, batch } = *desc;
         let class =
             self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64;
@@ -168,17 +215,35 @@ impl Device {
         let slot = slot.wrapping_add(layout as usize * 5 + dtype as usize * 7) % REMEMBERED;
         // Only single products are remembered: one comparison less on the way of each.
         if rhs != 1 || batch != 1 {
-            return f(&self.search(desc)?);
+            let prepared = self.search(desc)?;
+            let choice = Box::new(Choice { m, n, class, prepared });
+            return Ok(Taken::Owned(Some(choice), REMEMBERED));
+        }
+        if let Some(((km, kn, kclass), prepared)) = KEPT.with(|kept| kept[slot].get())
+            && km == m
+            && kn == n
+            && kclass == class
+        {
+            return Ok(Taken::Kept(prepared));
         }
         let known = CHOICES.try_with(|choices| choices[slot].take());
-        let choice = match known.ok().flatten() {
-            Some(choice) if choice.m == m && choice.n == n && choice.class == class => choice,
-            _ => Box::new(Choice { m, n, class, prepared: self.search(desc)? }),
-        };
-        let done = f(&choice.prepared);
-        // A thread that ends has no memory.
-        let _ = CHOICES.try_with(|choices| choices[slot].set(Some(choice)));
-        done
+        if let Some(choice) = known.ok().flatten()
+            && (choice.m, choice.n, choice.class) == (m, n, class)
+        {
+            return Ok(Taken::Owned(Some(choice), slot));
+        }
+        self.remember(desc, (m, n, class), slot)
+    }
+
+    #[cold]
+    fn remember(&self, desc: &Desc, (m, n, class): Key, slot: usize) -> Result<Taken> {
+        let prepared = self.search(desc)?;
+        if prepared.has_state() {
+            return Ok(Taken::Owned(Some(Box::new(Choice { m, n, class, prepared })), slot));
+        }
+        let prepared = kept(prepared);
+        KEPT.with(|all| all[slot].set(Some(((m, n, class), prepared))));
+        Ok(Taken::Kept(prepared))
     }
 
     #[cold]
@@ -396,16 +461,24 @@ impl Device {
             }
         }
         let desc = a.desc();
-        match params {
+        // One call of `launch`, so that it is inlined here: copies of the views take longer than a
+        // small product.
+        let (given, chosen);
+        let prepared = match params {
             Some(params) => {
-                self.launch(&self.backend().prepare(&desc, params)?, conj, alpha, a, x, beta, y)
+                given = self.backend().prepare(&desc, params)?;
+                &given
             }
-            None => self.with_choice(&desc, |p| self.launch(p, conj, alpha, a, x, beta, y)),
-        }
+            None => {
+                chosen = self.choice(&desc)?;
+                chosen.prepared()
+            }
+        };
+        self.launch(prepared, conj, alpha, a, x, beta, y)
     }
 
     /// Hands the job to the backend.
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
     fn launch<T: Element>(
         &self,

@@ -24,8 +24,8 @@ pub(crate) struct EntryPoints {
     pub(super) width: usize,
     /// How far apart the elements of a line are.
     pub(super) step: isize,
-    /// The sums of all segments of all rows.
-    pub(super) rows: unsafe fn(&Call),
+    /// The kernel for rows of so many columns, which run backwards or not: the sums of all segments of all rows.
+    pub(super) rows: fn(usize, bool) -> Kernel,
     /// The sums of one segment of all rows, in registers.
     pub(super) col_registers: unsafe fn(&Call),
     /// The same, with partial sums in memory.
@@ -41,6 +41,9 @@ pub(crate) struct EntryPoints {
     /// Writes 256 accumulators of 1.
     pub(super) ones: unsafe fn(*mut u8),
 }
+
+/// A kernel as a function without types.
+pub(super) type Kernel = unsafe fn(&Call);
 
 /// The operands of a kernel: a block of the matrix, x and the place of the sums. Each kernel reads what it needs.
 #[derive(Clone, Copy)]
@@ -133,21 +136,66 @@ pub(super) unsafe fn ones<A: Accumulator>(out: *mut u8) {
     unsafe { *out.cast::<[A; SEGMENT]>() = [A::ONE; SEGMENT] }
 }
 
-/// The sums of all segments of `a.m` rows, that of segment s and row i at `out[s * ld + i]`.
-unsafe fn rows<O: Ops>(c: &Call) {
+/// An expression of `V`, the vectors of `n` columns for which [`is_short`] holds.
+macro_rules! vectors {
+    ($n:expr, $e:expr) => {
+        vectors!($n, $e, 1 2 3 4 5 6 7 8)
+    };
+    ($n:expr, $e:expr, $($v:literal)*) => {
+        match $n.div_ceil(O::W) {
+            // Those that O does not have are not compiled.
+            $($v if const { $v <= O::SHORT_VECTORS && $v <= O::VECTORS } => {
+                const V: usize = $v;
+                $e
+            })*
+            _ => unreachable!("so few columns"),
+        }
+    };
+}
+
+/// The kernel for rows of `n` columns. That of segment s and row i goes to `out[s * ld + i]`.
+fn rows<O: Ops>(n: usize, back: bool) -> Kernel {
+    // Lines of stride two run forwards.
+    if const { O::STEP == 1 } && back {
+        segments::<O, true>
+    } else if is_short::<O>(n) {
+        vectors!(n, short::<O, V>)
+    } else {
+        segments::<O, false>
+    }
+}
+
+unsafe fn segments<O: Ops, const BACK: bool>(c: &Call) {
     let Call { x, out, ld, prefetch_next, .. } = *c;
     let (a, x, out, prefetch) = (c.a.cast(), x.cast(), out.cast(), c.prefetch as usize);
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
-        // Lines of stride two run forwards.
-        if const { O::STEP == 1 } && c.back {
-            Segments::<O, true> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
-        } else if is_short::<O>(a.n) {
-            short_rows(o, a, x, prefetch, out);
-        } else {
-            Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
-        }
+        Segments::<O, BACK> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
+    }
+}
+
+unsafe fn short<O: Ops, const V: usize>(c: &Call) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(c.conj);
+        o.enter(Short::<O, V> { o, c });
+    }
+}
+
+/// A kernel for short rows with its operands by reference, as [`Columns`].
+struct Short<'a, O, const V: usize> {
+    o: O,
+    c: &'a Call,
+}
+
+impl<O: Ops, const V: usize> Body for Short<'_, O, V> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Short { o, c } = self;
+        let (a, x, out, prefetch) = (c.a.cast(), c.x.cast(), c.out.cast(), c.prefetch as usize);
+        // SAFETY: the caller's.
+        unsafe { ShortRows::<O, V> { o, a, x, prefetch, out }.run() }
     }
 }
 
@@ -217,26 +265,9 @@ pub(super) fn is_short<O: Ops>(n: usize) -> bool {
 /// # Safety
 /// `o` exists, a is good, x for n and out for m.
 #[inline(always)]
-pub(super) unsafe fn short_rows<O: Ops>(
-    o: O,
-    a: Window<O::T>,
-    x: *const O::Acc,
-    prefetch: usize,
-    out: *mut O::Acc,
-) {
-    macro_rules! vectors {
-        ($($v:literal)*) => {
-            match a.n.div_ceil(O::W) {
-                // Those that O does not have are not compiled.
-                $($v if const { $v <= O::SHORT_VECTORS && $v <= O::VECTORS } => {
-                    o.enter(ShortRows::<O, $v> { o, a, x, prefetch, out });
-                })*
-                _ => unreachable!("so few columns"),
-            }
-        };
-    }
+pub(super) unsafe fn short_rows<O: Ops>(o: O, a: Window<O::T>, x: *const O::Acc, out: *mut O::Acc) {
     // SAFETY: the caller's.
-    unsafe { vectors!(1 2 3 4 5 6 7 8) }
+    unsafe { vectors!(a.n, o.enter(ShortRows::<O, V> { o, a, x, prefetch: 0, out })) }
 }
 
 struct FinishRows<'a, O> {

@@ -25,7 +25,7 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
         same: size_of::<T>() == size_of::<T::Acc>(),
         width: ROWS,
         step: 1,
-        rows: rows::<T>,
+        rows: |_, _| rows::<T>,
         col_registers: columns::<T>,
         col_memory: columns::<T>,
         col_few_rows: columns::<T>,

@@ -8,7 +8,7 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::CpuElement;
-use super::entry::{Call, EntryPoints, Finish, Scalar};
+use super::entry::{Call, EntryPoints, Finish, Kernel, Scalar};
 use super::isa::Isa;
 use super::scratch;
 use super::window::{Window, head, lead};
@@ -464,20 +464,28 @@ impl Part<'_> {
         if call.back {
             call.x = call.x.wrapping_add((a.n - 1) * self.shared.kernels.acc);
         }
+        call.ld = match out {
+            Target::Partials { ld, .. } => ld,
+            _ if one => 0,
+            _ => scratch_ld,
+        };
+        let kernel = (self.shared.kernels.rows)(a.n, call.back);
         // SAFETY: the caller's; all rows are below m.
         unsafe {
+            let mut some_rows =
+                |i, count| self.some_rows(kernel, i, count, &mut call, scratch, &out);
             let each = a.m / streams;
             let mut at = 0;
             while at < each {
                 for s in 0..streams {
-                    self.some_rows(s * each + at, (each - at).min(step), &mut call, scratch, &out);
+                    some_rows(s * each + at, (each - at).min(step));
                 }
                 at += step;
             }
             // The rows beyond the last stream.
             let mut i = streams * each;
             while i < a.m {
-                self.some_rows(i, (a.m - i).min(step), &mut call, scratch, &out);
+                some_rows(i, (a.m - i).min(step));
                 i += step;
             }
         }
@@ -487,6 +495,7 @@ impl Part<'_> {
     #[inline(always)]
     unsafe fn some_rows(
         &self,
+        kernel: Kernel,
         i: usize,
         count: usize,
         call: &mut Call,
@@ -498,17 +507,16 @@ impl Part<'_> {
         let one = a.n <= SEGMENT;
         let partials = scratch.wrapping_add(LANES.max(scratch_ld) * k.acc);
         let sums = place(k, target, i, scratch);
-        let (out, ld) = match *target {
-            Target::Partials { p, ld } => (p.wrapping_add(i * k.acc), ld),
-            _ if one => (sums, 0),
-            _ => (partials, scratch_ld),
+        let out = match *target {
+            Target::Partials { p, .. } => p.wrapping_add(i * k.acc),
+            _ if one => sums,
+            _ => partials,
         };
         call.a.p = offset(a.p, i as isize * a.rs, k.vector.element);
-        call.a.m = count;
-        (call.out, call.ld) = (out, ld);
+        (call.a.m, call.out) = (count, out);
         // SAFETY: the caller's.
         unsafe {
-            (k.rows)(call);
+            kernel(call);
             if !matches!(target, Target::Partials { .. }) {
                 if !one {
                     let lines = a.n.div_ceil(SEGMENT);

@@ -63,7 +63,7 @@ fn small<O: Ops>(
         if cs == 1 {
             let a = Window { p, line: rs, m, n };
             if is_short::<O>(n) {
-                short_rows(o, a, x, 0, out);
+                short_rows(o, a, x, out);
             } else {
                 let (prefetch, prefetch_next, ld) = (0, false, 0);
                 Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
