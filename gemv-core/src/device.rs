@@ -205,34 +205,53 @@ impl Device {
         Ok(*self.choice(desc)?.prepared().params())
     }
 
-    /// The choice for this problem, which the thread then remembers.
-    #[inline]
-    fn choice(&self, desc: &Desc) -> Result<Taken> {
-        let Desc { dtype, m, n, layout, align, rhs, batch } = *desc;
+    /// What this problem is remembered by, and where.
+    #[inline(always)]
+    fn key(&self, desc: &Desc) -> (Key, usize) {
+        let Desc { dtype, m, n, layout, align, .. } = *desc;
         let class =
             self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64;
         let slot = m.wrapping_mul(31) ^ n ^ (m >> 9) ^ (n >> 9);
         let slot = slot.wrapping_add(layout as usize * 5 + dtype as usize * 7) % REMEMBERED;
-        // Only single products are remembered: one comparison less on the way of each.
-        if rhs != 1 || batch != 1 {
-            let prepared = self.search(desc)?;
-            let choice = Box::new(Choice { m, n, class, prepared });
-            return Ok(Taken::Owned(Some(choice), REMEMBERED));
+        ((m, n, class), slot)
+    }
+
+    /// The choice that the thread remembers, if it has no state. A reference comes back in a
+    /// register: a struct that is returned in pieces and read whole waits for its stores.
+    #[inline(always)]
+    fn recall(&self, desc: &Desc) -> Option<&'static Prepared> {
+        let ((m, n, class), slot) = self.key(desc);
+        // Only single products are remembered.
+        if desc.rhs != 1 || desc.batch != 1 {
+            return None;
         }
-        if let Some(((km, kn, kclass), prepared)) = KEPT.with(|kept| kept[slot].get())
-            && km == m
-            && kn == n
-            && kclass == class
-        {
+        KEPT.with(|kept| match kept[slot].get() {
+            Some(((km, kn, kclass), prepared)) if km == m && kn == n && kclass == class => {
+                Some(prepared)
+            }
+            _ => None,
+        })
+    }
+
+    /// The choice for this problem, which the thread then remembers.
+    #[inline]
+    fn choice(&self, desc: &Desc) -> Result<Taken> {
+        if let Some(prepared) = self.recall(desc) {
             return Ok(Taken::Kept(prepared));
+        }
+        let (key, slot) = self.key(desc);
+        let (m, n, class) = key;
+        if desc.rhs != 1 || desc.batch != 1 {
+            let choice = Box::new(Choice { m, n, class, prepared: self.search(desc)? });
+            return Ok(Taken::Owned(Some(choice), REMEMBERED));
         }
         let known = CHOICES.try_with(|choices| choices[slot].take());
         if let Some(choice) = known.ok().flatten()
-            && (choice.m, choice.n, choice.class) == (m, n, class)
+            && (choice.m, choice.n, choice.class) == key
         {
             return Ok(Taken::Owned(Some(choice), slot));
         }
-        self.remember(desc, (m, n, class), slot)
+        self.remember(desc, key, slot)
     }
 
     #[cold]
@@ -461,16 +480,36 @@ impl Device {
             }
         }
         let desc = a.desc();
-        // One call of `launch`, so that it is inlined here: copies of the views take longer than a
-        // small product.
+        if params.is_none()
+            && let Some(prepared) = self.recall(&desc)
+        {
+            return self.launch(prepared, conj, alpha, a, x, beta, y);
+        }
+        self.launch_new(params, &desc, conj, alpha, a, x, beta, y)
+    }
+
+    /// As [`run`](Self::run), for given parameters, for choices with state, and for new problems.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
+    fn launch_new<T: Element>(
+        &self,
+        params: Option<&Params>,
+        desc: &Desc,
+        conj: bool,
+        alpha: T::Acc,
+        a: MatrixRef<'_, T>,
+        x: VectorRef<'_, T>,
+        beta: T::Acc,
+        y: VectorMut<'_, T>,
+    ) -> Result<()> {
         let (given, chosen);
         let prepared = match params {
             Some(params) => {
-                given = self.backend().prepare(&desc, params)?;
+                given = self.backend().prepare(desc, params)?;
                 &given
             }
             None => {
-                chosen = self.choice(&desc)?;
+                chosen = self.choice(desc)?;
                 chosen.prepared()
             }
         };
