@@ -16,7 +16,7 @@ use common::broken::{Broken, Bug};
 use common::operand::{Held, Repeat, Strided, VARIANTS, Variant};
 use common::{Check, Size, acc, nan, random, trial};
 use gemv::ndarray::{Array1, Array2, ArrayView1};
-use gemv::unstable::{Desc, Job, Layout, Params, reference};
+use gemv::unstable::{Desc, Layout, Params, reference};
 use gemv::{Accumulator, Device, Dtype, Element, MatrixRef, VectorMut, VectorRef};
 use libtest_mimic::Trial;
 
@@ -205,26 +205,20 @@ fn launch<T: Element>(
         Some((_, y)) => VectorMut::Device(y),
     };
 
-    let job = Job { alpha, a, conj: run.conj, x: x_ref, beta, y: y_ref };
-    if let How::With(params) = run.how {
-        let desc = job.desc();
-        if device.backend().fits(&desc, &params).is_err() {
-            return Ok(false);
-        }
-        if run.conj {
-            // A row count of 0 is answered above the seam.
-            if desc.m > 0 {
-                let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
-                device.backend().gemv(T::any_job(job), &prepared).map_err(text)?;
+    let done = match (run.how, run.conj) {
+        (How::With(params), conj) => {
+            if device.backend().fits(&a.desc(), &params).is_err() {
+                return Ok(false);
             }
-        } else {
-            device.gemv_as(&params, alpha, job.a, job.x, beta, job.y).map_err(text)?;
+            match conj {
+                true => device.gemv_conj_as(&params, alpha, a, x_ref, beta, y_ref),
+                false => device.gemv_as(&params, alpha, a, x_ref, beta, y_ref),
+            }
         }
-    } else if run.conj {
-        device.gemv_conj(alpha, job.a, job.x, beta, job.y).map_err(text)?;
-    } else {
-        device.gemv(alpha, job.a, job.x, beta, job.y).map_err(text)?;
-    }
+        (_, true) => device.gemv_conj(alpha, a, x_ref, beta, y_ref),
+        (_, false) => device.gemv(alpha, a, x_ref, beta, y_ref),
+    };
+    done.map_err(text)?;
 
     match y_resident {
         None => y.verify(want)?,

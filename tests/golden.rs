@@ -142,6 +142,25 @@ fn run<T: Element>(device: &Device, case: &Case<T>, variant: Variant) -> Check {
         done.map_err(|e| e.to_string())?;
         same(y.as_slice().expect("owned"), &case.want)
             .map_err(|e| format!("{}, {}: {e}", case.name, variant.name))?;
+        if !case.conj {
+            // Rule 8: a column has the bits of its own product, whatever stands beside it.
+            columns(device, case, a).map_err(|e| format!("{}, columns: {e}", case.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// The case's vector as one column of several.
+fn columns<T: Element>(device: &Device, case: &Case<T>, a: MatrixRef<'_, T>) -> Check {
+    let before = case.y.clone().unwrap_or(vec![nan(); case.want.len()]);
+    for (count, at) in [(2, 1), (5, 2)] {
+        let zero = T::default();
+        let mut x = Array2::from_elem((case.x.len(), count), zero);
+        x.column_mut(at).assign(&case.x);
+        let mut y = Array2::from_elem((before.len(), count), zero);
+        y.column_mut(at).assign(&Array1::from(before.clone()));
+        device.gemm(case.alpha, a, &x, case.beta, &mut y).map_err(|e| e.to_string())?;
+        same(&y.column(at).to_vec(), &case.want)?;
     }
     Ok(())
 }

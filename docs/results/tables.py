@@ -103,5 +103,19 @@ def cpu():
               f" {sum(r < 0.95 for r in ratio)} of {len(ratio)} under 0.95")
 
 
+def columns():
+    """Row-major matrices with several right-hand sides, as multiples of the time of one."""
+    times = {}
+    for row in rows("h200/columns.csv"):
+        shape = (row["dtype"], f"{row['m']} x {row['n']}")
+        times.setdefault(shape, {})[int(row["rhs"])] = float(row["us"])
+    print("\n## H200: time of k right-hand sides over that of one, by rows\n")
+    counts = sorted(next(iter(times.values())))[1:]
+    header("type", "rows x columns", *[f"k = {k}" for k in counts])
+    for (dtype, shape), of in times.items():
+        line(dtype, shape, *[f"{of[k] / of[1]:.2f}" for k in counts])
+
+
 h200()
+columns()
 cpu()

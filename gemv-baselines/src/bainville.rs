@@ -1,7 +1,7 @@
 //! Bainville's two stages. The text is `bainville.k`.
 
 use gemv_core::{Arg, Desc, Params, Values};
-use gemv_gpu::{Caps, Kernel, Plan, limits, source, value};
+use gemv_gpu::{Caps, Kernel, Plan, Signature, limits, source, value};
 
 use crate::common::{self, VEC, launch};
 
@@ -11,6 +11,7 @@ pub(crate) const STAGES: Kernel = Kernel {
     source: source![common::SOURCE, include_str!("bainville.k")],
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: false,
     candidates,
     legal,

@@ -1,7 +1,7 @@
 //! The kernels of the course SDS 406. The text is `sds406.k`.
 
 use gemv_core::{Arg, Desc, Params, Values};
-use gemv_gpu::{Caps, Kernel, Plan, limits, source, value};
+use gemv_gpu::{Caps, Kernel, Plan, Signature, limits, source, value};
 
 use crate::common::{self, VEC, launch};
 
@@ -11,6 +11,7 @@ pub(crate) const BLOCK: Kernel = Kernel {
     source: source![common::SOURCE, include_str!("sds406.k")],
     args: &[THREADS, VEC],
     defines: &[],
+    signature: Signature::Gemv,
     ordered: false,
     candidates: |desc, caps| candidates(&BLOCK, "vec", &[1, 2, 4, 8], desc, caps),
     legal: |desc, params, caps| legal(&BLOCK, desc, params, caps),

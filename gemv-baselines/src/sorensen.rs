@@ -2,7 +2,7 @@
 //! `sorensen.k`.
 
 use gemv_core::{Arg, Desc, Dtype, Params, Values};
-use gemv_gpu::{Caps, Kernel, Language, Plan, limits, source, value};
+use gemv_gpu::{Caps, Kernel, Language, Plan, Signature, limits, source, value};
 
 use crate::common::{self, VEC, launch};
 
@@ -46,6 +46,7 @@ pub(crate) const GENERAL: Kernel = Kernel {
     source: source![common::SOURCE, include_str!("sorensen.k")],
     args: &[BLOCK, M, N, SPREAD, VEC],
     defines: &[],
+    signature: Signature::Gemv,
     ordered: false,
     // The published space: 8 x 8 x 8.
     candidates: |desc, caps| candidates(&GENERAL, EIGHT, EIGHT, &[1], &[1], desc, caps),

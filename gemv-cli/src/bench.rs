@@ -2,7 +2,7 @@
 
 mod classic;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
-use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings};
+use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings, bytes_moved, many};
 use indicatif::ProgressBar;
-use ndarray::{Array1, ArrayView2, ShapeBuilder};
+use ndarray::{Array1, Array2, ArrayView3, Axis, Ix3, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::files::append;
@@ -47,11 +47,22 @@ pub(crate) struct Args {
     /// One product of this shape, such as 4096x8192, in place of the curves; may be repeated.
     #[arg(long, value_name = "ROWSxCOLUMNS", value_parser = parse_shape)]
     shape: Vec<(usize, usize)>,
+    /// Numbers of right-hand sides: columns of X, such as 1,2,4,8,16,64. With 1 among them, the time of
+    /// each is also shown as a multiple of that of one, t(k)/t(1). The rows of X and of Y lie one behind
+    /// the other.
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    columns: Vec<usize>,
+    /// Matrices of a batch, each with right-hand sides of its own: so many products in one call. Times,
+    /// bytes and bandwidths are of the call.
+    #[arg(long, value_name = "COUNT", default_value = "1",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    batch: usize,
     /// Points of a curve, or sizes of the mesh.
     #[arg(long, value_name = "COUNT", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(2..=256))]
     points: u16,
-    /// The largest matrix, in bytes; k, M and G stand for powers of 1024.
+    /// The largest matrix, or batch of them, in bytes; k, M and G stand for powers of 1024.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     max_bytes: u64,
     /// Bytes to read before an operand comes again: several times the last cache.
@@ -107,6 +118,11 @@ pub(crate) struct Sample {
     pub(crate) curve: String,
     pub(crate) m: usize,
     pub(crate) n: usize,
+    /// Right-hand sides, and matrices of a batch. Older files have neither column.
+    #[serde(default = "one")]
+    pub(crate) rhs: usize,
+    #[serde(default = "one")]
+    pub(crate) batch: usize,
     /// Bytes of A, x and y.
     pub(crate) bytes: u64,
     /// `cold` or `warm`.
@@ -130,10 +146,14 @@ pub(crate) struct Sample {
 }
 
 /// The names of its fields, in order.
-const COLUMNS: [&str; 18] = [
-    "device", "name", "dtype", "layout", "curve", "m", "n", "bytes", "caches", "who", "params",
-    "us", "gbs", "read_us", "driver", "version", "date", "command",
+const COLUMNS: [&str; 20] = [
+    "device", "name", "dtype", "layout", "curve", "m", "n", "rhs", "batch", "bytes", "caches",
+    "who", "params", "us", "gbs", "read_us", "driver", "version", "date", "command",
 ];
+
+fn one() -> usize {
+    1
+}
 
 impl Sample {
     /// Share of the read bandwidth.
@@ -154,6 +174,9 @@ fn parse_shape(text: &str) -> Result<(usize, usize), String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    if (args.classic || args.scan) && (args.columns != [1] || args.batch != 1) {
+        bail!("the published kernels multiply one matrix and one vector: no --columns, no --batch");
+    }
     let engine = Engine::global();
     let names: Vec<String> = if args.device.is_empty() {
         engine.devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id).collect()
@@ -170,7 +193,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let mut told = Told { out, count: 0, unmeasured: BTreeMap::new(), bar: ProgressBar::new(0) };
+    let mut told = Told {
+        out,
+        count: 0,
+        unmeasured: BTreeMap::new(),
+        bar: ProgressBar::new(0),
+        singles: (args.columns.len() > 1).then(HashMap::new),
+        wide: args.columns != [1] || args.batch != 1,
+    };
     if !stderr().is_terminal() {
         told.bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
@@ -205,6 +235,11 @@ struct Told {
     /// Parameters that were asked for and not measured yet, and why.
     unmeasured: BTreeMap<Params, Option<String>>,
     bar: ProgressBar,
+    /// Where there are several numbers of right-hand sides: the time of one, by problem and by who
+    /// computed it (with which parameters, where they were given).
+    singles: Option<HashMap<(String, Desc, String, String), f64>>,
+    /// Whether problems have longer names.
+    wide: bool,
 }
 
 impl Told {
@@ -216,8 +251,21 @@ impl Told {
     fn sample(&mut self, desc: &Desc, sample: Sample) -> anyhow::Result<()> {
         let share = sample.share().map_or("-".into(), |s| format!("{:.0} %", 100.0 * s));
         let Sample { who, us, gbs, params, .. } = &sample;
-        let problem = desc.to_string();
-        self.say(&format!("{problem:<26}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}  {params}"))?;
+        let times = match &mut self.singles {
+            Some(singles) => {
+                let given = if who == "given" { params.clone() } else { String::new() };
+                let single = Desc { rhs: 1, ..*desc };
+                let key = (sample.device.clone(), single, who.clone(), given);
+                if desc.rhs == 1 {
+                    singles.insert(key.clone(), *us);
+                }
+                let times = singles.get(&key).map(|single| us / single);
+                format!("{:>10}", times.map_or("-".into(), |times| format!("{times:.2}")))
+            }
+            None => String::new(),
+        };
+        let problem = self.name(desc);
+        self.say(&format!("{problem}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}{times}  {params}"))?;
         if sample.who == "given" {
             self.unmeasured.retain(|p, _| p.to_string() != sample.params);
         }
@@ -229,11 +277,17 @@ impl Told {
         Ok(())
     }
 
+    /// The problem, as wide as its column of the table.
+    fn name(&self, desc: &Desc) -> String {
+        let wide = if self.wide { 40 } else { 26 };
+        format!("{:<wide$}", desc.to_string())
+    }
+
     fn failure(&mut self, desc: &Desc, params: &Params, why: &str) -> anyhow::Result<()> {
         if let Some(first) = self.unmeasured.get_mut(params) {
             first.get_or_insert_with(|| why.to_owned());
         }
-        self.say(&format!("{:<26}{why}", desc.to_string()))
+        self.say(&format!("{}{why}", self.name(desc)))
     }
 }
 
@@ -258,13 +312,14 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
     // A single shape may be larger than --max-bytes.
     let of = |&(m, n): &(usize, usize)| {
-        let elements = (m as u64).saturating_mul(n as u64);
-        let bytes = |dtype: &Dtype| elements.saturating_mul(dtype.bytes() as u64);
+        let columns = args.columns.iter().max().copied().unwrap_or(1);
+        let bytes = |dtype: &Dtype| largest(*dtype, (m, n), columns, args.batch);
         args.dtype.iter().map(bytes).max().unwrap_or(0)
     };
     let asked = args.shape.iter().map(of).max().unwrap_or(0);
     if asked > most.min(isize::MAX as u64) {
-        bail!("a matrix of {asked} bytes is more than a quarter of what {} has", device.info().id);
+        let what = if args.batch > 1 { "matrices" } else { "a matrix" };
+        bail!("{what} of {asked} bytes are more than a quarter of what {} has", device.info().id);
     }
     settings.max_bytes = args.max_bytes.max(asked).min(most);
     settings.cold_bytes = args.cold_bytes.min(most);
@@ -279,9 +334,15 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
+    let (problem, times) = (if told.wide { 40 } else { 26 }, told.singles.is_some());
     told.say(&format!(
-        "{:<26}{:<12}{:>11}{:>9}{:>7}  parameters",
-        "problem", "who", "us", "GB/s", "share"
+        "{:<problem$}{:<12}{:>11}{:>9}{:>7}{}  parameters",
+        "problem",
+        "who",
+        "us",
+        "GB/s",
+        "share",
+        if times { " t(k)/t(1)" } else { "" }
     ))?;
     // Below the smallest measured read there is no ceiling.
     let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
@@ -298,13 +359,20 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     Ok(())
 }
 
+/// Bytes of the largest of A, X and Y, each of the whole batch.
+fn largest(dtype: Dtype, (m, n): (usize, usize), rhs: usize, batch: usize) -> u64 {
+    let most = [(m, n), (n, rhs), (m, rhs)].map(|(a, b)| (a as u64).saturating_mul(b as u64));
+    let most = most.into_iter().max().unwrap_or(0);
+    most.saturating_mul(batch as u64).saturating_mul(dtype.bytes() as u64)
+}
+
 /// The shapes of one type, coarse to fine.
 fn shapes(args: &Args, dtype: Dtype, max_bytes: u64) -> Vec<Shape> {
     let shape = |curve: &str, m, n, step| Shape { curve: curve.into(), m, n, step };
     if !args.shape.is_empty() {
         return args.shape.iter().map(|&(m, n)| shape("shape", m, n, 0)).collect();
     }
-    let elements = max_bytes / dtype.bytes() as u64;
+    let elements = max_bytes / dtype.bytes() as u64 / args.batch as u64;
     let mut shapes = Vec::new();
     for curve in &args.shapes {
         let (name, rows, columns) = match curve {
@@ -366,13 +434,21 @@ impl Run<'_> {
 
     fn one_type(&mut self, dtype: Dtype, max_bytes: u64) -> anyhow::Result<()> {
         let args = self.args;
+        // The time of one right-hand side first: the others are shown as multiples of it.
+        let mut columns = args.columns.clone();
+        columns.sort_unstable();
+        columns.dedup();
+        let columns = &columns;
         let plan = |m, n| {
-            args.layout.iter().filter_map(move |&layout| {
+            let one = move |layout| {
                 let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
                 let desc = Desc::new(dtype, m, n, strides, 0);
                 // A single row or column has one layout only.
                 (desc.layout == layout).then_some(desc)
-            })
+            };
+            let each = move |desc| columns.iter().map(move |&rhs| many(desc, rhs, args.batch));
+            let fits = move |d: &Desc| largest(dtype, (m, n), d.rhs, d.batch) <= max_bytes;
+            args.layout.iter().filter_map(move |&layout| one(layout)).flat_map(each).filter(fits)
         };
         let shapes = shapes(args, dtype, max_bytes).into_iter();
         let tasks = shapes.flat_map(|s| plan(s.m, s.n).map(move |d| (s.curve.clone(), d)));
@@ -431,7 +507,7 @@ impl Run<'_> {
         let mut fresh: Vec<(Desc, Params)> =
             all.filter(|(d, p)| self.ready.insert((d.dtype, *p))).collect();
         // Each is run once, on its smallest problem.
-        fresh.sort_by_key(|(desc, _)| desc.bytes());
+        fresh.sort_by_key(|(desc, _)| bytes_moved(desc));
         let bar = &self.told.bar;
         if fresh.len() >= 16 && bar.is_hidden() {
             eprintln!("building {} kernels", fresh.len());
@@ -462,12 +538,14 @@ impl Run<'_> {
             curve: curve.into(),
             m: desc.m,
             n: desc.n,
-            bytes: desc.bytes(),
+            rhs: desc.rhs,
+            batch: desc.batch,
+            bytes: bytes_moved(desc),
             caches: if args.warm { "warm" } else { "cold" }.into(),
             who: who.into(),
             params,
             us: seconds * 1e6,
-            gbs: desc.bytes() as f64 / seconds / 1e9,
+            gbs: bytes_moved(desc) as f64 / seconds / 1e9,
             read_us: read.map(|s| s * 1e6),
             driver: info.driver.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -478,7 +556,7 @@ impl Run<'_> {
         // In turn, so that clock drift affects all alike. Only right results count.
         let (asked, why) = self.asked(desc);
         if let Some(why) = why {
-            self.told.say(&format!("{:<26}{why}", desc.to_string()))?;
+            self.told.say(&format!("{}{why}", self.told.name(desc)))?;
         }
         let mut counting = Vec::new();
         for (who, _, params) in asked {
@@ -493,7 +571,7 @@ impl Run<'_> {
         for _ in 0..args.rounds.max(1) {
             // Bandwidth varies on a shared machine, so it is measured in the same
             // rounds.
-            if desc.bytes() >= self.least {
+            if bytes_moved(desc) >= self.least {
                 reads.extend(self.runner.read_again(desc)?);
             }
             for (who, params, times) in &mut counting {
@@ -588,11 +666,14 @@ where
     T: Element + ndarray::LinalgScalar + From<i8>,
 {
     let value = |k: usize| T::from((k * 7919 % 101) as i8);
-    let (len, line) = (desc.m * desc.n, 64 / desc.dtype.bytes());
+    let Desc { m, n, rhs, batch: entries, .. } = *desc;
+    let (len, line) = (entries * m * n, 64 / desc.dtype.bytes());
     let pool = if args.warm { 0 } else { args.cold_bytes as usize / desc.dtype.bytes() };
     let pool: Vec<T> = (0..pool.max(len)).map(value).collect();
-    let x = Array1::from_shape_fn(desc.n, value);
-    let shape = (desc.m, desc.n).set_f(desc.layout == Layout::Col);
+    let vector = Array1::from_shape_fn(n, value);
+    let matrix = Array2::from_shape_fn((n, rhs), |(j, c)| value(j * rhs + c));
+    let strides = if desc.layout == Layout::Col { (1, m) } else { (n, 1) };
+    let shape = Ix3(entries, m, n).strides(Ix3(m * n, strides.0, strides.1));
     let mut cursor = 0;
     let mut batch = |count: usize| {
         let start = Instant::now();
@@ -600,8 +681,14 @@ where
             if cursor + len > pool.len() || args.warm {
                 cursor = 0;
             }
-            let a = ArrayView2::from_shape(shape, &pool[cursor..cursor + len]);
-            std::hint::black_box(a.expect("as many entries as the shape has").dot(&x));
+            let a = ArrayView3::from_shape(shape, &pool[cursor..cursor + len]);
+            for a in a.expect("as many entries as the shape has").axis_iter(Axis(0)) {
+                if rhs == 1 {
+                    std::hint::black_box(a.dot(&vector));
+                } else {
+                    std::hint::black_box(a.dot(&matrix));
+                }
+            }
             cursor += len.div_ceil(line) * line;
         }
         start.elapsed().as_secs_f64() / count as f64

@@ -3,35 +3,48 @@
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Desc, Params};
-use gemv::{Accumulator, Dtype, Element, Engine, MatrixRef, VectorMut};
+use gemv::{Accumulator, Dtype, Element, Engine, MatrixRef, VectorMut, VectorRef};
+use gemv_tune::many;
 use half::{bf16, f16};
-use ndarray::{Array1, Array2, ArrayView1, ShapeBuilder};
+use ndarray::{Array3, Axis, ShapeBuilder};
 use num_complex::Complex;
 
 use crate::npy::{self, Npy, Number};
 
-/// Multiply a matrix and a vector in NumPy files: y = alpha A x + beta y.
+/// Multiply a matrix and a vector, or several, in NumPy files: y = alpha A x + beta y.
 ///
 /// The files (.npy, formats 1.0 to 3.0) hold arrays of C or Fortran order and of either byte order,
 /// all of one type: float16, float32, float64, complex64, complex128, or bfloat16 as numpy.save
 /// writes an array of ml_dtypes (type V2; view the result with y.view(ml_dtypes.bfloat16)).
 ///
-/// A vector may have one axis or one column. A member of an archive is named behind it (arrays.npz:x);
+/// A matrix m x n takes a vector of n entries, or a matrix n x k, whose columns are k vectors; the
+/// result has m entries, or is m x k. A batch of matrices (three axes: batch x m x n) takes a vector
+/// for each (batch x n), or a matrix for each (batch x n x k); the result is batch x m, or batch x m x
+/// k. Each column has the bits of its own product.
+///
+/// The result has the shape that numpy.matmul gives, but in two cases. A vector may have one axis or one
+/// column, and its result has one axis. And batch x n are the vectors of a batch, where numpy.matmul
+/// takes two axes for one matrix, to be multiplied by all. One array is not repeated for a batch.
+///
+/// A member of an archive is named behind it (arrays.npz:x);
 /// of a single one the archive's name will do. One of the arrays may be - for standard input.
 ///
 /// The result has the same bits on every device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The matrix, m x n
+    /// The matrix, m x n, or a batch of them, batch x m x n
     #[arg(value_name = "A.npy")]
     a: PathBuf,
-    /// The vector, n entries (m with --transpose)
+    /// The vector, n entries (m with --transpose), or the matrix, n x k; for a batch of matrices batch x n
+    /// or batch x n x k
     #[arg(value_name = "x.npy")]
     x: PathBuf,
-    /// Write the result here, as a .npy file of the same type, - for standard output [default: as text, one entry a line,
-    /// parts of a complex number separated by a comma]
+    /// Write the result here, as a .npy file of the same type, - for standard output [default: as text.
+    /// A vector has one entry a line, an array of two axes one row a line with spaces between the
+    /// entries, one of three axes an empty line between its matrices; a comma separates the parts of a
+    /// complex number]
     #[arg(short, long, value_name = "y.npy")]
     output: Option<PathBuf>,
     /// Multiply the product by this; "re,im" for complex arrays
@@ -42,10 +55,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", requires = "y", allow_hyphen_values = true)]
     #[arg(value_parser = Factor::parse)]
     beta: Option<Factor>,
-    /// The vector that --beta is for; the file is not written to (unless -o names it)
+    /// The array that --beta is for, of the result's shape; the file is not written to (unless -o names
+    /// it)
     #[arg(long, value_name = "y0.npy", requires = "beta")]
     y: Option<PathBuf>,
-    /// Use the transpose of A
+    /// Use the transpose of A, or of each matrix of a batch
     #[arg(short, long)]
     transpose: bool,
     /// Use the complex conjugate of A
@@ -110,35 +124,118 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
+/// The shapes of a product.
+struct Shapes {
+    batch: usize,
+    m: usize,
+    n: usize,
+    rhs: usize,
+    /// Of the result.
+    y: Vec<usize>,
+}
+
+impl Shapes {
+    /// What the product of these two is.
+    fn of(args: &Args, a: &Npy, x: &Npy) -> Result<Shapes> {
+        let (batch, [rows, columns]) = match *a.dim() {
+            [rows, columns] => (None, [rows, columns]),
+            [batch, rows, columns] => (Some(batch), [rows, columns]),
+            _ => bail!("{} has 2, and a batch of matrices 3", axes(a, "a matrix")),
+        };
+        let (m, n) = if args.transpose { (columns, rows) } else { (rows, columns) };
+        let of = if args.transpose { "the transpose of " } else { "" };
+        let is = format!("{of}{} is {m} x {n}", a.name());
+        let (rhs, y) = match (batch, x.dim()) {
+            (None, &[len]) | (None, &[len, 1]) => {
+                let entries = if len == 1 { "entry" } else { "entries" };
+                ensure!(
+                    len == n,
+                    "{}: the vector has {len} {entries}, but {is}, so x needs {n}",
+                    x.name()
+                );
+                (1, vec![m])
+            }
+            (None, &[len, k]) => {
+                let there = format!("{}: the right-hand sides are {len} x {k}", x.name());
+                ensure!(len == n, "{there}, but {is}, so x needs {n} rows");
+                (k, vec![m, k])
+            }
+            (None, _) => bail!("{} has 1, and a matrix of several 2", axes(x, "a vector")),
+            (Some(batch), &[entries, len]) => {
+                let there = format!("{}: the vectors are {entries} x {len}", x.name());
+                let each = format!("{of}each of the {batch} matrices of {} is {m} x {n}", a.name());
+                let fits = (entries, len) == (batch, n);
+                ensure!(fits, "{there}, but {each}, so x needs {batch} x {n}");
+                (1, vec![batch, m])
+            }
+            (Some(batch), &[entries, len, k]) => {
+                let there =
+                    format!("{}: the right-hand sides are {entries} x {len} x {k}", x.name());
+                let each = format!("{of}each of the {batch} matrices of {} is {m} x {n}", a.name());
+                let fits = (entries, len) == (batch, n);
+                ensure!(fits, "{there}, but {each}, so x needs {batch} x {n} x k");
+                (k, vec![batch, m, k])
+            }
+            (Some(_), _) => {
+                bail!(
+                    "{} has 2 or 3: batch x n or batch x n x k",
+                    axes(x, "for a batch of matrices it")
+                )
+            }
+        };
+        Ok(Shapes { batch: batch.unwrap_or(1), m, n, rhs, y })
+    }
+
+    /// Whether it is one product with one vector.
+    fn is_single(&self) -> bool {
+        self.y.len() == 1
+    }
+
+    /// What is asked of a device.
+    fn desc(&self, args: &Args, a: &Npy) -> Desc {
+        let Shapes { batch, m, n, rhs, .. } = *self;
+        let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
+        let (row, column) = if a.fortran() { (batch, batch * rows) } else { (columns, 1) };
+        let strides = if args.transpose { (column, row) } else { (row, column) };
+        let strides = (strides.0 as isize, strides.1 as isize);
+        many(Desc::new(a.dtype(), m, n, strides, 0), rhs, batch)
+    }
+}
+
+/// The beginning of a refusal: how many axes an array has, but what it should be.
+fn axes(file: &Npy, what: &str) -> String {
+    let is = file.dim().len();
+    let axes = if is == 1 { "axis" } else { "axes" };
+    format!("{}: the array has {is} {axes}, but {what}", file.name())
+}
+
 fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
     // Everything is checked before anything large is read.
-    let [rows, columns] = a.shape()?;
-    let x = vector::<T>(args.x.clone(), &a)?;
-    let y = args.y.clone().map(|path| vector::<T>(path, &a)).transpose()?;
-    let (m, n) = if args.transpose { (columns, rows) } else { (rows, columns) };
-    let fits = |file: &Npy, what: &str, len: usize| -> Result<()> {
-        let (is, name) = (file.vector_len()?, file.name());
-        let of = if args.transpose { "the transpose of " } else { "" };
-        let entries = if is == 1 { "entry" } else { "entries" };
+    let x = operand::<T>(args.x.clone(), &a)?;
+    let shapes = Shapes::of(args, &a, &x)?;
+    let y = args.y.clone().map(|path| operand::<T>(path, &a)).transpose()?;
+    if let Some(y) = &y {
+        let column = shapes.is_single() && *y.dim() == [shapes.m, 1];
+        let text = |shape: &[usize]| {
+            let each: Vec<String> = shape.iter().map(usize::to_string).collect();
+            if shape.is_empty() { "a single number".into() } else { each.join(" x ") }
+        };
         ensure!(
-            is == len,
-            "{name}: the vector has {is} {entries}, but {of}{} is {m} x {n}, so {what} needs {len}",
-            a.name()
+            *y.dim() == *shapes.y || column,
+            "{}: the array's shape is {}, but y needs {}",
+            y.name(),
+            text(y.dim()),
+            text(&shapes.y)
         );
-        Ok(())
-    };
-    fits(&x, "x", n)?;
-    y.as_ref().map_or(Ok(()), |y| fits(y, "y", m))?;
+    }
     let alpha = args.alpha.value::<T>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(T::Acc::ZERO), |b| b.value::<T>("--beta"))?;
     let engine = Engine::global();
-    let strides = if a.fortran() != args.transpose { (1, m) } else { (n, 1) };
-    let strides = (strides.0 as isize, strides.1 as isize);
     let device = match (&args.device, &args.params) {
         (Some(name), _) => engine.device(name)?,
         // Parameters belong to a backend, so the device must not depend on the shape.
         (None, Some(_)) => engine.default_device()?,
-        (None, None) => engine.device_for(&Desc::new(T::DTYPE, m, n, strides, 0))?.clone(),
+        (None, None) => engine.device_for(&shapes.desc(args, &a))?.clone(),
     };
 
     if let Some(params) = &args.params {
@@ -147,39 +244,65 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
         ensure!(!only_reads, "{} only reads the matrix; it computes no product", params.kernel());
     }
 
-    let shape = (rows, columns).set_f(a.fortran());
-    let a = Array2::from_shape_vec(shape, a.read::<T>()?).context("the shape of its own header")?;
-    let a = if args.transpose { a.reversed_axes() } else { a };
-    let x = Array1::from_vec(x.read::<T>()?);
-    let mut y = match y {
-        Some(y) => Array1::from_vec(y.read::<T>()?),
-        None => zeros(m)?,
+    let Shapes { batch, m, n, rhs, .. } = shapes;
+    let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
+    let mut a = array(a, (batch, rows, columns))?;
+    if args.transpose {
+        a.swap_axes(1, 2);
+    }
+    let x = array(x, (batch, n, rhs))?;
+    let y = match y {
+        Some(y) => array(y, (batch, m, rhs))?,
+        None => zeros((batch, m, rhs))?,
     };
-    let (matrix, result) = (MatrixRef::Host(a.view()), VectorMut::Host(y.view_mut()));
-    match &args.params {
-        Some(params) => device.gemv_as(params, alpha, matrix, &x, beta, result)?,
-        None if args.conj => device.gemv_conj(alpha, matrix, &x, beta, result)?,
-        None => device.gemv(alpha, matrix, &x, beta, result)?,
+    // Its last index runs fastest, as in the file that is written.
+    let mut y = if y.is_standard_layout() { y } else { y.as_standard_layout().into_owned() };
+    if shapes.is_single() {
+        let (matrix, x) = (a.index_axis(Axis(0), 0), x.index_axis(Axis(0), 0));
+        let x = x.index_axis(Axis(1), 0);
+        let mut result = y.index_axis_mut(Axis(0), 0);
+        let (matrix, x) = (MatrixRef::Host(matrix), VectorRef::Host(x));
+        let result = VectorMut::Host(result.index_axis_mut(Axis(1), 0));
+        match &args.params {
+            Some(params) => device.gemv_as(params, alpha, matrix, x, beta, result)?,
+            None if args.conj => device.gemv_conj(alpha, matrix, x, beta, result)?,
+            None => device.gemv(alpha, matrix, x, beta, result)?,
+        }
+    } else {
+        if args.conj {
+            a.mapv_inplace(T::conj);
+        }
+        match &args.params {
+            Some(params) => device.gemm_as(params, alpha, &a, &x, beta, &mut y)?,
+            None => device.gemm_batched(alpha, &a, &x, beta, &mut y)?,
+        }
     }
 
     match &args.output {
-        Some(path) => npy::write(path, y.as_slice().context("a vector without gaps")?),
-        None => Ok(print(y.view())?),
+        Some(path) => npy::write(path, &shapes.y, y.as_slice().context("an array without gaps")?),
+        None => Ok(print(&shapes, &y)?),
     }
 }
 
-/// A vector for the result. That of a matrix without columns can be longer than any file.
-fn zeros<T: Number>(len: usize) -> Result<Array1<T>> {
+/// Reads an array, as a batch of matrices.
+fn array<T: Number>(file: Npy, dim: (usize, usize, usize)) -> Result<Array3<T>> {
+    let shape = dim.set_f(file.fortran());
+    Array3::from_shape_vec(shape, file.read::<T>()?).context("the shape of its own header")
+}
+
+/// Zeros for the result. That of a matrix without columns can be longer than any file.
+fn zeros<T: Number>(dim: (usize, usize, usize)) -> Result<Array3<T>> {
+    let len = dim.0.checked_mul(dim.1).and_then(|len| len.checked_mul(dim.2));
+    let len = len.context("the result has more entries than can be addressed")?;
     let mut y = Vec::new();
     y.try_reserve_exact(len).with_context(|| format!("no memory for {len} entries of y"))?;
     y.resize(len, T::default());
-    Ok(Array1::from_vec(y))
+    Ok(Array3::from_shape_vec(dim, y)?)
 }
 
-/// Opens a vector of the matrix's type.
-fn vector<T: Number>(path: PathBuf, a: &Npy) -> Result<Npy> {
+/// Opens a vector, or what stands in its place, of the matrix's type.
+fn operand<T: Number>(path: PathBuf, a: &Npy) -> Result<Npy> {
     let file = Npy::open(&path)?;
-    file.vector_len()?;
     ensure!(
         file.dtype() == T::DTYPE,
         "{}: the array holds {}, but {} holds {}; both must be of one type",
@@ -191,8 +314,30 @@ fn vector<T: Number>(path: PathBuf, a: &Npy) -> Result<Npy> {
     Ok(file)
 }
 
-fn print<T: Number>(y: ArrayView1<'_, T>) -> io::Result<()> {
+fn print<T: Number>(shapes: &Shapes, y: &Array3<T>) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    y.iter().try_for_each(|v| writeln!(out, "{}", v.text()))?;
+    let mut line = |values: &mut dyn Iterator<Item = &T>| {
+        let mut between = "";
+        for v in values {
+            write!(out, "{between}{}", v.text())?;
+            between = " ";
+        }
+        writeln!(out)
+    };
+    let entries = y.as_slice().unwrap_or_default();
+    match *shapes.y {
+        [_] => entries.iter().try_for_each(|v| line(&mut std::iter::once(v)))?,
+        [rows, columns] => {
+            (0..rows).try_for_each(|i| line(&mut entries[i * columns..(i + 1) * columns].iter()))?
+        }
+        _ => {
+            for (b, y) in y.outer_iter().enumerate() {
+                if b > 0 {
+                    line(&mut std::iter::empty())?;
+                }
+                y.outer_iter().try_for_each(|y| line(&mut y.iter()))?;
+            }
+        }
+    }
     out.flush()
 }

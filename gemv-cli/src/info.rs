@@ -5,11 +5,12 @@ pub(crate) mod kernels;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use gemv::unstable::table::{TABLES_ENV, user_dirs};
 use gemv::unstable::{BACKEND_ENV, Desc, Layout};
 use gemv::{Device, DeviceInfo, Dtype, Engine, Error};
+use gemv_tune::many;
 
 /// List the devices, say why others are absent, and where tables and compiled kernels are kept.
 #[derive(clap::Args)]
@@ -21,8 +22,9 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "explain")]
     json: bool,
     /// Say what would be chosen for this product and from which row of which table: a type, a
-    /// layout and rows x columns, such as f32 row 4096x8192
-    #[arg(long, value_name = "PROBLEM", num_args = 1..=3)]
+    /// layout and rows x columns, such as f32 row 4096x8192. May be followed by rhs=8 (right-hand
+    /// sides), batch=1000 (matrices of a batch) and align=4 (bytes at whose multiples lines begin)
+    #[arg(long, value_name = "PROBLEM", num_args = 1..=6)]
     explain: Option<Vec<String>>,
     /// Explain the choice of this device alone, such as cpu or cuda:0 [default: every device].
     #[arg(long, value_name = "NAME", requires = "explain")]
@@ -275,12 +277,13 @@ fn explain_on(device: &Device, desc: &Desc, out: &mut impl Write) -> anyhow::Res
     Ok(())
 }
 
-/// Reads `f32 row 4096x8192`. The matrix is taken to be dense and aligned to 64 bytes where its
-/// lines allow it.
+/// Reads `f32 row 4096x8192`, and what may follow it. The matrix is taken to be dense and aligned to
+/// 64 bytes where its lines allow it.
 fn parse_problem(text: &str) -> anyhow::Result<Desc> {
-    const FORM: &str = "a problem is a type, a layout and a shape, such as f32 row 4096x8192";
+    const FORM: &str = "a problem is a type, a layout and a shape, such as f32 row 4096x8192, and maybe \
+                        rhs=8, batch=1000 or align=4";
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [dtype, layout, shape] = words[..] else { bail!(FORM) };
+    let [dtype, layout, shape, ref more @ ..] = words[..] else { bail!(FORM) };
     let dtype = Dtype::parse(dtype).with_context(|| {
         let names = Dtype::ALL.map(Dtype::name).join(", ");
         format!("{dtype:?} is no element type; there are {names}")
@@ -299,5 +302,23 @@ fn parse_problem(text: &str) -> anyhow::Result<Desc> {
     let mut desc = Desc::new(dtype, m, n, strides, 0);
     // A vector is of both layouts; the one that was asked for counts.
     desc.layout = layout;
+    let (mut rhs, mut batch, mut align) = (None, None, None);
+    for word in more {
+        let (key, value) = word.split_once('=').context(FORM)?;
+        let place = match key {
+            "rhs" => &mut rhs,
+            "batch" => &mut batch,
+            "align" => &mut align,
+            _ => bail!("{word:?} is none of rhs=, batch= and align="),
+        };
+        let value = count(value)?;
+        ensure!(value > 0, "{word:?} is no product: it begins at 1");
+        ensure!(place.replace(value).is_none(), "{key} is there twice");
+    }
+    let mut desc = many(desc, rhs.unwrap_or(1), batch.unwrap_or(1));
+    if let Some(bytes) = align {
+        ensure!(bytes.is_power_of_two() && bytes <= 64, "{bytes} is no power of two up to 64");
+        desc.align = bytes.trailing_zeros() as u8;
+    }
     Ok(desc)
 }

@@ -133,22 +133,9 @@ impl Npy {
         self.path.display()
     }
 
-    /// The length of a vector: of one axis, or of one column.
-    pub(crate) fn vector_len(&self) -> Result<usize> {
-        match self.header.shape[..] {
-            [len, 1] => Ok(len),
-            _ => self.shape().map(|[len]| len),
-        }
-    }
-
-    /// The shape, which must have this many axes.
-    pub(crate) fn shape<const D: usize>(&self) -> Result<[usize; D]> {
-        let shape = &self.header.shape;
-        shape[..].try_into().ok().with_context(|| {
-            let (is, axes) = (shape.len(), if shape.len() == 1 { "axis" } else { "axes" });
-            let what = if D == 1 { "a vector has 1" } else { "a matrix has 2" };
-            format!("{}: the array has {is} {axes}, but {what}", self.name())
-        })
+    /// The number of entries along each axis.
+    pub(crate) fn dim(&self) -> &[usize] {
+        &self.header.shape
     }
 
     /// The elements, in the order of the file, in the byte order of this machine.
@@ -370,12 +357,13 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Writes a vector as `numpy.save` does, in the byte order of this machine; `-` is standard output.
-pub(crate) fn write<T: Number>(path: &Path, y: &[T]) -> Result<()> {
-    write_to(path, y).with_context(|| path.display().to_string())
+/// Writes an array, whose last index runs fastest, as `numpy.save` does, in the byte order of this
+/// machine; `-` is standard output.
+pub(crate) fn write<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> Result<()> {
+    write_to(path, shape, y).with_context(|| path.display().to_string())
 }
 
-fn write_to<T: Number>(path: &Path, y: &[T]) -> io::Result<()> {
+fn write_to<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> io::Result<()> {
     let kind = match T::DTYPE {
         Dtype::F16 => "f2",
         Dtype::F32 => "f4",
@@ -385,9 +373,11 @@ fn write_to<T: Number>(path: &Path, y: &[T]) -> io::Result<()> {
         Dtype::Bf16 => "V2",
     };
     let order = if cfg!(target_endian = "big") { '>' } else { '<' };
-    let len = y.len();
+    let shape = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    // A tuple of one has a comma.
+    let shape = if shape.contains(',') { shape } else { shape + "," };
     let mut header =
-        format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({len},), }}");
+        format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({shape}), }}");
     // The data starts on 64 bytes; the line end belongs to the header.
     let (start, line_end) = (MAGIC.len() + 4, 1);
     let padded = (start + header.len() + line_end).next_multiple_of(64) - start;

@@ -20,6 +20,9 @@ struct Line {
     layout: String,
     m: usize,
     n: usize,
+    /// Older files have no such column.
+    #[serde(default = "one")]
+    rhs: usize,
     align: u8,
     params: String,
     us: Option<f64>,
@@ -39,12 +42,13 @@ struct Line {
 }
 
 /// The names of its fields, in order.
-const HEADER: [&str; 17] = [
+const HEADER: [&str; 18] = [
     "kind",
     "dtype",
     "layout",
     "m",
     "n",
+    "rhs",
     "align",
     "params",
     "us",
@@ -59,6 +63,10 @@ const HEADER: [&str; 17] = [
     "note",
 ];
 
+fn one() -> usize {
+    1
+}
+
 impl Line {
     fn new(kind: &str, desc: &Desc) -> Line {
         Line {
@@ -67,18 +75,20 @@ impl Line {
             layout: desc.layout.name().into(),
             m: desc.m,
             n: desc.n,
+            rhs: desc.rhs,
             align: desc.align,
             ..Line::default()
         }
     }
 
     fn desc(&self) -> anyhow::Result<Desc> {
-        Ok(Desc::of(
+        let desc = Desc::of(
             Dtype::parse(&self.dtype).context("no element type")?,
             Layout::parse(&self.layout).context("no layout")?,
             (self.m, self.n),
             self.align,
-        ))
+        );
+        Ok(Desc { rhs: self.rhs, ..desc })
     }
 
     fn trial(&self) -> anyhow::Result<Trial> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gemv::unstable::{Align, Desc, Params};
-use gemv_tune::{Measurements, ProblemResult};
+use gemv_tune::{Measurements, ProblemResult, bytes_moved};
 
 use crate::bench::Sample;
 use crate::files::{whole_lines, write};
@@ -87,9 +87,10 @@ impl Data {
                 let sample: Sample = sample?;
                 let number = |v: f64| v.is_finite() && v > 0.0;
                 let read = sample.read_us.is_none_or(number);
-                if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && read) {
-                    let Sample { dtype, layout, m, n, .. } = sample;
-                    bail!("the line of {dtype} {layout} {m}x{n} holds a number that cannot be");
+                let counts = sample.rhs > 0 && sample.batch > 0;
+                if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && read && counts)
+                {
+                    bail!("the line of {} holds a number that cannot be", problem(&sample));
                 }
                 self.samples.push(sample);
             }
@@ -124,6 +125,7 @@ impl Data {
             self.headline(&mut page, name);
             self.summary(&mut page, name);
             self.single(&mut page, name);
+            self.columns(&mut page, name, &who)?;
             self.curves(&mut page, name, &who)?;
             self.rivals(&mut page, name, &kernels)?;
             self.scans(&mut page, name)?;
@@ -135,14 +137,22 @@ impl Data {
         Ok(page)
     }
 
-    /// Samples of a device by type and layout.
-    fn areas(&self, name: &str) -> BTreeMap<String, Vec<&Sample>> {
-        let mut areas: BTreeMap<String, Vec<&Sample>> = BTreeMap::default();
+    /// Samples of a device by type and layout, and by batches and right-hand sides.
+    fn areas(&self, name: &str) -> Vec<(String, Vec<&Sample>)> {
+        let mut areas: BTreeMap<_, Vec<&Sample>> = BTreeMap::default();
         for s in self.samples.iter().filter(|s| s.name == name) {
-            let caches = if s.caches == "cold" { String::new() } else { format!(", {}", s.caches) };
-            areas.entry(format!("{} {}{caches}", s.dtype, s.layout)).or_default().push(s);
+            let key = (&s.dtype, &s.layout, &s.caches, s.batch, s.rhs);
+            areas.entry(key).or_default().push(s);
         }
-        areas
+        let mut named = Vec::new();
+        for (_, samples) in areas {
+            let rhs = match samples[0].rhs {
+                1 => String::new(),
+                rhs => format!(" rhs={rhs}"),
+            };
+            named.push((area(samples[0], &rhs), samples));
+        }
+        named
     }
 
     /// How many times as fast as each rival, and what was measured how.
@@ -150,23 +160,31 @@ impl Data {
         let samples: Vec<&Sample> =
             self.samples.iter().filter(|s| s.name == name && s.who != "scan").collect();
         let key = |s: &Sample| {
-            (s.dtype.clone(), s.layout.clone(), s.m, s.n, s.caches.clone(), s.date.clone())
+            let shape = (s.m, s.n, s.rhs, s.batch);
+            (s.dtype.clone(), s.layout.clone(), shape, s.caches.clone(), s.date.clone())
         };
         let ours: BTreeMap<_, f64> =
             samples.iter().filter(|s| s.who == "gemv").map(|s| (key(s), s.us)).collect();
         let rivals: BTreeSet<&str> = samples.iter().map(|s| &*s.who).collect();
-        for who in rivals.into_iter().filter(|who| !["gemv", "given"].contains(who)) {
-            let theirs = samples.iter().filter(|s| s.who == who);
+        let rivals = rivals.into_iter().filter(|who| !["gemv", "given"].contains(who));
+        // Several right-hand sides are another question than one.
+        for (who, single) in rivals.flat_map(|who| [(who, true), (who, false)]) {
+            let is_single = |s: &Sample| (s.rhs, s.batch) == (1, 1);
+            let theirs = samples.iter().filter(|s| s.who == who && is_single(s) == single);
             let ratios: Vec<(f64, &Sample)> =
                 theirs.filter_map(|s| Some((s.us / ours.get(&key(s))?, *s))).collect();
             let Some(least) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
             let mean = ratios.iter().map(|r| r.0.ln()).sum::<f64>() / ratios.len() as f64;
-            let Sample { dtype, layout, m, n, .. } = least.1;
+            let what = match single {
+                true => "",
+                false => " with several right-hand sides or in batches",
+            };
             let text = format!(
-                "{:.2} times as fast as {who} (geometric mean of {}; least {:.2}, at {dtype} {layout} {m}x{n})",
+                "{:.2} times as fast as {who} (geometric mean of {}{what}; least {:.2}, at {})",
                 mean.exp(),
                 count(ratios.len(), "product"),
-                least.0
+                least.0,
+                problem(least.1)
             );
             page.paragraph("headline", &text);
         }
@@ -244,6 +262,66 @@ impl Data {
             let head = ["", "", "us", "GB/s", "of the read bandwidth", "parameters"];
             page.table("Shapes by themselves", &head, &rows);
         }
+    }
+
+    /// By the number k of right-hand sides: the time as a multiple of that of one, and the speed as a
+    /// multiple of each rival's.
+    fn columns(&self, page: &mut Page, name: &str, colours: &Colours) -> anyhow::Result<()> {
+        let mut areas: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
+        // Parameters that were given are not one way to compute, but several.
+        let of = |s: &&Sample| s.name == name && !["scan", "given"].contains(&&*s.who);
+        for s in self.samples.iter().filter(of) {
+            areas.entry(area(s, "")).or_default().push(s);
+        }
+        for (area, samples) in areas {
+            let counts: BTreeSet<usize> = samples.iter().map(|s| s.rhs).collect();
+            if counts.len() < 2 {
+                continue;
+            }
+            // Of a problem that was measured again, the last time counts.
+            let times: BTreeMap<(&str, usize, (usize, usize)), f64> =
+                samples.iter().map(|s| ((&*s.who, s.rhs, (s.m, s.n)), s.us)).collect();
+            let who: BTreeSet<&str> = samples.iter().map(|s| &*s.who).collect();
+            // Geometric means over the shapes, of the times of `of` by those of `by`.
+            let curve = |name: &str, of: &str, by: &dyn Fn(usize) -> (&'static str, usize)| {
+                let mark = |&k: &usize| {
+                    let (rival, rhs) = by(k);
+                    let rival = if rival.is_empty() { of } else { rival };
+                    let here = times.range((of, k, (0, 0))..=(of, k, (usize::MAX, usize::MAX)));
+                    let ratios: Vec<f64> = here
+                        .filter_map(|(key, us)| Some(us / times.get(&(rival, rhs, key.2))?))
+                        .collect();
+                    let mean = ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64;
+                    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+                    let most = ratios.iter().copied().fold(0.0, f64::max);
+                    let hover = format!(
+                        "{name}, k = {k}: {:.2} (geometric mean of {}; least {least:.2}, most {most:.2})",
+                        mean.exp(),
+                        count(ratios.len(), "shape"),
+                    );
+                    let mark = Mark { x: k as f64, y: mean.exp(), hover };
+                    (!ratios.is_empty()).then_some(mark)
+                };
+                let marks: Vec<Mark> = counts.iter().filter_map(mark).collect();
+                (!marks.is_empty()).then(|| Curve { name: name.into(), marks })
+            };
+            let times_of_one: Vec<Curve> =
+                who.iter().filter_map(|who| curve(who, who, &|_| ("", 1))).collect();
+            let rivals = who.iter().filter(|who| **who != "gemv");
+            let over: Vec<Curve> =
+                rivals.filter_map(|who| curve(who, who, &|k| ("gemv", k))).collect();
+            for (kind, what, curves) in [
+                ("columns", "t(k)/t(1)", times_of_one),
+                ("over", "speed of gemv over that of others", over),
+            ] {
+                if !curves.is_empty() {
+                    let axes = ("k, the number of right-hand sides", what);
+                    let picture = plot::curves(axes, Scale::Ratio, colours, curves)?;
+                    page.plot(kind, &format!("{name}, {area}: {what}"), &picture);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Bandwidth by footprint, for tall, square and wide.
@@ -370,6 +448,21 @@ impl Data {
     }
 }
 
+/// Type and layout of a sample, with what else pictures of it are not mixed over.
+fn area(s: &Sample, rhs: &str) -> String {
+    let batch = if s.batch == 1 { String::new() } else { format!(" batch={}", s.batch) };
+    let caches = if s.caches == "cold" { String::new() } else { format!(", {}", s.caches) };
+    format!("{} {}{rhs}{batch}{caches}", s.dtype, s.layout)
+}
+
+/// The problem of a sample, as it is displayed elsewhere.
+fn problem(s: &Sample) -> String {
+    let Sample { dtype, layout, m, n, .. } = s;
+    let also = [(" rhs=", s.rhs), (" batch=", s.batch)].into_iter().filter(|also| also.1 != 1);
+    let also: String = also.map(|(name, count)| format!("{name}{count}")).collect();
+    format!("{dtype} {layout} {m}x{n}{also}")
+}
+
 /// Fewer values of an argument are no scan.
 const SCAN: usize = 4;
 
@@ -468,18 +561,20 @@ fn tuned(
     let axes = Axes::of(known.keys().map(|d| (d.m, d.n)));
     let (align, class) =
         if classic { (Align::ANY, "any alignment") } else { (Align::WHOLE, "aligned") };
-    let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout)).collect();
-    for (dtype, layout) in areas {
+    let areas: BTreeSet<_> = known.keys().map(|d| (d.dtype, d.layout, d.rhs)).collect();
+    for (dtype, layout, rhs) in areas {
         let results: Vec<(&Desc, &ProblemResult)> = known
             .iter()
-            .filter(|(d, c)| (d.dtype, d.layout) == (dtype, layout) && c.best().is_some())
+            .filter(|(d, c)| {
+                (d.dtype, d.layout, d.rhs) == (dtype, layout, rhs) && c.best().is_some()
+            })
             .filter(|(d, _)| align.holds(d.align))
             .collect();
         let (mut choices, mut share) = (Choices::default(), Map::default());
         let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
         for (desc, result) in &results {
             let best = result.best().expect("filtered above");
-            let gbs = desc.bytes() as f64 / best.seconds / 1e9;
+            let gbs = bytes_moved(desc) as f64 / best.seconds / 1e9;
             let part = result.read_seconds.map(|f| f / best.seconds);
             let part_text = part
                 .map_or(String::new(), |p| format!(", {:.0} % of the read bandwidth", 100.0 * p));
@@ -496,7 +591,8 @@ fn tuned(
                 share.add(desc.m, desc.n, value, hover);
             }
         }
-        let what = format!("{dtype} {layout}, {class}");
+        let rhs = if rhs == 1 { String::new() } else { format!(" rhs={rhs}") };
+        let what = format!("{dtype} {layout}{rhs}, {class}");
         choices.kernel(page, &what, axes, kernels)?;
         let (unit, range) = match read {
             true => ("share of the read bandwidth", Some((0.0, 1.0))),

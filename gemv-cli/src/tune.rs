@@ -61,6 +61,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.to < args.from {
         bail!("--to is less than --from");
     }
+    if args.space == Space::Classic && args.rhs != [1] {
+        bail!("the published kernels multiply one matrix and one vector: no --rhs");
+    }
     if let Some(path) = &args.stamp {
         return stamp(args.device.as_deref(), path);
     }
@@ -114,22 +117,37 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut progress = RunProgress::new("mesh", record, stop.clone(), deadline(0.9));
     let search = SearchSettings::for_device(&info);
+    // Half as many sizes for several right-hand sides, without the edges of the kernels for one.
+    let half = count.div_ceil(2).max(count.min(4));
+    let thin = Mesh::new(half, args.from as usize, args.to as usize, max_bytes);
     let mesh = match args.space {
         Space::Ordered => {
             let mesh = mesh.with_edges(&info);
-            if sweep(&mut runner, &mesh, &classes, &search, &mut known, &mut progress) {
-                // The held-out shapes take a fifth of the time.
-                progress.next("between its points", deadline(0.8));
-                let disagreement = DISAGREEMENT + 2.0 * noise(&known);
-                refine(
-                    &mut runner,
-                    &mesh,
-                    &classes,
-                    disagreement,
-                    &search,
-                    &mut known,
-                    &mut progress,
-                );
+            let (one, several) = classes.iter().partition::<Vec<_>, _>(|class| class.rhs == 1);
+            let parts = [(&mesh, one, "mesh"), (&thin, several, "mesh of right-hand sides")];
+            let parts = parts.into_iter().filter(|part| !part.1.is_empty());
+            let parts: Vec<_> = parts.collect();
+            for (k, (mesh, classes, what)) in parts.iter().enumerate() {
+                // What one leaves of its part of the time is the next one's.
+                let share = (k + 1) as f64 / parts.len() as f64;
+                progress.next(what, deadline(0.9 * share));
+                if sweep(&mut runner, mesh, classes, &search, &mut known, &mut progress) {
+                    // The held-out shapes take a fifth of the time.
+                    progress.next("between its points", deadline(0.8 * share));
+                    let disagreement = DISAGREEMENT + 2.0 * noise(&known);
+                    refine(
+                        &mut runner,
+                        mesh,
+                        classes,
+                        disagreement,
+                        &search,
+                        &mut known,
+                        &mut progress,
+                    );
+                }
+                if progress.error.is_some() || progress.interrupted() {
+                    break;
+                }
             }
             mesh
         }
@@ -151,8 +169,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if progress.interrupted() {
         bail!("stopped; the same command with --resume goes on from {}", results.display());
     }
-    let points = classes.iter().flat_map(|&a| mesh.points(a).into_iter().map(move |at| (a, at)));
-    let all: Vec<Desc> = points.filter_map(|(a, at)| mesh.desc(a, at)).collect();
+    let mesh_of = |class: ProblemClass| if class.rhs == 1 { &mesh } else { &thin };
+    let points =
+        classes.iter().flat_map(|&a| mesh_of(a).points(a).into_iter().map(move |at| (a, at)));
+    let all: Vec<Desc> = points.filter_map(|(a, at)| mesh_of(a).desc(a, at)).collect();
     let measured = all.iter().filter(|d| known.contains_key(d)).count();
     let between = known.keys().filter(|d| classes.iter().any(|a| a.holds(d))).count() - measured;
     let what = format!("{measured} of {} problems and {between} between them", all.len());
@@ -184,7 +204,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut table = Table { origin: table_name.clone(), header: vec![], rows };
 
     // The regret, on shapes that lie between the points.
-    let shapes: Vec<Desc> = classes.iter().flat_map(|&a| mesh.between(a, args.holdout)).collect();
+    let shapes: Vec<Desc> =
+        classes.iter().flat_map(|&a| mesh_of(a).between(a, args.holdout)).collect();
     let now = |d: &Desc| device.tables().explain(device.backend(), d).0;
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| now(d));
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&now, &tuned];
@@ -199,11 +220,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let regret: Vec<Regret> = (0..ways.len()).map(|way| Regret::of(way, &holdouts)).collect();
 
-    table.header = header(&device, caches, &mesh, &what, start.elapsed(), &regret);
+    let finest = mesh_of(classes[0]);
+    table.header = header(&device, caches, finest, &what, start.elapsed(), &regret);
     table.header.extend(started(&device, &classes, &parts));
     table.header.extend(of_parts(&classes, &parts));
     table.header.extend(kernel_lines(&device.backend().kernels(), &table.rows));
     profile.products = products(&mesh, &classes, &known);
+    if classes.iter().all(|class| class.rhs > 1) {
+        // Nothing was measured of single products: the installed profile's stay.
+        profile.products = Profile::load(&info).map_or_else(Vec::new, |known| known.products);
+    }
     write(&profile_path, &profile.to_string())?;
     let table_path = out.join(format!("{stem}{suffix}.txt"));
     write(&table_path, &table.to_string())?;
@@ -247,18 +273,36 @@ fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
 /// once.
 fn classes(args: &Args, device: &Device) -> anyhow::Result<Vec<ProblemClass>> {
     let mut classes = Vec::new();
-    for &dtype in &args.dtype {
-        for &layout in &args.layout {
-            let probe = Desc::of(dtype, layout, (64, 64), 6);
-            match device.backend().accepts(&probe) {
-                // The published search has no classes of alignment.
-                Ok(()) if args.space == Space::Classic => {
-                    classes.push(ProblemClass { dtype, layout, align: Align::ANY });
+    // One right-hand side first: it has the finest mesh.
+    let mut counts = args.rhs.clone();
+    counts.sort_unstable();
+    for &rhs in &counts {
+        for &dtype in &args.dtype {
+            for &layout in &args.layout {
+                let probe = Desc { rhs, ..Desc::of(dtype, layout, (64, 64), 6) };
+                match device.backend().accepts(&probe) {
+                    // The published search has no classes of alignment.
+                    Ok(()) if args.space == Space::Classic => {
+                        classes.push(ProblemClass { dtype, layout, align: Align::ANY, rhs });
+                    }
+                    Ok(()) => {
+                        let all = ProblemClass::of_device(device.info(), dtype, layout);
+                        classes.extend(all.into_iter().map(|class| ProblemClass { rhs, ..class }));
+                    }
+                    Err(why) => eprintln!("left out: {why}"),
                 }
-                Ok(()) => classes.extend(ProblemClass::of_device(device.info(), dtype, layout)),
-                Err(why) => eprintln!("left out: {why}"),
             }
         }
+    }
+    // Two numbers of a class would give rows for the same problems.
+    let alike = |a: &ProblemClass, b: &ProblemClass| {
+        a.rhs == b.rhs && (a.dtype, a.layout, a.align) == (b.dtype, b.layout, b.align)
+            || a.rhs < b.rhs && a.counts() == b.counts()
+    };
+    let pairs =
+        classes.iter().enumerate().flat_map(|(k, a)| classes[..k].iter().map(move |b| (b, a)));
+    if let Some((a, b)) = pairs.into_iter().find(|(a, b)| alike(a, b)) {
+        bail!("--rhs {} and {} are of one class of right-hand sides: one of them", a.rhs, b.rhs);
     }
     if classes.is_empty() {
         bail!("there is nothing left to tune");

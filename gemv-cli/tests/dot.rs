@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use gemv::GpuDot;
-use gemv::ndarray::{Array1, Array2};
+use gemv::ndarray::{Array, Array1, Array2, Array3, Axis, Dimension, s};
 use tempfile::TempDir;
 
 /// A x of the files in `npy/`, real and complex.
@@ -254,7 +254,12 @@ fn bad_files_get_one_sentence_that_names_them() {
         ("wide", wide, "more than can be addressed"),
         ("big", big, "announces 4000000000000 bytes of data, but 8 follow"),
         ("vector", vector(&[1.0; 4]), "the array has 1 axis, but a matrix has 2"),
-        ("cube", npy("<f4", "(1, 1, 4)", &[0; 16]), "the array has 3 axes, but a matrix has 2"),
+        ("four", npy("<f4", "(1, 1, 1, 4)", &[0; 16]), "has 4 axes, but a matrix has 2"),
+        (
+            "cube",
+            npy("<f4", "(1, 1, 4)", &[0; 16]),
+            "x.npy: the array has 1 axis, but for a batch of matrices it has 2 or 3",
+        ),
         ("ints", fs::read(numpy("ints")).unwrap(), "the array's type is <i8"),
         ("records", fs::read(numpy("records")).unwrap(), "records"),
         ("archive", b"PK\x03\x04 and no directory".into(), "the archive is truncated"),
@@ -263,7 +268,8 @@ fn bad_files_get_one_sentence_that_names_them() {
     for (name, content, part) in cases {
         let bad = files.file(name, content);
         let e = failure(&dot(&bad, &x, &[]));
-        assert!(e.starts_with(&format!("{}: ", bad.display())) && e.contains(part), "{name}: {e}");
+        let named = e.starts_with(&format!("{}: ", bad.display())) || name == "cube";
+        assert!(named && e.contains(part), "{name}: {e}");
     }
     let missing = files.path("missing.npy");
     let e = failure(&dot(&a, &missing, &[]));
@@ -375,6 +381,121 @@ fn the_bits_are_those_of_the_library() {
     assert_eq!(vector(&read), vector(&wanted));
 }
 
+/// A file of f4 of this shape, in the order of C or of Fortran.
+fn floats_of<D: Dimension>(a: &Array<f32, D>, fortran: bool) -> Vec<u8> {
+    let shape: Vec<String> = a.shape().iter().map(usize::to_string).collect();
+    let shape = format!("({})", shape.join(", "));
+    let order: Vec<f32> =
+        if fortran { a.t().iter().copied().collect() } else { a.iter().copied().collect() };
+    let file = npy("<f4", &shape, &floats(&order));
+    if !fortran {
+        return file;
+    }
+    // As long as the other word, so that the header keeps its length.
+    let at = file.windows(5).position(|w| w == b"False").unwrap();
+    [&file[..at], b"True ", &file[at + 5..]].concat()
+}
+
+/// Every column and every matrix of a batch has the bits of its own product; shapes are numpy.matmul's,
+/// but for what --help says.
+#[test]
+fn several_vectors_and_batches() {
+    let files = Files::new();
+    let mut state = 3u64;
+    let mut next = |_: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let (b, m, n, k) = (3, 7, 300, 5);
+    let mut cube = |dim: (usize, usize, usize)| {
+        Array3::from_shape_vec(dim, (0..dim.0 * dim.1 * dim.2).map(&mut next).collect()).unwrap()
+    };
+    let (a, x, y0) = (cube((b, m, n)), cube((b, n, k)), cube((b, m, k)));
+    // Column by column, as a vector each.
+    let mut wanted = Array3::<f32>::zeros((b, m, k));
+    for (b, c) in (0..b).flat_map(|b| (0..k).map(move |c| (b, c))) {
+        let column = a.index_axis(Axis(0), b).gpu_dot(&x.index_axis(Axis(0), b).column(c));
+        wanted.index_axis_mut(Axis(0), b).column_mut(c).assign(&column);
+    }
+    let devices = gemv::devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id);
+    let devices: Vec<String> = devices.chain(["reference".into()]).collect();
+    let out = files.path("out.npy");
+    let product = |a: &Path, x: &Path, more: &[&str]| {
+        let more = [more, &["-o", out.to_str().unwrap()]].concat();
+        text(&dot(a, x, &more));
+        fs::read(&out).unwrap()
+    };
+    for (fortran_a, fortran_x) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (one, many) =
+            (a.index_axis(Axis(0), 0).to_owned(), x.index_axis(Axis(0), 0).to_owned());
+        let vectors = x.index_axis(Axis(2), 2).to_owned();
+        let column = x.slice(s![.., .., 2..3]).to_owned();
+        let file = |name: &str, content: Vec<u8>| files.file(name, content);
+        let batch = file("batch.npy", floats_of(&a, fortran_a));
+        let turned = file("turned.npy", floats_of(&a.clone().permuted_axes([0, 2, 1]), fortran_a));
+        let one = file("one.npy", floats_of(&one, fortran_a));
+        let many = file("many.npy", floats_of(&many, fortran_x));
+        let vectors = file("vectors.npy", floats_of(&vectors, fortran_x));
+        let column = file("column.npy", floats_of(&column, fortran_x));
+        let all = file("all.npy", floats_of(&x, fortran_x));
+        let first = floats_of(&wanted.index_axis(Axis(0), 0).to_owned(), false);
+        for device in &devices {
+            let on = &["--device", &**device][..];
+            assert_eq!(product(&one, &many, on), first, "{device}");
+            let each = floats_of(&wanted.index_axis(Axis(2), 2).to_owned(), false);
+            assert_eq!(product(&batch, &vectors, on), each, "{device}");
+            let each = floats_of(&wanted.slice(s![.., .., 2..3]).to_owned(), false);
+            assert_eq!(product(&batch, &column, on), each, "{device}");
+            let whole = floats_of(&wanted, false);
+            assert_eq!(product(&batch, &all, on), whole, "{device}");
+            assert_eq!(product(&turned, &all, &[on, &["-t"]].concat()), whole, "{device}");
+        }
+        // With a y of either order.
+        let y = file("y.npy", floats_of(&y0, fortran_x));
+        let more = ["--y", y.to_str().unwrap(), "--beta", "1", "--device", "reference"];
+        assert_eq!(product(&batch, &all, &more), floats_of(&(&wanted + &y0), false));
+        let more = ["--params", "reference", "--device", "reference"];
+        assert_eq!(product(&batch, &all, &more), floats_of(&wanted, false));
+    }
+}
+
+#[test]
+fn several_vectors_as_text_conjugated_and_refused() {
+    let files = Files::new();
+    let a = files.file("a.npy", npy("<f4", "(2, 2)", &floats(&[1.0, 2.0, 3.0, 4.0])));
+    let x = files.file("x.npy", npy("<f4", "(2, 3)", &floats(&[1.0, 0.0, 1.0, 0.0, 1.0, 1.0])));
+    assert_eq!(text(&dot(&a, &x, &[])), "1.0 2.0 3.0\n3.0 4.0 7.0\n");
+    let none = files.file("none.npy", npy("<f4", "(2, 0)", &[]));
+    let y = files.path("y.npy");
+    text(&dot(&a, &none, &["-o", y.to_str().unwrap()]));
+    assert_eq!(fs::read(&y).unwrap(), npy("<f4", "(2, 0)", &[]));
+    let batch = files.file("b.npy", npy("<f4", "(2, 1, 2)", &floats(&[1.0, 2.0, 3.0, 4.0])));
+    let each = files.file("e.npy", npy("<f4", "(2, 2)", &floats(&[1.0, 1.0, 10.0, 10.0])));
+    assert_eq!(text(&dot(&batch, &each, &[])), "3.0\n70.0\n");
+    let pairs = floats(&[1.0, 2.0, 1.0, 2.0, 10.0, 20.0, 10.0, 20.0]);
+    let pairs = files.file("p.npy", npy("<f4", "(2, 2, 2)", &pairs));
+    assert_eq!(text(&dot(&batch, &pairs, &[])), "3.0 6.0\n\n70.0 140.0\n");
+
+    // (i) (1 + 2i, 3), conjugated.
+    let i = files.file("i.npy", npy("<c8", "(1, 1)", &floats(&[0.0, 1.0])));
+    let z = files.file("z.npy", npy("<c8", "(1, 2)", &floats(&[1.0, 2.0, 3.0, 0.0])));
+    assert_eq!(text(&dot(&i, &z, &[])), "-2.0,1.0 0.0,3.0\n");
+    assert_eq!(text(&dot(&i, &z, &["--conj"])), "2.0,-1.0 0.0,-3.0\n");
+
+    let cases: [(&Path, &Path, &[&str], &str); 6] = [
+        (&a, &batch, &[], "has 3 axes, but a vector has 1, and a matrix of several 2"),
+        (&batch, &x, &[], "the vectors are 2 x 3, but each of the 2 matrices of"),
+        (&batch, &x, &[], "is 1 x 2, so x needs 2 x 2"),
+        (&batch, &batch, &[], "so x needs 2 x 2 x k"),
+        (&batch, &each, &["-t"], "but the transpose of each of the 2 matrices of"),
+        (&a, &x, &["--beta=1", "--y", a.to_str().unwrap()], "shape is 2 x 2, but y needs 2 x 3"),
+    ];
+    for (a, x, more, part) in cases {
+        let e = failure(&dot(a, x, more));
+        assert!(e.contains(part), "{part}: {e}");
+    }
+}
+
 #[test]
 #[cfg(unix)]
 fn a_reader_that_leaves_is_no_failure() {
@@ -459,7 +580,11 @@ fn a_column_is_a_vector_and_a_dash_is_a_pipe() {
     let a = numpy("le_f4_a");
     assert_eq!(text(&dot(&a, &column, &[])), text(&dot(&a, &flat, &[])));
     let row = files.file("row.npy", npy("<f4", "(1, 4)", &floats(&values)));
-    assert!(failure(&dot(&a, &row, &[])).contains("has 2 axes, but a vector has 1"));
+    let e = failure(&dot(&a, &row, &[]));
+    assert!(
+        e.contains("the right-hand sides are 1 x 4, but") && e.ends_with("x needs 4 rows"),
+        "{e}"
+    );
 
     let y = files.path("y.npy");
     text(&dot(&a, &column, &["-o", y.to_str().unwrap()]));

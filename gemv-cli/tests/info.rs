@@ -46,10 +46,37 @@ fn explain_names_the_row() {
     );
     let every = text(gemv(&["info", "--explain", "c64 strided 3x0"]));
     assert!(every.contains("c64"), "{every}");
-    for wrong in ["f32 row", "f33 row 1x1", "f32 diagonal 1x1", "f32 row 1", "f32 row 1xx"] {
+    let more = ["rhs", "rhs=0", "batch=x", "align=3", "align=128", "rhs=2 rhs=2", "k=2"];
+    let more = more.map(|more| format!("f32 row 4x4 {more}"));
+    let wrong = ["f32 row", "f33 row 1x1", "f32 diagonal 1x1", "f32 row 1", "f32 row 1xx"];
+    for wrong in wrong.into_iter().chain(more.iter().map(|more| &**more)) {
         let out = gemv(&["info", "--explain", wrong]);
         assert_eq!(out.status.code(), Some(2), "{wrong}");
         assert!(String::from_utf8_lossy(&out.stderr).contains("--explain"), "{wrong}");
+    }
+}
+
+/// Such as `gemv bench` and `gemv tune` write it.
+#[test]
+fn explain_knows_right_hand_sides_batches_and_alignment() {
+    let explain = |problem: &str, device: &str| {
+        text(gemv(&["info", "--explain", problem, "--device", device]))
+    };
+    let given = "f64 col 8x30 align=16 rhs=8 batch=3";
+    let out = explain(given, "reference");
+    assert!(out.starts_with(&format!("reference: {given} : reference\n")), "{out}");
+    let out =
+        text(gemv(&["info", "--explain", "f32", "row", "64x64", "rhs=8", "batch=2", "align=4"]));
+    assert!(out.contains("f32 row 64x64 align=4 rhs=8 batch=2"), "{out}");
+    // An entry of the batch begins where the one before it ends.
+    let out = explain("f32 col 5x1 batch=2", "reference");
+    assert!(out.contains("f32 col 5x1 align=4 batch=2"), "{out}");
+    if cfg!(feature = "cpu") {
+        for problem in ["f32 row 4096x4096 rhs=8", "f64 col 16x16 batch=100000"] {
+            let out = explain(problem, "cpu");
+            assert!(out.starts_with(&format!("cpu: {problem} : gemm-")), "{out}");
+            assert!(out.contains(" from the row \"") && out.contains("=2"), "{out}");
+        }
     }
 }
 

@@ -141,6 +141,95 @@ fn single_shapes_are_a_table_and_a_sentence() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The line of `gemv bench` for this problem: microseconds, and the column t(k)/t(1).
+fn multiple(said: &str, problem: &str) -> Result<(f64, f64), Failed> {
+    let mut lines = said.lines().filter_map(|l| l.strip_prefix(problem)?.strip_prefix("  "));
+    let line = lines.next().ok_or_else(|| format!("no {problem}: {said}"))?;
+    // who, us, GB/s, share, t(k)/t(1), parameters
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert!(words[0] == "gemv" && words[5] == "reference" && lines.next().is_none(), "{said}");
+    Ok((words[1].parse()?, words[4].parse()?))
+}
+
+fn right_hand_sides_and_batches_are_measured_and_told_apart() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let bench = [&BENCH[..], &["run.csv", "--shape", "32x48", "--dtype", "f32"]].concat();
+    let said = gemv(dir, &[&bench[..], &["--columns", "4,1,2"]].concat())?;
+    assert!(said.contains("t(k)/t(1)"), "{said}");
+    for layout in ["row", "col"] {
+        let of = |rhs: &str| multiple(&said, &format!("f32 {layout} 32x48{rhs}"));
+        let (one, times) = of("")?;
+        assert_eq!(times, 1.0, "{said}");
+        for rhs in [" rhs=2", " rhs=4"] {
+            let (us, times) = of(rhs)?;
+            // As printed, with two digits.
+            assert!((us / one - times).abs() < 0.02 * times.max(1.0), "{rhs}: {said}");
+        }
+    }
+    let samples = || -> Result<Vec<[String; 3]>, Failed> {
+        let mut csv = csv::Reader::from_path(dir.join("run.csv"))?;
+        let header = csv.headers()?.clone();
+        let at = |name: &str| header.iter().position(|h| h == name).ok_or(format!("no {name}"));
+        let columns = [at("rhs")?, at("batch")?, at("bytes")?];
+        csv.records().map(|record| Ok(record.map(|r| columns.map(|c| r[c].to_owned()))?)).collect()
+    };
+    let line = |rhs: usize, batch: usize| {
+        let bytes = 4 * batch * (32 * 48 + rhs * (32 + 48));
+        [rhs, batch, bytes].map(|v| v.to_string())
+    };
+    let rows = [line(1, 1), line(2, 1), line(4, 1)];
+    assert_eq!(samples()?, [&rows[..], &rows].concat());
+    // One number alone is no multiple of another.
+    let more = ["--columns=3", "--batch=5", "--layout=row", "--warm"];
+    let said = gemv(dir, &[&bench[..], &more].concat())?;
+    assert!(said.contains("f32 row 32x48 rhs=3 batch=5 ") && !said.contains("t(k)"), "{said}");
+    assert_eq!(samples()?.pop(), Some(line(3, 5)));
+    for more in [&["--columns=0"][..], &["--batch=0"], &["--columns=2", "--classic"]] {
+        gemv_fails(dir, &[&bench[..], more].concat())?;
+    }
+
+    // A plot for each type and layout with several of them, and none without rivals.
+    let said = gemv(dir, &["report", "run.csv", "--out", "page.html"])?;
+    assert!(said.starts_with("2 plots"), "{said}");
+    let html = std::fs::read_to_string(dir.join("page.html"))?;
+    assert_eq!(html.matches("data-plot=\"columns\"").count(), 2);
+    assert!(html.contains("f32 row: t(k)/t(1)") && html.contains("f32 col: t(k)/t(1)"));
+    assert!(html.contains("f32 row rhs=3 batch=5, warm 32x48"), "{html}");
+    Ok(())
+}
+
+fn the_speed_over_others_is_drawn_by_the_right_hand_sides() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let mut csv = String::from(
+        "device,name,dtype,layout,curve,m,n,rhs,batch,bytes,caches,who,params,us,gbs,read_us\n",
+    );
+    // Of two shapes one is only there with one right-hand side.
+    for (m, rhs, ours, theirs) in [(512, 1, 2., 3.), (512, 4, 3., 12.), (256, 1, 1., 9.)] {
+        for (who, us) in [("gemv", ours), ("cublas", theirs)] {
+            csv += &format!("cuda:0,GPU,f32,row,shape,{m},512,{rhs},1,9,cold,{who},p,{us},1,\n");
+        }
+    }
+    std::fs::write(dir.join("gpu.csv"), csv)?;
+    let said = gemv(dir, &["report", "gpu.csv", "--out", "page.html"])?;
+    assert!(said.starts_with("2 plots"), "{said}");
+    let html = std::fs::read_to_string(dir.join("page.html"))?;
+    for part in [
+        "GPU, f32 row: speed of gemv over that of others",
+        "3.67 times as fast as cublas (geometric mean of 2 products; least 1.50, at f32 row 512x512)",
+        "(geometric mean of 1 product with several right-hand sides or in batches; least 4.00, at f32 \
+         row 512x512 rhs=4)",
+        "gemv, k = 1: 1.00 (geometric mean of 2 shapes; least 1.00, most 1.00)",
+        "gemv, k = 4: 1.50 (geometric mean of 1 shape; least 1.50, most 1.50)",
+        "cublas, k = 4: 4.00 (geometric mean of 1 shape; least 4.00, most 4.00)",
+        "cublas, k = 1: 3.67 (geometric mean of 2 shapes; least 1.50, most 9.00)",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    Ok(())
+}
+
 fn directories_are_made_and_a_cut_line_is_left_out() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
@@ -282,6 +371,57 @@ fn tuning_is_resumed_and_installed_only_on_request() -> Result<(), Failed> {
     Ok(())
 }
 
+fn right_hand_sides_are_tuned_and_installed_beside_single_products() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let table = |out: &str| -> Result<(String, PathBuf), Failed> {
+        let files = std::fs::read_dir(dir.join(out))?.flatten().map(|e| e.path());
+        let name = |p: &PathBuf| p.to_string_lossy().into_owned();
+        let is = |p: &PathBuf| name(p).ends_with(".txt") && !name(p).ends_with(".device.txt");
+        let path = files.into_iter().find(is).ok_or("no table")?;
+        Ok((std::fs::read_to_string(&path)?, path))
+    };
+    gemv(dir, &[&TUNE[..], &["--out", "one", "--install", "--dtype=f32"]].concat())?;
+    let (one, _) = table("one")?;
+    let more = ["--out", "many", "--install", "--dtype=f32", "--rhs=8,2"];
+    let said = gemv(dir, &[&TUNE[..], &more].concat())?;
+    assert!(said.contains("  f32 row align=16.. rhs=5..8: geomean"), "{said}");
+    let rows = |text: &str| -> Vec<String> {
+        text.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect()
+    };
+    let (many, path) = table("many")?;
+    assert!(rows(&many).iter().all(|row| row.contains(" batch=1 : ")), "{many}");
+    for part in ["f32 row align=16.. rhs=2 batch=1 :", "f32 col align=..4 rhs=5..8 batch=1 :"] {
+        assert!(rows(&many).iter().any(|row| row.starts_with(part)), "{part}: {many}");
+    }
+    assert!(many.contains("# rows for f32 row align=16.. rhs=5..8: "), "{many}");
+    // The rows for one right-hand side stay.
+    let installed = dir.join("config/gemv/tables").join(path.file_name().ok_or("no name")?);
+    let installed = std::fs::read_to_string(installed)?;
+    assert_eq!(rows(&installed), [rows(&many), rows(&one)].concat());
+    let explain =
+        |problem: &str| gemv(dir, &["info", "--explain", problem, "--device", "reference"]);
+    let from = |row: &str| format!("from the row \"{row}");
+    assert!(
+        explain("f32 row 64x64 rhs=7")?.contains(&from("f32 row align=16.. rhs=5..8 batch=1 :"))
+    );
+    assert!(explain("f32 row 64x64")?.contains(&from("f32 row align=16.. :")));
+    assert!(!explain("f32 row 64x64 rhs=7 batch=2")?.contains("rhs=5..8 batch=1"));
+    // What was measured of one number is not taken for another's.
+    let resumed = ["--out", "many", "--resume", "--dtype=f32", "--rhs=4"];
+    gemv(dir, &[&TUNE[..], &resumed].concat())?;
+    let (more, _) = table("many")?;
+    assert!(rows(&more).iter().all(|row| row.contains(" rhs=3..4 ")), "{more}");
+    let said = gemv(dir, &["report", "many", "--out", "page.html"])?;
+    assert!(said.starts_with("12 plots"), "{said}");
+    let html = std::fs::read_to_string(dir.join("page.html"))?;
+    assert!(html.contains("f32 col rhs=4, aligned"), "{html}");
+    for wrong in [&["--rhs=3,4"][..], &["--rhs=0"], &["--rhs=2", "--space=classic"]] {
+        gemv_fails(dir, &[&TUNE[..], &["--out", "wrong"], wrong].concat())?;
+    }
+    Ok(())
+}
+
 fn chromium() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
     names.into_iter().find(|n| Command::new(n).arg("--version").output().is_ok())
@@ -325,6 +465,14 @@ fn main() {
             single_shapes_are_a_table_and_a_sentence,
         ),
         Trial::test(
+            "right_hand_sides_and_batches_are_measured_and_told_apart",
+            right_hand_sides_and_batches_are_measured_and_told_apart,
+        ),
+        Trial::test(
+            "the_speed_over_others_is_drawn_by_the_right_hand_sides",
+            the_speed_over_others_is_drawn_by_the_right_hand_sides,
+        ),
+        Trial::test(
             "directories_are_made_and_a_cut_line_is_left_out",
             directories_are_made_and_a_cut_line_is_left_out,
         ),
@@ -342,6 +490,10 @@ fn main() {
         Trial::test(
             "tuning_is_resumed_and_installed_only_on_request",
             tuning_is_resumed_and_installed_only_on_request,
+        ),
+        Trial::test(
+            "right_hand_sides_are_tuned_and_installed_beside_single_products",
+            right_hand_sides_are_tuned_and_installed_beside_single_products,
         ),
         opens.with_ignored_flag(browser.is_none() && !chromium_required),
     ];

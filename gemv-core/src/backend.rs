@@ -6,7 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{AnyJob, AnySlice, AnySliceMut, Desc, Dtype, KernelInfo, Params, Result};
+use crate::element::{AnySlice, AnySliceMut};
+use crate::job::{AnyGemmJob, AnyJob};
+use crate::memory::Memory;
+use crate::{Desc, Dtype, KernelInfo, Params, Result, for_any};
 
 /// What a device says of itself.
 ///
@@ -69,37 +72,6 @@ impl DeviceInfo {
     }
 }
 
-/// A block of device memory that holds elements of one type. Made by
-/// [`Backend::upload`] and [`Backend::alloc`]; freed on drop.
-///
-/// A backend has a type of its own here, and finds it again by [`Any`].
-///
-/// ```
-/// use gemv_core::Memory;
-/// use std::any::Any;
-///
-/// #[derive(Debug)]
-/// struct Block(Vec<f32>);
-///
-/// impl Memory for Block {
-///     fn len(&self) -> usize {
-///         self.0.len()
-///     }
-/// }
-/// let block: Box<dyn Memory> = Box::new(Block(vec![1.0, 2.0]));
-/// assert_eq!((block.len(), block.is_empty()), (2, false));
-/// let any: &dyn Any = &*block;
-/// assert_eq!(any.downcast_ref::<Block>().unwrap().0, [1.0, 2.0]);
-/// ```
-pub trait Memory: Any + Send + Sync + Debug {
-    /// Number of elements.
-    fn len(&self) -> usize;
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
@@ -118,11 +90,11 @@ pub trait Memory: Any + Send + Sync + Debug {
 /// let mut y = array![0.0f32, 0.0];
 /// let job = Job {
 ///     alpha: 1.0,
-///     a: (&a).into(),
+///     a: a.view().into(),
 ///     conj: false,
-///     x: (&x).into(),
+///     x: x.view().into(),
 ///     beta: 0.0,
-///     y: (&mut y).into(),
+///     y: y.view_mut().into(),
 /// };
 /// let desc = job.desc();
 /// let params = backend.candidates(&desc)[0];
@@ -279,6 +251,28 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # Errors
     /// See [`Error`](crate::Error). `y` is as it was, except where documented there.
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()>;
+
+    /// Computes many products of one shape; on return a host `y` is written, as by
+    /// [`gemv`](Self::gemv).
+    ///
+    /// `prepared` is of this backend's [`prepare`](Self::prepare), for the job's
+    /// [`desc`](crate::GemmJob::desc). Parameters of a kernel for one vector are legal for any
+    /// number of columns and any batch: then one column is computed after the other, as this method
+    /// does if a backend has no other.
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv). If a later product fails, earlier ones have written their part of `y`.
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        for_any!(AnyGemmJob, job, mut job => {
+            let Desc { batch, rhs, .. } = job.desc();
+            for entry in 0..batch {
+                for column in 0..rhs {
+                    self.gemv(job.column(entry, column).erase(), prepared)?;
+                }
+            }
+            Ok(())
+        })
+    }
 
     /// The published kernels for this problem, as named baselines: their names begin with
     /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.

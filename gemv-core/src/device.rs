@@ -1,4 +1,4 @@
-//! A device handle: where every product enters a backend, and the only place that checks it.
+//! A device, opened: its backend, its tables, and the choices that a thread remembers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -6,14 +6,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ndarray::{Array1, ArrayViewMut1};
-
-use crate::error::ShapeMismatch;
+use crate::backend::{Backend, DeviceInfo, Prepared};
 use crate::table::Tables;
-use crate::{
-    Accumulator, Backend, Desc, DeviceInfo, Element, Error, Job, MatrixRef, Params, Prepared,
-    Result, VectorMut, VectorRef,
-};
+use crate::{Desc, Params, Result};
 
 /// A device, opened, with the tables by which it chooses. Cloning is cheap.
 ///
@@ -52,9 +47,8 @@ impl fmt::Display for Device {
     }
 }
 
-/// Equal handles are of one opened device; see [`Device::is`].
 /// A choice in use.
-enum Taken {
+pub(crate) enum Taken {
     /// Without state: kept for ever, once for all problems with these parameters.
     Kept(&'static Prepared),
     /// With state, which goes back to its slot at the end, or to none where the slot is [`REMEMBERED`].
@@ -63,7 +57,7 @@ enum Taken {
 
 impl Taken {
     #[inline]
-    fn prepared(&self) -> &Prepared {
+    pub(crate) fn prepared(&self) -> &Prepared {
         match self {
             Taken::Kept(prepared) => prepared,
             Taken::Owned(choice, _) => {
@@ -93,6 +87,7 @@ fn kept(prepared: Prepared) -> &'static Prepared {
     all.entry(*prepared.params()).or_insert_with(|| Box::leak(Box::new(prepared)))
 }
 
+/// Equal handles are of one opened device; see [`Device::is`].
 impl PartialEq for Device {
     fn eq(&self, other: &Device) -> bool {
         self.is(other)
@@ -105,7 +100,7 @@ impl Eq for Device {}
 const REMEMBERED: usize = 64;
 
 /// A choice, by device and problem.
-struct Choice {
+pub(crate) struct Choice {
     m: usize,
     n: usize,
     /// The device's serial number, alignment, layout and type.
@@ -200,7 +195,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device cannot compute it at all.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the device cannot compute it at all.
     pub fn choose(&self, desc: &Desc) -> Result<Params> {
         Ok(*self.choice(desc)?.prepared().params())
     }
@@ -219,7 +214,7 @@ impl Device {
     /// The choice that the thread remembers, if it has no state. A reference comes back in a
     /// register: a struct that is returned in pieces and read whole waits for its stores.
     #[inline(always)]
-    fn recall(&self, desc: &Desc) -> Option<&'static Prepared> {
+    pub(crate) fn recall(&self, desc: &Desc) -> Option<&'static Prepared> {
         let ((m, n, class), slot) = self.key(desc);
         // Only single products are remembered.
         if desc.rhs != 1 || desc.batch != 1 {
@@ -235,7 +230,7 @@ impl Device {
 
     /// The choice for this problem, which the thread then remembers.
     #[inline]
-    fn choice(&self, desc: &Desc) -> Result<Taken> {
+    pub(crate) fn choice(&self, desc: &Desc) -> Result<Taken> {
         if let Some(prepared) = self.recall(desc) {
             return Ok(Taken::Kept(prepared));
         }
@@ -313,281 +308,4 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.backend().synchronize()
     }
-
-    /// `A x` on this device, as a host array; see [`GpuDot`](crate::GpuDot) for `a.gpu_dot(&x)`.
-    ///
-    /// A is m × n, `x` has n entries, the result m; each on the host or resident here.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
-    /// let x = device.vector(&array![1.0, -1.0])?;
-    /// assert_eq!(device.try_gpu_dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
-    /// assert_eq!(device.try_gpu_dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn try_gpu_dot<'a, 'x, T: Element>(
-        &self,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-    ) -> Result<Array1<T>> {
-        let (a, x) = (a.into(), x.into());
-        // Before a vector is allocated for it.
-        check(a.dim(), x.len(), None)?;
-        let mut y = Array1::from_vec(host_zeros("the host", a.dim().0)?);
-        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-        self.gemv(alpha, a, x, beta, VectorMut::Host(y.view_mut()))?;
-        Ok(y)
-    }
-
-    /// `y = alpha * A x + beta * y` on this device, with BLAS's meaning: `alpha = 0` does not read
-    /// A and x, `beta = 0` does not read y. Operands may be on the host or resident here.
-    ///
-    /// A is m × n, `x` has n entries, `y` m. The factors have the accumulator's type: f32 for f16
-    /// and bf16.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::half::f16;
-    /// use ndarray::{Array2, array};
-    ///
-    /// let a = Array2::from_elem((2, 2), f16::from_f32(0.5));
-    /// let x = array![f16::ONE, f16::ONE];
-    /// let mut y = array![f16::NAN, f16::NAN];
-    /// device.gemv(3.0, &a, &x, 0.0, &mut y)?; // beta = 0: y is not read
-    /// assert_eq!(y[0].to_f32(), 3.0);
-    /// device.gemv(1.0, &a, &x, -1.0, &mut y)?;
-    /// assert_eq!(y[0].to_f32(), -2.0);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Shape`]; [`Error::WrongDevice`] if a resident operand lives elsewhere;
-    /// [`Error::Unsupported`], [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from
-    /// the device.
-    #[inline]
-    pub fn gemv<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<VectorMut<'y, T>>,
-    ) -> Result<()> {
-        self.run(None, false, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// [`gemv`](Self::gemv) with the conjugate of A (the same for real types). With
-    /// `A.t()` it is BLAS's `C`.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::num_complex::Complex;
-    /// use ndarray::array;
-    ///
-    /// let i = Complex::new(0.0f32, 1.0);
-    /// let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
-    /// let (a, x) = (array![[one, i], [zero, one]], array![one, i]);
-    /// let mut y = array![zero, zero];
-    /// device.gemv_conj(one, &a.t(), &x, zero, &mut y)?; // Aᴴ x
-    /// assert_eq!(y, array![one, zero]); // second: -i + i
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemv_conj<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<VectorMut<'y, T>>,
-    ) -> Result<()> {
-        self.run(None, true, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// [`gemv`](Self::gemv) with these parameters in place of the table's: for the tuner, tests
-    /// and benchmarks, and for the published `classic-*` kernels, which keep another order.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, Error, Params};
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![0.0]);
-    /// device.gemv_as(&Params::new("reference"), 1.0, &a, &x, 0.0, &mut y)?;
-    /// assert_eq!(y, array![11.0]);
-    /// let other = "row threads=128".parse().unwrap();
-    /// let e = device.gemv_as(&other, 1.0, &a, &x, 0.0, &mut y).unwrap_err();
-    /// assert!(matches!(e, Error::Params { .. }) && y == array![11.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv), and [`Error::Params`] if they are not legal for the problem.
-    pub fn gemv_as<'a, 'x, 'y, T: Element>(
-        &self,
-        params: &Params,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<VectorMut<'y, T>>,
-    ) -> Result<()> {
-        self.run(Some(params), false, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// Where all products come together. Each operand is moved once, into the job.
-    #[inline]
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn run<T: Element>(
-        &self,
-        params: Option<&Params>,
-        conj: bool,
-        alpha: T::Acc,
-        a: MatrixRef<'_, T>,
-        x: VectorRef<'_, T>,
-        beta: T::Acc,
-        y: VectorMut<'_, T>,
-    ) -> Result<()> {
-        check(a.dim(), x.len(), Some(y.len()))?;
-        if a.dim().0 == 0 {
-            return Ok(());
-        }
-        if let MatrixRef::Device(a) = &a {
-            self.owns(a.device())?;
-        }
-        if let VectorRef::Device(x) = &x {
-            self.owns(x.device())?;
-        }
-        if let VectorMut::Device(y) = &y {
-            self.owns(y.device())?;
-        }
-        if alpha == T::Acc::ZERO {
-            if beta == T::Acc::ONE {
-                return Ok(());
-            }
-            if let VectorMut::Host(y) = y {
-                without_a(beta, y);
-                return Ok(());
-            }
-        }
-        let desc = a.desc();
-        if params.is_none()
-            && let Some(prepared) = self.recall(&desc)
-        {
-            return self.launch(prepared, conj, alpha, a, x, beta, y);
-        }
-        self.launch_new(params, &desc, conj, alpha, a, x, beta, y)
-    }
-
-    /// As [`run`](Self::run), for given parameters, for choices with state, and for new problems.
-    #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch_new<T: Element>(
-        &self,
-        params: Option<&Params>,
-        desc: &Desc,
-        conj: bool,
-        alpha: T::Acc,
-        a: MatrixRef<'_, T>,
-        x: VectorRef<'_, T>,
-        beta: T::Acc,
-        y: VectorMut<'_, T>,
-    ) -> Result<()> {
-        let (given, chosen);
-        let prepared = match params {
-            Some(params) => {
-                given = self.backend().prepare(desc, params)?;
-                &given
-            }
-            None => {
-                chosen = self.choice(desc)?;
-                chosen.prepared()
-            }
-        };
-        self.launch(prepared, conj, alpha, a, x, beta, y)
-    }
-
-    /// Hands the job to the backend.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch<T: Element>(
-        &self,
-        prepared: &Prepared,
-        conj: bool,
-        alpha: T::Acc,
-        a: MatrixRef<'_, T>,
-        x: VectorRef<'_, T>,
-        beta: T::Acc,
-        y: VectorMut<'_, T>,
-    ) -> Result<()> {
-        match y {
-            VectorMut::Host(y) => {
-                let (a, x, y) = (a.reborrow(), x.reborrow(), VectorMut::Host(y.reborrow()));
-                self.backend().gemv(T::any_job(Job { alpha, a, conj, x, beta, y }), prepared)
-            }
-            VectorMut::Device(y) => {
-                let before = y.make_unique(beta != T::Acc::ZERO)?;
-                let (a, x, y_ref) = (a.reborrow(), x.reborrow(), VectorMut::Device(&mut *y));
-                let job = T::any_job(Job { alpha, a, conj, x, beta, y: y_ref });
-                let done = self.backend().gemv(job, prepared);
-                // The vector that was there stays if the backend fails.
-                if let (Err(_), Some(before)) = (&done, before) {
-                    *y = before;
-                }
-                done
-            }
-        }
-    }
-
-    #[inline]
-    fn owns(&self, operand: &Device) -> Result<()> {
-        if operand.is(self) {
-            return Ok(());
-        }
-        Err(Error::WrongDevice {
-            device: self.info().id.clone(),
-            operand: operand.info().id.clone(),
-        })
-    }
-}
-
-/// `alpha = 0`: nothing to compute that would be worth a launch.
-#[cold]
-fn without_a<T: Element>(beta: T::Acc, mut y: ArrayViewMut1<'_, T>) {
-    if beta == T::Acc::ZERO {
-        y.fill(T::default());
-    } else {
-        y.mapv_inplace(|v| T::narrow(beta.mul(v.widen())));
-    }
-}
-
-/// The one place where shapes are compared.
-#[inline]
-pub(crate) fn check(matrix: (usize, usize), x: usize, y: Option<usize>) -> Result<()> {
-    if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
-        return Ok(());
-    }
-    Err(Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }))
-}
-
-/// Zeros in the host's memory. A length may be beyond any memory: that of the result of a broadcast
-/// matrix, or of one without columns.
-pub(crate) fn host_zeros<T: Element>(device: &str, len: usize) -> Result<Vec<T>> {
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-        device: device.into(),
-        asked: (len as u64).saturating_mul(T::DTYPE.bytes() as u64),
-        free: None,
-    })?;
-    zeros.resize(len, T::default());
-    Ok(zeros)
 }

@@ -1,19 +1,19 @@
 //! The method.
 
 use ndarray::{
-    Array1, ArrayBase, ArrayRef, ArrayRef1, ArrayRef2, ArrayView2, Axis, Data, Dimension,
-    aview_mut1,
+    Array, Array1, Array2, Array3, ArrayBase, ArrayD, ArrayRef, ArrayRef1, ArrayRef2, ArrayRefD,
+    ArrayView2, ArrayViewD, ArrayViewMutD, Axis, Data, Dimension, Ix1, Ix2, Ix3, arr0, aview_mut1,
 };
 
-use crate::device::{check, host_zeros};
-use crate::{
-    Accumulator, DeviceMatrix, DeviceVector, Element, Engine, Error, MatrixRef, Result,
-    ShapeMismatch, VectorMut, VectorRef,
-};
+use crate::host::{host_array, host_zeros};
+use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::product::{Stack, check};
+use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::{Accumulator, Element, Engine, Error, Result, ShapeMismatch};
 
 type Acc<T> = <T as Element>::Acc;
 
-/// Products with one or two vectors: `a.gpu_dot(&x)`, shaped like ndarray's
+/// Products of matrices and vectors: `a.gpu_dot(&x)`, shaped like ndarray's
 /// [`Dot`](ndarray::linalg::Dot).
 ///
 /// The sums follow one [order](crate::order), so the result has the same bits on every backend,
@@ -24,9 +24,16 @@ type Acc<T> = <T as Element>::Acc;
 /// | m × n matrix | n entries | `A x` | m entries, where A lives |
 /// | m entries | m × n matrix | the row vector `x A` | n entries, where A lives |
 /// | n entries | n entries | the dot product `x · y`, without conjugates | a number |
+/// | m × n matrix | n × k matrix | `A X`; A is read once for many columns | m × k, where A lives |
+/// | b × m × n, a batch | b × n | `A[i] x[i]` for each i | b × m, where A lives |
+/// | b × m × n, a batch | b × n × k | `A[i] X[i]` for each i | b × m × k, where A lives |
 ///
-/// Each operand is an ndarray array, view or `ArrayRef` of one or two axes on the host, or a
-/// resident [`DeviceMatrix`] or [`DeviceVector`]. The product runs on the device of a resident
+/// Column c of `A X` has the bits of `A x`, of its column c of X alone, and so has entry i of a batch.
+///
+/// Each operand is an ndarray array, view or `ArrayRef` of one to three axes on the host, a slice or
+/// `Vec` as a vector, or a resident [`DeviceArray`]. (A slice is a matrix by
+/// `ArrayView2::from_shape((m, n), &slice)`.) Of arrays whose number of axes is only known at run
+/// time, such as `ArrayD`, the result is an `ArrayD`. The product runs on the device of a resident
 /// operand: that of A, else that of x, else that of y. What is on the host is copied there for this
 /// one product. Without a resident operand the [`Engine`] chooses the device.
 ///
@@ -42,6 +49,9 @@ type Acc<T> = <T as Element>::Acc;
 /// assert_eq!(array![1.0, 1.0].gpu_dot(&a), array![5.0, 7.0, 9.0]);
 /// assert_eq!(a.slice(s![.., ..;-2]).gpu_dot(&array![1.0, 0.0]), array![3.0, 6.0]);
 /// assert_eq!(x.gpu_dot(&x), 2.0);
+/// assert_eq!(a.gpu_dot(&vec![1.0, 0.0, -1.0]), array![-2.0, -2.0]);
+/// assert_eq!(a.gpu_dot(&a.t()), array![[14.0, 32.0], [32.0, 77.0]]);
+/// assert_eq!(a.clone().into_dyn().gpu_dot(&x), array![-2.0, -2.0].into_dyn());
 ///
 /// let mut y = array![1.0, 1.0];
 /// a.gemv(2.0, &x, 1.0, &mut y); // y = 2 A x + y
@@ -68,15 +78,16 @@ type Acc<T> = <T as Element>::Acc;
 #[diagnostic::on_unimplemented(
     message = "there is no product of `{Self}` and `{Rhs}`",
     label = "no `gpu_dot` for these two operands",
-    note = "products: matrix times vector, vector times matrix, vector times vector; each an ndarray array or view of 1 or 2 axes, a `DeviceMatrix` or a `DeviceVector`",
+    note = "products: matrix times vector or matrix, vector times matrix or vector, batch times batch; each an ndarray array or view of 1 to 3 axes, a slice, a `Vec` or a `DeviceArray`",
     note = "both operands have one element type: f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
 )]
 pub trait GpuDot<Rhs: ?Sized> {
     /// Element type of both operands.
     type Elem: Element;
-    /// The product: an [`Array1`], a [`DeviceVector`] or a number.
+    /// The product: an ndarray array, a [`DeviceArray`] or a number.
     type Output;
-    /// Where a product can be written: [`VectorMut`], or `&mut` of the number.
+    /// Where a product can be written: an [`OperandMut`], such as [`VectorMut`], `&mut` of the number, or
+    /// an `ArrayViewMutD` where the number of axes is only known at run time.
     type Target<'y>;
 
     /// The product, newly allocated.
@@ -252,8 +263,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no operand of a matrix-vector product",
     label = "no operand",
-    note = "operands are ndarray arrays and views of f32, f64, f16, bf16, Complex<f32> or Complex<f64>, `DeviceMatrix` and `DeviceVector`",
-    note = "for a slice or a Vec write `ndarray::aview1(&v)`"
+    note = "operands are ndarray arrays and views, slices and `Vec`s of f32, f64, f16, bf16, Complex<f32> or Complex<f64>, and `DeviceArray`s"
 )]
 pub trait Operand {
     /// Element type.
@@ -282,7 +292,7 @@ impl<T: Element, S: Data<Elem = T>, D: Dimension> Operand for ArrayBase<S, D> {
     }
 }
 
-impl<T: Element> Operand for DeviceMatrix<T> {
+impl<T: Element, D> Operand for DeviceArray<T, D> {
     type Elem = T;
     type Form = Self;
     #[inline]
@@ -291,11 +301,29 @@ impl<T: Element> Operand for DeviceMatrix<T> {
     }
 }
 
-impl<T: Element> Operand for DeviceVector<T> {
+impl<T: Element> Operand for [T] {
     type Elem = T;
     type Form = Self;
     #[inline]
     fn form(&self) -> &Self {
+        self
+    }
+}
+
+impl<T: Element> Operand for Vec<T> {
+    type Elem = T;
+    type Form = [T];
+    #[inline]
+    fn form(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T: Element, const N: usize> Operand for [T; N] {
+    type Elem = T;
+    type Form = [T];
+    #[inline]
+    fn form(&self) -> &[T] {
         self
     }
 }
@@ -318,7 +346,7 @@ borrowed!(&R, &mut R);
 #[diagnostic::on_unimplemented(
     message = "there is no product of these two operands",
     label = "no `gpu_dot` for these two operands",
-    note = "products: matrix (2 axes) times vector (1 axis), vector times matrix, vector times vector; on the host or resident"
+    note = "products: matrix (2 axes) times vector (1 axis) or matrix, vector times matrix or vector, batch (3 axes) times batch of vectors (2) or of matrices (3); on the host or resident"
 )]
 pub trait Product<Rhs: ?Sized> {
     /// Element type.
@@ -343,23 +371,43 @@ pub trait Product<Rhs: ?Sized> {
 #[inline]
 fn gemv<T: Element>(
     alpha: T::Acc,
-    a: MatrixRef<'_, T>,
+    a: OperandRef<'_, T, Ix2>,
     x: VectorRef<'_, T>,
     beta: T::Acc,
     y: VectorMut<'_, T>,
 ) -> Result<()> {
     match (&a, &x, &y) {
-        (MatrixRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
-        (_, VectorRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
-        (_, _, VectorMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
+        (OperandRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
+        (_, OperandRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
+        (_, _, OperandMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
         _ => Engine::global().device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
     }
+}
+
+/// `Y = alpha * A X + beta * Y` for a matrix or a batch of them, on the device as [`gemv`].
+fn gemm<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    alpha: T::Acc,
+    a: OperandRef<'_, T, A>,
+    x: OperandRef<'_, T, X>,
+    beta: T::Acc,
+    y: OperandMut<'_, T, X>,
+) -> Result<()> {
+    A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
+    let device = match a.device().or(x.device()).or(y.device()) {
+        Some(device) => device.clone(),
+        None => match A::input(a.input()) {
+            // An empty batch has no first matrix, and nothing to compute.
+            a if a.raw_dim()[0] == 0 => return Ok(()),
+            a => Engine::global().device_for(&a.index_axis(0, 0).desc())?.clone(),
+        },
+    };
+    device.run_many(None, alpha, &a, &x, beta, y)
 }
 
 /// `A x` in a new array.
 fn on_host<T: Element>(a: &ArrayRef2<T>, x: VectorRef<'_, T>) -> Result<Array1<T>> {
     // Before memory is allocated for it.
-    check(a.dim(), x.len(), None)?;
+    check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = Array1::from_vec(host_zeros("the host", a.nrows())?);
     gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
     Ok(y)
@@ -367,9 +415,31 @@ fn on_host<T: Element>(a: &ArrayRef2<T>, x: VectorRef<'_, T>) -> Result<Array1<T
 
 /// `A x` in a new vector on A's device.
 fn on_device<T: Element>(a: &DeviceMatrix<T>, x: VectorRef<'_, T>) -> Result<DeviceVector<T>> {
-    check(a.dim(), x.len(), None)?;
+    check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = a.device().zeros(a.dim().0)?;
     gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// `A X` in a new array.
+fn many_on_host<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    a: &ArrayRef<T, A>,
+    x: OperandRef<'_, T, X>,
+) -> Result<Array<T, X>> {
+    A::check(a.raw_dim(), x.raw_dim(), None)?;
+    let mut y = host_array("the host", A::result(a.raw_dim(), x.raw_dim()))?;
+    gemm(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// `A X` in a new array on A's device.
+fn many_on_device<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    a: &DeviceArray<T, A>,
+    x: OperandRef<'_, T, X>,
+) -> Result<DeviceArray<T, X>> {
+    A::check(a.raw_dim(), x.raw_dim(), None)?;
+    let mut y = DeviceArray::zeros(a.device(), A::result(a.raw_dim(), x.raw_dim()))?;
+    gemm(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
@@ -427,9 +497,49 @@ macro_rules! matrix_and_vector {
 }
 matrix_and_vector!(
     ArrayRef2<T>, ArrayRef1<T> => Array1<T>, on_host;
+    ArrayRef2<T>, [T] => Array1<T>, on_host;
     ArrayRef2<T>, DeviceVector<T> => Array1<T>, on_host;
     DeviceMatrix<T>, ArrayRef1<T> => DeviceVector<T>, on_device;
+    DeviceMatrix<T>, [T] => DeviceVector<T>, on_device;
     DeviceMatrix<T>, DeviceVector<T> => DeviceVector<T>, on_device;
+);
+
+macro_rules! matrix_and_matrix {
+    ($($left:ty, $right:ty => $output:ty, $new:ident, $axes:ty;)*) => { $(
+        impl<T: Element> Product<$right> for $left {
+            type Elem = T;
+            type Output = $output;
+            type Target<'y> = OperandMut<'y, T, $axes>;
+
+            fn product(&self, x: &$right) -> Result<$output> {
+                $new(self, x.into())
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$right,
+                beta: T::Acc,
+                y: OperandMut<'_, T, $axes>,
+            ) -> Result<()> {
+                gemm(alpha, self.into(), x.into(), beta, y)
+            }
+        }
+    )* };
+}
+matrix_and_matrix!(
+    ArrayRef2<T>, ArrayRef2<T> => Array2<T>, many_on_host, Ix2;
+    ArrayRef2<T>, DeviceMatrix<T> => Array2<T>, many_on_host, Ix2;
+    DeviceMatrix<T>, ArrayRef2<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    DeviceMatrix<T>, DeviceMatrix<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    ArrayRef<T, Ix3>, ArrayRef2<T> => Array2<T>, many_on_host, Ix2;
+    ArrayRef<T, Ix3>, DeviceMatrix<T> => Array2<T>, many_on_host, Ix2;
+    DeviceArray<T, Ix3>, ArrayRef2<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    DeviceArray<T, Ix3>, DeviceMatrix<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    ArrayRef<T, Ix3>, ArrayRef<T, Ix3> => Array3<T>, many_on_host, Ix3;
+    ArrayRef<T, Ix3>, DeviceArray<T, Ix3> => Array3<T>, many_on_host, Ix3;
+    DeviceArray<T, Ix3>, ArrayRef<T, Ix3> => DeviceArray<T, Ix3>, many_on_device, Ix3;
+    DeviceArray<T, Ix3>, DeviceArray<T, Ix3> => DeviceArray<T, Ix3>, many_on_device, Ix3;
 );
 
 macro_rules! vector_and_vector {
@@ -447,7 +557,8 @@ macro_rules! vector_and_vector {
 
             fn update(&self, alpha: T::Acc, rhs: &$right, beta: T::Acc, y: &mut T) -> Result<()> {
                 if self.len() != rhs.len() {
-                    return Err(Error::Shape(ShapeMismatch::Dot { left: self.len(), right: rhs.len() }));
+                    let (left, right) = (self.len(), rhs.len());
+                    return Err(Error::Shape(ShapeMismatch::Dot { left, right }));
                 }
                 // A matrix of one row: the same bits as that row's entry of `A x`.
                 let row = $row(self);
@@ -459,11 +570,105 @@ macro_rules! vector_and_vector {
 }
 vector_and_vector!(
     ArrayRef1<T>, ArrayRef1<T>, host_row;
+    ArrayRef1<T>, [T], host_row;
     ArrayRef1<T>, DeviceVector<T>, host_row;
+    [T], ArrayRef1<T>, slice_row;
+    [T], [T], slice_row;
+    [T], DeviceVector<T>, slice_row;
     DeviceVector<T>, ArrayRef1<T>, DeviceVector::as_row;
+    DeviceVector<T>, [T], DeviceVector::as_row;
     DeviceVector<T>, DeviceVector<T>, DeviceVector::as_row;
 );
 
 fn host_row<T>(x: &ArrayRef1<T>) -> ArrayView2<'_, T> {
     x.view().insert_axis(Axis(0))
 }
+
+fn slice_row<T>(x: &[T]) -> ArrayView2<'_, T> {
+    ArrayView2::from_shape((1, x.len()), x).expect("one row of all entries")
+}
+
+/// The array with a number of axes that it was found to have.
+macro_rules! axes {
+    ($array:expr, $axes:ty) => {
+        $array.into_dimensionality::<$axes>().expect("the number of axes was compared")
+    };
+}
+
+/// The product of arrays whose number of axes is known now.
+fn product_of_dyn<T: Element>(a: ArrayViewD<'_, T>, x: ArrayViewD<'_, T>) -> Result<ArrayD<T>> {
+    macro_rules! of {
+        ($a:ty, $x:ty) => {
+            axes!(a, $a).try_gpu_dot(&axes!(x, $x))?.into_dyn()
+        };
+    }
+    Ok(match (a.ndim(), x.ndim()) {
+        (1, 1) => arr0(axes!(a, Ix1).try_gpu_dot(&axes!(x, Ix1))?).into_dyn(),
+        (1, 2) => of!(Ix1, Ix2),
+        (2, 1) => of!(Ix2, Ix1),
+        (2, 2) => of!(Ix2, Ix2),
+        (3, 2) => of!(Ix3, Ix2),
+        (3, 3) => of!(Ix3, Ix3),
+        (left, right) => return Err(Error::Shape(ShapeMismatch::Axes { left, right, y: None })),
+    })
+}
+
+/// As [`product_of_dyn`], with factors and a place.
+fn update_of_dyn<T: Element>(
+    alpha: T::Acc,
+    a: ArrayViewD<'_, T>,
+    x: ArrayViewD<'_, T>,
+    beta: T::Acc,
+    mut y: ArrayViewMutD<'_, T>,
+) -> Result<()> {
+    macro_rules! of {
+        ($a:ty, $x:ty, $y:ty) => {
+            axes!(a, $a).try_gemv(alpha, &axes!(x, $x), beta, axes!(y, $y))
+        };
+    }
+    match (a.ndim(), x.ndim(), y.ndim()) {
+        (1, 1, 0) => {
+            let y = y.first_mut().expect("one number");
+            axes!(a, Ix1).try_gemv(alpha, &axes!(x, Ix1), beta, y)
+        }
+        (1, 2, 1) => of!(Ix1, Ix2, Ix1),
+        (2, 1, 1) => of!(Ix2, Ix1, Ix1),
+        (2, 2, 2) => of!(Ix2, Ix2, Ix2),
+        (3, 2, 2) => of!(Ix3, Ix2, Ix2),
+        (3, 3, 3) => of!(Ix3, Ix3, Ix3),
+        (left, right, y) => Err(Error::Shape(ShapeMismatch::Axes { left, right, y: Some(y) })),
+    }
+}
+
+macro_rules! axes_at_run_time {
+    ($($left:ty, $right:ty;)*) => { $(
+        impl<T: Element> Product<$right> for $left {
+            type Elem = T;
+            type Output = ArrayD<T>;
+            type Target<'y> = ArrayViewMutD<'y, T>;
+
+            fn product(&self, x: &$right) -> Result<ArrayD<T>> {
+                product_of_dyn(self.view().into_dyn(), x.view().into_dyn())
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$right,
+                beta: T::Acc,
+                y: ArrayViewMutD<'_, T>,
+            ) -> Result<()> {
+                update_of_dyn(alpha, self.view().into_dyn(), x.view().into_dyn(), beta, y)
+            }
+        }
+    )* };
+}
+axes_at_run_time!(
+    ArrayRefD<T>, ArrayRefD<T>;
+    ArrayRefD<T>, ArrayRef1<T>;
+    ArrayRefD<T>, ArrayRef2<T>;
+    ArrayRefD<T>, ArrayRef<T, Ix3>;
+    ArrayRef1<T>, ArrayRefD<T>;
+    ArrayRef2<T>, ArrayRefD<T>;
+    ArrayRef<T, Ix3>, ArrayRefD<T>;
+);

@@ -1,12 +1,11 @@
 //! The element types, and the arithmetic in which they are summed.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::Dtype;
-use crate::job::{AnyJob, AnySlice, AnySliceMut, Job};
 
 mod sealed {
     pub trait Sealed {}
@@ -130,6 +129,10 @@ real_accumulator!(f64);
 /// assert_eq!((-f32::NAN).bits(), f32::NAN.bits());
 /// assert_ne!((-0.0f32).bits(), 0.0f32.bits());
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element type of gemv",
+    note = "f32, f64, half::f16, half::bf16, Complex<f32> and Complex<f64> are"
+)]
 pub trait Element:
     sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
 {
@@ -146,26 +149,24 @@ pub trait Element:
     /// The bits of the element, for exact comparison; every NaN (whose payload and sign the order
     /// does not define) gives the same value, per component.
     fn bits(self) -> u128;
-    /// Erases the type of a job, for the [`Backend`](crate::Backend) seam.
-    #[doc(hidden)]
-    fn any_job(job: Job<'_, Self>) -> AnyJob<'_>;
-    #[doc(hidden)]
-    fn any_slice(slice: &[Self]) -> AnySlice<'_>;
-    #[doc(hidden)]
-    fn any_slice_mut(slice: &mut [Self]) -> AnySliceMut<'_>;
+    /// The value as one of any element type, for the [`Backend`](crate::Backend) seam.
+    ///
+    /// ```
+    /// use gemv_core::{AnySlice, Dtype, Element};
+    /// fn bytes<T: Element>(slice: &[T]) -> usize {
+    ///     let any: AnySlice<'_> = T::any(slice);
+    ///     any.dtype().bytes() * slice.len()
+    /// }
+    /// assert_eq!(bytes(&[1.0f32, 2.0]), 8);
+    /// ```
+    fn any<F: Family>(value: F::Of<'_, Self>) -> Any<'_, F>;
 }
 
 macro_rules! erase {
     ($variant:ident) => {
-        #[inline]
-        fn any_job(job: Job<'_, Self>) -> AnyJob<'_> {
-            AnyJob::$variant(job)
-        }
-        fn any_slice(slice: &[Self]) -> AnySlice<'_> {
-            AnySlice::$variant(slice)
-        }
-        fn any_slice_mut(slice: &mut [Self]) -> AnySliceMut<'_> {
-            AnySliceMut::$variant(slice)
+        #[inline(always)]
+        fn any<F: Family>(value: F::Of<'_, Self>) -> Any<'_, F> {
+            Any::$variant(value)
         }
     };
 }
@@ -247,4 +248,99 @@ pub fn scale<T: Element>(alpha: T::Acc, sum: T::Acc, beta: T::Acc, y: Option<T>)
     };
     let y = if beta == T::Acc::ONE { y.widen() } else { beta.mul(y.widen()) };
     T::narrow(if alpha == T::Acc::ONE { sum.add(y) } else { y.fma(alpha, sum) })
+}
+
+/// A type for each element type: what an [`Any`] holds.
+pub trait Family {
+    /// Its type for this element type.
+    type Of<'a, T: Element>;
+}
+
+/// A value of a [`Family`], of any element type: what passes the [`Backend`](crate::Backend) seam.
+///
+/// ```
+/// use gemv_core::{AnySlice, Dtype, for_any, half::f16};
+/// let slice = AnySlice::F16(&[f16::ONE]);
+/// assert_eq!(slice.dtype(), Dtype::F16);
+/// assert_eq!(for_any!(AnySlice, slice, s => s.len()), 1);
+/// ```
+#[allow(missing_docs)] // a variant per element type
+pub enum Any<'a, F: Family> {
+    F32(F::Of<'a, f32>),
+    F64(F::Of<'a, f64>),
+    F16(F::Of<'a, f16>),
+    Bf16(F::Of<'a, bf16>),
+    C32(F::Of<'a, Complex<f32>>),
+    C64(F::Of<'a, Complex<f64>>),
+}
+
+impl<F: Family> Any<'_, F> {
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Any::F32(_) => Dtype::F32,
+            Any::F64(_) => Dtype::F64,
+            Any::F16(_) => Dtype::F16,
+            Any::Bf16(_) => Dtype::Bf16,
+            Any::C32(_) => Dtype::C32,
+            Any::C64(_) => Dtype::C64,
+        }
+    }
+}
+
+impl<F: Family> Debug for Any<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Any({})", self.dtype())
+    }
+}
+
+/// The [`Family`] of [`AnySlice`].
+#[derive(Debug)]
+pub enum Slices {}
+
+impl Family for Slices {
+    type Of<'a, T: Element> = &'a [T];
+}
+
+/// A slice of any element type.
+pub type AnySlice<'a> = Any<'a, Slices>;
+
+/// The [`Family`] of [`AnySliceMut`].
+#[derive(Debug)]
+pub enum SlicesMut {}
+
+impl Family for SlicesMut {
+    type Of<'a, T: Element> = &'a mut [T];
+}
+
+/// A mutable slice of any element type.
+///
+/// ```
+/// use gemv_core::{AnySliceMut, for_any};
+/// let mut entries = [1.0f32, 2.0];
+/// for_any!(AnySliceMut, AnySliceMut::F32(&mut entries), s => s.reverse());
+/// assert_eq!(entries, [2.0, 1.0]);
+/// ```
+pub type AnySliceMut<'a> = Any<'a, SlicesMut>;
+
+/// Runs one expression with the typed value inside an [`Any`]: an [`AnySlice`], [`AnySliceMut`],
+/// [`AnyJob`](crate::AnyJob) or [`AnyGemmJob`](crate::AnyGemmJob).
+///
+/// ```
+/// use gemv_core::{AnySlice, for_any};
+/// let s = AnySlice::F32(&[1.0, 2.0]);
+/// assert_eq!(for_any!(AnySlice, s, v => std::mem::size_of_val(v)), 8);
+/// ```
+#[macro_export]
+macro_rules! for_any {
+    ($any:ident, $value:expr, $typed:pat => $body:expr) => {
+        match $value {
+            $crate::$any::F32($typed) => $body,
+            $crate::$any::F64($typed) => $body,
+            $crate::$any::F16($typed) => $body,
+            $crate::$any::Bf16($typed) => $body,
+            $crate::$any::C32($typed) => $body,
+            $crate::$any::C64($typed) => $body,
+        }
+    };
 }

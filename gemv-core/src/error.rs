@@ -185,7 +185,7 @@ fn show_asked(asked: &u64) -> String {
 }
 
 fn show_free(free: &Option<u64>) -> String {
-    free.map_or("the device does not tell how much is free".into(), |f| format!("{f} bytes free"))
+    free.map_or("how much is free is not known".into(), |f| format!("{f} bytes free"))
 }
 
 /// Shapes that do not fit, for [`Error::Shape`].
@@ -219,6 +219,45 @@ pub enum ShapeMismatch {
         /// Entries of `y`, where the caller gave one; must equal the columns.
         y: Option<usize>,
     },
+    /// `A X`, of two matrices.
+    MatrixMatrix {
+        /// Rows and columns of A.
+        matrix: (usize, usize),
+        /// Rows and columns of X; the rows must equal the columns of A.
+        x: (usize, usize),
+        /// Rows and columns of Y, where the caller gave one; must equal the rows of A and the
+        /// columns of X.
+        y: Option<(usize, usize)>,
+    },
+    /// `A[i] x[i]` for a batch.
+    BatchVectors {
+        /// Matrices, and rows and columns of each.
+        matrices: (usize, usize, usize),
+        /// Vectors, and entries of each; must equal the matrices and their columns.
+        x: (usize, usize),
+        /// Results, and entries of each, where the caller gave them; must equal the matrices and
+        /// their rows.
+        y: Option<(usize, usize)>,
+    },
+    /// `A[i] X[i]` for a batch.
+    BatchMatrices {
+        /// Matrices, and rows and columns of each.
+        matrices: (usize, usize, usize),
+        /// Matrices X, and rows and columns of each; there must be as many, and their rows must equal
+        /// the columns of A.
+        x: (usize, usize, usize),
+        /// Results, and rows and columns of each, where the caller gave them.
+        y: Option<(usize, usize, usize)>,
+    },
+    /// Operands of a number of axes that is only known at run time.
+    Axes {
+        /// Axes of the left operand.
+        left: usize,
+        /// Axes of the right one.
+        right: usize,
+        /// Axes of y, where the caller gave one.
+        y: Option<usize>,
+    },
     /// A dot product of two vectors.
     Dot {
         /// Entries of the first.
@@ -249,6 +288,49 @@ impl Display for ShapeMismatch {
             ShapeMismatch::Dot { left, right } => {
                 return write!(f, "the vectors have {left} and {right} entries");
             }
+            ShapeMismatch::MatrixMatrix { matrix: (m, n), x: (rows, k), y } => {
+                write!(f, "the matrix is {m} × {n} and X is {rows} × {k}")?;
+                return others(
+                    f,
+                    rows == n,
+                    "X must have as many rows as A columns",
+                    y,
+                    (m, k),
+                    |y| format!("{} × {}", y.0, y.1),
+                );
+            }
+            ShapeMismatch::BatchVectors { matrices: (b, m, n), x, y } => {
+                write!(f, "the matrices are {b} of {m} × {n} and the vectors {} of {}", x.0, x.1)?;
+                return others(
+                    f,
+                    x == (b, n),
+                    "there must be a vector for each matrix, with \
+                    as many entries as it has columns",
+                    y,
+                    (b, m),
+                    |y| format!("{} of {}", y.0, y.1),
+                );
+            }
+            ShapeMismatch::BatchMatrices { matrices: (b, m, n), x, y } => {
+                let show = |d: (usize, usize, usize)| format!("{} of {} × {}", d.0, d.1, d.2);
+                write!(f, "the matrices are {} and X is {}", show((b, m, n)), show(x))?;
+                return others(
+                    f,
+                    (x.0, x.1) == (b, n),
+                    "there must be an X for each matrix, with \
+                    as many rows as it has columns",
+                    y,
+                    (b, m, x.2),
+                    show,
+                );
+            }
+            ShapeMismatch::Axes { left, right, y } => {
+                write!(f, "there is no product of arrays of {left} and {right} axes")?;
+                if let Some(y) = y {
+                    write!(f, " with a result of {y}")?;
+                }
+                return f.write_str(": a vector has 1 axis, a matrix 2, a batch of matrices 3");
+            }
         };
         write!(f, "the matrix is {m} × {n}, so ")?;
         if x != want_x {
@@ -261,6 +343,26 @@ impl Display for ShapeMismatch {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The rest of a sentence about X and Y: which of the two is of the wrong shape.
+fn others<S: PartialEq + Copy>(
+    f: &mut fmt::Formatter<'_>,
+    x_fits: bool,
+    x_rule: &str,
+    y: Option<S>,
+    y_fits: S,
+    show: impl Fn(S) -> String,
+) -> fmt::Result {
+    if !x_fits {
+        write!(f, ": {x_rule}")?;
+    }
+    match y {
+        Some(y) if x_fits && y != y_fits => {
+            write!(f, ", so Y must be {}, but it is {}", show(y_fits), show(y))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -301,7 +403,7 @@ mod tests {
         let memory =
             |free| Error::OutOfMemory { device: "cuda:0".into(), asked: 80, free }.to_string();
         assert_eq!(memory(Some(7)), "cuda:0 is out of memory: 80 bytes asked, 7 bytes free");
-        assert!(memory(None).ends_with("the device does not tell how much is free"));
+        assert!(memory(None).ends_with("how much is free is not known"));
         let e = Error::OutOfMemory { device: "cpu".into(), asked: u64::MAX, free: Some(7) };
         let want = "cpu is out of memory: asked for more than can be addressed, 7 bytes free";
         assert_eq!(e.to_string(), want);

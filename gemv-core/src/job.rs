@@ -1,28 +1,240 @@
-//! The data of one product.
+//! The data of one product, or of many of one shape, as a backend gets it.
 
-use ndarray::{
-    ArrayBase, ArrayRef1, ArrayRef2, ArrayView1, ArrayView2, ArrayViewMut1, Data, DataMut, Ix1, Ix2,
-};
+use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix1, Ix2, Ix3, RemoveAxis};
 
-use crate::{Desc, DeviceMatrix, DeviceVector, Dtype, Element};
+use crate::element::{Any, Family};
+use crate::memory::{Memory, Window};
+use crate::{Desc, Element};
 
-/// One product, `y = alpha * A x + beta * y`: the data, on the host or resident.
+/// An operand that is read.
+///
+/// ```
+/// use gemv_core::{Input, Layout};
+/// use ndarray::{array, s};
+///
+/// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let desc = Input::from(a.slice(s![.., ..;2])).desc();
+/// assert_eq!((desc.layout, desc.m, desc.n), (Layout::Strided, 2, 2));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a, T, D: Dimension> {
+    /// In the host's memory, with any strides.
+    Host(ArrayView<'a, T, D>),
+    /// In the device's.
+    Device(Window<&'a dyn Memory, D>),
+}
+
+/// Where a result goes.
+#[derive(Debug)]
+pub enum Output<'a, T, D: Dimension> {
+    /// To the host's memory; any strides but 0.
+    Host(ArrayViewMut<'a, T, D>),
+    /// To the device's. No other array shares the block, but the entries may lie apart, and what lies
+    /// between them is to stay: one column of a matrix is written where it lies.
+    Device(Window<&'a mut dyn Memory, D>),
+}
+
+impl<'a, T, D: Dimension> From<ArrayView<'a, T, D>> for Input<'a, T, D> {
+    #[inline]
+    fn from(view: ArrayView<'a, T, D>) -> Self {
+        Input::Host(view)
+    }
+}
+
+impl<'a, T, D: Dimension> From<ArrayViewMut<'a, T, D>> for Output<'a, T, D> {
+    #[inline]
+    fn from(view: ArrayViewMut<'a, T, D>) -> Self {
+        Output::Host(view)
+    }
+}
+
+impl<'a, T, D: Dimension + Copy> Input<'a, T, D> {
+    /// The same operand, for a shorter time (views are invariant in their lifetime).
+    #[inline]
+    pub fn reborrow<'b>(self) -> Input<'b, T, D>
+    where
+        'a: 'b,
+    {
+        match self {
+            Input::Host(view) => Input::Host(view.reborrow()),
+            Input::Device(Window { memory, first, dim, strides }) => {
+                Input::Device(Window { memory, first, dim, strides })
+            }
+        }
+    }
+
+    /// Number of entries along each axis.
+    #[inline]
+    pub fn raw_dim(&self) -> D {
+        match self {
+            Input::Host(view) => view.raw_dim(),
+            Input::Device(window) => window.dim,
+        }
+    }
+
+    /// The stride of an axis, in elements.
+    #[inline]
+    pub fn stride(&self, axis: usize) -> isize {
+        match self {
+            Input::Host(view) => view.strides()[axis],
+            Input::Device(window) => window.stride(axis),
+        }
+    }
+
+    /// The part at this index of an axis.
+    ///
+    /// # Panics
+    /// If there is no such index.
+    pub fn index_axis(self, axis: usize, index: usize) -> Input<'a, T, D::Smaller>
+    where
+        D: RemoveAxis,
+    {
+        match self {
+            Input::Host(view) => Input::Host(view.index_axis_move(Axis(axis), index)),
+            Input::Device(window) => Input::Device(window.index_axis(axis, index)),
+        }
+    }
+}
+
+impl<'a, T> Input<'a, T, Ix2> {
+    /// The transpose.
+    pub(crate) fn reversed_axes(self) -> Self {
+        match self {
+            Input::Host(view) => Input::Host(view.reversed_axes()),
+            Input::Device(window) => Input::Device(window.reversed_axes()),
+        }
+    }
+
+    /// The same matrix with a further axis, of one entry.
+    ///
+    /// # Panics
+    /// If `axis` is over 2.
+    pub fn insert_axis(self, axis: usize) -> Input<'a, T, Ix3> {
+        match self {
+            Input::Host(view) => Input::Host(view.insert_axis(Axis(axis))),
+            Input::Device(window) => Input::Device(window.insert_axis(axis)),
+        }
+    }
+}
+
+impl<T: Element> Input<'_, T, Ix2> {
+    /// What is asked of a product with this matrix and one vector.
+    #[inline]
+    pub fn desc(&self) -> Desc {
+        match self {
+            Input::Host(a) => {
+                let s = a.strides();
+                Desc::new(T::DTYPE, a.nrows(), a.ncols(), (s[0], s[1]), a.as_ptr() as usize)
+            }
+            Input::Device(a) => {
+                // Blocks start on 64 bytes or more, so the offset gives the alignment.
+                let at = a.first.wrapping_mul(T::DTYPE.bytes());
+                Desc::new(T::DTYPE, a.dim[0], a.dim[1], (a.stride(0), a.stride(1)), at)
+            }
+        }
+    }
+}
+
+impl<'a, T, D: Dimension + Copy> Output<'a, T, D> {
+    /// Number of entries along each axis.
+    #[inline]
+    pub fn raw_dim(&self) -> D {
+        match self {
+            Output::Host(view) => view.raw_dim(),
+            Output::Device(window) => window.dim,
+        }
+    }
+
+    /// The stride of an axis, in elements.
+    #[inline]
+    pub fn stride(&self, axis: usize) -> isize {
+        match self {
+            Output::Host(view) => view.strides()[axis],
+            Output::Device(window) => window.stride(axis),
+        }
+    }
+
+    /// The same place, for a shorter time.
+    #[inline]
+    pub fn reborrow<'b>(self) -> Output<'b, T, D>
+    where
+        'a: 'b,
+    {
+        match self {
+            Output::Host(view) => Output::Host(view.reborrow()),
+            Output::Device(Window { memory, first, dim, strides }) => {
+                Output::Device(Window { memory, first, dim, strides })
+            }
+        }
+    }
+
+    /// The same place, borrowed.
+    #[inline]
+    pub fn view_mut(&mut self) -> Output<'_, T, D> {
+        match self {
+            Output::Host(view) => Output::Host(view.view_mut()),
+            Output::Device(Window { memory, first, dim, strides }) => Output::Device(Window {
+                memory: &mut **memory,
+                first: *first,
+                dim: *dim,
+                strides: *strides,
+            }),
+        }
+    }
+
+    /// The part at this index of an axis.
+    ///
+    /// # Panics
+    /// If there is no such index.
+    pub fn index_axis(self, axis: usize, index: usize) -> Output<'a, T, D::Smaller>
+    where
+        D: RemoveAxis,
+    {
+        match self {
+            Output::Host(view) => Output::Host(view.index_axis_move(Axis(axis), index)),
+            Output::Device(window) => Output::Device(window.index_axis(axis, index)),
+        }
+    }
+}
+
+impl<'a, T> Output<'a, T, Ix2> {
+    /// The transpose.
+    pub(crate) fn reversed_axes(self) -> Self {
+        match self {
+            Output::Host(view) => Output::Host(view.reversed_axes()),
+            Output::Device(window) => Output::Device(window.reversed_axes()),
+        }
+    }
+
+    /// The same place with a further axis, of one entry.
+    ///
+    /// # Panics
+    /// If `axis` is over 2.
+    pub fn insert_axis(self, axis: usize) -> Output<'a, T, Ix3> {
+        match self {
+            Output::Host(view) => Output::Host(view.insert_axis(Axis(axis))),
+            Output::Device(window) => Output::Device(window.insert_axis(axis)),
+        }
+    }
+}
+
+/// One product, `y = alpha * A x + beta * y`.
 ///
 /// The shapes agree: [`Device`](crate::Device) checks them before it hands a job to a backend.
 ///
 /// ```
-/// use gemv_core::{Job, MatrixRef};
+/// use gemv_core::Job;
 /// use ndarray::{Array2, array};
 ///
 /// let (a, x) = (Array2::<f64>::eye(3), array![1.0, 2.0, 3.0]);
 /// let mut y = array![0.0, 0.0, 0.0];
 /// let job = Job {
 ///     alpha: 1.0,
-///     a: MatrixRef::Host(a.t()),
+///     a: a.t().into(),
 ///     conj: false,
-///     x: (&x).into(),
+///     x: x.view().into(),
 ///     beta: 0.0,
-///     y: (&mut y).into(),
+///     y: y.view_mut().into(),
 /// };
 /// assert_eq!(job.desc().to_string(), "f64 col 3x3"); // as A.t() lies in memory
 /// ```
@@ -31,342 +243,133 @@ pub struct Job<'a, T: Element> {
     /// Factor of the product. 0: A and x are not read.
     pub alpha: T::Acc,
     /// The matrix, m × n.
-    pub a: MatrixRef<'a, T>,
+    pub a: Input<'a, T, Ix2>,
     /// Whether the conjugate of A is used (the same for real types).
     pub conj: bool,
     /// The vector, n entries.
-    pub x: VectorRef<'a, T>,
+    pub x: Input<'a, T, Ix1>,
     /// Factor of `y`. 0: y is not read.
     pub beta: T::Acc,
     /// The result, m entries.
-    pub y: VectorMut<'a, T>,
+    pub y: Output<'a, T, Ix1>,
 }
 
-impl<T: Element> Job<'_, T> {
+impl<'a, T: Element> Job<'a, T> {
     /// What is asked.
     #[inline]
     pub fn desc(&self) -> Desc {
         self.a.desc()
     }
+
+    /// The job without its element type.
+    #[inline(always)]
+    pub fn erase(self) -> AnyJob<'a> {
+        T::any::<Jobs>(self)
+    }
 }
 
-/// A matrix on the host or on a device.
+/// Many products of one shape: `Y = alpha * A X + beta * Y` for each of a batch of matrices, and for
+/// each column of X.
 ///
-/// Every array and view of two axes, and every resident matrix, is turned into one by `into()`.
-///
-/// ```
-/// use gemv_core::{Engine, Layout, MatrixRef};
-/// use ndarray::{array, s};
-///
-/// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
-/// let host = MatrixRef::from(&a.slice(s![.., ..;2])).desc();
-/// assert_eq!((host.layout, host.m, host.n), (Layout::Strided, 2, 2));
-///
-/// let resident = Engine::new(None).device("reference")?.matrix(&a)?;
-/// let there = MatrixRef::from(&resident);
-/// assert!(matches!(there, MatrixRef::Device(_)) && there.dim() == (2, 3));
-/// # Ok::<(), gemv_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub enum MatrixRef<'a, T: Element> {
-    /// In host memory, with any strides.
-    Host(ArrayView2<'a, T>),
-    /// Resident.
-    Device(&'a DeviceMatrix<T>),
-}
-
-/// A vector on the host or on a device.
-///
-/// Every array and view of one axis, and every resident vector, is turned into one by `into()`.
-///
-/// ```
-/// use gemv_core::{Engine, VectorRef};
-/// use ndarray::{array, s};
-///
-/// let x = array![1.0, 2.0, 3.0, 4.0, 5.0];
-/// assert_eq!(VectorRef::from(&x.slice(s![..;-2])).len(), 3);
-/// let resident = Engine::new(None).device("reference")?.vector(&x)?;
-/// assert!(matches!(VectorRef::from(&resident), VectorRef::Device(x) if x.len() == 5));
-/// # Ok::<(), gemv_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub enum VectorRef<'a, T: Element> {
-    /// In host memory, with any stride.
-    Host(ArrayView1<'a, T>),
-    /// Resident.
-    Device(&'a DeviceVector<T>),
-}
-
-/// The result's place, on the host or on a device.
-///
-/// `&mut` of an array or of a resident vector, and a mutable view, are turned into one by `into()`.
-///
-/// ```
-/// use gemv_core::Engine;
-/// use ndarray::{Array2, array, s};
-///
-/// let device = Engine::new(None).device("reference")?;
-/// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
-/// let mut host = array![0.0, 0.0];
-/// device.gemv(1.0, &a, &x, 0.0, &mut host)?;
-/// let mut table = Array2::zeros((2, 3));
-/// device.gemv(1.0, &a, &x, 0.0, table.slice_mut(s![.., 1]))?; // a column
-/// assert_eq!(table, array![[0.0, 3.0, 0.0], [0.0, 7.0, 0.0]]);
-/// let mut resident = device.zeros(2)?;
-/// device.gemv(1.0, &a, &x, 0.0, &mut resident)?;
-/// assert_eq!(resident.download()?, host);
-/// # Ok::<(), gemv_core::Error>(())
-/// ```
+/// Column c of entry b has the bits of the [`Job`] of `a[b]`, `x[b][:, c]` and `y[b][:, c]`. Neither
+/// `batch` nor `rhs` is 0.
 #[derive(Debug)]
-pub enum VectorMut<'a, T: Element> {
-    /// In host memory, with any stride but 0.
-    Host(ArrayViewMut1<'a, T>),
-    /// Resident. Before a backend sees it, the vector has been made contiguous and the only owner
-    /// of its memory, so that [`DeviceVector::memory_mut`] succeeds.
-    Device(&'a mut DeviceVector<T>),
+pub struct GemmJob<'a, T: Element> {
+    /// Factor of the products. 0: A and X are not read.
+    pub alpha: T::Acc,
+    /// The matrices, batch × m × n. A batch stride of 0 shares one.
+    pub a: Input<'a, T, Ix3>,
+    /// Whether the conjugate of A is used (the same for real types).
+    pub conj: bool,
+    /// The right-hand sides, batch × n × rhs. A batch stride of 0 shares them.
+    pub x: Input<'a, T, Ix3>,
+    /// Factor of `Y`. 0: Y is not read.
+    pub beta: T::Acc,
+    /// The results, batch × m × rhs.
+    pub y: Output<'a, T, Ix3>,
 }
 
-impl<'a, T: Element> MatrixRef<'a, T> {
-    /// The same operand, for a shorter time (views are invariant in their lifetime).
-    #[inline]
-    pub fn reborrow<'b>(self) -> MatrixRef<'b, T>
-    where
-        'a: 'b,
-    {
-        match self {
-            MatrixRef::Host(a) => MatrixRef::Host(a.reborrow()),
-            MatrixRef::Device(a) => MatrixRef::Device(a),
-        }
-    }
-
-    /// What is asked of a product with it.
-    #[inline]
+impl<'a, T: Element> GemmJob<'a, T> {
+    /// What is asked.
+    ///
+    /// # Panics
+    /// If there is no entry in the batch.
     pub fn desc(&self) -> Desc {
-        match self {
-            MatrixRef::Host(a) => {
-                let s = a.strides();
-                Desc::new(T::DTYPE, a.nrows(), a.ncols(), (s[0], s[1]), a.as_ptr() as usize)
-            }
-            MatrixRef::Device(a) => a.desc(),
+        let batch = self.a.raw_dim()[0];
+        let one = self.a.index_axis(0, 0).desc();
+        // Every entry of the batch begins on this boundary.
+        let apart = self.a.stride(0).unsigned_abs().wrapping_mul(T::DTYPE.bytes());
+        let apart = if batch > 1 { apart } else { 0 };
+        let align = one.align.min((apart | 64).trailing_zeros() as u8);
+        Desc { align, rhs: self.x.raw_dim()[2], batch, ..one }
+    }
+
+    /// A batch of single vectors that share one matrix, as that one matrix with as many columns: so it is
+    /// read once.
+    #[must_use]
+    pub(crate) fn columns_of_one(self) -> Self {
+        let (batch, rhs) = (self.a.raw_dim()[0], self.x.raw_dim()[2]);
+        if batch <= 1 || rhs != 1 || self.a.stride(0) != 0 {
+            return self;
         }
+        let GemmJob { alpha, a, conj, x, beta, y } = self;
+        // Axis 0, the batch, becomes axis 2, the columns.
+        let a = a.index_axis(0, 0).insert_axis(0);
+        let x = x.index_axis(2, 0).reversed_axes().insert_axis(0);
+        let y = y.index_axis(2, 0).reversed_axes().insert_axis(0);
+        GemmJob { alpha, a, conj, x, beta, y }
     }
 
-    /// Rows and columns.
-    #[inline]
-    pub fn dim(&self) -> (usize, usize) {
-        match self {
-            MatrixRef::Host(a) => a.dim(),
-            MatrixRef::Device(a) => a.dim(),
-        }
-    }
-}
-
-impl<'a, T: Element> VectorRef<'a, T> {
-    /// The same operand, for a shorter time.
-    #[inline]
-    pub fn reborrow<'b>(self) -> VectorRef<'b, T>
-    where
-        'a: 'b,
-    {
-        match self {
-            VectorRef::Host(x) => VectorRef::Host(x.reborrow()),
-            VectorRef::Device(x) => VectorRef::Device(x),
-        }
+    /// The job without its element type.
+    pub fn erase(self) -> AnyGemmJob<'a> {
+        T::any::<GemmJobs>(self)
     }
 
-    /// Number of entries.
-    #[inline]
-    #[allow(clippy::len_without_is_empty)] // an operand, not a collection
-    pub fn len(&self) -> usize {
-        match self {
-            VectorRef::Host(x) => x.len(),
-            VectorRef::Device(x) => x.len(),
-        }
-    }
-}
-
-impl<'a, T: Element> VectorMut<'a, T> {
-    /// The same operand, for a shorter time.
-    #[inline]
-    pub fn reborrow<'b>(self) -> VectorMut<'b, T>
-    where
-        'a: 'b,
-    {
-        match self {
-            VectorMut::Host(y) => VectorMut::Host(y.reborrow()),
-            VectorMut::Device(y) => VectorMut::Device(y),
-        }
-    }
-
-    /// Number of entries.
-    #[inline]
-    #[allow(clippy::len_without_is_empty)] // an operand, not a collection
-    pub fn len(&self) -> usize {
-        match self {
-            VectorMut::Host(y) => y.len(),
-            VectorMut::Device(y) => y.len(),
-        }
-    }
-}
-
-impl<'a, T: Element> From<&'a DeviceVector<T>> for VectorRef<'a, T> {
-    fn from(x: &'a DeviceVector<T>) -> Self {
-        VectorRef::Device(x)
-    }
-}
-
-impl<'a, T: Element> From<&'a mut DeviceVector<T>> for VectorMut<'a, T> {
-    fn from(y: &'a mut DeviceVector<T>) -> Self {
-        VectorMut::Device(y)
-    }
-}
-
-impl<'a, T: Element> From<&'a DeviceMatrix<T>> for MatrixRef<'a, T> {
-    fn from(a: &'a DeviceMatrix<T>) -> Self {
-        MatrixRef::Device(a)
-    }
-}
-
-impl<'a, T: Element, S: Data<Elem = T>> From<&'a ArrayBase<S, Ix1>> for VectorRef<'a, T> {
-    #[inline]
-    fn from(x: &'a ArrayBase<S, Ix1>) -> Self {
-        VectorRef::Host(x.view())
-    }
-}
-
-impl<'a, T: Element> From<ArrayView1<'a, T>> for VectorRef<'a, T> {
-    fn from(x: ArrayView1<'a, T>) -> Self {
-        VectorRef::Host(x)
-    }
-}
-
-impl<'a, T: Element, S: Data<Elem = T>> From<&'a ArrayBase<S, Ix2>> for MatrixRef<'a, T> {
-    #[inline]
-    fn from(a: &'a ArrayBase<S, Ix2>) -> Self {
-        MatrixRef::Host(a.view())
-    }
-}
-
-impl<'a, T: Element> From<ArrayView2<'a, T>> for MatrixRef<'a, T> {
-    fn from(a: ArrayView2<'a, T>) -> Self {
-        MatrixRef::Host(a)
-    }
-}
-
-impl<'a, T: Element> From<&'a ArrayRef1<T>> for VectorRef<'a, T> {
-    #[inline]
-    fn from(x: &'a ArrayRef1<T>) -> Self {
-        VectorRef::Host(x.view())
-    }
-}
-
-impl<'a, T: Element> From<&'a ArrayRef2<T>> for MatrixRef<'a, T> {
-    #[inline]
-    fn from(a: &'a ArrayRef2<T>) -> Self {
-        MatrixRef::Host(a.view())
-    }
-}
-
-impl<'a, T: Element, S: DataMut<Elem = T>> From<&'a mut ArrayBase<S, Ix1>> for VectorMut<'a, T> {
-    #[inline]
-    fn from(y: &'a mut ArrayBase<S, Ix1>) -> Self {
-        VectorMut::Host(y.view_mut())
-    }
-}
-
-impl<'a, T: Element> From<&'a mut ArrayRef1<T>> for VectorMut<'a, T> {
-    #[inline]
-    fn from(y: &'a mut ArrayRef1<T>) -> Self {
-        VectorMut::Host(y.view_mut())
-    }
-}
-
-impl<'a, T: Element> From<ArrayViewMut1<'a, T>> for VectorMut<'a, T> {
-    fn from(y: ArrayViewMut1<'a, T>) -> Self {
-        VectorMut::Host(y)
-    }
-}
-
-macro_rules! any {
-    ($($(#[$doc:meta])* $name:ident($($inner:tt)*);)*) => { $(
-        $(#[$doc])*
-        #[derive(Debug)]
-        #[allow(missing_docs)] // a variant per element type
-        pub enum $name<'a> {
-            F32(any!(@ f32, $($inner)*)),
-            F64(any!(@ f64, $($inner)*)),
-            F16(any!(@ half::f16, $($inner)*)),
-            Bf16(any!(@ half::bf16, $($inner)*)),
-            C32(any!(@ num_complex::Complex<f32>, $($inner)*)),
-            C64(any!(@ num_complex::Complex<f64>, $($inner)*)),
-        }
-        impl $name<'_> {
-            /// The element type.
-            pub fn dtype(&self) -> Dtype {
-                match self {
-                    Self::F32(_) => Dtype::F32,
-                    Self::F64(_) => Dtype::F64,
-                    Self::F16(_) => Dtype::F16,
-                    Self::Bf16(_) => Dtype::Bf16,
-                    Self::C32(_) => Dtype::C32,
-                    Self::C64(_) => Dtype::C64,
-                }
-            }
-        }
-    )* };
-    (@ $t:ty, job) => { Job<'a, $t> };
-    (@ $t:ty, slice) => { &'a [$t] };
-    (@ $t:ty, slice_mut) => { &'a mut [$t] };
-}
-any! {
-    /// A [`Job`] of any element type: what passes the [`Backend`](crate::Backend) seam.
+    /// The product of one entry of the batch and one column.
     ///
-    /// ```
-    /// use gemv_core::{AnyJob, Job, MatrixRef, VectorRef, for_any};
-    /// use ndarray::array;
-    ///
-    /// let (a, x, mut y) = (array![[2.0f64, 3.0]], array![1.0, 1.0], array![0.0]);
-    /// let (a, x) = (MatrixRef::from(&a), VectorRef::from(&x));
-    /// let job = AnyJob::F64(Job { alpha: 1.0, a, conj: false, x, beta: 0.0, y: (&mut y).into() });
-    /// assert_eq!(job.dtype().name(), "f64");
-    /// assert_eq!(for_any!(AnyJob, job, job => job.a.dim()), (1, 2));
-    /// ```
-    AnyJob(job);
-    /// A slice of any element type.
-    ///
-    /// ```
-    /// use gemv_core::{AnySlice, Dtype, half::f16};
-    /// assert_eq!(AnySlice::F16(&[f16::ONE]).dtype(), Dtype::F16);
-    /// ```
-    AnySlice(slice);
-    /// A mutable slice of any element type.
-    ///
-    /// ```
-    /// use gemv_core::{AnySliceMut, for_any};
-    /// let mut entries = [1.0f32, 2.0];
-    /// for_any!(AnySliceMut, AnySliceMut::F32(&mut entries), s => s.reverse());
-    /// assert_eq!(entries, [2.0, 1.0]);
-    /// ```
-    AnySliceMut(slice_mut);
+    /// # Panics
+    /// If there is no such entry, or no such column.
+    pub fn column(&mut self, entry: usize, column: usize) -> Job<'_, T> {
+        Job {
+            alpha: self.alpha,
+            a: self.a.reborrow().index_axis(0, entry),
+            conj: self.conj,
+            x: self.x.reborrow().index_axis(0, entry).index_axis(1, column),
+            beta: self.beta,
+            y: self.y.view_mut().index_axis(0, entry).index_axis(1, column),
+        }
+    }
 }
 
-/// Runs one expression with the typed value inside an [`AnyJob`], [`AnySlice`] or [`AnySliceMut`].
+/// The [`Family`] of [`AnyJob`].
+#[derive(Debug)]
+pub enum Jobs {}
+
+impl Family for Jobs {
+    type Of<'a, T: Element> = Job<'a, T>;
+}
+
+/// A [`Job`] of any element type.
 ///
 /// ```
-/// use gemv_core::{AnySlice, for_any};
-/// let s = AnySlice::F32(&[1.0, 2.0]);
-/// assert_eq!(for_any!(AnySlice, s, v => std::mem::size_of_val(v)), 8);
+/// use gemv_core::{AnyJob, Job, for_any};
+/// use ndarray::array;
+///
+/// let (a, x, mut y) = (array![[2.0f64, 3.0]], array![1.0, 1.0], array![0.0]);
+/// let (a, x, y) = (a.view().into(), x.view().into(), y.view_mut().into());
+/// let job = AnyJob::F64(Job { alpha: 1.0, a, conj: false, x, beta: 0.0, y });
+/// assert_eq!(job.dtype().name(), "f64");
+/// assert_eq!(for_any!(AnyJob, job, job => job.desc().n), 2);
 /// ```
-#[macro_export]
-macro_rules! for_any {
-    ($any:ident, $value:expr, $typed:pat => $body:expr) => {
-        match $value {
-            $crate::$any::F32($typed) => $body,
-            $crate::$any::F64($typed) => $body,
-            $crate::$any::F16($typed) => $body,
-            $crate::$any::Bf16($typed) => $body,
-            $crate::$any::C32($typed) => $body,
-            $crate::$any::C64($typed) => $body,
-        }
-    };
+pub type AnyJob<'a> = Any<'a, Jobs>;
+
+/// The [`Family`] of [`AnyGemmJob`].
+#[derive(Debug)]
+pub enum GemmJobs {}
+
+impl Family for GemmJobs {
+    type Of<'a, T: Element> = GemmJob<'a, T>;
 }
+
+/// A [`GemmJob`] of any element type.
+pub type AnyGemmJob<'a> = Any<'a, GemmJobs>;

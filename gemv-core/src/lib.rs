@@ -34,28 +34,37 @@ mod dtype;
 mod element;
 mod engine;
 mod error;
+mod host;
 mod job;
 mod kernel;
+mod memory;
+mod operand;
 pub mod order;
 mod params;
+mod product;
 pub mod profile;
 pub mod reference;
 mod resident;
 pub mod router;
 pub mod table;
 
-pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Memory, Prepared};
+pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Prepared};
 pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;
 pub use dtype::Dtype;
-pub use element::{Accumulator, Element, scale};
+pub use element::{
+    Accumulator, Any, AnySlice, AnySliceMut, Element, Family, Slices, SlicesMut, scale,
+};
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
-pub use job::{AnyJob, AnySlice, AnySliceMut, Job, MatrixRef, VectorMut, VectorRef};
+pub use host::{Span, span};
+pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint};
+pub use memory::{Memory, Window};
+pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use params::{MAX_ARGS, Name, Params, READ};
-pub use resident::{DeviceMatrix, DeviceVector, Span, ToDevice, span};
+pub use resident::{DeviceArray, DeviceMatrix, DeviceVector};
 pub use table::{Table, Tables};
 
 #[doc(no_inline)]

@@ -4,15 +4,15 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension};
 
 use crate::backend::BuiltinTable;
-use crate::device::host_zeros;
 use crate::element::scale;
+use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
 use crate::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, Backend, Desc, DeviceInfo, Dtype, Element, Error,
-    Job, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef, for_any,
+    Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -196,25 +196,23 @@ fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
     &memory.downcast_ref::<HostMemory<T>>().expect("memory of the reference").0
 }
 
+fn view<'a, T: Element, D: Dimension>(input: Input<'a, T, D>) -> ArrayView<'a, T, D> {
+    match input {
+        Input::Host(view) => view,
+        Input::Device(window) => window.view(elements(window.memory)),
+    }
+}
+
 fn run<T: Element>(job: Job<'_, T>) {
-    let a = match job.a {
-        MatrixRef::Host(a) => a,
-        MatrixRef::Device(a) => a.view_in(elements(a.memory())),
-    };
-    let x = match job.x {
-        VectorRef::Host(x) => x,
-        VectorRef::Device(x) => x.view_in(elements(x.memory())),
-    };
     let y = match job.y {
-        VectorMut::Host(y) => y,
-        VectorMut::Device(y) => {
-            let (first, len) = (y.first(), y.len());
-            let memory: &mut dyn Any = y.memory_mut().expect("made unique by the engine");
+        Output::Host(y) => y,
+        Output::Device(Window { memory, first, dim, strides }) => {
+            let memory: &mut dyn Any = memory;
             let all = memory.downcast_mut::<HostMemory<T>>().expect("memory of the reference");
-            ArrayViewMut1::from(&mut all.0[first..first + len])
+            Window { memory: (), first, dim, strides }.view_mut(&mut all.0)
         }
     };
-    gemv(job.alpha, a, job.conj, x, job.beta, y);
+    gemv(job.alpha, view(job.a), job.conj, view(job.x), job.beta, y);
 }
 
 impl Backend for Reference {

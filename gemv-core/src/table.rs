@@ -6,14 +6,20 @@
 //! # device: NVIDIA H200
 //! f32 row m=2^12 n=2^12 : row threads=128 rows=4
 //! f32 row align=16.. m=2^0..2^8 n=2^16..2^24 : row threads=256 rows=1 split=4
+//! f32 row rhs=5..8 m=2^12 n=2^12 : gemm-row threads=128
 //! *   *   : row threads=64
 //! ```
 //!
 //! `m` and `n` are a number, `2^k` (k may be a fraction) or a range `lo..hi` or `lo..`; a row without them
 //! holds everywhere, and `*` stands for every type or layout. `align` is the bytes at whose multiples the
-//! matrix's lines begin, a number, `lo..hi`, `lo..` or `..hi`: for other matrices the row does not hold. The row nearest to the problem wins
-//! (distance in powers of two, 0 inside a range; the earlier row on a tie). A row for one type
-//! beats one for every type, and one for a layout beats one for every layout, however far.
+//! matrix's lines begin, a number, `lo..hi`, `lo..` or `..hi`: for other matrices the row does not hold.
+//! `rhs` is the number of right-hand sides and `batch` that of matrices in one call, a number, `lo..hi` or
+//! `lo..`: for others the row does not hold.
+//!
+//! The row nearest to the problem wins (distance in powers of two, 0 inside a range; the earlier row on
+//! a tie). A row for one type beats one for every type, and one for a layout beats one for every
+//! layout, however far. For several right-hand sides or a batch, a row that names them beats one that
+//! does not, of which the kernel may compute one product after the other.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -77,6 +83,10 @@ pub struct Row {
     pub layout: Option<Layout>,
     /// The alignments it is for.
     pub align: Align,
+    /// The least and the most right-hand sides it is for; `None` where it does not say.
+    pub rhs: Option<(usize, usize)>,
+    /// The fewest and the most matrices of a batch it is for; `None` where it does not say.
+    pub batch: Option<(usize, usize)>,
     /// log2 of the rows it is for: lowest, highest.
     pub m: (f32, f32),
     /// log2 of the columns it is for: lowest, highest.
@@ -104,7 +114,8 @@ impl Row {
             l => Some(Layout::parse(l).ok_or(format!("{l:?} is no layout"))?),
         };
         let (align, params) = (Align::ANY, params.parse()?);
-        let mut row = Row { dtype, layout, align, m: ANY, n: ANY, params };
+        let (rhs, batch) = (None, None);
+        let mut row = Row { dtype, layout, align, rhs, batch, m: ANY, n: ANY, params };
         let mut seen: Vec<&str> = Vec::new();
         for word in words {
             let key = word.split('=').next().unwrap_or_default();
@@ -119,10 +130,46 @@ impl Row {
                     let bad = || format!("{range:?} is no range of powers of two up to 64");
                     row.align = Align::parse(range).ok_or_else(bad)?;
                 }
-                _ => return Err(format!("{word:?} is none of m=, n= and align=")),
+                Some(("rhs", range)) => row.rhs = Some(counts_of(range)?),
+                Some(("batch", range)) => row.batch = Some(counts_of(range)?),
+                _ => return Err(format!("{word:?} is none of m=, n=, rhs=, batch= and align=")),
             }
         }
         Ok(row)
+    }
+
+    /// Problems for which the row holds: of each of its types and layouts, of its least and greatest
+    /// alignment, and of the ends and the middle of its ranges.
+    ///
+    /// ```
+    /// use gemv_core::Table;
+    /// let row = Table::parse("t", "f32 col rhs=5..8 m=64 n=2^10..2^14 : col")?.rows[0];
+    /// let texts: Vec<String> = row.examples().map(|desc| desc.to_string()).collect();
+    /// assert_eq!(texts[0], "f32 col 64x1024 align=1 rhs=5");
+    /// assert!(row.examples().all(|desc| row.holds(&desc)));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    pub fn examples(&self) -> impl Iterator<Item = Desc> {
+        let row = *self;
+        let sizes = |(low, high): (f32, f32)| {
+            // What is open ends somewhere.
+            let high = high.min(low.max(20.0) + 2.0);
+            [low, (low + high) / 2.0, high].map(|log| log.exp2().round() as usize)
+        };
+        let dtypes = Dtype::ALL.into_iter().filter(move |d| row.dtype.is_none_or(|of| of == *d));
+        let layouts =
+            move || Layout::ALL.into_iter().filter(move |l| row.layout.is_none_or(|of| of == *l));
+        let classes = dtypes.flat_map(move |dtype| layouts().map(move |layout| (dtype, layout)));
+        let dims = move || sizes(row.m).into_iter().flat_map(move |m| sizes(row.n).map(|n| (m, n)));
+        classes.flat_map(move |(dtype, layout)| {
+            dims().flat_map(move |dim| {
+                [row.align.low, row.align.high].map(|align| Desc {
+                    rhs: row.rhs.map_or(1, |counts| counts.0),
+                    batch: row.batch.map_or(1, |counts| counts.0),
+                    ..Desc::of(dtype, layout, dim, align)
+                })
+            })
+        })
     }
 
     /// Whether the problem is within the row's ranges.
@@ -140,12 +187,19 @@ impl Row {
         };
         let dtype = rank(self.dtype == Some(desc.dtype), self.dtype.is_none())?;
         let layout = rank(self.layout == Some(desc.layout), self.layout.is_none())?;
-        if !self.align.holds(desc.align) {
+        let outside = |counts: Option<(usize, usize)>, count: usize| {
+            counts.is_some_and(|(low, high)| count < low || count > high)
+        };
+        if !self.align.holds(desc.align)
+            || outside(self.rhs, desc.rhs)
+            || outside(self.batch, desc.batch)
+        {
             return None;
         }
+        let many = rank(self.rhs.is_some() || self.batch.is_some(), true)?;
         let off = |at: f32, (lo, hi): (f32, f32)| (lo - at).max(at - hi).max(0.0);
         let (dm, dn) = (off(at.0, self.m), off(at.1, self.n));
-        Some((2 * dtype + layout, dm * dm + dn * dn))
+        Some((4 * many + 2 * dtype + layout, dm * dm + dn * dn))
     }
 }
 
@@ -167,6 +221,23 @@ fn range_of(text: &str) -> Result<(f32, f32), String> {
         return Err(format!("{text:?} ends before it begins"));
     }
     Ok((lo, hi))
+}
+
+/// Reads `5..8`, `17..` or `4`: counts from 1 on.
+fn counts_of(text: &str) -> Result<(usize, usize), String> {
+    let one = |t: &str| match t.parse::<usize>() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(format!("{t:?} is no count from 1 on")),
+    };
+    let (low, high) = match text.split_once("..") {
+        Some((low, "")) => (one(low)?, usize::MAX),
+        Some((low, high)) => (one(low)?, one(high)?),
+        None => (one(text)?, one(text)?),
+    };
+    if low > high {
+        return Err(format!("{text:?} ends before it begins"));
+    }
+    Ok((low, high))
 }
 
 fn log2(v: usize) -> f32 {
@@ -191,6 +262,14 @@ impl fmt::Display for Row {
         write!(f, "{}", self.layout.map_or("*", Layout::name))?;
         if self.align != Align::ANY {
             write!(f, " align={}", self.align)?;
+        }
+        for (name, counts) in [("rhs", self.rhs), ("batch", self.batch)] {
+            match counts {
+                Some((low, usize::MAX)) => write!(f, " {name}={low}..")?,
+                Some((low, high)) if low == high => write!(f, " {name}={low}")?,
+                Some((low, high)) => write!(f, " {name}={low}..{high}")?,
+                None => {}
+            }
         }
         for (name, range) in [("m", self.m), ("n", self.n)] {
             if range != ANY {
@@ -346,8 +425,12 @@ impl Tables {
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     pub fn explain(&self, backend: &dyn Backend, desc: &Desc) -> (Params, Option<(&Table, &Row)>) {
-        for table in &self.tables {
-            for row in table.nearest(desc) {
+        // For many products, a built-in row that names their number stands before a user's row for one.
+        let many = |row: &&Row| row.rhs.is_some() || row.batch.is_some();
+        let passes = if desc.rhs > 1 || desc.batch > 1 { &[true, false][..] } else { &[false] };
+        let tables = passes.iter().flat_map(|&pass| self.tables.iter().map(move |t| (pass, t)));
+        for (pass, table) in tables {
+            for row in table.nearest(desc).into_iter().filter(|row| many(row) == pass) {
                 if !row.params.keeps_order() {
                     let why = "it is chosen on request alone, since it keeps no order";
                     log::warn!("{}: the row {row} is passed over: {why}", table.origin);

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use gemv_core::reference::Reference;
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BackendEntry, BuiltinTable, Desc, Device, DeviceInfo,
-    Dtype, Engine, Error, GpuDot, Layout, Memory, Params, Prepared, Result, Tables,
+    Backend, BackendEntry, Desc, DeviceInfo, Dtype, Engine, Error, GpuDot, Layout, Params, Result,
+    Tables,
 };
+use gemv_testkit::{Host, compute};
 use ndarray::{Array1, Array2, array};
 
 #[test]
@@ -38,80 +38,25 @@ fn the_reference_answers_by_name_alone() {
     }
 }
 
-/// A backend of the tests' own: the reference under another name, with kernels that do the same.
-#[derive(Debug)]
-struct Fake {
-    info: DeviceInfo,
-    good: Arc<dyn Backend>,
-    tables: &'static str,
-}
-
-impl Fake {
-    fn new(id: &str, tables: &'static str) -> Fake {
-        let mut info = DeviceInfo::new(id);
-        info.name = "A fake; device/1".into();
-        Fake { info, good: Reference::open(), tables }
-    }
-
-    fn refuse(&self, desc: &Desc, params: &Params, reason: &str) -> Result<()> {
-        Err(Error::Params {
-            device: self.info.id.clone(),
-            desc: *desc,
-            params: params.to_string(),
-            reason: reason.into(),
-        })
-    }
-}
-
-impl Backend for Fake {
-    fn device(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn accepts(&self, desc: &Desc) -> Result<()> {
-        if desc.dtype.needs_f64() {
-            return Err(Error::Unsupported {
-                device: self.info.id.clone(),
-                dtype: desc.dtype,
-                reason: "it has no double precision".into(),
-            });
-        }
-        Ok(())
-    }
-
-    fn candidates(&self, _: &Desc) -> Vec<Params> {
-        vec![Params::new("row").with("rows", 1), Params::new("row").with("rows", 2)]
-    }
-
-    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        match (params.kernel().as_str(), params.get("rows")) {
-            ("row", Some(1..=8)) => Ok(()),
-            // Legal, on request.
-            ("read" | "classic-row" | "vendor-blas", None) => Ok(()),
-            ("row", _) => self.refuse(desc, params, "rows is 1 to 8"),
-            _ => self.refuse(desc, params, "no such kernel"),
-        }
-    }
-
-    fn tables(&self) -> Vec<BuiltinTable> {
-        vec![BuiltinTable { name: "fake", text: self.tables }]
-    }
-
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        self.good.upload(data)
-    }
-
-    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.good.alloc(dtype, len)
-    }
-
-    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        self.good.download(from, first, to)
-    }
-
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        self.good.gemv(job, prepared)
-    }
+/// A device of f32 whose kernels all do what the reference does.
+fn fake(id: &str, table: &'static str) -> Host {
+    let mut host = Host::new(id);
+    host.info.name = "A fake; device/1".into();
+    host.accepts = |desc| match desc.dtype.needs_f64() {
+        true => Err("it has no double precision".into()),
+        false => Ok(()),
+    };
+    host.candidates =
+        |_| vec![Params::new("row").with("rows", 1), Params::new("row").with("rows", 2)];
+    host.fits = |_, params| match (params.kernel().as_str(), params.get("rows")) {
+        ("row", Some(1..=8)) => Ok(()),
+        // Legal, on request.
+        ("read" | "classic-row" | "vendor-blas", None) => Ok(()),
+        ("row", _) => Err("rows is 1 to 8".into()),
+        _ => Err("no such kernel".into()),
+    };
+    host.table = table;
+    host
 }
 
 const TABLE: &str = "* * : row rows=3\nf32 row m=16 n=16 : row rows=4";
@@ -127,7 +72,7 @@ macro_rules! entry {
         }
         fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
             OPENED.fetch_add(1, SeqCst);
-            Ok(Arc::new(Fake::new(&format!("{}:{ordinal}", $name), TABLE)))
+            Ok(Arc::new(fake(&format!("{}:{ordinal}", $name), TABLE)))
         }
         (BackendEntry { name: $name, rank: $rank, discover, open }, &FOUND, &OPENED)
     }};
@@ -268,7 +213,7 @@ fn a_device_that_does_not_open_is_an_error_each_time() {
 fn choices_come_from_the_table_and_only_legal_rows() {
     let desc = |m, n| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
     let choose = |tables: &'static str, m, n| {
-        Device::new(Arc::new(Fake::new("fake:0", tables))).choose(&desc(m, n)).unwrap().to_string()
+        fake("fake:0", tables).device().choose(&desc(m, n)).unwrap().to_string()
     };
     assert_eq!(choose(TABLE, 16, 16), "row rows=4");
     assert_eq!(choose("* * : row rows=3\nf32 col : row rows=2", 16, 16), "row rows=3");
@@ -282,9 +227,9 @@ fn choices_come_from_the_table_and_only_legal_rows() {
     // No legal row, no table that can be read: the backend's first candidate.
     assert_eq!(choose("* * : gone", 4, 4), "row rows=1");
     assert_eq!(choose("not a table", 4, 4), "row rows=1");
-    let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
+    let device = fake("fake:0", TABLE).device();
     // What a thread remembers is of one device and one problem.
-    let other = Device::new(Arc::new(Fake::new("fake:0", "* * : row rows=8")));
+    let other = fake("fake:0", "* * : row rows=8").device();
     for _ in 0..2 {
         assert_eq!(device.choose(&desc(16, 16)).unwrap().to_string(), "row rows=4");
         assert_eq!(other.choose(&desc(16, 16)).unwrap().to_string(), "row rows=8");
@@ -325,7 +270,7 @@ fn a_row_warns_where_it_no_longer_fits_what_it_is_for() {
     let _ = log::set_logger(&Listener);
     log::set_max_level(log::LevelFilter::Warn);
     let text = "f32 row m=8..64 n=8..64 : row rows=9\n* * : row rows=5";
-    let device = Device::new(Arc::new(Fake::new("fake:0", text)));
+    let device = fake("fake:0", text).device();
     let tables = Tables::load(device.backend());
     let said = |m, n| {
         SAID.take();
@@ -355,47 +300,17 @@ fn what_no_memory_holds_is_an_error() {
     assert_eq!(Desc::new(Dtype::C64, usize::MAX, 7, (0, 1), 0).bytes(), u64::MAX);
 }
 
-/// A backend that takes a job and fails after it has written to `y`.
-#[derive(Debug)]
-struct Failing(Arc<dyn Backend>);
-
-impl Backend for Failing {
-    fn device(&self) -> &DeviceInfo {
-        self.0.device()
-    }
-    fn accepts(&self, desc: &Desc) -> Result<()> {
-        self.0.accepts(desc)
-    }
-    fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        self.0.candidates(desc)
-    }
-    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        self.0.fits(desc, params)
-    }
-    fn tables(&self) -> Vec<BuiltinTable> {
-        self.0.tables()
-    }
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        self.0.upload(data)
-    }
-    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.0.alloc(dtype, len)
-    }
-    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        self.0.download(from, first, to)
-    }
-    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
-        self.0.prepare(desc, params)
-    }
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        self.0.gemv(job, prepared)?;
-        Err(Error::Device { device: "failing".into(), call: "launch", reason: "late".into() })
-    }
-}
-
 #[test]
 fn a_vector_that_had_to_be_replaced_is_there_again_when_the_backend_fails() {
-    let device = Device::new(Arc::new(Failing(Reference::open())));
+    // It fails after it has written to y.
+    let failing = Host {
+        compute: Box::new(|job, _| {
+            compute(job);
+            Err(Error::Device { device: "failing".into(), call: "launch", reason: "late".into() })
+        }),
+        ..Host::new("failing")
+    };
+    let device = failing.device();
     let (a, x) = (array![[1.0f64, 0.0], [0.0, 1.0]], array![5.0, 6.0]);
     for beta in [0.0, 1.0] {
         // Shared memory.
@@ -404,7 +319,7 @@ fn a_vector_that_had_to_be_replaced_is_there_again_when_the_backend_fails() {
         assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
         assert_eq!(y.download().unwrap(), array![1.0, 2.0]);
         assert_eq!(clone.download().unwrap(), array![1.0, 2.0]);
-        assert!(y.memory_mut().is_none(), "shared as before");
+        assert!(y.window_mut().is_none(), "shared as before");
         // Entries that lie apart.
         let mut y = device.vector(&array![1.0, 2.0, 3.0, 4.0]).unwrap().step(.., -2);
         assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
@@ -414,7 +329,7 @@ fn a_vector_that_had_to_be_replaced_is_there_again_when_the_backend_fails() {
 
 #[test]
 fn what_a_device_cannot_do_is_never_cast() {
-    let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
+    let device = fake("fake:0", TABLE).device();
     let mut y = array![7.0f64];
     let e = device.gemv(1.0, &array![[1.0f64]], &array![1.0], 0.0, &mut y).unwrap_err();
     assert_eq!(e.to_string(), "fake:0 cannot compute f64: it has no double precision");
@@ -437,7 +352,7 @@ fn what_a_device_cannot_do_is_never_cast() {
 #[test]
 #[ignore = "run by other tests, in a child process"]
 fn child() {
-    let device = Device::new(Arc::new(Fake::new("fake:0", TABLE)));
+    let device = fake("fake:0", TABLE).device();
     let desc = Desc::new(Dtype::F32, 16, 16, (16, 1), 0);
     let tables = device.tables();
     let origin = tables.explain(device.backend(), &desc).1.map(|r| r.0.origin.clone());
@@ -453,9 +368,9 @@ fn child() {
     log::set_logger(&Listener).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
     fn discover() -> Result<Vec<DeviceInfo>> {
-        Ok(vec![Fake::new("fake:0", TABLE).info])
+        Ok(vec![fake("fake:0", TABLE).info])
     }
-    let open = |_| -> Result<Arc<dyn Backend>> { Ok(Arc::new(Fake::new("fake:0", TABLE))) };
+    let open = |_| -> Result<Arc<dyn Backend>> { Ok(Arc::new(fake("fake:0", TABLE))) };
     let entry = BackendEntry { name: "fake", rank: 0, discover, open };
     Engine::with_entries([entry], None).device("fake").unwrap();
     println!("warned: {}", SAID.take().join("; "));
@@ -505,7 +420,7 @@ fn tables_of_the_users_come_first() {
     let (user, name) = (two.join("gemv").join("tables"), "fake-a-fake-device-1.txt");
     std::fs::create_dir_all(&one).unwrap();
     std::fs::create_dir_all(&user).unwrap();
-    let fake = Fake::new("fake:0", TABLE);
+    let fake = fake("fake:0", TABLE);
     assert_eq!(gemv_core::table::file_name(&fake), name);
     let (one_s, two_s) = (one.to_str().unwrap(), two.to_str().unwrap());
 

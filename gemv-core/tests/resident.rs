@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use gemv_core::reference::Reference;
 use gemv_core::{Device, GpuDot, Layout, Span, span};
-use ndarray::{Array1, Array2, ArrayView2, array, s};
+use ndarray::{Array1, Array2, Array3, ArrayView2, ArrayView3, Ix2, array, s};
 
 fn device() -> Device {
     Device::new(Reference::open())
@@ -16,9 +16,9 @@ fn grid() -> Array2<f32> {
 }
 
 /// The view again, from its span.
-fn again(span: &Span<'_, f32, 2>, (m, n): (usize, usize)) -> Array2<f32> {
+fn again(span: &Span<'_, f32, Ix2>, (m, n): (usize, usize)) -> Array2<f32> {
     Array2::from_shape_fn((m, n), |(i, j)| {
-        let at = span.first as isize + i as isize * span.strides[0] + j as isize * span.strides[1];
+        let at = span.first as isize + i as isize * span.stride(0) + j as isize * span.stride(1);
         span.data[usize::try_from(at).unwrap()]
     })
 }
@@ -44,13 +44,13 @@ fn views_without_gaps_are_borrowed_and_others_packed() {
         (a.slice(s![.., 1..4]).reversed_axes(), false, 12),
     ];
     for (view, borrowed, len) in views {
-        let s: Span<'_, f32, 2> = span(&view);
+        let s = span(&view);
         assert_eq!((s.data.len(), matches!(s.data, Cow::Borrowed(_))), (len, borrowed));
         assert_eq!(again(&s, view.dim()), view);
     }
     // A window of a column-major matrix stays column-major.
     let window = a.slice(s![.., 1..4]).reversed_axes();
-    assert_eq!(span::<f32, _, 2>(&window).strides, [1, 3]);
+    assert_eq!(span(&window).strides, Ix2(1, 3));
 }
 
 #[test]
@@ -58,14 +58,38 @@ fn repeated_entries_are_packed_once() {
     let a = grid();
     let row = a.slice(s![..1, ..;2]);
     let rows = row.broadcast((1000, row.ncols())).unwrap();
-    let s: Span<'_, f32, 2> = span(&rows);
-    assert_eq!((s.data.len(), s.strides), (row.ncols(), [0, 1]));
+    let s = span(&rows);
+    assert_eq!((s.data.len(), s.strides), (row.ncols(), Ix2(0, 1)));
     assert_eq!(again(&s, rows.dim()), rows);
     let columns = rows.t();
-    let s: Span<'_, f32, 2> = span(&columns);
-    assert_eq!((s.data.len(), s.strides), (row.ncols(), [1, 0]));
+    let s = span(&columns);
+    assert_eq!((s.data.len(), s.strides), (row.ncols(), Ix2(1, 0)));
     assert_eq!(again(&s, columns.dim()), columns);
     assert_eq!(device().matrix(&rows).unwrap().download().unwrap(), rows);
+}
+
+#[test]
+fn batches_go_up_and_come_down() {
+    let (device, a) =
+        (device(), Array3::from_shape_fn((3, 4, 5), |(b, i, j)| (100 * b + 10 * i + j) as f32));
+    let matrix = grid();
+    let views: [(ArrayView3<'_, f32>, usize); 7] = [
+        (a.view(), 60),
+        (a.view().permuted_axes([2, 0, 1]), 60),
+        (a.slice(s![..;-1, .., ..;-1]), 60),
+        (a.slice(s![1.., .., ..]), 40),
+        (a.slice(s![.., 1..3, ..;2]), 18),
+        (a.slice(s![.., ..0, ..]), 0),
+        (matrix.broadcast((7, 4, 6)).unwrap(), 24),
+    ];
+    for (view, len) in views {
+        let up = device.array(&view).unwrap();
+        assert_eq!(up.window().memory.len(), len);
+        assert_eq!(up.download().unwrap(), view);
+    }
+    // What has gaps is packed in the order that its strides suggest.
+    let packed = span(&a.slice(s![.., 1..3, ..]).permuted_axes([1, 2, 0])).strides;
+    assert_eq!(packed, ndarray::Ix3(5, 1, 10));
 }
 
 #[test]
@@ -109,7 +133,7 @@ fn what_goes_up_comes_down() {
     let one = ndarray::arr0(4.0f32);
     let repeated = one.broadcast(6).unwrap();
     let up = device.vector(&repeated).unwrap();
-    assert_eq!((up.memory().len(), up.download().unwrap()), (1, Array1::from_elem(6, 4.0)));
+    assert_eq!((up.window().memory.len(), up.download().unwrap()), (1, Array1::from_elem(6, 4.0)));
 }
 
 #[test]
@@ -176,10 +200,10 @@ fn results_never_reach_another_clone() {
     assert_eq!(whole.download().unwrap(), array![1.0, 2.0, 3.0, 4.0]);
     // The only owner writes in place, and a clone's memory is out of reach.
     let mut only = device.zeros::<f64>(2).unwrap();
-    assert!(only.memory_mut().is_some());
+    assert!(only.window_mut().is_some());
     let kept = only.clone();
-    assert!(only.memory_mut().is_none());
+    assert!(only.window_mut().is_none());
     a.try_gemv(1.0, &x, 0.0, &mut only).unwrap();
-    assert!(only.memory_mut().is_some());
+    assert!(only.window_mut().is_some());
     assert_eq!(kept.download().unwrap(), array![0.0, 0.0]);
 }

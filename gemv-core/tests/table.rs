@@ -21,6 +21,8 @@ fn text_form_round_trips() {
         "f64 * align=16.. : col",
         "f64 col m=16 n=12345678..2^40 : col",
         "bf16 * m=2^33.250.. : col",
+        "f32 row rhs=2 : row",
+        "* * align=16.. rhs=5..8 batch=2.. m=16 : row",
     ] {
         let parsed = row(text);
         assert_eq!(parsed.to_string(), text);
@@ -51,6 +53,23 @@ fn nearest_row_wins_and_a_key_beats_a_distance() {
 }
 
 #[test]
+fn rows_for_many_are_for_many_alone_and_come_first() {
+    let text = "f32 row m=16 n=16 : one\n* * rhs=2..4 : few\n* * rhs=5.. : lots\n\
+                * * batch=2.. : stack\nf32 row rhs=2 : two";
+    let table = Table::parse("test", text).unwrap();
+    let names = |rhs, batch| {
+        let desc = Desc { rhs, batch, ..desc(Dtype::F32, Layout::Row, 16, 16) };
+        table.nearest(&desc).iter().map(|r| r.params.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(1, 1), ["one"]);
+    assert_eq!(names(2, 1), ["two", "few", "one"]);
+    assert_eq!(names(4, 1), ["few", "one"]);
+    assert_eq!(names(5, 1), ["lots", "one"]);
+    assert_eq!(names(1, 2), ["stack", "one"]);
+    assert_eq!(names(99, 9), ["lots", "stack", "one"]);
+}
+
+#[test]
 fn bad_rows_name_their_line() {
     for (text, part) in [
         ("\nf32 row", "colon"),
@@ -58,10 +77,13 @@ fn bad_rows_name_their_line() {
         ("\nf32 diagonal : x", "diagonal"),
         ("\nf32 row m=2^65 : x", "2^65"),
         ("\nf32 row m=9..3 : x", "ends before"),
-        ("\nf32 row k=3 : x", "none of m=, n= and align="),
+        ("\nf32 row k=3 : x", "none of m=, n=, rhs=, batch= and align="),
         ("\nf32 row align=3 : x", "no range of powers of two"),
         ("\nf32 row m=1 n=2 m=1 : x", "m is there twice"),
         ("\nf32 row align=8 align=16 : x", "align is there twice"),
+        ("\nf32 row rhs=0 : x", "\"0\" is no count from 1 on"),
+        ("\nf32 row batch=9..3 : x", "ends before"),
+        ("\nf32 row rhs=2 rhs=3 : x", "rhs is there twice"),
         ("\nf32 row : x a", "name=value"),
         ("\nf32 row : x a=1 a=2", "twice"),
     ] {

@@ -3,17 +3,21 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use gemv_core::ndarray::{
+    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, LinalgScalar,
+};
 use gemv_core::{
-    Accumulator, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry, BuiltinTable,
-    Desc, DeviceInfo, Dtype, Error, Job, KernelInfo, MatrixRef, Memory, Params, Prepared, Result,
-    VectorMut, VectorRef, for_any, scale,
+    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry,
+    BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, KernelInfo, Memory,
+    Output, Params, Prepared, Result, Window, for_any,
 };
 
+use crate::gemm::gemm;
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::read::{self, READ};
 use crate::run;
 use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
+use crate::vendor::{self, VENDOR};
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -127,7 +131,7 @@ impl Cpu {
             return false;
         }
         let Job { alpha, a, conj, x, beta, y } = job;
-        let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) = (a, x, y) else {
+        let (Input::Host(a), Input::Host(x), Output::Host(y)) = (a, x, y) else {
             return false;
         };
         self.small_host(*alpha, a, *conj, x, *beta, y)
@@ -159,24 +163,8 @@ impl Cpu {
 
     #[inline(never)]
     fn run<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) {
-        let a = match &job.a {
-            MatrixRef::Host(a) => a.view(),
-            MatrixRef::Device(a) => a.view_in(elements(a.memory())),
-        };
-        let x = match &job.x {
-            VectorRef::Host(x) => x.view(),
-            VectorRef::Device(x) => x.view_in(elements(x.memory())),
-        };
-        let mut y = match &mut job.y {
-            VectorMut::Host(y) => y.view_mut(),
-            VectorMut::Device(y) => {
-                let (first, len) = (y.first(), y.len());
-                let memory: &mut dyn Any = y.memory_mut().expect("made unique by the engine");
-                let all: &mut Allocation<T> =
-                    memory.downcast_mut().expect("memory of this backend");
-                ArrayViewMut1::from(&mut all[first..first + len])
-            }
-        };
+        let (a, x) = (view(&job.a), view(&job.x));
+        let mut y = view_mut(&mut job.y);
         let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
         // Resident operands, too: the tuner compares them with host arrays.
         let small = kernels::is_small(params.kernel());
@@ -184,7 +172,7 @@ impl Cpu {
             return;
         }
         if alpha == T::Acc::ZERO || a.ncols() == 0 {
-            return without_a(alpha, beta, y);
+            return run::without_a(alpha, beta, y);
         }
         let few_rows = params.kernel() == COL_FEW_ROWS;
         let get = |key, default| params.get_or(key, default) as usize;
@@ -196,28 +184,46 @@ impl Cpu {
             prefetch: get("prefetch", 0),
             prefetch_next: get("prefetch_next", 0) > 0,
         };
-        let mut grain = get("grain_kib", GRAIN);
-        if rayon::current_thread_index().is_none() {
-            // A thread outside of the pool has to wake one of the pool.
-            grain = params.get("grain_cold").map_or(4 * grain, |kib| kib as usize);
-        }
-        run::run(Product::new(self.isa, plan, alpha, a, conj, x, beta, y), grain);
+        run::run(Product::new(self.isa, plan, alpha, a, conj, x, beta, y), grain(params));
     }
 }
 
-/// Rule 6 for sums that are +0 or not used.
-#[cold]
-fn without_a<T: CpuElement>(alpha: T::Acc, beta: T::Acc, y: ArrayViewMut1<'_, T>) {
-    for y in y {
-        *y = match alpha == T::Acc::ZERO {
-            true if beta == T::Acc::ZERO => T::default(),
-            true if beta == T::Acc::ONE => *y,
-            true => T::narrow(beta.mul(y.widen())),
-            false => {
-                let old = (beta != T::Acc::ZERO).then_some(*y);
-                scale(alpha, T::Acc::ZERO, beta, old)
-            }
-        };
+/// KiB of the matrix that are worth a thread of their own.
+#[inline]
+fn grain(params: &Params) -> usize {
+    let grain = params.get_or("grain_kib", GRAIN) as usize;
+    match rayon::current_thread_index() {
+        Some(_) => grain,
+        // A thread outside of the pool has to wake one of the pool.
+        None => params.get("grain_cold").map_or(4 * grain, |kib| kib as usize),
+    }
+}
+
+/// An operand in the host's memory, where this backend keeps all of them.
+#[inline]
+fn view<'a, T: CpuElement, D: Dimension + Copy>(input: &'a Input<'_, T, D>) -> ArrayView<'a, T, D> {
+    match input {
+        Input::Host(view) => view.view(),
+        Input::Device(window) => window.view(elements(window.memory)),
+    }
+}
+
+/// The place of a result.
+///
+/// # Panics
+/// If it is in another backend's memory, or of another type.
+#[inline]
+fn view_mut<'a, T: CpuElement, D: Dimension + Copy>(
+    output: &'a mut Output<'_, T, D>,
+) -> ArrayViewMut<'a, T, D> {
+    match output {
+        Output::Host(view) => view.view_mut(),
+        Output::Device(Window { memory, first, dim, strides }) => {
+            let memory: &mut dyn Any = &mut **memory;
+            let all: &mut Allocation<T> = memory.downcast_mut().expect("memory of this backend");
+            Window { memory: (), first: *first, dim: *dim, strides: *strides }
+                .view_mut(&mut all[..])
+        }
     }
 }
 
@@ -294,6 +300,10 @@ impl Backend for Cpu {
         read::passes()
     }
 
+    fn vendor(&self, desc: &Desc) -> Option<Params> {
+        vendor::fits(desc).is_ok().then(|| Params::new(VENDOR.as_str()))
+    }
+
     fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let params = prepared.params();
         if params.kernel() == READ.kernel() {
@@ -302,17 +312,53 @@ impl Backend for Cpu {
         for_any!(AnyJob, &mut job, job => if !self.small(job, params) { self.run(job, params) });
         Ok(())
     }
+
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        let params = prepared.params();
+        if params.kernel() == VENDOR {
+            match job {
+                AnyGemmJob::F32(job) => rival(job),
+                AnyGemmJob::F64(job) => rival(job),
+                _ => unreachable!("it fits f32 and f64 alone"),
+            }
+            return Ok(());
+        }
+        for_any!(AnyGemmJob, job, job => self.many(job, params));
+        Ok(())
+    }
+}
+
+/// The product by matrixmultiply.
+fn rival<T>(mut job: GemmJob<'_, T>)
+where
+    T: CpuElement + Element<Acc = T> + Accumulator + LinalgScalar + Sync,
+{
+    let GemmJob { alpha, a, x, beta, y, .. } = &mut job;
+    vendor::gemm(*alpha, view(a), view(x), *beta, view_mut(y));
 }
 
 impl Cpu {
+    #[inline(never)]
+    fn many<T: CpuElement>(&self, mut job: GemmJob<'_, T>, params: &Params) {
+        if !kernels::is_gemm(params.kernel()) {
+            // A kernel for one vector: one product after the other.
+            let Desc { batch, rhs, .. } = job.desc();
+            for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
+                self.run(&mut job.column(entry, column), params);
+            }
+            return;
+        }
+        let GemmJob { alpha, a, conj, x, beta, y } = &mut job;
+        let plan = kernels::gemm_plan(params);
+        let grain = grain(params);
+        gemm(self.isa, plan, *alpha, view(a), *conj, view(x), *beta, view_mut(y), grain);
+    }
+
     #[cold]
     fn read(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
         self.fits(&for_any!(AnyJob, &job, job => job.desc()), params)?;
         let AnyJob::F32(job) = job else { unreachable!("it fits f32 alone") };
-        let a = match job.a {
-            MatrixRef::Host(a) => a,
-            MatrixRef::Device(a) => a.view_in(elements(a.memory())),
-        };
+        let a = view(&job.a);
         let grain = params.get_or("grain_kib", GRAIN) as usize;
         // Row by row if there are gaps between the rows.
         match a.to_slice() {

@@ -4,6 +4,8 @@ use gemv_core::order::SEGMENT;
 use gemv_core::{Arg, Desc, KernelInfo, Layout, Name, Params, Values, fingerprint};
 
 use crate::read::{self, READ};
+use crate::simd::GemmPlan;
+use crate::vendor::{self, VENDOR};
 
 /// A kernel: a Rust function for each instruction set and element type.
 struct Kernel {
@@ -53,8 +55,17 @@ const GRAIN_COLD: Arg = arg(
 const INTERLEAVED: &str = "Rows that are interleaved segment by segment.";
 const TILE_M: &str = "Rows of a tile of columns; 0 keeps the sums in registers.";
 
+const BLOCK: &str = "Rows of a block, whose segments are computed one after the other.";
+const COLUMNS: Arg = arg(
+    "tile_rhs",
+    1,
+    16,
+    8,
+    "Columns of X at a time; for those that follow, a block is in the caches.",
+);
+
 /// All kernels.
-const KERNELS: [Kernel; 6] = [
+const KERNELS: [Kernel; 9] = [
     Kernel {
         name: "row-small",
         about: "Up to 256 columns on the calling thread, without a plan or workspace; with factors or strided vectors as row.",
@@ -104,6 +115,27 @@ const KERNELS: [Kernel; 6] = [
         text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
     },
     Kernel {
+        name: "gemm-row",
+        about: "Several columns of X or many products by rows, each load of the matrix for a tile of columns.",
+        layout: Layout::Row,
+        args: &[arg("rows", 1, 1 << 12, 48, BLOCK), COLUMNS, PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        text: texts!("gemm_row.rs" "rows.rs" "gemm.rs"),
+    },
+    Kernel {
+        name: "gemm-col",
+        about: "Several columns of X or many products by columns, each load of the matrix for all columns of X.",
+        layout: Layout::Col,
+        args: &[arg("rows", 1, 1 << 16, 2048, BLOCK), COLUMNS, PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        text: texts!("gemm_col.rs" "col_registers.rs" "gemm.rs"),
+    },
+    Kernel {
+        name: "gemm-strided",
+        about: "As gemm-row or gemm-col, by the smaller stride; lines of strides over one are copied together first.",
+        layout: Layout::Strided,
+        args: &[arg("rows", 1, 1 << 12, 64, BLOCK), COLUMNS, GRAIN_KIB, GRAIN_COLD],
+        text: texts!("gemm_row.rs" "gemm_col.rs" "rows.rs" "col_registers.rs" "gemm.rs"),
+    },
+    Kernel {
         name: "strided",
         about: "As row or col, by the smaller stride; lines of strides over two are packed first.",
         layout: Layout::Strided,
@@ -119,6 +151,9 @@ const KERNELS: [Kernel; 6] = [
 ];
 
 pub(crate) const COL_FEW_ROWS: Name = Name::new("col-few-rows");
+const GEMM_ROW: Name = Name::new("gemm-row");
+const GEMM_COL: Name = Name::new("gemm-col");
+const GEMM_STRIDED: Name = Name::new("gemm-strided");
 const ROW_SMALL: Name = Name::new("row-small");
 const COL_SMALL: Name = Name::new("col-small");
 
@@ -132,8 +167,59 @@ pub(crate) fn is_small(kernel: Name) -> bool {
 /// unless the parameters have `grain_cold`.
 pub(crate) const GRAIN: u32 = 256;
 
+/// Whether it is one of the kernels for several right-hand sides and batches.
+pub(crate) fn is_gemm(kernel: Name) -> bool {
+    [GEMM_ROW, GEMM_COL, GEMM_STRIDED].contains(&kernel)
+}
+
+/// The arguments of a kernel for which [`is_gemm`] holds.
+pub(crate) fn gemm_plan(params: &Params) -> GemmPlan {
+    let kernel = KERNELS.iter().find(|k| k.name == params.kernel().as_str());
+    let get = |name| {
+        let arg = kernel.and_then(|k| k.args.iter().find(|a| a.name == name));
+        params.get_or(name, arg.map_or(0, |a| a.default)) as usize
+    };
+    GemmPlan { rows: get("rows"), columns: get("tile_rhs"), prefetch: get("prefetch") }
+}
+
+/// The parameters to try for several right-hand sides, or a batch.
+fn gemm_candidates(desc: &Desc) -> Vec<Params> {
+    let of = |kernel: Name, rows, columns| {
+        let p = Params::new(kernel.as_str()).with("rows", rows).with("tile_rhs", columns);
+        p.with("grain_kib", GRAIN)
+    };
+    match desc.layout {
+        Layout::Row => {
+            let row =
+                |rows, columns, prefetch| of(GEMM_ROW, rows, columns).with("prefetch", prefetch);
+            vec![
+                row(48, 16, 1024),
+                row(48, 8, 1024),
+                row(12, 16, 512),
+                row(192, 16, 2048),
+                row(48, 16, 0),
+            ]
+        }
+        Layout::Col => {
+            let col =
+                |rows, columns, prefetch| of(GEMM_COL, rows, columns).with("prefetch", prefetch);
+            vec![
+                col(2048, 16, 512),
+                col(4096, 8, 512),
+                col(4096, 8, 1024),
+                col(1024, 16, 512),
+                col(256, 16, 0),
+            ]
+        }
+        Layout::Strided => vec![of(GEMM_STRIDED, 64, 16), of(GEMM_STRIDED, 16, 8)],
+    }
+}
+
 /// The parameters to try.
 pub(crate) fn candidates(desc: &Desc) -> Vec<Params> {
+    if desc.rhs > 1 || desc.batch > 1 {
+        return gemm_candidates(desc);
+    }
     // One grain for all. In the loop of a tuner the other threads are awake, and half a MiB on two threads takes 0.6 of
     // the time; a caller that comes once in a while pays twice the time.
     let grain = |p: Params| p.with("grain_kib", GRAIN);
@@ -189,6 +275,12 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     if name == READ.kernel() {
         return read::fits(desc);
     }
+    if name == VENDOR {
+        return vendor::fits(desc).and_then(|()| match params.args().next() {
+            Some((key, _)) => Err(format!("{name} has no {key}")),
+            None => Ok(()),
+        });
+    }
     let Some(kernel) = KERNELS.iter().find(|k| k.name == name.as_str()) else {
         return Err(format!("there is no kernel {name}"));
     };
@@ -197,6 +289,9 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     }
     if is_small(name) && desc.n > SEGMENT {
         return Err(format!("{name} is for at most {SEGMENT} columns"));
+    }
+    if is_gemm(name) && desc.rhs <= 1 && desc.batch <= 1 {
+        return Err(format!("{name} is for several right-hand sides or products"));
     }
     for (key, value) in params.args() {
         let Some(arg) = kernel.args.iter().find(|a| a.name == key) else {
@@ -221,6 +316,23 @@ pub(crate) fn infos() -> Vec<KernelInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_right_hand_sides_and_batches_have_kernels_of_their_own() {
+        for layout in Layout::ALL {
+            let one = Desc::of(gemv_core::Dtype::F32, layout, (100, 100), 6);
+            for many in [Desc { rhs: 2, ..one }, Desc { batch: 2, ..one }] {
+                for p in candidates(&many) {
+                    assert!(is_gemm(p.kernel()) && fits(&many, &p).is_ok(), "{p}");
+                    assert!(fits(&one, &p).is_err(), "{p}");
+                    let plan = gemm_plan(&p);
+                    assert!(plan.rows > 0 && plan.columns > 0, "{p}");
+                }
+                // A loop over products is legal as well.
+                assert!(candidates(&one).iter().all(|p| fits(&many, p).is_ok()));
+            }
+        }
+    }
 
     #[test]
     fn every_kernel_is_described_and_has_a_fingerprint_of_its_own() {

@@ -18,11 +18,13 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod gemm;
 mod kernels;
 mod read;
 mod run;
 #[allow(unsafe_code)]
 mod simd;
+mod vendor;
 
 pub use backend::{Cpu, isas, open};
 pub use simd::ISA_ENV;

@@ -3,13 +3,31 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use gemv_core::ndarray::ArrayViewMut1;
 use gemv_core::order::SEGMENT;
+use gemv_core::{Accumulator, scale};
 
-use crate::simd::{Part, Product};
+use crate::simd::{CpuElement, Part, Product};
 
 /// Computes the product, on several threads if each has at least `grain` KiB of the matrix.
 pub(crate) fn run(product: Product<'_>, grain: usize) {
     product.run(|part| share(part, grain));
+}
+
+/// Rule 6 for sums that are +0 or not used.
+#[cold]
+pub(crate) fn without_a<T: CpuElement>(alpha: T::Acc, beta: T::Acc, y: ArrayViewMut1<'_, T>) {
+    for y in y {
+        *y = match alpha == T::Acc::ZERO {
+            true if beta == T::Acc::ZERO => T::default(),
+            true if beta == T::Acc::ONE => *y,
+            true => T::narrow(beta.mul(y.widen())),
+            false => {
+                let old = (beta != T::Acc::ZERO).then_some(*y);
+                scale(alpha, T::Acc::ZERO, beta, old)
+            }
+        };
+    }
 }
 
 #[inline(always)]
@@ -53,13 +71,13 @@ fn share_out(part: Part<'_>, tasks: usize) {
 }
 
 /// Bytes of the matrix that are not cut further for the sake of balance: some microseconds of work.
-const LEAST: usize = 64 << 10;
+pub(crate) const LEAST: usize = 64 << 10;
 
 /// Bytes of a column that make a stream.
 const STREAM: usize = 8 << 10;
 
 /// Work that can be cut in two.
-trait Work: Send + Sized {
+pub(crate) trait Work: Send + Sized {
     /// How many units it has.
     fn len(&self) -> usize;
     /// The first `at` units, and the others. Cuts are at multiples of some number of units, so the first part may
@@ -143,7 +161,7 @@ impl<W: Work> Remaining<W> {
 }
 
 /// Does all of the work on `tasks` threads of rayon's current pool, this one among them.
-fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
+pub(crate) fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
     let remaining = Remaining { work: Mutex::new(Some(work)), tasks, least };
     let take_all = |front: bool| {
         while let Some(mut part) = remaining.take(front) {

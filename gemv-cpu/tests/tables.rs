@@ -11,10 +11,7 @@ fn every_row_is_legal_and_every_problem_has_one() {
             let table = Table::parse(builtin.name, builtin.text).unwrap();
             assert!(!table.rows.is_empty());
             for row in &table.rows {
-                for layout in Layout::ALL.into_iter().filter(|l| row.layout.is_none_or(|r| r == *l))
-                {
-                    let dtype = row.dtype.unwrap_or(Dtype::F32);
-                    let desc = Desc::of(dtype, layout, (100, 100), 4);
+                for desc in row.examples() {
                     backend.fits(&desc, &row.params).unwrap();
                 }
             }

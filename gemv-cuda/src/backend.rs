@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
-    KernelInfo, Layout, Memory, Params, Prepared, Result, fingerprint, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype,
+    Error, KernelInfo, Layout, Memory, Params, Prepared, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
 use crate::driver::{self, Cublas, Found, Gpu, Report};
+use crate::gemm::gemm;
 use crate::kernels::{kernel, kernels};
 use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
@@ -136,6 +137,7 @@ impl Cuda {
         Ok(Launches {
             gpu: self.gpu.clone(),
             desc: *desc,
+            signature: kernel.signature,
             workspace: self.gpu.size_of(plan.workspace, desc.dtype.acc_bytes())?,
             counters: self.gpu.size_of(plan.counters, size_of::<u32>())?,
             launches: launches.collect::<Result<_>>()?,
@@ -225,6 +227,11 @@ impl Backend for Cuda {
         for_any!(AnyJob, job, job => run(&self.gpu, &self.scratch, job, choice))
     }
 
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
+        for_any!(AnyGemmJob, job, job => gemm(&self.gpu, &self.scratch, job, choice))
+    }
+
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         let all = gemv_gpu::baselines();
         all.flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
@@ -294,16 +301,13 @@ mod tests {
         for table in &all {
             for row in Table::parse(table.name, table.text).unwrap().rows {
                 let kernel = kernel(row.params.kernel().as_str()).expect(table.name);
-                for dtype in row.dtype.map_or(Dtype::ALL.to_vec(), |d| vec![d]) {
-                    for layout in row.layout.map_or(Layout::ALL.to_vec(), |l| vec![l]) {
-                        let at = |(lo, hi): (f32, f32)| ((lo + hi.min(31.0)) / 2.0).exp2() as usize;
-                        for align in [row.align.low, row.align.high] {
-                            let desc = Desc::of(dtype, layout, (at(row.m), at(row.n)), align);
-                            let fits = kernel.fits(&desc, &row.params, &caps);
-                            fits.unwrap_or_else(|e| panic!("{}: {row}: {desc}: {e}", table.name));
-                        }
-                    }
-                }
+                let fits: Vec<_> =
+                    row.examples().map(|desc| kernel.fits(&desc, &row.params, &caps)).collect();
+                // A row for every type or layout does not claim to fit each of them.
+                let all = row.dtype.is_some() && row.layout.is_some();
+                let legal = fits.iter().filter(|fit| fit.is_ok()).count();
+                let enough = if all { legal == fits.len() } else { legal > 0 };
+                assert!(enough, "{}: {row}: {fits:?}", table.name);
             }
         }
         let last = Table::parse("default", all[2].text).unwrap();

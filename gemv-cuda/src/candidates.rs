@@ -2,10 +2,10 @@
 //! those of the shared kernels are thinned where a kernel of this crate is faster.
 
 use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{self as gpu, Caps};
+use gemv_gpu::{self as gpu, Caps, Signature};
 
-use crate::kernels::OWN;
 use crate::kernels::rules::{STREAMK_COLUMNS, STREAMK_ROWS, TWO_LEVELS, row_columns};
+use crate::kernels::{OWN, kernel};
 
 /// The parameters worth trying for a problem, best guess first, each launch once.
 ///
@@ -18,6 +18,8 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let get = |p: &Params, name, default| p.get_or(name, default);
         let by_columns = kernel.args.iter().any(|arg| arg.name == "threads_k");
         match kernel.name {
+            // Of several right-hand sides or matrices: there are none for one column.
+            _ if kernel.signature == Signature::Gemm => all.extend(shared.into_iter().take(6)),
             "row" => {
                 let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
                 // Where there are few rows, `row-streamk` was faster everywhere.
@@ -50,6 +52,9 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
             }
         }
     }
+    // Those that read A once for several columns come first.
+    let many = |p: &Params| kernel(p.kernel().as_str()).map(|k| k.signature);
+    all.sort_by_key(|p| many(p) != Some(Signature::Gemm));
     all
 }
 
@@ -58,7 +63,6 @@ mod tests {
     use gemv_core::Dtype;
 
     use super::*;
-    use crate::kernels::kernel;
     use crate::testing::caps;
 
     #[test]

@@ -17,6 +17,7 @@ mod cache;
 mod candidates;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
+mod gemm;
 mod kernels;
 mod lock;
 mod programs;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use gemv_core::{
-    Accumulator, Desc, Element, Job, MatrixRef, Result, Span, VectorMut, VectorRef, span,
-};
+use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, span};
+
+use gemv_gpu::Signature;
 
 use crate::driver::{Arguments, Block, Cublas, Gpu, Launch, Operand, Staging};
 use crate::lock::lock;
@@ -14,20 +14,20 @@ use crate::resident::resident;
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) staging: Staging,
-    a: Reused,
-    x: Reused,
-    y: Reused,
-    workspace: Reused,
-    counters: Reused,
+    pub(crate) a: Reused,
+    pub(crate) x: Reused,
+    pub(crate) y: Reused,
+    pub(crate) workspace: Reused,
+    pub(crate) counters: Reused,
 }
 
 /// A block that grows on demand.
 #[derive(Debug, Default)]
-struct Reused(Option<Block>);
+pub(crate) struct Reused(Option<Block>);
 
 /// A host matrix of more bytes than this has a block of its own for one call: gigabytes are not kept
 /// for a next call that may never come.
-const KEPT: usize = 64 << 20;
+pub(crate) const KEPT: usize = 64 << 20;
 
 impl Scratch {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Scratch {
@@ -38,7 +38,7 @@ impl Scratch {
 
 impl Reused {
     /// The block, with at least this many bytes; true if it is new.
-    fn of(&mut self, bytes: usize, gpu: &Arc<Gpu>) -> Result<(&Block, bool)> {
+    pub(crate) fn of(&mut self, bytes: usize, gpu: &Arc<Gpu>) -> Result<(&Block, bool)> {
         let new = self.0.as_ref().is_none_or(|b| b.bytes() < bytes);
         if new {
             // The old one is freed first: both together may be too much. While the stream records,
@@ -48,6 +48,11 @@ impl Reused {
             self.0 = Some(gpu.alloc(bytes.next_power_of_two().min(bytes.saturating_add(KEPT)))?);
         }
         Ok((self.0.as_ref().expect("just made"), new))
+    }
+
+    /// Has a new block made at the next call.
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
     }
 }
 
@@ -63,6 +68,8 @@ pub(crate) enum Choice {
 pub(crate) struct Launches {
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) desc: Desc,
+    /// What the kernel's entry points take.
+    pub(crate) signature: Signature,
     pub(crate) launches: Vec<Launch>,
     /// Bytes of scratch memory, and of counters that are 0 before and after.
     pub(crate) workspace: usize,
@@ -83,6 +90,7 @@ pub(crate) fn run<T: Element>(
     if let Choice::Kernels(of) = choice {
         assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
         assert_eq!(of.desc, job.desc(), "launches for another problem");
+        assert_eq!(of.signature, Signature::Gemv, "a kernel of other arguments");
     }
     let _guard = gpu.enter()?;
     let mut scratch = lock(scratch);
@@ -90,7 +98,7 @@ pub(crate) fn run<T: Element>(
     if done.is_err() && !gpu.recording() {
         // A launch that was not queued may have left counters behind that are not 0. (What is
         // recorded has not run.)
-        scratch.counters.0 = None;
+        scratch.counters.forget();
     }
     done
 }
@@ -112,20 +120,20 @@ fn queue<T: Element>(
         gpu.clear(counters)?;
     }
     let Job { alpha, a, conj, x, beta, y } = job;
-    let (m, n) = a.dim();
+    let (m, n) = (a.raw_dim()[0], a.raw_dim()[1]);
     // With alpha = 0 the kernel reads neither A nor x.
     let used = alpha != T::Acc::ZERO;
 
     let own;
     let a = match &a {
-        MatrixRef::Device(a) => Operand {
-            block: &resident(a.memory(), gpu, T::DTYPE).block,
-            first: a.first(),
+        Input::Device(a) => Operand {
+            block: &resident(a.memory, gpu, T::DTYPE).block,
+            first: a.first,
             dim: (m, n),
-            strides: a.strides(),
+            strides: (a.stride(0), a.stride(1)),
         },
-        MatrixRef::Host(a) => {
-            let s: Span<'_, T, 2> = span(a);
+        Input::Host(a) => {
+            let s = span(a);
             let size = size_of_val(&*s.data);
             let block = if size <= KEPT {
                 a_block.of(size, gpu)?.0
@@ -136,23 +144,23 @@ fn queue<T: Element>(
             if used {
                 staging.send(&s.data, block)?;
             }
-            Operand { block, first: s.first, dim: (m, n), strides: s.strides.into() }
+            Operand { block, first: s.first, dim: (m, n), strides: (s.stride(0), s.stride(1)) }
         }
     };
     let x = match &x {
-        VectorRef::Device(x) => Operand {
-            block: &resident(x.memory(), gpu, T::DTYPE).block,
-            first: x.first(),
+        Input::Device(x) => Operand {
+            block: &resident(x.memory, gpu, T::DTYPE).block,
+            first: x.first,
             dim: (n, 1),
-            strides: (x.stride(), 0),
+            strides: (x.stride(0), 0),
         },
-        VectorRef::Host(x) => {
-            let s: Span<'_, T, 1> = span(x);
+        Input::Host(x) => {
+            let s = span(x);
             let (block, _) = x_block.of(size_of_val(&*s.data), gpu)?;
             if used {
                 staging.send(&s.data, block)?;
             }
-            Operand { block, first: s.first, dim: (n, 1), strides: (s.strides[0], 0) }
+            Operand { block, first: s.first, dim: (n, 1), strides: (s.stride(0), 0) }
         }
     };
     let launch = |y: Operand<'_>| -> Result<()> {
@@ -166,13 +174,13 @@ fn queue<T: Element>(
     };
 
     match y {
-        VectorMut::Device(y) => launch(Operand {
-            block: &resident(y.memory(), gpu, T::DTYPE).block,
-            first: y.first(),
+        Output::Device(y) => launch(Operand {
+            block: &resident(y.memory, gpu, T::DTYPE).block,
+            first: y.first,
             dim: (m, 1),
-            strides: (y.stride(), 0),
+            strides: (y.stride(0), 0),
         }),
-        VectorMut::Host(mut y) => {
+        Output::Host(mut y) => {
             let (block, _) = y_block.of(gpu.size_of(m as u64, size_of::<T>())?, gpu)?;
             if beta != T::Acc::ZERO {
                 match y.as_slice() {

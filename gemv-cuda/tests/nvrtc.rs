@@ -12,6 +12,9 @@
 //!   differ, of which no check asks anything there.
 //! - bf16 where f16 has the same program: the two differ in the conversions to and from f32, which
 //!   every program has.
+//! - Candidates of types other than f32 and f64, and of f64 where there are several right-hand sides:
+//!   as many as it takes to see every value of every argument. The texts are the same, compiled in
+//!   every combination for the others, and the tuner compiles a candidate before it measures it.
 //! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
 //!   to see every value of every argument, with the narrowest and the widest arithmetic.
 //!
@@ -31,7 +34,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program};
+use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program, Signature};
 // Linked for its kernels.
 use gemv_baselines as _;
 use gemv_core::{Desc, Dtype, Layout, Params};
@@ -48,9 +51,10 @@ const CHOSEN_ON: u32 = 90;
 /// table of its own.
 const TABLED: u32 = 80;
 
-/// Bytes that a thread may spill there. Two registers put aside around a loop over 64 loads are not
-/// to be measured: the `col-few-rows` that has them is faster than the ones that have none.
-const FEW: u64 = 8;
+/// Bytes that a thread may spill there: eight registers. So few, put aside around a loop over 64
+/// loads, are not to be measured: the `col-few-rows` that has two of them is faster than the ones
+/// that have none.
+const FEW: u64 = 32;
 
 /// Shapes of every kind: what the candidates depend on.
 const SHAPES: [(usize, usize); 25] = [
@@ -81,6 +85,19 @@ const SHAPES: [(usize, usize); 25] = [
     (3_000, 8_000),
 ];
 
+/// Shapes of many right-hand sides and of batches: (m, n), columns and entries.
+const MANY: [((usize, usize), usize, usize); 9] = [
+    ((4096, 4096), 2, 1),
+    ((4096, 4096), 4, 1),
+    ((16_384, 16_384), 8, 1),
+    ((256, 200_000), 16, 1),
+    ((200_000, 256), 33, 1),
+    ((4, 4), 1, 100_000),
+    ((16, 16), 1, 100_000),
+    ((64, 64), 3, 20_000),
+    ((4096, 64), 1, 1000),
+];
+
 fn caps(units: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
     (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (units, 1024, 48 << 10, true);
@@ -99,12 +116,24 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
         }
     };
     for dtype in Dtype::ALL {
+        let mut values = HashSet::new();
+        let one = SHAPES.iter().map(|&shape| (shape, 1, 1));
+        let problems: Vec<_> = one.chain(MANY.iter().copied()).collect();
         for layout in Layout::ALL {
-            for ((m, n), align) in SHAPES.iter().flat_map(|s| [2, 4].map(|align| (*s, align))) {
-                let desc = Desc::of(dtype, layout, (m, n), align);
+            for (((m, n), rhs, batch), align) in
+                problems.iter().flat_map(|p| [2, 4].map(|align| (*p, align)))
+            {
+                let desc = Desc { rhs, batch, ..Desc::of(dtype, layout, (m, n), align) };
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();
-                    add(kernels().find(|k| k.name == name).expect("a candidate's"), dtype, params);
+                    let kernel = kernels().find(|k| k.name == name).expect("a candidate's");
+                    let whole = match kernel.signature {
+                        Signature::Gemv => matches!(dtype, Dtype::F32 | Dtype::F64),
+                        Signature::Gemm => dtype == Dtype::F32,
+                    };
+                    if full() || whole || brings_a_value(kernel, &params, &mut values) {
+                        add(kernel, dtype, params);
+                    }
                 }
             }
         }
@@ -135,6 +164,17 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
 
 fn full() -> bool {
     std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1")
+}
+
+/// A value of an argument of a kernel.
+type Value = (&'static str, &'static str, u32);
+
+/// Whether these parameters have a value of an argument, of those that a program is compiled for, which
+/// none before them had.
+fn brings_a_value(kernel: &Kernel, params: &Params, seen: &mut HashSet<Value>) -> bool {
+    let compiled = kernel.args.iter().filter(|arg| arg.define.is_some());
+    let values = compiled.map(|arg| (kernel.name, arg.name, params.get_or(arg.name, arg.default)));
+    values.filter(|value| seen.insert(*value)).count() > 0
 }
 
 /// Those of them that bring a value of an argument that none before them had.

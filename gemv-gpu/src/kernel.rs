@@ -70,6 +70,21 @@ pub enum Language {
     Cuda,
 }
 
+/// What the entry points of a kernel take. Both are in the documentation of this crate.
+///
+/// ```
+/// use gemv_gpu::{Signature, kernel};
+/// assert_eq!(kernel("row").unwrap().signature, Signature::Gemv);
+/// assert_eq!(kernel("gemm-row").unwrap().signature, Signature::Gemm);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Signature {
+    /// One column of one matrix: `y = alpha A x + beta y`. Several are computed one after another.
+    Gemv,
+    /// Several columns, of a batch of matrices: `Y = alpha A X + beta Y`.
+    Gemm,
+}
+
 /// One kernel: a family of programs that differ in their parameters.
 ///
 /// To write one, see `docs/adding-a-kernel.md`.
@@ -99,6 +114,8 @@ pub struct Kernel {
     pub args: &'static [Arg],
     /// Further defines, the same for every program of this kernel.
     pub defines: &'static [(&'static str, &'static str)],
+    /// What its entry points take.
+    pub signature: Signature,
     /// Whether it keeps the [order](gemv_core::order). The published kernels (`classic-*`) do not: they
     /// are chosen on request only and tested against an error bound.
     pub ordered: bool,
@@ -242,6 +259,9 @@ impl Kernel {
         self.args.iter().try_for_each(|arg| arg.check(params.get_or(arg.name, arg.default)))?;
         if desc.dtype.needs_f64() && !caps.fp64 {
             return Err("the device has no double precision".into());
+        }
+        if self.signature == Signature::Gemm && desc.rhs == 1 && desc.batch == 1 {
+            return Err("the kernel is for several right-hand sides or matrices".into());
         }
         (self.legal)(desc, params, caps)
     }

@@ -6,7 +6,7 @@
 //! parameters as defines, and begins with its contract. A kernel that only one of the two can run is
 //! in that backend's crate, described with the same types.
 //!
-//! Every entry point has one signature, so that a backend sets arguments in one place:
+//! Every entry point for one column has one signature, so that a backend sets arguments in one place:
 //!
 //! ```c
 //! KERNEL(threads) name(
@@ -19,19 +19,35 @@
 //!     GLOBAL ACC *work, GLOBAL U32 *counters)         // see Plan
 //! ```
 //!
+//! Those for several right-hand sides and for batches have another one ([`Signature::Gemm`]), which
+//! [`GEMM_PRELUDE`] defines:
+//!
+//! ```c
+//! KERNEL(threads) name(
+//!     U64 m, U64 n, U64 rhs, U64 batch,
+//!     GLOBAL const ELEM *a, U64 a0, I64 rs, I64 cs, I64 ab,    // A[b,i,j] = a[a0 + b*ab + i*rs + j*cs]
+//!     GLOBAL const ELEM *x, U64 x0, I64 xrs, I64 xcs, I64 xb,  // X[b,j,c] = x[x0 + b*xb + j*xrs + c*xcs]
+//!     GLOBAL ELEM *y, U64 y0, I64 yrs, I64 ycs, I64 yb,        // Y[b,i,c] = y[y0 + b*yb + i*yrs + c*ycs]
+//!     ACC alpha, ACC beta, U32 conj, GLOBAL ACC *work, GLOBAL U32 *counters)
+//! ```
+//!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
 //! elements. `a`, `x` and `y` are multiples of one element. The kernel finds any further alignment
 //! from the pointers and assumes none.
 #![deny(unsafe_code)] // but for what linkme makes
 
+mod gemm;
 mod kernel;
 mod kernels;
 mod rules;
 mod split;
 mod text;
 
+pub use gemm::{GEMM_PRELUDE, assert_layout};
 pub use gemv_core::Arg;
-pub use kernel::{Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, value};
+pub use kernel::{
+    Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, Signature, value,
+};
 pub use kernels::{BASELINES, baselines, kernel, kernels, read_params};
 pub use rules::limits;
 pub use split::{REDUCE_SOURCE, Split, split_to_fill};

@@ -126,11 +126,22 @@ pub fn split_to_fill(
     min_segments: u64,
     blocks_per_sm: u32,
 ) -> u32 {
-    let sets = (desc.m as u64).div_ceil(block_rows).max(1);
-    let most = (desc.n.div_ceil(SEGMENT) as u64).div_ceil(min_segments);
+    let sets = (desc.m as u64).div_ceil(block_rows);
+    split_sets(sets, desc.n, caps, min_segments, blocks_per_sm)
+}
+
+/// The same for so many sets of rows, of `n` columns each.
+pub(crate) fn split_sets(
+    sets: u64,
+    n: usize,
+    caps: &Caps,
+    min_segments: u64,
+    blocks_per_sm: u32,
+) -> u32 {
+    let most = (n.div_ceil(SEGMENT) as u64).div_ceil(min_segments);
     // Rounded down: filling the last few multiprocessors does not pay for a second launch.
-    let want = (u64::from(blocks_per_sm) * u64::from(caps.units) / sets).min(most).max(1);
-    want.min(MAX_SPLIT.into()) as u32
+    let want = u64::from(blocks_per_sm) * u64::from(caps.units) / sets.max(1);
+    want.min(most).max(1).min(MAX_SPLIT.into()) as u32
 }
 
 /// The reduction of segment sums in the workspace, for the end of a kernel's source.

@@ -1,7 +1,7 @@
 //! The shared kernels: their descriptions, their candidates, and the rules that refuse parameters.
 
 use gemv_core::{Desc, Dtype, Layout, Params};
-use gemv_gpu::{Caps, Language, kernel, kernels};
+use gemv_gpu::{Caps, Language, Signature, kernel, kernels};
 
 fn caps(language: Language) -> Caps {
     let mut caps = Caps::new(language);
@@ -35,6 +35,36 @@ fn candidates_fit_and_cover_every_problem() {
                             }
                         }
                         assert!((1..=34).contains(&found), "{desc}: {found} candidates");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn candidates_for_many_columns_fit_and_cover_every_problem() {
+    for language in [Language::OpenCl, Language::Cuda] {
+        let caps = caps(language);
+        for dtype in Dtype::ALL {
+            for layout in Layout::ALL {
+                for (m, n) in [(1, 1), (4, 4), (1, 1 << 24), (1 << 20, 1), (16, 16), (1000, 1000)] {
+                    for (rhs, batch) in [(2, 1), (3, 1), (8, 1), (17, 1), (64, 3), (1, 100_000)] {
+                        for align in [1, 4] {
+                            let one = Desc::of(dtype, layout, (m, n), align);
+                            let desc = Desc { rhs, batch, ..one };
+                            let mut found = 0;
+                            for kernel in kernels() {
+                                for params in (kernel.candidates)(&desc, &caps) {
+                                    kernel.fits(&desc, &params, &caps).unwrap();
+                                    let many = kernel.signature == Signature::Gemm;
+                                    found += usize::from(many);
+                                    // They are not for one column, whose arguments are others.
+                                    assert_eq!(kernel.fits(&one, &params, &caps).is_err(), many);
+                                }
+                            }
+                            assert!((1..=16).contains(&found), "{desc}: {found} candidates");
+                        }
                     }
                 }
             }

@@ -4,16 +4,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype, Error,
-    KernelInfo, Memory, Params, Prepared, Result, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype,
+    Error, KernelInfo, Memory, Params, Prepared, Result, for_any,
 };
-use gemv_gpu::{self as gpu, Kernel};
+use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
 
 use crate::discover::{self, Found, NAME};
 use crate::memory::{Block, State, lock, new_buffer};
 use crate::run::{self, Choice};
-use crate::{bugs, cl, kernels};
+use crate::{bugs, cl, gemm, kernels};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
@@ -72,6 +72,12 @@ impl OpenCl {
         Ok(OpenCl { found: found.clone(), state: Arc::new(Mutex::new(queue)) })
     }
 
+    fn choice<'p>(&self, prepared: &'p Prepared) -> &'p Choice {
+        let choice = prepared.state::<Choice>().expect("prepared by this backend");
+        assert!(choice.state.as_ptr() == Arc::as_ptr(&self.state), "prepared by another device");
+        choice
+    }
+
     /// The kernel that these parameters name, if they are legal.
     fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
         let name = params.kernel();
@@ -84,11 +90,21 @@ impl OpenCl {
         let kernel = kernels::find(name.as_str())
             .ok_or_else(|| refuse(format!("there is no kernel {name}")))?;
         kernel.fits(desc, params, &self.found.caps).map_err(&refuse)?;
-        let vectors =
-            desc.dtype.is_complex() && name.as_str() == "col" && kernel.arg(params, "vec") > 1;
-        if vectors && bugs::COMPLEX_VECTORS.is_in(&self.found.info.driver) {
-            let bugs::Bug { name, about, .. } = bugs::COMPLEX_VECTORS;
-            return Err(refuse(format!("the driver has the bug {name}: {about}")));
+        let arg = |name| u64::from(kernel.arg(params, name));
+        let complex = desc.dtype.is_complex();
+        let has = |name| kernel.args.iter().any(|arg| arg.name == name);
+        let by_columns = has("threads_k") && has("vec");
+        let vectors = by_columns && complex && arg("vec") > 1;
+        let many_lanes = by_columns && has("tile_rhs") && {
+            let lanes = arg("lanes") / arg("threads_k");
+            let sums = lanes * arg("vec") * arg("tile_rhs") * desc.dtype.acc_bytes() as u64;
+            lanes >= 8 && sums >= if complex { 128 } else { 256 }
+        };
+        for (bug, shows) in [(bugs::COMPLEX_VECTORS, vectors), (bugs::MANY_LANES, many_lanes)] {
+            if shows && bug.is_in(&self.found.info.driver) {
+                let bugs::Bug { name, about, .. } = bug;
+                return Err(refuse(format!("the driver has the bug {name}: {about}")));
+            }
         }
         Ok(kernel)
     }
@@ -134,11 +150,16 @@ impl Backend for OpenCl {
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
-        // The shared kernels run on CPUs, and are tested there, but are never the best.
-        match self.found.caps.cpu {
-            true => kernels::own().flat_map(of).collect(),
-            false => kernels::all().flat_map(of).collect(),
+        // The shared kernels of one column run on CPUs, and are tested there, but are never the best.
+        let cpu = self.found.caps.cpu;
+        let one = kernels::own().chain(gpu::kernels().iter().filter(|_| !cpu));
+        let one = one.filter(|k| k.signature == Signature::Gemv);
+        if desc.rhs == 1 && desc.batch == 1 {
+            return one.flat_map(of).collect();
         }
+        let many = kernels::all().filter(|k| k.signature == Signature::Gemm);
+        let many = many.flat_map(of).filter(|p| self.fits(desc, p).is_ok());
+        many.chain(one.flat_map(of)).collect()
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
@@ -196,9 +217,15 @@ impl Backend for OpenCl {
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        let choice = prepared.state::<Choice>().expect("prepared by this backend");
-        assert!(choice.state.as_ptr() == Arc::as_ptr(&self.state), "prepared by another device");
+        let choice = self.choice(prepared);
         for_any!(AnyJob, job, job => run::product(&self.found, &mut lock(&self.state), choice, job))
+    }
+
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        let choice = self.choice(prepared);
+        for_any!(AnyGemmJob, job, job => {
+            gemm::product(&self.found, &mut lock(&self.state), choice, job)
+        })
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -15,6 +15,7 @@ mod bugs;
 #[allow(unsafe_code)] // the one module that calls OpenCL
 mod cl;
 mod discover;
+mod gemm;
 #[cfg(test)]
 mod golden;
 mod kernels;

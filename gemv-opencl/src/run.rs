@@ -2,10 +2,9 @@
 
 use std::sync::{Mutex, OnceLock, Weak};
 
-use gemv_core::ndarray::ArrayView2;
+use gemv_core::ndarray::{ArrayView2, Dimension, Ix1, Ix2};
 use gemv_core::{
-    Accumulator, Desc, Element, Error, Job, Layout, MatrixRef, Params, Result, Span, VectorMut,
-    VectorRef, span,
+    Accumulator, Desc, Element, Error, Input, Job, Layout, Output, Params, Result, Span, span,
 };
 use gemv_gpu::{Kernel, Plan};
 use ocl::core;
@@ -29,7 +28,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    fn entries(&self, found: &Found, state: &mut State) -> Result<&[Entry]> {
+    pub(crate) fn entries(&self, found: &Found, state: &mut State) -> Result<&[Entry]> {
         if let Some(entries) = self.entries.get() {
             return Ok(entries);
         }
@@ -43,7 +42,7 @@ impl Choice {
 
 /// Waits for the queue when it goes out of scope, on every way out: memory of the host that a launch
 /// reads in place may be dropped after it.
-struct Finish<'q>(&'q Queue);
+pub(crate) struct Finish<'q>(pub(crate) &'q Queue);
 
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
@@ -53,19 +52,19 @@ impl Drop for Finish<'_> {
 }
 
 /// Where a device finds an operand.
-struct Operand<'a, const N: usize> {
-    mem: Place<'a>,
-    first: usize,
-    strides: [isize; N],
+pub(crate) struct Operand<'a, const N: usize> {
+    pub(crate) mem: Place<'a>,
+    pub(crate) first: usize,
+    pub(crate) strides: [isize; N],
 }
 
-enum Place<'a> {
+pub(crate) enum Place<'a> {
     Device(core::Mem),
     Host(Borrowed<'a>),
 }
 
 impl<const N: usize> Operand<'_, N> {
-    fn mem(&self) -> &core::Mem {
+    pub(crate) fn mem(&self) -> &core::Mem {
         match &self.mem {
             Place::Device(mem) => mem,
             Place::Host(borrowed) => &borrowed.mem,
@@ -108,14 +107,14 @@ fn run<T: Element>(
     let dummy = || Place::Device(state.buffers.dummy.clone());
     let a = match job.a {
         _ if !reads => Operand { mem: dummy(), first: 0, strides: [0, 0] },
-        MatrixRef::Device(a) => {
-            let block = Block::of(a.memory(), T::DTYPE);
-            let ((m, n), (rs, cs)) = (a.dim(), a.strides());
-            block.assert_holds(a.first(), &[(m, rs), (n, cs)]);
+        Input::Device(a) => {
+            let (rs, cs) = (a.stride(0), a.stride(1));
+            let block = Block::of(a.memory, T::DTYPE);
+            block.assert_holds(a.first, &[(a.dim[0], rs), (a.dim[1], cs)]);
             let mem = Place::Device(block.mem().clone());
-            Operand { mem, first: a.first(), strides: [rs, cs] }
+            Operand { mem, first: a.first, strides: [rs, cs] }
         }
-        MatrixRef::Host(a) => {
+        Input::Host(a) => {
             a_data = matrix_span(&a, desc.layout);
             host(found, state, Slot::A, &a_data)?
         }
@@ -123,18 +122,18 @@ fn run<T: Element>(
     let dummy = || Place::Device(state.buffers.dummy.clone());
     let x = match job.x {
         _ if !reads => Operand { mem: dummy(), first: 0, strides: [0] },
-        VectorRef::Device(x) => {
-            let block = Block::of(x.memory(), T::DTYPE);
-            block.assert_holds(x.first(), &[(x.len(), x.stride())]);
+        Input::Device(x) => {
+            let block = Block::of(x.memory, T::DTYPE);
+            block.assert_holds(x.first, &[(x.dim[0], x.stride(0))]);
             let mem = Place::Device(block.mem().clone());
-            Operand { mem, first: x.first(), strides: [x.stride()] }
+            Operand { mem, first: x.first, strides: [x.stride(0)] }
         }
-        VectorRef::Host(x) => {
-            let mut data: Span<'_, T, 1> = span(&x);
-            if data.strides[0] != 1 && x.len() > 1 {
+        Input::Host(x) => {
+            let mut data = span(&x);
+            if data.stride(0) != 1 && x.len() > 1 {
                 // A copy of n elements makes the loads of every row contiguous.
                 let packed: Vec<T> = x.iter().copied().collect();
-                data = Span { data: packed.into(), first: 0, strides: [1] };
+                data = Span { data: packed.into(), first: 0, strides: Ix1(1) };
             }
             x_data = data;
             host(found, state, Slot::X, &x_data)?
@@ -142,13 +141,13 @@ fn run<T: Element>(
     };
     let mut y = job.y;
     let y_at = match &y {
-        VectorMut::Device(y) => {
-            let block = Block::of(y.memory(), T::DTYPE);
-            block.assert_holds(y.first(), &[(y.len(), y.stride())]);
+        Output::Device(y) => {
+            let block = Block::of(y.memory, T::DTYPE);
+            block.assert_holds(y.first, &[(y.dim[0], y.stride(0))]);
             let mem = Place::Device(block.mem().clone());
-            Operand { mem, first: y.first(), strides: [y.stride()] }
+            Operand { mem, first: y.first, strides: [y.stride(0)] }
         }
-        VectorMut::Host(y) => {
+        Output::Host(y) => {
             let bytes = desc.m * size_of::<T>();
             let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
             if job.beta != T::Acc::ZERO {
@@ -194,7 +193,7 @@ fn run<T: Element>(
             .and_then(|()| queue.launch(kernel, launch))
             .map_err(|e| found.failed(e, bytes))?;
     }
-    if finish.is_some() || matches!(y, VectorMut::Host(_)) {
+    if finish.is_some() || matches!(y, Output::Host(_)) {
         // Waits here, so that a failed launch shows before y is touched.
         queue.finish().map_err(|e| found.failed(e, bytes))?;
     } else {
@@ -203,7 +202,7 @@ fn run<T: Element>(
     }
     drop(finish);
 
-    if let VectorMut::Host(y) = &mut y {
+    if let Output::Host(y) = &mut y {
         let read = match y.as_slice_mut() {
             Some(y) => queue.read(y_at.mem(), 0, y),
             None => {
@@ -221,11 +220,11 @@ fn run<T: Element>(
 }
 
 /// An operand on the host: in place where the device can read it there, else uploaded.
-fn host<'a, T: Element, const N: usize>(
+pub(crate) fn host<'a, T: Element, D: Dimension, const N: usize>(
     found: &Found,
     state: &mut State,
     slot: Slot,
-    span: &'a Span<'_, T, N>,
+    span: &'a Span<'_, T, D>,
 ) -> Result<Operand<'a, N>> {
     let data: &'a [T] = &span.data;
     let bytes = size_of_val(data);
@@ -242,22 +241,22 @@ fn host<'a, T: Element, const N: usize>(
         state.queue.write(&mem, data).map_err(|e| found.failed(e, bytes))?;
         Place::Device(mem)
     };
-    Ok(Operand { mem, first: span.first, strides: span.strides })
+    Ok(Operand { mem, first: span.first, strides: std::array::from_fn(|axis| span.stride(axis)) })
 }
 
 /// The memory behind a matrix, in the layout that it was described with: a view with gaps is
 /// packed, and what packing makes of it must still suit the kernel that was chosen.
-fn matrix_span<'a, T: Element>(a: &ArrayView2<'a, T>, layout: Layout) -> Span<'a, T, 2> {
-    let found: Span<'a, T, 2> = span(a);
+fn matrix_span<'a, T: Element>(a: &ArrayView2<'a, T>, layout: Layout) -> Span<'a, T, Ix2> {
+    let found = span(a);
     let (m, n) = a.dim();
-    let now = Layout::of(m, n, found.strides[0], found.strides[1]);
+    let now = Layout::of(m, n, found.stride(0), found.stride(1));
     if now == layout || layout == Layout::Strided {
         return found;
     }
     if layout == Layout::Col {
         let data: Vec<T> = a.t().iter().copied().collect();
-        return Span { data: data.into(), first: 0, strides: [1, m as isize] };
+        return Span { data: data.into(), first: 0, strides: Ix2(1, m) };
     }
     let data: Vec<T> = a.iter().copied().collect();
-    Span { data: data.into(), first: 0, strides: [n as isize, 1] }
+    Span { data: data.into(), first: 0, strides: Ix2(n, 1) }
 }

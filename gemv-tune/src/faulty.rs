@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::mesh::packed;
+use super::problem::many;
 use super::runner::DeviceRunner;
 use super::search::{Failure, Runner, search};
 use super::settings::{Mode, RunnerSettings};
 use super::workload::Workload;
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Error,
-    Layout, MatrixRef, Memory, Params, Prepared, Result, VectorMut, VectorRef, reference,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo,
+    Dtype, Error, Input, Layout, Memory, Output, Params, Prepared, Result, reference,
 };
 
 /// A device of f32 whose kernels are the reference with one fault each.
@@ -76,36 +77,33 @@ impl Backend for Faulty {
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let params = prepared.params();
         let AnyJob::F32(job) = job else { unreachable!() };
-        if let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(y)) =
-            (&job.a, &job.x, &job.y)
-        {
+        if let (Input::Host(a), Input::Host(x), Output::Host(y)) = (&job.a, &job.x, &job.y) {
             assert_eq!((a.ncols(), a.nrows()), (x.len(), y.len()));
             assert_ne!(params.kernel().as_str(), "read", "reads are of resident operands");
             self.starts.lock().unwrap().push(a.as_ptr() as usize);
             self.arrays.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        let MatrixRef::Device(a) = job.a else { unreachable!() };
-        let VectorRef::Device(x) = job.x else { unreachable!() };
-        self.starts.lock().unwrap().push(a.first());
+        let (Input::Device(a), Input::Device(x)) = (job.a, job.x) else { unreachable!() };
+        self.starts.lock().unwrap().push(a.first);
         if params.kernel().as_str() == "read" {
             self.reads.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        let x = x.view_in(block(x.memory())).to_owned();
-        let a = a.view_in(block(a.memory())).to_owned();
+        let x = x.view(block(x.memory)).to_owned();
+        let a = a.view(block(a.memory)).to_owned();
         let mut out = vec![0f32; a.nrows()];
         let view = ndarray::ArrayViewMut1::from(&mut out[..]);
         reference::gemv(1.0, a.view(), false, x.view(), 0.0, view);
         let y = match job.y {
-            VectorMut::Device(y) => y,
-            VectorMut::Host(mut y) => {
+            Output::Device(y) => y,
+            Output::Host(mut y) => {
                 y.assign(&ndarray::aview1(&out));
                 return Ok(());
             }
         };
-        let (first, len) = (y.first(), y.len());
-        let memory: &mut dyn Any = y.memory_mut().unwrap();
+        let (first, len) = (y.first, y.dim[0]);
+        let memory: &mut dyn Any = y.memory;
         let all = &mut memory.downcast_mut::<Block>().unwrap().0;
         let flip = |v: &mut f32| *v = f32::from_bits(v.to_bits() ^ 1);
         all[first..first + len].copy_from_slice(&out);
@@ -118,6 +116,47 @@ impl Backend for Faulty {
             "before" => all[first - 2] = 0.0,
             "leave" => all[first + len - 1] = f32::NAN,
             "classic-far" => all[first + len - 1] += 1e-2 * a.ncols() as f32,
+            other => unreachable!("{other}"),
+        }
+        Ok(())
+    }
+    /// Faults of the whole result; what is wrong for one column only has names of its own.
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        let AnyGemmJob::F32(job) = job else { unreachable!() };
+        let desc = job.desc();
+        if let (Input::Host(a), Input::Host(x), Output::Host(y)) = (&job.a, &job.x, &job.y) {
+            assert_eq!((a.dim().0, a.dim().2), (x.dim().0, x.dim().1));
+            assert_eq!(y.dim(), (a.dim().0, a.dim().1, x.dim().2));
+            self.starts.lock().unwrap().push(a.as_ptr() as usize);
+            self.arrays.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let (Input::Device(a), Input::Device(x)) = (job.a, job.x) else { unreachable!() };
+        self.starts.lock().unwrap().push(a.first);
+        let x = x.view(block(x.memory)).to_owned();
+        let a = a.view(block(a.memory)).to_owned();
+        let mut out = ndarray::Array3::<f32>::zeros((desc.batch, desc.m, desc.rhs));
+        for (b, mut y) in out.outer_iter_mut().enumerate() {
+            for (c, y) in y.columns_mut().into_iter().enumerate() {
+                // The last right-hand side is taken for the one before it.
+                let swapped = prepared.params().kernel().as_str() == "swap" && c + 1 == desc.rhs;
+                let x = x.index_axis(ndarray::Axis(0), b);
+                let x = x.column(c - usize::from(swapped));
+                reference::gemv(1.0, a.index_axis(ndarray::Axis(0), b), false, x, 0.0, y);
+            }
+        }
+        let Output::Device(y) = job.y else { unreachable!() };
+        let (first, len) = (y.first, out.len());
+        let memory: &mut dyn Any = y.memory;
+        let all = &mut memory.downcast_mut::<Block>().unwrap().0;
+        all[first..first + len].copy_from_slice(out.as_slice().unwrap());
+        match prepared.params().kernel().as_str() {
+            "good" | "classic-good" | "swap" => {}
+            "flip" => all[first + len / 3] = f32::from_bits(all[first + len / 3].to_bits() ^ 1),
+            "spill" => all[first + len] = 0.0,
+            "before" => all[first - 2] = 0.0,
+            "leave" => all[first + len - 1] = f32::NAN,
+            "classic-far" => all[first + len - 1] += 1e-2 * desc.n as f32,
             other => unreachable!("{other}"),
         }
         Ok(())
@@ -164,8 +203,83 @@ fn one_flipped_bit_and_one_entry_outside_are_refused() {
 }
 
 #[test]
+fn every_right_hand_side_and_every_matrix_of_a_batch_is_checked() {
+    let (_, mut runner) = runner(small());
+    let problems = [(5, 9, 3, 1), (70, 300, 8, 1), (6, 40, 1, 9), (4, 7, 2, 3), (4000, 64, 16, 1)];
+    for (m, n, rhs, batch) in problems {
+        let d = many(desc(m, n), rhs, batch);
+        let check = |runner: &mut DeviceRunner, name| runner.check(&d, &Params::new(name));
+        let wrong = |r: Result<(), Failure>| match r {
+            Err(Failure::Wrong { row, got, .. }) => (row, got),
+            other => panic!("{d}: {other:?}"),
+        };
+        assert_eq!(check(&mut runner, "good"), Ok(()), "{d}");
+        let (row, got) = wrong(check(&mut runner, "flip"));
+        let entry = m * rhs * batch / 3;
+        assert_eq!(row, entry / rhs % m, "{d}");
+        let part = format!(" for right-hand side {}", entry % rhs);
+        assert_eq!(got.contains(&part), rhs > 1, "{d}: {got}");
+        let part = format!(" in product {} of the batch", entry / rhs / m);
+        assert_eq!(got.contains(&part), batch > 1, "{d}: {got}");
+        assert_eq!(wrong(check(&mut runner, "leave")).0, m - 1, "{d}");
+        if rhs > 1 {
+            let got = wrong(check(&mut runner, "swap")).1;
+            assert!(got.contains(&format!("side {}", rhs - 1)), "{d}: {got}");
+        }
+        let len = (m * rhs * batch) as i64;
+        assert_eq!(check(&mut runner, "spill"), Err(Failure::Canary(len)));
+        assert_eq!(check(&mut runner, "before"), Err(Failure::Canary(-2)));
+        assert_eq!(check(&mut runner, "classic-good"), Ok(()), "{d}");
+        assert_eq!(wrong(check(&mut runner, "classic-far")).0, m - 1, "{d}");
+    }
+}
+
+#[test]
+fn the_reference_has_some_entries_of_each_right_hand_side() {
+    for rhs in [2, 3, 8, 16, 64] {
+        for (m, n) in [(5, 1 << 20), (100_000, 4096), (4096, 4096)] {
+            let d = many(desc(m, n), rhs, 1);
+            let rows = Workload::<f32>::rows(&d);
+            let sample = Workload::<f32>::sample(&d, &rows);
+            let columns: std::collections::BTreeSet<usize> =
+                sample.iter().map(|&i| rows[i] % rhs).collect();
+            assert_eq!(columns.len(), rhs, "{d}");
+            assert!(sample.contains(&0) && sample.contains(&(rows.len() - 1)), "{d}");
+        }
+    }
+}
+
+#[test]
+fn many_products_are_cold_too_and_take_arrays_where_they_are_asked_for() {
+    let d = many(desc(64, 1000), 4, 2);
+    for arrays in [false, true] {
+        let mut info = DeviceInfo::default();
+        info.host = true;
+        let backend = Arc::new(Faulty { info, ..Faulty::default() });
+        let settings = RunnerSettings { arrays, ..small() };
+        let mut runner = DeviceRunner::new(&Device::new(backend.clone()), settings);
+        for _ in 0..60 {
+            assert!(runner.measure(&d, &Params::new("good")).unwrap() > 0.0);
+        }
+        let mut starts = backend.starts.lock().unwrap().clone();
+        let measured = backend.arrays.load(Ordering::Relaxed);
+        assert_eq!(measured, if arrays { starts.len() } else { 0 });
+        starts.sort();
+        starts.dedup();
+        assert_eq!(starts.len(), 16); // half as many as of single matrices
+    }
+    let (_, mut runner) = runner(small());
+    let large = many(desc(8, 8), 1, 1 << 20);
+    let e = runner.measure(&large, &Params::new("good")).unwrap_err();
+    assert!(matches!(e, Failure::Refused(Error::OutOfMemory { .. })), "{e}");
+}
+
+#[test]
 fn a_wrong_row_that_nobody_looked_at_is_found_by_disagreement() {
-    let unseen = |d: &Desc| !Workload::<f32>::sample(d, d.m).contains(&(d.m / 3));
+    let unseen = |d: &Desc| {
+        let rows: Vec<usize> = (0..d.m).collect();
+        !Workload::<f32>::sample(d, &rows).contains(&(d.m / 3))
+    };
     let d = (20_000..20_100).map(|m| desc(m, 64)).find(unseen).expect("not every row");
     let (_, mut runner) = runner(small());
     assert_eq!(runner.check(&d, &Params::new("flip")), Ok(()));

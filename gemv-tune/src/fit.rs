@@ -78,7 +78,7 @@ pub struct Fit {
 /// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
-/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
 /// let mut known = Measurements::new();
 /// sweep(&mut Paper, &mesh, &[class], &SearchSettings::default(), &mut known, &mut Silent);
@@ -217,6 +217,8 @@ impl CostGrid {
                     dtype: Some(class.dtype),
                     layout: Some(class.layout),
                     align: class.align,
+                    rhs: class.counts(),
+                    batch: class.batch(),
                     m: range(&self.m, k, k),
                     n: range(&self.n, first.0, last.0),
                     params: first.1,
@@ -333,6 +335,8 @@ impl CostGrid {
                 dtype: Some(class.dtype),
                 layout: Some(class.layout),
                 align: class.align,
+                rhs: class.counts(),
+                batch: class.batch(),
                 m: range(&self.m, i0, i1),
                 n: range(&self.n, j0, j1),
                 params: c.map_or(stays, |c| self.choices[c]),
@@ -375,6 +379,7 @@ impl CostGrid {
                 (row.m.0.exp2().round() as usize, u32::MAX as usize),
                 class.align.low,
             );
+            let far = Desc { rhs: class.rhs, ..far };
             let mean = |c: usize| {
                 let all = ratios(&self.ratio[c], self.n.len(), rect);
                 let (sum, count) = all.fold((0.0, 0), |(sum, count), r| (sum + r.ln(), count + 1));

@@ -17,21 +17,33 @@ use gemv_core::{Align, Desc, Params, Table, Tables};
 /// use gemv_tune::{ProblemClass, present_rows};
 /// use gemv_core::{Align, Dtype, Engine, Layout};
 /// let device = Engine::new(None).device("reference")?;
-/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY, rhs: 1 };
 /// let (table, rows) = present_rows(device.tables(), class).expect("a row for all is one for f32");
 /// assert_eq!(table.rows[0].to_string(), "* * : reference");
 /// assert_eq!(rows[0].to_string(), "f32 row : reference");
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 pub fn present_rows(tables: &Tables, class: ProblemClass) -> Option<(&Table, Vec<Row>)> {
-    let all = tables.iter().map(|table| (table, of(&table.rows, class)));
+    // For several right-hand sides, rows that name a number stand before all others.
+    let passes = if class.rhs > 1 { &[true, false][..] } else { &[false] };
+    let all = passes
+        .iter()
+        .flat_map(|&many| tables.iter().map(move |table| (table, of(&table.rows, class, many))));
     all.into_iter().find(|(_, rows)| !rows.is_empty())
 }
 
 /// The rows of a table that serve a class, as its own. A row of one's own type and layout hides
 /// those for all, wherever it lies. So only the nearest kind is taken, for each alignment.
-fn of(rows: &[Row], class: ProblemClass) -> Vec<Row> {
+/// Of those that name a number of right-hand sides or a batch if `many`, else of the others.
+fn of(rows: &[Row], class: ProblemClass, many: bool) -> Vec<Row> {
     let rank = |row: &Row| {
+        let named = row.rhs.is_some() || row.batch.is_some();
+        let within = |counts: Option<(usize, usize)>, count: usize| {
+            counts.is_none_or(|(low, high)| (low..=high).contains(&count))
+        };
+        if !within(row.rhs, class.rhs) || !within(row.batch, 1) || named != many {
+            return None;
+        }
         let own = |mine: bool, any: bool| if mine { Some(0) } else { any.then_some(1) };
         let dtype = own(row.dtype == Some(class.dtype), row.dtype.is_none())?;
         let layout = own(row.layout == Some(class.layout), row.layout.is_none())?;
@@ -44,7 +56,8 @@ fn of(rows: &[Row], class: ProblemClass) -> Vec<Row> {
         .filter_map(|row| {
             let (rank, align) = rank(row)?;
             let (dtype, layout) = (Some(class.dtype), Some(class.layout));
-            Some((rank, Row { dtype, layout, align, ..*row }))
+            let (rhs, batch) = (class.counts(), class.batch());
+            Some((rank, Row { dtype, layout, align, rhs, batch, ..*row }))
         })
         .collect();
     let first = |align: u8| {
@@ -166,8 +179,9 @@ mod tests {
         let text = "* row n=1..8 : every\n* * : all\nf32 row align=16.. : whole\nf64 * align=..8 m=4.. : odd\n";
         let rows = Table::parse("t", text).unwrap().rows;
         let of = |dtype, low, high| {
-            let class = ProblemClass { dtype, layout: Layout::Row, align: Align { low, high } };
-            Table { rows: super::of(&rows, class), ..Table::default() }.to_string()
+            let class =
+                ProblemClass { dtype, layout: Layout::Row, align: Align { low, high }, rhs: 1 };
+            Table { rows: super::of(&rows, class, false), ..Table::default() }.to_string()
         };
         assert_eq!(of(Dtype::F32, 4, 6), "f32 row align=16.. : whole\n");
         assert_eq!(of(Dtype::F32, 0, 3), "f32 row align=..8 n=1..8 : every\n");
@@ -180,12 +194,33 @@ mod tests {
 
     #[test]
     fn the_first_table_with_rows_for_it_is_the_present_one() {
-        let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+        let class =
+            ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
         let device = gemv_core::reference::Reference::open();
         let tables = Tables::load(&*device);
         let (table, rows) = present_rows(&tables, class).unwrap();
         assert_eq!((&*table.origin, rows.len()), ("reference", 1));
         assert!(present_rows(&Tables::default(), class).is_none());
+    }
+
+    #[test]
+    fn rows_that_name_right_hand_sides_are_the_present_ones_for_them_alone() {
+        let tables = |text: &str| Table::parse("t", text).unwrap().rows;
+        let rows = tables(
+            "f32 row : one\n* row rhs=2..4 : some\nf32 row rhs=5..8 batch=1 : more\n\
+             f32 row rhs=2.. batch=2.. : each\n* * batch=2.. : batch\n",
+        );
+        let of = |rhs, many| {
+            let (dtype, layout) = (Dtype::F32, Layout::Row);
+            let class = ProblemClass { dtype, layout, align: Align::ANY, rhs };
+            Table { rows: super::of(&rows, class, many), ..Table::default() }.to_string()
+        };
+        assert_eq!(of(1, false), "f32 row : one\n");
+        assert_eq!(of(2, true), "f32 row rhs=2 batch=1 : some\n");
+        assert_eq!(of(4, true), "f32 row rhs=3..4 batch=1 : some\n");
+        assert_eq!(of(8, true), "f32 row rhs=5..8 batch=1 : more\n");
+        assert_eq!(of(16, true), "");
+        assert_eq!(of(16, false), "f32 row rhs=9..16 batch=1 : one\n");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::class::ProblemClass;
+use super::problem::{lens, many};
 use gemv_core::{Desc, Dtype, Layout};
 
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without matrices that are
@@ -17,7 +18,7 @@ use gemv_core::{Desc, Dtype, Layout};
 ///
 /// let mesh = Mesh::new(5, 16, 4096, 1 << 20);
 /// assert_eq!((mesh.sizes(), mesh.max_bytes()), (&[16, 64, 256, 1024, 4096][..], 1 << 20));
-/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let at = mesh.nearest(20, 900);
 /// assert_eq!(at, Point { i: 0, j: 3 });
 /// assert_eq!(mesh.desc(class, at).unwrap().to_string(), "f32 row 16x1024");
@@ -63,7 +64,8 @@ impl Mesh {
     /// logarithmic scale. Sizes of 64 and more are rounded to multiples of 16: whole vectors, as
     /// most matrices have them, but no powers of two among them to meet a cache's worst case.
     ///
-    /// `max_bytes` is the size of the largest matrix that is measured.
+    /// `max_bytes` is the size of the largest matrix that is measured, of A and of several right-hand
+    /// sides or results.
     ///
     /// ```
     /// use gemv_tune::Mesh;
@@ -114,7 +116,7 @@ impl Mesh {
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lengths(Layout::Row, &[64], 1..=100);
     /// assert_eq!(mesh.sizes(), [16, 64, 256]);
-    /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE };
+    /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE, rhs: 1 };
     /// let is = |layout, i, j| mesh.desc(class(layout), Point { i, j }).is_some();
     /// assert!(is(Layout::Row, 0, 1)); // 16 x 64
     /// assert!(!is(Layout::Row, 2, 1)); // but not 256 x 64: more lines
@@ -139,7 +141,7 @@ impl Mesh {
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lines(Layout::Row, &[64], 100..=1000);
-    /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE };
+    /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE, rhs: 1 };
     /// let is = |layout, i, j| mesh.desc(class(layout), Point { i, j }).is_some();
     /// assert!(is(Layout::Row, 1, 2)); // 64 x 256
     /// assert!(!is(Layout::Row, 1, 0)); // but not 64 x 16: shorter lines
@@ -196,7 +198,7 @@ impl Mesh {
         self.max_bytes
     }
 
-    /// The problem at a point. `None` where the matrix is too large, where its layout is
+    /// The problem at a point. `None` where A, X or Y is too large, where its layout is
     /// another one by definition (a single row or column), where it cannot have this
     /// alignment, and where a smaller size is rounded to the same.
     ///
@@ -205,7 +207,7 @@ impl Mesh {
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![30, 1000], 1 << 20);
-    /// let class = |align| ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align };
+    /// let class = |align| ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align, rhs: 1 };
     /// let text = |align, i, j| mesh.desc(class(align), Point { i, j }).map(|d| d.to_string());
     /// assert_eq!(text(Align::WHOLE, 1, 0), Some("f32 row 1000x32".into())); // rows of 128 bytes
     /// assert_eq!(text(Align::parse("4").unwrap(), 1, 0), Some("f32 row 1000x31".into()));
@@ -231,8 +233,10 @@ impl Mesh {
     }
 
     pub(super) fn shape(&self, class: ProblemClass, m: usize, n: usize) -> Option<Desc> {
-        let bytes = m.checked_mul(n).and_then(|k| k.checked_mul(class.dtype.bytes()))?;
-        let desc = packed(class.dtype, class.layout, m, n);
+        let desc = many(packed(class.dtype, class.layout, m, n), class.rhs, 1);
+        // The largest of A, X and Y.
+        let entries = lens(&desc).into_iter().max()?;
+        let bytes = entries.checked_mul(class.dtype.bytes())?;
         (bytes as u64 <= self.max_bytes && class.holds(&desc)).then_some(desc)
     }
 
@@ -242,7 +246,7 @@ impl Mesh {
     /// use gemv_tune::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
-    /// let class = ProblemClass { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE };
+    /// let class = ProblemClass { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE, rhs: 1 };
     /// let mesh = Mesh::of(vec![64, 256, 1024], 1 << 20);
     /// assert_eq!(mesh.points(class).len(), 6); // 1 MiB: not 256 x 1024, 1024 x 256, 1024 x 1024
     /// ```
@@ -265,7 +269,7 @@ impl Mesh {
     /// use gemv_tune::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
-    /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+    /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
     /// let mesh = Mesh::new(5, 16, 4096, 1 << 30);
     /// let shapes = mesh.between(class, 20);
     /// assert_eq!((shapes.len(), &shapes), (20, &mesh.between(class, 20)));

@@ -116,7 +116,7 @@ impl ProblemClass {
     /// ```
     pub fn of_device(info: &DeviceInfo, dtype: Dtype, layout: Layout) -> Vec<ProblemClass> {
         match is_cpu(info) {
-            true => vec![ProblemClass { dtype, layout, align: Align::ANY }],
+            true => vec![ProblemClass { dtype, layout, align: Align::ANY, rhs: 1 }],
             false => ProblemClass::all(dtype, layout),
         }
     }
@@ -192,7 +192,8 @@ mod tests {
     fn a_gpus_mesh_has_a_point_on_either_side_of_a_wave() {
         let mut info = DeviceInfo::new("cuda:0");
         info.units = 132;
-        let class = |layout| ProblemClass { dtype: Dtype::F64, layout, align: Align::WHOLE };
+        let class =
+            |layout| ProblemClass { dtype: Dtype::F64, layout, align: Align::WHOLE, rhs: 1 };
         let shapes = |info: &DeviceInfo, layout| -> Vec<(usize, usize)> {
             let mesh = Mesh::new(24, 1, 1 << 22, 1 << 30).with_edges(info);
             let points = mesh.points(class(layout)).into_iter();

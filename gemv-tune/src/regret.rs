@@ -132,7 +132,7 @@ impl std::fmt::Display for Regret {
 /// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
-/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let shapes = Mesh::of(vec![64, 1024, 16384], 1 << 30).between(class, 10);
 /// let always = |_: &Desc| Params::new("row").with("rows", 2);
 /// let best = |desc: &Desc| {

@@ -44,7 +44,13 @@ pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));
     // The least alignment of the class: what is legal there is legal in all of it.
     let align = row.align.low;
-    let fits = |m: usize, n: usize| legal(&Desc::of(dtype, layout, (m, n), align));
+    // Both ends of the class of right-hand sides, of an open one a number far within it.
+    let (few, many) = row.rhs.unwrap_or((1, 1));
+    let counts = [few, many.min(few.saturating_mul(4))];
+    let fits = |m: usize, n: usize| {
+        let desc = Desc::of(dtype, layout, (m, n), align);
+        counts.iter().all(|&rhs| legal(&Desc { rhs, ..desc }))
+    };
     // Columns first, at the fewest rows; then rows, at both ends of the remaining columns.
     if !fits(low_m, low_n) {
         // Search upwards for a legal number of columns, then bisect back to the first.

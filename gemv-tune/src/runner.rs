@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::mesh::packed;
+use super::problem::{bytes_moved, is_single, lens};
 use super::search::{Failure, Runner, median};
 use super::settings::{Mode, RunnerSettings};
-use super::workload::{AnyWorkload, Workload};
+use super::workload::{AnyWorkload, Workload, products};
 use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 
@@ -108,7 +109,7 @@ impl DeviceRunner {
                 none.insert(Reader { workload, best: None })
             }
         };
-        let elements = (desc.bytes() / 4).max(1) as usize;
+        let elements = (bytes_moved(desc) / 4).max(1) as usize;
         let n = elements.min(1024);
         let read =
             packed(Dtype::F32, Layout::Row, (elements / n).min(reader.workload.len() / n), n);
@@ -119,7 +120,7 @@ impl DeviceRunner {
             Ok(geomean(times.map_err(|why| why.into_error(&device))?))
         };
         let best = match reader.best {
-            Some((bytes, params)) if bytes == desc.bytes() => params,
+            Some((bytes, params)) if bytes == bytes_moved(desc) => params,
             _ => {
                 let mut fastest = (f64::INFINITY, passes[0]);
                 for params in passes {
@@ -134,8 +135,8 @@ impl DeviceRunner {
             }
         };
         let seconds = measure(&best)?;
-        reader.best = Some((desc.bytes(), best));
-        Ok(Some(seconds * desc.bytes() as f64 / (4 * read.m * read.n) as f64))
+        reader.best = Some((bytes_moved(desc), best));
+        Ok(Some(seconds * bytes_moved(desc) as f64 / (4 * read.m * read.n) as f64))
     }
 
     /// The device.
@@ -150,7 +151,7 @@ impl DeviceRunner {
 
     /// The modes in which a problem is measured: its time is their geometric mean.
     fn modes(&self, desc: &Desc) -> &'static [Mode] {
-        let bytes = desc.bytes();
+        let bytes = bytes_moved(desc);
         match self.settings.mode {
             Mode::Cold if bytes <= self.settings.warm_to => &[Mode::Warm],
             Mode::Cold if bytes <= self.settings.both_to => &[Mode::Cold, Mode::Warm],
@@ -269,7 +270,7 @@ impl Runner for DeviceRunner {
         let mut smallest: BTreeMap<(Dtype, Params), Desc> = BTreeMap::new();
         for (desc, params) in all {
             let known = smallest.entry((desc.dtype, *params)).or_insert(*desc);
-            if desc.bytes() < known.bytes() {
+            if bytes_moved(desc) < bytes_moved(known) {
                 *known = *desc;
             }
         }
@@ -316,7 +317,7 @@ impl Runner for DeviceRunner {
 
     fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
         let read = self.read_bandwidth.as_ref()?;
-        let one = |&mode: &Mode| read.seconds(desc.bytes(), mode == Mode::Warm);
+        let one = |&mode: &Mode| read.seconds(bytes_moved(desc), mode == Mode::Warm);
         self.modes(desc).iter().map(one).collect::<Option<Vec<_>>>().map(geomean)
     }
 }
@@ -330,6 +331,12 @@ fn geomean(times: Vec<f64>) -> f64 {
 
 /// One product of zeros.
 fn once<T: Element>(device: &Device, desc: &Desc, params: &Params) -> Result<()> {
+    if !is_single(desc) {
+        let [a, x, y] = lens(desc);
+        let pool = device.zeros::<T>(a.max(x))?;
+        let mut y = device.zeros::<T>(y)?;
+        return products(device.backend(), desc, params, pool.window().memory, (0, 0), &mut y);
+    }
     let a = device.zeros::<T>(desc.m * desc.n)?.as_matrix((desc.m, desc.n), desc.layout);
     let (x, mut y) = (device.zeros::<T>(desc.n)?, device.zeros::<T>(desc.m)?);
     device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)

@@ -118,7 +118,7 @@ impl Progress for Count {
 }
 
 const CLASS: ProblemClass =
-    ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+    ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 
 fn desc(m: usize, n: usize) -> Desc {
     Desc::of(Dtype::F32, Layout::Row, (m, n), 6)
@@ -772,4 +772,97 @@ fn nothing_is_refined_where_one_choice_is_best_everywhere() {
     assert!(known.keys().any(|desc| (desc.m, desc.n) == (64, 256)) && known.len() == 10);
     refine(&mut runner, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress);
     assert_eq!(known.len(), 10);
+}
+
+/// Kernels that read A once for so many right-hand sides: a tile that is too wide computes columns that
+/// are not there, one that is too narrow reads A again. Tall matrices fare better with a narrower one.
+struct Sides;
+
+impl Sides {
+    fn truth(desc: &Desc, params: &Params) -> f64 {
+        let tile = params.get_or("tile_rhs", 1) as usize;
+        let passes = desc.rhs.div_ceil(tile) as f64;
+        let waste = if desc.m > 1000 { 0.2 } else { 0.05 };
+        1e-6 + passes * (1.0 + waste * tile as f64) * (desc.m * desc.n) as f64 / 1e12
+    }
+}
+
+impl Runner for Sides {
+    fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
+        assert_eq!(desc.batch, 1);
+        let one = [Params::new("row"), Params::new("wrong")];
+        let tiles = [2, 4, 8, 16].map(|tile| Params::new("tiled").with("tile_rhs", tile));
+        if desc.rhs == 1 { one.into() } else { [&one[..], &tiles].concat() }
+    }
+    fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+        let wrong = if params.kernel().as_str() == "wrong" { 0.1 } else { 1.0 };
+        Ok(wrong * Sides::truth(desc, params))
+    }
+    fn check(&mut self, _: &Desc, params: &Params) -> Result<(), Failure> {
+        match params.kernel().as_str() {
+            "wrong" => Err(Failure::Wrong { row: 0, got: "1".into(), want: "2".into() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn each_class_of_right_hand_sides_has_rows_of_its_own() {
+    let mesh = Mesh::of(vec![64, 512, 4096, 32_768], 1 << 30);
+    let class = |rhs| ProblemClass { rhs, ..CLASS };
+    let classes = [1, 2, 4, 8, 16, 64].map(class);
+    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
+    let mut progress = Count(0, usize::MAX);
+    assert!(sweep(&mut Sides, &mesh, &classes, &settings, &mut known, &mut progress));
+    for class in classes {
+        let points = mesh.points(class).len();
+        assert_eq!(known.keys().filter(|d| d.rhs == class.rhs).count(), points);
+        // 32768 x 32768 is 4 GiB.
+        assert_eq!(points, 15, "{class:?}");
+    }
+    // The largest of A, X and Y counts.
+    let small = Mesh::of(vec![16, 32_768], 1 << 21);
+    assert_eq!([1, 16, 17].map(|rhs| small.points(class(rhs)).len()), [3, 3, 1]);
+
+    let legal = |desc: &Desc, params: &Params| {
+        // A rule that relates a tile and the number of columns.
+        desc.rhs > 1 || params.kernel().as_str() == "row"
+    };
+    let mut rows = Vec::new();
+    for class in classes {
+        let part = fit(&mut Sides, class, &known, &legal, &FitSettings::default());
+        assert!(!part.rows.is_empty(), "{class:?}");
+        for row in &part.rows {
+            assert_eq!((row.rhs, row.batch), (class.counts(), class.counts().map(|_| (1, 1))));
+        }
+        rows.extend(part.rows);
+    }
+    let table = Table { rows, ..Table::default() };
+    let text = table.to_string();
+    assert_eq!(Table::parse("", &text).unwrap(), table, "{text}");
+    for part in [" rhs=2 ", " rhs=3..4 ", " rhs=5..8 ", " rhs=9..16 ", " rhs=17.. "] {
+        assert!(text.contains(&format!("{part}batch=1 ")), "{part}: {text}");
+    }
+    let choice = |m, n, rhs| {
+        let desc = Desc { rhs, ..desc(m, n) };
+        table.nearest(&desc)[0].params.get_or("tile_rhs", 1)
+    };
+    assert_eq!([1, 2, 3, 8, 16, 100].map(|rhs| choice(512, 512, rhs)), [1, 2, 4, 8, 16, 16]);
+    let batch = Desc { rhs: 8, batch: 2, ..desc(512, 512) };
+    assert!(!table.rows.iter().any(|row| row.rhs.is_some() && row.holds(&batch)), "{text}");
+
+    // Shapes that are not on the mesh, with their right-hand sides.
+    let shapes: Vec<Desc> = classes.iter().flat_map(|&class| mesh.between(class, 8)).collect();
+    assert_eq!(shapes.len(), 48);
+    let tuned = |desc: &Desc| table.nearest(desc)[0].params;
+    let worst = |desc: &Desc| match desc.rhs {
+        1 => Params::new("row"),
+        _ => Params::new("tiled").with("tile_rhs", 2),
+    };
+    let mut held = Measurements::new();
+    let ways: [&dyn Fn(&Desc) -> Params; 2] = [&tuned, &worst];
+    let all = holdout(&mut Sides, &shapes, &ways, &settings, &mut held, &mut progress);
+    let (tuned, worst) = (Regret::of(0, &all), Regret::of(1, &all));
+    assert_eq!((tuned.shapes, tuned.failed), (48, 0));
+    assert!(tuned.geomean < 0.01 && worst.geomean > 0.1, "{tuned}; {worst}");
 }

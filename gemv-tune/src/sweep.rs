@@ -70,7 +70,7 @@ pub trait Progress {
 /// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
-/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
 /// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
 /// assert!(sweep(&mut Paper, &mesh, &[class], &settings, &mut known, &mut Silent));
@@ -139,7 +139,7 @@ pub fn sweep(
 /// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
-/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE };
+/// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
 /// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
 /// sweep(&mut Paper, &mesh, &[class], &settings, &mut known, &mut Silent);
@@ -241,11 +241,11 @@ fn measure(
     true
 }
 
-/// The best of the `count` nearest problems of this type and layout, in powers of two of both sides.
+/// The best of the `count` nearest problems of this type, layout and number of right-hand sides, in powers of two of both sides.
 fn around(known: &Measurements, desc: &Desc, count: usize) -> Vec<Params> {
     let log = |size: usize| (size.max(1) as f64).log2();
     let far = |d: &Desc| (log(d.m) - log(desc.m)).hypot(log(d.n) - log(desc.n));
-    let alike = |d: &Desc| (d.dtype, d.layout) == (desc.dtype, desc.layout);
+    let alike = |d: &Desc| (d.dtype, d.layout, d.rhs) == (desc.dtype, desc.layout, desc.rhs);
     if count == 0 {
         return Vec::new();
     }

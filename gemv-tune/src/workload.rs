@@ -5,15 +5,18 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Instant;
 
-use ndarray::{ArrayView1, ArrayView2, ShapeBuilder};
+use ndarray::{
+    ArrayView1, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix1, Ix2, Ix3, ShapeBuilder,
+};
 
 use super::mesh::packed;
+use super::problem::{bytes_moved, is_single, lens};
 use super::search::{Failure, median};
 use super::settings::{Mode, RunnerSettings};
 use gemv_core::profile::{ReadBandwidth, ReadPoint};
 use gemv_core::{
-    Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, Job, Layout,
-    MatrixRef, Params, Result, VectorMut, VectorRef, reference,
+    Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, GemmJob, Input,
+    Job, Layout, Memory, Output, Params, Result, SlicesMut, Window, reference,
 };
 
 /// A [`Workload`] of any element type.
@@ -55,9 +58,9 @@ pub(super) struct Workload<T: Element> {
 /// The right result of the present problem.
 #[derive(Debug)]
 struct Truth<T> {
-    /// Rows that the reference computed, by their index among those that are compared.
+    /// Entries that the reference computed, by their index among those that are compared.
     rows: Vec<(usize, T)>,
-    /// All rows that are compared, by a candidate that agrees in `rows`.
+    /// All entries that are compared, by a candidate that agrees in `rows`.
     all: Option<Vec<T>>,
 }
 
@@ -125,17 +128,18 @@ impl<T: Element> Workload<T> {
         if self.of == Some(*desc) {
             return Ok(());
         }
-        let needed = desc.bytes();
+        let needed = bytes_moved(desc);
         let have = (self.host.len() * T::DTYPE.bytes()) as u64;
-        if desc.m.saturating_mul(desc.n).max(desc.n) > self.host.len() {
+        let [a, x, len_y] = lens(desc);
+        if a.max(x) > self.host.len() {
             let device = self.pool.device().info().id.clone();
             return Err(Error::OutOfMemory { device, asked: needed, free: Some(have) });
         }
         // With margins, so that the check finds a write outside of y before it can do
         // harm.
-        let full = self.pool.device().zeros(desc.m + 2 * MARGIN)?;
-        self.y = full.step(MARGIN..MARGIN + desc.m, 1);
-        self.y_array = vec![T::narrow(T::Acc::ZERO); if self.settings.arrays { desc.m } else { 0 }];
+        let full = self.pool.device().zeros(len_y.saturating_add(2 * MARGIN))?;
+        self.y = full.step(MARGIN..MARGIN + len_y, 1);
+        self.y_array = vec![T::narrow(T::Acc::ZERO); if self.settings.arrays { len_y } else { 0 }];
         (self.of, self.truth) = (Some(*desc), None);
         self.estimates.clear();
         self.blank.clear();
@@ -148,7 +152,7 @@ impl<T: Element> Workload<T> {
     /// on a cache line.
     fn places(&mut self, desc: &Desc, mode: Mode) -> (usize, usize) {
         let line = 64 / T::DTYPE.bytes();
-        let len = desc.m * desc.n;
+        let [len, len_x, _] = lens(desc);
         // Warm operands always lie in one place, and leave the cursor.
         let first = match mode {
             Mode::Warm => 0,
@@ -159,7 +163,7 @@ impl<T: Element> Workload<T> {
             self.cursor = first + len.div_ceil(line).max(1) * line;
         }
         let far = (first + self.host.len() / 2) % self.host.len();
-        (first, (far / line * line).min((self.host.len() - desc.n) / line * line))
+        (first, (far / line * line).min((self.host.len() - len_x) / line * line))
     }
 
     fn resident(&self, desc: &Desc, (a, x): (usize, usize)) -> (DeviceMatrix<T>, DeviceVector<T>) {
@@ -174,16 +178,40 @@ impl<T: Element> Workload<T> {
             .expect("checked when the problem was prepared")
     }
 
-    /// The right value of row `i`. A and x both start at the pool's first entry.
-    fn row(&self, desc: &Desc, i: usize) -> T {
-        let x = ArrayView1::from(&self.host[..desc.n]);
-        T::narrow(reference::dot(self.array(desc, 0).row(i), x, false))
+    /// The matrices of a batch, one behind the other from this entry of the pool on.
+    fn stack(&self, desc: &Desc, first: usize) -> ArrayView3<'_, T> {
+        let [len, ..] = lens(desc);
+        ArrayView3::from_shape(dim_a(desc).strides(strides_a(desc)), &self.host[first..first + len])
+            .expect("checked when the problem was prepared")
+    }
+
+    /// The right-hand sides of a batch: rows of X one behind the other.
+    fn sides(&self, desc: &Desc, first: usize) -> ArrayView3<'_, T> {
+        let [_, len, _] = lens(desc);
+        ArrayView3::from_shape(dim_x(desc), &self.host[first..first + len])
+            .expect("checked when the problem was prepared")
+    }
+
+    /// The row of A and the column of X whose product is this entry of y. A and X both start at the
+    /// pool's first entry.
+    fn factors(&self, desc: &Desc, entry: usize) -> (ArrayView1<'_, T>, ArrayView1<'_, T>) {
+        let (b, i, c) = place(desc, entry);
+        let a = self.stack(desc, 0).index_axis_move(Axis(0), b);
+        let x = self.sides(desc, 0).index_axis_move(Axis(0), b);
+        (a.index_axis_move(Axis(0), i), x.index_axis_move(Axis(1), c))
+    }
+
+    /// The right value of an entry of y.
+    fn entry(&self, desc: &Desc, entry: usize) -> T {
+        let (a, x) = self.factors(desc, entry);
+        T::narrow(reference::dot(a, x, false))
     }
 
     /// For kernels of another order: the value in double precision, and the error bound.
-    fn bound(&self, desc: &Desc, i: usize) -> ((f64, f64), f64) {
+    fn bound(&self, desc: &Desc, entry: usize) -> ((f64, f64), f64) {
         let (mut sum, mut size) = ((0.0, 0.0), 0.0);
-        for (a, x) in self.array(desc, 0).row(i).iter().zip(&self.host) {
+        let (row, column) = self.factors(desc, entry);
+        for (a, x) in row.iter().zip(column) {
             let (p, q) = (a.widen().parts(), x.widen().parts());
             sum.0 += p.0 * q.0 - p.1 * q.1;
             sum.1 += p.0 * q.1 + p.1 * q.0;
@@ -207,31 +235,48 @@ impl<T: Element> Workload<T> {
         (0..count).map(move |k| start(k)..start(k) + each)
     }
 
-    /// The rows that are compared.
+    /// The entries of y that are compared: by matrix, row and right-hand side.
     pub(super) fn rows(desc: &Desc) -> Vec<usize> {
-        let inside = |k: &usize| (MARGIN..MARGIN + desc.m).contains(k);
-        let windows = Self::windows(desc.m + 2 * MARGIN);
+        let [.., len] = lens(desc);
+        let inside = |k: &usize| (MARGIN..MARGIN + len).contains(k);
+        let windows = Self::windows(len + 2 * MARGIN);
         windows.flatten().filter(inside).map(|k| k - MARGIN).collect()
     }
 
-    /// Of the compared rows, those that the reference computes: the first, the last, and
-    /// some between.
-    pub(super) fn sample(desc: &Desc, looked_at: usize) -> Vec<usize> {
-        let count = (REFERENCE_BUDGET / desc.n.max(1)).clamp(2, looked_at.max(2));
+    /// Of the compared entries, those that the reference computes: the first, the last, and
+    /// some between. Of several right-hand sides each has its turn.
+    pub(super) fn sample(desc: &Desc, entries: &[usize]) -> Vec<usize> {
+        let looked_at = entries.len();
+        let least = if desc.rhs > 1 { 2 * desc.rhs } else { 2 };
+        let count = (REFERENCE_BUDGET / desc.n.max(1)).max(least).min(looked_at.max(2));
         if count >= looked_at {
             return (0..looked_at).collect();
         }
         let step = looked_at as f64 / count as f64;
         let jitter = |k: usize| (k as f64 + 0.5 + 0.49 * noise(k)) * step;
+        // The same row's entry for another right-hand side, unless that is not looked at.
+        let turn = |k: usize, at: usize| {
+            let wanted = entries[at] / desc.rhs * desc.rhs + k % desc.rhs;
+            let there = (at + wanted).checked_sub(entries[at]);
+            there.filter(|there| entries.get(*there) == Some(&wanted)).unwrap_or(at)
+        };
         let mut rows: Vec<usize> =
-            (0..count).map(|k| (jitter(k) as usize).min(looked_at - 1)).collect();
+            (0..count).map(|k| turn(k, (jitter(k) as usize).min(looked_at - 1))).collect();
         rows[0] = 0;
         rows[count - 1] = looked_at - 1;
         rows
     }
 
-    fn wrong(row: usize, got: T, want: impl Debug) -> Failure {
-        Failure::Wrong { row, got: format!("{got:?}"), want: format!("{want:?}") }
+    fn wrong(desc: &Desc, entry: usize, got: T, want: impl Debug) -> Failure {
+        let (b, row, c) = place(desc, entry);
+        let mut got = format!("{got:?}");
+        if desc.rhs > 1 {
+            got += &format!(" for right-hand side {c}");
+        }
+        if desc.batch > 1 {
+            got += &format!(" in product {b} of the batch");
+        }
+        Failure::Wrong { row, got, want: format!("{want:?}") }
     }
 
     /// `y` has the `rows`.
@@ -242,7 +287,7 @@ impl<T: Element> Workload<T> {
         rows: &[usize],
         y: Vec<T>,
     ) -> Result<(), Failure> {
-        let sample = Self::sample(desc, rows.len()).into_iter();
+        let sample = Self::sample(desc, rows).into_iter();
         if !params.keeps_order() {
             for i in sample {
                 let ((re, im), bound) = self.bound(desc, rows[i]);
@@ -250,18 +295,18 @@ impl<T: Element> Workload<T> {
                 let off = (got.0 - re).abs().max((got.1 - im).abs());
                 if off.is_nan() || off > bound {
                     let want = format!("{re}+{im}i within {bound:e}");
-                    return Err(Self::wrong(rows[i], y[i], want));
+                    return Err(Self::wrong(desc, rows[i], y[i], want));
                 }
             }
             return Ok(());
         }
         let truth = self.truth.take().unwrap_or_else(|| Truth {
-            rows: sample.map(|i| (i, self.row(desc, rows[i]))).collect(),
+            rows: sample.map(|i| (i, self.entry(desc, rows[i]))).collect(),
             all: None,
         });
         let known = truth.rows.iter().find(|(i, want)| y[*i].bits() != want.bits());
         let mut verdict = match known {
-            Some(&(i, want)) => Err(Self::wrong(rows[i], y[i], want)),
+            Some(&(i, want)) => Err(Self::wrong(desc, rows[i], y[i], want)),
             None => Ok(()),
         };
         let mut all = truth.all;
@@ -273,14 +318,14 @@ impl<T: Element> Workload<T> {
                 .and_then(|all| all.iter().zip(&y).position(|(a, b)| a.bits() != b.bits()));
             match (differ, &all) {
                 (Some(i), Some(old)) => {
-                    let want = self.row(desc, rows[i]);
+                    let want = self.entry(desc, rows[i]);
                     if old[i].bits() != want.bits() {
-                        let why = Self::wrong(rows[i], old[i], want);
+                        let why = Self::wrong(desc, rows[i], old[i], want);
                         self.revoked.extend(self.passed.drain(..).map(|p| (p, why.clone())));
                         all = Some(y.clone());
                     }
                     if y[i].bits() != want.bits() {
-                        verdict = Err(Self::wrong(rows[i], y[i], want));
+                        verdict = Err(Self::wrong(desc, rows[i], y[i], want));
                         // Both were wrong: the right result is not known
                         // again.
                         all = all.filter(|a| a[i].bits() == want.bits());
@@ -337,26 +382,31 @@ impl<T: Element> AnyWorkload for Workload<T> {
 
     fn check(&mut self, device: &Device, desc: &Desc, params: &Params) -> Result<(), Failure> {
         self.prepare(desc)?;
-        let len = desc.m * desc.n;
-        let a = self.pool.step(0..len, 1).as_matrix((desc.m, desc.n), desc.layout);
-        let x = self.pool.step(0..desc.n, 1);
         // NaN where the result goes, canaries around it.
         let canary = T::narrow(T::Acc::from_parts(77.25, -77.25));
         let nan = T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN));
-        let len_y = desc.m + 2 * MARGIN;
+        let [.., len] = lens(desc);
+        let len_y = len + 2 * MARGIN;
         if self.blank.is_empty() {
             self.blank.resize(len_y, canary);
-            self.blank[MARGIN..][..desc.m].fill(nan);
+            self.blank[MARGIN..][..len].fill(nan);
         }
         let mut y = device.vector(ndarray::aview1(&self.blank))?;
-        y = y.step(MARGIN..MARGIN + desc.m, 1);
-        device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)?;
-        let inside = |k: &usize| (MARGIN..MARGIN + desc.m).contains(k);
+        y = y.step(MARGIN..MARGIN + len, 1);
+        if is_single(desc) {
+            let (a, x) = self.resident(desc, (0, 0));
+            device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)?;
+        } else {
+            let pool = self.pool.window();
+            products::<T>(device.backend(), desc, params, pool.memory, (0, 0), &mut y)?;
+        }
+        let inside = |k: &usize| (MARGIN..MARGIN + len).contains(k);
         let mut got = Vec::with_capacity(len_y.min(LOOKED_AT));
         let mut part = Vec::new();
         for window in Self::windows(len_y) {
             part.resize(window.len(), canary);
-            device.backend().download(y.memory(), window.start, T::any_slice_mut(&mut part))?;
+            let to = T::any::<SlicesMut>(&mut part);
+            device.backend().download(y.window().memory, window.start, to)?;
             for (k, v) in window.zip(&part) {
                 if inside(&k) {
                     got.push(*v);
@@ -430,15 +480,17 @@ impl<T: Element> Workload<T> {
         timed: bool,
     ) -> Result<f64> {
         let places: Vec<_> = (0..products).map(|_| self.places(desc, mode)).collect();
+        if !is_single(desc) {
+            return self.batch_of_many(backend, desc, params, &places, timed);
+        }
         if self.settings.arrays {
             let mut y = std::mem::take(&mut self.y_array);
             let one = |&(a, x): &(usize, usize)| (self.array(desc, a), &self.host[x..x + desc.n]);
             let operands: Vec<_> = places.iter().map(one).collect();
             let mut launches = || {
                 operands.iter().try_for_each(|(a, x)| {
-                    let (a, x) = (MatrixRef::Host(a.view()), VectorRef::Host((*x).into()));
-                    let y = VectorMut::Host(y.as_mut_slice().into());
-                    product(backend, params, a, x, y)
+                    let (a, x) = (Input::Host(a.view()), Input::Host((*x).into()));
+                    product(backend, params, a, x, Output::Host(y.as_mut_slice().into()))
                 })
             };
             let seconds = clocked(backend, &mut launches, products, timed);
@@ -449,26 +501,120 @@ impl<T: Element> Workload<T> {
         let y = &mut self.y;
         let mut launches = || {
             operands.iter().try_for_each(|(a, x)| {
-                let (a, x) = (MatrixRef::Device(a), VectorRef::Device(x));
-                product(backend, params, a, x, VectorMut::Device(y))
+                let y = y.window_mut().expect("its only owner");
+                let (a, x) = (Input::Device(a.window()), Input::Device(x.window()));
+                product::<T>(backend, params, a, x, Output::Device(y))
             })
         };
         clocked(backend, &mut launches, products, timed)
     }
+
+    /// The same of products with several right-hand sides, or of batches.
+    fn batch_of_many(
+        &mut self,
+        backend: &dyn Backend,
+        desc: &Desc,
+        params: &Params,
+        places: &[(usize, usize)],
+        timed: bool,
+    ) -> Result<f64> {
+        if self.settings.arrays {
+            let mut y = std::mem::take(&mut self.y_array);
+            let one = |&(a, x): &(usize, usize)| (self.stack(desc, a), self.sides(desc, x));
+            let operands: Vec<_> = places.iter().map(one).collect();
+            let mut launches = || {
+                operands.iter().try_for_each(|(a, x)| {
+                    let y = ArrayViewMut3::from_shape(dim_y(desc), &mut y[..])
+                        .expect("made for this problem");
+                    let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
+                    gemm(backend, params, a, x, Output::Host(y))
+                })
+            };
+            let seconds = clocked(backend, &mut launches, places.len(), timed);
+            self.y_array = y;
+            return seconds;
+        }
+        let (pool, y) = (self.pool.window().memory, &mut self.y);
+        let mut launches = || {
+            let mut one = |&at| products::<T>(backend, desc, params, pool, at, y);
+            places.iter().try_for_each(&mut one)
+        };
+        clocked(backend, &mut launches, places.len(), timed)
+    }
+}
+
+/// Which matrix of the batch, which row and which right-hand side an entry of y is of.
+fn place(desc: &Desc, entry: usize) -> (usize, usize, usize) {
+    (entry / desc.rhs / desc.m, entry / desc.rhs % desc.m, entry % desc.rhs)
+}
+
+fn dim_a(desc: &Desc) -> Ix3 {
+    Ix3(desc.batch, desc.m, desc.n)
+}
+
+fn dim_x(desc: &Desc) -> Ix3 {
+    Ix3(desc.batch, desc.n, desc.rhs)
+}
+
+fn dim_y(desc: &Desc) -> Ix3 {
+    Ix3(desc.batch, desc.m, desc.rhs)
+}
+
+fn strides_a(desc: &Desc) -> Ix3 {
+    match desc.layout {
+        Layout::Col => Ix3(desc.m * desc.n, 1, desc.m),
+        _ => Ix3(desc.m * desc.n, desc.n, 1),
+    }
+}
+
+/// The strides of an array whose last index runs fastest.
+fn standard(dim: Ix3) -> Ix3 {
+    Ix3(dim[1] * dim[2], dim[2], 1)
+}
+
+/// The products of resident operands: A and X in one block, from these entries on. `y` is of as many
+/// entries as Y, one behind the other.
+pub(super) fn products<T: Element>(
+    backend: &dyn Backend,
+    desc: &Desc,
+    params: &Params,
+    memory: &dyn Memory,
+    (a, x): (usize, usize),
+    y: &mut DeviceVector<T>,
+) -> Result<()> {
+    let a = Window { memory, first: a, dim: dim_a(desc), strides: strides_a(desc) };
+    let x = Window { memory, first: x, dim: dim_x(desc), strides: standard(dim_x(desc)) };
+    let Window { memory, first, .. } = y.window_mut().expect("its only owner");
+    let y = Window { memory, first, dim: dim_y(desc), strides: standard(dim_y(desc)) };
+    gemm::<T>(backend, params, Input::Device(a), Input::Device(x), Output::Device(y))
+}
+
+/// A X to Y, of each of a batch.
+fn gemm<'a, T: Element>(
+    backend: &dyn Backend,
+    params: &Params,
+    a: Input<'a, T, Ix3>,
+    x: Input<'a, T, Ix3>,
+    y: Output<'a, T, Ix3>,
+) -> Result<()> {
+    let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+    let job = GemmJob { alpha, a, conj: false, x, beta, y };
+    let prepared = backend.prepare(&job.desc(), params)?;
+    backend.gemm(job.erase(), &prepared)
 }
 
 /// A x to y.
 fn product<'a, T: Element>(
     backend: &dyn Backend,
     params: &Params,
-    a: MatrixRef<'a, T>,
-    x: VectorRef<'a, T>,
-    y: VectorMut<'a, T>,
+    a: Input<'a, T, Ix2>,
+    x: Input<'a, T, Ix1>,
+    y: Output<'a, T, Ix1>,
 ) -> Result<()> {
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
     let job = Job { alpha, a, conj: false, x, beta, y };
     let prepared = backend.prepare(&job.desc(), params)?;
-    backend.gemv(T::any_job(job), &prepared)
+    backend.gemv(job.erase(), &prepared)
 }
 
 /// Seconds of one of so many products. Without `timed`, by the host's clock, the cost of a

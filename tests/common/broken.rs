@@ -1,15 +1,10 @@
 //! Backends with one planted bug each: the suites must refuse every one of them.
 
-use std::sync::Arc;
-
-use gemv::unstable::reference::{Reference, ordered_sum};
-use gemv::unstable::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Job, Memory, Params, Prepared,
-    for_any, scale,
-};
-use gemv::{
-    Accumulator, Device, DeviceInfo, Dtype, Element, MatrixRef, Result, VectorMut, VectorRef,
-};
+use gemv::unstable::reference::ordered_sum;
+use gemv::unstable::{AnyJob, Job, for_any, scale};
+use gemv::{Accumulator, Device, Element};
+use gemv_testkit::{Host, view, view_mut};
+use ndarray::{ArrayView, ArrayViewMut1, Ix1, Ix2};
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,15 +67,29 @@ impl Bug {
 }
 
 /// The reference with a bug in it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Broken {
-    good: Arc<dyn Backend>,
     bug: Bug,
 }
 
 impl Broken {
     pub fn device(bug: Bug) -> Device {
-        Device::new(Arc::new(Broken { good: Reference::open(), bug }))
+        let broken = Broken { bug };
+        let host = Host {
+            compute: Box::new(move |job, _| {
+                broken.compute(job);
+                Ok(())
+            }),
+            ..Host::new("broken")
+        };
+        host.device()
+    }
+
+    fn compute(&self, job: AnyJob<'_>) {
+        for_any!(AnyJob, job, job => {
+            let Job { alpha, a, conj, x, beta, mut y } = job;
+            self.run((alpha, view(&a)), conj, view(&x), beta, view_mut(&mut y));
+        });
     }
 
     fn dot<T: Element>(&self, row: &[T], x: &[T], conj: bool) -> T::Acc {
@@ -124,13 +133,15 @@ impl Broken {
         }
     }
 
-    fn run<T: Element>(&self, job: Job<'_, T>) {
-        let (MatrixRef::Host(a), VectorRef::Host(x), VectorMut::Host(mut y)) =
-            (job.a, job.x, job.y)
-        else {
-            unreachable!("host operands only");
-        };
-        let (alpha, beta, zero) = (job.alpha, job.beta, T::Acc::ZERO);
+    fn run<T: Element>(
+        &self,
+        (alpha, a): (T::Acc, ArrayView<'_, T, Ix2>),
+        conj: bool,
+        x: ArrayView<'_, T, Ix1>,
+        beta: T::Acc,
+        mut y: ArrayViewMut1<'_, T>,
+    ) {
+        let zero = T::Acc::ZERO;
         let m = y.len();
         let x = x.to_vec();
         for i in 0..m {
@@ -151,7 +162,7 @@ impl Broken {
                     let lane = |j: usize, l: T::Acc| l.fma(row[j].widen(), alpha.mul(x[j].widen()));
                     ordered_sum(x.len(), &lane)
                 }
-                _ => self.dot(&row, &x, job.conj),
+                _ => self.dot(&row, &x, conj),
             };
             match self.bug {
                 Bug::Noise => {
@@ -170,76 +181,5 @@ impl Broken {
             let alpha = if self.bug == Bug::AlphaFirst { T::Acc::ONE } else { alpha };
             y[i] = scale(alpha, sum, beta, old);
         }
-    }
-}
-
-impl Backend for Broken {
-    fn device(&self) -> &DeviceInfo {
-        self.good.device()
-    }
-
-    fn accepts(&self, desc: &Desc) -> Result<()> {
-        self.good.accepts(desc)
-    }
-
-    fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        self.good.candidates(desc)
-    }
-
-    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        self.good.fits(desc, params)
-    }
-
-    fn tables(&self) -> Vec<BuiltinTable> {
-        self.good.tables()
-    }
-
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        self.good.upload(data)
-    }
-
-    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.good.alloc(dtype, len)
-    }
-
-    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        self.good.download(from, first, to)
-    }
-
-    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
-        self.good.prepare(desc, params)
-    }
-
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        for_any!(AnyJob, job, job => {
-            if matches!(job.y, VectorMut::Device(_)) {
-                return self.good.gemv(Element::any_job(job), prepared);
-            }
-            let (a_copy, x_copy);
-            let a = match job.a {
-                MatrixRef::Host(a) => a,
-                MatrixRef::Device(a) => {
-                    a_copy = a.download()?;
-                    a_copy.view()
-                }
-            };
-            let x = match job.x {
-                VectorRef::Host(x) => x,
-                VectorRef::Device(x) => {
-                    x_copy = x.download()?;
-                    x_copy.view()
-                }
-            };
-            let VectorMut::Host(y) = job.y else { unreachable!("handed on above") };
-            self.run(Job {
-                alpha: job.alpha,
-                a: MatrixRef::Host(a.reborrow()),
-                conj: job.conj,
-                x: VectorRef::Host(x.reborrow()),
-                beta: job.beta,
-                y: VectorMut::Host(y.reborrow()),
-            });
-        });
-        Ok(())
     }
 }

@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
 /// The members' manifests and sources: a library with a generic bound, an application that never
-/// names gemv but chooses its backend, and one that chooses none.
-const FILES: [(&str, &str); 6] = [
+/// names gemv but chooses its backend, one that chooses a GPU whose driver may not be there, and one
+/// that chooses none.
+const FILES: [(&str, &str); 8] = [
     (
         "library/Cargo.toml",
         r#"
@@ -56,6 +57,27 @@ fn main() {
 "#,
     ),
     (
+        "driverless/Cargo.toml",
+        r#"
+[dependencies]
+gemv = { path = "ROOT", default-features = false, features = ["cuda"] }
+library = { path = "../library" }
+ndarray = "0.17"
+"#,
+    ),
+    (
+        "driverless/src/main.rs",
+        r#"
+use gemv as _;
+
+fn main() {
+    let a = ndarray::array![[0.0, 1.0], [2.0, 0.0]];
+    let y = library::twice(&a, &ndarray::array![1.0, 3.0]);
+    println!("{y} on {}", library::device());
+}
+"#,
+    ),
+    (
         "nothing/Cargo.toml",
         r#"
 [dependencies]
@@ -86,8 +108,8 @@ pub fn run(sh: &Shell, folder: &Path, built: &Path) -> Result<()> {
         sh.write_file(folder.join(path), head + &text)?;
     }
     // The workspace's versions, and its profile: the dependencies are built already.
-    let members =
-        "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \"nothing\"]\n";
+    let members = "[workspace]\nresolver = \"3\"\n\
+                   members = [\"library\", \"application\", \"driverless\", \"nothing\"]\n";
     let manifest = sh.read_file("Cargo.toml")?;
     let profile = manifest.find("[profile.dev]").map_or("", |at| &manifest[at..]);
     sh.write_file(folder.join("Cargo.toml"), format!("{members}\n{profile}"))?;
@@ -107,6 +129,14 @@ pub fn run(sh: &Shell, folder: &Path, built: &Path) -> Result<()> {
     };
     let (good, text) = run("application", None)?;
     ensure!(good && text.trim() == "[2, 6] on cpu", "the application says: {text}");
+    // A GPU's backend alone: the GPU computes, or one sentence says what is missing and what to write.
+    let (good, text) = run("driverless", None)?;
+    let missing = "no cuda (";
+    let says = |part: &str| text.lines().any(|l| l.contains("gpu_dot: ") && l.contains(part));
+    ensure!(
+        if good { text.trim() == "[2, 6] on cuda:0" } else { says(missing) && says("\"cpu\"") },
+        "with cuda alone: {text}"
+    );
     let (good, text) = run("nothing", None)?;
     ensure!(!good && text.contains("features = [\"cpu\"]"), "without a backend: {text}");
     let said = text.lines().filter(|l| l.contains("gpu_dot")).count();

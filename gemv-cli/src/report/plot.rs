@@ -366,7 +366,15 @@ pub(super) enum Scale {
     Linear,
     /// So that what is small shows, too.
     Log,
+    /// The same of ratios, over counts that are powers of two.
+    Ratio,
 }
+
+/// The ratios that are labelled.
+const RATIOS: [f64; 20] = [
+    0.125, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0,
+    128.0, 256.0, 512.0,
+];
 
 /// Curves with marks over a logarithmic x. Those of one name have one colour on every picture.
 pub(super) fn curves(
@@ -397,9 +405,9 @@ pub(super) fn curves(
         let x_axis = (low..high).log_scale();
         // The chart has another type for each scale.
         macro_rules! paint {
-            ($y:expr) => {{
+            ($x:expr, $y:expr) => {{
                 let error = |e: DrawingAreaErrorKind<_>| e.to_string();
-                let mut chart = builder.build_cartesian_2d(x_axis, $y).map_err(error)?;
+                let mut chart = builder.build_cartesian_2d($x, $y).map_err(error)?;
                 chart
                     .configure_mesh()
                     .light_line_style(WHITE)
@@ -440,8 +448,15 @@ pub(super) fn curves(
             }};
         }
         match scale {
-            Scale::Log => paint!((bottom..top).log_scale()),
-            Scale::Linear => paint!(0.0..top),
+            Scale::Log => paint!(x_axis, (bottom..top).log_scale()),
+            Scale::Linear => paint!(x_axis, 0.0..top),
+            Scale::Ratio => {
+                let counts = (0..32).map(|k| f64::from(k).exp2());
+                let counts = counts.filter(|k| (low..=high).contains(k)).collect();
+                let ratios = RATIOS.into_iter().filter(|r| (bottom..=top).contains(r)).collect();
+                let y_axis = (bottom..top).log_scale().with_key_points(ratios);
+                paint!(x_axis.with_key_points(counts), y_axis)
+            }
         }
     })?;
     let forms = ["●", "▲", "✕"];

@@ -24,6 +24,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "row,col",
           value_parser = parse_layout)]
     pub(crate) layout: Vec<Layout>,
+    /// Numbers of right-hand sides, such as 2,4,8,16,32, one of each class: 2, 3 to 4, 5 to 8, 9 to 16,
+    /// 17 and more. What is measured of one is the table's row for its class (rhs=5..8 batch=1). Several
+    /// right-hand sides have a mesh of half as many sizes. 1 is for products with one vector; an
+    /// installed table keeps its rows for them where 1 is not asked for.
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    pub(crate) rhs: Vec<usize>,
     /// Sizes of the mesh, for rows and for columns, evenly spaced on a logarithmic scale [default:
     /// 24; 20 for cpu; 12 for OpenCL on the host's own processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..=256))]
@@ -35,7 +42,8 @@ pub(crate) struct Args {
     /// The largest size of the mesh.
     #[arg(long, value_name = "ROWS", default_value_t = 1 << 22)]
     pub(crate) to: u32,
-    /// The largest matrix, in bytes; k, M and G stand for powers of 1024.
+    /// The largest matrix, also of right-hand sides or of results, in bytes; k, M and G stand for powers
+    /// of 1024.
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     pub(crate) max_bytes: u64,
     /// Bytes to read before an operand comes again: several times the last cache.
@@ -48,7 +56,7 @@ pub(crate) struct Args {
     /// made of what was measured.
     #[arg(long, value_name = "MINUTES")]
     pub(crate) minutes: Option<f64>,
-    /// Held-out shapes for each type, layout and class of alignment. They are not on the
+    /// Held-out shapes for each type, layout, class of alignment and of right-hand sides. They are not on the
     /// mesh; the table's choices are compared there with all candidates.
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     pub(crate) holdout: usize,
@@ -60,7 +68,8 @@ pub(crate) struct Args {
     /// measurements differ by more than noise, or nothing.
     #[arg(long, value_enum, default_value_t = Start::Present)]
     pub(crate) start: Start,
-    /// Most rows of the table for a type and a layout, over all classes of alignment.
+    /// Most rows of the table for a type and a layout, over all classes of alignment and of right-hand
+    /// sides.
     #[arg(long, value_name = "COUNT", default_value = "200",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rows: usize,
@@ -71,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) resume: bool,
     /// Put the table into this user's directory of tables. Rows of an installed table for
-    /// other types and layouts are kept, as are the present rows of a class in which no
+    /// other types, layouts and numbers of right-hand sides are kept, as are the present rows of a class in which no
     /// held-out shape was measured. A table that is worse than the present one by more than
     /// 2 % is refused.
     #[arg(long)]

@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn it_goes_on_where_it_was_stopped_and_a_tile_is_chosen_together() {
         let mesh = Mesh::new(3, 10, 160, 1 << 20);
-        let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY };
+        let class =
+            ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::ANY, rhs: 1 };
         let run = |stops: &[usize]| {
             let (mut runner, mut known) = (Paper(0, vec![]), Measurements::new());
             let mut tiles = None;

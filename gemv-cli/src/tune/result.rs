@@ -95,10 +95,21 @@ fn hash(rows: &[Row]) -> String {
     format!("{:012x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 16)
 }
 
+/// A class, as its rows begin.
+fn name(class: &ProblemClass) -> String {
+    let rhs = match class.counts() {
+        Some((low, usize::MAX)) => format!(" rhs={low}.."),
+        Some((low, high)) if low == high => format!(" rhs={low}"),
+        Some((low, high)) => format!(" rhs={low}..{high}"),
+        None => String::new(),
+    };
+    format!("{} {} align={}{rhs}", class.dtype, class.layout, class.align)
+}
+
 /// How many rows each class has, and their cost at the measured points.
 pub(super) fn of_parts(classes: &[ProblemClass], parts: &[Fit]) -> Vec<(String, String)> {
     let line = |(class, part): (&ProblemClass, &Fit)| {
-        let name = format!("rows for {} {} align={}", class.dtype, class.layout, class.align);
+        let name = format!("rows for {}", name(class));
         let (cost, worst) = (100.0 * part.cost, 100.0 * part.worst);
         let kept = match part.kept {
             0 => String::new(),
@@ -140,7 +151,8 @@ pub(super) fn products(
     known: &Measurements,
 ) -> Vec<Product> {
     let mut products = Vec::new();
-    for &class in classes {
+    // What is predicted is a product with one vector.
+    for &class in classes.iter().filter(|class| class.rhs == 1) {
         let ProblemClass { dtype, layout, .. } = class;
         for at in mesh.points(class) {
             let desc = mesh.desc(class, at).expect("a point of the mesh");
@@ -169,7 +181,7 @@ pub(super) fn per_class(classes: &[ProblemClass], holdouts: &[Holdout]) {
     for a in classes {
         let here = |h: &&Holdout| a.holds(&h.result.desc);
         let part: Vec<Holdout> = holdouts.iter().filter(here).cloned().collect();
-        println!("  {} {} align={}: {}", a.dtype, a.layout, a.align, Regret::of(1, &part));
+        println!("  {}: {}", name(a), Regret::of(1, &part));
     }
 }
 
@@ -192,9 +204,9 @@ pub(super) fn install(
     unchecked: &[ProblemClass],
 ) -> anyhow::Result<()> {
     for class in unchecked {
-        let ProblemClass { dtype, layout, align } = *class;
-        println!("{dtype} {layout} align={align} was not checked: its present rows stay");
-        table.rows.retain(|r| (r.dtype, r.layout, r.align) != (Some(dtype), Some(layout), align));
+        println!("{} was not checked: its present rows stay", name(class));
+        let here = (Some(class.dtype), Some(class.layout), class.align, class.counts());
+        table.rows.retain(|r| (r.dtype, r.layout, r.align, r.rhs) != here);
     }
     if table.rows.is_empty() {
         bail!("nothing is installed, since nothing was checked: it takes --holdout and more time");
@@ -208,8 +220,9 @@ pub(super) fn install(
     let path = dir.join(file_name(device.backend()));
     if let Ok(text) = std::fs::read_to_string(&path) {
         let old = Table::parse(&path.display().to_string(), &text)?;
-        let new: Vec<_> = table.rows.iter().map(|r| (r.dtype, r.layout, r.align)).collect();
-        let other = |r: &&Row| !new.contains(&(r.dtype, r.layout, r.align));
+        let of = |r: &Row| (r.dtype, r.layout, r.align, r.rhs, r.batch);
+        let new: Vec<_> = table.rows.iter().map(of).collect();
+        let other = |r: &&Row| !new.contains(&of(r));
         let kept: Vec<Row> = old.rows.iter().filter(other).copied().collect();
         // The fingerprints of the kept rows' kernels, unless a new row names the same
         // kernel.

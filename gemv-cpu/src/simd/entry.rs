@@ -6,9 +6,11 @@ use gemv_core::{Accumulator, scale};
 
 use super::col_memory::{ColFewRows, ColMemory};
 use super::col_registers::ColRegisters;
+use super::gemm_col::ColRhs;
+use super::gemm_row::RowRhs;
 use super::ops::{Body, Ops};
 use super::rows::{Segments, ShortRows};
-use super::window::{Vector, Window};
+use super::window::{RhsCall, Vector, Window};
 
 /// The kernels of an element type on an instruction set.
 ///
@@ -32,8 +34,12 @@ pub(crate) struct EntryPoints {
     pub(super) col_memory: unsafe fn(&Call),
     /// The same for a whole segment of few rows.
     pub(super) col_few_rows: unsafe fn(&Call),
+    /// The kernels for several right-hand sides, if there are any.
+    pub(super) rhs: Option<Rhs>,
     /// Rule 6.
     pub(super) finish: unsafe fn(&Finish),
+    /// Rule 6 for a block of sums.
+    pub(super) finish_block: unsafe fn(&FinishBlock),
     /// Converts entries of x, of a stride and a number, to accumulators.
     pub(super) widen: unsafe fn(*const u8, isize, usize, *mut u8),
     /// The kernels for what an accumulator consists of.
@@ -75,6 +81,36 @@ impl Call {
         let (back, prefetch_next) = (false, false);
         Call { a, conj, x, out, ld: 0, back, prefetch, prefetch_next, head: 0, stack, stack_ld: 0 }
     }
+}
+
+/// Kernels for several right-hand sides. They need neighbouring elements along a line, and elements that are their own
+/// accumulators.
+#[derive(Clone, Copy)]
+pub(super) struct Rhs {
+    pub(super) rows: RhsKernel,
+    pub(super) columns: RhsKernel,
+}
+
+/// A kernel for several right-hand sides as a function without types.
+///
+/// # Safety
+/// The processor has the instruction set; a is good for at most 256 columns, x for as many entries of each column, out
+/// for all sums, and the stack for rows rounded up to a multiple of 16.
+pub(super) type RhsKernel = unsafe fn(&RhsCall);
+
+/// Rule 6 for lines of sums, `ld` accumulators apart. A line is a row or a column of Y.
+pub(super) struct FinishBlock {
+    pub(super) sums: *const u8,
+    pub(super) ld: usize,
+    pub(super) lines: usize,
+    pub(super) len: usize,
+    pub(super) y: *mut u8,
+    /// Elements between two lines of Y.
+    pub(super) line: isize,
+    /// Elements between two entries of a line.
+    pub(super) stride: isize,
+    pub(super) alpha: Scalar,
+    pub(super) beta: Scalar,
 }
 
 /// Rule 6 for `m` rows whose sums are there.
@@ -122,11 +158,17 @@ impl<O: Ops> Of<O> {
         col_registers: columns::<O, REGISTERS>,
         col_memory: columns::<O, MEMORY>,
         col_few_rows: columns::<O, FEW_ROWS>,
+        rhs: Self::RHS,
         finish: finish::<O::Base>,
+        finish_block: finish_block::<O::Base>,
         widen: widen::<O::Base>,
         real: || Of::<O::Sum>::ENTRY_POINTS,
         ones: ones::<O::Acc>,
     };
+
+    /// For f32 and f64 alone: all others would take long to compile. Narrower types are converted first.
+    const RHS: Option<Rhs> =
+        if O::UNROLLS { Some(Rhs { rows: gemm_row::<O>, columns: gemm_col::<O> }) } else { None };
 }
 
 /// # Safety
@@ -238,6 +280,30 @@ impl<O: Ops, const KERNEL: u8> Body for Columns<'_, O, KERNEL> {
     }
 }
 
+unsafe fn gemm_row<O: Ops>(c: &RhsCall) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(RowRhs { o, c });
+    }
+}
+
+unsafe fn gemm_col<O: Ops>(c: &RhsCall) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(ColRhs { o, c });
+    }
+}
+
+unsafe fn finish_block<O: Ops>(f: &FinishBlock) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(FinishLines { o, f });
+    }
+}
+
 unsafe fn finish<O: Ops>(f: &Finish) {
     // SAFETY: the caller's.
     unsafe {
@@ -297,6 +363,28 @@ impl<O: Ops> Body for FinishRows<'_, O> {
                 *y = scale::<O::T>(alpha, *sums.add(i), beta, old);
                 i += 1;
             }
+        }
+    }
+}
+
+struct FinishLines<'a, O> {
+    o: O,
+    f: &'a FinishBlock,
+}
+
+impl<O: Ops> Body for FinishLines<'_, O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let FinishLines { o, f } = self;
+        let FinishBlock { sums, ld, lines, len, y, line, stride, alpha, beta } = f;
+        let acc = size_of::<O::Acc>();
+        for l in 0..*lines {
+            let sums = sums.wrapping_add(l * ld * acc);
+            let y = y.cast::<O::T>().wrapping_offset(l as isize * line).cast();
+            let (m, stride, alpha, beta) = (*len, *stride, *alpha, *beta);
+            let f = &Finish { sums, m, y, stride, alpha, beta };
+            // SAFETY: the caller's: sums and y are good for these lines.
+            unsafe { FinishRows { o, f }.run() }
         }
     }
 }

@@ -7,6 +7,9 @@ mod col_memory;
 mod col_registers;
 mod element;
 mod entry;
+mod gemm;
+mod gemm_col;
+mod gemm_row;
 mod isa;
 mod memory;
 mod ops;
@@ -25,6 +28,7 @@ mod window;
 mod x86;
 
 pub(crate) use element::CpuElement;
+pub(crate) use gemm::{Gemm, GemmPlan, Panel};
 pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
 pub(crate) use memory::Allocation;

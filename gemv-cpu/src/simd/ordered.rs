@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element, scale};
 
-use super::entry::{Call, EntryPoints, Finish, ones};
+use super::entry::{Call, EntryPoints, Finish, FinishBlock, ones};
 use super::window::Vector;
 
 /// The kernels of `T`, whose accumulators consist of `R`.
@@ -29,7 +29,9 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
         col_registers: columns::<T>,
         col_memory: columns::<T>,
         col_few_rows: columns::<T>,
+        rhs: None,
         finish: finish::<T>,
+        finish_block: finish_block::<T>,
         widen: widen::<T>,
         real: || Ordered::<R, R>::ENTRY_POINTS,
         ones: ones::<T::Acc>,
@@ -102,6 +104,17 @@ unsafe fn finish<T: Element>(f: &Finish) {
             let old = if beta == T::Acc::ZERO { None } else { Some(*y) };
             *y = scale::<T>(alpha, *f.sums.cast::<T::Acc>().add(i), beta, old);
         }
+    }
+}
+
+unsafe fn finish_block<T: Element>(f: &FinishBlock) {
+    let FinishBlock { sums, ld, lines, len, y, line, stride, alpha, beta } = f;
+    for l in 0..*lines {
+        let sums = sums.wrapping_add(l * ld * size_of::<T::Acc>());
+        let y = y.cast::<T>().wrapping_offset(l as isize * line).cast();
+        let (m, stride, alpha, beta) = (*len, *stride, *alpha, *beta);
+        // SAFETY: the caller's: sums and y are good for these lines.
+        unsafe { finish::<T>(&Finish { sums, m, y, stride, alpha, beta }) }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 
 /// How the elements of a matrix are walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lines {
+pub(super) enum Lines {
     /// Row by row; the elements of a row are this far apart.
     Rows(isize),
     /// Column by column.
@@ -45,7 +45,7 @@ enum Lines {
 impl Lines {
     /// By the smaller of the two strides, of axes that have more than one entry.
     #[inline(always)]
-    fn of(a: &Strided) -> Lines {
+    pub(super) fn of(a: &Strided) -> Lines {
         let Strided { m, n, rs, cs, .. } = *a;
         if cs == 1 && n > 1 {
             return Lines::Rows(1);
@@ -75,12 +75,12 @@ impl Lines {
 
 /// A view of a matrix. Strides are in elements.
 #[derive(Clone, Copy)]
-struct Strided {
-    p: *const u8,
-    m: usize,
-    n: usize,
-    rs: isize,
-    cs: isize,
+pub(super) struct Strided {
+    pub(super) p: *const u8,
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) rs: isize,
+    pub(super) cs: isize,
 }
 
 /// Where a result goes.
@@ -237,7 +237,7 @@ impl<'a> Product<'a> {
 
 /// The address `by` elements of `size` bytes further.
 #[inline(always)]
-fn offset(p: *const u8, by: isize, size: usize) -> *const u8 {
+pub(super) fn offset(p: *const u8, by: isize, size: usize) -> *const u8 {
     p.wrapping_offset(by * size as isize)
 }
 
@@ -684,7 +684,7 @@ impl Part<'_> {
 ///
 /// # Safety
 /// `from` is good for these elements, `to` for as many.
-unsafe fn gather(
+pub(super) unsafe fn gather(
     from: *const u8,
     lines: (usize, isize),
     entries: (usize, isize),
@@ -746,7 +746,7 @@ fn place(k: &EntryPoints, target: &Target, at: usize, scratch: *mut u8) -> *mut 
 ///
 /// # Safety
 /// The lengths are those.
-unsafe fn levels(
+pub(super) unsafe fn levels(
     k: &EntryPoints,
     mut sums: *const u8,
     m: usize,

@@ -94,3 +94,29 @@ pub(super) fn bit_reversed(i: usize, log: u32) -> usize {
     };
     REVERSED[i] as usize >> (LANES.trailing_zeros() - log)
 }
+
+/// The operands of a kernel for several right-hand sides: one segment of some rows.
+#[derive(Clone, Copy)]
+pub(super) struct RhsCall {
+    pub(super) a: Window<u8>,
+    /// Columns of X, whose entries are `x_row` accumulators apart. The row kernel needs neighbouring entries.
+    pub(super) x: *const u8,
+    pub(super) x_row: isize,
+    /// Accumulators between two columns of X.
+    pub(super) x_ld: isize,
+    /// How many columns of X there are.
+    pub(super) columns: usize,
+    /// Where the sums go, and the accumulators between those of two rows and of two columns of X. The column kernel
+    /// needs neighbouring rows.
+    pub(super) out: *mut u8,
+    pub(super) out_row: isize,
+    pub(super) out_column: isize,
+    /// The distance of prefetches in bytes, 0 for none: along a line; for the column kernel with at most 64 columns,
+    /// from all elements.
+    pub(super) prefetch: isize,
+    /// The same from columns of X, for the column kernel with at most 64 columns of the matrix.
+    pub(super) x_prefetch: isize,
+    /// Partial sums of the column kernel, and the accumulators between those of two columns of X.
+    pub(super) stack: *mut u8,
+    pub(super) stack_ld: usize,
+}

@@ -129,6 +129,67 @@ impl Operand<'_> {
     }
 }
 
+/// A batch of matrices in a block: element (b, i, j) lies at `first` and the sum of the indices times
+/// the strides, in elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batched<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) first: usize,
+    pub(crate) dim: [usize; 3],
+    pub(crate) strides: [isize; 3],
+}
+
+impl<'a> Batched<'a> {
+    /// Entry b as a matrix, from column `column` on, of `columns` columns.
+    pub(crate) fn entry(&self, b: usize, column: usize, columns: usize) -> Operand<'a> {
+        let [batch, row, col] = self.strides;
+        let at = b as isize * batch + column as isize * col;
+        Operand {
+            block: self.block,
+            first: self.first.wrapping_add_signed(at),
+            dim: (self.dim[1], columns),
+            strides: (row, col),
+        }
+    }
+
+    /// Whether every element lies in the block.
+    fn inside(&self, element: usize) -> bool {
+        if self.dim[0] == 0 {
+            return true;
+        }
+        let ends = [0, self.dim[0] - 1].map(|b| self.entry(b, 0, self.dim[2]));
+        // An offset that wraps round is beyond any block.
+        let far = (self.dim[0] as i128 - 1) * self.strides[0] as i128 + self.first as i128;
+        far == ends[1].first as i128 && ends.iter().all(|end| end.inside(element))
+    }
+}
+
+/// What a launch of a kernel of the signature `Gemm` is given; see `gemv_gpu`.
+pub(crate) struct GemmArguments<'a, T: Element> {
+    pub(crate) a: Batched<'a>,
+    pub(crate) x: Batched<'a>,
+    pub(crate) y: Batched<'a>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) beta: T::Acc,
+    pub(crate) conj: bool,
+    pub(crate) work: &'a Block,
+    pub(crate) counters: &'a Block,
+}
+
+impl<T: Element> GemmArguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    fn check(&self) {
+        let GemmArguments { a, x, y, .. } = self;
+        for (name, operand) in [("A", a), ("X", x), ("Y", y)] {
+            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        }
+        let ([batch, m, n], rhs) = (a.dim, x.dim[2]);
+        let shapes = x.dim == [batch, n, rhs] && y.dim == [batch, m, rhs];
+        assert!(shapes, "operands of shapes that do not fit");
+    }
+}
+
 /// What a launch of any kernel is given; see `gemv_gpu` for the signature.
 pub(crate) struct Arguments<'a, T: Element> {
     pub(crate) m: usize,
@@ -438,9 +499,6 @@ impl Gpu {
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
         let [rs, cs] = [a.strides.0 as i64, a.strides.1 as i64];
         let [incx, incy] = [x.strides.0 as i64, y.strides.0 as i64];
-        fn at<V>(value: &V) -> *mut c_void {
-            std::ptr::from_ref(value).cast_mut().cast()
-        }
         let mut values = [
             at(&m),
             at(&n),
@@ -460,6 +518,69 @@ impl Gpu {
             at(&work.at),
             at(&counters.at),
         ];
+        // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
+        // has; operands and scratch memory were checked above.
+        unsafe { self.queue_launch(launch, &mut values) }
+    }
+
+    /// Queues one launch of a kernel of the signature `Gemm`.
+    ///
+    /// # Panics
+    /// As [`Gpu::launch`].
+    pub(crate) fn launch_gemm<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &GemmArguments<'_, T>,
+        scratch: (usize, usize),
+    ) -> Result<()> {
+        arguments.check();
+        let GemmArguments { a, x, y, alpha, beta, conj, work, counters } = arguments;
+        assert!(
+            scratch.0 <= work.bytes && scratch.1 <= counters.bytes,
+            "scratch memory is too small"
+        );
+        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
+        let conj = u32::from(*conj);
+        let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
+        let [sa, sx, sy] = [a, x, y].map(|o| o.strides.map(|s| s as i64));
+        let mut values = [
+            at(&m),
+            at(&n),
+            at(&rhs),
+            at(&batch),
+            at(&a.block.at),
+            at(&a0),
+            at(&sa[1]),
+            at(&sa[2]),
+            at(&sa[0]),
+            at(&x.block.at),
+            at(&x0),
+            at(&sx[1]),
+            at(&sx[2]),
+            at(&sx[0]),
+            at(&y.block.at),
+            at(&y0),
+            at(&sy[1]),
+            at(&sy[2]),
+            at(&sy[0]),
+            at(&alpha),
+            at(&beta),
+            at(&conj),
+            at(&work.at),
+            at(&counters.at),
+        ];
+        // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
+        // has; operands and scratch memory were checked above.
+        unsafe { self.queue_launch(launch, &mut values) }
+    }
+
+    /// Queues a launch with pointers to its arguments' values.
+    ///
+    /// # Safety
+    /// They are those of the kernel's signature (gemv_gpu); every operand lies in its block, and the
+    /// scratch memory is what the kernel's plan asks for.
+    unsafe fn queue_launch(&self, launch: &Launch, values: &mut [*mut c_void]) -> Result<()> {
         let function = launch.function.inner.cu_function();
         if let Some(queue) = self.launch_ex.filter(|_| launch.early) {
             // It may begin before the launch ahead has ended, for whose results it waits by itself
@@ -478,10 +599,9 @@ impl Gpu {
             return code.result().map_err(|e| self.failed("cuLaunchKernelEx", e));
         }
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        // SAFETY: the function lives as long as its module, which it owns. Every kernel has this
-        // signature (gemv_gpu), and by its contract it touches the elements of A, x and y,
-        // and as much scratch memory as its plan says: checked above. The driver copies the
-        // values before it returns.
+        // SAFETY: the function lives as long as its module, which it owns. The caller gives the arguments
+        // of its signature, and by its contract the kernel touches the elements of A, X and Y, and as
+        // much scratch memory as its plan says. The driver copies the values before it returns.
         unsafe {
             result::launch_kernel(
                 function,
@@ -489,7 +609,7 @@ impl Gpu {
                 (bx, by, bz),
                 launch.shared,
                 self.stream.cu_stream(),
-                &mut values,
+                values,
             )
         }
         .map_err(|e| self.failed("cuLaunchKernel", e))
@@ -498,6 +618,11 @@ impl Gpu {
     pub(super) fn failed(&self, call: &'static str, e: DriverError) -> Error {
         device_error(&self.id, call, e)
     }
+}
+
+/// A kernel's argument, as the driver takes it.
+fn at<V>(value: &V) -> *mut c_void {
+    std::ptr::from_ref(value).cast_mut().cast()
 }
 
 /// The stream while it records. Dropped early, because work failed or panicked, it throws the

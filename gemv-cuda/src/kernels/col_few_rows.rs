@@ -2,7 +2,7 @@
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, value};
 
 use super::rules::{
     MANY_BLOCKS, TWO_LEVELS, aligned, blocks_per_sm, compiled, layout, limits, registers, threads,
@@ -16,6 +16,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: concat!(include_str!("vectors.cuh"), include_str!("col_few_rows.cu")),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

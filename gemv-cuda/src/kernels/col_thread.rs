@@ -1,7 +1,7 @@
 //! `col-thread`: column-major matrices of up to 64 columns; a thread has whole rows.
 
 use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, value};
 
 use super::rules::{aligned, blocks, compiled, layout, limits, rows, threads, vec, widest, words};
 
@@ -11,6 +11,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: concat!(include_str!("vectors.cuh"), include_str!("col_thread.cu")),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

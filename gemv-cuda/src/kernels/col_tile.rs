@@ -2,7 +2,7 @@
 
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Dtype, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Signature, value};
 
 use super::rules::{
     MANY_BLOCKS, TWO_LEVELS, aligned, blocks, blocks_per_sm, cluster_k, compiled, layout, limits,
@@ -17,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: concat!(include_str!("vectors.cuh"), include_str!("col_tile.cu")),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

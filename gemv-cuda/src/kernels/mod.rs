@@ -7,6 +7,8 @@
 mod col_few_rows;
 mod col_thread;
 mod col_tile;
+mod gemm_row_batch;
+mod gemm_row_panel;
 mod row_block;
 mod row_block_long;
 mod row_smem;
@@ -20,6 +22,8 @@ use gemv_gpu::{self as gpu, Kernel};
 
 /// Those that only CUDA can spell, in the order in which candidates are tried.
 pub(crate) static OWN: &[Kernel] = &[
+    gemm_row_batch::KERNEL, // many matrices of few columns
+    gemm_row_panel::KERNEL, // several right-hand sides, X in registers
     row_splitk::KERNEL,     // sub-warps take rows, and split long ones
     row_warp::KERNEL,       // a sub-warp a row of one segment
     col_thread::KERNEL,     // a thread a row, few columns

@@ -2,7 +2,7 @@
 
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, value};
 
 use super::rules::{
     MANY_BLOCKS, SUPER_SEGMENT, aligned, blocks, blocks_per_sm, cluster_k, layout, limits,
@@ -21,6 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     ),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

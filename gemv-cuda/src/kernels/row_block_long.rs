@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 
 use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{Caps, Kernel};
+use gemv_gpu::{Caps, Kernel, Signature};
 
 use super::row_block::{ALONE, ARGS, legal_shape, plan, shapes, vecs};
 use super::rules::{SUPER_SEGMENT, TWO_LEVELS, blocks};
@@ -22,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     ),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

@@ -3,7 +3,7 @@
 
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, value};
 
 use super::rules::{
     SMEM_ROWS, aligned, blocks, compiled, layout, limits, registers, rows, shared_memory, threads,
@@ -17,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: concat!(include_str!("vectors.cuh"), include_str!("row_smem.cu")),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

@@ -2,7 +2,7 @@
 
 use gemv_core::order::LANES;
 use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Split, split_to_fill, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, Split, split_to_fill, value};
 
 use super::rules::{
     MANY_BLOCKS, SMEM_BYTES, SMEM_ROWS, TWO_LEVELS, blocks, blocks_per_sm, compiled, layout,
@@ -16,6 +16,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: concat!(include_str!("vectors.cuh"), include_str!("row_splitk.cu")),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

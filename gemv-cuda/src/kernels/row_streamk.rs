@@ -2,7 +2,7 @@
 
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Signature, value};
 
 use super::rules::{
     STREAMK_COLUMNS, STREAMK_ROWS, aligned, blocks_per_sm, layout, limits, row_columns, widest,
@@ -20,6 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     ),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

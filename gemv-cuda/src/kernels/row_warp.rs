@@ -4,7 +4,7 @@
 
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, value};
+use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, value};
 
 use super::rules::{
     blocks, compiled, layout, limits, registers, rows, subwarp, threads, vec, widest, words,
@@ -21,6 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     ),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates,
     legal,

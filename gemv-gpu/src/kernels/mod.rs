@@ -1,6 +1,8 @@
 //! The shared kernels, one pair of files each, and the list of those that other crates add.
 
 mod col;
+mod gemm_col;
+mod gemm_row;
 mod read;
 mod row;
 
@@ -15,11 +17,17 @@ pub use read::read_params;
 /// ```
 /// use gemv_gpu::kernels;
 /// let names: Vec<_> = kernels().iter().filter(|k| k.ordered).map(|k| k.name).collect();
-/// assert_eq!(names, ["row", "strided", "col", "strided-col"]);
+/// assert_eq!(names, [
+///     "row", "strided", "col", "strided-col",
+///     "gemm-row", "gemm-strided", "gemm-col", "gemm-strided-col",
+/// ]);
 /// ```
 pub fn kernels() -> &'static [Kernel] {
-    static ALL: LazyLock<Vec<Kernel>> =
-        LazyLock::new(|| [row::KERNELS, col::KERNELS, read::KERNELS].concat());
+    static ALL: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
+        let one = [row::KERNELS, col::KERNELS].concat();
+        let many = [gemm_row::KERNELS, gemm_col::KERNELS].concat();
+        [one, many, read::KERNELS.to_vec()].concat()
+    });
     &ALL
 }
 

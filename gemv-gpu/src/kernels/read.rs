@@ -2,7 +2,7 @@
 
 use gemv_core::{Arg, Desc, Dtype, Layout, Params, Values};
 
-use crate::kernel::{Caps, Kernel, Launch, Plan, value};
+use crate::kernel::{Caps, Kernel, Launch, Plan, Signature, value};
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     name: "read",
@@ -10,6 +10,7 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
     source: include_str!("read.k"),
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: false,
     // For Backend::read_params alone.
     candidates: |_, _| Vec::new(),

@@ -3,7 +3,7 @@
 use gemv_core::order::LANES;
 use gemv_core::{Arg, Desc, Layout, Params, Values};
 
-use crate::kernel::{Caps, Kernel, Language, Plan, value};
+use crate::kernel::{Caps, Kernel, Language, Plan, Signature, value};
 use crate::rules::{
     BLOCKS_PER_SM, MAX_ACC_BYTES, SPLIT_K, aligned_vec, distinct, for_layout, limits, one_load,
     too_many_accs, widest, with_splits,
@@ -18,6 +18,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         source: SOURCE,
         args: &[THREADS, SUBWARP, ROWS, VEC, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "0")],
+        signature: Signature::Gemv,
         ordered: true,
         candidates: row_candidates,
         legal: |desc, params, caps| legal(desc, params, caps, Some(Layout::Row)),
@@ -29,6 +30,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         source: SOURCE,
         args: &[THREADS, SUBWARP, ROWS, ONE, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "1")],
+        signature: Signature::Gemv,
         ordered: true,
         candidates: strided_candidates,
         legal: |desc, params, caps| legal(desc, params, caps, None),

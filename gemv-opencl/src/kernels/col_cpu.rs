@@ -2,7 +2,7 @@
 //! `col_cpu.cl`.
 
 use gemv_core::{Arg, Desc, Layout, Params, Values};
-use gemv_gpu::{Caps, Kernel, Plan, REDUCE_SOURCE, source, value};
+use gemv_gpu::{Caps, Kernel, Plan, REDUCE_SOURCE, Signature, source, value};
 
 use super::wide::{self, BLOCKS_PER_SM, SPLIT_K};
 
@@ -23,6 +23,7 @@ const COL: Kernel = Kernel {
     source: source![wide::SOURCE, include_str!("col_cpu.cl"), REDUCE_SOURCE],
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates: |desc, caps| candidates("col-cpu", Layout::Col, desc, caps),
     legal,

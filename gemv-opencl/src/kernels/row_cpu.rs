@@ -1,7 +1,7 @@
 //! `row-cpu` and `strided-cpu`: a work-item with a band of rows. The text is `row_cpu.cl`.
 
 use gemv_core::{Arg, Desc, Layout, Params, Values};
-use gemv_gpu::{Caps, Kernel, Plan, REDUCE_SOURCE, source};
+use gemv_gpu::{Caps, Kernel, Plan, REDUCE_SOURCE, Signature, source};
 
 use super::wide::{self, BLOCKS_PER_SM, SPLIT_K};
 
@@ -22,6 +22,7 @@ const ROW: Kernel = Kernel {
     source: source![wide::SOURCE, include_str!("row_cpu.cl"), REDUCE_SOURCE],
     args: ARGS,
     defines: &[],
+    signature: Signature::Gemv,
     ordered: true,
     candidates: |desc, caps| candidates("row-cpu", Layout::Row, desc, caps),
     legal: |_, _, caps| wide::legal(caps),

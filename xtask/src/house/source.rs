@@ -276,3 +276,9 @@ fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
         }
     }
 }
+
+/// Whether a line has more on it than a comment.
+pub fn is_code(line: &str) -> bool {
+    let line = line.trim_start();
+    !line.is_empty() && !line.starts_with("//")
+}

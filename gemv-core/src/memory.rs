@@ -1,0 +1,191 @@
+//! Memory of a device, and where an array lies in it.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix2, Ix3, RemoveAxis, ShapeBuilder};
+
+/// A block of device memory that holds elements of one type. Made by
+/// [`Backend::upload`](crate::Backend::upload) and [`Backend::alloc`](crate::Backend::alloc); freed
+/// on drop.
+///
+/// A backend has a type of its own here, and finds it again by [`Any`].
+///
+/// ```
+/// use gemv_core::Memory;
+/// use std::any::Any;
+///
+/// #[derive(Debug)]
+/// struct Block(Vec<f32>);
+///
+/// impl Memory for Block {
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+/// }
+/// let block: Box<dyn Memory> = Box::new(Block(vec![1.0, 2.0]));
+/// assert_eq!((block.len(), block.is_empty()), (2, false));
+/// let any: &dyn Any = &*block;
+/// assert_eq!(any.downcast_ref::<Block>().unwrap().0, [1.0, 2.0]);
+/// ```
+pub trait Memory: Any + Send + Sync + Debug {
+    /// Number of elements.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// An array in a block of [`Memory`]: entry (i, j, ..) lies at `first + i * stride(0) +
+/// j * stride(1) + ..`, in elements.
+///
+/// `M` is `&dyn Memory`, or `&mut dyn Memory` where the array is written.
+///
+/// ```
+/// use gemv_core::{Engine, Window};
+/// use ndarray::{array, s};
+///
+/// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let resident = Engine::new(None).device("reference")?.matrix(&a.slice(s![.., ..;-1]))?;
+/// let Window { memory, first, dim, .. } = resident.window();
+/// assert_eq!((memory.len(), first, (dim[0], dim[1])), (6, 2, (2, 3)));
+/// assert_eq!((resident.window().stride(0), resident.window().stride(1)), (3, -1));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Window<M, D> {
+    /// The block.
+    pub memory: M,
+    /// Index in the block of the entry whose indices are all 0.
+    pub first: usize,
+    /// Number of entries along each axis.
+    pub dim: D,
+    /// Strides in elements, each an `isize` as ndarray keeps them; see [`stride`](Self::stride).
+    pub strides: D,
+}
+
+impl<M, D: Dimension> Window<M, D> {
+    /// The stride of an axis, in elements.
+    #[inline]
+    pub fn stride(&self, axis: usize) -> isize {
+        self.strides[axis] as isize
+    }
+
+    /// The first index that the array touches, and how many from there on.
+    #[inline]
+    pub fn range(&self) -> (usize, usize) {
+        if (0..self.dim.ndim()).any(|axis| self.dim[axis] == 0) {
+            return (0, 0);
+        }
+        let (mut low, mut high) = (self.first as isize, self.first as isize);
+        for axis in 0..self.dim.ndim() {
+            let far = self.stride(axis) * (self.dim[axis] as isize - 1);
+            low += far.min(0);
+            high += far.max(0);
+        }
+        (low as usize, (high - low + 1) as usize)
+    }
+
+    /// The array as a view, for backends whose memory is the host's: `memory` is the whole block as
+    /// the backend holds it.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// let block = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // what the backend holds
+    /// assert_eq!(a.window().view(&block), array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// assert_eq!(a.step_columns(.., -2).window().view(&block), array![[3.0, 1.0], [6.0, 4.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the array does not lie in `memory`.
+    #[inline]
+    pub fn view<'a, T>(&self, memory: &'a [T]) -> ArrayView<'a, T, D> {
+        let (at, len) = self.range();
+        if len == 0 {
+            return ArrayView::from_shape(self.dim.clone(), &[]).expect("there are no entries");
+        }
+        let shape = self.dim.clone().strides(self.distances());
+        let mut view =
+            ArrayView::from_shape(shape, &memory[at..at + len]).expect("the range of the strides");
+        for axis in 0..self.dim.ndim() {
+            if self.stride(axis) < 0 {
+                view.invert_axis(Axis(axis));
+            }
+        }
+        view
+    }
+
+    /// As [`view`](Self::view), to write to.
+    ///
+    /// # Panics
+    /// If the array does not lie in `memory`, or two of its entries lie at one place.
+    #[inline]
+    pub fn view_mut<'a, T>(&self, memory: &'a mut [T]) -> ArrayViewMut<'a, T, D> {
+        let (at, len) = self.range();
+        if len == 0 {
+            let none = ArrayViewMut::from_shape(self.dim.clone(), &mut []);
+            return none.expect("there are no entries");
+        }
+        let shape = self.dim.clone().strides(self.distances());
+        let mut view = ArrayViewMut::from_shape(shape, &mut memory[at..at + len])
+            .expect("entries apart, in the range of the strides");
+        for axis in 0..self.dim.ndim() {
+            if self.stride(axis) < 0 {
+                view.invert_axis(Axis(axis));
+            }
+        }
+        view
+    }
+
+    /// The strides without their signs.
+    #[inline]
+    fn distances(&self) -> D {
+        let mut distances = self.strides.clone();
+        for axis in 0..distances.ndim() {
+            distances[axis] = self.stride(axis).unsigned_abs();
+        }
+        distances
+    }
+}
+
+impl<M, D: RemoveAxis> Window<M, D> {
+    /// The part at this index of an axis.
+    ///
+    /// # Panics
+    /// If there is no such index.
+    pub fn index_axis(self, axis: usize, index: usize) -> Window<M, D::Smaller> {
+        assert!(index < self.dim[axis], "index {index} of {} entries", self.dim[axis]);
+        let first = self.first.wrapping_add_signed(index as isize * self.stride(axis));
+        let dim = self.dim.remove_axis(Axis(axis));
+        Window { memory: self.memory, first, dim, strides: self.strides.remove_axis(Axis(axis)) }
+    }
+}
+
+impl<M> Window<M, Ix2> {
+    /// The transpose.
+    pub fn reversed_axes(self) -> Self {
+        let Window { memory, first, dim, strides } = self;
+        let (dim, strides) = (Ix2(dim[1], dim[0]), Ix2(strides[1], strides[0]));
+        Window { memory, first, dim, strides }
+    }
+
+    /// The same matrix with a further axis, of one entry.
+    ///
+    /// # Panics
+    /// If `axis` is over 2.
+    pub fn insert_axis(self, axis: usize) -> Window<M, Ix3> {
+        let Window { memory, first, dim, strides } = self;
+        let insert = |of: Ix2, entry| match axis {
+            0 => Ix3(entry, of[0], of[1]),
+            1 => Ix3(of[0], entry, of[1]),
+            2 => Ix3(of[0], of[1], entry),
+            _ => panic!("axis {axis} of 3"),
+        };
+        Window { memory, first, dim: insert(dim, 1), strides: insert(strides, 0) }
+    }
+}

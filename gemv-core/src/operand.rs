@@ -1,0 +1,432 @@
+//! Operands as the caller has them, on the host or resident, and the way from one to the other.
+
+use ndarray::{ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, DataMut, Dimension, Ix1, Ix2};
+
+use crate::device::Device;
+use crate::job::Input;
+use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::{Desc, Element, Result};
+
+/// An array on the host or on a device, to be read, as a caller has it. A backend gets an
+/// [`Input`](crate::Input), which has no device of its own.
+///
+/// Every array and view, and every resident array, is turned into one by `into()`.
+#[derive(Debug, Clone, Copy)]
+pub enum OperandRef<'a, T: Element, D: Dimension> {
+    /// In host memory, with any strides.
+    Host(ArrayView<'a, T, D>),
+    /// Resident.
+    Device(&'a DeviceArray<T, D>),
+}
+
+/// A matrix on the host or on a device.
+///
+/// ```
+/// use gemv_core::{Engine, Layout, MatrixRef};
+/// use ndarray::{array, s};
+///
+/// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let host = MatrixRef::from(&a.slice(s![.., ..;2])).desc();
+/// assert_eq!((host.layout, host.m, host.n), (Layout::Strided, 2, 2));
+///
+/// let resident = Engine::new(None).device("reference")?.matrix(&a)?;
+/// let there = MatrixRef::from(&resident);
+/// assert!(matches!(there, MatrixRef::Device(_)) && there.dim() == (2, 3));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+pub type MatrixRef<'a, T> = OperandRef<'a, T, Ix2>;
+
+/// A vector on the host or on a device.
+///
+/// ```
+/// use gemv_core::{Engine, VectorRef};
+/// use ndarray::{array, s};
+///
+/// let x = array![1.0, 2.0, 3.0, 4.0, 5.0];
+/// assert_eq!(VectorRef::from(&x.slice(s![..;-2])).len(), 3);
+/// assert_eq!(VectorRef::from(&[1.0, 2.0][..]).len(), 2);
+/// let resident = Engine::new(None).device("reference")?.vector(&x)?;
+/// assert!(matches!(VectorRef::from(&resident), VectorRef::Device(x) if x.len() == 5));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+pub type VectorRef<'a, T> = OperandRef<'a, T, Ix1>;
+
+/// The result's place, on the host or on a device.
+///
+/// `&mut` of an array or of a resident array, and a mutable view, are turned into one by `into()`.
+#[derive(Debug)]
+pub enum OperandMut<'a, T: Element, D: Dimension> {
+    /// In host memory, with any strides but 0.
+    Host(ArrayViewMut<'a, T, D>),
+    /// Resident. What shares its memory, or has gaps between its entries, is given memory of its
+    /// own before a product is written to it.
+    Device(&'a mut DeviceArray<T, D>),
+}
+
+/// The place of a vector.
+///
+/// ```
+/// use gemv_core::Engine;
+/// use ndarray::{Array2, array, s};
+///
+/// let device = Engine::new(None).device("reference")?;
+/// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
+/// let mut host = array![0.0, 0.0];
+/// device.gemv(1.0, &a, &x, 0.0, &mut host)?;
+/// let mut table = Array2::zeros((2, 3));
+/// device.gemv(1.0, &a, &x, 0.0, table.slice_mut(s![.., 1]))?; // a column
+/// assert_eq!(table, array![[0.0, 3.0, 0.0], [0.0, 7.0, 0.0]]);
+/// let mut resident = device.zeros(2)?;
+/// device.gemv(1.0, &a, &x, 0.0, &mut resident)?;
+/// assert_eq!(resident.download()?, host);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+pub type VectorMut<'a, T> = OperandMut<'a, T, Ix1>;
+
+/// The place of a matrix.
+pub type MatrixMut<'a, T> = OperandMut<'a, T, Ix2>;
+
+impl<'a, T: Element, D: Dimension + Copy> OperandRef<'a, T, D> {
+    /// The same operand, for a shorter time (views are invariant in their lifetime).
+    #[inline]
+    pub fn reborrow<'b>(self) -> OperandRef<'b, T, D>
+    where
+        'a: 'b,
+    {
+        match self {
+            OperandRef::Host(a) => OperandRef::Host(a.reborrow()),
+            OperandRef::Device(a) => OperandRef::Device(a),
+        }
+    }
+
+    /// Number of entries along each axis.
+    #[inline]
+    pub fn raw_dim(&self) -> D {
+        match self {
+            OperandRef::Host(a) => a.raw_dim(),
+            OperandRef::Device(a) => a.raw_dim(),
+        }
+    }
+
+    /// The device of a resident operand.
+    #[inline]
+    pub fn device(&self) -> Option<&'a Device> {
+        match self {
+            OperandRef::Host(_) => None,
+            OperandRef::Device(a) => Some(a.device()),
+        }
+    }
+
+    /// As a backend gets it.
+    #[inline(always)]
+    pub(crate) fn input<'b>(self) -> Input<'b, T, D>
+    where
+        'a: 'b,
+    {
+        match self {
+            OperandRef::Host(a) => Input::Host(a.reborrow()),
+            OperandRef::Device(a) => Input::Device(a.window()),
+        }
+    }
+}
+
+impl<T: Element> OperandRef<'_, T, Ix2> {
+    /// What is asked of a product with it.
+    #[inline]
+    pub fn desc(&self) -> Desc {
+        self.input().desc()
+    }
+
+    /// Rows and columns.
+    #[inline]
+    pub fn dim(&self) -> (usize, usize) {
+        match self {
+            OperandRef::Host(a) => a.dim(),
+            OperandRef::Device(a) => a.dim(),
+        }
+    }
+}
+
+impl<T: Element> OperandRef<'_, T, Ix1> {
+    /// Number of entries.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // an operand, not a collection
+    pub fn len(&self) -> usize {
+        self.raw_dim()[0]
+    }
+}
+
+impl<'a, T: Element, D: Dimension + Copy> OperandMut<'a, T, D> {
+    /// The same operand, for a shorter time.
+    #[inline]
+    pub fn reborrow<'b>(self) -> OperandMut<'b, T, D>
+    where
+        'a: 'b,
+    {
+        match self {
+            OperandMut::Host(y) => OperandMut::Host(y.reborrow()),
+            OperandMut::Device(y) => OperandMut::Device(y),
+        }
+    }
+
+    /// Number of entries along each axis.
+    #[inline]
+    pub fn raw_dim(&self) -> D {
+        match self {
+            OperandMut::Host(y) => y.raw_dim(),
+            OperandMut::Device(y) => y.raw_dim(),
+        }
+    }
+
+    /// The device of a resident operand.
+    #[inline]
+    pub fn device(&self) -> Option<&Device> {
+        match self {
+            OperandMut::Host(_) => None,
+            OperandMut::Device(y) => Some(y.device()),
+        }
+    }
+}
+
+impl<T: Element> OperandMut<'_, T, Ix1> {
+    /// Number of entries.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // an operand, not a collection
+    pub fn len(&self) -> usize {
+        self.raw_dim()[0]
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<&'a DeviceArray<T, D>> for OperandRef<'a, T, D> {
+    #[inline]
+    fn from(a: &'a DeviceArray<T, D>) -> Self {
+        OperandRef::Device(a)
+    }
+}
+
+impl<'a, T: Element, S: Data<Elem = T>, D: Dimension> From<&'a ArrayBase<S, D>>
+    for OperandRef<'a, T, D>
+{
+    #[inline]
+    fn from(a: &'a ArrayBase<S, D>) -> Self {
+        OperandRef::Host(a.view())
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<&'a ArrayRef<T, D>> for OperandRef<'a, T, D> {
+    #[inline]
+    fn from(a: &'a ArrayRef<T, D>) -> Self {
+        OperandRef::Host(a.view())
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<ArrayView<'a, T, D>> for OperandRef<'a, T, D> {
+    #[inline]
+    fn from(a: ArrayView<'a, T, D>) -> Self {
+        OperandRef::Host(a)
+    }
+}
+
+impl<'a, T: Element> From<&'a [T]> for OperandRef<'a, T, Ix1> {
+    #[inline]
+    fn from(x: &'a [T]) -> Self {
+        OperandRef::Host(x.into())
+    }
+}
+
+impl<'a, T: Element> From<&'a Vec<T>> for OperandRef<'a, T, Ix1> {
+    fn from(x: &'a Vec<T>) -> Self {
+        x[..].into()
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<&'a mut DeviceArray<T, D>> for OperandMut<'a, T, D> {
+    #[inline]
+    fn from(y: &'a mut DeviceArray<T, D>) -> Self {
+        OperandMut::Device(y)
+    }
+}
+
+impl<'a, T: Element, S: DataMut<Elem = T>, D: Dimension> From<&'a mut ArrayBase<S, D>>
+    for OperandMut<'a, T, D>
+{
+    #[inline]
+    fn from(y: &'a mut ArrayBase<S, D>) -> Self {
+        OperandMut::Host(y.view_mut())
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<&'a mut ArrayRef<T, D>> for OperandMut<'a, T, D> {
+    #[inline]
+    fn from(y: &'a mut ArrayRef<T, D>) -> Self {
+        OperandMut::Host(y.view_mut())
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<ArrayViewMut<'a, T, D>> for OperandMut<'a, T, D> {
+    #[inline]
+    fn from(y: ArrayViewMut<'a, T, D>) -> Self {
+        OperandMut::Host(y)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut [T]> for OperandMut<'a, T, Ix1> {
+    #[inline]
+    fn from(y: &'a mut [T]) -> Self {
+        OperandMut::Host(y.into())
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Vec<T>> for OperandMut<'a, T, Ix1> {
+    fn from(y: &'a mut Vec<T>) -> Self {
+        y.as_mut_slice().into()
+    }
+}
+
+/// Arrays and views that can be made resident: `a.to_device(&device)?`.
+///
+/// ```
+/// use gemv_core::{GpuDot, ToDevice, device};
+/// use ndarray::{array, s};
+///
+/// let device = device("reference")?; // or "cuda:0"
+/// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let resident = a.slice(s![.., ..2]).to_device(&device)?; // any view
+/// let x = array![1.0, -1.0].to_device(&device)?;
+/// assert_eq!(resident.gpu_dot(&x).download()?, array![-1.0, -1.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made resident on a device",
+    note = "arrays and views can, of f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
+)]
+pub trait ToDevice {
+    /// The [`DeviceArray`] of as many axes.
+    type Resident;
+
+    /// A copy on this device; what is resident there already is shared.
+    ///
+    /// # Errors
+    /// As [`Device::matrix`].
+    fn to_device(&self, device: &Device) -> Result<Self::Resident>;
+}
+
+impl<T: Element, D: Dimension + Copy> ToDevice for ArrayRef<T, D> {
+    type Resident = DeviceArray<T, D>;
+    fn to_device(&self, device: &Device) -> Result<DeviceArray<T, D>> {
+        device.array(self)
+    }
+}
+
+impl<S: Data, D: Dimension> ToDevice for ArrayBase<S, D>
+where
+    ArrayRef<S::Elem, D>: ToDevice,
+{
+    type Resident = <ArrayRef<S::Elem, D> as ToDevice>::Resident;
+    fn to_device(&self, device: &Device) -> Result<Self::Resident> {
+        (**self).to_device(device)
+    }
+}
+
+impl<T: Element, D: Dimension + Copy> ToDevice for DeviceArray<T, D> {
+    type Resident = Self;
+    fn to_device(&self, device: &Device) -> Result<Self> {
+        device.array(self)
+    }
+}
+
+impl Device {
+    /// Uploads an array of any number of axes and any strides, without copying it first where it
+    /// has no gaps. A product takes 1 to 3 axes.
+    ///
+    /// An array that is resident here already is not copied; one of another device comes by way of
+    /// the host.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use ndarray::{Array3, array};
+    ///
+    /// let stack = device.array(&Array3::from_shape_fn((2, 3, 3), |(b, i, j)| (b + i * j) as f32))?;
+    /// let y = stack.gpu_dot(&array![[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]);
+    /// assert_eq!(y.download()?, array![[0.0, 0.0, 0.0], [1.0, 3.0, 5.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's refusal.
+    pub fn array<'a, T: Element, D: Dimension + Copy + 'a>(
+        &self,
+        a: impl Into<OperandRef<'a, T, D>>,
+    ) -> Result<DeviceArray<T, D>> {
+        match a.into() {
+            OperandRef::Host(a) => DeviceArray::upload(self, a),
+            OperandRef::Device(a) if a.device().is(self) => Ok(a.clone()),
+            OperandRef::Device(a) => DeviceArray::upload(self, a.download()?.view()),
+        }
+    }
+
+    /// Uploads a matrix; as [`array`](Self::array).
+    ///
+    /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use ndarray::{array, s};
+    ///
+    /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+    /// let resident = device.matrix(&a.slice(s![.., ..;-2]))?; // any view
+    /// assert_eq!(resident.dim(), (2, 2));
+    /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
+    ///     assert_eq!(resident.gpu_dot(&x).download()?, a.slice(s![.., ..;-2]).gpu_dot(&x));
+    /// }
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn matrix<'a, T: Element>(
+        &self,
+        a: impl Into<MatrixRef<'a, T>>,
+    ) -> Result<DeviceMatrix<T>> {
+        self.array(a)
+    }
+
+    /// Uploads a vector; as [`array`](Self::array).
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
+    /// let x = device.vector(&a.column(1))?;
+    /// assert_eq!(x.download()?, array![2.0, 4.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn vector<'x, T: Element>(
+        &self,
+        x: impl Into<VectorRef<'x, T>>,
+    ) -> Result<DeviceVector<T>> {
+        self.array(x)
+    }
+
+    /// A resident vector of `len` zeros.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Error};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let y = device.zeros::<f64>(1000)?;
+    /// assert_eq!(y.download()?.sum(), 0.0);
+    /// assert!(matches!(device.zeros::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
+        DeviceArray::zeros(self, Ix1(len))
+    }
+}

@@ -1,0 +1,432 @@
+//! Products with several right-hand sides, and batches, shared by the threads of rayon's pool.
+
+use gemv_core::Accumulator;
+use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis};
+use gemv_core::order::SEGMENT;
+
+use crate::run::{LEAST, Work, sharing, without_a};
+use crate::simd::{CpuElement, Gemm, GemmPlan, Isa, Panel};
+
+/// `Y = alpha A X + beta Y` for each entry of a batch, on several threads if each has at least `grain` KiB of the
+/// matrices.
+///
+/// # Panics
+/// If the shapes do not fit.
+#[expect(clippy::too_many_arguments, reason = "a product has them")]
+pub(crate) fn gemm<T: CpuElement>(
+    isa: Isa,
+    plan: GemmPlan,
+    alpha: T::Acc,
+    a: ArrayView3<'_, T>,
+    conj: bool,
+    x: ArrayView3<'_, T>,
+    beta: T::Acc,
+    mut y: ArrayViewMut3<'_, T>,
+    grain: usize,
+) {
+    let ((batch, m, n), columns) = (a.dim(), x.dim().2);
+    assert!(x.dim() == (batch, n, columns) && y.dim() == (batch, m, columns));
+    if y.is_empty() {
+        return;
+    }
+    if alpha == T::Acc::ZERO || n == 0 {
+        return y.lanes_mut(Axis(1)).into_iter().for_each(|y| without_a(alpha, beta, y));
+    }
+    share(&Gemm::new(isa, plan, alpha, a, conj, x, beta, y), grain);
+}
+
+/// Columns of X that cost about as much as to read the matrix.
+const FREE: usize = 8;
+
+fn share(g: &Gemm<'_>, grain: usize) {
+    let ((batch, m, n, columns), element) = (g.dim(), g.element());
+    let bytes = m * n * element;
+    let kib = (batch * bytes * columns.div_ceil(FREE)) >> 10;
+    // The cheap test first: most calls are small.
+    let tasks = match kib < 2 * grain {
+        true => 1,
+        false => rayon::current_num_threads().min(kib / grain.max(1)),
+    };
+    if tasks <= 1 {
+        return g.panel((0, batch), |mut all| all.run());
+    }
+    // Entries one after the other, each on all threads, if they are few or large.
+    if batch >= 4 * tasks && bytes >> 10 < 8 * grain {
+        let least = (LEAST / bytes).max(1);
+        return g.panel((0, batch), |all| sharing(Entries(all), tasks, least));
+    }
+    let count = n.div_ceil(SEGMENT);
+    // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments.
+    let segments = m < tasks * if g.by_rows() { 16 } else { 256 } && count >= tasks;
+    for b in 0..batch {
+        if segments {
+            let least = LEAST.div_ceil(m * SEGMENT * element);
+            g.by_segments(b, |all| sharing(Segments(all), tasks, least));
+        } else {
+            let least = (LEAST / (n * element)).next_multiple_of(UNIT).max(UNIT);
+            g.panel((b, b + 1), |all| sharing(Rows(all), tasks, least));
+        }
+    }
+}
+
+/// Rows are cut at multiples of this number.
+const UNIT: usize = 16;
+
+/// Entries of a batch.
+struct Entries<'a>(Panel<'a>);
+
+impl Work for Entries<'_> {
+    fn len(&self) -> usize {
+        self.0.len().0
+    }
+
+    fn cut(self, at: usize) -> (Self, Self) {
+        let (first, second) = self.0.split_entries(at);
+        (Entries(first), Entries(second))
+    }
+
+    fn run(&mut self) {
+        self.0.run();
+    }
+}
+
+/// Rows of one entry.
+struct Rows<'a>(Panel<'a>);
+
+impl Work for Rows<'_> {
+    fn len(&self) -> usize {
+        self.0.len().1
+    }
+
+    fn cut(self, at: usize) -> (Self, Self) {
+        let at = at.next_multiple_of(UNIT).min(self.len());
+        let (first, second) = self.0.split_rows(at);
+        (Rows(first), Rows(second))
+    }
+
+    fn run(&mut self) {
+        self.0.run();
+    }
+}
+
+/// Segments of one entry.
+struct Segments<'a>(Panel<'a>);
+
+impl Work for Segments<'_> {
+    fn len(&self) -> usize {
+        self.0.len().2
+    }
+
+    fn cut(self, at: usize) -> (Self, Self) {
+        let (first, second) = self.0.split_segments(at);
+        (Segments(first), Segments(second))
+    }
+
+    fn run(&mut self) {
+        self.0.run();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gemv_core::half::{bf16, f16};
+    use gemv_core::ndarray::{Array3, ArrayView3, ArrayViewMut3, Axis, s};
+    use gemv_core::num_complex::Complex;
+    use gemv_core::{Element, reference};
+
+    use super::*;
+
+    /// A repeatable stream of numbers, of which some are signed zeros, tiny or large.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn bits(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+        fn number(&mut self) -> f64 {
+            let b = self.bits();
+            let v = (b >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+            match b % 64 {
+                0 => -0.0,
+                1 => 0.0,
+                2 => v * 1e-38,
+                3 => v * 1e-22,
+                4 => v * 1e4,
+                _ => v,
+            }
+        }
+        fn element<T: Element>(&mut self) -> T {
+            T::narrow(T::Acc::from_parts(self.number(), self.number()))
+        }
+        fn below(&mut self, n: usize) -> usize {
+            (self.bits() >> 20) as usize % n
+        }
+    }
+
+    /// Where the elements of an operand of these dimensions lie: its strides, the first element and the length.
+    struct Place {
+        strides: [isize; 3],
+        first: usize,
+        len: usize,
+    }
+
+    impl Place {
+        /// Axes in this order from the closest neighbours on, with `gap` elements for each of the closest, and `back` for
+        /// those that run backwards.
+        fn new(dim: [usize; 3], order: [usize; 3], gap: usize, pad: usize, back: u64) -> Place {
+            let (mut strides, mut first, mut next) = ([0; 3], pad, gap);
+            for axis in order {
+                strides[axis] = next as isize;
+                next = next * dim[axis].max(1) + pad;
+                if back >> axis & 1 == 1 && dim[axis] > 0 {
+                    first += strides[axis] as usize * (dim[axis] - 1);
+                    strides[axis] = -strides[axis];
+                }
+            }
+            Place { strides, first, len: next + 2 * pad + 1 }
+        }
+
+        fn at(&self, index: [usize; 3]) -> usize {
+            let by: isize = (0..3).map(|k| index[k] as isize * self.strides[k]).sum();
+            self.first.checked_add_signed(by).unwrap()
+        }
+
+        /// The operand in memory that has it.
+        fn of<T: Element>(&self, memory: &[T], dim: [usize; 3]) -> Array3<T> {
+            Array3::from_shape_fn(dim, |(b, i, j)| memory[self.at([b, i, j])])
+        }
+    }
+
+    /// The view of a place.
+    fn view<'a, T>(memory: &'a [T], place: &Place, dim: [usize; 3]) -> ArrayView3<'a, T> {
+        // ndarray makes views of non-negative strides from slices; axes are inverted afterwards.
+        let mut first = place.first as isize;
+        let mut strides = [0; 3];
+        for k in 0..3 {
+            strides[k] = place.strides[k].unsigned_abs();
+            if place.strides[k] < 0 {
+                first += (dim[k] as isize - 1) * place.strides[k];
+            }
+        }
+        let (d, st) = ((dim[0], dim[1], dim[2]), (strides[0], strides[1], strides[2]));
+        use gemv_core::ndarray::ShapeBuilder;
+        let mut view = ArrayView3::from_shape(d.strides(st), &memory[first as usize..]).unwrap();
+        for k in 0..3 {
+            if place.strides[k] < 0 {
+                view.invert_axis(Axis(k));
+            }
+        }
+        view
+    }
+
+    fn view_mut<'a, T>(
+        memory: &'a mut [T],
+        place: &Place,
+        dim: [usize; 3],
+    ) -> ArrayViewMut3<'a, T> {
+        let mut first = place.first as isize;
+        let mut strides = [0; 3];
+        for k in 0..3 {
+            strides[k] = place.strides[k].unsigned_abs();
+            if place.strides[k] < 0 {
+                first += (dim[k] as isize - 1) * place.strides[k];
+            }
+        }
+        let (d, st) = ((dim[0], dim[1], dim[2]), (strides[0], strides[1], strides[2]));
+        use gemv_core::ndarray::ShapeBuilder;
+        let mut view =
+            ArrayViewMut3::from_shape(d.strides(st), &mut memory[first as usize..]).unwrap();
+        for k in 0..3 {
+            if place.strides[k] < 0 {
+                view.invert_axis(Axis(k));
+            }
+        }
+        view
+    }
+
+    const ORDERS: [[usize; 3]; 4] = [[2, 1, 0], [1, 2, 0], [0, 2, 1], [1, 0, 2]];
+
+    /// One product with operands at places that `rng` chooses, against the reference column by column.
+    fn check<T: CpuElement>(
+        isa: Isa,
+        rng: &mut Numbers,
+        (batch, m, n, columns): (usize, usize, usize, usize),
+    ) {
+        let place = |rng: &mut Numbers, dim: [usize; 3], shares: bool| {
+            // Most often dense.
+            let order = ORDERS[[0, 1, 0, 1, 0, 1, 2, 3][rng.below(8)]];
+            let gap = [1, 1, 1, 1, 2, 3][rng.below(6)];
+            let back = [0, 0, 0, 1, 2, 4, 7][rng.below(7)];
+            let mut place = Place::new(dim, order, gap, rng.below(4), back);
+            if shares && rng.below(4) == 0 {
+                if place.strides[0] < 0 {
+                    place.first -= place.strides[0].unsigned_abs() * (dim[0] - 1);
+                }
+                place.strides[0] = 0;
+            }
+            place
+        };
+        let (da, dx, dy) = ([batch, m, n], [batch, n, columns], [batch, m, columns]);
+        let (pa, px, py) = (place(rng, da, true), place(rng, dx, true), place(rng, dy, false));
+        let fill =
+            |rng: &mut Numbers, len: usize| (0..len).map(|_| rng.element()).collect::<Vec<T>>();
+        let mut a = fill(rng, pa.len);
+        let mut x = fill(rng, px.len);
+        if rng.below(8) == 0 && !a.is_empty() {
+            let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][rng.below(3)];
+            let (i, j) = (rng.below(a.len()), rng.below(x.len()));
+            a[i] = T::narrow(T::Acc::from_parts(odd, 1.0));
+            x[j] = T::narrow(T::Acc::from_parts(1.0, odd));
+        }
+        if rng.below(6) == 0 {
+            // Sums of -0, which become +0 where lanes are absent.
+            a.fill(T::narrow(T::Acc::from_parts(-0.0, -0.0)));
+        }
+        let mut y = fill(rng, py.len);
+        let (re, beta) =
+            [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0), (0.0, 0.0), (0.0, 0.5), (1.0, 0.0)]
+                [rng.below(7)];
+        let im = if rng.below(2) == 0 { 0.0 } else { 0.25 * re };
+        let (alpha, beta) = (T::Acc::from_parts(re, im), T::Acc::from_parts(beta, 0.0));
+        let conj = rng.below(2) == 0;
+        let (a3, x3) = (pa.of(&a, da), px.of(&x, dx));
+        let mut want = py.of(&y, dy);
+        for b in 0..batch {
+            for c in 0..columns {
+                let (a, x) = (a3.index_axis(Axis(0), b), x3.slice(s![b, .., c]));
+                reference::gemv(alpha, a, conj, x, beta, want.slice_mut(s![b, .., c]));
+            }
+        }
+        if beta == T::Acc::ZERO {
+            // Must not be read.
+            view_mut(&mut y, &py, dy).fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
+        }
+        let plan = GemmPlan {
+            rows: [1, 16, 64, 300][rng.below(4)],
+            columns: [1, 4, 5, 16][rng.below(4)],
+            prefetch: [0, 512][rng.below(2)],
+        };
+        let grain = [1, 1 << 20][rng.below(2)];
+        let before = y.clone();
+        let (va, vx) = (view(&a, &pa, da), view(&x, &px, dx));
+        gemm(isa, plan, alpha, va, conj, vx, beta, view_mut(&mut y, &py, dy), grain);
+        let what = format!(
+            "{isa:?} {} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {plan:?}, {grain}",
+            T::DTYPE,
+            pa.strides,
+            px.strides,
+            py.strides
+        );
+        let got = py.of(&y, dy);
+        for ((at, got), want) in got.indexed_iter().zip(&want) {
+            assert!(same(*got, *want), "{what}: {got:?}, not {want:?} at {at:?}");
+        }
+        let mut outside = vec![true; y.len()];
+        for (b, i, c) in gemv_core::ndarray::indices((batch, m, columns)) {
+            outside[py.at([b, i, c])] = false;
+        }
+        for (k, outside) in outside.into_iter().enumerate() {
+            assert!(!outside || y[k].bits() == before[k].bits(), "{what}: element {k} is not Y's");
+        }
+    }
+
+    /// Equal bits; NaNs are equal.
+    fn same<T: Element>(a: T, b: T) -> bool {
+        let ((ar, ai), (br, bi)) = (a.widen().parts(), b.widen().parts());
+        let one = |a: f64, b: f64| a.is_nan() && b.is_nan() || a.to_bits() == b.to_bits();
+        one(ar, br) && one(ai, bi)
+    }
+
+    fn all<T: CpuElement>(seed: u64) {
+        let rng = &mut Numbers(seed | 1);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for isa in Isa::all() {
+            for columns in (1..=17).chain([31, 32, 33, 64]) {
+                for _ in 0..12 {
+                    let batch = [1, 1, 1, 2, 3, 5][rng.below(6)];
+                    let m = [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 64, 65, 100][rng.below(14)];
+                    let n =
+                        [1, 2, 3, 5, 15, 16, 17, 33, 63, 64, 65, 127, 128, 200, 255, 256, 257, 600]
+                            [rng.below(18)];
+                    if batch * m * n * columns > 400_000 {
+                        continue;
+                    }
+                    pool.install(|| check::<T>(isa, rng, (batch, m, n, columns)));
+                }
+            }
+            // Empty operands.
+            for dim in [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5), (2, 3, 4, 0)] {
+                check::<T>(isa, rng, dim);
+            }
+        }
+    }
+
+    #[test]
+    fn f32_has_the_bits_of_its_columns() {
+        all::<f32>(1);
+    }
+
+    #[test]
+    fn f64_has_the_bits_of_its_columns() {
+        all::<f64>(2);
+    }
+
+    #[test]
+    fn f16_has_the_bits_of_its_columns() {
+        all::<f16>(3);
+    }
+
+    #[test]
+    fn bf16_has_the_bits_of_its_columns() {
+        all::<bf16>(4);
+    }
+
+    #[test]
+    fn c32_has_the_bits_of_its_columns() {
+        all::<Complex<f32>>(5);
+    }
+
+    #[test]
+    fn c64_has_the_bits_of_its_columns() {
+        all::<Complex<f64>>(6);
+    }
+
+    #[test]
+    fn small_products_of_a_batch_have_the_bits_of_their_columns() {
+        let rng = &mut Numbers(77);
+        for isa in Isa::all() {
+            for _ in 0..1500 {
+                let (most_n, most_columns) = ([8, 20, 70][rng.below(3)], [4, 18][rng.below(2)]);
+                let (m, n) = (1 + rng.below(20), 1 + rng.below(most_n));
+                let dim = (1 + rng.below(4), m, n, 1 + rng.below(most_columns));
+                check::<f32>(isa, rng, dim);
+                check::<f64>(isa, rng, dim);
+            }
+            // Large enough that the next entry is fetched meanwhile.
+            for (m, n, columns) in [(64, 64, 8), (200, 40, 17), (33, 64, 3), (17, 256, 9)] {
+                for _ in 0..12 {
+                    check::<f32>(isa, rng, (3, m, n, columns));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_rows_have_the_bits_of_their_columns() {
+        let rng = &mut Numbers(99);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for isa in Isa::all() {
+            for n in [65_535, 65_536, 65_537, 70_000] {
+                pool.install(|| {
+                    check::<f32>(isa, rng, (1, 3, n, 2));
+                    check::<f64>(isa, rng, (1, 1, n, 3));
+                    check::<f16>(isa, rng, (1, 2, n, 2));
+                    check::<Complex<f32>>(isa, rng, (1, 2, n, 2));
+                });
+            }
+        }
+    }
+}

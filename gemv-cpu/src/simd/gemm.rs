@@ -1,0 +1,671 @@
+//! Products with several right-hand sides, and batches, without types: which kernel computes which block, and what
+//! remains for the sums of segments.
+
+use core::marker::PhantomData;
+
+use gemv_core::Accumulator;
+use gemv_core::ndarray::{ArrayView3, ArrayViewMut3};
+use gemv_core::order::{LANES, SEGMENT};
+
+use super::element::CpuElement;
+use super::entry::{Call, EntryPoints, FinishBlock, RhsKernel, Scalar};
+use super::gemm_col::STACK;
+use super::gemm_row::COLUMNS;
+use super::isa::Isa;
+use super::product::{Lines, Strided, gather, levels, offset};
+use super::scratch;
+use super::window::{RhsCall, Window};
+
+/// The arguments of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GemmPlan {
+    /// Rows of a block, whose segments are computed one after the other.
+    pub(crate) rows: usize,
+    /// Columns of X for which a block is read from the caches.
+    pub(crate) columns: usize,
+    /// Prefetch distance in bytes, 0 for none.
+    pub(crate) prefetch: usize,
+}
+
+/// A batch of matrices. Strides are in elements: entries, rows, columns.
+#[derive(Clone, Copy)]
+struct Stack {
+    p: *const u8,
+    strides: [isize; 3],
+}
+
+impl Stack {
+    /// The address of an element of `size` bytes.
+    #[inline(always)]
+    fn at(&self, index: [usize; 3], size: usize) -> *const u8 {
+        let [b, i, j] = index.map(|i| i as isize);
+        let [bs, rs, cs] = self.strides;
+        offset(self.p, b * bs + i * rs + j * cs, size)
+    }
+
+    fn transposed(self) -> Stack {
+        let Stack { p, strides: [bs, rs, cs] } = self;
+        Stack { p, strides: [bs, cs, rs] }
+    }
+}
+
+/// `Y = alpha A X + beta Y` for each entry of a batch, with its operands in the host's memory.
+pub(crate) struct Gemm<'a> {
+    k: &'static EntryPoints,
+    /// The kernel for several columns of X; else each column has a call of the kernel for one.
+    rhs: Option<RhsKernel>,
+    plan: GemmPlan,
+    conj: bool,
+    batch: usize,
+    m: usize,
+    n: usize,
+    columns: usize,
+    a: Stack,
+    x: Stack,
+    y: Stack,
+    alpha: Scalar,
+    beta: Scalar,
+    /// Whether lines are rows.
+    by_rows: bool,
+    /// Elements between two lines, and between two elements of a line.
+    line: isize,
+    step: isize,
+    /// Whether lines are copied together, as accumulators for `rhs`, before a kernel reads them.
+    copies: bool,
+    /// Whether kernels read X in place, whose entries are then `x_row` accumulators apart.
+    x_direct: bool,
+    x_row: isize,
+    /// Whether the sums of a row are neighbours; else those of a column are.
+    row_sums: bool,
+    /// Whether the sums are the results and kernels write them to Y.
+    in_place: bool,
+    /// Rows of a block.
+    rows: usize,
+    operands: PhantomData<&'a mut u8>,
+}
+
+/// Blocks begin and vectors end at multiples of so many rows, and packed columns of X at multiples of so many entries.
+const UNIT: usize = 16;
+
+/// Bytes of a block that the first-level cache should hold, and that the second-level cache should hold.
+const L1: usize = 16 << 10;
+const L2: usize = 128 << 10;
+
+/// Bytes of X that some rows are multiplied with before the next rows are.
+const X_BYTES: usize = 64 << 10;
+
+/// Rows that the row kernel takes through several segments: a multiple of its tiles.
+const SOME: usize = 6;
+
+// SAFETY: it reads elements that nothing writes while it lives; only its parts write, each a place of its own.
+unsafe impl Sync for Gemm<'_> {}
+
+impl<'a> Gemm<'a> {
+    /// # Panics
+    /// If the shapes do not fit.
+    #[expect(clippy::too_many_arguments, reason = "a product has them")]
+    pub(crate) fn new<T: CpuElement>(
+        isa: Isa,
+        plan: GemmPlan,
+        alpha: T::Acc,
+        a: ArrayView3<'a, T>,
+        conj: bool,
+        x: ArrayView3<'a, T>,
+        beta: T::Acc,
+        mut y: ArrayViewMut3<'a, T>,
+    ) -> Gemm<'a> {
+        let ((batch, mut m, n), mut columns) = (a.dim(), x.dim().2);
+        assert!(x.dim() == (batch, n, columns) && y.dim() == (batch, m, columns));
+        let strides = |s: &[isize]| [s[0], s[1], s[2]];
+        let p = y.as_mut_ptr().cast_const().cast();
+        let mut y = Stack { p, strides: strides(y.strides()) };
+        let mut a = Stack { p: a.as_ptr().cast(), strides: strides(a.strides()) };
+        let mut x = Stack { p: x.as_ptr().cast(), strides: strides(x.strides()) };
+        let k = T::kernels(isa, 1).expect("every type has kernels of stride one");
+        let small = m.max(n) <= SEGMENT && k.rhs.is_some();
+        let wide = n <= k.width || columns >= k.width / 2;
+        if small && a.strides[1] != 1 && x.strides[2] == 1 && columns > 1 && wide {
+            // Small matrices by rows: vectors of neighbouring columns of X, whose sums need no halving within a
+            // vector. Real products commute.
+            (a, x, y) = (x.transposed(), a.transposed(), y.transposed());
+            (m, columns) = (columns, m);
+        }
+        let [_, rs, cs] = a.strides;
+        let (by_rows, step) = match Lines::of(&Strided { p: a.p, m, n, rs, cs }) {
+            Lines::Rows(step) => (true, step),
+            Lines::Columns(step) => (false, step),
+        };
+        // Rows that are so short take less time to transpose than sums take to be halved within vectors.
+        let (by_rows, step) = match small && by_rows && columns > 1 && n <= (4 * columns).min(LANES)
+        {
+            true => (false, rs),
+            false => (by_rows, step),
+        };
+        let real = (k.real)();
+        let (rhs, converts) = match (k.rhs, real.rhs) {
+            _ if columns == 1 => (None, false),
+            (Some(rhs), _) => (Some(rhs), false),
+            // Not for pairs.
+            (None, Some(rhs)) if k.acc == real.acc => (Some(rhs), true),
+            _ => (None, false),
+        };
+        let rhs = rhs.map(|rhs| if by_rows { rhs.rows } else { rhs.columns });
+        let unscaled = alpha == T::Acc::ONE && beta == T::Acc::ZERO;
+        let near = x.strides[1] == 1 || n == 1;
+        // Columns that are read once or twice are not worth a copy, nor are those of one segment by few rows. The
+        // column kernel takes single entries.
+        let x_direct = k.same
+            && (rhs.is_some() && !by_rows || near && (columns == 1 || n <= SEGMENT && m <= 256));
+        // The row kernel writes single sums.
+        let near = y.strides[1] == 1 || m == 1 || rhs.is_some() && by_rows;
+        let mut gemm = Gemm {
+            k,
+            rhs,
+            plan,
+            conj,
+            batch,
+            m,
+            n,
+            columns,
+            a,
+            x,
+            y,
+            alpha: Scalar::new(alpha),
+            beta: Scalar::new(beta),
+            by_rows,
+            line: if by_rows { rs } else { cs },
+            step,
+            copies: converts || step != 1,
+            x_direct,
+            x_row: if x_direct { x.strides[1] } else { 1 },
+            row_sums: rhs.is_some()
+                && by_rows
+                && y.strides[2].unsigned_abs() < y.strides[1].unsigned_abs(),
+            in_place: unscaled && k.same && n <= SEGMENT && near,
+            rows: 0,
+            operands: PhantomData,
+        };
+        gemm.rows = gemm.block_rows(size_of::<T>());
+        gemm
+    }
+
+    fn block_rows(&self, element: usize) -> usize {
+        // Rows of one segment that fit so many bytes.
+        let fit = |bytes: usize, element: usize| bytes / (self.n.min(SEGMENT) * element);
+        let mut rows = self.plan.rows;
+        if self.n <= SEGMENT {
+            // Each block begins with a call.
+            rows = rows.max(fit(L1, element));
+            if self.rhs.is_some() && !self.by_rows {
+                rows = rows.max(SEGMENT);
+            }
+        }
+        if self.columns > COLUMNS {
+            // X is larger than the block, and is read for each.
+            rows = rows.max(64);
+        }
+        if self.copies {
+            rows = rows.min(fit(L2, self.k.acc.max(element)));
+        } else if self.rhs.is_none() && self.columns > 1 {
+            // A block is read again for every column.
+            rows = rows.min(fit(L2, element));
+        }
+        rows.min(self.m).next_multiple_of(UNIT)
+    }
+
+    /// Entries of the batch, rows, columns of the matrix and of X.
+    pub(crate) fn dim(&self) -> (usize, usize, usize, usize) {
+        (self.batch, self.m, self.n, self.columns)
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn element(&self) -> usize {
+        self.k.vector.element
+    }
+
+    /// Whether the matrices are walked row by row.
+    pub(crate) fn by_rows(&self) -> bool {
+        self.by_rows
+    }
+
+    fn segments(&self) -> usize {
+        self.n.div_ceil(SEGMENT)
+    }
+
+    /// The columns of segment s.
+    fn width(&self, s: usize) -> usize {
+        (self.n - s * SEGMENT).min(SEGMENT)
+    }
+
+    /// Accumulators of a packed X.
+    fn packed_len(&self) -> usize {
+        self.columns * (self.n + UNIT)
+    }
+
+    /// Calls `f` with entries `b .. end` as one part. An X that they share is packed first, unless `later`: then each
+    /// part packs what it reads, which must be done where parts are segments.
+    fn part(&self, (b, end): (usize, usize), later: bool, f: impl FnOnce(Panel<'_>)) {
+        let part = |x| Panel {
+            g: self,
+            entries: (b, end),
+            rows: (0, self.m),
+            segments: (0, self.segments()),
+            x,
+            partials: None,
+        };
+        if self.x_direct {
+            return f(part(X::Direct));
+        }
+        if end - b > 1 && self.x.strides[0] != 0 {
+            return f(part(X::Own));
+        }
+        scratch::with(self.packed_len() * self.k.acc, |to| {
+            if later {
+                return f(part(X::Later(to)));
+            }
+            // SAFETY: the scratch is good for a packed X.
+            unsafe { self.pack(b, (0, self.segments()), to) };
+            f(part(X::Packed(to)));
+        });
+    }
+
+    /// Calls `f` with entries `b .. end` as one part, which can be split by entries and by rows.
+    pub(crate) fn panel(&self, entries: (usize, usize), f: impl FnOnce(Panel<'_>)) {
+        self.part(entries, false, f);
+    }
+
+    /// Calls `f` with entry b as one part, which can be split by segments, and reduces their sums.
+    pub(crate) fn by_segments(&self, b: usize, f: impl FnOnce(Panel<'_>)) {
+        let (k, ld, count) = (self.k, self.m.next_multiple_of(UNIT), self.segments());
+        let line = self.columns * ld;
+        scratch::with(count * line * k.acc, |p| {
+            self.part((b, b + 1), true, |part| f(Panel { partials: Some(p), ..part }));
+            scratch::with((spare_lines(count) + 1) * line * k.acc, |sums| {
+                let spare = sums.wrapping_add(line * k.acc);
+                // SAFETY: the parts have computed all sums; the scratch is good for the lines of the levels.
+                unsafe {
+                    levels(k, p, line, line, count, spare, sums);
+                    self.finish(sums, ld, b, (0, self.m));
+                }
+            });
+        });
+    }
+
+    /// Copies segments of X of entry b to their places in a packed one: segment after segment, and in each column after
+    /// column.
+    ///
+    /// # Safety
+    /// `to` is good for a packed X.
+    unsafe fn pack(&self, b: usize, (from, end): (usize, usize), to: *mut u8) {
+        let k = self.k;
+        for s in from..end {
+            let (j, w) = (s * SEGMENT, self.width(s));
+            for c in 0..self.columns {
+                let x = self.x.at([b, j, c], k.vector.element);
+                let at = j * self.columns + c * w.next_multiple_of(UNIT);
+                // SAFETY: the caller's; X has these entries.
+                unsafe { (k.widen)(x, self.x.strides[1], w, to.wrapping_add(at * k.acc)) };
+            }
+        }
+    }
+
+    /// The same block with its lines copied together.
+    ///
+    /// # Safety
+    /// The block is the product's, and `to` is good for it, with lines rounded up to a multiple of [`UNIT`].
+    unsafe fn copied(&self, a: Window<u8>, to: *mut u8) -> Window<u8> {
+        let (k, element) = (self.k, self.k.vector.element);
+        let (count, len) = if self.by_rows { (a.m, a.n) } else { (a.n, a.m) };
+        // SAFETY: the caller's.
+        unsafe {
+            if self.rhs.is_none() {
+                gather(a.p, (count, self.line), (len, self.step), element, to);
+                return Window { p: to, line: len as isize, ..a };
+            }
+            let ld = len.next_multiple_of(UNIT);
+            for l in 0..count {
+                let line = offset(a.p, l as isize * self.line, element);
+                (k.widen)(line, self.step, len, to.wrapping_add(l * ld * k.acc));
+            }
+            Window { p: to, line: ld as isize, ..a }
+        }
+    }
+
+    /// Entries `from .. end`, whose operands are all in place: a call of the kernel each.
+    ///
+    /// # Safety
+    /// They are the product's, have one block of one segment, and the places are those of [`areas`](Self::areas).
+    unsafe fn entries(&self, (from, end): (usize, usize), places: &[*mut u8; 6]) {
+        let Gemm { k, columns, line, m, n, .. } = *self;
+        let element = k.vector.element;
+        let one = if self.by_rows { (k.rows)(n, false) } else { k.col_registers };
+        let most = self.plan.columns.clamp(1, COLUMNS);
+        let stack_ld = m.next_multiple_of(UNIT) + UNIT;
+        let [_, x_row, x_ld] = self.x.strides;
+        let [_, out_row, out_column] = self.y.strides;
+        // The next entry meanwhile, if it is more than a few lines.
+        let ahead = |by: isize, len: usize| match (1 << 10..L2).contains(&(len * element)) {
+            true => by * element as isize,
+            false => 0,
+        };
+        let short = !self.by_rows && n <= LANES;
+        let prefetch = if short && !self.copies { ahead(self.a.strides[0], m * n) } else { 0 };
+        let x_prefetch =
+            if short && x_row == 1 { ahead(self.x.strides[0], n * columns) } else { 0 };
+        for b in from..end {
+            let mut a = Window { p: self.a.at([b, 0, 0], element), line, m, n };
+            if self.copies {
+                // SAFETY: the caller's.
+                a = unsafe { self.copied(a, places[4]) };
+            }
+            let x = self.x.at([b, 0, 0], element);
+            let y = self.y.at([b, 0, 0], element);
+            let place = |c: usize| {
+                let c = c as isize;
+                (offset(x, c * x_ld, element), offset(y, c * out_column, element).cast_mut())
+            };
+            let Some(kernel) = self.rhs else {
+                for (x, out) in (0..columns).map(place) {
+                    // SAFETY: the caller's.
+                    unsafe { one(&Call::new(a, self.conj, x, out)) };
+                }
+                continue;
+            };
+            for c in (0..columns).step_by(most) {
+                let (x, out) = place(c);
+                let columns = most.min(columns - c);
+                let call = RhsCall {
+                    a,
+                    x,
+                    x_row,
+                    x_ld,
+                    columns,
+                    out,
+                    out_row,
+                    out_column,
+                    prefetch: if c == 0 { prefetch } else { 0 },
+                    x_prefetch,
+                    stack: places[3],
+                    stack_ld,
+                };
+                // SAFETY: the caller's.
+                unsafe { kernel(&call) };
+            }
+        }
+    }
+
+    /// Rule 6 for rows `i .. i + h` of entry b, whose sums are there. Columns of sums are `ld` apart.
+    ///
+    /// # Safety
+    /// The sums are good for them, and nothing else uses these rows of Y.
+    unsafe fn finish(&self, sums: *const u8, ld: usize, b: usize, (i, h): (usize, usize)) {
+        let Gemm { k, columns, y, alpha, beta, .. } = *self;
+        let [_, rs, cs] = y.strides;
+        let (ld, lines, len, line, stride) = match self.row_sums {
+            true => (columns, h, columns, rs, cs),
+            false => (ld, columns, h, cs, rs),
+        };
+        let y = y.at([b, i, 0], k.vector.element).cast_mut();
+        // SAFETY: the caller's.
+        unsafe {
+            (k.finish_block)(&FinishBlock { sums, ld, lines, len, y, line, stride, alpha, beta });
+        }
+    }
+
+    /// Accumulators of scratch for a block of `h` rows: its sums; those of all segments; the levels above; partial sums
+    /// of a kernel; a copy of a segment's lines; X.
+    fn areas(&self, h: usize, x: bool) -> [usize; 6] {
+        let (line, segments) = (self.columns * h, self.segments());
+        let several = usize::from(segments > 1);
+        let stack = if self.rhs.is_some() && !self.by_rows {
+            STACK * COLUMNS.min(self.columns) * (h + UNIT)
+        } else {
+            0
+        };
+        let copy = if self.copies { h * self.n.min(SEGMENT).next_multiple_of(UNIT) } else { 0 };
+        let x = if x { self.packed_len() } else { 0 };
+        [line, several * segments * line, several * spare_lines(segments) * line, stack, copy, x]
+    }
+}
+
+/// Lines of scratch for the levels above so many segments.
+fn spare_lines(segments: usize) -> usize {
+    segments.div_ceil(255) + 4
+}
+
+/// Where columns of X are read.
+#[derive(Clone, Copy)]
+enum X {
+    /// In their place.
+    Direct,
+    /// In a packed copy.
+    Packed(*const u8),
+    /// In a packed copy, to which each part copies its segments first.
+    Later(*mut u8),
+    /// In a copy that each part makes for one entry after the other.
+    Own,
+}
+
+/// Some entries, rows or segments of a product.
+pub(crate) struct Panel<'a> {
+    g: &'a Gemm<'a>,
+    entries: (usize, usize),
+    rows: (usize, usize),
+    segments: (usize, usize),
+    x: X,
+    /// Where sums of segments go, if they are not summed.
+    partials: Option<*mut u8>,
+}
+
+// SAFETY: a part reads elements that nothing writes while it lives, and writes a target of its own.
+unsafe impl Send for Panel<'_> {}
+
+impl<'a> Panel<'a> {
+    /// How many entries, rows and segments it has.
+    pub(crate) fn len(&self) -> (usize, usize, usize) {
+        let len = |(from, end): (usize, usize)| end - from;
+        (len(self.entries), len(self.rows), len(self.segments))
+    }
+
+    fn split(
+        self,
+        of: for<'p> fn(&'p mut Panel<'a>) -> &'p mut (usize, usize),
+        at: usize,
+    ) -> (Self, Self) {
+        let mut first = Panel { ..self };
+        let mut second = self;
+        let cut = of(&mut first).0 + at;
+        assert!(cut <= of(&mut first).1);
+        of(&mut first).1 = cut;
+        of(&mut second).0 = cut;
+        (first, second)
+    }
+
+    /// Entries `..at`, and the others.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn split_entries(self, at: usize) -> (Self, Self) {
+        self.split(|p| &mut p.entries, at)
+    }
+
+    /// Rows `..at`, and the others.
+    ///
+    /// # Panics
+    /// If there are not so many, or the part is one of segments.
+    pub(crate) fn split_rows(self, at: usize) -> (Self, Self) {
+        assert!(self.partials.is_none());
+        self.split(|p| &mut p.rows, at)
+    }
+
+    /// Segments `..at`, and the others.
+    ///
+    /// # Panics
+    /// If there are not so many, or the part is none of [`Gemm::by_segments`].
+    pub(crate) fn split_segments(self, at: usize) -> (Self, Self) {
+        assert!(self.partials.is_some());
+        self.split(|p| &mut p.segments, at)
+    }
+
+    /// Computes it on the calling thread.
+    pub(crate) fn run(&mut self) {
+        let Panel { g, entries, rows, segments, x, .. } = *self;
+        let h = g.rows.min(rows.1 - rows.0).next_multiple_of(UNIT);
+        let areas = g.areas(h, matches!(x, X::Own)).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
+        scratch::with(areas.iter().sum(), |scratch| {
+            let mut end = scratch;
+            let places = areas.map(|len| {
+                let place = end;
+                end = end.wrapping_add(len);
+                place
+            });
+            if g.in_place && g.x_direct && rows == (0, g.m) && g.m <= g.rows {
+                // SAFETY: the entries are the product's, and the scratch is good for all rows.
+                return unsafe { g.entries(entries, &places) };
+            }
+            for b in entries.0..entries.1 {
+                // SAFETY: the scratch is good for a packed X; a later one is good for these segments.
+                let x = unsafe {
+                    match x {
+                        X::Direct => core::ptr::null(),
+                        X::Packed(p) => p,
+                        X::Later(to) => {
+                            g.pack(b, segments, to);
+                            to.cast_const()
+                        }
+                        X::Own => {
+                            g.pack(b, segments, places[5]);
+                            places[5].cast_const()
+                        }
+                    }
+                };
+                let mut i = rows.0;
+                while i < rows.1 {
+                    let count = g.rows.min(rows.1 - i);
+                    // SAFETY: the rows and segments are the view's and this part's; X is packed, if it has to be; the
+                    // scratch is good for so many rows.
+                    unsafe { self.block(b, (i, count), x, &places) };
+                    i += count;
+                }
+            }
+        });
+    }
+
+    /// Rows `i .. i + h` of entry b.
+    ///
+    /// # Safety
+    /// They are the product's, `x` is packed or null for X in place, and the places are those of
+    /// [`areas`](Gemm::areas).
+    unsafe fn block(&self, b: usize, (i, h): (usize, usize), x: *const u8, places: &[*mut u8; 6]) {
+        let g = self.g;
+        let (acc, columns) = (g.k.acc, g.columns);
+        let [sums, lines, spare, ..] = *places;
+        let count = g.segments();
+        // Sums of a segment, and accumulators between two columns and two segments of them.
+        let (out, ld) = match self.partials {
+            Some(p) => {
+                let i = if g.row_sums { i * columns } else { i };
+                (p.wrapping_add(i * acc), g.m.next_multiple_of(UNIT))
+            }
+            None => (if count > 1 { lines } else { sums }, h.next_multiple_of(UNIT)),
+        };
+        // By rows, some rows through as many segments as leave X in the second-level cache: so a row is read in long
+        // runs.
+        let (group, some) = match g.by_rows && g.rhs.is_some() {
+            true => ((X_BYTES / (columns * SEGMENT * acc)).max(1), SOME),
+            false => (1, h),
+        };
+        for from in (self.segments.0..self.segments.1).step_by(group) {
+            for r in (0..h).step_by(some) {
+                for s in from..(from + group).min(self.segments.1) {
+                    let row = if g.row_sums { r * columns } else { r };
+                    let out = out.wrapping_add((s * columns * ld + row) * acc);
+                    // SAFETY: the caller's; out is good for these sums.
+                    unsafe { self.segment(b, (i + r, some.min(h - r)), s, x, (out, ld), places) };
+                }
+            }
+        }
+        if self.partials.is_some() || g.in_place {
+            return;
+        }
+        // SAFETY: the caller's; the sums of all segments are there.
+        unsafe {
+            if count > 1 {
+                let line = columns * ld;
+                levels(g.k, lines, line, line, count, spare, sums);
+            }
+            g.finish(sums, ld, b, (i, h));
+        }
+    }
+
+    /// The sums of segment s for these rows and all columns of X.
+    ///
+    /// # Safety
+    /// As [`block`](Self::block); `out` is good for the sums, with rows rounded up to a multiple of [`UNIT`].
+    unsafe fn segment(
+        &self,
+        b: usize,
+        (i, h): (usize, usize),
+        s: usize,
+        x: *const u8,
+        (out, ld): (*mut u8, usize),
+        places: &[*mut u8; 6],
+    ) {
+        let g = self.g;
+        let Gemm { k, columns, .. } = *g;
+        let (j, w, element) = (s * SEGMENT, g.width(s), k.vector.element);
+        let (x, x_ld) = match x.is_null() {
+            true => (g.x.at([b, j, 0], element), g.x.strides[2]),
+            false => (x.wrapping_add(j * columns * k.acc), w.next_multiple_of(UNIT) as isize),
+        };
+        let mut a = Window { p: g.a.at([b, i, j], element), line: g.line, m: h, n: w };
+        let mut prefetch = g.plan.prefetch as isize;
+        if g.copies {
+            // SAFETY: the caller's; the copy has a place for each element.
+            a = unsafe { g.copied(a, places[4]) };
+            prefetch = 0;
+        }
+        let Some(kernel) = g.rhs else {
+            let kernel = if g.by_rows { (k.rows)(w, false) } else { k.col_registers };
+            for c in 0..columns {
+                let out = match g.in_place {
+                    true => g.y.at([b, i, c], element).cast_mut(),
+                    false => out.wrapping_add(c * ld * k.acc),
+                };
+                let mut call = Call::new(a, g.conj, offset(x, c as isize * x_ld, k.acc), out);
+                if c == 0 && g.by_rows {
+                    call.prefetch = prefetch;
+                }
+                // SAFETY: the caller's.
+                unsafe { kernel(&call) };
+            }
+            return;
+        };
+        let (out, out_row, out_column) = match (g.in_place, g.row_sums) {
+            (true, _) => (g.y.at([b, i, 0], element).cast_mut(), g.y.strides[1], g.y.strides[2]),
+            (false, true) => (out, columns as isize, 1),
+            (false, false) => (out, 1, ld as isize),
+        };
+        let most = g.plan.columns.clamp(1, COLUMNS);
+        for c in (0..columns).step_by(most) {
+            let call = RhsCall {
+                a,
+                x: offset(x, c as isize * x_ld, k.acc),
+                x_row: g.x_row,
+                x_ld,
+                columns: most.min(columns - c),
+                out: offset(out, c as isize * out_column, k.acc).cast_mut(),
+                out_row,
+                out_column,
+                // Those behind find the block in the caches.
+                prefetch: if c == 0 && (g.by_rows || w > LANES) { prefetch } else { 0 },
+                x_prefetch: 0,
+                stack: places[3],
+                // Levels that are a multiple of 4 KiB apart would share the sets of the cache.
+                stack_ld: h.next_multiple_of(UNIT) + UNIT,
+            };
+            // SAFETY: the caller's; the stack is good for so many columns.
+            unsafe { kernel(&call) };
+        }
+    }
+}

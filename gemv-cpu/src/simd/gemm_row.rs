@@ -1,0 +1,227 @@
+//! The row kernel for several right-hand sides: a vector holds neighbouring lanes, and each load of the matrix serves
+//! a few columns of X.
+
+// Arrays of rows and of columns are indexed together: the numbers say more than iterators would.
+#![allow(clippy::needless_range_loop)]
+
+use core::mem::MaybeUninit;
+
+use gemv_core::Accumulator;
+use gemv_core::order::{LANES, SEGMENT};
+
+use super::ops::{Body, Ops};
+use super::window::{RhsCall, Window, bit_reversed};
+
+/// Columns of X that a call takes, at most.
+pub(super) const COLUMNS: usize = 16;
+
+/// Rows of a tile, at most.
+const ROWS: usize = 3;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The sums of one segment, at most 256 columns of the matrix, for all rows and all columns of X.
+///
+/// The sums of a tile of rows and columns stay in registers, for two vectors of lanes at a time that the halving adds
+/// first. These pairs come in bit-reversed order, so that the halving adds neighbours. The columns of X that follow find
+/// the rows in the first-level cache. Lanes within a vector are halved for all columns together: the additions of one
+/// tile are a chain that the next tile would wait for.
+pub(super) struct RowRhs<'a, O> {
+    pub(super) o: O,
+    pub(super) c: &'a RhsCall,
+}
+
+/// An expression of `R` and `C`, the rows and columns of a tile for `left` columns. Twice as many sums as the tile has
+/// stay in registers, with a vector of each of its rows: 24 of 32 registers, or 12 of 16.
+macro_rules! tile {
+    ($full:literal, $left:expr, $self:ident.$tile:ident($($arg:expr),*)) => {
+        if const { O::FOLD_ALL } {
+            match $left {
+                1 => $self.$tile::<3, 1, $full>($($arg),*),
+                2 => $self.$tile::<3, 2, $full>($($arg),*),
+                3 => $self.$tile::<3, 3, $full>($($arg),*),
+                _ => $self.$tile::<3, 4, $full>($($arg),*),
+            }
+        } else {
+            match $left {
+                1 => $self.$tile::<2, 1, $full>($($arg),*),
+                2 => $self.$tile::<2, 2, $full>($($arg),*),
+                _ => $self.$tile::<2, 3, $full>($($arg),*),
+            }
+        }
+    };
+}
+
+impl<O: Ops> Body for RowRhs<'_, O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let RowRhs { c, .. } = self;
+        let rows = if O::FOLD_ALL { 3 } else { 2 };
+        let mut lanes = [[const { MaybeUninit::uninit() }; COLUMNS]; ROWS];
+        for i in (0..c.a.m).step_by(rows) {
+            let (mut at, mut prefetch) = (0, c.prefetch);
+            // SAFETY: the caller's; so many columns are left, and tiles write all lanes that are halved.
+            unsafe {
+                while at < c.columns {
+                    let left = c.columns - at;
+                    at += match c.a.n == SEGMENT {
+                        true => tile!(true, left, self.tile(i, at, prefetch, &mut lanes)),
+                        false => tile!(false, left, self.tile(i, at, prefetch, &mut lanes)),
+                    };
+                    prefetch = 0;
+                }
+                for (r, lanes) in lanes.iter().enumerate().take(rows.min(c.a.m - i)) {
+                    self.halve(i + r, lanes);
+                }
+            }
+        }
+    }
+}
+
+/// The lanes of a row, a vector for each column of X.
+type Lanes<O> = [MaybeUninit<<O as Ops>::V>; COLUMNS];
+
+/// The sums of a tile for one vector of lanes.
+type Sums<O, const R: usize, const C: usize> = [[<O as Ops>::V; R]; C];
+
+impl<O: Ops> RowRhs<'_, O> {
+    /// Columns `at .. at + C` of X for the `R` rows from i on. Returns C.
+    #[inline(always)]
+    unsafe fn tile<const R: usize, const C: usize, const FULL: bool>(
+        &self,
+        i: usize,
+        at: usize,
+        prefetch: isize,
+        lanes: &mut [Lanes<O>; ROWS],
+    ) -> usize {
+        let RowRhs { o, c } = *self;
+        let a: Window<O::T> = c.a.cast();
+        let n = if FULL { SEGMENT } else { a.n };
+        // The last row again for those beyond it.
+        let rows: [*const O::T; R] =
+            core::array::from_fn(|r| a.p.wrapping_offset((i + r).min(a.m - 1) as isize * a.line));
+        let x: [*const O::Acc; C] = core::array::from_fn(|k| {
+            c.x.cast::<O::Acc>().wrapping_offset((at + k) as isize * c.x_ld)
+        });
+        // Vectors whose lanes are all absent are left out, and with them levels of the halving.
+        let vectors = match FULL {
+            true => O::VECTORS,
+            false => n.div_ceil(O::W).next_power_of_two().clamp(2, O::VECTORS),
+        };
+        // SAFETY: the caller's: rows and columns are good for n.
+        unsafe {
+            let mut pending = [const { MaybeUninit::<Sums<O, R, C>>::uninit() }; 3];
+            let mut depth = 0;
+            for q in 0..vectors / 2 {
+                let first = bit_reversed(2 * q, vectors.trailing_zeros()) * O::W;
+                // The other vector of the pair.
+                let apart = vectors / 2 * O::W;
+                let mut acc = [[[o.zero(); R]; C]; 2];
+                let mut j = first;
+                // Both vectors are whole.
+                while j + apart + O::W <= n {
+                    if FULL && prefetch != 0 {
+                        // Line by line, though the vectors are not neighbours.
+                        let share = 2 * O::W * size_of::<O::T>();
+                        let step = 4 * q + j / LANES;
+                        for line in (step * share..(step + 1) * share).step_by(LINE) {
+                            for row in rows {
+                                o.prefetch(row.wrapping_byte_offset(prefetch + line as isize));
+                            }
+                        }
+                    }
+                    for h in 0..2 {
+                        let j = j + h * apart;
+                        let mut v = [o.zero(); R];
+                        for r in 0..R {
+                            v[r] = o.load(rows[r].wrapping_add(j));
+                        }
+                        for k in 0..C {
+                            let x = o.x(x[k].wrapping_add(j));
+                            for r in 0..R {
+                                acc[h][k][r] = o.fma(v[r], x, acc[h][k][r]);
+                            }
+                        }
+                    }
+                    j += LANES;
+                }
+                if !FULL && j < n {
+                    for h in 0..2 {
+                        let j = j + h * apart;
+                        let hi = n.saturating_sub(j).min(O::W);
+                        let mut v = [o.zero(); R];
+                        for r in 0..R {
+                            v[r] = o.load_part(rows[r].wrapping_add(j), 0, hi);
+                        }
+                        for k in 0..C {
+                            let x = o.x_part(x[k].wrapping_add(j), 0, hi);
+                            for r in 0..R {
+                                acc[h][k][r] = o.fma_part(v[r], x, acc[h][k][r], (0, hi));
+                            }
+                        }
+                    }
+                }
+                let mut sum = acc[0];
+                for k in 0..C {
+                    for r in 0..R {
+                        sum[k][r] = o.add(sum[k][r], acc[1][k][r]);
+                    }
+                }
+                let mut level = q;
+                while level & 1 == 1 {
+                    depth -= 1;
+                    let earlier = pending[depth].assume_init_ref();
+                    for k in 0..C {
+                        for r in 0..R {
+                            sum[k][r] = o.add(earlier[k][r], sum[k][r]);
+                        }
+                    }
+                    level >>= 1;
+                }
+                if q + 1 < vectors / 2 {
+                    pending[depth].write(sum);
+                    depth += 1;
+                    continue;
+                }
+                for k in 0..C {
+                    for r in 0..R {
+                        lanes[r][at + k].write(sum[k][r]);
+                    }
+                }
+            }
+        }
+        C
+    }
+
+    /// Halves the lanes of row i and stores its sums.
+    #[inline(always)]
+    unsafe fn halve(&self, i: usize, lanes: &Lanes<O>) {
+        let RowRhs { o, c } = *self;
+        let out = c.out.cast::<O::Acc>().wrapping_offset(i as isize * c.out_row);
+        let left_out = c.a.n.div_ceil(O::W).next_power_of_two().max(2) < O::VECTORS;
+        // SAFETY: the caller's: out is good for this row; the lanes of all columns are there.
+        unsafe {
+            for at in (0..c.columns).step_by(4) {
+                let mut v = [o.zero(); 4];
+                for (k, v) in v.iter_mut().enumerate() {
+                    *v = lanes[(at + k).min(c.columns - 1)].assume_init();
+                    if left_out {
+                        // For the absent lanes.
+                        *v = o.add(*v, o.zero());
+                    }
+                }
+                let place = out.wrapping_offset(at as isize * c.out_column);
+                if c.out_column == 1 && c.columns - at >= 4 {
+                    o.fold4(v, place);
+                    continue;
+                }
+                let mut four = [O::Acc::ZERO; 4];
+                o.fold4(v, four.as_mut_ptr());
+                for (k, sum) in four.into_iter().enumerate().take(c.columns - at) {
+                    *place.wrapping_offset(k as isize * c.out_column) = sum;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Several right-hand sides and batches on the device: operands brought there once, launches queued,
+//! Y brought back.
+
+use std::sync::{Arc, Mutex};
+
+use gemv_core::ndarray::{Dimension, Ix3};
+use gemv_core::{Accumulator, Element, GemmJob, Input, Memory, Output, Result, Window, span};
+use gemv_gpu::{Signature, assert_layout};
+
+use crate::driver::{Arguments, Batched, GemmArguments, Gpu};
+use crate::lock::lock;
+use crate::resident::resident;
+use crate::run::{Choice, KEPT, Scratch};
+
+/// Computes one job. A host Y is written at the very end. A resident one is written by the launches,
+/// which are queued and not waited for.
+///
+/// # Panics
+/// If the choice is for another problem or another GPU.
+pub(crate) fn gemm<T: Element>(
+    gpu: &Arc<Gpu>,
+    scratch: &Mutex<Scratch>,
+    job: GemmJob<'_, T>,
+    choice: &Choice,
+) -> Result<()> {
+    let (batch, m, n) = job.a.raw_dim().into_pattern();
+    let rhs = job.x.raw_dim()[2];
+    let fits = (job.x.raw_dim(), job.y.raw_dim()) == (Ix3(batch, n, rhs), Ix3(batch, m, rhs));
+    assert!(fits, "shapes do not fit");
+    if let Choice::Kernels(of) = choice {
+        assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
+        let desc = &of.desc;
+        let asked = (desc.dtype, desc.m, desc.n, desc.rhs, desc.batch);
+        assert_eq!(asked, (T::DTYPE, m, n, rhs, batch), "launches for another problem");
+    }
+    if m == 0 || rhs == 0 || batch == 0 {
+        return Ok(());
+    }
+    let _guard = gpu.enter()?;
+    let mut scratch = lock(scratch);
+    let done = queue(gpu, &mut scratch, job, choice);
+    if done.is_err() && !gpu.recording() {
+        // As after a product of one column: counters may be left that are not 0.
+        scratch.counters.forget();
+    }
+    done
+}
+
+fn queue<T: Element>(
+    gpu: &Arc<Gpu>,
+    scratch: &mut Scratch,
+    job: GemmJob<'_, T>,
+    choice: &Choice,
+) -> Result<()> {
+    let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
+    let needs = match choice {
+        Choice::Kernels(of) => (of.workspace, of.counters),
+        Choice::Cublas(_) => (0, 0),
+    };
+    let (work, _) = workspace.of(needs.0, gpu)?;
+    let (counters, new) = counters.of(needs.1, gpu)?;
+    if new {
+        gpu.clear(counters)?;
+    }
+    let GemmJob { alpha, a, conj, x, beta, y } = job;
+    let (batch, m, n) = a.raw_dim().into_pattern();
+    let rhs = x.raw_dim()[2];
+    let (a_dim, x_dim) = ([batch, m, n], [batch, n, rhs]);
+    // With alpha = 0 the kernel reads neither A nor X.
+    let used = alpha != T::Acc::ZERO;
+
+    let own;
+    let a = match &a {
+        Input::Device(a) => at::<T>(a, gpu),
+        Input::Host(a) => {
+            let span = span(a);
+            let strides = [0, 1, 2].map(|axis| span.stride(axis));
+            let (data, first) = (span.data, span.first);
+            let size = size_of_val(&*data);
+            let block = if size <= KEPT {
+                a_block.of(size, gpu)?.0
+            } else {
+                own = gpu.alloc(size)?;
+                &own
+            };
+            if used {
+                staging.send(&data, block)?;
+            }
+            Batched { block, first, dim: a_dim, strides }
+        }
+    };
+    if let Choice::Kernels(of) = choice {
+        assert_layout(of.desc.layout, a_dim, a.strides);
+    }
+    let x = match &x {
+        Input::Device(x) => at::<T>(x, gpu),
+        Input::Host(x) => {
+            let span = span(x);
+            let strides = [0, 1, 2].map(|axis| span.stride(axis));
+            let (data, first) = (span.data, span.first);
+            let (block, _) = x_block.of(size_of_val(&*data), gpu)?;
+            if used {
+                staging.send(&data, block)?;
+            }
+            Batched { block, first, dim: x_dim, strides }
+        }
+    };
+    let launch = |y: Batched<'_>| -> Result<()> {
+        let one = |b: usize, c: usize| Arguments::<T> {
+            m,
+            n,
+            a: a.entry(b, 0, n),
+            x: x.entry(b, c, 1),
+            y: y.entry(b, c, 1),
+            alpha,
+            beta,
+            conj,
+            work,
+            counters,
+        };
+        let mut each = (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c)));
+        match choice {
+            Choice::Cublas(cublas) => each.try_for_each(|(b, c)| cublas.gemv(&one(b, c))),
+            Choice::Kernels(of) => match of.signature {
+                Signature::Gemm => {
+                    let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, work, counters };
+                    of.launches.iter().try_for_each(|launch| gpu.launch_gemm(launch, &all, needs))
+                }
+                Signature::Gemv => each.try_for_each(|(b, c)| {
+                    let one = one(b, c);
+                    of.launches.iter().try_for_each(|launch| gpu.launch(launch, &one, needs))
+                }),
+            },
+        }
+    };
+
+    match y {
+        Output::Device(y) => {
+            let Window { memory, first, dim, strides } = y;
+            launch(at::<T>(&Window { memory: &*memory, first, dim, strides }, gpu))
+        }
+        Output::Host(mut y) => {
+            let (block, _) = y_block.of(gpu.size_of(y.len() as u64, size_of::<T>())?, gpu)?;
+            if beta != T::Acc::ZERO {
+                match y.as_slice() {
+                    Some(old) => staging.send(old, block)?,
+                    None => staging.send(&y.iter().copied().collect::<Vec<T>>(), block)?,
+                }
+            }
+            let strides = [(m * rhs) as isize, rhs as isize, 1];
+            launch(Batched { block, first: 0, dim: [batch, m, rhs], strides })?;
+            match y.as_slice_mut() {
+                Some(y) => staging.fetch(block, 0, y),
+                None => staging.receive(block, y.len(), |new: &[T]| {
+                    y.iter_mut().zip(new).for_each(|(y, new)| *y = *new);
+                }),
+            }
+        }
+    }
+}
+
+/// A resident operand.
+fn at<'a, T: Element>(window: &Window<&'a dyn Memory, Ix3>, gpu: &Arc<Gpu>) -> Batched<'a> {
+    let (batch, rows, columns) = window.dim.into_pattern();
+    Batched {
+        block: &resident(window.memory, gpu, T::DTYPE).block,
+        first: window.first,
+        dim: [batch, rows, columns],
+        strides: [0, 1, 2].map(|axis| window.stride(axis)),
+    }
+}

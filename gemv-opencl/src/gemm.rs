@@ -1,0 +1,181 @@
+//! Several right-hand sides and batches: `Y = alpha A X + beta Y`.
+
+use gemv_core::ndarray::{Dimension, Ix3};
+use gemv_core::{Accumulator, Element, GemmJob, Input, Memory, Output, Result, Span, Window, span};
+use gemv_gpu::{Signature, assert_layout};
+
+use crate::cl::Args;
+use crate::discover::Found;
+use crate::memory::{Block, Slot, State};
+use crate::run::{Choice, Finish, Operand, Place, host};
+
+/// Computes one job. A host Y is written on return; a product of resident operands alone may still be
+/// in flight.
+///
+/// # Panics
+/// If the choice is for another problem, or an operand does not lie within its block.
+pub(crate) fn product<T: Element>(
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+    job: GemmJob<'_, T>,
+) -> Result<()> {
+    let result = run(found, state, choice, job);
+    state.buffers.trim();
+    result
+}
+
+fn run<T: Element>(
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+    job: GemmJob<'_, T>,
+) -> Result<()> {
+    let GemmJob { alpha, a, conj, x, beta, mut y } = job;
+    let (batch, m, n) = a.raw_dim().into_pattern();
+    let rhs = x.raw_dim()[2];
+    let desc = &choice.desc;
+    let asked = (desc.dtype, desc.m, desc.n, desc.rhs, desc.batch);
+    assert_eq!(asked, (T::DTYPE, m, n, rhs, batch), "a choice for another problem");
+    let dims = (Ix3(batch, n, rhs), Ix3(batch, m, rhs));
+    assert_eq!((x.raw_dim(), y.raw_dim()), dims, "shapes do not fit");
+    if m * rhs * batch == 0 {
+        return Ok(());
+    }
+    let entries = choice.entries(found, state)?;
+
+    // Copies of operands with gaps; they outlive `Finish` below.
+    let (a_data, x_data): (Span<'_, T, Ix3>, Span<'_, T, Ix3>);
+    let reads = alpha != T::Acc::ZERO && n > 0;
+    let dummy = |state: &State| {
+        let mem = Place::Device(state.buffers.dummy.clone());
+        Operand { mem, first: 0, strides: [0; 3] }
+    };
+    let (a, x) = if reads {
+        let a = match a {
+            Input::Device(a) => resident::<T>(&a),
+            Input::Host(a) => {
+                a_data = span(&a);
+                host(found, state, Slot::A, &a_data)?
+            }
+        };
+        assert_layout(desc.layout, [batch, m, n], a.strides);
+        let x = match x {
+            Input::Device(x) => resident::<T>(&x),
+            Input::Host(x) => {
+                x_data = span(&x);
+                host(found, state, Slot::X, &x_data)?
+            }
+        };
+        (a, x)
+    } else {
+        (dummy(state), dummy(state))
+    };
+    let y_at = match &y {
+        Output::Device(Window { memory, first, dim, strides }) => resident::<T>(&Window {
+            memory: &**memory,
+            first: *first,
+            dim: *dim,
+            strides: *strides,
+        }),
+        Output::Host(y) => {
+            let bytes = y.len() * size_of::<T>();
+            let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
+            if beta != T::Acc::ZERO {
+                let wrote = match y.as_slice() {
+                    Some(y) => state.queue.write(&mem, y),
+                    None => state.queue.write(&mem, &y.iter().copied().collect::<Vec<T>>()),
+                };
+                wrote.map_err(|e| found.failed(e, bytes))?;
+            }
+            let strides = [(m * rhs) as isize, rhs as isize, 1];
+            Operand { mem: Place::Device(mem), first: 0, strides }
+        }
+    };
+    let bytes = choice.plan.workspace as usize * T::DTYPE.acc_bytes();
+    let workspace = match bytes {
+        0 => state.buffers.dummy.clone(),
+        _ => state.buffers.get(&state.queue, found, Slot::Workspace, bytes)?,
+    };
+
+    let State { queue, programs, buffers } = &*state;
+    let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
+    let finish = in_place.then(|| Finish(queue));
+    let launch = |b: usize, c: usize| -> Result<()> {
+        for (launch, &entry) in choice.plan.launches.iter().zip(entries) {
+            let kernel = programs.get(entry);
+            let args = Args::of(kernel).unsigned(m).unsigned(n);
+            let args = match choice.kernel.signature {
+                Signature::Gemm => {
+                    let args = args.unsigned(rhs).unsigned(batch);
+                    [&a, &x, &y_at].into_iter().fold(args, strided)
+                }
+                // One column of one entry: a part of the same memory.
+                Signature::Gemv => {
+                    let first = |of: &Operand<'_, 3>, column: usize| {
+                        let [batch, _, col] = of.strides;
+                        let at = b as isize * batch + column as isize * col;
+                        of.first.wrapping_add_signed(at)
+                    };
+                    let args = args.mem(a.mem()).unsigned(first(&a, 0));
+                    let args = args.signed(a.strides[1]).signed(a.strides[2]);
+                    let args = args.mem(x.mem()).unsigned(first(&x, c)).signed(x.strides[1]);
+                    args.mem(y_at.mem()).unsigned(first(&y_at, c)).signed(y_at.strides[1])
+                }
+            };
+            args.factor::<T>(alpha)
+                .factor::<T>(beta)
+                .flag(conj)
+                .mem(&workspace)
+                .mem(&buffers.dummy)
+                .done()
+                .and_then(|()| queue.launch(kernel, launch))
+                .map_err(|e| found.failed(e, bytes))?;
+        }
+        Ok(())
+    };
+    match choice.kernel.signature {
+        Signature::Gemm => launch(0, 0)?,
+        Signature::Gemv => (0..batch)
+            .flat_map(|b| (0..rhs).map(move |c| (b, c)))
+            .try_for_each(|(b, c)| launch(b, c))?,
+    }
+    if finish.is_some() || matches!(y, Output::Host(_)) {
+        // Waits here, so that a failed launch shows before Y is touched.
+        queue.finish().map_err(|e| found.failed(e, bytes))?;
+    } else {
+        // Everything is in the device's memory: later calls, in the same queue, come after it.
+        queue.flush().map_err(|e| found.failed(e, bytes))?;
+    }
+    drop(finish);
+
+    if let Output::Host(y) = &mut y {
+        let read = match y.as_slice_mut() {
+            Some(y) => queue.read(y_at.mem(), 0, y),
+            None => {
+                let mut packed = vec![T::default(); y.len()];
+                let read = queue.read(y_at.mem(), 0, &mut packed);
+                if read.is_ok() {
+                    y.iter_mut().zip(packed).for_each(|(y, v)| *y = v);
+                }
+                read
+            }
+        };
+        read.map_err(|e| found.failed(e, 0))?;
+    }
+    Ok(())
+}
+
+/// An operand of three axes.
+fn strided<'k>(args: Args<'k>, of: &Operand<'_, 3>) -> Args<'k> {
+    let [batch, row, col] = of.strides;
+    args.mem(of.mem()).unsigned(of.first).signed(row).signed(col).signed(batch)
+}
+
+/// A resident operand, within its block.
+fn resident<T: Element>(window: &Window<&dyn Memory, Ix3>) -> Operand<'static, 3> {
+    let block = Block::of(window.memory, T::DTYPE);
+    let strides = [0, 1, 2].map(|axis| window.stride(axis));
+    block.assert_holds(window.first, &[0, 1, 2].map(|axis| (window.dim[axis], strides[axis])));
+    Operand { mem: Place::Device(block.mem().clone()), first: window.first, strides }
+}

@@ -1,0 +1,212 @@
+//! A backend for tests: the reference on memory of its own, where a test says what its device is, what
+//! it refuses, and what it does wrong.
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
+use gemv_core::{
+    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Element,
+    Error, Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any, half,
+    num_complex, reference,
+};
+
+/// What computes a job in place of the backend.
+pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
+
+/// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
+///
+/// ```
+/// use gemv_core::{Error, ndarray::array};
+/// use gemv_testkit::{Host, compute};
+///
+/// // A device that fails after it has written to y.
+/// let late = Error::Device { device: "fake:0".into(), call: "launch", reason: "late".into() };
+/// let host = Host {
+///     compute: Box::new(move |job, _| {
+///         compute(job);
+///         Err(late.clone())
+///     }),
+///     ..Host::new("fake:0")
+/// };
+/// assert!(host.device().try_gpu_dot(&array![[2.0]], &array![3.0]).is_err());
+/// assert_eq!(Host::new("fake:0").device().try_gpu_dot(&array![[2.0]], &array![3.0])?, array![6.0]);
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Host {
+    /// What the device says of itself.
+    pub info: DeviceInfo,
+    /// Why it cannot compute a problem at all.
+    pub accepts: fn(&Desc) -> Result<(), String>,
+    /// The candidates of a problem.
+    pub candidates: fn(&Desc) -> Vec<Params>,
+    /// Why parameters are not legal for a problem.
+    pub fits: fn(&Desc, &Params) -> Result<(), String>,
+    /// The text of its one built-in table, named `fake`.
+    pub table: &'static str,
+    /// The published kernels.
+    pub classic: Vec<Params>,
+    /// The passes that only read.
+    pub read: Vec<Params>,
+    /// What computes a product.
+    pub compute: Compute,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({})", self.info.id)
+    }
+}
+
+const REFERENCE: Params = Params::new("reference");
+
+impl Host {
+    /// A device of this id that does what the reference does.
+    pub fn new(id: &str) -> Host {
+        Host {
+            info: DeviceInfo::new(id),
+            accepts: |_| Ok(()),
+            candidates: |_| vec![REFERENCE],
+            fits: |_, params| match *params == REFERENCE {
+                true => Ok(()),
+                false => Err("there is no kernel of this name".into()),
+            },
+            table: "* * : reference",
+            classic: Vec::new(),
+            read: Vec::new(),
+            compute: Box::new(|job, _| {
+                compute(job);
+                Ok(())
+            }),
+        }
+    }
+
+    /// A handle for it.
+    pub fn device(self) -> Device {
+        Device::new(Arc::new(self))
+    }
+}
+
+#[derive(Debug)]
+struct Block<T>(Vec<T>);
+
+impl<T: Element> Memory for Block<T> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The elements of a block.
+///
+/// # Panics
+/// If it is another backend's, or of another type.
+pub fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
+    let memory: &dyn Any = memory;
+    &memory.downcast_ref::<Block<T>>().expect("memory of the test's backend").0
+}
+
+/// The elements of a block, to write to.
+///
+/// # Panics
+/// As [`elements`].
+pub fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut [T] {
+    let memory: &mut dyn Any = memory;
+    &mut memory.downcast_mut::<Block<T>>().expect("memory of the test's backend").0
+}
+
+/// An operand, wherever it lies.
+pub fn view<'a, T: Element, D: Dimension + Copy>(
+    input: &'a Input<'_, T, D>,
+) -> ArrayView<'a, T, D> {
+    match input {
+        Input::Host(view) => view.view(),
+        Input::Device(window) => window.view(elements(window.memory)),
+    }
+}
+
+/// The place of a result, wherever it lies.
+pub fn view_mut<'a, T: Element, D: Dimension + Copy>(
+    output: &'a mut Output<'_, T, D>,
+) -> ArrayViewMut<'a, T, D> {
+    match output {
+        Output::Host(view) => view.view_mut(),
+        Output::Device(Window { memory, first, dim, strides }) => {
+            let window = Window { memory: (), first: *first, dim: *dim, strides: *strides };
+            window.view_mut(elements_mut(&mut **memory))
+        }
+    }
+}
+
+/// Computes a job as the reference does.
+pub fn compute(job: AnyJob<'_>) {
+    for_any!(AnyJob, job, job => {
+        let Job { alpha, a, conj, x, beta, mut y } = job;
+        reference::gemv(alpha, view(&a), conj, view(&x), beta, view_mut(&mut y));
+    });
+}
+
+impl Backend for Host {
+    fn device(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        let (device, dtype) = (self.info.id.clone(), desc.dtype);
+        (self.accepts)(desc).map_err(|reason| Error::Unsupported { device, dtype, reason })
+    }
+
+    fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        (self.candidates)(desc)
+    }
+
+    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
+        (self.fits)(desc, params).map_err(|reason| Error::Params {
+            device: self.info.id.clone(),
+            desc: *desc,
+            params: params.to_string(),
+            reason,
+        })
+    }
+
+    fn tables(&self) -> Vec<BuiltinTable> {
+        vec![BuiltinTable { name: "fake", text: self.table }]
+    }
+
+    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        Ok(for_any!(AnySlice, data, data => Box::new(Block(data.to_vec()))))
+    }
+
+    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        use num_complex::Complex;
+        fn zeros<T: Element>(len: usize) -> Result<Box<dyn Memory>> {
+            Ok(Box::new(Block(vec![T::default(); len])))
+        }
+        match dtype {
+            Dtype::F32 => zeros::<f32>(len),
+            Dtype::F64 => zeros::<f64>(len),
+            Dtype::F16 => zeros::<half::f16>(len),
+            Dtype::Bf16 => zeros::<half::bf16>(len),
+            Dtype::C32 => zeros::<Complex<f32>>(len),
+            Dtype::C64 => zeros::<Complex<f64>>(len),
+        }
+    }
+
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        for_any!(AnySliceMut, to, to => to.copy_from_slice(&elements(from)[first..][..to.len()]));
+        Ok(())
+    }
+
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        (self.compute)(job, prepared)
+    }
+
+    fn classic(&self, _: &Desc) -> Vec<Params> {
+        self.classic.clone()
+    }
+
+    fn read_params(&self) -> Vec<Params> {
+        self.read.clone()
+    }
+}

@@ -1,0 +1,315 @@
+//! Many right-hand sides and batches: on every device, for every layout of A, X and Y and every
+//! candidate, column c of entry b has the bits of the reference's product of `A[b]` and `X[b][:, c]`.
+//! Canaries around and between the entries of Y are as they were.
+#![deny(unsafe_code)]
+
+#[macro_use]
+mod common;
+
+use common::{Check, Size, acc, elem, nan, random, supported, trial};
+use gemv::ndarray::{Array3, ArrayBase, ArrayView3, Axis, Ix3, RawData, Slice};
+use gemv::unstable::{Desc, GemmJob, Params, reference};
+use gemv::{Accumulator, Device, Dtype, Element};
+use libtest_mimic::Trial;
+
+/// How a batch × rows × columns array lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Place {
+    /// The order of the axes in memory.
+    order: [usize; 3],
+    /// The steps of the view in its parent; negative for reversed.
+    steps: [isize; 3],
+    /// Entries of the parent before and after the view.
+    pad: [usize; 3],
+}
+
+const ROW: Place = Place { order: [0, 1, 2], steps: [1, 1, 1], pad: [0, 0, 0] };
+const COL: Place = Place { order: [0, 2, 1], ..ROW };
+/// The columns (for A) or right-hand sides (for X and Y) of all entries next to each other.
+const BATCH_LAST: Place = Place { order: [1, 2, 0], ..ROW };
+const BETWEEN: Place = Place { order: [1, 0, 2], ..ROW };
+/// Part of something larger, from an odd place on.
+const PART: Place = Place { pad: [1, 1, 3], ..ROW };
+const PART_COL: Place = Place { pad: [0, 3, 1], ..COL };
+const STEPS: Place = Place { steps: [1, -2, 3], pad: [0, 1, 1], ..ROW };
+const BACK: Place = Place { steps: [-1, 1, -1], ..COL };
+
+impl Place {
+    /// The array at this place, from one of the parent's shape in memory.
+    fn view<S: RawData>(self, parent: ArrayBase<S, Ix3>) -> ArrayBase<S, Ix3> {
+        let mut axes = [0; 3];
+        for (at, axis) in self.order.into_iter().enumerate() {
+            axes[axis] = at;
+        }
+        let mut view = parent.permuted_axes(axes);
+        for axis in 0..3 {
+            let (step, pad) = (self.steps[axis], self.pad[axis]);
+            let end = view.len_of(Axis(axis)) - pad;
+            let part = Slice::new(pad as isize, Some(end as isize), step);
+            view.slice_axis_inplace(Axis(axis), part);
+        }
+        view
+    }
+
+    /// The parent, filled.
+    fn parent<T: Element>(self, dim: [usize; 3], mut fill: impl FnMut(usize) -> T) -> Array3<T> {
+        let len = |axis: usize| {
+            let between = dim[axis].saturating_sub(1) * self.steps[axis].unsigned_abs();
+            2 * self.pad[axis] + if dim[axis] == 0 { 0 } else { between + 1 }
+        };
+        let shape = self.order.map(len);
+        let mut at = 0;
+        Array3::from_shape_simple_fn(shape, || {
+            at += 1;
+            fill(at)
+        })
+    }
+
+    /// These values at this place, and `around` where none of them is.
+    fn hold<T: Element>(self, values: &Array3<T>, around: impl FnMut(usize) -> T) -> Array3<T> {
+        let dim = values.dim();
+        let mut parent = self.parent([dim.0, dim.1, dim.2], around);
+        self.view(parent.view_mut()).assign(values);
+        parent
+    }
+}
+
+/// What a product of the order is, by its definition.
+fn expected<T: Element>(
+    (alpha, a, x): (T::Acc, ArrayView3<'_, T>, ArrayView3<'_, T>),
+    (beta, y): (T::Acc, &Array3<T>),
+) -> Array3<T> {
+    let mut want = y.clone();
+    for (b, mut y) in want.outer_iter_mut().enumerate() {
+        for (c, y) in y.columns_mut().into_iter().enumerate() {
+            let x = x.index_axis(Axis(0), b);
+            reference::gemv(alpha, a.index_axis(Axis(0), b), false, x.column(c), beta, y);
+        }
+    }
+    want
+}
+
+fn same<T: Element>(got: &Array3<T>, want: &Array3<T>) -> Check {
+    if got.dim() != want.dim() {
+        return Err(format!("{:?} and not {:?}", got.dim(), want.dim()));
+    }
+    let differ = |(_, (g, w)): &(_, (&T, &T))| g.bits() != w.bits();
+    match got.indexed_iter().zip(want).map(|((at, g), w)| (at, (g, w))).find(differ) {
+        Some((at, (g, w))) => Err(format!("in memory at {at:?}: {g:?}, not {w:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Where the operands lie, and by which parameters they are multiplied.
+struct Run {
+    a: Place,
+    x: Place,
+    y: Place,
+    resident: bool,
+    shared: (bool, bool),
+    params: Option<Params>,
+}
+
+fn check<T: Element>(
+    device: &Device,
+    (b, m, n, k): (usize, usize, usize, usize),
+    run: &Run,
+) -> Check {
+    let text = |e: gemv::Error| e.to_string();
+    let values = |seed: u64, dim: (usize, usize, usize)| {
+        let mut at = 0;
+        Array3::from_shape_simple_fn(dim, || {
+            at += 1;
+            random::<T>(seed, at, 7)
+        })
+    };
+    let (ab, xb) = (if run.shared.0 { 1 } else { b }, if run.shared.1 { 1 } else { b });
+    let (a, x, mut y) = (values(1, (ab, m, n)), values(2, (xb, n, k)), values(3, (b, m, k)));
+    for (alpha, beta) in [(1.0, 0.0), (-0.75, 0.5)] {
+        let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
+        if beta == T::Acc::ZERO {
+            y.fill(nan()); // beta = 0: y is not read
+        } else {
+            y = values(3, (b, m, k));
+        }
+        let (a, x) = (run.a.hold(&a, |_| nan()), run.x.hold(&x, |_| nan()));
+        let (a, x) = (run.a.view(a.view()), run.x.view(x.view()));
+        let (a, x) = (
+            a.broadcast((b, m, n)).expect("as many, or one"),
+            x.broadcast((b, n, k)).expect("as many, or one"),
+        );
+        let canary = |at: usize| elem::<T>(1001.0 + (at % 13) as f64, -77.0);
+        let want = expected((alpha, a, x), (beta, &y));
+        let mut got = run.y.hold(&y, canary);
+        if run.resident {
+            let (a, x) = (device.array(a).map_err(text)?, device.array(x).map_err(text)?);
+            let mut there = device.array(&run.y.view(got.view())).map_err(text)?;
+            match &run.params {
+                Some(params) => device.gemm_as(params, alpha, &a, &x, beta, &mut there),
+                None => device.gemm_batched(alpha, &a, &x, beta, &mut there),
+            }
+            .map_err(text)?;
+            same(&there.download().map_err(text)?, &want)?;
+        } else {
+            let place = run.y.view(got.view_mut());
+            match &run.params {
+                Some(params) => device.gemm_as(params, alpha, a, x, beta, place),
+                None => device.gemm_batched(alpha, a, x, beta, place),
+            }
+            .map_err(text)?;
+            same(&got, &run.y.hold(&want, canary))?;
+        }
+    }
+    Ok(())
+}
+
+/// The problem, as the device will see it.
+fn desc<T: Element>(a: Place, (b, m, n, k): (usize, usize, usize, usize)) -> Desc {
+    let [a, x, mut y] = [(a, [b, m, n]), (ROW, [b, n, k]), (ROW, [b, m, k])]
+        .map(|(place, dim)| (place, place.parent(dim, |_| T::default())));
+    let (zero, y) = (T::Acc::ZERO, y.1.view_mut());
+    let (a, x) = (a.0.view(a.1.view()).into(), x.1.view().into());
+    GemmJob { alpha: zero, a, conj: false, x, beta: zero, y: y.into() }.desc()
+}
+
+/// Every place of A; X and Y take turns.
+fn body<T: Element>(device: &Device, a: Place, size: Size, compiles: bool) -> Check {
+    let many: &[(usize, usize, usize, usize)] = match (size, compiles) {
+        // Oclgrind does not know the instruction that a division by 3 becomes.
+        (Size::Tiny, _) => &[(1, 5, 70, 4), (3, 4, 20, 2)],
+        (_, true) => {
+            &[(1, 3, 1, 2), (1, 33, 257, 5), (1, 7, 1025, 9), (5, 16, 16, 1), (300, 4, 4, 3)]
+        }
+        _ => &[
+            (1, 1, 1, 2),
+            (1, 3, 0, 4),
+            (2, 5, 64, 3),
+            (1, 17, 300, 4),
+            (1, 33, 257, 8),
+            (1, 64, 520, 16),
+            (1, 9, 1025, 31),
+            (1, 2, 66_000, 2),
+            (3, 40, 129, 5),
+            (7, 4, 4, 1),
+            (300, 4, 4, 3),
+            (20, 33, 31, 7),
+        ],
+    };
+    let xs = [ROW, COL, PART, STEPS, BACK, BATCH_LAST];
+    let ys = [ROW, COL, STEPS, PART_COL, BETWEEN, BATCH_LAST];
+    for (turn, &dim) in many.iter().enumerate() {
+        let place = |turn: usize| (xs[turn % xs.len()], ys[turn / 2 % ys.len()]);
+        for (round, resident) in [false, true].into_iter().enumerate() {
+            let (x, y) = place(2 * turn + round);
+            for shared in [(false, false), (true, false), (false, true)] {
+                if shared != (false, false) && dim.0 == 1 {
+                    continue;
+                }
+                let run = Run { a, x, y, resident, shared, params: None };
+                check::<T>(device, dim, &run).map_err(|e| format!("{dim:?} {x:?} {y:?}: {e}"))?;
+            }
+        }
+        // Every kernel for many, and one for a single vector column by column.
+        let desc = desc::<T>(a, dim);
+        let candidates = device.backend().candidates(&desc);
+        let one = device.backend().candidates(&Desc { rhs: 1, batch: 1, ..desc });
+        let mut seen: Vec<String> = Vec::new();
+        for (at, params) in candidates.into_iter().chain(one.into_iter().take(1)).enumerate() {
+            // Of what is compiled, one of each kernel for a problem: other problems take others.
+            let kernel = params.kernel().to_string();
+            if compiles && size != Size::Full && seen.contains(&kernel) && at % 5 != turn % 5 {
+                continue;
+            }
+            seen.push(kernel);
+            let (x, y) = place(turn + at);
+            // What has gaps is packed when it is uploaded, and may have another layout then.
+            let resident = at % 2 == 0 && a.pad == [0; 3] && a.steps.iter().all(|s| s.abs() == 1);
+            let run = Run { a, x, y, resident, shared: (false, false), params: Some(params) };
+            check::<T>(device, dim, &run)
+                .map_err(|e| format!("{dim:?} {params} {x:?} {y:?}: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Every number of columns that a tile may end in, on one small matrix.
+fn columns<T: Element>(device: &Device, size: Size) -> Check {
+    let counts: &[usize] = match size {
+        Size::Tiny => &[2, 4],
+        _ => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64],
+    };
+    for &k in counts {
+        for a in [ROW, COL] {
+            let run =
+                Run { a, x: ROW, y: ROW, resident: true, shared: (false, false), params: None };
+            check::<T>(device, (1, 6, 130, k), &run).map_err(|e| format!("{k} columns: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Batches of no matrix and of more than a grid's second axis has.
+fn batches<T: Element>(device: &Device, size: Size) -> Check {
+    let counts: &[usize] = if size == Size::Tiny { &[0, 2] } else { &[0, 1, 65_537] };
+    for &b in counts {
+        for (a, k) in [(ROW, 1), (COL, 2)] {
+            let run =
+                Run { a, x: ROW, y: ROW, resident: true, shared: (false, false), params: None };
+            check::<T>(device, (b, 2, 3, k), &run).map_err(|e| format!("{b} matrices: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn main() {
+    let size = common::size();
+    let targets = common::targets();
+    let mut trials = common::absences(&targets);
+    for target in &targets {
+        let Ok(device) = &target.device else { continue };
+        for dtype in Dtype::ALL {
+            let add =
+                |trials: &mut Vec<Trial>, what: &str, run: fn(&Device, Dtype, Size) -> Check| {
+                    let device = device.clone();
+                    let ignored = supported(&device, dtype).is_err();
+                    let name = format!("{}/{dtype}/{what}", target.id);
+                    let one = trial(name, move || run(&device, dtype, size));
+                    trials.push(one.with_ignored_flag(ignored));
+                };
+            let places = [
+                ("row", ROW),
+                ("col", COL),
+                ("part", PART),
+                ("part-col", PART_COL),
+                ("steps", STEPS),
+                ("back", BACK),
+                ("between", BETWEEN),
+                ("batch-last", BATCH_LAST),
+            ];
+            // Programs of one text: other types see the layouts that the kernels tell apart.
+            let thin = target.compiles() && size != Size::Full && dtype != Dtype::F32;
+            let places = places.into_iter().filter(|p| !thin || [ROW, COL, STEPS].contains(&p.1));
+            for (what, a) in places {
+                let (device, compiles) = (device.clone(), target.compiles());
+                let ignored = supported(&device, dtype).is_err();
+                let name = format!("{}/{dtype}/{what}", target.id);
+                let one = trial(
+                    name,
+                    move || with_type!(dtype, T => body::<T>(&device, a, size, compiles)),
+                );
+                trials.push(one.with_ignored_flag(ignored));
+            }
+            add(
+                &mut trials,
+                "columns",
+                |device, dtype, size| with_type!(dtype, T => columns::<T>(device, size)),
+            );
+            add(
+                &mut trials,
+                "batches",
+                |device, dtype, size| with_type!(dtype, T => batches::<T>(device, size)),
+            );
+        }
+    }
+    common::main(trials);
+}
