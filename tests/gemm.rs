@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Check, Size, acc, elem, nan, random, supported, trial};
-use gemv::ndarray::{Array3, ArrayBase, ArrayView3, Axis, Ix3, RawData, Slice};
+use gemv::ndarray::{Array2, Array3, ArrayBase, ArrayView3, Axis, Ix3, RawData, Slice};
 use gemv::unstable::{Desc, GemmJob, Params, reference};
 use gemv::{Accumulator, Device, Dtype, Element};
 use libtest_mimic::Trial;
@@ -245,7 +245,28 @@ fn columns<T: Element>(device: &Device, size: Size) -> Check {
             check::<T>(device, (1, 6, 130, k), &run).map_err(|e| format!("{k} columns: {e}"))?;
         }
     }
-    Ok(())
+    conjugates::<T>(device)
+}
+
+/// `Aᴴ X` on the host and resident: each column as from `gemv_conj`.
+fn conjugates<T: Element>(device: &Device) -> Check {
+    let values = |seed: u64, (m, n)| Array2::from_shape_fn((m, n), |(i, j)| random(seed, i, j));
+    let (a, x) = (values(5, (70, 4)), values(6, (70, 4)));
+    let (one, zero) = (acc::<T>(1.0, 0.0), acc::<T>(0.0, 0.0));
+    let text = |e: gemv::Error| e.to_string();
+    let mut want = Array2::from_elem((4, 4), nan::<T>());
+    for (x, y) in x.columns().into_iter().zip(want.columns_mut()) {
+        device.gemv_conj(one, &a.t(), x, zero, y).map_err(text)?;
+    }
+    let mut got = Array2::from_elem((4, 4), nan::<T>());
+    device.gemm_conj(one, &a.t(), &x, zero, &mut got).map_err(text)?;
+    let batch = |y: Array2<T>| y.insert_axis(Axis(0));
+    same(&batch(got), &batch(want.clone())).map_err(|e| format!("conjugated: {e}"))?;
+    let (a, x) = (device.matrix(&a).map_err(text)?, device.matrix(&x).map_err(text)?);
+    let mut got = device.zeros((4, 4)).map_err(text)?;
+    device.gemm_conj(one, &a.t(), &x, zero, &mut got).map_err(text)?;
+    let got = got.download().map_err(text)?;
+    same(&batch(got), &batch(want)).map_err(|e| format!("conjugated, resident: {e}"))
 }
 
 /// Batches of no matrix and of more than a grid's second axis has.

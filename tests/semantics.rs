@@ -581,10 +581,7 @@ fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
     let part = there.step(5..len - 1, 1).download().map_err(text)?;
     same(&part.to_vec(), &x[5..len - 1]).map_err(|e| format!("in part: {e}"))?;
     // A product as long: y = 0 A + 1 x is x.
-    let (a, one_x) = (
-        there.as_matrix((len, 1), gemv::unstable::Layout::Col),
-        Array1::from_elem(1, real::<T>(1.0)),
-    );
+    let (a, one_x) = (there.as_matrix((len, 1)), Array1::from_elem(1, real::<T>(1.0)));
     let mut y = Array1::from(x.clone());
     device.gemv(zero::<T>(), &a, &one_x, one::<T>(), &mut y).map_err(text)?;
     same(&y.to_vec(), &x).map_err(|e| format!("of the host: {e}"))?;

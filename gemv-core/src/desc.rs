@@ -202,7 +202,8 @@ impl Desc {
         Desc::of(dtype, layout, (m, n), low.trailing_zeros() as u8)
     }
 
-    /// Bytes that the product has to move at least: every element of A, x and y once.
+    /// Bytes that the product has to move at least: every element of A, X and Y once, of each of the
+    /// batch.
     ///
     /// What a memory-bound product is measured by: this, divided by its time, is the bandwidth it
     /// reaches.
@@ -216,8 +217,9 @@ impl Desc {
     pub fn bytes(&self) -> u64 {
         let (m, n) = (self.m as u64, self.n as u64);
         // Saturating: a broadcast view, or one without columns, has shapes beyond any memory.
-        let elements = m.saturating_mul(n).saturating_add(m).saturating_add(n);
-        elements.saturating_mul(self.dtype.bytes() as u64)
+        let vectors = m.saturating_add(n).saturating_mul(self.rhs as u64);
+        let elements = m.saturating_mul(n).saturating_add(vectors);
+        elements.saturating_mul(self.batch as u64).saturating_mul(self.dtype.bytes() as u64)
     }
 }
 

@@ -2,14 +2,15 @@
 
 use ndarray::{
     Array, Array1, Array2, Array3, ArrayBase, ArrayD, ArrayRef, ArrayRef1, ArrayRef2, ArrayRefD,
-    ArrayView2, ArrayViewD, ArrayViewMutD, Axis, Data, Dimension, Ix1, Ix2, Ix3, arr0, aview_mut1,
+    ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut1, ArrayViewMut2, ArrayViewMut3, ArrayViewMutD,
+    Axis, Data, Dimension, Ix1, Ix2, Ix3, arr0, aview_mut1,
 };
 
 use crate::host::{host_array, host_zeros};
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::product::{Stack, check};
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
-use crate::{Accumulator, Element, Engine, Error, Result, ShapeMismatch};
+use crate::{Accumulator, Desc, Element, Engine, Error, Result, ShapeMismatch};
 
 type Acc<T> = <T as Element>::Acc;
 
@@ -24,7 +25,7 @@ type Acc<T> = <T as Element>::Acc;
 /// | m × n matrix | n entries | `A x` | m entries, where A lives |
 /// | m entries | m × n matrix | the row vector `x A` | n entries, where A lives |
 /// | n entries | n entries | the dot product `x · y`, without conjugates | a number |
-/// | m × n matrix | n × k matrix | `A X`; A is read once for many columns | m × k, where A lives |
+/// | m × n matrix | n × k matrix | `A X`; A is read once for several columns | m × k, where A lives |
 /// | b × m × n, a batch | b × n | `A[i] x[i]` for each i | b × m, where A lives |
 /// | b × m × n, a batch | b × n × k | `A[i] X[i]` for each i | b × m × k, where A lives |
 ///
@@ -32,8 +33,9 @@ type Acc<T> = <T as Element>::Acc;
 ///
 /// Each operand is an ndarray array, view or `ArrayRef` of one to three axes on the host, a slice or
 /// `Vec` as a vector, or a resident [`DeviceArray`]. (A slice is a matrix by
-/// `ArrayView2::from_shape((m, n), &slice)`.) Of arrays whose number of axes is only known at run
-/// time, such as `ArrayD`, the result is an `ArrayD`. The product runs on the device of a resident
+/// `ArrayView2::from_shape((m, n), &slice)`.) Of an array whose number of axes is only known at run
+/// time, such as `ArrayD`, the result is an `ArrayD`; where A is resident, X is given its axes first, by
+/// ndarray's `into_dimensionality`. The product runs on the device of a resident
 /// operand: that of A, else that of x, else that of y. What is on the host is copied there for this
 /// one product. Without a resident operand the [`Engine`] chooses the device.
 ///
@@ -160,13 +162,33 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// ```
     ///
     /// # Panics
-    /// As [`gpu_dot`](Self::gpu_dot); [`try_gemv`](Self::try_gemv) with factors 1 and 0 returns
+    /// As [`gpu_dot`](Self::gpu_dot); [`try_gpu_dot_into`](Self::try_gpu_dot_into) returns these as
     /// errors.
     #[track_caller]
     fn gpu_dot_into<'y>(&self, rhs: &Rhs, y: impl Into<Self::Target<'y>>) {
-        if let Err(e) = self.try_gemv(Acc::<Self::Elem>::ONE, rhs, Accumulator::ZERO, y) {
+        if let Err(e) = self.try_gpu_dot_into(rhs, y) {
             panic!("gpu_dot_into: {e}");
         }
+    }
+
+    /// [`gpu_dot_into`](Self::gpu_dot_into), with errors as values.
+    ///
+    /// ```
+    /// # gemv_core::Engine::global().set_default("reference").unwrap();
+    /// use gemv_core::GpuDot;
+    /// use ndarray::array;
+    ///
+    /// let (a, mut y) = (array![[1.0, 2.0], [3.0, 4.0]], [0.0; 2]);
+    /// a.try_gpu_dot_into(&[1.0, 1.0], &mut y)?;
+    /// assert_eq!(y, [3.0, 7.0]);
+    /// assert!(a.try_gpu_dot_into(&[1.0, 1.0], &mut [0.0; 3]).is_err());
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_gpu_dot`](Self::try_gpu_dot); `y` is then as it was.
+    fn try_gpu_dot_into<'y>(&self, rhs: &Rhs, y: impl Into<Self::Target<'y>>) -> Result<()> {
+        self.try_gemv(Acc::<Self::Elem>::ONE, rhs, Accumulator::ZERO, y)
     }
 
     /// BLAS's `y = alpha * A x + beta * y`: `alpha = 0` does not read A and x, `beta = 0` does not
@@ -344,9 +366,11 @@ borrowed!(&R, &mut R);
 
 /// The product of two forms. Sealed.
 #[diagnostic::on_unimplemented(
-    message = "there is no product of these two operands",
+    message = "there is no product of `{Self}` and `{Rhs}`",
     label = "no `gpu_dot` for these two operands",
-    note = "products: matrix (2 axes) times vector (1 axis) or matrix, vector times matrix or vector, batch (3 axes) times batch of vectors (2) or of matrices (3); on the host or resident"
+    note = "products: matrix (2 axes) times vector (1 axis) or matrix, vector times matrix or vector, batch (3 axes) times batch of vectors (2) or of matrices (3); on the host or resident",
+    note = "one vector for all matrices of a batch is a broadcast view: `x.broadcast((batch, n))`",
+    note = "a resident matrix takes an `ArrayD` that was given its axes: `x.into_dimensionality::<Ix1>()`"
 )]
 pub trait Product<Rhs: ?Sized> {
     /// Element type.
@@ -395,13 +419,16 @@ fn gemm<T: Element, A: Stack<X>, X: Dimension + Copy>(
     A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
     let device = match a.device().or(x.device()).or(y.device()) {
         Some(device) => device.clone(),
-        None => match A::input(a.input()) {
+        None => match (A::input(a.input()), A::rhs(x.input()).raw_dim()) {
             // An empty batch has no first matrix, and nothing to compute.
-            a if a.raw_dim()[0] == 0 => return Ok(()),
-            a => Engine::global().device_for(&a.index_axis(0, 0).desc())?.clone(),
+            (_, x) if x[0] == 0 => return Ok(()),
+            (a, x) => {
+                let desc = Desc { batch: x[0], rhs: x[2], ..a.index_axis(0, 0).desc() };
+                Engine::global().device_for(&desc)?.clone()
+            }
         },
     };
-    device.run_many(None, alpha, &a, &x, beta, y)
+    device.run_many(None, false, alpha, &a, &x, beta, y)
 }
 
 /// `A x` in a new array.
@@ -595,6 +622,15 @@ macro_rules! axes {
     };
 }
 
+/// Views of any number of axes.
+fn array_view<T, D: Dimension>(a: &ArrayRef<T, D>) -> ArrayViewD<'_, T> {
+    a.view().into_dyn()
+}
+
+fn slice_view<T>(x: &[T]) -> ArrayViewD<'_, T> {
+    ArrayView1::from(x).into_dyn()
+}
+
 /// The product of arrays whose number of axes is known now.
 fn product_of_dyn<T: Element>(a: ArrayViewD<'_, T>, x: ArrayViewD<'_, T>) -> Result<ArrayD<T>> {
     macro_rules! of {
@@ -641,14 +677,14 @@ fn update_of_dyn<T: Element>(
 }
 
 macro_rules! axes_at_run_time {
-    ($($left:ty, $right:ty;)*) => { $(
+    ($($left:ty, $left_view:ident, $right:ty, $right_view:ident;)*) => { $(
         impl<T: Element> Product<$right> for $left {
             type Elem = T;
             type Output = ArrayD<T>;
             type Target<'y> = ArrayViewMutD<'y, T>;
 
             fn product(&self, x: &$right) -> Result<ArrayD<T>> {
-                product_of_dyn(self.view().into_dyn(), x.view().into_dyn())
+                product_of_dyn($left_view(self), $right_view(x))
             }
 
             fn update(
@@ -658,17 +694,98 @@ macro_rules! axes_at_run_time {
                 beta: T::Acc,
                 y: ArrayViewMutD<'_, T>,
             ) -> Result<()> {
-                update_of_dyn(alpha, self.view().into_dyn(), x.view().into_dyn(), beta, y)
+                update_of_dyn(alpha, $left_view(self), $right_view(x), beta, y)
             }
         }
     )* };
 }
 axes_at_run_time!(
-    ArrayRefD<T>, ArrayRefD<T>;
-    ArrayRefD<T>, ArrayRef1<T>;
-    ArrayRefD<T>, ArrayRef2<T>;
-    ArrayRefD<T>, ArrayRef<T, Ix3>;
-    ArrayRef1<T>, ArrayRefD<T>;
-    ArrayRef2<T>, ArrayRefD<T>;
-    ArrayRef<T, Ix3>, ArrayRefD<T>;
+    ArrayRefD<T>, array_view, ArrayRefD<T>, array_view;
+    ArrayRefD<T>, array_view, ArrayRef1<T>, array_view;
+    ArrayRefD<T>, array_view, ArrayRef2<T>, array_view;
+    ArrayRefD<T>, array_view, ArrayRef<T, Ix3>, array_view;
+    ArrayRefD<T>, array_view, [T], slice_view;
+    ArrayRef1<T>, array_view, ArrayRefD<T>, array_view;
+    ArrayRef2<T>, array_view, ArrayRefD<T>, array_view;
+    ArrayRef<T, Ix3>, array_view, ArrayRefD<T>, array_view;
+    [T], slice_view, ArrayRefD<T>, array_view;
+);
+
+/// The number of a dot product, as an array without axes.
+fn number<T>(of: T) -> Result<ArrayD<T>> {
+    Ok(arr0(of).into_dyn())
+}
+
+fn on_host_already<T, D: Dimension>(y: Array<T, D>) -> Result<ArrayD<T>> {
+    Ok(y.into_dyn())
+}
+
+fn downloaded<T: Element>(y: DeviceVector<T>) -> Result<ArrayD<T>> {
+    Ok(y.download()?.into_dyn())
+}
+
+fn only_entry<T>(y: ArrayViewMutD<'_, T>) -> &mut T {
+    y.into_iter().next().expect("an array without axes has one entry")
+}
+
+fn vector_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut1<'_, T> {
+    axes!(y, Ix1)
+}
+
+fn matrix_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut2<'_, T> {
+    axes!(y, Ix2)
+}
+
+fn batch_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut3<'_, T> {
+    axes!(y, Ix3)
+}
+
+/// For each resident X, the axes of A that make a product with it, and those of Y.
+macro_rules! axes_at_run_time_and_resident {
+    ($($right:ty, $right_axes:literal: $($axes:literal, $a:ty => $y_axes:literal, $new:ident, $place:ident;)*)*) => { $(
+        impl<T: Element> Product<$right> for ArrayRefD<T> {
+            type Elem = T;
+            type Output = ArrayD<T>;
+            type Target<'y> = ArrayViewMutD<'y, T>;
+
+            fn product(&self, x: &$right) -> Result<ArrayD<T>> {
+                match self.ndim() {
+                    $($axes => $new(axes!(self.view(), $a).try_gpu_dot(x)?),)*
+                    left => {
+                        let axes = ShapeMismatch::Axes { left, right: $right_axes, y: None };
+                        Err(Error::Shape(axes))
+                    }
+                }
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$right,
+                beta: T::Acc,
+                y: ArrayViewMutD<'_, T>,
+            ) -> Result<()> {
+                match (self.ndim(), y.ndim()) {
+                    $(($axes, $y_axes) => {
+                        axes!(self.view(), $a).try_gemv(alpha, x, beta, $place(y))
+                    })*
+                    (left, y) => {
+                        let axes = ShapeMismatch::Axes { left, right: $right_axes, y: Some(y) };
+                        Err(Error::Shape(axes))
+                    }
+                }
+            }
+        }
+    )* };
+}
+axes_at_run_time_and_resident!(
+    DeviceVector<T>, 1:
+        1, Ix1 => 0, number, only_entry;
+        2, Ix2 => 1, on_host_already, vector_place;
+    DeviceMatrix<T>, 2:
+        1, Ix1 => 1, downloaded, vector_place;
+        2, Ix2 => 2, on_host_already, matrix_place;
+        3, Ix3 => 2, on_host_already, matrix_place;
+    DeviceArray<T, Ix3>, 3:
+        3, Ix3 => 3, on_host_already, batch_place;
 );

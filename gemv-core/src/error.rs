@@ -23,7 +23,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Unless a variant says otherwise, `y` is as it was before the call.
 ///
-/// Each variant's text is one sentence, fit to be shown to a person; its fields are for programs.
+/// Each variant's text is one sentence, fit to be shown to a person; its fields are for programs. `{:?}`
+/// is the same sentence, because a `main` that returns a [`Result`] prints that.
 ///
 /// ```
 /// # gemv_core::Engine::global().set_default("reference").unwrap();
@@ -44,7 +45,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(matches!(&e, Error::NoDevice { asked, .. } if asked == "abacus"));
 /// assert!(e.to_string().starts_with("no such device: \"abacus\"; there is "));
 /// ```
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operands' shapes do not fit.
@@ -170,6 +171,12 @@ pub enum Error {
         /// What the driver said.
         reason: String,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
 }
 
 fn show_line(line: &usize) -> String {
@@ -346,7 +353,7 @@ impl Display for ShapeMismatch {
     }
 }
 
-/// The rest of a sentence about X and Y: which of the two is of the wrong shape.
+/// The rest of a sentence about X and Y: which of them is of the wrong shape.
 fn others<S: PartialEq + Copy>(
     f: &mut fmt::Formatter<'_>,
     x_fits: bool,
@@ -359,8 +366,9 @@ fn others<S: PartialEq + Copy>(
         write!(f, ": {x_rule}")?;
     }
     match y {
-        Some(y) if x_fits && y != y_fits => {
-            write!(f, ", so Y must be {}, but it is {}", show(y_fits), show(y))
+        Some(y) if y != y_fits => {
+            let so = if x_fits { ", so" } else { "; and" };
+            write!(f, "{so} Y must be {}, but it is {}", show(y_fits), show(y))
         }
         _ => Ok(()),
     }
@@ -394,8 +402,25 @@ mod tests {
             "the matrix is 4 × 3, so x must have 4 entries, but it has 5; \
              and y must have 3 entries, but it has 9"
         );
+        let many = ShapeMismatch::MatrixMatrix { matrix, x: (5, 2), y: Some((7, 2)) };
+        assert_eq!(
+            many.to_string(),
+            "the matrix is 3 × 4 and X is 5 × 2: X must have as many rows as A columns; \
+             and Y must be 3 × 2, but it is 7 × 2"
+        );
+        let batch = ShapeMismatch::BatchVectors { matrices: (6, 3, 4), x: (6, 4), y: Some((6, 4)) };
+        assert_eq!(
+            batch.to_string(),
+            "the matrices are 6 of 3 × 4 and the vectors 6 of 4, so Y must be 6 of 3, but it is 6 of 4"
+        );
         let dot = ShapeMismatch::Dot { left: 3, right: 2 };
         assert_eq!(dot.to_string(), "the vectors have 3 and 2 entries");
+    }
+
+    #[test]
+    fn main_prints_the_sentence() {
+        let e = Error::DefaultInUse { device: "cpu".into() };
+        assert_eq!(format!("{e:?}"), e.to_string());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Operands as the caller has them, on the host or resident, and the way from one to the other.
 
-use ndarray::{ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, DataMut, Dimension, Ix1, Ix2};
+use ndarray::{
+    ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, DataMut, Dimension, IntoDimension, Ix1, Ix2,
+};
 
 use crate::device::Device;
 use crate::job::Input;
@@ -240,6 +242,12 @@ impl<'a, T: Element> From<&'a Vec<T>> for OperandRef<'a, T, Ix1> {
     }
 }
 
+impl<'a, T: Element, const N: usize> From<&'a [T; N]> for OperandRef<'a, T, Ix1> {
+    fn from(x: &'a [T; N]) -> Self {
+        x[..].into()
+    }
+}
+
 impl<'a, T: Element, D: Dimension> From<&'a mut DeviceArray<T, D>> for OperandMut<'a, T, D> {
     #[inline]
     fn from(y: &'a mut DeviceArray<T, D>) -> Self {
@@ -283,7 +291,17 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for OperandMut<'a, T, Ix1> {
     }
 }
 
-/// Arrays and views that can be made resident: `a.to_device(&device)?`.
+impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for OperandMut<'a, T, Ix1> {
+    fn from(y: &'a mut [T; N]) -> Self {
+        y.as_mut_slice().into()
+    }
+}
+
+/// Arrays and views, and slices and `Vec`s as vectors, that can be made resident:
+/// `a.to_device(&device)?`.
+///
+/// An `ArrayD` is given its number of axes first, by ndarray's `into_dimensionality::<Ix2>()`: the type
+/// of a resident array has it.
 ///
 /// ```
 /// use gemv_core::{GpuDot, ToDevice, device};
@@ -292,13 +310,13 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for OperandMut<'a, T, Ix1> {
 /// let device = device("reference")?; // or "cuda:0"
 /// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
 /// let resident = a.slice(s![.., ..2]).to_device(&device)?; // any view
-/// let x = array![1.0, -1.0].to_device(&device)?;
+/// let x = [1.0, -1.0].to_device(&device)?;
 /// assert_eq!(resident.gpu_dot(&x).download()?, array![-1.0, -1.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made resident on a device",
-    note = "arrays and views can, of f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
+    note = "arrays and views of a fixed number of axes can, slices and `Vec`s, of f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
 )]
 pub trait ToDevice {
     /// The [`DeviceArray`] of as many axes.
@@ -325,6 +343,27 @@ where
     type Resident = <ArrayRef<S::Elem, D> as ToDevice>::Resident;
     fn to_device(&self, device: &Device) -> Result<Self::Resident> {
         (**self).to_device(device)
+    }
+}
+
+impl<T: Element> ToDevice for [T] {
+    type Resident = DeviceVector<T>;
+    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
+        device.array(self)
+    }
+}
+
+impl<T: Element> ToDevice for Vec<T> {
+    type Resident = DeviceVector<T>;
+    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
+        device.array(self)
+    }
+}
+
+impl<T: Element, const N: usize> ToDevice for [T; N] {
+    type Resident = DeviceVector<T>;
+    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
+        device.array(self)
     }
 }
 
@@ -413,20 +452,26 @@ impl Device {
         self.array(x)
     }
 
-    /// A resident vector of `len` zeros.
+    /// A resident array of zeros, row by row, as `Array::zeros` of ndarray: of a length, or of a tuple
+    /// with the number of entries along each axis.
     ///
     /// ```
     /// # use gemv_core::{Engine, Error};
     /// # let device = Engine::new(None).device("reference")?;
-    /// let y = device.zeros::<f64>(1000)?;
-    /// assert_eq!(y.download()?.sum(), 0.0);
-    /// assert!(matches!(device.zeros::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
+    /// let x = device.zeros::<f64, _>(1000)?; // a vector
+    /// let mut y = device.zeros((3, 1000))?; // a matrix
+    /// device.gemm(1.0, &device.zeros((3, 7))?, &device.zeros((7, 1000))?, 0.0, &mut y)?;
+    /// assert_eq!(y.download()?.dot(&x.download()?).sum(), 0.0);
+    /// assert!(matches!(device.zeros::<f64, _>(1 << 60), Err(Error::OutOfMemory { .. })));
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`array`](Self::array).
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceVector<T>> {
-        DeviceArray::zeros(self, Ix1(len))
+    pub fn zeros<T: Element, Sh>(&self, shape: Sh) -> Result<DeviceArray<T, Sh::Dim>>
+    where
+        Sh: IntoDimension<Dim: Copy>,
+    {
+        DeviceArray::zeros(self, shape.into_dimension())
     }
 }

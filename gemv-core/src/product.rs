@@ -183,7 +183,37 @@ impl Device {
         beta: T::Acc,
         y: impl Into<MatrixMut<'y, T>>,
     ) -> Result<()> {
-        self.run_many(None, alpha, &a.into(), &x.into(), beta, y.into())
+        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
+    }
+
+    /// [`gemm`](Self::gemm) with the conjugate of A (the same for real types). With `A.t()` it is
+    /// `Aᴴ X`.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::num_complex::Complex;
+    /// use ndarray::array;
+    ///
+    /// let (one, zero, i) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0), Complex::new(0.0, 1.0));
+    /// let (a, x) = (array![[one, i]], array![[one, i]]);
+    /// let mut y = array![[zero, zero], [zero, zero]];
+    /// device.gemm_conj(one, &a.t(), &x, zero, &mut y)?; // Aᴴ X
+    /// assert_eq!(y, array![[one, i], [-i, one]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv).
+    pub fn gemm_conj<'a, 'x, 'y, T: Element>(
+        &self,
+        alpha: T::Acc,
+        a: impl Into<MatrixRef<'a, T>>,
+        x: impl Into<MatrixRef<'x, T>>,
+        beta: T::Acc,
+        y: impl Into<MatrixMut<'y, T>>,
+    ) -> Result<()> {
+        self.run_many(None, true, alpha, &a.into(), &x.into(), beta, y.into())
     }
 
     /// [`gemm`](Self::gemm) for each of a batch: A is batch × m × n, X batch × n × k, Y
@@ -211,7 +241,7 @@ impl Device {
         beta: T::Acc,
         y: impl Into<OperandMut<'y, T, Ix3>>,
     ) -> Result<()> {
-        self.run_many(None, alpha, &a.into(), &x.into(), beta, y.into())
+        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
     }
 
     /// [`gemv`](Self::gemv) for each of a batch: A is batch × m × n, X batch × n, Y batch × m, a vector
@@ -238,7 +268,7 @@ impl Device {
         beta: T::Acc,
         y: impl Into<MatrixMut<'y, T>>,
     ) -> Result<()> {
-        self.run_many(None, alpha, &a.into(), &x.into(), beta, y.into())
+        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
     }
 
     /// [`gemm_batched`](Self::gemm_batched) with these parameters in place of the table's, as
@@ -256,7 +286,7 @@ impl Device {
         beta: T::Acc,
         y: impl Into<OperandMut<'y, T, Ix3>>,
     ) -> Result<()> {
-        self.run_many(Some(params), alpha, &a.into(), &x.into(), beta, y.into())
+        self.run_many(Some(params), false, alpha, &a.into(), &x.into(), beta, y.into())
     }
 
     /// Where all single products come together. Each operand is moved once, into the job.
@@ -355,9 +385,11 @@ impl Device {
     }
 
     /// Where all products of many columns or of a batch come together.
+    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
     pub(crate) fn run_many<T: Element, A: Stack<X>, X: Dimension + Copy>(
         &self,
         params: Option<&Params>,
+        conj: bool,
         alpha: T::Acc,
         a: &OperandRef<'_, T, A>,
         x: &OperandRef<'_, T, X>,
@@ -376,19 +408,21 @@ impl Device {
                 Ok(())
             }
             OperandMut::Host(y) => {
-                self.launch_many(params, alpha, a, x, beta, A::output(Output::Host(y)))
+                self.launch_many(params, conj, alpha, a, x, beta, A::output(Output::Host(y)))
             }
             OperandMut::Device(y) => {
                 let before = y.make_unique(beta != T::Acc::ZERO)?;
-                let done = self.launch_many(params, alpha, a, x, beta, A::output(place(y)));
+                let done = self.launch_many(params, conj, alpha, a, x, beta, A::output(place(y)));
                 put_back(y, before, done)
             }
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
     fn launch_many<T: Element>(
         &self,
         params: Option<&Params>,
+        conj: bool,
         alpha: T::Acc,
         a: Input<'_, T, Ix3>,
         x: Input<'_, T, Ix3>,
@@ -396,7 +430,7 @@ impl Device {
         y: Output<'_, T, Ix3>,
     ) -> Result<()> {
         let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
-        let mut job = GemmJob { alpha, a, conj: false, x, beta, y }.columns_of_one();
+        let mut job = GemmJob { alpha, a, conj, x, beta, y }.columns_of_one();
         let desc = job.desc();
         self.with_choice(params, &desc, |prepared| match (desc.batch, desc.rhs) {
             (1, 1) => self.backend().gemv(job.column(0, 0).erase(), prepared),

@@ -341,7 +341,8 @@ impl Profile {
     /// its type and layout was measured.
     ///
     /// It is the time of reading as much, divided by the share of the read bandwidth that the nearest
-    /// measured products of its type and layout reach.
+    /// measured products of its type and layout reach. Those have one right-hand side; of a batch, the
+    /// rows of all matrices count.
     ///
     /// ```
     /// use gemv_core::profile::Profile;
@@ -365,7 +366,8 @@ impl Profile {
         };
         let (mut sum, mut weight) = (0.0, 0.0);
         for p in self.products.iter().filter(same_kind) {
-            let (dm, dn) = (log(p.m) - log(desc.m), log(p.n) - log(desc.n));
+            let rows = desc.m.saturating_mul(desc.batch);
+            let (dm, dn) = (log(p.m) - log(rows), log(p.n) - log(desc.n));
             let Product { dtype, layout, m, n, .. } = *p;
             let bytes = Desc::of(dtype, layout, (m, n), 0).bytes();
             let w = 1.0 / (0.05 + (dm * dm + dn * dn).powi(2));

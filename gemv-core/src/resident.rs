@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use ndarray::{Array, ArrayView, Dimension, Ix1, Ix2};
+use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix1, Ix2, RemoveAxis, ShapeBuilder};
 
 use crate::device::Device;
 use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
 use crate::memory::{Memory, Window};
-use crate::{Desc, Element, Layout, Result};
+use crate::{Desc, Element, Result};
 
 /// An array that lives on a device, as ndarray's `Array<T, D>` on the host. Cloning is cheap: clones
 /// and views share the memory.
@@ -210,6 +210,35 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         Ok(Some(std::mem::replace(self, own)))
     }
 
+    /// One entry along an axis, with all of the others, as ndarray's `index_axis`; of the same memory:
+    /// one matrix of a batch, one row or column of a matrix.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use ndarray::{Array3, Axis, array};
+    ///
+    /// let stack = device.array(&Array3::from_shape_fn((2, 2, 2), |(b, i, j)| (b + i * j) as f32))?;
+    /// let second = stack.index_axis(Axis(0), 1);
+    /// assert_eq!(second.gpu_dot(&[1.0, 10.0]).download()?, array![11.0, 21.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such axis or no such entry.
+    #[must_use]
+    #[track_caller]
+    pub fn index_axis(&self, axis: Axis, index: usize) -> DeviceArray<T, D::Smaller>
+    where
+        D: RemoveAxis,
+    {
+        let axes = self.dim.ndim();
+        assert!(axis.index() < axes, "axis {} of {axes}", axis.index());
+        let Window { first, dim, strides, .. } = self.placed().index_axis(axis.index(), index);
+        let (device, memory) = (self.device.clone(), self.memory.clone());
+        DeviceArray { device, memory, first, dim, strides, element: PhantomData }
+    }
+
     /// Every `step`-th of a range of an axis.
     #[track_caller]
     fn step_axis(&self, axis: usize, range: impl RangeBounds<usize>, step: isize) -> Self {
@@ -333,6 +362,44 @@ impl<T: Element> DeviceMatrix<T> {
         self.step_axis(1, range, step)
     }
 
+    /// Some of the columns, of the same memory.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// assert_eq!(a.columns(1..).download()?, array![[2.0, 3.0], [5.0, 6.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the range ends beyond the last column, or before it starts.
+    #[must_use]
+    #[track_caller]
+    pub fn columns(&self, range: impl RangeBounds<usize>) -> Self {
+        self.step_columns(range, 1)
+    }
+
+    /// One row, of the same memory.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(a.row(1).download()?, array![3.0, 4.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    #[track_caller]
+    pub fn row(&self, index: usize) -> DeviceVector<T> {
+        self.index_axis(Axis(0), index)
+    }
+
     /// One column, of the same memory.
     ///
     /// ```
@@ -349,10 +416,7 @@ impl<T: Element> DeviceMatrix<T> {
     #[must_use]
     #[track_caller]
     pub fn column(&self, index: usize) -> DeviceVector<T> {
-        let window = self.placed().index_axis(1, index);
-        let (device, memory) = (self.device.clone(), self.memory.clone());
-        let Window { first, dim, strides, .. } = window;
-        DeviceArray { device, memory, first, dim, strides, element: PhantomData }
+        self.index_axis(Axis(1), index)
     }
 }
 
@@ -395,35 +459,36 @@ impl<T: Element> DeviceVector<T> {
         self.step_axis(0, range, step)
     }
 
-    /// The first m · n entries as an m × n matrix of the same memory, row by row
-    /// ([`Layout::Row`]) or column by column ([`Layout::Col`]).
+    /// The first m · n entries as an m × n matrix of the same memory: row by row, or column by column
+    /// where the shape says so with ndarray's [`f()`](ShapeBuilder::f).
     ///
     /// ```
-    /// # use gemv_core::{Engine, Layout};
-    /// # use ndarray::array;
+    /// # use gemv_core::{Engine, ToDevice};
     /// # let device = Engine::new(None).device("reference")?;
-    /// let x = device.vector(&array![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-    /// let rows = x.as_matrix((2, 3), Layout::Row);
+    /// use ndarray::{ShapeBuilder, array};
+    ///
+    /// let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].to_device(&device)?;
+    /// let rows = x.as_matrix((2, 3));
     /// assert_eq!(rows.download()?, array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
-    /// let columns = x.as_matrix((2, 3), Layout::Col); // as Fortran and BLAS have it
+    /// let columns = x.as_matrix((2, 3).f()); // as Fortran and BLAS have it
     /// assert_eq!(columns.download()?, array![[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Panics
-    /// If there are fewer entries, the stride is not 1, or the layout is strided.
+    /// If there are fewer entries, or the stride is not 1.
     #[must_use]
     #[track_caller]
-    pub fn as_matrix(&self, dim: (usize, usize), layout: Layout) -> DeviceMatrix<T> {
-        let (m, n) = dim;
+    pub fn as_matrix(&self, shape: impl ShapeBuilder<Dim = Ix2>) -> DeviceMatrix<T> {
+        let shape = shape.into_shape_with_order();
+        let (m, n) = shape.raw_dim().into_pattern();
         let needed = m.saturating_mul(n);
         assert!(needed <= self.len(), "a {m} x {n} matrix of {} entries", self.len());
         assert!(self.stride() == 1 || needed <= 1, "a matrix of entries that lie apart");
-        let strides = match layout {
-            Layout::Row => Ix2(n, 1),
-            Layout::Col => Ix2(1, m),
-            Layout::Strided => panic!("a strided layout does not say where the entries lie"),
-        };
+        // A shape does not tell its order, but an array of it does. Entries of no size need no memory.
+        // Where one row or column is all there is, both orders are one.
+        let by_columns = m > 1 && n > 1 && Array2::<()>::uninit(shape).strides()[0] == 1;
+        let strides = if by_columns { Ix2(1, m) } else { Ix2(n, 1) };
         self.matrix(Ix2(m, n), strides)
     }
 

@@ -21,11 +21,11 @@ use crate::{Desc, Device};
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
-    /// Uploading A and x.
+    /// Uploading A and X.
     pub upload: f64,
     /// The product itself.
     pub product: f64,
-    /// Downloading y; where the memory is the host's, waiting for it.
+    /// Downloading Y; where the memory is the host's, waiting for it.
     pub download: f64,
 }
 
@@ -33,7 +33,7 @@ impl Estimate {
     /// The cost by this profile; `None` where no product of this type and layout was
     /// measured. With `resident`, A is on the device already.
     ///
-    /// The upload is two transfers, of A (unless it is resident) and of x; the download is
+    /// The upload is two transfers, of A (unless it is resident) and of X; the download is
     /// one. Each costs its latency, and its bytes at the link's bandwidth.
     ///
     /// ```
@@ -63,9 +63,10 @@ impl Estimate {
         };
         let size = desc.dtype.bytes() as f64;
         let (m, n) = (desc.m as f64, desc.n as f64);
+        let (rhs, batch) = (desc.rhs as f64, desc.batch as f64);
         let up = |elements: f64| link.up_latency + elements * size / link.up;
-        let upload = up(n) + if resident { 0.0 } else { up(m * n) };
-        let download = link.down_latency + m * size / link.down;
+        let upload = up(n * rhs * batch) + if resident { 0.0 } else { up(m * n * batch) };
+        let download = link.down_latency + m * rhs * batch * size / link.down;
         Some(Estimate { upload, product, download })
     }
 

@@ -290,7 +290,7 @@ fn what_no_memory_holds_is_an_error() {
     let device = Engine::with_entries([], None).device("reference").unwrap();
     let full = |e: Error| assert!(matches!(e, Error::OutOfMemory { .. }), "{e}");
     for len in [usize::MAX, 1 << 61, 1 << 60] {
-        full(device.zeros::<f64>(len).unwrap_err());
+        full(device.zeros::<f64, _>(len).unwrap_err());
     }
     let empty = Array2::<f32>::zeros((1 << 61, 0));
     full(device.try_gpu_dot(&empty, &Array1::zeros(0)).unwrap_err());

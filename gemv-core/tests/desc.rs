@@ -100,6 +100,8 @@ fn said_in_a_line() {
     let desc = Desc::new(Dtype::Bf16, 1023, 65, (65, 1), 2);
     assert_eq!(desc.to_string(), "bf16 row 1023x65");
     assert_eq!(desc.bytes(), 2 * (1023 * 65 + 1023 + 65));
+    let many = Desc { rhs: 8, batch: 3, ..desc };
+    assert_eq!(many.bytes(), 2 * 3 * (1023 * 65 + 8 * (1023 + 65)));
     // Beyond 2^32 bytes.
     let desc = Desc::new(Dtype::F32, 12_347, 174_000, (174_000, 1), 0);
     assert_eq!(desc.bytes(), 4 * (12_347 * 174_000 + 12_347 + 174_000));

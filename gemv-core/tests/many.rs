@@ -2,7 +2,7 @@
 #![deny(unsafe_code)]
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, Element, Engine, Error, GpuDot, Layout, ToDevice};
+use gemv_core::{Device, Element, Engine, Error, GpuDot, ToDevice};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix3, array, s};
 
 fn device() -> Device {
@@ -161,6 +161,87 @@ fn the_number_of_axes_may_be_known_at_run_time() {
 }
 
 #[test]
+fn axes_known_at_run_time_and_resident_or_slice() {
+    let device = device();
+    let (a, x, batch) = (wave((3, 4), 0.1), wave(4, 0.2), wave((2, 3, 4), 0.3));
+    let (ad, xd, bd) = (a.clone().into_dyn(), x.clone().into_dyn(), batch.clone().into_dyn());
+    let (there, columns) =
+        (x.to_device(&device).unwrap(), a.t().to_owned().to_device(&device).unwrap());
+    let vectors = wave((2, 4), 0.4).to_device(&device).unwrap();
+    let matrices = wave((2, 4, 2), 0.5).to_device(&device).unwrap();
+    let y = a.gpu_dot(&x).into_dyn();
+    assert_eq!(ad.gpu_dot(&there), y);
+    assert_eq!(ad.gpu_dot(&x.to_vec()), y);
+    assert_eq!(x.as_slice().unwrap().gpu_dot(&a.t().into_dyn()), y);
+    assert_eq!(xd.gpu_dot(&there)[[]], x.gpu_dot(&x));
+    assert_eq!(xd.gpu_dot(&columns), y);
+    assert_eq!(ad.gpu_dot(&columns), a.gpu_dot(&columns).into_dyn());
+    assert_eq!(bd.gpu_dot(&vectors), batch.gpu_dot(&vectors).into_dyn());
+    assert_eq!(bd.gpu_dot(&matrices), batch.gpu_dot(&matrices).into_dyn());
+
+    let mut out = Array1::<f32>::ones(3).into_dyn();
+    ad.gemv(2.0, &there, 1.0, &mut out);
+    assert_eq!(out[[1]], x.gpu_dot(&a.row(1)).mul_add(2.0, 1.0));
+    xd.gpu_dot_into(&columns, &mut out);
+    assert_eq!(out, y);
+    let mut number = ndarray::arr0(0.0f32).into_dyn();
+    xd.gpu_dot_into(&there, &mut number);
+    assert_eq!(number[[]], x.gpu_dot(&x));
+    let mut out = Array3::<f32>::zeros((2, 3, 2)).into_dyn();
+    bd.gpu_dot_into(&matrices, &mut out);
+    assert_eq!(out, batch.gpu_dot(&matrices).into_dyn());
+
+    let text = |e: Error| e.to_string();
+    assert!(text(bd.try_gpu_dot(&there).unwrap_err()).contains("of arrays of 3 and 1 axes:"));
+    let e = ad.try_gpu_dot_into(&columns, &mut number).unwrap_err();
+    assert!(text(e).contains("of arrays of 2 and 2 axes with a result of 0: a vector"));
+}
+
+#[test]
+fn parts_of_resident_arrays() {
+    let device = device();
+    let (a, batch) = (wave((5, 4), 0.1), wave((3, 5, 4), 0.2));
+    let (there, stack) = (a.to_device(&device).unwrap(), batch.to_device(&device).unwrap());
+    assert_eq!(there.columns(1..3).download().unwrap(), a.slice(s![.., 1..3]));
+    assert_eq!(there.t().row(2).download().unwrap(), a.column(2));
+    assert_eq!(there.step_rows(.., -2).row(1).download().unwrap(), a.row(2));
+    for axis in [Axis(0), Axis(1), Axis(2)] {
+        let part = stack.index_axis(axis, 2);
+        assert_eq!(part.download().unwrap(), batch.index_axis(axis, 2));
+        assert_eq!(
+            part.index_axis(Axis(1), 0).download().unwrap(),
+            part.column(0).download().unwrap()
+        );
+    }
+    // A part that is written to goes to memory of its own first.
+    let mut row = there.row(0);
+    there.gpu_dot_into(&[1.0, 0.0, 0.0, 0.0], &mut there.column(0));
+    a.t().gpu_dot_into(&[0.0, 1.0, 0.0, 0.0, 0.0], &mut row);
+    assert_eq!(row.download().unwrap(), a.row(1));
+    assert_eq!(there.download().unwrap(), a);
+
+    let zeros = device.zeros::<f32, _>((2, 3, 4)).unwrap();
+    assert_eq!(zeros.download().unwrap(), Array3::<f32>::zeros((2, 3, 4)));
+    let v = wave(6, 0.3).to_vec();
+    let vector = v.to_device(&device).unwrap();
+    use ndarray::ShapeBuilder;
+    for (shape, want) in [
+        ((2, 3).into_shape_with_order(), Array2::from_shape_vec((2, 3), v.clone()).unwrap()),
+        ((2, 3).f(), Array2::from_shape_vec((2, 3).f(), v.clone()).unwrap()),
+        ((6, 1).f(), Array2::from_shape_vec((6, 1), v.clone()).unwrap()),
+        ((1, 6).f(), Array2::from_shape_vec((1, 6), v.clone()).unwrap()),
+        ((0, 9).f(), Array2::zeros((0, 9))),
+    ] {
+        assert_eq!(vector.as_matrix(shape).download().unwrap(), want);
+    }
+    let panics = |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
+    assert!(panics(&|| drop(there.row(5))) && panics(&|| drop(there.columns(2..5))));
+    assert!(panics(&|| drop(stack.index_axis(Axis(3), 0))));
+    assert!(panics(&|| drop(stack.index_axis(Axis(1), 5))));
+    assert!(panics(&|| drop(vector.as_matrix((2, 4)))));
+}
+
+#[test]
 fn slices_and_vecs_are_vectors() {
     let device = device();
     let (a, x) = (wave((3, 4), 0.1), wave(4, 0.2));
@@ -233,7 +314,7 @@ fn what_no_memory_holds_is_an_error() {
     full(resident.to_device(&other).unwrap_err());
     let left = Array3::<f32>::ones((0, 1 << 40, 0));
     full(left.try_gpu_dot(&Array3::ones((0, 0, 1 << 40))).unwrap_err());
-    let empty = device.zeros::<f32>(0).unwrap().as_matrix((0, usize::MAX), Layout::Row);
+    let empty = device.zeros::<f32, _>(0).unwrap().as_matrix((0, usize::MAX));
     assert_eq!(empty.download().map(|a| a.len()).unwrap_or(0), 0);
     // Operands of two devices are refused even where there is nothing to compute.
     let none = Array2::<f32>::zeros((0, 4)).to_device(&device).unwrap();

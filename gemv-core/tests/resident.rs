@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, GpuDot, Layout, Span, span};
-use ndarray::{Array1, Array2, Array3, ArrayView2, ArrayView3, Ix2, array, s};
+use gemv_core::{Device, GpuDot, Span, span};
+use ndarray::{Array1, Array2, Array3, ArrayView2, ArrayView3, Ix2, ShapeBuilder, array, s};
 
 fn device() -> Device {
     Device::new(Reference::open())
@@ -154,12 +154,10 @@ fn views_of_views_are_those_of_ndarray() {
     assert_eq!(up.rows(..).rows(2..).rows(..1).download().unwrap(), a.slice(s![2..3, ..]));
     let v = device.vector(&a.row(1)).unwrap();
     assert_eq!(v.step(1..6, -2).step(.., -1).download().unwrap(), a.slice(s![1, 1..6;2]));
-    assert_eq!(v.as_matrix((2, 3), Layout::Row).download().unwrap(), {
+    assert_eq!(v.as_matrix((2, 3)).download().unwrap(), {
         array![[10.0, 11.0, 12.0], [13.0, 14.0, 15.0]]
     });
-    assert_eq!(v.as_matrix((2, 2), Layout::Col).download().unwrap(), {
-        array![[10.0, 12.0], [11.0, 13.0]]
-    });
+    assert_eq!(v.as_matrix((2, 2).f()).download().unwrap(), { array![[10.0, 12.0], [11.0, 13.0]] });
 }
 
 #[test]
@@ -199,7 +197,7 @@ fn results_never_reach_another_clone() {
     assert_eq!(part.download().unwrap(), array![43.0, 27.0]);
     assert_eq!(whole.download().unwrap(), array![1.0, 2.0, 3.0, 4.0]);
     // The only owner writes in place, and a clone's memory is out of reach.
-    let mut only = device.zeros::<f64>(2).unwrap();
+    let mut only = device.zeros::<f64, _>(2).unwrap();
     assert!(only.window_mut().is_some());
     let kept = only.clone();
     assert!(only.window_mut().is_none());

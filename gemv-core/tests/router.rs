@@ -86,3 +86,18 @@ fn what_is_resident_pays_no_upload_and_the_unknown_stays_at_home() {
     assert!(router.route(&unknown).is(&home));
     assert!(Router::new(vec![(home, p)]).is_none());
 }
+
+#[test]
+fn columns_and_batches_are_carried_too() {
+    let (card, one) = (profile(4e12, Some(1e10)), desc(1000, 500));
+    let of = |desc: &Desc| Estimate::of(&card, desc, false).unwrap();
+    let seconds = |elements: usize| 4.0 * elements as f64 / 1e10;
+    let many = of(&Desc { rhs: 16, batch: 100, ..one });
+    let near = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 1e-9, "{got} and {want}");
+    near(many.upload, 2e-5 + 100.0 * seconds(1000 * 500 + 16 * 500));
+    near(many.download, 1e-5 + 100.0 * seconds(16 * 1000));
+    // A batch of small products may be worth the way where one is not.
+    let (fast, home, away) = router(1e10, 4e12, 5e10);
+    assert!(fast.route(&desc(64, 64)).is(&home));
+    assert!(fast.route(&Desc { batch: 65_536, ..desc(64, 64) }).is(&away));
+}

@@ -10,19 +10,22 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use gemv_core::ndarray::ShapeBuilder;
 use gemv_core::{Desc, Device, Dtype, Element, Engine, Layout, Params, half, num_complex};
 use gemv_cuda as _;
 use gemv_tune::{DeviceRunner, Runner, RunnerSettings};
 
 /// Compiles on every core what would else be compiled one after another.
 fn prepare<T: Element>(device: &Device, desc: &Desc, all: &[Params]) -> gemv_core::Result<()> {
-    let a = device.zeros::<T>(desc.m * desc.n)?.as_matrix((desc.m, desc.n), desc.layout);
-    let (x, next) = (device.zeros::<T>(desc.n)?, AtomicUsize::new(0));
+    let a = device
+        .zeros::<T, _>(desc.m * desc.n)?
+        .as_matrix((desc.m, desc.n).set_f(desc.layout == Layout::Col));
+    let (x, next) = (device.zeros::<T, _>(desc.n)?, AtomicUsize::new(0));
     let (one, zero) = (gemv_core::Accumulator::ONE, gemv_core::Accumulator::ZERO);
     std::thread::scope(|scope| {
         let worker = || -> gemv_core::Result<()> {
             while let Some(params) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut y = device.zeros::<T>(desc.m)?;
+                let mut y = device.zeros::<T, _>(desc.m)?;
                 device.gemv_as(params, one, &a, &x, zero, &mut y)?;
             }
             Ok(())

@@ -427,13 +427,13 @@ fn threads(device: &Device) -> Outcome {
 
 /// Memory that the device has not.
 fn too_large(device: &Device) -> Outcome {
-    let e = device.zeros::<f64>(1 << 45).unwrap_err();
+    let e = device.zeros::<f64, _>(1 << 45).unwrap_err();
     let Error::OutOfMemory { asked, .. } = e else { return Err(e.to_string().into()) };
     if asked != 8 << 45 {
         return Err(format!("asked {asked}").into());
     }
     // A length whose bytes wrap round is not a small one.
-    if !matches!(device.zeros::<f64>((1 << 61) + 1), Err(Error::OutOfMemory { .. })) {
+    if !matches!(device.zeros::<f64, _>((1 << 61) + 1), Err(Error::OutOfMemory { .. })) {
         return Err("2^61 + 1 elements are not refused".into());
     }
     // And the device still works.

@@ -12,6 +12,7 @@ use super::settings::{Mode, RunnerSettings};
 use super::workload::{AnyWorkload, Workload, products};
 use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
+use ndarray::ShapeBuilder;
 
 /// At most this many parameters of the present tables are candidates, too.
 const USED: usize = 12;
@@ -333,12 +334,14 @@ fn geomean(times: Vec<f64>) -> f64 {
 fn once<T: Element>(device: &Device, desc: &Desc, params: &Params) -> Result<()> {
     if !is_single(desc) {
         let [a, x, y] = lens(desc);
-        let pool = device.zeros::<T>(a.max(x))?;
-        let mut y = device.zeros::<T>(y)?;
+        let pool = device.zeros::<T, _>(a.max(x))?;
+        let mut y = device.zeros::<T, _>(y)?;
         return products(device.backend(), desc, params, pool.window().memory, (0, 0), &mut y);
     }
-    let a = device.zeros::<T>(desc.m * desc.n)?.as_matrix((desc.m, desc.n), desc.layout);
-    let (x, mut y) = (device.zeros::<T>(desc.n)?, device.zeros::<T>(desc.m)?);
+    let a = device
+        .zeros::<T, _>(desc.m * desc.n)?
+        .as_matrix((desc.m, desc.n).set_f(desc.layout == Layout::Col));
+    let (x, mut y) = (device.zeros::<T, _>(desc.n)?, device.zeros::<T, _>(desc.m)?);
     device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)
 }
 
@@ -375,7 +378,7 @@ fn link(device: &Device) -> Result<Link> {
 
 /// Seconds from asking for the smallest product of resident operands to having it on the host.
 fn round_trip(device: &Device) -> Result<f64> {
-    let a = device.vector(ndarray::aview1(&[1f32; 16]))?.as_matrix((1, 16), Layout::Row);
+    let a = device.vector(ndarray::aview1(&[1f32; 16]))?.as_matrix((1, 16));
     let x = device.vector(ndarray::aview1(&[1f32; 16]))?;
     let mut y = [0f32];
     let mut once = || -> Result<f64> {

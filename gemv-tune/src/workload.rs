@@ -168,7 +168,10 @@ impl<T: Element> Workload<T> {
 
     fn resident(&self, desc: &Desc, (a, x): (usize, usize)) -> (DeviceMatrix<T>, DeviceVector<T>) {
         let a = self.pool.step(a..a + desc.m * desc.n, 1);
-        (a.as_matrix((desc.m, desc.n), desc.layout), self.pool.step(x..x + desc.n, 1))
+        (
+            a.as_matrix((desc.m, desc.n).set_f(desc.layout == Layout::Col)),
+            self.pool.step(x..x + desc.n, 1),
+        )
     }
 
     fn array(&self, desc: &Desc, first: usize) -> ArrayView2<'_, T> {
