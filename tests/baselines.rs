@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use common::{Check, acc, nan, random, trial};
 // Linked for its kernels.
-use gemv::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
+use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, ShapeBuilder, s};
 use gemv::unstable::{Desc, Params, reference};
 use gemv::{Accumulator, Device, Dtype, Element};
 use gemv_baselines as _;
@@ -167,6 +167,63 @@ fn kernel<T: Element>(device: &Device, form: Form, name: &str) -> Check {
     }
 }
 
+/// Several right-hand sides and batches by the vendor's library: every column within the bound, with Y
+/// by rows and by columns.
+fn many<T: Element>(device: &Device, form: Form) -> Check {
+    let text = |e: gemv::Error| e.to_string();
+    let (alpha, beta) = SCALINGS[1];
+    let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
+    for (batch, m, n, k) in [(1, 37, 203, 5), (1, 1, 64, 2), (3, 20, 33, 4), (70_000, 2, 3, 1)] {
+        let held = Held::<T>::new(m, n, form);
+        let one = held.view(m, n);
+        let a = one.broadcast((batch, m, n)).expect("one matrix for all");
+        let x = Array3::from_shape_fn((batch, n, k), |(b, j, c)| random::<T>(6, b * n + j, c));
+        let old = Array3::from_shape_fn((batch, m, k), |(b, i, c)| random::<T>(7, b * m + i, c));
+        let desc = Desc::new(T::DTYPE, m, n, (one.strides()[0], one.strides()[1]), 64);
+        let desc = Desc { rhs: k, batch, ..desc };
+        let Some(params) = device.backend().vendor(&desc) else {
+            return Err(format!("no product by the vendor for {desc}"));
+        };
+        for by_columns in [false, true] {
+            let y = match by_columns {
+                // Of each entry, the columns lie together.
+                true => old.view().permuted_axes([0, 2, 1]).as_standard_layout().into_owned(),
+                false => old.clone(),
+            };
+            let mut there = device
+                .array(&match by_columns {
+                    true => y.view().permuted_axes([0, 2, 1]),
+                    false => y.view(),
+                })
+                .map_err(text)?;
+            let a = device.array(&a).map_err(text)?;
+            device.gemm_as(&params, alpha, &a, &x, beta, &mut there).map_err(text)?;
+            let got = there.download().map_err(text)?;
+            // The first, some, and the last: the reference is slow.
+            for b in (0..batch).step_by(batch.div_ceil(20)).chain([batch - 1]) {
+                for c in 0..k {
+                    let (x, old) = (x.slice(s![b, .., c]), old.slice(s![b, .., c]));
+                    let mut right = old.to_owned();
+                    reference::gemv(alpha, one, false, x, beta, right.view_mut());
+                    for (i, row) in one.rows().into_iter().enumerate() {
+                        let products = row.iter().zip(x);
+                        let sum: f64 = products
+                            .map(|(a, x)| size::<T>(a.widen()) * size::<T>(x.widen()))
+                            .sum();
+                        let terms =
+                            size::<T>(alpha) * sum + size::<T>(beta) * size::<T>(old[i].widen());
+                        let (got, right) = (got[[b, i, c]], right[i]);
+                        if !near(got, right, terms, n) {
+                            return Err(format!("{desc}: {b}, {i}, {c} is {got:?}, not {right:?}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The names that this device has for such a problem.
 fn names(device: &Device, dtype: Dtype, form: Form) -> Vec<String> {
     let (m, n) = SHAPES[1];
@@ -232,6 +289,16 @@ fn main() {
                 continue;
             }
             for (form, text) in FORMS {
+                // OpenCL has no library of a vendor, and BLAS no matrix of two strides.
+                let cublas = names(&device, dtype, form).iter().any(|n| n.starts_with("vendor-"));
+                if cublas {
+                    let (device, title) =
+                        (device.clone(), format!("{id}/{dtype}/{text}/vendor, many"));
+                    trials.push(trial(
+                        title,
+                        move || with_type!(dtype, T => many::<T>(&device, form)),
+                    ));
+                }
                 for name in names(&device, dtype, form) {
                     let (device, title) = (device.clone(), format!("{id}/{dtype}/{text}/{name}"));
                     trials.push(trial(

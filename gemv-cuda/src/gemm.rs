@@ -119,11 +119,11 @@ fn queue<T: Element>(
             counters,
         };
         let mut each = (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c)));
+        let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, work, counters };
         match choice {
-            Choice::Cublas(cublas) => each.try_for_each(|(b, c)| cublas.gemv(&one(b, c))),
+            Choice::Cublas(cublas) => cublas.gemm(&all),
             Choice::Kernels(of) => match of.signature {
                 Signature::Gemm => {
-                    let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, work, counters };
                     of.launches.iter().try_for_each(|launch| gpu.launch_gemm(launch, &all, needs))
                 }
                 Signature::Gemv => each.try_for_each(|(b, c)| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gemv_core::{Dtype, Element, Error, Result};
 use libloading::Library;
 
-use super::gpu::{Arguments, Block, Gpu, Operand, Scalar};
+use super::gpu::{Arguments, Batched, Block, GemmArguments, Gpu, Operand, Scalar};
 use super::nvrtc::{in_toolkit, loader};
 use super::probe::{or, probe};
 
@@ -30,7 +30,7 @@ type Gemv = unsafe extern "C" fn(
     i64,
 ) -> c_int;
 /// The same for a batch of matrices at fixed distances: what there is for 16-bit types.
-type Batched = unsafe extern "C" fn(
+type GemvBatched = unsafe extern "C" fn(
     Handle,
     c_int,
     i64,
@@ -48,6 +48,40 @@ type Batched = unsafe extern "C" fn(
     i64,
     i64,
 ) -> c_int;
+
+/// A batch of matrix-matrix products at fixed distances: handle, operations of the left and the right
+/// matrix, rows, columns, terms, alpha, then address, type, leading dimension and distance of each
+/// matrix (beta stands before the last), products, type of the sums, algorithm.
+type GemmBatched = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    c_int,
+    i64,
+    i64,
+    i64,
+    *const c_void,
+    u64,
+    c_int,
+    i64,
+    i64,
+    u64,
+    c_int,
+    i64,
+    i64,
+    *const c_void,
+    u64,
+    c_int,
+    i64,
+    i64,
+    i64,
+    c_int,
+    c_int,
+) -> c_int;
+
+/// CUBLAS_COMPUTE_32F and _64F: sums in f32 (not in TF32) and in f64.
+const COMPUTE: [c_int; 2] = [68, 70];
+/// CUBLAS_GEMM_DEFAULT.
+const BEST: c_int = -1;
 
 /// CUBLAS_OP_N, _T and _C.
 const PLAIN: c_int = 0;
@@ -179,7 +213,7 @@ impl Cublas {
         let code = unsafe {
             match T::DTYPE {
                 Dtype::F16 | Dtype::Bf16 => {
-                    let f = symbol::<Batched>(&self.library, &self.gpu, name)?;
+                    let f = symbol::<GemvBatched>(&self.library, &self.gpu, name)?;
                     f(
                         handle, operation, rows, cols, alpha, ax, step, 0, xx, incx, 0, beta, yx,
                         incy, 0, 1,
@@ -192,6 +226,138 @@ impl Cublas {
             }
         };
         check(&self.gpu, "cublasGemv", code)
+    }
+
+    /// Queues the products of several right-hand sides or of a batch, as one call. The caller holds the
+    /// queue.
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv).
+    ///
+    /// # Panics
+    /// As [`gemv`](Self::gemv).
+    pub(crate) fn gemm<T: Element>(&self, arguments: &GemmArguments<'_, T>) -> Result<()> {
+        arguments.check();
+        let GemmArguments { a, x, y, alpha, beta, conj, .. } = arguments;
+        let conj = *conj && T::DTYPE.is_complex();
+        let refuse = |reason: &str| {
+            Err(Error::Device {
+                device: self.gpu.id().into(),
+                call: "cublasGemmStridedBatchedEx",
+                reason: reason.into(),
+            })
+        };
+        // BLAS writes by columns. A Y by rows is the transpose: Yᵀ = Xᵀ Aᵀ.
+        let [a, x, y] = [a, x, y].map(Matrices::of);
+        let (left, right, y, conj) = match y {
+            y if y.by_columns() => (a, x, y, [conj, false]),
+            y if y.t().by_columns() => (x.t(), a.t(), y.t(), [false, conj]),
+            _ => return refuse("BLAS knows matrices by rows and by columns only"),
+        };
+        let mut operations = [PLAIN; 2];
+        let mut leads = [0; 2];
+        for (k, of) in [&left, &right].into_iter().enumerate() {
+            (operations[k], leads[k]) = match (of.by_columns(), of.t().by_columns(), conj[k]) {
+                (true, _, false) => (PLAIN, of.lead()),
+                (_, true, false) => (TRANSPOSED, of.t().lead()),
+                (_, true, true) => (ADJOINT, of.t().lead()),
+                (true, _, true) => {
+                    return refuse("BLAS has no product with the conjugate of such a matrix");
+                }
+                _ => return refuse("BLAS knows matrices by rows and by columns only"),
+            };
+        }
+        if [&left, &right, &y].into_iter().any(|of| of.apart < 0) {
+            return refuse("the matrices of the batch lie backwards");
+        }
+        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let (alpha, beta) = (from_ref(&alpha).cast(), from_ref(&beta).cast());
+        let [left_at, right_at, y_at] = [&left, &right, &y].map(|of| of.address::<T>());
+        // CUDA_R_32F and the like.
+        let dtype = match T::DTYPE {
+            Dtype::F32 => 0,
+            Dtype::F64 => 1,
+            Dtype::F16 => 2,
+            Dtype::C32 => 4,
+            Dtype::C64 => 5,
+            Dtype::Bf16 => 14,
+        };
+        let compute = COMPUTE[usize::from(T::DTYPE.needs_f64())];
+        let (rows, columns, terms) = (y.dim.0 as i64, y.dim.1 as i64, left.dim.1 as i64);
+        let name = "cublasGemmStridedBatchedEx_64";
+        // SAFETY: as in `gemv`.
+        let code = unsafe {
+            let f = symbol::<GemmBatched>(&self.library, &self.gpu, name)?;
+            f(
+                self.handle,
+                operations[0],
+                operations[1],
+                rows,
+                columns,
+                terms,
+                alpha,
+                left_at,
+                dtype,
+                leads[0],
+                left.apart,
+                right_at,
+                dtype,
+                leads[1],
+                right.apart,
+                beta,
+                y_at,
+                dtype,
+                y.lead(),
+                y.apart,
+                y.count,
+                compute,
+                BEST,
+            )
+        };
+        check(&self.gpu, "cublasGemmStridedBatchedEx", code)
+    }
+}
+
+/// Matrices at fixed distances, as BLAS asks for them.
+#[derive(Clone, Copy)]
+struct Matrices<'a> {
+    block: &'a Block,
+    first: usize,
+    /// How many, and elements from one to the next.
+    count: i64,
+    apart: i64,
+    /// Rows and columns, and elements from one row, and column, to the next.
+    dim: (usize, usize),
+    strides: (isize, isize),
+}
+
+impl<'a> Matrices<'a> {
+    fn of(operand: &Batched<'a>) -> Self {
+        let Batched { block, first, dim: [count, rows, columns], strides: [apart, rs, cs] } =
+            *operand;
+        let apart = if count > 1 { apart as i64 } else { 0 };
+        let (dim, strides) = ((rows, columns), (rs, cs));
+        Matrices { block, first, count: count as i64, apart, dim, strides }
+    }
+
+    /// The transposes.
+    fn t(self) -> Self {
+        let ((rows, columns), (rs, cs)) = (self.dim, self.strides);
+        Matrices { dim: (columns, rows), strides: (cs, rs), ..self }
+    }
+
+    /// Whether BLAS can take them by columns. The stride of an axis of one element says nothing.
+    fn by_columns(&self) -> bool {
+        (self.dim.0 <= 1 || self.strides.0 == 1) && self.lead() >= self.dim.0.max(1) as i64
+    }
+
+    /// The leading dimension.
+    fn lead(&self) -> i64 {
+        if self.dim.1 <= 1 { self.dim.0.max(1) as i64 } else { self.strides.1 as i64 }
+    }
+
+    fn address<T>(&self) -> u64 {
+        self.block.at + (self.first * size_of::<T>()) as u64
     }
 }
 

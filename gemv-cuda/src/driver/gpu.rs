@@ -179,7 +179,7 @@ pub(crate) struct GemmArguments<'a, T: Element> {
 impl<T: Element> GemmArguments<'_, T> {
     /// # Panics
     /// If an operand does not lie in its block, or its shape is another.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let GemmArguments { a, x, y, .. } = self;
         for (name, operand) in [("A", a), ("X", x), ("Y", y)] {
             assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
