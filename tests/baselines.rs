@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use common::{Check, acc, nan, random, trial};
 // Linked for its kernels.
-use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, ShapeBuilder, s};
+use gemv::ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, ArrayView3, ShapeBuilder, s};
 use gemv::unstable::{Desc, Params, reference};
 use gemv::{Accumulator, Device, Dtype, Element};
 use gemv_baselines as _;
@@ -105,19 +105,8 @@ fn product<T: Element>(
     let done = device.gemv_as(params, alpha, &a, &x, beta, &mut y);
     done.map_err(|e| format!("{m}x{n} {params}: {e}"))?;
     reference::gemv(alpha, a, false, x.view(), beta, right.view_mut());
-    for (i, row) in a.rows().into_iter().enumerate() {
-        let products = row.iter().zip(&x);
-        let sum: f64 = products.map(|(a, x)| size::<T>(a.widen()) * size::<T>(x.widen())).sum();
-        let mut terms = size::<T>(alpha) * sum;
-        if beta != T::Acc::ZERO {
-            terms += size::<T>(beta) * size::<T>(old[i].widen());
-        }
-        if !near(y[i], right[i], terms, n) {
-            let (got, right) = (y[i], right[i]);
-            return Err(format!("{m}x{n} {params}: row {i} is {got:?}, not {right:?}"));
-        }
-    }
-    Ok(())
+    column(a, x.view(), (alpha, beta), (old.view(), right.view()), y.view())
+        .map_err(|e| format!("{m}x{n} {params}: {e}"))
 }
 
 /// Whether each program takes the device's compiler half a second, and more: a few of them then,
@@ -148,12 +137,7 @@ fn kernel<T: Element>(device: &Device, form: Form, name: &str) -> Check {
         let a = held.view(m, n);
         let desc = Desc::new(T::DTYPE, m, n, (a.strides()[0], a.strides()[1]), 64);
         let backend = device.backend();
-        let all = match name.starts_with("vendor-") {
-            true => backend.vendor(&desc).into_iter().collect(),
-            false => backend.classic(&desc),
-        };
-        let all: Vec<_> = all.into_iter().filter(|p| p.kernel().as_str() == name).collect();
-        for params in some(all, slow) {
+        for params in some(named(device, &desc, name), slow) {
             backend.fits(&desc, &params).map_err(|e| e.to_string())?;
             for scaling in 0..SCALINGS.len() {
                 product(device, a, &params, scaling)?;
@@ -167,72 +151,119 @@ fn kernel<T: Element>(device: &Device, form: Form, name: &str) -> Check {
     }
 }
 
-/// Several right-hand sides and batches by the vendor's library: every column within the bound, with Y
-/// by rows and by columns.
-fn many<T: Element>(device: &Device, form: Form) -> Check {
-    let text = |e: gemv::Error| e.to_string();
-    let (alpha, beta) = SCALINGS[1];
-    let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
-    for (batch, m, n, k) in [(1, 37, 203, 5), (1, 1, 64, 2), (3, 20, 33, 4), (70_000, 2, 3, 1)] {
+/// Batch, rows, columns and right-hand sides that no tile divides, or that are less than one.
+const MANY: [(usize, usize, usize, usize); 4] =
+    [(1, 37, 203, 5), (1, 1, 64, 33), (3, 20, 33, 4), (70_000, 2, 3, 1)];
+
+/// Several right-hand sides and batches by one kernel, with Y by rows and by columns.
+fn many<T: Element>(device: &Device, form: Form, name: &str) -> Check {
+    let (slow, mut tried) = (slow(device), 0);
+    for dim @ (batch, m, n, rhs) in MANY {
         let held = Held::<T>::new(m, n, form);
-        let one = held.view(m, n);
-        let a = one.broadcast((batch, m, n)).expect("one matrix for all");
-        let x = Array3::from_shape_fn((batch, n, k), |(b, j, c)| random::<T>(6, b * n + j, c));
-        let old = Array3::from_shape_fn((batch, m, k), |(b, i, c)| random::<T>(7, b * m + i, c));
-        let desc = Desc::new(T::DTYPE, m, n, (one.strides()[0], one.strides()[1]), 64);
-        let desc = Desc { rhs: k, batch, ..desc };
-        let Some(params) = device.backend().vendor(&desc) else {
-            return Err(format!("no product by the vendor for {desc}"));
+        let a = held.view(m, n);
+        let desc = Desc::new(T::DTYPE, m, n, (a.strides()[0], a.strides()[1]), 64);
+        let desc = Desc { rhs, batch, ..desc };
+        let all = named(device, &desc, name);
+        for (turn, params) in some(all, slow).into_iter().enumerate() {
+            products(device, a, &params, dim, turn % SCALINGS.len())
+                .map_err(|e| format!("{desc} {params}: {e}"))?;
+            tried += 1;
+        }
+    }
+    match tried {
+        0 => Err(format!("{name} is legal on none of the shapes")),
+        _ => Ok(()),
+    }
+}
+
+fn products<T: Element>(
+    device: &Device,
+    a: ArrayView2<'_, T>,
+    params: &Params,
+    (batch, m, n, rhs): (usize, usize, usize, usize),
+    scaling: usize,
+) -> Check {
+    let text = |e: gemv::Error| e.to_string();
+    let (alpha, beta) = SCALINGS[scaling];
+    let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
+    let x = Array3::from_shape_fn((batch, n, rhs), |(b, j, c)| random::<T>(6, b * n + j, c));
+    let old = Array3::from_shape_fn((batch, m, rhs), |(b, i, c)| match beta == T::Acc::ZERO {
+        true => nan(),
+        false => random::<T>(7, b * m + i, c),
+    });
+    // One matrix for all.
+    let all = a.broadcast((batch, m, n)).expect("as many, or one");
+    let all = device.array(&all).map_err(text)?;
+    for by_columns in [false, true] {
+        // The same entries in the other order.
+        let place = |y: ArrayView3<'_, T>| match by_columns {
+            true => y.permuted_axes([0, 2, 1]).as_standard_layout().into_owned(),
+            false => y.to_owned(),
         };
-        for by_columns in [false, true] {
-            let y = match by_columns {
-                // Of each entry, the columns lie together.
-                true => old.view().permuted_axes([0, 2, 1]).as_standard_layout().into_owned(),
-                false => old.clone(),
-            };
-            let mut there = device
-                .array(&match by_columns {
-                    true => y.view().permuted_axes([0, 2, 1]),
-                    false => y.view(),
-                })
-                .map_err(text)?;
-            let a = device.array(&a).map_err(text)?;
-            device.gemm_as(&params, alpha, &a, &x, beta, &mut there).map_err(text)?;
-            let got = there.download().map_err(text)?;
-            // The first, some, and the last: the reference is slow.
-            for b in (0..batch).step_by(batch.div_ceil(20)).chain([batch - 1]) {
-                for c in 0..k {
-                    let (x, old) = (x.slice(s![b, .., c]), old.slice(s![b, .., c]));
-                    let mut right = old.to_owned();
-                    reference::gemv(alpha, one, false, x, beta, right.view_mut());
-                    for (i, row) in one.rows().into_iter().enumerate() {
-                        let products = row.iter().zip(x);
-                        let sum: f64 = products
-                            .map(|(a, x)| size::<T>(a.widen()) * size::<T>(x.widen()))
-                            .sum();
-                        let terms =
-                            size::<T>(alpha) * sum + size::<T>(beta) * size::<T>(old[i].widen());
-                        let (got, right) = (got[[b, i, c]], right[i]);
-                        if !near(got, right, terms, n) {
-                            return Err(format!("{desc}: {b}, {i}, {c} is {got:?}, not {right:?}"));
-                        }
-                    }
-                }
+        let (x_held, y_held) = (place(x.view()), place(old.view()));
+        let view = |of: &Array3<T>| match by_columns {
+            true => device.array(&of.view().permuted_axes([0, 2, 1])),
+            false => device.array(of),
+        };
+        let (x_there, mut y) = (view(&x_held).map_err(text)?, view(&y_held).map_err(text)?);
+        device.gemm_as(params, alpha, &all, &x_there, beta, &mut y).map_err(text)?;
+        let got = y.download().map_err(text)?;
+        // The first, some, and the last: the reference is slow.
+        for b in (0..batch).step_by(batch.div_ceil(20)).chain([batch - 1]) {
+            for c in 0..rhs {
+                let (x, old) = (x.slice(s![b, .., c]), old.slice(s![b, .., c]));
+                let mut right = old.to_owned();
+                reference::gemv(alpha, a, false, x, beta, right.view_mut());
+                let got = got.slice(s![b, .., c]);
+                column(a, x, (alpha, beta), (old, right.view()), got)
+                    .map_err(|e| format!("entry {b}, column {c}: {e}"))?;
             }
         }
     }
     Ok(())
 }
 
-/// The names that this device has for such a problem.
-fn names(device: &Device, dtype: Dtype, form: Form) -> Vec<String> {
+/// One column against the reference's.
+fn column<T: Element>(
+    a: ArrayView2<'_, T>,
+    x: ArrayView1<'_, T>,
+    (alpha, beta): (T::Acc, T::Acc),
+    (old, right): (ArrayView1<'_, T>, ArrayView1<'_, T>),
+    got: ArrayView1<'_, T>,
+) -> Check {
+    for (i, row) in a.rows().into_iter().enumerate() {
+        let products = row.iter().zip(x);
+        let sum: f64 = products.map(|(a, x)| size::<T>(a.widen()) * size::<T>(x.widen())).sum();
+        let mut terms = size::<T>(alpha) * sum;
+        if beta != T::Acc::ZERO {
+            terms += size::<T>(beta) * size::<T>(old[i].widen());
+        }
+        if !near(got[i], right[i], terms, x.len()) {
+            return Err(format!("row {i} is {:?}, not {:?}", got[i], right[i]));
+        }
+    }
+    Ok(())
+}
+
+/// This kernel's parameters for a problem.
+fn named(device: &Device, desc: &Desc, name: &str) -> Vec<Params> {
+    let backend = device.backend();
+    let all = match name.starts_with("vendor-") {
+        true => backend.vendor(desc).into_iter().collect(),
+        false => backend.classic(desc),
+    };
+    all.into_iter().filter(|p| p.kernel().as_str() == name).collect()
+}
+
+/// The names that this device has for such a problem, of one right-hand side or of several.
+fn names(device: &Device, dtype: Dtype, form: Form, rhs: usize) -> Vec<String> {
     let (m, n) = SHAPES[1];
     let strides = match form {
         Form::Row => (n as isize + 3, 1),
         Form::Col => (1, m as isize + 3),
         Form::Strided => (-2 * n as isize, 2),
     };
-    let desc = Desc::new(dtype, m, n, strides, 64);
+    let desc = Desc { rhs, ..Desc::new(dtype, m, n, strides, 64) };
     let backend = device.backend();
     let mut names: Vec<String> = Vec::new();
     for params in backend.classic(&desc).iter().chain(&backend.vendor(&desc)) {
@@ -259,14 +290,17 @@ fn refused() -> Check {
     }
 }
 
-/// All nine published kernels are there, on every device that runs launched kernels.
+/// All published kernels are there, on every device that runs launched kernels: nine for one
+/// right-hand side, four for several.
 fn complete(device: &Device) -> Check {
-    let names = names(device, Dtype::F32, Form::Col);
-    let classic = names.iter().filter(|n| n.starts_with("classic-")).count();
-    match classic {
-        9 => Ok(()),
-        count => Err(format!("{count} published kernels: {names:?}")),
+    for (rhs, expected) in [(1, 9), (5, 4)] {
+        let names = names(device, Dtype::F32, Form::Col, rhs);
+        let count = names.iter().filter(|n| n.starts_with("classic-")).count();
+        if count != expected {
+            return Err(format!("{count} published kernels for {rhs} columns: {names:?}"));
+        }
     }
+    Ok(())
 }
 
 fn main() {
@@ -289,21 +323,19 @@ fn main() {
                 continue;
             }
             for (form, text) in FORMS {
-                // OpenCL has no library of a vendor, and BLAS no matrix of two strides.
-                let cublas = names(&device, dtype, form).iter().any(|n| n.starts_with("vendor-"));
-                if cublas {
-                    let (device, title) =
-                        (device.clone(), format!("{id}/{dtype}/{text}/vendor, many"));
-                    trials.push(trial(
-                        title,
-                        move || with_type!(dtype, T => many::<T>(&device, form)),
-                    ));
-                }
-                for name in names(&device, dtype, form) {
+                for name in names(&device, dtype, form, 1) {
                     let (device, title) = (device.clone(), format!("{id}/{dtype}/{text}/{name}"));
                     trials.push(trial(
                         title,
                         move || with_type!(dtype, T => kernel::<T>(&device, form, &name)),
+                    ));
+                }
+                for name in names(&device, dtype, form, 5) {
+                    let title = format!("{id}/{dtype}/{text}/{name}, several columns");
+                    let device = device.clone();
+                    trials.push(trial(
+                        title,
+                        move || with_type!(dtype, T => many::<T>(&device, form, &name)),
                     ));
                 }
             }

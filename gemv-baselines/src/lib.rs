@@ -1,4 +1,4 @@
-//! Published matrix-vector kernels as baselines by name: `classic-*`.
+//! Published kernels as baselines by name: `classic-*`.
 //!
 //! They keep an order of additions of their own, so they are never chosen by a table: they run on
 //! request, and are tested against an error bound. Linking this crate (`use gemv_baselines as _;`)
@@ -15,6 +15,10 @@
 //! | `classic-block` | course SDS 406 of The Cyprus Institute: one block per row |
 //! | `classic-block-x` | the same, with x in shared memory |
 //! | `classic-tile` | the same, with A and x in shared memory and a 2-D block |
+//! | `classic-sgemm-1` | C. Nugteren, *OpenCL matrix-multiplication SGEMM tutorial* (2014), kernel 1, for several right-hand sides: one thread an entry |
+//! | `classic-sgemm-2` | the same, kernel 2: tiles in shared memory |
+//! | `classic-sgemm-3` | the same, kernel 3: several entries a thread |
+//! | `classic-sgemm-4` | the same, kernel 4: wider data types |
 //!
 //! Arguments have their authors' names. `vec`, the width of loads, is that of C. Nugteren's CLBlast.
 //! Every kernel takes any strides: a row-major matrix runs through the transposed indexing. Each
@@ -23,6 +27,7 @@
 
 mod bainville;
 mod common;
+mod nugteren;
 mod sds406;
 mod sorensen;
 
@@ -56,6 +61,10 @@ pub const KERNELS: &[Kernel] = &[
     sds406::BLOCK,
     sds406::BLOCK_X,
     sds406::TILE,
+    nugteren::NAIVE,
+    nugteren::TILED,
+    nugteren::WORK,
+    nugteren::WIDE,
 ];
 
 /// How the arguments of a published kernel are scanned for pictures.
@@ -96,7 +105,7 @@ pub fn scan(kernel: &str) -> Scan {
 mod tests {
     use super::*;
     use gemv_core::{Desc, Dtype, Layout, Params};
-    use gemv_gpu::{Caps, Language, kernels};
+    use gemv_gpu::{Caps, Language, Signature, kernels};
 
     fn caps(language: Language) -> Caps {
         let mut caps = Caps::new(language);
@@ -118,8 +127,9 @@ mod tests {
     #[test]
     fn every_candidate_fits_and_the_published_space_is_whole() {
         let caps = caps(Language::Cuda);
-        let desc = Desc::of(Dtype::F32, Layout::Col, (1001, 3003), 2);
         for kernel in KERNELS {
+            let rhs = if kernel.signature == Signature::Gemm { 33 } else { 1 };
+            let desc = Desc { rhs, ..Desc::of(Dtype::F32, Layout::Col, (1001, 3003), 2) };
             let all = (kernel.candidates)(&desc, &caps);
             assert!(!all.is_empty(), "{}", kernel.name);
             for params in &all {

@@ -427,7 +427,8 @@ impl Data {
         Ok(())
     }
 
-    /// The published kernels over each of their arguments.
+    /// The published kernels over each of their arguments. Those for several right-hand sides, which
+    /// compute more than they read, by GFLOP/s, with the others' products beside them.
     fn scans(&self, page: &mut Page, name: &str) -> anyhow::Result<()> {
         for (area, samples) in self.areas(name) {
             let mut groups: BTreeMap<(String, usize, usize), Vec<&Sample>> = BTreeMap::default();
@@ -435,9 +436,24 @@ impl Data {
                 let kernel = s.params.split(' ').next().unwrap_or_default();
                 groups.entry((kernel.into(), s.m, s.n)).or_default().push(s);
             }
+            // All samples of an area have the same number of right-hand sides.
+            let (speed, unit): (fn(&Sample) -> f64, _) = match samples.first() {
+                Some(s) if s.rhs > 1 => (Sample::gflops, "GFLOP/s"),
+                _ => (|s| s.gbs, "10^9 bytes per second"),
+            };
+            let beside: Vec<&Sample> =
+                samples.iter().filter(|s| s.rhs > 1 && s.who != "scan").copied().collect();
             for ((kernel, m, n), samples) in groups {
-                for (axis, curves) in scans(&samples) {
-                    let axes = (&*axis, "10^9 bytes per second");
+                let beside = beside.iter().filter(|s| (s.m, s.n) == (m, n) && s.who != "given");
+                for (axis, mut curves) in scans(&samples, speed) {
+                    let marks = || curves.iter().flat_map(|c| c.marks.iter().map(|m| m.x));
+                    let ends = [marks().fold(f64::INFINITY, f64::min), marks().fold(0.0, f64::max)];
+                    curves.extend(beside.clone().map(|s| {
+                        let hover = format!("{}: {:.2} us, {:.1} {unit}", s.who, s.us, speed(s));
+                        let mark = |x| Mark { x, y: speed(s), hover: hover.clone() };
+                        Curve { name: s.who.clone(), marks: ends.map(mark).into() }
+                    }));
+                    let axes = (&*axis, unit);
                     let picture = plot::curves(axes, Scale::Linear, &Colours::default(), curves)?;
                     let title = format!("{name}, {area}, {kernel} on {m}x{n}: scan of {axis}");
                     page.plot("scan", &title, &picture);
@@ -467,7 +483,7 @@ fn problem(s: &Sample) -> String {
 const SCAN: usize = 4;
 
 /// The scans: arguments with enough values, and a curve for each setting of the others.
-fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
+fn scans(samples: &[&Sample], speed: fn(&Sample) -> f64) -> Vec<(String, Vec<Curve>)> {
     let parsed: Vec<(Params, &Sample)> =
         samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
     let mut values: BTreeMap<String, BTreeSet<u32>> = BTreeMap::default();
@@ -487,7 +503,7 @@ fn scans(samples: &[&Sample]) -> Vec<(String, Vec<Curve>)> {
                 .map(|(k, v)| format!("{k}={v}"))
                 .collect();
             let hover = format!("{}: {:.2} us, {:.1} GB/s", s.params, s.us, s.gbs);
-            let mark = Mark { x: x.into(), y: s.gbs, hover };
+            let mark = Mark { x: x.into(), y: speed(s), hover };
             curves.entry(others.join(" ")).or_default().push(mark);
         }
         curves.retain(|_, marks| marks.len() >= SCAN);

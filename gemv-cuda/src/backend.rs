@@ -233,8 +233,7 @@ impl Backend for Cuda {
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
-        let all = gemv_gpu::baselines();
-        all.flat_map(|k| (k.candidates)(desc, &self.caps)).collect()
+        gemv_gpu::published(desc, &self.caps)
     }
 
     fn vendor(&self, desc: &Desc) -> Option<Params> {

@@ -48,7 +48,7 @@ pub use gemv_core::Arg;
 pub use kernel::{
     Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, Signature, value,
 };
-pub use kernels::{BASELINES, baselines, kernel, kernels, read_params};
+pub use kernels::{BASELINES, baselines, kernel, kernels, published, read_params};
 pub use rules::limits;
 pub use split::{REDUCE_SOURCE, Split, split_to_fill};
 pub use text::{joined, joined_len};

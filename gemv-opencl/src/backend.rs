@@ -233,8 +233,7 @@ impl Backend for OpenCl {
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {
-        let all = gpu::baselines();
-        all.flat_map(|k| (k.candidates)(desc, &self.found.caps)).collect()
+        gpu::published(desc, &self.found.caps)
     }
 
     fn read_params(&self) -> Vec<Params> {

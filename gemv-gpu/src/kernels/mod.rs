@@ -8,7 +8,9 @@ mod row;
 
 use std::sync::LazyLock;
 
-use crate::kernel::Kernel;
+use gemv_core::{Desc, Params};
+
+use crate::kernel::{Caps, Kernel, Signature};
 
 pub use read::read_params;
 
@@ -46,6 +48,22 @@ pub static BASELINES: [&'static [Kernel]];
 /// Every kernel of [`BASELINES`]. None keeps the [order](gemv_core::order).
 pub fn baselines() -> impl Iterator<Item = &'static Kernel> {
     BASELINES.iter().flat_map(|kernels| kernels.iter())
+}
+
+/// The parameters of the baselines for a problem: kernels of one column for one column, kernels of
+/// several for several and for batches.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Layout};
+/// let caps = gemv_gpu::Caps::new(gemv_gpu::Language::Cuda);
+/// let desc = Desc::of(Dtype::F32, Layout::Row, (100, 100), 4);
+/// assert!(gemv_gpu::published(&desc, &caps).is_empty()); // without `use gemv_baselines as _;`
+/// ```
+pub fn published(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let signature =
+        if (desc.rhs, desc.batch) == (1, 1) { Signature::Gemv } else { Signature::Gemm };
+    let fitting = baselines().filter(|kernel| kernel.signature == signature);
+    fitting.flat_map(|kernel| (kernel.candidates)(desc, caps)).collect()
 }
 
 /// The shared kernel of this name, or the linked baseline.
