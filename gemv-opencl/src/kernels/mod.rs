@@ -2,6 +2,7 @@
 //! shared ones.
 
 mod col_cpu;
+mod gemm_row_cpu;
 mod row_cpu;
 mod wide;
 
@@ -12,7 +13,7 @@ use crate::cl::OPTIONS;
 
 /// This backend's own kernels.
 pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
-    row_cpu::KERNELS.iter().chain(col_cpu::KERNELS)
+    row_cpu::KERNELS.iter().chain(col_cpu::KERNELS).chain(gemm_row_cpu::KERNELS)
 }
 
 /// Every kernel to choose from: this backend's own, then the shared ones.
