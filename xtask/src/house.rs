@@ -98,6 +98,14 @@ pub fn run(sh: &Shell) -> Result<()> {
     judge(&found, KNOWN)
 }
 
+/// The Rust files of the workspace, relative to its root.
+pub fn sources(sh: &Shell) -> Result<Vec<PathBuf>> {
+    let root = sh.current_dir();
+    let mut files = Files::new();
+    gather(&root, &root, &mut files)?;
+    Ok(files.into_keys().filter(|f| f.extension().is_some_and(|e| e == "rs")).collect())
+}
+
 /// Compares the findings with what is known.
 fn judge(found: &[String], known: &[&str]) -> Result<()> {
     let (old, new): (Vec<_>, Vec<_>) =
