@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Element,
-    Error, Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any, half,
-    num_complex, reference,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo,
+    Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params, Prepared, Result, Window,
+    for_any, half, num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
+
+/// The same for several right-hand sides and for batches.
+pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
 /// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
 ///
@@ -52,6 +55,8 @@ pub struct Host {
     pub read: Vec<Params>,
     /// What computes a product.
     pub compute: Compute,
+    /// What computes many products: by default as the reference, column after column.
+    pub compute_many: ComputeMany,
 }
 
 impl fmt::Debug for Host {
@@ -78,6 +83,10 @@ impl Host {
             read: Vec::new(),
             compute: Box::new(|job, _| {
                 compute(job);
+                Ok(())
+            }),
+            compute_many: Box::new(|job, _| {
+                for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
                 Ok(())
             }),
         }
@@ -147,6 +156,14 @@ pub fn compute(job: AnyJob<'_>) {
     });
 }
 
+/// Computes many products as the reference does, column after column.
+pub fn compute_many<T: Element>(job: &mut GemmJob<'_, T>) {
+    let Desc { batch, rhs, .. } = job.desc();
+    for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
+        compute(job.column(entry, column).erase());
+    }
+}
+
 impl Backend for Host {
     fn device(&self) -> &DeviceInfo {
         &self.info
@@ -200,6 +217,10 @@ impl Backend for Host {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         (self.compute)(job, prepared)
+    }
+
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        (self.compute_many)(job, prepared)
     }
 
     fn classic(&self, _: &Desc) -> Vec<Params> {
