@@ -57,7 +57,7 @@ fn queue<T: Element>(
         Choice::Kernels(of) => (of.workspace, of.counters),
         Choice::Cublas(_) => (0, 0),
     };
-    let (work, _) = workspace.of(needs.0, gpu)?;
+    let (workspace, _) = workspace.of(needs.0, gpu)?;
     let (counters, new) = counters.of(needs.1, gpu)?;
     if new {
         gpu.clear(counters)?;
@@ -115,7 +115,7 @@ fn queue<T: Element>(
             alpha,
             beta,
             conj,
-            work,
+            workspace,
             counters,
         };
         let mut each = (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c)));
@@ -123,7 +123,8 @@ fn queue<T: Element>(
             Choice::Cublas(cublas) => each.try_for_each(|(b, c)| cublas.gemv(&one(b, c))),
             Choice::Kernels(of) => match of.signature {
                 Signature::Gemm => {
-                    let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, work, counters };
+                    let all =
+                        GemmArguments::<T> { a, x, y, alpha, beta, conj, workspace, counters };
                     of.launches.iter().try_for_each(|launch| gpu.launch_gemm(launch, &all, needs))
                 }
                 Signature::Gemv => each.try_for_each(|(b, c)| {
