@@ -315,12 +315,12 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(())
     }
 
-    /// The time that the device takes for what `work` starts on it, from an idle device to the
-    /// end of the last launch. `work` multiplies resident operands (on the host, maybe arrays) with
+    /// The time that the device takes for what `product` starts on it, from an idle device to the
+    /// end of the last launch. `product` multiplies resident operands (on the host, maybe arrays) with
     /// parameters that have run before: nothing is left to compile or
     /// to allocate, so that a backend may record it and replay the record.
     ///
-    /// By default the host's clock around `work` and [`synchronize`](Self::synchronize).
+    /// By default the host's clock around `product` and [`synchronize`](Self::synchronize).
     ///
     /// ```
     /// # use gemv_core::{Engine, GpuDot};
@@ -336,11 +336,11 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`, and the driver's refusal.
-    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+    /// Those of `product`, and the driver's refusal.
+    fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
         self.synchronize()?;
         let start = Instant::now();
-        work()?;
+        product()?;
         self.synchronize()?;
         Ok(start.elapsed())
     }

@@ -130,121 +130,34 @@ impl Work for Segments<'_> {
 #[cfg(test)]
 mod tests {
     use gemv_core::half::{bf16, f16};
-    use gemv_core::ndarray::{Array3, ArrayView3, ArrayViewMut3, Axis, s};
+    use gemv_core::ndarray::{Axis, IntoDimension, Ix3, s};
     use gemv_core::num_complex::Complex;
-    use gemv_core::{Element, reference};
+    use gemv_core::{Element, Window, reference};
+    use gemv_testkit::Numbers;
 
     use super::*;
 
-    /// A repeatable stream of numbers, of which some are signed zeros, tiny or large.
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn bits(&mut self) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0
-        }
-        fn number(&mut self) -> f64 {
-            let b = self.bits();
-            let v = (b >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-            match b % 64 {
-                0 => -0.0,
-                1 => 0.0,
-                2 => v * 1e-38,
-                3 => v * 1e-22,
-                4 => v * 1e4,
-                _ => v,
-            }
-        }
-        fn element<T: Element>(&mut self) -> T {
-            T::narrow(T::Acc::from_parts(self.number(), self.number()))
-        }
-        fn below(&mut self, n: usize) -> usize {
-            (self.bits() >> 20) as usize % n
-        }
-    }
-
-    /// Where the elements of an operand of these dimensions lie: its strides, the first element and the length.
-    struct Place {
-        strides: [isize; 3],
-        first: usize,
-        len: usize,
-    }
-
-    impl Place {
-        /// Axes in this order from the closest neighbours on, with `gap` elements for each of the closest, and `back` for
-        /// those that run backwards.
-        fn new(dim: [usize; 3], order: [usize; 3], gap: usize, pad: usize, back: u64) -> Place {
-            let (mut strides, mut first, mut next) = ([0; 3], pad, gap);
-            for axis in order {
-                strides[axis] = next as isize;
-                next = next * dim[axis].max(1) + pad;
-                if back >> axis & 1 == 1 && dim[axis] > 0 {
-                    first += strides[axis] as usize * (dim[axis] - 1);
-                    strides[axis] = -strides[axis];
-                }
-            }
-            Place { strides, first, len: next + 2 * pad + 1 }
-        }
-
-        fn at(&self, index: [usize; 3]) -> usize {
-            let by: isize = (0..3).map(|k| index[k] as isize * self.strides[k]).sum();
-            self.first.checked_add_signed(by).unwrap()
-        }
-
-        /// The operand in memory that has it.
-        fn of<T: Element>(&self, memory: &[T], dim: [usize; 3]) -> Array3<T> {
-            Array3::from_shape_fn(dim, |(b, i, j)| memory[self.at([b, i, j])])
-        }
-    }
-
-    /// The view of a place.
-    fn view<'a, T>(memory: &'a [T], place: &Place, dim: [usize; 3]) -> ArrayView3<'a, T> {
-        // ndarray makes views of non-negative strides from slices; axes are inverted afterwards.
-        let mut first = place.first as isize;
-        let mut strides = [0; 3];
-        for k in 0..3 {
-            strides[k] = place.strides[k].unsigned_abs();
-            if place.strides[k] < 0 {
-                first += (dim[k] as isize - 1) * place.strides[k];
-            }
-        }
-        let (d, st) = ((dim[0], dim[1], dim[2]), (strides[0], strides[1], strides[2]));
-        use gemv_core::ndarray::ShapeBuilder;
-        let mut view = ArrayView3::from_shape(d.strides(st), &memory[first as usize..]).unwrap();
-        for k in 0..3 {
-            if place.strides[k] < 0 {
-                view.invert_axis(Axis(k));
-            }
-        }
-        view
-    }
-
-    fn view_mut<'a, T>(
-        memory: &'a mut [T],
-        place: &Place,
+    /// Where the elements of an operand of these dimensions lie, and the length of the memory: axes in this order
+    /// from the closest neighbours on, with `gap` elements for each of the closest, and `back` for those that run
+    /// backwards.
+    fn place(
         dim: [usize; 3],
-    ) -> ArrayViewMut3<'a, T> {
-        let mut first = place.first as isize;
-        let mut strides = [0; 3];
-        for k in 0..3 {
-            strides[k] = place.strides[k].unsigned_abs();
-            if place.strides[k] < 0 {
-                first += (dim[k] as isize - 1) * place.strides[k];
+        order: [usize; 3],
+        gap: usize,
+        pad: usize,
+        back: u64,
+    ) -> (Window<(), Ix3>, usize) {
+        let (mut strides, mut first, mut next) = ([0; 3], pad, gap);
+        for axis in order {
+            strides[axis] = next;
+            next = next * dim[axis].max(1) + pad;
+            if back >> axis & 1 == 1 && dim[axis] > 0 {
+                first += strides[axis] * (dim[axis] - 1);
+                strides[axis] = strides[axis].wrapping_neg();
             }
         }
-        let (d, st) = ((dim[0], dim[1], dim[2]), (strides[0], strides[1], strides[2]));
-        use gemv_core::ndarray::ShapeBuilder;
-        let mut view =
-            ArrayViewMut3::from_shape(d.strides(st), &mut memory[first as usize..]).unwrap();
-        for k in 0..3 {
-            if place.strides[k] < 0 {
-                view.invert_axis(Axis(k));
-            }
-        }
-        view
+        let (dim, strides) = (dim.into_dimension(), strides.into_dimension());
+        (Window { memory: (), first, dim, strides }, next + 2 * pad + 1)
     }
 
     const ORDERS: [[usize; 3]; 4] = [[2, 1, 0], [1, 2, 0], [0, 2, 1], [1, 0, 2]];
@@ -260,21 +173,18 @@ mod tests {
             let order = ORDERS[[0, 1, 0, 1, 0, 1, 2, 3][rng.below(8)]];
             let gap = [1, 1, 1, 1, 2, 3][rng.below(6)];
             let back = [0, 0, 0, 1, 2, 4, 7][rng.below(7)];
-            let mut place = Place::new(dim, order, gap, rng.below(4), back);
+            let (mut place, len) = place(dim, order, gap, rng.below(4), back);
             if shares && rng.below(4) == 0 {
-                if place.strides[0] < 0 {
-                    place.first -= place.strides[0].unsigned_abs() * (dim[0] - 1);
+                if place.stride(0) < 0 {
+                    place.first -= place.stride(0).unsigned_abs() * (dim[0] - 1);
                 }
                 place.strides[0] = 0;
             }
-            place
+            (place, rng.elements::<T>(len))
         };
-        let (da, dx, dy) = ([batch, m, n], [batch, n, columns], [batch, m, columns]);
-        let (pa, px, py) = (place(rng, da, true), place(rng, dx, true), place(rng, dy, false));
-        let fill =
-            |rng: &mut Numbers, len: usize| (0..len).map(|_| rng.element()).collect::<Vec<T>>();
-        let mut a = fill(rng, pa.len);
-        let mut x = fill(rng, px.len);
+        let (pa, mut a) = place(rng, [batch, m, n], true);
+        let (px, mut x) = place(rng, [batch, n, columns], true);
+        let (py, mut y) = place(rng, [batch, m, columns], false);
         if rng.below(8) == 0 && !a.is_empty() {
             let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][rng.below(3)];
             let (i, j) = (rng.below(a.len()), rng.below(x.len()));
@@ -285,24 +195,23 @@ mod tests {
             // Sums of -0, which become +0 where lanes are absent.
             a.fill(T::narrow(T::Acc::from_parts(-0.0, -0.0)));
         }
-        let mut y = fill(rng, py.len);
         let (re, beta) =
             [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0), (0.0, 0.0), (0.0, 0.5), (1.0, 0.0)]
                 [rng.below(7)];
         let im = if rng.below(2) == 0 { 0.0 } else { 0.25 * re };
         let (alpha, beta) = (T::Acc::from_parts(re, im), T::Acc::from_parts(beta, 0.0));
         let conj = rng.below(2) == 0;
-        let (a3, x3) = (pa.of(&a, da), px.of(&x, dx));
-        let mut want = py.of(&y, dy);
+        let (a, x) = (pa.view(&a), px.view(&x));
+        let mut want = py.view(&y).to_owned();
         for b in 0..batch {
             for c in 0..columns {
-                let (a, x) = (a3.index_axis(Axis(0), b), x3.slice(s![b, .., c]));
+                let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
                 reference::gemv(alpha, a, conj, x, beta, want.slice_mut(s![b, .., c]));
             }
         }
         if beta == T::Acc::ZERO {
             // Must not be read.
-            view_mut(&mut y, &py, dy).fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
+            py.view_mut(&mut y).fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
         }
         let plan = GemmPlan {
             rows: [1, 16, 64, 300][rng.below(4)],
@@ -311,23 +220,20 @@ mod tests {
         };
         let grain = [1, 1 << 20][rng.below(2)];
         let before = y.clone();
-        let (va, vx) = (view(&a, &pa, da), view(&x, &px, dx));
-        gemm(isa, plan, alpha, va, conj, vx, beta, view_mut(&mut y, &py, dy), grain);
+        gemm(isa, plan, alpha, a, conj, x, beta, py.view_mut(&mut y), grain);
+        let got = py.view(&y);
         let what = format!(
             "{isa:?} {} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {plan:?}, {grain}",
             T::DTYPE,
-            pa.strides,
-            px.strides,
-            py.strides
+            a.strides(),
+            x.strides(),
+            got.strides()
         );
-        let got = py.of(&y, dy);
         for ((at, got), want) in got.indexed_iter().zip(&want) {
             assert!(same(*got, *want), "{what}: {got:?}, not {want:?} at {at:?}");
         }
         let mut outside = vec![true; y.len()];
-        for (b, i, c) in gemv_core::ndarray::indices((batch, m, columns)) {
-            outside[py.at([b, i, c])] = false;
-        }
+        py.view_mut(&mut outside).fill(false);
         for (k, outside) in outside.into_iter().enumerate() {
             assert!(!outside || y[k].bits() == before[k].bits(), "{what}: element {k} is not Y's");
         }
@@ -341,7 +247,7 @@ mod tests {
     }
 
     fn all<T: CpuElement>(seed: u64) {
-        let rng = &mut Numbers(seed | 1);
+        let rng = &mut Numbers::new(seed);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         for isa in Isa::all() {
             for columns in (1..=17).chain([31, 32, 33, 64]) {
@@ -396,7 +302,7 @@ mod tests {
 
     #[test]
     fn small_products_of_a_batch_have_the_bits_of_their_columns() {
-        let rng = &mut Numbers(77);
+        let rng = &mut Numbers::new(77);
         for isa in Isa::all() {
             for _ in 0..1500 {
                 let (most_n, most_columns) = ([8, 20, 70][rng.below(3)], [4, 18][rng.below(2)]);
@@ -416,7 +322,7 @@ mod tests {
 
     #[test]
     fn long_rows_have_the_bits_of_their_columns() {
-        let rng = &mut Numbers(99);
+        let rng = &mut Numbers::new(99);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         for isa in Isa::all() {
             for n in [65_535, 65_536, 65_537, 70_000] {

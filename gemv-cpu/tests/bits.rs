@@ -4,36 +4,7 @@ use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{Accumulator, Desc, Device, Element, Params, reference};
-
-/// A repeatable stream of numbers, of which some are signed zeros, tiny or large.
-struct Numbers(u64);
-
-impl Numbers {
-    fn new(seed: u64) -> Numbers {
-        Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-    fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn number(&mut self) -> f64 {
-        let b = self.bits();
-        let v = (b >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-        match b % 64 {
-            0 => -0.0,
-            1 => 0.0,
-            2 => v * 1e-38,
-            3 => v * 1e-22,
-            4 => v * 1e4,
-            _ => v,
-        }
-    }
-    fn element<T: Element>(&mut self) -> T {
-        T::narrow(T::Acc::from_parts(self.number(), self.number()))
-    }
-}
+use gemv_testkit::Numbers;
 
 /// y between canaries, checked bit for bit.
 #[track_caller]
@@ -46,9 +17,9 @@ fn check<T: Element>(
     what: &str,
 ) {
     let (m, n) = a.dim();
-    let x: Array1<T> = (0..n).map(|_| rng.element()).collect();
+    let x = Array1::from_vec(rng.elements::<T>(n));
     let (alpha, beta) = (T::Acc::from_parts(alpha, 0.25), T::Acc::from_parts(beta, 0.0));
-    let old: Array1<T> = (0..m).map(|_| rng.element()).collect();
+    let old = Array1::from_vec(rng.elements::<T>(m));
     let mut want = old.clone();
     reference::gemv(alpha, a, conj, x.view(), beta, want.view_mut());
     for stride in [1isize, 2, -1] {
@@ -129,11 +100,10 @@ fn all_views<T: Element>(device: &Device, m: usize, n: usize, seed: u64) {
         next(view, &mut rng);
     }
     // Dense columns, at some offset from a vector boundary.
-    let flat: Array1<T> = (0..m * n + 32).map(|_| rng.element()).collect();
-    let at = rng.bits() as usize % 32;
-    let flat = flat.slice_move(s![at..at + m * n]);
+    let flat = rng.elements::<T>(m * n + 32);
+    let at = rng.below(32);
     use gemv_core::ndarray::ShapeBuilder;
-    let flat = flat.as_slice().unwrap();
+    let flat = &flat[at..at + m * n];
     next(ArrayView2::from_shape((m, n).f(), flat).unwrap(), &mut rng);
     next(ArrayView2::from_shape((m, n), flat).unwrap(), &mut rng);
 }
@@ -159,7 +129,7 @@ fn all_shapes<T: Element>(isa: &str) {
     for (m, n) in [(3, 16_500), (5, 65_537), (1300, 5), (1100, 300), (2, 70_000)] {
         seed += 1;
         let mut rng = Numbers::new(seed);
-        let flat: Vec<T> = (0..m * n).map(|_| rng.element()).collect();
+        let flat = rng.elements::<T>(m * n);
         use gemv_core::ndarray::ShapeBuilder;
         let row = ArrayView2::from_shape((m, n), &flat).unwrap();
         let col = ArrayView2::from_shape((m, n).f(), &flat).unwrap();

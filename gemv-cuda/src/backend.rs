@@ -252,8 +252,8 @@ impl Backend for Cuda {
         self.gpu.synchronize()
     }
 
-    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
-        self.gpu.timed(work)
+    fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        self.gpu.timed(product)
     }
 
     fn read_params(&self) -> Vec<Params> {

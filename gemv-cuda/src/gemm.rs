@@ -57,7 +57,7 @@ fn queue<T: Element>(
         Choice::Kernels(of) => (of.workspace, of.counters),
         Choice::Cublas(_) => (0, 0),
     };
-    let (work, _) = workspace.of(needs.0, gpu)?;
+    let (workspace, _) = workspace.of(needs.0, gpu)?;
     let (counters, new) = counters.of(needs.1, gpu)?;
     if new {
         gpu.clear(counters)?;
@@ -115,11 +115,11 @@ fn queue<T: Element>(
             alpha,
             beta,
             conj,
-            work,
+            workspace,
             counters,
         };
         let mut each = (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c)));
-        let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, work, counters };
+        let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
             Choice::Cublas(cublas) => cublas.gemm(&all),
             Choice::Kernels(of) => match of.signature {

@@ -114,7 +114,7 @@ fn queue<T: Element>(
         Choice::Kernels(of) => (of.workspace, of.counters),
         Choice::Cublas(_) => (0, 0),
     };
-    let (work, _) = workspace.of(needs.0, gpu)?;
+    let (workspace, _) = workspace.of(needs.0, gpu)?;
     let (counters, new) = counters.of(needs.1, gpu)?;
     if new {
         gpu.clear(counters)?;
@@ -164,7 +164,7 @@ fn queue<T: Element>(
         }
     };
     let launch = |y: Operand<'_>| -> Result<()> {
-        let arguments = Arguments::<T> { m, n, a, x, y, alpha, beta, conj, work, counters };
+        let arguments = Arguments::<T> { m, n, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
             Choice::Cublas(cublas) => cublas.gemv(&arguments),
             Choice::Kernels(of) => {

@@ -16,7 +16,7 @@
 //!     GLOBAL ELEM *y, U64 y0, I64 incy,               // y[i] = y[y0 + i*incy]
 //!     ACC alpha, ACC beta,                            // beta = 0: y is not read
 //!     U32 conj,                                       // 1: the conjugate of A
-//!     GLOBAL ACC *work, GLOBAL U32 *counters)         // see Plan
+//!     GLOBAL ACC *workspace, GLOBAL U32 *counters)    // see Plan
 //! ```
 //!
 //! Those for several right-hand sides and for batches have another one ([`Signature::Gemm`]), which
@@ -28,7 +28,7 @@
 //!     GLOBAL const ELEM *a, U64 a0, I64 rs, I64 cs, I64 ab,    // A[b,i,j] = a[a0 + b*ab + i*rs + j*cs]
 //!     GLOBAL const ELEM *x, U64 x0, I64 xrs, I64 xcs, I64 xb,  // X[b,j,c] = x[x0 + b*xb + j*xrs + c*xcs]
 //!     GLOBAL ELEM *y, U64 y0, I64 yrs, I64 ycs, I64 yb,        // Y[b,i,c] = y[y0 + b*yb + i*yrs + c*ycs]
-//!     ACC alpha, ACC beta, U32 conj, GLOBAL ACC *work, GLOBAL U32 *counters)
+//!     ACC alpha, ACC beta, U32 conj, GLOBAL ACC *workspace, GLOBAL U32 *counters)
 //! ```
 //!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in

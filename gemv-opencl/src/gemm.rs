@@ -1,13 +1,15 @@
 //! Several right-hand sides and batches: `Y = alpha A X + beta Y`.
 
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Element, GemmJob, Input, Memory, Output, Result, Span, Window, span};
+use gemv_core::{Accumulator, Element, GemmJob, Input, Result, Span, span};
 use gemv_gpu::{Signature, assert_layout};
 
 use crate::cl::Args;
 use crate::discover::Found;
-use crate::memory::{Block, Slot, State};
-use crate::run::{Choice, Finish, Operand, Place, host};
+use crate::memory::{Slot, State};
+use crate::run::{
+    Choice, Finish, Operand, Place, fetch, host, output, resident, unread, workspace,
+};
 
 /// Computes one job. A host Y is written on return; a product of resident operands alone may still be
 /// in flight.
@@ -31,7 +33,7 @@ fn run<T: Element>(
     choice: &Choice,
     job: GemmJob<'_, T>,
 ) -> Result<()> {
-    let GemmJob { alpha, a, conj, x, beta, mut y } = job;
+    let GemmJob { alpha, a, conj, x, beta, y } = job;
     let (batch, m, n) = a.raw_dim().into_pattern();
     let rhs = x.raw_dim()[2];
     let desc = &choice.desc;
@@ -47,13 +49,9 @@ fn run<T: Element>(
     // Copies of operands with gaps; they outlive `Finish` below.
     let (a_data, x_data): (Span<'_, T, Ix3>, Span<'_, T, Ix3>);
     let reads = alpha != T::Acc::ZERO && n > 0;
-    let dummy = |state: &State| {
-        let mem = Place::Device(state.buffers.dummy.clone());
-        Operand { mem, first: 0, strides: [0; 3] }
-    };
     let (a, x) = if reads {
         let a = match a {
-            Input::Device(a) => resident::<T>(&a),
+            Input::Device(a) => resident::<T, _, 3>(&a),
             Input::Host(a) => {
                 a_data = span(&a);
                 host(found, state, Slot::A, &a_data)?
@@ -61,7 +59,7 @@ fn run<T: Element>(
         };
         assert_layout(desc.layout, [batch, m, n], a.strides);
         let x = match x {
-            Input::Device(x) => resident::<T>(&x),
+            Input::Device(x) => resident::<T, _, 3>(&x),
             Input::Host(x) => {
                 x_data = span(&x);
                 host(found, state, Slot::X, &x_data)?
@@ -69,34 +67,10 @@ fn run<T: Element>(
         };
         (a, x)
     } else {
-        (dummy(state), dummy(state))
+        (unread(state), unread(state))
     };
-    let y_at = match &y {
-        Output::Device(Window { memory, first, dim, strides }) => resident::<T>(&Window {
-            memory: &**memory,
-            first: *first,
-            dim: *dim,
-            strides: *strides,
-        }),
-        Output::Host(y) => {
-            let bytes = y.len() * size_of::<T>();
-            let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
-            if beta != T::Acc::ZERO {
-                let wrote = match y.as_slice() {
-                    Some(y) => state.queue.write(&mem, y),
-                    None => state.queue.write(&mem, &y.iter().copied().collect::<Vec<T>>()),
-                };
-                wrote.map_err(|e| found.failed(e, bytes))?;
-            }
-            let strides = [(m * rhs) as isize, rhs as isize, 1];
-            Operand { mem: Place::Device(mem), first: 0, strides }
-        }
-    };
-    let bytes = choice.plan.workspace as usize * T::DTYPE.acc_bytes();
-    let workspace = match bytes {
-        0 => state.buffers.dummy.clone(),
-        _ => state.buffers.get(&state.queue, found, Slot::Workspace, bytes)?,
-    };
+    let y_at: Operand<'_, 3> = output(found, state, &y, beta != T::Acc::ZERO)?;
+    let (workspace, bytes) = workspace::<T>(found, state, choice)?;
 
     let State { queue, programs, buffers } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
@@ -140,42 +114,11 @@ fn run<T: Element>(
             .flat_map(|b| (0..rhs).map(move |c| (b, c)))
             .try_for_each(|(b, c)| launch(b, c))?,
     }
-    if finish.is_some() || matches!(y, Output::Host(_)) {
-        // Waits here, so that a failed launch shows before Y is touched.
-        queue.finish().map_err(|e| found.failed(e, bytes))?;
-    } else {
-        // Everything is in the device's memory: later calls, in the same queue, come after it.
-        queue.flush().map_err(|e| found.failed(e, bytes))?;
-    }
-    drop(finish);
-
-    if let Output::Host(y) = &mut y {
-        let read = match y.as_slice_mut() {
-            Some(y) => queue.read(y_at.mem(), 0, y),
-            None => {
-                let mut packed = vec![T::default(); y.len()];
-                let read = queue.read(y_at.mem(), 0, &mut packed);
-                if read.is_ok() {
-                    y.iter_mut().zip(packed).for_each(|(y, v)| *y = v);
-                }
-                read
-            }
-        };
-        read.map_err(|e| found.failed(e, 0))?;
-    }
-    Ok(())
+    fetch(found, queue, finish, y, (y_at.mem(), bytes))
 }
 
 /// An operand of three axes.
 fn strided<'k>(args: Args<'k>, of: &Operand<'_, 3>) -> Args<'k> {
     let [batch, row, col] = of.strides;
     args.mem(of.mem()).unsigned(of.first).signed(row).signed(col).signed(batch)
-}
-
-/// A resident operand, within its block.
-fn resident<T: Element>(window: &Window<&dyn Memory, Ix3>) -> Operand<'static, 3> {
-    let block = Block::of(window.memory, T::DTYPE);
-    let strides = [0, 1, 2].map(|axis| window.stride(axis));
-    block.assert_holds(window.first, &[0, 1, 2].map(|axis| (window.dim[axis], strides[axis])));
-    Operand { mem: Place::Device(block.mem().clone()), first: window.first, strides }
 }

@@ -4,7 +4,8 @@ use std::sync::{Mutex, OnceLock, Weak};
 
 use gemv_core::ndarray::{ArrayView2, Dimension, Ix1, Ix2};
 use gemv_core::{
-    Accumulator, Desc, Element, Error, Input, Job, Layout, Output, Params, Result, Span, span,
+    Accumulator, Desc, Element, Error, Input, Job, Layout, Memory, Output, Params, Result, Span,
+    Window, span,
 };
 use gemv_gpu::{Kernel, Plan};
 use ocl::core;
@@ -104,30 +105,17 @@ fn run<T: Element>(
     // Owned copies of operands with gaps; they outlive `Finish` below.
     let (a_data, x_data);
     let reads = job.alpha != T::Acc::ZERO && desc.n > 0;
-    let dummy = || Place::Device(state.buffers.dummy.clone());
     let a = match job.a {
-        _ if !reads => Operand { mem: dummy(), first: 0, strides: [0, 0] },
-        Input::Device(a) => {
-            let (rs, cs) = (a.stride(0), a.stride(1));
-            let block = Block::of(a.memory, T::DTYPE);
-            block.assert_holds(a.first, &[(a.dim[0], rs), (a.dim[1], cs)]);
-            let mem = Place::Device(block.mem().clone());
-            Operand { mem, first: a.first, strides: [rs, cs] }
-        }
+        _ if !reads => unread::<2>(state),
+        Input::Device(a) => resident::<T, _, _>(&a),
         Input::Host(a) => {
             a_data = matrix_span(&a, desc.layout);
             host(found, state, Slot::A, &a_data)?
         }
     };
-    let dummy = || Place::Device(state.buffers.dummy.clone());
     let x = match job.x {
-        _ if !reads => Operand { mem: dummy(), first: 0, strides: [0] },
-        Input::Device(x) => {
-            let block = Block::of(x.memory, T::DTYPE);
-            block.assert_holds(x.first, &[(x.dim[0], x.stride(0))]);
-            let mem = Place::Device(block.mem().clone());
-            Operand { mem, first: x.first, strides: [x.stride(0)] }
-        }
+        _ if !reads => unread::<1>(state),
+        Input::Device(x) => resident::<T, _, _>(&x),
         Input::Host(x) => {
             let mut data = span(&x);
             if data.stride(0) != 1 && x.len() > 1 {
@@ -139,32 +127,8 @@ fn run<T: Element>(
             host(found, state, Slot::X, &x_data)?
         }
     };
-    let mut y = job.y;
-    let y_at = match &y {
-        Output::Device(y) => {
-            let block = Block::of(y.memory, T::DTYPE);
-            block.assert_holds(y.first, &[(y.dim[0], y.stride(0))]);
-            let mem = Place::Device(block.mem().clone());
-            Operand { mem, first: y.first, strides: [y.stride(0)] }
-        }
-        Output::Host(y) => {
-            let bytes = desc.m * size_of::<T>();
-            let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
-            if job.beta != T::Acc::ZERO {
-                let wrote = match y.as_slice() {
-                    Some(y) => state.queue.write(&mem, y),
-                    None => state.queue.write(&mem, &y.to_vec()),
-                };
-                wrote.map_err(|e| found.failed(e, bytes))?;
-            }
-            Operand { mem: Place::Device(mem), first: 0, strides: [1] }
-        }
-    };
-    let bytes = choice.plan.workspace as usize * T::DTYPE.acc_bytes();
-    let workspace = match bytes {
-        0 => state.buffers.dummy.clone(),
-        _ => state.buffers.get(&state.queue, found, Slot::Workspace, bytes)?,
-    };
+    let y_at: Operand<'_, 1> = output(found, state, &job.y, job.beta != T::Acc::ZERO)?;
+    let (workspace, bytes) = workspace::<T>(found, state, choice)?;
 
     let State { queue, programs, buffers } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
@@ -193,6 +157,75 @@ fn run<T: Element>(
             .and_then(|()| queue.launch(kernel, launch))
             .map_err(|e| found.failed(e, bytes))?;
     }
+    fetch(found, queue, finish, job.y, (y_at.mem(), bytes))
+}
+
+/// An operand that no kernel reads.
+pub(crate) fn unread<const N: usize>(state: &State) -> Operand<'static, N> {
+    Operand { mem: Place::Device(state.buffers.dummy.clone()), first: 0, strides: [0; N] }
+}
+
+/// A resident operand, within its block.
+pub(crate) fn resident<T: Element, D: Dimension, const N: usize>(
+    window: &Window<&dyn Memory, D>,
+) -> Operand<'static, N> {
+    let block = Block::of(window.memory, T::DTYPE);
+    let strides = std::array::from_fn(|axis| window.stride(axis));
+    let axes: [_; N] = std::array::from_fn(|axis| (window.dim[axis], strides[axis]));
+    block.assert_holds(window.first, &axes);
+    Operand { mem: Place::Device(block.mem().clone()), first: window.first, strides }
+}
+
+/// Where the launches write y. That of a host y is packed, and has its old values if they are read.
+pub(crate) fn output<T: Element, D: Dimension + Copy, const N: usize>(
+    found: &Found,
+    state: &mut State,
+    y: &Output<'_, T, D>,
+    reads: bool,
+) -> Result<Operand<'static, N>> {
+    let y = match y {
+        Output::Device(Window { memory, first, dim, strides }) => {
+            let (first, dim, strides) = (*first, *dim, *strides);
+            return Ok(resident::<T, D, N>(&Window { memory: &**memory, first, dim, strides }));
+        }
+        Output::Host(y) => y,
+    };
+    let bytes = y.len() * size_of::<T>();
+    let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
+    if reads {
+        let wrote = match y.as_slice() {
+            Some(y) => state.queue.write(&mem, y),
+            None => state.queue.write(&mem, &y.iter().copied().collect::<Vec<T>>()),
+        };
+        wrote.map_err(|e| found.failed(e, bytes))?;
+    }
+    let strides =
+        std::array::from_fn(|axis| y.shape()[axis + 1..].iter().product::<usize>() as isize);
+    Ok(Operand { mem: Place::Device(mem), first: 0, strides })
+}
+
+/// The workspace of a choice, and its bytes.
+pub(crate) fn workspace<T: Element>(
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+) -> Result<(core::Mem, usize)> {
+    let bytes = choice.plan.workspace as usize * T::DTYPE.acc_bytes();
+    let mem = match bytes {
+        0 => state.buffers.dummy.clone(),
+        _ => state.buffers.get(&state.queue, found, Slot::Workspace, bytes)?,
+    };
+    Ok((mem, bytes))
+}
+
+/// Ends what was launched: a host y is read from where the launches wrote it. `bytes` were asked for.
+pub(crate) fn fetch<T: Element, D: Dimension + Copy>(
+    found: &Found,
+    queue: &Queue,
+    finish: Option<Finish<'_>>,
+    y: Output<'_, T, D>,
+    (from, bytes): (&core::Mem, usize),
+) -> Result<()> {
     if finish.is_some() || matches!(y, Output::Host(_)) {
         // Waits here, so that a failed launch shows before y is touched.
         queue.finish().map_err(|e| found.failed(e, bytes))?;
@@ -202,21 +235,19 @@ fn run<T: Element>(
     }
     drop(finish);
 
-    if let Output::Host(y) = &mut y {
-        let read = match y.as_slice_mut() {
-            Some(y) => queue.read(y_at.mem(), 0, y),
-            None => {
-                let mut packed = vec![T::default(); desc.m];
-                let read = queue.read(y_at.mem(), 0, &mut packed);
-                if read.is_ok() {
-                    y.iter_mut().zip(packed).for_each(|(y, v)| *y = v);
-                }
-                read
+    let Output::Host(mut y) = y else { return Ok(()) };
+    let read = match y.as_slice_mut() {
+        Some(y) => queue.read(from, 0, y),
+        None => {
+            let mut packed = vec![T::default(); y.len()];
+            let read = queue.read(from, 0, &mut packed);
+            if read.is_ok() {
+                y.iter_mut().zip(packed).for_each(|(y, v)| *y = v);
             }
-        };
-        read.map_err(|e| found.failed(e, 0))?;
-    }
-    Ok(())
+            read
+        }
+    };
+    read.map_err(|e| found.failed(e, 0))
 }
 
 /// An operand on the host: in place where the device can read it there, else uploaded.

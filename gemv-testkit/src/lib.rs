@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo, Dtype, Element,
-    Error, Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any, half,
-    num_complex, reference,
+    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device,
+    DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params, Prepared,
+    Result, Window, for_any, half, num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
+
+/// The same for several right-hand sides and for batches.
+pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
 /// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
 ///
@@ -52,6 +55,8 @@ pub struct Host {
     pub read: Vec<Params>,
     /// What computes a product.
     pub compute: Compute,
+    /// What computes many products: by default as the reference, column after column.
+    pub compute_many: ComputeMany,
 }
 
 impl fmt::Debug for Host {
@@ -78,6 +83,10 @@ impl Host {
             read: Vec::new(),
             compute: Box::new(|job, _| {
                 compute(job);
+                Ok(())
+            }),
+            compute_many: Box::new(|job, _| {
+                for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
                 Ok(())
             }),
         }
@@ -147,6 +156,14 @@ pub fn compute(job: AnyJob<'_>) {
     });
 }
 
+/// Computes many products as the reference does, column after column.
+pub fn compute_many<T: Element>(job: &mut GemmJob<'_, T>) {
+    let Desc { batch, rhs, .. } = job.desc();
+    for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
+        compute(job.column(entry, column).erase());
+    }
+}
+
 impl Backend for Host {
     fn device(&self) -> &DeviceInfo {
         &self.info
@@ -202,11 +219,71 @@ impl Backend for Host {
         (self.compute)(job, prepared)
     }
 
+    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        (self.compute_many)(job, prepared)
+    }
+
     fn classic(&self, _: &Desc) -> Vec<Params> {
         self.classic.clone()
     }
 
     fn read_params(&self) -> Vec<Params> {
         self.read.clone()
+    }
+}
+
+/// A repeatable stream of numbers (Marsaglia's xorshift), of which some are signed zeros, tiny or large.
+///
+/// ```
+/// use gemv_testkit::Numbers;
+/// let (mut some, mut same) = (Numbers::new(7), Numbers::new(7));
+/// let of = |numbers: &mut Numbers| (0..9).map(|_| numbers.element()).collect::<Vec<f64>>();
+/// assert_eq!(of(&mut some), of(&mut same));
+/// ```
+#[derive(Debug)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Numbers {
+        Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number from 0 to `n` - 1.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() >> 20) as usize % n
+    }
+
+    fn number(&mut self) -> f64 {
+        let b = self.bits();
+        let v = (b >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+        match b % 64 {
+            0 => -0.0,
+            1 => 0.0,
+            2 => v * 1e-38,
+            3 => v * 1e-22,
+            4 => v * 1e4,
+            _ => v,
+        }
+    }
+
+    /// An element; both parts of a complex one are numbers of their own.
+    pub fn element<T: Element>(&mut self) -> T {
+        T::narrow(T::Acc::from_parts(self.number(), self.number()))
+    }
+
+    /// So many elements.
+    pub fn elements<T: Element>(&mut self, len: usize) -> Vec<T> {
+        (0..len).map(|_| self.element()).collect()
     }
 }

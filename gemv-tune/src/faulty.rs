@@ -1,8 +1,6 @@
 //! The laboratory on a device whose kernels are wrong, each in its own way.
 
-use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::mesh::packed;
 use super::problem::many;
@@ -11,165 +9,103 @@ use super::search::{Failure, Runner, search};
 use super::settings::{Mode, RunnerSettings};
 use super::workload::Workload;
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device, DeviceInfo,
-    Dtype, Error, Input, Layout, Memory, Output, Params, Prepared, Result, reference,
+    AnyGemmJob, AnyJob, Desc, Device, Dtype, Error, Input, Job, Layout, Output, Params,
 };
+use gemv_testkit::{Host, compute, compute_many, elements_mut};
+use ndarray::Dimension;
+
+/// What the device was asked for.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Where each matrix that was multiplied or read starts.
+    starts: Vec<usize>,
+    /// Products of the host's arrays.
+    arrays: usize,
+    reads: usize,
+}
+
+impl Seen {
+    /// Notes a product, and says whether it is to be computed: nobody looks at the result of another.
+    fn note<D: Dimension>(seen: &Mutex<Seen>, a: &Input<'_, f32, D>, params: &Params) -> bool {
+        let mut seen = seen.lock().unwrap();
+        let read = params.kernel().as_str() == "read";
+        let (start, array) = match a {
+            Input::Host(a) => (a.as_ptr() as usize, true),
+            Input::Device(a) => (a.first, false),
+        };
+        assert!(!(array && read), "reads are of resident operands");
+        seen.starts.push(start);
+        seen.arrays += usize::from(array);
+        seen.reads += usize::from(read);
+        !array && !read
+    }
+
+    fn distinct(&self) -> usize {
+        self.starts.iter().collect::<std::collections::BTreeSet<_>>().len()
+    }
+}
+
+/// The fault of a kernel, put into a right and packed result of so many right-hand sides.
+fn spoil<D: Dimension>(y: Output<'_, f32, D>, rhs: usize, n: usize, params: &Params) {
+    let Output::Device(y) = y else { return };
+    let (first, len) = (y.first, y.dim.size());
+    let all = elements_mut::<f32>(y.memory);
+    let flip = |v: &mut f32| *v = f32::from_bits(v.to_bits() ^ 1);
+    match params.kernel().as_str() {
+        "good" | "classic-good" => {}
+        // One bit, in rows that the reference does not compute for a large problem.
+        "flip" => flip(&mut all[first + len / 3]),
+        "early" => flip(&mut all[first]),
+        "spill" => all[first + len] = 0.0,
+        "before" => all[first - 2] = 0.0,
+        "leave" => all[first + len - 1] = f32::NAN,
+        "classic-far" => all[first + len - 1] += 1e-2 * n as f32,
+        // The last right-hand side is taken for the one before it.
+        "swap" => {
+            let rows = all[first..first + len].chunks_mut(rhs);
+            rows.filter(|_| rhs > 1).for_each(|row| row[rhs - 1] = row[rhs - 2]);
+        }
+        other => unreachable!("{other}"),
+    }
+}
 
 /// A device of f32 whose kernels are the reference with one fault each.
-#[derive(Debug, Default)]
-struct Faulty {
-    info: DeviceInfo,
-    /// Distinct matrices that were multiplied, by where they start.
-    starts: std::sync::Mutex<Vec<usize>>,
-    /// Products of the host's arrays.
-    arrays: AtomicUsize,
-    reads: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct Block(Vec<f32>);
-
-impl Memory for Block {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-fn block(memory: &dyn Memory) -> &[f32] {
-    let memory: &dyn Any = memory;
-    &memory.downcast_ref::<Block>().unwrap().0
-}
-
-impl Backend for Faulty {
-    fn device(&self) -> &DeviceInfo {
-        &self.info
-    }
-    fn accepts(&self, _: &Desc) -> Result<()> {
-        Ok(())
-    }
-    fn candidates(&self, _: &Desc) -> Vec<Params> {
-        ["flip", "early", "good", "spill", "before", "leave"].map(Params::new).to_vec()
-    }
-    fn fits(&self, _: &Desc, _: &Params) -> Result<()> {
-        Ok(())
-    }
-    fn classic(&self, _: &Desc) -> Vec<Params> {
-        vec![Params::new("classic-good"), Params::new("classic-far")]
-    }
-    fn tables(&self) -> Vec<BuiltinTable> {
-        vec![BuiltinTable {
-            name: "faulty",
-            text: "* * : good\n* * m=1 n=1 : used\n* * m=1 n=1 : classic-good",
-        }]
-    }
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        let AnySlice::F32(data) = data else { unreachable!() };
-        Ok(Box::new(Block(data.to_vec())))
-    }
-    fn alloc(&self, _: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(Block(vec![0.0; len])))
-    }
-    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        let AnySliceMut::F32(to) = to else { unreachable!() };
-        to.copy_from_slice(&block(from)[first..][..to.len()]);
-        Ok(())
-    }
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        let params = prepared.params();
+fn faulty(host: bool) -> (Arc<Mutex<Seen>>, Device) {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (one, many) = (seen.clone(), seen.clone());
+    let mut device = Host::new("faulty");
+    device.info.host = host;
+    device.candidates = |_| lab_candidates();
+    device.fits = |_, _| Ok(());
+    device.table = "* * : good\n* * m=1 n=1 : used\n* * m=1 n=1 : classic-good";
+    device.classic = ["classic-good", "classic-far"].map(Params::new).to_vec();
+    device.read = vec![Params::new("read")];
+    device.compute = Box::new(move |job, prepared| {
         let AnyJob::F32(job) = job else { unreachable!() };
-        if let (Input::Host(a), Input::Host(x), Output::Host(y)) = (&job.a, &job.x, &job.y) {
-            assert_eq!((a.ncols(), a.nrows()), (x.len(), y.len()));
-            assert_ne!(params.kernel().as_str(), "read", "reads are of resident operands");
-            self.starts.lock().unwrap().push(a.as_ptr() as usize);
-            self.arrays.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        let (Input::Device(a), Input::Device(x)) = (job.a, job.x) else { unreachable!() };
-        self.starts.lock().unwrap().push(a.first);
-        if params.kernel().as_str() == "read" {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        let x = x.view(block(x.memory)).to_owned();
-        let a = a.view(block(a.memory)).to_owned();
-        let mut out = vec![0f32; a.nrows()];
-        let view = ndarray::ArrayViewMut1::from(&mut out[..]);
-        reference::gemv(1.0, a.view(), false, x.view(), 0.0, view);
-        let y = match job.y {
-            Output::Device(y) => y,
-            Output::Host(mut y) => {
-                y.assign(&ndarray::aview1(&out));
-                return Ok(());
-            }
-        };
-        let (first, len) = (y.first, y.dim[0]);
-        let memory: &mut dyn Any = y.memory;
-        let all = &mut memory.downcast_mut::<Block>().unwrap().0;
-        let flip = |v: &mut f32| *v = f32::from_bits(v.to_bits() ^ 1);
-        all[first..first + len].copy_from_slice(&out);
-        match params.kernel().as_str() {
-            "good" | "classic-good" => {}
-            // One bit, in rows that the reference does not compute for a large problem.
-            "flip" => flip(&mut all[first + len / 3]),
-            "early" => flip(&mut all[first]),
-            "spill" => all[first + len] = 0.0,
-            "before" => all[first - 2] = 0.0,
-            "leave" => all[first + len - 1] = f32::NAN,
-            "classic-far" => all[first + len - 1] += 1e-2 * a.ncols() as f32,
-            other => unreachable!("{other}"),
+        let n = job.desc().n;
+        let Job { alpha, a, conj, x, beta, mut y } = job;
+        if Seen::note(&one, &a, prepared.params()) {
+            let (a, x, place) = (a.reborrow(), x.reborrow(), y.view_mut());
+            compute(Job { alpha, a, conj, x, beta, y: place }.erase());
+            spoil(y, 1, n, prepared.params());
         }
         Ok(())
-    }
-    /// Faults of the whole result; what is wrong for one column only has names of its own.
-    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
-        let AnyGemmJob::F32(job) = job else { unreachable!() };
-        let desc = job.desc();
-        if let (Input::Host(a), Input::Host(x), Output::Host(y)) = (&job.a, &job.x, &job.y) {
-            assert_eq!((a.dim().0, a.dim().2), (x.dim().0, x.dim().1));
-            assert_eq!(y.dim(), (a.dim().0, a.dim().1, x.dim().2));
-            self.starts.lock().unwrap().push(a.as_ptr() as usize);
-            self.arrays.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        let (Input::Device(a), Input::Device(x)) = (job.a, job.x) else { unreachable!() };
-        self.starts.lock().unwrap().push(a.first);
-        let x = x.view(block(x.memory)).to_owned();
-        let a = a.view(block(a.memory)).to_owned();
-        let mut out = ndarray::Array3::<f32>::zeros((desc.batch, desc.m, desc.rhs));
-        for (b, mut y) in out.outer_iter_mut().enumerate() {
-            for (c, y) in y.columns_mut().into_iter().enumerate() {
-                // The last right-hand side is taken for the one before it.
-                let swapped = prepared.params().kernel().as_str() == "swap" && c + 1 == desc.rhs;
-                let x = x.index_axis(ndarray::Axis(0), b);
-                let x = x.column(c - usize::from(swapped));
-                reference::gemv(1.0, a.index_axis(ndarray::Axis(0), b), false, x, 0.0, y);
-            }
-        }
-        let Output::Device(y) = job.y else { unreachable!() };
-        let (first, len) = (y.first, out.len());
-        let memory: &mut dyn Any = y.memory;
-        let all = &mut memory.downcast_mut::<Block>().unwrap().0;
-        all[first..first + len].copy_from_slice(out.as_slice().unwrap());
-        match prepared.params().kernel().as_str() {
-            "good" | "classic-good" | "swap" => {}
-            "flip" => all[first + len / 3] = f32::from_bits(all[first + len / 3].to_bits() ^ 1),
-            "spill" => all[first + len] = 0.0,
-            "before" => all[first - 2] = 0.0,
-            "leave" => all[first + len - 1] = f32::NAN,
-            "classic-far" => all[first + len - 1] += 1e-2 * desc.n as f32,
-            other => unreachable!("{other}"),
+    });
+    device.compute_many = Box::new(move |job, prepared| {
+        let AnyGemmJob::F32(mut job) = job else { unreachable!() };
+        if Seen::note(&many, &job.a, prepared.params()) {
+            let Desc { n, rhs, .. } = job.desc();
+            compute_many(&mut job);
+            spoil(job.y, rhs, n, prepared.params());
         }
         Ok(())
-    }
-    fn read_params(&self) -> Vec<Params> {
-        vec![Params::new("read")]
-    }
+    });
+    (seen, device.device())
 }
 
-fn runner(settings: RunnerSettings) -> (Arc<Faulty>, DeviceRunner) {
-    let backend = Arc::new(Faulty::default());
-    let device = Device::new(backend.clone());
-    (backend, DeviceRunner::new(&device, settings))
+fn runner(settings: RunnerSettings) -> (Arc<Mutex<Seen>>, DeviceRunner) {
+    let (seen, device) = faulty(false);
+    (seen, DeviceRunner::new(&device, settings))
 }
 
 fn small() -> RunnerSettings {
@@ -253,20 +189,14 @@ fn the_reference_has_some_entries_of_each_right_hand_side() {
 fn many_products_are_cold_too_and_take_arrays_where_they_are_asked_for() {
     let d = many(desc(64, 1000), 4, 2);
     for arrays in [false, true] {
-        let mut info = DeviceInfo::default();
-        info.host = true;
-        let backend = Arc::new(Faulty { info, ..Faulty::default() });
-        let settings = RunnerSettings { arrays, ..small() };
-        let mut runner = DeviceRunner::new(&Device::new(backend.clone()), settings);
+        let (seen, device) = faulty(true);
+        let mut runner = DeviceRunner::new(&device, RunnerSettings { arrays, ..small() });
         for _ in 0..60 {
             assert!(runner.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
-        let mut starts = backend.starts.lock().unwrap().clone();
-        let measured = backend.arrays.load(Ordering::Relaxed);
-        assert_eq!(measured, if arrays { starts.len() } else { 0 });
-        starts.sort();
-        starts.dedup();
-        assert_eq!(starts.len(), 16); // half as many as of single matrices
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.arrays, if arrays { seen.starts.len() } else { 0 });
+        assert_eq!(seen.distinct(), 16); // half as many as of single matrices
     }
     let (_, mut runner) = runner(small());
     let large = many(desc(8, 8), 1, 1 << 20);
@@ -306,23 +236,20 @@ fn what_the_tables_say_is_a_candidate_too() {
 }
 
 fn lab_candidates() -> Vec<Params> {
-    Faulty::default().candidates(&desc(1, 1))
+    ["flip", "early", "good", "spill", "before", "leave"].map(Params::new).to_vec()
 }
 
 #[test]
 fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
     let d = desc(64, 1000);
     let distinct = |mode, warm_to, both_to| {
-        let (backend, mut runner) = runner(RunnerSettings { mode, warm_to, both_to, ..small() });
+        let (seen, mut runner) = runner(RunnerSettings { mode, warm_to, both_to, ..small() });
         for _ in 0..60 {
             assert!(runner.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
-        let mut starts = backend.starts.lock().unwrap().clone();
-        let products = starts.len();
-        let again = starts.iter().filter(|start| **start == 0).count();
-        starts.sort();
-        starts.dedup();
-        (starts.len(), again, products)
+        let seen = seen.lock().unwrap();
+        let again = seen.starts.iter().filter(|start| **start == 0).count();
+        (seen.distinct(), again, seen.starts.len())
     };
     // 8 MiB hold 32 matrices of 256,000 bytes.
     let (less, just) = (d.bytes() - 1, d.bytes());
@@ -340,28 +267,22 @@ fn cold_products_take_another_matrix_each_and_warm_ones_the_same() {
 fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
     let d = desc(64, 1000);
     for arrays in [false, true] {
-        let mut info = DeviceInfo::default();
-        info.host = true;
-        let backend = Arc::new(Faulty { info, ..Faulty::default() });
-        let settings = RunnerSettings { arrays, ..small() };
-        let mut runner = DeviceRunner::new(&Device::new(backend.clone()), settings);
+        let (seen, device) = faulty(true);
+        let mut runner = DeviceRunner::new(&device, RunnerSettings { arrays, ..small() });
         for _ in 0..60 {
             assert!(runner.measure(&d, &Params::new("good")).unwrap() > 0.0);
         }
-        let mut starts = backend.starts.lock().unwrap().clone();
-        let measured = backend.arrays.load(Ordering::Relaxed);
-        assert_eq!(measured, if arrays { starts.len() } else { 0 });
-        starts.sort();
-        starts.dedup();
-        assert_eq!(starts.len(), 32);
+        let counted = std::mem::take(&mut *seen.lock().unwrap());
+        assert_eq!(counted.arrays, if arrays { counted.starts.len() } else { 0 });
+        assert_eq!(counted.distinct(), 32);
         // What is wrong is found either way, and the read bandwidth is that of resident operands.
         assert_eq!(runner.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
         assert!(runner.profile().unwrap().read_bandwidth.points.len() == 12);
     }
     // Another's memory has no arrays of the host.
-    let (backend, mut runner) = runner(RunnerSettings { arrays: true, ..small() });
+    let (seen, mut runner) = runner(RunnerSettings { arrays: true, ..small() });
     assert!(runner.measure(&d, &Params::new("good")).is_ok());
-    assert_eq!(backend.arrays.load(Ordering::Relaxed), 0);
+    assert_eq!(seen.lock().unwrap().arrays, 0);
 }
 
 #[test]
@@ -391,12 +312,10 @@ fn what_does_not_fit_the_lab_is_refused() {
 
 #[test]
 fn a_profile_knows_the_read_bandwidth_and_the_link() {
-    let (backend, mut runner) = runner(RunnerSettings { batch: 1e-6, ..small() });
+    let (seen, mut runner) = runner(RunnerSettings { batch: 1e-6, ..small() });
     assert_eq!(runner.read_seconds(&desc(64, 64)), None);
     let profile = runner.profile().unwrap();
-    assert!(
-        profile.read_bandwidth.points.len() == 12 && backend.reads.load(Ordering::Relaxed) > 100
-    );
+    assert!(profile.read_bandwidth.points.len() == 12 && seen.lock().unwrap().reads > 100);
     assert!(profile.link.is_some() && profile.launch > 0.0 && profile.round_trip > 0.0);
     assert!(runner.read_seconds(&desc(64, 64)).is_some());
 }

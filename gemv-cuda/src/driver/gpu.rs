@@ -172,7 +172,7 @@ pub(crate) struct GemmArguments<'a, T: Element> {
     pub(crate) alpha: T::Acc,
     pub(crate) beta: T::Acc,
     pub(crate) conj: bool,
-    pub(crate) work: &'a Block,
+    pub(crate) workspace: &'a Block,
     pub(crate) counters: &'a Block,
 }
 
@@ -200,7 +200,7 @@ pub(crate) struct Arguments<'a, T: Element> {
     pub(crate) alpha: T::Acc,
     pub(crate) beta: T::Acc,
     pub(crate) conj: bool,
-    pub(crate) work: &'a Block,
+    pub(crate) workspace: &'a Block,
     pub(crate) counters: &'a Block,
 }
 
@@ -288,19 +288,19 @@ impl Gpu {
         self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))
     }
 
-    /// The device's time for what `work` queues on the stream, from a replayed record: launches
+    /// The device's time for what `product` queues on the stream, from a replayed record: launches
     /// then follow each other without the host. Where it cannot be recorded, the host's clock.
-    pub(crate) fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+    pub(crate) fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
         let _guard = self.enter()?;
         self.synchronize()?;
         let recorded = Recording::begin(self).and_then(|recording| {
-            work()?;
+            product()?;
             recording.end()
         });
         let Ok(Some(graph)) = recorded else {
             self.synchronize()?;
             let start = Instant::now();
-            work()?;
+            product()?;
             self.synchronize()?;
             return Ok(start.elapsed());
         };
@@ -489,9 +489,9 @@ impl Gpu {
         scratch: (usize, usize),
     ) -> Result<()> {
         arguments.check();
-        let Arguments { m, n, a, x, y, alpha, beta, conj, work, counters } = arguments;
+        let Arguments { m, n, a, x, y, alpha, beta, conj, workspace, counters } = arguments;
         assert!(
-            scratch.0 <= work.bytes && scratch.1 <= counters.bytes,
+            scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
         let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
@@ -515,7 +515,7 @@ impl Gpu {
             at(&alpha),
             at(&beta),
             at(&conj),
-            at(&work.at),
+            at(&workspace.at),
             at(&counters.at),
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
@@ -534,9 +534,9 @@ impl Gpu {
         scratch: (usize, usize),
     ) -> Result<()> {
         arguments.check();
-        let GemmArguments { a, x, y, alpha, beta, conj, work, counters } = arguments;
+        let GemmArguments { a, x, y, alpha, beta, conj, workspace, counters } = arguments;
         assert!(
-            scratch.0 <= work.bytes && scratch.1 <= counters.bytes,
+            scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
         let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
@@ -567,7 +567,7 @@ impl Gpu {
             at(&alpha),
             at(&beta),
             at(&conj),
-            at(&work.at),
+            at(&workspace.at),
             at(&counters.at),
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice

@@ -216,10 +216,10 @@ impl Staging {
         };
         std::thread::scope(|scope| {
             let slots = self.slots[..threads * PAIR].chunks_mut(PAIR);
-            let mut work = parts.into_iter().zip(slots);
-            let (own, own_slots) = work.next().expect("at least one thread");
+            let mut shares = parts.into_iter().zip(slots);
+            let (own, own_slots) = shares.next().expect("at least one thread");
             let others: Vec<_> =
-                work.map(|(part, slots)| scope.spawn(|| worker(part, slots))).collect();
+                shares.map(|(part, slots)| scope.spawn(|| worker(part, slots))).collect();
             let mut outcomes = vec![worker(own, own_slots)];
             outcomes.extend(others.into_iter().map(|o| o.join().expect("a copy does not panic")));
             outcomes.into_iter().collect()

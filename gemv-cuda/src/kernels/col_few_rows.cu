@@ -8,7 +8,7 @@
 //   segments   persistent blocks: block b has segments b, b + GROUPS, ... The first levels of the
 //              halving are in a thread's registers; the sums of warps meet in shared memory, where the
 //              warps do the rest in rotation, one an iteration.
-//   sums       one segment: the block writes y. Else the sums are left in `work`, row by row, and
+//   sums       one segment: the block writes y. Else the sums are left in `workspace`, row by row, and
 //              col_few_rows_super_segments and col_few_rows_reduce add them, up to 256 x 256 segments.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of the m x n elements.
 #ifndef THREADS
@@ -108,12 +108,12 @@ KERNEL(THREADS) col_few_rows(ARGUMENTS) {
       for (U32 c = 0; c < VEC; c++)
         if (c < rows) {
           if (segments == 1) finish(y + (y0 + (I64)(row + c) * incy), alpha, acc[0][c], beta);
-          else work[(row + c) * segments + s] = acc[0][c];
+          else workspace[(row + c) * segments + s] = acc[0][c];
         }
   }
 }
 
-// 256 segment sums of a row to one, a warp each: row i's go to work[m * segments + i * super_segments].
+// 256 segment sums of a row to one, a warp each: row i's go to workspace[m * segments + i * super_segments].
 KERNEL(128) col_few_rows_super_segments(ARGUMENTS) {
   pdl_wait();
   const U64 segments = ceil_div(n, SEG), super_segments = ceil_div(segments, SEG);
@@ -122,8 +122,8 @@ KERNEL(128) col_few_rows_super_segments(ARGUMENTS) {
   if (i >= m || acc_is(alpha, (REAL)0)) return;
   pdl_trigger();
   const U64 left = segments - (U64)super_segment * SEG;
-  const ACC sum = warp_sum(work + i * segments + (U64)super_segment * SEG, (U32)(left < SEG ? left : SEG));
-  if (LID % 32 == 0) work[m * segments + i * super_segments + super_segment] = sum;
+  const ACC sum = warp_sum(workspace + i * segments + (U64)super_segment * SEG, (U32)(left < SEG ? left : SEG));
+  if (LID % 32 == 0) workspace[m * segments + i * super_segments + super_segment] = sum;
 }
 
 // The last level, a warp for each row.
@@ -133,7 +133,7 @@ KERNEL(128) col_few_rows_reduce(ARGUMENTS) {
   const U64 i = GROUP_ID * 4 + LID / 32;
   if (i >= m) return;
   const bool zero = acc_is(alpha, (REAL)0);
-  const ACC *from = segments <= SEG ? work + i * segments : work + m * segments + i * super_segments;
+  const ACC *from = segments <= SEG ? workspace + i * segments : workspace + m * segments + i * super_segments;
   const ACC sum = warp_sum(from, zero ? 0 : (U32)(segments <= SEG ? segments : super_segments));
   if (LID % 32 == 0) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
 }

@@ -8,7 +8,7 @@
 //   unroll     a segment has four rounds of 64 columns; UNROLL of them are in flight at once.
 //   tiles      numbered along the rows first, so that blocks that run at the same time read
 //              neighbouring pieces of the same columns. Block b has tiles b, b + GROUPS, ...
-//   sums       one segment: the block writes y. Else the sums are left in `work`, segment by segment
+//   sums       one segment: the block writes y. Else the sums are left in `workspace`, segment by segment
 //              (entry s * m + i), and col_tile_super_segments and col_tile_reduce add them, up to
 //              256 x 256 segments.
 //   row_accs   ROW_ACCS > 0: a block has a set of rows with all of its segments one after another, and
@@ -193,7 +193,7 @@ STATIC void tiles(ARGUMENTS, ACC (*exchange)[VEC * PLANE], ELEM (*xs)[SEG], Seco
       } else if (segments == 1) {
         finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
       } else {
-        work[s * m + i] = v[0];
+        workspace[s * m + i] = v[0];
       }
     }
     if (WHOLE_ROWS && next_set != set) {
@@ -228,10 +228,10 @@ extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) c
   if (m == 0) return;
   pdl_trigger();
   if (VEC == 1 || (BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0))
-    tiles<true>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, work, counters, exchange,
+    tiles<true>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, workspace, counters, exchange,
                 xs, second);
   else
-    tiles<false>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, work, counters, exchange,
+    tiles<false>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, workspace, counters, exchange,
                  xs, second);
 }
 
@@ -262,7 +262,7 @@ STATIC ACC row_sum(const ACC *from, const U64 m, const U32 len, ACC (*exchange)[
   return v[0];
 }
 
-// 256 segment sums of a row to one: super_segment c of row i goes to work[m * segments + c * m + i].
+// 256 segment sums of a row to one: super_segment c of row i goes to workspace[m * segments + c * m + i].
 KERNEL(256) col_tile_super_segments(ARGUMENTS) {
   __shared__ ACC exchange[8][32];
   pdl_wait();
@@ -272,8 +272,8 @@ KERNEL(256) col_tile_super_segments(ARGUMENTS) {
   if (acc_is(alpha, (REAL)0)) return;
   pdl_trigger();
   const U32 len = i >= m ? 0 : (U32)(left < SEG ? left : SEG);
-  const ACC sum = row_sum(work + (U64)super_segment * SEG * m + i, m, len, exchange);
-  if (LID < 32 && i < m) work[(segments + super_segment) * m + i] = sum;
+  const ACC sum = row_sum(workspace + (U64)super_segment * SEG * m + i, m, len, exchange);
+  if (LID < 32 && i < m) workspace[(segments + super_segment) * m + i] = sum;
 }
 
 // The last level.
@@ -284,6 +284,6 @@ KERNEL(256) col_tile_reduce(ARGUMENTS) {
   const U64 i = GROUP_ID * 32 + LID % 32;
   const U64 count = segments <= SEG ? segments : super_segments;
   const U32 len = i >= m || acc_is(alpha, (REAL)0) ? 0 : (U32)count;
-  const ACC sum = row_sum(work + (segments <= SEG ? 0 : segments * m) + i, m, len, exchange);
+  const ACC sum = row_sum(workspace + (segments <= SEG ? 0 : segments * m) + i, m, len, exchange);
   if (LID < 32 && i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
 }

@@ -3,7 +3,7 @@
 // OUTPUT_AT(o), where Y has output o.
 //
 // Part p of a super-segment (256 segments) has its segments p, p + parts, ..., which are whole subtrees
-// of the second level. Its sum of output o is work[(super-segment * parts + p) * m * rhs + o].
+// of the second level. Its sum of output o is workspace[(super-segment * parts + p) * m * rhs + o].
 
 // The sum of the parts of a super-segment: lanes of the second level, none of which is -0.
 STATIC ACC sum_of_parts(const ACC *from, const U64 step, const U32 parts) {
@@ -31,7 +31,7 @@ KERNEL(128) gemm_parts_reduce(GEMM_ARGUMENTS) {
   const U64 o = GROUP_ID * 128 + LID, outputs = m * rhs;
   pdl_wait();
   if (o >= outputs) return;
-  const ACC sum = acc_is(alpha, (REAL)0) ? acc_zero() : sum_of_parts(work + o, outputs, filled_parts(n, 0));
+  const ACC sum = acc_is(alpha, (REAL)0) ? acc_zero() : sum_of_parts(workspace + o, outputs, filled_parts(n, 0));
   finish(y + y0 + OUTPUT_AT(o), alpha, sum, beta);
 }
 
@@ -47,7 +47,7 @@ KERNEL(128) gemm_parts_long_reduce(GEMM_ARGUMENTS) {
     const U32 u = r * 32 + LID % 32;
     all[r] = acc_zero();
     if (u < super_segments)
-      all[r] = sum_of_parts(work + (U64)u * parts * outputs + o, outputs, filled_parts(n, u));
+      all[r] = sum_of_parts(workspace + (U64)u * parts * outputs + o, outputs, filled_parts(n, u));
   }
   const ACC sum = warp_sum(all);
   if (LID % 32 == 0) finish(y + y0 + OUTPUT_AT(o), alpha, sum, beta);

@@ -138,8 +138,8 @@ KERNEL(THREADS) gemm_row_batch(GEMM_ARGUMENTS) {
   const bool x_whole = x_vectors || x_one;
   if (a_vectors && x_whole && n == LANES_KEPT * ROUNDS)
     rows_of_block<true>(m, n, rhs, batch, a, a0, rs, cs, ab, x, x0, xrs, xcs, xb, y, y0, yrs, ycs, yb, alpha,
-                        beta, conj, work, counters, true, true);
+                        beta, conj, workspace, counters, true, true);
   else
     rows_of_block<false>(m, n, rhs, batch, a, a0, rs, cs, ab, x, x0, xrs, xcs, xb, y, y0, yrs, ycs, yb, alpha,
-                         beta, conj, work, counters, a_vectors, x_whole);
+                         beta, conj, workspace, counters, a_vectors, x_whole);
 }

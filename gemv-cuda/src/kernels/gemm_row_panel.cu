@@ -11,7 +11,7 @@
 //   slots      Column c of thread t is in slot c ^ (t >> (5 - log2 TILE_RHS)): a halving level across threads
 //              keeps the lower slots and sends the upper ones, with nothing to select.
 //   sums       wait in shared memory for the end of the batch, where each thread adds up some outputs'.
-//              Of several parts or super-segments, they go to `work` (entry part * m * rhs + output), and
+//              Of several parts or super-segments, they go to `workspace` (entry part * m * rhs + output), and
 //              gemm_parts.cuh follows.
 //   the end    Past the end of a row, +0 * -0 takes the place of the elements, which leaves any sum as
 //              it is.
@@ -250,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_row_panel
         halve(v);
       }
       if (all_parts == 1) finish(y + y0 + (I64)i * yrs + (I64)c * ycs, alpha, zero ? acc_zero() : v[0], beta);
-      else work[(U64)part * (m * rhs) + i * rhs + c] = v[0];
+      else workspace[(U64)part * (m * rhs) + i * rhs + c] = v[0];
     }
   }
 }

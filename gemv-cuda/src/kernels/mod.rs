@@ -1,39 +1,29 @@
 //! The kernels that only CUDA can spell, a pair of files each: `row_block.rs` has the description
 //! and the rules of `row-block`, `row_block.cu` its text.
 //!
-//! To add one: the two files, and one line in [`OWN`]. What several texts share stands in
+//! To add one: the two files, and one line in the list [`OWN`]. What several texts share stands in
 //! `vectors.cuh` and `segment.cuh`, what several rules share in `rules.rs`.
 
-mod col_few_rows;
-mod col_thread;
-mod col_tile;
-mod gemm_row_batch;
-mod gemm_row_panel;
-mod row_block;
-mod row_block_long;
-mod row_smem;
-mod row_splitk;
-mod row_streamk;
-mod row_warp;
 pub(crate) mod rules;
 mod segment;
 
 use gemv_gpu::{self as gpu, Kernel};
 
-/// Those that only CUDA can spell, in the order in which candidates are tried.
-pub(crate) static OWN: &[Kernel] = &[
-    gemm_row_batch::KERNEL, // many matrices of few columns
-    gemm_row_panel::KERNEL, // several right-hand sides, X in registers
-    row_splitk::KERNEL,     // sub-warps take rows, and split long ones
-    row_warp::KERNEL,       // a sub-warp a row of one segment
-    col_thread::KERNEL,     // a thread a row, few columns
-    col_few_rows::KERNEL,   // columns as they lie, few rows
-    row_smem::KERNEL,       // a thread a row of shared memory, few columns
-    row_block::KERNEL,      // a block or a cluster a row
-    row_block_long::KERNEL, // the same for rows beyond 65,536 columns
-    col_tile::KERNEL,       // tiles of a column-major matrix
-    row_streamk::KERNEL,    // segments of few long rows, dealt evenly
-];
+gpu::kernel_files! {
+    /// Those that only CUDA can spell, in the order in which candidates are tried.
+    pub(crate) static OWN: Kernel = KERNEL;
+    mod gemm_row_batch; // many matrices of few columns
+    mod gemm_row_panel; // several right-hand sides, X in registers
+    mod row_splitk;     // sub-warps take rows, and split long ones
+    mod row_warp;       // a sub-warp a row of one segment
+    mod col_thread;     // a thread a row, few columns
+    mod col_few_rows;   // columns as they lie, few rows
+    mod row_smem;       // a thread a row of shared memory, few columns
+    mod row_block;      // a block or a cluster a row
+    mod row_block_long; // the same for rows beyond 65,536 columns
+    mod col_tile;       // tiles of a column-major matrix
+    mod row_streamk;    // segments of few long rows, dealt evenly
+}
 
 /// Every kernel that this backend can launch.
 ///

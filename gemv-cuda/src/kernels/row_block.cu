@@ -189,7 +189,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
       if (mine && halver < ROWS && i < m) {
         if (!LONG_ROWS) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
         // A single segment's sum may be -0.
-        else work[i * super_segments + super_segment] = acc_add(acc_zero(), sum);
+        else workspace[i * super_segments + super_segment] = acc_add(acc_zero(), sum);
       }
     }
 
@@ -246,7 +246,7 @@ KERNEL(128) row_block_long_reduce(ARGUMENTS) {
   pdl_wait();
   if (i >= m) return;
   const U32 super_segments = (U32)ceil_div(n, SUPER_SEGMENT);
-  const ACC sum = warp_sum(work + i * super_segments, acc_is(alpha, (REAL)0) ? 0 : super_segments);
+  const ACC sum = warp_sum(workspace + i * super_segments, acc_is(alpha, (REAL)0) ? 0 : super_segments);
   if (LID % 32 == 0) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
 }
 #endif

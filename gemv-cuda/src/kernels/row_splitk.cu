@@ -10,7 +10,7 @@
 //   segments   sub-warp k of a row takes segments k, k + WARPS_K, ... of its block's part; lane l of the
 //              second level belongs to one sub-warp, since WARPS_K divides 64.
 //   splits     with one split and at most 256 segments the block writes y. Else it leaves one sum a
-//              segment (or one a super-segment of 256, where a split has so many) in `work`, and the
+//              segment (or one a super-segment of 256, where a split has so many) in `workspace`, and the
 //              last block of these rows reduces them. It leaves its counter at 0.
 //   one segment  ONE_SEGMENT: a row with its rotation fits in UNROLL iterations of 64 columns, all of
 //              them in flight at once. With UNROLL = 1 it may fit in MAX_N < 64 lanes: the halving
@@ -248,7 +248,7 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
             ACC *lane = &lanes[(r * SETS + set) * 64 + (U32)(s % LANES)];
             *lane = acc_add(s % SEG < LANES ? acc_zero() : *lane, sum);
           } else if (i < m) {
-            work[i * levels_total(count) + s] = sum;
+            workspace[i * levels_total(count) + s] = sum;
           }
         }
       }
@@ -270,7 +270,7 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
         const U64 i = first + r * SETS;
         if (segment_k == 0 && t == 0 && i < m) {
           if (direct) finish(y + (y0 + (I64)i * incy), alpha, v[0], beta);
-          else work[i * levels_total(count) + s0 / SEG] = v[0];
+          else workspace[i * levels_total(count) + s0 / SEG] = v[0];
         }
       }
       if (WARPS_K > 1) __syncthreads(); else __syncwarp();
@@ -289,7 +289,7 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
   if (LID == 0) counters[block] = 0;
   const U64 total = levels_total(count);
   const U64 rows = m - block * BLOCK_ROWS < BLOCK_ROWS ? m - block * BLOCK_ROWS : BLOCK_ROWS;
-  ACC *from = work + block * BLOCK_ROWS * total;
+  ACC *from = workspace + block * BLOCK_ROWS * total;
   for (U64 left = count;;) {
     const U64 sums = ceil_div(left, SEG);
     for (U64 k = LID / 32; k < rows * sums; k += THREADS / 32) {

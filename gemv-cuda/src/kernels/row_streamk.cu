@@ -9,7 +9,7 @@
 //              different rows, so that x comes to a block's L1 cache once.
 //   lanes      thread t of a sub-warp owns, of each 64 columns, the vectors t, t + SUBWARP, ...: all
 //              loads of its segment are in flight before the first is used.
-//   sums       of segments are left in `work`, at i * segments + s. row_streamk_reduce has a block for
+//   sums       of segments are left in `workspace`, at i * segments + s. row_streamk_reduce has a block for
 //              each row, a warp for each 256 sums and one for the sums of these: up to 256 x 256
 //              segments.
 //   balance    in steps of one item. Blocks with 256 segments each would have a partly filled last
@@ -99,7 +99,7 @@ extern "C" __global__ void LAUNCH_BOUNDS row_streamk(ARGUMENTS) {
       const ACC other = halve_subwarp<SUBWARP>(acc[r], t);
       if (t == r) sum = other;
     }
-    if (t < ROWS && i < m && here < segments) work[i * segments + here] = sum;
+    if (t < ROWS && i < m && here < segments) workspace[i * segments + here] = sum;
   }
 }
 
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(1024) row_streamk_reduce(ARGUMENTS)
 #pragma unroll 1
   for (U32 c = warp; c < filled; c += blockDim.x / 32) {
     const U32 left = segments - c * SEG;
-    const ACC sum = warp_sum(work + i * segments + c * SEG, left < SEG ? left : SEG);
+    const ACC sum = warp_sum(workspace + i * segments + c * SEG, left < SEG ? left : SEG);
     if (LID % 32 == 0) sums[c] = sum;
   }
   __syncthreads();

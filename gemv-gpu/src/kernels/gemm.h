@@ -10,7 +10,7 @@
       GLOBAL const ELEM *RESTRICT x, const U64 x0, const I64 xrs, const I64 xcs,           \
       const I64 xb, GLOBAL ELEM *RESTRICT y, const U64 y0, const I64 yrs, const I64 ycs,   \
       const I64 yb, const ACC alpha, const ACC beta, const U32 conj,                       \
-      GLOBAL ACC *RESTRICT work, GLOBAL U32 *RESTRICT counters
+      GLOBAL ACC *RESTRICT workspace, GLOBAL U32 *RESTRICT counters
 
 // A division of 32 bits is much cheaper than one of 64.
 STATIC U64 quotient(const U64 of, const U64 by) {

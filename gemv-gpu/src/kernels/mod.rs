@@ -1,11 +1,5 @@
 //! The shared kernels, one pair of files each, and the list of those that other crates add.
 
-mod col;
-mod gemm_col;
-mod gemm_row;
-mod read;
-mod row;
-
 use std::sync::LazyLock;
 
 use gemv_core::{Desc, Params};
@@ -13,6 +7,42 @@ use gemv_core::{Desc, Params};
 use crate::kernel::{Caps, Kernel, Signature};
 
 pub use read::read_params;
+
+/// Declares the modules of kernels, and a list of what each calls by this name. So a kernel is
+/// entered by one line, and the list keeps the order of the lines.
+///
+/// `cargo fmt` does not look into a macro, so it does not format the modules; the step `format` of
+/// `cargo xtask test` checks them.
+///
+/// ```text
+/// gemv_gpu::kernel_files! {
+///     static OWN: Kernel = KERNEL; // row_block::KERNEL, then col_tile::KERNEL
+///     mod row_block;
+///     mod col_tile;
+/// }
+/// ```
+#[macro_export]
+macro_rules! kernel_files {
+    (
+        $(#[$doc:meta])*
+        $vis:vis static $list:ident: $type:ty = $name:ident;
+        $(mod $file:ident;)*
+    ) => {
+        $(mod $file;)*
+        $(#[$doc])*
+        $vis static $list: &[$type] = &[$($file::$name),*];
+    };
+}
+
+kernel_files! {
+    /// The shared kernels of each file, in the order in which candidates are tried.
+    static FILES: &[Kernel] = KERNELS;
+    mod row;
+    mod col;
+    mod gemm_row;
+    mod gemm_col;
+    mod read;
+}
 
 /// The shared kernels: those that keep the order, and `read`.
 ///
@@ -25,11 +55,7 @@ pub use read::read_params;
 /// ]);
 /// ```
 pub fn kernels() -> &'static [Kernel] {
-    static ALL: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
-        let one = [row::KERNELS, col::KERNELS].concat();
-        let many = [gemm_row::KERNELS, gemm_col::KERNELS].concat();
-        [one, many, read::KERNELS.to_vec()].concat()
-    });
+    static ALL: LazyLock<Vec<Kernel>> = LazyLock::new(|| FILES.concat());
     &ALL
 }
 

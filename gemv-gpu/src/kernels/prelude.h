@@ -203,56 +203,56 @@ STATIC void finish(GLOBAL ELEM *y, ACC alpha, ACC sum, ACC beta) {
 // A load of VEC elements from a multiple of VEC elements, as one instruction.
 typedef struct {
   ELEM e[VEC];
-} CHUNK;
+} VECTOR;
 #define VECTOR_AT_(T, p) (*(GLOBAL const T *)(p))
 #if VEC == 1
-#define LOAD_CHUNK(chunk, p) ((chunk).e[0] = *(p))
+#define LOAD_VECTOR(vector, p) ((vector).e[0] = *(p))
 #elif ELEM_BYTES == 2
-#define HALVES_(chunk, k, w) ((chunk).e[k] = (ELEM)(w), (chunk).e[k + 1] = (ELEM)((w) >> 16))
+#define HALVES_(vector, k, w) ((vector).e[k] = (ELEM)(w), (vector).e[k + 1] = (ELEM)((w) >> 16))
 #if VEC == 2
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const U32 v_ = VECTOR_AT_(U32, p);      \
-    HALVES_(chunk, 0, v_);                  \
+    HALVES_(vector, 0, v_);                 \
   } while (0)
 #elif VEC == 4
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const uint2 v_ = VECTOR_AT_(uint2, p);  \
-    HALVES_(chunk, 0, v_.x), HALVES_(chunk, 2, v_.y); \
+    HALVES_(vector, 0, v_.x), HALVES_(vector, 2, v_.y); \
   } while (0)
 #else
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const uint4 v_ = VECTOR_AT_(uint4, p);  \
-    HALVES_(chunk, 0, v_.x), HALVES_(chunk, 2, v_.y); \
-    HALVES_(chunk, 4, v_.z), HALVES_(chunk, 6, v_.w); \
+    HALVES_(vector, 0, v_.x), HALVES_(vector, 2, v_.y); \
+    HALVES_(vector, 4, v_.z), HALVES_(vector, 6, v_.w); \
   } while (0)
 #endif
 #elif DTYPE == 4
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const float4 v_ = VECTOR_AT_(float4, p); \
-    (chunk).e[0] = PAIR(v_.x, v_.y), (chunk).e[1] = PAIR(v_.z, v_.w); \
+    (vector).e[0] = PAIR(v_.x, v_.y), (vector).e[1] = PAIR(v_.z, v_.w); \
   } while (0)
 #elif DTYPE == 1
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const double2 v_ = VECTOR_AT_(double2, p); \
-    (chunk).e[0] = v_.x, (chunk).e[1] = v_.y; \
+    (vector).e[0] = v_.x, (vector).e[1] = v_.y; \
   } while (0)
 #elif VEC == 2
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const float2 v_ = VECTOR_AT_(float2, p); \
-    (chunk).e[0] = v_.x, (chunk).e[1] = v_.y; \
+    (vector).e[0] = v_.x, (vector).e[1] = v_.y; \
   } while (0)
 #else
-#define LOAD_CHUNK(chunk, p)                \
+#define LOAD_VECTOR(vector, p)              \
   do {                                      \
     const float4 v_ = VECTOR_AT_(float4, p); \
-    (chunk).e[0] = v_.x, (chunk).e[1] = v_.y; \
-    (chunk).e[2] = v_.z, (chunk).e[3] = v_.w; \
+    (vector).e[0] = v_.x, (vector).e[1] = v_.y; \
+    (vector).e[2] = v_.z, (vector).e[3] = v_.w; \
   } while (0)
 #endif
 // How many elements a pointer lies beyond a multiple of VEC elements. Every pointer is a multiple
@@ -264,7 +264,7 @@ typedef struct {
   const U64 m, const U64 n, GLOBAL const ELEM *RESTRICT a, const U64 a0, const I64 rs,     \
       const I64 cs, GLOBAL const ELEM *RESTRICT x, const U64 x0, const I64 incx,           \
       GLOBAL ELEM *RESTRICT y, const U64 y0, const I64 incy, const ACC alpha,              \
-      const ACC beta, const U32 conj, GLOBAL ACC *RESTRICT work, GLOBAL U32 *RESTRICT counters
+      const ACC beta, const U32 conj, GLOBAL ACC *RESTRICT workspace, GLOBAL U32 *RESTRICT counters
 
 // ---- the order of additions: segments of 256 columns, 64 lanes
 #define SEG 256u

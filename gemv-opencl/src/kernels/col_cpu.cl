@@ -118,7 +118,7 @@ KERNEL(1) col_cpu(ARGUMENTS) {
         for (U32 c = 0; c < 16 && k * 16 + c < rows; c++) {
           const U64 row = i + k * 16 + c;
           if (w.direct) finish(y + (y0 + (I64)row * incy), alpha, out[c], beta);
-          else work[row * w.total + u] = out[c];
+          else workspace[row * w.total + u] = out[c];
         }
       }
     }

@@ -42,7 +42,7 @@ KERNEL(1) gemm_pack(GEMM_ARGUMENTS) {
   for (U64 q = GROUP_ID; q < rhs * batch; q += GROUPS) {
     const U64 b = quotient(q, rhs), c = q - b * rhs;
     GLOBAL const ELEM *column = x + (I64)x0 + (I64)b * xb + (I64)c * xcs;
-    GLOBAL ACC *to = work + q * PITCH(n);
+    GLOBAL ACC *to = workspace + q * PITCH(n);
     for (U64 j = 0; j < n; j += 16)
       pack16(load16(column + (I64)j * xrs, xrs, n - j < 16 ? (U32)(n - j) : 16), to + j);
   }
@@ -113,7 +113,7 @@ KERNEL(1) gemm_row_cpu(GEMM_ARGUMENTS) {
 #pragma unroll
       for (U32 c = 0; c < TILE_RHS; c++)
         // A column beyond the last one is the first again, and is not written.
-        columns[c] = work + (b * rhs + (c0 + c < rhs ? c0 + c : c0)) * PITCH(n);
+        columns[c] = workspace + (b * rhs + (c0 + c < rhs ? c0 + c : c0)) * PITCH(n);
       for (U64 i = i0; i < i0 + count; i += ROWS) {
         ACC lanes[ROWS][TILE_RHS][64]; // of the second level
         ACC sum[ROWS][TILE_RHS];

@@ -1,9 +1,6 @@
 //! The kernels that this backend chooses from: its own for CPUs, one pair of files each, and the
 //! shared ones.
 
-mod col_cpu;
-mod gemm_row_cpu;
-mod row_cpu;
 mod wide;
 
 use gemv_core::{KernelInfo, fingerprint};
@@ -11,9 +8,17 @@ use gemv_gpu::{self as gpu, Kernel};
 
 use crate::cl::OPTIONS;
 
+gpu::kernel_files! {
+    /// The kernels of each file, in the order in which candidates are tried.
+    static FILES: &[Kernel] = KERNELS;
+    mod row_cpu;
+    mod col_cpu;
+    mod gemm_row_cpu;
+}
+
 /// This backend's own kernels.
 pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
-    row_cpu::KERNELS.iter().chain(col_cpu::KERNELS).chain(gemm_row_cpu::KERNELS)
+    FILES.iter().copied().flatten()
 }
 
 /// Every kernel to choose from: this backend's own, then the shared ones.

@@ -74,7 +74,7 @@ KERNEL(1) row_cpu(ARGUMENTS) {
       for (U32 r = 0; r < ROWS && i + r < w.last; r++) {
         ACC v = sum[r];
         if (!w.direct && !w.by_super_segment) {
-          work[(i + r) * w.total + s] = v;
+          workspace[(i + r) * w.total + s] = v;
           continue;
         }
         if (w.segments > 1) {
@@ -87,7 +87,7 @@ KERNEL(1) row_cpu(ARGUMENTS) {
           v = lanes[r][0];
         }
         if (w.direct) finish(y + (y0 + (I64)(i + r) * incy), alpha, v, beta);
-        else work[(i + r) * w.total + s / SEG] = v;
+        else workspace[(i + r) * w.total + s / SEG] = v;
       }
     }
   }

@@ -90,7 +90,7 @@ impl Tree {
     ) -> Result<()> {
         let (mut imports, mut names) = (Vec::new(), BTreeSet::new());
         let mut code = Vec::new();
-        for item in items {
+        for item in items.into_iter().flat_map(expanded) {
             match item {
                 Item::Use(item) => {
                     let public = !matches!(item.vis, syn::Visibility::Inherited);
@@ -211,6 +211,19 @@ impl VisitMut for Strip {
     fn visit_attributes_mut(&mut self, attrs: &mut Vec<Attribute>) {
         attrs.retain(|a| !a.path().is_ident("doc"));
     }
+}
+
+/// The item, or what a macro that declares modules (`kernel_files!`) makes: its items, and imports of
+/// the modules, whose contents it lists.
+fn expanded(item: Item) -> Vec<Item> {
+    let Item::Macro(call) = &item else { return vec![item] };
+    let Ok(file) = call.mac.parse_body::<syn::File>() else { return vec![item] };
+    let uses = file.items.iter().filter_map(|i| match i {
+        Item::Mod(module) => Some(&module.ident),
+        _ => None,
+    });
+    let uses: Vec<Item> = uses.map(|name| syn::parse_quote!(use self::#name::*;)).collect();
+    if uses.is_empty() { vec![item] } else { [file.items, uses].concat() }
 }
 
 fn name_of(item: &Item) -> Option<String> {

@@ -75,6 +75,14 @@ fn the_root_takes_part_if_it_defines_something() {
 }
 
 #[test]
+fn modules_that_a_macro_declares_are_followed() {
+    let a = ("a.rs", "use crate::Root; pub const K: Root = Root;");
+    let root = "pub struct Root; kernel_files! { static ALL: Root = K; mod a; }";
+    assert_eq!(circle(root, &[a]), ["a.rs lib.rs"]);
+    assert_eq!(circle(root, &[("a.rs", "pub const K: u8 = 1;")]), [""; 0]);
+}
+
+#[test]
 fn tests_and_documentation_make_no_circle() {
     let b = ("b.rs", "use crate::a::A; pub struct B(A);");
     for a in [
