@@ -2,11 +2,12 @@
 """Makes the golden vectors: matrix-vector products whose bits were found without any floating-point
 unit.
 
-Every number is a fractions.Fraction; each rounding (to nearest, ties to even, with subnormals and
-overflow) is done here by hand. The program follows the text of the order of additions
+Every number is a whole number times a power of two, and Python's whole numbers have no limit: sums
+and products are exact. Each rounding (to nearest, ties to even, with subnormals and overflow) is done
+here by hand. The program follows the text of the order of additions
 (gemv-core/src/order.rs) and shares no code with the library.
 
-    python3 make.py            writes the files beside this one (two minutes)
+    python3 make.py            writes the files beside this one (a few seconds)
     python3 make.py f16 c32    only these
     python3 make.py --check    compares with them instead
 
@@ -46,81 +47,87 @@ class Format:
         self.ebits = bits - p
         self.bias = (1 << (self.ebits - 1)) - 1
         self.emax, self.emin = self.bias, 1 - self.bias
+        # Every finite number is a whole number of these: 2^least.
+        self.least = self.emin - (p - 1)
 
-    def round(self, v, sign_of_zero=0):
-        """A Fraction to the nearest number of the format: (sign, Fraction magnitude) or inf."""
-        sign = 1 if v < 0 else 0
-        v = abs(v)
-        if v == 0:
-            return Number(self, sign_of_zero, Fraction(0))
-        # The exponent e with 2^e <= v < 2^(e+1).
-        e = v.numerator.bit_length() - v.denominator.bit_length()
-        if v < Fraction(2) ** e:
-            e -= 1
-        assert Fraction(2) ** e <= v < Fraction(2) ** (e + 1)
-        quantum = Fraction(2) ** (max(e, self.emin) - (self.p - 1))
-        units = v / quantum
-        floor = units.numerator // units.denominator
-        rest = units - floor
-        if rest > Fraction(1, 2) or (rest == Fraction(1, 2) and floor % 2 == 1):
-            floor += 1
-        v = floor * quantum
-        if v >= Fraction(2) ** (self.emax + 1):
-            return Number(self, sign, None)
-        return Number(self, sign, v)
+    def round(self, units, exp, sign_of_zero=0):
+        """The number of the format nearest to units * 2^exp, which may be infinite."""
+        if units == 0:
+            return Number(sign_of_zero, 0, 0)
+        sign = 1 if units < 0 else 0
+        units = abs(units)
+        # 2^e <= units * 2^exp < 2^(e+1), and 2^quantum is the last place of the result.
+        e = units.bit_length() - 1 + exp
+        quantum = max(e - (self.p - 1), self.least)
+        cut = quantum - exp
+        if cut > 0:
+            floor = units >> cut
+            rest, half = units - (floor << cut), 1 << (cut - 1)
+            if rest > half or (rest == half and floor % 2 == 1):
+                floor += 1
+            units, exp = floor, quantum
+        if units.bit_length() - 1 + exp > self.emax:
+            return Number(sign, None, 0)
+        return Number(sign, units, exp)
 
     def encode(self, n):
         sign = n.sign << (self.bits - 1)
-        if n.mag is None:
+        if n.units is None:
             return sign | (((1 << self.ebits) - 1) << (self.p - 1))
-        if n.mag == 0:
+        if n.units == 0:
             return sign
-        least = Fraction(2) ** (self.emin - (self.p - 1))
-        if n.mag < Fraction(2) ** self.emin:
-            units = n.mag / least
-            assert units.denominator == 1
-            return sign | units.numerator
-        e = n.mag.numerator.bit_length() - n.mag.denominator.bit_length()
-        if n.mag < Fraction(2) ** e:
-            e -= 1
-        units = n.mag / Fraction(2) ** (e - (self.p - 1))
-        assert units.denominator == 1 and units.numerator >> (self.p - 1) == 1
-        return sign | ((e + self.bias) << (self.p - 1)) | (units.numerator & ((1 << (self.p - 1)) - 1))
+        e = n.units.bit_length() - 1 + n.exp
+        # The units as whole numbers of the last place.
+        quantum = max(e, self.emin) - (self.p - 1)
+        shift = n.exp - quantum
+        units = n.units << shift if shift >= 0 else n.units >> -shift
+        assert shift >= 0 or units << -shift == n.units
+        if e < self.emin:
+            return sign | units
+        assert units >> (self.p - 1) == 1
+        return sign | ((e + self.bias) << (self.p - 1)) | (units & ((1 << (self.p - 1)) - 1))
 
 
 class Number:
-    """A number of a format: sign and magnitude (None: infinite). No NaN occurs here."""
+    """A sign, and a magnitude units * 2^exp with whole units (None: infinite). No NaN occurs here."""
 
-    __slots__ = ("fmt", "sign", "mag")
+    __slots__ = ("sign", "units", "exp")
 
-    def __init__(self, fmt, sign, mag):
-        self.fmt, self.sign, self.mag = fmt, sign, mag
+    def __init__(self, sign, units, exp):
+        self.sign, self.units, self.exp = sign, units, exp
 
-    def value(self):
-        assert self.mag is not None
-        return -self.mag if self.sign else self.mag
+    def signed(self):
+        assert self.units is not None
+        return -self.units if self.sign else self.units
 
     def negated(self):
-        return Number(self.fmt, 1 - self.sign, self.mag)
+        return Number(1 - self.sign, self.units, self.exp)
+
+
+def plus(a, ae, b, be):
+    """The exact sum of a * 2^ae and b * 2^be."""
+    if ae > be:
+        return (a << (ae - be)) + b, be
+    return a + (b << (be - ae)), ae
 
 
 def fma(fmt, a, b, c):
     """a * b + c, rounded once."""
-    product, psign = a.value() * b.value(), a.sign ^ b.sign
-    exact = product + c.value()
+    product, psign = a.signed() * b.signed(), a.sign ^ b.sign
+    units, exp = plus(product, a.exp + b.exp, c.signed(), c.exp)
     # An exact zero: +0, unless both addends are -0.
-    zero = 1 if product == 0 and c.mag == 0 and psign == 1 and c.sign == 1 else 0
-    return fmt.round(exact, zero)
+    zero = 1 if product == 0 and c.units == 0 and psign == 1 and c.sign == 1 else 0
+    return fmt.round(units, exp, zero)
 
 
 def add(fmt, a, b):
-    exact = a.value() + b.value()
-    zero = 1 if a.mag == 0 and b.mag == 0 and a.sign == 1 and b.sign == 1 else 0
-    return fmt.round(exact, zero)
+    units, exp = plus(a.signed(), a.exp, b.signed(), b.exp)
+    zero = 1 if a.units == 0 and b.units == 0 and a.sign == 1 and b.sign == 1 else 0
+    return fmt.round(units, exp, zero)
 
 
 def mul(fmt, a, b):
-    return fmt.round(a.value() * b.value(), a.sign ^ b.sign)
+    return fmt.round(a.signed() * b.signed(), a.exp + b.exp, a.sign ^ b.sign)
 
 
 F16, BF16 = Format("f16", 16, 11), Format("bf16", 16, 8)
@@ -134,7 +141,7 @@ class Type:
         self.name, self.fmt, self.acc, self.parts = name, fmt, acc, 2 if pair else 1
 
     def zero(self):
-        return (Number(self.acc, 0, Fraction(0)),) * self.parts
+        return (Number(0, 0, 0),) * self.parts
 
     def fma(self, lane, a, x):
         """Rule 2, and rule 7 for pairs; a and x in the accumulator's format."""
@@ -157,14 +164,11 @@ class Type:
         return (re, im)
 
     def narrow(self, v):
-        return tuple(self.fmt.round(p.value(), p.sign) if p.mag is not None
-                     else Number(self.fmt, p.sign, None) for p in v)
-
-    def widen(self, v):
-        return tuple(Number(self.acc, p.sign, p.mag) for p in v)
+        return tuple(p if p.units is None else self.fmt.round(p.signed(), p.exp, p.sign) for p in v)
 
     def is_(self, v, value):
-        return v[0].value() == value and all(p.value() == 0 for p in v[1:])
+        """Whether it is this whole number."""
+        return plus(v[0].signed(), v[0].exp, -value, 0)[0] == 0 and all(p.signed() == 0 for p in v[1:])
 
 
 TYPES = [
@@ -200,7 +204,6 @@ def reduce(t, count, visit):
 def gemv(t, alpha, a, x, beta, y, conj):
     """Rule 6 around rules 1 to 5. a: rows of elements; y: elements, or None where beta = 0."""
     out = []
-    wide_x = [t.widen(v) for v in x]
     for i, row in enumerate(a):
         if t.is_(alpha, 0):
             if t.is_(beta, 0):
@@ -208,18 +211,18 @@ def gemv(t, alpha, a, x, beta, y, conj):
             elif t.is_(beta, 1):
                 out.append(y[i])
             else:
-                out.append(t.narrow(t.mul(beta, t.widen(y[i]))))
+                out.append(t.narrow(t.mul(beta, y[i])))
             continue
 
         def element(j):
-            v = t.widen(row[j])
+            v = row[j]
             return (v[0], v[1].negated()) if conj and t.parts == 2 else v
 
-        s = reduce(t, len(row), lambda j, lane: t.fma(lane, element(j), wide_x[j]))
+        s = reduce(t, len(row), lambda j, lane: t.fma(lane, element(j), x[j]))
         if t.is_(beta, 0):
             v = s if t.is_(alpha, 1) else t.mul(alpha, s)
         else:
-            scaled = t.widen(y[i])
+            scaled = y[i]
             if not t.is_(beta, 1):
                 scaled = t.mul(beta, scaled)
             v = t.add(s, scaled) if t.is_(alpha, 1) else t.fma(scaled, alpha, s)
@@ -238,8 +241,7 @@ def generated(t, seed, k):
     out = []
     for part in range(t.parts):
         z = mix(seed, t.parts * k + part)
-        v = ((z & 0xFFFF) - 32768) * Fraction(2) ** (((z >> 16) & 7) - 15)
-        out.append(t.fmt.round(v))
+        out.append(t.fmt.round((z & 0xFFFF) - 32768, ((z >> 16) & 7) - 15))
     return tuple(out)
 
 
@@ -249,8 +251,8 @@ def full(t, seed, k, spread):
     for part in range(t.parts):
         z, w = mix(seed, 4 * k + 2 * part), mix(seed + 7919, 4 * k + 2 * part + 1)
         exponent = (w >> 8) % (2 * spread) - spread
-        v = (1 + Fraction(z & ((1 << 52) - 1), 1 << 52)) * Fraction(2) ** exponent
-        out.append(t.fmt.round(-v if w & 1 else v))
+        v = (1 << 52) + (z & ((1 << 52) - 1))
+        out.append(t.fmt.round(-v if w & 1 else v, exponent - 52))
     return tuple(out)
 
 
@@ -258,9 +260,17 @@ def words(fmt, v):
     return " ".join(f"{fmt.encode(p):0{fmt.bits // 4}x}" for p in v)
 
 
+def nearest(fmt, v):
+    """The number nearest to a fraction, from twice as many bits as decide it."""
+    v = Fraction(v)
+    shift = 2 * fmt.bits
+    units, rest = divmod(v.numerator << shift, v.denominator)
+    # A bit for what is cut off, so that no fraction becomes a tie.
+    return fmt.round(2 * units + (1 if rest else 0), -shift - 1)
+
+
 def constant(t, re, im):
-    v = (t.acc.round(Fraction(re)),) + ((t.acc.round(Fraction(im)),) if t.parts == 2 else ())
-    return v
+    return (nearest(t.acc, re),) + ((nearest(t.acc, im),) if t.parts == 2 else ())
 
 
 def case(t, name, m, n, seed, alpha=(1, 0), beta=(0, 0), long=False, conj=False, spread=4, least=False,
@@ -275,8 +285,8 @@ def case(t, name, m, n, seed, alpha=(1, 0), beta=(0, 0), long=False, conj=False,
         x = [full(t, seed + 1, j, spread) for j in range(n)]
         if least:
             # Elements near the least subnormal: products and sums of them are subnormal too.
-            scale = Fraction(2) ** (t.fmt.emin - t.fmt.p + 5)
-            a = [[tuple(t.fmt.round(p.value() * scale) for p in v) for v in row] for row in a]
+            scale = t.fmt.emin - t.fmt.p + 5
+            a = [[tuple(t.fmt.round(p.signed(), p.exp + scale) for p in v) for v in row] for row in a]
         lines.append("a " + " ".join(words(t.fmt, v) for row in a for v in row))
         lines.append("x " + " ".join(words(t.fmt, v) for v in x))
     alpha, beta = constant(t, *alpha), constant(t, *beta)
@@ -297,8 +307,8 @@ def case(t, name, m, n, seed, alpha=(1, 0), beta=(0, 0), long=False, conj=False,
 def overflow(t):
     """f16: a sum beyond 65,504 on the way is none at the end; one at the end is infinite."""
     rows = [(60000, 60000, -60000), (65504, 15, 0), (65504, 16, 0), (-65504, -8, -8)]
-    one = t.fmt.round(Fraction(1))
-    a = [[(t.fmt.round(Fraction(v)),) for v in row] for row in rows]
+    one = t.fmt.round(1, 0)
+    a = [[(t.fmt.round(v, 0),) for v in row] for row in rows]
     x = [(one,)] * 3
     alpha, beta = constant(t, 1, 0), constant(t, 0, 0)
     want = gemv(t, alpha, a, x, beta, None, False)
