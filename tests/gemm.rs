@@ -6,6 +6,10 @@
 #[macro_use]
 mod common;
 
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
 use common::{Check, Size, acc, elem, nan, random, supported, trial};
 use gemv::ndarray::{Array2, Array3, ArrayBase, ArrayView3, Axis, Ix3, RawData, Slice};
 use gemv::unstable::{Desc, GemmJob, Params, reference};
@@ -89,6 +93,56 @@ fn expected<T: Element>(
     want
 }
 
+/// alpha and beta.
+const SCALINGS: [(f64, f64); 2] = [(1.0, 0.0), (-0.75, 0.5)];
+
+/// The numbers of a problem and its answers, which are the same wherever the operands lie and whatever computes them:
+/// made once.
+struct Case<T> {
+    a: Array3<T>,
+    x: Array3<T>,
+    /// Y before and after, for each of [`SCALINGS`].
+    answers: Vec<(Array3<T>, Array3<T>)>,
+}
+
+type Dim = (usize, usize, usize, usize);
+
+impl<T: Element> Case<T> {
+    fn get(dim: Dim, shared: (bool, bool)) -> Arc<Case<T>> {
+        type Cases = Mutex<HashMap<(Dtype, Dim, (bool, bool)), Arc<dyn Any + Send + Sync>>>;
+        static CASES: OnceLock<Cases> = OnceLock::new();
+        let key = (T::DTYPE, dim, shared);
+        let mut cases = CASES.get_or_init(Cases::default).lock().expect("no panic while held");
+        let case = cases.entry(key).or_insert_with(|| Arc::new(Self::made(dim, shared)));
+        case.clone().downcast().unwrap_or_else(|_| unreachable!("the key has the type"))
+    }
+
+    fn made((b, m, n, k): Dim, shared: (bool, bool)) -> Case<T> {
+        let values = |seed: u64, dim: (usize, usize, usize)| {
+            let mut at = 0;
+            Array3::from_shape_simple_fn(dim, || {
+                at += 1;
+                random::<T>(seed, at, 7)
+            })
+        };
+        let (ab, xb) = (if shared.0 { 1 } else { b }, if shared.1 { 1 } else { b });
+        let (a, x) = (values(1, (ab, m, n)), values(2, (xb, n, k)));
+        let answers = SCALINGS.map(|(alpha, beta)| {
+            let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
+            // beta = 0: y is not read.
+            let y = match beta == T::Acc::ZERO {
+                true => Array3::from_elem((b, m, k), nan()),
+                false => values(3, (b, m, k)),
+            };
+            let a = a.broadcast((b, m, n)).expect("as many, or one");
+            let x = x.broadcast((b, n, k)).expect("as many, or one");
+            let want = expected((alpha, a, x), (beta, &y));
+            (y, want)
+        });
+        Case { a, x, answers: answers.into() }
+    }
+}
+
 fn same<T: Element>(got: &Array3<T>, want: &Array3<T>) -> Check {
     if got.dim() != want.dim() {
         return Err(format!("{:?} and not {:?}", got.dim(), want.dim()));
@@ -116,31 +170,18 @@ fn check<T: Element>(
     run: &Run,
 ) -> Check {
     let text = |e: gemv::Error| e.to_string();
-    let values = |seed: u64, dim: (usize, usize, usize)| {
-        let mut at = 0;
-        Array3::from_shape_simple_fn(dim, || {
-            at += 1;
-            random::<T>(seed, at, 7)
-        })
-    };
-    let (ab, xb) = (if run.shared.0 { 1 } else { b }, if run.shared.1 { 1 } else { b });
-    let (a, x, mut y) = (values(1, (ab, m, n)), values(2, (xb, n, k)), values(3, (b, m, k)));
-    for (alpha, beta) in [(1.0, 0.0), (-0.75, 0.5)] {
+    let case = Case::<T>::get((b, m, n, k), run.shared);
+    for (at, (alpha, beta)) in SCALINGS.into_iter().enumerate() {
         let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
-        if beta == T::Acc::ZERO {
-            y.fill(nan()); // beta = 0: y is not read
-        } else {
-            y = values(3, (b, m, k));
-        }
-        let (a, x) = (run.a.hold(&a, |_| nan()), run.x.hold(&x, |_| nan()));
+        let (y, want) = &case.answers[at];
+        let (a, x) = (run.a.hold(&case.a, |_| nan()), run.x.hold(&case.x, |_| nan()));
         let (a, x) = (run.a.view(a.view()), run.x.view(x.view()));
         let (a, x) = (
             a.broadcast((b, m, n)).expect("as many, or one"),
             x.broadcast((b, n, k)).expect("as many, or one"),
         );
         let canary = |at: usize| elem::<T>(1001.0 + (at % 13) as f64, -77.0);
-        let want = expected((alpha, a, x), (beta, &y));
-        let mut got = run.y.hold(&y, canary);
+        let mut got = run.y.hold(y, canary);
         if run.resident {
             let (a, x) = (device.array(a).map_err(text)?, device.array(x).map_err(text)?);
             let mut there = device.array(&run.y.view(got.view())).map_err(text)?;
@@ -149,7 +190,7 @@ fn check<T: Element>(
                 None => device.gemm_batched(alpha, &a, &x, beta, &mut there),
             }
             .map_err(text)?;
-            same(&there.download().map_err(text)?, &want)?;
+            same(&there.download().map_err(text)?, want)?;
         } else {
             let place = run.y.view(got.view_mut());
             match &run.params {
@@ -157,7 +198,7 @@ fn check<T: Element>(
                 None => device.gemm_batched(alpha, a, x, beta, place),
             }
             .map_err(text)?;
-            same(&got, &run.y.hold(&want, canary))?;
+            same(&got, &run.y.hold(want, canary))?;
         }
     }
     Ok(())

@@ -197,8 +197,10 @@ pub fn value(h: u64, range: u64) -> f64 {
         0 => sign * 0.0,
         1 => sign,
         _ => {
-            let mantissa = 1.0 + (h >> 12) as f64 * 2f64.powi(-52);
-            sign * mantissa * 2f64.powi(((h >> 6) % (2 * range)) as i32 - range as i32)
+            let mantissa = f64::from_bits(1023 << 52 | h >> 12);
+            // A power of two by its bits: `powi` takes longer than all the rest.
+            let power = f64::from_bits((1023 + (h >> 6) % (2 * range) - range) << 52);
+            sign * mantissa * power
         }
     }
 }

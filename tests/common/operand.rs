@@ -49,7 +49,7 @@ pub enum Repeat {
 }
 
 /// One way to hold a matrix.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variant {
     pub name: &'static str,
     /// The parent is stored as its transpose.
@@ -182,15 +182,15 @@ impl Variant {
         let rows = if matches!(self.repeat, Repeat::Rows | Repeat::Both) { m.min(1) } else { m };
         let columns =
             if matches!(self.repeat, Repeat::Columns | Repeat::Both) { n.min(1) } else { n };
-        for i in 0..rows {
-            for j in 0..columns {
+        for (i, row) in a.outer_iter().enumerate().take(rows) {
+            let r = place(rows, i, self.steps.0, self.pad.0);
+            for (j, &e) in row.iter().enumerate().take(columns) {
                 if self.repeat == Repeat::Hankel {
-                    data[i + j] = a[[i, j]];
+                    data[i + j] = e;
                     continue;
                 }
-                let r = place(rows, i, self.steps.0, self.pad.0);
                 let c = place(columns, j, self.steps.1, self.pad.1);
-                data[r * unit.0 + c * unit.1] = a[[i, j]];
+                data[r * unit.0 + c * unit.1] = e;
             }
         }
         Held { variant: self, dim: (m, n), buffer }
@@ -205,6 +205,11 @@ pub struct Held<T> {
 }
 
 impl<T: Element> Held<T> {
+    /// Whether it is held so; of one shape, this is the same memory.
+    pub fn is(&self, variant: &Variant) -> bool {
+        self.variant == *variant
+    }
+
     fn parent(&self) -> ArrayView2<'_, T> {
         let (pm, pn) = self.variant.parent(self.dim.0, self.dim.1);
         let shape = if self.variant.transposed { (pn, pm) } else { (pm, pn) };
@@ -323,18 +328,24 @@ impl<T: Element> Strided<T> {
     /// `y` for writing, with canaries around it.
     pub fn writable(y: &[T], stride: isize, offset: usize) -> Strided<T> {
         let mut v = Strided::read_only(y, stride, offset);
-        let (entries, whole) = (v.index(), v.buffer.data.len());
-        for at in 0..whole {
-            if !entries.contains_key(&at) {
+        for at in 0..v.buffer.data.len() {
+            if v.entry(at).is_none() {
                 v.buffer.data[at] = canary(at);
             }
         }
         v
     }
 
-    /// Place in the whole buffer -> entry.
-    fn index(&self) -> std::collections::HashMap<usize, usize> {
-        (0..self.len).map(|i| (self.buffer.start + self.place(i), i)).collect()
+    /// The entry at a place in the whole buffer.
+    fn entry(&self, at: usize) -> Option<usize> {
+        let at = at.checked_sub(self.buffer.start + self.pad)?;
+        let i = match self.stride.unsigned_abs() {
+            0 => return (at == 0).then(|| self.len - 1),
+            1 => at,
+            step if at.is_multiple_of(step) => at / step,
+            _ => return None,
+        };
+        (i < self.len).then(|| if self.stride < 0 { self.len - 1 - i } else { i })
     }
 
     pub fn view(&self) -> ArrayView1<'_, T> {
@@ -372,8 +383,7 @@ impl<T: Element> Strided<T> {
 
     /// Whether the entries are `want` and every canary is as it was.
     pub fn verify(&self, want: &[T]) -> super::Check {
-        let entries = self.index();
-        verify(&self.buffer.data, |at| entries.get(&at).copied(), want, canary)
+        verify(&self.buffer.data, |at| self.entry(at), want, canary)
     }
 
     /// Whether an unchanged parent came back from the device.
