@@ -14,12 +14,42 @@ struct Kernel {
     pub(crate) about: &'static str,
     layout: Layout,
     args: &'static [Arg],
-    /// Its source text, beside the text that all kernels share.
+    /// The digests of its source text, beside the text that all kernels share.
     text: &'static [&'static str],
 }
 
+/// Digests in place of the texts, which are long: a program that has this crate would carry them.
 macro_rules! texts {
-    ($($file:literal)*) => { &[$(include_str!(concat!("simd/", $file))),*] };
+    ($($file:literal)*) => {
+        &[$({
+            const DIGEST: [u8; 16] = digest(include_bytes!(concat!("simd/", $file)));
+            match core::str::from_utf8(&DIGEST) {
+                Ok(text) => text,
+                Err(_) => unreachable!(),
+            }
+        }),*]
+    };
+}
+
+/// FNV-1a of the bytes of a source text that are neither white space nor line comment, in hexadecimal.
+const fn digest(text: &[u8]) -> [u8; 16] {
+    let (mut hash, mut at, mut comment) = (0xcbf2_9ce4_8422_2325_u64, 0, false);
+    while at < text.len() {
+        let byte = text[at];
+        comment = byte != b'\n'
+            && (comment || byte == b'/' && at + 1 < text.len() && text[at + 1] == b'/');
+        if !comment && !byte.is_ascii_whitespace() {
+            hash = (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        at += 1;
+    }
+    let mut hex = [0; 16];
+    at = 0;
+    while at < 16 {
+        hex[at] = b"0123456789abcdef"[(hash >> (60 - 4 * at)) as usize & 15];
+        at += 1;
+    }
+    hex
 }
 
 /// The source text that all kernels share.
@@ -332,6 +362,13 @@ mod tests {
                 assert!(candidates(&one).iter().all(|p| fits(&many, p).is_ok()));
             }
         }
+    }
+
+    #[test]
+    fn a_digest_is_of_code_alone() {
+        let plain = digest(b"y = a / x;");
+        assert_eq!(plain, digest(b"// y\ny = a\n    / x; // a comment"));
+        assert_ne!(plain, digest(b"y = a * x;"));
     }
 
     #[test]
