@@ -5,6 +5,8 @@
 //! cargo run --release -p gemv-examples --features cuda --bin enqueue -- cuda:0
 //! ```
 
+#![deny(unsafe_code)]
+
 use std::time::Instant;
 
 use gemv::{Device, DeviceMatrix, DeviceVector, ToDevice};
