@@ -104,18 +104,43 @@ def cpu():
 
 
 def columns():
-    """Row-major matrices with several right-hand sides, as multiples of the time of one."""
+    """Several right-hand sides: times as multiples of the time of one, and beside cuBLAS's gemm."""
     times = {}
     for row in rows("h200/columns.csv"):
-        shape = (row["dtype"], f"{row['m']} x {row['n']}")
-        times.setdefault(shape, {})[int(row["rhs"])] = float(row["us"])
+        key = (row["dtype"], row["layout"], f"{row['m']} x {row['n']}")
+        times.setdefault(key, {})[row["who"], int(row["rhs"])] = float(row["us"])
+    counts = (2, 4, 8, 16, 32, 64)
     print("\n## H200: time of k right-hand sides over that of one, by rows\n")
-    counts = sorted(next(iter(times.values())))[1:]
     header("type", "rows x columns", *[f"k = {k}" for k in counts])
-    for (dtype, shape), of in times.items():
-        line(dtype, shape, *[f"{of[k] / of[1]:.2f}" for k in counts])
+    for (dtype, layout, shape), of in times.items():
+        if layout == "row":
+            line(dtype, shape, *[f"{of['gemv', k] / of['gemv', 1]:.2f}" for k in counts])
+    print("\n## H200: times faster than cuBLAS's gemm, geometric means over the shapes\n")
+    counts = (1, *counts)
+    header("type", "layout", *[f"k = {k}" for k in counts])
+    for kind in dict.fromkeys(key[:2] for key in times):
+        some = [of for key, of in times.items() if key[:2] == kind]
+        line(*kind, *[
+            f"{geomean(of['cublas', k] / of['gemv', k] for of in some):.2f}"
+            if all(("cublas", k) in of for of in some) else "" for k in counts])
+
+
+def sgemm():
+    """The best of each kernel of Nugteren's tutorial, beside our product and cuBLAS."""
+    flops, best = {}, {}
+    for row in rows("h200/sgemm.csv"):
+        work = 2 * int(row["m"]) * int(row["n"]) * int(row["rhs"])
+        name = row["params"].split(" ")[0] if row["who"] == "scan" else row["who"]
+        speed = work / float(row["us"]) / 1e6
+        if row["who"] != "classic" and speed > flops.get(name, 0):
+            flops[name], best[name] = speed, row["params"]
+    print("\n## H200: TFLOP/s of a product of f32 4096 x 4096 matrices\n")
+    header("kernel", "TFLOP/s", "parameters")
+    for name, speed in flops.items():
+        line(name, f"{speed:.1f}", f"`{best[name]}`")
 
 
 h200()
 columns()
+sgemm()
 cpu()
