@@ -18,9 +18,11 @@ use std::sync::Arc;
 
 use common::{Check, acc, nan, random, trial};
 // Linked for its kernels.
-use gemv::ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, ArrayView3, ShapeBuilder, s};
+use gemv::ndarray::{
+    Array1, Array2, Array3, Array4, ArrayView1, ArrayView2, Axis, Ix3, ShapeBuilder, s,
+};
 use gemv::unstable::{Desc, Params, reference};
-use gemv::{Accumulator, Device, Dtype, Element};
+use gemv::{Accumulator, Device, DeviceArray, Dtype, Element};
 use gemv_baselines as _;
 
 /// Nothing divides them; one is less than a block, one has fewer rows than a block has threads.
@@ -159,15 +161,18 @@ const MANY: [(usize, usize, usize, usize); 4] =
 fn many<T: Element>(device: &Device, form: Form, name: &str) -> Check {
     let (slow, mut tried) = (slow(device), 0);
     for dim @ (batch, m, n, rhs) in MANY {
-        let held = Held::<T>::new(m, n, form);
-        let a = held.view(m, n);
-        let desc = Desc::new(T::DTYPE, m, n, (a.strides()[0], a.strides()[1]), 64);
-        let desc = Desc { rhs, batch, ..desc };
-        let all = named(device, &desc, name);
-        for (turn, params) in some(all, slow).into_iter().enumerate() {
-            products(device, a, &params, dim, turn % SCALINGS.len())
-                .map_err(|e| format!("{desc} {params}: {e}"))?;
-            tried += 1;
+        let strides = match form {
+            Form::Row => (2 * n as isize, 1),
+            Form::Col => (1, 2 * m as isize),
+            Form::Strided => (2 * n as isize, 2),
+        };
+        let desc = Desc { rhs, batch, ..Desc::new(T::DTYPE, m, n, strides, 0) };
+        for params in some(named(device, &desc, name), slow) {
+            for scaling in 0..SCALINGS.len() {
+                products::<T>(device, form, &params, dim, scaling)
+                    .map_err(|e| format!("{desc} {params}: {e}"))?;
+                tried += 1;
+            }
         }
     }
     match tried {
@@ -176,9 +181,34 @@ fn many<T: Element>(device: &Device, form: Form, name: &str) -> Check {
     }
 }
 
+/// Matrices with gaps between their lines (between their elements, where they are strided), on the
+/// host and resident: every second line of something larger, which is uploaded as a whole.
+fn spaced<T: Element>(
+    device: &Device,
+    form: Form,
+    (batch, m, n): (usize, usize, usize),
+) -> gemv::Result<(Array3<T>, DeviceArray<T, Ix3>)> {
+    let value = |k: usize| random::<T>(5, k / 64, k % 64);
+    let mut at = 0;
+    let next = || {
+        at += 1;
+        value(at)
+    };
+    let (whole, axis) = match form {
+        Form::Row => (Array4::from_shape_simple_fn((batch, m, 2, n), next), Axis(2)),
+        Form::Col => {
+            let columns = Array4::from_shape_simple_fn((batch, n, 2, m), next);
+            (columns.permuted_axes([0, 3, 2, 1]), Axis(2))
+        }
+        Form::Strided => (Array4::from_shape_simple_fn((batch, m, n, 2), next), Axis(3)),
+    };
+    let there = device.array(&whole)?.index_axis(axis, 1);
+    Ok((whole.index_axis_move(axis, 1), there))
+}
+
 fn products<T: Element>(
     device: &Device,
-    a: ArrayView2<'_, T>,
+    form: Form,
     params: &Params,
     (batch, m, n, rhs): (usize, usize, usize, usize),
     scaling: usize,
@@ -186,32 +216,29 @@ fn products<T: Element>(
     let text = |e: gemv::Error| e.to_string();
     let (alpha, beta) = SCALINGS[scaling];
     let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
+    let (a, a_there) = spaced::<T>(device, form, (batch, m, n)).map_err(text)?;
     let x = Array3::from_shape_fn((batch, n, rhs), |(b, j, c)| random::<T>(6, b * n + j, c));
     let old = Array3::from_shape_fn((batch, m, rhs), |(b, i, c)| match beta == T::Acc::ZERO {
         true => nan(),
         false => random::<T>(7, b * m + i, c),
     });
-    // One matrix for all.
-    let all = a.broadcast((batch, m, n)).expect("as many, or one");
-    let all = device.array(&all).map_err(text)?;
     for by_columns in [false, true] {
         // The same entries in the other order.
-        let place = |y: ArrayView3<'_, T>| match by_columns {
-            true => y.permuted_axes([0, 2, 1]).as_standard_layout().into_owned(),
-            false => y.to_owned(),
-        };
-        let (x_held, y_held) = (place(x.view()), place(old.view()));
-        let view = |of: &Array3<T>| match by_columns {
-            true => device.array(&of.view().permuted_axes([0, 2, 1])),
+        let there = |of: &Array3<T>| match by_columns {
+            true => {
+                let columns = of.view().permuted_axes([0, 2, 1]).as_standard_layout().into_owned();
+                device.array(&columns.permuted_axes([0, 2, 1]))
+            }
             false => device.array(of),
         };
-        let (x_there, mut y) = (view(&x_held).map_err(text)?, view(&y_held).map_err(text)?);
-        device.gemm_as(params, alpha, &all, &x_there, beta, &mut y).map_err(text)?;
+        let (x_there, mut y) = (there(&x).map_err(text)?, there(&old).map_err(text)?);
+        device.gemm_as(params, alpha, &a_there, &x_there, beta, &mut y).map_err(text)?;
         let got = y.download().map_err(text)?;
         // The first, some, and the last: the reference is slow.
         for b in (0..batch).step_by(batch.div_ceil(20)).chain([batch - 1]) {
             for c in 0..rhs {
-                let (x, old) = (x.slice(s![b, .., c]), old.slice(s![b, .., c]));
+                let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
+                let old = old.slice(s![b, .., c]);
                 let mut right = old.to_owned();
                 reference::gemv(alpha, a, false, x, beta, right.view_mut());
                 let got = got.slice(s![b, .., c]);

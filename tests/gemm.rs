@@ -80,24 +80,24 @@ impl Place {
 
 /// What a product of the order is, by its definition.
 fn expected<T: Element>(
-    (alpha, a, x): (T::Acc, ArrayView3<'_, T>, ArrayView3<'_, T>),
+    (alpha, a, conj, x): (T::Acc, ArrayView3<'_, T>, bool, ArrayView3<'_, T>),
     (beta, y): (T::Acc, &Array3<T>),
 ) -> Array3<T> {
     let mut want = y.clone();
     for (b, mut y) in want.outer_iter_mut().enumerate() {
         for (c, y) in y.columns_mut().into_iter().enumerate() {
             let x = x.index_axis(Axis(0), b);
-            reference::gemv(alpha, a.index_axis(Axis(0), b), false, x.column(c), beta, y);
+            reference::gemv(alpha, a.index_axis(Axis(0), b), conj, x.column(c), beta, y);
         }
     }
     want
 }
 
-/// alpha and beta.
-const SCALINGS: [(f64, f64); 2] = [(1.0, 0.0), (-0.75, 0.5)];
+/// alpha and beta, and whether A is conjugated: in the last, of complex numbers.
+const SCALINGS: [(f64, f64, bool); 3] = [(1.0, 0.0, false), (-0.75, 0.5, false), (1.0, 1.0, true)];
 
-/// The numbers of a problem and its answers, which are the same wherever the operands lie and whatever computes them:
-/// made once.
+/// The numbers of a problem and its answers, which are the same wherever the operands lie and
+/// whatever computes them: made once.
 struct Case<T> {
     a: Array3<T>,
     x: Array3<T>,
@@ -127,7 +127,7 @@ impl<T: Element> Case<T> {
         };
         let (ab, xb) = (if shared.0 { 1 } else { b }, if shared.1 { 1 } else { b });
         let (a, x) = (values(1, (ab, m, n)), values(2, (xb, n, k)));
-        let answers = SCALINGS.map(|(alpha, beta)| {
+        let answers = SCALINGS.map(|(alpha, beta, conj)| {
             let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
             // beta = 0: y is not read.
             let y = match beta == T::Acc::ZERO {
@@ -136,7 +136,7 @@ impl<T: Element> Case<T> {
             };
             let a = a.broadcast((b, m, n)).expect("as many, or one");
             let x = x.broadcast((b, n, k)).expect("as many, or one");
-            let want = expected((alpha, a, x), (beta, &y));
+            let want = expected((alpha, a, conj, x), (beta, &y));
             (y, want)
         });
         Case { a, x, answers: answers.into() }
@@ -171,7 +171,11 @@ fn check<T: Element>(
 ) -> Check {
     let text = |e: gemv::Error| e.to_string();
     let case = Case::<T>::get((b, m, n, k), run.shared);
-    for (at, (alpha, beta)) in SCALINGS.into_iter().enumerate() {
+    for (at, (alpha, beta, conj)) in SCALINGS.into_iter().enumerate() {
+        // A batch is conjugated with given parameters only; of real numbers it is the same.
+        if conj && (!T::DTYPE.is_complex() || run.params.is_none()) {
+            continue;
+        }
         let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
         let (y, want) = &case.answers[at];
         let (a, x) = (run.a.hold(&case.a, |_| nan()), run.x.hold(&case.x, |_| nan()));
@@ -186,6 +190,9 @@ fn check<T: Element>(
             let (a, x) = (device.array(a).map_err(text)?, device.array(x).map_err(text)?);
             let mut there = device.array(&run.y.view(got.view())).map_err(text)?;
             match &run.params {
+                Some(params) if conj => {
+                    device.gemm_conj_as(params, alpha, &a, &x, beta, &mut there)
+                }
                 Some(params) => device.gemm_as(params, alpha, &a, &x, beta, &mut there),
                 None => device.gemm_batched(alpha, &a, &x, beta, &mut there),
             }
@@ -194,6 +201,7 @@ fn check<T: Element>(
         } else {
             let place = run.y.view(got.view_mut());
             match &run.params {
+                Some(params) if conj => device.gemm_conj_as(params, alpha, a, x, beta, place),
                 Some(params) => device.gemm_as(params, alpha, a, x, beta, place),
                 None => device.gemm_batched(alpha, a, x, beta, place),
             }

@@ -12,7 +12,7 @@ use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
 use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings, bytes_moved, many};
 use indicatif::ProgressBar;
-use ndarray::{Array1, Array2, ArrayView3, Axis, Ix3, ShapeBuilder};
+use ndarray::{Array3, ArrayView3, Ix3, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::files::append;
@@ -675,8 +675,9 @@ where
     let (len, line) = (entries * m * n, 64 / desc.dtype.bytes());
     let pool = if args.warm { 0 } else { args.cold_bytes as usize / desc.dtype.bytes() };
     let pool: Vec<T> = (0..pool.max(len)).map(value).collect();
-    let vector = Array1::from_shape_fn(n, value);
-    let matrix = Array2::from_shape_fn((n, rhs), |(j, c)| value(j * rhs + c));
+    // Each of the batch has right-hand sides of its own.
+    let several =
+        Array3::from_shape_fn((entries, n, rhs), |(b, j, c)| value((b * n + j) * rhs + c));
     let strides = if desc.layout == Layout::Col { (1, m) } else { (n, 1) };
     let shape = Ix3(entries, m, n).strides(Ix3(m * n, strides.0, strides.1));
     let mut cursor = 0;
@@ -687,11 +688,12 @@ where
                 cursor = 0;
             }
             let a = ArrayView3::from_shape(shape, &pool[cursor..cursor + len]);
-            for a in a.expect("as many entries as the shape has").axis_iter(Axis(0)) {
+            let a = a.expect("as many entries as the shape has");
+            for (a, x) in a.outer_iter().zip(several.outer_iter()) {
                 if rhs == 1 {
-                    std::hint::black_box(a.dot(&vector));
+                    std::hint::black_box(a.dot(&x.column(0)));
                 } else {
-                    std::hint::black_box(a.dot(&matrix));
+                    std::hint::black_box(a.dot(&x));
                 }
             }
             cursor += len.div_ceil(line) * line;

@@ -439,13 +439,13 @@ impl Data {
             // All samples of an area have the same number of right-hand sides.
             let (speed, unit): (fn(&Sample) -> f64, _) = match samples.first() {
                 Some(s) if s.rhs > 1 => (Sample::gflops, "GFLOP/s"),
-                _ => (|s| s.gbs, "10^9 bytes per second"),
+                _ => (|s| s.gbs, "GB/s"),
             };
             let beside: Vec<&Sample> =
                 samples.iter().filter(|s| s.rhs > 1 && s.who != "scan").copied().collect();
             for ((kernel, m, n), samples) in groups {
                 let beside = beside.iter().filter(|s| (s.m, s.n) == (m, n) && s.who != "given");
-                for (axis, mut curves) in scans(&samples, speed) {
+                for (axis, mut curves) in scans(&samples, (speed, unit)) {
                     let marks = || curves.iter().flat_map(|c| c.marks.iter().map(|m| m.x));
                     let ends = [marks().fold(f64::INFINITY, f64::min), marks().fold(0.0, f64::max)];
                     curves.extend(beside.clone().map(|s| {
@@ -483,7 +483,10 @@ fn problem(s: &Sample) -> String {
 const SCAN: usize = 4;
 
 /// The scans: arguments with enough values, and a curve for each setting of the others.
-fn scans(samples: &[&Sample], speed: fn(&Sample) -> f64) -> Vec<(String, Vec<Curve>)> {
+fn scans(
+    samples: &[&Sample],
+    (speed, unit): (fn(&Sample) -> f64, &str),
+) -> Vec<(String, Vec<Curve>)> {
     let parsed: Vec<(Params, &Sample)> =
         samples.iter().filter_map(|s| Some((s.params.parse().ok()?, *s))).collect();
     let mut values: BTreeMap<String, BTreeSet<u32>> = BTreeMap::default();
@@ -502,7 +505,7 @@ fn scans(samples: &[&Sample], speed: fn(&Sample) -> f64) -> Vec<(String, Vec<Cur
                 .filter(|(k, _)| k != axis && values[k].len() > 1)
                 .map(|(k, v)| format!("{k}={v}"))
                 .collect();
-            let hover = format!("{}: {:.2} us, {:.1} GB/s", s.params, s.us, s.gbs);
+            let hover = format!("{}: {:.2} us, {:.1} {unit}", s.params, s.us, speed(s));
             let mark = Mark { x: x.into(), y: speed(s), hover };
             curves.entry(others.join(" ")).or_default().push(mark);
         }

@@ -34,8 +34,8 @@ type Acc<T> = <T as Element>::Acc;
 /// Each operand is an ndarray array, view or `ArrayRef` of one to three axes on the host, a slice or
 /// `Vec` as a vector, or a resident [`DeviceArray`]. (A slice is a matrix by
 /// `ArrayView2::from_shape((m, n), &slice)`.) Of an array whose number of axes is only known at run
-/// time, such as `ArrayD`, the result is an `ArrayD`; where A is resident, X is given its axes first, by
-/// ndarray's `into_dimensionality`. The product runs on the device of a resident
+/// time, such as `ArrayD`, the result is an `ArrayD` on the host, and `y` too is an `ArrayD` or a view of
+/// one; where A is resident, X is given its axes first, by ndarray's `into_dimensionality`. The product runs on the device of a resident
 /// operand: that of A, else that of x, else that of y. What is on the host is copied there for this
 /// one product. Without a resident operand the [`Engine`] chooses the device.
 ///
@@ -186,7 +186,8 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// ```
     ///
     /// # Errors
-    /// As [`try_gpu_dot`](Self::try_gpu_dot); `y` is then as it was.
+    /// As [`try_gpu_dot`](Self::try_gpu_dot); `y` is then as it was, but for what
+    /// [`Error::Device`] says of a resident one.
     fn try_gpu_dot_into<'y>(&self, rhs: &Rhs, y: impl Into<Self::Target<'y>>) -> Result<()> {
         self.try_gemv(Acc::<Self::Elem>::ONE, rhs, Accumulator::ZERO, y)
     }
@@ -195,7 +196,9 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// read y. The factors have the accumulator's type: f32 for f16 and bf16.
     ///
     /// `y` has as many entries as the product. It may be on the host or resident. A resident `y`
-    /// that shares its memory, or whose entries lie apart, is given memory of its own first.
+    /// that shares its memory, or whose entries lie apart, is given memory of its own first; where
+    /// `beta` is not 0, its entries go there by way of the host. So a view such as `m.column(1)` is
+    /// written, and the matrix that it is of stays as it was.
     ///
     /// ```
     /// # gemv_core::Engine::global().set_default("reference").unwrap();
@@ -243,7 +246,8 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// ```
     ///
     /// # Errors
-    /// As [`try_gpu_dot`](Self::try_gpu_dot); `y` is then as it was.
+    /// As [`try_gpu_dot`](Self::try_gpu_dot); `y` is then as it was, but for what
+    /// [`Error::Device`] says of a resident one.
     fn try_gemv<'y>(
         &self,
         alpha: Acc<Self::Elem>,
@@ -369,7 +373,7 @@ borrowed!(&R, &mut R);
     message = "there is no product of `{Self}` and `{Rhs}`",
     label = "no `gpu_dot` for these two operands",
     note = "products: matrix (2 axes) times vector (1 axis) or matrix, vector times matrix or vector, batch (3 axes) times batch of vectors (2) or of matrices (3); on the host or resident",
-    note = "one vector for all matrices of a batch is a broadcast view: `x.broadcast((batch, n))`",
+    note = "one vector for all matrices of a batch is a broadcast view on the host, which may be made resident: `x.broadcast((batch, n))`",
     note = "a resident matrix takes an `ArrayD` that was given its axes: `x.into_dimensionality::<Ix1>()`"
 )]
 pub trait Product<Rhs: ?Sized> {

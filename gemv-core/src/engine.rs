@@ -242,7 +242,8 @@ impl Engine {
         match default {
             Ok(default) if *default == device && routed.is_none() => Ok(()),
             Ok(default) => Err(Error::DefaultInUse { device: default.info().id.clone() }),
-            Err(why) => Err(why.clone()),
+            // A product came before, found no device, and will not look again.
+            Err(_) => Err(Error::DefaultInUse { device: "none".into() }),
         }
     }
 

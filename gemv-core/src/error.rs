@@ -89,7 +89,7 @@ pub enum Error {
     /// Another device is the default already.
     #[error("products of host arrays go to {device} already: choose before the first of them")]
     DefaultInUse {
-        /// The default.
+        /// The default; `none` where a product of host arrays has found no device.
         device: String,
     },
     /// A driver or runtime library is not there, or does not answer.

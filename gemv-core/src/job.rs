@@ -96,6 +96,32 @@ impl<'a, T, D: Dimension + Copy> Input<'a, T, D> {
     }
 }
 
+impl<T> Input<'_, T, Ix3> {
+    /// The rows of all entries as those of one: they follow each other.
+    fn merge_rows(self) -> Self {
+        match self {
+            Input::Host(mut view) => {
+                assert!(view.merge_axes(Axis(0), Axis(1)), "rows that follow each other");
+                Input::Host(view)
+            }
+            Input::Device(window) => Input::Device(window.merge_rows()),
+        }
+    }
+}
+
+impl<T> Output<'_, T, Ix3> {
+    /// As of an [`Input`].
+    fn merge_rows(self) -> Self {
+        match self {
+            Output::Host(mut view) => {
+                assert!(view.merge_axes(Axis(0), Axis(1)), "rows that follow each other");
+                Output::Host(view)
+            }
+            Output::Device(window) => Output::Device(window.merge_rows()),
+        }
+    }
+}
+
 impl<'a, T> Input<'a, T, Ix2> {
     /// The transpose.
     pub(crate) fn reversed_axes(self) -> Self {
@@ -304,15 +330,24 @@ impl<'a, T: Element> GemmJob<'a, T> {
         Desc { align, rhs: self.x.raw_dim()[2], batch, ..one }
     }
 
-    /// A batch of single vectors that share one matrix, as that one matrix with as many columns: so it is
-    /// read once.
+    /// A batch as one product where that reads less: single vectors that share a matrix are columns of
+    /// one X, and matrices that share X are the rows of one, if they lie like that.
     #[must_use]
-    pub(crate) fn columns_of_one(self) -> Self {
-        let (batch, rhs) = (self.a.raw_dim()[0], self.x.raw_dim()[2]);
-        if batch <= 1 || rhs != 1 || self.a.stride(0) != 0 {
+    pub(crate) fn without_batch(self) -> Self {
+        let ([batch, m, _], rhs) = (self.a.raw_dim().into_pattern().into(), self.x.raw_dim()[2]);
+        let rows_follow = |of: [isize; 2]| m == 1 || of[1].checked_mul(m as isize) == Some(of[0]);
+        let shared_a = rhs == 1 && self.a.stride(0) == 0;
+        let shared_x = self.x.stride(0) == 0
+            && rows_follow([self.a.stride(0), self.a.stride(1)])
+            && rows_follow([self.y.stride(0), self.y.stride(1)]);
+        if batch <= 1 || !(shared_a || shared_x) {
             return self;
         }
         let GemmJob { alpha, a, conj, x, beta, y } = self;
+        if !shared_a {
+            let x = x.index_axis(0, 0).insert_axis(0);
+            return GemmJob { alpha, a: a.merge_rows(), conj, x, beta, y: y.merge_rows() };
+        }
         // Axis 0, the batch, becomes axis 2, the columns.
         let a = a.index_axis(0, 0).insert_axis(0);
         let x = x.index_axis(2, 0).reversed_axes().insert_axis(0);

@@ -160,7 +160,9 @@ impl<M, D: RemoveAxis> Window<M, D> {
     /// If there is no such index.
     pub fn index_axis(self, axis: usize, index: usize) -> Window<M, D::Smaller> {
         assert!(index < self.dim[axis], "index {index} of {} entries", self.dim[axis]);
-        let first = self.first.wrapping_add_signed(index as isize * self.stride(axis));
+        // Of an array without entries, the product may be more than a number holds.
+        let step = self.stride(axis).wrapping_mul(index as isize);
+        let first = self.first.wrapping_add_signed(step);
         let dim = self.dim.remove_axis(Axis(axis));
         Window { memory: self.memory, first, dim, strides: self.strides.remove_axis(Axis(axis)) }
     }
@@ -187,5 +189,15 @@ impl<M> Window<M, Ix2> {
             _ => panic!("axis {axis} of 3"),
         };
         Window { memory, first, dim: insert(dim, 1), strides: insert(strides, 0) }
+    }
+}
+
+impl<M> Window<M, Ix3> {
+    /// The rows of all entries as those of one entry, where they follow each other.
+    pub(crate) fn merge_rows(self) -> Self {
+        let Window { memory, first, dim, strides } = self;
+        let apart = if dim[1] == 1 { strides[0] } else { strides[1] };
+        let (dim, strides) = (Ix3(1, dim[0] * dim[1], dim[2]), Ix3(0, apart, strides[2]));
+        Window { memory, first, dim, strides }
     }
 }

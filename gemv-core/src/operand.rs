@@ -452,8 +452,8 @@ impl Device {
         self.array(x)
     }
 
-    /// A resident array of zeros, row by row, as `Array::zeros` of ndarray: of a length, or of a tuple
-    /// with the number of entries along each axis.
+    /// A resident array of zeros, row by row: of a length, or of a tuple with the number of entries
+    /// along each axis. (By columns it is the transpose: `zeros((n, m))?.t()`.)
     ///
     /// ```
     /// # use gemv_core::{Engine, Error};

@@ -289,6 +289,22 @@ impl Device {
         self.run_many(Some(params), false, alpha, &a.into(), &x.into(), beta, y.into())
     }
 
+    /// [`gemm_as`](Self::gemm_as) with the conjugate of A.
+    ///
+    /// # Errors
+    /// As [`gemv_as`](Self::gemv_as).
+    pub fn gemm_conj_as<'a, 'x, 'y, T: Element>(
+        &self,
+        params: &Params,
+        alpha: T::Acc,
+        a: impl Into<OperandRef<'a, T, Ix3>>,
+        x: impl Into<OperandRef<'x, T, Ix3>>,
+        beta: T::Acc,
+        y: impl Into<OperandMut<'y, T, Ix3>>,
+    ) -> Result<()> {
+        self.run_many(Some(params), true, alpha, &a.into(), &x.into(), beta, y.into())
+    }
+
     /// Where all single products come together. Each operand is moved once, into the job.
     #[inline]
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
@@ -430,7 +446,9 @@ impl Device {
         y: Output<'_, T, Ix3>,
     ) -> Result<()> {
         let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
-        let mut job = GemmJob { alpha, a, conj, x, beta, y }.columns_of_one();
+        let job = GemmJob { alpha, a, conj, x, beta, y };
+        // Given parameters are for the problem as it is.
+        let mut job = if params.is_none() { job.without_batch() } else { job };
         let desc = job.desc();
         self.with_choice(params, &desc, |prepared| match (desc.batch, desc.rhs) {
             (1, 1) => self.backend().gemv(job.column(0, 0).erase(), prepared),
@@ -443,10 +461,13 @@ impl Device {
     fn owns(&self, operands: [Option<&Device>; 3]) -> Result<()> {
         match operands.into_iter().flatten().find(|operand| !operand.is(self)) {
             None => Ok(()),
-            Some(operand) => Err(Error::WrongDevice {
-                device: self.info().id.clone(),
-                operand: operand.info().id.clone(),
-            }),
+            Some(operand) => {
+                let (device, mut operand) = (self.info().id.clone(), operand.info().id.clone());
+                if operand == device {
+                    operand.push_str(" as it was opened another time");
+                }
+                Err(Error::WrongDevice { device, operand })
+            }
         }
     }
 }

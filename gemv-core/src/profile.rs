@@ -204,7 +204,8 @@ fn read_line(profile: &mut Profile, key: &str, words: &[&str]) -> Result<(), Str
         ("product", [of @ .., seconds]) => {
             let shape = |text: &str| {
                 let (m, n) = text.split_once('x')?;
-                Some((m.parse().ok()?, n.parse().ok()?))
+                let count = |text: &str| text.parse().ok().filter(|&count: &usize| count > 0);
+                Some((count(m)?, count(n)?))
             };
             let parsed = match of {
                 [d, l, s] => Dtype::parse(d).zip(Layout::parse(l)).zip(shape(s)),

@@ -182,8 +182,13 @@ impl Reference {
 /// Its one kernel.
 const PARAMS: Params = Params::new("reference");
 
-#[derive(Debug)]
 struct HostMemory<T>(Vec<T>);
+
+impl<T: Element> std::fmt::Debug for HostMemory<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.0.len(), T::DTYPE)
+    }
+}
 
 impl<T: Element> Memory for HostMemory<T> {
     fn len(&self) -> usize {

@@ -100,6 +100,23 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         self.dim
     }
 
+    /// Number of entries along each axis, as ndarray's `dim`: a number, a pair or a triple.
+    #[inline]
+    pub fn dim(&self) -> D::Pattern {
+        self.dim.into_pattern()
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        entries(&self.dim)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The device it lives on.
     #[inline]
     pub fn device(&self) -> &Device {
@@ -255,12 +272,6 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
 }
 
 impl<T: Element> DeviceMatrix<T> {
-    /// Rows and columns.
-    #[inline]
-    pub fn dim(&self) -> (usize, usize) {
-        (self.dim[0], self.dim[1])
-    }
-
     /// Row and column stride, in elements.
     #[inline]
     pub fn strides(&self) -> (isize, isize) {
@@ -421,17 +432,6 @@ impl<T: Element> DeviceMatrix<T> {
 }
 
 impl<T: Element> DeviceVector<T> {
-    /// Number of entries.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.dim[0]
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Stride in elements.
     #[inline]
     pub fn stride(&self) -> isize {

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::profile::Profile;
 use crate::{Desc, Device};
@@ -113,6 +114,8 @@ impl fmt::Display for Estimate {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Router {
+    /// Apart from every other router's, of which threads remember choices.
+    id: u64,
     /// The host's own first.
     devices: Vec<(Device, Profile)>,
 }
@@ -134,7 +137,9 @@ impl Router {
     /// assert!(Router::new(vec![device(), device()]).is_some());
     /// ```
     pub fn new(devices: Vec<(Device, Profile)>) -> Option<Router> {
-        (devices.len() > 1).then_some(Router { devices })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        (devices.len() > 1).then_some(Router { id, devices })
     }
 
     /// The device for a product of host arrays.
@@ -149,14 +154,13 @@ impl Router {
         }
         // A repeated problem is not estimated again.
         thread_local! {
-            static LAST: Cell<Option<(usize, Desc, usize)>> = const { Cell::new(None) };
+            static LAST: Cell<Option<(u64, Desc, usize)>> = const { Cell::new(None) };
         }
-        let this = std::ptr::from_ref(self).addr();
         let index = match LAST.get() {
-            Some((who, known, index)) if who == this && known == *desc => index,
+            Some((who, known, index)) if who == self.id && known == *desc => index,
             _ => {
                 let index = self.weigh(desc);
-                LAST.set(Some((this, *desc, index)));
+                LAST.set(Some((self.id, *desc, index)));
                 index
             }
         };

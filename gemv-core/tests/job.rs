@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use gemv_core::{Backend, Desc, Device, Dtype, GemmJob, Input, Output, Params, Window, for_any};
+use gemv_core::{
+    Backend, Desc, Device, Dtype, GemmJob, Input, Output, Params, ToDevice, Window, for_any,
+};
 use gemv_testkit::{Host, compute, compute_many};
 use ndarray::{Array2, Array3, Axis, Ix1, Ix2, Ix3, arr0, array, s};
 use num_complex::Complex;
@@ -99,6 +101,30 @@ fn single_vectors_that_share_a_matrix_are_its_columns() {
         let (many, desc) = calls.lock().unwrap().pop().unwrap();
         assert_eq!((many, (desc.batch, desc.rhs)), (true, entries));
     }
+    // Matrices that share X are the rows of one, if they and Y lie like that.
+    let one = x.row(1).to_owned();
+    let all = one.broadcast((5, 4)).unwrap();
+    let apart = Array3::from_shape_fn((5, 6, 4), |(b, i, j)| (b + i * j) as f32);
+    let apart = apart.slice(s![.., ..3, ..]);
+    for (a, shape) in [(other.view(), (1, 15, false)), (apart, (5, 3, true))] {
+        let mut y = Array2::zeros((5, 3));
+        device.gemv_batched(1.0, a, all, 0.0, &mut y).unwrap();
+        for (a, y) in a.outer_iter().zip(y.outer_iter()) {
+            assert_eq!(y, a.dot(&one));
+        }
+        let (many, desc) = calls.lock().unwrap().pop().unwrap();
+        assert_eq!((desc.batch, desc.m, many), shape);
+    }
+    let wide = many.index_axis(Axis(0), 2);
+    let there = other.to_device(&device).unwrap();
+    let x_there = wide.broadcast((5, 4, 2)).unwrap().to_device(&device).unwrap();
+    let mut y = device.zeros((5, 3, 2)).unwrap();
+    device.gemm_batched(1.0, &there, &x_there, 0.0, &mut y).unwrap();
+    for (a, y) in other.outer_iter().zip(y.download().unwrap().outer_iter()) {
+        assert_eq!(y, a.dot(&wide));
+    }
+    let (_, desc) = calls.lock().unwrap().pop().unwrap();
+    assert_eq!((desc.batch, desc.m, desc.rhs), (1, 15, 2));
     let mut y = Array3::zeros((5, 3, 2));
     device.gemm_batched(1.0, shared, &many, 0.0, &mut y).unwrap();
     for (x, y) in many.outer_iter().zip(y.outer_iter()) {

@@ -314,6 +314,8 @@ fn what_no_memory_holds_is_an_error() {
     full(resident.to_device(&other).unwrap_err());
     let left = Array3::<f32>::ones((0, 1 << 40, 0));
     full(left.try_gpu_dot(&Array3::ones((0, 0, 1 << 40))).unwrap_err());
+    let none = device.zeros::<f32, _>((0, 1 << 40, 1 << 40)).unwrap();
+    assert_eq!(none.index_axis(Axis(1), (1 << 40) - 1).dim(), (0, 1 << 40));
     let empty = device.zeros::<f32, _>(0).unwrap().as_matrix((0, usize::MAX));
     assert_eq!(empty.download().map(|a| a.len()).unwrap_or(0), 0);
     // Operands of two devices are refused even where there is nothing to compute.

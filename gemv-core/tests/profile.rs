@@ -44,6 +44,7 @@ fn numbers_that_cannot_be_are_refused() {
         (" warm=1e-6", "", "there have to be cold= warm="),
         ("row 16x16 2e-6", "row 16x16 0", "0 is not above 0"),
         ("row 16x16 2e-6", "row 16x16", "is not like"),
+        ("row 16x16 2e-6", "row 16x0 2e-6", "is not like"),
         ("round_trip 2e-5", "launch 2e-5", "launch is there twice"),
         ("round_trip 2e-5", "", "there is no round_trip"),
         ("round_trip 2e-5", "round_trip", "not a line of a profile"),

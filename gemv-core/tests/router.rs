@@ -88,6 +88,21 @@ fn what_is_resident_pays_no_upload_and_the_unknown_stays_at_home() {
 }
 
 #[test]
+fn a_choice_is_remembered_for_its_own_router() {
+    let large = desc(16_384, 16_384);
+    // One after the other at the same place in memory.
+    let chosen = |rates: &[f64]| {
+        let device = || Device::new(Reference::open());
+        let devices = rates.iter().map(|&rate| (device(), profile(rate, Some(1e12)))).collect();
+        let router = Router::new(devices).unwrap();
+        let chosen = router.route(&large).clone();
+        router.explain(&large).iter().position(|(device, _)| device.is(&chosen))
+    };
+    assert_eq!(chosen(&[1e10, 1e10, 4e12]), Some(2));
+    assert_eq!(chosen(&[4e12, 1e10]), Some(0));
+}
+
+#[test]
 fn columns_and_batches_are_carried_too() {
     let (card, one) = (profile(4e12, Some(1e10)), desc(1000, 500));
     let of = |desc: &Desc| Estimate::of(&card, desc, false).unwrap();

@@ -109,7 +109,7 @@ impl Cuda {
             return Err(self.refuse(desc, params, reason.into()));
         }
         if desc.n == 0 {
-            let reason = "BLAS leaves y as it was where there are no columns";
+            let reason = "BLAS has its own rule where there are no columns";
             return Err(self.refuse(desc, params, reason.into()));
         }
         // The GPU's lock before the library's, always: who records holds it and may come here.
