@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
-use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings, bytes_moved, many};
+use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings, many};
 use indicatif::ProgressBar;
 use ndarray::{Array3, ArrayView3, Ix3, ShapeBuilder};
 use serde::{Deserialize, Serialize};
@@ -512,7 +512,7 @@ impl Run<'_> {
         let mut fresh: Vec<(Desc, Params)> =
             all.filter(|(d, p)| self.ready.insert((d.dtype, *p))).collect();
         // Each is run once, on its smallest problem.
-        fresh.sort_by_key(|(desc, _)| bytes_moved(desc));
+        fresh.sort_by_key(|(desc, _)| desc.bytes());
         let bar = &self.told.bar;
         if fresh.len() >= 16 && bar.is_hidden() {
             eprintln!("building {} kernels", fresh.len());
@@ -545,12 +545,12 @@ impl Run<'_> {
             n: desc.n,
             rhs: desc.rhs,
             batch: desc.batch,
-            bytes: bytes_moved(desc),
+            bytes: desc.bytes(),
             caches: if args.warm { "warm" } else { "cold" }.into(),
             who: who.into(),
             params,
             us: seconds * 1e6,
-            gbs: bytes_moved(desc) as f64 / seconds / 1e9,
+            gbs: desc.bytes() as f64 / seconds / 1e9,
             read_us: read.map(|s| s * 1e6),
             driver: info.driver.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -576,7 +576,7 @@ impl Run<'_> {
         for _ in 0..args.rounds.max(1) {
             // Bandwidth varies on a shared machine, so it is measured in the same
             // rounds.
-            if bytes_moved(desc) >= self.least {
+            if desc.bytes() >= self.least {
                 reads.extend(self.runner.read_again(desc)?);
             }
             for (who, params, times) in &mut counting {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gemv::unstable::{Align, Desc, Params};
-use gemv_tune::{Measurements, ProblemResult, bytes_moved};
+use gemv_tune::{Measurements, ProblemResult};
 
 use crate::bench::Sample;
 use crate::files::{whole_lines, write};
@@ -593,7 +593,7 @@ fn tuned(
         let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
         for (desc, result) in &results {
             let best = result.best().expect("filtered above");
-            let gbs = bytes_moved(desc) as f64 / best.seconds / 1e9;
+            let gbs = desc.bytes() as f64 / best.seconds / 1e9;
             let part = result.read_seconds.map(|f| f / best.seconds);
             let part_text = part
                 .map_or(String::new(), |p| format!(", {:.0} % of the read bandwidth", 100.0 * p));

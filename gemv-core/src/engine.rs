@@ -241,9 +241,9 @@ impl Engine {
         let routed = self.router.get_or_init(|| None);
         match default {
             Ok(default) if *default == device && routed.is_none() => Ok(()),
-            Ok(default) => Err(Error::DefaultInUse { device: default.info().id.clone() }),
-            // A product came before, found no device, and will not look again.
-            Err(_) => Err(Error::DefaultInUse { device: "none".into() }),
+            Ok(default) => Err(Error::DefaultInUse { device: Some(default.info().id.clone()) }),
+            // A product came before, found no device, and none after it looks again.
+            Err(_) => Err(Error::DefaultInUse { device: None }),
         }
     }
 

@@ -87,10 +87,10 @@ pub enum Error {
         error: Box<Error>,
     },
     /// Another device is the default already.
-    #[error("products of host arrays go to {device} already: choose before the first of them")]
+    #[error("{}: choose before the first of them", show_default(.device))]
     DefaultInUse {
-        /// The default; `none` where a product of host arrays has found no device.
-        device: String,
+        /// The default; `None` where a product of host arrays has found no device.
+        device: Option<String>,
     },
     /// A driver or runtime library is not there, or does not answer.
     #[error("{backend} is not available: {reason}")]
@@ -176,6 +176,13 @@ pub enum Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Display::fmt(self, f)
+    }
+}
+
+fn show_default(device: &Option<String>) -> String {
+    match device {
+        Some(device) => format!("products of host arrays go to {device} already"),
+        None => "products of host arrays have looked for a device already, and found none".into(),
     }
 }
 
@@ -419,7 +426,7 @@ mod tests {
 
     #[test]
     fn main_prints_the_sentence() {
-        let e = Error::DefaultInUse { device: "cpu".into() };
+        let e = Error::DefaultInUse { device: Some("cpu".into()) };
         assert_eq!(format!("{e:?}"), e.to_string());
     }
 

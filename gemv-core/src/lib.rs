@@ -40,6 +40,7 @@ mod kernel;
 mod memory;
 mod operand;
 pub mod order;
+mod pairs;
 mod params;
 mod product;
 pub mod profile;

@@ -114,11 +114,16 @@ fn a_program_chooses_its_default_once() {
     engine.set_default("fake:1").unwrap();
     assert_eq!(engine.default_device(), engine.device("fake:1"));
     let e = engine.set_default("fake:0").unwrap_err();
-    assert_eq!(e, Error::DefaultInUse { device: "fake:1".into() });
+    assert_eq!(e, Error::DefaultInUse { device: Some("fake:1".into()) });
     // A device that products have gone to is the default as well.
     let engine = Engine::with_entries([entry], None);
     assert_eq!(engine.default_device(), engine.device("fake:0"));
     assert!(engine.set_default("fake:1").is_err() && engine.set_default("fake:0").is_ok());
+    // After a product that found none, it is too late.
+    let engine = Engine::with_entries([], None);
+    assert!(matches!(engine.default_device(), Err(Error::NoBackend { .. })));
+    let e = engine.set_default("reference").unwrap_err();
+    assert!(e.to_string().contains("found none: choose before the first"), "{e}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub use fit::{Fit, fit};
 pub use incumbent::present_rows;
 pub use measurements::{Measurements, noise};
 pub use mesh::{Mesh, Point};
-pub use problem::{bytes_moved, many};
+pub use problem::many;
 pub use regret::{Holdout, Regret, holdout};
 pub use runner::DeviceRunner;
 pub use search::{Failure, ProblemResult, Runner, SearchSettings, Trial, search};

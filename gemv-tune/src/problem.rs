@@ -21,20 +21,6 @@ pub fn many(desc: Desc, rhs: usize, batch: usize) -> Desc {
     Desc { align, rhs, batch, ..desc }
 }
 
-/// Bytes that a problem has to move at least: every element of each A, X and Y once.
-///
-/// ```
-/// use gemv_core::Desc;
-/// use gemv_tune::bytes_moved;
-/// let bytes = |text: &str| bytes_moved(&text.parse::<Desc>().unwrap());
-/// assert_eq!(bytes("f64 row 100x50"), 8 * (5000 + 150));
-/// assert_eq!(bytes("f64 row 100x50 rhs=4 batch=3"), 3 * 8 * (5000 + 4 * 150));
-/// ```
-pub fn bytes_moved(desc: &Desc) -> u64 {
-    let [a, x, y] = lens(desc).map(|len| len as u64);
-    a.saturating_add(x).saturating_add(y).saturating_mul(desc.dtype.bytes() as u64)
-}
-
 /// Entries of A, of X and of Y, of the whole batch; saturating.
 pub(super) fn lens(desc: &Desc) -> [usize; 3] {
     let Desc { m, n, rhs, batch, .. } = *desc;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::mesh::packed;
-use super::problem::{bytes_moved, is_single, lens};
+use super::problem::{is_single, lens};
 use super::search::{Failure, Runner, median};
 use super::settings::{Mode, RunnerSettings};
 use super::workload::{AnyWorkload, Workload, products};
@@ -110,7 +110,7 @@ impl DeviceRunner {
                 none.insert(Reader { workload, best: None })
             }
         };
-        let elements = (bytes_moved(desc) / 4).max(1) as usize;
+        let elements = (desc.bytes() / 4).max(1) as usize;
         let n = elements.min(1024);
         let read =
             packed(Dtype::F32, Layout::Row, (elements / n).min(reader.workload.len() / n), n);
@@ -121,7 +121,7 @@ impl DeviceRunner {
             Ok(geomean(times.map_err(|why| why.into_error(&device))?))
         };
         let best = match reader.best {
-            Some((bytes, params)) if bytes == bytes_moved(desc) => params,
+            Some((bytes, params)) if bytes == desc.bytes() => params,
             _ => {
                 let mut fastest = (f64::INFINITY, passes[0]);
                 for params in passes {
@@ -136,8 +136,8 @@ impl DeviceRunner {
             }
         };
         let seconds = measure(&best)?;
-        reader.best = Some((bytes_moved(desc), best));
-        Ok(Some(seconds * bytes_moved(desc) as f64 / (4 * read.m * read.n) as f64))
+        reader.best = Some((desc.bytes(), best));
+        Ok(Some(seconds * desc.bytes() as f64 / (4 * read.m * read.n) as f64))
     }
 
     /// The device.
@@ -152,7 +152,7 @@ impl DeviceRunner {
 
     /// The modes in which a problem is measured: its time is their geometric mean.
     fn modes(&self, desc: &Desc) -> &'static [Mode] {
-        let bytes = bytes_moved(desc);
+        let bytes = desc.bytes();
         match self.settings.mode {
             Mode::Cold if bytes <= self.settings.warm_to => &[Mode::Warm],
             Mode::Cold if bytes <= self.settings.both_to => &[Mode::Cold, Mode::Warm],
@@ -271,7 +271,7 @@ impl Runner for DeviceRunner {
         let mut smallest: BTreeMap<(Dtype, Params), Desc> = BTreeMap::new();
         for (desc, params) in all {
             let known = smallest.entry((desc.dtype, *params)).or_insert(*desc);
-            if bytes_moved(desc) < bytes_moved(known) {
+            if desc.bytes() < known.bytes() {
                 *known = *desc;
             }
         }
@@ -318,7 +318,7 @@ impl Runner for DeviceRunner {
 
     fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
         let read = self.read_bandwidth.as_ref()?;
-        let one = |&mode: &Mode| read.seconds(bytes_moved(desc), mode == Mode::Warm);
+        let one = |&mode: &Mode| read.seconds(desc.bytes(), mode == Mode::Warm);
         self.modes(desc).iter().map(one).collect::<Option<Vec<_>>>().map(geomean)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::problem::bytes_moved;
 use gemv_core::{Desc, Error, Params};
 
 /// What the search sees of a device.
@@ -382,7 +381,7 @@ pub fn search(
     }
 
     // One batch each, and the read bandwidth may end it.
-    let large = bytes_moved(desc) >= settings.ceiling_from;
+    let large = desc.bytes() >= settings.ceiling_from;
     let reached = |t: f64| large && read_seconds.is_some_and(|f| t * settings.ceiling <= f);
     let mut low = false;
     let mut alive: Vec<Contender> = Vec::new();

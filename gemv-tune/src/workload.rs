@@ -10,7 +10,7 @@ use ndarray::{
 };
 
 use super::mesh::packed;
-use super::problem::{bytes_moved, is_single, lens};
+use super::problem::{is_single, lens};
 use super::search::{Failure, median};
 use super::settings::{Mode, RunnerSettings};
 use gemv_core::profile::{ReadBandwidth, ReadPoint};
@@ -128,7 +128,7 @@ impl<T: Element> Workload<T> {
         if self.of == Some(*desc) {
             return Ok(());
         }
-        let needed = bytes_moved(desc);
+        let needed = desc.bytes();
         let have = (self.host.len() * T::DTYPE.bytes()) as u64;
         let [a, x, len_y] = lens(desc);
         if a.max(x) > self.host.len() {

@@ -1,0 +1,413 @@
+//! The pairs of operands that [`GpuDot`] has a product for.
+
+use ndarray::{
+    Array, Array1, Array2, Array3, ArrayD, ArrayRef, ArrayRef1, ArrayRef2, ArrayRefD, ArrayView1,
+    ArrayView2, ArrayViewD, ArrayViewMut1, ArrayViewMut2, ArrayViewMut3, ArrayViewMutD, Axis,
+    Dimension, Ix1, Ix2, Ix3, arr0, aview_mut1,
+};
+
+use crate::dot::{GpuDot, Product};
+use crate::host::{host_array, host_zeros};
+use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::product::{Stack, check};
+use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::{Accumulator, Desc, Element, Engine, Error, Result, ShapeMismatch};
+
+/// `y = alpha * A x + beta * y` on the device of a resident operand, or where the engine says.
+#[inline]
+fn gemv<T: Element>(
+    alpha: T::Acc,
+    a: OperandRef<'_, T, Ix2>,
+    x: VectorRef<'_, T>,
+    beta: T::Acc,
+    y: VectorMut<'_, T>,
+) -> Result<()> {
+    match (&a, &x, &y) {
+        (OperandRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
+        (_, OperandRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
+        (_, _, OperandMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
+        _ => Engine::global().device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
+    }
+}
+
+/// `Y = alpha * A X + beta * Y` for a matrix or a batch of them, on the device as [`gemv`].
+fn gemm<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    alpha: T::Acc,
+    a: OperandRef<'_, T, A>,
+    x: OperandRef<'_, T, X>,
+    beta: T::Acc,
+    y: OperandMut<'_, T, X>,
+) -> Result<()> {
+    A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
+    let device = match a.device().or(x.device()).or(y.device()) {
+        Some(device) => device.clone(),
+        None => match (A::input(a.input()), A::rhs(x.input()).raw_dim()) {
+            // An empty batch has no first matrix, and nothing to compute.
+            (_, x) if x[0] == 0 => return Ok(()),
+            (a, x) => {
+                let desc = Desc { batch: x[0], rhs: x[2], ..a.index_axis(0, 0).desc() };
+                Engine::global().device_for(&desc)?.clone()
+            }
+        },
+    };
+    device.run_many(None, false, alpha, &a, &x, beta, y)
+}
+
+/// `A x` in a new array.
+fn on_host<T: Element>(a: &ArrayRef2<T>, x: VectorRef<'_, T>) -> Result<Array1<T>> {
+    // Before memory is allocated for it.
+    check(a.raw_dim(), x.raw_dim(), None)?;
+    let mut y = Array1::from_vec(host_zeros("the host", a.nrows())?);
+    gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// `A x` in a new vector on A's device.
+fn on_device<T: Element>(a: &DeviceMatrix<T>, x: VectorRef<'_, T>) -> Result<DeviceVector<T>> {
+    check(a.raw_dim(), x.raw_dim(), None)?;
+    let mut y = a.device().zeros(a.dim().0)?;
+    gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// `A X` in a new array.
+fn many_on_host<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    a: &ArrayRef<T, A>,
+    x: OperandRef<'_, T, X>,
+) -> Result<Array<T, X>> {
+    A::check(a.raw_dim(), x.raw_dim(), None)?;
+    let mut y = host_array("the host", A::result(a.raw_dim(), x.raw_dim()))?;
+    gemm(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// `A X` in a new array on A's device.
+fn many_on_device<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    a: &DeviceArray<T, A>,
+    x: OperandRef<'_, T, X>,
+) -> Result<DeviceArray<T, X>> {
+    A::check(a.raw_dim(), x.raw_dim(), None)?;
+    let mut y = DeviceArray::zeros(a.device(), A::result(a.raw_dim(), x.raw_dim()))?;
+    gemm(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    Ok(y)
+}
+
+/// Names the matrix of `x A` as the caller wrote it, not its transpose.
+fn of_row_vector(e: Error) -> Error {
+    match e {
+        Error::Shape(shapes) => Error::Shape(shapes.of_row_vector()),
+        e => e,
+    }
+}
+
+macro_rules! matrix_and_vector {
+    ($($matrix:ty, $vector:ty => $output:ty, $new:ident;)*) => { $(
+        impl<T: Element> Product<$vector> for $matrix {
+            type Elem = T;
+            type Output = $output;
+            type Target<'y> = VectorMut<'y, T>;
+
+            fn product(&self, x: &$vector) -> Result<$output> {
+                $new(self, x.into())
+            }
+
+            #[inline]
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$vector,
+                beta: T::Acc,
+                y: VectorMut<'_, T>,
+            ) -> Result<()> {
+                gemv(alpha, self.into(), x.into(), beta, y)
+            }
+        }
+
+        impl<T: Element> Product<$matrix> for $vector {
+            type Elem = T;
+            type Output = $output;
+            type Target<'y> = VectorMut<'y, T>;
+
+            fn product(&self, a: &$matrix) -> Result<$output> {
+                $new(&a.t(), self.into()).map_err(of_row_vector)
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                a: &$matrix,
+                beta: T::Acc,
+                y: VectorMut<'_, T>,
+            ) -> Result<()> {
+                gemv(alpha, (&a.t()).into(), self.into(), beta, y).map_err(of_row_vector)
+            }
+        }
+    )* };
+}
+matrix_and_vector!(
+    ArrayRef2<T>, ArrayRef1<T> => Array1<T>, on_host;
+    ArrayRef2<T>, [T] => Array1<T>, on_host;
+    ArrayRef2<T>, DeviceVector<T> => Array1<T>, on_host;
+    DeviceMatrix<T>, ArrayRef1<T> => DeviceVector<T>, on_device;
+    DeviceMatrix<T>, [T] => DeviceVector<T>, on_device;
+    DeviceMatrix<T>, DeviceVector<T> => DeviceVector<T>, on_device;
+);
+
+macro_rules! matrix_and_matrix {
+    ($($left:ty, $right:ty => $output:ty, $new:ident, $axes:ty;)*) => { $(
+        impl<T: Element> Product<$right> for $left {
+            type Elem = T;
+            type Output = $output;
+            type Target<'y> = OperandMut<'y, T, $axes>;
+
+            fn product(&self, x: &$right) -> Result<$output> {
+                $new(self, x.into())
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$right,
+                beta: T::Acc,
+                y: OperandMut<'_, T, $axes>,
+            ) -> Result<()> {
+                gemm(alpha, self.into(), x.into(), beta, y)
+            }
+        }
+    )* };
+}
+matrix_and_matrix!(
+    ArrayRef2<T>, ArrayRef2<T> => Array2<T>, many_on_host, Ix2;
+    ArrayRef2<T>, DeviceMatrix<T> => Array2<T>, many_on_host, Ix2;
+    DeviceMatrix<T>, ArrayRef2<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    DeviceMatrix<T>, DeviceMatrix<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    ArrayRef<T, Ix3>, ArrayRef2<T> => Array2<T>, many_on_host, Ix2;
+    ArrayRef<T, Ix3>, DeviceMatrix<T> => Array2<T>, many_on_host, Ix2;
+    DeviceArray<T, Ix3>, ArrayRef2<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    DeviceArray<T, Ix3>, DeviceMatrix<T> => DeviceMatrix<T>, many_on_device, Ix2;
+    ArrayRef<T, Ix3>, ArrayRef<T, Ix3> => Array3<T>, many_on_host, Ix3;
+    ArrayRef<T, Ix3>, DeviceArray<T, Ix3> => Array3<T>, many_on_host, Ix3;
+    DeviceArray<T, Ix3>, ArrayRef<T, Ix3> => DeviceArray<T, Ix3>, many_on_device, Ix3;
+    DeviceArray<T, Ix3>, DeviceArray<T, Ix3> => DeviceArray<T, Ix3>, many_on_device, Ix3;
+);
+
+macro_rules! vector_and_vector {
+    ($($left:ty, $right:ty, $row:expr;)*) => { $(
+        impl<T: Element> Product<$right> for $left {
+            type Elem = T;
+            type Output = T;
+            type Target<'y> = &'y mut T;
+
+            fn product(&self, rhs: &$right) -> Result<T> {
+                let mut y = T::default();
+                self.update(T::Acc::ONE, rhs, T::Acc::ZERO, &mut y)?;
+                Ok(y)
+            }
+
+            fn update(&self, alpha: T::Acc, rhs: &$right, beta: T::Acc, y: &mut T) -> Result<()> {
+                if self.len() != rhs.len() {
+                    let (left, right) = (self.len(), rhs.len());
+                    return Err(Error::Shape(ShapeMismatch::Dot { left, right }));
+                }
+                // A matrix of one row: the same bits as that row's entry of `A x`.
+                let row = $row(self);
+                let y = aview_mut1(std::slice::from_mut(y));
+                gemv(alpha, (&row).into(), rhs.into(), beta, y.into())
+            }
+        }
+    )* };
+}
+vector_and_vector!(
+    ArrayRef1<T>, ArrayRef1<T>, host_row;
+    ArrayRef1<T>, [T], host_row;
+    ArrayRef1<T>, DeviceVector<T>, host_row;
+    [T], ArrayRef1<T>, slice_row;
+    [T], [T], slice_row;
+    [T], DeviceVector<T>, slice_row;
+    DeviceVector<T>, ArrayRef1<T>, DeviceVector::as_row;
+    DeviceVector<T>, [T], DeviceVector::as_row;
+    DeviceVector<T>, DeviceVector<T>, DeviceVector::as_row;
+);
+
+fn host_row<T>(x: &ArrayRef1<T>) -> ArrayView2<'_, T> {
+    x.view().insert_axis(Axis(0))
+}
+
+fn slice_row<T>(x: &[T]) -> ArrayView2<'_, T> {
+    ArrayView2::from_shape((1, x.len()), x).expect("one row of all entries")
+}
+
+/// The array with a number of axes that it was found to have.
+macro_rules! axes {
+    ($array:expr, $axes:ty) => {
+        $array.into_dimensionality::<$axes>().expect("the number of axes was compared")
+    };
+}
+
+/// Views of any number of axes.
+fn array_view<T, D: Dimension>(a: &ArrayRef<T, D>) -> ArrayViewD<'_, T> {
+    a.view().into_dyn()
+}
+
+fn slice_view<T>(x: &[T]) -> ArrayViewD<'_, T> {
+    ArrayView1::from(x).into_dyn()
+}
+
+/// The product of arrays whose number of axes is known now.
+fn product_of_dyn<T: Element>(a: ArrayViewD<'_, T>, x: ArrayViewD<'_, T>) -> Result<ArrayD<T>> {
+    macro_rules! of {
+        ($a:ty, $x:ty) => {
+            axes!(a, $a).try_gpu_dot(&axes!(x, $x))?.into_dyn()
+        };
+    }
+    Ok(match (a.ndim(), x.ndim()) {
+        (1, 1) => arr0(axes!(a, Ix1).try_gpu_dot(&axes!(x, Ix1))?).into_dyn(),
+        (1, 2) => of!(Ix1, Ix2),
+        (2, 1) => of!(Ix2, Ix1),
+        (2, 2) => of!(Ix2, Ix2),
+        (3, 2) => of!(Ix3, Ix2),
+        (3, 3) => of!(Ix3, Ix3),
+        (left, right) => return Err(Error::Shape(ShapeMismatch::Axes { left, right, y: None })),
+    })
+}
+
+/// As [`product_of_dyn`], with factors and a place.
+fn update_of_dyn<T: Element>(
+    alpha: T::Acc,
+    a: ArrayViewD<'_, T>,
+    x: ArrayViewD<'_, T>,
+    beta: T::Acc,
+    mut y: ArrayViewMutD<'_, T>,
+) -> Result<()> {
+    macro_rules! of {
+        ($a:ty, $x:ty, $y:ty) => {
+            axes!(a, $a).try_gemv(alpha, &axes!(x, $x), beta, axes!(y, $y))
+        };
+    }
+    match (a.ndim(), x.ndim(), y.ndim()) {
+        (1, 1, 0) => {
+            let y = y.first_mut().expect("one number");
+            axes!(a, Ix1).try_gemv(alpha, &axes!(x, Ix1), beta, y)
+        }
+        (1, 2, 1) => of!(Ix1, Ix2, Ix1),
+        (2, 1, 1) => of!(Ix2, Ix1, Ix1),
+        (2, 2, 2) => of!(Ix2, Ix2, Ix2),
+        (3, 2, 2) => of!(Ix3, Ix2, Ix2),
+        (3, 3, 3) => of!(Ix3, Ix3, Ix3),
+        (left, right, y) => Err(Error::Shape(ShapeMismatch::Axes { left, right, y: Some(y) })),
+    }
+}
+
+macro_rules! axes_at_run_time {
+    ($($left:ty, $left_view:ident, $right:ty, $right_view:ident;)*) => { $(
+        impl<T: Element> Product<$right> for $left {
+            type Elem = T;
+            type Output = ArrayD<T>;
+            type Target<'y> = ArrayViewMutD<'y, T>;
+
+            fn product(&self, x: &$right) -> Result<ArrayD<T>> {
+                product_of_dyn($left_view(self), $right_view(x))
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$right,
+                beta: T::Acc,
+                y: ArrayViewMutD<'_, T>,
+            ) -> Result<()> {
+                update_of_dyn(alpha, $left_view(self), $right_view(x), beta, y)
+            }
+        }
+    )* };
+}
+axes_at_run_time!(
+    ArrayRefD<T>, array_view, ArrayRefD<T>, array_view;
+    ArrayRefD<T>, array_view, ArrayRef1<T>, array_view;
+    ArrayRefD<T>, array_view, ArrayRef2<T>, array_view;
+    ArrayRefD<T>, array_view, ArrayRef<T, Ix3>, array_view;
+    ArrayRefD<T>, array_view, [T], slice_view;
+    ArrayRef1<T>, array_view, ArrayRefD<T>, array_view;
+    ArrayRef2<T>, array_view, ArrayRefD<T>, array_view;
+    ArrayRef<T, Ix3>, array_view, ArrayRefD<T>, array_view;
+    [T], slice_view, ArrayRefD<T>, array_view;
+);
+
+/// The number of a dot product, as an array without axes.
+fn number<T>(of: T) -> Result<ArrayD<T>> {
+    Ok(arr0(of).into_dyn())
+}
+
+fn on_host_already<T, D: Dimension>(y: Array<T, D>) -> Result<ArrayD<T>> {
+    Ok(y.into_dyn())
+}
+
+fn downloaded<T: Element>(y: DeviceVector<T>) -> Result<ArrayD<T>> {
+    Ok(y.download()?.into_dyn())
+}
+
+fn only_entry<T>(y: ArrayViewMutD<'_, T>) -> &mut T {
+    y.into_iter().next().expect("an array without axes has one entry")
+}
+
+fn vector_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut1<'_, T> {
+    axes!(y, Ix1)
+}
+
+fn matrix_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut2<'_, T> {
+    axes!(y, Ix2)
+}
+
+fn batch_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut3<'_, T> {
+    axes!(y, Ix3)
+}
+
+/// For each resident X, the axes of A that make a product with it, and those of Y.
+macro_rules! axes_at_run_time_and_resident {
+    ($($right:ty, $right_axes:literal: $($axes:literal, $a:ty => $y_axes:literal, $new:ident, $place:ident;)*)*) => { $(
+        impl<T: Element> Product<$right> for ArrayRefD<T> {
+            type Elem = T;
+            type Output = ArrayD<T>;
+            type Target<'y> = ArrayViewMutD<'y, T>;
+
+            fn product(&self, x: &$right) -> Result<ArrayD<T>> {
+                match self.ndim() {
+                    $($axes => $new(axes!(self.view(), $a).try_gpu_dot(x)?),)*
+                    left => {
+                        let axes = ShapeMismatch::Axes { left, right: $right_axes, y: None };
+                        Err(Error::Shape(axes))
+                    }
+                }
+            }
+
+            fn update(
+                &self,
+                alpha: T::Acc,
+                x: &$right,
+                beta: T::Acc,
+                y: ArrayViewMutD<'_, T>,
+            ) -> Result<()> {
+                match (self.ndim(), y.ndim()) {
+                    $(($axes, $y_axes) => {
+                        axes!(self.view(), $a).try_gemv(alpha, x, beta, $place(y))
+                    })*
+                    (left, y) => {
+                        let axes = ShapeMismatch::Axes { left, right: $right_axes, y: Some(y) };
+                        Err(Error::Shape(axes))
+                    }
+                }
+            }
+        }
+    )* };
+}
+axes_at_run_time_and_resident!(
+    DeviceVector<T>, 1:
+        1, Ix1 => 0, number, only_entry;
+        2, Ix2 => 1, on_host_already, vector_place;
+    DeviceMatrix<T>, 2:
+        1, Ix1 => 1, downloaded, vector_place;
+        2, Ix2 => 2, on_host_already, matrix_place;
+        3, Ix3 => 2, on_host_already, matrix_place;
+    DeviceArray<T, Ix3>, 3:
+        3, Ix3 => 3, on_host_already, batch_place;
+);
