@@ -66,7 +66,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     let mut caps = Caps::new(Language::Cuda);
     caps.units = found.units;
     caps.max_group = gpu.max_group();
-    caps.local_bytes = gpu.shared();
+    (caps.local_bytes, caps.dynamic_bytes) = gpu.shared();
     caps.fp64 = true;
     caps.cluster = cluster(found.capability);
     Ok(Arc::new(Cuda {

@@ -27,6 +27,8 @@ pub struct Caps {
     pub max_group: u32,
     /// Bytes of shared (local) memory a block may have.
     pub local_bytes: u32,
+    /// Bytes of dynamic shared memory that a launch may ask for, of a kernel that declares none (CUDA only).
+    pub dynamic_bytes: u32,
     /// Whether the device is a CPU: one work-item a group, long vectors.
     pub cpu: bool,
     /// Whether it has double precision.
@@ -46,6 +48,7 @@ impl Caps {
             units: 1,
             max_group: 64,
             local_bytes: 16 << 10,
+            dynamic_bytes: 0,
             cpu: false,
             fp64: false,
             atomics64: language == Language::Cuda,

@@ -266,9 +266,9 @@ impl Gpu {
         &self.id
     }
 
-    /// Bytes of shared memory that a block may declare.
-    pub(crate) fn shared(&self) -> u32 {
-        self.shared.0
+    /// Bytes of shared memory that a block may declare, and that a launch may ask for.
+    pub(crate) fn shared(&self) -> (u32, u32) {
+        self.shared
     }
 
     /// Most threads of a block.

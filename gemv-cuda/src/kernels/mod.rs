@@ -12,6 +12,7 @@ use gemv_gpu::{self as gpu, Kernel};
 gpu::kernel_files! {
     /// Those that only CUDA can spell, in the order in which candidates are tried.
     pub(crate) static OWN: Kernel = KERNEL;
+    mod gemm_col_tile;  // several right-hand sides, tiles of a column-major matrix
     mod gemm_row_batch; // many matrices of few columns
     mod gemm_row_panel; // several right-hand sides, X in registers
     mod row_splitk;     // sub-warps take rows, and split long ones
