@@ -91,9 +91,9 @@ impl fmt::Display for Estimate {
 
 /// Chooses among devices that have a profile.
 ///
-/// The device with the least [`Estimate`] wins. A product without estimates stays on the first
-/// device, and so does one that another device with the host's own memory would compute less
-/// than three times as fast.
+/// Of the devices that can compute a product, the one with the least [`Estimate`] wins. Without
+/// estimates the first of them does, and so it does where another device with the host's own memory
+/// would be less than three times as fast.
 ///
 /// ```
 /// use gemv_core::{Desc, Device, Dtype, profile::Profile, reference::Reference, router::Router};
@@ -123,6 +123,12 @@ pub struct Router {
 /// A product of fewer bytes stays on the host: any transfer costs more.
 const SMALL: u64 = 256 << 10;
 
+/// Whether a device can compute the product at all.
+#[inline]
+fn able(device: &Device, desc: &Desc) -> bool {
+    device.backend().accepts(desc).is_ok()
+}
+
 /// A device that shares the host's memory has to be this many times faster. Both are bound by
 /// the same memory, so a smaller difference is mostly that of two days of measurement.
 const SHARED: f64 = 3.0;
@@ -144,12 +150,12 @@ impl Router {
 
     /// The device for a product of host arrays.
     ///
-    /// The host keeps its products of less than 256 KiB without a look at the profiles, and
+    /// The host keeps what it can compute of less than 256 KiB without a look at the profiles, and
     /// each thread remembers its last choice. See [`Router`] for an example.
     #[inline]
     pub fn route(&self, desc: &Desc) -> &Device {
         let home = &self.devices[0].0;
-        if home.info().host && desc.bytes() < SMALL {
+        if home.info().host && desc.bytes() < SMALL && able(home, desc) {
             return home;
         }
         // A repeated problem is not estimated again.
@@ -175,7 +181,10 @@ impl Router {
             let shared = k > 0 && near(0) && near(k);
             Some((k, estimate?.total() * if shared { SHARED } else { 1.0 }))
         });
-        known.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0)
+        let best = known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|best| best.0);
+        // Where none can, the first says what is missing.
+        let first = || self.devices.iter().position(|(device, _)| able(device, desc));
+        best.or_else(first).unwrap_or(0)
     }
 
     /// The estimate for each device; `None` where none is possible, or the device cannot
@@ -192,8 +201,7 @@ impl Router {
         let devices = self.devices.iter();
         devices
             .map(|(device, profile)| {
-                let able = device.backend().accepts(desc).is_ok();
-                (device, Estimate::of(profile, desc, false).filter(|_| able))
+                (device, Estimate::of(profile, desc, false).filter(|_| able(device, desc)))
             })
             .collect()
     }

@@ -3,7 +3,8 @@
 use gemv_core::profile::{Link, Product, Profile, ReadBandwidth, ReadPoint};
 use gemv_core::reference::Reference;
 use gemv_core::router::{Estimate, Router};
-use gemv_core::{Desc, Device, Dtype, Layout};
+use gemv_core::{Desc, Device, Dtype, Error, Layout};
+use gemv_testkit::Host;
 
 fn desc(m: usize, n: usize) -> Desc {
     Desc::of(Dtype::F32, Layout::Row, (m, n), 6)
@@ -85,6 +86,39 @@ fn what_is_resident_pays_no_upload_and_the_unknown_stays_at_home() {
     let unknown = Desc { dtype: Dtype::C64, ..desc(9999, 9999) };
     assert!(router.route(&unknown).is(&home));
     assert!(Router::new(vec![(home, p)]).is_none());
+}
+
+#[test]
+fn what_the_host_cannot_compute_is_never_sent_to_it() {
+    fn f32_alone(desc: &Desc) -> Result<(), String> {
+        if desc.dtype == Dtype::F32 { Ok(()) } else { Err("no kernels are compiled".into()) }
+    }
+    let home = || {
+        let mut host = Host { accepts: f32_alone, ..Host::new("home") };
+        host.info.host = true;
+        host.device()
+    };
+    let away = || Device::new(Reference::open());
+    // Small and large, with an estimate of the type elsewhere and without.
+    let mut card = profile(4e12, Some(5e10));
+    let measured = card.products[0];
+    card.products.push(Product { dtype: Dtype::Bf16, ..measured });
+    let (home, away, home_again) = (home(), away(), home());
+    let one = |device: &Device, p: &Profile| (device.clone(), p.clone());
+    let host = profile(1e10, None);
+    let router = Router::new(vec![one(&home, &host), one(&away, &card)]).unwrap();
+    for dtype in [Dtype::Bf16, Dtype::C64] {
+        for n in [1, 64, 10_000] {
+            let d = Desc { dtype, ..desc(n, n) };
+            assert!(router.route(&d).is(&away), "{d}");
+        }
+    }
+    assert!(router.route(&desc(64, 64)).is(&home));
+    // Where no device can, the first says what is missing.
+    let router = Router::new(vec![one(&home, &host), one(&home_again, &host)]).unwrap();
+    let d = Desc { dtype: Dtype::C64, ..desc(64, 64) };
+    assert!(router.route(&d).is(&home));
+    assert!(matches!(home.choose(&d), Err(Error::Unsupported { .. })));
 }
 
 #[test]

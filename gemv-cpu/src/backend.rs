@@ -72,12 +72,39 @@ pub fn open(isa: Option<&str>) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Cpu::new(isa)))
 }
 
+/// As gemv-core's `for_any`, for the element types that have kernels in this program. The last expression is for the
+/// others: `accepts` refuses them, so it is not reached.
+macro_rules! for_compiled {
+    ($any:ident, $value:expr, $typed:pat => $body:expr, $other:pat => $refused:expr) => {
+        match $value {
+            $any::F32($typed) => $body,
+            $any::F64($typed) => $body,
+            #[cfg(feature = "half")]
+            $any::F16($typed) => $body,
+            #[cfg(feature = "half")]
+            $any::Bf16($typed) => $body,
+            #[cfg(feature = "complex")]
+            $any::C32($typed) => $body,
+            #[cfg(feature = "complex")]
+            $any::C64($typed) => $body,
+            #[cfg(not(all(feature = "half", feature = "complex")))]
+            $other => $refused,
+        }
+    };
+}
+
 fn describe(isa: Isa) -> DeviceInfo {
     let mut info = DeviceInfo::new("cpu");
     info.name = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
     info.arch = isa.name().into();
     info.vendor = "cpu".into();
-    info.driver = concat!("gemv-cpu ", env!("CARGO_PKG_VERSION")).into();
+    let without = match (cfg!(feature = "half"), cfg!(feature = "complex")) {
+        (true, true) => "",
+        (false, true) => " without feature half",
+        (true, false) => " without feature complex",
+        (false, false) => " without features half and complex",
+    };
+    info.driver = concat!("gemv-cpu ", env!("CARGO_PKG_VERSION")).to_owned() + without;
     info.units = std::thread::available_parallelism().map_or(1, usize::from);
     info.host = true;
     info
@@ -231,7 +258,7 @@ fn view_mut<'a, T: CpuElement, D: Dimension + Copy>(
 ///
 /// # Panics
 /// If it is another's, or of another type.
-fn elements<T: CpuElement>(memory: &dyn Memory) -> &[T] {
+fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
     let memory: &dyn Any = memory;
     memory.downcast_ref::<Allocation<T>>().expect("memory of this backend")
 }
@@ -241,8 +268,20 @@ impl Backend for Cpu {
         &self.info
     }
 
-    fn accepts(&self, _: &Desc) -> Result<()> {
-        Ok(())
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        let (feature, compiled) = match desc.dtype {
+            Dtype::F32 | Dtype::F64 => return Ok(()),
+            Dtype::F16 | Dtype::Bf16 => ("half", cfg!(feature = "half")),
+            Dtype::C32 | Dtype::C64 => ("complex", cfg!(feature = "complex")),
+        };
+        if compiled {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            device: self.info.id.clone(),
+            dtype: desc.dtype,
+            reason: format!("this program was built without the feature {feature:?} of gemv"),
+        })
     }
 
     fn kernels(&self) -> Vec<KernelInfo> {
@@ -268,14 +307,14 @@ impl Backend for Cpu {
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        fn copy<T: CpuElement>(data: &[T]) -> Result<Box<dyn Memory>, u64> {
+        fn copy<T: Element>(data: &[T]) -> Result<Box<dyn Memory>, u64> {
             Ok(Box::new(Allocation::copy_of(data)?))
         }
         for_any!(AnySlice, data, data => copy(data)).map_err(|asked| self.full(asked))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        fn zeros<T: CpuElement>(len: usize) -> Result<Box<dyn Memory>, u64> {
+        fn zeros<T: Element>(len: usize) -> Result<Box<dyn Memory>, u64> {
             Ok(Box::new(Allocation::<T>::zeros(len)?))
         }
         use gemv_core::half::{bf16, f16};
@@ -309,7 +348,12 @@ impl Backend for Cpu {
         if params.kernel() == READ.kernel() {
             return self.read(job, params);
         }
-        for_any!(AnyJob, &mut job, job => if !self.small(job, params) { self.run(job, params) });
+        for_compiled!(
+            AnyJob,
+            &mut job,
+            job => if !self.small(job, params) { self.run(job, params) },
+            job => return self.accepts(&for_any!(AnyJob, job, job => job.desc()))
+        );
         Ok(())
     }
 
@@ -323,7 +367,12 @@ impl Backend for Cpu {
             }
             return Ok(());
         }
-        for_any!(AnyGemmJob, job, job => self.many(job, params));
+        for_compiled!(
+            AnyGemmJob,
+            job,
+            job => self.many(job, params),
+            job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
+        );
         Ok(())
     }
 }

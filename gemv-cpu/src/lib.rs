@@ -11,6 +11,10 @@
 //! of the baseline. On x86-64 `plain` is a short loop in which every multiply-add calls the C library's `fma`: right,
 //! and slow.
 //!
+//! # Features
+//! f32 and f64 always have kernels, f16 and bf16 with the feature `half`, `Complex<f32>` and `Complex<f64>` with
+//! `complex`. Without it the device refuses the type, and its `driver` names what is missing.
+//!
 //! # Memory
 //! Resident operands lie in host memory, aligned to 64 bytes. From 2 MiB on they lie on huge pages, if the system
 //! grants them.

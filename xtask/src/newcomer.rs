@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
 /// The members' manifests and sources: a library with a generic bound, an application that never
-/// names gemv but chooses its backend, one that chooses a GPU whose driver may not be there, and one
-/// that chooses none.
-const FILES: [(&str, &str); 8] = [
+/// names gemv but chooses its backend, one whose elements need a feature that it lacks, one that
+/// chooses a GPU whose driver may not be there, and one that chooses none.
+const FILES: [(&str, &str); 10] = [
     (
         "library/Cargo.toml",
         r#"
@@ -53,6 +53,47 @@ fn main() {
     let a = ndarray::array![[0.0, 1.0], [2.0, 0.0]];
     let y = library::twice(&a, &ndarray::array![1.0, 3.0]);
     println!("{y} on {}", library::device());
+}
+"#,
+    ),
+    (
+        "elements/Cargo.toml",
+        r#"
+[dependencies]
+gemv = { path = "ROOT", default-features = false, features = ["cpu"] }
+ndarray = "0.17"
+"#,
+    ),
+    (
+        "elements/src/main.rs",
+        r#"
+use gemv::half::{bf16, f16};
+use gemv::num_complex::Complex;
+use gemv::{Accumulator, Element, GpuDot, ToDevice};
+use ndarray::Array2;
+
+/// The product of ones, on the host and where the matrix is resident, of one vector and of two.
+fn say<T: Element>() {
+    let one = T::narrow(T::Acc::ONE);
+    let (a, x) = (Array2::from_elem((2, 300), one), Array2::from_elem((300, 2), one));
+    let resident = a.to_device(&gemv::device("cpu").unwrap()).unwrap();
+    match a.try_gpu_dot(&x.column(0)) {
+        Ok(y) => println!("{:?}", y[0]),
+        Err(why) => println!("{why}"),
+    }
+    let same = a.try_gpu_dot(&x).is_ok() && resident.try_gpu_dot(&x).is_ok();
+    assert_eq!(same, a.try_gpu_dot(&x.column(0)).is_ok());
+    assert_eq!(same, resident.try_gpu_dot(&x.column(0)).is_ok());
+}
+
+fn main() {
+    println!("{}", gemv::device("cpu").unwrap().info());
+    say::<f32>();
+    say::<f64>();
+    say::<f16>();
+    say::<bf16>();
+    say::<Complex<f32>>();
+    say::<Complex<f64>>();
 }
 "#,
     ),
@@ -108,8 +149,8 @@ pub fn run(sh: &Shell, folder: &Path, built: &Path) -> Result<()> {
         sh.write_file(folder.join(path), head + &text)?;
     }
     // The workspace's versions, and its profile: the dependencies are built already.
-    let members = "[workspace]\nresolver = \"3\"\n\
-                   members = [\"library\", \"application\", \"driverless\", \"nothing\"]\n";
+    let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \
+                   \"elements\", \"driverless\", \"nothing\"]\n";
     let manifest = sh.read_file("Cargo.toml")?;
     let profile = manifest.find("[profile.dev]").map_or("", |at| &manifest[at..]);
     sh.write_file(folder.join("Cargo.toml"), format!("{members}\n{profile}"))?;
@@ -129,6 +170,20 @@ pub fn run(sh: &Shell, folder: &Path, built: &Path) -> Result<()> {
     };
     let (good, text) = run("application", None)?;
     ensure!(good && text.trim() == "[2, 6] on cpu", "the application says: {text}");
+    // Elements whose kernels are not compiled: a sentence, and no other way to compute them.
+    let (good, text) = run("elements", None)?;
+    let lacks = |dtype: &str, feature: &str| {
+        let why = format!("this program was built without the feature {feature:?} of gemv");
+        format!("cpu cannot compute {dtype}: {why}\n")
+    };
+    let halves = lacks("f16", "half") + &lacks("bf16", "half");
+    let pairs = lacks("c32", "complex") + &lacks("c64", "complex");
+    let (device, said) = text.split_once('\n').unwrap_or_default();
+    ensure!(
+        good && device.ends_with(" without features half and complex")
+            && said == format!("300.0\n300.0\n{halves}{pairs}"),
+        "without the features of its elements: {text}"
+    );
     // A GPU's backend alone: the GPU computes, or one sentence says what is missing and what to write.
     let (good, text) = run("driverless", None)?;
     let missing = "no cuda (";

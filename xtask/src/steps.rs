@@ -64,9 +64,21 @@ fn clippy(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn features(sh: &Shell, _: &Tools) -> Result<()> {
-    for set in
-        ["", "cpu", "opencl", "cuda", "cpu,opencl", "cpu,cuda", "opencl,cuda", "cpu,opencl,cuda"]
-    {
+    for set in [
+        "",
+        "cpu",
+        "opencl",
+        "cuda",
+        "cpu,opencl",
+        "cpu,cuda",
+        "opencl,cuda",
+        "cpu,opencl,cuda",
+        // The element types of the CPU; the other backends have all of them.
+        "half,complex",
+        "cpu,half",
+        "cpu,complex",
+        "cpu,half,complex",
+    ] {
         let args = ["--no-default-features", "--features", set];
         // `--lib`: what a user builds; the same code whatever the features.
         cmd!(sh, "cargo clippy --locked -q -p gemv --lib {args...} -- -D warnings").run()?;

@@ -1,7 +1,9 @@
 //! Element types: the kernels of each on each instruction set.
 
 use gemv_core::Element;
+#[cfg(feature = "half")]
 use gemv_core::half::{bf16, f16};
+#[cfg(feature = "complex")]
 use gemv_core::num_complex::Complex;
 
 use super::entry::{EntryPoints, Of};
@@ -14,7 +16,7 @@ use super::portable::Plain;
 #[cfg(target_arch = "x86_64")]
 use super::{stride_two::StrideTwo, x86};
 
-/// An element type with kernels.
+/// An element type with kernels in this program: f32, f64, and those of the features.
 pub(crate) trait CpuElement: Element {
     #[cfg(target_arch = "x86_64")]
     type Avx512: Ops<T = Self, Acc = Self::Acc>;
@@ -73,8 +75,14 @@ macro_rules! elements {
 elements! {
     f32, f32, F32x16, F32x8, two, |x| Some(x);
     f64, f64, F64x8, F64x4, two, |x| Some(x);
+}
+#[cfg(feature = "half")]
+elements! {
     f16, f32, F16x16, F16x8, one, |_x| None;
     bf16, f32, Bf16x16, Bf16x8, one, |_x| None;
+}
+#[cfg(feature = "complex")]
+elements! {
     Complex<f32>, f32, C32x8, C32x4, one, |x| Some(x);
     Complex<f64>, f64, C64x4, C64x2, one, |x| Some(x);
 }

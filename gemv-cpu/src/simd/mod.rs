@@ -24,7 +24,9 @@ mod small;
 #[cfg(target_arch = "x86_64")]
 mod stride_two;
 mod window;
+// Vectors of the types whose feature is absent are not used, and not compiled to code.
 #[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(all(feature = "half", feature = "complex")), allow(dead_code))]
 mod x86;
 
 pub(crate) use element::CpuElement;
