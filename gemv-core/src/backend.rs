@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::element::{AnySlice, AnySliceMut};
 use crate::job::{AnyGemmJob, AnyJob};
 use crate::memory::Memory;
+use crate::step::AnyVectorJob;
 use crate::{Desc, Dtype, KernelInfo, Params, Result, for_any};
 
 /// What a device says of itself.
@@ -78,8 +79,8 @@ impl DeviceInfo {
 /// for kernels whose name begins with `classic-` or `vendor-`, and for its [read-bandwidth passes](Backend::read_params).
 ///
 /// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
-/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and
-/// not shared. To write one, see `docs/adding-a-backend.md`.
+/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is not shared and
+/// its entries have places of their own. To write one, see `docs/adding-a-backend.md`.
 ///
 /// ```
 /// use gemv_core::{AnyJob, Job, reference::Reference};
@@ -273,6 +274,15 @@ pub trait Backend: Send + Sync + Debug + 'static {
             Ok(())
         })
     }
+
+    /// Computes one elementwise step. Work may still be in flight: later calls on the same device wait
+    /// for it.
+    ///
+    /// A backend whose memory is the host's may call [`reference::vector`](crate::reference::vector).
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv).
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()>;
 
     /// The published kernels for this problem, as named baselines: their names begin with
     /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.

@@ -23,6 +23,7 @@ mod scratch;
 mod small;
 #[cfg(target_arch = "x86_64")]
 mod stride_two;
+mod vector;
 mod window;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -33,3 +34,4 @@ pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
 pub(crate) use memory::Allocation;
 pub(crate) use product::{Part, Plan, Product};
+pub(crate) use vector::{Line, Lines};

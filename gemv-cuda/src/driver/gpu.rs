@@ -190,6 +190,34 @@ impl<T: Element> GemmArguments<'_, T> {
     }
 }
 
+/// What a launch of an elementwise step is given; see `vector.k` of gemv_gpu for the signature.
+pub(crate) struct VectorArguments<'a, T: Element> {
+    pub(crate) x: Option<Batched<'a>>,
+    pub(crate) z: Option<Batched<'a>>,
+    pub(crate) y: Batched<'a>,
+    /// Where the factor's number is, or its numerator.
+    pub(crate) s: Option<Batched<'a>>,
+    /// Where its denominator is.
+    pub(crate) t: Option<Batched<'a>>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) negate: bool,
+}
+
+impl<T: Element> VectorArguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    fn check(&self) {
+        let VectorArguments { x, z, y, s, t, .. } = self;
+        let operands = [("x", x), ("z", z), ("the factor", s), ("the denominator", t)];
+        let given = operands.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)));
+        for (name, operand) in given.chain([("y", y)]) {
+            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        }
+        assert!([x, z].into_iter().flatten().all(|of| of.dim == y.dim), "other shapes than y's");
+        assert!([s, t].into_iter().flatten().all(|of| of.dim == [1; 3]), "a factor is one number");
+    }
+}
+
 /// What a launch of any kernel is given; see `gemv_gpu` for the signature.
 pub(crate) struct Arguments<'a, T: Element> {
     pub(crate) m: usize,
@@ -572,6 +600,57 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
         // has; operands and scratch memory were checked above.
+        unsafe { self.queue_launch(launch, &mut values) }
+    }
+
+    /// Queues one elementwise step.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(crate) fn launch_vector<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &VectorArguments<'_, T>,
+    ) -> Result<()> {
+        arguments.check();
+        let VectorArguments { x, z, y, s, t, alpha, negate } = arguments;
+        let none = Batched { block: y.block, first: 0, dim: y.dim, strides: [0; 3] };
+        let (x, z) = (x.unwrap_or(none), z.unwrap_or(none));
+        let of = u32::from(s.is_some()) + u32::from(t.is_some());
+        let (s, t) = (s.unwrap_or(none), t.unwrap_or(none));
+        let [ni, nj, nk] = y.dim.map(|d| d as u64);
+        let first = [x, z, *y, s, t].map(|o| o.first as u64);
+        let [xs, zs, ys] = [x, z, *y].map(|o| o.strides.map(|s| s as i64));
+        let (alpha, negate) = (Scalar::new::<T>(*alpha), u32::from(*negate));
+        let mut values = [
+            at(&ni),
+            at(&nj),
+            at(&nk),
+            at(&x.block.at),
+            at(&first[0]),
+            at(&xs[0]),
+            at(&xs[1]),
+            at(&xs[2]),
+            at(&z.block.at),
+            at(&first[1]),
+            at(&zs[0]),
+            at(&zs[1]),
+            at(&zs[2]),
+            at(&y.block.at),
+            at(&first[2]),
+            at(&ys[0]),
+            at(&ys[1]),
+            at(&ys[2]),
+            at(&s.block.at),
+            at(&first[3]),
+            at(&t.block.at),
+            at(&first[4]),
+            at(&alpha),
+            at(&of),
+            at(&negate),
+        ];
+        // SAFETY: these are the arguments of every entry point of `vector.k`, of which `launch` is one;
+        // operands were checked above, and what is not given is not read.
         unsafe { self.queue_launch(launch, &mut values) }
     }
 

@@ -13,7 +13,9 @@ mod probe;
 mod staging;
 
 pub(crate) use cublas::Cublas;
-pub(crate) use gpu::{Arguments, Batched, Block, Function, GemmArguments, Gpu, Launch, Operand};
+pub(crate) use gpu::{
+    Arguments, Batched, Block, Function, GemmArguments, Gpu, Launch, Operand, VectorArguments,
+};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use probe::{Found, Report, probe};
 pub(crate) use staging::Staging;
