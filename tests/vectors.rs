@@ -10,7 +10,7 @@ use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array, Array1, Array2, ArrayView1, Axis, Dimension, array, s};
 use gemv::num_complex::Complex;
 use gemv::unstable::reference;
-use gemv::{Accumulator, Device, DeviceArray, Dtype, Element, Error, GpuDot, Result};
+use gemv::{Accumulator, Device, DeviceArray, Dtype, Element, Error, Factor, GpuDot, Result};
 use libtest_mimic::Trial;
 
 fn text(e: Error) -> String {
@@ -32,14 +32,14 @@ fn equal<T: Element, D: Dimension + Copy>(
     same(&entries(got)?, &want).map_err(|e| format!("{what}: {e}"))
 }
 
-/// A number of pairs, by the formulas of the order: `f` of the real type.
+/// Quotients and roots, by the formulas of the order.
 trait Rounded: Element {
     fn quotient(self, by: Self) -> Self;
     fn root(self) -> Self;
 }
 
 macro_rules! rounded {
-    ($t:ty, $real:ty, |$a:ident, $b:ident| $quotient:expr, |$c:ident| $root:expr) => {
+    ($t:ty, |$a:ident, $b:ident| $quotient:expr, |$c:ident| $root:expr) => {
         impl Rounded for $t {
             fn quotient(self, by: Self) -> Self {
                 let ($a, $b) = (self, by);
@@ -53,19 +53,18 @@ macro_rules! rounded {
     };
 }
 // A quotient and a root of f32 that are rounded to f64 first are the same: 53 is over 2 * 24 + 1.
-rounded!(f32, f32, |a, b| (f64::from(a) / f64::from(b)) as f32, |a| f64::from(a).sqrt() as f32);
-rounded!(f64, f64, |a, b| a / b, |a| a.sqrt());
-rounded!(f16, f32, |a, b| f16::from_f32(a.to_f32() / b.to_f32()), |a| {
+rounded!(f32, |a, b| (f64::from(a) / f64::from(b)) as f32, |a| f64::from(a).sqrt() as f32);
+rounded!(f64, |a, b| a / b, |a| a.sqrt());
+rounded!(f16, |a, b| f16::from_f32(a.to_f32() / b.to_f32()), |a| {
     f16::from_f32(a.to_f32().sqrt())
 });
-rounded!(bf16, f32, |a, b| bf16::from_f32(a.to_f32() / b.to_f32()), |a| {
+rounded!(bf16, |a, b| bf16::from_f32(a.to_f32() / b.to_f32()), |a| {
     bf16::from_f32(a.to_f32().sqrt())
 });
 macro_rules! pair {
     ($t:ty) => {
         rounded!(
             Complex<$t>,
-            $t,
             |a, b| {
                 let d = b.im.mul_add(b.im, b.re * b.re);
                 let re = a.im.mul_add(b.im, a.re * b.re) / d;
@@ -90,10 +89,7 @@ pair!(f64);
 
 /// Every step, on one place y with operands x and z, against the same on the host. `place` is called
 /// with a fresh array each time, of which all is compared.
-fn steps<T: Rounded>(device: &Device, n: usize, y_step: isize, x_step: isize) -> Check
-where
-    for<'a> gemv::Factor<'a, T>: From<T::Acc>,
-{
+fn steps<T: Rounded>(device: &Device, n: usize, y_step: isize, x_step: isize) -> Check {
     let of = |seed, len| Array1::from_shape_fn(len, |i| random::<T>(seed, i, 0));
     // y is every |y_step|-th entry of a longer vector, backwards or forwards; x likewise.
     let long = |step: isize| (n * step.unsigned_abs()).max(1);
@@ -111,7 +107,9 @@ where
 
     type Scalar<T> = <T as Element>::Acc;
     let run = |what: &str,
-               there: &dyn Fn(&mut gemv::DeviceViewMut<'_, T, gemv::ndarray::Ix1>) -> Result<()>,
+               there: &dyn Fn(
+        &mut gemv::DeviceViewMut<'_, T, gemv::ndarray::Ix1>,
+    ) -> Result<()>,
                here: &dyn Fn(T, T, T) -> T|
      -> Check {
         let mut y = device.vector(&whole).map_err(text)?;
@@ -126,13 +124,15 @@ where
     let (a, neg): (Scalar<T>, Scalar<T>) = (alpha.widen(), negative.widen().neg());
     let quotient = alpha.widen().div(by.widen());
     let new = |acc| T::narrow(acc);
-    run("fill", &|y| y.fill(a), &|_, _, _| new(a))?;
+    run("fill", &|y| y.fill(Factor::number(a)), &|_, _, _| new(a))?;
     run("fill by a resident", &|y| y.fill(&s), &|_, _, _| new(a))?;
     run("assign", &|y| y.assign(&x_there), &|_, x, _| x)?;
     run("assign from the host", &|y| y.assign(&z), &|_, _, z| z)?;
-    run("scal", &|y| y.scal(a), &|y, _, _| new(a.mul(y.widen())))?;
+    run("scal", &|y| y.scal(Factor::number(a)), &|y, _, _| new(a.mul(y.widen())))?;
     run("scal by a quotient", &|y| y.scal(&s / &d), &|y, _, _| new(quotient.mul(y.widen())))?;
-    run("axpy", &|y| y.axpy(a, &x_there), &|y, x, _| new(y.widen().fma(a, x.widen())))?;
+    run("axpy", &|y| y.axpy(Factor::number(a), &x_there), &|y, x, _| {
+        new(y.widen().fma(a, x.widen()))
+    })?;
     run("axpy by a resident", &|y| y.axpy(&s, &x_there), &|y, x, _| {
         new(y.widen().fma(a, x.widen()))
     })?;
@@ -157,10 +157,7 @@ where
 }
 
 /// Arrays of two and three axes, transposed, broadcast and in parts.
-fn axes<T: Rounded>(device: &Device) -> Check
-where
-    for<'a> gemv::Factor<'a, T>: From<T::Acc>,
-{
+fn axes<T: Rounded>(device: &Device) -> Check {
     let a = Array2::from_shape_fn((19, 33), |(i, j)| random::<T>(7, i, j));
     let b = Array2::from_shape_fn((33, 19), |(i, j)| random::<T>(8, i, j));
     let (a_there, b_there) = (device.matrix(&a).map_err(text)?, device.matrix(&b).map_err(text)?);
@@ -168,7 +165,7 @@ where
     let axpy = |y: &T, x: &T| T::narrow(y.widen().fma(two, x.widen()));
 
     let mut y = a_there.clone();
-    y.axpy(two, &b_there.t()).map_err(text)?;
+    y.axpy(Factor::number(two), &b_there.t()).map_err(text)?;
     let mut want = a.clone();
     want.zip_mut_with(&b.t(), |y, x| *y = axpy(y, x));
     equal("a matrix and a transpose", &y, &want)?;
@@ -176,7 +173,7 @@ where
 
     let mut y = a_there.clone();
     y.columns_mut(3..30)
-        .and_then(|mut y| y.axpy(two, &b_there.t().columns(1..28)))
+        .and_then(|mut y| y.axpy(Factor::number(two), &b_there.t().columns(1..28)))
         .map_err(text)?;
     let mut want = a.clone();
     want.slice_mut(s![.., 3..30]).zip_mut_with(&b.t().slice(s![.., 1..28]), |y, x| *y = axpy(y, x));
@@ -185,14 +182,14 @@ where
     let row = a.row(4);
     let rows = row.broadcast(a.dim()).unwrap();
     let mut y = device.matrix(&a).map_err(text)?;
-    y.axpy(two, &device.matrix(&rows).map_err(text)?).map_err(text)?;
+    y.axpy(Factor::number(two), &device.matrix(&rows).map_err(text)?).map_err(text)?;
     let mut want = a.clone();
     want.zip_mut_with(&rows, |y, x| *y = axpy(y, x));
     equal("a row for all", &y, &want)?;
 
     // A repeated y has one place for many entries: it is given places first.
     let mut y = device.matrix(&rows).map_err(text)?;
-    y.axpy(two, &a_there).map_err(text)?;
+    y.axpy(Factor::number(two), &a_there).map_err(text)?;
     let mut want = rows.to_owned();
     want.zip_mut_with(&a, |y, x| *y = axpy(y, x));
     equal("a repeated y", &y, &want)?;
@@ -202,7 +199,9 @@ where
     let mut y = device.array(&cube.view().permuted_axes([2, 0, 1])).map_err(text)?;
     let x = Array::from_shape_fn((70, 3, 5), |(i, j, k)| random::<T>(10, 100 * i + j, k));
     y.view_mut()
-        .and_then(|y| y.step_axis(Axis(0), 1..69, -3).axpy(two, x.slice(s![..23, .., ..])))
+        .and_then(|y| {
+            y.step_axis(Axis(0), 1..69, -3).axpy(Factor::number(two), x.slice(s![..23, .., ..]))
+        })
         .map_err(text)?;
     let mut want = cube.view().permuted_axes([2, 0, 1]).to_owned();
     want.slice_mut(s![1..69;-3, .., ..])
@@ -210,23 +209,20 @@ where
     equal("three axes", &y, &want)?;
 
     for empty in [(0, 5), (5, 0)] {
-        device.zeros::<T, _>(empty).and_then(|mut y| y.fill(two)).map_err(text)?;
+        device.zeros::<T, _>(empty).and_then(|mut y| y.fill(Factor::number(two))).map_err(text)?;
     }
     Ok(())
 }
 
 /// Dot products and norms whose results stay on the device.
-fn sums<T: Rounded>(device: &Device, n: usize) -> Check
-where
-    for<'a> gemv::Factor<'a, T>: From<T::Acc>,
-{
+fn sums<T: Rounded>(device: &Device, n: usize) -> Check {
     let [x, y] = [1, 2].map(|seed| Array1::from_shape_fn(n, |i| random::<T>(seed, i, n)));
     let dot = |conj| T::narrow(reference::dot(x.view(), y.view(), conj));
     let (x_there, y_there) = (device.vector(&x).map_err(text)?, device.vector(&y).map_err(text)?);
-    // The place is a part of a vector.
     let mut to = device.scalar(random::<T>(3, 0, 0)).map_err(text)?;
     let kept = to.clone();
-    let is = |what: &str, got: T, want: T| same(&[got], &[want]).map_err(|e| format!("{what}: {e}"));
+    let is =
+        |what: &str, got: T, want: T| same(&[got], &[want]).map_err(|e| format!("{what}: {e}"));
     x_there.dot_into(&y_there, &mut to).map_err(text)?;
     is("dot", to.value().map_err(text)?, dot(false))?;
     is("a clone", kept.value().map_err(text)?, random(3, 0, 0))?;
@@ -356,9 +352,11 @@ fn main() {
         let count = if common::size() == Size::Tiny { 100 } else { 60_000 };
         let narrow = move || bits().take(count).map(|bits| bits as u16);
         add("roundings/f32".into(), Box::new(move |d| roundings(d, &singles(count))));
-        let halves = move |d: &Device| roundings(d, &narrow().map(f16::from_bits).collect::<Vec<_>>());
+        let halves =
+            move |d: &Device| roundings(d, &narrow().map(f16::from_bits).collect::<Vec<_>>());
         add("roundings/f16".into(), Box::new(halves));
-        let halves = move |d: &Device| roundings(d, &narrow().map(bf16::from_bits).collect::<Vec<_>>());
+        let halves =
+            move |d: &Device| roundings(d, &narrow().map(bf16::from_bits).collect::<Vec<_>>());
         add("roundings/bf16".into(), Box::new(halves));
         let has = |dtype| common::supported(device, dtype).is_ok();
         if has(Dtype::F64) {
@@ -367,7 +365,10 @@ fn main() {
         }
         for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
             add(format!("{dtype}/axes"), Box::new(move |d| with_type!(dtype, T => axes::<T>(d))));
-            add(format!("{dtype}/places"), Box::new(move |d| with_type!(dtype, T => places::<T>(d))));
+            add(
+                format!("{dtype}/places"),
+                Box::new(move |d| with_type!(dtype, T => places::<T>(d))),
+            );
             let lens: &[usize] = match common::size() {
                 Size::Tiny => &[1, 70],
                 _ => &[0, 1, 63, 257, 5_000, 70_001],

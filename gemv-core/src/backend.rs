@@ -355,6 +355,17 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(start.elapsed())
     }
 
+    /// Records what `start` starts on the device, and runs none of it. By default `None`: the device has no
+    /// records, and `start` is not called. All that it starts has run before: nothing is left to
+    /// compile or to allocate.
+    ///
+    /// # Errors
+    /// Those of `start`, and the driver's refusal, of what cannot be recorded.
+    fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
+        let _ = start;
+        Ok(None)
+    }
+
     /// Passes that only read: parameters for [`gemv`](Self::gemv) with a row-major f32 matrix
     /// without gaps, of which every element is read once, x is not read and y not written, but for
     /// one matrix in billions. The fastest bounds every product: no kernel that reads a matrix
@@ -374,6 +385,22 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
     }
+}
+
+/// What [`Backend::record`] recorded; for [`Plan`](crate::Plan). The memory that it works on lives as
+/// long as it does.
+pub trait Record: Send + Debug {
+    /// Whether `start` starts what is recorded, on the same memory. It is called, and nothing runs.
+    ///
+    /// # Errors
+    /// Those of `start`, also of what cannot be recorded.
+    fn holds(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<bool>;
+
+    /// Starts what is recorded.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    fn replay(&self) -> Result<()>;
 }
 
 /// A choice that a backend has proved: parameters, and what the backend needs to run them.

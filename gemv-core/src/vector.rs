@@ -37,11 +37,26 @@ pub struct Factor<'a, T: Element> {
     devices: [Option<&'a Device>; 2],
 }
 
+impl<T: Element> Factor<'_, T> {
+    /// A number, in code for any element type; else `into()` makes one.
+    ///
+    /// ```
+    /// use gemv_core::{DeviceVector, Element, Factor, Result};
+    ///
+    /// fn halve<T: Element>(x: &mut DeviceVector<T>, half: T) -> Result<()> {
+    ///     x.scal(Factor::number(half.widen()))
+    /// }
+    /// ```
+    pub fn number(number: T::Acc) -> Self {
+        Factor { scalar: Scalar::Number(number), devices: [None; 2] }
+    }
+}
+
 macro_rules! number {
     ($($acc:ty => $($t:ty),*;)*) => { $($(
         impl From<$acc> for Factor<'_, $t> {
             fn from(number: $acc) -> Self {
-                Factor { scalar: Scalar::Number(number), devices: [None; 2] }
+                Factor::number(number)
             }
         }
     )*)* };
@@ -128,7 +143,7 @@ struct Operands<'a, T: Element, D: Dimension> {
 
 impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
     fn of(step: Step) -> Self {
-        let alpha = Factor { scalar: Scalar::Number(T::Acc::ZERO), devices: [None; 2] };
+        let alpha = Factor::number(T::Acc::ZERO);
         Operands { step, alpha, x: None, z: None }
     }
 

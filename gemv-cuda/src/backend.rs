@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Desc,
-    DeviceInfo, Dtype, Error, KernelInfo, Layout, Memory, Params, Prepared, Result, fingerprint,
-    for_any,
+    DeviceInfo, Dtype, Error, KernelInfo, Layout, Memory, Params, Prepared, Record, Result,
+    fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
@@ -260,6 +260,10 @@ impl Backend for Cuda {
 
     fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
         self.gpu.timed(product)
+    }
+
+    fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
+        self.gpu.record(start).map(Some)
     }
 
     fn read_params(&self) -> Vec<Params> {

@@ -10,6 +10,7 @@ mod cublas;
 mod gpu;
 mod nvrtc;
 mod probe;
+mod record;
 mod staging;
 
 pub(crate) use cublas::Cublas;
