@@ -4,9 +4,10 @@
 
 #[doc(inline)]
 pub use gemv_core::{
-    Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceVector, Dtype, Element,
-    Engine, Error, GpuDot, Listing, MatrixMut, MatrixRef, OperandMut, OperandRef, Result,
-    ShapeMismatch, ToDevice, VectorMut, VectorRef, device, devices,
+    Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
+    DeviceViewMut, Dtype, Element, Engine, Error, Factor, GpuDot, Listing, MatrixMut, MatrixRef,
+    OperandMut, OperandRef, Plan, Result, ShapeMismatch, ToDevice, VectorMut, VectorRef, device,
+    devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};

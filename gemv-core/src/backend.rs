@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::element::{AnySlice, AnySliceMut};
 use crate::job::{AnyGemmJob, AnyJob};
 use crate::memory::Memory;
+use crate::step::AnyVectorJob;
 use crate::{Desc, Dtype, KernelInfo, Params, Result, for_any};
 
 /// What a device says of itself.
@@ -78,8 +79,8 @@ impl DeviceInfo {
 /// for kernels whose name begins with `classic-` or `vendor-`, and for its [read-bandwidth passes](Backend::read_params).
 ///
 /// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
-/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is contiguous and
-/// not shared. To write one, see `docs/adding-a-backend.md`.
+/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is not shared and
+/// its entries have places of their own. To write one, see `docs/adding-a-backend.md`.
 ///
 /// ```
 /// use gemv_core::{AnyJob, Job, reference::Reference};
@@ -274,6 +275,15 @@ pub trait Backend: Send + Sync + Debug + 'static {
         })
     }
 
+    /// Computes one elementwise step. Work may still be in flight: later calls on the same device wait
+    /// for it.
+    ///
+    /// A backend whose memory is the host's may call [`reference::vector`](crate::reference::vector).
+    ///
+    /// # Errors
+    /// As [`gemv`](Self::gemv).
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()>;
+
     /// The published kernels for this problem, as named baselines: their names begin with
     /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.
     ///
@@ -345,6 +355,17 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(start.elapsed())
     }
 
+    /// Records what `start` starts on the device, and runs none of it. By default `None`: the device has no
+    /// records, and `start` is not called. All that it starts has run before: nothing is left to
+    /// compile or to allocate.
+    ///
+    /// # Errors
+    /// Those of `start`, and the driver's refusal, of what cannot be recorded.
+    fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
+        let _ = start;
+        Ok(None)
+    }
+
     /// Passes that only read: parameters for [`gemv`](Self::gemv) with a row-major f32 matrix
     /// without gaps, of which every element is read once, x is not read and y not written, but for
     /// one matrix in billions. The fastest bounds every product: no kernel that reads a matrix
@@ -364,6 +385,22 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
     }
+}
+
+/// What [`Backend::record`] recorded; for [`Plan`](crate::Plan). The memory that it works on lives as
+/// long as it does.
+pub trait Record: Send + Debug {
+    /// Whether `start` starts what is recorded, on the same memory. It is called, and nothing runs.
+    ///
+    /// # Errors
+    /// Those of `start`, also of what cannot be recorded.
+    fn holds(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<bool>;
+
+    /// Starts what is recorded.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    fn replay(&self) -> Result<()>;
 }
 
 /// A choice that a backend has proved: parameters, and what the backend needs to run them.

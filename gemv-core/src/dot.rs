@@ -193,9 +193,9 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// read y. The factors have the accumulator's type: f32 for f16 and bf16.
     ///
     /// `y` has as many entries as the product. It may be on the host or resident. A resident `y`
-    /// that shares its memory, or whose entries lie apart, is given memory of its own first; where
-    /// `beta` is not 0, its entries go there by way of the host. So a view such as `m.column(1)` is
-    /// written, and the matrix that it is of stays as it was.
+    /// that shares its memory is given memory of its own first: a view such as `m.column(1)` is written,
+    /// and the matrix that it is of stays as it was. To write a column where it lies, pass
+    /// [`m.column_mut(1)?`](crate::DeviceMatrix::column_mut).
     ///
     /// ```
     /// # gemv_core::Engine::global().set_default("reference").unwrap();

@@ -43,6 +43,16 @@ pub trait Accumulator:
     fn add(self, b: Self) -> Self;
     /// `self * b`; for pairs `re = fma(-a.im, b.im, a.re * b.re)`, `im = fma(a.im, b.re, a.re * b.im)`.
     fn mul(self, b: Self) -> Self;
+    /// `-self`; exact.
+    fn neg(self) -> Self;
+    /// `self / b`; for pairs, with `d = fma(b.im, b.im, b.re * b.re)`, `re = fma(a.im, b.im, a.re * b.re) / d`
+    /// and `im = fma(a.im, b.re, -(a.re * b.im)) / d`.
+    fn div(self, b: Self) -> Self;
+    /// The square root; for pairs the principal one, with `r = sqrt(fma(im, im, re * re))` and
+    /// `t = sqrt((r + |re|) / 2)`: `(t, im / (t + t))`, or `(|im| / (t + t), ±t)` where `re < 0`.
+    fn sqrt(self) -> Self;
+    /// The square root of the real part, with an imaginary part of +0.
+    fn norm(self) -> Self;
     /// Real and imaginary part, as f64 (exact).
     fn parts(self) -> (f64, f64);
     /// From real and imaginary part, each rounded once; the imaginary part is dropped by real types.
@@ -66,6 +76,22 @@ macro_rules! real_accumulator {
             #[inline]
             fn mul(self, b: Self) -> Self {
                 self * b
+            }
+            #[inline]
+            fn neg(self) -> Self {
+                -self
+            }
+            #[inline]
+            fn div(self, b: Self) -> Self {
+                self / b
+            }
+            #[inline]
+            fn sqrt(self) -> Self {
+                <$t>::sqrt(self)
+            }
+            #[inline]
+            fn norm(self) -> Self {
+                <$t>::sqrt(self)
             }
             fn parts(self) -> (f64, f64) {
                 (self.into(), 0.0)
@@ -95,6 +121,32 @@ macro_rules! real_accumulator {
                     re: (-self.im).mul_add(b.im, self.re * b.re),
                     im: self.im.mul_add(b.re, self.re * b.im),
                 }
+            }
+            #[inline]
+            fn neg(self) -> Self {
+                Complex { re: -self.re, im: -self.im }
+            }
+            #[inline]
+            fn div(self, b: Self) -> Self {
+                let d = b.im.mul_add(b.im, b.re * b.re);
+                Complex {
+                    re: self.im.mul_add(b.im, self.re * b.re) / d,
+                    im: self.im.mul_add(b.re, -(self.re * b.im)) / d,
+                }
+            }
+            #[inline]
+            fn sqrt(self) -> Self {
+                let Complex { re, im } = self;
+                let t = ((im.mul_add(im, re * re).sqrt() + re.abs()) * 0.5).sqrt();
+                match () {
+                    () if t == 0.0 => Complex { re: 0.0, im },
+                    () if re < 0.0 => Complex { re: im.abs() / (t + t), im: t.copysign(im) },
+                    () => Complex { re: t, im: im / (t + t) },
+                }
+            }
+            #[inline]
+            fn norm(self) -> Self {
+                Complex { re: self.re.sqrt(), im: 0.0 }
             }
             fn parts(self) -> (f64, f64) {
                 (self.re.into(), self.im.into())

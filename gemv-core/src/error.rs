@@ -272,6 +272,15 @@ pub enum ShapeMismatch {
         /// Axes of y, where the caller gave one.
         y: Option<usize>,
     },
+    /// A step of each entry.
+    Step {
+        /// How many axes y has.
+        axes: usize,
+        /// Entries of an operand along each; must equal those of y.
+        x: [usize; 3],
+        /// Entries of y along each.
+        y: [usize; 3],
+    },
     /// A dot product of two vectors.
     Dot {
         /// Entries of the first.
@@ -301,6 +310,11 @@ impl Display for ShapeMismatch {
             ShapeMismatch::VectorMatrix { matrix, x, y } => (matrix, (matrix.0, x), (matrix.1, y)),
             ShapeMismatch::Dot { left, right } => {
                 return write!(f, "the vectors have {left} and {right} entries");
+            }
+            ShapeMismatch::Step { axes, x, y } => {
+                let entries = |of: [usize; 3]| of.into_iter().take(axes).map(|n| n.to_string());
+                let show = |of| entries(of).collect::<Vec<_>>().join(" × ");
+                return write!(f, "y has {} entries and an operand {}", show(y), show(x));
             }
             ShapeMismatch::MatrixMatrix { matrix: (m, n), x: (rows, k), y } => {
                 write!(f, "the matrix is {m} × {n} and X is {rows} × {k}")?;

@@ -42,14 +42,18 @@ mod operand;
 pub mod order;
 mod pairs;
 mod params;
+mod plan;
 mod product;
 pub mod profile;
 pub mod reference;
 mod resident;
 pub mod router;
+mod step;
 pub mod table;
+mod vector;
+mod view_mut;
 
-pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Prepared};
+pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Prepared, Record};
 pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;
@@ -65,8 +69,12 @@ pub use kernel::{Arg, KernelInfo, Values, fingerprint};
 pub use memory::{Memory, Window};
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use params::{MAX_ARGS, Name, Params, READ};
-pub use resident::{DeviceArray, DeviceMatrix, DeviceVector};
+pub use plan::Plan;
+pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
+pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
+pub use vector::Factor;
+pub use view_mut::DeviceViewMut;
 
 #[doc(no_inline)]
 pub use half;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::RangeBounds;
 
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix2, Ix3, RemoveAxis, ShapeBuilder};
 
@@ -85,6 +86,51 @@ impl<M, D: Dimension> Window<M, D> {
             high += far.max(0);
         }
         (low as usize, (high - low + 1) as usize)
+    }
+
+    /// Whether every entry has a place of its own: none is repeated, and no two axes cross.
+    #[inline]
+    pub(crate) fn is_distinct(&self) -> bool {
+        if self.dim.slice().contains(&0) {
+            return true;
+        }
+        let mut axes = self.dim.clone();
+        let mut count = 0;
+        for axis in (0..self.dim.ndim()).filter(|&axis| self.dim[axis] > 1) {
+            axes[count] = axis;
+            count += 1;
+        }
+        let axes = &mut axes.slice_mut()[..count];
+        axes.sort_unstable_by_key(|&axis| self.stride(axis).unsigned_abs());
+        let mut reach = 0;
+        axes.iter().all(|&axis| {
+            let apart = self.stride(axis).unsigned_abs();
+            let fits = apart > reach;
+            reach += apart * (self.dim[axis] - 1);
+            fits
+        })
+    }
+
+    /// Every `step`-th of a range of an axis, backwards if `step` is negative.
+    ///
+    /// # Panics
+    /// If the range ends beyond the last entry, or before it starts, or `step` is 0.
+    #[track_caller]
+    pub(crate) fn step_axis(
+        mut self,
+        axis: usize,
+        range: impl RangeBounds<usize>,
+        step: isize,
+    ) -> Self {
+        let (at, len) = slice(range, self.dim[axis], step);
+        let stride = self.stride(axis);
+        self.dim[axis] = len;
+        if self.dim.slice().iter().all(|&entries| entries > 0) {
+            self.first = self.first.wrapping_add_signed(at as isize * stride);
+        }
+        // Of at most one entry there is no stride, and a step may be of any size.
+        self.strides[axis] = if len > 1 { stride * step } else { stride } as usize;
+        self
     }
 
     /// The array as a view, for backends whose memory is the host's: `memory` is the whole block as
@@ -200,4 +246,25 @@ impl<M> Window<M, Ix3> {
         let (dim, strides) = (Ix3(1, dim[0] * dim[1], dim[2]), Ix3(0, apart, strides[2]));
         Window { memory, first, dim, strides }
     }
+}
+
+/// First index and length of a stepped range of `len` entries.
+#[track_caller]
+fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usize) {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let start = match range.start_bound() {
+        Included(&s) => s,
+        Excluded(&s) => s.saturating_add(1),
+        Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Included(&e) => e.saturating_add(1),
+        Excluded(&e) => e,
+        Unbounded => len,
+    };
+    assert!(start <= end && end <= len, "range {start}..{end} is out of bounds for {len} entries");
+    assert!(step != 0, "a step of 0");
+    let count = (end - start).div_ceil(step.unsigned_abs());
+    // A negative step starts at the last entry of the range, as ndarray's slices do.
+    (if step > 0 || count == 0 { start } else { end - 1 }, count)
 }

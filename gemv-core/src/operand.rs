@@ -7,6 +7,7 @@ use ndarray::{
 use crate::device::Device;
 use crate::job::Input;
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::view_mut::DeviceViewMut;
 use crate::{Desc, Element, Result};
 
 /// An array on the host or on a device, to be read, as a caller has it. A backend gets an
@@ -60,9 +61,10 @@ pub type VectorRef<'a, T> = OperandRef<'a, T, Ix1>;
 pub enum OperandMut<'a, T: Element, D: Dimension> {
     /// In host memory, with any strides but 0.
     Host(ArrayViewMut<'a, T, D>),
-    /// Resident. What shares its memory, or has gaps between its entries, is given memory of its
-    /// own before a product is written to it.
+    /// Resident. What shares its memory is given memory of its own before a product is written to it.
     Device(&'a mut DeviceArray<T, D>),
+    /// A part of a resident array, written where it lies.
+    View(DeviceViewMut<'a, T, D>),
 }
 
 /// The place of a vector.
@@ -168,6 +170,7 @@ impl<'a, T: Element, D: Dimension + Copy> OperandMut<'a, T, D> {
         match self {
             OperandMut::Host(y) => OperandMut::Host(y.reborrow()),
             OperandMut::Device(y) => OperandMut::Device(y),
+            OperandMut::View(y) => OperandMut::View(y.reborrow()),
         }
     }
 
@@ -177,6 +180,7 @@ impl<'a, T: Element, D: Dimension + Copy> OperandMut<'a, T, D> {
         match self {
             OperandMut::Host(y) => y.raw_dim(),
             OperandMut::Device(y) => y.raw_dim(),
+            OperandMut::View(y) => y.raw_dim(),
         }
     }
 
@@ -186,6 +190,7 @@ impl<'a, T: Element, D: Dimension + Copy> OperandMut<'a, T, D> {
         match self {
             OperandMut::Host(_) => None,
             OperandMut::Device(y) => Some(y.device()),
+            OperandMut::View(y) => Some(y.device()),
         }
     }
 }
@@ -252,6 +257,22 @@ impl<'a, T: Element, D: Dimension> From<&'a mut DeviceArray<T, D>> for OperandMu
     #[inline]
     fn from(y: &'a mut DeviceArray<T, D>) -> Self {
         OperandMut::Device(y)
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<DeviceViewMut<'a, T, D>> for OperandMut<'a, T, D> {
+    #[inline]
+    fn from(y: DeviceViewMut<'a, T, D>) -> Self {
+        OperandMut::View(y)
+    }
+}
+
+impl<'a, T: Element, D: Dimension + Copy> From<&'a mut DeviceViewMut<'_, T, D>>
+    for OperandMut<'a, T, D>
+{
+    #[inline]
+    fn from(y: &'a mut DeviceViewMut<'_, T, D>) -> Self {
+        OperandMut::View(y.view_mut())
     }
 }
 

@@ -26,6 +26,7 @@ fn gemv<T: Element>(
         (OperandRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
         (_, OperandRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
         (_, _, OperandMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
+        (_, _, OperandMut::View(of)) => of.device().gemv(alpha, a, x, beta, y),
         _ => Engine::global().device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
     }
 }

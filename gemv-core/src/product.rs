@@ -7,7 +7,6 @@ use crate::error::ShapeMismatch;
 use crate::host::host_zeros;
 use crate::job::{GemmJob, Input, Job, Output};
 use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::resident::DeviceArray;
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result};
 
 impl Device {
@@ -391,11 +390,14 @@ impl Device {
                 let y = Output::Host(y.reborrow());
                 self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
             }
-            VectorMut::Device(y) => {
-                let before = y.make_unique(beta != T::Acc::ZERO)?;
-                let job = Job { alpha, a, conj, x, beta, y: place(y) };
-                let done = self.backend().gemv(job.erase(), prepared);
-                put_back(y, before, done)
+            VectorMut::Device(y) => y.written(beta != T::Acc::ZERO, |y| {
+                let (a, x) = (a.reborrow(), x.reborrow());
+                let y = Output::Device(y.place().1);
+                self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
+            }),
+            VectorMut::View(y) => {
+                let y = Output::Device(y.reborrow().window());
+                self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
             }
         }
     }
@@ -426,10 +428,13 @@ impl Device {
             OperandMut::Host(y) => {
                 self.launch_many(params, conj, alpha, a, x, beta, A::output(Output::Host(y)))
             }
-            OperandMut::Device(y) => {
-                let before = y.make_unique(beta != T::Acc::ZERO)?;
-                let done = self.launch_many(params, conj, alpha, a, x, beta, A::output(place(y)));
-                put_back(y, before, done)
+            OperandMut::Device(y) => y.written(beta != T::Acc::ZERO, |y| {
+                let y = A::output(Output::Device(y.place().1));
+                self.launch_many(params, conj, alpha, a, x, beta, y)
+            }),
+            OperandMut::View(y) => {
+                let y = A::output(Output::Device(y.window()));
+                self.launch_many(params, conj, alpha, a, x, beta, y)
             }
         }
     }
@@ -458,7 +463,7 @@ impl Device {
 
     /// Whether the resident operands are this device's.
     #[inline]
-    fn owns(&self, operands: [Option<&Device>; 3]) -> Result<()> {
+    pub(crate) fn owns<const N: usize>(&self, operands: [Option<&Device>; N]) -> Result<()> {
         match operands.into_iter().flatten().find(|operand| !operand.is(self)) {
             None => Ok(()),
             Some(operand) => {
@@ -470,25 +475,6 @@ impl Device {
             }
         }
     }
-}
-
-/// Where a resident array is written, which has been made the only owner of its memory.
-#[inline]
-fn place<T: Element, D: Dimension + Copy>(y: &mut DeviceArray<T, D>) -> Output<'_, T, D> {
-    Output::Device(y.window_mut().expect("made the only owner of its memory"))
-}
-
-/// If the backend failed, the array that was there stays.
-#[inline]
-fn put_back<T: Element, D>(
-    y: &mut DeviceArray<T, D>,
-    before: Option<DeviceArray<T, D>>,
-    done: Result<()>,
-) -> Result<()> {
-    if let (Err(_), Some(before)) = (&done, before) {
-        *y = before;
-    }
-    done
 }
 
 /// `alpha = 0`: nothing to compute that would be worth a launch.

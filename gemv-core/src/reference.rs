@@ -4,15 +4,16 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut1, Dimension, Ix3};
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
 use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
+use crate::step::VectorJob;
 use crate::{
-    Accumulator, AnyJob, AnySlice, AnySliceMut, Backend, Desc, DeviceInfo, Dtype, Element, Error,
-    Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any,
+    Accumulator, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, Desc, DeviceInfo, Dtype,
+    Element, Error, Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -133,6 +134,25 @@ pub fn gemv<T: Element>(
     }
 }
 
+/// One elementwise step, entry by entry; `block` is all elements of y's block, and `read` those of
+/// another.
+///
+/// # Panics
+/// If an operand does not lie in its block, or one that the step reads is not there.
+pub fn vector<'a, T: Element>(
+    job: &VectorJob<'a, T, ()>,
+    read: impl Fn(&'a dyn Memory) -> &'a [T],
+    block: &mut [T],
+) {
+    let alpha = job.alpha.value(|memory, at| read(memory)[at]);
+    let entries = |window: &Window<&'a dyn Memory, Ix3>| window.view(read(window.memory));
+    let (x, z) = (job.x.as_ref().map(entries), job.z.as_ref().map(entries));
+    for (at, y) in job.y.view_mut(block).indexed_iter_mut() {
+        let of = |view: &Option<ArrayView3<'_, T>>| view.map_or(T::default(), |view| view[at]);
+        *y = job.step.apply(alpha, of(&x), of(&z), *y);
+    }
+}
+
 /// The reference as a device, `reference`: what answers when no backend is linked, and what the
 /// others are tested against.
 ///
@@ -201,6 +221,11 @@ fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
     &memory.downcast_ref::<HostMemory<T>>().expect("memory of the reference").0
 }
 
+fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut Vec<T> {
+    let memory: &mut dyn Any = memory;
+    &mut memory.downcast_mut::<HostMemory<T>>().expect("memory of the reference").0
+}
+
 fn view<'a, T: Element, D: Dimension>(input: Input<'a, T, D>) -> ArrayView<'a, T, D> {
     match input {
         Input::Host(view) => view,
@@ -212,9 +237,7 @@ fn run<T: Element>(job: Job<'_, T>) {
     let y = match job.y {
         Output::Host(y) => y,
         Output::Device(Window { memory, first, dim, strides }) => {
-            let memory: &mut dyn Any = memory;
-            let all = memory.downcast_mut::<HostMemory<T>>().expect("memory of the reference");
-            Window { memory: (), first, dim, strides }.view_mut(&mut all.0)
+            Window { memory: (), first, dim, strides }.view_mut(elements_mut(memory))
         }
     };
     gemv(job.alpha, view(job.a), job.conj, view(job.x), job.beta, y);
@@ -274,6 +297,14 @@ impl Backend for Reference {
 
     fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
         for_any!(AnyJob, job, job => run(job));
+        Ok(())
+    }
+
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        for_any!(AnyVectorJob, job, job => {
+            let (job, memory) = job.split();
+            vector(&job, elements, elements_mut(memory));
+        });
         Ok(())
     }
 }

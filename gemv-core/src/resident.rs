@@ -4,12 +4,13 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix1, Ix2, RemoveAxis, ShapeBuilder};
+use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix0, Ix1, Ix2, RemoveAxis, ShapeBuilder};
 
 use crate::device::Device;
 use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
 use crate::memory::{Memory, Window};
+use crate::step::VectorJob;
 use crate::{Desc, Element, Result};
 
 /// An array that lives on a device, as ndarray's `Array<T, D>` on the host. Cloning is cheap: clones
@@ -57,6 +58,20 @@ pub struct DeviceArray<T: Element, D> {
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 pub type DeviceMatrix<T> = DeviceArray<T, Ix2>;
+
+/// A number that lives on a device: the result of a dot product that the host does not wait for.
+///
+/// ```
+/// use gemv_core::device;
+/// use ndarray::array;
+///
+/// let device = device("reference")?;
+/// let (x, mut s) = (device.vector(&array![3.0, 4.0])?, device.scalar(0.0)?);
+/// x.dot_into(&x, &mut s)?;
+/// assert_eq!(s.value()?, 25.0);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+pub type DeviceScalar<T> = DeviceArray<T, Ix0>;
 
 /// A vector that lives on a device.
 ///
@@ -192,14 +207,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
 
     /// Whether the entries lie one after another, the last axis first.
     fn is_standard(&self) -> bool {
-        self.is_dense((0..self.dim.ndim()).rev())
-    }
-
-    /// Whether the entries lie one after another, in this order of the axes.
-    #[inline]
-    fn is_dense(&self, axes: impl Iterator<Item = usize>) -> bool {
         let mut apart = 1;
-        for axis in axes {
+        for axis in (0..self.dim.ndim()).rev() {
             if self.dim[axis] > 1 && self.strides[axis] != apart {
                 return false;
             }
@@ -208,23 +217,52 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         true
     }
 
-    /// Makes this array the only owner of its memory, without gaps, so that a product may be written
-    /// to it; its entries are kept on request. Returns the array as it was, if it had to be
-    /// replaced.
+    /// Makes this array the only owner of its memory, each entry at a place of its own, so that it may
+    /// be written where it lies; its entries are kept on request. Returns the array as it was, if it
+    /// had to be replaced.
     #[inline]
     pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
-        let axes = 0..self.dim.ndim();
-        if (self.is_dense(axes.clone().rev()) || self.is_dense(axes))
-            && Arc::get_mut(&mut self.memory).is_some()
-        {
+        if Arc::get_mut(&mut self.memory).is_some() && self.window().is_distinct() {
             return Ok(None);
         }
-        let own = if keep {
-            Self::upload(&self.device, self.download()?.view())?
-        } else {
-            Self::zeros(&self.device, self.dim)?
-        };
-        Ok(Some(std::mem::replace(self, own)))
+        self.replace(keep).map(Some)
+    }
+
+    /// Gives this array memory of its own; returns it as it was.
+    #[cold]
+    fn replace(&mut self, keep: bool) -> Result<Self> {
+        let mut own = Self::zeros(&self.device, self.dim)?;
+        if keep && !self.is_empty() {
+            let y = own.window_mut().expect("new memory, which nobody shares");
+            let job = VectorJob::<T>::assign(self.window(), y);
+            self.device.backend().vector(job.erase())?;
+        }
+        Ok(std::mem::replace(self, own))
+    }
+
+    /// Runs `write` on this array as the only owner of its memory. If it fails, an array that had to be
+    /// replaced stays as it was.
+    pub(crate) fn written(
+        &mut self,
+        keep: bool,
+        write: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let before = self.make_unique(keep)?;
+        let done = write(self);
+        if let (Err(_), Some(before)) = (&done, before) {
+            *self = before;
+        }
+        done
+    }
+
+    /// Its device, and where its entries lie, to write to.
+    ///
+    /// # Panics
+    /// If its memory is shared.
+    pub(crate) fn place(&mut self) -> (&Device, Window<&mut dyn Memory, D>) {
+        let DeviceArray { device, memory, first, dim, strides, .. } = self;
+        let memory = Arc::get_mut(memory).expect("made the only owner of its memory");
+        (device, Window { memory, first: *first, dim: *dim, strides: *strides })
     }
 
     /// One entry along an axis, with all of the others, as ndarray's `index_axis`; of the same memory:
@@ -259,15 +297,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// Every `step`-th of a range of an axis.
     #[track_caller]
     fn step_axis(&self, axis: usize, range: impl RangeBounds<usize>, step: isize) -> Self {
-        let (at, len) = slice(range, self.dim[axis], step);
-        let mut part = self.clone();
-        part.dim[axis] = len;
-        let stride = self.strides[axis] as isize;
-        if part.dim.slice().iter().all(|&entries| entries > 0) {
-            part.first = self.first.wrapping_add_signed(at as isize * stride);
-        }
-        part.strides[axis] = stepped(stride, step, len) as usize;
-        part
+        let Window { first, dim, strides, .. } = self.placed().step_axis(axis, range, step);
+        DeviceArray { first, dim, strides, ..self.clone() }
     }
 }
 
@@ -501,31 +532,4 @@ impl<T: Element> DeviceVector<T> {
         let (device, memory) = (self.device.clone(), self.memory.clone());
         DeviceArray { device, memory, first: self.first, dim, strides, element: PhantomData }
     }
-}
-
-/// First index and length of a stepped range of `len` entries.
-#[track_caller]
-fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usize) {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
-    let start = match range.start_bound() {
-        Included(&s) => s,
-        Excluded(&s) => s.saturating_add(1),
-        Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Included(&e) => e.saturating_add(1),
-        Excluded(&e) => e,
-        Unbounded => len,
-    };
-    assert!(start <= end && end <= len, "range {start}..{end} is out of bounds for {len} entries");
-    assert!(step != 0, "a step of 0");
-    let count = (end - start).div_ceil(step.unsigned_abs());
-    // A negative step starts at the last entry of the range, as ndarray's slices do.
-    (if step > 0 || count == 0 { start } else { end - 1 }, count)
-}
-
-/// The stride of every `step`-th entry; of at most one entry there is none, and a step may be of
-/// any size.
-fn stepped(stride: isize, step: isize, len: usize) -> isize {
-    if len > 1 { stride * step } else { stride }
 }

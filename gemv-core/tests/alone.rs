@@ -326,9 +326,11 @@ fn a_vector_that_had_to_be_replaced_is_there_again_when_the_backend_fails() {
         assert_eq!(clone.download().unwrap(), array![1.0, 2.0]);
         assert!(y.window_mut().is_none(), "shared as before");
         // Entries that lie apart.
-        let mut y = device.vector(&array![1.0, 2.0, 3.0, 4.0]).unwrap().step(.., -2);
+        let whole = device.vector(&array![1.0, 2.0, 3.0, 4.0]).unwrap();
+        let mut y = whole.step(.., -2);
         assert!(device.gemv(1.0, &a, &x, beta, &mut y).is_err());
         assert_eq!((y.stride(), y.download().unwrap()), (-2, array![4.0, 2.0]));
+        assert_eq!(whole.download().unwrap(), array![1.0, 2.0, 3.0, 4.0]);
     }
 }
 

@@ -7,9 +7,9 @@ use gemv_core::ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, LinalgScalar,
 };
 use gemv_core::{
-    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry,
-    BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, KernelInfo, Memory,
-    Output, Params, Prepared, Result, Window, for_any,
+    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
+    BackendEntry, BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job,
+    KernelInfo, Memory, Output, Params, Prepared, Result, VectorJob, Window, for_any,
 };
 
 use crate::gemm::gemm;
@@ -17,6 +17,7 @@ use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::read::{self, READ};
 use crate::run;
 use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
+use crate::vector;
 use crate::vendor::{self, VENDOR};
 
 #[linkme::distributed_slice(BACKENDS)]
@@ -246,12 +247,19 @@ fn view_mut<'a, T: CpuElement, D: Dimension + Copy>(
     match output {
         Output::Host(view) => view.view_mut(),
         Output::Device(Window { memory, first, dim, strides }) => {
-            let memory: &mut dyn Any = &mut **memory;
-            let all: &mut Allocation<T> = memory.downcast_mut().expect("memory of this backend");
             Window { memory: (), first: *first, dim: *dim, strides: *strides }
-                .view_mut(&mut all[..])
+                .view_mut(elements_mut(&mut **memory))
         }
     }
+}
+
+/// The elements of an allocation of this backend, to write to.
+///
+/// # Panics
+/// As [`elements`].
+fn elements_mut<T: CpuElement>(memory: &mut dyn Memory) -> &mut [T] {
+    let memory: &mut dyn Any = memory;
+    memory.downcast_mut::<Allocation<T>>().expect("memory of this backend")
 }
 
 /// The elements of an allocation of this backend.
@@ -375,6 +383,11 @@ impl Backend for Cpu {
         );
         Ok(())
     }
+
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        for_any!(AnyVectorJob, job, job => self.step(job));
+        Ok(())
+    }
 }
 
 /// The product by matrixmultiply.
@@ -401,6 +414,11 @@ impl Cpu {
         let plan = kernels::gemm_plan(params);
         let grain = grain(params);
         gemm(self.isa, plan, *alpha, view(a), *conj, view(x), *beta, view_mut(y), grain);
+    }
+
+    fn step<T: CpuElement>(&self, job: VectorJob<'_, T>) {
+        let (job, memory) = job.split();
+        vector::run(self.isa, &job, elements, elements_mut(memory));
     }
 
     #[cold]

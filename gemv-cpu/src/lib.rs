@@ -28,6 +28,7 @@ mod read;
 mod run;
 #[allow(unsafe_code)]
 mod simd;
+mod vector;
 mod vendor;
 
 pub use backend::{Cpu, isas, open};

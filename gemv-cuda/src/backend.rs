@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype,
-    Error, KernelInfo, Layout, Memory, Params, Prepared, Result, fingerprint, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Desc,
+    DeviceInfo, Dtype, Error, KernelInfo, Layout, Memory, Params, Prepared, Record, Result,
+    fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
@@ -17,6 +18,7 @@ use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
 use crate::resident::{Resident, resident};
 use crate::run::{Choice, Launches, Scratch, run};
+use crate::vector;
 
 /// An opened GPU.
 #[derive(Debug)]
@@ -232,6 +234,10 @@ impl Backend for Cuda {
         for_any!(AnyGemmJob, job, job => gemm(&self.gpu, &self.scratch, job, choice))
     }
 
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, &self.programs, job))
+    }
+
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         gemv_gpu::published(desc, &self.caps)
     }
@@ -254,6 +260,10 @@ impl Backend for Cuda {
 
     fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
         self.gpu.timed(product)
+    }
+
+    fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
+        self.gpu.record(start).map(Some)
     }
 
     fn read_params(&self) -> Vec<Params> {

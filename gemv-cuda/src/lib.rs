@@ -25,6 +25,7 @@ mod resident;
 mod run;
 #[cfg(test)]
 mod testing;
+mod vector;
 
 use gemv_core::{BACKENDS, BackendEntry};
 

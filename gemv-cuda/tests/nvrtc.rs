@@ -154,6 +154,9 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             add(kernel, Dtype::F32, params);
         }
     }
+    for dtype in Dtype::ALL {
+        add(&gpu::VECTOR, dtype, gpu::vector_params(&caps(132)));
+    }
     for table in ["nvidia.txt", "default.txt"] {
         for (kernel, dtype, params, _) in common::programs_of(table) {
             add(kernel, dtype, params);

@@ -73,7 +73,7 @@ pub enum Language {
     Cuda,
 }
 
-/// What the entry points of a kernel take. Both are in the documentation of this crate.
+/// What the entry points of a product's kernel take. Both are in the documentation of this crate.
 ///
 /// ```
 /// use gemv_gpu::{Signature, kernel};

@@ -31,6 +31,8 @@
 //!     ACC alpha, ACC beta, U32 conj, GLOBAL ACC *workspace, GLOBAL U32 *counters)
 //! ```
 //!
+//! Those of elementwise steps ([`VECTOR`]) are in `vector.k`, the one text that has that signature.
+//!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
 //! elements. `a`, `x` and `y` are multiples of one element. The kernel finds any further alignment
 //! from the pointers and assumes none.
@@ -48,7 +50,10 @@ pub use gemv_core::Arg;
 pub use kernel::{
     Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, Signature, value,
 };
-pub use kernels::{BASELINES, baselines, kernel, kernels, published, read_params};
+pub use kernels::{
+    BASELINES, VECTOR, baselines, kernel, kernels, published, read_params, vector_launch,
+    vector_params,
+};
 pub use rules::limits;
 pub use split::{REDUCE_SOURCE, Split, split_to_fill};
 pub use text::{joined, joined_len};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, DeviceInfo, Dtype,
-    Error, KernelInfo, Memory, Params, Prepared, Result, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Desc,
+    DeviceInfo, Dtype, Error, KernelInfo, Memory, Params, Prepared, Result, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
@@ -13,7 +13,7 @@ use ocl::core;
 use crate::discover::{self, Found, NAME};
 use crate::memory::{Block, State, lock, new_buffer};
 use crate::run::{self, Choice};
-use crate::{bugs, cl, gemm, kernels};
+use crate::{bugs, cl, gemm, kernels, vector};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
@@ -226,6 +226,10 @@ impl Backend for OpenCl {
         for_any!(AnyGemmJob, job, job => {
             gemm::product(&self.found, &mut lock(&self.state), choice, job)
         })
+    }
+
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut lock(&self.state), job))
     }
 
     fn synchronize(&self) -> Result<()> {

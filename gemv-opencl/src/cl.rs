@@ -294,7 +294,11 @@ impl<'k> Args<'k> {
     }
 
     pub(crate) fn flag(self, value: bool) -> Self {
-        self.set(ArgVal::scalar(&u32::from(value)))
+        self.word(u32::from(value))
+    }
+
+    pub(crate) fn word(self, value: u32) -> Self {
+        self.set(ArgVal::scalar(&value))
     }
 
     pub(crate) fn mem(self, mem: &core::Mem) -> Self {

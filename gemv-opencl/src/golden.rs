@@ -9,7 +9,7 @@ use std::path::Path;
 
 use gemv_baselines as _;
 use gemv_core::{Dtype, Params, Table, fingerprint};
-use gemv_gpu::{Kernel, baselines};
+use gemv_gpu::{Kernel, VECTOR, baselines};
 
 use crate::cl::OPTIONS;
 use crate::{backend, kernels};
@@ -27,7 +27,7 @@ fn line(kernel: &Kernel, dtype: Dtype, params: &Params) -> String {
 
 fn rendered() -> String {
     let mut lines = Vec::new();
-    for kernel in kernels::all().chain(baselines()) {
+    for kernel in kernels::all().chain(baselines()).chain([&VECTOR]) {
         let params = Params::new(kernel.name);
         lines.extend(Dtype::ALL.map(|dtype| line(kernel, dtype, &params)));
     }

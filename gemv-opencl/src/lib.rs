@@ -22,6 +22,7 @@ mod kernels;
 mod memory;
 mod programs;
 mod run;
+mod vector;
 
 use gemv_core::{BACKENDS, BackendEntry};
 

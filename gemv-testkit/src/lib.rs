@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
-    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, Desc, Device,
-    DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params, Prepared,
-    Result, Window, for_any, half, num_complex, reference,
+    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
+    Desc, Device, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params,
+    Prepared, Result, Window, for_any, half, num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
@@ -221,6 +221,14 @@ impl Backend for Host {
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         (self.compute_many)(job, prepared)
+    }
+
+    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        for_any!(AnyVectorJob, job, job => {
+            let (job, memory) = job.split();
+            reference::vector(&job, elements, elements_mut(memory));
+        });
+        Ok(())
     }
 
     fn classic(&self, _: &Desc) -> Vec<Params> {

@@ -23,6 +23,7 @@ mod scratch;
 mod small;
 #[cfg(target_arch = "x86_64")]
 mod stride_two;
+mod vector;
 mod window;
 // Vectors of the types whose feature is absent are not used, and not compiled to code.
 #[cfg(target_arch = "x86_64")]
@@ -35,3 +36,4 @@ pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
 pub(crate) use memory::Allocation;
 pub(crate) use product::{Part, Plan, Product};
+pub(crate) use vector::{Line, Lines};

@@ -163,6 +163,7 @@ impl Cublas {
     /// If an operand does not lie in its block.
     pub(crate) fn gemv<T: Element>(&self, arguments: &Arguments<'_, T>) -> Result<()> {
         arguments.check();
+        self.gpu.refuse_on_tape("cublasGemv")?;
         let Arguments { m, n, a, x, y, alpha, beta, conj, .. } = arguments;
         let refuse = |reason: &str| {
             Err(Error::Device {
@@ -238,6 +239,7 @@ impl Cublas {
     /// As [`gemv`](Self::gemv).
     pub(crate) fn gemm<T: Element>(&self, arguments: &GemmArguments<'_, T>) -> Result<()> {
         arguments.check();
+        self.gpu.refuse_on_tape("cublasGemmStridedBatchedEx")?;
         let GemmArguments { a, x, y, alpha, beta, conj, .. } = arguments;
         let conj = *conj && T::DTYPE.is_complex();
         let refuse = |reason: &str| {

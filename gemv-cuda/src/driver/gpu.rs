@@ -1,14 +1,11 @@
 //! A GPU, opened: memory, launches, time.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{self, CUresult};
-use cudarc::driver::{
-    CudaContext, CudaEvent, CudaFunction, CudaGraph, CudaStream, DriverError, result,
-};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
 use gemv_core::{Accumulator, Element, Error, Result};
 use gemv_gpu::Launch as Planned;
@@ -16,6 +13,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::nvrtc::Image;
 use super::probe::{LIBRARY, probe};
+use crate::lock::lock;
 
 /// A GPU's primary context (shared with other libraries, never reset) and one stream of ours.
 #[derive(Debug)]
@@ -31,16 +29,27 @@ pub(crate) struct Gpu {
     /// Held by whoever queues work, and by [`Gpu::timed`] while it records, so that nothing of
     /// another thread gets into the record.
     queue: ReentrantMutex<()>,
-    /// Whether the stream is recording: memory cannot be had then, nor copied to or from the host.
-    recording: AtomicBool,
+    /// Whether launches are recorded in place of being run: memory cannot be had then, nor copied to or
+    /// from the host.
+    pub(super) recording: AtomicBool,
+    /// What becomes of the launches while they are recorded.
+    pub(super) tape: Mutex<Tape>,
 }
 
-/// A block of device memory. Freed in the order of the stream, so that work in flight may use it.
+/// A block of device memory.
 #[derive(Debug)]
 pub(crate) struct Block {
-    gpu: Arc<Gpu>,
+    memory: Arc<Allocation>,
     pub(super) at: sys::CUdeviceptr,
     bytes: usize,
+}
+
+/// Memory that a block has, and a record of work on it. Freed in the order of the stream, so that work
+/// in flight may use it.
+#[derive(Debug)]
+struct Allocation {
+    gpu: Arc<Gpu>,
+    at: sys::CUdeviceptr,
 }
 
 /// A loaded entry point.
@@ -190,6 +199,34 @@ impl<T: Element> GemmArguments<'_, T> {
     }
 }
 
+/// What a launch of an elementwise step is given; see `vector.k` of gemv_gpu for the signature.
+pub(crate) struct VectorArguments<'a, T: Element> {
+    pub(crate) x: Option<Batched<'a>>,
+    pub(crate) z: Option<Batched<'a>>,
+    pub(crate) y: Batched<'a>,
+    /// Where the factor's number is, or its numerator.
+    pub(crate) s: Option<Batched<'a>>,
+    /// Where its denominator is.
+    pub(crate) t: Option<Batched<'a>>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) negate: bool,
+}
+
+impl<T: Element> VectorArguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    fn check(&self) {
+        let VectorArguments { x, z, y, s, t, .. } = self;
+        let operands = [("x", x), ("z", z), ("the factor", s), ("the denominator", t)];
+        let given = operands.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)));
+        for (name, operand) in given.chain([("y", y)]) {
+            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        }
+        assert!([x, z].into_iter().flatten().all(|of| of.dim == y.dim), "other shapes than y's");
+        assert!([s, t].into_iter().flatten().all(|of| of.dim == [1; 3]), "a factor is one number");
+    }
+}
+
 /// What a launch of any kernel is given; see `gemv_gpu` for the signature.
 pub(crate) struct Arguments<'a, T: Element> {
     pub(crate) m: usize,
@@ -238,6 +275,45 @@ impl Scalar {
     }
 }
 
+/// What becomes of launches while they are recorded.
+#[derive(Debug, Default)]
+pub(super) struct Tape {
+    pub(super) mode: Mode,
+    /// Memory that was given up in the meantime.
+    pub(super) freed: Vec<sys::CUdeviceptr>,
+}
+
+#[derive(Debug, Default)]
+pub(super) enum Mode {
+    /// The stream has them, and nobody else: the record is short-lived.
+    #[default]
+    Stream,
+    /// The stream has them, and they are kept with the memory that they work on.
+    Keep(Vec<Taped>),
+    /// They are compared with those of a record. Nothing is queued.
+    Compare { with: Arc<[Taped]>, next: usize, same: bool },
+}
+
+/// One launch of a record, and what has to live as long.
+#[derive(Debug)]
+pub(super) struct Taped {
+    function: Arc<Function>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    arguments: Vec<u8>,
+    /// The addresses are among the arguments.
+    _memory: Vec<Arc<Allocation>>,
+}
+
+impl Taped {
+    fn is(&self, launch: &Launch, arguments: &[u8]) -> bool {
+        self.function.handle() == launch.function.handle()
+            && (self.grid, self.block, self.shared) == (launch.grid, launch.block, launch.shared)
+            && self.arguments == arguments
+    }
+}
+
 impl Gpu {
     /// Opens a GPU by its ordinal.
     pub(crate) fn open(ordinal: usize, id: &str) -> Result<Gpu> {
@@ -259,7 +335,8 @@ impl Gpu {
         let max_group = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32;
         let shared = (plain, asked.max(plain));
         let (queue, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
-        Ok(Gpu { id: id.into(), context, stream, shared, max_group, launch_ex, queue, recording })
+        let (id, tape) = (id.into(), Mutex::default());
+        Ok(Gpu { id, context, stream, shared, max_group, launch_ex, queue, recording, tape })
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -286,52 +363,6 @@ impl Gpu {
 
     pub(super) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))
-    }
-
-    /// The device's time for what `product` queues on the stream, from a replayed record: launches
-    /// then follow each other without the host. Where it cannot be recorded, the host's clock.
-    pub(crate) fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
-        let _guard = self.enter()?;
-        self.synchronize()?;
-        let recorded = Recording::begin(self).and_then(|recording| {
-            product()?;
-            recording.end()
-        });
-        let Ok(Some(graph)) = recorded else {
-            self.synchronize()?;
-            let start = Instant::now();
-            product()?;
-            self.synchronize()?;
-            return Ok(start.elapsed());
-        };
-        let event = || {
-            let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
-            self.context.new_event(flags).map_err(|e| self.failed("cuEventCreate", e))
-        };
-        let (start, end) = (event()?, event()?);
-        graph.upload().map_err(|e| self.failed("cuGraphUpload", e))?;
-        self.synchronize()?;
-        start.record(&self.stream).map_err(|e| self.failed("cuEventRecord", e))?;
-        graph.launch().map_err(|e| self.failed("cuGraphLaunch", e))?;
-        end.record(&self.stream).map_err(|e| self.failed("cuEventRecord", e))?;
-        self.synchronize()?;
-        self.elapsed(&start, &end)
-    }
-
-    /// Time between two events that have come.
-    fn elapsed(&self, start: &CudaEvent, end: &CudaEvent) -> Result<Duration> {
-        // cudarc calls the name that this function has in the newest drivers alone.
-        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
-        let library = LIBRARY.get().expect("the driver was found before this GPU was opened");
-        let mut milliseconds = 0.0;
-        // SAFETY: the type is the one that cuda.h declares; both events were recorded on this
-        // context's stream.
-        let code = unsafe {
-            let elapsed = library.get::<Elapsed>(b"cuEventElapsedTime").expect("looked for");
-            elapsed(&mut milliseconds, start.cu_event(), end.cu_event())
-        };
-        code.result().map_err(|e| self.failed("cuEventElapsedTime", e))?;
-        Ok(Duration::from_secs_f64(f64::from(milliseconds) * 1e-3))
     }
 
     /// Waits for all work of this device's stream.
@@ -384,7 +415,10 @@ impl Gpu {
             }
         };
         match at {
-            Ok(at) => Ok(Block { gpu: self.clone(), at, bytes: size }),
+            Ok(at) => {
+                let memory = Arc::new(Allocation { gpu: self.clone(), at });
+                Ok(Block { memory, at, bytes: size })
+            }
             Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(Error::OutOfMemory {
                 device: self.id.clone(),
                 asked: size as u64,
@@ -392,6 +426,20 @@ impl Gpu {
             }),
             Err(e) => Err(self.failed("cuMemAlloc", e)),
         }
+    }
+
+    /// Frees what was allocated, after the work that is queued.
+    pub(super) fn free(&self, at: sys::CUdeviceptr) -> Result<()> {
+        // SAFETY: allocated by the matching function; the one owner, an `Allocation`, frees it once.
+        let freed = unsafe {
+            if self.context.has_async_alloc() {
+                result::free_async(at, self.stream.cu_stream())
+            } else {
+                // Waits for the work that may use it.
+                result::free_sync(at)
+            }
+        };
+        freed.map_err(|e| self.failed("cuMemFree", e))
     }
 
     /// Fills a block with zero bytes.
@@ -494,12 +542,13 @@ impl Gpu {
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
+        let blocks = [a.block, x.block, y.block, *workspace, *counters];
         let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
         let (m, n, conj) = (*m as u64, *n as u64, u32::from(*conj));
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
         let [rs, cs] = [a.strides.0 as i64, a.strides.1 as i64];
         let [incx, incy] = [x.strides.0 as i64, y.strides.0 as i64];
-        let mut values = [
+        let values = [
             at(&m),
             at(&n),
             at(&a.block.at),
@@ -520,7 +569,7 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
         // has; operands and scratch memory were checked above.
-        unsafe { self.queue_launch(launch, &mut values) }
+        unsafe { self.queue_launch(launch, values, &blocks) }
     }
 
     /// Queues one launch of a kernel of the signature `Gemm`.
@@ -539,12 +588,13 @@ impl Gpu {
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
+        let blocks = [a.block, x.block, y.block, *workspace, *counters];
         let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
         let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
         let conj = u32::from(*conj);
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
         let [sa, sx, sy] = [a, x, y].map(|o| o.strides.map(|s| s as i64));
-        let mut values = [
+        let values = [
             at(&m),
             at(&n),
             at(&rhs),
@@ -572,15 +622,128 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
         // has; operands and scratch memory were checked above.
-        unsafe { self.queue_launch(launch, &mut values) }
+        unsafe { self.queue_launch(launch, values, &blocks) }
     }
 
-    /// Queues a launch with pointers to its arguments' values.
+    /// Queues one elementwise step.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(crate) fn launch_vector<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &VectorArguments<'_, T>,
+    ) -> Result<()> {
+        arguments.check();
+        let VectorArguments { x, z, y, s, t, alpha, negate } = arguments;
+        let none = Batched { block: y.block, first: 0, dim: y.dim, strides: [0; 3] };
+        let (x, z) = (x.unwrap_or(none), z.unwrap_or(none));
+        let of = u32::from(s.is_some()) + u32::from(t.is_some());
+        let (s, t) = (s.unwrap_or(none), t.unwrap_or(none));
+        let blocks = [x.block, z.block, y.block, s.block, t.block];
+        let [ni, nj, nk] = y.dim.map(|d| d as u64);
+        let first = [x, z, *y, s, t].map(|o| o.first as u64);
+        let [xs, zs, ys] = [x, z, *y].map(|o| o.strides.map(|s| s as i64));
+        let (alpha, negate) = (Scalar::new::<T>(*alpha), u32::from(*negate));
+        let values = [
+            at(&ni),
+            at(&nj),
+            at(&nk),
+            at(&x.block.at),
+            at(&first[0]),
+            at(&xs[0]),
+            at(&xs[1]),
+            at(&xs[2]),
+            at(&z.block.at),
+            at(&first[1]),
+            at(&zs[0]),
+            at(&zs[1]),
+            at(&zs[2]),
+            at(&y.block.at),
+            at(&first[2]),
+            at(&ys[0]),
+            at(&ys[1]),
+            at(&ys[2]),
+            at(&s.block.at),
+            at(&first[3]),
+            at(&t.block.at),
+            at(&first[4]),
+            at(&alpha),
+            at(&of),
+            at(&negate),
+        ];
+        // SAFETY: these are the arguments of every entry point of `vector.k`, of which `launch` is one;
+        // operands were checked above, and what is not given is not read.
+        unsafe { self.queue_launch(launch, values, &blocks) }
+    }
+
+    /// Takes note of a launch while launches are recorded. Whether it is to be queued.
+    ///
+    /// # Safety
+    /// The values are those of the launch's arguments, alive.
+    unsafe fn taped(&self, launch: &Launch, values: &[Value], blocks: &[&Block]) -> bool {
+        let mut tape = lock(&self.tape);
+        if matches!(tape.mode, Mode::Stream) {
+            return true;
+        }
+        let mut arguments = Vec::new();
+        for value in values {
+            // SAFETY: the caller's: the value is alive, and has as many initialised bytes.
+            arguments.extend(unsafe {
+                std::slice::from_raw_parts(value.at.cast::<u8>().cast_const(), value.bytes)
+            });
+        }
+        match &mut tape.mode {
+            Mode::Stream => true,
+            Mode::Keep(all) => {
+                all.push(Taped {
+                    function: launch.function.clone(),
+                    grid: launch.grid,
+                    block: launch.block,
+                    shared: launch.shared,
+                    arguments,
+                    _memory: blocks.iter().map(|block| block.memory().clone()).collect(),
+                });
+                true
+            }
+            Mode::Compare { with, next, same } => {
+                *same &= with.get(*next).is_some_and(|taped| taped.is(launch, &arguments));
+                *next += 1;
+                false
+            }
+        }
+    }
+
+    /// Frees memory when the launches are no longer recorded.
+    fn free_later(&self, at: sys::CUdeviceptr) {
+        lock(&self.tape).freed.push(at);
+    }
+
+    /// Refuses launches that no tape sees.
+    pub(super) fn refuse_on_tape(&self, call: &'static str) -> Result<()> {
+        match lock(&self.tape).mode {
+            Mode::Stream => Ok(()),
+            _ => self.refuse_while_recording(call),
+        }
+    }
+
+    /// Queues a launch with pointers to its arguments' values, on these blocks. While launches are
+    /// recorded, the tape has it.
     ///
     /// # Safety
     /// They are those of the kernel's signature (gemv_gpu); every operand lies in its block, and the
     /// scratch memory is what the kernel's plan asks for.
-    unsafe fn queue_launch(&self, launch: &Launch, values: &mut [*mut c_void]) -> Result<()> {
+    unsafe fn queue_launch<const N: usize>(
+        &self,
+        launch: &Launch,
+        values: [Value; N],
+        blocks: &[&Block],
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        if self.recording() && !unsafe { self.taped(launch, &values, blocks) } {
+            return Ok(());
+        }
+        let mut values = values.map(|value| value.at);
         let function = launch.function.inner.cu_function();
         if let Some(queue) = self.launch_ex.filter(|_| launch.early) {
             // It may begin before the launch ahead has ended, for whose results it waits by itself
@@ -609,7 +772,7 @@ impl Gpu {
                 (bx, by, bz),
                 launch.shared,
                 self.stream.cu_stream(),
-                values,
+                &mut values,
             )
         }
         .map_err(|e| self.failed("cuLaunchKernel", e))
@@ -620,42 +783,16 @@ impl Gpu {
     }
 }
 
-/// A kernel's argument, as the driver takes it.
-fn at<V>(value: &V) -> *mut c_void {
-    std::ptr::from_ref(value).cast_mut().cast()
+/// A kernel's argument: where its value lies, and how many bytes it has, all of them initialised.
+#[derive(Clone, Copy)]
+struct Value {
+    at: *mut c_void,
+    bytes: usize,
 }
 
-/// The stream while it records. Dropped early, because work failed or panicked, it throws the
-/// record away, so that the stream is of use again.
-struct Recording<'a>(Option<&'a Gpu>);
-
-impl<'a> Recording<'a> {
-    fn begin(gpu: &'a Gpu) -> Result<Recording<'a>> {
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        let begun = gpu.stream.begin_capture(mode);
-        begun.map_err(|e| gpu.failed("cuStreamBeginCapture", e))?;
-        gpu.recording.store(true, Ordering::Relaxed);
-        Ok(Recording(Some(gpu)))
-    }
-
-    fn end(mut self) -> Result<Option<CudaGraph>> {
-        self.0.take().map_or(Ok(None), Self::stop)
-    }
-
-    fn stop(gpu: &Gpu) -> Result<Option<CudaGraph>> {
-        gpu.recording.store(false, Ordering::Relaxed);
-        let graph = gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0));
-        graph.map_err(|e| gpu.failed("cuStreamEndCapture", e))
-    }
-}
-
-impl Drop for Recording<'_> {
-    fn drop(&mut self) {
-        if let Some(gpu) = self.0.take() {
-            // Of a record that was spoilt the driver says so here: nothing is lost.
-            let _ = Self::stop(gpu);
-        }
-    }
+/// A kernel's argument, as the driver takes it: a number without padding.
+fn at<V>(value: &V) -> Value {
+    Value { at: std::ptr::from_ref(value).cast_mut().cast(), bytes: size_of::<V>() }
 }
 
 fn device_error(id: &str, call: &'static str, e: DriverError) -> Error {
@@ -663,31 +800,39 @@ fn device_error(id: &str, call: &'static str, e: DriverError) -> Error {
     Error::Device { device: id.into(), call, reason: format!("{:?}", e.0) }
 }
 
+impl Function {
+    /// The driver's handle.
+    fn handle(&self) -> usize {
+        self.inner.cu_function() as usize
+    }
+}
+
 impl Block {
+    /// What keeps its memory.
+    fn memory(&self) -> &Arc<Allocation> {
+        &self.memory
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Whether it is a block of this GPU.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
-        Arc::ptr_eq(&self.gpu, gpu)
+        Arc::ptr_eq(&self.memory.gpu, gpu)
     }
 }
 
-impl Drop for Block {
+impl Drop for Allocation {
     fn drop(&mut self) {
         // A thread may drop what it never used.
-        let freed = self.gpu.enter().and_then(|_guard| {
-            // SAFETY: allocated by the matching function, and freed once.
-            let freed = unsafe {
-                if self.gpu.context.has_async_alloc() {
-                    result::free_async(self.at, self.gpu.stream.cu_stream())
-                } else {
-                    // Waits for the work that may use it.
-                    result::free_sync(self.at)
-                }
-            };
-            freed.map_err(|e| self.gpu.failed("cuMemFree", e))
+        let freed = self.gpu.enter().and_then(|_guard| match self.gpu.recording() {
+            // Else the record would free it, each time.
+            true => {
+                self.gpu.free_later(self.at);
+                Ok(())
+            }
+            false => self.gpu.free(self.at),
         });
         if let Err(e) = freed {
             log::warn!("{e}");

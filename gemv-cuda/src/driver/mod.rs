@@ -10,10 +10,13 @@ mod cublas;
 mod gpu;
 mod nvrtc;
 mod probe;
+mod record;
 mod staging;
 
 pub(crate) use cublas::Cublas;
-pub(crate) use gpu::{Arguments, Batched, Block, Function, GemmArguments, Gpu, Launch, Operand};
+pub(crate) use gpu::{
+    Arguments, Batched, Block, Function, GemmArguments, Gpu, Launch, Operand, VectorArguments,
+};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use probe::{Found, Report, probe};
 pub(crate) use staging::Staging;

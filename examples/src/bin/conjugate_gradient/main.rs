@@ -1,0 +1,228 @@
+//! Conjugate gradients on one device: the best linear prediction of a first-order autoregressive
+//! process from n noisy observations, whose covariance matrix is dense.
+//!
+//! ```text
+//! cargo run --release --bin conjugate_gradient -- [--device cuda:0] [--n 4096] [--dtype f32]
+//! ```
+//!
+//! The matrix, the vectors and every number of the iteration live on the device. The host looks at the
+//! residuals once in some iterations and else does nothing but start a recorded plan. The solution has
+//! the same bits on every device: the program prints their hash.
+#![deny(unsafe_code)]
+
+mod plot;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use gemv::{
+    Accumulator, Device, DeviceMatrix, DeviceScalar, DeviceVector, Element, Engine, GpuDot,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use ndarray::{Array1, Array2, Axis};
+
+const USAGE: &str = "usage: conjugate_gradient [--device ID] [--n N] [--dtype f64|f32] \
+                     [--tolerance RESIDUAL] [--every ITERATIONS] [--plot FILE.svg]";
+
+struct Options {
+    device: Option<String>,
+    n: usize,
+    dtype: String,
+    tolerance: Option<f64>,
+    /// Iterations from one look at the residuals to the next; even.
+    every: usize,
+    plot: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| run(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("conjugate_gradient: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options() -> Result<Options, Box<dyn Error>> {
+    let (n, dtype) = (2048, "f64".to_string());
+    let mut options = Options { device: None, n, dtype, tolerance: None, every: 10, plot: None };
+    let mut args = std::env::args().skip(1);
+    while let Some(name) = args.next() {
+        let value = args.next().ok_or(USAGE)?;
+        match name.as_str() {
+            "--device" => options.device = Some(value),
+            "--n" => options.n = value.parse().map_err(|e| format!("--n {value}: {e}"))?,
+            "--dtype" => options.dtype = value,
+            "--tolerance" => {
+                let number = value.parse().map_err(|e| format!("--tolerance {value}: {e}"))?;
+                options.tolerance = Some(number);
+            }
+            "--every" => {
+                options.every = value.parse().map_err(|e| format!("--every {value}: {e}"))?;
+            }
+            "--plot" => options.plot = Some(value.into()),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    if options.n == 0 || options.every == 0 || options.every % 2 != 0 {
+        return Err("--n must be at least 1, and --every an even number".into());
+    }
+    Ok(options)
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    match options.dtype.as_str() {
+        "f64" => solve::<f64>(options, options.tolerance.unwrap_or(1e-12)),
+        "f32" => solve::<f32>(options, options.tolerance.unwrap_or(1e-5)),
+        other => Err(format!("--dtype {other}: there is f64 and f32").into()),
+    }
+}
+
+fn element<T: Element>(number: f64) -> T {
+    T::narrow(T::Acc::from_parts(number, 0.0))
+}
+
+/// The covariance of n observations: correlations 0.97 to the power of their distance (a
+/// Kac-Murdock-Szegő matrix), and noise of a tenth of the variance.
+fn covariance<T: Element>(n: usize) -> Array2<T> {
+    let powers: Vec<f64> =
+        std::iter::successors(Some(1.0), |power| Some(power * 0.97)).take(n).collect();
+    Array2::from_shape_fn((n, n), |(i, j)| {
+        element(powers[i.abs_diff(j)] + if i == j { 0.1 } else { 0.0 })
+    })
+}
+
+/// The observations: a slow wave in steps, and what a repeatable noise adds.
+fn observations<T: Element>(n: usize) -> Array1<T> {
+    Array1::from_shape_fn(n, |i| {
+        let noise = (i * 7919 % 1009) as f64 / 1009.0 - 0.5;
+        let wave = (i * 16 / n) as f64 % 4.0 - 1.5;
+        element(wave + noise)
+    })
+}
+
+/// All that the iteration computes with, on the device.
+struct State<T: Element> {
+    a: DeviceMatrix<T>,
+    x: DeviceVector<T>,
+    /// The residual b - A x, as the recurrence has it.
+    r: DeviceVector<T>,
+    /// The direction of search, and its product with A.
+    p: DeviceVector<T>,
+    ap: DeviceVector<T>,
+    /// r · r of this iteration and of the next, by turns.
+    rr: [DeviceScalar<T>; 2],
+    pap: DeviceScalar<T>,
+    /// r · r after each iteration since the host last looked.
+    history: DeviceVector<T>,
+}
+
+impl<T: Element> State<T> {
+    fn new(
+        device: &Device,
+        a: &Array2<T>,
+        b: &Array1<T>,
+        every: usize,
+    ) -> gemv::Result<State<T>> {
+        let number = || device.scalar(T::default());
+        let mut state = State {
+            a: device.matrix(a)?,
+            x: device.zeros(b.len())?,
+            r: device.vector(b)?,
+            p: device.vector(b)?,
+            ap: device.zeros(b.len())?,
+            rr: [number()?, number()?],
+            pap: number()?,
+            history: device.zeros(every)?,
+        };
+        state.r.dot_into(&state.r, &mut state.rr[0])?;
+        Ok(state)
+    }
+
+    /// One iteration (Hestenes and Stiefel, 1952). The host waits for nothing.
+    fn iterate(&mut self, k: usize) -> gemv::Result<()> {
+        let State { a, x, r, p, ap, rr, pap, history } = self;
+        let [even, odd] = rr;
+        let (rr, next) = if k % 2 == 0 { (even, odd) } else { (odd, even) };
+        a.try_gpu_dot_into(&*p, &mut *ap)?;
+        p.dot_into(&*ap, pap)?;
+        x.axpy(&*rr / &*pap, &*p)?;
+        r.axpy(-(&*rr / &*pap), &*ap)?;
+        r.dot_into(&*r, next)?;
+        history.view_mut()?.index_axis(Axis(0), k).assign(&*next)?;
+        p.xpay(&*next / &*rr, &*r)
+    }
+}
+
+fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Error>> {
+    let device = match &options.device {
+        Some(id) => Engine::global().device(id)?,
+        None => Engine::global().default_device()?,
+    };
+    let (n, every) = (options.n, options.every);
+    let (a, b) = (covariance::<T>(n), observations::<T>(n));
+    let state = State::new(&device, &a, &b, every)?;
+    let number = |value: T| value.widen().parts().0;
+    let norm = number(state.rr[0].value()?).sqrt();
+    let mut residuals = vec![1.0];
+
+    let bar = ProgressBar::new((-100.0 * tolerance.log10()).max(1.0) as u64);
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {elapsed} {msg}")?);
+    let mut plan = device.plan(state, |state| (0..every).try_for_each(|k| state.iterate(k)));
+    let start = Instant::now();
+    while residuals.last().is_some_and(|&residual| residual > tolerance) {
+        if residuals.len() > 10 * n + every {
+            return Err(format!("no convergence in {} iterations", residuals.len() - 1).into());
+        }
+        plan.run()?;
+        let squares = plan.state().history.download()?;
+        residuals.extend(squares.iter().map(|&rr| number(rr).sqrt() / norm));
+        let last = residuals.last().copied().unwrap_or(f64::NAN);
+        if !last.is_finite() {
+            return Err("the residual is no number: the matrix is not positive definite".into());
+        }
+        bar.set_position((-100.0 * last.log10()).max(0.0) as u64);
+        bar.set_message(format!("{} iterations, residual {last:.1e}", residuals.len() - 1));
+    }
+    let time = start.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+
+    let state = plan.into_state();
+    let x = state.x.download()?;
+    // The residual itself, beside that of the recurrence.
+    let mut r = state.r;
+    r.assign(&b)?;
+    let minus = T::Acc::ONE.neg();
+    state.a.try_gemv(minus, &state.x, T::Acc::ONE, &mut r)?;
+    let truth = number(r.nrm2()?) / norm;
+
+    let (iterations, info) = (residuals.len() - 1, device.info());
+    println!("{} of {n} unknowns on {} ({})", T::DTYPE, info.id, info.name);
+    println!("iterations         {iterations}, the host looked {} times", iterations / every);
+    println!("residual           {:.3e} by the recurrence, {truth:.3e} computed", residuals[iterations]);
+    println!("time               {time:.3} s, {:.2} us an iteration", 1e6 * time / iterations as f64);
+    println!("hash of the bits   {:016x}", hash(&x));
+    let plot = match &options.plot {
+        Some(path) => path.clone(),
+        None => {
+            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
+            std::fs::create_dir_all(&target)?;
+            target.join("conjugate_gradient.svg")
+        }
+    };
+    let title = format!("conjugate gradients, {} of {n} unknowns", T::DTYPE);
+    std::fs::write(&plot, plot::logarithmic(&title, "iteration", "|r| / |b|", &residuals))?;
+    println!("convergence        {}", plot.display());
+    Ok(())
+}
+
+/// FNV-1a of the bits of all entries.
+fn hash<T: Element>(x: &Array1<T>) -> u64 {
+    let bytes = x.iter().flat_map(|x| x.bits().to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

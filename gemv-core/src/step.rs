@@ -1,0 +1,234 @@
+//! The data of one elementwise step, as a backend gets it.
+
+use ndarray::{Dimension, Ix0, Ix3};
+
+use crate::element::{Any, Family};
+use crate::memory::{Memory, Window};
+use crate::{Accumulator, Element};
+
+/// What a [`VectorJob`] does to each entry of `y`: one line of the [order](crate::order)'s rule 10.
+///
+/// ```
+/// use gemv_core::Step;
+///
+/// assert_eq!(Step::Axpy.apply::<f32>(2.0, 3.0, 0.0, 1.0), 7.0); // 2 * 3 + 1
+/// assert_eq!(Step::Quotient.apply::<f64>(0.0, 1.0, 4.0, 0.0), 0.25);
+/// assert!(Step::Axpy.reads_y() && !Step::Quotient.reads_y());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// `y = alpha`.
+    Fill,
+    /// `y = x`, all bits of it.
+    Assign,
+    /// `y = alpha * y`.
+    Scal,
+    /// `y = fma(alpha, x, y)`.
+    Axpy,
+    /// `y = fma(alpha, y, x)`.
+    Xpay,
+    /// `y = x * z`.
+    Product,
+    /// `y = fma(x, z, y)`.
+    AddProduct,
+    /// `y = x / z`.
+    Quotient,
+    /// `y = sqrt(x)`.
+    Sqrt,
+    /// `y = sqrt(re(y))`, for real numbers in pairs.
+    Norm,
+}
+
+impl Step {
+    /// Every step.
+    pub const ALL: [Step; 10] = [
+        Step::Fill,
+        Step::Assign,
+        Step::Scal,
+        Step::Axpy,
+        Step::Xpay,
+        Step::Product,
+        Step::AddProduct,
+        Step::Quotient,
+        Step::Sqrt,
+        Step::Norm,
+    ];
+
+    /// Whether the old `y` is read.
+    pub fn reads_y(self) -> bool {
+        matches!(self, Step::Scal | Step::Axpy | Step::Xpay | Step::AddProduct | Step::Norm)
+    }
+
+    /// The new entry of `y`. What the step does not read may have any value.
+    #[inline(always)]
+    pub fn apply<T: Element>(self, alpha: T::Acc, x: T, z: T, y: T) -> T {
+        let of = |acc| T::narrow(acc);
+        match self {
+            Step::Fill => of(alpha),
+            Step::Assign => x,
+            Step::Scal => of(alpha.mul(y.widen())),
+            Step::Axpy => of(y.widen().fma(alpha, x.widen())),
+            Step::Xpay => of(x.widen().fma(alpha, y.widen())),
+            Step::Product => of(x.widen().mul(z.widen())),
+            Step::AddProduct => of(y.widen().fma(x.widen(), z.widen())),
+            Step::Quotient => of(x.widen().div(z.widen())),
+            Step::Sqrt => of(x.widen().sqrt()),
+            Step::Norm => of(y.widen().norm()),
+        }
+    }
+}
+
+/// The factor of a step: a number, or one that is computed from resident ones where it is used.
+#[derive(Debug, Clone, Copy)]
+pub enum Scalar<'a, T: Element> {
+    /// A number of the host.
+    Number(T::Acc),
+    /// A resident number.
+    Device {
+        /// The number.
+        of: Window<&'a dyn Memory, Ix0>,
+        /// Whether its negative is used.
+        negated: bool,
+    },
+    /// The quotient of two resident numbers, in the accumulator's type.
+    Quotient {
+        /// The numerator.
+        of: Window<&'a dyn Memory, Ix0>,
+        /// The denominator.
+        by: Window<&'a dyn Memory, Ix0>,
+        /// Whether its negative is used.
+        negated: bool,
+    },
+}
+
+impl<'a, T: Element> Scalar<'a, T> {
+    /// Its value, where `read` is the number at an index of a block.
+    #[inline]
+    pub fn value(&self, read: impl Fn(&'a dyn Memory, usize) -> T) -> T::Acc {
+        let number = |at: &Window<&'a dyn Memory, Ix0>| read(at.memory, at.first).widen();
+        let (value, negated) = match self {
+            Scalar::Number(number) => return *number,
+            Scalar::Device { of, negated } => (number(of), *negated),
+            Scalar::Quotient { of, by, negated } => (number(of).div(number(by)), *negated),
+        };
+        if negated { value.neg() } else { value }
+    }
+
+    /// The same factor with the other sign.
+    pub(crate) fn negated(self) -> Self {
+        match self {
+            Scalar::Number(number) => Scalar::Number(number.neg()),
+            Scalar::Device { of, negated } => Scalar::Device { of, negated: !negated },
+            Scalar::Quotient { of, by, negated } => Scalar::Quotient { of, by, negated: !negated },
+        }
+    }
+}
+
+/// One elementwise step on resident arrays: every entry of `y` becomes [`Step::apply`] of the
+/// factor and of the entries of `x`, `z` and `y` at its place.
+///
+/// `x`, `z` and `y` have one shape, of at least one entry. No two entries of `y` lie at one place, and
+/// nothing else lies in its block but what is not touched. What a step does not read is `None`.
+#[derive(Debug)]
+pub struct VectorJob<'a, T: Element, M = &'a mut dyn Memory> {
+    /// What is done.
+    pub step: Step,
+    /// Its factor, of the steps that have one.
+    pub alpha: Scalar<'a, T>,
+    /// The first operand.
+    pub x: Option<Window<&'a dyn Memory, Ix3>>,
+    /// The second operand.
+    pub z: Option<Window<&'a dyn Memory, Ix3>>,
+    /// The result.
+    pub y: Window<M, Ix3>,
+}
+
+impl<'a, T: Element> VectorJob<'a, T> {
+    /// A job of arrays of one shape.
+    ///
+    /// # Panics
+    /// If they have more than three axes.
+    pub(crate) fn new<D: Dimension + Copy>(
+        step: Step,
+        alpha: Scalar<'a, T>,
+        x: Option<Window<&'a dyn Memory, D>>,
+        z: Option<Window<&'a dyn Memory, D>>,
+        y: Window<&'a mut dyn Memory, D>,
+    ) -> Self {
+        let (x, z, y) = (x.map(three_axes), z.map(three_axes), three_axes(y));
+        VectorJob { step, alpha, x, z, y }.merged()
+    }
+
+    /// `y = x`.
+    pub(crate) fn assign<D: Dimension + Copy>(
+        x: Window<&'a dyn Memory, D>,
+        y: Window<&'a mut dyn Memory, D>,
+    ) -> Self {
+        Self::new(Step::Assign, Scalar::Number(T::Acc::ZERO), Some(x), None, y)
+    }
+
+    /// The same with as few axes as there can be, that of the nearest entries of `y` last: an array
+    /// without gaps has one.
+    fn merged(mut self) -> Self {
+        let strides = |axis: usize| {
+            let of = |window: &Window<&dyn Memory, Ix3>| window.stride(axis);
+            let (x, z) = (self.x.as_ref().map_or(0, of), self.z.as_ref().map_or(0, of));
+            [self.y.stride(axis), x, z]
+        };
+        let mut axes = [0, 1, 2].map(|axis| (self.y.dim[axis], strides(axis)));
+        // Axes of one entry go first, where nothing is merged with them.
+        axes.sort_by_key(|(len, strides)| (*len > 1, std::cmp::Reverse(strides[0].unsigned_abs())));
+        for outer in [1, 1, 0] {
+            let ((count, apart), (len, near)) = (axes[outer], axes[outer + 1]);
+            let follow = |k: usize| apart[k] == near[k].wrapping_mul(len as isize);
+            if count > 1 && (0..3).all(follow) {
+                axes[outer + 1].0 = count * len;
+                axes[..=outer].rotate_right(1);
+                axes[0] = (1, [0; 3]);
+            }
+        }
+        let dim = Ix3(axes[0].0, axes[1].0, axes[2].0);
+        let of =
+            |k: usize| Ix3(axes[0].1[k] as usize, axes[1].1[k] as usize, axes[2].1[k] as usize);
+        (self.y.dim, self.y.strides) = (dim, of(0));
+        for (k, operand) in [(1, &mut self.x), (2, &mut self.z)] {
+            if let Some(window) = operand {
+                (window.dim, window.strides) = (dim, of(k));
+            }
+        }
+        self
+    }
+
+    /// The job without the memory of y, and that memory: for backends whose memory is the host's.
+    #[inline]
+    pub fn split(self) -> (VectorJob<'a, T, ()>, &'a mut dyn Memory) {
+        let VectorJob { step, alpha, x, z, y: Window { memory, first, dim, strides } } = self;
+        (VectorJob { step, alpha, x, z, y: Window { memory: (), first, dim, strides } }, memory)
+    }
+
+    /// The job without its element type.
+    pub fn erase(self) -> AnyVectorJob<'a> {
+        T::any::<VectorJobs>(self)
+    }
+}
+
+/// The array with further axes of one entry before its own.
+fn three_axes<M, D: Dimension>(window: Window<M, D>) -> Window<M, Ix3> {
+    let (axes, mut dim, mut strides) = (window.dim.ndim(), Ix3(1, 1, 1), Ix3(0, 0, 0));
+    assert!(axes <= 3, "an array of {axes} axes");
+    for axis in 0..axes {
+        (dim[3 - axes + axis], strides[3 - axes + axis]) = (window.dim[axis], window.strides[axis]);
+    }
+    Window { memory: window.memory, first: window.first, dim, strides }
+}
+
+/// The [`Family`] of [`AnyVectorJob`].
+#[derive(Debug)]
+pub enum VectorJobs {}
+
+impl Family for VectorJobs {
+    type Of<'a, T: Element> = VectorJob<'a, T>;
+}
+
+/// A [`VectorJob`] of any element type.
+pub type AnyVectorJob<'a> = Any<'a, VectorJobs>;

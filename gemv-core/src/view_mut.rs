@@ -1,0 +1,250 @@
+//! Parts of resident arrays, to be written where they lie.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use ndarray::{Axis, Dimension, Ix0, Ix1, Ix2, RemoveAxis};
+
+use crate::device::Device;
+use crate::memory::{Memory, Window};
+use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::{Element, Result};
+
+/// A part of a resident array, to be written where it lies, as ndarray's `ArrayViewMut` on the host.
+///
+/// It is the place of a product, and of the elementwise steps that a [`DeviceArray`] has. An array that
+/// shares its memory is given memory of its own when the view is made, so no clone ever sees what is
+/// written.
+///
+/// ```
+/// use gemv_core::{GpuDot, device};
+/// use ndarray::array;
+///
+/// let device = device("reference")?; // or "cuda:0"
+/// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+/// let mut basis = device.zeros((2, 3))?;
+/// a.gpu_dot_into(&[1.0, 1.0], basis.column_mut(1)?); // nothing but this column is touched
+/// basis.column_mut(2)?.axpy(0.5, &a.column(0))?;
+/// assert_eq!(basis.download()?, array![[0.0, 3.0, 0.5], [0.0, 7.0, 1.5]]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceViewMut<'a, T: Element, D> {
+    device: &'a Device,
+    window: Window<&'a mut dyn Memory, D>,
+    element: PhantomData<T>,
+}
+
+impl<'a, T: Element, D: Dimension + Copy> DeviceViewMut<'a, T, D> {
+    /// An array that is the only owner of its memory.
+    pub(crate) fn of(array: &'a mut DeviceArray<T, D>) -> Self {
+        let (device, window) = array.place();
+        DeviceViewMut { device, window, element: PhantomData }
+    }
+
+    /// Number of entries along each axis.
+    #[inline]
+    pub fn raw_dim(&self) -> D {
+        self.window.dim
+    }
+
+    /// The device it lives on.
+    #[inline]
+    pub fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    /// Where its entries lie.
+    #[inline]
+    pub fn window(self) -> Window<&'a mut dyn Memory, D> {
+        self.window
+    }
+
+    /// The same part, borrowed.
+    #[inline]
+    pub fn view_mut(&mut self) -> DeviceViewMut<'_, T, D> {
+        let Window { memory, first, dim, strides } = &mut self.window;
+        let window = Window { memory: &mut **memory, first: *first, dim: *dim, strides: *strides };
+        DeviceViewMut { device: self.device, window, element: PhantomData }
+    }
+
+    /// The same part, for a shorter time.
+    #[inline]
+    pub(crate) fn reborrow<'b>(self) -> DeviceViewMut<'b, T, D>
+    where
+        'a: 'b,
+    {
+        let Window { memory, first, dim, strides } = self.window;
+        let window = Window { memory: memory as &mut dyn Memory, first, dim, strides };
+        DeviceViewMut { device: self.device, window, element: PhantomData }
+    }
+
+    /// One entry along an axis, with all of the others.
+    ///
+    /// # Panics
+    /// If there is no such axis or no such entry.
+    #[must_use]
+    #[track_caller]
+    pub fn index_axis(self, axis: Axis, index: usize) -> DeviceViewMut<'a, T, D::Smaller>
+    where
+        D: RemoveAxis,
+    {
+        let axes = self.window.dim.ndim();
+        assert!(axis.index() < axes, "axis {} of {axes}", axis.index());
+        let window = self.window.index_axis(axis.index(), index);
+        DeviceViewMut { device: self.device, window, element: PhantomData }
+    }
+
+    /// Every `step`-th of a range of an axis, backwards if `step` is negative.
+    ///
+    /// # Panics
+    /// If there is no such axis, the range ends beyond its last entry or before it starts, or `step`
+    /// is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn step_axis(self, axis: Axis, range: impl RangeBounds<usize>, step: isize) -> Self {
+        let axes = self.window.dim.ndim();
+        assert!(axis.index() < axes, "axis {} of {axes}", axis.index());
+        DeviceViewMut { window: self.window.step_axis(axis.index(), range, step), ..self }
+    }
+}
+
+impl<'a, T: Element> DeviceViewMut<'a, T, Ix0> {
+    /// A number as a vector of one entry.
+    pub(crate) fn into_vector(self) -> DeviceViewMut<'a, T, Ix1> {
+        let Window { memory, first, .. } = self.window;
+        let window = Window { memory, first, dim: Ix1(1), strides: Ix1(1) };
+        DeviceViewMut { device: self.device, window, element: PhantomData }
+    }
+}
+
+impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
+    /// All of it, to be written where it lies.
+    ///
+    /// An array that shares its memory with a clone or a view is copied first, on the device.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::{Axis, array};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// let before = a.clone();
+    /// a.view_mut()?.step_axis(Axis(0), 1.., 1).fill(0.0)?;
+    /// assert_eq!(a.download()?, array![[1.0, 2.0], [0.0, 0.0]]);
+    /// assert_eq!(before.download()?, array![[1.0, 2.0], [3.0, 4.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) or the driver's refusal, of that copy.
+    pub fn view_mut(&mut self) -> Result<DeviceViewMut<'_, T, D>> {
+        self.make_unique(true)?;
+        Ok(DeviceViewMut::of(self))
+    }
+}
+
+impl<T: Element> DeviceMatrix<T> {
+    /// One row, to be written where it lies; see [`view_mut`](Self::view_mut).
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// a.row_mut(1)?.scal(10.0)?;
+    /// assert_eq!(a.download()?, array![[1.0, 2.0], [30.0, 40.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`view_mut`](Self::view_mut).
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[track_caller]
+    pub fn row_mut(&mut self, index: usize) -> Result<DeviceViewMut<'_, T, Ix1>> {
+        Ok(self.view_mut()?.index_axis(Axis(0), index))
+    }
+
+    /// One column, to be written where it lies; see [`view_mut`](Self::view_mut).
+    ///
+    /// # Errors
+    /// As [`view_mut`](Self::view_mut).
+    ///
+    /// # Panics
+    /// If there is no such column.
+    #[track_caller]
+    pub fn column_mut(&mut self, index: usize) -> Result<DeviceViewMut<'_, T, Ix1>> {
+        Ok(self.view_mut()?.index_axis(Axis(1), index))
+    }
+
+    /// Some of the rows, to be written where they lie; see [`view_mut`](Self::view_mut).
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0]])?;
+    /// let mut y = device.zeros((3, 2))?;
+    /// a.gpu_dot_into(&device.matrix(&array![[1.0, 0.0], [0.0, 1.0]])?, y.rows_mut(1..2)?);
+    /// assert_eq!(y.download()?, array![[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`view_mut`](Self::view_mut).
+    ///
+    /// # Panics
+    /// If the range ends beyond the last row, or before it starts.
+    #[track_caller]
+    pub fn rows_mut(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<DeviceViewMut<'_, T, Ix2>> {
+        Ok(self.view_mut()?.step_axis(Axis(0), range, 1))
+    }
+
+    /// Some of the columns, to be written where they lie; see [`view_mut`](Self::view_mut).
+    ///
+    /// # Errors
+    /// As [`view_mut`](Self::view_mut).
+    ///
+    /// # Panics
+    /// If the range ends beyond the last column, or before it starts.
+    #[track_caller]
+    pub fn columns_mut(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<DeviceViewMut<'_, T, Ix2>> {
+        Ok(self.view_mut()?.step_axis(Axis(1), range, 1))
+    }
+}
+
+impl<T: Element> DeviceVector<T> {
+    /// Every `step`-th of some of the entries, to be written where they lie; see
+    /// [`view_mut`](Self::view_mut).
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut x = device.zeros(5)?;
+    /// x.step_mut(1.., 2)?.assign(&[1.0, 3.0])?;
+    /// assert_eq!(x.download()?, array![0.0, 1.0, 0.0, 3.0, 0.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`view_mut`](Self::view_mut).
+    ///
+    /// # Panics
+    /// If the range ends beyond the last entry, or before it starts, or `step` is 0.
+    #[track_caller]
+    pub fn step_mut(
+        &mut self,
+        range: impl RangeBounds<usize>,
+        step: isize,
+    ) -> Result<DeviceViewMut<'_, T, Ix1>> {
+        Ok(self.view_mut()?.step_axis(Axis(0), range, step))
+    }
+}

@@ -1,0 +1,58 @@
+//! Elementwise steps.
+
+use gemv_core::ndarray::{Dimension, Ix3};
+use gemv_core::{Accumulator, Element, Memory, Result, Scalar, VectorJob, Window};
+use gemv_gpu::{VECTOR, vector_launch, vector_params};
+
+use crate::cl::Args;
+use crate::discover::Found;
+use crate::memory::State;
+use crate::run::{Operand, resident, unread};
+
+/// Enqueues one step. It may still be in flight on return.
+///
+/// # Panics
+/// If an operand does not lie within its block.
+pub(crate) fn step<T: Element>(
+    found: &Found,
+    state: &mut State,
+    job: VectorJob<'_, T>,
+) -> Result<()> {
+    let (ni, nj, nk) = job.y.dim.into_pattern();
+    let launch = vector_launch(job.step, [ni, nj, nk], &found.caps);
+    let State { queue, programs, .. } = &mut *state;
+    let of = (&vector_params(&found.caps), T::DTYPE);
+    let names = std::iter::once(launch.entry);
+    let entry = programs.entries(queue, &found.info.id, &VECTOR, of, names)?[0];
+
+    let read = |window: &Option<Window<&dyn Memory, Ix3>>| match window {
+        Some(window) => resident::<T, _, 3>(window),
+        None => unread(state),
+    };
+    let number = |window| resident::<T, _, 0>(&window);
+    let (x, z) = (read(&job.x), read(&job.z));
+    let Window { memory, first, dim, strides } = job.y;
+    let y = resident::<T, _, 3>(&Window { memory: &*memory, first, dim, strides });
+    let (s, t, value, of, negate): (Operand<'_, 0>, Operand<'_, 0>, _, u32, _) = match job.alpha {
+        Scalar::Number(value) => (unread(state), unread(state), value, 0, false),
+        Scalar::Device { of, negated } => (number(of), unread(state), T::Acc::ZERO, 1, negated),
+        Scalar::Quotient { of, by, negated } => (number(of), number(by), T::Acc::ZERO, 2, negated),
+    };
+
+    let kernel = state.programs.get(entry);
+    let mut args = Args::of(kernel).unsigned(ni).unsigned(nj).unsigned(nk);
+    for operand in [&x, &z, &y] {
+        args = args.mem(operand.mem()).unsigned(operand.first);
+        args = operand.strides.iter().fold(args, |args, &stride| args.signed(stride));
+    }
+    for number in [&s, &t] {
+        args = args.mem(number.mem()).unsigned(number.first);
+    }
+    args.factor::<T>(value)
+        .word(of)
+        .flag(negate)
+        .done()
+        .and_then(|()| state.queue.launch(kernel, &launch))
+        .and_then(|()| state.queue.flush())
+        .map_err(|e| found.failed(e, 0))
+}

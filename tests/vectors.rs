@@ -1,0 +1,391 @@
+//! Vector arithmetic on every device: elementwise steps, dot products and norms that stay there,
+//! places that are parts of arrays. Results must equal the order's, bit for bit.
+#![deny(unsafe_code)]
+
+#[macro_use]
+mod common;
+
+use common::{Check, Size, acc, random, same, trial};
+use gemv::half::{bf16, f16};
+use gemv::ndarray::{Array, Array1, Array2, ArrayView1, Axis, Dimension, array, s};
+use gemv::num_complex::Complex;
+use gemv::unstable::reference;
+use gemv::{Accumulator, Device, DeviceArray, Dtype, Element, Error, Factor, GpuDot, Result};
+use libtest_mimic::Trial;
+
+fn text(e: Error) -> String {
+    e.to_string()
+}
+
+/// All entries, row by row.
+fn entries<T: Element, D: Dimension + Copy>(array: &DeviceArray<T, D>) -> Result<Vec<T>, String> {
+    Ok(array.download().map_err(text)?.iter().copied().collect())
+}
+
+/// Compares a resident array with an array of the host.
+fn equal<T: Element, D: Dimension + Copy>(
+    what: &str,
+    got: &DeviceArray<T, D>,
+    want: &Array<T, D>,
+) -> Check {
+    let want: Vec<T> = want.iter().copied().collect();
+    same(&entries(got)?, &want).map_err(|e| format!("{what}: {e}"))
+}
+
+/// Quotients and roots, by the formulas of the order.
+trait Rounded: Element {
+    fn quotient(self, by: Self) -> Self;
+    fn root(self) -> Self;
+}
+
+macro_rules! rounded {
+    ($t:ty, |$a:ident, $b:ident| $quotient:expr, |$c:ident| $root:expr) => {
+        impl Rounded for $t {
+            fn quotient(self, by: Self) -> Self {
+                let ($a, $b) = (self, by);
+                $quotient
+            }
+            fn root(self) -> Self {
+                let $c = self;
+                $root
+            }
+        }
+    };
+}
+// A quotient and a root of f32 that are rounded to f64 first are the same: 53 is over 2 * 24 + 1.
+rounded!(f32, |a, b| (f64::from(a) / f64::from(b)) as f32, |a| f64::from(a).sqrt() as f32);
+rounded!(f64, |a, b| a / b, |a| a.sqrt());
+rounded!(f16, |a, b| f16::from_f32(a.to_f32() / b.to_f32()), |a| {
+    f16::from_f32(a.to_f32().sqrt())
+});
+rounded!(bf16, |a, b| bf16::from_f32(a.to_f32() / b.to_f32()), |a| {
+    bf16::from_f32(a.to_f32().sqrt())
+});
+macro_rules! pair {
+    ($t:ty) => {
+        rounded!(
+            Complex<$t>,
+            |a, b| {
+                let d = b.im.mul_add(b.im, b.re * b.re);
+                let re = a.im.mul_add(b.im, a.re * b.re) / d;
+                Complex::new(re, a.im.mul_add(b.re, -(a.re * b.im)) / d)
+            },
+            |a| {
+                let r = a.im.mul_add(a.im, a.re * a.re).sqrt();
+                let t = ((r + a.re.abs()) / 2.0).sqrt();
+                if t == 0.0 {
+                    Complex::new(0.0, a.im)
+                } else if a.re < 0.0 {
+                    Complex::new(a.im.abs() / (t + t), t.copysign(a.im))
+                } else {
+                    Complex::new(t, a.im / (t + t))
+                }
+            }
+        );
+    };
+}
+pair!(f32);
+pair!(f64);
+
+/// Every step, on one place y with operands x and z, against the same on the host. `place` is called
+/// with a fresh array each time, of which all is compared.
+fn steps<T: Rounded>(device: &Device, n: usize, y_step: isize, x_step: isize) -> Check {
+    let of = |seed, len| Array1::from_shape_fn(len, |i| random::<T>(seed, i, 0));
+    // y is every |y_step|-th entry of a longer vector, backwards or forwards; x likewise.
+    let long = |step: isize| (n * step.unsigned_abs()).max(1);
+    let (whole, x, z) = (of(1, long(y_step)), of(2, long(x_step)), of(3, n));
+    let (alpha, negative): (T, T) = (random(4, 0, 0), random(4, 1, 0));
+    let by: T = random(4, 2, 0);
+    let [s, t, d] = [alpha, negative, by].map(|v| device.scalar(v).map_err(text));
+    let (s, t, d) = (s?, t?, d?);
+    let resident = device.vector(&x).map_err(text)?;
+    let cut = (n * x_step.unsigned_abs()).min(x.len());
+    let x_there = resident.step(..cut, x_step);
+    let x_here = x.slice(s![..cut;x_step]).to_owned();
+    let z_there = device.vector(&z).map_err(text)?;
+    let cut_y = (n * y_step.unsigned_abs()).min(whole.len());
+
+    type Scalar<T> = <T as Element>::Acc;
+    let run = |what: &str,
+               there: &dyn Fn(
+        &mut gemv::DeviceViewMut<'_, T, gemv::ndarray::Ix1>,
+    ) -> Result<()>,
+               here: &dyn Fn(T, T, T) -> T|
+     -> Check {
+        let mut y = device.vector(&whole).map_err(text)?;
+        let mut want = whole.clone();
+        for ((y, &x), &z) in want.slice_mut(s![..cut_y;y_step]).iter_mut().zip(&x_here).zip(&z) {
+            *y = here(*y, x, z);
+        }
+        there(&mut y.step_mut(..cut_y, y_step).map_err(text)?).map_err(text)?;
+        let what = format!("{what} of {n}, y by {y_step}, x by {x_step}");
+        equal(&what, &y, &want)
+    };
+    let (a, neg): (Scalar<T>, Scalar<T>) = (alpha.widen(), negative.widen().neg());
+    let quotient = alpha.widen().div(by.widen());
+    let new = |acc| T::narrow(acc);
+    run("fill", &|y| y.fill(Factor::number(a)), &|_, _, _| new(a))?;
+    run("fill by a resident", &|y| y.fill(&s), &|_, _, _| new(a))?;
+    run("assign", &|y| y.assign(&x_there), &|_, x, _| x)?;
+    run("assign from the host", &|y| y.assign(&z), &|_, _, z| z)?;
+    run("scal", &|y| y.scal(Factor::number(a)), &|y, _, _| new(a.mul(y.widen())))?;
+    run("scal by a quotient", &|y| y.scal(&s / &d), &|y, _, _| new(quotient.mul(y.widen())))?;
+    run("axpy", &|y| y.axpy(Factor::number(a), &x_there), &|y, x, _| {
+        new(y.widen().fma(a, x.widen()))
+    })?;
+    run("axpy by a resident", &|y| y.axpy(&s, &x_there), &|y, x, _| {
+        new(y.widen().fma(a, x.widen()))
+    })?;
+    run("axpy by a negative", &|y| y.axpy(-&t, &x_there), &|y, x, _| {
+        new(y.widen().fma(neg, x.widen()))
+    })?;
+    run("axpy by a quotient", &|y| y.axpy(-(&s / &d), &x_there), &|y, x, _| {
+        new(y.widen().fma(quotient.neg(), x.widen()))
+    })?;
+    run("xpay", &|y| y.xpay(&s, &x_there), &|y, x, _| new(x.widen().fma(a, y.widen())))?;
+    run("product", &|y| y.assign_product(&x_there, &z_there), &|_, x, z| {
+        new(x.widen().mul(z.widen()))
+    })?;
+    run("product of one", &|y| y.assign_product(&x_there, &x_there), &|_, x, _| {
+        new(x.widen().mul(x.widen()))
+    })?;
+    run("add product", &|y| y.add_product(&x_there, &z_there), &|y, x, z| {
+        new(y.widen().fma(x.widen(), z.widen()))
+    })?;
+    run("quotient", &|y| y.assign_quotient(&x_there, &z_there), &|_, x, z| x.quotient(z))?;
+    run("sqrt", &|y| y.assign_sqrt(&x_there), &|_, x, _| x.root())
+}
+
+/// Arrays of two and three axes, transposed, broadcast and in parts.
+fn axes<T: Rounded>(device: &Device) -> Check {
+    let a = Array2::from_shape_fn((19, 33), |(i, j)| random::<T>(7, i, j));
+    let b = Array2::from_shape_fn((33, 19), |(i, j)| random::<T>(8, i, j));
+    let (a_there, b_there) = (device.matrix(&a).map_err(text)?, device.matrix(&b).map_err(text)?);
+    let two = T::narrow(T::Acc::ONE.add(T::Acc::ONE)).widen();
+    let axpy = |y: &T, x: &T| T::narrow(y.widen().fma(two, x.widen()));
+
+    let mut y = a_there.clone();
+    y.axpy(Factor::number(two), &b_there.t()).map_err(text)?;
+    let mut want = a.clone();
+    want.zip_mut_with(&b.t(), |y, x| *y = axpy(y, x));
+    equal("a matrix and a transpose", &y, &want)?;
+    equal("what shared its memory", &a_there, &a)?;
+
+    let mut y = a_there.clone();
+    y.columns_mut(3..30)
+        .and_then(|mut y| y.axpy(Factor::number(two), &b_there.t().columns(1..28)))
+        .map_err(text)?;
+    let mut want = a.clone();
+    want.slice_mut(s![.., 3..30]).zip_mut_with(&b.t().slice(s![.., 1..28]), |y, x| *y = axpy(y, x));
+    equal("columns", &y, &want)?;
+
+    let row = a.row(4);
+    let rows = row.broadcast(a.dim()).unwrap();
+    let mut y = device.matrix(&a).map_err(text)?;
+    y.axpy(Factor::number(two), &device.matrix(&rows).map_err(text)?).map_err(text)?;
+    let mut want = a.clone();
+    want.zip_mut_with(&rows, |y, x| *y = axpy(y, x));
+    equal("a row for all", &y, &want)?;
+
+    // A repeated y has one place for many entries: it is given places first.
+    let mut y = device.matrix(&rows).map_err(text)?;
+    y.axpy(Factor::number(two), &a_there).map_err(text)?;
+    let mut want = rows.to_owned();
+    want.zip_mut_with(&a, |y, x| *y = axpy(y, x));
+    equal("a repeated y", &y, &want)?;
+
+    let shape = (3, 5, 70);
+    let cube = Array::from_shape_fn(shape, |(i, j, k)| random::<T>(9, 100 * i + j, k));
+    let mut y = device.array(&cube.view().permuted_axes([2, 0, 1])).map_err(text)?;
+    let x = Array::from_shape_fn((70, 3, 5), |(i, j, k)| random::<T>(10, 100 * i + j, k));
+    y.view_mut()
+        .and_then(|y| {
+            y.step_axis(Axis(0), 1..69, -3).axpy(Factor::number(two), x.slice(s![..23, .., ..]))
+        })
+        .map_err(text)?;
+    let mut want = cube.view().permuted_axes([2, 0, 1]).to_owned();
+    want.slice_mut(s![1..69;-3, .., ..])
+        .zip_mut_with(&x.slice(s![..23, .., ..]), |y, x| *y = axpy(y, x));
+    equal("three axes", &y, &want)?;
+
+    for empty in [(0, 5), (5, 0)] {
+        device.zeros::<T, _>(empty).and_then(|mut y| y.fill(Factor::number(two))).map_err(text)?;
+    }
+    Ok(())
+}
+
+/// Dot products and norms whose results stay on the device.
+fn sums<T: Rounded>(device: &Device, n: usize) -> Check {
+    let [x, y] = [1, 2].map(|seed| Array1::from_shape_fn(n, |i| random::<T>(seed, i, n)));
+    let dot = |conj| T::narrow(reference::dot(x.view(), y.view(), conj));
+    let (x_there, y_there) = (device.vector(&x).map_err(text)?, device.vector(&y).map_err(text)?);
+    let mut to = device.scalar(random::<T>(3, 0, 0)).map_err(text)?;
+    let kept = to.clone();
+    let is =
+        |what: &str, got: T, want: T| same(&[got], &[want]).map_err(|e| format!("{what}: {e}"));
+    x_there.dot_into(&y_there, &mut to).map_err(text)?;
+    is("dot", to.value().map_err(text)?, dot(false))?;
+    is("a clone", kept.value().map_err(text)?, random(3, 0, 0))?;
+    x_there.dot_into(&y, &mut to).map_err(text)?;
+    is("dot with the host", to.value().map_err(text)?, dot(false))?;
+    x_there.dotc_into(&y_there, &mut to).map_err(text)?;
+    is("dotc", to.value().map_err(text)?, dot(true))?;
+    let square = T::narrow(reference::dot(x.view(), x.view(), true)).widen().parts().0;
+    let norm = T::narrow(T::Acc::from_parts(square, 0.0)).root();
+    is("nrm2", x_there.nrm2().map_err(text)?, norm)?;
+    let back = device.vector(&x.slice(s![..;-1])).map_err(text)?.step(.., -1);
+    is("nrm2 of a view", back.nrm2().map_err(text)?, norm)
+}
+
+/// Products are written to parts of arrays where they lie.
+fn places<T: Element>(device: &Device) -> Check {
+    let a = Array2::from_shape_fn((40, 300), |(i, j)| random::<T>(1, i, j));
+    let x = Array2::from_shape_fn((300, 3), |(i, j)| random::<T>(2, i, j));
+    let wide = Array2::from_shape_fn((40, 7), |(i, j)| random::<T>(3, i, j));
+    let there = device.matrix(&a).map_err(text)?;
+    let mut want = wide.clone();
+    let product = |x: ArrayView1<'_, T>, y: T, i: usize| {
+        let sum = reference::dot(a.row(i), x, false);
+        gemv::unstable::scale(acc::<T>(2.0, 0.0), sum, T::Acc::ONE, Some(y))
+    };
+    for (i, y) in want.column_mut(4).indexed_iter_mut() {
+        *y = product(x.column(1), *y, i);
+    }
+    let (two, one) = (acc::<T>(2.0, 0.0), T::Acc::ONE);
+    let mut y = device.matrix(&wide).map_err(text)?;
+    there.try_gemv(two, &x.column(1), one, y.column_mut(4).map_err(text)?).map_err(text)?;
+    equal("a column", &y, &want)?;
+
+    let mut want = wide.clone();
+    for ((i, j), y) in want.slice_mut(s![.., 2..5]).indexed_iter_mut() {
+        *y = product(x.column(j), *y, i);
+    }
+    let mut y = device.matrix(&wide.t()).map_err(text)?.t();
+    there.try_gemv(two, &x, one, y.columns_mut(2..5).map_err(text)?).map_err(text)?;
+    equal("columns", &y, &want)?;
+
+    // An array of its own memory is written where it lies, gaps and all.
+    let mut y = device.matrix(&wide).map_err(text)?.columns(4..5).column(0);
+    let mut want = wide.column(4).to_owned();
+    for (i, y) in want.indexed_iter_mut() {
+        *y = product(x.column(2), *y, i);
+    }
+    there.try_gemv(two, &x.column(2), one, &mut y).map_err(text)?;
+    if y.stride() != 7 {
+        return Err(format!("it was moved: a stride of {}", y.stride()));
+    }
+    equal("a strided vector", &y, &want)
+}
+
+/// Bits of every kind: subnormals, zeros, infinities, NaN, powers of two and their neighbours.
+fn roundings<T: Rounded>(device: &Device, elements: &[T]) -> Check {
+    let n = elements.len();
+    let x: Vec<T> = (0..n).map(|i| elements[i]).collect();
+    let z: Vec<T> = (0..n).map(|i| elements[(i * 7919 + 13) % n]).collect();
+    let mut y = device.zeros::<T, _>(n).map_err(text)?;
+    y.assign_quotient(&x, &z).map_err(text)?;
+    let quotient = |(&x, &z): (&T, &T)| x.quotient(z);
+    let want: Vec<T> = x.iter().zip(&z).map(quotient).collect();
+    same(&entries(&y)?, &want).map_err(|e| format!("quotients: {e}"))?;
+    y.assign_sqrt(&x).map_err(text)?;
+    let want: Vec<T> = x.iter().map(|x| x.root()).collect();
+    same(&entries(&y)?, &want).map_err(|e| format!("roots: {e}"))
+}
+
+/// A repeatable stream of bits (splitmix64).
+fn bits() -> impl Iterator<Item = u64> {
+    let mut state = 0u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    })
+}
+
+/// Interesting values of f32, all against all, then random bits.
+fn singles(count: usize) -> Vec<f32> {
+    let mut edges: Vec<u32> = vec![0, 1, 2, 3, 0x7f_ffff, 0x80_0000, 0x80_0001, 0x7f80_0000];
+    edges.extend([0x7fc0_0000, 0x7f7f_ffff, 0x7f7f_fffe, 0x3f80_0000, 0x3f80_0001, 0x3f7f_ffff]);
+    edges.extend((1..254).step_by(23).map(|e| e << 23));
+    edges.extend(edges.clone().iter().map(|bits| bits | 1 << 31));
+    let random = bits().take(count).map(|bits| bits as u32);
+    // Mantissas of few bits are those whose quotients are halfway.
+    let short = bits().skip(count).take(count / 4).map(|bits| bits as u32 & 0xffff_f000);
+    edges.iter().copied().chain(random).chain(short).map(f32::from_bits).collect()
+}
+
+fn refusals(device: &Device) -> Check {
+    let mut y = device.vector(&array![1.0f32, 2.0]).map_err(text)?;
+    let refused = |done: Result<()>, want: &str| match done {
+        Ok(()) => Err(format!("passed, but: {want}")),
+        Err(e) if e.to_string().contains(want) => Ok(()),
+        Err(e) => Err(format!("{e}, not {want}")),
+    };
+    let why = "shapes do not fit: y has 2 entries and an operand 3";
+    refused(y.axpy(1.0, &[1.0, 2.0, 3.0]), why)?;
+    refused(y.assign_product(&[1.0, 2.0], &[1.0]), "y has 2 entries and an operand 1")?;
+    let other = gemv::Engine::new(None).device("reference").map_err(text)?;
+    if !other.is(device) {
+        let there = other.vector(&array![1.0f32, 2.0]).map_err(text)?;
+        refused(y.axpy(1.0, &there), "an operand lives on reference")?;
+        let scalar = other.scalar(1.0f32).map_err(text)?;
+        refused(y.scal(&scalar), "an operand lives on reference")?;
+        let mut to = other.scalar(1.0f32).map_err(text)?;
+        refused(y.dot_into(&[1.0, 1.0], &mut to), "an operand lives on reference")?;
+    }
+    let mut to = device.scalar(0.0f32).map_err(text)?;
+    refused(y.dot_into(&[1.0], &mut to), "the vectors have 2 and 1 entries")?;
+    equal("y", &y, &array![1.0, 2.0])
+}
+
+fn main() {
+    let targets = common::targets();
+    let mut trials: Vec<Trial> = common::absences(&targets);
+    for target in &targets {
+        let Ok(device) = &target.device else { continue };
+        let mut add = |name: String, body: Box<dyn FnOnce(&Device) -> Check + Send>| {
+            let device = device.clone();
+            trials.push(trial(format!("{}/{name}", target.id), move || body(&device)));
+        };
+        add("refusals".into(), Box::new(refusals));
+        let count = if common::size() == Size::Tiny { 100 } else { 60_000 };
+        let narrow = move || bits().take(count).map(|bits| bits as u16);
+        add("roundings/f32".into(), Box::new(move |d| roundings(d, &singles(count))));
+        let halves =
+            move |d: &Device| roundings(d, &narrow().map(f16::from_bits).collect::<Vec<_>>());
+        add("roundings/f16".into(), Box::new(halves));
+        let halves =
+            move |d: &Device| roundings(d, &narrow().map(bf16::from_bits).collect::<Vec<_>>());
+        add("roundings/bf16".into(), Box::new(halves));
+        let has = |dtype| common::supported(device, dtype).is_ok();
+        if has(Dtype::F64) {
+            let doubles = move || bits().take(count).map(f64::from_bits).collect::<Vec<_>>();
+            add("roundings/f64".into(), Box::new(move |d| roundings(d, &doubles())));
+        }
+        for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
+            add(format!("{dtype}/axes"), Box::new(move |d| with_type!(dtype, T => axes::<T>(d))));
+            add(
+                format!("{dtype}/places"),
+                Box::new(move |d| with_type!(dtype, T => places::<T>(d))),
+            );
+            let lens: &[usize] = match common::size() {
+                Size::Tiny => &[1, 70],
+                _ => &[0, 1, 63, 257, 5_000, 70_001],
+            };
+            for &n in lens {
+                add(
+                    format!("{dtype}/sums of {n}"),
+                    Box::new(move |d| with_type!(dtype, T => sums::<T>(d, n))),
+                );
+                for (y, x) in [(1, 1), (1, -2), (-1, 1), (3, 2)] {
+                    add(
+                        format!("{dtype}/steps of {n}, strides {y} and {x}"),
+                        Box::new(move |d| with_type!(dtype, T => steps::<T>(d, n, y, x))),
+                    );
+                }
+            }
+        }
+    }
+    common::main(trials);
+}
