@@ -4,9 +4,10 @@
 
 #[doc(inline)]
 pub use gemv_core::{
-    Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceVector, Dtype, Element,
-    Engine, Error, GpuDot, Listing, MatrixMut, MatrixRef, OperandMut, OperandRef, Result,
-    ShapeMismatch, ToDevice, VectorMut, VectorRef, device, devices,
+    Accumulator, Device, DeviceArray, DeviceInfo, DeviceIntegers, DeviceMatrix, DeviceVector, Dtype,
+    Element, Engine, Error, GpuDot, Integer, Kernel, KernelArray, KernelCall, KernelLimits,
+    KernelScalar, KernelType, LaunchShape, Listing, MatrixMut, MatrixRef, OperandMut, OperandRef,
+    Parameter, Result, ShapeMismatch, ToDevice, VectorMut, VectorRef, device, devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};

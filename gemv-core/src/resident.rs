@@ -191,7 +191,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     }
 
     /// Whether the entries lie one after another, the last axis first.
-    fn is_standard(&self) -> bool {
+    pub(crate) fn is_standard(&self) -> bool {
         self.is_dense((0..self.dim.ndim()).rev())
     }
 
@@ -225,6 +225,16 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
             Self::zeros(&self.device, self.dim)?
         };
         Ok(Some(std::mem::replace(self, own)))
+    }
+
+    /// Makes this array the only owner of its memory, from whose beginning its entries follow one
+    /// another, the last axis first.
+    pub(crate) fn make_own(&mut self) -> Result<()> {
+        let placed = self.is_standard() && self.first == 0;
+        if !placed || Arc::get_mut(&mut self.memory).is_none() {
+            *self = Self::upload(&self.device, self.download()?.view())?;
+        }
+        Ok(())
     }
 
     /// One entry along an axis, with all of the others, as ndarray's `index_axis`; of the same memory:

@@ -40,6 +40,7 @@ mod gemm;
 mod kernel;
 mod kernels;
 mod rules;
+mod source;
 mod split;
 mod text;
 
@@ -50,5 +51,6 @@ pub use kernel::{
 };
 pub use kernels::{BASELINES, baselines, kernel, kernels, published, read_params};
 pub use rules::limits;
+pub use source::with_words;
 pub use split::{REDUCE_SOURCE, Split, split_to_fill};
 pub use text::{joined, joined_len};

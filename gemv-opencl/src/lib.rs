@@ -18,6 +18,7 @@ mod discover;
 mod gemm;
 #[cfg(test)]
 mod golden;
+mod kernel_source;
 mod kernels;
 mod memory;
 mod programs;
