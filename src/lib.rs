@@ -4,8 +4,8 @@
 
 #[doc(inline)]
 pub use gemv_core::{
-    Accumulator, Device, DeviceArray, DeviceInfo, DeviceIntegers, DeviceMatrix, DeviceVector, Dtype,
-    Element, Engine, Error, GpuDot, Integer, Kernel, KernelArray, KernelCall, KernelLimits,
+    Accumulator, Device, DeviceArray, DeviceInfo, DeviceIntegers, DeviceMatrix, DeviceVector,
+    Dtype, Element, Engine, Error, GpuDot, Integer, Kernel, KernelArray, KernelCall, KernelLimits,
     KernelScalar, KernelType, LaunchShape, Listing, MatrixMut, MatrixRef, OperandMut, OperandRef,
     Parameter, Result, ShapeMismatch, ToDevice, VectorMut, VectorRef, device, devices,
 };

@@ -235,7 +235,10 @@ fn wrong_arguments(device: &Device) -> Check {
         axpy.arguments().scalar(2.0f64),
         "argument 1 is a scalar of f64, but it takes a scalar of f32",
     )?;
-    wrong(a().scalar(8u32), "argument 2 is a scalar of u32, but it takes an array of f32 that it reads")?;
+    wrong(
+        a().scalar(8u32),
+        "argument 2 is a scalar of u32, but it takes an array of f32 that it reads",
+    )?;
     wrong(
         a().read(&x).write(&mut y).scalar(8i32),
         "argument 4 is a scalar of i32, but it takes a scalar of u32",
@@ -327,7 +330,11 @@ fn wrong_shapes(device: &Device) -> Check {
 }
 
 fn wrong_texts(device: &Device) -> Check {
-    match Kernel::from_source(device, "#include \"gemv.h\"\nENTRY f(GLOBAL float *y) {\n y[0] = quark;\n}\n", "f") {
+    match Kernel::from_source(
+        device,
+        "#include \"gemv.h\"\nENTRY f(GLOBAL float *y) {\n y[0] = quark;\n}\n",
+        "f",
+    ) {
         Err(Error::Build { kernel, log, .. }) => {
             equal(&*kernel, "f")?;
             // The log counts the lines of the text as it was given.
@@ -367,23 +374,22 @@ fn main() -> ExitCode {
     let mut trials = absences(&targets);
     for target in targets {
         let Ok(device) = target.device else { continue };
-        let checks: &[(&str, fn(&Device) -> Check)] = if target.id.contains("opencl")
-            || target.id.contains("cuda")
-        {
-            &[
-                ("computes", computes),
-                ("views", views),
-                ("shared_memory_is_copied", shared_memory_is_copied),
-                ("integer_arguments", integer_arguments),
-                ("element_types", element_types),
-                ("dynamic_shared_memory", dynamic_shared_memory),
-                ("wrong_arguments", wrong_arguments),
-                ("wrong_shapes", wrong_shapes),
-                ("wrong_texts", wrong_texts),
-            ]
-        } else {
-            &[("refuses", refuses)]
-        };
+        let checks: &[(&str, fn(&Device) -> Check)] =
+            if target.id.contains("opencl") || target.id.contains("cuda") {
+                &[
+                    ("computes", computes),
+                    ("views", views),
+                    ("shared_memory_is_copied", shared_memory_is_copied),
+                    ("integer_arguments", integer_arguments),
+                    ("element_types", element_types),
+                    ("dynamic_shared_memory", dynamic_shared_memory),
+                    ("wrong_arguments", wrong_arguments),
+                    ("wrong_shapes", wrong_shapes),
+                    ("wrong_texts", wrong_texts),
+                ]
+            } else {
+                &[("refuses", refuses)]
+            };
         for &(name, check) in checks {
             let device = device.clone();
             let name = format!("{}/{name}", target.id);

@@ -80,6 +80,15 @@ impl Kernel {
     /// [`Error::Build`] with the compiler's log; [`Error::Kernel`] where the device runs no kernels, and
     /// for a parameter of another type than those of [`KernelType`].
     pub fn from_source(device: &Device, text: &str, entry: &str) -> Result<Kernel> {
+        let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+        if !entry.starts_with(first) || !entry.chars().all(|c| first(c) || c.is_ascii_digit()) {
+            let (kernel, device) = (format!("{entry:?}"), device.info().id.clone());
+            return Err(Error::Kernel {
+                kernel,
+                device,
+                reason: "its name is no name in C".into(),
+            });
+        }
         let compiled = device.backend().compile(text, entry)?;
         let kernel = Kernel { device: device.clone(), entry: entry.into(), compiled };
         for (index, parameter) in kernel.parameters().iter().enumerate() {
@@ -179,7 +188,8 @@ impl<'a> KernelCall<'a> {
             Some(KernelArgument::Read { len, .. } | KernelArgument::Write { len, .. }) => *len,
             _ => {
                 let number = self.arguments.len();
-                let reason = format!("a length is required of argument {number}, which is no array");
+                let reason =
+                    format!("a length is required of argument {number}, which is no array");
                 self.failed = Some(self.kernel.refused(reason));
                 return self;
             }
@@ -210,7 +220,9 @@ impl<'a> KernelCall<'a> {
         }
         let (given, takes) = (arguments.len(), kernel.parameters().len());
         if given != takes {
-            return Err(kernel.refused(format!("it takes {takes} arguments, and was given {given}")));
+            return Err(
+                kernel.refused(format!("it takes {takes} arguments, and was given {given}"))
+            );
         }
         kernel.limits().check(&shape).map_err(|reason| kernel.refused(reason))?;
         if shape.grid.contains(&0) {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, CompiledKernel, Desc, DeviceInfo,
-    Dtype, Error, KernelInfo, KernelLaunch, Memory, Params, Prepared, Result, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, Backend, BuiltinTable, CompiledKernel, Desc,
+    DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Memory, Params, Prepared, Result, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;

@@ -23,6 +23,7 @@ mod kernels;
 mod memory;
 mod programs;
 mod run;
+mod sources;
 
 use gemv_core::{BACKENDS, BackendEntry};
 

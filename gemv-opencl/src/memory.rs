@@ -8,8 +8,8 @@ use ocl::core;
 
 use crate::cl::{Failure, Queue};
 use crate::discover::Found;
-use crate::kernel_source::Sources;
 use crate::programs::Programs;
+use crate::sources::Sources;
 
 /// The queue of a device and all that is used with it, by one thread at a time.
 #[derive(Debug)]

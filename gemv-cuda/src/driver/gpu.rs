@@ -46,7 +46,7 @@ pub(crate) struct Block {
 /// A loaded entry point.
 #[derive(Debug)]
 pub(crate) struct Function {
-    inner: CudaFunction,
+    pub(super) inner: CudaFunction,
     name: String,
     /// Whether it was compiled for an architecture on which a launch can wait by itself.
     pdl_waits: bool,
@@ -621,7 +621,7 @@ impl Gpu {
 }
 
 /// A kernel's argument, as the driver takes it.
-fn at<V>(value: &V) -> *mut c_void {
+pub(super) fn at<V>(value: &V) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
 

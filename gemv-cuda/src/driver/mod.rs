@@ -10,6 +10,7 @@ mod cublas;
 mod gpu;
 mod nvrtc;
 mod probe;
+mod source;
 mod staging;
 
 pub(crate) use cublas::Cublas;
