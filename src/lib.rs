@@ -30,6 +30,22 @@ pub mod prelude {
     pub use gemv_core::{Device, DeviceArray, DeviceMatrix, DeviceVector, GpuDot, ToDevice};
 }
 
+/// Kernels of your own, compiled from source and launched between products; see
+/// [the guide](crate::guide#kernels-of-your-own).
+///
+/// ```
+/// let device = gemv::device("reference")?;
+/// let refused = gemv::kernel::Kernel::from_source(&device, "", "scale").unwrap_err();
+/// assert!(refused.to_string().contains("opencl")); // which backends have a compiler
+/// # Ok::<(), gemv::Error>(())
+/// ```
+pub mod kernel {
+    pub use gemv_core::{
+        DeviceIntegers, Integer, Kernel, KernelArray, KernelCall, KernelLimits, KernelScalar,
+        KernelType, LaunchShape, Parameter,
+    };
+}
+
 /// All of gemv-core: the backends' seam, tables and parameters, the order, the reference, jobs.
 ///
 /// For backends, tuners and tests. Nothing here is covered by the version's promise.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::element::{AnySlice, AnySliceMut};
 use crate::job::{AnyGemmJob, AnyJob};
+use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::Memory;
 use crate::step::AnyVectorJob;
-use crate::{Desc, Dtype, KernelInfo, Params, Result, for_any};
+use crate::{Desc, Dtype, Error, KernelInfo, Params, Result, for_any};
 
 /// What a device says of itself.
 ///
@@ -304,6 +305,39 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn vendor(&self, desc: &Desc) -> Option<Params> {
         let _ = desc;
         None
+    }
+
+    /// Compiles a kernel that a person brings, once for each text and entry point; see
+    /// [`Kernel::from_source`](crate::Kernel::from_source). By default there is no compiler.
+    ///
+    /// ```
+    /// # use gemv_core::reference::Reference;
+    /// let e = Reference::open().compile("__kernel void f() {}", "f").unwrap_err();
+    /// let why = "kernel f on reference: kernels from source need a device of opencl or cuda";
+    /// assert_eq!(e.to_string(), why);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Build`](crate::Error::Build) with the compiler's log, or
+    /// [`Error::Kernel`](crate::Error::Kernel).
+    fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
+        let _ = text;
+        Err(Error::Kernel {
+            kernel: entry.into(),
+            device: self.device().id.clone(),
+            reason: "kernels from source need a device of opencl or cuda".into(),
+        })
+    }
+
+    /// Enqueues what this backend has [compiled](Self::compile), in the order of all other work.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    ///
+    /// # Panics
+    /// If another backend has compiled it; the default always, since it compiles nothing.
+    fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
+        panic!("{} has not compiled {:?}", self.device().id, launch.compiled())
     }
 
     /// Waits until everything that was started on the device is done.

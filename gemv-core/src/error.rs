@@ -120,6 +120,16 @@ pub enum Error {
         /// The compiler's log.
         log: String,
     },
+    /// A kernel of the caller's own was given a wrong argument or shape, or cannot run here.
+    #[error("kernel {kernel} on {device}: {reason}")]
+    Kernel {
+        /// The entry point.
+        kernel: String,
+        /// The device.
+        device: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The device cannot do this; nothing is cast silently.
     #[error("{device} cannot compute {dtype}: {reason}")]
     Unsupported {

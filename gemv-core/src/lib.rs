@@ -24,7 +24,7 @@
 //!
 //! Four words have one meaning each: [`Desc`] is what is asked, [`Params`] what is chosen,
 //! a launch what follows from both, [`Job`] the data.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod backend;
 mod desc;
@@ -35,8 +35,12 @@ mod element;
 mod engine;
 mod error;
 mod host;
+mod integers;
 mod job;
 mod kernel;
+#[allow(unsafe_code)] // the one function that asks its caller for a proof
+mod kernel_source;
+mod launch;
 mod memory;
 mod operand;
 pub mod order;
@@ -64,8 +68,14 @@ pub use element::{
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
 pub use host::{Span, span};
+pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint};
+pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
+pub use launch::{
+    CompiledKernel, KernelArgument, KernelLaunch, KernelLimits, KernelType, LaunchShape, Parameter,
+    ScalarValue,
+};
 pub use memory::{Memory, Window};
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use params::{MAX_ARGS, Name, Params, READ};

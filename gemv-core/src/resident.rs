@@ -206,7 +206,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     }
 
     /// Whether the entries lie one after another, the last axis first.
-    fn is_standard(&self) -> bool {
+    pub(crate) fn is_standard(&self) -> bool {
         let mut apart = 1;
         for axis in (0..self.dim.ndim()).rev() {
             if self.dim[axis] > 1 && self.strides[axis] != apart {
@@ -263,6 +263,16 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         let DeviceArray { device, memory, first, dim, strides, .. } = self;
         let memory = Arc::get_mut(memory).expect("made the only owner of its memory");
         (device, Window { memory, first: *first, dim: *dim, strides: *strides })
+    }
+
+    /// Makes this array the only owner of its memory, from whose beginning its entries follow one
+    /// another, the last axis first.
+    pub(crate) fn make_own(&mut self) -> Result<()> {
+        let placed = self.is_standard() && self.first == 0;
+        if !placed || Arc::get_mut(&mut self.memory).is_none() {
+            self.replace(true)?;
+        }
+        Ok(())
     }
 
     /// One entry along an axis, with all of the others, as ndarray's `index_axis`; of the same memory:

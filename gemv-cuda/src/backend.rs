@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Desc,
-    DeviceInfo, Dtype, Error, KernelInfo, Layout, Memory, Params, Prepared, Record, Result,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
+    Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Layout, Memory, Params, Prepared,
+    Record, Result,
     fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
@@ -13,6 +14,7 @@ use gemv_gpu::{Caps, Kernel, Language};
 use crate::candidates::candidates;
 use crate::driver::{self, Cublas, Found, Gpu, Report};
 use crate::gemm::gemm;
+use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels};
 use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
@@ -29,6 +31,7 @@ pub(crate) struct Cuda {
     /// Looked for when somebody asks for the vendor's product.
     cublas: OnceLock<Result<Arc<Cublas>>>,
     programs: Programs,
+    sources: Sources,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
 }
@@ -75,6 +78,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         caps,
         cublas: OnceLock::new(),
         programs,
+        sources: Sources::default(),
         scratch: Mutex::new(Scratch::new(&gpu)),
         gpu,
         info,
@@ -251,6 +255,14 @@ impl Backend for Cuda {
                 None
             }
         }
+    }
+
+    fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
+        self.sources.compile(&self.gpu, &self.programs, text, entry)
+    }
+
+    fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
+        kernel_source::launch(&self.gpu, &launch)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -18,6 +18,7 @@ mod candidates;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
 mod gemm;
+mod kernel_source;
 mod kernels;
 mod lock;
 mod programs;
@@ -33,6 +34,7 @@ pub use backend::{cluster, infos};
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
+pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
 pub use programs::options;
 

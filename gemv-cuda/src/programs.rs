@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use gemv_core::{Dtype, Error, Params, Result};
-use gemv_gpu::{Kernel, Plan};
+use gemv_gpu::{Kernel, Plan, Program};
 
 use crate::cache::{Cache, Key};
 use crate::driver::{Function, Gpu, Image, Nvrtc};
@@ -82,7 +82,8 @@ impl Programs {
         let mut functions = lock(&loaded);
         let entries = || plan.launches.iter().map(|launch| launch.entry);
         if entries().any(|e| !functions.contains_key(e)) {
-            let image = self.image(gpu, kernel, dtype, params)?;
+            let program = kernel.program(dtype, params);
+            let image = self.image(gpu, &program, || format!("{dtype} {params}"))?;
             for (name, f) in entries().zip(gpu.load(&image, entries())?) {
                 functions.insert(name, Arc::new(f));
             }
@@ -90,29 +91,31 @@ impl Programs {
         Ok(entries().map(|e| functions[e].clone()).collect())
     }
 
-    fn image(&self, gpu: &Gpu, kernel: &Kernel, dtype: Dtype, params: &Params) -> Result<Image> {
-        let program = kernel.program(dtype, params);
+    /// A program compiled, from the cache where it is there; `what` names it in messages.
+    pub(crate) fn image(
+        &self,
+        gpu: &Gpu,
+        program: &Program,
+        what: impl Fn() -> String,
+    ) -> Result<Image> {
         match self.nvrtc.get_or_init(Nvrtc::find) {
             Ok(nvrtc) => {
                 let options = options(&nvrtc.target(self.capability));
-                let key = Key::new(&program, &options);
+                let key = Key::new(program, &options);
                 if let Some(image) = self.cache.get(&key, Some(nvrtc.version())) {
                     return Ok(image);
                 }
-                let (image, log) =
-                    nvrtc.compile(&program, &options).map_err(|log| Error::Build {
-                        kernel: format!("{dtype} {params}"),
-                        device: gpu.id().into(),
-                        log,
-                    })?;
+                let (image, log) = nvrtc
+                    .compile(program, &options)
+                    .map_err(|log| Error::Build { kernel: what(), device: gpu.id().into(), log })?;
                 if !log.is_empty() {
-                    log::debug!("{dtype} {params}: {log}");
+                    log::debug!("{}: {log}", what());
                 }
                 self.cache.put(&key, nvrtc.version(), &image);
                 Ok(image)
             }
             Err(why) => {
-                let key = Key::new(&program, &options(&format!("sm_{}", self.capability)));
+                let key = Key::new(program, &options(&format!("sm_{}", self.capability)));
                 self.cache.get(&key, None).ok_or_else(|| why.clone())
             }
         }

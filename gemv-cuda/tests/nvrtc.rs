@@ -37,8 +37,8 @@ use std::sync::{Arc, OnceLock};
 use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program, Signature};
 // Linked for its kernels.
 use gemv_baselines as _;
-use gemv_core::{Desc, Dtype, Layout, Params};
-use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
+use gemv_core::{Desc, Dtype, KernelType, Layout, Parameter, Params};
+use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options, parameters, program_of};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Turing (where NVRTC still compiles for it), Ampere, Hopper, Blackwell.
@@ -285,6 +285,36 @@ fn the_checks_refuse(nvrtc: &Nvrtc) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The types of a kernel's parameters come from the compiler, for machine code and for PTX.
+fn parameters_are_told(nvrtc: &Nvrtc) -> Result<(), Failed> {
+    const TEXT: &str = "#define DTYPE 4\n#include \"gemv.h\"\n\
+        ENTRY every(const float a, const double b, const U16 c, const ACC d, const I32 e, const U32 f,\n\
+                  const I64 g, const U64 h, GLOBAL const ELEM *RESTRICT x, GLOBAL ELEM *RESTRICT y,\n\
+                  GLOBAL const ELEM *z, GLOBAL U64 *w, GLOBAL const I32 *v SHARED_PARAMETER(float, s)) {\n\
+          SHARED(float, s);\n\
+          s[LID] = a; y[LID] = x[LID]; }\n\
+        ENTRY none(void) {}\n";
+    use KernelType::*;
+    let array = |of, writes| Parameter::Array { of, writes };
+    let mut every: Vec<_> =
+        [F32, F64, Bits16, C32, I32, U32, I64, U64].map(Parameter::Scalar).into();
+    every.extend([array(C32, false), array(C32, true), array(C32, false), array(U64, true)]);
+    every.push(array(I32, false));
+    for target in ["sm_90", "compute_90"] {
+        for (entry, want) in [("every", &every), ("none", &Vec::new())] {
+            let program = program_of(TEXT, entry);
+            let (image, _) = nvrtc.compile(&program, &options(target))?;
+            if parameters(&image).as_ref() != Some(want) {
+                return Err(format!("{target} {entry}: {:?}", parameters(&image)).into());
+            }
+        }
+    }
+    match nvrtc.compile(&program_of(TEXT, "other"), &options("sm_90")) {
+        Err(log) if log.contains("\"other\" is undefined") => Ok(()),
+        outcome => Err(format!("{outcome:?}").into()),
+    }
+}
+
 fn nvrtc() -> Result<&'static Nvrtc, Failed> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     NVRTC.get_or_init(|| Nvrtc::find().map_err(|e| e.to_string())).as_ref().map_err(Failed::from)
@@ -298,7 +328,10 @@ fn main() -> ExitCode {
     let required = required.split(',').any(|r| r.trim() == "nvrtc");
     let ignored = !required && nvrtc().is_err();
 
-    let mut trials = vec![Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?))];
+    let mut trials = vec![
+        Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?)),
+        Trial::test("parameters are told", || parameters_are_told(nvrtc()?)),
+    ];
     let tabled: HashSet<Program> = ["nvidia.txt", "default.txt"]
         .into_iter()
         .flat_map(common::programs_of)

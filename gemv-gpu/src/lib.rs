@@ -42,6 +42,7 @@ mod gemm;
 mod kernel;
 mod kernels;
 mod rules;
+mod source;
 mod split;
 mod text;
 
@@ -55,5 +56,6 @@ pub use kernels::{
     vector_params,
 };
 pub use rules::limits;
+pub use source::with_words;
 pub use split::{REDUCE_SOURCE, Split, split_to_fill};
 pub use text::{joined, joined_len};

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Desc,
-    DeviceInfo, Dtype, Error, KernelInfo, Memory, Params, Prepared, Result, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
+    Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Memory, Params, Prepared, Result,
+    for_any,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
@@ -13,7 +14,7 @@ use ocl::core;
 use crate::discover::{self, Found, NAME};
 use crate::memory::{Block, State, lock, new_buffer};
 use crate::run::{self, Choice};
-use crate::{bugs, cl, gemm, kernels, vector};
+use crate::{bugs, cl, gemm, kernel_source, kernels, vector};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
@@ -230,6 +231,14 @@ impl Backend for OpenCl {
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut lock(&self.state), job))
+    }
+
+    fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
+        kernel_source::compile(&self.found, &self.state, text, entry)
+    }
+
+    fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
+        kernel_source::launch(&self.found, &self.state, launch)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -209,6 +209,38 @@ impl Queue {
         .map_err(|e| Failure::new("clEnqueueFillBuffer", e))
     }
 
+    /// A part of a buffer, from byte `first` on: the buffer's own memory where the device can address a
+    /// part there, else a copy, made in the queue's order.
+    pub(crate) fn part(
+        &self,
+        of: &core::Mem,
+        first: usize,
+        bytes: usize,
+    ) -> Result<core::Mem, Failure> {
+        let align = match core::get_device_info(self.device, core::DeviceInfo::MemBaseAddrAlign) {
+            Ok(core::DeviceInfoResult::MemBaseAddrAlign(bits)) => (bits as usize / 8).max(1),
+            _ => usize::MAX,
+        };
+        if first.is_multiple_of(align) {
+            let region = core::BufferRegion::<u8>::new(first, bytes);
+            return core::create_sub_buffer(of, MemFlags::READ_ONLY, &region)
+                .map_err(|e| Failure::new("clCreateSubBuffer", e));
+        }
+        let copy = self.buffer(bytes)?;
+        core::enqueue_copy_buffer::<u8, _, _, _>(
+            &self.queue,
+            of,
+            &copy,
+            first,
+            0,
+            bytes,
+            None::<NoWait<'_>>.flatten(),
+            None::<NoEvent<'_>>.flatten(),
+        )
+        .map_err(|e| Failure::new("clEnqueueCopyBuffer", e))?;
+        Ok(copy)
+    }
+
     /// Compiles; the error is the compiler's log.
     pub(crate) fn build(
         &self,
@@ -233,7 +265,8 @@ impl Queue {
         for (g, blocks) in global.iter_mut().zip(launch.grid) {
             *g *= blocks as usize;
         }
-        // SAFETY: the kernel's arguments were set by `Args` for this launch. OpenCL keeps a buffer
+        // SAFETY: the kernel's arguments were set by `Args` for this launch. For a kernel that a person
+        // brings, whoever made the `KernelLaunch` answers for what it touches. Else: OpenCL keeps a buffer
         // until the commands that use it have ended; host memory that one borrows is kept by
         // `run::Finish`. The operands' extents were checked against the buffers
         // (`memory::Block::assert_holds`), and the kernel's contract is to stay within the operands
@@ -315,6 +348,18 @@ impl<'k> Args<'k> {
             (false, true) => self.set(ArgVal::vector(&ocl::prm::Float2::new(re as f32, im as f32))),
             (true, true) => self.set(ArgVal::vector(&ocl::prm::Double2::new(re, im))),
         }
+    }
+
+    /// The bytes of a scalar of 2, 4, 8 or 16 bytes.
+    pub(crate) fn bytes(self, value: &[u8]) -> Self {
+        // SAFETY: the slice has so many bytes, and lives until they are copied by `set`.
+        let value = unsafe { ArgVal::from_raw(value.len(), value.as_ptr().cast(), false) };
+        self.set(value)
+    }
+
+    /// Local memory of so many bytes.
+    pub(crate) fn local(self, bytes: usize) -> Self {
+        self.set(ArgVal::local::<u8>(&bytes))
     }
 
     pub(crate) fn done(self) -> Result<(), Failure> {

@@ -72,7 +72,7 @@ fn run<T: Element>(
     let y_at: Operand<'_, 3> = output(found, state, &y, beta != T::Acc::ZERO)?;
     let (workspace, bytes) = workspace::<T>(found, state, choice)?;
 
-    let State { queue, programs, buffers } = &*state;
+    let State { queue, programs, buffers, .. } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
     let finish = in_place.then(|| Finish(queue));
     let launch = |b: usize, c: usize| -> Result<()> {

@@ -18,10 +18,12 @@ mod discover;
 mod gemm;
 #[cfg(test)]
 mod golden;
+mod kernel_source;
 mod kernels;
 mod memory;
 mod programs;
 mod run;
+mod sources;
 mod vector;
 
 use gemv_core::{BACKENDS, BackendEntry};

@@ -9,12 +9,14 @@ use ocl::core;
 use crate::cl::{Failure, Queue};
 use crate::discover::Found;
 use crate::programs::Programs;
+use crate::sources::Sources;
 
 /// The queue of a device and all that is used with it, by one thread at a time.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) queue: Queue,
     pub(crate) programs: Programs,
+    pub(crate) sources: Sources,
     pub(crate) buffers: Buffers,
 }
 
@@ -22,7 +24,8 @@ impl State {
     pub(crate) fn new(queue: Queue) -> Result<State, Failure> {
         let dummy = queue.buffer(64)?;
         let buffers = Buffers { kept: [const { None }; SLOTS], dummy };
-        Ok(State { queue, programs: Programs::default(), buffers })
+        let (programs, sources) = Default::default();
+        Ok(State { queue, programs, sources, buffers })
     }
 }
 

@@ -130,7 +130,7 @@ fn run<T: Element>(
     let y_at: Operand<'_, 1> = output(found, state, &job.y, job.beta != T::Acc::ZERO)?;
     let (workspace, bytes) = workspace::<T>(found, state, choice)?;
 
-    let State { queue, programs, buffers } = &*state;
+    let State { queue, programs, buffers, .. } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
     let finish = in_place.then(|| Finish(queue));
     for (launch, &entry) in choice.plan.launches.iter().zip(entries) {

@@ -55,7 +55,7 @@ struct Allocation {
 /// A loaded entry point.
 #[derive(Debug)]
 pub(crate) struct Function {
-    inner: CudaFunction,
+    pub(super) inner: CudaFunction,
     name: String,
     /// Whether it was compiled for an architecture on which a launch can wait by itself.
     pdl_waits: bool,

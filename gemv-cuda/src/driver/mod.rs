@@ -11,6 +11,7 @@ mod gpu;
 mod nvrtc;
 mod probe;
 mod record;
+mod source;
 mod staging;
 
 pub(crate) use cublas::Cublas;

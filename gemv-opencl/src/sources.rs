@@ -1,0 +1,176 @@
+//! Texts that people bring, compiled: what the driver says of their entry points.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gemv_core::{Error, KernelLimits, KernelType, Parameter, Result};
+use gemv_gpu::with_words;
+use ocl::core::{
+    self, KernelArgAddressQualifier as Space, KernelArgInfo as Ask, KernelArgInfoResult as Answer,
+    KernelArgTypeQualifier, KernelInfo, KernelInfoResult, KernelWorkGroupInfo as AskGroup,
+    KernelWorkGroupInfoResult as Group,
+};
+
+use crate::cl::{Failure, OPTIONS, Queue};
+use crate::discover::Found;
+
+/// What was compiled, by text and entry point. Nothing is released before the device.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    programs: HashMap<String, core::Program>,
+    entries: HashMap<(String, String), Entry>,
+    objects: Vec<core::Kernel>,
+}
+
+/// An entry point.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) parameters: Arc<[Parameter]>,
+    pub(crate) limits: KernelLimits,
+    /// Whether the last parameter is local memory, which is no argument.
+    pub(crate) local: bool,
+    /// The kernel object's index in [`Sources`].
+    object: usize,
+}
+
+impl Sources {
+    /// Compiles a text and describes an entry point, or finds what was compiled before.
+    pub(crate) fn entry(
+        &mut self,
+        found: &Found,
+        queue: &Queue,
+        text: &str,
+        entry: &str,
+    ) -> Result<Entry> {
+        let key = (text.to_owned(), entry.to_owned());
+        if let Some(known) = self.entries.get(&key) {
+            return Ok(known.clone());
+        }
+        let id = &found.info.id;
+        let build = |log| Error::Build { kernel: entry.into(), device: id.clone(), log };
+        if !self.programs.contains_key(text) {
+            let options = format!("{OPTIONS} -cl-kernel-arg-info");
+            let built = queue.build(&with_words(text), &options).map_err(|e| match e {
+                Ok(log) => build(log),
+                Err(failure) => failure.on(id),
+            })?;
+            self.programs.insert(text.into(), built);
+        }
+        let object = core::create_kernel(&self.programs[text], entry).map_err(|e| {
+            match Failure::new("clCreateKernel", e) {
+                // CL_INVALID_KERNEL_NAME
+                Failure { status: Some(-46), .. } => {
+                    build(format!("the text has no kernel of the name {entry:?}"))
+                }
+                failure => failure.on(id),
+            }
+        })?;
+        let refuse = |reason| Error::Kernel { kernel: entry.into(), device: id.clone(), reason };
+        let mut parameters = parameters(&object).map_err(|e| e.on(id))?;
+        let local = parameters.last() == Some(&Given::Local);
+        parameters.truncate(parameters.len() - usize::from(local));
+        let parameters = parameters.into_iter().map(|given| match given {
+            Given::Parameter(parameter) => Ok(parameter),
+            Given::Local => Err(refuse("local memory is a parameter, but not the last one".into())),
+        });
+        let parameters = parameters.collect::<Result<_>>()?;
+        let limits = limits(found, queue, &object, local).map_err(|e| e.on(id))?;
+        self.objects.push(object);
+        let object = self.objects.len() - 1;
+        let new = Entry { parameters, limits, local, object };
+        self.entries.insert(key, new.clone());
+        Ok(new)
+    }
+
+    pub(crate) fn get(&self, entry: &Entry) -> &core::Kernel {
+        &self.objects[entry.object]
+    }
+}
+
+/// A parameter as OpenCL has it.
+#[derive(Debug, PartialEq)]
+enum Given {
+    Parameter(Parameter),
+    Local,
+}
+
+fn parameters(object: &core::Kernel) -> Result<Vec<Given>, Failure> {
+    let failed = |e| Failure::new("clGetKernelArgInfo", e);
+    let count = match core::get_kernel_info(object, KernelInfo::NumArgs) {
+        Ok(KernelInfoResult::NumArgs(count)) => count,
+        Ok(_) => 0,
+        Err(e) => return Err(Failure::new("clGetKernelInfo", e)),
+    };
+    let ask = |index, what| core::get_kernel_arg_info(object, index, what, None).map_err(failed);
+    let mut all = Vec::new();
+    for index in 0..count {
+        let Answer::AddressQualifier(space) = ask(index, Ask::AddressQualifier)? else { continue };
+        let Answer::TypeQualifier(qualifier) = ask(index, Ask::TypeQualifier)? else { continue };
+        let Answer::TypeName(name) = ask(index, Ask::TypeName)? else { continue };
+        all.push(described(space, qualifier, name.trim_end_matches('\0')));
+    }
+    Ok(all)
+}
+
+fn described(space: Space, qualifier: KernelArgTypeQualifier, name: &str) -> Given {
+    let other = || Parameter::Other(name.into());
+    Given::Parameter(match (space, name.strip_suffix('*')) {
+        (Space::Local, _) => return Given::Local,
+        (Space::Private, None) => kernel_type(name).map_or_else(other, Parameter::Scalar),
+        (Space::Global | Space::Constant, Some(entry)) => {
+            let constant =
+                space == Space::Constant || qualifier.contains(KernelArgTypeQualifier::CONST);
+            kernel_type(entry).map_or_else(other, |of| Parameter::Array { of, writes: !constant })
+        }
+        _ => other(),
+    })
+}
+
+/// Of a name of OpenCL C.
+fn kernel_type(name: &str) -> Option<KernelType> {
+    let name = name.trim();
+    Some(match name.strip_prefix("const ").unwrap_or(name) {
+        "float" => KernelType::F32,
+        "double" => KernelType::F64,
+        "ushort" | "unsigned short" | "half" => KernelType::Bits16,
+        "float2" => KernelType::C32,
+        "double2" => KernelType::C64,
+        "int" => KernelType::I32,
+        "uint" | "unsigned int" => KernelType::U32,
+        "long" => KernelType::I64,
+        "ulong" | "unsigned long" => KernelType::U64,
+        _ => return None,
+    })
+}
+
+fn limits(
+    found: &Found,
+    queue: &Queue,
+    object: &core::Kernel,
+    local: bool,
+) -> Result<KernelLimits, Failure> {
+    let failed = |e| Failure::new("clGetKernelWorkGroupInfo", e);
+    let ask = |what| core::get_kernel_work_group_info(object, queue.device, what).map_err(failed);
+    let narrow = |v: usize| u32::try_from(v).unwrap_or(u32::MAX);
+    let mut limits = KernelLimits { takes_shared: Some(local), ..KernelLimits::NONE };
+    if let Group::WorkGroupSize(most) = ask(AskGroup::WorkGroupSize)? {
+        limits.threads = narrow(most);
+    }
+    if let Group::CompileWorkGroupSize(block) = ask(AskGroup::CompileWorkGroupSize)?
+        && block != [0; 3]
+    {
+        limits.required = Some(block.map(narrow));
+    }
+    if let Group::LocalMemSize(used) = ask(AskGroup::LocalMemSize)? {
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        limits.shared = found.caps.local_bytes.saturating_sub(used);
+    }
+    if let Ok(core::DeviceInfoResult::MaxWorkItemSizes(sizes)) =
+        core::get_device_info(queue.device, core::DeviceInfo::MaxWorkItemSizes)
+    {
+        for (most, size) in limits.block.iter_mut().zip(sizes) {
+            *most = narrow(size);
+        }
+    }
+    Ok(limits)
+}
