@@ -1,20 +1,24 @@
 //! Compiles what the kernels become, without a GPU.
 //!
-//! - For sm_90, on which candidates were chosen: every program of every kernel, element type and
+//! - For sm_90, on which candidates were chosen: the programs of every kernel, element type and
 //!   candidate over a spread of problems.
-//! - For sm_80: every program that the tables name for GPUs without a table of their own.
-//! - For all: each kernel and type once. That takes the compiler through all code that depends on the
-//!   architecture (`__CUDA_ARCH__`: asynchronous copies, dependent launch, clusters).
+//! - For sm_80: each kernel and type once. Of the programs that the tables name for GPUs without a table
+//!   of their own, as many as it takes to see every value of every argument of a kernel.
+//! - For sm_75 and sm_100: each kernel for two types, and each type for a third of the kernels. A kernel
+//!   that has other text there than for sm_80 or sm_90: for every type.
+//!
+//! That takes the compiler through all code that depends on the architecture (`__CUDA_ARCH__`:
+//! asynchronous copies, dependent launch, clusters).
 //!
 //! What is thinned, and why nothing is lost that can differ:
 //!
-//! - Candidates of the other architectures. Text and types are those of sm_90; only the registers
-//!   differ, of which no check asks anything there.
-//! - bf16 where f16 has the same program: the two differ in the conversions to and from f32, which
-//!   every program has.
-//! - Candidates of types other than f32 and f64, and of f64 where there are several right-hand sides:
-//!   as many as it takes to see every value of every argument. The texts are the same, compiled in
-//!   every combination for the others, and the tuner compiles a candidate before it measures it.
+//! - Programs for the other architectures. But for the lines that ask for it, the text is that of
+//!   sm_90; only the registers differ, of which no check asks anything there.
+//! - bf16 where f16 has the same program, after the first of a kernel: the two differ in the
+//!   conversions to and from f32, which every program has.
+//! - Candidates of types other than f32. The texts are the same, compiled in every combination for f32,
+//!   and the tuner compiles a candidate before it measures it. For f64 as many as it takes to see every
+//!   pair of values of two arguments; for the others, and for several right-hand sides, every value.
 //! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
 //!   to see every value of every argument, with the narrowest and the widest arithmetic.
 //!
@@ -30,7 +34,7 @@
 
 mod common;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
@@ -116,7 +120,7 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
         }
     };
     for dtype in Dtype::ALL {
-        let mut values = HashSet::new();
+        let (mut values, mut pairs) = (HashSet::new(), HashSet::new());
         let one = SHAPES.iter().map(|&shape| (shape, 1, 1));
         let problems: Vec<_> = one.chain(MANY.iter().copied()).collect();
         for layout in Layout::ALL {
@@ -127,11 +131,12 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();
                     let kernel = kernels().find(|k| k.name == name).expect("a candidate's");
-                    let whole = match kernel.signature {
-                        Signature::Gemv => matches!(dtype, Dtype::F32 | Dtype::F64),
-                        Signature::Gemm => dtype == Dtype::F32,
+                    let brings = match (dtype, kernel.signature) {
+                        (Dtype::F32, _) => true,
+                        (Dtype::F64, Signature::Gemv) => brings_a_pair(kernel, &params, &mut pairs),
+                        _ => brings_a_value(kernel, &params, &mut values),
                     };
-                    if full() || whole || brings_a_value(kernel, &params, &mut values) {
+                    if full() || brings {
                         add(kernel, dtype, params);
                     }
                 }
@@ -169,15 +174,37 @@ fn full() -> bool {
     std::env::var("GEMV_TEST_FULL").is_ok_and(|v| v == "1")
 }
 
+/// Whether a program has other text for one of these architectures than for the other.
+fn differs(program: &Program, (older, newer): (u32, u32)) -> bool {
+    let conditions = program.source.split("__CUDA_ARCH__ ").skip(1);
+    let from = conditions.map(|rest| {
+        let number = rest.strip_prefix(">= ")?.split(|c: char| !c.is_ascii_digit()).next()?;
+        number.parse::<u32>().ok()
+    });
+    // Any other condition may be one.
+    from.into_iter().any(|from| from.is_none_or(|from| older * 10 < from && from <= newer * 10))
+}
+
 /// A value of an argument of a kernel.
 type Value = (&'static str, &'static str, u32);
 
 /// Whether these parameters have a value of an argument, of those that a program is compiled for, which
 /// none before them had.
 fn brings_a_value(kernel: &Kernel, params: &Params, seen: &mut HashSet<Value>) -> bool {
+    values_of(kernel, params).into_iter().filter(|value| seen.insert(*value)).count() > 0
+}
+
+/// The same for the values of two arguments.
+fn brings_a_pair(kernel: &Kernel, params: &Params, seen: &mut HashSet<[Value; 2]>) -> bool {
+    let values = values_of(kernel, params);
+    let pairs = values.iter().flat_map(|a| values.iter().map(|b| [*a, *b]));
+    pairs.filter(|pair| seen.insert(*pair)).count() > 0
+}
+
+/// The values of the arguments that a program is compiled for.
+fn values_of(kernel: &Kernel, params: &Params) -> Vec<Value> {
     let compiled = kernel.args.iter().filter(|arg| arg.define.is_some());
-    let values = compiled.map(|arg| (kernel.name, arg.name, params.get_or(arg.name, arg.default)));
-    values.filter(|value| seen.insert(*value)).count() > 0
+    compiled.map(|arg| (kernel.name, arg.name, params.get_or(arg.name, arg.default))).collect()
 }
 
 /// Those of them that bring a value of an argument that none before them had.
@@ -338,10 +365,15 @@ fn main() -> ExitCode {
         .map(|(_, _, _, program)| program)
         .collect();
     let programs = programs();
-    for ((kernel, dtype), of_it) in &programs {
-        let (kernel, dtype) = (*kernel, *dtype);
+    // The values that the programs for `TABLED` have, of each kernel for all types.
+    let mut values = HashSet::new();
+    let names: BTreeSet<_> = programs.keys().map(|(name, _)| *name).collect();
+    for ((name, dtype), of_it) in &programs {
+        let (name, dtype) = (*name, *dtype);
+        let number = names.iter().position(|n| *n == name).expect("one of them");
+        let kernel = kernels().chain(gpu::baselines()).find(|k| k.name == name).expect("a kernel");
         // The defines of the same kernel's programs for f16, but the type.
-        let halves = programs.get(&(kernel, Dtype::F16)).into_iter().flatten();
+        let halves = programs.get(&(name, Dtype::F16)).into_iter().flatten();
         let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();
         for arch in ARCHS {
             if nvrtc().is_ok_and(|nvrtc| !nvrtc.archs().contains(&arch)) {
@@ -351,17 +383,29 @@ fn main() -> ExitCode {
             // Without clusters, what needs them is no candidate.
             let most = cluster(arch);
             let legal = of_it.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
-            let some = legal.enumerate().filter(|(k, (_, program))| {
+            let some = legal.enumerate().filter(|(k, (params, program))| {
                 let twin = dtype == Dtype::Bf16 && halves.contains(&program.defines[1..]);
-                let needed = match arch {
-                    CHOSEN_ON => !twin,
-                    TABLED => tabled.contains(program),
-                    _ => false,
-                };
-                full() || *k == 0 || needed
+                let (first, tabled) = (*k == 0, tabled.contains(program));
+                full()
+                    || match arch {
+                        CHOSEN_ON => first || !twin,
+                        TABLED if first || tabled => {
+                            brings_a_value(kernel, params, &mut values) || first
+                        }
+                        TABLED => false,
+                        _ => {
+                            let in_turn = (number + dtype as usize).is_multiple_of(3);
+                            let near =
+                                if arch < TABLED { (arch, TABLED) } else { (CHOSEN_ON, arch) };
+                            first && (in_turn || differs(program, near))
+                        }
+                    }
             });
             let programs: Arc<[_]> = some.map(|(_, program)| program.clone()).collect();
-            let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
+            if programs.is_empty() {
+                continue;
+            }
+            let name = format!("sm_{arch}/{dtype}/{name} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
         }
     }

@@ -90,11 +90,11 @@ fn test(sh: &Shell, only: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Seconds that the processors have spent on programs that were started from here and have ended,
+/// Seconds that the processors have spent on this program, on those that it started and that have ended,
 /// and on those that these started. Linux alone says.
 fn cpu_seconds() -> Option<f64> {
-    // Fields 16 and 17 of proc(5), of which 3 is the first after the name; in ticks of 10 ms.
+    // Fields 14 to 17 of proc(5), of which 3 is the first after the name; in ticks of 10 ms.
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let ticks = stat.rsplit_once(") ")?.1.split(' ').skip(13).take(2).map(str::parse::<u32>);
+    let ticks = stat.rsplit_once(") ")?.1.split(' ').skip(11).take(4).map(str::parse::<u32>);
     Some(f64::from(ticks.sum::<Result<u32, _>>().ok()?) / 100.0)
 }

@@ -197,8 +197,7 @@ fn golden(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
-    let built = tools.target.parent().context("the target folder")?;
-    crate::newcomer::run(sh, &tools.target.join("newcomer"), built)
+    crate::newcomer::run(sh, &tools.target.join("newcomer"))
 }
 
 fn package(sh: &Shell, tools: &Tools) -> Result<()> {
