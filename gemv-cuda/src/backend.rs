@@ -6,8 +6,7 @@ use std::time::Duration;
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
     Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Layout, Memory, Params, Prepared,
-    Record, Result,
-    fingerprint, for_any,
+    Record, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 

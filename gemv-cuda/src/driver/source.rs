@@ -75,7 +75,8 @@ impl Gpu {
             value
         });
         let values: Vec<Value> = values.collect();
-        let pointer = |value: &Value| -> *mut c_void { std::ptr::from_ref(value).cast_mut().cast() };
+        let pointer =
+            |value: &Value| -> *mut c_void { std::ptr::from_ref(value).cast_mut().cast() };
         let mut pointers: Vec<_> = values.iter().map(pointer).collect();
         let shape = launch.shape();
         // Within the limits, which are numbers of 32 bits.
