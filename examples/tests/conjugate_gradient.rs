@@ -1,7 +1,6 @@
 //! The program that solves by conjugate gradients prints the same bits on every device.
 #![deny(unsafe_code)]
 
-#[macro_use]
 #[path = "../../tests/common/mod.rs"]
 mod common;
 

@@ -67,7 +67,7 @@ fn options() -> Result<Options, Box<dyn Error>> {
             _ => return Err(USAGE.into()),
         }
     }
-    if options.n == 0 || options.every == 0 || options.every % 2 != 0 {
+    if options.n == 0 || options.every == 0 || !options.every.is_multiple_of(2) {
         return Err("--n must be at least 1, and --every an even number".into());
     }
     Ok(options)
@@ -121,12 +121,7 @@ struct State<T: Element> {
 }
 
 impl<T: Element> State<T> {
-    fn new(
-        device: &Device,
-        a: &Array2<T>,
-        b: &Array1<T>,
-        every: usize,
-    ) -> gemv::Result<State<T>> {
+    fn new(device: &Device, a: &Array2<T>, b: &Array1<T>, every: usize) -> gemv::Result<State<T>> {
         let number = || device.scalar(T::default());
         let mut state = State {
             a: device.matrix(a)?,
@@ -146,7 +141,7 @@ impl<T: Element> State<T> {
     fn iterate(&mut self, k: usize) -> gemv::Result<()> {
         let State { a, x, r, p, ap, rr, pap, history } = self;
         let [even, odd] = rr;
-        let (rr, next) = if k % 2 == 0 { (even, odd) } else { (odd, even) };
+        let (rr, next) = if k.is_multiple_of(2) { (even, odd) } else { (odd, even) };
         a.try_gpu_dot_into(&*p, &mut *ap)?;
         p.dot_into(&*ap, pap)?;
         x.axpy(&*rr / &*pap, &*p)?;
@@ -202,8 +197,14 @@ fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Er
     let (iterations, info) = (residuals.len() - 1, device.info());
     println!("{} of {n} unknowns on {} ({})", T::DTYPE, info.id, info.name);
     println!("iterations         {iterations}, the host looked {} times", iterations / every);
-    println!("residual           {:.3e} by the recurrence, {truth:.3e} computed", residuals[iterations]);
-    println!("time               {time:.3} s, {:.2} us an iteration", 1e6 * time / iterations as f64);
+    println!(
+        "residual           {:.3e} by the recurrence, {truth:.3e} computed",
+        residuals[iterations]
+    );
+    println!(
+        "time               {time:.3} s, {:.2} us an iteration",
+        1e6 * time / iterations as f64
+    );
     println!("hash of the bits   {:016x}", hash(&x));
     let plot = match &options.plot {
         Some(path) => path.clone(),

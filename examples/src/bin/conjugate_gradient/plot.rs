@@ -24,7 +24,8 @@ pub fn logarithmic(title: &str, x_label: &str, y_label: &str, values: &[f64]) ->
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     let mut label = |x: f64, y: f64, anchor: &str, text: &str| {
-        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
+        let _ =
+            writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
     };
     label(WIDTH / 2.0, 24.0, "middle", title);
     label(WIDTH / 2.0, HEIGHT - 10.0, "middle", x_label);
