@@ -427,6 +427,11 @@ fn refusals(device: &Device) -> Check {
         let mut to = other.scalar(1.0f32).map_err(text)?;
         refused(y.dot_into(&[1.0, 1.0], &mut to), "an operand lives on reference")?;
     }
+    let mut four = device.array(&Array::<f32, _>::zeros((1, 2, 1, 2))).map_err(text)?;
+    refused(four.fill(1.0), "an array of 4 axes, where 3 are the most")?;
+    let shared = four.clone();
+    refused(four.view_mut().map(|_| ()), "an array of 4 axes")?;
+    drop(shared);
     let mut to = device.scalar(0.0f32).map_err(text)?;
     refused(y.dot_into(&[1.0], &mut to), "the vectors have 2 and 1 entries")?;
     equal("y", &y, &array![1.0, 2.0])

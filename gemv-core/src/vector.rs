@@ -168,8 +168,7 @@ impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
     ) -> Result<()> {
         let Operands { step, alpha, x, z } = self;
         if dim.ndim() > 3 {
-            let (left, right) = (dim.ndim(), dim.ndim());
-            return Err(Error::Shape(ShapeMismatch::Axes { left, right, y: None }));
+            return Err(Error::of_axes(dim.ndim()));
         }
         device.owns(alpha.devices)?;
         let here =
