@@ -236,6 +236,19 @@ fn sums<T: Rounded>(device: &Device, n: usize) -> Check {
     let square = T::narrow(reference::dot(x.view(), x.view(), true)).widen().parts().0;
     let norm = T::narrow(T::Acc::from_parts(square, 0.0)).root();
     is("nrm2", x_there.nrm2().map_err(text)?, norm)?;
+    // Results as entries of an array, and on the host.
+    let mut both = device.vector(&array![random::<T>(4, 0, 0), random(4, 1, 0)]).map_err(text)?;
+    let entry = |both: &mut DeviceVector<T>, k, norm: bool| {
+        let to = both.view_mut()?.index_axis(Axis(0), k);
+        if norm { x_there.nrm2_into(to) } else { x_there.dot_into(&y_there, to) }
+    };
+    entry(&mut both, 1, false).map_err(text)?;
+    equal("dot as an entry", &both, &array![random(4, 0, 0), dot(false)])?;
+    entry(&mut both, 0, true).map_err(text)?;
+    equal("nrm2 as an entry", &both, &array![norm, dot(false)])?;
+    let mut host = gemv::ndarray::arr0(random::<T>(5, 0, 0));
+    x_there.dotc_into(&y_there, &mut host).map_err(text)?;
+    is("dotc on the host", host[()], dot(true))?;
     let back = device.vector(&x.slice(s![..;-1])).map_err(text)?.step(.., -1);
     is("nrm2 of a view", back.nrm2().map_err(text)?, norm)
 }
@@ -301,8 +314,8 @@ fn plans<T: Element>(device: &Device) -> Check {
     };
     let work = |(x, y, kept, [s, t]): &mut State<T>| -> Result<()> {
         a.try_gemv(half, &*x, T::Acc::ZERO, &mut *y)?;
-        x.dot_into(&*y, s)?;
-        y.nrm2_into(t)?;
+        x.dot_into(&*y, &mut *s)?;
+        y.nrm2_into(&mut *t)?;
         kept.column_mut(1)?.assign(&*y)?;
         x.xpay(-(&*s / &*t), &*y)?;
         x.scal(Factor::number(acc::<T>(0.01, 0.0)))

@@ -69,6 +69,23 @@ fn decodes_as_the_reference(device: &str) -> Check {
     if here == there { Ok(()) } else { Err(format!("{here:?}, but on the reference {there:?}")) }
 }
 
+fn learns_as_the_reference(device: &str) -> Check {
+    let learnt = |device| printed(env!("CARGO_BIN_EXE_ridge_regression"), &["--device", device]);
+    let (here, there) = (learnt(device)?, learnt("reference")?);
+    let names = ["read", "hash of the bits"];
+    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
+    if here != there {
+        return Err(format!("{here:?}, but on the reference {there:?}"));
+    }
+    // Nine in ten are read by a linear function.
+    let percent =
+        here[0].split(", ").last().and_then(|part| part.trim_end_matches(" %").parse().ok());
+    match percent {
+        Some(percent) if (90.0..100.0).contains(&percent) => Ok(()),
+        _ => Err(format!("too few are read: {here:?}")),
+    }
+}
+
 fn main() {
     let targets = common::targets();
     let mut trials: Vec<Trial> = common::absences(&targets);
@@ -78,6 +95,9 @@ fn main() {
             let name = format!("{id}/conjugate gradients in {dtype}");
             trials.push(trial(name, move || solves_as_the_reference(&id, dtype)));
         }
+        let id = target.id.clone();
+        let name = format!("{id}/ridge regression");
+        trials.push(trial(name, move || learns_as_the_reference(&id)));
         let id = target.id.clone();
         trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id)));
     }

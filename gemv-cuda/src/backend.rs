@@ -18,7 +18,7 @@ use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
 use crate::resident::{Resident, resident};
 use crate::run::{Choice, Launches, Scratch, run};
-use crate::vector;
+use crate::vector::{self, Steps};
 
 /// An opened GPU.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ pub(crate) struct Cuda {
     /// Looked for when somebody asks for the vendor's product.
     cublas: OnceLock<Result<Arc<Cublas>>>,
     programs: Programs,
+    steps: Steps,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
 }
@@ -75,6 +76,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         caps,
         cublas: OnceLock::new(),
         programs,
+        steps: Steps::default(),
         scratch: Mutex::new(Scratch::new(&gpu)),
         gpu,
         info,
@@ -235,7 +237,8 @@ impl Backend for Cuda {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, &self.programs, job))
+        let programs = (&self.programs, &self.steps);
+        for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, programs, job))
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {

@@ -16,7 +16,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gemv::half::bf16;
-use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, Element, Engine, GpuDot};
+use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, Engine, GpuDot};
+use gemv_examples::hash;
 use ndarray::{Array1, Array2};
 
 const USAGE: &str = "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR]";
@@ -159,7 +160,7 @@ impl Layer {
     /// h = x / rms(x), times the norm's weights.
     fn normalise(&mut self, which: usize) -> gemv::Result<()> {
         let Layer { norms, x, h, norm, root, .. } = self;
-        x.nrm2_into(norm)?;
+        x.nrm2_into(&mut *norm)?;
         h.assign_product(&*x, &norms[which])?;
         h.scal(&*root / &*norm)
     }
@@ -218,12 +219,4 @@ fn roof(device: &Device, bytes: usize) -> gemv::Result<Option<Duration>> {
         }
     }
     Ok(best)
-}
-
-/// FNV-1a of the bits of all entries.
-fn hash(x: &Array1<bf16>) -> u64 {
-    let bytes = x.iter().flat_map(|x| x.bits().to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
