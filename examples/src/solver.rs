@@ -13,10 +13,11 @@ use ndarray::Axis;
 ///
 /// let device = gemv::device("reference")?;
 /// let a = array![[4.0, 1.0], [1.0, 3.0]].to_device(&device)?;
-/// let mut solver = Iteration::new(&device, 2, 2)?;
-/// solver.begin(&[1.0, 2.0].to_device(&device)?)?;
-/// let squares: Vec<f64> = solver.run(|p, ap| a.try_gpu_dot_into(p, ap)).and_then(|()| solver.squares())?;
-/// assert!(squares[2] < 1e-30 && (solver.x.download()?[0] - 1.0 / 11.0).abs() < 1e-15);
+/// let mut solver = Iteration::<f64>::new(&device, 2, 2)?;
+/// solver.begin(&[1.0f64, 2.0].to_device(&device)?)?;
+/// solver.run(|p, ap| a.try_gpu_dot_into(p, ap))?;
+/// assert!(solver.squares()?[2] < 1e-30);
+/// assert!((solver.x.download()?[0] - 1.0 / 11.0).abs() < 1e-15);
 /// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
