@@ -10,7 +10,10 @@ use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array, Array1, Array2, ArrayView1, Axis, Dimension, array, s};
 use gemv::num_complex::Complex;
 use gemv::unstable::reference;
-use gemv::{Accumulator, Device, DeviceArray, Dtype, Element, Error, Factor, GpuDot, Result};
+use gemv::{
+    Accumulator, Device, DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector, Dtype, Element,
+    Error, Factor, GpuDot, Result,
+};
 use libtest_mimic::Trial;
 
 fn text(e: Error) -> String {
@@ -233,6 +236,19 @@ fn sums<T: Rounded>(device: &Device, n: usize) -> Check {
     let square = T::narrow(reference::dot(x.view(), x.view(), true)).widen().parts().0;
     let norm = T::narrow(T::Acc::from_parts(square, 0.0)).root();
     is("nrm2", x_there.nrm2().map_err(text)?, norm)?;
+    // Results as entries of an array, and on the host.
+    let mut both = device.vector(&array![random::<T>(4, 0, 0), random(4, 1, 0)]).map_err(text)?;
+    let entry = |both: &mut DeviceVector<T>, k, norm: bool| {
+        let to = both.view_mut()?.index_axis(Axis(0), k);
+        if norm { x_there.nrm2_into(to) } else { x_there.dot_into(&y_there, to) }
+    };
+    entry(&mut both, 1, false).map_err(text)?;
+    equal("dot as an entry", &both, &array![random(4, 0, 0), dot(false)])?;
+    entry(&mut both, 0, true).map_err(text)?;
+    equal("nrm2 as an entry", &both, &array![norm, dot(false)])?;
+    let mut host = gemv::ndarray::arr0(random::<T>(5, 0, 0));
+    x_there.dotc_into(&y_there, &mut host).map_err(text)?;
+    is("dotc on the host", host[()], dot(true))?;
     let back = device.vector(&x.slice(s![..;-1])).map_err(text)?.step(.., -1);
     is("nrm2 of a view", back.nrm2().map_err(text)?, norm)
 }
@@ -275,6 +291,96 @@ fn places<T: Element>(device: &Device) -> Check {
         return Err(format!("it was moved: a stride of {}", y.stride()));
     }
     equal("a strided vector", &y, &want)
+}
+
+/// The state of the plans below: x, y, columns, and two numbers.
+type State<T> = (DeviceVector<T>, DeviceVector<T>, DeviceMatrix<T>, [DeviceScalar<T>; 2]);
+
+fn same_states<T: Element>(got: &State<T>, want: &State<T>) -> Check {
+    equal("x", &got.0, &want.0.download().map_err(text)?)?;
+    equal("y", &got.1, &want.1.download().map_err(text)?)?;
+    equal("the columns", &got.2, &want.2.download().map_err(text)?)
+}
+
+/// A plan gives the bits of its steps one by one, whatever happens to its arrays between two runs.
+fn plans<T: Element>(device: &Device) -> Check {
+    let (n, half) = (300, acc::<T>(0.5, 0.0));
+    let a = Array2::from_shape_fn((n, n), |(i, j)| random::<T>(1, i, j));
+    let of = |seed| Array1::from_shape_fn(n, |i| random::<T>(seed, i, 0));
+    let a = device.matrix(&a).map_err(text)?;
+    let state = || -> Result<State<T>> {
+        let numbers = [device.scalar(T::default())?, device.scalar(T::default())?];
+        Ok((device.vector(&of(2))?, device.zeros(n)?, device.zeros((n, 2))?, numbers))
+    };
+    let work = |(x, y, kept, [s, t]): &mut State<T>| -> Result<()> {
+        a.try_gemv(half, &*x, T::Acc::ZERO, &mut *y)?;
+        x.dot_into(&*y, &mut *s)?;
+        y.nrm2_into(&mut *t)?;
+        kept.column_mut(1)?.assign(&*y)?;
+        x.xpay(-(&*s / &*t), &*y)?;
+        x.scal(Factor::number(acc::<T>(0.01, 0.0)))
+    };
+    let mut want = state().map_err(text)?;
+    let mut plan = device.plan(state().map_err(text)?, work);
+    for _ in 0..5 {
+        work(&mut want).and_then(|()| plan.run()).map_err(text)?;
+    }
+    same_states(plan.state(), &want)?;
+    // A clone is not written to, and the plan goes on.
+    let (kept, is) = (plan.state().0.clone(), plan.state().0.download().map_err(text)?);
+    for _ in 0..4 {
+        work(&mut want).and_then(|()| plan.run()).map_err(text)?;
+    }
+    equal("a clone", &kept, &is)?;
+    same_states(plan.state(), &want)?;
+    // Changed in place.
+    plan.state_mut().0.assign(&of(3)).map_err(text)?;
+    want.0.assign(&of(3)).map_err(text)?;
+    work(&mut want).and_then(|()| plan.run()).map_err(text)?;
+    same_states(plan.state(), &want)?;
+    // Replaced by another array; the old one is freed.
+    for seed in [4, 5, 6] {
+        plan.state_mut().0 = device.vector(&of(seed)).map_err(text)?;
+        want.0.assign(&of(seed)).map_err(text)?;
+        for _ in 0..3 {
+            work(&mut want).and_then(|()| plan.run()).map_err(text)?;
+        }
+        same_states(plan.state(), &want)?;
+    }
+    // Scratch memory that grows meanwhile is no concern of a record.
+    let wide = Array2::from_shape_fn((3, 200_000), |(i, j)| random::<T>(7, i, j));
+    let long = wide.row(0).to_owned();
+    device.matrix(&wide).and_then(|wide| wide.try_gpu_dot(&long)).map_err(text)?;
+    work(&mut want).and_then(|()| plan.run()).map_err(text)?;
+    same_states(plan.state(), &want)
+}
+
+/// What cannot be recorded is an error where there are records, and never another result.
+fn unplannable(device: &Device) -> Check {
+    let records = device.info().id.starts_with("cuda");
+    let two =
+        device.vector(&array![1.0f32, 2.0]).and_then(|x| Ok((x, device.vector(&[5.0, 6.0])?)));
+    let mut swapping = device.plan(two.map_err(text)?, |(x, y)| {
+        std::mem::swap(x, y);
+        x.scal(2.0)
+    });
+    swapping.run().map_err(text)?;
+    match swapping.run() {
+        Ok(()) if !records => {}
+        Err(e) if records && e.to_string().contains("another each time") => {}
+        other => return Err(format!("arrays that are swapped: {other:?}")),
+    }
+    let x = device.vector(&array![1.0f32, 2.0]).map_err(text)?;
+    let mut from_host = device.plan(x, |x| x.axpy(1.0, &[1.0, 1.0]));
+    from_host.run().map_err(text)?;
+    match from_host.run() {
+        Ok(()) if !records => equal("x", from_host.state(), &array![3.0, 4.0]),
+        Err(e) if records && e.to_string().contains("it cannot be recorded") => {
+            // The device is of use as before, and x as the first run left it.
+            equal("x", from_host.state(), &array![2.0, 3.0])
+        }
+        other => Err(format!("an operand on the host: {other:?}")),
+    }
 }
 
 /// Bits of every kind: subnormals, zeros, infinities, NaN, powers of two and their neighbours.
@@ -334,6 +440,11 @@ fn refusals(device: &Device) -> Check {
         let mut to = other.scalar(1.0f32).map_err(text)?;
         refused(y.dot_into(&[1.0, 1.0], &mut to), "an operand lives on reference")?;
     }
+    let mut four = device.array(&Array::<f32, _>::zeros((1, 2, 1, 2))).map_err(text)?;
+    refused(four.fill(1.0), "an array of 4 axes, where 3 are the most")?;
+    let shared = four.clone();
+    refused(four.view_mut().map(|_| ()), "an array of 4 axes")?;
+    drop(shared);
     let mut to = device.scalar(0.0f32).map_err(text)?;
     refused(y.dot_into(&[1.0], &mut to), "the vectors have 2 and 1 entries")?;
     equal("y", &y, &array![1.0, 2.0])
@@ -349,6 +460,7 @@ fn main() {
             trials.push(trial(format!("{}/{name}", target.id), move || body(&device)));
         };
         add("refusals".into(), Box::new(refusals));
+        add("what cannot be recorded".into(), Box::new(unplannable));
         let count = if common::size() == Size::Tiny { 100 } else { 60_000 };
         let narrow = move || bits().take(count).map(|bits| bits as u16);
         add("roundings/f32".into(), Box::new(move |d| roundings(d, &singles(count))));
@@ -364,6 +476,7 @@ fn main() {
             add("roundings/f64".into(), Box::new(move |d| roundings(d, &doubles())));
         }
         for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
+            add(format!("{dtype}/plans"), Box::new(move |d| with_type!(dtype, T => plans::<T>(d))));
             add(format!("{dtype}/axes"), Box::new(move |d| with_type!(dtype, T => axes::<T>(d))));
             add(
                 format!("{dtype}/places"),

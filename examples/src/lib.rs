@@ -1,6 +1,26 @@
-//! What the programs share: clocks, random numbers, curves as SVG.
+//! What the programs share: a solver, clocks, curves, random numbers, a data set, the hash of a result.
 #![deny(unsafe_code)]
 
 pub mod clock;
 pub mod curves;
+pub mod digits;
+pub mod plot;
 pub mod random;
+mod solver;
+
+use gemv::Element;
+
+pub use solver::Iteration;
+
+/// FNV-1a of the bits of all entries: equal where every bit of a result is.
+///
+/// ```
+/// assert_eq!(gemv_examples::hash(&[0.5, 1.0]), gemv_examples::hash(&[0.5, 1.0]));
+/// assert_ne!(gemv_examples::hash(&[0.0]), gemv_examples::hash(&[-0.0]));
+/// ```
+pub fn hash<'a, T: Element>(entries: impl IntoIterator<Item = &'a T>) -> u64 {
+    let bytes = entries.into_iter().flat_map(|entry| entry.bits().to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

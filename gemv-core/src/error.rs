@@ -183,6 +183,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Of an array of more axes than a device takes.
+    pub(crate) fn of_axes(axes: usize) -> Error {
+        Error::Shape(ShapeMismatch::Step { axes, x: [0; 3], y: [0; 3] })
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Display::fmt(self, f)
@@ -282,9 +289,9 @@ pub enum ShapeMismatch {
         /// Axes of y, where the caller gave one.
         y: Option<usize>,
     },
-    /// A step of each entry.
+    /// A step of each entry, or a copy.
     Step {
-        /// How many axes y has.
+        /// How many axes y has; more than 3 are none that a device takes.
         axes: usize,
         /// Entries of an operand along each; must equal those of y.
         x: [usize; 3],
@@ -320,6 +327,9 @@ impl Display for ShapeMismatch {
             ShapeMismatch::VectorMatrix { matrix, x, y } => (matrix, (matrix.0, x), (matrix.1, y)),
             ShapeMismatch::Dot { left, right } => {
                 return write!(f, "the vectors have {left} and {right} entries");
+            }
+            ShapeMismatch::Step { axes: axes @ 4.., .. } => {
+                return write!(f, "an array of {axes} axes, where 3 are the most");
             }
             ShapeMismatch::Step { axes, x, y } => {
                 let entries = |of: [usize; 3]| of.into_iter().take(axes).map(|n| n.to_string());

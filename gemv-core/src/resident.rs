@@ -11,7 +11,7 @@ use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
 use crate::memory::{Memory, Window};
 use crate::step::VectorJob;
-use crate::{Desc, Element, Result};
+use crate::{Desc, Element, Error, Result};
 
 /// An array that lives on a device, as ndarray's `Array<T, D>` on the host. Cloning is cheap: clones
 /// and views share the memory.
@@ -231,6 +231,9 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// Gives this array memory of its own; returns it as it was.
     #[cold]
     fn replace(&mut self, keep: bool) -> Result<Self> {
+        if self.dim.ndim() > 3 {
+            return Err(Error::of_axes(self.dim.ndim()));
+        }
         let mut own = Self::zeros(&self.device, self.dim)?;
         if keep && !self.is_empty() {
             let y = own.window_mut().expect("new memory, which nobody shares");

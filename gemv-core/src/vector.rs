@@ -3,13 +3,13 @@
 use std::ops::{Div, Neg};
 
 use half::{bf16, f16};
-use ndarray::Dimension;
+use ndarray::{Axis, Dimension, Ix0};
 use num_complex::Complex;
 
 use crate::device::Device;
 use crate::error::ShapeMismatch;
 use crate::memory::{Memory, Window};
-use crate::operand::{OperandRef, VectorRef};
+use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::resident::{DeviceArray, DeviceScalar, DeviceVector};
 use crate::step::{Scalar, Step, VectorJob};
 use crate::view_mut::DeviceViewMut;
@@ -168,8 +168,7 @@ impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
     ) -> Result<()> {
         let Operands { step, alpha, x, z } = self;
         if dim.ndim() > 3 {
-            let (left, right) = (dim.ndim(), dim.ndim());
-            return Err(Error::Shape(ShapeMismatch::Axes { left, right, y: None }));
+            return Err(Error::of_axes(dim.ndim()));
         }
         device.owns(alpha.devices)?;
         let here =
@@ -394,8 +393,9 @@ impl<T: Element> DeviceScalar<T> {
 }
 
 impl<T: Element> DeviceVector<T> {
-    /// The dot product `x · y`, without conjugates, written to a resident number: the bits of
-    /// [`gpu_dot`](GpuDot::gpu_dot), and the host does not wait.
+    /// The dot product `x · y`, without conjugates, written to a resident number or to an entry of a
+    /// resident array ([`index_axis`](DeviceViewMut::index_axis) of its view): the bits of
+    /// [`gpu_dot`](crate::GpuDot::gpu_dot), and the host does not wait.
     ///
     /// ```
     /// # use gemv_core::{Engine, GpuDot};
@@ -410,13 +410,13 @@ impl<T: Element> DeviceVector<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`try_gpu_dot`](GpuDot::try_gpu_dot).
-    pub fn dot_into<'y>(
+    /// As [`try_gpu_dot`](crate::GpuDot::try_gpu_dot).
+    pub fn dot_into<'x, 'y>(
         &self,
-        y: impl Into<VectorRef<'y, T>>,
-        to: &mut DeviceScalar<T>,
+        y: impl Into<VectorRef<'x, T>>,
+        to: impl Into<OperandMut<'y, T, Ix0>>,
     ) -> Result<()> {
-        self.product(false, y.into(), to)
+        self.product(false, y.into(), to.into())
     }
 
     /// As [`dot_into`](Self::dot_into), of the conjugate of this vector: `xᴴ y`.
@@ -434,28 +434,34 @@ impl<T: Element> DeviceVector<T> {
     ///
     /// # Errors
     /// As [`dot_into`](Self::dot_into).
-    pub fn dotc_into<'y>(
+    pub fn dotc_into<'x, 'y>(
         &self,
-        y: impl Into<VectorRef<'y, T>>,
-        to: &mut DeviceScalar<T>,
+        y: impl Into<VectorRef<'x, T>>,
+        to: impl Into<OperandMut<'y, T, Ix0>>,
     ) -> Result<()> {
-        self.product(true, y.into(), to)
+        self.product(true, y.into(), to.into())
     }
 
-    fn product(&self, conj: bool, y: VectorRef<'_, T>, to: &mut DeviceScalar<T>) -> Result<()> {
+    fn product(&self, conj: bool, y: VectorRef<'_, T>, to: OperandMut<'_, T, Ix0>) -> Result<()> {
         if self.len() != y.len() {
             let (left, right) = (self.len(), y.len());
             return Err(Error::Shape(ShapeMismatch::Dot { left, right }));
         }
-        let (device, row, one) = (self.device(), self.as_row(), T::Acc::ONE);
-        device.owns([Some(to.device())])?;
-        to.written(false, |to| {
-            let to = DeviceViewMut::of(to).into_vector();
-            match conj {
-                false => device.gemv(one, &row, y, T::Acc::ZERO, to),
-                true => device.gemv_conj(one, &row, y, T::Acc::ZERO, to),
+        let (device, row) = (self.device(), self.as_row());
+        let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
+        device.owns([to.device()])?;
+        // A matrix of one row: the same bits as that row's entry of `A x`.
+        let write = |to: VectorMut<'_, T>| match conj {
+            false => device.gemv(one, &row, y, zero, to),
+            true => device.gemv_conj(one, &row, y, zero, to),
+        };
+        match to {
+            OperandMut::Host(to) => write(to.insert_axis(Axis(0)).into()),
+            OperandMut::Device(to) => {
+                to.written(false, |to| write(DeviceViewMut::of(to).into_vector().into()))
             }
-        })
+            OperandMut::View(to) => write(to.into_vector().into()),
+        }
     }
 
     /// The Euclidean norm, the root of the sum of the squares `|x_i|²`; rule 11 of the
@@ -470,7 +476,7 @@ impl<T: Element> DeviceVector<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`try_gpu_dot`](GpuDot::try_gpu_dot).
+    /// As [`try_gpu_dot`](crate::GpuDot::try_gpu_dot).
     pub fn nrm2(&self) -> Result<T> {
         let mut norm = self.device().scalar(T::default())?;
         self.nrm2_into(&mut norm)?;
@@ -492,14 +498,25 @@ impl<T: Element> DeviceVector<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`try_gpu_dot`](GpuDot::try_gpu_dot).
-    pub fn nrm2_into(&self, to: &mut DeviceScalar<T>) -> Result<()> {
-        self.dotc_into(self, to)?;
-        // In place: the one entry is read before it is written.
-        let (device, none) = (to.device().clone(), Scalar::<T>::Number(T::Acc::ZERO));
-        to.written(true, |to| {
-            let y = DeviceViewMut::of(to).window();
-            device.backend().vector(VectorJob::new(Step::Norm, none, None, None, y).erase())
-        })
+    /// As [`try_gpu_dot`](crate::GpuDot::try_gpu_dot).
+    pub fn nrm2_into<'y>(&self, to: impl Into<OperandMut<'y, T, Ix0>>) -> Result<()> {
+        match to.into() {
+            OperandMut::Host(mut to) => to.fill(self.nrm2()?),
+            OperandMut::Device(to) => {
+                self.dotc_into(self, &mut *to)?;
+                to.written(true, |to| root(DeviceViewMut::of(to)))?;
+            }
+            OperandMut::View(mut to) => {
+                self.dotc_into(self, &mut to)?;
+                root(to)?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// The root of the real part of one number, in place.
+fn root<T: Element>(y: DeviceViewMut<'_, T, Ix0>) -> Result<()> {
+    let (device, none) = (y.device(), Scalar::<T>::Number(T::Acc::ZERO));
+    device.backend().vector(VectorJob::new(Step::Norm, none, None, None, y.window()).erase())
 }

@@ -136,7 +136,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) or the driver's refusal, of that copy.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) or the driver's refusal, of that copy;
+    /// [`Error::Shape`](crate::Error::Shape) if an array of more than three axes needs one.
     pub fn view_mut(&mut self) -> Result<DeviceViewMut<'_, T, D>> {
         self.make_unique(true)?;
         Ok(DeviceViewMut::of(self))

@@ -19,7 +19,7 @@ use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
 use crate::resident::{Resident, resident};
 use crate::run::{Choice, Launches, Scratch, run};
-use crate::vector;
+use crate::vector::{self, Steps};
 
 /// An opened GPU.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(crate) struct Cuda {
     cublas: OnceLock<Result<Arc<Cublas>>>,
     programs: Programs,
     sources: Sources,
+    steps: Steps,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
 }
@@ -78,6 +79,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         cublas: OnceLock::new(),
         programs,
         sources: Sources::default(),
+        steps: Steps::default(),
         scratch: Mutex::new(Scratch::new(&gpu)),
         gpu,
         info,
@@ -238,7 +240,8 @@ impl Backend for Cuda {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, &self.programs, job))
+        let programs = (&self.programs, &self.steps);
+        for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, programs, job))
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {

@@ -41,7 +41,7 @@ pub(crate) fn gemm<T: Element>(
     let done = queue(gpu, &mut scratch, job, choice);
     if done.is_err() && !gpu.recording() {
         // As after a product of one column: counters may be left that are not 0.
-        scratch.counters.forget();
+        scratch.counters.reset(gpu);
     }
     done
 }

@@ -50,9 +50,12 @@ impl Reused {
         Ok((self.0.as_ref().expect("just made"), new))
     }
 
-    /// Has a new block made at the next call.
-    pub(crate) fn forget(&mut self) {
-        self.0 = None;
+    /// Sets it to zero, in the order of the stream: a record may use this very block.
+    pub(crate) fn reset(&mut self, gpu: &Gpu) {
+        if self.0.as_ref().is_some_and(|block| gpu.clear(block).is_err()) {
+            // No launch succeeds any more, but the next call may say why.
+            self.0 = None;
+        }
     }
 }
 
@@ -98,7 +101,7 @@ pub(crate) fn run<T: Element>(
     if done.is_err() && !gpu.recording() {
         // A launch that was not queued may have left counters behind that are not 0. (What is
         // recorded has not run.)
-        scratch.counters.forget();
+        scratch.counters.reset(gpu);
     }
     done
 }

@@ -1,14 +1,42 @@
 //! Elementwise steps on the device.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gemv_core::ndarray::{Dimension, Ix0, Ix3};
-use gemv_core::{Accumulator, Element, Memory, Result, Scalar, VectorJob, Window};
+use gemv_core::{Accumulator, Dtype, Element, Memory, Result, Scalar, Step, VectorJob, Window};
 use gemv_gpu::{Caps, Plan, VECTOR, vector_launch, vector_params};
 
-use crate::driver::{Batched, Gpu, VectorArguments};
+use crate::driver::{Batched, Function, Gpu, VectorArguments};
 use crate::programs::Programs;
 use crate::resident::resident;
+
+/// The entry points of all steps, of each element type once it is used: one program has them.
+#[derive(Debug, Default)]
+pub(crate) struct Steps([OnceLock<Vec<Arc<Function>>>; Dtype::ALL.len()]);
+
+impl Steps {
+    fn function(
+        &self,
+        gpu: &Gpu,
+        caps: &Caps,
+        programs: &Programs,
+        dtype: Dtype,
+        step: Step,
+    ) -> Result<&Arc<Function>> {
+        let known = &self.0[dtype as usize];
+        let all = match known.get() {
+            Some(all) => all,
+            None => {
+                let launches = Step::ALL.map(|step| vector_launch(step, [1, 1, 1], caps)).into();
+                let plan = Plan { launches, ..Plan::default() };
+                let all = programs.functions(gpu, &VECTOR, dtype, &vector_params(caps), &plan)?;
+                known.get_or_init(|| all)
+            }
+        };
+        let place = Step::ALL.iter().position(|of| *of == step);
+        Ok(&all[place.expect("one of all steps")])
+    }
+}
 
 /// Queues one step, which is not waited for.
 ///
@@ -17,16 +45,13 @@ use crate::resident::resident;
 pub(crate) fn step<T: Element>(
     gpu: &Arc<Gpu>,
     caps: &Caps,
-    programs: &Programs,
+    (programs, steps): (&Programs, &Steps),
     job: VectorJob<'_, T>,
 ) -> Result<()> {
     let (ni, nj, nk) = job.y.dim.into_pattern();
     let planned = vector_launch(job.step, [ni, nj, nk], caps);
-    let plan = Plan { launches: vec![planned], ..Plan::default() };
-    let params = vector_params(caps);
-    let functions = programs.functions(gpu, &VECTOR, T::DTYPE, &params, &plan)?;
-    let function = functions.into_iter().next().expect("one launch");
-    let launch = gpu.launch_of(function, &planned)?;
+    let function = steps.function(gpu, caps, programs, T::DTYPE, job.step)?;
+    let launch = gpu.launch_of(function.clone(), &planned)?;
 
     let Window { memory, first, dim, strides } = job.y;
     let y = at::<T>(&Window { memory: &*memory, first, dim, strides }, gpu);

@@ -10,7 +10,7 @@ use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
     Desc, Device, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params,
-    Prepared, Result, Window, for_any, half, num_complex, reference,
+    Prepared, Record, Result, Window, for_any, half, num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
@@ -53,6 +53,8 @@ pub struct Host {
     pub classic: Vec<Params>,
     /// The passes that only read.
     pub read: Vec<Params>,
+    /// What records work; by default nothing does, as on the host.
+    pub record: Option<fn() -> Box<dyn Record>>,
     /// What computes a product.
     pub compute: Compute,
     /// What computes many products: by default as the reference, column after column.
@@ -81,6 +83,7 @@ impl Host {
             table: "* * : reference",
             classic: Vec::new(),
             read: Vec::new(),
+            record: None,
             compute: Box::new(|job, _| {
                 compute(job);
                 Ok(())
@@ -229,6 +232,10 @@ impl Backend for Host {
             reference::vector(&job, elements, elements_mut(memory));
         });
         Ok(())
+    }
+
+    fn record(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
+        Ok(self.record.map(|record| record()))
     }
 
     fn classic(&self, _: &Desc) -> Vec<Params> {

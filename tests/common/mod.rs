@@ -7,7 +7,7 @@
 //! - `GEMV_TEST_DEVICES=opencl,cuda:1`: only devices whose id begins with one of these.
 //! - `GEMV_TEST_FULL=1`: everything on every device, for machines with time and memory.
 //! - `GEMV_TEST_TINY=1`: a few small shapes, for simulators and sanitizers.
-#![allow(dead_code)] // each suite uses a part
+#![allow(dead_code, unused_macros)] // each suite uses a part
 
 pub mod broken;
 pub mod operand;

@@ -10,18 +10,15 @@
 //! the same bits on every device: the program prints their hash.
 #![deny(unsafe_code)]
 
-mod plot;
-
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use gemv::{
-    Accumulator, Device, DeviceMatrix, DeviceScalar, DeviceVector, Element, Engine, GpuDot,
-};
+use gemv::{Accumulator, Element, Engine, GpuDot};
+use gemv_examples::{Iteration, hash, plot};
 use indicatif::{ProgressBar, ProgressStyle};
-use ndarray::{Array1, Array2, Axis};
+use ndarray::{Array1, Array2};
 
 const USAGE: &str = "usage: conjugate_gradient [--device ID] [--n N] [--dtype f64|f32] \
                      [--tolerance RESIDUAL] [--every ITERATIONS] [--plot FILE.svg]";
@@ -31,7 +28,7 @@ struct Options {
     n: usize,
     dtype: String,
     tolerance: Option<f64>,
-    /// Iterations from one look at the residuals to the next; even.
+    /// Iterations from one look at the residuals to the next.
     every: usize,
     plot: Option<PathBuf>,
 }
@@ -67,8 +64,8 @@ fn options() -> Result<Options, Box<dyn Error>> {
             _ => return Err(USAGE.into()),
         }
     }
-    if options.n == 0 || options.every == 0 || options.every % 2 != 0 {
-        return Err("--n must be at least 1, and --every an even number".into());
+    if options.n == 0 || options.every == 0 {
+        return Err("--n and --every must be at least 1".into());
     }
     Ok(options)
 }
@@ -104,54 +101,6 @@ fn observations<T: Element>(n: usize) -> Array1<T> {
     })
 }
 
-/// All that the iteration computes with, on the device.
-struct State<T: Element> {
-    a: DeviceMatrix<T>,
-    x: DeviceVector<T>,
-    /// The residual b - A x, as the recurrence has it.
-    r: DeviceVector<T>,
-    /// The direction of search, and its product with A.
-    p: DeviceVector<T>,
-    ap: DeviceVector<T>,
-    /// r · r of this iteration and of the next, by turns.
-    rr: [DeviceScalar<T>; 2],
-    pap: DeviceScalar<T>,
-    /// r · r after each iteration since the host last looked.
-    history: DeviceVector<T>,
-}
-
-impl<T: Element> State<T> {
-    fn new(device: &Device, a: &Array2<T>, b: &Array1<T>, every: usize) -> gemv::Result<State<T>> {
-        let number = || device.scalar(T::default());
-        let mut state = State {
-            a: device.matrix(a)?,
-            x: device.zeros(b.len())?,
-            r: device.vector(b)?,
-            p: device.vector(b)?,
-            ap: device.zeros(b.len())?,
-            rr: [number()?, number()?],
-            pap: number()?,
-            history: device.zeros(every)?,
-        };
-        state.r.dot_into(&state.r, &mut state.rr[0])?;
-        Ok(state)
-    }
-
-    /// One iteration (Hestenes and Stiefel, 1952). The host waits for nothing.
-    fn iterate(&mut self, k: usize) -> gemv::Result<()> {
-        let State { a, x, r, p, ap, rr, pap, history } = self;
-        let [even, odd] = rr;
-        let (rr, next) = if k % 2 == 0 { (even, odd) } else { (odd, even) };
-        a.try_gpu_dot_into(&*p, &mut *ap)?;
-        p.dot_into(&*ap, pap)?;
-        x.axpy(&*rr / &*pap, &*p)?;
-        r.axpy(-(&*rr / &*pap), &*ap)?;
-        r.dot_into(&*r, next)?;
-        history.view_mut()?.index_axis(Axis(0), k).assign(&*next)?;
-        p.xpay(&*next / &*rr, &*r)
-    }
-}
-
 fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Error>> {
     let device = match &options.device {
         Some(id) => Engine::global().device(id)?,
@@ -159,22 +108,24 @@ fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Er
     };
     let (n, every) = (options.n, options.every);
     let (a, b) = (covariance::<T>(n), observations::<T>(n));
-    let state = State::new(&device, &a, &b, every)?;
-    let number = |value: T| value.widen().parts().0;
-    let norm = number(state.rr[0].value()?).sqrt();
+    let mut solver = Iteration::new(&device, n, every)?;
+    solver.begin(&device.vector(&b)?)?;
+    let norm = solver.first_square()?.sqrt();
     let mut residuals = vec![1.0];
 
     let bar = ProgressBar::new((-100.0 * tolerance.log10()).max(1.0) as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {elapsed} {msg}")?);
-    let mut plan = device.plan(state, |state| (0..every).try_for_each(|k| state.iterate(k)));
+    let mut plan = device.plan((device.matrix(&a)?, solver), |(a, solver)| {
+        solver.run(|p, ap| a.try_gpu_dot_into(p, ap))
+    });
     let start = Instant::now();
     while residuals.last().is_some_and(|&residual| residual > tolerance) {
         if residuals.len() > 10 * n + every {
             return Err(format!("no convergence in {} iterations", residuals.len() - 1).into());
         }
         plan.run()?;
-        let squares = plan.state().history.download()?;
-        residuals.extend(squares.iter().map(|&rr| number(rr).sqrt() / norm));
+        let squares = plan.state().1.squares()?;
+        residuals.extend(squares.iter().skip(1).map(|square| square.sqrt() / norm));
         let last = residuals.last().copied().unwrap_or(f64::NAN);
         if !last.is_finite() {
             return Err("the residual is no number: the matrix is not positive definite".into());
@@ -185,14 +136,12 @@ fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Er
     let time = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
 
-    let state = plan.into_state();
-    let x = state.x.download()?;
+    let (a, solver) = plan.into_state();
+    let x = solver.x.download()?;
     // The residual itself, beside that of the recurrence.
-    let mut r = state.r;
-    r.assign(&b)?;
-    let minus = T::Acc::ONE.neg();
-    state.a.try_gemv(minus, &state.x, T::Acc::ONE, &mut r)?;
-    let truth = number(r.nrm2()?) / norm;
+    let mut r = device.vector(&b)?;
+    a.try_gemv(T::Acc::ONE.neg(), &solver.x, T::Acc::ONE, &mut r)?;
+    let truth = r.nrm2()?.widen().parts().0 / norm;
 
     let (iterations, info) = (residuals.len() - 1, device.info());
     println!("{} of {n} unknowns on {} ({})", T::DTYPE, info.id, info.name);
@@ -218,12 +167,4 @@ fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Er
     std::fs::write(&plot, plot::logarithmic(&title, "iteration", "|r| / |b|", &residuals))?;
     println!("convergence        {}", plot.display());
     Ok(())
-}
-
-/// FNV-1a of the bits of all entries.
-fn hash<T: Element>(x: &Array1<T>) -> u64 {
-    let bytes = x.iter().flat_map(|x| x.bits().to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

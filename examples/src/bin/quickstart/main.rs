@@ -6,7 +6,6 @@
 //! ```
 #![deny(unsafe_code)] // but for what ndarray's s! makes
 
-mod digits;
 mod picture;
 
 use std::error::Error;
@@ -15,6 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{Device, Engine, GpuDot};
+use gemv_examples::digits;
 use ndarray::{Array1, Array2, Axis, s};
 use picture::Ink;
 

@@ -1,0 +1,123 @@
+//! Plans: when the work is started, when it is recorded, and when a record is replayed.
+#![deny(unsafe_code)]
+
+use std::cell::Cell;
+
+use gemv_core::reference::Reference;
+use gemv_core::{Device, DeviceVector, Error, GpuDot, Record, Result};
+use gemv_testkit::Host;
+use ndarray::array;
+
+thread_local! {
+    /// Whether records hold, and how often one was replayed.
+    static HOLDS: Cell<bool> = const { Cell::new(true) };
+    static REPLAYS: Cell<usize> = const { Cell::new(0) };
+}
+
+#[derive(Debug)]
+struct Counting;
+
+impl Record for Counting {
+    fn holds(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        Ok(HOLDS.get())
+    }
+
+    fn replay(&self) -> Result<()> {
+        REPLAYS.set(REPLAYS.get() + 1);
+        Ok(())
+    }
+}
+
+fn recording() -> Device {
+    Host { record: Some(|| Box::new(Counting)), ..Host::new("recording") }.device()
+}
+
+fn late() -> Error {
+    Error::Device { device: "recording".into(), call: "launch", reason: "late".into() }
+}
+
+#[test]
+fn the_first_run_starts_the_work_and_later_ones_replay_it() {
+    let mut plan = recording().plan(0, |starts: &mut usize| {
+        *starts += 1;
+        Ok(())
+    });
+    // Started; then recorded and replayed; then replayed.
+    for (run, replays) in [(1, 0), (2, 1), (3, 2)] {
+        plan.run().unwrap();
+        assert_eq!((REPLAYS.get(), *plan.state()), (replays, 1), "run {run}");
+    }
+    // The record no longer holds: the work is started, and recorded anew by the run after.
+    *plan.state_mut() += 10;
+    HOLDS.set(false);
+    plan.run().unwrap();
+    HOLDS.set(true);
+    assert_eq!((REPLAYS.get(), *plan.state()), (2, 12));
+    plan.run().unwrap();
+    plan.run().unwrap();
+    assert_eq!((REPLAYS.get(), plan.into_state()), (4, 12));
+}
+
+#[test]
+fn a_record_is_trusted_until_the_state_is_touched() {
+    let mut plan = recording().plan((), |()| Ok(()));
+    plan.run().unwrap();
+    plan.run().unwrap();
+    HOLDS.set(false);
+    plan.run().unwrap();
+    assert_eq!(REPLAYS.get(), 2);
+    let () = plan.state();
+    plan.run().unwrap();
+    assert_eq!(REPLAYS.get(), 2);
+}
+
+#[test]
+fn work_that_is_another_each_time_is_refused() {
+    let mut plan = recording().plan((), |()| Ok(()));
+    plan.run().unwrap();
+    HOLDS.set(false);
+    for _ in 0..2 {
+        let e = plan.run().unwrap_err().to_string();
+        assert!(e.ends_with("the work that is started is another each time"), "{e}");
+    }
+    HOLDS.set(true);
+    plan.run().unwrap();
+    assert_eq!(REPLAYS.get(), 1);
+}
+
+#[test]
+fn an_error_of_the_work_is_that_of_the_run() {
+    let mut failing = recording().plan(true, |fails: &mut bool| match fails {
+        true => Err(late()),
+        false => Ok(()),
+    });
+    assert_eq!(failing.run().unwrap_err(), late());
+    assert_eq!(failing.run().unwrap_err(), late());
+    *failing.state_mut() = false;
+    failing.run().unwrap();
+    assert_eq!(REPLAYS.get(), 0);
+    failing.run().unwrap();
+    assert_eq!(REPLAYS.get(), 1);
+}
+
+#[test]
+fn what_a_plan_computes_is_no_clones_business() {
+    let device = Device::new(Reference::open());
+    let a = device.matrix(&array![[0.0, 1.0], [2.0, 0.0]]).unwrap();
+    let (x, y) = (device.vector(&array![1.0, 3.0]).unwrap(), device.zeros(2).unwrap());
+    type State = (DeviceVector<f64>, DeviceVector<f64>);
+    let mut plan = device.plan((x, y), move |(x, y): &mut State| {
+        a.try_gpu_dot_into(&*x, &mut *y)?;
+        x.assign(&*y)
+    });
+    plan.run().unwrap();
+    let kept = plan.state().0.clone();
+    for _ in 0..3 {
+        plan.run().unwrap();
+    }
+    assert_eq!(kept.download().unwrap(), array![3.0, 2.0]);
+    assert_eq!(plan.state().0.download().unwrap(), array![4.0, 12.0]);
+    plan.state_mut().0.assign(&[1.0, 0.0]).unwrap();
+    plan.run().unwrap();
+    assert_eq!(plan.into_state().0.download().unwrap(), array![0.0, 2.0]);
+}
