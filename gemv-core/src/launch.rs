@@ -103,9 +103,9 @@ impl KernelLimits {
             Some(true) if shared == 0 => {
                 Err("the kernel takes dynamic shared memory, and the launch gives none".into())
             }
-            Some(false) if shared > 0 => {
-                Err(format!("{shared} bytes of dynamic shared memory that the kernel does not take"))
-            }
+            Some(false) if shared > 0 => Err(format!(
+                "{shared} bytes of dynamic shared memory that the kernel does not take"
+            )),
             _ => Ok(()),
         }
     }

@@ -312,6 +312,18 @@ fn parameters_are_told(nvrtc: &Nvrtc) -> Result<(), Failed> {
     }
 }
 
+/// The kernels of the programs that bring their own.
+fn programs_with_kernels_compile(nvrtc: &Nvrtc) -> Result<(), Failed> {
+    let bignum = include_str!("../../examples/src/bin/bignum_digit/kernels.k");
+    let rotate = include_str!("../../examples/src/bin/rotate_points/kernels.k");
+    for digits in [2, 4, 8, 16] {
+        let text = format!("#define DIGITS {digits}\n{bignum}");
+        let program = [(Params::new("bignum"), program_of(&text, "several"))];
+        compile(nvrtc, 90, &program)?;
+    }
+    compile(nvrtc, 90, &[(Params::new("rotate"), program_of(rotate, "by_component"))])
+}
+
 fn nvrtc() -> Result<&'static Nvrtc, Failed> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     NVRTC.get_or_init(|| Nvrtc::find().map_err(|e| e.to_string())).as_ref().map_err(Failed::from)
@@ -328,6 +340,7 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?)),
         Trial::test("parameters are told", || parameters_are_told(nvrtc()?)),
+        Trial::test("programs with kernels", || programs_with_kernels_compile(nvrtc()?)),
     ];
     let tabled: HashSet<Program> = ["nvidia.txt", "default.txt"]
         .into_iter()

@@ -81,7 +81,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         None => format!("cpu: {} threads", rayon::current_num_threads()),
     };
     println!("{place}");
-    println!("Gigabytes a second, of digits read and written; the best number of threads of a block.");
+    println!(
+        "Gigabytes a second, of digits read and written; the best number of threads of a block."
+    );
 
     let mut random = Random(30);
     let mut checked = 0u64;

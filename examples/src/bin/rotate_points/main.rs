@@ -80,7 +80,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let points = match args.points {
         Some(points) => usize::try_from(points)?,
         // 24 bytes a point on the device, 36 on the host, which may be the same memory.
-        None => device.info().memory.map_or(16 << 20, |bytes| bytes as usize / 256).clamp(4, 128 << 20),
+        None => {
+            device.info().memory.map_or(16 << 20, |bytes| bytes as usize / 256).clamp(4, 128 << 20)
+        }
     };
     println!("{device}\n{points} points");
     let (u, r, s) = (host::rotation(1.0), host::cloud(points), host::shifts(points));
@@ -143,10 +145,7 @@ fn line(
 }
 
 /// The library's seconds and its result.
-fn by_library(
-    device: &Device,
-    problem: &Problem,
-) -> Result<(f64, Array2<f32>), Box<dyn Error>> {
+fn by_library(device: &Device, problem: &Problem) -> Result<(f64, Array2<f32>), Box<dyn Error>> {
     let Problem { u, r, s, .. } = problem;
     let (u, r, mut v) = (u.to_device(device)?, r.to_device(device)?, s.to_device(device)?);
     device.gemm(1.0, &r, &u.t(), 1.0, &mut v)?;
@@ -210,10 +209,8 @@ fn by_kernels(device: &Device, problem: &mut Problem) -> Result<Times, Box<dyn E
     }
     head(problem);
     let mut times = Times::new();
-    let ways: [(&'static str, ByHand, &[u32]); 2] = [
-        ("by point", Kernels::by_point, &BLOCKS),
-        ("by component", Kernels::by_component, &WHOLE),
-    ];
+    let ways: [(&'static str, ByHand, &[u32]); 2] =
+        [("by point", Kernels::by_point, &BLOCKS), ("by component", Kernels::by_component, &WHOLE)];
     for (name, by_hand, blocks) in ways {
         for &threads in blocks.iter().filter(|&&threads| threads <= most) {
             points.v = problem.s.to_device(device)?;
