@@ -321,7 +321,13 @@ fn programs_with_kernels_compile(nvrtc: &Nvrtc) -> Result<(), Failed> {
         let program = [(Params::new("bignum"), program_of(&text, "several"))];
         compile(nvrtc, 90, &program)?;
     }
-    compile(nvrtc, 90, &[(Params::new("rotate"), program_of(rotate, "by_component"))])
+    let of = |text: &str, entries: &[&str]| {
+        let programs = entries.iter().map(|entry| (Params::new(entry), program_of(text, entry)));
+        compile(nvrtc, 90, &programs.collect::<Vec<_>>())
+    };
+    let bignum = format!("#define DIGITS 4\n{bignum}");
+    of(&bignum, &["direct", "shared", "sums", "carries", "copy"])?;
+    of(rotate, &["by_point", "by_component", "copy"])
 }
 
 fn nvrtc() -> Result<&'static Nvrtc, Failed> {
