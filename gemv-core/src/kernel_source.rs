@@ -198,9 +198,12 @@ impl<'a> KernelCall<'a> {
         let found = match self.arguments.last() {
             Some(KernelArgument::Read { len, .. } | KernelArgument::Write { len, .. }) => *len,
             _ => {
-                let number = self.arguments.len();
-                let reason =
-                    format!("a length is required of argument {number}, which is no array");
+                let reason = match self.arguments.len() {
+                    0 => "a length is required before any argument is given".into(),
+                    number => {
+                        format!("a length is required of argument {number}, which is no array")
+                    }
+                };
                 self.failed = Some(self.kernel.refused(reason));
                 return self;
             }
