@@ -77,10 +77,10 @@ fn rotate_points(device: &str) -> Result<(), Failed> {
     let out = printed(ROTATE, &["--device", device, "--points", "10007", "--picture", &*place])?;
     has(&out, "\n10007 points\n")?;
     let ways: &[&str] = if device == "cpu" { &["rayon"] } else { &["by point", "by component"] };
-    for way in ways.iter().chain(&["library"]) {
+    for way in ways.iter().chain(&["library", "lib. columns"]) {
         has(&out, &format!("\n{way} "))?;
     }
-    has(&out, "the library: ")?;
+    has(&out, "\nlib. columns: ")?;
     let drawn = std::fs::read(&png)?;
     if drawn.starts_with(b"\x89PNG") { Ok(()) } else { Err("no PNG".into()) }
 }
