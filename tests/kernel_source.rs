@@ -366,13 +366,16 @@ fn refuses(device: &Device) -> Check {
     fails(Kernel::from_source(device, TEXT, "axpy"), &end)
 }
 
+/// A check of one device.
+type OnDevice = fn(&Device) -> Check;
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let targets = targets();
     let mut trials = absences(&targets);
     for target in targets {
         let Ok(device) = target.device else { continue };
-        let checks: &[(&str, fn(&Device) -> Check)] =
+        let checks: &[(&str, OnDevice)] =
             if target.id.contains("opencl") || target.id.contains("cuda") {
                 &[
                     ("computes", computes),

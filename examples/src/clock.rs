@@ -8,6 +8,8 @@ use gemv::{Device, Result};
 const LASTS: f64 = 2e-3;
 /// And is made so often; the shortest counts.
 const ROUNDS: usize = 3;
+/// No further measurement begins after so many seconds.
+const ENOUGH: f64 = 2.0;
 /// Most calls of a measurement: no driver's queue is full.
 const CALLS: f64 = 200.0;
 
@@ -27,10 +29,14 @@ pub fn seconds(device: Option<&Device>, work: &mut dyn FnMut() -> Result<()>) ->
     work()?; // compiled, allocated
     let once = timed(work)?.as_secs_f64();
     let calls = (LASTS / once.max(1e-9)).clamp(1.0, CALLS) as usize;
-    let mut best = once;
+    let (mut best, mut total) = (once, once);
     for _ in 0..ROUNDS {
-        let all = timed(&mut || (0..calls).try_for_each(|_| work()))?;
-        best = best.min(all.as_secs_f64() / calls as f64);
+        if total > ENOUGH {
+            break;
+        }
+        let all = timed(&mut || (0..calls).try_for_each(|_| work()))?.as_secs_f64();
+        best = best.min(all / calls as f64);
+        total += all;
     }
     Ok(best)
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito).
-const DISTINCT: [RGBColor; 7] = [
+/// Colours that people with any colour vision can tell apart (Okabe and Ito), and a grey.
+const DISTINCT: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -14,6 +14,8 @@ const DISTINCT: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),
     RGBColor(120, 120, 120),
+    RGBColor(0, 0, 0),
+    RGBColor(240, 228, 66),
 ];
 
 /// A curve: its name and its points.
@@ -42,10 +44,17 @@ pub fn write(
     let mut chart = ChartBuilder::on(&area)
         .caption(caption, ("sans-serif", 18))
         .margin(12)
+        .margin_right(32)
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d((low..right).log_scale().base(2.0), 0.0..top * 1.05)?;
-    chart.configure_mesh().x_desc(x).y_desc(y).light_line_style(WHITE).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc(x)
+        .y_desc(y)
+        .x_label_formatter(&|&x| short(x))
+        .light_line_style(WHITE)
+        .draw()?;
     for (index, (name, points)) in curves.iter().enumerate() {
         let colour = DISTINCT[index % DISTINCT.len()];
         let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
@@ -62,4 +71,13 @@ pub fn write(
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+/// A number in few characters: 512, 8 Ki, 2 Mi.
+fn short(x: f64) -> String {
+    match x {
+        x if x < 1024.0 => format!("{x}"),
+        x if x < 1_048_576.0 => format!("{} Ki", x / 1024.0),
+        x => format!("{} Mi", x / 1_048_576.0),
+    }
 }

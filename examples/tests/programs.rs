@@ -1,21 +1,42 @@
-//! The programs whose numbers all stay on a device print the same bits on every device.
+//! The programs on every device, small: what they print and draw, with the same bits everywhere.
 #![deny(unsafe_code)]
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Check, trial};
 use libtest_mimic::Trial;
 
-/// The lines that a program prints.
-fn printed(program: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
-    let out = Command::new(program).args(arguments).output().map_err(|e| e.to_string())?;
+/// What a program prints that ends well.
+fn text(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(program);
+    let out = command.env_remove("GEMV_BACKEND").args(arguments).output();
+    let out = out.map_err(|e| e.to_string())?;
     if !out.status.success() {
         return Err(format!("{}: {}", out.status, String::from_utf8_lossy(&out.stderr)));
     }
-    Ok(String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect())
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+fn printed(program: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
+    Ok(text(program, arguments)?.lines().map(str::to_owned).collect())
+}
+
+fn has(text: &str, part: &str) -> Check {
+    if text.contains(part) { Ok(()) } else { Err(format!("no {part:?} in {text}")) }
+}
+
+/// A file for a device's picture, which is not there yet.
+fn picture(device: &str, name: &str) -> Result<PathBuf, String> {
+    let name = format!("{}-{name}", device.replace(':', "-"));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e.to_string()),
+        _ => Ok(path),
+    }
 }
 
 /// The lines of a small system, solved; with a plot.
@@ -86,6 +107,54 @@ fn learns_as_the_reference(device: &str) -> Check {
     }
 }
 
+fn multiplies(device: &str) -> Check {
+    let svg = picture(device, "bignum.svg")?;
+    let place = svg.to_string_lossy();
+    let args = ["--device", device, "--digits", "2048", "--groups", "32,64", "--svg", &*place];
+    let out = text(env!("CARGO_BIN_EXE_bignum_digit"), &args)?;
+    // For each of three sizes: three inputs and four factors for each way, and each way measured.
+    let (ways, groups): (&[&str], usize) = match device {
+        "cpu" => (&["rayon"], 1),
+        _ => (
+            &[
+                "direct",
+                "local memory",
+                "2 digits a thread",
+                "4 digits a thread",
+                "8 digits a thread",
+                "16 digits a thread",
+                "two passes",
+            ],
+            2,
+        ),
+    };
+    let products = 3 * ways.len() * (12 + groups);
+    has(&out, &format!("\n{products} products compared with num-bigint, none differs\n"))?;
+    let drawn = std::fs::read_to_string(&svg).map_err(|e| e.to_string())?;
+    has(&drawn, "</svg>")?;
+    for name in ways.iter().chain(&["copy", "num-bigint"]) {
+        has(&out, name)?;
+        has(&drawn, name)?;
+    }
+    Ok(())
+}
+
+fn rotates(device: &str) -> Check {
+    let png = picture(device, "rotate.png")?;
+    let place = png.to_string_lossy();
+    // No multiple of any block.
+    let args = ["--device", device, "--points", "10007", "--picture", &*place];
+    let out = text(env!("CARGO_BIN_EXE_rotate_points"), &args)?;
+    has(&out, "\n10007 points\n")?;
+    let ways: &[&str] = if device == "cpu" { &["rayon"] } else { &["by point", "by component"] };
+    for way in ways.iter().chain(&["library", "lib. columns"]) {
+        has(&out, &format!("\n{way} "))?;
+    }
+    has(&out, "\nlib. columns: ")?;
+    let drawn = std::fs::read(&png).map_err(|e| e.to_string())?;
+    if drawn.starts_with(b"\x89PNG") { Ok(()) } else { Err("no PNG".into()) }
+}
+
 fn main() {
     let targets = common::targets();
     let mut trials: Vec<Trial> = common::absences(&targets);
@@ -98,12 +167,32 @@ fn main() {
         let id = target.id.clone();
         let name = format!("{id}/ridge regression");
         trials.push(trial(name, move || learns_as_the_reference(&id)));
+        if target.id != "reference" {
+            let id = target.id.clone();
+            let name = format!("{id}/a large number by one digit");
+            trials.push(trial(name, move || multiplies(&id)));
+            let id = target.id.clone();
+            trials.push(trial(format!("{id}/a cloud of points"), move || rotates(&id)));
+        }
         let id = target.id.clone();
         trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id)));
     }
-    trials.push(trial("a device that is not there".into(), || {
-        let why = solved("abacus", "f64").expect_err("there is no such device");
-        if why.contains("no such device") { Ok(()) } else { Err(why) }
-    }));
+    for program in [
+        env!("CARGO_BIN_EXE_bignum_digit"),
+        env!("CARGO_BIN_EXE_conjugate_gradient"),
+        env!("CARGO_BIN_EXE_decode_layer"),
+        env!("CARGO_BIN_EXE_ridge_regression"),
+        env!("CARGO_BIN_EXE_rotate_points"),
+    ] {
+        let name = PathBuf::from(program);
+        let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        trials.push(trial(format!("{name}/a device that is not there"), move || {
+            match text(program, &["--device", "abacus"]) {
+                Ok(text) => Err(format!("it ends well: {text}")),
+                Err(why) => has(&why, &format!("{name}: no such device: \"abacus\"")),
+            }
+        }));
+    }
     common::main(trials);
 }

@@ -22,13 +22,24 @@ use crate::{Element, Error, Result};
 /// products after it see what it has written.
 ///
 /// **One text for both.** The line `#include "gemv.h"` stands for the words in which the kernels of
-/// this library are written: `KERNEL(threads)`, `GLOBAL`, `LOCAL`, `BARRIER()`, `LID`, `GROUP_ID`,
-/// `I32`, `U32`, `I64`, `U64`, `FMA_(a, b, c)`; see `gemv-gpu/src/kernels/gemv.h` for those for dynamic
-/// shared memory, and `prelude.h` beside it. With `#define DTYPE 1` before it, `ELEM` is a double, and so
-/// on. Elements of 16 bits are `U16`.
+/// this library are written, such as:
+///
+/// | | |
+/// |---|---|
+/// | `KERNEL(threads) name(..)`, `ENTRY name(..)` | an entry point for blocks of so many threads, or of any number |
+/// | `GLOBAL`, `LOCAL`, `RESTRICT`, `STATIC` | pointers to global memory, shared memory, functions |
+/// | `LID`, `GROUP_ID`, `GROUPS`, `GROUP_SIZE`, `BARRIER()` | the thread and its block, in x |
+/// | `I32`, `U32`, `I64`, `U64`, `U16` | integers; `U16` has the bits of an f16 or bf16 |
+/// | `FMA_(a, b, c)`, `ADD_`, `MUL_` | arithmetic that is rounded once a step |
+/// | `SHARED_PARAMETER(T, name)`, `SHARED(T, name)` | after the last parameter, and first in the body: dynamic shared memory |
+///
+/// Element and accumulator types are `ELEM` and `ACC`, of f32; with `#define DTYPE 1` before the line they
+/// are of f64, with 2 to 5 of f16, bf16, c32, c64. All of the words are in `prelude.h` and `gemv.h` of
+/// `gemv-gpu/src/kernels`. Without the line a text is OpenCL C or CUDA C++ as it stands.
 ///
 /// **An array** is a pointer to its first entry. Its entries follow one another, the last axis first,
-/// as in ndarray's standard layout; pass `a.t()` for a matrix by columns.
+/// as in ndarray's standard layout; pass `a.t()` for a matrix by columns. What is no view begins on
+/// 16 bytes, a view on an entry.
 ///
 /// A text is compiled once for a device and kept as long as the device; a second
 /// [`from_source`](Self::from_source) finds it.
@@ -187,9 +198,12 @@ impl<'a> KernelCall<'a> {
         let found = match self.arguments.last() {
             Some(KernelArgument::Read { len, .. } | KernelArgument::Write { len, .. }) => *len,
             _ => {
-                let number = self.arguments.len();
-                let reason =
-                    format!("a length is required of argument {number}, which is no array");
+                let reason = match self.arguments.len() {
+                    0 => "a length is required before any argument is given".into(),
+                    number => {
+                        format!("a length is required of argument {number}, which is no array")
+                    }
+                };
                 self.failed = Some(self.kernel.refused(reason));
                 return self;
             }

@@ -259,7 +259,7 @@ impl Display for Parameter {
 
 /// A launch that was checked, for [`Backend::launch`](crate::Backend::launch).
 ///
-/// Only [`KernelCall::launch`] makes one: whoever called it answers for what the kernel touches. The
+/// Only [`KernelCall::launch`](crate::KernelCall::launch) makes one: whoever called it answers for what the kernel touches. The
 /// arguments are of the parameters' types, and the shape is within the limits.
 #[derive(Debug)]
 pub struct KernelLaunch<'a> {

@@ -342,6 +342,24 @@ fn parameters_are_told(nvrtc: &Nvrtc) -> Result<(), Failed> {
     }
 }
 
+/// The kernels of the programs that bring their own.
+fn programs_with_kernels_compile(nvrtc: &Nvrtc) -> Result<(), Failed> {
+    let bignum = include_str!("../../examples/src/bin/bignum_digit/kernels.k");
+    let rotate = include_str!("../../examples/src/bin/rotate_points/kernels.k");
+    for digits in [2, 4, 8, 16] {
+        let text = format!("#define DIGITS {digits}\n{bignum}");
+        let program = [(Params::new("bignum"), program_of(&text, "several"))];
+        compile(nvrtc, 90, &program)?;
+    }
+    let of = |text: &str, entries: &[&str]| {
+        let programs = entries.iter().map(|entry| (Params::new(entry), program_of(text, entry)));
+        compile(nvrtc, 90, &programs.collect::<Vec<_>>())
+    };
+    let bignum = format!("#define DIGITS 4\n{bignum}");
+    of(&bignum, &["direct", "shared", "sums", "carries", "copy"])?;
+    of(rotate, &["by_point", "by_component", "copy"])
+}
+
 fn nvrtc() -> Result<&'static Nvrtc, Failed> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     NVRTC.get_or_init(|| Nvrtc::find().map_err(|e| e.to_string())).as_ref().map_err(Failed::from)
@@ -358,6 +376,7 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?)),
         Trial::test("parameters are told", || parameters_are_told(nvrtc()?)),
+        Trial::test("programs with kernels", || programs_with_kernels_compile(nvrtc()?)),
     ];
     let tabled: HashSet<Program> = ["nvidia.txt", "default.txt"]
         .into_iter()
