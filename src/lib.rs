@@ -6,7 +6,7 @@
 pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceVector, Dtype, Element,
     Engine, Error, GpuDot, Listing, MatrixMut, MatrixRef, OperandMut, OperandRef, Result,
-    ShapeMismatch, ToDevice, VectorMut, VectorRef, device, devices,
+    ShapeMismatch, Times, ToDevice, VectorMut, VectorRef, Widen, Widened, device, devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};
@@ -26,7 +26,7 @@ pub use gemv_core::{half, ndarray, num_complex};
 /// # Ok::<(), gemv::Error>(())
 /// ```
 pub mod prelude {
-    pub use gemv_core::{Device, DeviceArray, DeviceMatrix, DeviceVector, GpuDot, ToDevice};
+    pub use gemv_core::{Device, DeviceArray, DeviceMatrix, DeviceVector, GpuDot, ToDevice, Widen};
 }
 
 /// All of gemv-core: the backends' seam, tables and parameters, the order, the reference, jobs.

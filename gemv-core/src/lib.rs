@@ -38,6 +38,7 @@ mod host;
 mod job;
 mod kernel;
 mod memory;
+mod mixed;
 mod operand;
 pub mod order;
 mod pairs;
@@ -55,7 +56,8 @@ pub use device::Device;
 pub use dot::GpuDot;
 pub use dtype::Dtype;
 pub use element::{
-    Accumulator, Any, AnySlice, AnySliceMut, Element, Family, Slices, SlicesMut, scale,
+    Accumulator, Any, AnyPair, AnySlice, AnySliceMut, Element, Family, PairFamily, Slices,
+    SlicesMut, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
@@ -63,6 +65,7 @@ pub use host::{Span, span};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint};
 pub use memory::{Memory, Window};
+pub use mixed::{Widen, Widened};
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use params::{MAX_ARGS, Name, Params, READ};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceVector};

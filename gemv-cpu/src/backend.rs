@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, LinalgScalar,
+    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Axis, Dimension, LinalgScalar,
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, BACKENDS, Backend, BackendEntry,
@@ -16,7 +16,7 @@ use crate::gemm::gemm;
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::read::{self, READ};
 use crate::run;
-use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
+use crate::simd::{Allocation, CpuElement, CpuTimes, ISA_ENV, Isa, Plan, Product};
 use crate::vendor::{self, VENDOR};
 
 #[linkme::distributed_slice(BACKENDS)]
@@ -309,7 +309,11 @@ impl Backend for Cpu {
         if params.kernel() == READ.kernel() {
             return self.read(job, params);
         }
-        for_any!(AnyJob, &mut job, job => if !self.small(job, params) { self.run(job, params) });
+        for_any!(
+            AnyJob, &mut job,
+            job => if !self.small(job, params) { self.run(job, params) },
+            mixed job => self.mixed(job, params)
+        );
         Ok(())
     }
 
@@ -323,7 +327,11 @@ impl Backend for Cpu {
             }
             return Ok(());
         }
-        for_any!(AnyGemmJob, job, job => self.many(job, params));
+        for_any!(
+            AnyGemmJob, job,
+            job => self.many(job, params),
+            mixed mut job => self.blocks(&mut job, params)
+        );
         Ok(())
     }
 }
@@ -339,7 +347,7 @@ where
 
 impl Cpu {
     #[inline(never)]
-    fn many<T: CpuElement>(&self, mut job: GemmJob<'_, T>, params: &Params) {
+    fn many<T: CpuTimes<T>>(&self, mut job: GemmJob<'_, T>, params: &Params) {
         if !kernels::is_gemm(params.kernel()) {
             // A kernel for one vector: one product after the other.
             let Desc { batch, rhs, .. } = job.desc();
@@ -348,10 +356,26 @@ impl Cpu {
             }
             return;
         }
-        let GemmJob { alpha, a, conj, x, beta, y } = &mut job;
+        self.blocks(&mut job, params);
+    }
+
+    /// Several columns, or a batch, by a kernel for them.
+    fn blocks<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut GemmJob<'_, T, V>, params: &Params) {
+        let GemmJob { alpha, a, conj, x, beta, y } = job;
         let plan = kernels::gemm_plan(params);
         let grain = grain(params);
         gemm(self.isa, plan, *alpha, view(a), *conj, view(x), *beta, view_mut(y), grain);
+    }
+
+    /// One vector of a wider type, as the one column of X.
+    #[inline(never)]
+    fn mixed<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut Job<'_, T, V>, params: &Params) {
+        let Job { alpha, a, conj, x, beta, y } = job;
+        let (a, x, y) = (view(a), view(x), view_mut(y));
+        let (a, x, y) = (a.insert_axis(Axis(0)), x.insert_axis(Axis(1)), y.insert_axis(Axis(1)));
+        let (x, y) = (x.insert_axis(Axis(0)), y.insert_axis(Axis(0)));
+        let plan = kernels::gemm_plan(params);
+        gemm(self.isa, plan, *alpha, a, *conj, x, *beta, y, grain(params));
     }
 
     #[cold]

@@ -20,6 +20,7 @@ pub(crate) fn fits(desc: &Desc) -> Result<(), String> {
         _ if desc.rhs <= 1 && desc.batch <= 1 => {
             Err(format!("{VENDOR} is for several right-hand sides or products"))
         }
+        _ if desc.is_mixed() => Err(format!("{VENDOR} is for a matrix and vectors of one type")),
         Dtype::F32 | Dtype::F64 => Ok(()),
         _ => Err(format!("{VENDOR} is for f32 and f64")),
     }

@@ -165,7 +165,15 @@ impl Backend for Cuda {
     }
 
     /// Every NVIDIA GPU has double precision, and conversions stand in for narrow arithmetic.
-    fn accepts(&self, _: &Desc) -> Result<()> {
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        if desc.is_mixed() {
+            let reason = "a matrix and vectors of two types are not implemented here".into();
+            return Err(Error::Unsupported {
+                device: self.info.id.clone(),
+                dtype: desc.dtype,
+                reason,
+            });
+        }
         Ok(())
     }
 
@@ -224,12 +232,20 @@ impl Backend for Cuda {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(AnyJob, job, job => run(&self.gpu, &self.scratch, job, choice))
+        for_any!(
+            AnyJob, job,
+            job => run(&self.gpu, &self.scratch, job, choice),
+            mixed _ => unreachable!("not accepted")
+        )
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(AnyGemmJob, job, job => gemm(&self.gpu, &self.scratch, job, choice))
+        for_any!(
+            AnyGemmJob, job,
+            job => gemm(&self.gpu, &self.scratch, job, choice),
+            mixed _ => unreachable!("not accepted")
+        )
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {

@@ -145,7 +145,16 @@ impl Backend for OpenCl {
     }
 
     fn accepts(&self, desc: &Desc) -> Result<()> {
-        self.has(desc.dtype)
+        self.has(desc.vectors)?;
+        if desc.is_mixed() {
+            let reason = "a matrix and vectors of two types are not implemented here".into();
+            return Err(Error::Unsupported {
+                device: self.found.info.id.clone(),
+                dtype: desc.dtype,
+                reason,
+            });
+        }
+        Ok(())
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
@@ -218,14 +227,18 @@ impl Backend for OpenCl {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = self.choice(prepared);
-        for_any!(AnyJob, job, job => run::product(&self.found, &mut lock(&self.state), choice, job))
+        for_any!(
+            AnyJob, job,
+            job => run::product(&self.found, &mut lock(&self.state), choice, job),
+            mixed _ => unreachable!("not accepted")
+        )
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = self.choice(prepared);
         for_any!(AnyGemmJob, job, job => {
             gemm::product(&self.found, &mut lock(&self.state), choice, job)
-        })
+        }, mixed _ => unreachable!("not accepted"))
     }
 
     fn synchronize(&self) -> Result<()> {

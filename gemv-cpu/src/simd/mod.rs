@@ -27,7 +27,7 @@ mod window;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use element::CpuElement;
+pub(crate) use element::{CpuElement, CpuTimes};
 pub(crate) use gemm::{Gemm, GemmPlan, Panel};
 pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
