@@ -185,6 +185,18 @@ impl Desc {
         Desc { dtype, vectors: dtype, m, n, layout, align, rhs: 1, batch: 1 }
     }
 
+    /// The same problem with a matrix and vectors of this type.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype};
+    /// let mixed: Desc = "bf16*f32 row 64x64".parse().unwrap();
+    /// assert_eq!(mixed.of_type(Dtype::F16).to_string(), "f16 row 64x64 align=64");
+    /// ```
+    #[must_use]
+    pub const fn of_type(self, dtype: Dtype) -> Desc {
+        Desc { dtype, vectors: dtype, ..self }
+    }
+
     /// Whether the vectors have another type than the matrix.
     ///
     /// ```

@@ -104,6 +104,10 @@ impl Cuda {
         if params.args().next().is_some() {
             return Err(self.refuse(desc, params, "cuBLAS takes no arguments".into()));
         }
+        if desc.is_mixed() {
+            let reason = "cuBLAS is for a matrix and vectors of one type";
+            return Err(self.refuse(desc, params, reason.into()));
+        }
         if desc.layout == Layout::Strided {
             let reason = "cuBLAS knows matrices by rows and by columns only";
             return Err(self.refuse(desc, params, reason.into()));
@@ -131,14 +135,15 @@ impl Cuda {
     fn launches(&self, desc: &Desc, params: &Params) -> Result<Launches> {
         let kernel = self.kernel(desc, params)?;
         let plan = (kernel.plan)(desc, params, &self.caps);
-        let functions = self.programs.functions(&self.gpu, kernel, desc.dtype, params, &plan)?;
+        let types = (desc.dtype, desc.vectors);
+        let functions = self.programs.functions(&self.gpu, kernel, types, params, &plan)?;
         let launches = functions.into_iter().zip(&plan.launches);
         let launches = launches.map(|(function, launch)| self.gpu.launch_of(function, launch));
         Ok(Launches {
             gpu: self.gpu.clone(),
             desc: *desc,
             signature: kernel.signature,
-            workspace: self.gpu.size_of(plan.workspace, desc.dtype.acc_bytes())?,
+            workspace: self.gpu.size_of(plan.workspace, desc.vectors.acc_bytes())?,
             counters: self.gpu.size_of(plan.counters, size_of::<u32>())?,
             launches: launches.collect::<Result<_>>()?,
         })
@@ -165,15 +170,7 @@ impl Backend for Cuda {
     }
 
     /// Every NVIDIA GPU has double precision, and conversions stand in for narrow arithmetic.
-    fn accepts(&self, desc: &Desc) -> Result<()> {
-        if desc.is_mixed() {
-            let reason = "a matrix and vectors of two types are not implemented here".into();
-            return Err(Error::Unsupported {
-                device: self.info.id.clone(),
-                dtype: desc.dtype,
-                reason,
-            });
-        }
+    fn accepts(&self, _: &Desc) -> Result<()> {
         Ok(())
     }
 
@@ -232,20 +229,12 @@ impl Backend for Cuda {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(
-            AnyJob, job,
-            job => run(&self.gpu, &self.scratch, job, choice),
-            mixed _ => unreachable!("not accepted")
-        )
+        for_any!(AnyJob, job, job => run(&self.gpu, &self.scratch, job, choice))
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(
-            AnyGemmJob, job,
-            job => gemm(&self.gpu, &self.scratch, job, choice),
-            mixed _ => unreachable!("not accepted")
-        )
+        for_any!(AnyGemmJob, job, job => gemm(&self.gpu, &self.scratch, job, choice))
     }
 
     fn classic(&self, desc: &Desc) -> Vec<Params> {

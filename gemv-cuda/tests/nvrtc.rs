@@ -12,7 +12,7 @@
 //!   differ, of which no check asks anything there.
 //! - bf16 where f16 has the same program: the two differ in the conversions to and from f32, which
 //!   every program has.
-//! - Candidates of types other than f32 and f64, and of f64 where there are several right-hand sides:
+//! - Candidates of types other than f32 and f64, of a matrix and vectors of two types, and of f64 where there are several right-hand sides:
 //!   as many as it takes to see every value of every argument. The texts are the same, compiled in
 //!   every combination for the others, and the tuner compiles a candidate before it measures it.
 //! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
@@ -105,17 +105,20 @@ fn caps(units: u32) -> Caps {
     caps
 }
 
-/// Every different program, with the first parameters that lead to it, by kernel and type.
-fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
+/// The matrix' and the vectors' type.
+type Types = (Dtype, Dtype);
+
+/// Every different program, with the first parameters that lead to it, by kernel and types.
+fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
     let mut seen = HashSet::new();
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let mut add = |kernel: &Kernel, dtype, params: Params| {
-        let program = kernel.program(dtype, &params);
+    let mut add = |kernel: &Kernel, types: Types, params: Params| {
+        let program = kernel.mixed_program(types, &params);
         if seen.insert(program.clone()) {
-            all.entry((kernel.name, dtype)).or_default().push((params, program));
+            all.entry((kernel.name, types)).or_default().push((params, program));
         }
     };
-    for dtype in Dtype::ALL {
+    for (dtype, vectors) in Dtype::ALL.map(|d| (d, d)).into_iter().chain(Dtype::MIXED) {
         let mut values = HashSet::new();
         let one = SHAPES.iter().map(|&shape| (shape, 1, 1));
         let problems: Vec<_> = one.chain(MANY.iter().copied()).collect();
@@ -123,19 +126,24 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             for (((m, n), rhs, batch), align) in
                 problems.iter().flat_map(|p| [2, 4].map(|align| (*p, align)))
             {
-                let desc = Desc { rhs, batch, ..Desc::of(dtype, layout, (m, n), align) };
+                let one = Desc::of(dtype, layout, (m, n), align);
+                let desc = Desc { vectors, rhs, batch, ..one };
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();
                     let kernel = kernels().find(|k| k.name == name).expect("a candidate's");
                     let whole = match kernel.signature {
+                        _ if desc.is_mixed() => false,
                         Signature::Gemv => matches!(dtype, Dtype::F32 | Dtype::F64),
                         Signature::Gemm => dtype == Dtype::F32,
                     };
                     if full() || whole || brings_a_value(kernel, &params, &mut values) {
-                        add(kernel, dtype, params);
+                        add(kernel, (dtype, vectors), params);
                     }
                 }
             }
+        }
+        if dtype != vectors {
+            continue;
         }
         let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
@@ -145,18 +153,18 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
                 Dtype::F32 | Dtype::C64 => every_value(space),
                 _ => space.into_iter().take(1).collect(),
             };
-            space.into_iter().for_each(|params| add(kernel, dtype, params));
+            space.into_iter().for_each(|params| add(kernel, (dtype, dtype), params));
         }
     }
     for kernel in kernels() {
         let of_it = |p: &Params| p.kernel().as_str() == kernel.name;
         for params in gpu::read_params(&caps(132)).into_iter().filter(of_it) {
-            add(kernel, Dtype::F32, params);
+            add(kernel, (Dtype::F32, Dtype::F32), params);
         }
     }
     for table in ["nvidia.txt", "default.txt"] {
         for (kernel, dtype, params, _) in common::programs_of(table) {
-            add(kernel, dtype, params);
+            add(kernel, (dtype, dtype), params);
         }
     }
     all
@@ -302,10 +310,10 @@ fn main() -> ExitCode {
         .map(|(_, _, _, program)| program)
         .collect();
     let programs = programs();
-    for ((kernel, dtype), of_it) in &programs {
-        let (kernel, dtype) = (*kernel, *dtype);
+    for ((kernel, types), of_it) in &programs {
+        let (kernel, (dtype, vectors)) = (*kernel, *types);
         // The defines of the same kernel's programs for f16, but the type.
-        let halves = programs.get(&(kernel, Dtype::F16)).into_iter().flatten();
+        let halves = programs.get(&(kernel, (Dtype::F16, Dtype::F16))).into_iter().flatten();
         let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();
         for arch in ARCHS {
             if nvrtc().is_ok_and(|nvrtc| !nvrtc.archs().contains(&arch)) {
@@ -316,7 +324,8 @@ fn main() -> ExitCode {
             let most = cluster(arch);
             let legal = of_it.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
             let some = legal.enumerate().filter(|(k, (_, program))| {
-                let twin = dtype == Dtype::Bf16 && halves.contains(&program.defines[1..]);
+                let twin =
+                    *types == (Dtype::Bf16, Dtype::Bf16) && halves.contains(&program.defines[1..]);
                 let needed = match arch {
                     CHOSEN_ON => !twin,
                     TABLED => tabled.contains(program),
@@ -325,7 +334,11 @@ fn main() -> ExitCode {
                 full() || *k == 0 || needed
             });
             let programs: Arc<[_]> = some.map(|(_, program)| program.clone()).collect();
-            let name = format!("sm_{arch}/{dtype}/{kernel} ({} programs)", programs.len());
+            let types = match dtype == vectors {
+                true => dtype.to_string(),
+                false => format!("{dtype}*{vectors}"),
+            };
+            let name = format!("sm_{arch}/{types}/{kernel} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
         }
     }
