@@ -31,6 +31,8 @@
 //!     ACC alpha, ACC beta, U32 conj, GLOBAL ACC *workspace, GLOBAL U32 *counters)
 //! ```
 //!
+//! Where A has another type than x and y ([`Kernel::mixed`]), `a` is a pointer to `A_ELEM`.
+//!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
 //! elements. `a`, `x` and `y` are multiples of one element. The kernel finds any further alignment
 //! from the pointers and assumes none.
