@@ -158,6 +158,7 @@ macro_rules! with_type {
 
 /// Runs one expression with `$T` and `$V` standing for the matrix' and the vectors' type of a pair of
 /// [`Dtype::MIXED`].
+#[allow(unused_macros)] // each suite uses a part
 macro_rules! with_mixed {
     ($pair:expr, $T:ident, $V:ident => $body:expr) => {{
         use gemv::Dtype;
