@@ -190,7 +190,7 @@ impl Desc {
     /// ```
     /// use gemv_core::{Desc, Dtype};
     /// let mixed: Desc = "bf16*f32 row 64x64".parse().unwrap();
-    /// assert_eq!(mixed.of_type(Dtype::F16).to_string(), "f16 row 64x64 align=64");
+    /// assert_eq!(mixed.of_type(Dtype::F16).to_string(), "f16 row 64x64");
     /// ```
     #[must_use]
     pub const fn of_type(self, dtype: Dtype) -> Desc {

@@ -1,6 +1,6 @@
 //! The rendered programs of every row of the shipped tables, and one of each kernel for two types, by
-//! their hashes: a change of a kernel's
-//! text, of a define or of a table shows in `golden/programs.txt`, and nothing changes unseen.
+//! their hashes: a change of a kernel's text, of a define or of a table shows in `golden/programs.txt`,
+//! and nothing changes unseen.
 //!
 //! Comments and white space do not count. `GEMV_GOLDEN=write` writes the file anew.
 
