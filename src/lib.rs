@@ -6,8 +6,8 @@
 pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
     DeviceViewMut, Dtype, Element, Engine, Error, Factor, GpuDot, Listing, MatrixMut, MatrixRef,
-    OperandMut, OperandRef, Plan, Result, ShapeMismatch, ToDevice, VectorMut, VectorRef, device,
-    devices,
+    OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, VectorMut, VectorRef,
+    Widen, Widened, device, devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};
@@ -27,7 +27,7 @@ pub use gemv_core::{half, ndarray, num_complex};
 /// # Ok::<(), gemv::Error>(())
 /// ```
 pub mod prelude {
-    pub use gemv_core::{Device, DeviceArray, DeviceMatrix, DeviceVector, GpuDot, ToDevice};
+    pub use gemv_core::{Device, DeviceArray, DeviceMatrix, DeviceVector, GpuDot, ToDevice, Widen};
 }
 
 /// Kernels of your own, compiled from source and launched between products; see

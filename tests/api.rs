@@ -4,11 +4,11 @@
 //! Nothing here depends on which backend computes; some backend has to be linked.
 #![deny(unsafe_code)]
 
-use gemv::GpuDot;
 use gemv::half::{bf16, f16};
 use gemv::num_complex::Complex;
+use gemv::{GpuDot, ToDevice, Widen};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, CowArray, Ix1, Ix2, aview1, aview2, s};
-use ndarray::{array, concatenate};
+use ndarray::{Axis, array, concatenate, stack};
 use std::panic::{Location, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -47,6 +47,61 @@ fn every_kind_of_array_on_the_right() {
     assert_eq!(a.gpu_dot(&*x), want);
     assert_eq!(a.gpu_dot(&a.row(1)), array![32.0, 77.0]);
     assert_eq!(a.gpu_dot(&a.slice(s![0, ..;-1])), array![10.0, 28.0]);
+}
+
+#[test]
+fn a_matrix_of_16_bits_takes_vectors_of_f32() {
+    let a = array![[0.5f32, 1.0, -2.0], [4.0, 0.25, 1.0]];
+    let x = array![0.1f32, 0.2, 0.3];
+    let big = array![[0.1f32, 1.0], [0.2, 2.0], [0.3, 3.0]];
+    // Exact in either type, so f32 with f32 has the same bits.
+    let (want, wants) = (a.gpu_dot(&x), a.gpu_dot(&big));
+    let device = gemv::device("reference").unwrap();
+    let by_columns = a.t().as_standard_layout().reversed_axes().mapv(f16::from_f32);
+    for half in [a.mapv(f16::from_f32), by_columns] {
+        assert_eq!(half.gpu_dot(&x), want);
+        assert_eq!(half.gpu_dot(&x.to_vec()), want);
+        assert_eq!(half.view().gpu_dot(&x.view()), want);
+        assert_eq!(half.gpu_dot(&big), wants);
+        assert_eq!(x.gpu_dot(&half.t()), want);
+        let (there, resident) = (half.to_device(&device).unwrap(), x.to_device(&device).unwrap());
+        assert_eq!(there.gpu_dot(&x).download().unwrap(), want);
+        assert_eq!(there.gpu_dot(&resident).download().unwrap(), want);
+        assert_eq!(half.gpu_dot(&resident), want);
+        assert_eq!(there.gpu_dot(&big).download().unwrap(), wants);
+        let mut y = array![f32::NAN, f32::NAN];
+        half.gpu_dot_into(&x, &mut y);
+        assert_eq!(y, want);
+        half.gemv(-1.0, &x, 1.0, &mut y);
+        assert_eq!(y, array![0.0, 0.0]);
+    }
+    let batch = stack![Axis(0), a, a].mapv(bf16::from_f32);
+    let xs = stack![Axis(0), x, x];
+    assert_eq!(batch.gpu_dot(&xs), stack![Axis(0), want, want]);
+    assert_eq!(batch.gpu_dot(&stack![Axis(0), big, big]), stack![Axis(0), wants, wants]);
+    // Its own type as before, and shapes are refused as before.
+    assert_eq!(batch.index_axis(Axis(0), 0).gpu_dot(&[bf16::ONE, bf16::ONE, bf16::ONE]).len(), 2);
+    let e = batch.index_axis(Axis(0), 0).try_gpu_dot(&[1.0, 2.0]).unwrap_err();
+    assert!(e.to_string().contains("the matrix is 2 × 3"), "{e}");
+}
+
+#[test]
+fn a_matrix_of_f32_takes_vectors_of_f64_where_it_says_so() {
+    let a = array![[0.1f32, 2.0], [1e-8, -0.3]];
+    // Numbers without a type are still those of the matrix.
+    assert_eq!(a.gpu_dot(&array![1.0, 0.0]), array![0.1f32, 1e-8]);
+    let x = array![1.0, 1e-12];
+    let want = a.mapv(f64::from).gpu_dot(&x);
+    assert_eq!(a.widened().gpu_dot(&x), want);
+    assert_eq!(a.view().widened().gpu_dot(&[1.0, 1e-12]), want);
+    assert_eq!(x.gpu_dot(&a.t().widened()), want);
+    assert_eq!(a.widened().gpu_dot(&Array2::eye(2)), a.mapv(f64::from));
+    let device = gemv::device("reference").unwrap();
+    let there = a.to_device(&device).unwrap();
+    assert_eq!(there.widened().gpu_dot(&x).download().unwrap(), want);
+    let mut y = want.clone();
+    there.widened().gemv(-1.0, &x, 1.0, &mut y);
+    assert_eq!(y, array![0.0, 0.0]);
 }
 
 #[test]

@@ -10,10 +10,12 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use common::{Check, Size, acc, elem, nan, random, supported, trial};
+use common::{Check, Size, acc, elem, nan, random, supported, supported_mixed, trial};
+use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array2, Array3, ArrayBase, ArrayView3, Axis, Ix3, RawData, Slice};
+use gemv::num_complex::Complex;
 use gemv::unstable::{Desc, GemmJob, Params, reference};
-use gemv::{Accumulator, Device, Dtype, Element};
+use gemv::{Accumulator, Device, Dtype, Element, OperandMut, OperandRef, Times};
 use libtest_mimic::Trial;
 
 /// How a batch × rows × columns array lies in memory.
@@ -79,10 +81,10 @@ impl Place {
 }
 
 /// What a product of the order is, by its definition.
-fn expected<T: Element>(
-    (alpha, a, conj, x): (T::Acc, ArrayView3<'_, T>, bool, ArrayView3<'_, T>),
-    (beta, y): (T::Acc, &Array3<T>),
-) -> Array3<T> {
+fn expected<T: Element + Times<V>, V: Element>(
+    (alpha, a, conj, x): (V::Acc, ArrayView3<'_, T>, bool, ArrayView3<'_, V>),
+    (beta, y): (V::Acc, &Array3<V>),
+) -> Array3<V> {
     let mut want = y.clone();
     for (b, mut y) in want.outer_iter_mut().enumerate() {
         for (c, y) in y.columns_mut().into_iter().enumerate() {
@@ -98,39 +100,40 @@ const SCALINGS: [(f64, f64, bool); 3] = [(1.0, 0.0, false), (-0.75, 0.5, false),
 
 /// The numbers of a problem and its answers, which are the same wherever the operands lie and
 /// whatever computes them: made once.
-struct Case<T> {
+struct Case<T, V> {
     a: Array3<T>,
-    x: Array3<T>,
+    x: Array3<V>,
     /// Y before and after, for each of [`SCALINGS`].
-    answers: Vec<(Array3<T>, Array3<T>)>,
+    answers: Vec<(Array3<V>, Array3<V>)>,
 }
 
 type Dim = (usize, usize, usize, usize);
 
-impl<T: Element> Case<T> {
-    fn get(dim: Dim, shared: (bool, bool)) -> Arc<Case<T>> {
-        type Cases = Mutex<HashMap<(Dtype, Dim, (bool, bool)), Arc<dyn Any + Send + Sync>>>;
+impl<T: Element + Times<V>, V: Element> Case<T, V> {
+    fn get(dim: Dim, shared: (bool, bool)) -> Arc<Case<T, V>> {
+        type Key = ((Dtype, Dtype), Dim, (bool, bool));
+        type Cases = Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>;
         static CASES: OnceLock<Cases> = OnceLock::new();
-        let key = (T::DTYPE, dim, shared);
+        let key = ((T::DTYPE, V::DTYPE), dim, shared);
         let mut cases = CASES.get_or_init(Cases::default).lock().expect("no panic while held");
         let case = cases.entry(key).or_insert_with(|| Arc::new(Self::made(dim, shared)));
         case.clone().downcast().unwrap_or_else(|_| unreachable!("the key has the type"))
     }
 
-    fn made((b, m, n, k): Dim, shared: (bool, bool)) -> Case<T> {
-        let values = |seed: u64, dim: (usize, usize, usize)| {
+    fn made((b, m, n, k): Dim, shared: (bool, bool)) -> Case<T, V> {
+        fn values<E: Element>(seed: u64, dim: (usize, usize, usize)) -> Array3<E> {
             let mut at = 0;
             Array3::from_shape_simple_fn(dim, || {
                 at += 1;
-                random::<T>(seed, at, 7)
+                random(seed, at, 7)
             })
-        };
+        }
         let (ab, xb) = (if shared.0 { 1 } else { b }, if shared.1 { 1 } else { b });
-        let (a, x) = (values(1, (ab, m, n)), values(2, (xb, n, k)));
+        let (a, x) = (values::<T>(1, (ab, m, n)), values::<V>(2, (xb, n, k)));
         let answers = SCALINGS.map(|(alpha, beta, conj)| {
-            let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
+            let (alpha, beta) = (acc::<V>(alpha, 0.0), acc::<V>(beta, 0.0));
             // beta = 0: y is not read.
-            let y = match beta == T::Acc::ZERO {
+            let y = match beta == V::Acc::ZERO {
                 true => Array3::from_elem((b, m, k), nan()),
                 false => values(3, (b, m, k)),
             };
@@ -164,19 +167,68 @@ struct Run {
     params: Option<Params>,
 }
 
-fn check<T: Element>(
+/// A product with given parameters or those of the tables.
+trait Multiply<V: Element>: Element + Times<V> {
+    fn multiply(
+        device: &Device,
+        how: (Option<&Params>, bool),
+        product: (V::Acc, OperandRef<'_, Self, Ix3>, OperandRef<'_, V, Ix3>),
+        onto: (V::Acc, OperandMut<'_, V, Ix3>),
+    ) -> gemv::Result<()>;
+}
+
+macro_rules! multiply {
+    ($($t:ty),*) => { $(
+        impl Multiply<$t> for $t {
+            fn multiply(
+                device: &Device,
+                (params, conj): (Option<&Params>, bool),
+                (alpha, a, x): (<$t as Element>::Acc, OperandRef<'_, $t, Ix3>, OperandRef<'_, $t, Ix3>),
+                (beta, y): (<$t as Element>::Acc, OperandMut<'_, $t, Ix3>),
+            ) -> gemv::Result<()> {
+                match params {
+                    Some(params) if conj => device.gemm_conj_as(params, alpha, a, x, beta, y),
+                    Some(params) => device.gemm_as(params, alpha, a, x, beta, y),
+                    None => device.gemm_batched(alpha, a, x, beta, y),
+                }
+            }
+        }
+    )* };
+}
+multiply!(f32, f64, f16, bf16, Complex<f32>, Complex<f64>);
+
+macro_rules! multiply_mixed {
+    ($($t:ty, $v:ty;)*) => { $(
+        impl Multiply<$v> for $t {
+            fn multiply(
+                device: &Device,
+                (params, _): (Option<&Params>, bool),
+                (alpha, a, x): ($v, OperandRef<'_, $t, Ix3>, OperandRef<'_, $v, Ix3>),
+                (beta, y): ($v, OperandMut<'_, $v, Ix3>),
+            ) -> gemv::Result<()> {
+                match params {
+                    Some(params) => device.gemm_mixed_as(params, alpha, a, x, beta, y),
+                    None => device.gemm_batched_mixed(alpha, a, x, beta, y),
+                }
+            }
+        }
+    )* };
+}
+multiply_mixed!(f16, f32; bf16, f32; f32, f64;);
+
+fn check<T: Multiply<V>, V: Element>(
     device: &Device,
     (b, m, n, k): (usize, usize, usize, usize),
     run: &Run,
 ) -> Check {
     let text = |e: gemv::Error| e.to_string();
-    let case = Case::<T>::get((b, m, n, k), run.shared);
+    let case = Case::<T, V>::get((b, m, n, k), run.shared);
     for (at, (alpha, beta, conj)) in SCALINGS.into_iter().enumerate() {
         // A batch is conjugated with given parameters only; of real numbers it is the same.
         if conj && (!T::DTYPE.is_complex() || run.params.is_none()) {
             continue;
         }
-        let (alpha, beta) = (acc::<T>(alpha, 0.0), acc::<T>(beta, 0.0));
+        let (alpha, beta) = (acc::<V>(alpha, 0.0), acc::<V>(beta, 0.0));
         let (y, want) = &case.answers[at];
         let (a, x) = (run.a.hold(&case.a, |_| nan()), run.x.hold(&case.x, |_| nan()));
         let (a, x) = (run.a.view(a.view()), run.x.view(x.view()));
@@ -184,28 +236,20 @@ fn check<T: Element>(
             a.broadcast((b, m, n)).expect("as many, or one"),
             x.broadcast((b, n, k)).expect("as many, or one"),
         );
-        let canary = |at: usize| elem::<T>(1001.0 + (at % 13) as f64, -77.0);
+        let canary = |at: usize| elem::<V>(1001.0 + (at % 13) as f64, -77.0);
         let mut got = run.y.hold(y, canary);
         if run.resident {
             let (a, x) = (device.array(a).map_err(text)?, device.array(x).map_err(text)?);
             let mut there = device.array(&run.y.view(got.view())).map_err(text)?;
-            match &run.params {
-                Some(params) if conj => {
-                    device.gemm_conj_as(params, alpha, &a, &x, beta, &mut there)
-                }
-                Some(params) => device.gemm_as(params, alpha, &a, &x, beta, &mut there),
-                None => device.gemm_batched(alpha, &a, &x, beta, &mut there),
-            }
-            .map_err(text)?;
+            let how = (run.params.as_ref(), conj);
+            let (a, x) = ((&a).into(), (&x).into());
+            T::multiply(device, how, (alpha, a, x), (beta, (&mut there).into())).map_err(text)?;
             same(&there.download().map_err(text)?, want)?;
         } else {
             let place = run.y.view(got.view_mut());
-            match &run.params {
-                Some(params) if conj => device.gemm_conj_as(params, alpha, a, x, beta, place),
-                Some(params) => device.gemm_as(params, alpha, a, x, beta, place),
-                None => device.gemm_batched(alpha, a, x, beta, place),
-            }
-            .map_err(text)?;
+            let how = (run.params.as_ref(), conj);
+            T::multiply(device, how, (alpha, a.into(), x.into()), (beta, place.into()))
+                .map_err(text)?;
             same(&got, &run.y.hold(want, canary))?;
         }
     }
@@ -213,16 +257,21 @@ fn check<T: Element>(
 }
 
 /// The problem, as the device will see it.
-fn desc<T: Element>(a: Place, (b, m, n, k): (usize, usize, usize, usize)) -> Desc {
-    let [a, x, mut y] = [(a, [b, m, n]), (ROW, [b, n, k]), (ROW, [b, m, k])]
-        .map(|(place, dim)| (place, place.parent(dim, |_| T::default())));
-    let (zero, y) = (T::Acc::ZERO, y.1.view_mut());
-    let (a, x) = (a.0.view(a.1.view()).into(), x.1.view().into());
-    GemmJob { alpha: zero, a, conj: false, x, beta: zero, y: y.into() }.desc()
+fn desc<T: Times<V> + Element, V: Element>(a: Place, (b, m, n, k): Dim) -> Desc {
+    let parent = a.parent([b, m, n], |_| T::default());
+    let [x, mut y] = [[b, n, k], [b, m, k]].map(|dim| ROW.parent(dim, |_| V::default()));
+    let (zero, y) = (V::Acc::ZERO, y.view_mut());
+    let (a, x) = (a.view(parent.view()).into(), x.view().into());
+    GemmJob::<T, V> { alpha: zero, a, conj: false, x, beta: zero, y: y.into() }.desc()
 }
 
 /// Every place of A; X and Y take turns.
-fn body<T: Element>(device: &Device, a: Place, size: Size, compiles: bool) -> Check {
+fn body<T: Multiply<V>, V: Element>(
+    device: &Device,
+    a: Place,
+    size: Size,
+    compiles: bool,
+) -> Check {
     let many: &[(usize, usize, usize, usize)] = match (size, compiles) {
         // Oclgrind does not know the instruction that a division by 3 becomes.
         (Size::Tiny, _) => &[(1, 5, 70, 4), (3, 4, 20, 2)],
@@ -244,9 +293,16 @@ fn body<T: Element>(device: &Device, a: Place, size: Size, compiles: bool) -> Ch
             (20, 33, 31, 7),
         ],
     };
+    // One column has its own kernels, which `equivalence` tests for operands of one type.
+    let single: &[Dim] = match (T::DTYPE == V::DTYPE, size) {
+        (true, _) => &[],
+        (_, Size::Tiny) => &[(1, 5, 70, 1)],
+        _ if compiles && size != Size::Full => &[(1, 33, 257, 1), (1, 9, 1025, 1)],
+        _ => &[(1, 1, 1, 1), (1, 33, 257, 1), (1, 300, 64, 1), (1, 9, 1025, 1), (1, 2, 66_000, 1)],
+    };
     let xs = [ROW, COL, PART, STEPS, BACK, BATCH_LAST];
     let ys = [ROW, COL, STEPS, PART_COL, BETWEEN, BATCH_LAST];
-    for (turn, &dim) in many.iter().enumerate() {
+    for (turn, &dim) in many.iter().chain(single).enumerate() {
         let place = |turn: usize| (xs[turn % xs.len()], ys[turn / 2 % ys.len()]);
         for (round, resident) in [false, true].into_iter().enumerate() {
             let (x, y) = place(2 * turn + round);
@@ -255,11 +311,12 @@ fn body<T: Element>(device: &Device, a: Place, size: Size, compiles: bool) -> Ch
                     continue;
                 }
                 let run = Run { a, x, y, resident, shared, params: None };
-                check::<T>(device, dim, &run).map_err(|e| format!("{dim:?} {x:?} {y:?}: {e}"))?;
+                check::<T, V>(device, dim, &run)
+                    .map_err(|e| format!("{dim:?} {x:?} {y:?}: {e}"))?;
             }
         }
         // Every kernel for many, and one for a single vector column by column.
-        let desc = desc::<T>(a, dim);
+        let desc = desc::<T, V>(a, dim);
         let candidates = device.backend().candidates(&desc);
         let one = device.backend().candidates(&Desc { rhs: 1, batch: 1, ..desc });
         let mut seen: Vec<String> = Vec::new();
@@ -274,7 +331,7 @@ fn body<T: Element>(device: &Device, a: Place, size: Size, compiles: bool) -> Ch
             // What has gaps is packed when it is uploaded, and may have another layout then.
             let resident = at % 2 == 0 && a.pad == [0; 3] && a.steps.iter().all(|s| s.abs() == 1);
             let run = Run { a, x, y, resident, shared: (false, false), params: Some(params) };
-            check::<T>(device, dim, &run)
+            check::<T, V>(device, dim, &run)
                 .map_err(|e| format!("{dim:?} {params} {x:?} {y:?}: {e}"))?;
         }
     }
@@ -282,7 +339,7 @@ fn body<T: Element>(device: &Device, a: Place, size: Size, compiles: bool) -> Ch
 }
 
 /// Every number of columns that a tile may end in, on one small matrix.
-fn columns<T: Element>(device: &Device, size: Size) -> Check {
+fn columns<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
     let counts: &[usize] = match size {
         Size::Tiny => &[2, 4],
         _ => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64],
@@ -291,10 +348,10 @@ fn columns<T: Element>(device: &Device, size: Size) -> Check {
         for a in [ROW, COL] {
             let run =
                 Run { a, x: ROW, y: ROW, resident: true, shared: (false, false), params: None };
-            check::<T>(device, (1, 6, 130, k), &run).map_err(|e| format!("{k} columns: {e}"))?;
+            check::<T, V>(device, (1, 6, 130, k), &run).map_err(|e| format!("{k} columns: {e}"))?;
         }
     }
-    conjugates::<T>(device)
+    Ok(())
 }
 
 /// `Aᴴ X` on the host and resident: each column as from `gemv_conj`.
@@ -319,13 +376,13 @@ fn conjugates<T: Element>(device: &Device) -> Check {
 }
 
 /// Batches of no matrix and of more than a grid's second axis has.
-fn batches<T: Element>(device: &Device, size: Size) -> Check {
+fn batches<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
     let counts: &[usize] = if size == Size::Tiny { &[0, 2] } else { &[0, 1, 65_537] };
     for &b in counts {
         for (a, k) in [(ROW, 1), (COL, 2)] {
             let run =
                 Run { a, x: ROW, y: ROW, resident: true, shared: (false, false), params: None };
-            check::<T>(device, (b, 2, 3, k), &run).map_err(|e| format!("{b} matrices: {e}"))?;
+            check::<T, V>(device, (b, 2, 3, k), &run).map_err(|e| format!("{b} matrices: {e}"))?;
         }
     }
     Ok(())
@@ -365,19 +422,48 @@ fn main() {
                 let name = format!("{}/{dtype}/{what}", target.id);
                 let one = trial(
                     name,
-                    move || with_type!(dtype, T => body::<T>(&device, a, size, compiles)),
+                    move || with_type!(dtype, T => body::<T, T>(&device, a, size, compiles)),
                 );
                 trials.push(one.with_ignored_flag(ignored));
             }
-            add(
-                &mut trials,
-                "columns",
-                |device, dtype, size| with_type!(dtype, T => columns::<T>(device, size)),
-            );
+            add(&mut trials, "columns", |device, dtype, size| {
+                with_type!(dtype, T => {
+                    columns::<T, T>(device, size).and_then(|()| conjugates::<T>(device))
+                })
+            });
             add(
                 &mut trials,
                 "batches",
-                |device, dtype, size| with_type!(dtype, T => batches::<T>(device, size)),
+                |device, dtype, size| with_type!(dtype, T => batches::<T, T>(device, size)),
+            );
+        }
+        for pair in Dtype::MIXED {
+            let ignored = supported_mixed(device, pair).is_err();
+            let compiles = target.compiles();
+            let mut add = |what: &str, run: Box<dyn FnOnce(&Device) -> Check + Send>| {
+                let device = device.clone();
+                let name = format!("{}/{}*{}/{what}", target.id, pair.0, pair.1);
+                trials.push(trial(name, move || run(&device)).with_ignored_flag(ignored));
+            };
+            let places =
+                [("row", ROW), ("col", COL), ("steps", STEPS), ("part", PART), ("back", BACK)];
+            // As above: of what is compiled, the layouts that the kernels tell apart.
+            let thin = compiles && size != Size::Full;
+            for (what, a) in places.into_iter().take(if thin { 3 } else { 5 }) {
+                add(
+                    what,
+                    Box::new(
+                        move |device| with_mixed!(pair, T, V => body::<T, V>(device, a, size, compiles)),
+                    ),
+                );
+            }
+            add(
+                "columns",
+                Box::new(move |device| with_mixed!(pair, T, V => columns::<T, V>(device, size))),
+            );
+            add(
+                "batches",
+                Box::new(move |device| with_mixed!(pair, T, V => batches::<T, V>(device, size))),
             );
         }
     }

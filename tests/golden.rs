@@ -11,7 +11,7 @@ use common::{Check, Size, nan, same, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
-use gemv::{Accumulator, Device, Dtype, Element, MatrixRef};
+use gemv::{Accumulator, Device, Dtype, Element, MatrixRef, Times};
 use libtest_mimic::Trial;
 
 /// Numbers from their bits.
@@ -40,16 +40,16 @@ impl<F: FromBits> FromBits for Complex<F> {
 }
 
 /// One case of a file.
-struct Case<T: Element> {
+struct Case<T: Element, V: Element = T> {
     name: String,
     conj: bool,
     a: Array2<T>,
-    x: Array1<T>,
-    alpha: T::Acc,
-    beta: T::Acc,
+    x: Array1<V>,
+    alpha: V::Acc,
+    beta: V::Acc,
     /// `None` where it must not be read.
-    y: Option<Vec<T>>,
-    want: Vec<T>,
+    y: Option<Vec<V>>,
+    want: Vec<V>,
 }
 
 fn numbers<N: FromBits>(words: &str) -> Vec<N> {
@@ -76,11 +76,12 @@ fn generated<T: Element>(seed: u64, k: usize) -> T {
     common::elem(re, im)
 }
 
-fn parse<T: Element + FromBits>(text: &str) -> Vec<Case<T>>
+fn parse<T, V>(text: &str) -> Vec<Case<T, V>>
 where
-    T::Acc: FromBits,
+    T: Element + FromBits,
+    V: Element<Acc: FromBits> + FromBits,
 {
-    let mut cases: Vec<Case<T>> = Vec::new();
+    let mut cases: Vec<Case<T, V>> = Vec::new();
     for line in text.lines().filter(|l| !l.starts_with('#')) {
         let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
         if key == "case" {
@@ -91,8 +92,8 @@ where
                 conj: words[3] == "1",
                 a: Array2::default((size(1), size(2))),
                 x: Array1::default(size(2)),
-                alpha: T::Acc::ZERO,
-                beta: T::Acc::ZERO,
+                alpha: V::Acc::ZERO,
+                beta: V::Acc::ZERO,
                 y: None,
                 want: Vec::new(),
             });
@@ -126,6 +127,15 @@ fn text(dtype: Dtype) -> &'static str {
         Dtype::Bf16 => include_str!("golden/bf16.txt"),
         Dtype::C32 => include_str!("golden/c32.txt"),
         Dtype::C64 => include_str!("golden/c64.txt"),
+    }
+}
+
+fn text_of_pair(pair: (Dtype, Dtype)) -> &'static str {
+    match pair {
+        (Dtype::F16, Dtype::F32) => include_str!("golden/f16-f32.txt"),
+        (Dtype::Bf16, Dtype::F32) => include_str!("golden/bf16-f32.txt"),
+        (Dtype::F32, Dtype::F64) => include_str!("golden/f32-f64.txt"),
+        other => panic!("{other:?} is no mixed pair"),
     }
 }
 
@@ -169,7 +179,7 @@ fn check<T: Element + FromBits>(device: &Device) -> Check
 where
     T::Acc: FromBits,
 {
-    let cases = parse::<T>(text(T::DTYPE));
+    let cases = parse::<T, T>(text(T::DTYPE));
     if cases.len() < 17 {
         return Err(format!("only {} cases were read", cases.len()));
     }
@@ -182,6 +192,46 @@ where
             let plain = matches!(variant.name, "c" | "f" | "columns-2");
             if variant.repeat == common::operand::Repeat::None && (few || plain) {
                 run(device, &case, variant)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A matrix of one type with vectors of another: alone, and as one column of several.
+fn check_mixed<T, V>(device: &Device) -> Check
+where
+    T: Element + Times<V> + FromBits,
+    V: Element<Acc: FromBits> + FromBits,
+{
+    let cases = parse::<T, V>(text_of_pair((T::DTYPE, V::DTYPE)));
+    if cases.len() < 17 {
+        return Err(format!("only {} cases were read", cases.len()));
+    }
+    for case in cases {
+        if common::size() == Size::Tiny && case.a.len() > 300 {
+            continue;
+        }
+        let before = case.y.clone().unwrap_or(vec![nan(); case.want.len()]);
+        for name in ["c", "f", "columns-2"] {
+            let variant = VARIANTS.into_iter().find(|v| v.name == name).expect("a variant");
+            let held = variant.hold(&case.a);
+            let resident = held.sub_view(device).map_err(|e| e.to_string())?;
+            for a in [MatrixRef::Host(held.view()), MatrixRef::Device(&resident)] {
+                for (count, at) in [(1, 0), (2, 1), (5, 2)] {
+                    let mut x = Array2::from_elem((case.x.len(), count), V::default());
+                    x.column_mut(at).assign(&case.x);
+                    let mut y = Array2::from_elem((before.len(), count), V::default());
+                    y.column_mut(at).assign(&Array1::from(before.clone()));
+                    let (alpha, beta) = (case.alpha, case.beta);
+                    let done = match count {
+                        1 => device.gemv_mixed(alpha, a, x.column(0), beta, y.column_mut(0)),
+                        _ => device.gemm_mixed(alpha, a, &x, beta, &mut y),
+                    };
+                    done.map_err(|e| e.to_string())?;
+                    same(&y.column(at).to_vec(), &case.want)
+                        .map_err(|e| format!("{}, {name}, {count} columns: {e}", case.name))?;
+                }
             }
         }
     }
@@ -206,6 +256,13 @@ fn main() {
                     trials.push(trial(name, body));
                 }
             }
+        }
+        for pair in Dtype::MIXED {
+            let name = format!("{}/{}*{}/golden", target.id, pair.0, pair.1);
+            let ignored = common::supported_mixed(device, pair).is_err();
+            let device = device.clone();
+            let body = move || with_mixed!(pair, T, V => check_mixed::<T, V>(&device));
+            trials.push(trial(name, body).with_ignored_flag(ignored));
         }
     }
     common::main(trials);

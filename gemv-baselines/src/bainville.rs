@@ -12,6 +12,7 @@ pub(crate) const STAGES: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: false,
     candidates,
     legal,
@@ -44,7 +45,7 @@ const ARGS: &[Arg] = &[
 ];
 
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    let local = u64::from(value(ARGS, params, "block")) * desc.dtype.acc_bytes() as u64;
+    let local = u64::from(value(ARGS, params, "block")) * desc.vectors.acc_bytes() as u64;
     limits(&plan(desc, params), caps, local)
 }
 

@@ -13,6 +13,7 @@ pub(crate) const NAIVE: Kernel = Kernel {
     args: &[TS],
     defines: &[],
     signature: Signature::Gemm,
+    mixed: false,
     ordered: false,
     candidates: |desc, caps| candidates(&NAIVE, &[], desc, caps),
     legal: |desc, params, caps| legal(&NAIVE, desc, params, caps),
@@ -80,7 +81,7 @@ fn legal(kernel: &Kernel, desc: &Desc, params: &Params, caps: &Caps) -> Result<(
         }
     }
     // Both entry points are in the text.
-    let local = 2 * u64::from(ts * ts) * desc.dtype.acc_bytes() as u64;
+    let local = 2 * u64::from(ts * ts) * desc.vectors.acc_bytes() as u64;
     limits(&(kernel.plan)(desc, params, caps), caps, local)
 }
 

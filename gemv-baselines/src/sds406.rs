@@ -12,6 +12,7 @@ pub(crate) const BLOCK: Kernel = Kernel {
     args: &[THREADS, VEC],
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: false,
     candidates: |desc, caps| candidates(&BLOCK, "vec", &[1, 2, 4, 8], desc, caps),
     legal: |desc, params, caps| legal(&BLOCK, desc, params, caps),
@@ -67,7 +68,7 @@ const TY: Arg = Arg {
 fn legal(kernel: &Kernel, desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     // The text has three entry points; the one with most local memory counts.
     let block = u64::from(value(kernel.args, params, "block"));
-    let local = 2 * block * desc.dtype.acc_bytes() as u64;
+    let local = 2 * block * desc.vectors.acc_bytes() as u64;
     limits(&(kernel.plan)(desc, params, caps), caps, local)
 }
 

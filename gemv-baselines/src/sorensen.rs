@@ -47,6 +47,7 @@ pub(crate) const GENERAL: Kernel = Kernel {
     args: &[BLOCK, M, N, SPREAD, VEC],
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: false,
     // The published space: 8 x 8 x 8.
     candidates: |desc, caps| candidates(&GENERAL, EIGHT, EIGHT, &[1], &[1], desc, caps),
@@ -111,7 +112,7 @@ fn legal(args: &[Arg], desc: &Desc, params: &Params, caps: &Caps) -> Result<(), 
     if plan.launches.len() > 1 {
         atomics(desc, caps)?;
     }
-    let acc = desc.dtype.acc_bytes() as u64;
+    let acc = desc.vectors.acc_bytes() as u64;
     limits(&plan, caps, (1 + u64::from(spread > 1)) * u64::from(block) * acc)
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Desc, Params};
-use gemv::{Accumulator, Dtype, Element, Engine, MatrixRef, VectorMut, VectorRef};
+use gemv::{Accumulator, Dtype, Element, Engine, Times};
 use gemv_tune::many;
 use half::{bf16, f16};
-use ndarray::{Array3, Axis, ShapeBuilder};
+use ndarray::{Array3, ShapeBuilder};
 use num_complex::Complex;
 
 use crate::npy::{self, Npy, Number};
@@ -17,7 +17,8 @@ use crate::npy::{self, Npy, Number};
 ///
 /// The files (.npy, formats 1.0 to 3.0) hold arrays of C or Fortran order and of either byte order,
 /// all of one type: float16, float32, float64, complex64, complex128, or bfloat16 as numpy.save
-/// writes an array of ml_dtypes (type V2; view the result with y.view(ml_dtypes.bfloat16)).
+/// writes an array of ml_dtypes (type V2; view the result with y.view(ml_dtypes.bfloat16)). A may also be
+/// narrower: of float16 or bfloat16 with the others of float32, or of float32 with the others of float64.
 ///
 /// A matrix m x n takes a vector of n entries, or a matrix n x k, whose columns are k vectors; the
 /// result has m entries, or is m x k. A batch of matrices (three axes: batch x m x n) takes a vector
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// or batch x n x k
     #[arg(value_name = "x.npy")]
     x: PathBuf,
-    /// Write the result here, as a .npy file of the same type, - for standard output [default: as text.
+    /// Write the result here, as a .npy file of x's type, - for standard output [default: as text.
     /// A vector has one entry a line, an array of two axes one row a line with spaces between the
     /// entries, one of three axes an empty line between its matrices; a comma separates the parts of a
     /// complex number]
@@ -113,14 +114,28 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
     let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
     ensure!(piped < 2, "only one of the arrays can be standard input");
-    let a = Npy::open(&args.a)?;
-    match a.dtype() {
-        Dtype::F32 => product::<f32>(&args, a),
-        Dtype::F64 => product::<f64>(&args, a),
-        Dtype::F16 => product::<f16>(&args, a),
-        Dtype::Bf16 => product::<bf16>(&args, a),
-        Dtype::C32 => product::<Complex<f32>>(&args, a),
-        Dtype::C64 => product::<Complex<f64>>(&args, a),
+    let (a, x) = (Npy::open(&args.a)?, Npy::open(&args.x)?);
+    match (a.dtype(), x.dtype()) {
+        (Dtype::F16, Dtype::F32) => product::<f16, f32>(&args, a, x),
+        (Dtype::Bf16, Dtype::F32) => product::<bf16, f32>(&args, a, x),
+        (Dtype::F32, Dtype::F64) => product::<f32, f64>(&args, a, x),
+        (matrix, vectors) => {
+            ensure!(
+                matrix == vectors,
+                "{}: the array holds {vectors}, but {} holds {matrix}; both must be of one type, or the \
+                 matrix of f16 or bf16 and x of f32, or the matrix of f32 and x of f64",
+                x.name(),
+                a.name()
+            );
+            match matrix {
+                Dtype::F32 => product::<f32, f32>(&args, a, x),
+                Dtype::F64 => product::<f64, f64>(&args, a, x),
+                Dtype::F16 => product::<f16, f16>(&args, a, x),
+                Dtype::Bf16 => product::<bf16, bf16>(&args, a, x),
+                Dtype::C32 => product::<Complex<f32>, Complex<f32>>(&args, a, x),
+                Dtype::C64 => product::<Complex<f64>, Complex<f64>>(&args, a, x),
+            }
+        }
     }
 }
 
@@ -192,13 +207,14 @@ impl Shapes {
     }
 
     /// What is asked of a device.
-    fn desc(&self, args: &Args, a: &Npy) -> Desc {
+    fn desc(&self, args: &Args, a: &Npy, vectors: Dtype) -> Desc {
         let Shapes { batch, m, n, rhs, .. } = *self;
         let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
         let (row, column) = if a.fortran() { (batch, batch * rows) } else { (columns, 1) };
         let strides = if args.transpose { (column, row) } else { (row, column) };
         let strides = (strides.0 as isize, strides.1 as isize);
-        many(Desc::new(a.dtype(), m, n, strides, 0), rhs, batch)
+        let one = Desc { vectors, ..Desc::new(a.dtype(), m, n, strides, 0) };
+        many(one, rhs, batch)
     }
 }
 
@@ -209,11 +225,10 @@ fn axes(file: &Npy, what: &str) -> String {
     format!("{}: the array has {is} {axes}, but {what}", file.name())
 }
 
-fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
+fn product<T: Number + Times<V>, V: Number>(args: &Args, a: Npy, x: Npy) -> Result<()> {
     // Everything is checked before anything large is read.
-    let x = operand::<T>(args.x.clone(), &a)?;
     let shapes = Shapes::of(args, &a, &x)?;
-    let y = args.y.clone().map(|path| operand::<T>(path, &a)).transpose()?;
+    let y = args.y.clone().map(|path| operand(path, &x)).transpose()?;
     if let Some(y) = &y {
         let column = shapes.is_single() && *y.dim() == [shapes.m, 1];
         let text = |shape: &[usize]| {
@@ -228,14 +243,14 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
             text(&shapes.y)
         );
     }
-    let alpha = args.alpha.value::<T>("--alpha")?;
-    let beta = args.beta.as_ref().map_or(Ok(T::Acc::ZERO), |b| b.value::<T>("--beta"))?;
+    let alpha = args.alpha.value::<V>("--alpha")?;
+    let beta = args.beta.as_ref().map_or(Ok(V::Acc::ZERO), |b| b.value::<V>("--beta"))?;
     let engine = Engine::global();
     let device = match (&args.device, &args.params) {
         (Some(name), _) => engine.device(name)?,
         // Parameters belong to a backend, so the device must not depend on the shape.
         (None, Some(_)) => engine.default_device()?,
-        (None, None) => engine.device_for(&shapes.desc(args, &a))?.clone(),
+        (None, None) => engine.device_for(&shapes.desc(args, &a, V::DTYPE))?.clone(),
     };
 
     if let Some(params) = &args.params {
@@ -246,36 +261,23 @@ fn product<T: Number>(args: &Args, a: Npy) -> Result<()> {
 
     let Shapes { batch, m, n, rhs, .. } = shapes;
     let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
-    let mut a = array(a, (batch, rows, columns))?;
+    let mut a = array::<T>(a, (batch, rows, columns))?;
     if args.transpose {
         a.swap_axes(1, 2);
     }
-    let x = array(x, (batch, n, rhs))?;
+    let x = array::<V>(x, (batch, n, rhs))?;
     let y = match y {
         Some(y) => array(y, (batch, m, rhs))?,
         None => zeros((batch, m, rhs))?,
     };
     // Its last index runs fastest, as in the file that is written.
     let mut y = if y.is_standard_layout() { y } else { y.as_standard_layout().into_owned() };
-    if shapes.is_single() {
-        let (matrix, x) = (a.index_axis(Axis(0), 0), x.index_axis(Axis(0), 0));
-        let x = x.index_axis(Axis(1), 0);
-        let mut result = y.index_axis_mut(Axis(0), 0);
-        let (matrix, x) = (MatrixRef::Host(matrix), VectorRef::Host(x));
-        let result = VectorMut::Host(result.index_axis_mut(Axis(1), 0));
-        match &args.params {
-            Some(params) => device.gemv_as(params, alpha, matrix, x, beta, result)?,
-            None if args.conj => device.gemv_conj(alpha, matrix, x, beta, result)?,
-            None => device.gemv(alpha, matrix, x, beta, result)?,
-        }
-    } else {
-        if args.conj {
-            a.mapv_inplace(T::conj);
-        }
-        match &args.params {
-            Some(params) => device.gemm_as(params, alpha, &a, &x, beta, &mut y)?,
-            None => device.gemm_batched(alpha, &a, &x, beta, &mut y)?,
-        }
+    if args.conj {
+        a.mapv_inplace(T::conj);
+    }
+    match &args.params {
+        Some(params) => device.gemm_mixed_as(params, alpha, &a, &x, beta, &mut y)?,
+        None => device.gemm_batched_mixed(alpha, &a, &x, beta, &mut y)?,
     }
 
     match &args.output {
@@ -300,16 +302,16 @@ fn zeros<T: Number>(dim: (usize, usize, usize)) -> Result<Array3<T>> {
     Ok(Array3::from_shape_vec(dim, y)?)
 }
 
-/// Opens a vector, or what stands in its place, of the matrix's type.
-fn operand<T: Number>(path: PathBuf, a: &Npy) -> Result<Npy> {
+/// Opens y, which must be of x's type.
+fn operand(path: PathBuf, x: &Npy) -> Result<Npy> {
     let file = Npy::open(&path)?;
     ensure!(
-        file.dtype() == T::DTYPE,
+        file.dtype() == x.dtype(),
         "{}: the array holds {}, but {} holds {}; both must be of one type",
         file.name(),
         file.dtype(),
-        a.name(),
-        T::DTYPE
+        x.name(),
+        x.dtype()
     );
     Ok(file)
 }

@@ -294,8 +294,28 @@ fn operands_that_do_not_fit() {
     let y = files.file("y.npy", vector(&[0.0; 4]));
     let e = failure(&dot(&a, &x, &["--y", y.to_str().unwrap(), "--beta", "0"]));
     assert!(e.starts_with(&format!("{}: ", y.display())) && e.ends_with("y needs 3"), "{e}");
-    let e = failure(&dot(&a, &numpy("le_f8_x"), &[]));
-    assert!(e.contains("le_f8_x.npy: the array holds f64, but") && e.contains("holds f32"), "{e}");
+    let e = failure(&dot(&numpy("le_f8_a"), &x, &[]));
+    assert!(e.contains("le_f4_x.npy: the array holds f32, but") && e.contains("holds f64"), "{e}");
+    // y is of x's type, not of the matrix'.
+    let e = failure(&dot(&a, &numpy("le_f8_x"), &["--y", x.to_str().unwrap(), "--beta", "0"]));
+    assert!(e.contains("le_f4_x.npy: the array holds f32, but") && e.contains("holds f64"), "{e}");
+}
+
+#[test]
+fn a_matrix_of_a_narrower_type() {
+    for (a, x) in [("le_f2_a", "le_f4_x"), ("bfloat16_a", "le_f4_x"), ("le_f4_a", "le_f8_x")] {
+        assert_eq!(text(&dot(&numpy(a), &numpy(x), &[])), REAL, "{a} {x}");
+    }
+    // Sums and results of f64.
+    let files = Files::new();
+    let a = files.file("a.npy", npy("<f4", "(1, 2)", &floats(&[1.0, 2.0])));
+    let bytes: Vec<u8> = [1.0f64, 1e-12].into_iter().flat_map(f64::to_le_bytes).collect();
+    let x = files.file("x.npy", npy("<f8", "(2,)", &bytes));
+    let more = ["--alpha", "3", "--beta", "1", "--y"];
+    let y = files.file("y.npy", npy("<f8", "(1,)", &1e-12f64.to_le_bytes()));
+    let more = [&more[..], &[y.to_str().unwrap()]].concat();
+    let wanted = 3.0f64.mul_add(1.0 + 2e-12, 1e-12);
+    assert_eq!(text(&dot(&a, &x, &more)), format!("{wanted:?}\n"));
 }
 
 #[test]

@@ -146,11 +146,17 @@ impl Display for Align {
 /// assert_eq!("f32 row 1000x500".parse(), Ok(desc));
 /// assert_eq!(desc.align, 4); // rows are 2000 bytes apart: a multiple of 16
 /// assert_eq!(desc.bytes(), 4 * (1000 * 500 + 1000 + 500));
+///
+/// let mixed: Desc = "bf16*f32 row 1000x500".parse().unwrap(); // a matrix of bf16, vectors of f32
+/// assert_eq!((mixed.dtype, mixed.vectors), (Dtype::Bf16, Dtype::F32));
+/// assert_eq!(mixed.bytes(), 2 * 1000 * 500 + 4 * (1000 + 500));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Desc {
-    /// Element type.
+    /// Element type of the matrix.
     pub dtype: Dtype,
+    /// Element type of the vectors: the matrix', or a wider one of [`Dtype::MIXED`].
+    pub vectors: Dtype,
     /// Rows; the length of `y`.
     pub m: usize,
     /// Columns; the length of `x`.
@@ -176,7 +182,29 @@ impl Desc {
     /// assert_eq!((desc.m, desc.n, desc.rhs, desc.batch), (64, 128, 1, 1));
     /// ```
     pub const fn of(dtype: Dtype, layout: Layout, (m, n): (usize, usize), align: u8) -> Desc {
-        Desc { dtype, m, n, layout, align, rhs: 1, batch: 1 }
+        Desc { dtype, vectors: dtype, m, n, layout, align, rhs: 1, batch: 1 }
+    }
+
+    /// The same problem with a matrix and vectors of this type.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype};
+    /// let mixed: Desc = "bf16*f32 row 64x64".parse().unwrap();
+    /// assert_eq!(mixed.of_type(Dtype::F16).to_string(), "f16 row 64x64");
+    /// ```
+    #[must_use]
+    pub const fn of_type(self, dtype: Dtype) -> Desc {
+        Desc { dtype, vectors: dtype, ..self }
+    }
+
+    /// Whether the vectors have another type than the matrix.
+    ///
+    /// ```
+    /// use gemv_core::Desc;
+    /// assert!("f32*f64 col 8x8".parse::<Desc>().is_ok_and(|desc| desc.is_mixed()));
+    /// ```
+    pub fn is_mixed(&self) -> bool {
+        self.dtype != self.vectors
     }
 
     /// Describes an `m` × `n` matrix whose first element lies at byte address (or offset)
@@ -218,8 +246,9 @@ impl Desc {
         let (m, n) = (self.m as u64, self.n as u64);
         // Saturating: a broadcast view, or one without columns, has shapes beyond any memory.
         let vectors = m.saturating_add(n).saturating_mul(self.rhs as u64);
-        let elements = m.saturating_mul(n).saturating_add(vectors);
-        elements.saturating_mul(self.batch as u64).saturating_mul(self.dtype.bytes() as u64)
+        let vectors = vectors.saturating_mul(self.vectors.bytes() as u64);
+        let matrix = m.saturating_mul(n).saturating_mul(self.dtype.bytes() as u64);
+        matrix.saturating_add(vectors).saturating_mul(self.batch as u64)
     }
 }
 
@@ -235,11 +264,16 @@ impl Desc {
     }
 }
 
-/// Such as `f32 row 64x128`. What is not usual follows: `align=4` in bytes, `rhs=8`, `batch=16`.
+/// Such as `f32 row 64x128`, or `bf16*f32 row 64x128` where the vectors have another type. What is not
+/// usual follows: `align=4` in bytes, `rhs=8`, `batch=16`.
 impl Display for Desc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Desc { dtype, m, n, layout, align, rhs, batch } = *self;
-        write!(f, "{dtype} {layout} {m}x{n}")?;
+        let Desc { dtype, vectors, m, n, layout, align, rhs, batch } = *self;
+        write!(f, "{dtype}")?;
+        if self.is_mixed() {
+            write!(f, "*{vectors}")?;
+        }
+        write!(f, " {layout} {m}x{n}")?;
         if align != Desc::usual_align(dtype, layout, (m, n)) {
             write!(f, " align={}", 1u32 << align)?;
         }
@@ -265,13 +299,21 @@ impl FromStr for Desc {
     fn from_str(text: &str) -> Result<Desc, String> {
         let mut words = text.split_whitespace();
         let mut word = |what: &str| words.next().ok_or(format!("{what} is missing in {text:?}"));
-        let (dtype, layout, shape) = (word("a type")?, word("a layout")?, word("a shape")?);
-        let dtype = Dtype::parse(dtype).ok_or(format!("{dtype:?} is no element type"))?;
+        let (types, layout, shape) = (word("a type")?, word("a layout")?, word("a shape")?);
+        let one = |t: &str| Dtype::parse(t).ok_or(format!("{t:?} is no element type"));
+        let (dtype, vectors) = match types.split_once('*') {
+            Some((matrix, vectors)) => (one(matrix)?, one(vectors)?),
+            None => (one(types)?, one(types)?),
+        };
+        if !dtype.multiplies(vectors) {
+            return Err(format!("a matrix of {dtype} has no product with vectors of {vectors}"));
+        }
         let layout = Layout::parse(layout).ok_or(format!("{layout:?} is no layout"))?;
         let count = |t: &str| t.parse::<usize>().map_err(|_| format!("{t:?} is no whole number"));
         let (m, n) = shape.split_once('x').ok_or(format!("{shape:?} is not like 64x128"))?;
         let dim = (count(m)?, count(n)?);
-        let mut desc = Desc::of(dtype, layout, dim, Desc::usual_align(dtype, layout, dim));
+        let align = Desc::usual_align(dtype, layout, dim);
+        let mut desc = Desc { vectors, ..Desc::of(dtype, layout, dim, align) };
         for word in words {
             match word.split_once('=') {
                 Some(("align", bytes)) => {

@@ -103,7 +103,7 @@ const REMEMBERED: usize = 64;
 pub(crate) struct Choice {
     m: usize,
     n: usize,
-    /// The device's serial number, alignment, layout and type.
+    /// The device's serial number, alignment, layout and types.
     class: u64,
     prepared: Prepared,
 }
@@ -203,9 +203,9 @@ impl Device {
     /// What this problem is remembered by, and where.
     #[inline(always)]
     fn key(&self, desc: &Desc) -> (Key, usize) {
-        let Desc { dtype, m, n, layout, align, .. } = *desc;
-        let class =
-            self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | dtype as u64;
+        let Desc { dtype, vectors, m, n, layout, align, .. } = *desc;
+        let types = (vectors as u64) << 4 | dtype as u64;
+        let class = self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | types;
         let slot = m.wrapping_mul(31) ^ n ^ (m >> 9) ^ (n >> 9);
         let slot = slot.wrapping_add(layout as usize * 5 + dtype as usize * 7) % REMEMBERED;
         ((m, n, class), slot)

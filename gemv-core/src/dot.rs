@@ -24,6 +24,11 @@ type Acc<T> = <T as Element>::Acc;
 ///
 /// Column c of `A X` has the bits of `A x`, of its column c of X alone, and so has entry i of a batch.
 ///
+/// A matrix of f16 or bf16 also has products with vectors of f32, and a matrix of f32 with vectors of
+/// f64, by [`widened`](crate::Widen::widened): elements are converted exactly as they are read, the sums
+/// and the result have the vectors' type. (Such a matrix is on the left or right of a vector, or on the
+/// left of a matrix or batch, with a number of axes that is known when the program is compiled.)
+///
 /// Each operand is an ndarray array, view or `ArrayRef` of one to three axes on the host, a slice or
 /// `Vec` as a vector, or a resident [`DeviceArray`]. (A slice is a matrix by
 /// `ArrayView2::from_shape((m, n), &slice)`.) Of an array whose number of axes is only known at run
@@ -55,6 +60,18 @@ type Acc<T> = <T as Element>::Acc;
 /// assert_eq!(y, array![-3.0, -3.0]);
 /// ```
 ///
+/// Weights of 16 bits with a state of f32:
+///
+/// ```
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// use gemv_core::{GpuDot, half::bf16};
+/// use ndarray::array;
+///
+/// let weights = array![[0.5f32, 1.0], [2.0, -1.0]].mapv(bf16::from_f32);
+/// let state = array![1.0f32 / 3.0, 3.0];
+/// assert_eq!(weights.gpu_dot(&state), array![1.0f32 / 6.0 + 3.0, 2.0 / 3.0 - 3.0]);
+/// ```
+///
 /// A generic function names the operand and the result:
 ///
 /// ```
@@ -76,10 +93,11 @@ type Acc<T> = <T as Element>::Acc;
     message = "there is no product of `{Self}` and `{Rhs}`",
     label = "no `gpu_dot` for these two operands",
     note = "products: matrix times vector or matrix, vector times matrix or vector, batch times batch; each an ndarray array or view of 1 to 3 axes, a slice, a `Vec` or a `DeviceArray`",
-    note = "both operands have one element type: f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
+    note = "both operands have one element type: f32, f64, f16, bf16, Complex<f32> or Complex<f64>",
+    note = "a matrix of f16 or bf16 also takes vectors of f32, and `a.widened()` of an f32 matrix those of f64"
 )]
 pub trait GpuDot<Rhs: ?Sized> {
-    /// Element type of both operands.
+    /// Element type of the vectors and of the product: that of both operands, or the wider one.
     type Elem: Element;
     /// The product: an ndarray array, a [`DeviceArray`] or a number.
     type Output;
@@ -258,10 +276,10 @@ pub trait GpuDot<Rhs: ?Sized> {
 impl<L, R> GpuDot<R> for L
 where
     L: Operand + ?Sized,
-    R: Operand<Elem = L::Elem> + ?Sized,
-    L::Form: Product<R::Form, Elem = L::Elem>,
+    R: Operand + ?Sized,
+    L::Form: Product<R::Form>,
 {
-    type Elem = L::Elem;
+    type Elem = <L::Form as Product<R::Form>>::Elem;
     type Output = <L::Form as Product<R::Form>>::Output;
     type Target<'y> = <L::Form as Product<R::Form>>::Target<'y>;
 
@@ -273,9 +291,9 @@ where
     #[inline]
     fn try_gemv<'y>(
         &self,
-        alpha: Acc<L::Elem>,
+        alpha: Acc<Self::Elem>,
         rhs: &R,
-        beta: Acc<L::Elem>,
+        beta: Acc<Self::Elem>,
         y: impl Into<Self::Target<'y>>,
     ) -> Result<()> {
         self.form().update(alpha, rhs.form(), beta, y.into())
@@ -374,7 +392,7 @@ borrowed!(&R, &mut R);
     note = "a resident matrix takes an `ArrayD` that was given its axes: `x.into_dimensionality::<Ix1>()`"
 )]
 pub trait Product<Rhs: ?Sized> {
-    /// Element type.
+    /// See [`GpuDot::Elem`].
     type Elem: Element;
     /// See [`GpuDot::Output`].
     type Output;

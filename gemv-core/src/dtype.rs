@@ -34,6 +34,24 @@ impl Dtype {
     pub const ALL: [Dtype; 6] =
         [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::C32, Dtype::C64];
 
+    /// The pairs of a matrix' and the vectors' type that differ, and still have a product: the vectors
+    /// have the type in which the product is summed.
+    ///
+    /// ```
+    /// use gemv_core::Dtype;
+    /// for (matrix, vectors) in Dtype::MIXED {
+    ///     assert!(matrix.multiplies(vectors) && matrix.bytes() < vectors.bytes());
+    /// }
+    /// ```
+    pub const MIXED: [(Dtype, Dtype); 3] =
+        [(Dtype::F16, Dtype::F32), (Dtype::Bf16, Dtype::F32), (Dtype::F32, Dtype::F64)];
+
+    /// Whether a matrix of this type has products with vectors of that type: the same, or one of
+    /// [`MIXED`](Self::MIXED).
+    pub fn multiplies(self, vectors: Dtype) -> bool {
+        self == vectors || Dtype::MIXED.contains(&(self, vectors))
+    }
+
     /// The name used in tables and on the command line: `f32`, `f64`, `f16`, `bf16`, `c32`, `c64`.
     pub const fn name(self) -> &'static str {
         match self {

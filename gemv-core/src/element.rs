@@ -186,7 +186,7 @@ real_accumulator!(f64);
     note = "f32, f64, half::f16, half::bf16, Complex<f32> and Complex<f64> are"
 )]
 pub trait Element:
-    sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
+    Times<Self> + sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
 {
     /// The type in which products of these elements are summed and scaled.
     type Acc: Accumulator;
@@ -212,6 +212,60 @@ pub trait Element:
     /// assert_eq!(bytes(&[1.0f32, 2.0]), 8);
     /// ```
     fn any<F: Family>(value: F::Of<'_, Self>) -> Any<'_, F>;
+}
+
+/// An element type of matrices that have products with vectors of `V`: `V` itself, or a narrower type.
+///
+/// The products are summed and scaled in `V::Acc`, to which an element of either type is converted
+/// exactly. Sealed: the pairs of two types are f16 and bf16 with f32, and f32 with f64.
+///
+/// ```
+/// use gemv_core::{Accumulator, Element, Times, half::f16};
+///
+/// fn product<T: Times<V>, V: Element>(a: T, x: V) -> V::Acc {
+///     V::Acc::ZERO.fma(a.promote(), x.widen())
+/// }
+/// assert_eq!(product(f16::from_f32(0.5), 3.0f32), 1.5);
+/// assert_eq!(product(0.1f32, 1.0f64), f64::from(0.1f32));
+/// assert_eq!(product(0.1f64, 1.0), 0.1);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a matrix of `{Self}` has no product with vectors of `{V}`",
+    note = "both are of one type, or the matrix of f16 or bf16 and the vectors of f32, or the matrix of f32 and the vectors of f64"
+)]
+pub trait Times<V: Element>: sealed::Sealed + Sized {
+    /// The element as the accumulator value of a product with `V`; exact.
+    fn promote(self) -> V::Acc;
+    /// The value as one of any pair of types, for the [`Backend`](crate::Backend) seam.
+    fn erase<F: PairFamily>(value: F::Of<'_, Self, V>) -> AnyPair<'_, F>
+    where
+        Self: Element;
+}
+
+macro_rules! times {
+    ($($t:ty, $v:ty, $variant:ident, $promote:expr;)*) => { $(
+        impl Times<$v> for $t {
+            #[inline]
+            fn promote(self) -> <$v as Element>::Acc {
+                $promote(self)
+            }
+            #[inline(always)]
+            fn erase<F: PairFamily>(value: F::Of<'_, Self, $v>) -> AnyPair<'_, F> {
+                AnyPair::$variant(value)
+            }
+        }
+    )* };
+}
+times! {
+    f32, f32, F32, Element::widen;
+    f64, f64, F64, Element::widen;
+    f16, f16, F16, Element::widen;
+    bf16, bf16, Bf16, Element::widen;
+    Complex<f32>, Complex<f32>, C32, Element::widen;
+    Complex<f64>, Complex<f64>, C64, Element::widen;
+    f16, f32, F16F32, Element::widen;
+    bf16, f32, Bf16F32, Element::widen;
+    f32, f64, F32F64, f64::from;
 }
 
 macro_rules! erase {
@@ -375,16 +429,92 @@ impl Family for SlicesMut {
 /// ```
 pub type AnySliceMut<'a> = Any<'a, SlicesMut>;
 
-/// Runs one expression with the typed value inside an [`Any`]: an [`AnySlice`], [`AnySliceMut`],
-/// [`AnyJob`](crate::AnyJob) or [`AnyGemmJob`](crate::AnyGemmJob).
+/// A type for each pair of element types: what an [`AnyPair`] holds.
+pub trait PairFamily {
+    /// Its type for a matrix of `T` and vectors of `V`.
+    type Of<'a, T: Element, V: Element>;
+}
+
+/// A value of a [`PairFamily`], of any pair of element types, the matrix' and the vectors': a job, as
+/// it passes the [`Backend`](crate::Backend) seam.
+///
+/// A variant that names one type is for a matrix and vectors of this type.
+#[allow(missing_docs)] // a variant per pair of element types
+pub enum AnyPair<'a, F: PairFamily> {
+    F32(F::Of<'a, f32, f32>),
+    F64(F::Of<'a, f64, f64>),
+    F16(F::Of<'a, f16, f16>),
+    Bf16(F::Of<'a, bf16, bf16>),
+    C32(F::Of<'a, Complex<f32>, Complex<f32>>),
+    C64(F::Of<'a, Complex<f64>, Complex<f64>>),
+    F16F32(F::Of<'a, f16, f32>),
+    Bf16F32(F::Of<'a, bf16, f32>),
+    F32F64(F::Of<'a, f32, f64>),
+}
+
+impl<F: PairFamily> AnyPair<'_, F> {
+    /// The matrix' element type, and the vectors'.
+    pub fn dtypes(&self) -> (Dtype, Dtype) {
+        let both = |dtype| (dtype, dtype);
+        match self {
+            AnyPair::F32(_) => both(Dtype::F32),
+            AnyPair::F64(_) => both(Dtype::F64),
+            AnyPair::F16(_) => both(Dtype::F16),
+            AnyPair::Bf16(_) => both(Dtype::Bf16),
+            AnyPair::C32(_) => both(Dtype::C32),
+            AnyPair::C64(_) => both(Dtype::C64),
+            AnyPair::F16F32(_) => (Dtype::F16, Dtype::F32),
+            AnyPair::Bf16F32(_) => (Dtype::Bf16, Dtype::F32),
+            AnyPair::F32F64(_) => (Dtype::F32, Dtype::F64),
+        }
+    }
+}
+
+impl<F: PairFamily> Debug for AnyPair<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (matrix, vectors) = self.dtypes();
+        write!(f, "AnyPair({matrix}, {vectors})")
+    }
+}
+
+/// Runs one expression with the typed value inside an [`Any`] or an [`AnyPair`]: an [`AnySlice`],
+/// [`AnySliceMut`], [`AnyJob`](crate::AnyJob) or [`AnyGemmJob`](crate::AnyGemmJob).
+///
+/// A job whose matrix and vectors are of two types may have an expression of its own, behind `mixed`.
 ///
 /// ```
-/// use gemv_core::{AnySlice, for_any};
+/// use gemv_core::{AnyJob, AnySlice, for_any};
 /// let s = AnySlice::F32(&[1.0, 2.0]);
 /// assert_eq!(for_any!(AnySlice, s, v => std::mem::size_of_val(v)), 8);
+///
+/// fn types(job: &AnyJob<'_>) -> usize {
+///     for_any!(AnyJob, job, _ => 1, mixed _ => 2)
+/// }
 /// ```
 #[macro_export]
 macro_rules! for_any {
+    (AnyJob, $value:expr, $typed:pat => $body:expr) => {
+        $crate::for_any!(@pairs AnyJob, $value, $typed => $body, $typed => $body)
+    };
+    (AnyGemmJob, $value:expr, $typed:pat => $body:expr) => {
+        $crate::for_any!(@pairs AnyGemmJob, $value, $typed => $body, $typed => $body)
+    };
+    ($any:ident, $value:expr, $typed:pat => $body:expr, mixed $mixed:pat => $other:expr) => {
+        $crate::for_any!(@pairs $any, $value, $typed => $body, $mixed => $other)
+    };
+    (@pairs $any:ident, $value:expr, $typed:pat => $body:expr, $mixed:pat => $other:expr) => {
+        match $value {
+            $crate::$any::F32($typed) => $body,
+            $crate::$any::F64($typed) => $body,
+            $crate::$any::F16($typed) => $body,
+            $crate::$any::Bf16($typed) => $body,
+            $crate::$any::C32($typed) => $body,
+            $crate::$any::C64($typed) => $body,
+            $crate::$any::F16F32($mixed) => $other,
+            $crate::$any::Bf16F32($mixed) => $other,
+            $crate::$any::F32F64($mixed) => $other,
+        }
+    };
     ($any:ident, $value:expr, $typed:pat => $body:expr) => {
         match $value {
             $crate::$any::F32($typed) => $body,

@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix1, Ix2, Ix3, RemoveAxis};
 
-use crate::element::{Any, Family};
+use crate::element::{AnyPair, PairFamily, Times};
 use crate::memory::{Memory, Window};
 use crate::{Desc, Element};
 
@@ -246,7 +246,9 @@ impl<'a, T> Output<'a, T, Ix2> {
 
 /// One product, `y = alpha * A x + beta * y`.
 ///
-/// The shapes agree: [`Device`](crate::Device) checks them before it hands a job to a backend.
+/// The matrix has elements of `T`, the vectors of `V`: the same type, or a wider one
+/// ([`Times`]). The shapes agree: [`Device`](crate::Device) checks them before it hands a job to a
+/// backend.
 ///
 /// ```
 /// use gemv_core::Job;
@@ -265,32 +267,32 @@ impl<'a, T> Output<'a, T, Ix2> {
 /// assert_eq!(job.desc().to_string(), "f64 col 3x3"); // as A.t() lies in memory
 /// ```
 #[derive(Debug)]
-pub struct Job<'a, T: Element> {
+pub struct Job<'a, T: Element, V: Element = T> {
     /// Factor of the product. 0: A and x are not read.
-    pub alpha: T::Acc,
+    pub alpha: V::Acc,
     /// The matrix, m × n.
     pub a: Input<'a, T, Ix2>,
     /// Whether the conjugate of A is used (the same for real types).
     pub conj: bool,
     /// The vector, n entries.
-    pub x: Input<'a, T, Ix1>,
+    pub x: Input<'a, V, Ix1>,
     /// Factor of `y`. 0: y is not read.
-    pub beta: T::Acc,
+    pub beta: V::Acc,
     /// The result, m entries.
-    pub y: Output<'a, T, Ix1>,
+    pub y: Output<'a, V, Ix1>,
 }
 
-impl<'a, T: Element> Job<'a, T> {
+impl<'a, T: Element + Times<V>, V: Element> Job<'a, T, V> {
     /// What is asked.
     #[inline]
     pub fn desc(&self) -> Desc {
-        self.a.desc()
+        Desc { vectors: V::DTYPE, ..self.a.desc() }
     }
 
     /// The job without its element type.
     #[inline(always)]
     pub fn erase(self) -> AnyJob<'a> {
-        T::any::<Jobs>(self)
+        <T as Times<V>>::erase::<Jobs>(self)
     }
 }
 
@@ -300,22 +302,22 @@ impl<'a, T: Element> Job<'a, T> {
 /// Column c of entry b has the bits of the [`Job`] of `a[b]`, `x[b][:, c]` and `y[b][:, c]`. Neither
 /// `batch` nor `rhs` is 0.
 #[derive(Debug)]
-pub struct GemmJob<'a, T: Element> {
+pub struct GemmJob<'a, T: Element, V: Element = T> {
     /// Factor of the products. 0: A and X are not read.
-    pub alpha: T::Acc,
+    pub alpha: V::Acc,
     /// The matrices, batch × m × n. A batch stride of 0 shares one.
     pub a: Input<'a, T, Ix3>,
     /// Whether the conjugate of A is used (the same for real types).
     pub conj: bool,
     /// The right-hand sides, batch × n × rhs. A batch stride of 0 shares them.
-    pub x: Input<'a, T, Ix3>,
+    pub x: Input<'a, V, Ix3>,
     /// Factor of `Y`. 0: Y is not read.
-    pub beta: T::Acc,
+    pub beta: V::Acc,
     /// The results, batch × m × rhs.
-    pub y: Output<'a, T, Ix3>,
+    pub y: Output<'a, V, Ix3>,
 }
 
-impl<'a, T: Element> GemmJob<'a, T> {
+impl<'a, T: Element + Times<V>, V: Element> GemmJob<'a, T, V> {
     /// What is asked.
     ///
     /// # Panics
@@ -327,7 +329,7 @@ impl<'a, T: Element> GemmJob<'a, T> {
         let apart = self.a.stride(0).unsigned_abs().wrapping_mul(T::DTYPE.bytes());
         let apart = if batch > 1 { apart } else { 0 };
         let align = one.align.min((apart | 64).trailing_zeros() as u8);
-        Desc { align, rhs: self.x.raw_dim()[2], batch, ..one }
+        Desc { vectors: V::DTYPE, align, rhs: self.x.raw_dim()[2], batch, ..one }
     }
 
     /// A batch as one product where that reads less: single vectors that share a matrix are columns of
@@ -357,14 +359,14 @@ impl<'a, T: Element> GemmJob<'a, T> {
 
     /// The job without its element type.
     pub fn erase(self) -> AnyGemmJob<'a> {
-        T::any::<GemmJobs>(self)
+        <T as Times<V>>::erase::<GemmJobs>(self)
     }
 
     /// The product of one entry of the batch and one column.
     ///
     /// # Panics
     /// If there is no such entry, or no such column.
-    pub fn column(&mut self, entry: usize, column: usize) -> Job<'_, T> {
+    pub fn column(&mut self, entry: usize, column: usize) -> Job<'_, T, V> {
         Job {
             alpha: self.alpha,
             a: self.a.reborrow().index_axis(0, entry),
@@ -376,35 +378,35 @@ impl<'a, T: Element> GemmJob<'a, T> {
     }
 }
 
-/// The [`Family`] of [`AnyJob`].
+/// The [`PairFamily`] of [`AnyJob`].
 #[derive(Debug)]
 pub enum Jobs {}
 
-impl Family for Jobs {
-    type Of<'a, T: Element> = Job<'a, T>;
+impl PairFamily for Jobs {
+    type Of<'a, T: Element, V: Element> = Job<'a, T, V>;
 }
 
-/// A [`Job`] of any element type.
+/// A [`Job`] of any pair of element types.
 ///
 /// ```
-/// use gemv_core::{AnyJob, Job, for_any};
+/// use gemv_core::{AnyJob, Dtype, Job, for_any};
 /// use ndarray::array;
 ///
 /// let (a, x, mut y) = (array![[2.0f64, 3.0]], array![1.0, 1.0], array![0.0]);
 /// let (a, x, y) = (a.view().into(), x.view().into(), y.view_mut().into());
 /// let job = AnyJob::F64(Job { alpha: 1.0, a, conj: false, x, beta: 0.0, y });
-/// assert_eq!(job.dtype().name(), "f64");
+/// assert_eq!(job.dtypes(), (Dtype::F64, Dtype::F64));
 /// assert_eq!(for_any!(AnyJob, job, job => job.desc().n), 2);
 /// ```
-pub type AnyJob<'a> = Any<'a, Jobs>;
+pub type AnyJob<'a> = AnyPair<'a, Jobs>;
 
-/// The [`Family`] of [`AnyGemmJob`].
+/// The [`PairFamily`] of [`AnyGemmJob`].
 #[derive(Debug)]
 pub enum GemmJobs {}
 
-impl Family for GemmJobs {
-    type Of<'a, T: Element> = GemmJob<'a, T>;
+impl PairFamily for GemmJobs {
+    type Of<'a, T: Element, V: Element> = GemmJob<'a, T, V>;
 }
 
-/// A [`GemmJob`] of any element type.
-pub type AnyGemmJob<'a> = Any<'a, GemmJobs>;
+/// A [`GemmJob`] of any pair of element types.
+pub type AnyGemmJob<'a> = AnyPair<'a, GemmJobs>;

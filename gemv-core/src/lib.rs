@@ -42,6 +42,7 @@ mod kernel;
 mod kernel_source;
 mod launch;
 mod memory;
+mod mixed;
 mod operand;
 pub mod order;
 mod pairs;
@@ -63,7 +64,8 @@ pub use device::Device;
 pub use dot::GpuDot;
 pub use dtype::Dtype;
 pub use element::{
-    Accumulator, Any, AnySlice, AnySliceMut, Element, Family, Slices, SlicesMut, scale,
+    Accumulator, Any, AnyPair, AnySlice, AnySliceMut, Element, Family, PairFamily, Slices,
+    SlicesMut, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use error::{Error, Result, ShapeMismatch};
@@ -77,6 +79,7 @@ pub use launch::{
     ScalarValue,
 };
 pub use memory::{Memory, Window};
+pub use mixed::{Widen, Widened};
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use params::{MAX_ARGS, Name, Params, READ};
 pub use plan::Plan;

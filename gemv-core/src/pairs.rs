@@ -6,38 +6,48 @@ use ndarray::{
     Dimension, Ix1, Ix2, Ix3, arr0, aview_mut1,
 };
 
+use half::{bf16, f16};
+
 use crate::dot::{GpuDot, Product};
 use crate::host::{host_array, host_zeros};
+use crate::mixed::Widened;
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::product::{Stack, check};
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
-use crate::{Accumulator, Desc, Element, Engine, Error, Result, ShapeMismatch};
+use crate::{Accumulator, Desc, Element, Engine, Error, Result, ShapeMismatch, Times};
+
+type Acc<T> = <T as Element>::Acc;
 
 /// `y = alpha * A x + beta * y` on the device of a resident operand, or where the engine says.
 #[inline]
-fn gemv<T: Element>(
-    alpha: T::Acc,
+fn gemv<T: Element + Times<V>, V: Element>(
+    alpha: V::Acc,
     a: OperandRef<'_, T, Ix2>,
-    x: VectorRef<'_, T>,
-    beta: T::Acc,
-    y: VectorMut<'_, T>,
+    x: VectorRef<'_, V>,
+    beta: V::Acc,
+    y: VectorMut<'_, V>,
 ) -> Result<()> {
     match (&a, &x, &y) {
-        (OperandRef::Device(of), ..) => of.device().gemv(alpha, a, x, beta, y),
-        (_, OperandRef::Device(of), _) => of.device().gemv(alpha, a, x, beta, y),
-        (_, _, OperandMut::Device(of)) => of.device().clone().gemv(alpha, a, x, beta, y),
-        (_, _, OperandMut::View(of)) => of.device().gemv(alpha, a, x, beta, y),
-        _ => Engine::global().device_for(&a.desc())?.gemv(alpha, a, x, beta, y),
+        (OperandRef::Device(of), ..) => of.device().run(None, false, alpha, a, x, beta, y),
+        (_, OperandRef::Device(of), _) => of.device().run(None, false, alpha, a, x, beta, y),
+        (_, _, OperandMut::Device(of)) => {
+            of.device().clone().run(None, false, alpha, a, x, beta, y)
+        }
+        (_, _, OperandMut::View(of)) => of.device().run(None, false, alpha, a, x, beta, y),
+        _ => {
+            let desc = Desc { vectors: V::DTYPE, ..a.desc() };
+            Engine::global().device_for(&desc)?.run(None, false, alpha, a, x, beta, y)
+        }
     }
 }
 
 /// `Y = alpha * A X + beta * Y` for a matrix or a batch of them, on the device as [`gemv`].
-fn gemm<T: Element, A: Stack<X>, X: Dimension + Copy>(
-    alpha: T::Acc,
+fn gemm<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
+    alpha: V::Acc,
     a: OperandRef<'_, T, A>,
-    x: OperandRef<'_, T, X>,
-    beta: T::Acc,
-    y: OperandMut<'_, T, X>,
+    x: OperandRef<'_, V, X>,
+    beta: V::Acc,
+    y: OperandMut<'_, V, X>,
 ) -> Result<()> {
     A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
     let device = match a.device().or(x.device()).or(y.device()) {
@@ -46,7 +56,8 @@ fn gemm<T: Element, A: Stack<X>, X: Dimension + Copy>(
             // An empty batch has no first matrix, and nothing to compute.
             (_, x) if x[0] == 0 => return Ok(()),
             (a, x) => {
-                let desc = Desc { batch: x[0], rhs: x[2], ..a.index_axis(0, 0).desc() };
+                let one = a.index_axis(0, 0).desc();
+                let desc = Desc { vectors: V::DTYPE, batch: x[0], rhs: x[2], ..one };
                 Engine::global().device_for(&desc)?.clone()
             }
         },
@@ -55,41 +66,47 @@ fn gemm<T: Element, A: Stack<X>, X: Dimension + Copy>(
 }
 
 /// `A x` in a new array.
-fn on_host<T: Element>(a: &ArrayRef2<T>, x: VectorRef<'_, T>) -> Result<Array1<T>> {
+fn on_host<T: Element + Times<V>, V: Element>(
+    a: &ArrayRef2<T>,
+    x: VectorRef<'_, V>,
+) -> Result<Array1<V>> {
     // Before memory is allocated for it.
     check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = Array1::from_vec(host_zeros("the host", a.nrows())?);
-    gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    gemv(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
 /// `A x` in a new vector on A's device.
-fn on_device<T: Element>(a: &DeviceMatrix<T>, x: VectorRef<'_, T>) -> Result<DeviceVector<T>> {
+fn on_device<T: Element + Times<V>, V: Element>(
+    a: &DeviceMatrix<T>,
+    x: VectorRef<'_, V>,
+) -> Result<DeviceVector<V>> {
     check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = a.device().zeros(a.dim().0)?;
-    gemv(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    gemv(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
 /// `A X` in a new array.
-fn many_on_host<T: Element, A: Stack<X>, X: Dimension + Copy>(
+fn many_on_host<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
     a: &ArrayRef<T, A>,
-    x: OperandRef<'_, T, X>,
-) -> Result<Array<T, X>> {
+    x: OperandRef<'_, V, X>,
+) -> Result<Array<V, X>> {
     A::check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = host_array("the host", A::result(a.raw_dim(), x.raw_dim()))?;
-    gemm(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    gemm(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
 /// `A X` in a new array on A's device.
-fn many_on_device<T: Element, A: Stack<X>, X: Dimension + Copy>(
+fn many_on_device<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
     a: &DeviceArray<T, A>,
-    x: OperandRef<'_, T, X>,
-) -> Result<DeviceArray<T, X>> {
+    x: OperandRef<'_, V, X>,
+) -> Result<DeviceArray<V, X>> {
     A::check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = DeviceArray::zeros(a.device(), A::result(a.raw_dim(), x.raw_dim()))?;
-    gemm(T::Acc::ONE, a.into(), x, T::Acc::ZERO, (&mut y).into())?;
+    gemm(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
@@ -101,96 +118,132 @@ fn of_row_vector(e: Error) -> Error {
     }
 }
 
+/// The products of a matrix and a vector, on either side. The vectors' type; the conversion from `self`, or
+/// the wrapper, to the matrix.
 macro_rules! matrix_and_vector {
-    ($($matrix:ty, $vector:ty => $output:ty, $new:ident;)*) => { $(
-        impl<T: Element> Product<$vector> for $matrix {
-            type Elem = T;
+    ($([$($generic:tt)*] $elem:ty, $matrix:ty, $of:ident, $vector:ty => $output:ty, $new:ident;)*) => { $(
+        impl<$($generic)*> Product<$vector> for $matrix {
+            type Elem = $elem;
             type Output = $output;
-            type Target<'y> = VectorMut<'y, T>;
+            type Target<'y> = VectorMut<'y, $elem>;
 
             fn product(&self, x: &$vector) -> Result<$output> {
-                $new(self, x.into())
+                $new($of(self), x.into())
             }
 
             #[inline]
             fn update(
                 &self,
-                alpha: T::Acc,
+                alpha: Acc<$elem>,
                 x: &$vector,
-                beta: T::Acc,
-                y: VectorMut<'_, T>,
+                beta: Acc<$elem>,
+                y: VectorMut<'_, $elem>,
             ) -> Result<()> {
-                gemv(alpha, self.into(), x.into(), beta, y)
+                gemv(alpha, $of(self).into(), x.into(), beta, y)
             }
         }
 
-        impl<T: Element> Product<$matrix> for $vector {
-            type Elem = T;
+        impl<$($generic)*> Product<$matrix> for $vector {
+            type Elem = $elem;
             type Output = $output;
-            type Target<'y> = VectorMut<'y, T>;
+            type Target<'y> = VectorMut<'y, $elem>;
 
             fn product(&self, a: &$matrix) -> Result<$output> {
-                $new(&a.t(), self.into()).map_err(of_row_vector)
+                $new(&$of(a).t(), self.into()).map_err(of_row_vector)
             }
 
             fn update(
                 &self,
-                alpha: T::Acc,
+                alpha: Acc<$elem>,
                 a: &$matrix,
-                beta: T::Acc,
-                y: VectorMut<'_, T>,
+                beta: Acc<$elem>,
+                y: VectorMut<'_, $elem>,
             ) -> Result<()> {
-                gemv(alpha, (&a.t()).into(), self.into(), beta, y).map_err(of_row_vector)
+                gemv(alpha, (&$of(a).t()).into(), self.into(), beta, y).map_err(of_row_vector)
             }
         }
     )* };
 }
-matrix_and_vector!(
-    ArrayRef2<T>, ArrayRef1<T> => Array1<T>, on_host;
-    ArrayRef2<T>, [T] => Array1<T>, on_host;
-    ArrayRef2<T>, DeviceVector<T> => Array1<T>, on_host;
-    DeviceMatrix<T>, ArrayRef1<T> => DeviceVector<T>, on_device;
-    DeviceMatrix<T>, [T] => DeviceVector<T>, on_device;
-    DeviceMatrix<T>, DeviceVector<T> => DeviceVector<T>, on_device;
-);
 
+/// The products of a matrix or batch with a matrix or batch.
 macro_rules! matrix_and_matrix {
-    ($($left:ty, $right:ty => $output:ty, $new:ident, $axes:ty;)*) => { $(
-        impl<T: Element> Product<$right> for $left {
-            type Elem = T;
+    ($([$($generic:tt)*] $elem:ty, $left:ty, $of:ident, $right:ty => $output:ty, $new:ident, $axes:ty;)*) => { $(
+        impl<$($generic)*> Product<$right> for $left {
+            type Elem = $elem;
             type Output = $output;
-            type Target<'y> = OperandMut<'y, T, $axes>;
+            type Target<'y> = OperandMut<'y, $elem, $axes>;
 
             fn product(&self, x: &$right) -> Result<$output> {
-                $new(self, x.into())
+                $new($of(self), x.into())
             }
 
             fn update(
                 &self,
-                alpha: T::Acc,
+                alpha: Acc<$elem>,
                 x: &$right,
-                beta: T::Acc,
-                y: OperandMut<'_, T, $axes>,
+                beta: Acc<$elem>,
+                y: OperandMut<'_, $elem, $axes>,
             ) -> Result<()> {
-                gemm(alpha, self.into(), x.into(), beta, y)
+                gemm(alpha, $of(self).into(), x.into(), beta, y)
             }
         }
     )* };
 }
-matrix_and_matrix!(
-    ArrayRef2<T>, ArrayRef2<T> => Array2<T>, many_on_host, Ix2;
-    ArrayRef2<T>, DeviceMatrix<T> => Array2<T>, many_on_host, Ix2;
-    DeviceMatrix<T>, ArrayRef2<T> => DeviceMatrix<T>, many_on_device, Ix2;
-    DeviceMatrix<T>, DeviceMatrix<T> => DeviceMatrix<T>, many_on_device, Ix2;
-    ArrayRef<T, Ix3>, ArrayRef2<T> => Array2<T>, many_on_host, Ix2;
-    ArrayRef<T, Ix3>, DeviceMatrix<T> => Array2<T>, many_on_host, Ix2;
-    DeviceArray<T, Ix3>, ArrayRef2<T> => DeviceMatrix<T>, many_on_device, Ix2;
-    DeviceArray<T, Ix3>, DeviceMatrix<T> => DeviceMatrix<T>, many_on_device, Ix2;
-    ArrayRef<T, Ix3>, ArrayRef<T, Ix3> => Array3<T>, many_on_host, Ix3;
-    ArrayRef<T, Ix3>, DeviceArray<T, Ix3> => Array3<T>, many_on_host, Ix3;
-    DeviceArray<T, Ix3>, ArrayRef<T, Ix3> => DeviceArray<T, Ix3>, many_on_device, Ix3;
-    DeviceArray<T, Ix3>, DeviceArray<T, Ix3> => DeviceArray<T, Ix3>, many_on_device, Ix3;
-);
+
+/// The pairs of forms for a matrix of `$t` and vectors of `$v`: the matrix by itself, or in a wrapper
+/// from which `$of` takes it.
+macro_rules! matrices {
+    ([$($generic:tt)*] $t:ty, $v:ty, $($wrapper:ident)?, $of:ident) => {
+        matrices!(@ [$($generic)*] $v, $of,
+            [matrices!(= ArrayRef2<$t>, $($wrapper)?)],
+            [matrices!(= DeviceMatrix<$t>, $($wrapper)?)],
+            [matrices!(= ArrayRef<$t, Ix3>, $($wrapper)?)],
+            [matrices!(= DeviceArray<$t, Ix3>, $($wrapper)?)]);
+    };
+    (= $form:ty,) => { $form };
+    (= $form:ty, $wrapper:ident) => { $wrapper<'_, $form> };
+    (@ [$($generic:tt)*] $v:ty, $of:ident, [$host:ty], [$there:ty], [$hosts:ty], [$theres:ty]) => {
+        matrix_and_vector!(
+            [$($generic)*] $v, $host, $of, ArrayRef1<$v> => Array1<$v>, on_host;
+            [$($generic)*] $v, $host, $of, [$v] => Array1<$v>, on_host;
+            [$($generic)*] $v, $host, $of, DeviceVector<$v> => Array1<$v>, on_host;
+            [$($generic)*] $v, $there, $of, ArrayRef1<$v> => DeviceVector<$v>, on_device;
+            [$($generic)*] $v, $there, $of, [$v] => DeviceVector<$v>, on_device;
+            [$($generic)*] $v, $there, $of, DeviceVector<$v> => DeviceVector<$v>, on_device;
+        );
+        matrix_and_matrix!(
+            [$($generic)*] $v, $host, $of, ArrayRef2<$v> => Array2<$v>, many_on_host, Ix2;
+            [$($generic)*] $v, $host, $of, DeviceMatrix<$v> => Array2<$v>, many_on_host, Ix2;
+            [$($generic)*] $v, $there, $of, ArrayRef2<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
+            [$($generic)*] $v, $there, $of, DeviceMatrix<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
+            [$($generic)*] $v, $hosts, $of, ArrayRef2<$v> => Array2<$v>, many_on_host, Ix2;
+            [$($generic)*] $v, $hosts, $of, DeviceMatrix<$v> => Array2<$v>, many_on_host, Ix2;
+            [$($generic)*] $v, $theres, $of, ArrayRef2<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
+            [$($generic)*] $v, $theres, $of, DeviceMatrix<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
+            [$($generic)*] $v, $hosts, $of, ArrayRef<$v, Ix3> => Array3<$v>, many_on_host, Ix3;
+            [$($generic)*] $v, $hosts, $of, DeviceArray<$v, Ix3> => Array3<$v>, many_on_host, Ix3;
+            [$($generic)*] $v, $theres, $of, ArrayRef<$v, Ix3> => DeviceArray<$v, Ix3>, many_on_device, Ix3;
+            [$($generic)*] $v, $theres, $of, DeviceArray<$v, Ix3> => DeviceArray<$v, Ix3>, many_on_device, Ix3;
+        );
+    };
+}
+matrices!([T: Element] T, T, , itself);
+matrices!([] f16, f32, , itself);
+matrices!([] bf16, f32, , itself);
+// Not the matrix by itself: of `a.gpu_dot(&array![1.0, 2.0])` with a matrix of f32, the compiler could not
+// tell any more which type the numbers have, and would take f64.
+matrices!([] f32, f64, Widened, narrow);
+
+/// The matrix of a product that has it as it is.
+#[inline(always)]
+fn itself<M: ?Sized>(a: &M) -> &M {
+    a
+}
+
+#[inline(always)]
+fn narrow<'a, M: ?Sized>(a: &Widened<'a, M>) -> &'a M {
+    a.0
+}
 
 macro_rules! vector_and_vector {
     ($($left:ty, $right:ty, $row:expr;)*) => { $(

@@ -7,7 +7,7 @@ use crate::error::ShapeMismatch;
 use crate::host::host_zeros;
 use crate::job::{GemmJob, Input, Job, Output};
 use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result};
+use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, Times};
 
 impl Device {
     /// `A x` on this device, as a host array; see [`GpuDot`](crate::GpuDot) for `a.gpu_dot(&x)`.
@@ -307,23 +307,23 @@ impl Device {
     /// Where all single products come together. Each operand is moved once, into the job.
     #[inline]
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn run<T: Element>(
+    pub(crate) fn run<T: Element + Times<V>, V: Element>(
         &self,
         params: Option<&Params>,
         conj: bool,
-        alpha: T::Acc,
+        alpha: V::Acc,
         a: MatrixRef<'_, T>,
-        x: VectorRef<'_, T>,
-        beta: T::Acc,
-        y: VectorMut<'_, T>,
+        x: VectorRef<'_, V>,
+        beta: V::Acc,
+        y: VectorMut<'_, V>,
     ) -> Result<()> {
         check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
         self.owns([a.device(), x.device(), y.device()])?;
         if a.dim().0 == 0 {
             return Ok(());
         }
-        if alpha == T::Acc::ZERO {
-            if beta == T::Acc::ONE {
+        if alpha == V::Acc::ZERO {
+            if beta == V::Acc::ONE {
                 return Ok(());
             }
             if let VectorMut::Host(y) = y {
@@ -331,7 +331,7 @@ impl Device {
                 return Ok(());
             }
         }
-        let desc = a.desc();
+        let desc = Desc { vectors: V::DTYPE, ..a.desc() };
         if params.is_none()
             && let Some(prepared) = self.recall(&desc)
         {
@@ -343,16 +343,16 @@ impl Device {
     /// As [`run`](Self::run), for given parameters, for choices with state, and for new problems.
     #[inline(never)]
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch_new<T: Element>(
+    fn launch_new<T: Element + Times<V>, V: Element>(
         &self,
         params: Option<&Params>,
         desc: &Desc,
         conj: bool,
-        alpha: T::Acc,
+        alpha: V::Acc,
         a: MatrixRef<'_, T>,
-        x: VectorRef<'_, T>,
-        beta: T::Acc,
-        y: VectorMut<'_, T>,
+        x: VectorRef<'_, V>,
+        beta: V::Acc,
+        y: VectorMut<'_, V>,
     ) -> Result<()> {
         self.with_choice(params, desc, |prepared| self.launch(prepared, conj, alpha, a, x, beta, y))
     }
@@ -374,15 +374,15 @@ impl Device {
     /// Hands the job to the backend.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch<T: Element>(
+    fn launch<T: Element + Times<V>, V: Element>(
         &self,
         prepared: &Prepared,
         conj: bool,
-        alpha: T::Acc,
+        alpha: V::Acc,
         a: MatrixRef<'_, T>,
-        x: VectorRef<'_, T>,
-        beta: T::Acc,
-        y: VectorMut<'_, T>,
+        x: VectorRef<'_, V>,
+        beta: V::Acc,
+        y: VectorMut<'_, V>,
     ) -> Result<()> {
         let (a, x) = (a.input(), x.input());
         match y {
@@ -390,7 +390,7 @@ impl Device {
                 let y = Output::Host(y.reborrow());
                 self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
             }
-            VectorMut::Device(y) => y.written(beta != T::Acc::ZERO, |y| {
+            VectorMut::Device(y) => y.written(beta != V::Acc::ZERO, |y| {
                 let (a, x) = (a.reborrow(), x.reborrow());
                 let y = Output::Device(y.place().1);
                 self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
@@ -404,31 +404,31 @@ impl Device {
 
     /// Where all products of many columns or of a batch come together.
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    pub(crate) fn run_many<T: Element, A: Stack<X>, X: Dimension + Copy>(
+    pub(crate) fn run_many<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
         &self,
         params: Option<&Params>,
         conj: bool,
-        alpha: T::Acc,
+        alpha: V::Acc,
         a: &OperandRef<'_, T, A>,
-        x: &OperandRef<'_, T, X>,
-        beta: T::Acc,
-        y: OperandMut<'_, T, X>,
+        x: &OperandRef<'_, V, X>,
+        beta: V::Acc,
+        y: OperandMut<'_, V, X>,
     ) -> Result<()> {
         A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
         self.owns([a.device(), x.device(), y.device()])?;
-        if y.raw_dim().slice().contains(&0) || (alpha == T::Acc::ZERO && beta == T::Acc::ONE) {
+        if y.raw_dim().slice().contains(&0) || (alpha == V::Acc::ZERO && beta == V::Acc::ONE) {
             return Ok(());
         }
         let (a, x) = (A::input(a.input()), A::rhs(x.input()));
         match y {
-            OperandMut::Host(y) if alpha == T::Acc::ZERO => {
+            OperandMut::Host(y) if alpha == V::Acc::ZERO => {
                 without_a(beta, y);
                 Ok(())
             }
             OperandMut::Host(y) => {
                 self.launch_many(params, conj, alpha, a, x, beta, A::output(Output::Host(y)))
             }
-            OperandMut::Device(y) => y.written(beta != T::Acc::ZERO, |y| {
+            OperandMut::Device(y) => y.written(beta != V::Acc::ZERO, |y| {
                 let y = A::output(Output::Device(y.place().1));
                 self.launch_many(params, conj, alpha, a, x, beta, y)
             }),
@@ -440,15 +440,15 @@ impl Device {
     }
 
     #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch_many<T: Element>(
+    fn launch_many<T: Element + Times<V>, V: Element>(
         &self,
         params: Option<&Params>,
         conj: bool,
-        alpha: T::Acc,
+        alpha: V::Acc,
         a: Input<'_, T, Ix3>,
-        x: Input<'_, T, Ix3>,
-        beta: T::Acc,
-        y: Output<'_, T, Ix3>,
+        x: Input<'_, V, Ix3>,
+        beta: V::Acc,
+        y: Output<'_, V, Ix3>,
     ) -> Result<()> {
         let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
         let job = GemmJob { alpha, a, conj, x, beta, y };

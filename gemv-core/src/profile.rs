@@ -34,7 +34,7 @@ use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 ///
 /// let desc = Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0);
 /// assert!((card.seconds(&desc).unwrap() - 2e-5).abs() < 1e-9);
-/// assert_eq!(card.seconds(&Desc { dtype: Dtype::C64, ..desc }), None); // no such product
+/// assert_eq!(card.seconds(&desc.of_type(Dtype::C64)), None); // no such product
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]

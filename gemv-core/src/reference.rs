@@ -13,7 +13,7 @@ use crate::order::{LANES, SEGMENT};
 use crate::step::VectorJob;
 use crate::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, Desc, DeviceInfo, Dtype,
-    Element, Error, Input, Job, Memory, Output, Params, Prepared, Result, Window, for_any,
+    Element, Error, Input, Job, Memory, Output, Params, Prepared, Result, Times, Window, for_any,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -62,7 +62,8 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
 
 /// The dot product of one row with `x`, before scaling.
 ///
-/// `row` and `x` have n entries, of any stride; with `conj` the conjugate of `row` is used.
+/// `row` and `x` have n entries, of any stride; with `conj` the conjugate of `row` is used. The entries
+/// of `x` may be of a wider type, in which the sum is then kept.
 ///
 /// ```
 /// use gemv_core::{half::f16, num_complex::Complex, reference::dot};
@@ -72,6 +73,9 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
 /// let x = array![f16::from_f32(2048.0), f16::ONE];
 /// assert_eq!(dot(array![f16::ONE, f16::ONE].view(), x.view(), false), 2049.0_f32);
 ///
+/// let (row, x) = (array![0.1f32], array![10.0f64]);
+/// assert_eq!(dot(row.view(), x.view(), false), f64::from(0.1f32) * 10.0);
+///
 /// let z = array![Complex::new(3.0, 4.0)];
 /// assert_eq!(dot(z.view(), z.view(), true), Complex::new(25.0, 0.0)); // |z|²
 /// assert_eq!(dot(z.view(), z.view(), false), Complex::new(-7.0, 24.0)); // z²
@@ -79,10 +83,14 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
 ///
 /// # Panics
 /// If `x` has fewer entries than `row`.
-pub fn dot<T: Element>(row: ArrayView1<'_, T>, x: ArrayView1<'_, T>, conj: bool) -> T::Acc {
-    ordered_sum(row.len(), &|j, lane: T::Acc| {
+pub fn dot<T, V>(row: ArrayView1<'_, T>, x: ArrayView1<'_, V>, conj: bool) -> V::Acc
+where
+    T: Element + Times<V>,
+    V: Element,
+{
+    ordered_sum(row.len(), &|j, lane: V::Acc| {
         let a = if conj { row[j].conj() } else { row[j] };
-        lane.fma(a.widen(), x[j].widen())
+        lane.fma(Times::<V>::promote(a), x[j].widen())
     })
 }
 
@@ -109,23 +117,26 @@ pub fn dot<T: Element>(row: ArrayView1<'_, T>, x: ArrayView1<'_, T>, conj: bool)
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub fn gemv<T: Element>(
-    alpha: T::Acc,
+pub fn gemv<T, V>(
+    alpha: V::Acc,
     a: ArrayView2<'_, T>,
     conj: bool,
-    x: ArrayView1<'_, T>,
-    beta: T::Acc,
-    mut y: ArrayViewMut1<'_, T>,
-) {
+    x: ArrayView1<'_, V>,
+    beta: V::Acc,
+    mut y: ArrayViewMut1<'_, V>,
+) where
+    T: Element + Times<V>,
+    V: Element,
+{
     assert_eq!((y.len(), x.len()), a.dim(), "shapes do not fit");
-    let zero = T::Acc::ZERO;
+    let zero = V::Acc::ZERO;
     for (i, y) in y.iter_mut().enumerate() {
         if alpha == zero {
             // A and x are not read, and y is only scaled.
             *y = match beta {
-                b if b == zero => T::default(),
-                b if b == T::Acc::ONE => *y,
-                b => T::narrow(b.mul(y.widen())),
+                b if b == zero => V::default(),
+                b if b == V::Acc::ONE => *y,
+                b => V::narrow(b.mul(y.widen())),
             };
         } else {
             let old = (beta != zero).then_some(*y);
@@ -233,7 +244,7 @@ fn view<'a, T: Element, D: Dimension>(input: Input<'a, T, D>) -> ArrayView<'a, T
     }
 }
 
-fn run<T: Element>(job: Job<'_, T>) {
+fn run<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>) {
     let y = match job.y {
         Output::Host(y) => y,
         Output::Device(Window { memory, first, dim, strides }) => {

@@ -62,12 +62,13 @@ impl Estimate {
             let download = (profile.round_trip - profile.launch).max(0.0);
             return Some(Estimate { upload: 0.0, product, download });
         };
-        let size = desc.dtype.bytes() as f64;
+        let (matrix, vectors) = (desc.dtype.bytes() as f64, desc.vectors.bytes() as f64);
         let (m, n) = (desc.m as f64, desc.n as f64);
         let (rhs, batch) = (desc.rhs as f64, desc.batch as f64);
-        let up = |elements: f64| link.up_latency + elements * size / link.up;
-        let upload = up(n * rhs * batch) + if resident { 0.0 } else { up(m * n * batch) };
-        let download = link.down_latency + m * rhs * batch * size / link.down;
+        let up = |bytes: f64| link.up_latency + bytes / link.up;
+        let upload =
+            up(n * rhs * batch * vectors) + if resident { 0.0 } else { up(m * n * batch * matrix) };
+        let download = link.down_latency + m * rhs * batch * vectors / link.down;
         Some(Estimate { upload, product, download })
     }
 

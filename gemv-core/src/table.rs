@@ -18,7 +18,8 @@
 //!
 //! The row nearest to the problem wins (distance in powers of two, 0 inside a range; the earlier row on
 //! a tie). A row for one type beats one for every type, and one for a layout beats one for every
-//! layout, however far. For several right-hand sides or a batch, a row that names them beats one that
+//! layout, however far. The type is the matrix': its rows also serve vectors of a wider type, where their
+//! kernels take them. For several right-hand sides or a batch, a row that names them beats one that
 //! does not, of which the kernel may compute one product after the other.
 
 use std::fmt;
@@ -439,8 +440,9 @@ impl Tables {
                 match backend.fits(desc, &row.params) {
                     Ok(()) => return (row.params, Some((table, row))),
                     // A row for every type or layout does not claim to fit each of them, nor one for
-                    // other sizes these.
+                    // other sizes these, nor one for a type a matrix with vectors of another.
                     Err(_) if row.dtype.is_none() || row.layout.is_none() || !row.holds(desc) => {}
+                    Err(_) if desc.is_mixed() => {}
                     Err(why) => log::warn!("{}: the row {row} is passed over: {why}", table.origin),
                 }
             }

@@ -73,7 +73,7 @@ fn the_entries_of_a_batch_share_an_alignment() {
     let align = |batch: usize, apart: usize| {
         let mut y = Array3::<f32>::zeros((batch, 3, 1));
         let (dim, strides) = (Ix3(batch, 3, 16), Ix3(apart, 16, 1));
-        let a = Input::Device(Window { memory: &*a, first: 0, dim, strides });
+        let a: Input<'_, f32, _> = Input::Device(Window { memory: &*a, first: 0, dim, strides });
         let (dim, strides) = (Ix3(batch, 16, 1), Ix3(16, 1, 1));
         let x = Input::Device(Window { memory: &*x, first: 0, dim, strides });
         let y = y.view_mut().into();

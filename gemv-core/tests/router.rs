@@ -83,7 +83,7 @@ fn what_is_resident_pays_no_upload_and_the_unknown_stays_at_home() {
     let (there, here) = (Estimate::of(&p, &d, true), Estimate::of(&p, &d, false));
     assert!(there.unwrap().total() < 0.1 * here.unwrap().total());
     let (router, home, _) = router(1e9, 4e12, 5e10);
-    let unknown = Desc { dtype: Dtype::C64, ..desc(9999, 9999) };
+    let unknown = desc(9999, 9999).of_type(Dtype::C64);
     assert!(router.route(&unknown).is(&home));
     assert!(Router::new(vec![(home, p)]).is_none());
 }

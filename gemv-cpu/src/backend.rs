@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, LinalgScalar,
+    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Axis, Dimension, LinalgScalar,
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
@@ -16,7 +16,7 @@ use crate::gemm::gemm;
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::read::{self, READ};
 use crate::run;
-use crate::simd::{Allocation, CpuElement, ISA_ENV, Isa, Plan, Product};
+use crate::simd::{Allocation, CpuElement, CpuTimes, ISA_ENV, Isa, Plan, Product};
 use crate::vector;
 use crate::vendor::{self, VENDOR};
 
@@ -74,9 +74,12 @@ pub fn open(isa: Option<&str>) -> Result<Arc<dyn Backend>> {
 }
 
 /// As gemv-core's `for_any`, for the element types that have kernels in this program. The last expression is for the
-/// others: `accepts` refuses them, so it is not reached.
+/// others: `accepts` refuses them, so it is not reached by products.
 macro_rules! for_compiled {
-    ($any:ident, $value:expr, $typed:pat => $body:expr, $other:pat => $refused:expr) => {
+    (
+        $any:ident, $value:expr, $typed:pat => $body:expr,
+        $(mixed $mixed:pat => $two:expr,)? else $other:pat => $refused:expr
+    ) => {
         match $value {
             $any::F32($typed) => $body,
             $any::F64($typed) => $body,
@@ -88,6 +91,13 @@ macro_rules! for_compiled {
             $any::C32($typed) => $body,
             #[cfg(feature = "complex")]
             $any::C64($typed) => $body,
+            $(
+                $any::F32F64($mixed) => $two,
+                #[cfg(feature = "half")]
+                $any::F16F32($mixed) => $two,
+                #[cfg(feature = "half")]
+                $any::Bf16F32($mixed) => $two,
+            )?
             #[cfg(not(all(feature = "half", feature = "complex")))]
             $other => $refused,
         }
@@ -357,10 +367,10 @@ impl Backend for Cpu {
             return self.read(job, params);
         }
         for_compiled!(
-            AnyJob,
-            &mut job,
+            AnyJob, &mut job,
             job => if !self.small(job, params) { self.run(job, params) },
-            job => return self.accepts(&for_any!(AnyJob, job, job => job.desc()))
+            mixed job => self.mixed(job, params),
+            else job => return self.accepts(&for_any!(AnyJob, job, job => job.desc()))
         );
         Ok(())
     }
@@ -376,16 +386,20 @@ impl Backend for Cpu {
             return Ok(());
         }
         for_compiled!(
-            AnyGemmJob,
-            job,
+            AnyGemmJob, job,
             job => self.many(job, params),
-            job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
+            mixed mut job => self.blocks(&mut job, params),
+            else job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
         );
         Ok(())
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        for_any!(AnyVectorJob, job, job => self.step(job));
+        for_compiled!(
+            AnyVectorJob, job,
+            job => self.step(job),
+            else job => return self.accepts(&Desc::new(job.dtype(), 1, 1, (1, 1), 0))
+        );
         Ok(())
     }
 }
@@ -401,7 +415,7 @@ where
 
 impl Cpu {
     #[inline(never)]
-    fn many<T: CpuElement>(&self, mut job: GemmJob<'_, T>, params: &Params) {
+    fn many<T: CpuTimes<T>>(&self, mut job: GemmJob<'_, T>, params: &Params) {
         if !kernels::is_gemm(params.kernel()) {
             // A kernel for one vector: one product after the other.
             let Desc { batch, rhs, .. } = job.desc();
@@ -410,7 +424,12 @@ impl Cpu {
             }
             return;
         }
-        let GemmJob { alpha, a, conj, x, beta, y } = &mut job;
+        self.blocks(&mut job, params);
+    }
+
+    /// Several columns, or a batch, by a kernel for them.
+    fn blocks<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut GemmJob<'_, T, V>, params: &Params) {
+        let GemmJob { alpha, a, conj, x, beta, y } = job;
         let plan = kernels::gemm_plan(params);
         let grain = grain(params);
         gemm(self.isa, plan, *alpha, view(a), *conj, view(x), *beta, view_mut(y), grain);
@@ -419,6 +438,17 @@ impl Cpu {
     fn step<T: CpuElement>(&self, job: VectorJob<'_, T>) {
         let (job, memory) = job.split();
         vector::run(self.isa, &job, elements, elements_mut(memory));
+    }
+
+    /// One vector of a wider type, as the one column of X.
+    #[inline(never)]
+    fn mixed<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut Job<'_, T, V>, params: &Params) {
+        let Job { alpha, a, conj, x, beta, y } = job;
+        let (a, x, y) = (view(a), view(x), view_mut(y));
+        let (a, x, y) = (a.insert_axis(Axis(0)), x.insert_axis(Axis(1)), y.insert_axis(Axis(1)));
+        let (x, y) = (x.insert_axis(Axis(0)), y.insert_axis(Axis(0)));
+        let plan = kernels::gemm_plan(params);
+        gemm(self.isa, plan, *alpha, a, *conj, x, *beta, y, grain(params));
     }
 
     #[cold]

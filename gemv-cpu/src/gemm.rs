@@ -5,7 +5,7 @@ use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis};
 use gemv_core::order::SEGMENT;
 
 use crate::run::{LEAST, Work, sharing, without_a};
-use crate::simd::{CpuElement, Gemm, GemmPlan, Isa, Panel};
+use crate::simd::{CpuElement, CpuTimes, Gemm, GemmPlan, Isa, Panel};
 
 /// `Y = alpha A X + beta Y` for each entry of a batch, on several threads if each has at least `grain` KiB of the
 /// matrices.
@@ -13,15 +13,15 @@ use crate::simd::{CpuElement, Gemm, GemmPlan, Isa, Panel};
 /// # Panics
 /// If the shapes do not fit.
 #[expect(clippy::too_many_arguments, reason = "a product has them")]
-pub(crate) fn gemm<T: CpuElement>(
+pub(crate) fn gemm<T: CpuTimes<V>, V: CpuElement>(
     isa: Isa,
     plan: GemmPlan,
-    alpha: T::Acc,
+    alpha: V::Acc,
     a: ArrayView3<'_, T>,
     conj: bool,
-    x: ArrayView3<'_, T>,
-    beta: T::Acc,
-    mut y: ArrayViewMut3<'_, T>,
+    x: ArrayView3<'_, V>,
+    beta: V::Acc,
+    mut y: ArrayViewMut3<'_, V>,
     grain: usize,
 ) {
     let ((batch, m, n), columns) = (a.dim(), x.dim().2);
@@ -29,7 +29,7 @@ pub(crate) fn gemm<T: CpuElement>(
     if y.is_empty() {
         return;
     }
-    if alpha == T::Acc::ZERO || n == 0 {
+    if alpha == V::Acc::ZERO || n == 0 {
         return y.lanes_mut(Axis(1)).into_iter().for_each(|y| without_a(alpha, beta, y));
     }
     share(&Gemm::new(isa, plan, alpha, a, conj, x, beta, y), grain);
@@ -163,17 +163,21 @@ mod tests {
     const ORDERS: [[usize; 3]; 4] = [[2, 1, 0], [1, 2, 0], [0, 2, 1], [1, 0, 2]];
 
     /// One product with operands at places that `rng` chooses, against the reference column by column.
-    fn check<T: CpuElement>(
+    fn check<T: CpuTimes<V>, V: CpuElement>(
         isa: Isa,
         rng: &mut Numbers,
         (batch, m, n, columns): (usize, usize, usize, usize),
     ) {
-        let place = |rng: &mut Numbers, dim: [usize; 3], shares: bool| {
+        fn place<T: Element>(
+            rng: &mut Numbers,
+            dim: [usize; 3],
+            shares: bool,
+        ) -> (Window<(), Ix3>, Vec<T>) {
             // Most often dense.
             let order = ORDERS[[0, 1, 0, 1, 0, 1, 2, 3][rng.below(8)]];
             let gap = [1, 1, 1, 1, 2, 3][rng.below(6)];
             let back = [0, 0, 0, 1, 2, 4, 7][rng.below(7)];
-            let (mut place, len) = place(dim, order, gap, rng.below(4), back);
+            let (mut place, len) = self::place(dim, order, gap, rng.below(4), back);
             if shares && rng.below(4) == 0 {
                 if place.stride(0) < 0 {
                     place.first -= place.stride(0).unsigned_abs() * (dim[0] - 1);
@@ -181,15 +185,15 @@ mod tests {
                 place.strides[0] = 0;
             }
             (place, rng.elements::<T>(len))
-        };
-        let (pa, mut a) = place(rng, [batch, m, n], true);
-        let (px, mut x) = place(rng, [batch, n, columns], true);
-        let (py, mut y) = place(rng, [batch, m, columns], false);
+        }
+        let (pa, mut a) = place::<T>(rng, [batch, m, n], true);
+        let (px, mut x) = place::<V>(rng, [batch, n, columns], true);
+        let (py, mut y) = place::<V>(rng, [batch, m, columns], false);
         if rng.below(8) == 0 && !a.is_empty() {
             let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][rng.below(3)];
             let (i, j) = (rng.below(a.len()), rng.below(x.len()));
             a[i] = T::narrow(T::Acc::from_parts(odd, 1.0));
-            x[j] = T::narrow(T::Acc::from_parts(1.0, odd));
+            x[j] = V::narrow(V::Acc::from_parts(1.0, odd));
         }
         if rng.below(6) == 0 {
             // Sums of -0, which become +0 where lanes are absent.
@@ -199,7 +203,7 @@ mod tests {
             [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0), (0.0, 0.0), (0.0, 0.5), (1.0, 0.0)]
                 [rng.below(7)];
         let im = if rng.below(2) == 0 { 0.0 } else { 0.25 * re };
-        let (alpha, beta) = (T::Acc::from_parts(re, im), T::Acc::from_parts(beta, 0.0));
+        let (alpha, beta) = (V::Acc::from_parts(re, im), V::Acc::from_parts(beta, 0.0));
         let conj = rng.below(2) == 0;
         let (a, x) = (pa.view(&a), px.view(&x));
         let mut want = py.view(&y).to_owned();
@@ -209,9 +213,9 @@ mod tests {
                 reference::gemv(alpha, a, conj, x, beta, want.slice_mut(s![b, .., c]));
             }
         }
-        if beta == T::Acc::ZERO {
+        if beta == V::Acc::ZERO {
             // Must not be read.
-            py.view_mut(&mut y).fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
+            py.view_mut(&mut y).fill(V::narrow(V::Acc::from_parts(f64::NAN, f64::NAN)));
         }
         let plan = GemmPlan {
             rows: [1, 16, 64, 300][rng.below(4)],
@@ -223,8 +227,9 @@ mod tests {
         gemm(isa, plan, alpha, a, conj, x, beta, py.view_mut(&mut y), grain);
         let got = py.view(&y);
         let what = format!(
-            "{isa:?} {} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {plan:?}, {grain}",
+            "{isa:?} {}*{} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {plan:?}, {grain}",
             T::DTYPE,
+            V::DTYPE,
             a.strides(),
             x.strides(),
             got.strides()
@@ -246,7 +251,7 @@ mod tests {
         one(ar, br) && one(ai, bi)
     }
 
-    fn all<T: CpuElement>(seed: u64) {
+    fn all<T: CpuTimes<V>, V: CpuElement>(seed: u64) {
         let rng = &mut Numbers::new(seed);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         for isa in Isa::all() {
@@ -260,44 +265,59 @@ mod tests {
                     if batch * m * n * columns > 400_000 {
                         continue;
                     }
-                    pool.install(|| check::<T>(isa, rng, (batch, m, n, columns)));
+                    pool.install(|| check::<T, V>(isa, rng, (batch, m, n, columns)));
                 }
             }
             // Empty operands.
             for dim in [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5), (2, 3, 4, 0)] {
-                check::<T>(isa, rng, dim);
+                check::<T, V>(isa, rng, dim);
             }
         }
     }
 
     #[test]
     fn f32_has_the_bits_of_its_columns() {
-        all::<f32>(1);
+        all::<f32, f32>(1);
     }
 
     #[test]
     fn f64_has_the_bits_of_its_columns() {
-        all::<f64>(2);
+        all::<f64, f64>(2);
     }
 
     #[test]
     fn f16_has_the_bits_of_its_columns() {
-        all::<f16>(3);
+        all::<f16, f16>(3);
     }
 
     #[test]
     fn bf16_has_the_bits_of_its_columns() {
-        all::<bf16>(4);
+        all::<bf16, bf16>(4);
     }
 
     #[test]
     fn c32_has_the_bits_of_its_columns() {
-        all::<Complex<f32>>(5);
+        all::<Complex<f32>, Complex<f32>>(5);
     }
 
     #[test]
     fn c64_has_the_bits_of_its_columns() {
-        all::<Complex<f64>>(6);
+        all::<Complex<f64>, Complex<f64>>(6);
+    }
+
+    #[test]
+    fn f16_with_vectors_of_f32_has_the_bits_of_its_columns() {
+        all::<f16, f32>(7);
+    }
+
+    #[test]
+    fn bf16_with_vectors_of_f32_has_the_bits_of_its_columns() {
+        all::<bf16, f32>(8);
+    }
+
+    #[test]
+    fn f32_with_vectors_of_f64_has_the_bits_of_its_columns() {
+        all::<f32, f64>(9);
     }
 
     #[test]
@@ -308,13 +328,15 @@ mod tests {
                 let (most_n, most_columns) = ([8, 20, 70][rng.below(3)], [4, 18][rng.below(2)]);
                 let (m, n) = (1 + rng.below(20), 1 + rng.below(most_n));
                 let dim = (1 + rng.below(4), m, n, 1 + rng.below(most_columns));
-                check::<f32>(isa, rng, dim);
-                check::<f64>(isa, rng, dim);
+                check::<f32, f32>(isa, rng, dim);
+                check::<f64, f64>(isa, rng, dim);
+                check::<f16, f32>(isa, rng, dim);
+                check::<f32, f64>(isa, rng, dim);
             }
             // Large enough that the next entry is fetched meanwhile.
             for (m, n, columns) in [(64, 64, 8), (200, 40, 17), (33, 64, 3), (17, 256, 9)] {
                 for _ in 0..12 {
-                    check::<f32>(isa, rng, (3, m, n, columns));
+                    check::<f32, f32>(isa, rng, (3, m, n, columns));
                 }
             }
         }
@@ -327,10 +349,12 @@ mod tests {
         for isa in Isa::all() {
             for n in [65_535, 65_536, 65_537, 70_000] {
                 pool.install(|| {
-                    check::<f32>(isa, rng, (1, 3, n, 2));
-                    check::<f64>(isa, rng, (1, 1, n, 3));
-                    check::<f16>(isa, rng, (1, 2, n, 2));
-                    check::<Complex<f32>>(isa, rng, (1, 2, n, 2));
+                    check::<f32, f32>(isa, rng, (1, 3, n, 2));
+                    check::<f64, f64>(isa, rng, (1, 1, n, 3));
+                    check::<f16, f16>(isa, rng, (1, 2, n, 2));
+                    check::<bf16, f32>(isa, rng, (1, 2, n, 1));
+                    check::<f32, f64>(isa, rng, (1, 2, n, 2));
+                    check::<Complex<f32>, Complex<f32>>(isa, rng, (1, 2, n, 2));
                 });
             }
         }

@@ -247,7 +247,7 @@ fn gemm_candidates(desc: &Desc) -> Vec<Params> {
 
 /// The parameters to try.
 pub(crate) fn candidates(desc: &Desc) -> Vec<Params> {
-    if desc.rhs > 1 || desc.batch > 1 {
+    if desc.rhs > 1 || desc.batch > 1 || desc.is_mixed() {
         return gemm_candidates(desc);
     }
     // One grain for all. In the loop of a tuner the other threads are awake, and half a MiB on two threads takes 0.6 of
@@ -320,7 +320,10 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     if is_small(name) && desc.n > SEGMENT {
         return Err(format!("{name} is for at most {SEGMENT} columns"));
     }
-    if is_gemm(name) && desc.rhs <= 1 && desc.batch <= 1 {
+    if desc.is_mixed() && !is_gemm(name) {
+        return Err(format!("{name} is for a matrix and vectors of one type"));
+    }
+    if is_gemm(name) && desc.rhs <= 1 && desc.batch <= 1 && !desc.is_mixed() {
         return Err(format!("{name} is for several right-hand sides or products"));
     }
     for (key, value) in params.args() {

@@ -16,7 +16,7 @@ pub(crate) fn passes() -> Vec<Params> {
 /// Whether it can read such a matrix, or why not.
 pub(crate) fn fits(desc: &Desc) -> Result<(), String> {
     match (desc.dtype, desc.layout) {
-        (Dtype::F32, Layout::Row) => Ok(()),
+        (Dtype::F32, Layout::Row) if !desc.is_mixed() => Ok(()),
         _ => Err("bandwidth is read from a row-major f32 matrix".into()),
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn fits(desc: &Desc) -> Result<(), String> {
         _ if desc.rhs <= 1 && desc.batch <= 1 => {
             Err(format!("{VENDOR} is for several right-hand sides or products"))
         }
+        _ if desc.is_mixed() => Err(format!("{VENDOR} is for a matrix and vectors of one type")),
         Dtype::F32 | Dtype::F64 => Ok(()),
         _ => Err(format!("{VENDOR} is for f32 and f64")),
     }
@@ -101,7 +102,7 @@ mod tests {
         let one = Desc::of(Dtype::F32, gemv_core::Layout::Row, (9, 9), 6);
         let many = Desc { rhs: 2, ..one };
         assert!(fits(&many).is_ok() && fits(&Desc { batch: 2, ..one }).is_ok());
-        assert!(fits(&one).is_err() && fits(&Desc { dtype: Dtype::Bf16, ..many }).is_err());
+        assert!(fits(&one).is_err() && fits(&many.of_type(Dtype::Bf16)).is_err());
         assert!(!gemv_core::Params::new(VENDOR.as_str()).keeps_order());
     }
 }

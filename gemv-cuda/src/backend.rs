@@ -111,6 +111,10 @@ impl Cuda {
         if params.args().next().is_some() {
             return Err(self.refuse(desc, params, "cuBLAS takes no arguments".into()));
         }
+        if desc.is_mixed() {
+            let reason = "cuBLAS is for a matrix and vectors of one type";
+            return Err(self.refuse(desc, params, reason.into()));
+        }
         if desc.layout == Layout::Strided {
             let reason = "cuBLAS knows matrices by rows and by columns only";
             return Err(self.refuse(desc, params, reason.into()));
@@ -138,14 +142,15 @@ impl Cuda {
     fn launches(&self, desc: &Desc, params: &Params) -> Result<Launches> {
         let kernel = self.kernel(desc, params)?;
         let plan = (kernel.plan)(desc, params, &self.caps);
-        let functions = self.programs.functions(&self.gpu, kernel, desc.dtype, params, &plan)?;
+        let types = (desc.dtype, desc.vectors);
+        let functions = self.programs.functions(&self.gpu, kernel, types, params, &plan)?;
         let launches = functions.into_iter().zip(&plan.launches);
         let launches = launches.map(|(function, launch)| self.gpu.launch_of(function, launch));
         Ok(Launches {
             gpu: self.gpu.clone(),
             desc: *desc,
             signature: kernel.signature,
-            workspace: self.gpu.size_of(plan.workspace, desc.dtype.acc_bytes())?,
+            workspace: self.gpu.size_of(plan.workspace, desc.vectors.acc_bytes())?,
             counters: self.gpu.size_of(plan.counters, size_of::<u32>())?,
             launches: launches.collect::<Result<_>>()?,
         })

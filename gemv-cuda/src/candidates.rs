@@ -12,6 +12,21 @@ use crate::kernels::{OWN, kernel};
 /// Few of the shared kernels' are left where this crate has its own: those without which some shape
 /// was slower on an H200 (`docs/results/h200`).
 pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let many = |p: &Params| kernel(p.kernel().as_str()).map(|k| k.signature);
+    if desc.is_mixed() {
+        // Of the kernels that take two types, all: those that are faster for one may not.
+        let kernels = OWN.iter().chain(gpu::kernels()).filter(|k| k.mixed);
+        let all = kernels.flat_map(|k| (k.candidates)(desc, caps).into_iter().map(move |p| (k, p)));
+        // One thread or two for all lanes of a row have no registers for them.
+        let wider = all.map(|(k, p)| match p.get("subwarp") {
+            Some(1 | 2) => (k, p.with("subwarp", 4)),
+            _ => (k, p),
+        });
+        let fits = wider.filter(|(k, p)| k.fits(desc, p, caps).is_ok());
+        let mut all: Vec<Params> = fits.map(|(_, p)| p).collect();
+        all.sort_by_key(|p| many(p) != Some(Signature::Gemm));
+        return all;
+    }
     let mut all: Vec<Params> = OWN.iter().flat_map(|k| (k.candidates)(desc, caps)).collect();
     for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
         let shared = (kernel.candidates)(desc, caps);
@@ -53,7 +68,6 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         }
     }
     // Those that read A once for several columns come first.
-    let many = |p: &Params| kernel(p.kernel().as_str()).map(|k| k.signature);
     all.sort_by_key(|p| many(p) != Some(Signature::Gemm));
     all
 }
@@ -79,6 +93,28 @@ mod tests {
                             for params in all {
                                 kernel.fits(&desc, &params, &caps()).unwrap();
                             }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_problem_of_two_types_has_candidates_that_fit() {
+        for (dtype, vectors) in Dtype::MIXED {
+            for layout in Layout::ALL {
+                for (m, n) in
+                    [(1, 1), (1 << 22, 8), (7, 300), (1000, 64), (4096, 4096), (3, 1 << 25)]
+                {
+                    for (rhs, batch) in [(1, 1), (3, 1), (64, 1), (1, 1000)] {
+                        let one = Desc::of(dtype, layout, (m, n), 4);
+                        let desc = Desc { vectors, rhs, batch, ..one };
+                        let all = candidates(&desc, &caps());
+                        assert!(!all.is_empty(), "{desc}");
+                        for params in all {
+                            let kernel = kernel(params.kernel().as_str()).unwrap();
+                            kernel.fits(&desc, &params, &caps()).unwrap();
                         }
                     }
                 }

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Element, GemmJob, Input, Memory, Output, Result, Window, span};
+use gemv_core::{
+    Accumulator, Element, GemmJob, Input, Memory, Output, Result, Times, Window, span,
+};
 use gemv_gpu::{Signature, assert_layout};
 
 use crate::driver::{Arguments, Batched, GemmArguments, Gpu};
@@ -17,10 +19,10 @@ use crate::run::{Choice, KEPT, Scratch};
 ///
 /// # Panics
 /// If the choice is for another problem or another GPU.
-pub(crate) fn gemm<T: Element>(
+pub(crate) fn gemm<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &Mutex<Scratch>,
-    job: GemmJob<'_, T>,
+    job: GemmJob<'_, T, V>,
     choice: &Choice,
 ) -> Result<()> {
     let (batch, m, n) = job.a.raw_dim().into_pattern();
@@ -30,8 +32,8 @@ pub(crate) fn gemm<T: Element>(
     if let Choice::Kernels(of) = choice {
         assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
         let desc = &of.desc;
-        let asked = (desc.dtype, desc.m, desc.n, desc.rhs, desc.batch);
-        assert_eq!(asked, (T::DTYPE, m, n, rhs, batch), "launches for another problem");
+        let asked = (desc.dtype, desc.vectors, desc.m, desc.n, desc.rhs, desc.batch);
+        assert_eq!(asked, (T::DTYPE, V::DTYPE, m, n, rhs, batch), "launches for another problem");
     }
     if m == 0 || rhs == 0 || batch == 0 {
         return Ok(());
@@ -46,10 +48,10 @@ pub(crate) fn gemm<T: Element>(
     done
 }
 
-fn queue<T: Element>(
+fn queue<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &mut Scratch,
-    job: GemmJob<'_, T>,
+    job: GemmJob<'_, T, V>,
     choice: &Choice,
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
@@ -67,7 +69,7 @@ fn queue<T: Element>(
     let rhs = x.raw_dim()[2];
     let (a_dim, x_dim) = ([batch, m, n], [batch, n, rhs]);
     // With alpha = 0 the kernel reads neither A nor X.
-    let used = alpha != T::Acc::ZERO;
+    let used = alpha != V::Acc::ZERO;
 
     let own;
     let a = match &a {
@@ -93,7 +95,7 @@ fn queue<T: Element>(
         assert_layout(of.desc.layout, a_dim, a.strides);
     }
     let x = match &x {
-        Input::Device(x) => at::<T>(x, gpu),
+        Input::Device(x) => at::<V>(x, gpu),
         Input::Host(x) => {
             let span = span(x);
             let strides = [0, 1, 2].map(|axis| span.stride(axis));
@@ -106,7 +108,9 @@ fn queue<T: Element>(
         }
     };
     let launch = |y: Batched<'_>| -> Result<()> {
-        let one = |b: usize, c: usize| Arguments::<T> {
+        let element = size_of::<T>();
+        let one = |b: usize, c: usize| Arguments::<V> {
+            element,
             m,
             n,
             a: a.entry(b, 0, n),
@@ -119,7 +123,7 @@ fn queue<T: Element>(
             counters,
         };
         let mut each = (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c)));
-        let all = GemmArguments::<T> { a, x, y, alpha, beta, conj, workspace, counters };
+        let all = GemmArguments::<V> { element, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
             Choice::Cublas(cublas) => cublas.gemm(&all),
             Choice::Kernels(of) => match of.signature {
@@ -137,21 +141,21 @@ fn queue<T: Element>(
     match y {
         Output::Device(y) => {
             let Window { memory, first, dim, strides } = y;
-            launch(at::<T>(&Window { memory: &*memory, first, dim, strides }, gpu))
+            launch(at::<V>(&Window { memory: &*memory, first, dim, strides }, gpu))
         }
         Output::Host(mut y) => {
-            let (block, _) = y_block.of(gpu.size_of(y.len() as u64, size_of::<T>())?, gpu)?;
-            if beta != T::Acc::ZERO {
+            let (block, _) = y_block.of(gpu.size_of(y.len() as u64, size_of::<V>())?, gpu)?;
+            if beta != V::Acc::ZERO {
                 match y.as_slice() {
                     Some(old) => staging.send(old, block)?,
-                    None => staging.send(&y.iter().copied().collect::<Vec<T>>(), block)?,
+                    None => staging.send(&y.iter().copied().collect::<Vec<V>>(), block)?,
                 }
             }
             let strides = [(m * rhs) as isize, rhs as isize, 1];
             launch(Batched { block, first: 0, dim: [batch, m, rhs], strides })?;
             match y.as_slice_mut() {
                 Some(y) => staging.fetch(block, 0, y),
-                None => staging.receive(block, y.len(), |new: &[T]| {
+                None => staging.receive(block, y.len(), |new: &[V]| {
                     y.iter_mut().zip(new).for_each(|(y, new)| *y = *new);
                 }),
             }

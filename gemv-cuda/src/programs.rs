@@ -45,9 +45,12 @@ pub(crate) struct Programs {
     loaded: Mutex<HashMap<ProgramKey, Arc<Loaded>>>,
 }
 
-/// A kernel's name, an element type, and the values of the compiled arguments: parameters that only
+/// A kernel's name, element types, and the values of the compiled arguments: parameters that only
 /// the launch depends on share a program.
-type ProgramKey = (&'static str, Dtype, Vec<u32>);
+type ProgramKey = (&'static str, Types, Vec<u32>);
+
+/// The matrix' and the vectors' type.
+type Types = (Dtype, Dtype);
 
 /// The entry points of a program, compiled and loaded at their first launch.
 ///
@@ -72,18 +75,18 @@ impl Programs {
         &self,
         gpu: &Gpu,
         kernel: &'static Kernel,
-        dtype: Dtype,
+        types: Types,
         params: &Params,
         plan: &Plan,
     ) -> Result<Vec<Arc<Function>>> {
         let compiled = kernel.args.iter().filter(|a| a.define.is_some());
         let values = compiled.map(|a| params.get_or(a.name, a.default)).collect();
-        let loaded = lock(&self.loaded).entry((kernel.name, dtype, values)).or_default().clone();
+        let loaded = lock(&self.loaded).entry((kernel.name, types, values)).or_default().clone();
         let mut functions = lock(&loaded);
         let entries = || plan.launches.iter().map(|launch| launch.entry);
         if entries().any(|e| !functions.contains_key(e)) {
-            let program = kernel.program(dtype, params);
-            let image = self.image(gpu, &program, || format!("{dtype} {params}"))?;
+            let program = kernel.mixed_program(types, params);
+            let image = self.image(gpu, &program, || format!("{} {params}", named(types)))?;
             for (name, f) in entries().zip(gpu.load(&image, entries())?) {
                 functions.insert(name, Arc::new(f));
             }
@@ -119,5 +122,13 @@ impl Programs {
                 self.cache.get(&key, None).ok_or_else(|| why.clone())
             }
         }
+    }
+}
+
+/// The types in messages.
+fn named((matrix, vectors): Types) -> String {
+    match matrix == vectors {
+        true => matrix.to_string(),
+        false => format!("{matrix}*{vectors}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, span};
+use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, Times, span};
 
 use gemv_gpu::Signature;
 
@@ -84,10 +84,10 @@ pub(crate) struct Launches {
 ///
 /// # Panics
 /// If the choice is for another problem or another GPU.
-pub(crate) fn run<T: Element>(
+pub(crate) fn run<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &Mutex<Scratch>,
-    job: Job<'_, T>,
+    job: Job<'_, T, V>,
     choice: &Choice,
 ) -> Result<()> {
     if let Choice::Kernels(of) = choice {
@@ -106,10 +106,10 @@ pub(crate) fn run<T: Element>(
     done
 }
 
-fn queue<T: Element>(
+fn queue<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &mut Scratch,
-    job: Job<'_, T>,
+    job: Job<'_, T, V>,
     choice: &Choice,
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
@@ -125,7 +125,7 @@ fn queue<T: Element>(
     let Job { alpha, a, conj, x, beta, y } = job;
     let (m, n) = (a.raw_dim()[0], a.raw_dim()[1]);
     // With alpha = 0 the kernel reads neither A nor x.
-    let used = alpha != T::Acc::ZERO;
+    let used = alpha != V::Acc::ZERO;
 
     let own;
     let a = match &a {
@@ -152,7 +152,7 @@ fn queue<T: Element>(
     };
     let x = match &x {
         Input::Device(x) => Operand {
-            block: &resident(x.memory, gpu, T::DTYPE).block,
+            block: &resident(x.memory, gpu, V::DTYPE).block,
             first: x.first,
             dim: (n, 1),
             strides: (x.stride(0), 0),
@@ -167,7 +167,9 @@ fn queue<T: Element>(
         }
     };
     let launch = |y: Operand<'_>| -> Result<()> {
-        let arguments = Arguments::<T> { m, n, a, x, y, alpha, beta, conj, workspace, counters };
+        let element = size_of::<T>();
+        let arguments =
+            Arguments::<V> { element, m, n, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
             Choice::Cublas(cublas) => cublas.gemv(&arguments),
             Choice::Kernels(of) => {
@@ -178,21 +180,21 @@ fn queue<T: Element>(
 
     match y {
         Output::Device(y) => launch(Operand {
-            block: &resident(y.memory, gpu, T::DTYPE).block,
+            block: &resident(y.memory, gpu, V::DTYPE).block,
             first: y.first,
             dim: (m, 1),
             strides: (y.stride(0), 0),
         }),
         Output::Host(mut y) => {
-            let (block, _) = y_block.of(gpu.size_of(m as u64, size_of::<T>())?, gpu)?;
-            if beta != T::Acc::ZERO {
+            let (block, _) = y_block.of(gpu.size_of(m as u64, size_of::<V>())?, gpu)?;
+            if beta != V::Acc::ZERO {
                 match y.as_slice() {
                     Some(old) => staging.send(old, block)?,
-                    None => staging.send(&y.iter().copied().collect::<Vec<T>>(), block)?,
+                    None => staging.send(&y.iter().copied().collect::<Vec<V>>(), block)?,
                 }
             }
             launch(Operand { block, first: 0, dim: (m, 1), strides: (1, 0) })?;
-            staging.receive(block, m, |new: &[T]| {
+            staging.receive(block, m, |new: &[V]| {
                 y.iter_mut().zip(new).for_each(|(y, new)| *y = *new);
             })
         }

@@ -29,7 +29,8 @@ impl Steps {
             None => {
                 let launches = Step::ALL.map(|step| vector_launch(step, [1, 1, 1], caps)).into();
                 let plan = Plan { launches, ..Plan::default() };
-                let all = programs.functions(gpu, &VECTOR, dtype, &vector_params(caps), &plan)?;
+                let (types, params) = ((dtype, dtype), vector_params(caps));
+                let all = programs.functions(gpu, &VECTOR, types, &params, &plan)?;
                 known.get_or_init(|| all)
             }
         };

@@ -1,5 +1,6 @@
-//! The rendered programs of every row of the shipped tables, by their hashes: a change of a kernel's
-//! text, of a define or of a table shows in `golden/programs.txt`, and nothing changes unseen.
+//! The rendered programs of every row of the shipped tables, and one of each kernel for two types, by
+//! their hashes: a change of a kernel's text, of a define or of a table shows in `golden/programs.txt`,
+//! and nothing changes unseen.
 //!
 //! Comments and white space do not count. `GEMV_GOLDEN=write` writes the file anew.
 
@@ -8,7 +9,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use gemv_core::fingerprint;
+use gemv_core::{Dtype, Params, fingerprint};
 
 #[test]
 fn rendered_programs_are_those_of_the_golden_file() {
@@ -22,6 +23,17 @@ fn rendered_programs_are_those_of_the_golden_file() {
             let defines: Vec<String> =
                 program.defines.iter().map(|(name, value)| format!("{name}={value};")).collect();
             let key = format!("{table} {} {dtype}", kernel.name);
+            all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
+        }
+    }
+    // Of two types no table says anything: each kernel once.
+    for kernel in gemv_cuda::kernels().filter(|kernel| kernel.mixed) {
+        for types in Dtype::MIXED {
+            let program = kernel.mixed_program(types, &Params::new(kernel.name));
+            let defines: Vec<String> =
+                program.defines.iter().map(|(name, value)| format!("{name}={value};")).collect();
+            let text = fingerprint(&[&program.source], &[]);
+            let key = format!("{} {}*{}", kernel.name, types.0, types.1);
             all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
         }
     }

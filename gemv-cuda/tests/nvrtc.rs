@@ -16,7 +16,7 @@
 //!   sm_90; only the registers differ, of which no check asks anything there.
 //! - bf16 where f16 has the same program, after the first of a kernel: the two differ in the
 //!   conversions to and from f32, which every program has.
-//! - Candidates of types other than f32. The texts are the same, compiled in every combination for f32,
+//! - Candidates of types other than f32, and of a matrix and vectors of two types. The texts are the same, compiled in every combination for f32,
 //!   and the tuner compiles a candidate before it measures it. For f64 as many as it takes to see every
 //!   pair of values of two arguments; for the others, and for several right-hand sides, every value.
 //! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
@@ -109,17 +109,20 @@ fn caps(units: u32) -> Caps {
     caps
 }
 
-/// Every different program, with the first parameters that lead to it, by kernel and type.
-fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
+/// The matrix' and the vectors' type.
+type Types = (Dtype, Dtype);
+
+/// Every different program, with the first parameters that lead to it, by kernel and types.
+fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
     let mut seen = HashSet::new();
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let mut add = |kernel: &Kernel, dtype, params: Params| {
-        let program = kernel.program(dtype, &params);
+    let mut add = |kernel: &Kernel, types: Types, params: Params| {
+        let program = kernel.mixed_program(types, &params);
         if seen.insert(program.clone()) {
-            all.entry((kernel.name, dtype)).or_default().push((params, program));
+            all.entry((kernel.name, types)).or_default().push((params, program));
         }
     };
-    for dtype in Dtype::ALL {
+    for (dtype, vectors) in Dtype::ALL.map(|d| (d, d)).into_iter().chain(Dtype::MIXED) {
         let (mut values, mut pairs) = (HashSet::new(), HashSet::new());
         let one = SHAPES.iter().map(|&shape| (shape, 1, 1));
         let problems: Vec<_> = one.chain(MANY.iter().copied()).collect();
@@ -127,20 +130,25 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
             for (((m, n), rhs, batch), align) in
                 problems.iter().flat_map(|p| [2, 4].map(|align| (*p, align)))
             {
-                let desc = Desc { rhs, batch, ..Desc::of(dtype, layout, (m, n), align) };
+                let one = Desc::of(dtype, layout, (m, n), align);
+                let desc = Desc { vectors, rhs, batch, ..one };
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();
                     let kernel = kernels().find(|k| k.name == name).expect("a candidate's");
                     let brings = match (dtype, kernel.signature) {
+                        _ if desc.is_mixed() => brings_a_value(kernel, &params, &mut values),
                         (Dtype::F32, _) => true,
                         (Dtype::F64, Signature::Gemv) => brings_a_pair(kernel, &params, &mut pairs),
                         _ => brings_a_value(kernel, &params, &mut values),
                     };
                     if full() || brings {
-                        add(kernel, dtype, params);
+                        add(kernel, (dtype, vectors), params);
                     }
                 }
             }
+        }
+        if dtype != vectors {
+            continue;
         }
         let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
@@ -150,21 +158,21 @@ fn programs() -> BTreeMap<(&'static str, Dtype), Vec<(Params, Program)>> {
                 Dtype::F32 | Dtype::C64 => every_value(space),
                 _ => space.into_iter().take(1).collect(),
             };
-            space.into_iter().for_each(|params| add(kernel, dtype, params));
+            space.into_iter().for_each(|params| add(kernel, (dtype, dtype), params));
         }
     }
     for kernel in kernels() {
         let of_it = |p: &Params| p.kernel().as_str() == kernel.name;
         for params in gpu::read_params(&caps(132)).into_iter().filter(of_it) {
-            add(kernel, Dtype::F32, params);
+            add(kernel, (Dtype::F32, Dtype::F32), params);
         }
     }
     for dtype in Dtype::ALL {
-        add(&gpu::VECTOR, dtype, gpu::vector_params(&caps(132)));
+        add(&gpu::VECTOR, (dtype, dtype), gpu::vector_params(&caps(132)));
     }
     for table in ["nvidia.txt", "default.txt"] {
         for (kernel, dtype, params, _) in common::programs_of(table) {
-            add(kernel, dtype, params);
+            add(kernel, (dtype, dtype), params);
         }
     }
     all
@@ -387,12 +395,12 @@ fn main() -> ExitCode {
     // The values that the programs for `TABLED` have, of each kernel for all types.
     let mut values = HashSet::new();
     let names: BTreeSet<_> = programs.keys().map(|(name, _)| *name).collect();
-    for ((name, dtype), of_it) in &programs {
-        let (name, dtype) = (*name, *dtype);
+    for ((name, types), of_it) in &programs {
+        let (name, (dtype, vectors)) = (*name, *types);
         let number = names.iter().position(|n| *n == name).expect("one of them");
         let kernel = kernels().chain(gpu::baselines()).find(|k| k.name == name).expect("a kernel");
         // The defines of the same kernel's programs for f16, but the type.
-        let halves = programs.get(&(name, Dtype::F16)).into_iter().flatten();
+        let halves = programs.get(&(name, (Dtype::F16, Dtype::F16))).into_iter().flatten();
         let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();
         for arch in ARCHS {
             if nvrtc().is_ok_and(|nvrtc| !nvrtc.archs().contains(&arch)) {
@@ -403,7 +411,8 @@ fn main() -> ExitCode {
             let most = cluster(arch);
             let legal = of_it.iter().filter(|p| p.0.get_or("cluster_k", 1) <= most);
             let some = legal.enumerate().filter(|(k, (params, program))| {
-                let twin = dtype == Dtype::Bf16 && halves.contains(&program.defines[1..]);
+                let bf16 = *types == (Dtype::Bf16, Dtype::Bf16);
+                let twin = bf16 && halves.contains(&program.defines[1..]);
                 let (first, tabled) = (*k == 0, tabled.contains(program));
                 full()
                     || match arch {
@@ -424,7 +433,11 @@ fn main() -> ExitCode {
             if programs.is_empty() {
                 continue;
             }
-            let name = format!("sm_{arch}/{dtype}/{name} ({} programs)", programs.len());
+            let types = match dtype == vectors {
+                true => dtype.to_string(),
+                false => format!("{dtype}*{vectors}"),
+            };
+            let name = format!("sm_{arch}/{types}/{name} ({} programs)", programs.len());
             trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
         }
     }

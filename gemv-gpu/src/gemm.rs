@@ -83,7 +83,7 @@ pub(crate) fn plan(desc: &Desc, params: &Params, caps: &Caps, (args, entry, shap
 
 /// Whether a device can run it.
 pub(crate) fn limits(desc: &Desc, params: &Params, caps: &Caps, of: Of) -> Result<(), String> {
-    let bytes = desc.dtype.acc_bytes() as u64;
+    let bytes = desc.vectors.acc_bytes() as u64;
     if of.2.accs * bytes > MAX_BYTES {
         let held = of.2.accs * bytes;
         return Err(format!("a thread holds {held} bytes of sums and of X, more than {MAX_BYTES}"));

@@ -103,7 +103,7 @@ pub enum Signature {
 /// assert!(row.ordered && row.fits(&desc, &best, &caps).is_ok());
 /// let plan = (row.plan)(&desc, &best, &caps);
 /// assert_eq!(plan.launches[0].block, [row.arg(&best, "threads"), 1, 1]);
-/// assert!(row.program(desc.dtype, &best).source.contains(row.source));
+/// assert!(row.program(desc.dtype, &best).source.contains("KERNEL(THREADS) row(ARGUMENTS)"));
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel {
@@ -119,6 +119,9 @@ pub struct Kernel {
     pub defines: &'static [(&'static str, &'static str)],
     /// What its entry points take.
     pub signature: Signature,
+    /// Whether x and y may have a wider type than A: its source reads A by the words for that, which the
+    /// prelude names.
+    pub mixed: bool,
     /// Whether it keeps the [order](gemv_core::order). The published kernels (`classic-*`) do not: they
     /// are chosen on request only and tested against an error bound.
     pub ordered: bool,
@@ -212,16 +215,16 @@ pub struct Program {
     pub defines: Vec<(String, String)>,
 }
 
-/// What stands before every kernel: the two languages, the element types, the arithmetic.
+/// What stands before every kernel: the two languages, the element types, the arithmetic. A program has it
+/// with the words of its types; see [`Kernel::program`].
 ///
 /// The one place where fma, addition and multiplication are spelled. Each rounds once, none is
 /// contracted; see [the order](gemv_core::order).
 ///
 /// ```
-/// use gemv_gpu::{PRELUDE, kernels};
-/// use gemv_core::{Dtype, Params};
-/// let read = kernels().iter().find(|k| k.name == "read").unwrap();
-/// assert!(read.program(Dtype::F32, &Params::new("read")).source.starts_with(PRELUDE));
+/// use gemv_gpu::PRELUDE;
+/// assert!(PRELUDE.contains("#define FMA_(a, b, c) fma(a, b, c)")); // OpenCL C
+/// assert!(PRELUDE.contains("#define FMA_(a, b, c) __fmaf_rn(a, b, c)")); // CUDA C++
 /// ```
 pub const PRELUDE: &str = include_str!("kernels/prelude.h");
 
@@ -260,7 +263,10 @@ impl Kernel {
             return Err(format!("the kernel has no argument {name}"));
         }
         self.args.iter().try_for_each(|arg| arg.check(params.get_or(arg.name, arg.default)))?;
-        if desc.dtype.needs_f64() && !caps.fp64 {
+        if desc.is_mixed() && !self.mixed {
+            return Err("the kernel is for a matrix and vectors of one type".into());
+        }
+        if desc.vectors.needs_f64() && !caps.fp64 {
             return Err("the device has no double precision".into());
         }
         if self.signature == Signature::Gemm && desc.rhs == 1 && desc.batch == 1 {
@@ -288,7 +294,8 @@ impl Kernel {
     /// The kernel as [`Backend::kernels`](gemv_core::Backend::kernels) gives it.
     pub fn info(&self) -> KernelInfo {
         let defines: String = self.defines.iter().map(|(k, v)| format!("{k}={v};")).collect();
-        let fingerprint = fingerprint(&[PRELUDE, self.source, &defines], self.args);
+        let texts = [PRELUDE, self.source].map(of_one_type);
+        let fingerprint = fingerprint(&[&texts[0], &texts[1], &defines], self.args);
         KernelInfo { name: self.name, about: self.about, args: self.args, fingerprint }
     }
 
@@ -348,7 +355,7 @@ impl Kernel {
         hash.finish()
     }
 
-    /// The program for an element type and parameters.
+    /// The program for an element type and parameters: [`mixed_program`](Self::mixed_program) with one type.
     ///
     /// ```
     /// # use gemv_core::{Dtype, Params};
@@ -360,15 +367,28 @@ impl Kernel {
     /// assert_eq!(define("THREADS"), Some("256")); // its default
     /// ```
     pub fn program(&self, dtype: Dtype, params: &Params) -> Program {
-        let number = match dtype {
-            Dtype::F32 => 0,
-            Dtype::F64 => 1,
-            Dtype::F16 => 2,
-            Dtype::Bf16 => 3,
-            Dtype::C32 => 4,
-            Dtype::C64 => 5,
-        };
-        let mut defines = vec![("DTYPE".to_string(), number.to_string())];
+        self.mixed_program((dtype, dtype), params)
+    }
+
+    /// The program for a matrix of the first type with vectors of the second, and parameters. Of two types
+    /// only where the kernel is [`mixed`](Self::mixed).
+    ///
+    /// ```
+    /// # use gemv_core::{Dtype, Params};
+    /// # use gemv_gpu::kernel;
+    /// let row = kernel("row").unwrap();
+    /// let program = row.mixed_program((Dtype::Bf16, Dtype::F32), &Params::new("row"));
+    /// assert!(program.defines.contains(&("A_DTYPE".into(), "3".into())));
+    /// assert!(program.source.contains("A_LOAD_VECTOR"));
+    /// assert!(!row.program(Dtype::F32, &Params::new("row")).source.contains("A_LOAD_VECTOR"));
+    /// ```
+    pub fn mixed_program(&self, (matrix, vectors): (Dtype, Dtype), params: &Params) -> Program {
+        let mut defines = vec![("DTYPE".to_string(), number(vectors).to_string())];
+        let mixed = matrix != vectors;
+        if mixed {
+            defines.push(("A_DTYPE".into(), number(matrix).to_string()));
+            defines.push(("A_ELEM_BYTES".into(), matrix.bytes().to_string()));
+        }
         defines.extend(self.defines.iter().map(|(k, v)| (k.to_string(), v.to_string())));
         for arg in self.args {
             if let Some(define) = arg.define {
@@ -376,8 +396,55 @@ impl Kernel {
                 defines.push((define.to_string(), value.to_string()));
             }
         }
-        Program { source: [PRELUDE, self.source].concat(), defines }
+        let source = match mixed {
+            true => [PRELUDE, MIXED, self.source].concat(),
+            false => of_one_type(&[PRELUDE, self.source].concat()),
+        };
+        Program { source, defines }
     }
+}
+
+/// The number of an element type in the defines.
+fn number(dtype: Dtype) -> u32 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::F64 => 1,
+        Dtype::F16 => 2,
+        Dtype::Bf16 => 3,
+        Dtype::C32 => 4,
+        Dtype::C64 => 5,
+    }
+}
+
+/// The words by which a kernel reads A where x and y have a wider type; they stand behind the prelude.
+const MIXED: &str = include_str!("kernels/mixed.h");
+
+/// A text without what is for two types: the lines from `#ifdef A_DTYPE` to `#endif // A_DTYPE`, and the
+/// words for A, in whose places are those for x and y. So a program of one type is the same text whether
+/// or not its kernel takes two.
+fn of_one_type(text: &str) -> String {
+    const WORDS: [(&str, &str); 11] = [
+        ("A_ELEM", "ELEM"),
+        ("A_DTYPE", "DTYPE"),
+        ("A_VECTOR", "VECTOR"),
+        ("A_LOAD_VECTOR", "LOAD_VECTOR"),
+        ("A_BEYOND", "BEYOND"),
+        ("a_widen", "widen"),
+        (" AND_VECTOR", ","),
+        // In CUDA's own kernels.
+        (" AND_X_PACK", ","),
+        ("X_PACK", "PACK"),
+        ("X_WORDS", "WORDS"),
+        ("X_LOAD_IF", "LOAD_IF"),
+    ];
+    let mut one = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, block)) = rest.split_once("#ifdef A_DTYPE\n") {
+        one += before;
+        rest = block.split_once("#endif // A_DTYPE\n").expect("the end of the block").1;
+    }
+    one += rest;
+    WORDS.into_iter().fold(one, |text, (word, same)| text.replace(word, same))
 }
 
 /// The value of an argument in parameters, or its default.

@@ -33,6 +33,8 @@
 //!
 //! Those of elementwise steps ([`VECTOR`]) are in `vector.k`, the one text that has that signature.
 //!
+//! Where A has another type than x and y ([`Kernel::mixed`]), `a` is a pointer to `A_ELEM`.
+//!
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
 //! elements. `a`, `x` and `y` are multiples of one element. The kernel finds any further alignment
 //! from the pointers and assumes none.

@@ -98,7 +98,7 @@ impl OpenCl {
         let vectors = by_columns && complex && arg("vec") > 1;
         let many_lanes = by_columns && has("tile_rhs") && {
             let lanes = arg("lanes") / arg("threads_k");
-            let sums = lanes * arg("vec") * arg("tile_rhs") * desc.dtype.acc_bytes() as u64;
+            let sums = lanes * arg("vec") * arg("tile_rhs") * desc.vectors.acc_bytes() as u64;
             lanes >= 8 && sums >= if complex { 128 } else { 256 }
         };
         for (bug, shows) in [(bugs::COMPLEX_VECTORS, vectors), (bugs::MANY_LANES, many_lanes)] {
@@ -146,19 +146,21 @@ impl Backend for OpenCl {
     }
 
     fn accepts(&self, desc: &Desc) -> Result<()> {
-        self.has(desc.dtype)
+        self.has(desc.vectors)
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
-        // The shared kernels of one column run on CPUs, and are tested there, but are never the best.
-        let cpu = self.found.caps.cpu;
-        let one = kernels::own().chain(gpu::kernels().iter().filter(|_| !cpu));
-        let one = one.filter(|k| k.signature == Signature::Gemv);
+        // The shared kernels of one column run on CPUs, and are tested there, but are never the best where
+        // there are others.
+        let mixed = desc.is_mixed();
+        let shared = !self.found.caps.cpu || mixed;
+        let one = kernels::own().chain(gpu::kernels().iter().filter(|_| shared));
+        let one = one.filter(|k| k.signature == Signature::Gemv && (k.mixed || !mixed));
         if desc.rhs == 1 && desc.batch == 1 {
             return one.flat_map(of).collect();
         }
-        let many = kernels::all().filter(|k| k.signature == Signature::Gemm);
+        let many = kernels::all().filter(|k| k.signature == Signature::Gemm && (k.mixed || !mixed));
         let many = many.flat_map(of).filter(|p| self.fits(desc, p).is_ok());
         many.chain(one.flat_map(of)).collect()
     }

@@ -1,7 +1,7 @@
 //! Several right-hand sides and batches: `Y = alpha A X + beta Y`.
 
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Element, GemmJob, Input, Result, Span, span};
+use gemv_core::{Accumulator, Element, GemmJob, Input, Result, Span, Times, span};
 use gemv_gpu::{Signature, assert_layout};
 
 use crate::cl::Args;
@@ -16,29 +16,29 @@ use crate::run::{
 ///
 /// # Panics
 /// If the choice is for another problem, or an operand does not lie within its block.
-pub(crate) fn product<T: Element>(
+pub(crate) fn product<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: GemmJob<'_, T>,
+    job: GemmJob<'_, T, V>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
     state.buffers.trim();
     result
 }
 
-fn run<T: Element>(
+fn run<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: GemmJob<'_, T>,
+    job: GemmJob<'_, T, V>,
 ) -> Result<()> {
     let GemmJob { alpha, a, conj, x, beta, y } = job;
     let (batch, m, n) = a.raw_dim().into_pattern();
     let rhs = x.raw_dim()[2];
     let desc = &choice.desc;
-    let asked = (desc.dtype, desc.m, desc.n, desc.rhs, desc.batch);
-    assert_eq!(asked, (T::DTYPE, m, n, rhs, batch), "a choice for another problem");
+    let asked = (desc.dtype, desc.vectors, desc.m, desc.n, desc.rhs, desc.batch);
+    assert_eq!(asked, (T::DTYPE, V::DTYPE, m, n, rhs, batch), "a choice for another problem");
     let dims = (Ix3(batch, n, rhs), Ix3(batch, m, rhs));
     assert_eq!((x.raw_dim(), y.raw_dim()), dims, "shapes do not fit");
     if m * rhs * batch == 0 {
@@ -47,8 +47,8 @@ fn run<T: Element>(
     let entries = choice.entries(found, state)?;
 
     // Copies of operands with gaps; they outlive `Finish` below.
-    let (a_data, x_data): (Span<'_, T, Ix3>, Span<'_, T, Ix3>);
-    let reads = alpha != T::Acc::ZERO && n > 0;
+    let (a_data, x_data): (Span<'_, T, Ix3>, Span<'_, V, Ix3>);
+    let reads = alpha != V::Acc::ZERO && n > 0;
     let (a, x) = if reads {
         let a = match a {
             Input::Device(a) => resident::<T, _, 3>(&a),
@@ -59,7 +59,7 @@ fn run<T: Element>(
         };
         assert_layout(desc.layout, [batch, m, n], a.strides);
         let x = match x {
-            Input::Device(x) => resident::<T, _, 3>(&x),
+            Input::Device(x) => resident::<V, _, 3>(&x),
             Input::Host(x) => {
                 x_data = span(&x);
                 host(found, state, Slot::X, &x_data)?
@@ -69,8 +69,8 @@ fn run<T: Element>(
     } else {
         (unread(state), unread(state))
     };
-    let y_at: Operand<'_, 3> = output(found, state, &y, beta != T::Acc::ZERO)?;
-    let (workspace, bytes) = workspace::<T>(found, state, choice)?;
+    let y_at: Operand<'_, 3> = output(found, state, &y, beta != V::Acc::ZERO)?;
+    let (workspace, bytes) = workspace::<V>(found, state, choice)?;
 
     let State { queue, programs, buffers, .. } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
@@ -97,8 +97,8 @@ fn run<T: Element>(
                     args.mem(y_at.mem()).unsigned(first(&y_at, c)).signed(y_at.strides[1])
                 }
             };
-            args.factor::<T>(alpha)
-                .factor::<T>(beta)
+            args.factor::<V>(alpha)
+                .factor::<V>(beta)
                 .flag(conj)
                 .mem(&workspace)
                 .mem(&buffers.dummy)

@@ -1,5 +1,5 @@
 //! The programs that this backend compiles, each as a hash in `tests/golden/programs.txt`: every one
-//! that a table names, and one for each kernel and type.
+//! that a table names, and one for each kernel and type, or pair of types.
 //!
 //! A change of a text or of an argument shows there, and is meant only where a commit says so:
 //! `GEMV_GOLDEN=write cargo test -p gemv-opencl golden` writes the file anew.
@@ -15,9 +15,12 @@ use crate::cl::OPTIONS;
 use crate::{backend, kernels};
 
 /// `f32 row threads=64 : 0123456789abcdef`; comments and white space do not count.
-fn line(kernel: &Kernel, dtype: Dtype, params: &Params) -> String {
-    let program = kernel.program(dtype, params);
-    let mut text = format!("{dtype} {}", kernel.name);
+fn line(kernel: &Kernel, types: (Dtype, Dtype), params: &Params) -> String {
+    let program = kernel.mixed_program(types, params);
+    let mut text = match types {
+        (matrix, vectors) if matrix == vectors => format!("{matrix} {}", kernel.name),
+        (matrix, vectors) => format!("{matrix}*{vectors} {}", kernel.name),
+    };
     for arg in kernel.args.iter().filter(|a| a.define.is_some()) {
         write!(text, " {}={}", arg.name, kernel.arg(params, arg.name)).unwrap();
     }
@@ -29,13 +32,15 @@ fn rendered() -> String {
     let mut lines = Vec::new();
     for kernel in kernels::all().chain(baselines()).chain([&VECTOR]) {
         let params = Params::new(kernel.name);
-        lines.extend(Dtype::ALL.map(|dtype| line(kernel, dtype, &params)));
+        lines.extend(Dtype::ALL.map(|dtype| line(kernel, (dtype, dtype), &params)));
+        let mixed = Dtype::MIXED.into_iter().filter(|_| kernel.mixed);
+        lines.extend(mixed.map(|types| line(kernel, types, &params)));
     }
     for table in [backend::POCL, backend::NVIDIA, backend::DEFAULT] {
         for row in &Table::parse(table.name, table.text).unwrap().rows {
             let kernel = kernels::find(row.params.kernel().as_str()).unwrap();
             let dtypes = Dtype::ALL.into_iter().filter(|d| row.dtype.is_none_or(|of| of == *d));
-            lines.extend(dtypes.map(|dtype| line(kernel, dtype, &row.params)));
+            lines.extend(dtypes.map(|dtype| line(kernel, (dtype, dtype), &row.params)));
         }
     }
     lines.sort();

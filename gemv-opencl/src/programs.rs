@@ -16,13 +16,16 @@ pub(crate) struct Entry(usize);
 /// on share a program.
 type Key = (&'static str, Vec<(String, String)>);
 
+/// The matrix' and the vectors' type.
+type Types = (Dtype, Dtype);
+
 /// Programs by their defines. Nothing is released before the device: an [`Entry`] stays valid.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     programs: HashMap<Key, Program>,
     entries: Vec<core::Kernel>,
     /// By what is asked, so that a repeated request renders no text.
-    known: HashMap<(Params, Dtype, &'static str), Entry>,
+    known: HashMap<(Params, Types, &'static str), Entry>,
 }
 
 #[derive(Debug)]
@@ -38,14 +41,14 @@ impl Programs {
         queue: &Queue,
         device: &str,
         kernel: &Kernel,
-        (params, dtype): (&Params, Dtype),
+        (params, types): (&Params, Types),
         names: impl Iterator<Item = &'static str> + Clone,
     ) -> Result<Vec<Entry>> {
-        let known = |name| self.known.get(&(*params, dtype, name)).copied();
+        let known = |name| self.known.get(&(*params, types, name)).copied();
         if let Some(entries) = names.clone().map(known).collect() {
             return Ok(entries);
         }
-        let text = kernel.program(dtype, params);
+        let text = kernel.mixed_program(types, params);
         let key = (kernel.name, text.defines);
         if !self.programs.contains_key(&key) {
             let mut options = String::from(OPTIONS);
@@ -54,7 +57,10 @@ impl Programs {
             }
             let built = queue.build(&text.source, &options).map_err(|e| match e {
                 Ok(log) => Error::Build {
-                    kernel: format!("{params} for {dtype}"),
+                    kernel: match types {
+                        (matrix, vectors) if matrix == vectors => format!("{params} for {matrix}"),
+                        (matrix, vectors) => format!("{params} for {matrix}*{vectors}"),
+                    },
                     device: device.into(),
                     log,
                 },
@@ -76,7 +82,7 @@ impl Programs {
                     entry
                 }
             };
-            self.known.insert((*params, dtype, name), entry);
+            self.known.insert((*params, types, name), entry);
             found.push(entry);
         }
         Ok(found)

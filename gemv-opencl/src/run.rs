@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, Weak};
 use gemv_core::ndarray::{ArrayView2, Dimension, Ix1, Ix2};
 use gemv_core::{
     Accumulator, Desc, Element, Error, Input, Job, Layout, Memory, Output, Params, Result, Span,
-    Window, span,
+    Times, Window, span,
 };
 use gemv_gpu::{Kernel, Plan};
 use ocl::core;
@@ -34,7 +34,7 @@ impl Choice {
             return Ok(entries);
         }
         let names = self.plan.launches.iter().map(|launch| launch.entry);
-        let program = (&self.params, self.desc.dtype);
+        let program = (&self.params, (self.desc.dtype, self.desc.vectors));
         let State { queue, programs, .. } = state;
         let entries = programs.entries(queue, &found.info.id, self.kernel, program, names)?;
         Ok(self.entries.get_or_init(|| entries))
@@ -78,22 +78,22 @@ impl<const N: usize> Operand<'_, N> {
 ///
 /// # Panics
 /// If the choice is for another problem, or an operand does not lie within its block.
-pub(crate) fn product<T: Element>(
+pub(crate) fn product<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Job<'_, T>,
+    job: Job<'_, T, V>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
     state.buffers.trim();
     result
 }
 
-fn run<T: Element>(
+fn run<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Job<'_, T>,
+    job: Job<'_, T, V>,
 ) -> Result<()> {
     let desc = job.desc();
     assert_eq!(desc, choice.desc, "a choice for another problem");
@@ -104,7 +104,7 @@ fn run<T: Element>(
 
     // Owned copies of operands with gaps; they outlive `Finish` below.
     let (a_data, x_data);
-    let reads = job.alpha != T::Acc::ZERO && desc.n > 0;
+    let reads = job.alpha != V::Acc::ZERO && desc.n > 0;
     let a = match job.a {
         _ if !reads => unread::<2>(state),
         Input::Device(a) => resident::<T, _, _>(&a),
@@ -115,20 +115,20 @@ fn run<T: Element>(
     };
     let x = match job.x {
         _ if !reads => unread::<1>(state),
-        Input::Device(x) => resident::<T, _, _>(&x),
+        Input::Device(x) => resident::<V, _, _>(&x),
         Input::Host(x) => {
             let mut data = span(&x);
             if data.stride(0) != 1 && x.len() > 1 {
                 // A copy of n elements makes the loads of every row contiguous.
-                let packed: Vec<T> = x.iter().copied().collect();
+                let packed: Vec<V> = x.iter().copied().collect();
                 data = Span { data: packed.into(), first: 0, strides: Ix1(1) };
             }
             x_data = data;
             host(found, state, Slot::X, &x_data)?
         }
     };
-    let y_at: Operand<'_, 1> = output(found, state, &job.y, job.beta != T::Acc::ZERO)?;
-    let (workspace, bytes) = workspace::<T>(found, state, choice)?;
+    let y_at: Operand<'_, 1> = output(found, state, &job.y, job.beta != V::Acc::ZERO)?;
+    let (workspace, bytes) = workspace::<V>(found, state, choice)?;
 
     let State { queue, programs, buffers, .. } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
@@ -148,8 +148,8 @@ fn run<T: Element>(
             .mem(y_at.mem())
             .unsigned(y_at.first)
             .signed(y_at.strides[0])
-            .factor::<T>(job.alpha)
-            .factor::<T>(job.beta)
+            .factor::<V>(job.alpha)
+            .factor::<V>(job.beta)
             .flag(job.conj)
             .mem(&workspace)
             .mem(&buffers.dummy)

@@ -21,7 +21,7 @@ pub(crate) fn step<T: Element>(
     let (ni, nj, nk) = job.y.dim.into_pattern();
     let launch = vector_launch(job.step, [ni, nj, nk], &found.caps);
     let State { queue, programs, .. } = &mut *state;
-    let of = (&vector_params(&found.caps), T::DTYPE);
+    let of = (&vector_params(&found.caps), (T::DTYPE, T::DTYPE));
     let names = std::iter::once(launch.entry);
     let entry = programs.entries(queue, &found.info.id, &VECTOR, of, names)?[0];
 

@@ -10,7 +10,7 @@ use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
     Desc, Device, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params,
-    Prepared, Record, Result, Window, for_any, half, num_complex, reference,
+    Prepared, Record, Result, Times, Window, for_any, half, num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
@@ -160,7 +160,7 @@ pub fn compute(job: AnyJob<'_>) {
 }
 
 /// Computes many products as the reference does, column after column.
-pub fn compute_many<T: Element>(job: &mut GemmJob<'_, T>) {
+pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut GemmJob<'_, T, V>) {
     let Desc { batch, rhs, .. } = job.desc();
     for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
         compute(job.column(entry, column).erase());

@@ -89,7 +89,7 @@ impl Broken {
         for_any!(AnyJob, job, job => {
             let Job { alpha, a, conj, x, beta, mut y } = job;
             self.run((alpha, view(&a)), conj, view(&x), beta, view_mut(&mut y));
-        });
+        }, mixed _ => unreachable!("the faults are planted for one type"));
     }
 
     fn dot<T: Element>(&self, row: &[T], x: &[T], conj: bool) -> T::Acc {

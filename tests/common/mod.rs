@@ -156,9 +156,42 @@ macro_rules! with_type {
     };
 }
 
+/// Runs one expression with `$T` and `$V` standing for the matrix' and the vectors' type of a pair of
+/// [`Dtype::MIXED`].
+#[allow(unused_macros)] // each suite uses a part
+macro_rules! with_mixed {
+    ($pair:expr, $T:ident, $V:ident => $body:expr) => {{
+        use gemv::Dtype;
+        match $pair {
+            (Dtype::F16, Dtype::F32) => {
+                type $T = gemv::half::f16;
+                type $V = f32;
+                $body
+            }
+            (Dtype::Bf16, Dtype::F32) => {
+                type $T = gemv::half::bf16;
+                type $V = f32;
+                $body
+            }
+            (Dtype::F32, Dtype::F64) => {
+                type $T = f32;
+                type $V = f64;
+                $body
+            }
+            other => panic!("{other:?} is no mixed pair"),
+        }
+    }};
+}
+
 /// Whether the device has the type at all; a trial is ignored with this reason if not.
 pub fn supported(device: &Device, dtype: Dtype) -> Result<(), String> {
-    let desc = gemv::unstable::Desc::new(dtype, 3, 5, (5, 1), 0);
+    supported_mixed(device, (dtype, dtype))
+}
+
+/// As [`supported`], for a matrix and vectors of these types.
+pub fn supported_mixed(device: &Device, (matrix, vectors): (Dtype, Dtype)) -> Result<(), String> {
+    use gemv::unstable::Desc;
+    let desc = Desc { vectors, ..Desc::new(matrix, 3, 5, (5, 1), 0) };
     device.backend().accepts(&desc).map_err(|e| e.to_string())
 }
 

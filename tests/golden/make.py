@@ -22,8 +22,9 @@ A file is text. Lines that begin with # are comments. A case is
     y HEX...                        y before; - where it must not be read
     want HEX...                     y after
 
-A complex number is two words: real part, imaginary part. The formula of long cases, in 64-bit
-unsigned arithmetic, for element k (row-major for A, then x with S + 1):
+A complex number is two words: real part, imaginary part. In a file of two types, such as f16-f32,
+the elements of A have the first one, x and y the second, which is the accumulator's. The formula of
+long cases, in 64-bit unsigned arithmetic, for element k (row-major for A, then x with S + 1):
 
     z = S * 0x9E3779B97F4A7C15 + k * 0xD1B54A32D192ED03      (twice k, and twice k + 1, if complex)
     z = (z ^ (z >> 29)) * 0xBF58476D1CE4E5B9
@@ -135,10 +136,12 @@ F32, F64 = Format("f32", 32, 24), Format("f64", 64, 53)
 
 
 class Type:
-    """An element type: its format, its accumulator's, and whether elements are pairs."""
+    """An element type: its format, its accumulator's, whether elements are pairs, and the format of the
+    matrix, where it is another one."""
 
-    def __init__(self, name, fmt, acc, pair):
+    def __init__(self, name, fmt, acc, pair, matrix=None):
         self.name, self.fmt, self.acc, self.parts = name, fmt, acc, 2 if pair else 1
+        self.matrix = matrix or fmt
 
     def zero(self):
         return (Number(0, 0, 0),) * self.parts
@@ -178,6 +181,9 @@ TYPES = [
     Type("bf16", BF16, F32, False),
     Type("c32", F32, F32, True),
     Type("c64", F64, F64, True),
+    Type("f16-f32", F32, F32, False, F16),
+    Type("bf16-f32", F32, F32, False, BF16),
+    Type("f32-f64", F64, F64, False, F32),
 ]
 
 
@@ -236,23 +242,23 @@ def mix(seed, k):
     return z ^ (z >> 32)
 
 
-def generated(t, seed, k):
+def generated(t, fmt, seed, k):
     """Element k of the formula."""
     out = []
     for part in range(t.parts):
         z = mix(seed, t.parts * k + part)
-        out.append(t.fmt.round((z & 0xFFFF) - 32768, ((z >> 16) & 7) - 15))
+        out.append(fmt.round((z & 0xFFFF) - 32768, ((z >> 16) & 7) - 15))
     return tuple(out)
 
 
-def full(t, seed, k, spread):
+def full(t, fmt, seed, k, spread):
     """An element with a full mantissa, for short cases that are written out."""
     out = []
     for part in range(t.parts):
         z, w = mix(seed, 4 * k + 2 * part), mix(seed + 7919, 4 * k + 2 * part + 1)
         exponent = (w >> 8) % (2 * spread) - spread
         v = (1 << 52) + (z & ((1 << 52) - 1))
-        out.append(t.fmt.round(-v if w & 1 else v, exponent - 52))
+        out.append(fmt.round(-v if w & 1 else v, exponent - 52))
     return tuple(out)
 
 
@@ -277,21 +283,21 @@ def case(t, name, m, n, seed, alpha=(1, 0), beta=(0, 0), long=False, conj=False,
          residual=False):
     lines = [f"case {name} {m} {n} {int(conj)}"]
     if long:
-        a = [[generated(t, seed, i * n + j) for j in range(n)] for i in range(m)]
-        x = [generated(t, seed + 1, j) for j in range(n)]
+        a = [[generated(t, t.matrix, seed, i * n + j) for j in range(n)] for i in range(m)]
+        x = [generated(t, t.fmt, seed + 1, j) for j in range(n)]
         lines.append(f"seed {seed}")
     else:
-        a = [[full(t, seed, i * n + j, spread) for j in range(n)] for i in range(m)]
-        x = [full(t, seed + 1, j, spread) for j in range(n)]
+        a = [[full(t, t.matrix, seed, i * n + j, spread) for j in range(n)] for i in range(m)]
+        x = [full(t, t.fmt, seed + 1, j, spread) for j in range(n)]
         if least:
             # Elements near the least subnormal: products and sums of them are subnormal too.
-            scale = t.fmt.emin - t.fmt.p + 5
-            a = [[tuple(t.fmt.round(p.signed(), p.exp + scale) for p in v) for v in row] for row in a]
-        lines.append("a " + " ".join(words(t.fmt, v) for row in a for v in row))
+            scale = t.matrix.emin - t.matrix.p + 5
+            a = [[tuple(t.matrix.round(p.signed(), p.exp + scale) for p in v) for v in row] for row in a]
+        lines.append("a " + " ".join(words(t.matrix, v) for row in a for v in row))
         lines.append("x " + " ".join(words(t.fmt, v) for v in x))
     alpha, beta = constant(t, *alpha), constant(t, *beta)
     reads_y = not t.is_(beta, 0)
-    y = [full(t, seed + 2, i, spread) for i in range(m)] if reads_y else None
+    y = [full(t, t.fmt, seed + 2, i, spread) for i in range(m)] if reads_y else None
     if residual:
         # What is left of the sum after its own rounded value: the bits that rounding would hide.
         minus = tuple(p.negated() for p in alpha)
@@ -352,7 +358,8 @@ def file(t):
         cases.append(case(t, "conjugate", 3, 70, 12, odd, other, conj=True))
     if t.name == "f16":
         cases.append(overflow(t))
-    head = f"# Golden vectors for {t.name}. Made by make.py, which says what they are.\n"
+    what = t.name if t.matrix is t.fmt else f"{t.matrix.name} matrices with {t.fmt.name} vectors"
+    head = f"# Golden vectors for {what}. Made by make.py, which says what they are.\n"
     return head + "\n".join(cases) + "\n"
 
 

@@ -41,12 +41,18 @@ pub(crate) struct EntryPoints {
     /// Rule 6 for a block of sums.
     pub(super) finish_block: unsafe fn(&FinishBlock),
     /// Converts entries of x, of a stride and a number, to accumulators.
-    pub(super) widen: unsafe fn(*const u8, isize, usize, *mut u8),
+    pub(super) widen: Widen,
     /// The kernels for what an accumulator consists of.
     pub(super) real: fn() -> &'static EntryPoints,
     /// Writes 256 accumulators of 1.
     pub(super) ones: unsafe fn(*mut u8),
 }
+
+/// Copies entries of a stride and a number as accumulators.
+///
+/// # Safety
+/// The processor has the instruction set; both places are good for the entries.
+pub(super) type Widen = unsafe fn(*const u8, isize, usize, *mut u8);
 
 /// A kernel as a function without types.
 pub(super) type Kernel = unsafe fn(&Call);
@@ -316,7 +322,19 @@ unsafe fn widen<O: Ops>(x: *const u8, stride: isize, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(false);
-        o.enter(Widen { o, x: x.cast(), stride, n, out: out.cast() });
+        o.enter(WidenEntries { o, x: x.cast(), stride, n, out: out.cast() });
+    }
+}
+
+/// Copies entries of f32 as accumulators of f64.
+///
+/// # Safety
+/// As [`Widen`].
+pub(super) unsafe fn promote<O: Ops<T = f64>>(x: *const u8, stride: isize, n: usize, out: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(Promote { x: x.cast(), stride, n, out: out.cast() });
     }
 }
 
@@ -389,8 +407,35 @@ impl<O: Ops> Body for FinishLines<'_, O> {
     }
 }
 
+/// Entries of f32 as accumulators of f64; the compiler makes vectors of the instruction set of it.
+struct Promote {
+    x: *const f32,
+    stride: isize,
+    n: usize,
+    out: *mut f64,
+}
+
+impl Body for Promote {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let Promote { x, stride, n, out } = self;
+        // SAFETY: the caller's: x and out are good for n.
+        unsafe {
+            if stride == 1 {
+                for j in 0..n {
+                    *out.add(j) = f64::from(*x.add(j));
+                }
+            } else {
+                for j in 0..n {
+                    *out.add(j) = f64::from(*x.offset(j as isize * stride));
+                }
+            }
+        }
+    }
+}
+
 /// Entries of x as accumulators.
-struct Widen<O: Ops> {
+struct WidenEntries<O: Ops> {
     o: O,
     x: *const O::T,
     stride: isize,
@@ -398,10 +443,10 @@ struct Widen<O: Ops> {
     out: *mut O::Acc,
 }
 
-impl<O: Ops> Body for Widen<O> {
+impl<O: Ops> Body for WidenEntries<O> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Widen { o, x, stride, n, out } = self;
+        let WidenEntries { o, x, stride, n, out } = self;
         use gemv_core::Element;
         // SAFETY: the caller's: x and out are good for n.
         unsafe {

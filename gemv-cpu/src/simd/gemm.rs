@@ -7,8 +7,8 @@ use gemv_core::Accumulator;
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3};
 use gemv_core::order::{LANES, SEGMENT};
 
-use super::element::CpuElement;
-use super::entry::{Call, EntryPoints, FinishBlock, RhsKernel, Scalar};
+use super::element::{CpuElement, CpuTimes, Reader};
+use super::entry::{Call, EntryPoints, FinishBlock, RhsKernel, Scalar, Widen};
 use super::gemm_col::STACK;
 use super::gemm_row::COLUMNS;
 use super::isa::Isa;
@@ -51,7 +51,14 @@ impl Stack {
 
 /// `Y = alpha A X + beta Y` for each entry of a batch, with its operands in the host's memory.
 pub(crate) struct Gemm<'a> {
+    /// The kernels that read the matrix, or the copies of its lines.
     k: &'static EntryPoints,
+    /// The kernels of the vectors' type, for X and Y.
+    v: &'static EntryPoints,
+    /// Bytes of an element of the matrix.
+    element: usize,
+    /// Copies elements of the matrix as accumulators.
+    widen: Widen,
     /// The kernel for several columns of X; else each column has a call of the kernel for one.
     rhs: Option<RhsKernel>,
     plan: GemmPlan,
@@ -70,8 +77,10 @@ pub(crate) struct Gemm<'a> {
     /// Elements between two lines, and between two elements of a line.
     line: isize,
     step: isize,
-    /// Whether lines are copied together, as accumulators for `rhs`, before a kernel reads them.
+    /// Whether lines are copied together before a kernel reads them.
     copies: bool,
+    /// Whether the copies are accumulators, rounded up to whole vectors.
+    widens: bool,
     /// Whether kernels read X in place, whose entries are then `x_row` accumulators apart.
     x_direct: bool,
     x_row: isize,
@@ -104,15 +113,15 @@ impl<'a> Gemm<'a> {
     /// # Panics
     /// If the shapes do not fit.
     #[expect(clippy::too_many_arguments, reason = "a product has them")]
-    pub(crate) fn new<T: CpuElement>(
+    pub(crate) fn new<T: CpuTimes<V>, V: CpuElement>(
         isa: Isa,
         plan: GemmPlan,
-        alpha: T::Acc,
+        alpha: V::Acc,
         a: ArrayView3<'a, T>,
         conj: bool,
-        x: ArrayView3<'a, T>,
-        beta: T::Acc,
-        mut y: ArrayViewMut3<'a, T>,
+        x: ArrayView3<'a, V>,
+        beta: V::Acc,
+        mut y: ArrayViewMut3<'a, V>,
     ) -> Gemm<'a> {
         let ((batch, mut m, n), mut columns) = (a.dim(), x.dim().2);
         assert!(x.dim() == (batch, n, columns) && y.dim() == (batch, m, columns));
@@ -121,8 +130,9 @@ impl<'a> Gemm<'a> {
         let mut y = Stack { p, strides: strides(y.strides()) };
         let mut a = Stack { p: a.as_ptr().cast(), strides: strides(a.strides()) };
         let mut x = Stack { p: x.as_ptr().cast(), strides: strides(x.strides()) };
-        let k = T::kernels(isa, 1).expect("every type has kernels of stride one");
-        let small = m.max(n) <= SEGMENT && k.rhs.is_some();
+        let v = V::kernels(isa, 1).expect("every type has kernels of stride one");
+        let Reader { k, widen, narrow } = T::reader(isa);
+        let small = m.max(n) <= SEGMENT && k.rhs.is_some() && !narrow;
         let wide = n <= k.width || columns >= k.width / 2;
         if small && a.strides[1] != 1 && x.strides[2] == 1 && columns > 1 && wide {
             // Small matrices by rows: vectors of neighbouring columns of X, whose sums need no halving within a
@@ -149,17 +159,21 @@ impl<'a> Gemm<'a> {
             (None, Some(rhs)) if k.acc == real.acc => (Some(rhs), true),
             _ => (None, false),
         };
+        let converts = converts || narrow;
         let rhs = rhs.map(|rhs| if by_rows { rhs.rows } else { rhs.columns });
-        let unscaled = alpha == T::Acc::ONE && beta == T::Acc::ZERO;
+        let unscaled = alpha == V::Acc::ONE && beta == V::Acc::ZERO;
         let near = x.strides[1] == 1 || n == 1;
         // Columns that are read once or twice are not worth a copy, nor are those of one segment by few rows. The
         // column kernel takes single entries.
-        let x_direct = k.same
+        let x_direct = v.same
             && (rhs.is_some() && !by_rows || near && (columns == 1 || n <= SEGMENT && m <= 256));
         // The row kernel writes single sums.
         let near = y.strides[1] == 1 || m == 1 || rhs.is_some() && by_rows;
         let mut gemm = Gemm {
             k,
+            v,
+            element: size_of::<T>(),
+            widen,
             rhs,
             plan,
             conj,
@@ -176,20 +190,22 @@ impl<'a> Gemm<'a> {
             line: if by_rows { rs } else { cs },
             step,
             copies: converts || step != 1,
+            widens: converts || rhs.is_some(),
             x_direct,
             x_row: if x_direct { x.strides[1] } else { 1 },
             row_sums: rhs.is_some()
                 && by_rows
                 && y.strides[2].unsigned_abs() < y.strides[1].unsigned_abs(),
-            in_place: unscaled && k.same && n <= SEGMENT && near,
+            in_place: unscaled && v.same && n <= SEGMENT && near,
             rows: 0,
             operands: PhantomData,
         };
-        gemm.rows = gemm.block_rows(size_of::<T>());
+        gemm.rows = gemm.block_rows();
         gemm
     }
 
-    fn block_rows(&self, element: usize) -> usize {
+    fn block_rows(&self) -> usize {
+        let element = self.element;
         // Rows of one segment that fit so many bytes.
         let fit = |bytes: usize, element: usize| bytes / (self.n.min(SEGMENT) * element);
         let mut rows = self.plan.rows;
@@ -218,9 +234,14 @@ impl<'a> Gemm<'a> {
         (self.batch, self.m, self.n, self.columns)
     }
 
-    /// Bytes of an element.
+    /// Bytes of an element of the matrix.
     pub(crate) fn element(&self) -> usize {
-        self.k.vector.element
+        self.element
+    }
+
+    /// Bytes of an entry of X or Y.
+    fn entry(&self) -> usize {
+        self.v.vector.element
     }
 
     /// Whether the matrices are walked row by row.
@@ -297,14 +318,15 @@ impl<'a> Gemm<'a> {
     /// # Safety
     /// `to` is good for a packed X.
     unsafe fn pack(&self, b: usize, (from, end): (usize, usize), to: *mut u8) {
-        let k = self.k;
         for s in from..end {
             let (j, w) = (s * SEGMENT, self.width(s));
             for c in 0..self.columns {
-                let x = self.x.at([b, j, c], k.vector.element);
+                let x = self.x.at([b, j, c], self.entry());
                 let at = j * self.columns + c * w.next_multiple_of(UNIT);
                 // SAFETY: the caller's; X has these entries.
-                unsafe { (k.widen)(x, self.x.strides[1], w, to.wrapping_add(at * k.acc)) };
+                unsafe {
+                    (self.v.widen)(x, self.x.strides[1], w, to.wrapping_add(at * self.k.acc))
+                };
             }
         }
     }
@@ -314,18 +336,18 @@ impl<'a> Gemm<'a> {
     /// # Safety
     /// The block is the product's, and `to` is good for it, with lines rounded up to a multiple of [`UNIT`].
     unsafe fn copied(&self, a: Window<u8>, to: *mut u8) -> Window<u8> {
-        let (k, element) = (self.k, self.k.vector.element);
+        let (k, element) = (self.k, self.element);
         let (count, len) = if self.by_rows { (a.m, a.n) } else { (a.n, a.m) };
         // SAFETY: the caller's.
         unsafe {
-            if self.rhs.is_none() {
+            if !self.widens {
                 gather(a.p, (count, self.line), (len, self.step), element, to);
                 return Window { p: to, line: len as isize, ..a };
             }
             let ld = len.next_multiple_of(UNIT);
             for l in 0..count {
                 let line = offset(a.p, l as isize * self.line, element);
-                (k.widen)(line, self.step, len, to.wrapping_add(l * ld * k.acc));
+                (self.widen)(line, self.step, len, to.wrapping_add(l * ld * k.acc));
             }
             Window { p: to, line: ld as isize, ..a }
         }
@@ -336,33 +358,35 @@ impl<'a> Gemm<'a> {
     /// # Safety
     /// They are the product's, have one block of one segment, and the places are those of [`areas`](Self::areas).
     unsafe fn entries(&self, (from, end): (usize, usize), places: &[*mut u8; 6]) {
-        let Gemm { k, columns, line, m, n, .. } = *self;
-        let element = k.vector.element;
+        let Gemm { k, columns, line, m, n, element, .. } = *self;
+        let entry = self.entry();
         let one = if self.by_rows { (k.rows)(n, false) } else { k.col_registers };
         let most = self.plan.columns.clamp(1, COLUMNS);
         let stack_ld = m.next_multiple_of(UNIT) + UNIT;
         let [_, x_row, x_ld] = self.x.strides;
         let [_, out_row, out_column] = self.y.strides;
         // The next entry meanwhile, if it is more than a few lines.
-        let ahead = |by: isize, len: usize| match (1 << 10..L2).contains(&(len * element)) {
-            true => by * element as isize,
+        let ahead = |by: isize, len: usize, size: usize| match (1 << 10..L2).contains(&(len * size))
+        {
+            true => by * size as isize,
             false => 0,
         };
         let short = !self.by_rows && n <= LANES;
-        let prefetch = if short && !self.copies { ahead(self.a.strides[0], m * n) } else { 0 };
+        let prefetch =
+            if short && !self.copies { ahead(self.a.strides[0], m * n, element) } else { 0 };
         let x_prefetch =
-            if short && x_row == 1 { ahead(self.x.strides[0], n * columns) } else { 0 };
+            if short && x_row == 1 { ahead(self.x.strides[0], n * columns, entry) } else { 0 };
         for b in from..end {
             let mut a = Window { p: self.a.at([b, 0, 0], element), line, m, n };
             if self.copies {
                 // SAFETY: the caller's.
                 a = unsafe { self.copied(a, places[4]) };
             }
-            let x = self.x.at([b, 0, 0], element);
-            let y = self.y.at([b, 0, 0], element);
+            let x = self.x.at([b, 0, 0], entry);
+            let y = self.y.at([b, 0, 0], entry);
             let place = |c: usize| {
                 let c = c as isize;
-                (offset(x, c * x_ld, element), offset(y, c * out_column, element).cast_mut())
+                (offset(x, c * x_ld, entry), offset(y, c * out_column, entry).cast_mut())
             };
             let Some(kernel) = self.rhs else {
                 for (x, out) in (0..columns).map(place) {
@@ -399,16 +423,16 @@ impl<'a> Gemm<'a> {
     /// # Safety
     /// The sums are good for them, and nothing else uses these rows of Y.
     unsafe fn finish(&self, sums: *const u8, ld: usize, b: usize, (i, h): (usize, usize)) {
-        let Gemm { k, columns, y, alpha, beta, .. } = *self;
+        let Gemm { v, columns, y, alpha, beta, .. } = *self;
         let [_, rs, cs] = y.strides;
         let (ld, lines, len, line, stride) = match self.row_sums {
             true => (columns, h, columns, rs, cs),
             false => (ld, columns, h, cs, rs),
         };
-        let y = y.at([b, i, 0], k.vector.element).cast_mut();
+        let y = y.at([b, i, 0], self.entry()).cast_mut();
         // SAFETY: the caller's.
         unsafe {
-            (k.finish_block)(&FinishBlock { sums, ld, lines, len, y, line, stride, alpha, beta });
+            (v.finish_block)(&FinishBlock { sums, ld, lines, len, y, line, stride, alpha, beta });
         }
     }
 
@@ -613,12 +637,12 @@ impl<'a> Panel<'a> {
     ) {
         let g = self.g;
         let Gemm { k, columns, .. } = *g;
-        let (j, w, element) = (s * SEGMENT, g.width(s), k.vector.element);
+        let (j, w, entry) = (s * SEGMENT, g.width(s), g.entry());
         let (x, x_ld) = match x.is_null() {
-            true => (g.x.at([b, j, 0], element), g.x.strides[2]),
+            true => (g.x.at([b, j, 0], entry), g.x.strides[2]),
             false => (x.wrapping_add(j * columns * k.acc), w.next_multiple_of(UNIT) as isize),
         };
-        let mut a = Window { p: g.a.at([b, i, j], element), line: g.line, m: h, n: w };
+        let mut a = Window { p: g.a.at([b, i, j], g.element), line: g.line, m: h, n: w };
         let mut prefetch = g.plan.prefetch as isize;
         if g.copies {
             // SAFETY: the caller's; the copy has a place for each element.
@@ -629,7 +653,7 @@ impl<'a> Panel<'a> {
             let kernel = if g.by_rows { (k.rows)(w, false) } else { k.col_registers };
             for c in 0..columns {
                 let out = match g.in_place {
-                    true => g.y.at([b, i, c], element).cast_mut(),
+                    true => g.y.at([b, i, c], entry).cast_mut(),
                     false => out.wrapping_add(c * ld * k.acc),
                 };
                 let mut call = Call::new(a, g.conj, offset(x, c as isize * x_ld, k.acc), out);
@@ -642,7 +666,7 @@ impl<'a> Panel<'a> {
             return;
         };
         let (out, out_row, out_column) = match (g.in_place, g.row_sums) {
-            (true, _) => (g.y.at([b, i, 0], element).cast_mut(), g.y.strides[1], g.y.strides[2]),
+            (true, _) => (g.y.at([b, i, 0], entry).cast_mut(), g.y.strides[1], g.y.strides[2]),
             (false, true) => (out, columns as isize, 1),
             (false, false) => (out, 1, ld as isize),
         };

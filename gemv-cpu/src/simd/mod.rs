@@ -30,7 +30,7 @@ mod window;
 #[cfg_attr(not(all(feature = "half", feature = "complex")), allow(dead_code))]
 mod x86;
 
-pub(crate) use element::CpuElement;
+pub(crate) use element::{CpuElement, CpuTimes};
 pub(crate) use gemm::{Gemm, GemmPlan, Panel};
 pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;

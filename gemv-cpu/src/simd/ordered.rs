@@ -127,3 +127,17 @@ unsafe fn widen<T: Element>(x: *const u8, stride: isize, n: usize, out: *mut u8)
         }
     }
 }
+
+/// Copies entries of f32 as accumulators of f64.
+///
+/// # Safety
+/// Both places are good for the entries.
+pub(super) unsafe fn promote(x: *const u8, stride: isize, n: usize, out: *mut u8) {
+    for j in 0..n {
+        // SAFETY: the caller's: x and out are good for n.
+        unsafe {
+            let v = *x.cast::<f32>().offset(j as isize * stride);
+            *out.cast::<f64>().add(j) = f64::from(v);
+        }
+    }
+}

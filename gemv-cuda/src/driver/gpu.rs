@@ -173,8 +173,11 @@ impl<'a> Batched<'a> {
     }
 }
 
-/// What a launch of a kernel of the signature `Gemm` is given; see `gemv_gpu`.
+/// What a launch of a kernel of the signature `Gemm` is given; see `gemv_gpu`. X and Y have elements of
+/// `T`.
 pub(crate) struct GemmArguments<'a, T: Element> {
+    /// Bytes of an element of A.
+    pub(crate) element: usize,
     pub(crate) a: Batched<'a>,
     pub(crate) x: Batched<'a>,
     pub(crate) y: Batched<'a>,
@@ -189,9 +192,10 @@ impl<T: Element> GemmArguments<'_, T> {
     /// # Panics
     /// If an operand does not lie in its block, or its shape is another.
     pub(super) fn check(&self) {
-        let GemmArguments { a, x, y, .. } = self;
-        for (name, operand) in [("A", a), ("X", x), ("Y", y)] {
-            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        let GemmArguments { element, a, x, y, .. } = self;
+        let size = size_of::<T>();
+        for (name, operand, size) in [("A", a, *element), ("X", x, size), ("Y", y, size)] {
+            assert!(operand.inside(size), "{name} does not lie in its block");
         }
         let ([batch, m, n], rhs) = (a.dim, x.dim[2]);
         let shapes = x.dim == [batch, n, rhs] && y.dim == [batch, m, rhs];
@@ -227,8 +231,10 @@ impl<T: Element> VectorArguments<'_, T> {
     }
 }
 
-/// What a launch of any kernel is given; see `gemv_gpu` for the signature.
+/// What a launch of any kernel is given; see `gemv_gpu` for the signature. x and y have elements of `T`.
 pub(crate) struct Arguments<'a, T: Element> {
+    /// Bytes of an element of A.
+    pub(crate) element: usize,
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) a: Operand<'a>,
@@ -245,9 +251,10 @@ impl<T: Element> Arguments<'_, T> {
     /// # Panics
     /// If an operand does not lie in its block, or its shape is another.
     pub(super) fn check(&self) {
-        let Arguments { m, n, a, x, y, .. } = self;
-        for (name, operand) in [("A", a), ("x", x), ("y", y)] {
-            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        let Arguments { element, m, n, a, x, y, .. } = self;
+        let size = size_of::<T>();
+        for (name, operand, size) in [("A", a, *element), ("x", x, size), ("y", y, size)] {
+            assert!(operand.inside(size), "{name} does not lie in its block");
         }
         assert!(
             a.dim == (*m, *n) && x.dim == (*n, 1) && y.dim == (*m, 1),
@@ -402,8 +409,8 @@ impl Gpu {
     /// A new block of at least this many bytes, uninitialised.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block> {
         // A kernel may be handed a block of nothing: it gets an address all the same. And it may
-        // read the vector of 16 bytes that an element lies in.
-        let size = bytes.max(1).checked_next_multiple_of(16).unwrap_or(usize::MAX);
+        // read the vector of 16 bytes that an element lies in, or of 32 where x has a wider type than A.
+        let size = bytes.max(1).checked_next_multiple_of(32).unwrap_or(usize::MAX);
         // It would belong to the record and end with it.
         self.refuse_while_recording("cuMemAlloc")?;
         // SAFETY: the block is used on this stream only and freed once, by `Block`.
@@ -537,7 +544,7 @@ impl Gpu {
         scratch: (usize, usize),
     ) -> Result<()> {
         arguments.check();
-        let Arguments { m, n, a, x, y, alpha, beta, conj, workspace, counters } = arguments;
+        let Arguments { m, n, a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
         assert!(
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
@@ -583,7 +590,7 @@ impl Gpu {
         scratch: (usize, usize),
     ) -> Result<()> {
         arguments.check();
-        let GemmArguments { a, x, y, alpha, beta, conj, workspace, counters } = arguments;
+        let GemmArguments { a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
         assert!(
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"

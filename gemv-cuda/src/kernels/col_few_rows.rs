@@ -17,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: true,
     candidates,
     legal,
@@ -138,12 +139,12 @@ mod tests {
             (col, "col-few-rows tile_m=64", "1 to 32"),
             (col, "col-few-rows blocks_per_sm=0", "blocks_per_sm=0 is not from 1"),
             (
-                Desc { dtype: Dtype::C64, m: 20, ..col },
+                Desc { m: 20, ..col }.of_type(Dtype::C64),
                 "col-few-rows threads=512 tile_m=32",
                 "more than 112",
             ),
             (
-                Desc { dtype: Dtype::F64, m: 20, ..col },
+                Desc { m: 20, ..col }.of_type(Dtype::F64),
                 "col-few-rows threads=128 tile_m=32",
                 "more than 144",
             ),

@@ -12,6 +12,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: true,
     candidates,
     legal,

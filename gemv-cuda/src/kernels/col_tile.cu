@@ -88,7 +88,7 @@ STATIC void tiles(ARGUMENTS, ACC (*exchange)[VEC * PLANE], ELEM (*xs)[SEG], Seco
     const U64 first = (U64)s * SEG, row = (U64)set * TILE_M + mine;
     const U32 len = n - first < SEG ? (U32)(n - first) : SEG;
     left = row >= m ? 0 : (int)len - (int)(from * 64 + col);
-    const ELEM *p = a + a0 + (I64)row + (I64)(first + from * 64 + col) * cs;
+    const A_ELEM *p = a + a0 + (I64)row + (I64)(first + from * 64 + col) * cs;
     const U32 rows = row >= m ? 0 : m - row < VEC ? (U32)(m - row) : VEC;
 #pragma unroll
     for (U32 k = 0; k < UNROLL; k++)
@@ -150,7 +150,7 @@ STATIC void tiles(ARGUMENTS, ACC (*exchange)[VEC * PLANE], ELEM (*xs)[SEG], Seco
             const ACC xv = widen(here_x[k * 64 + h * COLS_AT_ONCE]);
 #pragma unroll
             for (U32 c = 0; c < VEC; c++)
-              acc[h][c] = acc_fma(conj_if(widen(av[k][h].e[c]), conj), xv, acc[h][c]);
+              acc[h][c] = acc_fma(conj_if(a_widen(av[k][h].e[c]), conj), xv, acc[h][c]);
           }
       // The registers are free again: the next loads are in flight during the rest.
       const bool more = from + UNROLL < rounds;
@@ -227,7 +227,7 @@ extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) c
   }
   if (m == 0) return;
   pdl_trigger();
-  if (VEC == 1 || (BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0))
+  if (VEC == 1 || (A_BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0))
     tiles<true>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, workspace, counters, exchange,
                 xs, second);
   else

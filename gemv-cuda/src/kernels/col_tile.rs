@@ -18,6 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: true,
     ordered: true,
     candidates,
     legal,
@@ -60,22 +61,24 @@ const SM_THREADS: u32 = 2048;
 const SM_REGISTERS: u32 = 65_536;
 
 /// Registers of a thread for loads in flight and sums.
-fn data(dtype: Dtype, threads: u32, (tile_m, vec, unroll): (u32, u32, u32)) -> u32 {
+fn data(desc: &Desc, threads: u32, (tile_m, vec, unroll): (u32, u32, u32)) -> u32 {
     let lanes = LANES as u32 / (threads / (tile_m / vec)).max(1);
-    lanes * (unroll * (vec * dtype.bytes() as u32).div_ceil(4) + vec * words(dtype))
+    let load = (vec * desc.dtype.bytes() as u32).div_ceil(4);
+    lanes * (unroll * load + vec * words(desc.vectors))
 }
 
 /// Blocks that fit on a multiprocessor with as few further registers as were seen to be enough.
 ///
 /// By itself the compiler takes a few more, and a block less is resident. A partly filled last wave
 /// costs as much as a full one.
-fn min_blocks(dtype: Dtype, threads: u32, shape: (u32, u32, u32)) -> u32 {
-    let others = match dtype {
+fn min_blocks(desc: &Desc, threads: u32, shape: (u32, u32, u32)) -> u32 {
+    let others = match desc.dtype {
+        _ if desc.is_mixed() => 48,
         Dtype::F32 => 24,
         Dtype::F64 => 32,
         Dtype::F16 | Dtype::Bf16 | Dtype::C32 | Dtype::C64 => 40,
     };
-    let each = (data(dtype, threads, shape) + others).next_multiple_of(8);
+    let each = (data(desc, threads, shape) + others).next_multiple_of(8);
     (SM_REGISTERS / (threads * each)).clamp(1, SM_THREADS / threads)
 }
 
@@ -105,12 +108,12 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     }
     // A thread of a block of 512 has 128 registers, of smaller ones 255.
     let most = if threads > 256 { 72 } else { 192 };
-    registers(data(desc.dtype, threads, (tile_m, vec, unroll)), most)?;
+    registers(data(desc, threads, (tile_m, vec, unroll)), most)?;
     let sums = vec * threads + 32;
     let accs = if cluster > 1 { lanes / cluster } else { row_accs };
     let second = if accs > 0 { tile_m * (accs + 2 * cluster) } else { 0 };
-    let bytes = desc.dtype.bytes() as u32;
-    let shared = (2 * sums + second) * desc.dtype.acc_bytes() as u32 + 2 * SEGMENT as u32 * bytes;
+    let bytes = desc.vectors.bytes() as u32;
+    let shared = (2 * sums + second) * desc.vectors.acc_bytes() as u32 + 2 * SEGMENT as u32 * bytes;
     shared_memory(shared.into(), caps)?;
     if desc.n > TWO_LEVELS {
         return Err(format!("{} columns are more than two levels of sums", desc.n));
@@ -214,7 +217,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let params = Params::new(KERNEL.name).with("threads", threads).with("tile_m", tile_m);
         let params = params.with("vec", vec).with("unroll", unroll);
         let params = if row_accs > 0 { params.with("row_accs", row_accs) } else { params };
-        let params = match min_blocks(desc.dtype, threads, (tile_m, vec, unroll)) {
+        let params = match min_blocks(desc, threads, (tile_m, vec, unroll)) {
             1 => params,
             blocks => params.with("min_blocks", blocks),
         };
@@ -338,7 +341,7 @@ mod tests {
             (Desc { n: 256, ..col }, "col-tile cluster_k=2", "256 columns for cluster_k=2"),
             (Desc { n: 65_537, ..col }, "col-tile cluster_k=8", "of 2 to 256 segments"),
             (
-                Desc { dtype: Dtype::F64, ..col },
+                col.of_type(Dtype::F64),
                 "col-tile threads=512 tile_m=128 vec=2 cluster_k=2",
                 "bytes of shared memory of 49152",
             ),

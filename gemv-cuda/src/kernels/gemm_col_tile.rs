@@ -22,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemm,
+    mixed: false,
     ordered: true,
     candidates,
     legal,

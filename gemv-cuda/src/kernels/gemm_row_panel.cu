@@ -62,7 +62,7 @@ STATIC U32 parts_of(const U64 n) {
 // How a warp reads its segment: by whole vectors, by vectors up to an end, or by elements.
 enum Mode { WHOLE, VECTORS, ELEMENTS };
 
-template <Mode MODE> STATIC void load_row(PACK (&av)[LOADS], const ELEM *p, const U32 left) {
+template <Mode MODE> STATIC void load_row(PACK (&av)[LOADS], const A_ELEM *p, const U32 left) {
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++)
     if (MODE != ELEMENTS) {
@@ -81,7 +81,7 @@ STATIC ACC segment_sum(const PACK (&av)[LOADS], const ACC (&xv)[LOADS][VEC][TILE
   for (U32 k = 0; k < LOADS; k++)
 #pragma unroll
     for (U32 v = 0; v < VEC; v++) {
-      const ACC one = widen(av[k].e[v]);
+      const ACC one = a_widen(av[k].e[v]);
 #pragma unroll
       for (U32 c = 0; c < TILE_RHS; c++)
         acc[k % SLOTS][v][c] = acc_fma(one, xv[k][v][c], k < SLOTS ? acc_zero() : acc[k % SLOTS][v][c]);
@@ -107,7 +107,7 @@ STATIC ACC segment_sum(const PACK (&av)[LOADS], const ACC (&xv)[LOADS][VEC][TILE
 // A batch of rows: of each, its sums go to `sums` and the row DEPTH further on is loaded. `at` is this
 // warp's first row, `then` the one of its next batch; rows from `end` on are those before it again.
 template <Mode MODE>
-STATIC void batch_of_rows(PACK (&av)[DEPTH][LOADS], const ACC (&xv)[LOADS][VEC][TILE_RHS], const ELEM *a,
+STATIC void batch_of_rows(PACK (&av)[DEPTH][LOADS], const ACC (&xv)[LOADS][VEC][TILE_RHS], const A_ELEM *a,
                           const I64 rs, const U64 at, const U64 then, const U64 end, const U32 left,
                           ACC *sums) {
   const bool writes = LID % (32 / TILE_RHS) == 0;
@@ -117,7 +117,7 @@ STATIC void batch_of_rows(PACK (&av)[DEPTH][LOADS], const ACC (&xv)[LOADS][VEC][
     U64 next = r + DEPTH < BATCH ? at + r + DEPTH : then;
     next = next < end ? next : end - 1;
     const U32 more = end - 1 - next < DEPTH ? (U32)(end - 1 - next) : DEPTH;
-    const ELEM *p = a + (I64)next * rs;
+    const A_ELEM *p = a + (I64)next * rs;
 #pragma unroll
     for (U32 d = 0; d < DEPTH; d++) {
       const ACC sum = segment_sum(av[d], xv);
@@ -147,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_row_panel
   const U32 len = none ? 0 : n - first < SEG ? (U32)(n - first) : SEG;
   const U32 left = len > t * VEC ? len - t * VEC : 0; // columns from this thread's first one on
 
-  const ELEM *const base = a + a0 + (len > 0 ? (I64)first + t * VEC : 0);
-  const bool whole = VEC == 1 || (BEYOND(a + a0) == 0 && (rs & (I64)(VEC - 1)) == 0 && n % VEC == 0);
+  const A_ELEM *const base = a + a0 + (len > 0 ? (I64)first + t * VEC : 0);
+  const bool whole = VEC == 1 || (A_BEYOND(a + a0) == 0 && (rs & (I64)(VEC - 1)) == 0 && n % VEC == 0);
   const Mode mode = !whole ? ELEMENTS : len == SEG ? WHOLE : VECTORS;
   PACK av[DEPTH][LOADS];
 #pragma unroll
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_row_panel
     const U64 i = begin + wm * BATCH + d;
 #pragma unroll
     for (U32 k = 0; k < LOADS; k++) av[d][k].words = WORDS();
-    const ELEM *p = base + (I64)(i < end ? i : end - 1) * rs;
+    const A_ELEM *p = base + (I64)(i < end ? i : end - 1) * rs;
     if (mode == WHOLE) load_row<WHOLE>(av[d], p, left);
     else if (mode == VECTORS) load_row<VECTORS>(av[d], p, left);
     else load_row<ELEMENTS>(av[d], p, left);

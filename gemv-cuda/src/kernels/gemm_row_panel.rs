@@ -22,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemm,
+    mixed: true,
     ordered: true,
     candidates,
     legal,
@@ -77,7 +78,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if parts > LANES as u64 {
         return Err(format!("{parts} parts are more than 64 lanes"));
     }
-    let words = words(desc.dtype);
+    let words = words(desc.vectors);
     // X, rows in flight, sums, and some for all else.
     let load = (get("vec") * desc.dtype.bytes() as u32).div_ceil(4);
     let held = 8 * cols * words + get("rows") * 8 / get("vec") * load + 2 * cols * words + 28;
@@ -85,7 +86,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if held > most {
         return Err(format!("{held} registers of {most}"));
     }
-    let sums = u64::from(2 * (threads / 32) * BATCH * cols) * desc.dtype.acc_bytes() as u64;
+    let sums = u64::from(2 * (threads / 32) * BATCH * cols) * desc.vectors.acc_bytes() as u64;
     shared_memory(sums, caps)?;
     blocks(&plan(desc, params, caps))
 }
@@ -199,7 +200,7 @@ mod tests {
         for (desc, text, part) in [
             (desc, "gemm-row-panel tile_rhs=16 threads=512", "registers of 128"),
             (Desc { batch: 2, ..desc }, "gemm-row-panel", "one matrix"),
-            (Desc { dtype: Dtype::C32, ..desc }, "gemm-row-panel", "real numbers"),
+            (desc.of_type(Dtype::C32), "gemm-row-panel", "real numbers"),
             (desc, "gemm-row-panel warps_k=16", "warps_k=16 is more than 8"),
             (Desc { n: 40_000, ..desc }, "gemm-row-panel warps_k=2", "128 parts are more than 64"),
             (Desc { n: (1 << 24) + 1, ..desc }, "gemm-row-panel", "columns are more than 16777216"),

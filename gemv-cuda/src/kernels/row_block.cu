@@ -82,18 +82,18 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
     block -= from;
     blocks = (end < blocks ? end : blocks) - from;
   }
-  const ELEM *const a_first = a + a0 + super_segment * SUPER_SEGMENT;
+  const A_ELEM *const a_first = a + a0 + super_segment * SUPER_SEGMENT;
   const ELEM *const x_first = x + x0 + (I64)(super_segment * SUPER_SEGMENT) * incx;
   const U64 left = n - super_segment * SUPER_SEGMENT;
   // alpha = 0: as if there were no columns.
   const U32 cols = acc_is(alpha, (REAL)0) ? 0 : (U32)(left < SUPER_SEGMENT ? left : SUPER_SEGMENT);
   const U32 segments = (cols + SEG - 1) / SEG;
   const U32 iterations = segments <= AT_ONCE ? 1 : (segments + AT_ONCE - 1) / AT_ONCE;
-  const bool whole = BEYOND(a_first) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
+  const bool whole = A_BEYOND(a_first) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
   const U32 vectors = whole ? cols : 0; // columns read by vectors
   const bool x_vectors = incx == 1 && BEYOND(x_first) == 0;
 
-  PACK av[ROWS][LOADS], xv[LOADS];
+  PACK av[ROWS][LOADS] AND_X_PACK xv[LOADS];
   ACC acc[ROWS][SLOTS][VEC];
   zero(acc);
   // `acc` belongs to the block's rows from `at` on, in this iteration; `to` and `next` follow. At first
@@ -113,7 +113,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
       for (U32 r = 0; r < ROWS; r++) {
         // Rows beyond the last one compute the last one again.
         const U64 i = to + set + r * SETS;
-        const ELEM *p = pinned(a_first + (I64)(i < m ? i : m - 1) * rs + from);
+        const A_ELEM *p = pinned(a_first + (I64)(i < m ? i : m - 1) * rs + from);
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
           load_a(av[r][k], p + k * SUBWARP * VEC, from + k * SUBWARP * VEC < vectors);
@@ -216,7 +216,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
     if ((vectors & (VEC - 1u)) != 0 && iteration + 1 == iterations) end_row(av, xv, from, cols);
     add_products(acc, av, xv, from, vectors, cols, conj);
     if (!whole) {
-      const ELEM *row[ROWS];
+      const A_ELEM *row[ROWS];
 #pragma unroll
       for (U32 r = 0; r < ROWS; r++) {
         const U64 i = at + set + r * SETS;
@@ -232,7 +232,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
             if (round + k * SUBWARP * VEC + c < cols)
 #pragma unroll
               for (U32 r = 0; r < ROWS; r++)
-                acc[r][k][c] = acc_fma(conj_if(widen(row[r][round + k * SUBWARP * VEC + c]), conj),
+                acc[r][k][c] = acc_fma(conj_if(a_widen(row[r][round + k * SUBWARP * VEC + c]), conj),
                                        widen(*q), acc[r][k][c]);
       }
     }

@@ -22,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: true,
     ordered: true,
     candidates,
     legal,
@@ -132,9 +133,9 @@ pub(super) fn legal_shape(
         return Err(format!("rows={rows} of sub-warps with {at_once} segments at once"));
     }
     // A segment with its x is in registers before the first sum.
-    fits(held(desc.dtype, params, extra), threads)?;
+    fits(held(desc, params, extra), threads)?;
     let places = if at_once > lanes { SEGMENT } else { LANES } as u64;
-    shared_memory(2 * block_rows(params) * places * desc.dtype.acc_bytes() as u64, caps)
+    shared_memory(2 * block_rows(params) * places * desc.vectors.acc_bytes() as u64, caps)
 }
 
 fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
@@ -205,7 +206,7 @@ pub(super) fn shapes(
             .with("rows", rows)
             .with("vec", vec);
         let params = if cluster > 1 { params.with("cluster_k", cluster) } else { params };
-        let resident = resident_blocks(held(desc.dtype, &params, extra), threads);
+        let resident = resident_blocks(held(desc, &params, extra), threads);
         let params = params.with("blocks_per_sm", resident);
         if kernel.fits(desc, &params, caps).is_ok() {
             let launch = kernel.launch_id(desc, &params, caps);

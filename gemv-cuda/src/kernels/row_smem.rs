@@ -18,6 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: true,
     candidates,
     legal,
@@ -125,10 +126,10 @@ mod tests {
                 "row-smem rows=8 max_n=40 threads=64",
                 "bytes of shared memory",
             ),
-            (Desc { n: 7, dtype: Dtype::F64, ..row }, "row-smem max_n=8 rows=8", "more than 64"),
+            (Desc { n: 7, ..row }.of_type(Dtype::F64), "row-smem max_n=8 rows=8", "more than 64"),
             // x has room for as many as there are lanes.
             (
-                Desc { n: 47, dtype: Dtype::C64, ..row },
+                Desc { n: 47, ..row }.of_type(Dtype::C64),
                 "row-smem threads=64 max_n=47",
                 "bytes of shared memory",
             ),

@@ -72,7 +72,7 @@ STATIC void add_row(ACC *acc, const PACK &av, const bool use, const U32 j, const
   for (U32 c = 0; c < VEC; c++) xv[c] = xs[(I64)(j + c < len ? j + c : len - 1) * incx];
 #pragma unroll
   for (U32 c = 0; c < VEC; c++) {
-    const ACC sum = acc_fma(conj_if(widen(av.e[c]), conj), widen(xv[c]), acc[c]);
+    const ACC sum = acc_fma(conj_if(a_widen(av.e[c]), conj), widen(xv[c]), acc[c]);
     if (use && j + c < len) acc[c] = sum;
   }
 }
@@ -89,7 +89,7 @@ STATIC void add_rows(ACC (*acc)[SLOTS][VEC], const U32 slot, const PACK (*av)[L]
   for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
     for (U32 c = 0; c < VEC; c++) {
-      const ACC sum = acc_fma(conj_if(widen(av[r][k].e[c]), conj), widen(xv[c]), acc[r][slot][c]);
+      const ACC sum = acc_fma(conj_if(a_widen(av[r][k].e[c]), conj), widen(xv[c]), acc[r][slot][c]);
       if (use && j + c < len) acc[r][slot][c] = sum;
     }
 }
@@ -114,15 +114,15 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
     return;
   }
 
-  const ELEM *base[ROWS]; // the boundary before each row
+  const A_ELEM *base[ROWS]; // the boundary before each row
   U32 off[ROWS];
   U32 beyond = 0;
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++) {
     // Rows beyond the last one compute the last one again, and are not written.
     const U64 i = first + r * SETS < m ? first + r * SETS : m - 1;
-    const ELEM *p = a + a0 + (I64)i * rs;
-    off[r] = BEYOND(p);
+    const A_ELEM *p = a + a0 + (I64)i * rs;
+    off[r] = A_BEYOND(p);
     base[r] = p - off[r];
     beyond |= off[r];
   }
@@ -199,9 +199,9 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
 #pragma unroll
         for (U32 k = 0; k < 4 * SLOTS; k++) {
           const U32 j = (k * SUBWARP + t) * VEC;
-          PACK xv;
+          X_PACK xv;
           if (x_vectors) {
-            xv.words = *(const WORDS *)(xs + j);
+            xv.words = *(const X_WORDS *)(xs + j);
           } else {
 #pragma unroll
             for (U32 c = 0; c < VEC; c++) xv.e[c] = xs[(I64)(j + c) * incx];
@@ -210,7 +210,7 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
           for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
             for (U32 c = 0; c < VEC; c++)
-              acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
+              acc[r][k % SLOTS][c] = acc_fma(conj_if(a_widen(av[r][k].e[c]), conj),
                                              widen(xv.e[c]), acc[r][k % SLOTS][c]);
         }
       } else {
@@ -232,7 +232,7 @@ KERNEL(THREADS) ENTRY(ARGUMENTS) {
               const U32 j = (k * SUBWARP + t) * VEC + c - off[r]; // wraps where it is negative
               const bool there = k < 4 * SLOTS || t == 0;
               if (there && j < len)
-                acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj),
+                acc[r][k % SLOTS][c] = acc_fma(conj_if(a_widen(av[r][k].e[c]), conj),
                                                widen(xs[(I64)j * incx]), acc[r][k % SLOTS][c]);
             }
       }

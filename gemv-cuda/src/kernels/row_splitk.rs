@@ -17,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: true,
     ordered: true,
     candidates,
     legal,
@@ -120,7 +121,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
             return Err(format!("max_n={max_n} is for unroll=1"));
         }
         shared_memory(
-            block_rows(params) * LANES as u64 * desc.dtype.acc_bytes() as u64 + 16,
+            block_rows(params) * LANES as u64 * desc.vectors.acc_bytes() as u64 + 16,
             caps,
         )?;
     }

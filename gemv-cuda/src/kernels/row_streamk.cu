@@ -26,13 +26,13 @@ extern "C" __global__ void LAUNCH_BOUNDS row_streamk(ARGUMENTS) {
   pdl_trigger();
   if (acc_is(alpha, (REAL)0)) return;
   const U32 segments = (U32)ceil_div(n, SEG), sets = (U32)ceil_div(m, ROWS), t = LID % SUBWARP;
-  const bool whole = BEYOND(a + a0) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
+  const bool whole = A_BEYOND(a + a0) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
   const bool x_whole = incx == 1 && BEYOND(x + x0) == 0;
   const U32 subwarps = (U32)GROUPS * SUBWARPS, subwarp = (U32)GROUP_ID * SUBWARPS + LID / SUBWARP;
   const U32 s_step = subwarps / sets, set_step = subwarps % sets;
   U32 s = subwarp / sets, set = subwarp % sets;
 
-  PACK av[ROWS][LOADS], xv[LOADS];
+  PACK av[ROWS][LOADS] AND_X_PACK xv[LOADS];
   // Columns of segment s, and row r of a set. Rows beyond the last one compute it again.
   const auto columns = [&](const U32 s) {
     const U64 left = n - (U64)s * SEG;
@@ -46,7 +46,7 @@ extern "C" __global__ void LAUNCH_BOUNDS row_streamk(ARGUMENTS) {
     const U32 vectors = columns(s), from = t * VEC;
 #pragma unroll
     for (U32 r = 0; r < ROWS; r++) {
-      const ELEM *p = pinned(a + a0 + (I64)row(set, r) * rs + (U64)s * SEG + from);
+      const A_ELEM *p = pinned(a + a0 + (I64)row(set, r) * rs + (U64)s * SEG + from);
 #pragma unroll
       for (U32 k = 0; k < LOADS; k++)
         load_a(av[r][k], p + k * SUBWARP * VEC, whole && from + k * SUBWARP * VEC < vectors);

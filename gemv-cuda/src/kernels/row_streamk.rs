@@ -21,6 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: true,
     ordered: true,
     candidates,
     legal,
@@ -60,7 +61,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if subwarp * vec > LANES as u32 {
         return Err(format!("subwarp={subwarp} with vec={vec} is more than {LANES} lanes"));
     }
-    fits(held(desc.dtype, params, EXTRA_REGISTERS), threads)?;
+    fits(held(desc, params, EXTRA_REGISTERS), threads)?;
     if caps.max_group < 1024 {
         return Err(format!("sums are added by 1024 threads, not {}", caps.max_group));
     }
@@ -84,7 +85,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let all = SHAPES.iter().map(|&(threads, rows)| {
         let params = Params::new(KERNEL.name).with("threads", threads).with("subwarp", subwarp);
         let params = params.with("rows", rows).with("vec", vec);
-        let held = held(desc.dtype, &params, EXTRA_REGISTERS);
+        let held = held(desc, &params, EXTRA_REGISTERS);
         params.with("blocks_per_sm", resident_blocks(held, threads))
     });
     all.filter(|params| KERNEL.fits(desc, params, caps).is_ok()).collect()
@@ -182,7 +183,7 @@ mod tests {
             let why = KERNEL.fits(&desc, &params, &caps).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");
         }
-        let f16 = Desc { dtype: Dtype::F16, ..row };
+        let f16 = row.of_type(Dtype::F16);
         let why = KERNEL
             .fits(&f16, &"row-streamk subwarp=32 vec=4".parse().unwrap(), &caps())
             .unwrap_err();

@@ -22,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: true,
     ordered: true,
     candidates,
     legal,
@@ -57,7 +58,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         return Err(format!("{} columns and vec={vec} do not fit unroll={unroll}", desc.n));
     }
     let (slots, bytes) = (lanes / (subwarp * vec), vec * desc.dtype.bytes() as u32);
-    registers(rows * slots * (unroll * bytes.div_ceil(4) + vec * words(desc.dtype)), 128)?;
+    registers(rows * slots * (unroll * bytes.div_ceil(4) + vec * words(desc.vectors)), 128)?;
     blocks(&plan(desc, params))
 }
 

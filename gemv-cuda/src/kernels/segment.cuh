@@ -19,12 +19,18 @@
 #define WORD(bytes) (((bytes) + 3) / 4)
 #define REGISTERS                                                                               \
   (LOADS * WORD(VEC * ELEM_BYTES) * (ROWS + 1) + SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS + EXTRA_REGISTERS)
+#ifdef A_DTYPE
+#undef REGISTERS
+#define REGISTERS                                                                               \
+  (LOADS * (WORD(VEC * A_ELEM_BYTES) * ROWS + WORD(VEC * ELEM_BYTES)) +                         \
+   SLOTS * VEC * ROWS * WORD(sizeof(ACC)) + 2 * LOADS + EXTRA_REGISTERS)
+#endif // A_DTYPE
 #define RESIDENT_THREADS (REGISTERS <= 48 ? 1024 : REGISTERS <= 88 ? 512 : 256)
 #define LAUNCH_BOUNDS __launch_bounds__(THREADS, RESIDENT_THREADS > THREADS ? RESIDENT_THREADS / THREADS : 1)
 
 // Replaces the elements from column `cols` on by factors whose products leave any sum as it is; vectors
 // begin at column `from`. (A complex number has no such factors: there, `add_products` has a condition.)
-STATIC void end_row(PACK (&av)[ROWS][LOADS], PACK (&xv)[LOADS], const U32 from, const U32 cols) {
+STATIC void end_row(PACK (&av)[ROWS][LOADS], X_PACK (&xv)[LOADS], const U32 from, const U32 cols) {
 #if VEC > 1 && !COMPLEX
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++)
@@ -39,7 +45,7 @@ STATIC void end_row(PACK (&av)[ROWS][LOADS], PACK (&xv)[LOADS], const U32 from, 
 }
 
 // Adds the products of the vectors that begin before column `end`, for the columns before `cols`.
-STATIC void add_products(ACC (&acc)[ROWS][SLOTS][VEC], const PACK (&av)[ROWS][LOADS], const PACK (&xv)[LOADS],
+STATIC void add_products(ACC (&acc)[ROWS][SLOTS][VEC], const PACK (&av)[ROWS][LOADS], const X_PACK (&xv)[LOADS],
                          const U32 from, const U32 end, const U32 cols, const bool conj) {
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++)
@@ -49,6 +55,6 @@ STATIC void add_products(ACC (&acc)[ROWS][SLOTS][VEC], const PACK (&av)[ROWS][LO
 #pragma unroll
         for (U32 c = 0; c < VEC; c++)
           if (!COMPLEX || VEC == 1 || from + k * SUBWARP * VEC + c < cols)
-            acc[r][k % SLOTS][c] = acc_fma(conj_if(widen(av[r][k].e[c]), conj), widen(xv[k].e[c]),
+            acc[r][k % SLOTS][c] = acc_fma(conj_if(a_widen(av[r][k].e[c]), conj), widen(xv[k].e[c]),
                                            acc[r][k % SLOTS][c]);
 }

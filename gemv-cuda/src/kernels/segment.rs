@@ -2,7 +2,7 @@
 //! counted as in `segment.cuh`.
 
 use gemv_core::order::LANES;
-use gemv_core::{Dtype, Params};
+use gemv_core::{Desc, Dtype, Params};
 use gemv_gpu::Arg;
 
 use super::rules::{rows, subwarp, threads, vec};
@@ -13,13 +13,16 @@ pub(crate) const ROWS: Arg = rows("Rows that a sub-warp computes at a time.", 4)
 pub(crate) const VEC: Arg = vec(1);
 
 /// 32-bit registers of a thread: for A and x, for sums, for the loads, and `extra` of the kernel's own.
-pub(crate) fn held(dtype: Dtype, params: &Params, extra: u32) -> u32 {
+pub(crate) fn held(desc: &Desc, params: &Params, extra: u32) -> u32 {
     let get = |arg: &Arg| params.get_or(arg.name, arg.default);
     let (subwarp, rows, vec) = (get(&SUBWARP), get(&ROWS), get(&VEC));
     let slots = LANES as u32 / (subwarp * vec);
-    let load = (vec * dtype.bytes() as u32).div_ceil(4);
-    let sum = dtype.acc_bytes() as u32 / 4;
-    4 * slots * load * (rows + 1) + slots * vec * rows * sum + 8 * slots + extra
+    let load = |dtype: Dtype| (vec * dtype.bytes() as u32).div_ceil(4);
+    let sum = desc.vectors.acc_bytes() as u32 / 4;
+    4 * slots * (load(desc.dtype) * rows + load(desc.vectors))
+        + slots * vec * rows * sum
+        + 8 * slots
+        + extra
 }
 
 /// Whether a thread has so many registers, with some left for all else.

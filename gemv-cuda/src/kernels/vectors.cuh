@@ -4,18 +4,18 @@
 #ifndef CLUSTER_K
 #define CLUSTER_K 1
 #endif
-#if VEC * ELEM_BYTES == 16
+#if VEC * A_ELEM_BYTES == 16
 typedef uint4 WORDS;
-#elif VEC * ELEM_BYTES == 8
+#elif VEC * A_ELEM_BYTES == 8
 typedef uint2 WORDS;
-#elif VEC * ELEM_BYTES == 4
+#elif VEC * A_ELEM_BYTES == 4
 typedef U32 WORDS;
 #else
 typedef U16 WORDS;
 #endif
 typedef union {
   WORDS words;
-  ELEM e[VEC];
+  A_ELEM e[VEC];
 } PACK;
 
 // An address that is computed once and pinned to a register. Otherwise the compiler computes it anew
@@ -32,33 +32,33 @@ template <typename T> STATIC T *pinned(T *p) {
 // load before the next one is issued.
 #ifndef __CUDA_ARCH__
 #define LOAD_IF(name, how)                                                                  \
-  STATIC void name(PACK &to, const ELEM *p, const bool there) {                             \
+  STATIC void name(PACK &to, const A_ELEM *p, const bool there) {                             \
     if (there) to.words = *(const WORDS *)p;                                                \
   }
 #else
-#if VEC * ELEM_BYTES == 16 && DTYPE == 1
+#if VEC * A_ELEM_BYTES == 16 && A_DTYPE == 1
 #define LOAD_TYPE "v2.f64 {%0, %1}, [%2]"
 #define LOAD_TO "+d"(to.e[0]), "+d"(to.e[1]) : "l"(p), "r"((U32)there)
 #define LOAD_IS "%3"
-#elif VEC * ELEM_BYTES == 16 && DTYPE == 5
+#elif VEC * A_ELEM_BYTES == 16 && A_DTYPE == 5
 #define LOAD_TYPE "v2.f64 {%0, %1}, [%2]"
 #define LOAD_TO "+d"(to.e[0].x), "+d"(to.e[0].y) : "l"(p), "r"((U32)there)
 #define LOAD_IS "%3"
-#elif VEC * ELEM_BYTES == 16
+#elif VEC * A_ELEM_BYTES == 16
 #define LOAD_TYPE "v4.u32 {%0, %1, %2, %3}, [%4]"
 #define LOAD_TO                                                                             \
   "+r"(to.words.x), "+r"(to.words.y), "+r"(to.words.z), "+r"(to.words.w)                    \
       : "l"(p), "r"((U32)there)
 #define LOAD_IS "%5"
-#elif VEC * ELEM_BYTES == 8 && DTYPE == 1
+#elif VEC * A_ELEM_BYTES == 8 && A_DTYPE == 1
 #define LOAD_TYPE "f64 %0, [%1]"
 #define LOAD_TO "+d"(to.e[0]) : "l"(p), "r"((U32)there)
 #define LOAD_IS "%2"
-#elif VEC * ELEM_BYTES == 8
+#elif VEC * A_ELEM_BYTES == 8
 #define LOAD_TYPE "v2.u32 {%0, %1}, [%2]"
 #define LOAD_TO "+r"(to.words.x), "+r"(to.words.y) : "l"(p), "r"((U32)there)
 #define LOAD_IS "%3"
-#elif VEC * ELEM_BYTES == 4
+#elif VEC * A_ELEM_BYTES == 4
 #define LOAD_TYPE "u32 %0, [%1]"
 #define LOAD_TO "+r"(to.words) : "l"(p), "r"((U32)there)
 #define LOAD_IS "%2"
@@ -68,14 +68,68 @@ template <typename T> STATIC T *pinned(T *p) {
 #define LOAD_IS "%2"
 #endif
 #define LOAD_IF(name, how)                                                                  \
-  STATIC void name(PACK &to, const ELEM *p, const bool there) {                             \
+  STATIC void name(PACK &to, const A_ELEM *p, const bool there) {                             \
     asm("{ .reg .pred there; setp.ne.u32 there, " LOAD_IS ", 0; @there ld.global.nc." how   \
         LOAD_TYPE "; }" : LOAD_TO);                                                         \
   }
 #endif
+#ifdef A_DTYPE
+#define X_LOAD_IF(name, how) // see below
+#endif // A_DTYPE
 // A is read once: it need not stay in the L1 cache, where x is.
 LOAD_IF(load_a, "L1::no_allocate.")
-LOAD_IF(load_x, "")
+X_LOAD_IF(load_x, "")
+
+#ifdef A_DTYPE
+// x of a wider type than A: as many elements, by one load or two.
+#if VEC * ELEM_BYTES > 16
+typedef struct __align__(16) {
+  uint4 q[VEC * ELEM_BYTES / 16];
+} X_WORDS;
+#elif VEC * ELEM_BYTES == 16
+typedef uint4 X_WORDS;
+#elif VEC * ELEM_BYTES == 8
+typedef uint2 X_WORDS;
+#else
+typedef U32 X_WORDS;
+#endif
+typedef union {
+  X_WORDS words;
+  ELEM e[VEC];
+} X_PACK;
+#define AND_X_PACK ; X_PACK
+#ifndef __CUDA_ARCH__
+STATIC void load_x(X_PACK &to, const ELEM *p, const bool there) {
+  if (there) to.words = *(const X_WORDS *)p;
+}
+#else
+// What stands between the pieces of every form of the load.
+#define IF_THERE(place) "{ .reg .pred there; setp.ne.u32 there, " place ", 0; @there ld.global.nc."
+STATIC void load_x(X_PACK &to, const ELEM *p, const bool there) {
+#pragma unroll
+  for (U32 c = 0; c < VEC; c += 16 / ELEM_BYTES) {
+    const ELEM *q = p + c;
+#if ELEM_BYTES == 8 && VEC == 1
+    asm(IF_THERE("%2") "f64 %0, [%1]; }" : "+d"(to.e[c]) : "l"(q), "r"((U32)there));
+#elif ELEM_BYTES == 8
+    asm(IF_THERE("%3") "v2.f64 {%0, %1}, [%2]; }"
+        : "+d"(to.e[c]), "+d"(to.e[c + 1])
+        : "l"(q), "r"((U32)there));
+#elif VEC == 1
+    asm(IF_THERE("%2") "f32 %0, [%1]; }" : "+f"(to.e[c]) : "l"(q), "r"((U32)there));
+#elif VEC == 2
+    asm(IF_THERE("%3") "v2.f32 {%0, %1}, [%2]; }"
+        : "+f"(to.e[c]), "+f"(to.e[c + 1])
+        : "l"(q), "r"((U32)there));
+#else
+    asm(IF_THERE("%5") "v4.f32 {%0, %1, %2, %3}, [%4]; }"
+        : "+f"(to.e[c]), "+f"(to.e[c + 1]), "+f"(to.e[c + 2]), "+f"(to.e[c + 3])
+        : "l"(q), "r"((U32)there));
+#endif
+  }
+}
+#endif
+#endif // A_DTYPE
 
 // For elements beyond a row's end: +0 * -0 leaves any sum as it is.
 #if DTYPE == 2 || DTYPE == 3

@@ -19,6 +19,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, THREADS_K, VEC, SPLIT_K, FILL],
         defines: &[("GENERAL", "0")],
         signature: Signature::Gemv,
+        mixed: true,
         ordered: true,
         candidates: col_candidates,
         legal: |desc, params, caps| legal(desc, params, caps, Some(Layout::Col)),
@@ -31,6 +32,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, THREADS_K, ONE, SPLIT_K, FILL],
         defines: &[("GENERAL", "1")],
         signature: Signature::Gemv,
+        mixed: true,
         ordered: true,
         candidates: strided_col_candidates,
         legal: |desc, params, caps| legal(desc, params, caps, None),
@@ -76,7 +78,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps, layout: Option<Layout>) -> R
     if vec > threads_k {
         return Err(format!("vec={vec} is more than threads_k={threads_k}"));
     }
-    let acc = desc.dtype.acc_bytes() as u64;
+    let acc = desc.vectors.acc_bytes() as u64;
     let accs = LANES as u64 / threads_k * vec * acc;
     if accs > MAX_ACC_BYTES {
         return Err(too_many_accs(accs));
@@ -104,7 +106,7 @@ fn shapes(desc: &Desc, caps: &Caps, kernel: &'static str, vec: u32) -> Vec<Param
         (512, 16, &[2]),
     ] {
         let (mut threads, mut threads_k) = (threads.min(caps.max_group), threads_k.max(vec));
-        let acc = desc.dtype.acc_bytes() as u32;
+        let acc = desc.vectors.acc_bytes() as u32;
         while u64::from(LANES as u32 / threads_k * vec * acc) > MAX_ACC_BYTES {
             threads_k *= 2;
         }

@@ -17,6 +17,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, THREADS_K, TILE_RHS, VEC, KEPT, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "0")],
         signature: Signature::Gemm,
+        mixed: true,
         ordered: true,
         candidates: |desc, caps| match desc.layout {
             Layout::Col => candidates("gemm-col", desc, caps, aligned_vec(desc).min(4), 12),
@@ -33,6 +34,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, THREADS_K, TILE_RHS, ONE, KEPT, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "1")],
         signature: Signature::Gemm,
+        mixed: true,
         ordered: true,
         candidates: |desc, caps| match desc.layout {
             Layout::Strided => candidates("gemm-strided-col", desc, caps, 1, 4),
@@ -128,14 +130,14 @@ fn candidates(
         (128, 32, 16, 1, &[8]),
     ] {
         // Every load of a segment is in flight at once, of A and of X: few fit in registers.
-        let least = (lanes * desc.dtype.acc_bytes() as u32 / 16).clamp(1, lanes);
+        let least = (lanes * desc.vectors.acc_bytes() as u32 / 16).clamp(1, lanes);
         let threads_k = threads_k.min((lanes / 4).max(1)).max(least);
         let mut shape = (threads, threads_k, gemm::panel(desc, cols), vec);
         let params = loop {
             let (threads, threads_k, cols, vec) = shape;
             let params = Params::new(kernel).with("threads", threads).with("threads_k", threads_k);
             let params = params.with("tile_rhs", cols).with("vec", vec).with("lanes", lanes);
-            let accs = self::shape(&params).accs * desc.dtype.acc_bytes() as u64;
+            let accs = self::shape(&params).accs * desc.vectors.acc_bytes() as u64;
             if accs <= CHOSEN_BYTES && legal(desc, &params, caps, layout).is_ok() {
                 break Some(params);
             }

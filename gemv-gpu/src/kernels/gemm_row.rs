@@ -17,6 +17,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, SUBWARP, ROWS, TILE_RHS, VEC, KEPT, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "0")],
         signature: Signature::Gemm,
+        mixed: true,
         ordered: true,
         candidates: |desc, caps| match desc.layout {
             Layout::Row => candidates("gemm-row", desc, caps, aligned_vec(desc), 12),
@@ -33,6 +34,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, SUBWARP, ROWS, TILE_RHS, ONE, KEPT, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "1")],
         signature: Signature::Gemm,
+        mixed: true,
         ordered: true,
         candidates: |desc, caps| match desc.layout {
             Layout::Strided => candidates("gemm-strided", desc, caps, 1, 6),
@@ -142,7 +144,7 @@ fn candidates(
             let params = Params::new(kernel).with("threads", threads).with("subwarp", subwarp);
             let params = params.with("rows", rows).with("tile_rhs", cols).with("vec", vec);
             let params = params.with("lanes", lanes);
-            let accs = self::shape(&params).accs * desc.dtype.acc_bytes() as u64;
+            let accs = self::shape(&params).accs * desc.vectors.acc_bytes() as u64;
             if accs <= CHOSEN_BYTES && legal(desc, &params, caps, layout).is_ok() {
                 break Some(params);
             }

@@ -3,7 +3,11 @@
 // Set from outside:
 //   DTYPE  0 f32, 1 f64, 2 f16, 3 bf16, 4 c32, 5 c64
 //
-// ELEM is an element in memory. ACC is the type of its accumulator: REAL, or a pair of REAL. All
+// ELEM is an element of x and y in memory, A_ELEM one of A: the same type, or that of mixed.h. A kernel
+// that takes both reads A by A_VECTOR, A_LOAD_VECTOR, A_BEYOND and a_widen. Where the types are the same,
+// these words are rendered without what stands before them.
+//
+// ACC is the type of the accumulator of ELEM: REAL, or a pair of REAL. All
 // arithmetic goes through acc_*: each step rounds once, to nearest even, is never contracted and
 // keeps subnormals. f16 and bf16 are loaded as 16-bit integers, so no device needs an extension.
 #ifndef DTYPE
@@ -192,10 +196,10 @@ STATIC void finish(GLOBAL ELEM *y, ACC alpha, ACC sum, ACC beta) {
 }
 
 // ---- vectors of VEC elements, at most 16 bytes; WIDTH elements are one or more such vectors
-#if defined(WIDTH) && WIDTH * ELEM_BYTES <= 16
+#if defined(WIDTH) && WIDTH * A_ELEM_BYTES <= 16
 #define VEC WIDTH
 #elif defined(WIDTH)
-#define VEC (16 / ELEM_BYTES)
+#define VEC (16 / A_ELEM_BYTES)
 #endif
 #ifndef VEC
 #define VEC 1
@@ -261,7 +265,7 @@ typedef struct {
 
 // ---- what every entry point takes
 #define ARGUMENTS                                                                          \
-  const U64 m, const U64 n, GLOBAL const ELEM *RESTRICT a, const U64 a0, const I64 rs,     \
+  const U64 m, const U64 n, GLOBAL const A_ELEM *RESTRICT a, const U64 a0, const I64 rs,     \
       const I64 cs, GLOBAL const ELEM *RESTRICT x, const U64 x0, const I64 incx,           \
       GLOBAL ELEM *RESTRICT y, const U64 y0, const I64 incy, const ACC alpha,              \
       const ACC beta, const U32 conj, GLOBAL ACC *RESTRICT workspace, GLOBAL U32 *RESTRICT counters

@@ -11,6 +11,7 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: false,
     // For Backend::read_params alone.
     candidates: |_, _| Vec::new(),

@@ -19,6 +19,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, SUBWARP, ROWS, VEC, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "0")],
         signature: Signature::Gemv,
+        mixed: true,
         ordered: true,
         candidates: row_candidates,
         legal: |desc, params, caps| legal(desc, params, caps, Some(Layout::Row)),
@@ -31,6 +32,7 @@ pub(super) const KERNELS: &[Kernel] = &[
         args: &[THREADS, SUBWARP, ROWS, ONE, SPLIT_K, BLOCKS_PER_SM],
         defines: &[("GENERAL", "1")],
         signature: Signature::Gemv,
+        mixed: true,
         ordered: true,
         candidates: strided_candidates,
         legal: |desc, params, caps| legal(desc, params, caps, None),
@@ -99,7 +101,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
 fn needs(desc: &Desc, caps: &Caps, shape: (u32, u32, u32, u32)) -> (u64, u64) {
     let (threads, subwarp, rows, vec) = shape;
     let [threads, subwarp, rows, vec] = [threads, subwarp, rows, vec].map(u64::from);
-    let acc = desc.dtype.acc_bytes() as u64;
+    let acc = desc.vectors.acc_bytes() as u64;
     let mut local = threads / subwarp * rows * LANES as u64 * acc;
     if caps.language == Language::OpenCl {
         // Without shuffles, sub-warps exchange through local memory.

@@ -28,6 +28,7 @@ pub static VECTOR: Kernel = Kernel {
     defines: &[],
     // Not looked at: it is legal for no product.
     signature: Signature::Gemv,
+    mixed: false,
     ordered: true,
     candidates: |_, _| Vec::new(),
     legal: |_, _, _| Err("the kernel is for no product".into()),

@@ -24,6 +24,7 @@ const COL: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: true,
     candidates: |desc, caps| candidates("col-cpu", Layout::Col, desc, caps),
     legal,
@@ -45,7 +46,7 @@ const ARGS: &[Arg] = &[
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let tile_m = value(ARGS, params, "tile_m");
     // Two stacks of seven and two vectors, in the private memory of one item.
-    let bytes = 16 * tile_m as usize * desc.dtype.acc_bytes();
+    let bytes = 16 * tile_m as usize * desc.vectors.acc_bytes();
     if bytes > 512 << 10 {
         return Err(format!("tile_m={tile_m} takes {bytes} bytes of private memory"));
     }

@@ -26,6 +26,7 @@ const ROW: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemm,
+    mixed: false,
     ordered: true,
     candidates: |desc, caps| candidates("gemm-row-cpu", Layout::Row, desc, caps),
     legal,

@@ -23,6 +23,7 @@ const ROW: Kernel = Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
+    mixed: false,
     ordered: true,
     candidates: |desc, caps| candidates("row-cpu", Layout::Row, desc, caps),
     legal: |_, _, caps| wide::legal(caps),
