@@ -46,6 +46,9 @@ pub struct Plan<S, F> {
     touched: Cell<bool>,
 }
 
+/// Records of the same work that are made before it is called another each time.
+const ATTEMPTS: usize = 3;
+
 enum Stage {
     /// Not run: kernels may have to be compiled and scratch memory allocated.
     New,
@@ -96,18 +99,22 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
                 Ok(())
             }
             Stage::Warm => {
-                let Some(record) = device.backend().record(&mut start)? else {
-                    *stage = Stage::Called;
-                    return start();
-                };
-                if !record.holds(&mut start)? {
-                    let (device, call) = (device.info().id.clone(), "Plan::run");
-                    let reason = "the work that is started is another each time".into();
-                    return Err(Error::Device { device, call, reason });
+                // Another thread's product may move the device's scratch memory between the record and
+                // its check.
+                for _ in 0..ATTEMPTS {
+                    let Some(record) = device.backend().record(&mut start)? else {
+                        *stage = Stage::Called;
+                        return start();
+                    };
+                    if record.holds(&mut start)? {
+                        record.replay()?;
+                        *stage = Stage::Recorded(record);
+                        return Ok(());
+                    }
                 }
-                record.replay()?;
-                *stage = Stage::Recorded(record);
-                Ok(())
+                let (device, call) = (device.info().id.clone(), "Plan::run");
+                let reason = "the work that is started is another each time".into();
+                Err(Error::Device { device, call, reason })
             }
             Stage::Recorded(_) | Stage::Called => start(),
         }

@@ -12,6 +12,8 @@ thread_local! {
     /// Whether records hold, and how often one was replayed.
     static HOLDS: Cell<bool> = const { Cell::new(true) };
     static REPLAYS: Cell<usize> = const { Cell::new(0) };
+    /// Checks that fail before records hold again: other threads have scratch memory moved.
+    static MOVES: Cell<usize> = const { Cell::new(0) };
 }
 
 #[derive(Debug)]
@@ -19,7 +21,9 @@ struct Counting;
 
 impl Record for Counting {
     fn holds(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
-        Ok(HOLDS.get())
+        let moves = MOVES.get();
+        MOVES.set(moves.saturating_sub(1));
+        Ok(HOLDS.get() && moves == 0)
     }
 
     fn replay(&self) -> Result<()> {
@@ -83,6 +87,15 @@ fn work_that_is_another_each_time_is_refused() {
     HOLDS.set(true);
     plan.run().unwrap();
     assert_eq!(REPLAYS.get(), 1);
+}
+
+#[test]
+fn work_is_recorded_again_when_scratch_memory_has_moved() {
+    let mut plan = recording().plan((), |()| Ok(()));
+    plan.run().unwrap();
+    MOVES.set(2);
+    plan.run().unwrap();
+    assert_eq!((REPLAYS.get(), MOVES.get()), (1, 0));
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Sources {
         if !self.programs.contains_key(text) {
             let options = format!("{OPTIONS} -cl-kernel-arg-info");
             let built = queue.build(&with_words(text), &options).map_err(|e| match e {
-                Ok(log) => build(log),
+                Ok(log) => build(as_given(&log, text)),
                 Err(failure) => failure.on(id),
             })?;
             self.programs.insert(text.into(), built);
@@ -85,6 +85,30 @@ impl Sources {
     pub(crate) fn get(&self, entry: &Entry) -> &core::Kernel {
         &self.objects[entry.object]
     }
+}
+
+/// The log with the lines of the text as it was given. NVIDIA's compiler ignores `#line`: the
+/// number in `<kernel>:LINE:` counts what `#include "gemv.h"` stands for.
+fn as_given(log: &str, text: &str) -> String {
+    const WHERE: &str = "<kernel>:";
+    let included = with_words(text).lines().count().saturating_sub(text.lines().count());
+    let last_included = text
+        .lines()
+        .position(|line| with_words(line) != line)
+        .map_or(usize::MAX, |before| before + 1 + included);
+    let mut parts = log.split(WHERE);
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let (line, rest) = part.split_at(digits);
+        all += WHERE;
+        all += &match line.parse::<usize>() {
+            Ok(line) if line > last_included => (line - included).to_string(),
+            _ => line.to_owned(),
+        };
+        all += rest;
+    }
+    all
 }
 
 /// A parameter as OpenCL has it.
@@ -173,4 +197,21 @@ fn limits(
         }
     }
     Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_have_the_lines_that_were_given() {
+        let text = "float f();\n#include \"gemv.h\"\nENTRY g() {\n quark;\n}\n";
+        let whole = with_words(text);
+        let at = 1 + whole.lines().position(|line| line == " quark;").unwrap();
+        let log =
+            format!("<kernel>:1:7: note: here\n<kernel>:{at}:2: error: quark\nkernel.cl:3: x");
+        let given = "<kernel>:1:7: note: here\n<kernel>:4:2: error: quark\nkernel.cl:3: x";
+        assert_eq!(as_given(&log, text), given);
+        assert_eq!(as_given("<kernel>:9:1: e\n<kernel>:", "a\nb\n"), "<kernel>:9:1: e\n<kernel>:");
+    }
 }
