@@ -1,6 +1,5 @@
 //! Kernels from source on every device: what they compute, and every kind of wrong argument.
 
-#[allow(unused_macros)] // each suite uses a part
 mod common;
 
 use std::process::ExitCode;

@@ -27,17 +27,13 @@
 #![deny(unsafe_code)]
 
 mod backend;
-mod desc;
 mod device;
 mod dot;
-mod dtype;
 mod element;
 mod engine;
-mod error;
 mod host;
 mod integers;
 mod job;
-mod kernel;
 #[allow(unsafe_code)] // the one function that asks its caller for a proof
 mod kernel_source;
 mod launch;
@@ -46,7 +42,6 @@ mod mixed;
 mod operand;
 pub mod order;
 mod pairs;
-mod params;
 mod plan;
 mod product;
 pub mod profile;
@@ -59,20 +54,20 @@ mod vector;
 mod view_mut;
 
 pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Prepared, Record};
-pub use desc::{Align, Desc, Layout};
 pub use device::Device;
 pub use dot::GpuDot;
-pub use dtype::Dtype;
 pub use element::{
     Accumulator, Any, AnyPair, AnySlice, AnySliceMut, Element, Family, PairFamily, Slices,
     SlicesMut, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
-pub use error::{Error, Result, ShapeMismatch};
+pub use gemv_desc::{
+    Align, Arg, Desc, Dtype, Error, KernelInfo, Layout, MAX_ARGS, Name, Params, READ, Result,
+    ShapeMismatch, Values, fingerprint,
+};
 pub use host::{Span, span};
 pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
-pub use kernel::{Arg, KernelInfo, Values, fingerprint};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{
     CompiledKernel, KernelArgument, KernelLaunch, KernelLimits, KernelType, LaunchShape, Parameter,
@@ -81,7 +76,6 @@ pub use launch::{
 pub use memory::{Memory, Window};
 pub use mixed::{Widen, Widened};
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
-pub use params::{MAX_ARGS, Name, Params, READ};
 pub use plan::Plan;
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};

@@ -113,7 +113,9 @@ fn many_on_device<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension +
 /// Names the matrix of `x A` as the caller wrote it, not its transpose.
 fn of_row_vector(e: Error) -> Error {
     match e {
-        Error::Shape(shapes) => Error::Shape(shapes.of_row_vector()),
+        Error::Shape(ShapeMismatch::MatrixVector { matrix: (n, m), x, y }) => {
+            Error::Shape(ShapeMismatch::VectorMatrix { x, matrix: (m, n), y })
+        }
         e => e,
     }
 }

@@ -3,11 +3,10 @@
 use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
 
 use crate::device::Device;
-use crate::error::ShapeMismatch;
 use crate::host::host_zeros;
 use crate::job::{GemmJob, Input, Job, Output};
 use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, Times};
+use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 
 impl Device {
     /// `A x` on this device, as a host array; see [`GpuDot`](crate::GpuDot) for `a.gpu_dot(&x)`.

@@ -11,7 +11,7 @@ use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
 use crate::memory::{Memory, Window};
 use crate::step::VectorJob;
-use crate::{Desc, Element, Error, Result};
+use crate::{Desc, Element, Error, Result, ShapeMismatch};
 
 /// An array that lives on a device, as ndarray's `Array<T, D>` on the host. Cloning is cheap: clones
 /// and views share the memory.
@@ -232,7 +232,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     #[cold]
     fn replace(&mut self, keep: bool) -> Result<Self> {
         if self.dim.ndim() > 3 {
-            return Err(Error::of_axes(self.dim.ndim()));
+            return Err(too_many_axes(self.dim.ndim()));
         }
         let mut own = Self::zeros(&self.device, self.dim)?;
         if keep && !self.is_empty() {
@@ -545,4 +545,9 @@ impl<T: Element> DeviceVector<T> {
         let (device, memory) = (self.device.clone(), self.memory.clone());
         DeviceArray { device, memory, first: self.first, dim, strides, element: PhantomData }
     }
+}
+
+/// The error for an array of more axes than a device takes.
+pub(crate) fn too_many_axes(axes: usize) -> Error {
+    Error::Shape(ShapeMismatch::Step { axes, x: [0; 3], y: [0; 3] })
 }

@@ -7,13 +7,12 @@ use ndarray::{Axis, Dimension, Ix0};
 use num_complex::Complex;
 
 use crate::device::Device;
-use crate::error::ShapeMismatch;
 use crate::memory::{Memory, Window};
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::resident::{DeviceArray, DeviceScalar, DeviceVector};
+use crate::resident::{DeviceArray, DeviceScalar, DeviceVector, too_many_axes};
 use crate::step::{Scalar, Step, VectorJob};
 use crate::view_mut::DeviceViewMut;
-use crate::{Accumulator, Element, Error, Result};
+use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 
 /// The factor of a step: a number, a resident number, or the quotient of two; and the negative of
 /// these. The host waits for none of them.
@@ -168,7 +167,7 @@ impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
     ) -> Result<()> {
         let Operands { step, alpha, x, z } = self;
         if dim.ndim() > 3 {
-            return Err(Error::of_axes(dim.ndim()));
+            return Err(too_many_axes(dim.ndim()));
         }
         device.owns(alpha.devices)?;
         let here =

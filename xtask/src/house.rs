@@ -24,6 +24,7 @@ const FLOORS: &[&[&str]] = &[
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
     &["gemv-gpu"],
     &["gemv-core"],
+    &["gemv-desc"],
 ];
 
 /// Crates that stand beside the floors: no crate imports them but for its tests.
@@ -48,7 +49,8 @@ const UNSAFE: &[&str] = &[
 /// What each published library may depend on, optional dependencies included.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
-    ("gemv-core", &["half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-desc", &["thiserror"]),
+    ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-gpu", &["gemv-core", "linkme"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),

@@ -76,7 +76,7 @@ impl Debug for Name {
 pub const MAX_ARGS: usize = 12;
 
 /// The name that every backend gives to its pass that only reads; see
-/// [`Backend::read_params`](crate::Backend::read_params).
+/// `Backend::read_params`.
 ///
 /// ```
 /// use gemv_core::{Params, READ};
@@ -188,7 +188,7 @@ impl Params {
         self.kernel
     }
 
-    /// Whether the kernel follows the [order](crate::order): all do but the named baselines, whose
+    /// Whether the kernel follows the order of additions: all do but the named baselines, whose
     /// names begin with `classic-` or `vendor-`, and `read`, which does not multiply.
     ///
     /// ```

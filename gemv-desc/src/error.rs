@@ -183,13 +183,6 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Of an array of more axes than a device takes.
-    pub(crate) fn of_axes(axes: usize) -> Error {
-        Error::Shape(ShapeMismatch::Step { axes, x: [0; 3], y: [0; 3] })
-    }
-}
-
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Display::fmt(self, f)
@@ -305,18 +298,6 @@ pub enum ShapeMismatch {
         /// Entries of the second; must equal those of the first.
         right: usize,
     },
-}
-
-impl ShapeMismatch {
-    /// `A x` as `x Aᵀ`: what a caller of `x.gpu_dot(&a)` wrote.
-    pub(crate) fn of_row_vector(self) -> ShapeMismatch {
-        match self {
-            ShapeMismatch::MatrixVector { matrix: (n, m), x, y } => {
-                ShapeMismatch::VectorMatrix { x, matrix: (m, n), y }
-            }
-            other => other,
-        }
-    }
 }
 
 impl Display for ShapeMismatch {
@@ -437,7 +418,7 @@ mod tests {
             "shapes do not fit: the matrix is 3 × 4, so x must have 4 entries, but it has 5; \
              and y must have 3 entries, but it has 9"
         );
-        let row = ShapeMismatch::MatrixVector { matrix, x: 5, y: Some(9) }.of_row_vector();
+        let row = ShapeMismatch::VectorMatrix { x: 5, matrix: (4, 3), y: Some(9) };
         assert_eq!(
             row.to_string(),
             "the matrix is 4 × 3, so x must have 4 entries, but it has 5; \
