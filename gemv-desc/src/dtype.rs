@@ -19,13 +19,13 @@ pub enum Dtype {
     F32,
     /// [`f64`], summed in f64.
     F64,
-    /// [`half::f16`], summed in f32.
+    /// `half::f16`, summed in f32.
     F16,
-    /// [`half::bf16`], summed in f32.
+    /// `half::bf16`, summed in f32.
     Bf16,
-    /// [`Complex<f32>`](num_complex::Complex), summed as a pair of f32.
+    /// `Complex<f32>`, summed as a pair of f32.
     C32,
-    /// [`Complex<f64>`](num_complex::Complex), summed as a pair of f64.
+    /// `Complex<f64>`, summed as a pair of f64.
     C64,
 }
 
