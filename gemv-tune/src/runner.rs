@@ -9,7 +9,7 @@ use super::mesh::packed;
 use super::problem::{is_single, lens};
 use super::search::{Failure, Runner, median};
 use super::settings::{Mode, RunnerSettings};
-use super::workload::{AnyWorkload, Workload, products};
+use super::workload::{AnyWorkload, Ready, Workload, products};
 use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 use ndarray::ShapeBuilder;
@@ -336,7 +336,8 @@ fn once<T: Element>(device: &Device, desc: &Desc, params: &Params) -> Result<()>
         let [a, x, y] = lens(desc);
         let pool = device.zeros::<T, _>(a.max(x))?;
         let mut y = device.zeros::<T, _>(y)?;
-        return products(device.backend(), desc, params, pool.window().memory, (0, 0), &mut y);
+        let (memory, ready) = (pool.window().memory, &mut Ready::new(params));
+        return products(device.backend(), desc, ready, memory, (0, 0), &mut y);
     }
     let a = device
         .zeros::<T, _>(desc.m * desc.n)?

@@ -16,7 +16,7 @@ use super::settings::{Mode, RunnerSettings};
 use gemv_core::profile::{ReadBandwidth, ReadPoint};
 use gemv_core::{
     Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, GemmJob, Input,
-    Job, Layout, Memory, Output, Params, Result, SlicesMut, Window, reference,
+    Job, Layout, Memory, Output, Params, Prepared, Result, SlicesMut, Window, reference,
 };
 
 /// A [`Workload`] of any element type.
@@ -401,7 +401,8 @@ impl<T: Element> AnyWorkload for Workload<T> {
             device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)?;
         } else {
             let pool = self.pool.window();
-            products::<T>(device.backend(), desc, params, pool.memory, (0, 0), &mut y)?;
+            let ready = &mut Ready::new(params);
+            products::<T>(device.backend(), desc, ready, pool.memory, (0, 0), &mut y)?;
         }
         let inside = |k: &usize| (MARGIN..MARGIN + len).contains(k);
         let mut got = Vec::with_capacity(len_y.min(LOOKED_AT));
@@ -490,10 +491,11 @@ impl<T: Element> Workload<T> {
             let mut y = std::mem::take(&mut self.y_array);
             let one = |&(a, x): &(usize, usize)| (self.array(desc, a), &self.host[x..x + desc.n]);
             let operands: Vec<_> = places.iter().map(one).collect();
+            let mut ready = Ready::new(params);
             let mut launches = || {
                 operands.iter().try_for_each(|(a, x)| {
                     let (a, x) = (Input::Host(a.view()), Input::Host((*x).into()));
-                    product(backend, params, a, x, Output::Host(y.as_mut_slice().into()))
+                    product(backend, &mut ready, a, x, Output::Host(y.as_mut_slice().into()))
                 })
             };
             let seconds = clocked(backend, &mut launches, products, timed);
@@ -501,12 +503,12 @@ impl<T: Element> Workload<T> {
             return seconds;
         }
         let operands: Vec<_> = places.iter().map(|&at| self.resident(desc, at)).collect();
-        let y = &mut self.y;
+        let (mut ready, y) = (Ready::new(params), &mut self.y);
         let mut launches = || {
             operands.iter().try_for_each(|(a, x)| {
                 let y = y.window_mut().expect("its only owner");
                 let (a, x) = (Input::Device(a.window()), Input::Device(x.window()));
-                product::<T>(backend, params, a, x, Output::Device(y))
+                product::<T>(backend, &mut ready, a, x, Output::Device(y))
             })
         };
         clocked(backend, &mut launches, products, timed)
@@ -525,12 +527,13 @@ impl<T: Element> Workload<T> {
             let mut y = std::mem::take(&mut self.y_array);
             let one = |&(a, x): &(usize, usize)| (self.stack(desc, a), self.sides(desc, x));
             let operands: Vec<_> = places.iter().map(one).collect();
+            let mut ready = Ready::new(params);
             let mut launches = || {
                 operands.iter().try_for_each(|(a, x)| {
                     let y = ArrayViewMut3::from_shape(dim_y(desc), &mut y[..])
                         .expect("made for this problem");
                     let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
-                    gemm(backend, params, a, x, Output::Host(y))
+                    gemm(backend, &mut ready, a, x, Output::Host(y))
                 })
             };
             let seconds = clocked(backend, &mut launches, places.len(), timed);
@@ -538,8 +541,9 @@ impl<T: Element> Workload<T> {
             return seconds;
         }
         let (pool, y) = (self.pool.window().memory, &mut self.y);
+        let mut ready = Ready::new(params);
         let mut launches = || {
-            let mut one = |&at| products::<T>(backend, desc, params, pool, at, y);
+            let mut one = |&at| products::<T>(backend, desc, &mut ready, pool, at, y);
             places.iter().try_for_each(&mut one)
         };
         clocked(backend, &mut launches, places.len(), timed)
@@ -580,7 +584,7 @@ fn standard(dim: Ix3) -> Ix3 {
 pub(super) fn products<T: Element>(
     backend: &dyn Backend,
     desc: &Desc,
-    params: &Params,
+    ready: &mut Ready<'_>,
     memory: &dyn Memory,
     (a, x): (usize, usize),
     y: &mut DeviceVector<T>,
@@ -589,35 +593,56 @@ pub(super) fn products<T: Element>(
     let x = Window { memory, first: x, dim: dim_x(desc), strides: standard(dim_x(desc)) };
     let Window { memory, first, .. } = y.window_mut().expect("its only owner");
     let y = Window { memory, first, dim: dim_y(desc), strides: standard(dim_y(desc)) };
-    gemm::<T>(backend, params, Input::Device(a), Input::Device(x), Output::Device(y))
+    gemm::<T>(backend, ready, Input::Device(a), Input::Device(x), Output::Device(y))
+}
+
+/// Parameters, prepared once for all products of one problem, as a device's own choices are: a timed loop
+/// has none of it.
+pub(super) struct Ready<'p> {
+    params: &'p Params,
+    prepared: Option<(Desc, Prepared)>,
+}
+
+impl<'p> Ready<'p> {
+    pub(super) fn new(params: &'p Params) -> Ready<'p> {
+        Ready { params, prepared: None }
+    }
+
+    fn of(&mut self, backend: &dyn Backend, desc: &Desc) -> Result<&Prepared> {
+        match &mut self.prepared {
+            Some((of, _)) if of == desc => {}
+            prepared => *prepared = Some((*desc, backend.prepare(desc, self.params)?)),
+        }
+        Ok(&self.prepared.as_ref().expect("prepared above").1)
+    }
 }
 
 /// A X to Y, of each of a batch.
 fn gemm<'a, T: Element>(
     backend: &dyn Backend,
-    params: &Params,
+    ready: &mut Ready<'_>,
     a: Input<'a, T, Ix3>,
     x: Input<'a, T, Ix3>,
     y: Output<'a, T, Ix3>,
 ) -> Result<()> {
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
     let job = GemmJob { alpha, a, conj: false, x, beta, y };
-    let prepared = backend.prepare(&job.desc(), params)?;
-    backend.gemm(job.erase(), &prepared)
+    let prepared = ready.of(backend, &job.desc())?;
+    backend.gemm(job.erase(), prepared)
 }
 
 /// A x to y.
 fn product<'a, T: Element>(
     backend: &dyn Backend,
-    params: &Params,
+    ready: &mut Ready<'_>,
     a: Input<'a, T, Ix2>,
     x: Input<'a, T, Ix1>,
     y: Output<'a, T, Ix1>,
 ) -> Result<()> {
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
     let job = Job { alpha, a, conj: false, x, beta, y };
-    let prepared = backend.prepare(&job.desc(), params)?;
-    backend.gemv(job.erase(), &prepared)
+    let prepared = ready.of(backend, &job.desc())?;
+    backend.gemv(job.erase(), prepared)
 }
 
 /// Seconds of one of so many products. Without `timed`, by the host's clock, the cost of a
