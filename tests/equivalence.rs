@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use common::broken::{Broken, Bug};
 use common::operand::{Held, Repeat, Strided, VARIANTS, Variant};
 use common::{Check, Size, acc, nan, random, trial};
-use gemv::ndarray::{Array1, Array2, ArrayView1};
+use gemv::ndarray::{Array1, Array2, Array3, ArrayView1, Axis, ShapeBuilder};
 use gemv::unstable::{Desc, KernelInfo, Layout, Params, reference};
 use gemv::{Accumulator, Device, Dtype, Element, MatrixRef, VectorMut, VectorRef};
 use libtest_mimic::Trial;
@@ -581,35 +581,58 @@ fn equivalence(id: &str, device: &Device, of: Kind, size: Size, trials: &mut Vec
     }
 }
 
-/// More elements than an int counts, and rows that begin beyond 2^31: each entry known exactly,
-/// since the numbers are small integers.
+/// More elements than an int counts, and rows or columns that begin beyond 2^31: each entry known
+/// exactly, since the numbers are small integers. One vector, and one kernel of each name for three.
 fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
     let (m, n) = (12_347, 174_000);
     let needed = (m * n * 4) as u64;
     if device.info().memory.is_some_and(|bytes| bytes < needed + (1 << 30)) || id == "reference" {
         return;
     }
-    let device = device.clone();
-    trials.push(trial(format!("{id}/f32/row/{m}x{n}/beyond-int"), move || {
-        let mut a = Array2::<f32>::zeros((m, n));
-        // One entry of each row counts, and it lies anywhere.
-        let at = |i: usize| (i * 7919) % n;
-        for i in 0..m {
-            a[[i, at(i)]] = (i % 4093) as f32 + 1.0;
-        }
-        let x = Array1::from_shape_fn(n, |j| (j % 1021) as f32 + 1.0);
-        let want: Vec<f32> =
-            (0..m).map(|i| ((i % 4093) as f32 + 1.0) * ((at(i) % 1021) as f32 + 1.0)).collect();
-        let text = |e: gemv::Error| e.to_string();
-        let resident = device.matrix(&a).map_err(text)?;
-        let y = device.try_gpu_dot(&resident, &x).map_err(text)?;
-        common::same(y.as_slice().expect("new"), &want)?;
-        if device.info().host {
-            let y = device.try_gpu_dot(&a, &x).map_err(text)?;
-            common::same(y.as_slice().expect("new"), &want)?;
-        }
-        Ok(())
-    }));
+    for layout in Layout::ALL {
+        let device = device.clone();
+        trials.push(trial(format!("{id}/f32/{layout}/{m}x{n}/beyond-int"), move || {
+            let mut a = match layout {
+                Layout::Col => Array2::<f32>::zeros((m, n).f()),
+                _ => Array2::zeros((m, n)),
+            };
+            // One entry of each row counts, and it lies anywhere.
+            let at = |i: usize| (i * 7919) % n;
+            let entry = |i: usize| (i % 4093) as f32 + 1.0;
+            for i in 0..m {
+                a[[i, at(i)]] = entry(i);
+            }
+            let x = |j: usize| (j % 1021) as f32 + 1.0;
+            let want = |c: usize| move |i: usize| entry(i) * x(at(i)) * (c + 1) as f32;
+            let text = |e: gemv::Error| e.to_string();
+            let one = Array1::from_shape_fn(n, x);
+            let first: Vec<f32> = (0..m).map(want(0)).collect();
+            if device.info().host {
+                let y = device.try_gpu_dot(&a, &one).map_err(text)?;
+                common::same(y.as_slice().expect("new"), &first)?;
+            }
+            let desc = Desc { rhs: 3, ..MatrixRef::from(&a).desc() };
+            let resident = device.array(&a.insert_axis(Axis(0))).map_err(text)?;
+            let matrix = resident.index_axis(Axis(0), 0);
+            let y = device.try_gpu_dot(&matrix, &one).map_err(text)?;
+            common::same(y.as_slice().expect("new"), &first)?;
+
+            let x = Array3::from_shape_fn((1, n, 3), |(_, j, c)| x(j) * (c + 1) as f32);
+            let expected = Array3::from_shape_fn((1, m, 3), |(_, i, c)| want(c)(i));
+            let mut seen = Vec::new();
+            for params in device.backend().candidates(&desc) {
+                if seen.contains(&params.kernel()) {
+                    continue;
+                }
+                seen.push(params.kernel());
+                let mut y = Array3::zeros((1, m, 3));
+                device.gemm_as(&params, 1.0, &resident, &x, 0.0, &mut y).map_err(text)?;
+                let (got, want) = (y.as_slice().expect("new"), expected.as_slice().expect("new"));
+                common::same(got, want).map_err(|e| format!("{params}: {e}"))?;
+            }
+            if seen.is_empty() { Err("no kernel for three columns".into()) } else { Ok(()) }
+        }));
+    }
 }
 
 /// The checker must refuse what is wrong, else nothing above means anything.
