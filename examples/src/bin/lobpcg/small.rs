@@ -78,3 +78,73 @@ pub fn orthonormal(gram: &Small, least: f64) -> Option<Small> {
 pub fn eigenvalues(a: Small) -> Option<Vec<f64>> {
     Some(eigen(a)?.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: f64 = 1e-7;
+
+    /// A vector a column: the third is the sum of the others.
+    fn dependent() -> Small {
+        Small::from_row_slice(4, 3, &[1.0, 2.0, 3.0, 0.0, 1.0, 1.0, 5.0, -3.0, 2.0, 1.0, 1.0, 2.0])
+    }
+
+    fn close(a: &Small, b: &Small) {
+        assert!((a - b).amax() < 1e-12, "{a} is not {b}");
+    }
+
+    #[test]
+    fn eigenvalues_in_a_basis_that_is_not_orthonormal() {
+        // The eigenvalues of this matrix are 3 and 1; those of the whole, 3, 1 and -2.
+        let a = Small::from_row_slice(3, 3, &[2.0, 1.0, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, -2.0]);
+        let s = Small::from_row_slice(3, 2, &[1.0, 100.0, 0.0, 100.0, 0.0, 0.0]);
+        let gram = s.tr_mul(&s);
+        let (values, y) = ritz(&s.tr_mul(&(&a * &s)), &gram, 2, LEAST).unwrap();
+        assert!((values[0] - 3.0).abs() < 1e-12 && (values[1] - 1.0).abs() < 1e-12, "{values:?}");
+        let x = &s * y;
+        close(&x.tr_mul(&x), &Small::identity(2, 2));
+        close(&(&a * &x), &(&x * Small::from_diagonal(&DVector::from_vec(values))));
+    }
+
+    #[test]
+    fn what_is_no_basis_is_refused() {
+        let gram = dependent().tr_mul(&dependent());
+        assert!(ritz(&gram, &gram, 1, LEAST).is_none());
+        // To within rounding, and whatever the lengths are.
+        let near = Small::from_row_slice(2, 2, &[1.0, 1e6, 1e6, 1e12 * (1.0 + 1e-15)]);
+        assert!(ritz(&near, &near, 1, LEAST).is_none());
+        let apart = Small::from_row_slice(2, 2, &[1.0, 1e6, 1e6, 1e12 * (1.0 + 1e-12)]);
+        assert!(ritz(&apart, &apart, 1, LEAST).is_some());
+    }
+
+    #[test]
+    fn dependent_vectors_become_fewer() {
+        let vectors = dependent();
+        let gram = vectors.tr_mul(&vectors);
+        let made = vectors * orthonormal(&gram, LEAST * LEAST).unwrap();
+        close(&made.tr_mul(&made), &Small::identity(2, 2));
+        assert_eq!(orthonormal(&Small::zeros(3, 3), LEAST).unwrap().ncols(), 0);
+        assert!(orthonormal(&Small::from_element(2, 2, f64::NAN), LEAST).is_none());
+    }
+
+    #[test]
+    fn directions_are_orthonormal_to_the_block() {
+        // A basis of five vectors whose Gram matrix is this; a block of two of them.
+        let gram = Small::from_fn(5, 5, |i, j| if i == j { 2.0 } else { 1.0 / (i + j) as f64 });
+        let a = Small::from_fn(5, 5, |i, j| (i * j) as f64 + if i == j { 1.0 } else { 0.0 });
+        let (_, y) = ritz(&a, &gram, 2, LEAST).unwrap();
+        let c = directions(&y, &gram, &[0, 1], LEAST).unwrap();
+        close(&y.tr_mul(&(&gram * &c)), &Small::zeros(2, 2));
+        close(&c.tr_mul(&(&gram * &c)), &Small::identity(2, 2));
+        // They are made of y and of its parts outside of the first two vectors.
+        let mut all = Small::zeros(5, 6);
+        all.columns_mut(0, 2).copy_from(&y);
+        all.view_mut((2, 2), (3, 2)).copy_from(&y.rows(2, 3));
+        assert_eq!(all.rank(1e-9), 4);
+        all.columns_mut(4, 2).copy_from(&c);
+        assert_eq!(all.rank(1e-9), 4);
+        // Twice the same is once too many.
+        assert!(directions(&y, &gram, &[0, 0], LEAST).is_none());
+    }
+}

@@ -36,7 +36,7 @@ struct Args {
     /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
     #[arg(long)]
     device: Option<String>,
-    /// Edges, "from<TAB>to" a line, or a lock file of Cargo (*.lock); by default this workspace's.
+    /// Edges, two numbers a line, or a lock file of Cargo (NAME.lock); by default this workspace's.
     #[arg(long)]
     graph: Option<PathBuf>,
     /// Nodes to keep: those with the most links.
