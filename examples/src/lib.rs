@@ -4,11 +4,12 @@
 pub mod clock;
 pub mod curves;
 pub mod digits;
-pub mod plot;
 pub mod random;
 mod solver;
 
-use gemv::Element;
+use std::path::PathBuf;
+
+use gemv::{Accumulator, Element};
 
 pub use solver::Iteration;
 
@@ -23,4 +24,24 @@ pub fn hash<'a, T: Element>(entries: impl IntoIterator<Item = &'a T>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// The element nearest to a number.
+pub fn element<T: Element>(number: f64) -> T {
+    T::narrow(T::Acc::from_parts(number, 0.0))
+}
+
+/// The number that a real element is.
+pub fn number<T: Element>(element: T) -> f64 {
+    element.widen().parts().0
+}
+
+/// A file of this name in the workspace's folder for what is built, which is made if it is not there.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn output(name: &str) -> std::io::Result<PathBuf> {
+    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
+    std::fs::create_dir_all(&target)?;
+    Ok(target.join(name))
 }

@@ -6,6 +6,7 @@ mod common;
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Check, trial};
 use libtest_mimic::Trial;
@@ -29,9 +30,11 @@ fn has(text: &str, part: &str) -> Check {
     if text.contains(part) { Ok(()) } else { Err(format!("no {part:?} in {text}")) }
 }
 
-/// A file for a device's picture, which is not there yet.
+/// A file for a device's picture, which is not there yet, and of which no other trial knows.
 fn picture(device: &str, name: &str) -> Result<PathBuf, String> {
-    let name = format!("{}-{name}", device.replace(':', "-"));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{count}-{}-{name}", device.replace(':', "-"));
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     match std::fs::remove_file(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e.to_string()),
@@ -41,15 +44,12 @@ fn picture(device: &str, name: &str) -> Result<PathBuf, String> {
 
 /// The lines of a small system, solved; with a plot.
 fn solved(device: &str, dtype: &str) -> Result<Vec<String>, String> {
-    let name = format!("gemv-{}-{dtype}-{}.svg", device.replace(':', "-"), std::process::id());
-    let plot = std::env::temp_dir().join(name);
-    let file = plot.to_str().ok_or("a temporary folder whose name is no text")?;
-    let options = ["--n", "301", "--device", device, "--dtype", dtype, "--plot", file];
-    let lines = printed(env!("CARGO_BIN_EXE_conjugate_gradient"), &options);
-    let drawn = std::fs::read_to_string(&plot).is_ok_and(|text| text.contains("<polyline"));
-    let _ = std::fs::remove_file(&plot);
-    let lines = lines?;
-    if drawn { Ok(lines) } else { Err("no curve was drawn".into()) }
+    let svg = picture(device, "cg.svg")?;
+    let place = svg.to_string_lossy();
+    let options = ["--n", "301", "--device", device, "--dtype", dtype, "--plot", &*place];
+    let lines = printed(env!("CARGO_BIN_EXE_conjugate_gradient"), &options)?;
+    has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "<polyline")?;
+    Ok(lines)
 }
 
 fn decoded(device: &str) -> Result<Vec<String>, String> {
@@ -104,6 +104,168 @@ fn learns_as_the_reference(device: &str) -> Check {
     match percent {
         Some(percent) if (90.0..100.0).contains(&percent) => Ok(()),
         _ => Err(format!("too few are read: {here:?}")),
+    }
+}
+
+/// Four nodes that link to one, which links to none, and in pairs to each other. With a comment, a link that is
+/// there twice, one from a node to itself, and a node of one link that `--nodes 5` leaves out.
+#[cfg(feature = "solvers")]
+const STAR: &str = "# from to\n1\t0\n2\t0\n3\t0\n4\t0\n4\t0\n1 2\n2 1\n3 4\n4 3\n2\t2\n\n9\t0\n";
+
+/// The ranks by the nodes' names that are printed last.
+#[cfg(feature = "solvers")]
+fn ranks(lines: &[String]) -> Vec<(&str, f64)> {
+    let pairs = lines.iter().rev().map(|line| line.split_whitespace());
+    let pairs = pairs.map_while(|mut words| Some((words.next()?.parse().ok()?, words.next()?)));
+    pairs.map(|(rank, name)| (name, rank)).collect()
+}
+
+#[cfg(feature = "solvers")]
+fn ranks_as_the_reference(device: &str) -> Check {
+    let file = picture(device, "star.txt")?;
+    std::fs::write(&file, STAR).map_err(|e| e.to_string())?;
+    let (graph, nodes) = (file.to_string_lossy(), ["--nodes", "5"]);
+    let star = [&["--graph", &*graph][..], &nodes].concat();
+    for graph in [&[][..], &star] {
+        let ranked = |device: &str| {
+            let svg = picture(device, "pagerank.svg")?;
+            let place = svg.to_string_lossy();
+            let options = [&["--device", device, "--plot", &*place], graph].concat();
+            let lines = printed(env!("CARGO_BIN_EXE_pagerank"), &options)?;
+            has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "<polyline")?;
+            Ok::<_, String>(lines)
+        };
+        let (here, there) = (ranked(device)?, ranked("reference")?);
+        let names = ["links", "iterations", "change", "sum of the ranks", "hash of the bits"];
+        if named(&here, &names)? != named(&there, &names)? || ranks(&here) != ranks(&there) {
+            return Err(format!("{here:?}, but on the reference {there:?}"));
+        }
+        has(named(&here, &["sum of the ranks"])?[0], "1.00000000000")?;
+        if graph.is_empty() {
+            let all = ranks(&here);
+            let falling = all.windows(2).all(|pair| pair[0].1 <= pair[1].1);
+            if all.len() != 10 || !falling || !all.iter().any(|(name, _)| *name == "libc") {
+                return Err(format!("not the ranks of this workspace: {here:?}"));
+            }
+            continue;
+        }
+        // Each of the four has the rank r = 0.15 / 5 + 0.85 (r / 2 + r0 / 5), where 4 r + r0 = 1.
+        let r = (0.03 + 0.17) / (1.0 - 0.425 + 0.68);
+        let mut all = ranks(&here);
+        all.sort_by_key(|(name, _)| name.to_owned());
+        let wanted = [("0", 1.0 - 4.0 * r), ("1", r), ("2", r), ("3", r), ("4", r)];
+        let right = |(mine, wanted): (&(&str, f64), &(&str, f64))| {
+            mine.0 == wanted.0 && (mine.1 - wanted.1).abs() <= 1e-6
+        };
+        if all.len() != 5 || !all.iter().zip(&wanted).all(right) {
+            return Err(format!("{all:?} is not {wanted:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "solvers")]
+fn finds_eigenpairs_as_the_reference(device: &str, dtype: &str) -> Check {
+    let found = |device: &str| {
+        let svg = picture(device, "lobpcg.svg")?;
+        let place = svg.to_string_lossy();
+        let options =
+            ["--n", "301", "--count", "5", "--device", device, "--dtype", dtype, "--plot", &*place];
+        let lines = printed(env!("CARGO_BIN_EXE_lobpcg"), &options)?;
+        let drawn = std::fs::read_to_string(&svg).map_err(|e| e.to_string())?;
+        match drawn.matches("<polyline").count() {
+            count if count >= 5 => Ok(lines),
+            count => Err(format!("{count} curves were drawn")),
+        }
+    };
+    let (here, there) = (found(device)?, found("reference")?);
+    let names = ["iterations", "orthonormal to", "eigenvalues", "hash of the bits"];
+    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
+    if here != there {
+        return Err(format!("{here:?}, but on the reference {there:?}"));
+    }
+    let most = if dtype == "f64" { 1e-13 } else { 1e-5 };
+    let first = |line: &str| line.split_whitespace().next()?.parse::<f64>().ok();
+    match (first(here[1]), first(here[2])) {
+        (Some(orthonormal), Some(difference)) if orthonormal < most && difference < most => Ok(()),
+        _ => Err(format!("the eigenpairs are wrong: {here:?}")),
+    }
+}
+
+/// `explained_variance_` of `PCA(8, svd_solver="full").fit(load_digits().data)` of scikit-learn 1.9.1.
+#[cfg(feature = "solvers")]
+const SKLEARN: [f64; 8] = [
+    179.00693009797206,
+    163.7177468816774,
+    141.78843909228425,
+    101.1003752028481,
+    69.51316559098744,
+    59.10852488629974,
+    51.8845391077953,
+    44.015106669095424,
+];
+
+#[cfg(feature = "solvers")]
+fn finds_the_variances_of_scikit_learn() -> Check {
+    let svg = picture("default", "lobpcg.svg")?;
+    let lines = printed(env!("CARGO_BIN_EXE_lobpcg"), &["--plot", &svg.to_string_lossy()])?;
+    let numbers = lines.iter().filter_map(|line| {
+        let numbers = line.split_whitespace().map(|word| word.parse().ok());
+        numbers.collect::<Option<Vec<f64>>>().filter(|numbers| numbers.len() == 3)
+    });
+    let numbers: Vec<_> = numbers.collect();
+    let right = |(mine, theirs): (&Vec<f64>, f64)| {
+        (mine[1] - theirs).abs() <= 1e-9 * theirs && mine[2] <= 2e-10
+    };
+    if numbers.len() == 8 && numbers.iter().zip(SKLEARN).all(right) {
+        Ok(())
+    } else {
+        Err(format!("{lines:?} has not {SKLEARN:?}"))
+    }
+}
+
+/// What the solvers say to what they cannot do: one sentence.
+#[cfg(feature = "solvers")]
+fn refuses() -> Check {
+    let file = picture("none", "edges.txt")?;
+    let name = file.to_string_lossy();
+    let (ranks, pairs) = (env!("CARGO_BIN_EXE_pagerank"), env!("CARGO_BIN_EXE_lobpcg"));
+    let graph = ["--graph", &*name];
+    let mut sentences = Vec::new();
+    for (text, part) in [
+        ("", "there is no link from one node to another"),
+        ("1\t2\none\ttwo\n", "line 2: \"one\\ttwo\" is not two numbers"),
+    ] {
+        std::fs::write(&file, text).map_err(|e| e.to_string())?;
+        sentences.push((text_of_failure(ranks, &graph)?, format!("pagerank: {name}: {part}")));
+    }
+    std::fs::remove_file(&file).map_err(|e| e.to_string())?;
+    sentences.push((text_of_failure(ranks, &graph)?, format!("pagerank: {name}: ")));
+    for (program, options, part) in [
+        (ranks, ["--damping", "1"], "it is no number between 0 and 1"),
+        (ranks, ["--abacus", "1"], "unexpected argument '--abacus'"),
+        (pairs, ["--n", "29"], "lobpcg: --n 29: it is from 30 to 1797"),
+        (pairs, ["--n", "1798"], "lobpcg: --n 1798: it is from 30 to 1797"),
+        (pairs, ["--dtype", "f16"], "lobpcg: --dtype f16: there is f64 and f32"),
+        (pairs, ["--tolerance", "0"], "lobpcg: --tolerance must be above 0"),
+        (pairs, ["--abacus", "1"], "unexpected argument '--abacus'"),
+    ] {
+        sentences.push((text_of_failure(program, &options)?, part.to_owned()));
+    }
+    for (said, part) in sentences {
+        has(&said, &part)?;
+        if said.contains("panicked") {
+            return Err(said);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "solvers")]
+fn text_of_failure(program: &str, options: &[&str]) -> Result<String, String> {
+    match text(program, options) {
+        Ok(text) => Err(format!("{options:?} ends well: {text}")),
+        Err(why) => Ok(why),
     }
 }
 
@@ -164,6 +326,16 @@ fn main() {
             let name = format!("{id}/conjugate gradients in {dtype}");
             trials.push(trial(name, move || solves_as_the_reference(&id, dtype)));
         }
+        #[cfg(feature = "solvers")]
+        {
+            for dtype in ["f64", "f32"] {
+                let id = target.id.clone();
+                let name = format!("{id}/eigenpairs in {dtype}");
+                trials.push(trial(name, move || finds_eigenpairs_as_the_reference(&id, dtype)));
+            }
+            let id = target.id.clone();
+            trials.push(trial(format!("{id}/ranks"), move || ranks_as_the_reference(&id)));
+        }
         let id = target.id.clone();
         let name = format!("{id}/ridge regression");
         trials.push(trial(name, move || learns_as_the_reference(&id)));
@@ -177,10 +349,20 @@ fn main() {
         let id = target.id.clone();
         trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id)));
     }
+    #[cfg(feature = "solvers")]
+    {
+        let name = "eigenvalues that scikit-learn has".to_owned();
+        trials.push(trial(name, finds_the_variances_of_scikit_learn));
+        trials.push(trial("what the solvers refuse".to_owned(), refuses));
+    }
     for program in [
         env!("CARGO_BIN_EXE_bignum_digit"),
         env!("CARGO_BIN_EXE_conjugate_gradient"),
         env!("CARGO_BIN_EXE_decode_layer"),
+        #[cfg(feature = "solvers")]
+        env!("CARGO_BIN_EXE_lobpcg"),
+        #[cfg(feature = "solvers")]
+        env!("CARGO_BIN_EXE_pagerank"),
         env!("CARGO_BIN_EXE_ridge_regression"),
         env!("CARGO_BIN_EXE_rotate_points"),
     ] {

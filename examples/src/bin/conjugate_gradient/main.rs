@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{Accumulator, Element, Engine, GpuDot};
-use gemv_examples::{Iteration, hash, plot};
+use gemv_examples::{Iteration, curves, element, hash, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array1, Array2};
 
@@ -76,10 +76,6 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         "f32" => solve::<f32>(options, options.tolerance.unwrap_or(1e-5)),
         other => Err(format!("--dtype {other}: there is f64 and f32").into()),
     }
-}
-
-fn element<T: Element>(number: f64) -> T {
-    T::narrow(T::Acc::from_parts(number, 0.0))
 }
 
 /// The covariance of n observations: correlations 0.97 to the power of their distance (a
@@ -164,14 +160,10 @@ fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Er
     println!("hash of the bits   {:016x}", hash(&x));
     let plot = match &options.plot {
         Some(path) => path.clone(),
-        None => {
-            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
-            std::fs::create_dir_all(&target)?;
-            target.join("conjugate_gradient.svg")
-        }
+        None => output("conjugate_gradient.svg")?,
     };
     let title = format!("conjugate gradients, {} of {n} unknowns", T::DTYPE);
-    std::fs::write(&plot, plot::logarithmic(&title, "iteration", "|r| / |b|", &residuals))?;
+    curves::convergence(&plot, &title, "|r| / |b|", &[curves::numbered("", &residuals)])?;
     println!("convergence        {}", plot.display());
     Ok(())
 }

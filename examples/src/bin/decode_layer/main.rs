@@ -2,7 +2,7 @@
 //! in bf16: six products with matrices that are read once a token.
 //!
 //! ```text
-//! cargo run --release --bin decode_layer -- [--device cuda:0] [--tokens 20] [--shrink 1]
+//! cargo run --release --features half --bin decode_layer -- [--device cuda:0] [--tokens 20] [--shrink 1]
 //! ```
 //!
 //! It is the first token of a text, whose attention has one position: the weight of its own value is 1.
