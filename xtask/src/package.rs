@@ -9,11 +9,12 @@ use xshell::{Shell, cmd};
 const MOST: u64 = 300_000;
 
 /// The published crates, each after those that it depends on.
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 9] = [
     "gemv-core",
     "gemv-gpu",
     "gemv-tune",
     "gemv-baselines",
+    "gemv-shard",
     "gemv-cpu",
     "gemv-opencl",
     "gemv-cuda",
