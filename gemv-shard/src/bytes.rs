@@ -113,7 +113,7 @@ impl<S: SumElement> Partial<S> {
     /// use gemv_shard::Partial;
     /// use ndarray::array;
     ///
-    /// let sums = Partial::new(&device("reference")?, &array![[2.0f32]], &[3.0], 0, 1)?;
+    /// let sums = Partial::new(&device("reference")?, &array![[2.0f32]], &[3.0f32], 0, 1)?;
     /// let bytes = sums.to_bytes();
     /// assert_eq!(bytes[56..], 6.0f32.to_le_bytes());
     /// assert_eq!(Partial::from_bytes(&bytes)?, sums);

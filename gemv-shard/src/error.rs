@@ -15,9 +15,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// use gemv_shard::{Error, Partial};
 /// use ndarray::{Array1, Array2};
 ///
-/// let (a, x) = (Array2::<f32>::ones((2, 256)), Array1::ones(256));
+/// let (a, x) = (Array2::<f32>::ones((2, 256)), Array1::<f32>::ones(256));
 /// let first = Partial::new(&device("reference")?, &a, &x, 0, 512)?;
-/// let mut y = [7.0; 2];
+/// let mut y = [7.0f32; 2];
 /// let e = first.finish(&device("reference")?, 1.0, 0.0, &mut y).unwrap_err();
 /// assert_eq!(e.to_string(), "partial sums are missing: columns 256 to 511");
 /// assert_eq!((e, y), (Error::Missing { part: "columns 256 to 511".into() }, [7.0; 2]));

@@ -22,7 +22,7 @@
 //! let here = device("reference")?; // or "cpu", or "cuda:0"
 //!
 //! // On each of two processes: its columns, as bytes.
-//! let send = |columns: std::ops::Range<usize>| {
+//! let send = |columns: std::ops::Range<usize>| -> gemv_shard::Result<Vec<u8>> {
 //!     let (a, mine) = (a.slice(s![.., columns.clone()]), x.slice(s![columns.clone()]));
 //!     Ok(Partial::new(&here, a, mine, columns.start, 2000)?.to_bytes())
 //! };
@@ -31,10 +31,10 @@
 //! // On any one: the product.
 //! let received = messages.iter().map(|bytes| Partial::from_bytes(bytes));
 //! let sums = Partial::merge(received.collect::<Result<Vec<_>, _>>()?)?;
-//! let mut y = Array1::ones(4);
+//! let mut y = Array1::<f64>::ones(4);
 //! sums.finish(&here, 2.0, -1.0, &mut y)?;
 //!
-//! let mut want = Array1::ones(4);
+//! let mut want = Array1::<f64>::ones(4);
 //! a.gemv(2.0, &x, -1.0, &mut want);
 //! assert_eq!(y, want); // to the last bit
 //! # Ok::<(), gemv_shard::Error>(())

@@ -36,7 +36,7 @@ use crate::{Error, Result, product};
 /// }
 /// let parts = parts.iter().map(|bytes| Partial::<f32>::from_bytes(bytes));
 /// let whole = Partial::merge(parts.collect::<Result<Vec<_>, _>>()?)?;
-/// let mut y = Array1::zeros(3);
+/// let mut y = Array1::<f32>::zeros(3);
 /// whole.finish(&here, 1.0, 0.0, &mut y)?;
 /// assert_eq!(y, a.gpu_dot(&x)); // bit for bit
 /// # Ok::<(), gemv_shard::Error>(())
@@ -94,10 +94,8 @@ impl<S: SumElement> Partial<S> {
         let Some(end) = end.filter(|&end| fits(end)) else {
             return Err(Error::Cut { first, columns, total });
         };
-        let held = match columns {
-            0 => Vec::new(),
-            _ => vec![first / SEGMENT..end.div_ceil(SEGMENT)],
-        };
+        let run = Some(first / SEGMENT..end.div_ceil(SEGMENT)).filter(|_| columns > 0);
+        let held = run.into_iter().collect();
         Partial::of(device, a, x.into(), held, total)
     }
 
@@ -114,7 +112,7 @@ impl<S: SumElement> Partial<S> {
     /// use ndarray::{Array1, Array2};
     ///
     /// // Processes 0 and 1 of 2 have columns 0..256 and 512..600, and columns 256..512.
-    /// let (here, ones) = (device("reference")?, |n| (Array2::<f64>::ones((2, n)), Array1::ones(n)));
+    /// let (here, ones) = (device("reference")?, |n| (Array2::<f64>::ones((2, n)), Array1::<f64>::ones(n)));
     /// let parts = [(0, ones(344)), (1, ones(256))]
     ///     .map(|(process, (a, x))| Partial::cyclic(&here, &a, &x, process, 2, 600));
     /// let mut y = [0.0; 2];
@@ -153,10 +151,10 @@ impl<S: SumElement> Partial<S> {
         if holds != Some(columns) {
             return Err(Error::Cyclic { process, processes, columns, holds, total });
         }
-        let held = match processes {
-            1 if segments > 0 => vec![0..segments],
-            _ => (process..segments).step_by(processes).map(|s| s..s + 1).collect(),
-        };
+        // The blocks of a single process follow one another.
+        let run = if processes == 1 { segments } else { 1 };
+        let starts = (process..segments).step_by(processes.max(run));
+        let held = starts.map(|start| start..start + run).collect();
         Partial::of(device, a, x.into(), held, total)
     }
 

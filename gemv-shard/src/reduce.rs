@@ -27,7 +27,7 @@ impl<S: SumElement> Partial<S> {
     /// use ndarray::{Array1, Array2};
     ///
     /// let here = device("reference")?;
-    /// let (a, x) = (Array2::<f32>::ones((10, 8192)), Array1::ones(8192));
+    /// let (a, x) = (Array2::<f32>::ones((10, 8192)), Array1::<f32>::ones(8192));
     /// let parts = [0, 1, 2, 3].map(|process| {
     ///     let part = Partial::cyclic(&here, &a, &x, process, 4, 4 * 8192)?;
     ///     assert_eq!(part.len(), 10 * 32); // segments
@@ -35,7 +35,7 @@ impl<S: SumElement> Partial<S> {
     /// });
     /// let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// assert!(parts.iter().all(|part| part.len() == 10));
-    /// let mut y = [0.0; 10];
+    /// let mut y = [0.0f32; 10];
     /// Partial::merge(parts)?.finish(&here, 1.0, 0.0, &mut y)?;
     /// assert_eq!(y, [32768.0; 10]);
     /// # Ok::<(), gemv_shard::Error>(())
