@@ -90,6 +90,12 @@ pub enum Error {
         /// What is in the way.
         reason: String,
     },
+    /// A file that is not what it should be, or cannot be read.
+    #[error("{reason}")]
+    File {
+        /// What is wrong, with the file's name where it was given.
+        reason: String,
+    },
     /// Bytes that are not what was written.
     #[error("these bytes are no partial sums: {reason}")]
     Bytes {

@@ -46,14 +46,17 @@ mod element;
 mod error;
 mod finish;
 mod merge;
+pub mod npy;
 mod partial;
 mod product;
 mod reduce;
+mod streamed;
 
 pub use bytes::dtype_of_bytes;
 pub use element::SumElement;
 pub use error::{Error, Result};
 pub use partial::Partial;
+pub use streamed::Streamed;
 
 #[doc(hidden)]
 pub use element::{Vector, Vectors};

@@ -52,7 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-gpu", &["gemv-core", "linkme"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),
-    ("gemv-shard", &["gemv-core", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-shard", &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "thiserror"]),
     ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
     (
