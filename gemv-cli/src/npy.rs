@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
 use gemv::{Dtype, Element};
+use gemv_shard::Streamed;
 use gemv_shard::npy::{Header, MAGIC, check_length};
 use half::{bf16, f16};
 use num_complex::Complex;
@@ -104,6 +105,17 @@ impl Npy {
     /// The number of entries along each axis.
     pub(crate) fn dim(&self) -> &[usize] {
         &self.header.shape
+    }
+
+    /// The matrix to be read in parts, if its file can be, and has more data than a window of so many bytes.
+    pub(crate) fn streamed(&self, window: u64) -> Option<Streamed> {
+        let fits = (self.len * self.header.dtype.bytes()) as u64 <= window;
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        if fits || self.path == Path::new("-") {
+            return None;
+        }
+        // A member of an archive is none, and whatever else is wrong is said where it is read.
+        Some(Streamed::open(&self.path).ok()?.window(window))
     }
 
     /// The elements, in the order of the file, in the byte order of this machine.

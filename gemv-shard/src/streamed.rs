@@ -98,8 +98,9 @@ impl Streamed {
         let stored = match header.shape[..] {
             [rows, columns] => (rows, columns),
             _ => {
-                let axes = header.shape.len();
-                return Err(refused(format!("the array has {axes} axes, but a matrix has 2")));
+                let count = header.shape.len();
+                let axes = if count == 1 { "axis" } else { "axes" };
+                return Err(refused(format!("the array has {count} {axes}, but a matrix has 2")));
             }
         };
         let (path, window) = (path.to_path_buf(), Streamed::WINDOW);

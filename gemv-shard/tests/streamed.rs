@@ -163,5 +163,5 @@ fn refusals() {
     let shape = bytes.windows(6).position(|text| text == b"(2, 4)").unwrap();
     let flat = [&bytes[..shape], b"(8,)  ", &bytes[shape + 6..]].concat();
     fs::write(&path, flat).unwrap();
-    assert_eq!(opened(), "the array has 1 axes, but a matrix has 2");
+    assert_eq!(opened(), "the array has 1 axis, but a matrix has 2");
 }
