@@ -39,6 +39,8 @@
 //! assert_eq!(y, want); // to the last bit
 //! # Ok::<(), gemv_shard::Error>(())
 //! ```
+//!
+//! [`Streamed`] does the same with the parts of one file that is larger than memory.
 #![forbid(unsafe_code)]
 
 mod bytes;

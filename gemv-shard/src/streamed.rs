@@ -107,8 +107,8 @@ impl Streamed {
         Ok(Streamed { path, file, header, start, stored, transposed: false, window })
     }
 
-    /// Holds at most about so many bytes of the matrix and of its sums at one time. Less than a row of a file by
-    /// rows, or 256 bytes of 256 columns of one by columns, is taken for that.
+    /// Holds at most about so many bytes of the matrix and of its sums at one time. The least that is held is
+    /// two rows of a file by rows, and 256 bytes of each of 256 columns, twice, of one by columns.
     #[must_use]
     pub fn window(self, bytes: usize) -> Streamed {
         Streamed { window: bytes, ..self }

@@ -14,11 +14,11 @@ const PUBLISHED: [&str; 9] = [
     "gemv-gpu",
     "gemv-tune",
     "gemv-baselines",
-    "gemv-shard",
     "gemv-cpu",
     "gemv-opencl",
     "gemv-cuda",
     "gemv",
+    "gemv-shard",
 ];
 
 /// Packs every published crate, and looks at its size and at what is in it. `--no-verify`: the other
