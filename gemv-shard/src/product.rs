@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{
-    Accumulator, Device, Element, Error as CoreError, GemmJob, Input, MatrixRef, Output, Times,
-    VectorRef, Window,
+    Accumulator, Device, Element, Error as CoreError, GemmJob, Input, Layout, MatrixRef, Output,
+    Times, VectorRef, Window,
 };
 use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut2, Axis, Ix3};
 
@@ -117,18 +117,29 @@ where
     run(device, GemmJob { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y })
 }
 
+/// From so many rows on, a segment has work enough for all threads of a host.
+const MANY_ROWS: usize = 512;
+
 /// Hands a batch to the backend, whose operands are checked.
 fn run<T, S>(device: &Device, mut job: GemmJob<'_, T, S>) -> Result<()>
 where
     T: Element + Times<S>,
     S: SumElement,
 {
-    let desc = job.desc();
-    let backend = device.backend();
-    let prepared = backend.prepare(&desc, &device.choose(&desc)?)?;
-    match desc.batch {
-        1 => backend.gemv(job.column(0, 0).erase(), &prepared)?,
-        _ => backend.gemm(job.erase(), &prepared)?,
+    let (desc, backend, info) = (job.desc(), device.backend(), device.info());
+    // In the host's memory, kernels for one vector read a large segment faster than those for a batch. But
+    // a part of the columns by rows has gaps, and all backends but the CPU's would copy it without them.
+    let without_copy = desc.layout == Layout::Col || info.id.starts_with("cpu");
+    let one_by_one = info.host && desc.m >= MANY_ROWS && without_copy;
+    if !one_by_one && desc.batch > 1 {
+        let prepared = backend.prepare(&desc, &device.choose(&desc)?)?;
+        return Ok(backend.gemm(job.erase(), &prepared)?);
+    }
+    for segment in 0..desc.batch {
+        let one = job.column(segment, 0);
+        let desc = one.desc();
+        let prepared = backend.prepare(&desc, &device.choose(&desc)?)?;
+        backend.gemv(one.erase(), &prepared)?;
     }
     Ok(())
 }
