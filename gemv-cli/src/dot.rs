@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Desc, Params};
 use gemv::{Accumulator, Dtype, Element, Engine, Times};
+use gemv_shard::SumElement;
 use gemv_tune::many;
 use half::{bf16, f16};
+use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array3, ShapeBuilder};
 use num_complex::Complex;
 
 use crate::npy::{self, Npy, Number};
+use crate::parse::parse_bytes;
 
 /// Multiply a matrix and a vector, or several, in NumPy files: y = alpha A x + beta y.
 ///
@@ -31,6 +34,9 @@ use crate::npy::{self, Npy, Number};
 ///
 /// A member of an archive is named behind it (arrays.npz:x);
 /// of a single one the archive's name will do. One of the arrays may be - for standard input.
+///
+/// A matrix that is larger than --window is read in parts, and never held whole. With a file by rows (C
+/// order) memory holds the vectors and the window, however large the file is.
 ///
 /// The result has the same bits on every device.
 #[derive(clap::Args)]
@@ -73,6 +79,11 @@ pub(crate) struct Args {
     /// Use this kernel and these parameters in place of the table's, such as "row rows=4"
     #[arg(long, value_name = "PARAMS", conflicts_with = "conj")]
     params: Option<Params>,
+    /// Read a matrix of more bytes than this in parts, and hold no more of it at a time: a number, or one
+    /// with K, M or G. (With one vector, of a file by itself, without --conj and --params. The arrays are
+    /// read whole otherwise.)
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    window: u64,
 }
 
 /// A factor as text, so that it is rounded once, to the type of the computation.
@@ -116,9 +127,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(piped < 2, "only one of the arrays can be standard input");
     let (a, x) = (Npy::open(&args.a)?, Npy::open(&args.x)?);
     match (a.dtype(), x.dtype()) {
-        (Dtype::F16, Dtype::F32) => product::<f16, f32>(&args, a, x),
-        (Dtype::Bf16, Dtype::F32) => product::<bf16, f32>(&args, a, x),
-        (Dtype::F32, Dtype::F64) => product::<f32, f64>(&args, a, x),
+        (Dtype::F16, Dtype::F32) => product::<f16, f32, _>(&args, a, x),
+        (Dtype::Bf16, Dtype::F32) => product::<bf16, f32, _>(&args, a, x),
+        (Dtype::F32, Dtype::F64) => product::<f32, f64, _>(&args, a, x),
         (matrix, vectors) => {
             ensure!(
                 matrix == vectors,
@@ -128,12 +139,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 a.name()
             );
             match matrix {
-                Dtype::F32 => product::<f32, f32>(&args, a, x),
-                Dtype::F64 => product::<f64, f64>(&args, a, x),
-                Dtype::F16 => product::<f16, f16>(&args, a, x),
-                Dtype::Bf16 => product::<bf16, bf16>(&args, a, x),
-                Dtype::C32 => product::<Complex<f32>, Complex<f32>>(&args, a, x),
-                Dtype::C64 => product::<Complex<f64>, Complex<f64>>(&args, a, x),
+                Dtype::F32 => product::<f32, f32, _>(&args, a, x),
+                Dtype::F64 => product::<f64, f64, _>(&args, a, x),
+                Dtype::F16 => product::<f16, f16, _>(&args, a, x),
+                Dtype::Bf16 => product::<bf16, bf16, _>(&args, a, x),
+                Dtype::C32 => product::<Complex<f32>, Complex<f32>, _>(&args, a, x),
+                Dtype::C64 => product::<Complex<f64>, Complex<f64>, _>(&args, a, x),
             }
         }
     }
@@ -225,7 +236,12 @@ fn axes(file: &Npy, what: &str) -> String {
     format!("{}: the array has {is} {axes}, but {what}", file.name())
 }
 
-fn product<T: Number + Times<V>, V: Number>(args: &Args, a: Npy, x: Npy) -> Result<()> {
+fn product<T, V, S>(args: &Args, a: Npy, x: Npy) -> Result<()>
+where
+    T: Number + Times<V> + Times<S>,
+    V: Number + Element<Acc = S>,
+    S: SumElement,
+{
     // Everything is checked before anything large is read.
     let shapes = Shapes::of(args, &a, &x)?;
     let y = args.y.clone().map(|path| operand(path, &x)).transpose()?;
@@ -260,11 +276,8 @@ fn product<T: Number + Times<V>, V: Number>(args: &Args, a: Npy, x: Npy) -> Resu
     }
 
     let Shapes { batch, m, n, rhs, .. } = shapes;
-    let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
-    let mut a = array::<T>(a, (batch, rows, columns))?;
-    if args.transpose {
-        a.swap_axes(1, 2);
-    }
+    let whole = args.conj || args.params.is_some() || a.dim().len() != 2 || rhs != 1;
+    let streamed = if whole { None } else { a.streamed(args.window) };
     let x = array::<V>(x, (batch, n, rhs))?;
     let y = match y {
         Some(y) => array(y, (batch, m, rhs))?,
@@ -272,18 +285,46 @@ fn product<T: Number + Times<V>, V: Number>(args: &Args, a: Npy, x: Npy) -> Resu
     };
     // Its last index runs fastest, as in the file that is written.
     let mut y = if y.is_standard_layout() { y } else { y.as_standard_layout().into_owned() };
-    if args.conj {
-        a.mapv_inplace(T::conj);
-    }
-    match &args.params {
-        Some(params) => device.gemm_mixed_as(params, alpha, &a, &x, beta, &mut y)?,
-        None => device.gemm_batched_mixed(alpha, &a, &x, beta, &mut y)?,
+    if let Some(mut a) = streamed {
+        if args.transpose {
+            a = a.transposed();
+        }
+        let bar = progress();
+        let told = |read, of| {
+            bar.set_length(of);
+            bar.set_position(read);
+        };
+        let x = x.flatten();
+        let y = y.as_slice_mut().context("an array without gaps")?;
+        let done = a.gemv::<T, V, S>(&device, alpha, &x, beta, y, told);
+        bar.finish_and_clear();
+        done?;
+    } else {
+        let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
+        let mut a = array::<T>(a, (batch, rows, columns))?;
+        if args.transpose {
+            a.swap_axes(1, 2);
+        }
+        if args.conj {
+            a.mapv_inplace(T::conj);
+        }
+        match &args.params {
+            Some(params) => device.gemm_mixed_as(params, alpha, &a, &x, beta, &mut y)?,
+            None => device.gemm_batched_mixed(alpha, &a, &x, beta, &mut y)?,
+        }
     }
 
     match &args.output {
         Some(path) => npy::write(path, &shapes.y, y.as_slice().context("an array without gaps")?),
         None => Ok(print(&shapes, &y)?),
     }
+}
+
+/// What is shown of a matrix that is read in parts, where standard error is a terminal.
+fn progress() -> ProgressBar {
+    let style = "{bytes} of {total_bytes} [{elapsed}] {wide_bar} {bytes_per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("a constant template");
+    ProgressBar::new(0).with_style(style)
 }
 
 /// Reads an array, as a batch of matrices.

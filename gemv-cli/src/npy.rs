@@ -1,29 +1,19 @@
-//! NumPy's `.npy` files, formats 1.0 to 3.0: the header, and the data read once into memory of
-//! its own type.
-//!
-//! Written here because no crate reads all the element types: `f2`, `f4`, `f8`, `c8`, `c16` of
-//! either byte order, and bfloat16, which NumPy does not know. `numpy.save` of an `ml_dtypes`
-//! array writes that as `<V2` (two bytes without a meaning), so every `V2` is taken for one, and
-//! is written so.
-//!
-//! The header is the text of a Python dictionary. Only what NumPy writes there is understood: no
-//! nesting, so no depth that a hostile file could choose.
+//! NumPy's `.npy` files, formats 1.0 to 3.0: their data, read once into memory of its own type.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
 use gemv::{Dtype, Element};
+use gemv_shard::Streamed;
+use gemv_shard::npy::{Header, MAGIC, check_length};
 use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::npz;
 
-const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy's own limit for an untrusted header is 10,000.
-const MAX_HEADER: usize = 1 << 16;
 /// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
 /// the two.
 const PIECE: usize = 1 << 18;
@@ -70,27 +60,6 @@ macro_rules! complex {
 }
 complex!(f32 f64);
 
-/// The content of a header.
-#[derive(Debug, Clone, PartialEq)]
-struct Header {
-    dtype: Dtype,
-    big_endian: bool,
-    fortran: bool,
-    shape: Vec<usize>,
-}
-
-impl Header {
-    /// Elements and bytes; `None` where they overflow. As in NumPy and ndarray, an axis of
-    /// 0 entries makes the array empty, but does not make the other lengths legal.
-    fn size(&self) -> Option<(usize, usize)> {
-        let axes = self.shape.iter().filter(|&&d| d != 0);
-        let filled = axes.copied().try_fold(self.dtype.bytes(), usize::checked_mul)?;
-        isize::try_from(filled).ok()?;
-        let bytes = if self.shape.contains(&0) { 0 } else { filled };
-        Some((bytes / self.dtype.bytes(), bytes))
-    }
-}
-
 /// A file whose header has been read and whose data follows. Its errors name it.
 pub(crate) struct Npy {
     path: PathBuf,
@@ -108,7 +77,7 @@ impl Npy {
 
     fn open_unnamed(path: &Path) -> Result<Npy> {
         let (mut data, known) = source(path)?;
-        let (header, header_bytes) = read_header(&mut data)?;
+        let (header, header_bytes) = Header::read(&mut data)?;
         let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
         };
@@ -136,6 +105,17 @@ impl Npy {
     /// The number of entries along each axis.
     pub(crate) fn dim(&self) -> &[usize] {
         &self.header.shape
+    }
+
+    /// The matrix to be read in parts, if its file can be, and has more data than a window of so many bytes.
+    pub(crate) fn streamed(&self, window: u64) -> Option<Streamed> {
+        let fits = (self.len * self.header.dtype.bytes()) as u64 <= window;
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        if fits || self.path == Path::new("-") {
+            return None;
+        }
+        // A member of an archive is none, and whatever else is wrong is said where it is read.
+        Some(Streamed::open(&self.path).ok()?.window(window))
     }
 
     /// The elements, in the order of the file, in the byte order of this machine.
@@ -205,158 +185,6 @@ fn source(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
     Ok((Box::new(file), meta.is_file().then_some(meta.len())))
 }
 
-fn check_length(announced: u64, there: u64) -> Result<()> {
-    ensure!(
-        there >= announced,
-        "the file is truncated: its header announces {announced} bytes of data, but {there} follow"
-    );
-    ensure!(
-        there == announced,
-        "the file is too long: its header announces {announced} bytes of data, but {there} follow"
-    );
-    Ok(())
-}
-
-/// The header, and its length in bytes.
-fn read_header(file: &mut impl Read) -> Result<(Header, usize)> {
-    let mut start = Vec::new();
-    file.take(8).read_to_end(&mut start)?;
-    ensure!(!start.is_empty(), "the file is empty");
-    ensure!(!start.starts_with(b"PK\x03\x04"), "this is an archive (.npz): it has to be a file");
-    ensure!(
-        start.starts_with(MAGIC),
-        "this is not a NumPy file: it does not begin with \\x93NUMPY"
-    );
-    const SHORT: &str = "the file is truncated: it ends within its header";
-    let &[.., major, minor] = &start[..] else { bail!(SHORT) };
-    ensure!(start.len() == 8, SHORT);
-    let width = match (major, minor) {
-        (1, 0) => 2,
-        (2 | 3, 0) => 4,
-        _ => bail!("the file has format {major}.{minor}, but only 1.0, 2.0 and 3.0 are known"),
-    };
-    let mut length = [0; 4];
-    file.read_exact(&mut length[..width]).context(SHORT)?;
-    let length = u32::from_le_bytes(length) as usize;
-    ensure!(
-        length <= MAX_HEADER,
-        "its header of {length} bytes is longer than that of any array of numbers"
-    );
-    let mut text = vec![0; length];
-    file.read_exact(&mut text).context(SHORT)?;
-    // Only the field names of a record can be outside ASCII, and records are refused.
-    let header = parse_header(&String::from_utf8_lossy(&text))?;
-    Ok((header, 8 + width + length))
-}
-
-fn parse_header(text: &str) -> Result<Header> {
-    let bad = || format!("its header is not understood: {}", text.trim_end());
-    let (mut descr, mut fortran, mut shape) = (None, None, None);
-    let mut scan = Scan(text);
-    scan.expect('{').with_context(bad)?;
-    while scan.expect('}').is_none() {
-        let key = scan.string().with_context(bad)?;
-        scan.expect(':').with_context(bad)?;
-        match key {
-            "descr" if scan.next_is('[') => bail!("the array holds records, not numbers"),
-            "descr" => descr = Some(scan.string().with_context(bad)?),
-            "fortran_order" => fortran = Some(scan.boolean().with_context(bad)?),
-            "shape" => shape = Some(scan.shape().with_context(bad)?),
-            _ => bail!(bad()),
-        }
-        if scan.expect(',').is_none() {
-            scan.expect('}').with_context(bad)?;
-            break;
-        }
-    }
-    ensure!(scan.0.trim().is_empty(), bad());
-    let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else { bail!(bad()) };
-    let (dtype, big_endian) = parse_descr(descr).with_context(|| {
-        format!(
-            "the array's type is {descr}, but only f2, f4, f8, c8, c16 and bfloat16 (V2) are \
-             multiplied"
-        )
-    })?;
-    Ok(Header { dtype, big_endian, fortran, shape })
-}
-
-/// A type as NumPy writes it: a byte order and a kind with its bytes.
-fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
-    if descr == "bfloat16" {
-        return Some((Dtype::Bf16, cfg!(target_endian = "big")));
-    }
-    let mut kind = descr.chars();
-    let big_endian = match kind.next()? {
-        '<' | '|' => false,
-        '>' => true,
-        '=' => cfg!(target_endian = "big"),
-        _ => return None,
-    };
-    let dtype = match kind.as_str() {
-        "f2" => Dtype::F16,
-        "f4" => Dtype::F32,
-        "f8" => Dtype::F64,
-        "c8" => Dtype::C32,
-        "c16" => Dtype::C64,
-        "V2" => Dtype::Bf16,
-        _ => return None,
-    };
-    Some((dtype, big_endian))
-}
-
-/// The rest of a header's text.
-struct Scan<'a>(&'a str);
-
-impl<'a> Scan<'a> {
-    fn next_is(&mut self, c: char) -> bool {
-        self.0 = self.0.trim_start();
-        self.0.starts_with(c)
-    }
-
-    /// Steps over this character, if it is the next.
-    fn expect(&mut self, c: char) -> Option<()> {
-        self.0 = self.0.trim_start().strip_prefix(c)?;
-        Some(())
-    }
-
-    fn string(&mut self) -> Option<&'a str> {
-        let quote = if self.next_is('"') { '"' } else { '\'' };
-        self.expect(quote)?;
-        let (text, rest) = self.0.split_once(quote)?;
-        self.0 = rest;
-        Some(text)
-    }
-
-    fn boolean(&mut self) -> Option<bool> {
-        self.0 = self.0.trim_start();
-        for (name, value) in [("True", true), ("False", false)] {
-            if let Some(rest) = self.0.strip_prefix(name) {
-                self.0 = rest;
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn shape(&mut self) -> Option<Vec<usize>> {
-        let mut shape = Vec::new();
-        self.expect('(')?;
-        while self.expect(')').is_none() {
-            self.0 = self.0.trim_start();
-            let digits = self.0.find(|c: char| !c.is_ascii_digit())?;
-            shape.push(self.0[..digits].parse().ok()?);
-            self.0 = &self.0[digits..];
-            // Python 2 wrote long integers so.
-            self.0 = self.0.strip_prefix('L').unwrap_or(self.0);
-            if self.expect(',').is_none() {
-                self.expect(')')?;
-                break;
-            }
-        }
-        Some(shape)
-    }
-}
-
 /// Writes an array, whose last index runs fastest, as `numpy.save` does, in the byte order of this
 /// machine; `-` is standard output.
 pub(crate) fn write<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> Result<()> {
@@ -392,67 +220,4 @@ fn write_to<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> io::Result<()> 
     file.write_all(&text)?;
     file.write_all(bytemuck::cast_slice(y))?;
     file.flush()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_as_they_are_written() {
-        let h = |text| parse_header(text).unwrap();
-        let f32 =
-            Header { dtype: Dtype::F32, big_endian: false, fortran: false, shape: vec![3, 4] };
-        assert_eq!(h("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n"), f32);
-        assert_eq!(h("{'shape':(3L,4L),'fortran_order':False,\"descr\":\"<f4\"}\n"), f32);
-        let c64 = Header { dtype: Dtype::C64, big_endian: true, fortran: true, shape: vec![] };
-        assert_eq!(h("{'descr': '>c16', 'fortran_order': True, 'shape': (), }"), c64);
-        assert_eq!(h("{'descr': '<V2', 'fortran_order': True, 'shape': (7,)}").dtype, Dtype::Bf16);
-    }
-
-    /// Whatever a byte of a header becomes, the answer is a header or a sentence.
-    #[test]
-    fn one_wrong_byte() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/npy/be_c16_a_fortran.npy");
-        let file = std::fs::read(path).unwrap();
-        let (header, bytes) = read_header(&mut &file[..]).unwrap();
-        assert_eq!((header.size(), bytes), (Some((12, 192)), 128));
-        let mut refused = 0;
-        for at in 0..bytes {
-            for value in 0..=255 {
-                let mut file = file.clone();
-                file[at] = value;
-                match read_header(&mut &file[..]) {
-                    Ok((header, _)) => drop(header.size()),
-                    Err(e) => refused += usize::from(!format!("{e:#}").is_empty()),
-                }
-            }
-        }
-        assert!(refused > bytes * 200, "{refused}");
-    }
-
-    #[test]
-    fn headers_that_are_none() {
-        let deep = "(".repeat(60_000);
-        for (text, part) in [
-            ("", "not understood"),
-            ("{}", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': False}", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1 2)}", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1,", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", "not understood"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}", "not understood"),
-            (&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {deep}"), "not underst"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "not u"),
-            ("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", "<i4"),
-            ("{'descr': '', 'fortran_order': False, 'shape': (1,)}", "only f2"),
-            ("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "|O"),
-            ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "records"),
-        ] {
-            let e = format!("{:#}", parse_header(text).unwrap_err());
-            assert!(e.contains(part), "{text}: {e}");
-        }
-    }
 }

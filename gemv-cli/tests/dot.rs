@@ -192,6 +192,53 @@ fn the_result_may_replace_an_input() {
     assert_eq!(fs::read(&y).unwrap(), vector(&[11.5, 23.5, 27.875]));
 }
 
+/// What is read in parts has the bits of what is read whole; one that is not to be read in parts is read.
+#[test]
+fn in_parts() {
+    let files = Files::new();
+    let a = Array2::from_shape_fn((300, 700), |(i, j)| ((i * 700 + j) as f32).sin());
+    let x = Array1::from_shape_fn(700, |j| (j as f32).cos());
+    let of = |name: &str, x: &Array1<f32>| files.file(name, vector(x.as_slice().unwrap()));
+    let short = x.slice(s![..300]).to_owned();
+    let (x, short) = (of("x.npy", &x), of("short.npy", &short));
+    let rows = files.file("rows.npy", floats_of(&a, false));
+    let columns = files.file("columns.npy", floats_of(&a, true));
+    let y = files.file("y.npy", vector(&[0.5; 300]));
+    let y = ["--y", y.to_str().unwrap(), "--beta", "-2", "--alpha", "0.25"];
+    let parts = |window: &'static str| ["--window", window];
+    for (a, x, more) in [
+        (&rows, &x, &[][..]),
+        (&rows, &short, &["-t"]),
+        (&columns, &x, &[]),
+        (&columns, &short, &["-t"]),
+        (&rows, &x, &y),
+        (&columns, &x, &y),
+    ] {
+        let whole = text(&dot(a, x, more));
+        assert!(whole.lines().count() >= 300);
+        for window in ["1", "20K", "700K"] {
+            assert_eq!(text(&dot(a, x, &[more, &parts(window)].concat())), whole, "{window}");
+        }
+        assert_eq!(
+            text(&dot(a, x, &[more, &["--window", "1", "--device", "cpu"]].concat())),
+            whole
+        );
+    }
+    for kind in ["be_f2", "le_f8", "be_c16", "bfloat16"] {
+        for layout in ["a", "a_fortran"] {
+            let (a, x) = (numpy(&format!("{kind}_{layout}")), numpy(&format!("{kind}_x")));
+            assert_eq!(text(&dot(&a, &x, &parts("1"))), text(&dot(&a, &x, &[])), "{kind} {layout}");
+        }
+    }
+    let archive = fs::read(&rows).unwrap();
+    let archive = files.file("a.npz", npz(&[("a.npy", &archive[..])]));
+    assert_eq!(text(&dot(&archive, &x, &parts("1"))), text(&dot(&rows, &x, &[])));
+    let conj = [&parts("1")[..], &["--conj"]].concat();
+    assert_eq!(text(&dot(&rows, &x, &conj)), text(&dot(&rows, &x, &[])));
+    let e = dot(&rows, &x, &parts("many"));
+    assert_eq!(e.status.code(), Some(2), "{}", String::from_utf8_lossy(&e.stderr));
+}
+
 #[test]
 fn empty_shapes() {
     let files = Files::new();

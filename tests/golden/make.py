@@ -30,10 +30,18 @@ long cases, in 64-bit unsigned arithmetic, for element k (row-major for A, then 
     z = (z ^ (z >> 29)) * 0xBF58476D1CE4E5B9
     z = z ^ (z >> 32)
     value = ((z & 0xFFFF) - 32768) * 2^(((z >> 16) & 7) - 15), rounded to the element type
+
+partials.txt has sums of parts of the columns, as the bytes that gemv-shard sends. A case is
+
+    case TYPE m n S                 A and x follow from the formula
+    range FIRST END HEX             of columns FIRST to END - 1
+    cyclic P OF HEX                 of process P of OF, with blocks of 256 columns
+    reduced P OF HEX                the same, with one sum for each row and 65,536 columns
 """
 
 import multiprocessing
 import pathlib
+import struct
 import sys
 from fractions import Fraction
 
@@ -363,8 +371,81 @@ def file(t):
     return head + "\n".join(cases) + "\n"
 
 
+def segment(t, m, n, seed, s):
+    """The sums of segment s, of each row."""
+    columns = range(256 * s, min(256 * s + 256, n))
+    x = [generated(t, t.fmt, seed + 1, j) for j in columns]
+    out = []
+    for i in range(m):
+        a = [generated(t, t.matrix, seed, i * n + j) for j in columns]
+        out.append(reduce(t, len(x), lambda k, lane: t.fma(lane, a[k], x[k])))
+    return out
+
+
+def lanes(t, m, sums, process, of):
+    """What process has left of 256 segments' lanes: sums by the segment's place among them."""
+    out = []
+    for i in range(m):
+        acc = [t.zero() for _ in range(64)]
+        for k in sorted(sums):
+            acc[k % 64] = t.add(acc[k % 64], sums[k][i])
+        for h in (32, 16, 8, 4, 2, 1):
+            if h >= of:
+                acc[:h] = [t.add(acc[l], acc[l + h]) for l in range(h)]
+        out.append(acc[process])
+    return out
+
+
+def sent(t, m, n, form, runs, sums):
+    """The bytes of partial sums: a list of sums for each unit, of each row."""
+    code = {(1, 32): 1, (1, 64): 2, (2, 32): 3, (2, 64): 4}[t.parts, t.acc.bits]
+    head = struct.pack("<8sHHBBHQQQ", b"gemvsums", 1, 1, code, form, 0, m, n, len(runs))
+    head += b"".join(struct.pack("<QQ", first, end) for first, end in runs)
+    words = (t.acc.encode(part) for unit in sums for sum in unit for part in sum)
+    return (head + b"".join(word.to_bytes(t.acc.bits // 8, "little") for word in words)).hex()
+
+
+def partial(t, m, n, seed, ranges, cyclics):
+    lines = [f"case {t.name} {m} {n} {seed}"]
+    segments = -(-n // 256)
+    for first, end in ranges:
+        held = range(first // 256, -(-end // 256)) if end > first else []
+        runs = [(held[0], held[-1] + 1)] if held else []
+        sums = [segment(t, m, n, seed, s) for s in held]
+        lines.append(f"range {first} {end} {sent(t, m, n, 0, runs, sums)}")
+    for process, of in cyclics:
+        held = range(process, segments, of)
+        sums = {s: segment(t, m, n, seed, s) for s in held}
+        runs = [(s, s + 1) for s in held] if of > 1 else [(0, segments)]
+        lines.append(f"cyclic {process} {of} {sent(t, m, n, 0, runs, sums.values())}")
+        groups = [{s % 256: sums[s] for s in held if s // 256 == g} for g in range(-(-segments // 256))]
+        left = [lanes(t, m, group, process, of) for group in groups] if held else []
+        runs = [(process, process + 1)] if held else []
+        if segments > 1:
+            lines.append(f"reduced {process} {of} {sent(t, m, n, of, runs, left)}")
+    return "\n".join(lines)
+
+
+def partials():
+    cases = []
+    for t in TYPES:
+        cases += [
+            partial(t, 2, 0, 201, [(0, 0)], [(0, 2)]),
+            partial(t, 3, 5, 202, [(0, 5)], [(0, 1), (1, 2)]),
+            partial(t, 1, 256, 203, [(0, 256)], []),
+            partial(t, 2, 700, 204, [(0, 256), (256, 700), (512, 700), (700, 700)],
+                    [(0, 1), (0, 2), (1, 2), (2, 4), (3, 4)]),
+            partial(t, 1, 64 * 65, 205, [(64 * 64, 64 * 65)], [(0, 16), (15, 16), (0, 64), (40, 64)]),
+            # 262 segments: two sums for each row, of which the second has one term or none.
+            partial(t, 1, 261 * 256 + 3, 206, [], [(0, 64), (5, 64), (6, 64), (1, 32)]),
+        ]
+    return "# Golden partial sums. Made by make.py, which says what they are.\n" + "\n".join(cases) + "\n"
+
+
 def made(name):
-    """The file of the type of this name."""
+    """The file of this name: that of a type, or the partial sums of all."""
+    if name == "partials":
+        return partials()
     return file(next(t for t in TYPES if t.name == name))
 
 
@@ -372,12 +453,13 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     wrong = 0
     names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    types = [t for t in TYPES if not names or t.name in names]
+    files = [t.name for t in TYPES] + ["partials"]
+    files = [name for name in files if not names or name in names]
     # A process each: they share nothing.
     with multiprocessing.Pool() as pool:
-        texts = pool.map(made, [t.name for t in types], chunksize=1)
-    for t, text in zip(types, texts):
-        path = here / f"{t.name}.txt"
+        texts = pool.map(made, files, chunksize=1)
+    for name, text in zip(files, texts):
+        path = here / f"{name}.txt"
         if "--check" in sys.argv:
             if path.read_text() != text:
                 print(f"{path.name} differs")

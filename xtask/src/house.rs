@@ -20,7 +20,7 @@ use xshell::{Shell, cmd};
 const FLOORS: &[&[&str]] = &[
     &["gemv-cli", "gemv-examples"],
     &["gemv"],
-    &["gemv-tune", "gemv-baselines"],
+    &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
     &["gemv-gpu"],
     &["gemv-core"],
@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-gpu", &["gemv-core", "linkme"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),
+    ("gemv-shard", &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "thiserror"]),
     ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
     (

@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 const MOST: u64 = 300_000;
 
 /// The published crates, each after those that it depends on.
-const PUBLISHED: [&str; 9] = [
+const PUBLISHED: [&str; 10] = [
     "gemv-desc",
     "gemv-core",
     "gemv-gpu",
@@ -19,6 +19,7 @@ const PUBLISHED: [&str; 9] = [
     "gemv-opencl",
     "gemv-cuda",
     "gemv",
+    "gemv-shard",
 ];
 
 /// Packs every published crate, and looks at its size and at what is in it. `--no-verify`: the other

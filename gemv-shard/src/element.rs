@@ -1,0 +1,157 @@
+//! The types that sums have.
+
+use std::borrow::Cow;
+
+use gemv_core::{Accumulator, Any, Dtype, Element, Family, VectorRef};
+use ndarray::{Array1, ArrayView1};
+use num_complex::Complex;
+
+use crate::{Error, Result};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The type of a sum: an element that is its own accumulator. f32 (sums of f16, bf16 and f32), f64,
+/// `Complex<f32>` and `Complex<f64>`.
+///
+/// Sealed.
+///
+/// ```
+/// use gemv_core::{Element, half::f16};
+/// use gemv_shard::SumElement;
+///
+/// fn bytes<V: Element<Acc: SumElement>>() -> usize {
+///     V::Acc::DTYPE.bytes()
+/// }
+/// assert_eq!((bytes::<f16>(), bytes::<f64>()), (4, 8));
+/// ```
+pub trait SumElement: Element<Acc = Self> + Accumulator + sealed::Sealed {
+    /// The type of its parts.
+    #[doc(hidden)]
+    type Part: Element<Acc = Self::Part> + Accumulator;
+    /// Real and imaginary parts, one after the other; of real sums, these.
+    #[doc(hidden)]
+    fn split(sums: &[Self]) -> Cow<'_, [Self::Part]>;
+    /// The sums of these parts.
+    #[doc(hidden)]
+    fn join(parts: Vec<Self::Part>) -> Vec<Self>;
+    /// Appends the bytes, the least significant first.
+    #[doc(hidden)]
+    fn write(self, bytes: &mut Vec<u8>);
+    /// The sum of so many bytes as it has.
+    #[doc(hidden)]
+    fn read(bytes: &[u8]) -> Self;
+    /// A vector with this accumulator as one of this type.
+    #[doc(hidden)]
+    fn vector(x: Any<'_, Vectors>) -> Result<Vector<'_, Self>>;
+}
+
+/// The family of vectors.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Vectors {}
+
+impl Family for Vectors {
+    type Of<'a, T: Element> = VectorRef<'a, T>;
+}
+
+/// A vector as it was given, or converted.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Vector<'a, S: Element> {
+    Given(VectorRef<'a, S>),
+    Widened(Array1<S>),
+}
+
+impl<S: Element> Vector<'_, S> {
+    pub(crate) fn get(&self) -> VectorRef<'_, S> {
+        match self {
+            Vector::Given(x) => (*x).reborrow(),
+            Vector::Widened(x) => VectorRef::Host(x.view()),
+        }
+    }
+}
+
+fn widened<'a, V: Element>(x: VectorRef<'a, V>) -> Result<Vector<'a, V::Acc>>
+where
+    V::Acc: Element,
+{
+    let widen = |x: ArrayView1<'_, V>| x.mapv(V::widen);
+    Ok(Vector::Widened(match x {
+        VectorRef::Host(x) => widen(x),
+        VectorRef::Device(x) => widen(x.download()?.view()),
+    }))
+}
+
+/// Whoever calls it has compared the accumulators.
+fn other<S: Element>(x: Any<'_, Vectors>) -> Error {
+    let text = |dtype: Dtype| format!("elements of {dtype}");
+    Error::Differ { left: text(x.dtype()), right: text(S::DTYPE) }
+}
+
+macro_rules! real {
+    ($($t:ident, $($narrow:ident)* => $variant:ident;)*) => { $(
+        impl sealed::Sealed for $t {}
+        impl SumElement for $t {
+            type Part = $t;
+            fn split(sums: &[Self]) -> Cow<'_, [$t]> {
+                Cow::Borrowed(sums)
+            }
+            fn join(parts: Vec<$t>) -> Vec<Self> {
+                parts
+            }
+            fn write(self, bytes: &mut Vec<u8>) {
+                bytes.extend(self.to_le_bytes());
+            }
+            fn read(bytes: &[u8]) -> Self {
+                $t::from_le_bytes(bytes.try_into().expect("as many bytes as the type has"))
+            }
+            fn vector(x: Any<'_, Vectors>) -> Result<Vector<'_, Self>> {
+                match x {
+                    Any::$variant(x) => Ok(Vector::Given(x)),
+                    $(Any::$narrow(x) => widened(x),)*
+                    x => Err(other::<Self>(x)),
+                }
+            }
+        }
+
+        impl sealed::Sealed for Complex<$t> {}
+    )* };
+}
+real! {
+    f32, F16 Bf16 => F32;
+    f64, => F64;
+}
+
+macro_rules! complex {
+    ($($t:ident => $variant:ident;)*) => { $(
+        impl SumElement for Complex<$t> {
+            type Part = $t;
+            fn split(sums: &[Self]) -> Cow<'_, [$t]> {
+                sums.iter().flat_map(|sum| [sum.re, sum.im]).collect()
+            }
+            fn join(parts: Vec<$t>) -> Vec<Self> {
+                parts.chunks_exact(2).map(|pair| Complex::new(pair[0], pair[1])).collect()
+            }
+            fn write(self, bytes: &mut Vec<u8>) {
+                self.re.write(bytes);
+                self.im.write(bytes);
+            }
+            fn read(bytes: &[u8]) -> Self {
+                let (re, im) = bytes.split_at(bytes.len() / 2);
+                Complex::new($t::read(re), $t::read(im))
+            }
+            fn vector(x: Any<'_, Vectors>) -> Result<Vector<'_, Self>> {
+                match x {
+                    Any::$variant(x) => Ok(Vector::Given(x)),
+                    x => Err(other::<Self>(x)),
+                }
+            }
+        }
+    )* };
+}
+complex! {
+    f32 => C32;
+    f64 => C64;
+}

@@ -1,0 +1,296 @@
+//! NumPy's `.npy` files, formats 1.0 to 3.0: what their header says.
+//!
+//! Written here because no crate knows all the element types: `f2`, `f4`, `f8`, `c8`, `c16` of either byte
+//! order, and bfloat16, which NumPy does not know. `numpy.save` of an `ml_dtypes` array writes that as `<V2`
+//! (two bytes without a meaning), so every `V2` is taken for one.
+//!
+//! The header is the text of a Python dictionary. Only what NumPy writes there is understood: no nesting, so
+//! no depth that a hostile file could choose.
+
+use std::io::{self, Read};
+
+use gemv_core::Dtype;
+
+use crate::{Error, Result};
+
+/// What a file begins with.
+pub const MAGIC: &[u8] = b"\x93NUMPY";
+/// NumPy's own limit for an untrusted header is 10,000.
+const MAX_HEADER: usize = 1 << 16;
+
+/// The content of a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The element type.
+    pub dtype: Dtype,
+    /// Whether the most significant byte of a number comes first.
+    pub big_endian: bool,
+    /// Whether the first index runs fastest.
+    pub fortran: bool,
+    /// Number of entries along each axis.
+    pub shape: Vec<usize>,
+}
+
+impl Header {
+    /// Reads a header, and says how many bytes it has; the data follows.
+    ///
+    /// ```
+    /// use gemv_shard::npy::Header;
+    ///
+    /// let dict = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4)}");
+    /// let file = [b"\x93NUMPY\x01\x00\x76\x00", dict.as_bytes()].concat();
+    /// let (header, bytes) = Header::read(&mut &file[..])?;
+    /// assert_eq!((header.shape.as_slice(), header.fortran, bytes), (&[3, 4][..], true, 128));
+    /// assert_eq!(header.size(), Some((12, 48)));
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::File`] if it is none, or what reading reports.
+    pub fn read(file: &mut impl Read) -> Result<(Header, usize)> {
+        const SHORT: &str = "the file is truncated: it ends within its header";
+        let told = |e: io::Error| match e.kind() {
+            io::ErrorKind::UnexpectedEof => refused(SHORT),
+            _ => refused(e.to_string()),
+        };
+        let mut start = Vec::new();
+        file.take(8).read_to_end(&mut start).map_err(told)?;
+        if start.is_empty() {
+            return Err(refused("the file is empty"));
+        }
+        if start.starts_with(b"PK\x03\x04") {
+            return Err(refused("this is an archive (.npz): it has to be a file"));
+        }
+        if !start.starts_with(MAGIC) {
+            return Err(refused("this is not a NumPy file: it does not begin with \\x93NUMPY"));
+        }
+        let &[_, _, _, _, _, _, major, minor] = &start[..] else { return Err(refused(SHORT)) };
+        let width = match (major, minor) {
+            (1, 0) => 2,
+            (2 | 3, 0) => 4,
+            _ => {
+                return Err(refused(format!(
+                    "the file has format {major}.{minor}, but only 1.0, 2.0 and 3.0 are known"
+                )));
+            }
+        };
+        let mut length = [0; 4];
+        file.read_exact(&mut length[..width]).map_err(told)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MAX_HEADER {
+            return Err(refused(format!(
+                "its header of {length} bytes is longer than that of any array of numbers"
+            )));
+        }
+        let mut text = vec![0; length];
+        file.read_exact(&mut text).map_err(told)?;
+        // Only the field names of a record can be outside ASCII, and records are refused.
+        let header = parse_header(&String::from_utf8_lossy(&text))?;
+        Ok((header, 8 + width + length))
+    }
+
+    /// Elements and bytes of the data; `None` where they overflow. As in NumPy and ndarray, an axis of
+    /// 0 entries makes the array empty, but does not make the other lengths legal.
+    pub fn size(&self) -> Option<(usize, usize)> {
+        let axes = self.shape.iter().filter(|&&d| d != 0);
+        let filled = axes.copied().try_fold(self.dtype.bytes(), usize::checked_mul)?;
+        isize::try_from(filled).ok()?;
+        let bytes = if self.shape.contains(&0) { 0 } else { filled };
+        Some((bytes / self.dtype.bytes(), bytes))
+    }
+}
+
+/// Compares the bytes of data that a header announces with those that follow it.
+///
+/// # Errors
+/// [`Error::File`] if they are not as many.
+pub fn check_length(announced: u64, there: u64) -> Result<()> {
+    let what = match there.cmp(&announced) {
+        std::cmp::Ordering::Less => "truncated",
+        std::cmp::Ordering::Equal => return Ok(()),
+        std::cmp::Ordering::Greater => "too long",
+    };
+    Err(refused(format!(
+        "the file is {what}: its header announces {announced} bytes of data, but {there} follow"
+    )))
+}
+
+pub(crate) fn refused(reason: impl Into<String>) -> Error {
+    Error::File { reason: reason.into() }
+}
+
+fn parse_header(text: &str) -> Result<Header> {
+    let bad = || refused(format!("its header is not understood: {}", text.trim_end()));
+    let (mut descr, mut fortran, mut shape) = (None, None, None);
+    let mut scan = Scan(text);
+    scan.expect('{').ok_or_else(bad)?;
+    while scan.expect('}').is_none() {
+        let key = scan.string().ok_or_else(bad)?;
+        scan.expect(':').ok_or_else(bad)?;
+        match key {
+            "descr" if scan.next_is('[') => {
+                return Err(refused("the array holds records, not numbers"));
+            }
+            "descr" => descr = Some(scan.string().ok_or_else(bad)?),
+            "fortran_order" => fortran = Some(scan.boolean().ok_or_else(bad)?),
+            "shape" => shape = Some(scan.shape().ok_or_else(bad)?),
+            _ => return Err(bad()),
+        }
+        if scan.expect(',').is_none() {
+            scan.expect('}').ok_or_else(bad)?;
+            break;
+        }
+    }
+    let (Some(descr), Some(fortran), Some(shape), "") = (descr, fortran, shape, scan.0.trim())
+    else {
+        return Err(bad());
+    };
+    let (dtype, big_endian) = parse_descr(descr).ok_or_else(|| {
+        refused(format!(
+            "the array's type is {descr}, but only f2, f4, f8, c8, c16 and bfloat16 (V2) are \
+             multiplied"
+        ))
+    })?;
+    Ok(Header { dtype, big_endian, fortran, shape })
+}
+
+/// A type as NumPy writes it: a byte order and a kind with its bytes.
+fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
+    if descr == "bfloat16" {
+        return Some((Dtype::Bf16, cfg!(target_endian = "big")));
+    }
+    let mut kind = descr.chars();
+    let big_endian = match kind.next()? {
+        '<' | '|' => false,
+        '>' => true,
+        '=' => cfg!(target_endian = "big"),
+        _ => return None,
+    };
+    let dtype = match kind.as_str() {
+        "f2" => Dtype::F16,
+        "f4" => Dtype::F32,
+        "f8" => Dtype::F64,
+        "c8" => Dtype::C32,
+        "c16" => Dtype::C64,
+        "V2" => Dtype::Bf16,
+        _ => return None,
+    };
+    Some((dtype, big_endian))
+}
+
+/// The rest of a header's text.
+struct Scan<'a>(&'a str);
+
+impl<'a> Scan<'a> {
+    fn next_is(&mut self, c: char) -> bool {
+        self.0 = self.0.trim_start();
+        self.0.starts_with(c)
+    }
+
+    /// Steps over this character, if it is the next.
+    fn expect(&mut self, c: char) -> Option<()> {
+        self.0 = self.0.trim_start().strip_prefix(c)?;
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<&'a str> {
+        let quote = if self.next_is('"') { '"' } else { '\'' };
+        self.expect(quote)?;
+        let (text, rest) = self.0.split_once(quote)?;
+        self.0 = rest;
+        Some(text)
+    }
+
+    fn boolean(&mut self) -> Option<bool> {
+        self.0 = self.0.trim_start();
+        for (name, value) in [("True", true), ("False", false)] {
+            if let Some(rest) = self.0.strip_prefix(name) {
+                self.0 = rest;
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn shape(&mut self) -> Option<Vec<usize>> {
+        let mut shape = Vec::new();
+        self.expect('(')?;
+        while self.expect(')').is_none() {
+            self.0 = self.0.trim_start();
+            let digits = self.0.find(|c: char| !c.is_ascii_digit())?;
+            shape.push(self.0[..digits].parse().ok()?);
+            self.0 = &self.0[digits..];
+            // Python 2 wrote long integers so.
+            self.0 = self.0.strip_prefix('L').unwrap_or(self.0);
+            if self.expect(',').is_none() {
+                self.expect(')')?;
+                break;
+            }
+        }
+        Some(shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_as_they_are_written() {
+        let h = |text| parse_header(text).unwrap();
+        let f32 =
+            Header { dtype: Dtype::F32, big_endian: false, fortran: false, shape: vec![3, 4] };
+        assert_eq!(h("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n"), f32);
+        assert_eq!(h("{'shape':(3L,4L),'fortran_order':False,\"descr\":\"<f4\"}\n"), f32);
+        let c64 = Header { dtype: Dtype::C64, big_endian: true, fortran: true, shape: vec![] };
+        assert_eq!(h("{'descr': '>c16', 'fortran_order': True, 'shape': (), }"), c64);
+        assert_eq!(h("{'descr': '<V2', 'fortran_order': True, 'shape': (7,)}").dtype, Dtype::Bf16);
+    }
+
+    /// Whatever a byte of a header becomes, the answer is a header or a sentence.
+    #[test]
+    fn one_wrong_byte() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../gemv-cli/tests/npy/be_c16_a_fortran.npy");
+        let file = std::fs::read(path).unwrap();
+        let (header, bytes) = Header::read(&mut &file[..]).unwrap();
+        assert_eq!((header.size(), bytes), (Some((12, 192)), 128));
+        let mut refused = 0;
+        for at in 0..bytes {
+            for value in 0..=255 {
+                let mut file = file.clone();
+                file[at] = value;
+                match Header::read(&mut &file[..]) {
+                    Ok((header, _)) => drop(header.size()),
+                    Err(e) => refused += usize::from(!e.to_string().is_empty()),
+                }
+            }
+        }
+        assert!(refused > bytes * 200, "{refused}");
+    }
+
+    #[test]
+    fn headers_that_are_none() {
+        let deep = "(".repeat(60_000);
+        for (text, part) in [
+            ("", "not understood"),
+            ("{}", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': False}", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1 2)}", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1,", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", "not understood"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}", "not understood"),
+            (&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {deep}"), "not underst"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "not u"),
+            ("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", "<i4"),
+            ("{'descr': '', 'fortran_order': False, 'shape': (1,)}", "only f2"),
+            ("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "|O"),
+            ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "records"),
+        ] {
+            let e = parse_header(text).unwrap_err().to_string();
+            assert!(e.contains(part), "{text}: {e}");
+        }
+    }
+}

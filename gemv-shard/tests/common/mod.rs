@@ -1,0 +1,103 @@
+//! What the suites share: devices, numbers, comparison.
+#![allow(dead_code)] // each suite uses a part
+
+use gemv::ndarray::{Array1, Array2};
+use gemv::{Accumulator, Device, Element, Engine, Times};
+use gemv_core::{Desc, reference};
+
+/// The reference, and every device that is found and computes the type.
+///
+/// `GEMV_REQUIRE=cpu,opencl` makes an absent one a failure.
+pub fn devices<T: Element, V: Element>() -> Vec<Device> {
+    let engine = Engine::new(None);
+    let names: Vec<String> = engine
+        .devices()
+        .into_iter()
+        .filter(|line| line.found.is_ok())
+        .map(|line| line.id)
+        .collect();
+    let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
+    for required in required.split(',').filter(|name| matches!(*name, "cpu" | "opencl" | "cuda")) {
+        assert!(names.iter().any(|name| name.starts_with(required)), "{required} is required");
+    }
+    let desc = Desc { vectors: V::DTYPE, ..Desc::new(T::DTYPE, 3, 5, (5, 1), 0) };
+    let names = names.iter().map(String::as_str).chain(["reference"]);
+    names
+        .map(|name| engine.device(name).expect("it was found"))
+        .filter(|device| device.backend().accepts(&desc).is_ok())
+        .collect()
+}
+
+/// Random numbers (splitmix64), the same in each run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub fn shuffle<T>(&mut self, of: &mut [T]) {
+        for i in (1..of.len()).rev() {
+            of.swap(i, self.below(i + 1));
+        }
+    }
+
+    /// A part of a number, of either sign, with a full mantissa and magnitudes that are far apart: another
+    /// order of additions gives other bits.
+    pub fn part(&mut self) -> f64 {
+        let z = self.next();
+        let sign = if z & 1 == 0 { 1.0 } else { -1.0 };
+        match (z >> 1) & 31 {
+            0 => sign * 0.0,
+            1 => sign,
+            _ => {
+                sign * (1.0 + (z >> 12) as f64 / 2f64.powi(52))
+                    * 2f64.powi((z >> 6) as i32 % 12 - 6)
+            }
+        }
+    }
+
+    pub fn element<T: Element>(&mut self) -> T {
+        T::narrow(T::Acc::from_parts(self.part(), self.part()))
+    }
+
+    pub fn matrix<T: Element>(&mut self, m: usize, n: usize) -> Array2<T> {
+        Array2::from_shape_simple_fn((m, n), || self.element())
+    }
+
+    pub fn vector<T: Element>(&mut self, n: usize) -> Array1<T> {
+        Array1::from_shape_simple_fn(n, || self.element())
+    }
+}
+
+/// The same element in all places.
+pub fn element<T: Element>(re: f64, im: f64) -> T {
+    T::narrow(T::Acc::from_parts(re, im))
+}
+
+/// What the whole product is.
+pub fn whole<T: Element + Times<V>, V: Element>(
+    alpha: V::Acc,
+    a: &Array2<T>,
+    x: &Array1<V>,
+    beta: V::Acc,
+    y: &Array1<V>,
+) -> Array1<V> {
+    let mut y = y.clone();
+    reference::gemv(alpha, a.view(), false, x.view(), beta, y.view_mut());
+    y
+}
+
+/// Compares bits.
+#[track_caller]
+pub fn same<V: Element>(got: &Array1<V>, want: &Array1<V>, what: &str) {
+    let bits = |of: &Array1<V>| of.iter().map(|v| v.bits()).collect::<Vec<_>>();
+    assert!(bits(got) == bits(want), "{what}: {got:?} in place of {want:?}");
+}
