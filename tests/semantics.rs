@@ -12,9 +12,9 @@ use common::broken::{Broken, Bug};
 use common::operand::{VARIANTS, Variant};
 use common::{Check, Size, acc, elem, nan, random, same, trial};
 use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array1, Array2, Axis, s};
+use gemv::ndarray::{Array1, Array2, Axis, aview1, s};
 use gemv::num_complex::Complex;
-use gemv::unstable::{Job, Params, reference};
+use gemv::unstable::{Job, Layout, Params, reference};
 use gemv::{Accumulator, Device, Dtype, Element, Error, GpuDot, MatrixRef, ShapeMismatch};
 use libtest_mimic::Trial;
 use proptest::prelude::*;
@@ -572,6 +572,50 @@ fn resident_operands_may_be_shared<T: Raw>(device: &Device) -> Check {
     same(&back.iter().copied().collect::<Vec<_>>(), &host.iter().copied().collect::<Vec<_>>())
 }
 
+/// Products one right behind another, by every kernel in turn: each reads what the one before wrote, to
+/// x or to a column of A. A device may begin the next one before the last has ended.
+fn products_follow_each_other<T: Raw>(device: &Device) -> Check {
+    let (n, rounds, alpha) = (600, 12, acc::<T>(0.0625, 0.0));
+    let (a, x) = some::<T>(n, n);
+    let (mut now, mut want) = (a.clone(), x.clone());
+    for round in 0..rounds {
+        want = oracle(alpha, &now, &want, zero::<T>(), &want);
+        if round % 3 == 2 {
+            now.column_mut(round).assign(&aview1(&want));
+        }
+    }
+    for layout in Layout::ALL {
+        let place = |a: &Array2<T>| match layout {
+            Layout::Col => a.t().as_standard_layout().reversed_axes().to_owned(),
+            _ => a.clone(),
+        };
+        let a = place(&a);
+        let mut seen = Vec::new();
+        for params in device.backend().candidates(&MatrixRef::from(&a).desc()) {
+            if seen.contains(&params.kernel()) {
+                continue;
+            }
+            seen.push(params.kernel());
+            let mut there = device.matrix(&a).map_err(text)?;
+            let mut from = device.vector(&x).map_err(text)?;
+            let mut to = device.zeros(n).map_err(text)?;
+            for round in 0..rounds {
+                device
+                    .gemv_as(&params, alpha, &there, &from, zero::<T>(), &mut to)
+                    .map_err(text)?;
+                if round % 3 == 2 {
+                    let mut column = there.column_mut(round).map_err(text)?;
+                    column.assign(&to).map_err(text)?;
+                }
+                std::mem::swap(&mut from, &mut to);
+            }
+            let got = from.download().map_err(text)?;
+            same(&got.to_vec(), &want).map_err(|e| format!("{layout} {params}: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// What takes several copies on its way to a device and back comes back whole, and in part.
 fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
     let len = (9 << 20) / size_of::<T>() + 3;
@@ -825,7 +869,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 25] = checks![
+const CHECKS: [(&str, Body); 26] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -844,6 +888,7 @@ const CHECKS: [(&str, Body); 25] = checks![
     position_codes,
     no_term_is_dropped,
     resident_operands_may_be_shared,
+    products_follow_each_other,
     long_vectors_come_and_go,
     errors_leave_y,
     rows_permute,

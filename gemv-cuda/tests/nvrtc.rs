@@ -398,7 +398,8 @@ fn main() -> ExitCode {
     for ((name, types), of_it) in &programs {
         let (name, (dtype, vectors)) = (*name, *types);
         let number = names.iter().position(|n| *n == name).expect("one of them");
-        let kernel = kernels().chain(gpu::baselines()).find(|k| k.name == name).expect("a kernel");
+        let mut all = kernels().chain(gpu::baselines()).chain([&gpu::VECTOR]);
+        let kernel = all.find(|k| k.name == name).expect("a kernel");
         // The defines of the same kernel's programs for f16, but the type.
         let halves = programs.get(&(name, (Dtype::F16, Dtype::F16))).into_iter().flatten();
         let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();

@@ -193,6 +193,12 @@ impl Launch {
     pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
         Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, pdl_wait: false }
     }
+
+    /// The same of a kernel that waits by itself ([`pdl_wait`](Self::pdl_wait)).
+    #[must_use]
+    pub const fn waiting(self) -> Launch {
+        Launch { pdl_wait: true, ..self }
+    }
 }
 
 /// A program to compile, and the key of a cache of programs. Arguments without a define are not in

@@ -23,6 +23,7 @@
 #define WARPS (THREADS / 32)
 
 KERNEL(THREADS) col_few_rows(ARGUMENTS) {
+  begin(n > SEG);
   __shared__ ACC exchange[2][WARPS > 1 ? THREADS * VEC : 1];
   const U32 col = LID / COLUMN_THREADS, row = LID % COLUMN_THREADS * VEC, t = LID % 32;
   const U32 rows = row >= m ? 0 : m - row < VEC ? (U32)(m - row) : VEC;
@@ -34,7 +35,6 @@ KERNEL(THREADS) col_few_rows(ARGUMENTS) {
   }
   if (acc_is(alpha, (REAL)0)) return; // the last launch writes y
 
-  pdl_trigger();
   const ELEM *p = a + a0 + (rows > 0 ? row : 0);
   const bool whole = rows == VEC && BEYOND(p) == 0 && (cs & (I64)(VEC - 1)) == 0;
   U32 iteration = 0;
@@ -115,12 +115,11 @@ KERNEL(THREADS) col_few_rows(ARGUMENTS) {
 
 // 256 segment sums of a row to one, a warp each: row i's go to workspace[m * segments + i * super_segments].
 KERNEL(128) col_few_rows_super_segments(ARGUMENTS) {
-  pdl_wait();
+  begin(true);
   const U64 segments = ceil_div(n, SEG), super_segments = ceil_div(segments, SEG);
   const U32 k = (U32)GROUP_ID * 4 + LID / 32;
   const U32 i = k / (U32)super_segments, super_segment = k % (U32)super_segments;
   if (i >= m || acc_is(alpha, (REAL)0)) return;
-  pdl_trigger();
   const U64 left = segments - (U64)super_segment * SEG;
   const ACC sum = warp_sum(workspace + i * segments + (U64)super_segment * SEG, (U32)(left < SEG ? left : SEG));
   if (LID % 32 == 0) workspace[m * segments + i * super_segments + super_segment] = sum;
@@ -128,7 +127,7 @@ KERNEL(128) col_few_rows_super_segments(ARGUMENTS) {
 
 // The last level, a warp for each row.
 KERNEL(128) col_few_rows_reduce(ARGUMENTS) {
-  pdl_wait();
+  begin(false);
   const U64 segments = ceil_div(n, SEG), super_segments = ceil_div(segments, SEG);
   const U64 i = GROUP_ID * 4 + LID / 32;
   if (i >= m) return;

@@ -64,12 +64,11 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let most = u64::from(caps.units) * u64::from(value(ARGS, params, "blocks_per_sm"));
     let blocks = segments.min(most).max(1);
     let mut plan = Plan::default();
-    plan.launches.push(Launch::new("col_few_rows", blocks, value(ARGS, params, "threads")));
+    let threads = value(ARGS, params, "threads");
+    plan.launches.push(Launch::new("col_few_rows", blocks, threads).waiting());
     if segments > 1 {
-        let further = |entry, warps: u64| Launch {
-            pdl_wait: true,
-            ..Launch::new(entry, warps.div_ceil(4).max(1), 128)
-        };
+        let further =
+            |entry, warps: u64| Launch::new(entry, warps.div_ceil(4).max(1), 128).waiting();
         plan.workspace = m * segments;
         if super_segments > 1 {
             plan.workspace += m * super_segments;

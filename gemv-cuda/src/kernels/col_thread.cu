@@ -21,6 +21,7 @@
 #define BLOCK_ROWS (THREADS * ROWS * VEC)
 
 KERNEL(THREADS) col_thread(ARGUMENTS) {
+  begin(false);
   const U64 first = GROUP_ID * BLOCK_ROWS + LID * VEC;
   const U32 len = (U32)n;
   ACC sum[ROWS][VEC];

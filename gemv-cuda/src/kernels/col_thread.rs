@@ -51,7 +51,7 @@ fn plan(desc: &Desc, params: &Params) -> Plan {
     let get = |name| u64::from(value(ARGS, params, name));
     let block_rows = (get("threads") * get("rows") * get("vec")).max(1);
     let blocks = (desc.m as u64).div_ceil(block_rows);
-    let launch = Launch::new("col_thread", blocks, value(ARGS, params, "threads"));
+    let launch = Launch::new("col_thread", blocks, value(ARGS, params, "threads")).waiting();
     Plan { launches: vec![launch], ..Plan::default() }
 }
 

@@ -219,6 +219,7 @@ extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) c
   __shared__ ACC exchange[2][VEC * PLANE];
   __shared__ ELEM xs[2][SEG];
   __shared__ SecondLevel second;
+  begin(!WHOLE_ROWS && n > SEG);
   if (acc_is(alpha, (REAL)0) || n == 0) {
     // Of several segments, the last launch writes y.
     for (U64 i = GROUP_ID * THREADS + LID; i < m && (WHOLE_ROWS || n <= SEG); i += GROUPS * THREADS)
@@ -226,7 +227,6 @@ extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) c
     return;
   }
   if (m == 0) return;
-  pdl_trigger();
   if (VEC == 1 || (A_BEYOND(a + a0) == 0 && (cs & (I64)(VEC - 1)) == 0))
     tiles<true>(m, n, a, a0, rs, cs, x, x0, incx, y, y0, incy, alpha, beta, conj, workspace, counters, exchange,
                 xs, second);
@@ -265,12 +265,11 @@ STATIC ACC row_sum(const ACC *from, const U64 m, const U32 len, ACC (*exchange)[
 // 256 segment sums of a row to one: super_segment c of row i goes to workspace[m * segments + c * m + i].
 KERNEL(256) col_tile_super_segments(ARGUMENTS) {
   __shared__ ACC exchange[8][32];
-  pdl_wait();
+  begin(true);
   const U64 segments = ceil_div(n, SEG);
   const U32 sets = (U32)ceil_div(m, 32), super_segment = (U32)GROUP_ID / sets;
   const U64 i = (U64)((U32)GROUP_ID % sets) * 32 + LID % 32, left = segments - (U64)super_segment * SEG;
   if (acc_is(alpha, (REAL)0)) return;
-  pdl_trigger();
   const U32 len = i >= m ? 0 : (U32)(left < SEG ? left : SEG);
   const ACC sum = row_sum(workspace + (U64)super_segment * SEG * m + i, m, len, exchange);
   if (LID < 32 && i < m) workspace[(segments + super_segment) * m + i] = sum;
@@ -279,7 +278,7 @@ KERNEL(256) col_tile_super_segments(ARGUMENTS) {
 // The last level.
 KERNEL(256) col_tile_reduce(ARGUMENTS) {
   __shared__ ACC exchange[8][32];
-  pdl_wait();
+  begin(false);
   const U64 segments = ceil_div(n, SEG), super_segments = ceil_div(segments, SEG);
   const U64 i = GROUP_ID * 32 + LID % 32;
   const U64 count = segments <= SEG ? segments : super_segments;

@@ -156,12 +156,9 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         true => sets.min((most / cluster).max(1)) * cluster,
     };
     let mut plan = Plan::default();
-    plan.launches.push(Launch::new("col_tile", blocks.max(1), get("threads")));
+    plan.launches.push(Launch::new("col_tile", blocks.max(1), get("threads")).waiting());
     if segments > 1 && !whole_rows {
-        let further = |entry, blocks: u64| Launch {
-            pdl_wait: true,
-            ..Launch::new(entry, blocks.max(1), 256)
-        };
+        let further = |entry, blocks: u64| Launch::new(entry, blocks.max(1), 256).waiting();
         plan.workspace = m * segments;
         if super_segments > 1 {
             plan.workspace += m * super_segments;

@@ -381,7 +381,7 @@ STATIC void tiles(GEMM_ARGUMENTS, unsigned char *shared) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_col_tile(GEMM_ARGUMENTS) {
   extern __shared__ uint4 shared[];
-  pdl_trigger();
+  begin(super_segments_of(n) * PARTS > 1);
   if (acc_is(alpha, (REAL)0) || n == 0) {
     // Of several parts, the last launch writes Y.
     if (super_segments_of(n) * PARTS > 1) return;

@@ -29,7 +29,7 @@ STATIC U32 filled_parts(const U64 n, const U32 super_segment) {
 // One super-segment: a thread has an output.
 KERNEL(128) gemm_parts_reduce(GEMM_ARGUMENTS) {
   const U64 o = GROUP_ID * 128 + LID, outputs = m * rhs;
-  pdl_wait();
+  begin(false);
   if (o >= outputs) return;
   const ACC sum = acc_is(alpha, (REAL)0) ? acc_zero() : sum_of_parts(workspace + o, outputs, filled_parts(n, 0));
   finish(y + y0 + OUTPUT_AT(o), alpha, sum, beta);
@@ -39,7 +39,7 @@ KERNEL(128) gemm_parts_reduce(GEMM_ARGUMENTS) {
 KERNEL(128) gemm_parts_long_reduce(GEMM_ARGUMENTS) {
   const U64 o = GROUP_ID * 4 + LID / 32, outputs = m * rhs;
   const U32 parts = parts_of(n), super_segments = acc_is(alpha, (REAL)0) ? 0 : super_segments_of(n);
-  pdl_wait();
+  begin(false);
   if (o >= outputs) return;
   ACC all[8];
 #pragma unroll

@@ -129,6 +129,7 @@ template <bool FULL> STATIC void rows_of_block(GEMM_ARGUMENTS, const bool a_vect
 }
 
 KERNEL(THREADS) gemm_row_batch(GEMM_ARGUMENTS) {
+  begin(false);
   const bool a_vectors = VEC == 1 || (BEYOND(a + a0) == 0 && ((rs | ab) & (I64)(VEC - 1)) == 0 && n % VEC == 0);
   const bool x_vectors = xrs == 1 && (VEC == 1 || (BEYOND(x + x0) == 0 && ((xcs | xb) & (I64)(VEC - 1)) == 0 &&
                                                    n % VEC == 0));

@@ -87,7 +87,7 @@ fn plan(desc: &Desc, params: &Params) -> Plan {
     let rows = (desc.m as u64).saturating_mul(desc.batch as u64);
     let sets = rows.div_ceil((get("threads") / get("subwarp")).max(1) * get("rows"));
     let blocks = sets.saturating_mul((desc.rhs as u64).div_ceil(get("tile_rhs")));
-    let launch = Launch::new("gemm_row_batch", blocks, value(ARGS, params, "threads"));
+    let launch = Launch::new("gemm_row_batch", blocks, value(ARGS, params, "threads")).waiting();
     Plan { launches: vec![launch], workspace: 0, counters: 0 }
 }
 

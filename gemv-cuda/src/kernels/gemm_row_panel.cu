@@ -129,6 +129,7 @@ STATIC void batch_of_rows(PACK (&av)[DEPTH][LOADS], const ACC (&xv)[LOADS][VEC][
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_row_panel(GEMM_ARGUMENTS) {
+  begin(parts_of(n) * super_segments_of(n) > 1);
   __shared__ ACC sums[2][WARPS_K][BLOCK_ROWS * TILE_RHS];
   const U32 t = LID % 32, wk = LID / 32 % WARPS_K, wm = LID / 32 / WARPS_K;
   const U32 panels = (U32)ceil_div(rhs, TILE_RHS), c0 = (U32)GROUP_ID % panels * TILE_RHS;
@@ -138,7 +139,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_row_panel
   const U32 blocks = (U32)GROUPS / panels / all_parts;
   const U64 begin = block * m / blocks, end = (block + 1) * m / blocks;
   const bool zero = acc_is(alpha, (REAL)0) || n == 0;
-  pdl_trigger();
   if (begin >= end || (zero && all_parts > 1)) return;
 
   const U64 s = (U64)(part / parts) * SEG + part % parts + parts * wk, first = s * SEG;

@@ -110,9 +110,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         launches.push(Launch::new("gemm_parts_reduce", outputs.div_ceil(128), 128));
     }
     let workspace = if launches.len() > 1 { super_segments * parts * outputs } else { 0 };
-    for launch in &mut launches[1..] {
-        launch.pdl_wait = true;
-    }
+    let launches = launches.into_iter().map(Launch::waiting).collect();
     Plan { launches, workspace, counters: 0 }
 }
 

@@ -54,6 +54,7 @@ STATIC void prefetch_l2(const ELEM *p) {
 }
 
 extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
+  begin(LONG_ROWS);
   // Double-buffered: a row may begin while the one before is halved.
   __shared__ ACC lanes[2][BLOCK_ROWS][PLACES];
   const U32 rank = (U32)GROUP_ID % CLUSTER_K;
@@ -62,7 +63,6 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
   U32 super_segment = 0, super_segments = 1;
   U32 block = (U32)(GROUP_ID / CLUSTER_K), blocks = (U32)(GROUPS / CLUSTER_K);
   if (LONG_ROWS) {
-    pdl_trigger();
     super_segments = (U32)ceil_div(n, SUPER_SEGMENT);
     // The cost of a row of a whole super-segment and of the last one: iterations, and one for the sums.
     const U32 cost = SEG / AT_ONCE + 1;
@@ -243,7 +243,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
 // The last level of rows of several super-segments: a warp has a row.
 KERNEL(128) row_block_long_reduce(ARGUMENTS) {
   const U64 i = GROUP_ID * 4 + LID / 32;
-  pdl_wait();
+  begin(false);
   if (i >= m) return;
   const U32 super_segments = (U32)ceil_div(n, SUPER_SEGMENT);
   const ACC sum = warp_sum(workspace + i * super_segments, acc_is(alpha, (REAL)0) ? 0 : super_segments);

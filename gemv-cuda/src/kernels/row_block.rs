@@ -82,11 +82,11 @@ pub(super) fn plan(entry: &'static str, desc: &Desc, params: &Params, caps: &Cap
         own.saturating_mul(width).div_ceil(cost).max(super_segments)
     };
     let mut plan = Plan::default();
-    plan.launches.push(Launch::new(entry, blocks.saturating_mul(cluster), threads));
+    plan.launches.push(Launch::new(entry, blocks.saturating_mul(cluster), threads).waiting());
     if super_segments > 1 {
         plan.workspace = m.saturating_mul(super_segments);
         let reduce = Launch::new("row_block_long_reduce", m.div_ceil(4), 128);
-        plan.launches.push(Launch { pdl_wait: true, ..reduce });
+        plan.launches.push(reduce.waiting());
     }
     plan
 }

@@ -89,6 +89,7 @@ struct __align__(AT_ONCE * VEC * ELEM_BYTES < 16 ? AT_ONCE * VEC * ELEM_BYTES : 
 };
 
 KERNEL(THREADS) row_smem(ARGUMENTS) {
+  begin(false);
   __shared__ __align__(16) PACK rows[BLOCK_ROWS * PITCH + (VEC == 1 ? WIDEST : 0)];
   __shared__ XPart xs[PARTIALS];
   const U64 first = GROUP_ID * BLOCK_ROWS;

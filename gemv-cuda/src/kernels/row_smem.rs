@@ -59,7 +59,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 fn plan(desc: &Desc, params: &Params) -> Plan {
     let get = |name| u64::from(value(ARGS, params, name));
     let blocks = (desc.m as u64).div_ceil((get("threads") * get("rows")).max(1));
-    let launch = Launch::new("row_smem", blocks, value(ARGS, params, "threads"));
+    let launch = Launch::new("row_smem", blocks, value(ARGS, params, "threads")).waiting();
     Plan { launches: vec![launch], ..Plan::default() }
 }
 

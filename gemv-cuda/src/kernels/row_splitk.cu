@@ -95,6 +95,7 @@ STATIC void add_rows(ACC (*acc)[SLOTS][VEC], const U32 slot, const PACK (*av)[L]
 }
 
 KERNEL(THREADS) ENTRY(ARGUMENTS) {
+  begin(false);
   const U32 t = LID % SUBWARP, subwarp = LID / SUBWARP, segment_k = subwarp % WARPS_K, set = subwarp / WARPS_K;
   // Blocks are fewer than 2^31: a 32-bit division takes a quarter of the time.
   const U64 blocks = ceil_div(m, BLOCK_ROWS), splits = (U32)GROUPS / (U32)blocks;

@@ -71,7 +71,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         split => split,
     };
     let split = Split::of(desc.n, split);
-    let launch = Launch::new("row_splitk", blocks * split.parts, get("threads"));
+    let launch = Launch::new("row_splitk", blocks * split.parts, get("threads")).waiting();
     let counters = if split.count > 0 { blocks } else { 0 };
     Plan { launches: vec![launch], workspace: split.workspace(m), counters }
 }

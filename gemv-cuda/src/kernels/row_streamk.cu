@@ -23,7 +23,7 @@
 #define EXTRA_REGISTERS 8
 
 extern "C" __global__ void LAUNCH_BOUNDS row_streamk(ARGUMENTS) {
-  pdl_trigger();
+  begin(true);
   if (acc_is(alpha, (REAL)0)) return;
   const U32 segments = (U32)ceil_div(n, SEG), sets = (U32)ceil_div(m, ROWS), t = LID % SUBWARP;
   const bool whole = A_BEYOND(a + a0) == 0 && (m == 1 || (rs & (I64)(VEC - 1)) == 0);
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(1024) row_streamk_reduce(ARGUMENTS)
   const U32 segments = (U32)ceil_div(n, SEG), warp = LID / 32;
   const U32 filled = acc_is(alpha, (REAL)0) ? 0 : (segments + SEG - 1) / SEG;
   const U64 i = GROUP_ID;
-  pdl_wait();
+  begin(false);
 #pragma unroll 1
   for (U32 c = warp; c < filled; c += blockDim.x / 32) {
     const U32 left = segments - c * SEG;

@@ -46,10 +46,11 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let most = u64::from(caps.units) * get("blocks_per_sm");
     let blocks = items.div_ceil(subwarps).min(most).max(1);
     let mut plan = Plan { workspace: m.saturating_mul(segments), ..Plan::default() };
-    plan.launches.push(Launch::new("row_streamk", blocks, value(ARGS, params, "threads")));
+    let first = Launch::new("row_streamk", blocks, value(ARGS, params, "threads"));
+    plan.launches.push(first.waiting());
     let warps = (segments as u32).div_ceil(SEGMENT as u32).next_power_of_two().min(32);
     let reduce = Launch::new("row_streamk_reduce", m, 32 * warps);
-    plan.launches.push(Launch { pdl_wait: true, ..reduce });
+    plan.launches.push(reduce.waiting());
     plan
 }
 

@@ -66,7 +66,7 @@ fn plan(desc: &Desc, params: &Params) -> Plan {
     let get = |name| u64::from(value(ARGS, params, name));
     let rows = (get("threads") / get("subwarp").max(1) * get("rows")).max(1);
     let blocks = (desc.m as u64).div_ceil(rows);
-    let launch = Launch::new("row_warp", blocks, value(ARGS, params, "threads"));
+    let launch = Launch::new("row_warp", blocks, value(ARGS, params, "threads")).waiting();
     Plan { launches: vec![launch], ..Plan::default() }
 }
 

@@ -69,8 +69,8 @@ template <typename T> STATIC T *pinned(T *p) {
 #endif
 #define LOAD_IF(name, how)                                                                  \
   STATIC void name(PACK &to, const A_ELEM *p, const bool there) {                             \
-    asm("{ .reg .pred there; setp.ne.u32 there, " LOAD_IS ", 0; @there ld.global.nc." how   \
-        LOAD_TYPE "; }" : LOAD_TO);                                                         \
+    asm volatile("{ .reg .pred there; setp.ne.u32 there, " LOAD_IS ", 0; @there ld.global." \
+                 how LOAD_TYPE "; }" : LOAD_TO);                                                         \
   }
 #endif
 #ifdef A_DTYPE
@@ -104,25 +104,25 @@ STATIC void load_x(X_PACK &to, const ELEM *p, const bool there) {
 }
 #else
 // What stands between the pieces of every form of the load.
-#define IF_THERE(place) "{ .reg .pred there; setp.ne.u32 there, " place ", 0; @there ld.global.nc."
+#define IF_THERE(place) "{ .reg .pred there; setp.ne.u32 there, " place ", 0; @there ld.global."
 STATIC void load_x(X_PACK &to, const ELEM *p, const bool there) {
 #pragma unroll
   for (U32 c = 0; c < VEC; c += 16 / ELEM_BYTES) {
     const ELEM *q = p + c;
 #if ELEM_BYTES == 8 && VEC == 1
-    asm(IF_THERE("%2") "f64 %0, [%1]; }" : "+d"(to.e[c]) : "l"(q), "r"((U32)there));
+    asm volatile(IF_THERE("%2") "f64 %0, [%1]; }" : "+d"(to.e[c]) : "l"(q), "r"((U32)there));
 #elif ELEM_BYTES == 8
-    asm(IF_THERE("%3") "v2.f64 {%0, %1}, [%2]; }"
+    asm volatile(IF_THERE("%3") "v2.f64 {%0, %1}, [%2]; }"
         : "+d"(to.e[c]), "+d"(to.e[c + 1])
         : "l"(q), "r"((U32)there));
 #elif VEC == 1
-    asm(IF_THERE("%2") "f32 %0, [%1]; }" : "+f"(to.e[c]) : "l"(q), "r"((U32)there));
+    asm volatile(IF_THERE("%2") "f32 %0, [%1]; }" : "+f"(to.e[c]) : "l"(q), "r"((U32)there));
 #elif VEC == 2
-    asm(IF_THERE("%3") "v2.f32 {%0, %1}, [%2]; }"
+    asm volatile(IF_THERE("%3") "v2.f32 {%0, %1}, [%2]; }"
         : "+f"(to.e[c]), "+f"(to.e[c + 1])
         : "l"(q), "r"((U32)there));
 #else
-    asm(IF_THERE("%5") "v4.f32 {%0, %1, %2, %3}, [%4]; }"
+    asm volatile(IF_THERE("%5") "v4.f32 {%0, %1, %2, %3}, [%4]; }"
         : "+f"(to.e[c]), "+f"(to.e[c + 1]), "+f"(to.e[c + 2]), "+f"(to.e[c + 3])
         : "l"(q), "r"((U32)there));
 #endif
@@ -219,17 +219,19 @@ template <U32 T, U32 SLOTS> STATIC ACC halve_subwarp(ACC (&acc)[SLOTS][VEC], con
   return acc[0][0];
 }
 
-// Programmatic dependent launch: the first of two launches of a product says when the second may become
-// resident, and the second waits for all that the first wrote. It reads that by __ldcg: what `load_a` and
-// `load_x` read must not change while a kernel runs, so a product's first launch never begins early.
-STATIC void pdl_trigger() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-STATIC void pdl_wait() {
+// Programmatic dependent launch: a launch may become resident before the one ahead of it has ended. Every
+// entry point begins with this, which waits for all that the launch ahead wrote. Where the product has
+// further launches, the next one may become resident from now on. The next product may not, or its blocks
+// would crowd where this one's end first.
+//
+// So A and x may change after a kernel has begun. They are neither __restrict__ nor read by ld.global.nc,
+// which the compiler could move ahead of the wait.
+#undef CONSTANT
+#define CONSTANT
+STATIC void begin(const bool has_further_launch) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  if (has_further_launch) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

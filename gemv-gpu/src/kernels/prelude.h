@@ -264,9 +264,11 @@ typedef struct {
 #define BEYOND(p) ((U32)(ADDRESS(p) / ELEM_BYTES) & (VEC - 1u))
 
 // ---- what every entry point takes
+// Of A and x, which do not change while a kernel runs.
+#define CONSTANT RESTRICT
 #define ARGUMENTS                                                                          \
-  const U64 m, const U64 n, GLOBAL const A_ELEM *RESTRICT a, const U64 a0, const I64 rs,     \
-      const I64 cs, GLOBAL const ELEM *RESTRICT x, const U64 x0, const I64 incx,           \
+  const U64 m, const U64 n, GLOBAL const A_ELEM *CONSTANT a, const U64 a0, const I64 rs,     \
+      const I64 cs, GLOBAL const ELEM *CONSTANT x, const U64 x0, const I64 incx,           \
       GLOBAL ELEM *RESTRICT y, const U64 y0, const I64 incy, const ACC alpha,              \
       const ACC beta, const U32 conj, GLOBAL ACC *RESTRICT workspace, GLOBAL U32 *RESTRICT counters
 

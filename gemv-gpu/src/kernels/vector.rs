@@ -56,7 +56,7 @@ pub fn vector_launch(step: Step, [ni, nj, nk]: [usize; 3], caps: &Caps) -> Launc
     let blocks = (nk as u64).div_ceil(threads.into()).min(most.min(MAX_GRID));
     let rows = (ni as u64).saturating_mul(nj as u64).min(65_535);
     let grid = [blocks, rows, 1];
-    Launch { grid, pdl_wait: true, ..Launch::new(entry(step), blocks, threads) }
+    Launch { grid, ..Launch::new(entry(step), blocks, threads).waiting() }
 }
 
 fn entry(step: Step) -> &'static str {
