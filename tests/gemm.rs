@@ -274,12 +274,24 @@ fn body<T: Multiply<V>, V: Element>(
 ) -> Check {
     let many: &[(usize, usize, usize, usize)] = match (size, compiles) {
         // Oclgrind does not know the instruction that a division by 3 becomes.
-        (Size::Tiny, _) => &[(1, 5, 70, 4), (3, 4, 20, 2)],
-        (_, true) => {
-            &[(1, 3, 1, 2), (1, 33, 257, 5), (1, 7, 1025, 9), (5, 16, 16, 1), (300, 4, 4, 3)]
-        }
+        (Size::Tiny, _) => &[(1, 5, 70, 4), (1, 9, 2, 4), (3, 4, 20, 2)],
+        (_, true) => &[
+            (1, 3, 1, 2),
+            (1, 201, 3, 3),
+            (1, 131, 8, 9),
+            (1, 33, 257, 5),
+            (1, 7, 1025, 9),
+            (5, 16, 16, 1),
+            (300, 4, 4, 3),
+        ],
         _ => &[
             (1, 1, 1, 2),
+            (1, 1000, 1, 5),
+            (1, 300, 2, 2),
+            (1, 1500, 3, 3),
+            (1, 129, 5, 17),
+            (1, 515, 8, 8),
+            (1, 130, 13, 4),
             (1, 3, 0, 4),
             (2, 5, 64, 3),
             (1, 17, 300, 4),
@@ -388,6 +400,32 @@ fn batches<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
     Ok(())
 }
 
+/// Products of -0 alone: every absent lane makes their sum +0, whichever kernel adds them up.
+fn zeros<T: Multiply<T>>(device: &Device) -> Check {
+    let (m, k) = (200, 3);
+    for n in [1, 2, 3, 4, 8] {
+        let a = Array3::from_elem((1, m, n), elem::<T>(-0.0, -0.0));
+        let x = Array3::from_elem((1, n, k), elem::<T>(1.0, 0.0));
+        let (one, zero) = (acc::<T>(1.0, 0.0), acc::<T>(0.0, 0.0));
+        let y = Array3::from_elem((1, m, k), nan::<T>());
+        let want = expected((one, a.view(), false, x.view()), (zero, &y));
+        for place in [ROW, COL] {
+            let parent = place.hold(&a, |_| nan());
+            let a = place.view(parent.view());
+            let mut got = y.clone();
+            T::multiply(
+                device,
+                (None, false),
+                (one, a.into(), (&x).into()),
+                (zero, (&mut got).into()),
+            )
+            .map_err(|e| e.to_string())?;
+            same(&got, &want).map_err(|e| format!("{n} columns of -0: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn main() {
     let size = common::size();
     let targets = common::targets();
@@ -428,7 +466,8 @@ fn main() {
             }
             add(&mut trials, "columns", |device, dtype, size| {
                 with_type!(dtype, T => {
-                    columns::<T, T>(device, size).and_then(|()| conjugates::<T>(device))
+                    let all = columns::<T, T>(device, size).and_then(|()| conjugates::<T>(device));
+                    all.and_then(|()| zeros::<T>(device))
                 })
             });
             add(

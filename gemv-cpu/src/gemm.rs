@@ -221,6 +221,7 @@ mod tests {
             rows: [1, 16, 64, 300][rng.below(4)],
             columns: [1, 4, 5, 16][rng.below(4)],
             prefetch: [0, 512][rng.below(2)],
+            narrow: rng.below(2) == 0,
         };
         let grain = [1, 1 << 20][rng.below(2)];
         let before = y.clone();
@@ -338,6 +339,27 @@ mod tests {
                 for _ in 0..12 {
                     check::<f32, f32>(isa, rng, (3, m, n, columns));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_matrices_have_the_bits_of_their_columns() {
+        let rng = &mut Numbers::new(55);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for isa in Isa::all() {
+            for n in 1..=9 {
+                for _ in 0..40 {
+                    // Blocks of 128 rows, whole ones and others.
+                    let m = [1, 7, 127, 128, 129, 256, 300, 1000][rng.below(8)];
+                    let dim = ([1, 1, 2][rng.below(3)], m, n, 2 + rng.below(16));
+                    pool.install(|| {
+                        check::<f32, f32>(isa, rng, dim);
+                        check::<f64, f64>(isa, rng, dim);
+                    });
+                }
+                check::<f16, f32>(isa, rng, (1, 300, n, 3));
+                check::<f32, f64>(isa, rng, (1, 300, n, 3));
             }
         }
     }

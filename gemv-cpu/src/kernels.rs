@@ -1,10 +1,10 @@
 //! The kernels as data: names, arguments with their ranges, and the parameters to try.
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Arg, Desc, KernelInfo, Layout, Name, Params, Values, fingerprint};
+use gemv_core::{Arg, Desc, Dtype, KernelInfo, Layout, Name, Params, Values, fingerprint};
 
 use crate::read::{self, READ};
-use crate::simd::GemmPlan;
+use crate::simd::{GemmPlan, NARROW};
 use crate::vendor::{self, VENDOR};
 
 /// A kernel: a Rust function for each instruction set and element type.
@@ -12,7 +12,8 @@ struct Kernel {
     name: &'static str,
     /// What it does, in one sentence.
     pub(crate) about: &'static str,
-    layout: Layout,
+    /// The one layout that it is for, unless it takes any.
+    layout: Option<Layout>,
     args: &'static [Arg],
     /// The digests of its source text, beside the text that all kernels share.
     text: &'static [&'static str],
@@ -95,25 +96,25 @@ const COLUMNS: Arg = arg(
 );
 
 /// All kernels.
-const KERNELS: [Kernel; 9] = [
+const KERNELS: [Kernel; 10] = [
     Kernel {
         name: "row-small",
         about: "Up to 256 columns on the calling thread, without a plan or workspace; with factors or strided vectors as row.",
-        layout: Layout::Row,
+        layout: Some(Layout::Row),
         args: &[],
         text: texts!("rows.rs" "small.rs"),
     },
     Kernel {
         name: "col-small",
         about: "Up to 256 columns on the calling thread, by columns; with factors or strided vectors as col.",
-        layout: Layout::Col,
+        layout: Some(Layout::Col),
         args: &[],
         text: texts!("col_registers.rs" "small.rs"),
     },
     Kernel {
         name: "row",
         about: "Several rows at a time, each row's lanes in vector registers.",
-        layout: Layout::Row,
+        layout: Some(Layout::Row),
         args: &[
             arg("rows", 1, 128, 16, INTERLEAVED),
             arg("streams", 1, 16, 1, "Blocks of rows that are interleaved."),
@@ -127,14 +128,14 @@ const KERNELS: [Kernel; 9] = [
     Kernel {
         name: "col",
         about: "Columns in the order of their lanes, over tiles of rows.",
-        layout: Layout::Col,
+        layout: Some(Layout::Col),
         args: &[arg("tile_m", 0, 1 << 16, 0, TILE_M), PREFETCH, GRAIN_KIB, GRAIN_COLD],
         text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
     },
     Kernel {
         name: "col-few-rows",
         about: "Short columns in the order of memory, for matrices of few rows.",
-        layout: Layout::Col,
+        layout: Some(Layout::Col),
         args: &[
             arg("tile_m", 1, 1 << 12, 128, "Rows of a tile of columns."),
             PREFETCH,
@@ -147,28 +148,35 @@ const KERNELS: [Kernel; 9] = [
     Kernel {
         name: "gemm-row",
         about: "Several columns of X or many products by rows, each load of the matrix for a tile of columns.",
-        layout: Layout::Row,
+        layout: Some(Layout::Row),
         args: &[arg("rows", 1, 1 << 12, 48, BLOCK), COLUMNS, PREFETCH, GRAIN_KIB, GRAIN_COLD],
         text: texts!("gemm_row.rs" "rows.rs" "gemm.rs"),
     },
     Kernel {
         name: "gemm-col",
         about: "Several columns of X or many products by columns, each load of the matrix for all columns of X.",
-        layout: Layout::Col,
+        layout: Some(Layout::Col),
         args: &[arg("rows", 1, 1 << 16, 2048, BLOCK), COLUMNS, PREFETCH, GRAIN_KIB, GRAIN_COLD],
         text: texts!("gemm_col.rs" "col_registers.rs" "gemm.rs"),
     },
     Kernel {
         name: "gemm-strided",
         about: "As gemm-row or gemm-col, by the smaller stride; lines of strides over one are copied together first.",
-        layout: Layout::Strided,
+        layout: Some(Layout::Strided),
         args: &[arg("rows", 1, 1 << 12, 64, BLOCK), COLUMNS, GRAIN_KIB, GRAIN_COLD],
         text: texts!("gemm_row.rs" "gemm_col.rs" "rows.rs" "col_registers.rs" "gemm.rs"),
     },
     Kernel {
+        name: "gemm-narrow",
+        about: "Several columns of X for f32 or f64 of at most 8 columns and any strides: blocks of rows are transposed, and a vector holds neighbouring rows.",
+        layout: None,
+        args: &[GRAIN_KIB, GRAIN_COLD],
+        text: texts!("narrow.rs" "gemm.rs"),
+    },
+    Kernel {
         name: "strided",
         about: "As row or col, by the smaller stride; lines of strides over two are packed first.",
-        layout: Layout::Strided,
+        layout: Some(Layout::Strided),
         args: &[
             arg("rows", 1, 64, 16, INTERLEAVED),
             arg("tile_m", 0, 1 << 16, 0, TILE_M),
@@ -184,6 +192,7 @@ pub(crate) const COL_FEW_ROWS: Name = Name::new("col-few-rows");
 const GEMM_ROW: Name = Name::new("gemm-row");
 const GEMM_COL: Name = Name::new("gemm-col");
 const GEMM_STRIDED: Name = Name::new("gemm-strided");
+const GEMM_NARROW: Name = Name::new("gemm-narrow");
 const ROW_SMALL: Name = Name::new("row-small");
 const COL_SMALL: Name = Name::new("col-small");
 
@@ -199,17 +208,22 @@ pub(crate) const GRAIN: u32 = 256;
 
 /// Whether it is one of the kernels for several right-hand sides and batches.
 pub(crate) fn is_gemm(kernel: Name) -> bool {
-    [GEMM_ROW, GEMM_COL, GEMM_STRIDED].contains(&kernel)
+    [GEMM_ROW, GEMM_COL, GEMM_STRIDED, GEMM_NARROW].contains(&kernel)
 }
 
 /// The arguments of a kernel for which [`is_gemm`] holds.
 pub(crate) fn gemm_plan(params: &Params) -> GemmPlan {
     let kernel = KERNELS.iter().find(|k| k.name == params.kernel().as_str());
+    if params.kernel() == GEMM_NARROW {
+        // As the others for an instruction set without the kernel.
+        return GemmPlan { rows: 64, columns: 16, prefetch: 0, narrow: true };
+    }
     let get = |name| {
         let arg = kernel.and_then(|k| k.args.iter().find(|a| a.name == name));
         params.get_or(name, arg.map_or(0, |a| a.default)) as usize
     };
-    GemmPlan { rows: get("rows"), columns: get("tile_rhs"), prefetch: get("prefetch") }
+    let (rows, columns, prefetch) = (get("rows"), get("tile_rhs"), get("prefetch"));
+    GemmPlan { rows, columns, prefetch, narrow: false }
 }
 
 /// The parameters to try for several right-hand sides, or a batch.
@@ -218,7 +232,9 @@ fn gemm_candidates(desc: &Desc) -> Vec<Params> {
         let p = Params::new(kernel.as_str()).with("rows", rows).with("tile_rhs", columns);
         p.with("grain_kib", GRAIN)
     };
-    match desc.layout {
+    let narrow = Params::new(GEMM_NARROW.as_str()).with("grain_kib", GRAIN);
+    let mut all = Vec::from_iter(fits(desc, &narrow).is_ok().then_some(narrow));
+    all.extend(match desc.layout {
         Layout::Row => {
             let row =
                 |rows, columns, prefetch| of(GEMM_ROW, rows, columns).with("prefetch", prefetch);
@@ -242,7 +258,8 @@ fn gemm_candidates(desc: &Desc) -> Vec<Params> {
             ]
         }
         Layout::Strided => vec![of(GEMM_STRIDED, 64, 16), of(GEMM_STRIDED, 16, 8)],
-    }
+    });
+    all
 }
 
 /// The parameters to try.
@@ -314,8 +331,16 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     let Some(kernel) = KERNELS.iter().find(|k| k.name == name.as_str()) else {
         return Err(format!("there is no kernel {name}"));
     };
-    if kernel.layout != desc.layout {
-        return Err(format!("{name} is for {}", kernel.layout));
+    if let Some(layout) = kernel.layout.filter(|layout| *layout != desc.layout) {
+        return Err(format!("{name} is for {layout}"));
+    }
+    if name == GEMM_NARROW {
+        if desc.is_mixed() || ![Dtype::F32, Dtype::F64].contains(&desc.dtype) {
+            return Err(format!("{name} is for f32 and f64"));
+        }
+        if desc.n > NARROW {
+            return Err(format!("{name} is for at most {NARROW} columns"));
+        }
     }
     if is_small(name) && desc.n > SEGMENT {
         return Err(format!("{name} is for at most {SEGMENT} columns"));

@@ -90,12 +90,15 @@ const SHAPES: [(usize, usize); 25] = [
 ];
 
 /// Shapes of many right-hand sides and of batches: (m, n), columns and entries.
-const MANY: [((usize, usize), usize, usize); 9] = [
+const MANY: [((usize, usize), usize, usize); 12] = [
     ((4096, 4096), 2, 1),
     ((4096, 4096), 4, 1),
     ((16_384, 16_384), 8, 1),
     ((256, 200_000), 16, 1),
     ((200_000, 256), 33, 1),
+    ((4_000_000, 3), 3, 1),
+    ((1 << 20, 8), 8, 1),
+    ((1 << 20, 16), 5, 1),
     ((4, 4), 1, 100_000),
     ((16, 16), 1, 100_000),
     ((64, 64), 3, 20_000),

@@ -8,6 +8,7 @@ use super::col_memory::{ColFewRows, ColMemory};
 use super::col_registers::ColRegisters;
 use super::gemm_col::ColRhs;
 use super::gemm_row::RowRhs;
+use super::narrow::Narrow;
 use super::ops::{Body, Ops};
 use super::rows::{Segments, ShortRows};
 use super::window::{RhsCall, Vector, Window};
@@ -36,6 +37,8 @@ pub(crate) struct EntryPoints {
     pub(super) col_few_rows: unsafe fn(&Call),
     /// The kernels for several right-hand sides, if there are any.
     pub(super) rhs: Option<Rhs>,
+    /// The kernel for several right-hand sides of few columns, if there is one.
+    pub(super) narrow: Option<unsafe fn(&NarrowCall)>,
     /// Rule 6.
     pub(super) finish: unsafe fn(&Finish),
     /// Rule 6 for a block of sums.
@@ -104,6 +107,26 @@ pub(super) struct Rhs {
 /// for all sums, and the stack for rows rounded up to a multiple of 16.
 pub(super) type RhsKernel = unsafe fn(&RhsCall);
 
+/// Rows of a product with a matrix of few columns. Strides are in elements.
+///
+/// # Safety
+/// The processor has the instruction set; a is good for m x n elements, x for n x `columns`, y for m x `columns`, which
+/// nothing else uses; alpha is not 0.
+pub(super) struct NarrowCall {
+    pub(super) a: *const u8,
+    pub(super) x: *const u8,
+    pub(super) y: *mut u8,
+    /// Elements between two rows and two columns.
+    pub(super) a_strides: [isize; 2],
+    pub(super) x_strides: [isize; 2],
+    pub(super) y_strides: [isize; 2],
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) columns: usize,
+    pub(super) alpha: Scalar,
+    pub(super) beta: Scalar,
+}
+
 /// Rule 6 for lines of sums, `ld` accumulators apart. A line is a row or a column of Y.
 pub(super) struct FinishBlock {
     pub(super) sums: *const u8,
@@ -165,6 +188,7 @@ impl<O: Ops> Of<O> {
         col_memory: columns::<O, MEMORY>,
         col_few_rows: columns::<O, FEW_ROWS>,
         rhs: Self::RHS,
+        narrow: Self::NARROW,
         finish: finish::<O::Base>,
         finish_block: finish_block::<O::Base>,
         widen: widen::<O::Base>,
@@ -175,6 +199,8 @@ impl<O: Ops> Of<O> {
     /// For f32 and f64 alone: all others would take long to compile. Narrower types are converted first.
     const RHS: Option<Rhs> =
         if O::UNROLLS { Some(Rhs { rows: gemm_row::<O>, columns: gemm_col::<O> }) } else { None };
+    const NARROW: Option<unsafe fn(&NarrowCall)> =
+        if O::UNROLLS { Some(narrow::<O>) } else { None };
 }
 
 /// # Safety
@@ -299,6 +325,14 @@ unsafe fn gemm_col<O: Ops>(c: &RhsCall) {
     unsafe {
         let o = O::new(false);
         o.enter(ColRhs { o, c });
+    }
+}
+
+unsafe fn narrow<O: Ops>(c: &NarrowCall) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::new(false);
+        o.enter(Narrow { o, c });
     }
 }
 

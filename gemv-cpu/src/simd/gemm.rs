@@ -8,10 +8,11 @@ use gemv_core::ndarray::{ArrayView3, ArrayViewMut3};
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::{CpuElement, CpuTimes, Reader};
-use super::entry::{Call, EntryPoints, FinishBlock, RhsKernel, Scalar, Widen};
+use super::entry::{Call, EntryPoints, FinishBlock, NarrowCall, RhsKernel, Scalar, Widen};
 use super::gemm_col::STACK;
 use super::gemm_row::COLUMNS;
 use super::isa::Isa;
+use super::narrow::NARROW;
 use super::product::{Lines, Strided, gather, levels, offset};
 use super::scratch;
 use super::window::{RhsCall, Window};
@@ -25,6 +26,8 @@ pub(crate) struct GemmPlan {
     pub(crate) columns: usize,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) prefetch: usize,
+    /// Whether matrices of few columns are for the kernel that has whole rows.
+    pub(crate) narrow: bool,
 }
 
 /// A batch of matrices. Strides are in elements: entries, rows, columns.
@@ -88,6 +91,8 @@ pub(crate) struct Gemm<'a> {
     row_sums: bool,
     /// Whether the sums are the results and kernels write them to Y.
     in_place: bool,
+    /// The kernel for whole rows, which does all that is to be done for them.
+    narrow: Option<unsafe fn(&NarrowCall)>,
     /// Rows of a block.
     rows: usize,
     operands: PhantomData<&'a mut u8>,
@@ -132,7 +137,8 @@ impl<'a> Gemm<'a> {
         let mut x = Stack { p: x.as_ptr().cast(), strides: strides(x.strides()) };
         let v = V::kernels(isa, 1).expect("every type has kernels of stride one");
         let Reader { k, widen, narrow } = T::reader(isa);
-        let small = m.max(n) <= SEGMENT && k.rhs.is_some() && !narrow;
+        let whole_rows = k.narrow.filter(|_| plan.narrow && n <= NARROW && !narrow);
+        let small = m.max(n) <= SEGMENT && k.rhs.is_some() && !narrow && whole_rows.is_none();
         let wide = n <= k.width || columns >= k.width / 2;
         if small && a.strides[1] != 1 && x.strides[2] == 1 && columns > 1 && wide {
             // Small matrices by rows: vectors of neighbouring columns of X, whose sums need no halving within a
@@ -166,7 +172,9 @@ impl<'a> Gemm<'a> {
         // Columns that are read once or twice are not worth a copy, nor are those of one segment by few rows. The
         // column kernel takes single entries.
         let x_direct = v.same
-            && (rhs.is_some() && !by_rows || near && (columns == 1 || n <= SEGMENT && m <= 256));
+            && (whole_rows.is_some()
+                || rhs.is_some() && !by_rows
+                || near && (columns == 1 || n <= SEGMENT && m <= 256));
         // The row kernel writes single sums.
         let near = y.strides[1] == 1 || m == 1 || rhs.is_some() && by_rows;
         let mut gemm = Gemm {
@@ -197,6 +205,7 @@ impl<'a> Gemm<'a> {
                 && by_rows
                 && y.strides[2].unsigned_abs() < y.strides[1].unsigned_abs(),
             in_place: unscaled && v.same && n <= SEGMENT && near,
+            narrow: whole_rows,
             rows: 0,
             operands: PhantomData,
         };
@@ -418,6 +427,24 @@ impl<'a> Gemm<'a> {
         }
     }
 
+    /// Rows `i .. end` of entry b, for the kernel that has whole rows.
+    fn narrow_call(&self, b: usize, (i, end): (usize, usize)) -> NarrowCall {
+        let last = |[_, rows, columns]: [isize; 3]| [rows, columns];
+        NarrowCall {
+            a: self.a.at([b, i, 0], self.element),
+            x: self.x.at([b, 0, 0], self.entry()),
+            y: self.y.at([b, i, 0], self.entry()).cast_mut(),
+            a_strides: last(self.a.strides),
+            x_strides: last(self.x.strides),
+            y_strides: last(self.y.strides),
+            m: end - i,
+            n: self.n,
+            columns: self.columns,
+            alpha: self.alpha,
+            beta: self.beta,
+        }
+    }
+
     /// Rule 6 for rows `i .. i + h` of entry b, whose sums are there. Columns of sums are `ld` apart.
     ///
     /// # Safety
@@ -534,6 +561,13 @@ impl<'a> Panel<'a> {
     /// Computes it on the calling thread.
     pub(crate) fn run(&mut self) {
         let Panel { g, entries, rows, segments, x, .. } = *self;
+        if let Some(kernel) = g.narrow {
+            for b in entries.0..entries.1 {
+                // SAFETY: the rows are the product's and this part's alone. With alpha = 0 there is no part.
+                unsafe { kernel(&g.narrow_call(b, rows)) };
+            }
+            return;
+        }
         let h = g.rows.min(rows.1 - rows.0).next_multiple_of(UNIT);
         let areas = g.areas(h, matches!(x, X::Own)).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
         scratch::with(areas.iter().sum(), |scratch| {

@@ -12,6 +12,7 @@ mod gemm_col;
 mod gemm_row;
 mod isa;
 mod memory;
+mod narrow;
 mod ops;
 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
 mod ordered;
@@ -35,5 +36,6 @@ pub(crate) use gemm::{Gemm, GemmPlan, Panel};
 pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
 pub(crate) use memory::Allocation;
+pub(crate) use narrow::NARROW;
 pub(crate) use product::{Part, Plan, Product};
 pub(crate) use vector::{Line, Lines};

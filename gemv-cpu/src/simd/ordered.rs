@@ -30,6 +30,7 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
         col_memory: columns::<T>,
         col_few_rows: columns::<T>,
         rhs: None,
+        narrow: None,
         finish: finish::<T>,
         finish_block: finish_block::<T>,
         widen: widen::<T>,

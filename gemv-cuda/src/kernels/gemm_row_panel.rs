@@ -81,7 +81,10 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let words = words(desc.vectors);
     // X, rows in flight, sums, and some for all else.
     let load = (get("vec") * desc.dtype.bytes() as u32).div_ceil(4);
-    let held = 8 * cols * words + get("rows") * 8 / get("vec") * load + 2 * cols * words + 28;
+    // Elements of a narrower type than X are held once more as they are converted.
+    let converted = if desc.is_mixed() { 8 * get("rows") } else { 0 };
+    let held =
+        8 * cols * words + get("rows") * 8 / get("vec") * load + 2 * cols * words + converted + 28;
     let most = ((65_536 / (threads * get("min_blocks"))) & !7).min(255);
     if held > most {
         return Err(format!("{held} registers of {most}"));

@@ -40,6 +40,7 @@ kernel_files! {
     static FILES: &[Kernel] = KERNELS;
     mod row;
     mod col;
+    mod gemm_narrow;
     mod gemm_row;
     mod gemm_col;
     mod read;
@@ -54,7 +55,7 @@ mod vector;
 /// let names: Vec<_> = kernels().iter().filter(|k| k.ordered).map(|k| k.name).collect();
 /// assert_eq!(names, [
 ///     "row", "strided", "col", "strided-col",
-///     "gemm-row", "gemm-strided", "gemm-col", "gemm-strided-col",
+///     "gemm-narrow", "gemm-row", "gemm-strided", "gemm-col", "gemm-strided-col",
 /// ]);
 /// ```
 pub fn kernels() -> &'static [Kernel] {

@@ -13,6 +13,7 @@ gpu::kernel_files! {
     static FILES: &[Kernel] = KERNELS;
     mod row_cpu;
     mod col_cpu;
+    mod gemm_narrow_cpu;
     mod gemm_row_cpu;
 }
 
