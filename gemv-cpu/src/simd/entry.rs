@@ -8,8 +8,8 @@ use super::col_memory::{ColFewRows, ColMemory};
 use super::col_registers::ColRegisters;
 use super::gemm_col::ColRhs;
 use super::gemm_row::RowRhs;
-use super::narrow::Narrow;
-use super::ops::{Body, Ops};
+use super::narrow::{Narrow, NarrowCall};
+use super::ops::{Body, Ops, Scalar};
 use super::rows::{Segments, ShortRows};
 use super::window::{RhsCall, Vector, Window};
 
@@ -107,26 +107,6 @@ pub(super) struct Rhs {
 /// for all sums, and the stack for rows rounded up to a multiple of 16.
 pub(super) type RhsKernel = unsafe fn(&RhsCall);
 
-/// Rows of a product with a matrix of few columns. Strides are in elements.
-///
-/// # Safety
-/// The processor has the instruction set; a is good for m x n elements, x for n x `columns`, y for m x `columns`, which
-/// nothing else uses; alpha is not 0.
-pub(super) struct NarrowCall {
-    pub(super) a: *const u8,
-    pub(super) x: *const u8,
-    pub(super) y: *mut u8,
-    /// Elements between two rows and two columns.
-    pub(super) a_strides: [isize; 2],
-    pub(super) x_strides: [isize; 2],
-    pub(super) y_strides: [isize; 2],
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) columns: usize,
-    pub(super) alpha: Scalar,
-    pub(super) beta: Scalar,
-}
-
 /// Rule 6 for lines of sums, `ld` accumulators apart. A line is a row or a column of Y.
 pub(super) struct FinishBlock {
     pub(super) sums: *const u8,
@@ -150,27 +130,6 @@ pub(super) struct Finish {
     pub(super) stride: isize,
     pub(super) alpha: Scalar,
     pub(super) beta: Scalar,
-}
-
-/// An accumulator of any type.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Scalar([u64; 2]);
-
-impl Scalar {
-    pub(super) fn new<A: Accumulator>(v: A) -> Scalar {
-        const { assert!(size_of::<A>() <= 16 && align_of::<A>() <= 8) };
-        let mut scalar = Scalar([0; 2]);
-        // SAFETY: an accumulator fits (asserted).
-        unsafe { scalar.0.as_mut_ptr().cast::<A>().write(v) };
-        scalar
-    }
-
-    /// # Safety
-    /// It is made from an `A`.
-    pub(super) unsafe fn get<A: Accumulator>(&self) -> A {
-        // SAFETY: the caller's.
-        unsafe { self.0.as_ptr().cast::<A>().read() }
-    }
 }
 
 /// The table for `O`.

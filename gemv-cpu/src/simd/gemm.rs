@@ -8,11 +8,12 @@ use gemv_core::ndarray::{ArrayView3, ArrayViewMut3};
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::{CpuElement, CpuTimes, Reader};
-use super::entry::{Call, EntryPoints, FinishBlock, NarrowCall, RhsKernel, Scalar, Widen};
+use super::entry::{Call, EntryPoints, FinishBlock, RhsKernel, Widen};
 use super::gemm_col::STACK;
 use super::gemm_row::COLUMNS;
 use super::isa::Isa;
-use super::narrow::NARROW;
+use super::narrow::{NARROW, NarrowCall};
+use super::ops::Scalar;
 use super::product::{Lines, Strided, gather, levels, offset};
 use super::scratch;
 use super::window::{RhsCall, Window};

@@ -8,8 +8,7 @@ use core::mem::MaybeUninit;
 
 use gemv_core::Accumulator;
 
-use super::entry::{NarrowCall, Scalar};
-use super::ops::{Body, Ops};
+use super::ops::{Body, Ops, Scalar};
 
 /// Columns of the widest matrix.
 pub(crate) const NARROW: usize = 8;
@@ -25,6 +24,26 @@ const LINE: usize = 64;
 
 /// Columns of a block, one after the other.
 type Columns<T> = [[T; BLOCK]; PANEL];
+
+/// Rows of a product with a matrix of few columns. Strides are in elements.
+///
+/// # Safety
+/// The processor has the instruction set; a is good for m x n elements, x for n x `columns`, y for m x `columns`, which
+/// nothing else uses; alpha is not 0.
+pub(super) struct NarrowCall {
+    pub(super) a: *const u8,
+    pub(super) x: *const u8,
+    pub(super) y: *mut u8,
+    /// Elements between two rows and two columns.
+    pub(super) a_strides: [isize; 2],
+    pub(super) x_strides: [isize; 2],
+    pub(super) y_strides: [isize; 2],
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) columns: usize,
+    pub(super) alpha: Scalar,
+    pub(super) beta: Scalar,
+}
 
 /// `Y = alpha A X + beta Y` for rows of at most [`NARROW`] columns, of numbers that are their own accumulators and not
 /// pairs.

@@ -160,3 +160,24 @@ pub(crate) trait Ops: Copy {
     /// Vectors of 64 lanes.
     const VECTORS: usize = LANES / Self::W;
 }
+
+/// An accumulator of any type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scalar([u64; 2]);
+
+impl Scalar {
+    pub(super) fn new<A: Accumulator>(v: A) -> Scalar {
+        const { assert!(size_of::<A>() <= 16 && align_of::<A>() <= 8) };
+        let mut scalar = Scalar([0; 2]);
+        // SAFETY: an accumulator fits (asserted).
+        unsafe { scalar.0.as_mut_ptr().cast::<A>().write(v) };
+        scalar
+    }
+
+    /// # Safety
+    /// It is made from an `A`.
+    pub(super) unsafe fn get<A: Accumulator>(&self) -> A {
+        // SAFETY: the caller's.
+        unsafe { self.0.as_ptr().cast::<A>().read() }
+    }
+}

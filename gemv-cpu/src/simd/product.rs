@@ -8,8 +8,9 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::CpuElement;
-use super::entry::{Call, EntryPoints, Finish, Kernel, Scalar};
+use super::entry::{Call, EntryPoints, Finish, Kernel};
 use super::isa::Isa;
+use super::ops::Scalar;
 use super::scratch;
 use super::window::{Window, head, lead};
 
