@@ -331,14 +331,20 @@ fn body<T: Multiply<V>, V: Element>(
         let desc = desc::<T, V>(a, dim);
         let candidates = device.backend().candidates(&desc);
         let one = device.backend().candidates(&Desc { rhs: 1, batch: 1, ..desc });
-        let mut seen: Vec<String> = Vec::new();
-        for (at, params) in candidates.into_iter().chain(one.into_iter().take(1)).enumerate() {
-            // Of what is compiled, one of each kernel for a problem: other problems take others.
-            let kernel = params.kernel().to_string();
-            if compiles && size != Size::Full && seen.contains(&kernel) && at % 5 != turn % 5 {
-                continue;
-            }
-            seen.push(kernel);
+        // Of what is compiled, two of each kernel for a problem: other problems take others.
+        let thin = compiles && size != Size::Full;
+        let count =
+            |params: &Params| candidates.iter().filter(|c| c.kernel() == params.kernel()).count();
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        let some: Vec<Params> = (candidates.iter().copied())
+            .filter(|params| {
+                let place = seen.entry(params.kernel().to_string()).or_default();
+                *place += 1;
+                let step = if thin { count(params).div_ceil(2) } else { 1 };
+                (*place - 1) % step == turn % step
+            })
+            .collect();
+        for (at, params) in some.into_iter().chain(one.into_iter().take(1)).enumerate() {
             let (x, y) = place(turn + at);
             // What has gaps is packed when it is uploaded, and may have another layout then.
             let resident = at % 2 == 0 && a.pad == [0; 3] && a.steps.iter().all(|s| s.abs() == 1);

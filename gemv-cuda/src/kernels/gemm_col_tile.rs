@@ -117,8 +117,9 @@ impl Shape {
     /// Tasks of a panel, and the blocks that share them.
     fn tasks(&self, desc: &Desc, caps: &Caps) -> (u64, u64) {
         let super_segments = desc.n.div_ceil(SUPER_SEGMENT).max(1) as u64;
-        let tasks =
-            (desc.m as u64).div_ceil(self.rows.into()) * super_segments * u64::from(self.parts);
+        let tasks = (desc.m as u64)
+            .div_ceil(self.rows.into())
+            .saturating_mul(super_segments.saturating_mul(self.parts.into()));
         let panels = (desc.rhs as u64).div_ceil(self.cols.into()).max(1);
         let most = (u64::from(caps.units) * u64::from(self.min_blocks) / panels).max(1);
         (tasks, tasks.clamp(1, most))
@@ -128,7 +129,7 @@ impl Shape {
     fn tiles(&self, desc: &Desc, caps: &Caps) -> u64 {
         let (tasks, blocks) = self.tasks(desc, caps);
         let segments = desc.n.min(SUPER_SEGMENT).div_ceil(SEGMENT) as u64;
-        tasks.div_ceil(blocks) * segments.div_ceil(self.parts.into())
+        tasks.div_ceil(blocks).saturating_mul(segments.div_ceil(self.parts.into()))
     }
 }
 

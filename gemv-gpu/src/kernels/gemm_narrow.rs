@@ -15,7 +15,7 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
     args: ARGS,
     defines: &[],
     signature: Signature::Gemm,
-    mixed: true,
+    mixed: false,
     ordered: true,
     candidates,
     legal,

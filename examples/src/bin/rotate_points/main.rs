@@ -2,7 +2,7 @@
 //!
 //! By the library it is one call, the points as a matrix times the transpose of U, with beta = 1. By
 //! hand it is a kernel with a thread for each point, or with one for each component and shared memory:
-//! one text for OpenCL and CUDA, through `gemv::Kernel`. On the CPU the hand is a loop on rayon's pool.
+//! one text for OpenCL and CUDA, through `gemv::kernel::Kernel`. On the CPU the hand is a loop on rayon's pool.
 //!
 //! ```text
 //! cargo run --release -p gemv-examples --features cuda --bin rotate_points -- --device cuda:0
