@@ -9,7 +9,7 @@ mod solver;
 
 use std::path::PathBuf;
 
-use gemv::{Accumulator, Element};
+use gemv::{Accumulator, Device, Element, Engine};
 
 pub use solver::Iteration;
 
@@ -34,6 +34,17 @@ pub fn element<T: Element>(number: f64) -> T {
 /// The number that a real element is.
 pub fn number<T: Element>(element: T) -> f64 {
     element.widen().parts().0
+}
+
+/// The device of this name, or the default one: the CPU, or what `GEMV_BACKEND` names.
+///
+/// # Errors
+/// If it is not there.
+pub fn device(name: Option<&str>) -> gemv::Result<Device> {
+    match name {
+        Some(name) => Engine::global().device(name),
+        None => Ok(Engine::global().default_device()?.clone()),
+    }
 }
 
 /// A file of this name in the workspace's folder for what is built, which is made if it is not there.

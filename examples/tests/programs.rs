@@ -272,7 +272,7 @@ fn text_of_failure(program: &str, options: &[&str]) -> Result<String, String> {
 fn multiplies(device: &str) -> Check {
     let svg = picture(device, "bignum.svg")?;
     let place = svg.to_string_lossy();
-    let args = ["--device", device, "--digits", "2048", "--groups", "32,64", "--svg", &*place];
+    let args = ["--device", device, "--digits", "2048", "--threads", "32,64", "--svg", &*place];
     let out = text(env!("CARGO_BIN_EXE_bignum_digit"), &args)?;
     // For each of three sizes: three inputs and four factors for each way, and each way measured.
     let (ways, groups): (&[&str], usize) = match device {

@@ -277,7 +277,7 @@ where
 
     let Shapes { batch, m, n, rhs, .. } = shapes;
     let whole = args.conj || args.params.is_some() || a.dim().len() != 2 || rhs != 1;
-    let streamed = if whole { None } else { a.streamed(args.window) };
+    let streamed = if whole { None } else { a.streamed(args.window)? };
     let x = array::<V>(x, (batch, n, rhs))?;
     let y = match y {
         Some(y) => array(y, (batch, m, rhs))?,

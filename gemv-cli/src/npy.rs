@@ -66,6 +66,16 @@ pub(crate) struct Npy {
     data: Box<dyn Read>,
     header: Header,
     len: usize,
+    is_file: bool,
+}
+
+/// What a name stands for.
+struct Source {
+    data: Box<dyn Read>,
+    /// How many there are, where it is known before they are read.
+    bytes: Option<u64>,
+    /// Whether it is a file of its own: neither a pipe nor a member of an archive.
+    is_file: bool,
 }
 
 impl Npy {
@@ -76,7 +86,7 @@ impl Npy {
     }
 
     fn open_unnamed(path: &Path) -> Result<Npy> {
-        let (mut data, known) = source(path)?;
+        let Source { mut data, bytes: known, is_file } = source(path)?;
         let (header, header_bytes) = Header::read(&mut data)?;
         let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
@@ -84,7 +94,7 @@ impl Npy {
         if let Some(all) = known {
             check_length(bytes as u64, all.saturating_sub(header_bytes as u64))?;
         }
-        Ok(Npy { path: path.into(), data, header, len })
+        Ok(Npy { path: path.into(), data, header, len, is_file })
     }
 
     /// The element type.
@@ -107,15 +117,15 @@ impl Npy {
         &self.header.shape
     }
 
-    /// The matrix to be read in parts, if its file can be, and has more data than a window of so many bytes.
-    pub(crate) fn streamed(&self, window: u64) -> Option<Streamed> {
+    /// The matrix to be read in parts, if it is a file of its own (no pipe, no member of an archive) and has
+    /// more data than a window of so many bytes.
+    pub(crate) fn streamed(&self, window: u64) -> Result<Option<Streamed>> {
         let fits = (self.len * self.header.dtype.bytes()) as u64 <= window;
-        let window = usize::try_from(window).unwrap_or(usize::MAX);
-        if fits || self.path == Path::new("-") {
-            return None;
+        if fits || !self.is_file {
+            return Ok(None);
         }
-        // A member of an archive is none, and whatever else is wrong is said where it is read.
-        Some(Streamed::open(&self.path).ok()?.window(window))
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        Ok(Some(Streamed::open(&self.path)?.window(window)))
     }
 
     /// The elements, in the order of the file, in the byte order of this machine.
@@ -161,10 +171,9 @@ impl Npy {
     }
 }
 
-/// Opens what a name stands for. The number of bytes, where it is known before they are read.
-fn source(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
+fn source(path: &Path) -> Result<Source> {
     if path == Path::new("-") {
-        return Ok((Box::new(io::stdin()), None));
+        return Ok(Source { data: Box::new(io::stdin()), bytes: None, is_file: false });
     }
     // A file of exactly this name comes first.
     let named = path.to_str().filter(|_| !path.exists()).and_then(|text| {
@@ -179,10 +188,11 @@ fn source(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
         file.rewind()?;
         if named.is_some() || start == b"PK\x03\x04" {
             let member = npz::open(file, named.map(|named| named.1))?;
-            return Ok((member.data, Some(member.len)));
+            return Ok(Source { data: member.data, bytes: Some(member.len), is_file: false });
         }
     }
-    Ok((Box::new(file), meta.is_file().then_some(meta.len())))
+    let is_file = meta.is_file();
+    Ok(Source { data: Box::new(file), bytes: is_file.then_some(meta.len()), is_file })
 }
 
 /// Writes an array, whose last index runs fastest, as `numpy.save` does, in the byte order of this

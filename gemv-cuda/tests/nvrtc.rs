@@ -1,7 +1,7 @@
 //! Compiles what the kernels become, without a GPU.
 //!
-//! - For sm_90, on which candidates were chosen: the programs of every kernel, element type and
-//!   candidate over a spread of problems.
+//! - For sm_90, on which candidates were chosen: programs of every kernel and element type, for
+//!   candidates over a spread of problems.
 //! - For sm_80: each kernel and type once. Of the programs that the tables name for GPUs without a table
 //!   of their own, as many as it takes to see every value of every argument of a kernel.
 //! - For sm_75 and sm_100: each kernel for two types, and each type for a third of the kernels. A kernel
@@ -16,9 +16,10 @@
 //!   sm_90; only the registers differ, of which no check asks anything there.
 //! - bf16 where f16 has the same program, after the first of a kernel: the two differ in the
 //!   conversions to and from f32, which every program has.
-//! - Candidates of types other than f32, and of a matrix and vectors of two types. The texts are the same, compiled in every combination for f32,
-//!   and the tuner compiles a candidate before it measures it. For f64 as many as it takes to see every
-//!   pair of values of two arguments; for the others, and for several right-hand sides, every value.
+//! - Candidates. The texts are the same for every type, and the tuner compiles a candidate before it
+//!   measures it. For f32 as many as it takes to see every pair of values of two arguments of a kernel. For
+//!   all other types together, those with the widest numbers first, as many as it takes to see every value,
+//!   and each kernel once for each type.
 //! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
 //!   to see every value of every argument, with the narrowest and the widest arithmetic.
 //!
@@ -38,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program, Signature};
+use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program};
 // Linked for its kernels.
 use gemv_baselines as _;
 use gemv_core::{Desc, Dtype, KernelType, Layout, Parameter, Params};
@@ -112,6 +113,9 @@ fn caps(units: u32) -> Caps {
     caps
 }
 
+/// The types: of those that are thinned together the one whose programs need the most registers first.
+const ORDER: [Dtype; 6] = [Dtype::F32, Dtype::C64, Dtype::F64, Dtype::F16, Dtype::C32, Dtype::Bf16];
+
 /// The matrix' and the vectors' type.
 type Types = (Dtype, Dtype);
 
@@ -125,8 +129,10 @@ fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
             all.entry((kernel.name, types)).or_default().push((params, program));
         }
     };
-    for (dtype, vectors) in Dtype::ALL.map(|d| (d, d)).into_iter().chain(Dtype::MIXED) {
-        let (mut values, mut pairs) = (HashSet::new(), HashSet::new());
+    let one_type = ORDER.map(|dtype| (dtype, dtype));
+    let (mut pairs, mut values) = (HashSet::new(), HashSet::new());
+    let mut kernels_of_types = HashSet::new();
+    for (dtype, vectors) in one_type.into_iter().chain(Dtype::MIXED) {
         let one = SHAPES.iter().map(|&shape| (shape, 1, 1));
         let problems: Vec<_> = one.chain(MANY.iter().copied()).collect();
         for layout in Layout::ALL {
@@ -138,13 +144,14 @@ fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
                 for params in candidates(&desc, &caps(132)) {
                     let name = params.kernel().to_string();
                     let kernel = kernels().find(|k| k.name == name).expect("a candidate's");
-                    let brings = match (dtype, kernel.signature) {
-                        _ if desc.is_mixed() => brings_a_value(kernel, &params, &mut values),
-                        (Dtype::F32, _) => true,
-                        (Dtype::F64, Signature::Gemv) => brings_a_pair(kernel, &params, &mut pairs),
+                    let brings = match dtype {
+                        Dtype::F32 if !desc.is_mixed() => {
+                            brings_a_pair(kernel, &params, &mut pairs)
+                        }
                         _ => brings_a_value(kernel, &params, &mut values),
                     };
-                    if full() || brings {
+                    let first = kernels_of_types.insert((kernel.name, (dtype, vectors)));
+                    if full() || brings || first {
                         add(kernel, (dtype, vectors), params);
                     }
                 }

@@ -5,6 +5,7 @@ mod bare;
 mod house;
 mod newcomer;
 mod package;
+mod programs;
 mod setup;
 mod steps;
 

@@ -1,11 +1,13 @@
 //! The steps of `cargo xtask test`, in order.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
 use crate::bare::Bare;
+use crate::programs::{self, Program};
 use crate::setup::Tools;
 
 /// One step.
@@ -95,99 +97,124 @@ fn docs(sh: &Shell, _: &Tools) -> Result<()> {
 /// selection may unify other features. gemv-core is tested alone.
 const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gemv-core"];
 
+/// gemv-core alone, so that no backend is linked and the reference answers.
+const ALONE: [&str; 2] = ["-p", "gemv-core"];
+
+/// Test programs that take long. They are started first, so that none of them runs alone at the end.
+const LONG: [&str; 3] = ["gemm", "report", "equivalence"];
+
 fn test(sh: &Shell, tools: &Tools) -> Result<()> {
-    let _icd = sh.push_env("OCL_ICD_VENDORS", &tools.pocl);
-    let _require = sh.push_env("GEMV_REQUIRE", "cpu,opencl");
-    let _chromium = sh.push_env("GEMV_TEST_CHROMIUM", if tools.chromium { "1" } else { "0" });
-    cmd!(sh, "cargo test --locked {WORKSPACE...}").run()?;
-    // Alone, so that no backend is linked and the reference answers.
-    Ok(cmd!(sh, "cargo test --locked -p gemv-core").run()?)
+    let variables = [
+        ("OCL_ICD_VENDORS", tools.pocl.display().to_string()),
+        ("GEMV_REQUIRE", "cpu,opencl".to_string()),
+        ("GEMV_TEST_CHROMIUM", u8::from(tools.chromium).to_string()),
+    ];
+    let mut tests = built(sh, &WORKSPACE)?;
+    tests.extend(built(sh, &ALONE)?);
+    tests.retain(|b| b.test);
+    tests.sort_by_key(|b| LONG.iter().position(|name| *name == b.name).unwrap_or(LONG.len()));
+    programs::run(tests.iter().map(|b| b.program(&variables)).collect())?;
+
+    let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
+    cmd!(sh, "cargo test --locked --doc {WORKSPACE...}").run()?;
+    Ok(cmd!(sh, "cargo test --locked --doc {ALONE...}").run()?)
 }
 
 fn isa(sh: &Shell, _: &Tools) -> Result<()> {
-    let built = built(sh)?;
+    let built = built(sh, &WORKSPACE)?;
+    let tests: Vec<_> = built.iter().filter(|b| b.package == "gemv-cpu" && b.test).collect();
+    ensure!(!tests.is_empty(), "gemv-cpu has no tests");
+    let mut all = Vec::new();
     for isa in ["avx2", "plain"] {
         if isa == "avx2" && !cfg!(target_arch = "x86_64") {
             println!("avx2: not an x86-64 machine");
             continue;
         }
-        let _isa = sh.push_env("GEMV_CPU_ISA", isa);
-        println!("GEMV_CPU_ISA={isa}");
-        for Built { path, .. } in built.iter().filter(|b| b.package == "gemv-cpu" && b.test) {
-            cmd!(sh, "{path}").run()?;
-        }
+        all.extend(tests.iter().map(|b| b.program(&[("GEMV_CPU_ISA", isa.into())])));
     }
-    Ok(())
+    programs::run(all)
 }
 
 fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
     let own = one(sh, |b| b.package == "gemv-opencl" && b.name == "opencl")?;
     let gemm = one(sh, |b| b.test && b.name == "gemm")?;
-    let log = tools.target.join("oclgrind.log");
-    sh.remove_path(&log)?;
     // As a platform of its own: the `oclgrind` wrapper preloads a library, which the loader that
     // is looked for at run time does not see.
-    let _env: Vec<_> = [
-        ("OCL_ICD_VENDORS", tools.oclgrind.as_os_str()),
-        ("OCLGRIND_LOG", log.as_os_str()),
-        ("OCLGRIND_DATA_RACES", "1".as_ref()),
-        ("OCLGRIND_UNINITIALIZED", "1".as_ref()),
-        ("OCLGRIND_CHECK_API", "1".as_ref()),
-        ("GEMV_OPENCL_SMALL", "1".as_ref()),
-        ("GEMV_REQUIRE", "opencl".as_ref()),
-        ("GEMV_TEST_DEVICES", "opencl".as_ref()),
-        ("GEMV_TEST_TINY", "1".as_ref()),
-    ]
-    .map(|(name, value)| sh.push_env(name, value))
-    .into();
-    cmd!(sh, "{own}").run()?;
+    let variables = [
+        ("OCL_ICD_VENDORS", tools.oclgrind.display().to_string()),
+        ("OCLGRIND_DATA_RACES", "1".into()),
+        ("OCLGRIND_UNINITIALIZED", "1".into()),
+        ("OCLGRIND_CHECK_API", "1".into()),
+        ("GEMV_OPENCL_SMALL", "1".into()),
+        ("GEMV_REQUIRE", "opencl".into()),
+        ("GEMV_TEST_DEVICES", "opencl".into()),
+        ("GEMV_TEST_TINY", "1".into()),
+    ];
     // The kernels for several right-hand sides, of one type: the simulator takes minutes for all.
     // On one thread: the simulator crashes where a program enters it on two.
-    cmd!(sh, "{gemm} f32/ --test-threads 1").run()?;
-    // The exit code says nothing of the kernels: the log does.
-    let text = if log.exists() { sh.read_file(&log)? } else { String::new() };
-    ensure!(text.trim().is_empty(), "Oclgrind found errors in a kernel:\n{text}");
+    let gemm = Program { args: vec!["f32/", "--test-threads", "1"], ..gemm.program(&variables) };
+    let mut all = [own.program(&variables), gemm];
+    let logs = ["opencl", "gemm"].map(|name| tools.target.join(format!("oclgrind-{name}.log")));
+    for (program, log) in all.iter_mut().zip(&logs) {
+        sh.remove_path(log)?;
+        program.variables.push(("OCLGRIND_LOG", log.display().to_string()));
+    }
+    programs::run(all.into())?;
+    // The exit code says nothing of the kernels: the logs do.
+    for log in logs {
+        let text = if log.exists() { sh.read_file(&log)? } else { String::new() };
+        ensure!(text.trim().is_empty(), "Oclgrind found errors in a kernel:\n{text}");
+    }
     Ok(())
 }
 
-/// A program that the workspace's tests need or are.
+/// A program that tests need or are.
 struct Built {
     package: String,
     name: String,
     test: bool,
-    path: String,
+    /// Of its crate.
+    folder: PathBuf,
+    path: PathBuf,
 }
 
-/// Builds all tests and the programs that they run, and says where they lie.
-fn built(sh: &Shell) -> Result<Vec<Built>> {
-    let json = cmd!(sh, "cargo test --locked -q {WORKSPACE...} --no-run --message-format json")
-        .quiet()
-        .read()?;
+impl Built {
+    fn program(&self, variables: &[(&'static str, String)]) -> Program {
+        let (path, folder) = (self.path.clone(), self.folder.clone());
+        Program { path, folder, args: Vec::new(), variables: variables.to_vec() }
+    }
+}
+
+/// Builds the tests of a selection, and the programs that they run, and says where they lie.
+fn built(sh: &Shell, selection: &[&str]) -> Result<Vec<Built>> {
+    let form = "json-render-diagnostics";
+    let build = cmd!(sh, "cargo test --locked {selection...} --no-run --message-format {form}");
+    let json = build.read()?;
     let mut built = Vec::new();
     for line in json.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         let Some(path) = message["executable"].as_str() else { continue };
         let manifest = message["manifest_path"].as_str().unwrap_or_default();
-        let folder = std::path::Path::new(manifest).parent().and_then(|p| p.file_name());
+        let folder = Path::new(manifest).parent().context("a manifest in a folder")?;
         built.push(Built {
-            package: folder.unwrap_or_default().to_string_lossy().into_owned(),
+            package: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             name: message["target"]["name"].as_str().unwrap_or_default().into(),
             test: message["profile"]["test"].as_bool().unwrap_or_default(),
+            folder: folder.into(),
             path: path.into(),
         });
     }
     Ok(built)
 }
 
-fn one(sh: &Shell, which: impl Fn(&Built) -> bool) -> Result<String> {
-    let found = built(sh)?.into_iter().find(which).context("the program was not built")?;
-    Ok(found.path)
+fn one(sh: &Shell, which: impl Fn(&Built) -> bool) -> Result<Built> {
+    built(sh, &WORKSPACE)?.into_iter().find(which).context("the program was not built")
 }
 
 fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
     let _path = sh.push_env("GEMV_NVRTC", &tools.nvrtc);
     let _require = sh.push_env("GEMV_REQUIRE", "nvrtc");
-    let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == "nvrtc")?;
+    let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == "nvrtc")?.path;
     Ok(cmd!(sh, "{binary}").run()?)
 }
 
@@ -210,7 +237,7 @@ fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
     let program = one(sh, |b| b.package == "gemv-cli" && b.name == "gemv" && !b.test)?;
-    let bare = Bare::new(sh, &tools.target.join("bare"), program.as_ref())?;
+    let bare = Bare::new(sh, &tools.target.join("bare"), &program.path)?;
     let (code, text) = bare.run(sh, &["info"])?;
     ensure!(code == 0, "`gemv info` failed without drivers: {text}");
     for backend in ["cpu", "opencl", "cuda"] {
@@ -237,11 +264,8 @@ fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
 }
 
 /// [[1, 2], [3, 4]] and [1, 2] as f64 files of NumPy's format, version 1.0.
-fn numpy_files(
-    sh: &Shell,
-    dir: &std::path::Path,
-) -> Result<(std::path::PathBuf, std::path::PathBuf)> {
-    let file = |name: &str, shape: &str, values: &[f64]| -> Result<std::path::PathBuf> {
+fn numpy_files(sh: &Shell, dir: &Path) -> Result<(PathBuf, PathBuf)> {
+    let file = |name: &str, shape: &str, values: &[f64]| -> Result<PathBuf> {
         let dict = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}");
         let header = format!("{dict:<117}\n");
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();

@@ -31,16 +31,16 @@ use number::{BASE, Input};
 /// A large number times one digit, by four kernels, beside a copy and num-bigint.
 #[derive(Parser)]
 struct Args {
-    /// Where: cpu, opencl:0, cuda:0.
-    #[arg(long, default_value = "cpu")]
-    device: String,
+    /// Where: cpu, opencl:0, cuda:0; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
+    device: Option<String>,
     /// Most digits; the least are 512.
     #[arg(long, default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(512..))]
     digits: u32,
     /// Threads of a block, several with commas.
     #[arg(long, value_delimiter = ',', default_values_t = [64u32, 128, 256, 512, 1024],
           value_parser = clap::value_parser!(u32).range(1..=4096))]
-    groups: Vec<u32>,
+    threads: Vec<u32>,
     /// Where the curves go.
     #[arg(long, default_value = "target/bignum_digit.svg")]
     svg: PathBuf,
@@ -62,7 +62,7 @@ type Check<'a> = dyn FnMut(&[i32], &BigInt, &str) -> Result<(), Box<dyn Error>> 
 /// A way at one size: its name, the threads of a block where there are blocks, and seconds.
 struct Time {
     name: String,
-    group: Option<u32>,
+    block: Option<u32>,
     seconds: f64,
 }
 
@@ -71,10 +71,9 @@ const COPY: &str = "copy";
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     // The device of the backend `cpu` runs no kernels: the host computes by itself.
-    let device = match &*args.device {
-        "cpu" => None,
-        id => Some(gemv::device(id)?),
-    };
+    let device = gemv_examples::device(args.device.as_deref())?;
+    let id = device.info().id.clone();
+    let device = Some(device).filter(|_| !id.starts_with("cpu"));
     let kernels = device.as_ref().map(Kernels::compile).transpose()?;
     let place = match &device {
         Some(device) => device.info().to_string(),
@@ -99,7 +98,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     for n in sizes(args.digits) {
         let times = match (&device, &kernels) {
             (Some(device), Some(kernels)) => {
-                on_device(device, kernels, &args.groups, n, &mut random, &mut check)?
+                on_device(device, kernels, &args.threads, n, &mut random, &mut check)?
             }
             _ => on_host(n, &mut random, &mut check)?,
         };
@@ -114,8 +113,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         for name in names {
             let of_it = times.iter().filter(|time| time.name == name);
             let Some(best) = of_it.max_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
-            let group = best.group.map_or(String::new(), |group| format!(" ({group})"));
-            line += &format!("  {name} {:.2}{group}", rate(best));
+            let block = best.block.map_or(String::new(), |block| format!(" ({block})"));
+            line += &format!("  {name} {:.2}{block}", rate(best));
             let point = (n as f64, rate(best));
             match curves.iter_mut().find(|curve| curve.0 == name) {
                 Some(curve) => curve.1.push(point),
@@ -134,7 +133,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     if let Some(folder) = args.svg.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let caption = format!("A large number times one digit, {}", args.device);
+    let caption = format!("A large number times one digit, {id}");
     curves::write(&args.svg, &caption, ("digits of 30 bits", "GB/s"), &curves)?;
     println!("curves: {}", args.svg.display());
     Ok(())
@@ -172,14 +171,14 @@ fn on_host(
         Ok(())
     };
     let mut times =
-        vec![Time { name: "rayon".into(), group: None, seconds: seconds(None, &mut work)? }];
+        vec![Time { name: "rayon".into(), block: None, seconds: seconds(None, &mut work)? }];
     let value = number::value(&x);
     check(&y, &(&value * k), "the last one measured")?;
     let mut copy = || {
         number::copy(&x, &mut y);
         Ok(())
     };
-    times.push(Time { name: COPY.into(), group: None, seconds: seconds(None, &mut copy)? });
+    times.push(Time { name: COPY.into(), block: None, seconds: seconds(None, &mut copy)? });
     times.push(num_bigint(&value, k)?);
     Ok(times)
 }
@@ -194,23 +193,23 @@ fn num_bigint(value: &BigInt, k: i32) -> gemv::Result<Time> {
         std::hint::black_box(&product);
         Ok(())
     };
-    Ok(Time { name: "num-bigint".into(), group: None, seconds: seconds(None, &mut multiply)? })
+    Ok(Time { name: "num-bigint".into(), block: None, seconds: seconds(None, &mut multiply)? })
 }
 
 fn on_device(
     device: &Device,
     kernels: &Kernels,
-    groups: &[u32],
+    threads: &[u32],
     n: usize,
     random: &mut Random,
     check: &mut Check<'_>,
 ) -> Result<Vec<Time>, Box<dyn Error>> {
     let most = kernels.most_threads();
-    let groups = || groups.iter().copied().filter(|&group| group <= most);
-    if groups().next().is_none() {
+    let threads = || threads.iter().copied().filter(|&block| block <= most);
+    if threads().next().is_none() {
         return Err(format!("no block of at most {most} threads was asked for").into());
     }
-    let any = groups().next().unwrap_or(1);
+    let any = threads().next().unwrap_or(1);
     // Every way with every input and factor.
     for input in Input::ALL {
         let x = input.digits(n, random);
@@ -235,20 +234,20 @@ fn on_device(
     let mut numbers = Numbers::new(device, &x)?;
     let mut times = Vec::new();
     for way in Way::ALL {
-        for group in groups() {
-            let mut work = || kernels.multiply(way, group, &mut numbers, k);
+        for block in threads() {
+            let mut work = || kernels.multiply(way, block, &mut numbers, k);
             let time = seconds(Some(device), &mut work)?;
-            let what = format!("{n} digits, blocks of {group}, {}", way.name());
+            let what = format!("{n} digits, blocks of {block}, {}", way.name());
             check(&numbers.y.download()?, &want, &what)?;
             // What is measured next has to write it anew.
-            kernels.multiply(Way::Direct, group, &mut numbers, k ^ 1)?;
-            times.push(Time { name: way.name(), group: Some(group), seconds: time });
+            kernels.multiply(Way::Direct, block, &mut numbers, k ^ 1)?;
+            times.push(Time { name: way.name(), block: Some(block), seconds: time });
         }
     }
-    for group in groups() {
-        let mut work = || kernels.copy(group, &mut numbers);
+    for block in threads() {
+        let mut work = || kernels.copy(block, &mut numbers);
         let time = seconds(Some(device), &mut work)?;
-        times.push(Time { name: COPY.into(), group: Some(group), seconds: time });
+        times.push(Time { name: COPY.into(), block: Some(block), seconds: time });
     }
     times.push(num_bigint(&value, k)?);
     Ok(times)
@@ -257,23 +256,23 @@ fn on_device(
 /// The largest number by threads of a block.
 fn scan(times: &[Time]) {
     println!("\nThe largest number, microseconds by threads of a block:");
-    let mut groups: Vec<u32> = times.iter().filter_map(|time| time.group).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    let head: String = groups.iter().map(|group| format!("{group:>10}")).collect();
+    let mut threads: Vec<u32> = times.iter().filter_map(|time| time.block).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let head: String = threads.iter().map(|block| format!("{block:>10}")).collect();
     println!("{:<22}{head}", "");
     let mut names: Vec<&str> = Vec::new();
-    for time in times.iter().filter(|time| time.group.is_some()) {
+    for time in times.iter().filter(|time| time.block.is_some()) {
         if !names.contains(&&*time.name) {
             names.push(&time.name);
         }
     }
     for name in names {
-        let of = |group: &u32| {
-            let found = times.iter().find(|t| t.name == name && t.group == Some(*group));
+        let of = |block: &u32| {
+            let found = times.iter().find(|t| t.name == name && t.block == Some(*block));
             found.map_or(String::new(), |t| format!("{:>10.1}", t.seconds * 1e6))
         };
-        println!("{name:<22}{}", groups.iter().map(of).collect::<String>());
+        println!("{name:<22}{}", threads.iter().map(of).collect::<String>());
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use gemv::{Accumulator, Element, Engine, GpuDot};
+use gemv::{Accumulator, Element, GpuDot};
 use gemv_examples::{Iteration, curves, element, hash, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array1, Array2};
@@ -98,10 +98,7 @@ fn observations<T: Element>(n: usize) -> Array1<T> {
 }
 
 fn solve<T: Element>(options: &Options, tolerance: f64) -> Result<(), Box<dyn Error>> {
-    let device = match &options.device {
-        Some(id) => Engine::global().device(id)?,
-        None => Engine::global().default_device()?,
-    };
+    let device = gemv_examples::device(options.device.as_deref())?;
     let (n, every) = (options.n, options.every);
     let (a, b) = (covariance::<T>(n), observations::<T>(n));
     let mut solver = Iteration::new(&device, n, every)?;

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gemv::half::bf16;
-use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, Engine, GpuDot};
+use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, GpuDot};
 use gemv_examples::hash;
 use ndarray::{Array1, Array2};
 
@@ -52,10 +52,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     if tokens == 0 || !(1..=32).contains(&shrink) || !shrink.is_power_of_two() {
         return Err("--tokens must be at least 1, and --shrink a power of two up to 32".into());
     }
-    let device = match device {
-        Some(id) => Engine::global().device(&id)?,
-        None => Engine::global().default_device()?,
-    };
+    let device = gemv_examples::device(device.as_deref())?;
     let (hidden, inner) = (4096 / shrink, 14_336 / shrink);
     let layer = Layer::new(&device, hidden, inner)?;
     let bytes = layer.bytes();

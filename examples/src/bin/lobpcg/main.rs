@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use gemv::{Accumulator, Device, DeviceMatrix, Element, Engine, GpuDot};
+use gemv::{Accumulator, Device, DeviceMatrix, Element, GpuDot};
 use gemv_examples::{curves, digits, element, hash, number, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array1, Array2, Axis, s};
@@ -126,10 +126,7 @@ fn run<T: Element>(args: &Args, tolerance: f64, epsilon: f64) -> Result<(), Box<
         return Err("--tolerance must be above 0".into());
     }
     let images = images.slice(s![..args.n, ..]).to_owned();
-    let device = match &args.device {
-        Some(id) => Engine::global().device(id)?,
-        None => Engine::global().default_device()?,
-    };
+    let device = gemv_examples::device(args.device.as_deref())?;
     let a = kernel::<T>(&device, &images, args.degree)?;
 
     let bar = ProgressBar::new((-100.0 * tolerance.log10()).max(1.0) as u64);
@@ -218,7 +215,7 @@ mod tests {
     #[test]
     fn eigenvalues_are_those_of_a_direct_method() {
         let images = digits::read().unwrap().slice(s![..120, ..]).to_owned() / digits::BLACK;
-        let device = Engine::global().default_device().unwrap();
+        let device = gemv_examples::device(None).unwrap();
         for degree in [1, 3] {
             let a = kernel::<f64>(&device, &images, degree).unwrap();
             let host = a.download().unwrap();

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use gemv::{Device, DeviceMatrix, DeviceVector, Engine, GpuDot, Widen};
+use gemv::{Device, DeviceMatrix, DeviceVector, GpuDot, Widen};
 use gemv_examples::{curves, hash, output};
 use graph::Graph;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -142,10 +142,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let graph = read(path)?;
     let all = graph.names.len();
     let graph = graph.densest(args.nodes as usize);
-    let device = match &args.device {
-        Some(id) => Engine::global().device(id)?,
-        None => Engine::global().default_device()?,
-    };
+    let device = gemv_examples::device(args.device.as_deref())?;
 
     let bar = ProgressBar::new((-100.0 * args.tolerance.log10()) as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {elapsed} {msg}")?);

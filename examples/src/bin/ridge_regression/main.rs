@@ -12,7 +12,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use gemv::{DeviceMatrix, DeviceVector, Engine, GpuDot};
+use gemv::{DeviceMatrix, DeviceVector, GpuDot};
 use gemv_examples::{Iteration, digits, hash};
 use ndarray::{Array1, Array2, Axis, s};
 
@@ -52,10 +52,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             _ => return Err(USAGE.into()),
         }
     }
-    let device = match device {
-        Some(id) => Engine::global().device(&id)?,
-        None => Engine::global().default_device()?,
-    };
+    let device = gemv_examples::device(device.as_deref())?;
     // The pixels from 0 to 1, and a column of ones.
     let (images, names) = digits::named()?;
     let mut x = Array2::ones((images.nrows(), images.ncols() + 1));

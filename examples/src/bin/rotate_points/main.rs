@@ -27,9 +27,9 @@ use ndarray::Array2;
 /// Rotates and shifts a cloud of points, by the library and by hand.
 #[derive(Parser)]
 struct Args {
-    /// Where: cpu, opencl:0, cuda:0.
-    #[arg(long, default_value = "cpu")]
-    device: String,
+    /// Where: cpu, opencl:0, cuda:0; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
+    device: Option<String>,
     /// Points; by default 128 Mi, or as many as leave most of the device's memory free; 16 Mi where the
     /// device's memory is the host's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(4..=1 << 32))]
@@ -76,7 +76,7 @@ type Times = Vec<(&'static str, f64)>;
 const LIBRARY: [(&str, bool); 2] = [("library", false), ("lib. columns", true)];
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    let device = gemv::device(&args.device)?;
+    let device = gemv_examples::device(args.device.as_deref())?;
     let points = match args.points {
         Some(points) => usize::try_from(points)?,
         None if device.info().host => 16 << 20,
@@ -91,7 +91,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut problem = Problem { u, r, s, roof: 0.0 };
 
     // The device of the backend `cpu` runs no kernels: its hand is a loop on the host.
-    let on_host = args.device.starts_with("cpu");
+    let on_host = device.info().id.starts_with("cpu");
     let times = if on_host { by_host(&mut problem)? } else { by_kernels(&device, &mut problem)? };
     let (library, first) = by_library(&device, &problem)?;
     let best = times.iter().min_by(|a, b| a.1.total_cmp(&b.1)).ok_or("no way by hand")?;
