@@ -15,6 +15,8 @@ use anyhow::{Context, Result, bail};
 
 /// A test program, and how it is started.
 pub struct Program {
+    /// What is shown.
+    pub name: String,
     pub path: PathBuf,
     /// Where it is started: the folder of its crate, as `cargo test` does.
     pub folder: PathBuf,
@@ -23,16 +25,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// The name that is shown: of the file, without the hash, with its crate, variables and arguments.
-    fn name(&self) -> String {
-        let file = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let file = file.rsplit_once('-').map_or(&*file, |(name, _)| name).to_owned();
-        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
-        let set = self.variables.iter().map(|(name, value)| format!(" {name}={value}"));
-        let args = self.args.iter().map(|arg| format!(" {arg}"));
-        format!("{folder}: {file}{}", set.chain(args).collect::<String>())
-    }
-
     fn output(&self) -> Result<Output> {
         let variables = self.variables.iter().map(|(name, value)| (name, value));
         Command::new(&self.path)
@@ -64,7 +56,7 @@ pub fn run(programs: Vec<Program>) -> Result<()> {
                     let start = Instant::now();
                     let output = program.output();
                     // The other end is there as long as any program runs.
-                    let _ = ended.send((program.name(), start.elapsed(), output));
+                    let _ = ended.send((program.name, start.elapsed(), output));
                 }
             });
         }
@@ -97,6 +89,7 @@ mod tests {
 
     fn shell(text: &'static str) -> Program {
         Program {
+            name: text.into(),
             path: "/bin/sh".into(),
             folder: "/".into(),
             args: vec!["-c", text],

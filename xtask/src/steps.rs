@@ -130,7 +130,10 @@ fn isa(sh: &Shell, _: &Tools) -> Result<()> {
             println!("avx2: not an x86-64 machine");
             continue;
         }
-        all.extend(tests.iter().map(|b| b.program(&[("GEMV_CPU_ISA", isa.into())])));
+        all.extend(tests.iter().map(|b| {
+            let program = b.program(&[("GEMV_CPU_ISA", isa.into())]);
+            Program { name: format!("{}, {isa}", program.name), ..program }
+        }));
     }
     programs::run(all)
 }
@@ -181,7 +184,8 @@ struct Built {
 impl Built {
     fn program(&self, variables: &[(&'static str, String)]) -> Program {
         let (path, folder) = (self.path.clone(), self.folder.clone());
-        Program { path, folder, args: Vec::new(), variables: variables.to_vec() }
+        let name = format!("{}: {}", self.package, self.name);
+        Program { name, path, folder, args: Vec::new(), variables: variables.to_vec() }
     }
 }
 
