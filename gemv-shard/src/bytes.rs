@@ -100,7 +100,11 @@ impl<S: SumElement> Partial<S> {
         for unit in self.held.iter().flat_map(|run| [run.start, run.end]) {
             bytes.extend((unit as u64).to_le_bytes());
         }
-        self.sums.iter().for_each(|sum| sum.write(&mut bytes));
+        if cfg!(target_endian = "little") {
+            bytes.extend_from_slice(bytemuck::cast_slice(&self.sums));
+        } else {
+            self.sums.iter().for_each(|sum| sum.write(&mut bytes));
+        }
         bytes
     }
 
@@ -176,8 +180,11 @@ impl<S: SumElement> Partial<S> {
             ));
         }
         partial.sums = product::zeros(reader.0.len() / size_of::<S>(), 1)?;
-        for (sum, bytes) in partial.sums.iter_mut().zip(reader.0.chunks_exact(size_of::<S>())) {
-            *sum = S::read(bytes);
+        if cfg!(target_endian = "little") {
+            bytemuck::cast_slice_mut(&mut partial.sums).copy_from_slice(reader.0);
+        } else {
+            let each = reader.0.chunks_exact(size_of::<S>());
+            partial.sums.iter_mut().zip(each).for_each(|(sum, bytes)| *sum = S::read(bytes));
         }
         Ok(partial)
     }

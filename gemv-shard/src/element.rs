@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use bytemuck::Pod;
 use gemv_core::{Accumulator, Any, Dtype, Element, Family, VectorRef};
 use ndarray::{Array1, ArrayView1};
 use num_complex::Complex;
@@ -26,7 +27,7 @@ mod sealed {
 /// }
 /// assert_eq!((bytes::<f16>(), bytes::<f64>()), (4, 8));
 /// ```
-pub trait SumElement: Element<Acc = Self> + Accumulator + sealed::Sealed {
+pub trait SumElement: Element<Acc = Self> + Accumulator + Pod + sealed::Sealed {
     /// The type of its parts.
     #[doc(hidden)]
     type Part: Element<Acc = Self::Part> + Accumulator;

@@ -79,6 +79,16 @@ pub enum Error {
         /// Such as `columns 256 to 511`, the first of what is missing.
         part: String,
     },
+    /// Rows are asked for that are not there.
+    #[error("partial sums of {rows} rows have no rows {}", show_rows(.first, .end))]
+    Rows {
+        /// The first that is asked for.
+        first: usize,
+        /// One more than the last.
+        end: usize,
+        /// How many there are.
+        rows: usize,
+    },
     /// There is nothing to merge.
     #[error("there are no partial sums to merge")]
     Nothing,
@@ -112,4 +122,11 @@ impl fmt::Debug for Error {
 
 fn show_holds(holds: &Option<usize>) -> String {
     holds.map_or("no place".into(), |columns| columns.to_string())
+}
+
+fn show_rows(first: &usize, end: &usize) -> String {
+    match end.checked_sub(1).filter(|last| last >= first) {
+        Some(last) => format!("{first} to {last}"),
+        None => format!("from {first} up to before {end}"),
+    }
 }

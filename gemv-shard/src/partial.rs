@@ -213,6 +213,44 @@ impl<S: Element> Partial<S> {
         self.missing().is_none()
     }
 
+    /// The sums of some rows alone: what the process needs that finishes these rows.
+    ///
+    /// Several processes share the work of finishing so. Each gets its rows from all others, merges them, and has
+    /// these entries of y.
+    ///
+    /// ```
+    /// use gemv_core::device;
+    /// use gemv_shard::Partial;
+    /// use ndarray::array;
+    ///
+    /// let here = device("reference")?;
+    /// let sums = Partial::new(&here, &array![[1.0], [2.0], [3.0]], &[2.0], 0, 1)?;
+    /// let mut y = [0.0; 2];
+    /// sums.slice_rows(1..3)?.finish(&here, 1.0, 0.0, &mut y)?;
+    /// assert_eq!(y, [4.0, 6.0]);
+    /// assert_eq!(sums.slice_rows(2..4).unwrap_err().to_string(), "partial sums of 3 rows have no rows 2 to 3");
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Rows`] if there are no such rows, and [`Error::Product`] without memory.
+    pub fn slice_rows(&self, rows: Range<usize>) -> Result<Partial<S>> {
+        if rows.start > rows.end || rows.end > self.rows {
+            return Err(Error::Rows { first: rows.start, end: rows.end, rows: self.rows });
+        }
+        // Of no rows there may be any number of units.
+        let units = self.sums.len().checked_div(self.rows).unwrap_or(0);
+        let mut sums = product::zeros::<S>(units, rows.len())?;
+        if !rows.is_empty() {
+            let all = self.sums.chunks_exact(self.rows);
+            for (to, unit) in sums.chunks_exact_mut(rows.len()).zip(all) {
+                to.copy_from_slice(&unit[rows.clone()]);
+            }
+        }
+        let held = self.held.clone();
+        Ok(Partial { rows: rows.len(), columns: self.columns, cut: self.cut, held, sums })
+    }
+
     /// What is missing first.
     pub(crate) fn missing(&self) -> Option<Range<usize>> {
         let units = self.units();

@@ -165,11 +165,7 @@ impl Streamed {
                 ShapeMismatch::MatrixVector { matrix: (m, n), x: x.len(), y: Some(y.len()) };
             return Err(CoreError::Shape(shapes).into());
         }
-        if T::DTYPE != self.dtype() {
-            let (is, asked) = (self.dtype(), T::DTYPE);
-            let e = refused(format!("the array holds {is}, where {asked} is asked"));
-            return Err(named(&self.path, e));
-        }
+        self.holds::<T>()?;
         let mut result = match beta == S::ZERO {
             true => Array1::from_elem(m, V::default()),
             false => y.to_owned(),
@@ -207,6 +203,59 @@ impl Streamed {
         })?;
         y.assign(&result);
         Ok(())
+    }
+
+    /// Reads these columns of these rows, and nothing else: what one process of several holds.
+    ///
+    /// The array is by rows if the elements of a row follow one another in the file, else by columns.
+    ///
+    /// ```
+    /// use gemv_shard::Streamed;
+    /// use ndarray::array;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("a.npy");
+    /// # let dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+    /// # let mut file = [b"\x93NUMPY\x01\x00\x76\x00", format!("{dict:<117}\n").as_bytes()].concat();
+    /// # (1..=6).for_each(|v| file.extend((v as f32).to_le_bytes()));
+    /// # std::fs::write(&path, file).unwrap();
+    ///
+    /// let mut a = Streamed::open(&path)?; // [[1, 2, 3], [4, 5, 6]] in float32
+    /// assert_eq!(a.read_part::<f32>(0..2, 1..3)?, array![[2.0, 3.0], [5.0, 6.0]]);
+    /// assert!(a.read_part::<f32>(0..2, 1..4).is_err());
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file has another type or no such rows or columns, cannot be read or has become
+    /// shorter; [`Error::Product`] without memory.
+    pub fn read_part<T: Element + Pod>(
+        &mut self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) -> Result<Array2<T>> {
+        self.holds::<T>()?;
+        let (m, n) = self.dim();
+        let within = |part: &Range<usize>, len| part.start <= part.end && part.end <= len;
+        if !within(&rows, m) || !within(&columns, n) {
+            let e = refused(format!(
+                "a matrix of {m} × {n} has no part of rows {rows:?} and columns {columns:?}"
+            ));
+            return Err(named(&self.path, e));
+        }
+        let shape = (rows.len(), columns.len()).set_f(!self.by_rows());
+        let mut elements = Vec::new();
+        self.read(&Block { rows, columns }, &mut elements).map_err(|e| named(&self.path, e))?;
+        Ok(Array2::from_shape_vec(shape, elements).expect("as many as were read"))
+    }
+
+    /// Whether the file's elements are of this type.
+    fn holds<T: Element>(&self) -> Result<()> {
+        let (is, asked) = (self.dtype(), T::DTYPE);
+        if is == asked {
+            return Ok(());
+        }
+        let e = refused(format!("the array holds {is}, where {asked} is asked"));
+        Err(named(&self.path, e))
     }
 
     /// The parts, in the order in which they are read. Each third of the window is for one of two parts, or for

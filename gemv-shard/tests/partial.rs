@@ -207,6 +207,13 @@ where
             };
             let want = whole(alpha, &a, &x, beta, &y);
             finished(&sums, &on, (alpha, beta), &y, &want, &format!("{m} x {n}"));
+            // Some rows alone, from the sums of all columns or of each part.
+            let first = random.below(m + 1);
+            let rows = first..first + random.below(m - first + 1);
+            let of = |all: &Array1<V>| all.slice_axis(Axis(0), rows.clone().into()).to_owned();
+            let sums = sums.slice_rows(rows.clone()).unwrap();
+            let what = format!("rows {rows:?} of {m} x {n}");
+            finished(&sums, &on, (alpha, beta), &of(&y), &of(&want), &what);
         }
     }
 }
@@ -238,6 +245,18 @@ where
                 assert!(part.len() <= m * n.div_ceil(65_536), "{what}: {} numbers", part.len());
                 Partial::from_bytes(&part.to_bytes()).unwrap()
             });
+            let reduced: Vec<_> = reduced.collect();
+            let last = reduced.iter().map(|part| part.slice_rows(m.saturating_sub(1)..m).unwrap());
+            let of = |all: &Array1<V>| all.iter().skip(m.saturating_sub(1)).copied().collect();
+            let last = Partial::merge(last).unwrap();
+            finished(
+                &last,
+                &on,
+                (alpha, beta),
+                &of(&y),
+                &of(&want),
+                &format!("{what}, its last row"),
+            );
             let sums = Partial::merge(reduced).unwrap();
             finished(&sums, &on, (alpha, beta), &y, &want, &format!("{what}, reduced"));
         }

@@ -62,6 +62,19 @@ fn operands() {
 }
 
 #[test]
+fn rows() {
+    let sums = part(0, 256, 256).unwrap();
+    assert_eq!(sums.slice_rows(3..3).unwrap().rows(), 0);
+    let (first, end) = (2, 1);
+    for (rows, said) in
+        [(0..4, "0 to 3"), (4..4, "from 4 up to before 4"), (first..end, "from 2 up to before 1")]
+    {
+        let text = text(sums.slice_rows(rows));
+        assert_eq!(text, format!("partial sums of 3 rows have no rows {said}"));
+    }
+}
+
+#[test]
 fn sets() {
     let merged = |parts: Vec<Partial<f32>>| Partial::merge(parts);
     assert_eq!(text(merged(vec![])), "there are no partial sums to merge");

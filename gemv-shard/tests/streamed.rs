@@ -9,7 +9,7 @@ use std::path::Path;
 use bytemuck::Pod;
 use common::{Random, devices, element, same, whole};
 use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array1, Array2};
+use gemv::ndarray::{Array1, Array2, ArrayView2, Axis};
 use gemv::num_complex::Complex;
 use gemv::{Dtype, Element, Times};
 use gemv_shard::{Error, Streamed, SumElement};
@@ -64,6 +64,16 @@ where
                     there = there.transposed();
                 }
                 assert_eq!((there.dim(), there.dtype()), ((m, n), T::DTYPE));
+                let part = |random: &mut Random, len: usize| {
+                    let first = random.below(len + 1);
+                    first..first + random.below(len - first + 1)
+                };
+                let (rows, columns) = (part(random, m), part(random, n));
+                let read = there.read_part::<T>(rows.clone(), columns.clone()).unwrap();
+                let want = a.slice_axis(Axis(0), rows.into());
+                let want = want.slice_axis(Axis(1), columns.into());
+                let bits = |of: ArrayView2<'_, T>| of.mapv(Element::bits);
+                assert_eq!(bits(read.view()), bits(want), "a part of {m} x {n}");
                 let device = &on[random.below(on.len())];
                 for (alpha, beta) in [(S::ONE, S::ZERO), (odd, S::ONE), (odd, odd), (S::ZERO, odd)]
                 {
@@ -139,6 +149,14 @@ fn refusals() {
         let mut y = [7.0f32; 299];
         let e = there.gemv::<f32, f32, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, |_, _| ());
         assert!(e.unwrap_err().to_string().ends_with("y must have 300 entries, but it has 299"));
+
+        let e = there.read_part::<f64>(0..0, 0..0);
+        assert_eq!(text(e.unwrap_err()), "the array holds f32, where f64 is asked");
+        for (rows, columns) in [(0..301, 0..1), (0..1, 299..301), (0..1, 301..301)] {
+            let e = text(there.read_part::<f32>(rows.clone(), columns.clone()).unwrap_err());
+            let part = format!("no part of rows {rows:?} and columns {columns:?}");
+            assert_eq!(e, format!("a matrix of 300 × 300 has {part}"));
+        }
 
         // It becomes shorter while it is read.
         let mut y = [7.0f32; 300];

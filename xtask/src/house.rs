@@ -18,7 +18,7 @@ use xshell::{Shell, cmd};
 
 /// The crates from the top to the bottom. A crate imports only from the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["gemv-cli", "gemv-examples"],
+    &["gemv-cli", "gemv-examples", "gemv-mpi"],
     &["gemv"],
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),
     ("gemv-shard", &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-mpi", &["bytemuck", "gemv", "gemv-core", "gemv-shard", "mpi", "ndarray", "thiserror"]),
     ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
     (

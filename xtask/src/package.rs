@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 const MOST: u64 = 300_000;
 
 /// The published crates, each after those that it depends on.
-const PUBLISHED: [&str; 10] = [
+const PUBLISHED: [&str; 11] = [
     "gemv-desc",
     "gemv-core",
     "gemv-gpu",
@@ -20,6 +20,7 @@ const PUBLISHED: [&str; 10] = [
     "gemv-cuda",
     "gemv",
     "gemv-shard",
+    "gemv-mpi",
 ];
 
 /// Packs every published crate, and looks at its size and at what is in it. `--no-verify`: the other

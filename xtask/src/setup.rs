@@ -70,6 +70,42 @@ fn system_packages(sh: &Shell) -> Result<()> {
     install(sh, &missing)
 }
 
+/// Installs what gemv-mpi needs, if it is missing: an MPI library with its compiler, and the libclang that reads its
+/// header. The other crates need none of it.
+pub fn mpi(sh: &Shell) -> Result<()> {
+    let mut missing = Vec::new();
+    for (program, package) in [("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")] {
+        if cmd!(sh, "{program} --version").quiet().ignore_stderr().read().is_err() {
+            missing.push(package);
+        }
+    }
+    if !libclang()? {
+        missing.push("libclang-dev");
+    }
+    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+}
+
+/// Whether there is a libclang, with the headers that a compiler has of its own.
+fn libclang() -> Result<bool> {
+    let mut folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from).to_vec();
+    folders.extend(std::env::var_os("LIBCLANG_PATH").map(PathBuf::from));
+    // The packages of Debian and Ubuntu have a folder for each version.
+    for entry in std::fs::read_dir("/usr/lib")? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("llvm-")) {
+            folders.push(path.join("lib"));
+        }
+    }
+    let named = |folder: &Path, start: &str| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.any(|name| name.starts_with(start))
+    };
+    Ok(folders
+        .iter()
+        .any(|folder| named(folder, "libclang.so") && named(&folder.join("clang"), "")))
+}
+
 /// Installs these packages of Debian or Ubuntu.
 fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");

@@ -41,6 +41,7 @@ pub const ALL: &[Step] = &[
     },
     Step { name: "golden", about: "the golden vectors, computed again", run: golden },
     Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
+    Step { name: "mpi", about: "gemv-mpi: clippy, rustdoc, tests on 1 to 4 ranks", run: mpi },
     Step { name: "package", about: "the crates as they would be published", run: package },
     Step { name: "quickstart", about: "the example of the README", run: quickstart },
     Step {
@@ -61,8 +62,8 @@ fn house(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn clippy(sh: &Shell, _: &Tools) -> Result<()> {
-    Ok(cmd!(sh, "cargo clippy --locked --workspace --all-targets --all-features -- -D warnings")
-        .run()?)
+    let of = ["--workspace", "--exclude", "gemv-mpi", "--all-features"];
+    Ok(cmd!(sh, "cargo clippy --locked {of...} --all-targets -- -D warnings").run()?)
 }
 
 fn features(sh: &Shell, _: &Tools) -> Result<()> {
@@ -90,12 +91,14 @@ fn features(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn docs(sh: &Shell, _: &Tools) -> Result<()> {
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    Ok(cmd!(sh, "cargo doc --locked --workspace --all-features --no-deps").run()?)
+    let of = ["--workspace", "--exclude", "gemv-mpi", "--all-features"];
+    Ok(cmd!(sh, "cargo doc --locked {of...} --no-deps").run()?)
 }
 
 /// One selection for all that is built for tests, so that each crate is compiled once: another
-/// selection may unify other features. gemv-core is tested alone.
-const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gemv-core"];
+/// selection may unify other features. gemv-core is tested alone, and gemv-mpi where there is an MPI library.
+const WORKSPACE: [&str; 6] =
+    ["--workspace", "--all-features", "--exclude", "gemv-core", "--exclude", "gemv-mpi"];
 
 /// gemv-core alone, so that no backend is linked and the reference answers.
 const ALONE: [&str; 2] = ["-p", "gemv-core"];
@@ -229,6 +232,56 @@ fn golden(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
     crate::newcomer::run(sh, &tools.target.join("newcomer"))
+}
+
+/// Tests start themselves by mpirun. The example's hash is the same on any number of ranks, and without MPI.
+fn mpi(sh: &Shell, _: &Tools) -> Result<()> {
+    crate::setup::mpi(sh)?;
+    let of = ["--locked", "-p", "gemv-mpi"];
+    cmd!(sh, "cargo clippy {of...} --all-targets -- -D warnings").run()?;
+    let flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
+    cmd!(sh, "cargo doc {of...} --no-deps").run()?;
+    drop(flags);
+    cmd!(sh, "cargo test {of...}").run()?;
+
+    let example = "mpi_power_iteration";
+    let json = cmd!(sh, "cargo build -q {of...} --example {example} --message-format json")
+        .quiet()
+        .read()?;
+    let program = json
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(str::to_owned))
+        .context("the example was not built")?;
+    // Of Open MPI: as root, as in a container; more ranks than processors, which those that wait leave to others.
+    let _env = [
+        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+        ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+        ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+        ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+        ("OMPI_MCA_mpi_yield_when_idle", "1"),
+        ("RAYON_NUM_THREADS", "1"),
+    ]
+    .map(|(name, value)| sh.push_env(name, value));
+    let size = ["--size", "700", "--iterations", "8"];
+    let hash = |text: String| {
+        let line = text.lines().find(|line| line.starts_with("hash of the bits"));
+        line.map(str::to_owned).context("the example prints no hash")
+    };
+    let alone = hash(cmd!(sh, "{program} --without-mpi {size...}").read()?)?;
+    for (ranks, grid) in [("1", "1x1"), ("2", "1x2"), ("3", "3x1"), ("4", "2x2")] {
+        for split in ["rows", "columns", grid] {
+            // Ranks that wait for each other would wait for ever.
+            let limited = ["120", "mpirun", "-n", ranks];
+            let run = cmd!(sh, "timeout {limited...} {program} --split {split} {size...}");
+            let text = run.quiet().read()?;
+            let found = hash(text)?;
+            ensure!(found == alone, "{ranks} ranks {split}: {found}, but without MPI {alone}");
+            println!("{ranks} ranks, {split:<7} {found}");
+        }
+    }
+    Ok(())
 }
 
 fn package(sh: &Shell, tools: &Tools) -> Result<()> {

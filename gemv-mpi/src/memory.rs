@@ -1,0 +1,28 @@
+//! Memory that is asked for, and not taken for granted.
+
+use gemv_core::{Element, Error as CoreError};
+
+use crate::Result;
+
+/// `count` times `each` of the same value.
+pub(crate) fn filled<T: Element>(count: usize, each: usize, value: T) -> Result<Vec<T>> {
+    let refused = || CoreError::OutOfMemory {
+        device: "the host".into(),
+        asked: (count as u64).saturating_mul(each as u64).saturating_mul(size_of::<T>() as u64),
+        free: None,
+    };
+    let len = count.checked_mul(each).ok_or_else(refused)?;
+    let mut all = Vec::new();
+    all.try_reserve_exact(len).map_err(|_| refused())?;
+    all.resize(len, value);
+    Ok(all)
+}
+
+/// Memory for so many bytes.
+pub(crate) fn reserved(count: usize) -> Result<Vec<u8>> {
+    let refused =
+        |_| CoreError::OutOfMemory { device: "the host".into(), asked: count as u64, free: None };
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count).map_err(refused)?;
+    Ok(bytes)
+}
