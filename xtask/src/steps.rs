@@ -133,6 +133,9 @@ fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
         ("OCLGRIND_DATA_RACES", "1".as_ref()),
         ("OCLGRIND_UNINITIALIZED", "1".as_ref()),
         ("OCLGRIND_CHECK_API", "1".as_ref()),
+        // From source, so that what it finds has lines; and nothing but what the tests compute.
+        ("GEMV_CACHE", "off".as_ref()),
+        ("GEMV_SELF_TEST", "off".as_ref()),
         ("GEMV_OPENCL_SMALL", "1".as_ref()),
         ("GEMV_REQUIRE", "opencl".as_ref()),
         ("GEMV_TEST_DEVICES", "opencl".as_ref()),

@@ -12,27 +12,6 @@
 #endif
 #define WIDES (TILE_M / 16)
 
-// Bit-reversal of the low `bits` bits.
-STATIC U32 reversed(U32 b, U32 bits) {
-  U32 r = 0;
-  for (U32 k = 0; k < bits; k++) r |= (b >> k & 1u) << (bits - 1 - k);
-  return r;
-}
-// The bits of a lane number below `lanes`; at most 6.
-STATIC U32 bits_for(U64 lanes) {
-  U32 bits = 0;
-  while (bits < 6 && (1u << bits) < lanes) bits++;
-  return bits;
-}
-
-// Pushes lane number b of a halving tree: merges v with the complete partial sums of the stack.
-#define MERGE(stack, b, w, v)                                      \
-  do {                                                             \
-    U32 level_ = 0;                                                \
-    for (; (b) >> level_ & 1u; level_++) v = sums_add((stack)[level_ * WIDES + (w)], v); \
-    (stack)[level_ * WIDES + (w)] = v;                             \
-  } while (0)
-
 // The sums of one segment for `rows` rows from p on, to out[0 .. ceil(rows / 16)].
 STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const U32 rows,
                          GLOBAL const ELEM *x, const I64 incx, const U32 conj, const U32 len,

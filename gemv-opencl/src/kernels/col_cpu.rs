@@ -20,7 +20,7 @@ const COL: Kernel = Kernel {
     name: "col-cpu",
     about: "Column-major matrices on CPUs: a work-item computes a tile of rows, four columns a \
             pass.",
-    source: source![wide::SOURCE, include_str!("col_cpu.cl"), REDUCE_SOURCE],
+    source: source![wide::SOURCE, wide::TREE, include_str!("col_cpu.cl"), REDUCE_SOURCE],
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,

@@ -5,6 +5,8 @@ use gemv_core::{Arg, Desc, Layout, Params, Values};
 use gemv_gpu::{Caps, Launch, Plan, Split, value};
 
 pub(super) const SOURCE: &str = include_str!("wide.cl");
+/// Of the kernels by columns.
+pub(super) const TREE: &str = include_str!("tree.cl");
 
 pub(super) const BLOCKS_PER_SM: Arg = Arg {
     name: "blocks_per_sm",
