@@ -6,7 +6,8 @@
 //               segments: longer rows are computed by other kernels.
 //   lanes       As in col_cpu.cl, with a stack of partial vectors for each of the columns.
 //   strides     Any; A is read by vectors where its row stride is 1.
-//   never read  A and X where alpha = 0; Y where beta = 0; anything outside of the m x n elements.
+//   never read  A and X where alpha = 0; Y where beta = 0; anything outside of the m x n elements but
+//               other memory between the first and the last of them.
 #ifndef TILE_M
 #define TILE_M 256
 #endif
@@ -21,7 +22,8 @@
 // out[c * WIDES + (0 .. ceil(rows / 16))].
 STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const U32 rows,
                          GLOBAL const ELEM *x, const I64 xrs, const I64 xcs, const U32 cols,
-                         const U32 conj, const U32 len, SUMS *stack, SUMS *out) {
+                         const U32 conj, const U32 len, GLOBAL const ELEM *end, SUMS *stack,
+                         SUMS *out) {
   const U32 bits = bits_for(len), wides = (rows + 15) / 16;
   for (U32 b = 0; b < 1u << bits; b++) {
     const U32 lane = reversed(b, bits);
@@ -40,7 +42,7 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
       SUMS av[4], v[TILE_RHS];
 #pragma unroll
       for (U32 c = 0; c < TILE_RHS; c++) v[c] = sums_zero();
-      if (columns == 4 && rs == 1 && count == 16) {
+      if (columns == 4 && rs == 1 && r + (192 * cs + 16) <= end && r + 16 <= end) {
 #pragma unroll
         for (U32 k = 0; k < 4; k++) av[k] = sums_conj(load_dense(r + (I64)(64 * k) * cs), conj);
 #pragma unroll
@@ -49,7 +51,7 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
           for (U32 k = 0; k < 4; k++) v[c] = sums_fma(av[k], sums_of(xv[c][k]), v[c]);
       } else {
         for (U32 k = 0; k < columns; k++) {
-          const SUMS a = sums_conj(load16(r + (I64)(64 * k) * cs, rs, count), conj);
+          const SUMS a = sums_conj(load16_any(r + (I64)(64 * k) * cs, rs, count, end), conj);
 #pragma unroll
           for (U32 c = 0; c < TILE_RHS; c++) v[c] = sums_fma(a, sums_of(xv[c][k]), v[c]);
         }
@@ -83,6 +85,7 @@ KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
     if (wides > WIDES) wides = WIDES;
     g += wides;
     const U32 rows = (U32)(m - i < wides * 16 ? m - i : wides * 16);
+    GLOBAL const ELEM *end = end_of(a + (I64)a0 + (I64)b * ab, m, n, rs, cs);
     for (U64 c0 = 0; c0 < rhs; c0 += TILE_RHS) {
       const U32 cols = (U32)(rhs - c0 < TILE_RHS ? rhs - c0 : TILE_RHS);
       for (U32 k = 0; k < 1u << bits; k++) {
@@ -91,7 +94,7 @@ KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
           const U32 len = (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
           segment_sums(a + (I64)a0 + (I64)b * ab + (I64)i * rs + (I64)(s * SEG) * cs, rs, cs, rows,
                        x + (I64)x0 + (I64)b * xb + (I64)(s * SEG) * xrs + (I64)c0 * xcs, xrs, xcs,
-                       cols, conj, len, inner, sum);
+                       cols, conj, len, end, inner, sum);
           // The sum of a single segment is the result. Of several, each is added to its lane.
           for (U32 c = 0; c < cols; c++)
             for (U32 w = 0; w < wides; w++) {
@@ -109,11 +112,8 @@ KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
         for (U32 w = 0; w < wides; w++) {
           SUMS v = outer[c * STACK + bits * WIDES + w];
           if (segments > 1) v = sums_add(v, sums_zero());
-          ACC out[16];
-          sums_store(v, out);
-          for (U32 r = 0; r < 16 && w * 16 + r < rows; r++)
-            finish(y + (I64)y0 + (I64)b * yb + (I64)(i + w * 16 + r) * yrs + (I64)(c0 + c) * ycs,
-                   alpha, out[r], beta);
+          finish16(y + (I64)y0 + (I64)b * yb + (I64)(i + w * 16) * yrs + (I64)(c0 + c) * ycs, yrs,
+                   alpha, v, beta, rows - w * 16 < 16 ? rows - w * 16 : 16);
         }
     }
   }

@@ -70,7 +70,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     }
     let most = desc.rhs.next_power_of_two().min(8) as u32;
     let mut all: Vec<Params> = Vec::new();
-    for (tile_m, cols, blocks) in [(256, 4, 4), (128, 8, 4), (512, 2, 4), (512, 4, 1), (256, 8, 1)]
+    for (tile_m, cols, blocks) in [(512, 2, 4), (1024, 4, 1), (256, 4, 4), (512, 8, 1), (128, 8, 4)]
     {
         let params = Params::new("gemm-col-cpu").with("tile_m", tile_m);
         let params = params.with("tile_rhs", most.min(cols)).with("blocks_per_sm", blocks);
