@@ -2,9 +2,9 @@
 //
 //   rows       A work-group is one item. It has a band of rows, in vectors of 16 rows that begin at
 //              multiples of 16 and in tiles of TILE_M rows.
-//   lanes      The four columns of a lane are one pass over a tile. Lanes are visited in bit-reversed
-//              order: a stack of 7 partial vectors replaces the 64 lanes. Segments are the lanes of a
-//              second stack.
+//   lanes      The four columns of four lanes are one pass over a tile. Lanes are visited in
+//              bit-reversed order: a stack of 7 partial vectors replaces the 64 lanes. Segments are the
+//              lanes of a second stack.
 //   split-K    As in row.k; the work-groups that share a row are the grid's y.
 //   strides    Any; loads are by vectors where the row stride is 1.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of the m x n elements but other memory
@@ -19,31 +19,46 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
                          GLOBAL const ELEM *x, const I64 incx, const U32 conj, const U32 len,
                          GLOBAL const ELEM *end, SUMS *stack, SUMS *out) {
   const U32 bits = bits_for(len), wides = (rows + 15) / 16;
-  for (U32 b = 0; b < 1u << bits; b++) {
-    const U32 lane = reversed(b, bits);
-    // The columns of the lane, and their elements of x.
-    const U32 columns = lane < len ? (len - lane + 63) / 64 : 0;
-    SUMS xv[4];
-    for (U32 c = 0; c < columns; c++) xv[c] = sums_of(widen(x[(I64)(lane + 64 * c) * incx]));
-    GLOBAL const ELEM *q = p + (I64)lane * cs;
-    if (columns == 4 && rs == 1) {
-      for (U32 w = 0; w < wides; w++) {
-        const U32 left = rows - w * 16, count = left < 16 ? left : 16;
-        GLOBAL const ELEM *r = q + w * 16;
-        SUMS v = sums_fma(sums_conj(load16_any(r, 1, count, end), conj), xv[0], sums_zero());
-        v = sums_fma(sums_conj(load16_any(r + 64 * cs, 1, count, end), conj), xv[1], v);
-        v = sums_fma(sums_conj(load16_any(r + 128 * cs, 1, count, end), conj), xv[2], v);
-        v = sums_fma(sums_conj(load16_any(r + 192 * cs, 1, count, end), conj), xv[3], v);
-        MERGE(stack, b, w, v);
+  // Four neighbouring lanes of the tree at a time, whose sums meet in registers.
+  const U32 many = bits < 2 ? 1 : 4;
+  for (U32 b = 0; b < 1u << bits; b += many) {
+    // Their first columns, how many columns each has, and the elements of x.
+    U32 lane[4], columns[4];
+    ACC xv[4][4];
+    U32 fewest = 4;
+#pragma unroll
+    for (U32 k = 0; k < 4; k++) {
+      lane[k] = k < many ? reversed(b + k, bits) : SEG;
+      columns[k] = lane[k] < len ? (len - lane[k] + 63) / 64 : 0;
+      fewest = columns[k] < fewest ? columns[k] : fewest;
+      for (U32 c = 0; c < columns[k]; c++)
+        xv[k][c] = widen(x[(I64)(lane[k] + 64 * c) * incx]);
+    }
+    for (U32 w = 0; w < wides; w++) {
+      const U32 left = rows - w * 16, count = left < 16 ? left : 16;
+      GLOBAL const ELEM *q = p + (I64)(w * 16) * rs;
+      SUMS v[4];
+#pragma unroll
+      for (U32 k = 0; k < 4; k++) v[k] = sums_zero();
+      if (fewest == 4 && rs == 1 && (count == 16 || q + (cs > 0 ? 255 * cs : 0) + 16 <= end)) {
+#pragma unroll
+        for (U32 k = 0; k < 4; k++)
+#pragma unroll
+          for (U32 c = 0; c < 4; c++)
+            v[k] = sums_fma(sums_conj(load_dense(q + (I64)(lane[k] + 64 * c) * cs), conj),
+                            sums_of(xv[k][c]), v[k]);
+      } else {
+#pragma unroll
+        for (U32 k = 0; k < 4; k++)
+          for (U32 c = 0; c < columns[k]; c++)
+            v[k] = sums_fma(sums_conj(load16_any(q + (I64)(lane[k] + 64 * c) * cs, rs, count, end),
+                                      conj), sums_of(xv[k][c]), v[k]);
       }
-    } else {
-      for (U32 w = 0; w < wides; w++) {
-        const U32 left = rows - w * 16, count = left < 16 ? left : 16;
-        SUMS v = sums_zero();
-        for (U32 c = 0; c < columns; c++)
-          v = sums_fma(sums_conj(load16_any(q + (I64)(w * 16) * rs + (I64)(64 * c) * cs, rs, count,
-                                            end), conj), xv[c], v);
-        MERGE(stack, b, w, v);
+      if (many == 1) {
+        MERGE(stack, b, w, v[0]);
+      } else {
+        SUMS sum = sums_add(sums_add(v[0], v[1]), sums_add(v[2], v[3]));
+        MERGE_FROM(2, stack, b, w, sum);
       }
     }
   }

@@ -14,10 +14,12 @@ STATIC U32 bits_for(U64 lanes) {
   return bits;
 }
 
-// Pushes lane number b of a halving tree: merges v with the complete partial sums of the stack.
-#define MERGE(stack, b, w, v)                                      \
+// Pushes lane number b of a halving tree: merges v with the complete partial sums of the stack. With
+// `first` above 0, v is the sum of the 1 << first lanes from b on.
+#define MERGE(stack, b, w, v) MERGE_FROM(0, stack, b, w, v)
+#define MERGE_FROM(first, stack, b, w, v)                          \
   do {                                                             \
-    U32 level_ = 0;                                                \
+    U32 level_ = (first);                                          \
     for (; (b) >> level_ & 1u; level_++) v = sums_add((stack)[level_ * WIDES + (w)], v); \
     (stack)[level_ * WIDES + (w)] = v;                             \
   } while (0)
