@@ -112,7 +112,7 @@ impl<T: Element + Times<V>, V: Element> Case<T, V> {
     /// What is wrong with what the job has written, as the end of a sentence.
     pub(crate) fn fault(&self, expected: &Array3<V>) -> Option<String> {
         let wrong = |(got, expected): (&V, &V)| got.bits() != expected.bits();
-        let at = self.y.iter().zip(expected).position(|pair| wrong(pair))?;
+        let at = self.y.iter().zip(expected).position(wrong)?;
         let (_, m, rhs) = self.y.dim();
         let (row, column) = (at / rhs % m, at % rhs);
         let value = |of: &Array3<V>| of.iter().nth(at).map(|v| format!("{v:?}"));

@@ -59,15 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
     (
         "gemv-cuda",
-        &[
-            "cudarc",
-            "gemv-core",
-            "gemv-gpu",
-            "libloading",
-            "linkme",
-            "log",
-            "parking_lot",
-        ],
+        &["cudarc", "gemv-core", "gemv-gpu", "libloading", "linkme", "log", "parking_lot"],
     ),
 ];
 
