@@ -3,7 +3,7 @@
 pub(crate) mod kernels;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
@@ -64,6 +64,7 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
             Err(Error::DriverMissing { backend, reason }) => {
                 writeln!(out, "  no {backend}: {reason}")?;
             }
+            Err(why @ Error::Refused { .. }) => writeln!(out, "  {why}")?,
             Err(why) => writeln!(out, "  no {}: {why}", line.id)?,
         }
     }
@@ -80,12 +81,14 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out, "  {} ({})", dir.display(), tables_in(&dir))?;
     }
     writeln!(out)?;
-    #[cfg(feature = "cuda")]
-    {
-        writeln!(out, "Compiled CUDA kernels")?;
-        match gemv::cuda::Cache::from_env().dir() {
-            Some(dir) => writeln!(out, "  {} ({})", dir.display(), size_of(dir))?,
-            None => writeln!(out, "  are not kept")?,
+    let caches = caches();
+    if !caches.is_empty() {
+        writeln!(out, "Compiled kernels, and what was found out of devices")?;
+        for (backend, dir) in caches {
+            match dir {
+                Some(dir) => writeln!(out, "  {backend}: {} ({})", dir.display(), size_of(&dir))?,
+                None => writeln!(out, "  {backend}: nothing is kept")?,
+            }
         }
         writeln!(out)?;
     }
@@ -104,16 +107,7 @@ fn json(engine: &Engine) -> serde_json::Value {
     let (mut devices, mut missing) = (Vec::new(), Vec::new());
     for line in engine.devices() {
         match line.found {
-            Ok(info) => devices.push(serde_json::json!({
-                "id": info.id,
-                "name": info.name,
-                "arch": info.arch,
-                "vendor": info.vendor,
-                "driver": info.driver,
-                "memory": info.memory,
-                "units": info.units,
-                "host": info.host,
-            })),
+            Ok(info) => devices.push(device_json(&info)),
             Err(why) => missing.push(serde_json::json!({
                 "id": line.id,
                 "reason": why.to_string(),
@@ -127,19 +121,55 @@ fn json(engine: &Engine) -> serde_json::Value {
         (name.to_string(), serde_json::Value::from(value))
     };
     let environment: serde_json::Map<_, _> = ENVIRONMENT.iter().map(variable).collect();
+    let caches: serde_json::Map<_, _> = caches()
+        .into_iter()
+        .map(|(backend, dir)| (backend.into(), dir.map(|dir| dir.display().to_string()).into()))
+        .collect();
     serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": devices,
         "missing": missing,
         "default": default.ok(),
         "tables": tables,
+        "caches": caches,
         "environment": environment,
     })
 }
 
+/// A device, as JSON.
+pub(crate) fn device_json(info: &DeviceInfo) -> serde_json::Value {
+    serde_json::json!({
+        "id": info.id,
+        "name": info.name,
+        "arch": info.arch,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "memory": info.memory,
+        "units": info.units,
+        "host": info.host,
+    })
+}
+
+/// Where each backend that has a compiler keeps what it compiles; `None` where it keeps nothing.
+fn caches() -> Vec<(&'static str, Option<PathBuf>)> {
+    vec![
+        #[cfg(feature = "opencl")]
+        ("opencl", gemv::opencl::cache_dir()),
+        #[cfg(feature = "cuda")]
+        ("cuda", gemv::cuda::Cache::from_env().dir().map(PathBuf::from)),
+    ]
+}
+
 /// The variables that the library reads.
-const ENVIRONMENT: [&str; 6] =
-    [BACKEND_ENV, TABLES_ENV, "GEMV_CACHE_DIR", "GEMV_CACHE", "GEMV_NVRTC", "GEMV_CPU_ISA"];
+const ENVIRONMENT: [&str; 7] = [
+    BACKEND_ENV,
+    TABLES_ENV,
+    "GEMV_CACHE_DIR",
+    "GEMV_CACHE",
+    "GEMV_SELF_TEST",
+    "GEMV_NVRTC",
+    "GEMV_CPU_ISA",
+];
 
 fn device(info: &DeviceInfo, out: &mut impl Write) -> io::Result<()> {
     write!(out, "  {}: {}", info.id, info.name)?;
@@ -192,7 +222,6 @@ fn tables_in(dir: &Path) -> String {
 }
 
 /// How many files a directory of compiled kernels has, and their bytes.
-#[cfg(feature = "cuda")]
 fn size_of(dir: &Path) -> String {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,

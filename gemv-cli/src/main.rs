@@ -13,6 +13,7 @@ mod npz;
 mod parse;
 mod record;
 mod report;
+mod share;
 mod tune;
 
 use std::io::{self, Write};
@@ -38,6 +39,7 @@ enum Command {
     Tune(tune::Args),
     Bench(bench::Args),
     Report(report::Args),
+    Share(share::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => report::run(args),
+        Command::Share(args) => share::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -42,6 +42,9 @@ pub struct DeviceInfo {
     pub units: usize,
     /// Whether its memory is the host's.
     pub host: bool,
+    /// Why it is not to be used, if an earlier process has found out that it breaks the
+    /// [order](crate::order). It is listed as [`Error::Refused`](crate::Error::Refused).
+    pub refused: Option<String>,
 }
 
 /// Such as `cuda:0: NVIDIA H200, sm_90, 132 units, 139.8 GiB, driver 570.86`, of what is known.

@@ -178,9 +178,13 @@ impl Engine {
         let mut list = Vec::new();
         for found in &self.backends {
             match found.slots() {
-                Ok(slots) => list.extend(slots.iter().map(|slot| {
-                    let id = slot.info.id.clone();
-                    Listing { id, found: Ok(slot.info.clone()) }
+                Ok(slots) => list.extend(slots.iter().map(|Slot { info, .. }| {
+                    let (id, device) = (info.id.clone(), info.id.clone());
+                    let found = match &info.refused {
+                        None => Ok(info.clone()),
+                        Some(why) => Err(Error::Refused { device, reason: why.clone() }),
+                    };
+                    Listing { id, found }
                 })),
                 Err(e) => list.push(Listing { id: found.entry.name.into(), found: Err(e) }),
             }

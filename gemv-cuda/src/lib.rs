@@ -31,9 +31,10 @@ mod vector;
 use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::{cluster, infos};
-pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache};
+pub use cache::Cache;
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
+pub use gemv_gpu::{CACHE_DIR_ENV, CACHE_ENV};
 pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
 pub use programs::options;

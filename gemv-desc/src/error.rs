@@ -170,6 +170,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The device breaks the order of additions, so nothing is computed on it.
+    #[error("{device} is refused: {reason}")]
+    Refused {
+        /// The device.
+        device: String,
+        /// What it computes with other bits, and how to use it all the same.
+        reason: String,
+    },
     /// The device or its driver refused a call. A host `y` is as it was; a resident `y` is
     /// undefined if the failure came after the launch.
     #[error("{device}: {call} failed: {reason}")]

@@ -38,8 +38,11 @@
 //! `alpha` and `beta` are `float`, `double`, `float2` or `double2`. Offsets and strides are in
 //! elements. `a`, `x` and `y` are multiples of one element. The kernel finds any further alignment
 //! from the pointers and assumes none.
+//!
+//! Both backends keep compiled programs on disk, in a [`Cache`].
 #![deny(unsafe_code)] // but for what linkme makes
 
+mod cache;
 mod gemm;
 mod kernel;
 mod kernels;
@@ -48,6 +51,7 @@ mod source;
 mod split;
 mod text;
 
+pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache, digest};
 pub use gemm::{GEMM_PRELUDE, assert_layout};
 pub use gemv_core::Arg;
 pub use kernel::{

@@ -5,29 +5,25 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
-    Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Memory, Params, Prepared, Result,
-    for_any,
+    Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo, KernelLaunch, Memory,
+    Params, Prepared, Result, Times, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
 
 use crate::discover::{self, Found, NAME};
 use crate::memory::{Block, State, lock, new_buffer};
+use crate::programs::Programs;
 use crate::run::{self, Choice};
-use crate::{bugs, cl, gemm, kernel_source, kernels, vector};
+use crate::store::Store;
+use crate::tables::tables;
+use crate::{bugs, cl, first_use, gemm, kernel_source, kernels, vector};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
     found: Found,
     state: Arc<Mutex<State>>,
 }
-
-pub(crate) const DEFAULT: BuiltinTable =
-    BuiltinTable { name: "opencl/default.txt", text: include_str!("../tables/default.txt") };
-pub(crate) const POCL: BuiltinTable =
-    BuiltinTable { name: "opencl/pocl.txt", text: include_str!("../tables/pocl.txt") };
-pub(crate) const NVIDIA: BuiltinTable =
-    BuiltinTable { name: "opencl/nvidia.txt", text: include_str!("../tables/nvidia.txt") };
 
 impl fmt::Debug for OpenCl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,20 +53,37 @@ impl OpenCl {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DriverMissing`], [`Error::NoDevice`], or the driver's refusal.
+    /// [`Error::DriverMissing`], [`Error::NoDevice`], [`Error::Refused`] where an earlier process has
+    /// found that the device breaks the order, or the driver's refusal.
     pub fn open(ordinal: usize) -> Result<OpenCl> {
         let all = discover::found()?;
         let found = all.get(ordinal).ok_or_else(|| Error::NoDevice {
             asked: format!("{NAME}:{ordinal}"),
             found: all.iter().map(|f| f.info.id.as_str()).collect::<Vec<_>>().join(", "),
         })?;
+        if let Some(reason) = &found.info.refused {
+            let device = found.info.id.clone();
+            return Err(Error::Refused { device, reason: reason.clone() });
+        }
         // One at a time: see `discover::found`.
         static OPENING: Mutex<()> = Mutex::new(());
         let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        let queue = cl::Queue::open(found.platform, found.device)
-            .and_then(State::new)
+        let store = Store::new(discover::cache(), &found.identity);
+        let programs = Programs::new(store, !bugs::BINARIES.is_in(&found.info.driver));
+        let state = cl::Queue::open(found.platform, found.device)
+            .and_then(|queue| State::new(queue, programs))
             .map_err(|e| e.on(&found.info.id))?;
-        Ok(OpenCl { found: found.clone(), state: Arc::new(Mutex::new(queue)) })
+        Ok(OpenCl { found: found.clone(), state: Arc::new(Mutex::new(state)) })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn found(&self) -> &Found {
+        &self.found
+    }
+
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &Arc<Mutex<State>> {
+        &self.state
     }
 
     fn choice<'p>(&self, prepared: &'p Prepared) -> &'p Choice {
@@ -140,6 +153,26 @@ impl OpenCl {
     }
 }
 
+/// [`first_use::prepare`] for the types of a job.
+fn prepare_for<T: Element + Times<V>, V: Element>(
+    _: &Job<'_, T, V>,
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+) -> Result<()> {
+    first_use::prepare::<T, V>(found, state, choice)
+}
+
+/// The same for several right-hand sides.
+fn prepare_for_many<T: Element + Times<V>, V: Element>(
+    _: &GemmJob<'_, T, V>,
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+) -> Result<()> {
+    first_use::prepare::<T, V>(found, state, choice)
+}
+
 impl Backend for OpenCl {
     fn device(&self) -> &DeviceInfo {
         &self.found.info
@@ -175,12 +208,7 @@ impl Backend for OpenCl {
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
-        match (self.found.caps.cpu, self.found.info.vendor.as_str()) {
-            // The kernels for CPUs suit every CPU runtime.
-            (true, _) => vec![POCL, DEFAULT],
-            (_, "nvidia") => vec![NVIDIA, DEFAULT],
-            _ => vec![DEFAULT],
-        }
+        tables(&self.found)
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
@@ -215,19 +243,26 @@ impl Backend for OpenCl {
             plan: (kernel.plan)(desc, params, &self.found.caps),
             state: Arc::downgrade(&self.state),
             entries: OnceLock::new(),
+            ready: OnceLock::new(),
         };
         Ok(Prepared::new(*params).with_state(choice))
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = self.choice(prepared);
-        for_any!(AnyJob, job, job => run::product(&self.found, &mut lock(&self.state), choice, job))
+        for_any!(AnyJob, job, job => {
+            let mut state = lock(&self.state);
+            prepare_for(&job, &self.found, &mut state, choice)?;
+            run::product(&self.found, &mut state, choice, job)
+        })
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = self.choice(prepared);
         for_any!(AnyGemmJob, job, job => {
-            gemm::product(&self.found, &mut lock(&self.state), choice, job)
+            let mut state = lock(&self.state);
+            prepare_for_many(&job, &self.found, &mut state, choice)?;
+            gemm::product(&self.found, &mut state, choice, job)
         })
     }
 

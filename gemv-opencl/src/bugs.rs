@@ -43,6 +43,14 @@ pub(crate) const MANY_LANES: Bug = Bug {
     workaround: "These parameters are refused; no table has them.",
     check: "The test `gemm` of the package gemv passes with this name in GEMV_OPENCL_LIFT.",
 };
+pub(crate) const BINARIES: Bug = Bug {
+    name: "pocl-binaries",
+    driver: POCL,
+    about: "Asked for a program's binary, PoCL compiles every kernel of the program once more, which takes \
+            longer than all else that a first product does.",
+    workaround: "Its programs are not kept by this backend: PoCL has a cache of its own.",
+    check: "A first product with this name in GEMV_OPENCL_LIFT takes no longer than without.",
+};
 pub(crate) const NOT_A_CPU: Bug = Bug {
     name: "oclgrind-device-type",
     driver: "Oclgrind",
@@ -87,5 +95,5 @@ impl Bug {
 
 /// The bugs of drivers that this backend works around.
 pub fn known_bugs() -> impl Iterator<Item = &'static Bug> {
-    [&COMPLEX_VECTORS, &MANY_LANES, &NOT_A_CPU].into_iter().chain(OF_ALL)
+    [&COMPLEX_VECTORS, &MANY_LANES, &BINARIES, &NOT_A_CPU].into_iter().chain(OF_ALL)
 }

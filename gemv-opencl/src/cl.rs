@@ -258,6 +258,33 @@ impl Queue {
         }
     }
 
+    /// A program from a binary that [`binary`](Self::binary) gave.
+    pub(crate) fn load(&self, binary: &[u8], options: &str) -> Result<core::Program, Failure> {
+        let options = CString::new(options).map_err(|e| {
+            let (call, reason) = ("clBuildProgram", e.to_string());
+            Failure { call, status: None, reason }
+        })?;
+        let program = core::create_program_with_binary(&self.context, &[self.device], &[binary])
+            .map_err(|e| Failure::new("clCreateProgramWithBinary", e))?;
+        core::build_program(&program, Some(&[self.device]), &options, None, None)
+            .map_err(|e| Failure::new("clBuildProgram", e))?;
+        Ok(program)
+    }
+
+    /// The binary of a built program; none where the driver has none.
+    pub(crate) fn binary(&self, program: &core::Program) -> Option<Vec<u8>> {
+        match core::get_program_info(program, core::ProgramInfo::Binaries) {
+            Ok(core::ProgramInfoResult::Binaries(mut all)) if all.len() == 1 => {
+                all.pop().filter(|binary| !binary.is_empty())
+            }
+            Ok(_) => None,
+            Err(e) => {
+                log::info!("opencl: clGetProgramInfo: {e}");
+                None
+            }
+        }
+    }
+
     /// Enqueues a kernel whose arguments are set.
     pub(crate) fn launch(&self, kernel: &core::Kernel, launch: &Launch) -> Result<(), Failure> {
         let local = launch.block.map(|b| b as usize);

@@ -1,9 +1,10 @@
 //! Which OpenCL devices there are.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use gemv_core::{DeviceInfo, Error, Result};
-use gemv_gpu::{Caps, Language};
+use gemv_gpu::{Cache, Caps, Language};
 use ocl::core::{
     self, DeviceFpConfig, DeviceId, DeviceInfo as Ask, DeviceInfoResult as Answer, DeviceType,
     PlatformId, PlatformInfo,
@@ -11,6 +12,8 @@ use ocl::core::{
 
 use crate::bugs::{self, known_bugs};
 use crate::cl;
+use crate::selftest::wanted;
+use crate::store::Store;
 
 /// The name of this backend.
 ///
@@ -23,6 +26,23 @@ use crate::cl;
 /// ```
 pub const NAME: &str = "opencl";
 
+/// Where compiled programs are kept, and what was found out of devices; `None` with `GEMV_CACHE=off`.
+///
+/// ```
+/// match gemv_opencl::cache_dir() {
+///     Some(dir) => assert!(dir.ends_with("opencl")),
+///     None => println!("nothing is kept"),
+/// }
+/// ```
+pub fn cache_dir() -> Option<PathBuf> {
+    cache().dir().map(PathBuf::from)
+}
+
+/// The cache that the environment asks for.
+pub(crate) fn cache() -> Cache {
+    Cache::from_env(NAME)
+}
+
 /// A device, with what its kernels need to know of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
@@ -34,6 +54,9 @@ pub(crate) struct Found {
     pub(crate) largest: u64,
     /// Whether the device reads the host's memory, so that nothing has to be copied to it.
     pub(crate) shares_memory: bool,
+    /// All that is said of the device, its platform and its driver: what is kept on disk holds for one
+    /// of them.
+    pub(crate) identity: Vec<String>,
 }
 
 impl Found {
@@ -81,11 +104,12 @@ fn search() -> Result<Vec<Found>> {
     let mut all = Vec::new();
     let mut why = Vec::new();
     for platform in platforms {
+        let version = text(core::get_platform_info(platform, PlatformInfo::Version).ok());
         let name = text(core::get_platform_info(platform, PlatformInfo::Name).ok());
         match core::get_device_ids(platform, Some(DeviceType::ALL), None) {
             Ok(devices) => {
                 for device in devices {
-                    match describe(platform, device, &name) {
+                    match describe(platform, device, (&name, &version)) {
                         Ok(found) => all.push(found),
                         Err(reason) => why.push(reason),
                     }
@@ -116,7 +140,11 @@ fn text(answer: Option<impl ToString>) -> String {
     answer.map(|a| a.to_string().trim_matches(['\0', ' ']).to_string()).unwrap_or_default()
 }
 
-fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Result<Found, String> {
+fn describe(
+    platform: PlatformId,
+    device: DeviceId,
+    (platform_name, platform_version): (&str, &str),
+) -> Result<Found, String> {
     let ask = |what| core::get_device_info(device, what).ok();
     let name = text(ask(Ask::Name));
     // Some embedded devices have no compiler.
@@ -173,7 +201,15 @@ fn describe(platform: PlatformId, device: DeviceId, platform_name: &str) -> Resu
     info.units = caps.units as usize;
     info.host = caps.cpu && unified;
     info.name = name;
-    Ok(Found { platform, device, caps, largest, shares_memory: info.host, info })
+    let asked =
+        [Ask::Vendor, Ask::Version, Ask::DriverVersion, Ask::OpenclCVersion, Ask::Extensions];
+    let asked = asked.into_iter().map(|what| text(ask(what)));
+    let known = [platform_name, platform_version, &info.name].map(str::to_owned);
+    let identity: Vec<String> = known.into_iter().chain(asked).collect();
+    if wanted() {
+        info.refused = Store::new(cache(), &identity).refusal();
+    }
+    Ok(Found { platform, device, caps, largest, shares_memory: info.host, identity, info })
 }
 
 /// One lower-case word.

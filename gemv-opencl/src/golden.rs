@@ -12,7 +12,7 @@ use gemv_core::{Dtype, Params, Table, fingerprint};
 use gemv_gpu::{Kernel, VECTOR, baselines};
 
 use crate::cl::OPTIONS;
-use crate::{backend, kernels};
+use crate::{kernels, tables};
 
 /// `f32 row threads=64 : 0123456789abcdef`; comments and white space do not count.
 fn line(kernel: &Kernel, types: (Dtype, Dtype), params: &Params) -> String {
@@ -36,7 +36,7 @@ fn rendered() -> String {
         let mixed = Dtype::MIXED.into_iter().filter(|_| kernel.mixed);
         lines.extend(mixed.map(|types| line(kernel, types, &params)));
     }
-    for table in [backend::POCL, backend::NVIDIA, backend::DEFAULT] {
+    for table in [tables::POCL, tables::NVIDIA, tables::DEFAULT] {
         for row in &Table::parse(table.name, table.text).unwrap().rows {
             let kernel = kernels::find(row.params.kernel().as_str()).unwrap();
             let dtypes = Dtype::ALL.into_iter().filter(|d| row.dtype.is_none_or(|of| of == *d));

@@ -8,6 +8,17 @@
 //! Host operands are read in place where the device is the CPU and they have no gaps; otherwise they
 //! are uploaded. Products on one device run one after another. Drivers' bugs that are worked around
 //! are listed by [`known_bugs`].
+//!
+//! Compiled programs are kept on disk ([`cache_dir`]), but not those of kernels that people bring: OpenCL
+//! tells their arguments only of programs that it has compiled from source. Before a program's first
+//! result is given out, small products are compared with the reference, once for each device and driver.
+//! A device that computes other bits is refused, in later processes too.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `GEMV_CACHE_DIR` | directory of compiled programs, in place of the user's cache directory |
+//! | `GEMV_CACHE=off` | neither read nor write compiled programs |
+//! | `GEMV_SELF_TEST=off` | do not compare with the reference, and use devices that were refused |
 #![deny(unsafe_code)]
 
 mod backend;
@@ -15,6 +26,7 @@ mod bugs;
 #[allow(unsafe_code)] // the one module that calls OpenCL
 mod cl;
 mod discover;
+mod first_use;
 mod gemm;
 #[cfg(test)]
 mod golden;
@@ -23,14 +35,17 @@ mod kernels;
 mod memory;
 mod programs;
 mod run;
+mod selftest;
 mod sources;
+mod store;
+mod tables;
 mod vector;
 
 use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::OpenCl;
 pub use bugs::{Bug, known_bugs};
-pub use discover::NAME;
+pub use discover::{NAME, cache_dir};
 
 #[linkme::distributed_slice(BACKENDS)]
 static ENTRY: BackendEntry =

@@ -18,14 +18,16 @@ pub(crate) struct State {
     pub(crate) programs: Programs,
     pub(crate) sources: Sources,
     pub(crate) buffers: Buffers,
+    /// Why the device is not to be used, if this process has found out.
+    pub(crate) refused: Option<String>,
 }
 
 impl State {
-    pub(crate) fn new(queue: Queue) -> Result<State, Failure> {
+    pub(crate) fn new(queue: Queue, programs: Programs) -> Result<State, Failure> {
         let dummy = queue.buffer(64)?;
         let buffers = Buffers { kept: [const { None }; SLOTS], dummy };
-        let (programs, sources) = Default::default();
-        Ok(State { queue, programs, sources, buffers })
+        let sources = Sources::default();
+        Ok(State { queue, programs, sources, buffers, refused: None })
     }
 }
 

@@ -26,9 +26,18 @@ pub(crate) struct Choice {
     pub(crate) state: Weak<Mutex<State>>,
     /// Compiled by the first product: to prepare a choice is cheap, to compile may take seconds.
     pub(crate) entries: OnceLock<Vec<Entry>>,
+    /// Set when the entry points have been tested.
+    pub(crate) ready: OnceLock<()>,
 }
 
 impl Choice {
+    /// The same kernel and parameters for another problem, which they fit.
+    pub(crate) fn of(&self, desc: Desc, found: &Found) -> Choice {
+        let plan = (self.kernel.plan)(&desc, &self.params, &found.caps);
+        let (entries, ready) = Default::default();
+        Choice { desc, plan, state: self.state.clone(), entries, ready, ..*self }
+    }
+
     pub(crate) fn entries(&self, found: &Found, state: &mut State) -> Result<&[Entry]> {
         if let Some(entries) = self.entries.get() {
             return Ok(entries);

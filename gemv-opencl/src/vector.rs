@@ -24,6 +24,7 @@ pub(crate) fn step<T: Element>(
     let of = (&vector_params(&found.caps), (T::DTYPE, T::DTYPE));
     let names = std::iter::once(launch.entry);
     let entry = programs.entries(queue, &found.info.id, &VECTOR, of, names)?[0];
+    programs.keep(queue, &[entry]);
 
     let read = |window: &Option<Window<&dyn Memory, Ix3>>| match window {
         Some(window) => resident::<T, _, 3>(window),

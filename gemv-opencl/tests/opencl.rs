@@ -19,7 +19,8 @@ use gemv_core::{
 };
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
-/// Set in a child process. `none`: it asks for devices, prints the answer and the time, and ends. A
+/// Set in a child process. `none`: it asks for devices, prints the answer and the time, and ends.
+/// `threads` and a device's id: eight threads compute a product, and it prints what the library logs. A
 /// device's id: it runs what the workaround of a known bug avoids, and prints what is wrong.
 const CHILD: &str = "GEMV_OPENCL_CHILD";
 const SMALL: &str = "GEMV_OPENCL_SMALL";
@@ -29,6 +30,7 @@ type Outcome = Result<(), Failed>;
 fn main() -> ExitCode {
     match std::env::var(CHILD) {
         Ok(none) if none == "none" => return child(),
+        Ok(what) if what.starts_with("threads ") => return first_use(&what["threads ".len()..]),
         Ok(id) => return complex_vectors(&id),
         Err(_) => {}
     }
@@ -102,6 +104,8 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
         add("refused".into(), Box::new(refused));
         add("tables".into(), Box::new(tables));
         add("known-bugs".into(), Box::new(known_bugs));
+        add("cache".into(), Box::new(cache));
+        add("cache-of-many".into(), Box::new(cache_of_many));
     }
     trials
 }
@@ -493,6 +497,122 @@ fn tables(device: &Device) -> Outcome {
     Ok(())
 }
 
+// ---- programs on disk
+
+/// The first product of a process, by eight threads at once.
+fn first_use(id: &str) -> ExitCode {
+    struct Printed;
+    impl log::Log for Printed {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            println!("{}", record.args());
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Printed).expect("the first logger");
+    log::set_max_level(log::LevelFilter::Debug);
+    let device = Engine::new(None).device(id).expect("the device of the trial");
+    let mut random = Random(29);
+    let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
+    let x = random.vector::<f32>(300);
+    let mut expected = Array1::zeros(61);
+    reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let y = device.try_gpu_dot(&a, &x).expect("a product");
+                assert!(same("a thread", &y, &expected).is_ok());
+            });
+        }
+    });
+    println!("right");
+    ExitCode::SUCCESS
+}
+
+/// A process with such a cache: whether its program was compiled, or loaded.
+fn process(
+    device: &Device,
+    variable: &str,
+    value: &std::path::Path,
+) -> Result<&'static str, Failed> {
+    let out = Command::new(std::env::current_exe().map_err(|e| e.to_string())?)
+        .env(CHILD, format!("threads {}", device.info().id))
+        .env_remove("GEMV_CACHE")
+        .env_remove("GEMV_SELF_TEST")
+        // PoCL's binaries take their time, but are what there is to test with.
+        .env("GEMV_OPENCL_LIFT", "pocl-binaries")
+        .env(variable, value)
+        .output()
+        .map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+    if !out.status.success() || count("right") != 1 {
+        return Err(
+            format!("{}: {text}{}", out.status, String::from_utf8_lossy(&out.stderr)).into()
+        );
+    }
+    match (count("opencl: compiled "), count("opencl: loaded ")) {
+        (1, 0) => Ok("compiled"),
+        (0, 1) => Ok("loaded"),
+        other => Err(format!("{other:?} programs compiled and loaded: {text}").into()),
+    }
+}
+
+fn expect(what: &str, got: Result<&'static str, Failed>, expected: &str) -> Outcome {
+    match got? {
+        got if got == expected => Ok(()),
+        got => Err(format!("{what}: the program was {got}, not {expected}").into()),
+    }
+}
+
+/// A second process loads what the first has compiled; whatever is in the files, results are right.
+fn cache(device: &Device) -> Outcome {
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let again = || process(device, "GEMV_CACHE_DIR", dir.path());
+    expect("the first", again(), "compiled")?;
+    expect("the second", again(), "loaded")?;
+    let kept = gemv_gpu::Cache::at(dir.path().join("opencl"));
+    let names: Vec<String> = kept.names().filter(|name| name.ends_with(".bin")).collect();
+    let [name] = &names[..] else { return Err(format!("not one binary: {names:?}").into()) };
+    let path = dir.path().join("opencl").join(name);
+    let whole = std::fs::read(&path).map_err(|e| e.to_string())?;
+    for damaged in [&whole[..whole.len() / 2], b"another program's file"] {
+        std::fs::write(&path, damaged).map_err(|e| e.to_string())?;
+        expect("with a damaged file", again(), "compiled")?;
+        expect("after it", again(), "loaded")?;
+    }
+    // Whole, but nothing that the driver takes.
+    kept.put(name, b"no binary");
+    expect("with a foreign binary", again(), "compiled")?;
+    expect("after it", again(), "loaded")?;
+
+    // A folder that cannot be made, and none.
+    expect("without a folder", process(device, "GEMV_CACHE_DIR", &path), "compiled")?;
+    let files = || std::fs::read_dir(dir.path().join("opencl")).map(Iterator::count);
+    let before = files().map_err(|e| e.to_string())?;
+    expect("switched off", process(device, "GEMV_CACHE", "off".as_ref()), "compiled")?;
+    match files() {
+        Ok(after) if after == before => Ok(()),
+        other => Err(format!("{other:?} files where there were {before}").into()),
+    }
+}
+
+/// Several processes, each of eight threads, begin at once with an empty folder.
+fn cache_of_many(device: &Device) -> Outcome {
+    for _ in 0..3 {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        std::thread::scope(|scope| {
+            let one = || process(device, "GEMV_CACHE_DIR", dir.path()).map(|_| ());
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
+            all.into_iter().try_for_each(|process| process.join().expect("no panic"))
+        })?;
+        expect("after them", process(device, "GEMV_CACHE_DIR", dir.path()), "loaded")?;
+    }
+    Ok(())
+}
+
 // ---- bugs of drivers
 
 /// Whether the bug that has a program to show it is still in this device's driver. It says so and
@@ -510,6 +630,8 @@ fn known_bugs(device: &Device) -> Outcome {
             .env(CHILD, &info.id)
             .env("GEMV_OPENCL_LIFT", bug.name)
             .env("POCL_CACHE_DIR", &cache)
+            .env("GEMV_CACHE", "off")
+            .env("GEMV_SELF_TEST", "off")
             .output();
         let _ = std::fs::remove_dir_all(&cache);
         let out = out.map_err(|e| e.to_string())?;

@@ -1,68 +1,64 @@
 // y = alpha A x + beta y on CPUs, column by column. The bits are those of docs/ORDER.md.
 //
-//   rows       A work-group is one item. It has a band of rows, in tiles of TILE_M rows.
-//   lanes      The four columns of a lane are one pass over a tile. Lanes are visited in bit-reversed
-//              order: a stack of 7 partial vectors replaces the 64 lanes. Segments are the lanes of a
-//              second stack.
+//   rows       A work-group is one item. It has a band of rows, in vectors of 16 rows that begin at
+//              multiples of 16 and in tiles of TILE_M rows.
+//   lanes      The four columns of four lanes are one pass over a tile. Lanes are visited in
+//              bit-reversed order: a stack of 7 partial vectors replaces the 64 lanes. Segments are the
+//              lanes of a second stack.
 //   split-K    As in row.k; the work-groups that share a row are the grid's y.
 //   strides    Any; loads are by vectors where the row stride is 1.
-//   never read A and x where alpha = 0; y where beta = 0; anything outside of the m x n elements.
+//   never read A and x where alpha = 0; y where beta = 0; anything outside of the m x n elements but other memory
+//              between the first and the last of them.
 #ifndef TILE_M
 #define TILE_M 512
 #endif
 #define WIDES (TILE_M / 16)
 
-// Bit-reversal of the low `bits` bits.
-STATIC U32 reversed(U32 b, U32 bits) {
-  U32 r = 0;
-  for (U32 k = 0; k < bits; k++) r |= (b >> k & 1u) << (bits - 1 - k);
-  return r;
-}
-// The bits of a lane number below `lanes`; at most 6.
-STATIC U32 bits_for(U64 lanes) {
-  U32 bits = 0;
-  while (bits < 6 && (1u << bits) < lanes) bits++;
-  return bits;
-}
-
-// Pushes lane number b of a halving tree: merges v with the complete partial sums of the stack.
-#define MERGE(stack, b, w, v)                                      \
-  do {                                                             \
-    U32 level_ = 0;                                                \
-    for (; (b) >> level_ & 1u; level_++) v = sums_add((stack)[level_ * WIDES + (w)], v); \
-    (stack)[level_ * WIDES + (w)] = v;                             \
-  } while (0)
-
 // The sums of one segment for `rows` rows from p on, to out[0 .. ceil(rows / 16)].
 STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const U32 rows,
                          GLOBAL const ELEM *x, const I64 incx, const U32 conj, const U32 len,
-                         SUMS *stack, SUMS *out) {
+                         GLOBAL const ELEM *end, SUMS *stack, SUMS *out) {
   const U32 bits = bits_for(len), wides = (rows + 15) / 16;
-  for (U32 b = 0; b < 1u << bits; b++) {
-    const U32 lane = reversed(b, bits);
-    // The columns of the lane, and their elements of x.
-    const U32 columns = lane < len ? (len - lane + 63) / 64 : 0;
-    SUMS xv[4];
-    for (U32 c = 0; c < columns; c++) xv[c] = sums_of(widen(x[(I64)(lane + 64 * c) * incx]));
-    GLOBAL const ELEM *q = p + (I64)lane * cs;
-    if (columns == 4 && rs == 1) {
-      for (U32 w = 0; w < wides; w++) {
-        const U32 left = rows - w * 16, count = left < 16 ? left : 16;
-        GLOBAL const ELEM *r = q + w * 16;
-        SUMS v = sums_fma(sums_conj(load16(r, 1, count), conj), xv[0], sums_zero());
-        v = sums_fma(sums_conj(load16(r + 64 * cs, 1, count), conj), xv[1], v);
-        v = sums_fma(sums_conj(load16(r + 128 * cs, 1, count), conj), xv[2], v);
-        v = sums_fma(sums_conj(load16(r + 192 * cs, 1, count), conj), xv[3], v);
-        MERGE(stack, b, w, v);
+  // Four neighbouring lanes of the tree at a time, whose sums meet in registers.
+  const U32 many = bits < 2 ? 1 : 4;
+  for (U32 b = 0; b < 1u << bits; b += many) {
+    // Their first columns, how many columns each has, and the elements of x.
+    U32 lane[4], columns[4];
+    ACC xv[4][4];
+    U32 fewest = 4;
+#pragma unroll
+    for (U32 k = 0; k < 4; k++) {
+      lane[k] = k < many ? reversed(b + k, bits) : SEG;
+      columns[k] = lane[k] < len ? (len - lane[k] + 63) / 64 : 0;
+      fewest = columns[k] < fewest ? columns[k] : fewest;
+      for (U32 c = 0; c < columns[k]; c++)
+        xv[k][c] = widen(x[(I64)(lane[k] + 64 * c) * incx]);
+    }
+    for (U32 w = 0; w < wides; w++) {
+      const U32 left = rows - w * 16, count = left < 16 ? left : 16;
+      GLOBAL const ELEM *q = p + (I64)(w * 16) * rs;
+      SUMS v[4];
+#pragma unroll
+      for (U32 k = 0; k < 4; k++) v[k] = sums_zero();
+      if (fewest == 4 && rs == 1 && (count == 16 || q + (cs > 0 ? 255 * cs : 0) + 16 <= end)) {
+#pragma unroll
+        for (U32 k = 0; k < 4; k++)
+#pragma unroll
+          for (U32 c = 0; c < 4; c++)
+            v[k] = sums_fma(sums_conj(load_dense(q + (I64)(lane[k] + 64 * c) * cs), conj),
+                            sums_of(xv[k][c]), v[k]);
+      } else {
+#pragma unroll
+        for (U32 k = 0; k < 4; k++)
+          for (U32 c = 0; c < columns[k]; c++)
+            v[k] = sums_fma(sums_conj(load16_any(q + (I64)(lane[k] + 64 * c) * cs, rs, count, end),
+                                      conj), sums_of(xv[k][c]), v[k]);
       }
-    } else {
-      for (U32 w = 0; w < wides; w++) {
-        const U32 left = rows - w * 16, count = left < 16 ? left : 16;
-        SUMS v = sums_zero();
-        for (U32 c = 0; c < columns; c++)
-          v = sums_fma(sums_conj(load16(q + (I64)(w * 16) * rs + (I64)(64 * c) * cs, rs, count),
-                                 conj), xv[c], v);
-        MERGE(stack, b, w, v);
+      if (many == 1) {
+        MERGE(stack, b, w, v[0]);
+      } else {
+        SUMS sum = sums_add(sums_add(v[0], v[1]), sums_add(v[2], v[3]));
+        MERGE_FROM(2, stack, b, w, sum);
       }
     }
   }
@@ -75,7 +71,9 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
 }
 
 KERNEL(1) col_cpu(ARGUMENTS) {
-  const PART w = part_of(m, n);
+  PART w = part_of(ceil_div(m, 16), n);
+  w.first *= 16;
+  w.last = w.last * 16 < m ? w.last * 16 : m;
   if (acc_is(alpha, (REAL)0) || n == 0) {
     if (w.direct)
       for (U64 i = w.first; i < w.last; i++)
@@ -86,6 +84,7 @@ KERNEL(1) col_cpu(ARGUMENTS) {
   // A part is whole segments or whole super-segments.
   const U64 units = by_segment ? w.segments : w.super_segments, per = ceil_div(units, w.parts);
   const U64 u0 = w.part * per, u1 = u0 + per < units ? u0 + per : units;
+  GLOBAL const ELEM *end = end_of(a + a0, m, n, rs, cs);
   SUMS inner[7 * WIDES], outer[7 * WIDES], sum[WIDES], lane_sum[WIDES];
   for (U64 i = w.first; i < w.last; i += TILE_M) {
     const U32 rows = (U32)(w.last - i < TILE_M ? w.last - i : TILE_M), wides = (rows + 15) / 16;
@@ -98,7 +97,8 @@ KERNEL(1) col_cpu(ARGUMENTS) {
         for (U64 s = s0 + reversed(b, bits); s < s1; s += LANES) {
           const U32 len = (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
           segment_sums(a + a0 + (I64)i * rs + (I64)(s * SEG) * cs, rs, cs, rows,
-                       x + x0 + (I64)(s * SEG) * incx, incx, conj, len, inner, sum);
+                       x + x0 + (I64)(s * SEG) * incx, incx, conj, len, end, inner,
+                       sum);
           // The sum of a single segment is the result. Of several, each is added to its lane.
           if (s1 - s0 > 1)
             for (U32 k = 0; k < wides; k++) lane_sum[k] = sums_add(lane_sum[k], sum[k]);
@@ -113,13 +113,15 @@ KERNEL(1) col_cpu(ARGUMENTS) {
       for (U32 k = 0; k < wides; k++) {
         SUMS v = outer[bits * WIDES + k];
         if (s1 - s0 > 1) v = sums_add(v, sums_zero());
+        const U64 row = i + k * 16;
+        const U32 count = rows - k * 16 < 16 ? rows - k * 16 : 16;
+        if (w.direct) {
+          finish16(y + (y0 + (I64)row * incy), incy, alpha, v, beta, count);
+          continue;
+        }
         ACC out[16];
         sums_store(v, out);
-        for (U32 c = 0; c < 16 && k * 16 + c < rows; c++) {
-          const U64 row = i + k * 16 + c;
-          if (w.direct) finish(y + (y0 + (I64)row * incy), alpha, out[c], beta);
-          else workspace[row * w.total + u] = out[c];
-        }
+        for (U32 c = 0; c < count; c++) workspace[(row + c) * w.total + u] = out[c];
       }
     }
   }

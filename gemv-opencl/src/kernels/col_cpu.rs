@@ -20,7 +20,7 @@ const COL: Kernel = Kernel {
     name: "col-cpu",
     about: "Column-major matrices on CPUs: a work-item computes a tile of rows, four columns a \
             pass.",
-    source: source![wide::SOURCE, include_str!("col_cpu.cl"), REDUCE_SOURCE],
+    source: source![wide::SOURCE, wide::TREE, include_str!("col_cpu.cl"), REDUCE_SOURCE],
     args: ARGS,
     defines: &[],
     signature: Signature::Gemv,
@@ -43,6 +43,9 @@ const ARGS: &[Arg] = &[
     SPLIT_K,
 ];
 
+/// Rows of a vector.
+const ROWS: usize = 16;
+
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let tile_m = value(ARGS, params, "tile_m");
     // Two stacks of seven and two vectors, in the private memory of one item.
@@ -54,12 +57,12 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 }
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    wide::plan(ARGS, "col_cpu", desc, params, caps)
+    wide::plan((ARGS, "col_cpu", ROWS), desc, params, caps)
 }
 
 fn candidates(kernel: &'static str, layout: Layout, desc: &Desc, caps: &Caps) -> Vec<Params> {
     let shapes = [(1024, 1), (256, 4), (1024, 4)].map(|(tile_m, blocks)| {
         Params::new(kernel).with("tile_m", tile_m).with("blocks_per_sm", blocks)
     });
-    wide::candidates(layout, shapes, desc, caps, legal)
+    wide::candidates((layout, ROWS), shapes, desc, caps, legal)
 }

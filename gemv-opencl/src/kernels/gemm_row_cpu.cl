@@ -9,7 +9,8 @@
 //   lanes         The 64 lanes of a row and a column are four vectors of 16.
 //   columns       At most 256 segments: longer rows are computed by other kernels.
 //   strides       Any; A is read by vectors where its column stride is 1.
-//   never read    A and X where alpha = 0; Y where beta = 0; anything outside of a row's n elements.
+//   never read    A and X where alpha = 0; Y where beta = 0; anything outside of a row's n elements but other memory
+//                 between the first and the last element of its matrix.
 #ifndef ROWS
 #define ROWS 1
 #endif
@@ -50,7 +51,8 @@ KERNEL(1) gemm_pack(GEMM_ARGUMENTS) {
 
 // The sums of a segment of `len` elements: of ROWS rows and TILE_RHS columns, `pitch` apart.
 STATIC void segment_sums(GLOBAL const ELEM **row, const I64 cs, GLOBAL const ACC **column,
-                         const U32 conj, const U32 len, ACC (*out)[TILE_RHS]) {
+                         const U32 conj, const U32 len, GLOBAL const ELEM *end,
+                         ACC (*out)[TILE_RHS]) {
   SUMS acc[ROWS][TILE_RHS][4];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
@@ -80,7 +82,7 @@ STATIC void segment_sums(GLOBAL const ELEM **row, const I64 cs, GLOBAL const ACC
         const I64 at = j + k * 16;
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
-          const SUMS av = sums_conj(load16(row[r] + at * cs, cs, count), conj);
+          const SUMS av = sums_conj(load16_any(row[r] + at * cs, cs, count, end), conj);
 #pragma unroll
           for (U32 c = 0; c < TILE_RHS; c++)
             acc[r][c][k] = sums_first(
@@ -108,6 +110,7 @@ KERNEL(1) gemm_row_cpu(GEMM_ARGUMENTS) {
     U64 count = last - g < m - i0 ? last - g : m - i0;
     if (count > BLOCK_ROWS) count = BLOCK_ROWS;
     g += count;
+    GLOBAL const ELEM *end = end_of(a + (I64)a0 + (I64)b * ab, m, n, rs, cs);
     for (U64 c0 = 0; c0 < rhs; c0 += TILE_RHS) {
       GLOBAL const ACC *columns[TILE_RHS];
 #pragma unroll
@@ -125,7 +128,7 @@ KERNEL(1) gemm_row_cpu(GEMM_ARGUMENTS) {
             const U64 at = i + r < i0 + count ? i + r : i0 + count - 1;
             row[r] = a + (I64)a0 + (I64)b * ab + (I64)at * rs + (I64)(s * SEG) * cs;
           }
-          segment_sums(row, cs, columns, conj, len, sum);
+          segment_sums(row, cs, columns, conj, len, end, sum);
 #pragma unroll
           for (U32 c = 0; c < TILE_RHS; c++) columns[c] += SEG;
           if (segments == 1) continue;

@@ -15,6 +15,7 @@ gpu::kernel_files! {
     mod col_cpu;
     mod gemm_narrow_cpu;
     mod gemm_row_cpu;
+    mod gemm_col_cpu;
 }
 
 /// This backend's own kernels.

@@ -4,14 +4,16 @@
 //   lanes      The 64 lanes of a row are four vectors of 16.
 //   split-K    As in row.k; the work-groups that share a row are the grid's y.
 //   strides    Any; loads are by vectors where the column stride and incx are 1.
-//   never read A and x where alpha = 0; y where beta = 0; anything outside of a row's n elements.
+//   never read A and x where alpha = 0; y where beta = 0; anything outside of a row's n elements but other memory
+//              between the first and the last element of A.
 #ifndef ROWS
 #define ROWS 4
 #endif
 
 // The sums of segment s of ROWS rows.
 STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const ELEM *x,
-                         const I64 incx, const U32 conj, const U32 len, ACC *out) {
+                         const I64 incx, const U32 conj, const U32 len, GLOBAL const ELEM *end,
+                         ACC *out) {
   SUMS acc[ROWS][4];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
@@ -37,7 +39,7 @@ STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const
         const SUMS xv = load16(x + at * incx, incx, count);
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
-          const SUMS av = sums_conj(load16(row_ptr[r] + at * cs, cs, count), conj);
+          const SUMS av = sums_conj(load16_any(row_ptr[r] + at * cs, cs, count, end), conj);
           acc[r][k] = sums_first(acc[r][k], sums_fma(av, xv, acc[r][k]), count);
         }
       }
@@ -57,6 +59,7 @@ KERNEL(1) row_cpu(ARGUMENTS) {
   }
   const U64 per = w.by_super_segment ? ceil_div(w.super_segments, w.parts) * SEG : ceil_div(w.segments, w.parts);
   const U64 s0 = w.part * per, s1 = s0 + per < w.segments ? s0 + per : w.segments;
+  GLOBAL const ELEM *end = end_of(a + a0, m, n, rs, cs);
   for (U64 i = w.first; i < w.last; i += ROWS) {
     ACC lanes[ROWS][64]; // of the second level
     for (U64 s = s0; s < s1; s++) {
@@ -69,7 +72,8 @@ KERNEL(1) row_cpu(ARGUMENTS) {
         row_ptr[r] = a + a0 + (I64)row * rs + (I64)(s * SEG) * cs;
       }
       ACC sum[ROWS];
-      segment_sums(row_ptr, cs, x + x0 + (I64)(s * SEG) * incx, incx, conj, len, sum);
+      segment_sums(row_ptr, cs, x + x0 + (I64)(s * SEG) * incx, incx, conj, len, end,
+                   sum);
       const bool end = s % SEG == SEG - 1 || s + 1 == w.segments;
       for (U32 r = 0; r < ROWS && i + r < w.last; r++) {
         ACC v = sum[r];

@@ -43,11 +43,11 @@ const ARGS: &[Arg] = &[
 ];
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    wide::plan(ARGS, "row_cpu", desc, params, caps)
+    wide::plan((ARGS, "row_cpu", 1), desc, params, caps)
 }
 
 fn candidates(kernel: &'static str, layout: Layout, desc: &Desc, caps: &Caps) -> Vec<Params> {
     let shapes = [(4, 4), (4, 1), (1, 4)]
         .map(|(rows, blocks)| Params::new(kernel).with("rows", rows).with("blocks_per_sm", blocks));
-    wide::candidates(layout, shapes, desc, caps, |_, _, caps| wide::legal(caps))
+    wide::candidates((layout, 1), shapes, desc, caps, |_, _, caps| wide::legal(caps))
 }

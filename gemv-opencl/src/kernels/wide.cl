@@ -90,6 +90,19 @@ STATIC SUMS load16(GLOBAL const ELEM *p, const I64 step, const U32 count) {
 #endif
 }
 
+// The same where the lanes from `count` on may be anything: one load, if A has memory behind them, which
+// ends at `end`.
+STATIC SUMS load16_any(GLOBAL const ELEM *p, const I64 step, const U32 count,
+                       GLOBAL const ELEM *end) {
+  if (step == 1 && p + 16 <= end) return load_dense(p);
+  return load16(p, step, count);
+}
+// Behind the last element, in memory, of an m x n matrix that begins at p.
+STATIC GLOBAL const ELEM *end_of(GLOBAL const ELEM *p, const U64 m, const U64 n, const I64 rs,
+                                 const I64 cs) {
+  return p + (rs > 0 ? (I64)(m - 1) * rs : 0) + (cs > 0 ? (I64)(n - 1) * cs : 0) + 1;
+}
+
 STATIC REAL halve(WIDE v) {
   const WIDE8 v8 = v.lo + v.hi;
   const WIDE4 v4 = v8.lo + v8.hi;
@@ -114,6 +127,20 @@ STATIC void sums_store(SUMS v, ACC *to) {
 #else
   vstore16(v, 0, to);
 #endif
+}
+
+// Writes `count` rows of y, from their sums.
+STATIC void finish16(GLOBAL ELEM *y, const I64 incy, const ACC alpha, const SUMS v, const ACC beta,
+                     const U32 count) {
+#if DTYPE < 2
+  if (incy == 1 && count == 16 && alpha == 1 && beta == 0) {
+    vstore16(v, 0, y);
+    return;
+  }
+#endif
+  ACC out[16];
+  sums_store(v, out);
+  for (U32 c = 0; c < count; c++) finish(y + (I64)c * incy, alpha, out[c], beta);
 }
 
 // What a work-group computes: a band of rows by the grid's x, a part of the segments by its y.

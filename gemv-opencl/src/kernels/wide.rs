@@ -5,6 +5,8 @@ use gemv_core::{Arg, Desc, Layout, Params, Values};
 use gemv_gpu::{Caps, Launch, Plan, Split, value};
 
 pub(super) const SOURCE: &str = include_str!("wide.cl");
+/// Of the kernels by columns.
+pub(super) const TREE: &str = include_str!("tree.cl");
 
 pub(super) const BLOCKS_PER_SM: Arg = Arg {
     name: "blocks_per_sm",
@@ -34,38 +36,41 @@ pub(super) fn legal(caps: &Caps) -> Result<(), String> {
     Ok(())
 }
 
+/// `rows` is how many a work-group has at least.
 pub(super) fn plan(
-    args: &[Arg],
-    entry: &'static str,
+    (args, entry, rows): (&[Arg], &'static str, usize),
     desc: &Desc,
     params: &Params,
     caps: &Caps,
 ) -> Plan {
     let split = match value(args, params, "split_k") {
-        0 => parts(desc, caps),
+        0 => parts(desc, rows, caps),
         split => split,
     };
     let split = Split::of(desc.n, split);
     let groups = u64::from(value(args, params, "blocks_per_sm")) * u64::from(caps.units);
     let m = desc.m as u64;
-    let grid = [m.min(groups).max(1), split.parts, 1];
+    let grid = [m.div_ceil(rows as u64).min(groups).max(1), split.parts, 1];
     let mut launches = vec![Launch { grid, ..Launch::new(entry, 1, 1) }];
     launches.extend(split.reduce(m));
     Plan { launches, workspace: split.workspace(m), counters: 0 }
 }
 
-/// Work-groups of a row: 1 unless there are fewer rows than compute units.
-fn parts(desc: &Desc, caps: &Caps) -> u32 {
+/// Work-groups of a row: 1 unless there is less than a compute unit's share of rows for each.
+fn parts(desc: &Desc, rows: usize, caps: &Caps) -> u32 {
     let segments = desc.n.div_ceil(SEGMENT);
     let units = caps.units as usize;
     // Four parts a unit even out the load of other processes.
-    let want = if desc.m >= units { 1 } else { (4 * units).div_ceil(desc.m.max(1)) };
+    let bands = desc.m.div_ceil(rows).max(1);
+    // Of bands that are not many, one more than another has is an idle unit.
+    let even = if rows == 1 { units } else { 4 * units };
+    let want = if bands >= even { 1 } else { (4 * units).div_ceil(bands) };
     want.min(segments).clamp(1, 1 << 12) as u32
 }
 
 /// A candidate for each of these shapes, with rows split and whole; none for another layout.
 pub(super) fn candidates(
-    layout: Layout,
+    (layout, rows): (Layout, usize),
     shapes: [Params; 3],
     desc: &Desc,
     caps: &Caps,
@@ -75,7 +80,7 @@ pub(super) fn candidates(
         return Vec::new();
     }
     // 0 in place of a count, so that a row of a table serves many shapes.
-    let splits: &[u32] = if parts(desc, caps) == 1 { &[1] } else { &[0, 1] };
+    let splits: &[u32] = if parts(desc, rows, caps) == 1 { &[1] } else { &[0, 1] };
     let shape = |split| shapes.map(move |p| p.with("split_k", split));
     let mut all: Vec<Params> = splits.iter().flat_map(|&split| shape(split)).collect();
     all.retain(|p| legal(desc, p, caps).is_ok());

@@ -1,0 +1,165 @@
+//! `gemv share`: what the authors would like to know of a device that they do not have, in one file.
+
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use gemv::{Device, Engine};
+use serde_json::{Value, json};
+
+use crate::files::write;
+use crate::info::device_json;
+use crate::{bench, tune};
+
+/// Test, tune and time a device, and write one file of results to send to the authors.
+///
+/// For devices that they do not have. Products of every type are compared with the reference; then gemv
+/// tune and gemv bench run with a part of the time each. Interrupted or given more time, the same command
+/// goes on from what it has. The file has the device's and the driver's names, counts and times: read it
+/// before you send it. Nothing else changes on this machine, and nothing is sent.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The device, such as opencl:0.
+    #[arg(long, value_name = "NAME")]
+    device: String,
+    /// The time for all, after which it stops measuring: a fifth for the tests, three for gemv tune and one
+    /// for gemv bench.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = parse_minutes)]
+    minutes: f64,
+    /// The largest matrix, as of gemv tune and gemv bench.
+    #[arg(long, value_name = "BYTES", default_value = "256M")]
+    max_bytes: String,
+    /// Bytes to read before an operand comes again, as of gemv tune and gemv bench.
+    #[arg(long, value_name = "BYTES", default_value = "256M")]
+    cold_bytes: String,
+    /// The directory for the raw data and the file of results, share.json [default:
+    /// gemv-share-DEVICE].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn parse_minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 1e6 => Ok(minutes),
+        _ => Err("not a number of minutes".into()),
+    }
+}
+
+/// The arguments of another subcommand, from the words that a person would write.
+#[derive(Parser)]
+struct Words<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+}
+
+/// What a part of the run came to.
+struct Part {
+    command: Vec<String>,
+    error: Option<anyhow::Error>,
+}
+
+impl Part {
+    /// Runs another subcommand.
+    fn run<A: clap::Args>(command: Vec<String>, run: fn(A) -> anyhow::Result<()>) -> Part {
+        eprintln!("gemv {}", command.join(" "));
+        let error = match Words::<A>::try_parse_from(&command) {
+            Ok(words) => run(words.args).err(),
+            Err(wrong) => Some(wrong.into()),
+        };
+        Part { command, error }
+    }
+
+    fn json(&self, files: &BTreeMap<String, String>) -> Value {
+        let error = self.error.as_ref().map(|e| format!("{e:#}"));
+        json!({ "command": self.command.join(" "), "error": error, "files": files })
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let device = Engine::global().device(&args.device)?;
+    let id = device.info().id.clone();
+    let out = args.out.clone().unwrap_or_else(|| format!("gemv-share-{}", plain(&id)).into());
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+
+    eprintln!("{id}: comparing products with the reference");
+    let tested = tested(&device, &out, Duration::from_secs_f64(0.2 * 60.0 * args.minutes))?;
+    let path = |name: &str| out.join(name).display().to_string();
+    let words = |words: &[&str]| -> Vec<String> { words.iter().map(|w| w.to_string()).collect() };
+    let limits = ["--max-bytes", &args.max_bytes, "--cold-bytes", &args.cold_bytes];
+
+    let (minutes, to) = ((0.6 * args.minutes).to_string(), path("tune"));
+    let tune = ["tune", "--device", &id, "--minutes", &minutes, "--out", &to, "--resume"];
+    let tune = Part::run(words(&[&tune[..], &limits].concat()), tune::run);
+
+    // Times that are there are not taken twice.
+    let (seconds, to) = ((0.2 * 60.0 * args.minutes).to_string(), path("bench.csv"));
+    let bench = ["bench", "--device", &id, "--seconds", &seconds, "--out", &to, "--points", "8"];
+    let command = words(&[&bench[..], &limits].concat());
+    let bench = match Path::new(&to).exists() {
+        true => Part { command, error: None },
+        false => Part::run(command, bench::run),
+    };
+
+    let results = json!({
+        "gemv": env!("CARGO_PKG_VERSION"),
+        "date": chrono::Utc::now().format("%Y-%m-%d").to_string(),
+        "system": format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        "device": device_json(device.info()),
+        "tests": tested,
+        "tune": tune.json(&texts(&out.join("tune"))?),
+        "bench": bench.json(&one_text(&out.join("bench.csv"))?),
+    });
+    let file = out.join("share.json");
+    write(&file, &format!("{results:#}\n"))?;
+    println!("{}", file.display());
+    for part in [tune, bench] {
+        if let Some(why) = part.error {
+            return Err(why.context(format!("gemv {} (noted in the file)", part.command[0])));
+        }
+    }
+    let wrong = tested["wrong"].as_array().map_or(0, Vec::len);
+    ensure!(wrong == 0, "{wrong} products have other bits than the reference: the file names them");
+    println!("attach this file to an issue of the project; gemv report draws what is beside it");
+    Ok(())
+}
+
+/// The tests' results: of an earlier run, where that has compared everything.
+fn tested(device: &Device, out: &Path, limit: Duration) -> anyhow::Result<Value> {
+    let path = out.join("tests.json");
+    let known = std::fs::read_to_string(&path).ok();
+    let known = known.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    if let Some(known) = known.filter(|known| known["whole"] == true) {
+        return Ok(known);
+    }
+    let results = tests::run(device, Instant::now() + limit);
+    write(&path, &format!("{results:#}\n"))?;
+    Ok(results)
+}
+
+/// The files of a directory, by name.
+fn texts(dir: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        all.extend(one_text(&entry.path())?);
+    }
+    Ok(all)
+}
+
+/// A file by its name; none where it is not there.
+fn one_text(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok([(name, text)].into()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(e) => Err(e).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// A device's id as part of a file's name.
+fn plain(id: &str) -> String {
+    id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}

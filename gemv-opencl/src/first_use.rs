@@ -1,0 +1,269 @@
+//! The first use of a program: it is compiled or loaded, tested, and kept on disk.
+//!
+//! Each program is tested before its first result is given out, rather than a few of them when the device
+//! is opened: those would have to be compiled first, which takes longer than all else that a first
+//! product does, and would say nothing of the others.
+
+use gemv_core::{Element, Error, Result, Table, Times};
+use gemv_gpu::Signature;
+
+use crate::discover::Found;
+use crate::gemm;
+use crate::memory::State;
+use crate::run::Choice;
+use crate::selftest::{Case, SELF_TEST_ENV, Sizes, wanted};
+use crate::tables::tables;
+
+/// Columns of a test, the best first: more than one segment, one segment, and fewer for kernels of
+/// narrow matrices.
+const COLUMNS: [usize; 8] = [643, 256, 64, 16, 8, 4, 2, 1];
+/// How many tests a program has to pass, of those that suit it.
+const TESTS: usize = 2;
+
+/// Compiles what a choice launches, tests it, and keeps it on disk; all of it once.
+///
+/// # Errors
+/// [`Error::Build`]; [`Error::Refused`] where the device breaks the order by what its own tables
+/// choose, [`Error::Params`] where it does so by other parameters.
+pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+) -> Result<()> {
+    if choice.ready.get().is_some() {
+        return Ok(());
+    }
+    if let Some(reason) = &state.refused {
+        return Err(Error::Refused { device: found.info.id.clone(), reason: reason.clone() });
+    }
+    let entries = choice.entries(found, state)?.to_vec();
+    if choice.kernel.ordered && wanted() && !state.programs.are_tested(&entries) {
+        if let Some(fault) = fault::<T, V>(found, state, choice)? {
+            return Err(refused(found, state, choice, fault));
+        }
+        state.programs.passed(&entries);
+    }
+    let State { programs, queue, .. } = state;
+    programs.keep(queue, &entries);
+    choice.ready.get_or_init(|| ());
+    Ok(())
+}
+
+/// What the launches of a choice compute with other bits than the reference.
+fn fault<T: Element + Times<V>, V: Element>(
+    found: &Found,
+    state: &mut State,
+    choice: &Choice,
+) -> Result<Option<String>> {
+    let names = |choice: &Choice| -> Vec<_> {
+        choice.plan.launches.iter().map(|launch| launch.entry).collect()
+    };
+    let wanted = names(choice);
+    // Other entry points of the program are compiled only where no test is without them.
+    for any_entry in [false, true] {
+        let mut done = 0;
+        for columns in COLUMNS {
+            for &[batch, rhs] in counts(choice) {
+                // More rows than compute units, so that rows are whole unless parameters split them.
+                let rows = (found.caps.units as usize).clamp(19, 131);
+                let sizes: Sizes = [batch, rows, columns, rhs];
+                let mut case = Case::<T, V>::new(choice.desc.layout, sizes, done % 2 == 1);
+                let desc = case.job().desc();
+                if choice.kernel.fits(&desc, &choice.params, &found.caps).is_err() {
+                    continue;
+                }
+                let test = choice.of(desc, found);
+                if !any_entry && !names(&test).iter().all(|name| wanted.contains(name)) {
+                    continue;
+                }
+                let expected = case.expected();
+                gemm::product(found, state, &test, case.job())?;
+                if let Some(fault) = case.fault(&expected) {
+                    return Ok(Some(format!("{desc}: {fault}")));
+                }
+                done += 1;
+                if done == TESTS {
+                    return Ok(None);
+                }
+                break;
+            }
+        }
+        if done > 0 {
+            return Ok(None);
+        }
+    }
+    log::info!("opencl: {} is not tested: it suits no small product", choice.params);
+    Ok(None)
+}
+
+/// Matrices and right-hand sides of a test.
+fn counts(choice: &Choice) -> &'static [[usize; 2]] {
+    match choice.kernel.signature {
+        Signature::Gemv => &[[1, 1]],
+        Signature::Gemm => &[[2, 3], [1, 3], [2, 1]],
+    }
+}
+
+/// The error for a fault. The device is refused, now and by later processes, if its own tables choose
+/// this program for the problem; of any other only these parameters are.
+fn refused(found: &Found, state: &mut State, choice: &Choice, fault: String) -> Error {
+    let Choice { desc, params, .. } = choice;
+    let device = found.info.id.clone();
+    let reason = format!(
+        "{params} gives other bits than the order of additions has ({fault}); \
+         {SELF_TEST_ENV}=off uses it all the same"
+    );
+    if !is_chosen(found, choice) {
+        return Error::Params { device, desc: *desc, params: params.to_string(), reason };
+    }
+    let reason = format!("{}, {}: {reason}", found.info.name, found.info.driver);
+    log::warn!("{device} is refused: {reason}");
+    state.programs.store().refuse(&reason);
+    state.refused = Some(reason.clone());
+    Error::Refused { device, reason }
+}
+
+/// Whether the built-in tables choose the program of this choice for its problem.
+fn is_chosen(found: &Found, choice: &Choice) -> bool {
+    let Choice { desc, kernel, params, .. } = choice;
+    let types = (desc.dtype, desc.vectors);
+    tables(found).into_iter().any(|table| {
+        let table = Table::parse(table.name, table.text);
+        table.is_ok_and(|table| {
+            let fits = |of: &_| kernel.fits(desc, of, &found.caps).is_ok();
+            let legal = table.nearest(desc).into_iter().map(|row| row.params).find(fits);
+            legal.is_some_and(|of| {
+                kernel.mixed_program(types, &of) == kernel.mixed_program(types, params)
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use gemv_core::ndarray::{Array1, Array2};
+    use gemv_core::{Desc, Dtype, Engine, Layout};
+    use gemv_gpu::Kernel;
+
+    use super::*;
+    use crate::backend::OpenCl;
+    use crate::discover::found;
+    use crate::kernels;
+    use crate::memory::lock;
+
+    /// Says to [`child`] what it is to do.
+    const CHILD: &str = "GEMV_OPENCL_TEST_CHILD";
+
+    /// A kernel whose fma rounds twice.
+    fn broken(kernel: &Kernel) -> &'static Kernel {
+        const TWICE: &str = "#undef FMA_\n#define FMA_(a, b, c) ((a) * (b) + (c))\n";
+        let source = kernel.source.replace("return fma(a, b, c);", "return a * b + c;");
+        Box::leak(Box::new(Kernel { source: (TWICE.to_owned() + &source).leak(), ..*kernel }))
+    }
+
+    /// What the tables choose on a device for this problem.
+    fn chosen(device: &OpenCl, desc: Desc) -> Choice {
+        let table = tables(device.found())[0];
+        let table = Table::parse(table.name, table.text).unwrap();
+        let params = table.nearest(&desc)[0].params;
+        let kernel = kernels::find(params.kernel().as_str()).unwrap();
+        let plan = (kernel.plan)(&desc, &params, &device.found().caps);
+        let state = Arc::downgrade(device.state());
+        let (entries, ready) = Default::default();
+        Choice { desc, kernel, params, plan, state, entries, ready }
+    }
+
+    /// The child's part of the tests below: a process of its own, with a cache of its own.
+    #[test]
+    #[ignore = "run by the tests beside it"]
+    fn child() {
+        let engine = Engine::new(None);
+        if std::env::var(CHILD).unwrap() == "product" {
+            match engine.device("opencl:0") {
+                Ok(device) => {
+                    let y = device.try_gpu_dot(&Array2::<f32>::eye(9), &Array1::ones(9)).unwrap();
+                    println!("product: {}", y.sum());
+                }
+                Err(why) => println!("device: {why}"),
+            }
+            let listed = engine.devices().into_iter().find(|line| line.id == "opencl:0").unwrap();
+            return println!("listed: {:?}", listed.found.map(|info| info.id));
+        }
+        let device = OpenCl::open(0).unwrap();
+        let desc = Desc::of(Dtype::F32, Layout::Row, (64, 300), 4);
+        let right = chosen(&device, desc);
+        let mut wrong = Choice { kernel: broken(right.kernel), ..chosen(&device, desc) };
+        if std::env::var(CHILD).unwrap() == "beside" {
+            // Parameters that no table names.
+            wrong.params = wrong.params.with("rows", 2);
+        }
+        let mut state = lock(device.state());
+        let mut prepared = |choice| prepare::<f32, f32>(device.found(), &mut state, choice);
+        println!("wrong: {}", prepared(&wrong).unwrap_err());
+        println!("right: {:?}", prepared(&right));
+    }
+
+    fn run(what: &str, cache: &Path, self_test: &str) -> String {
+        let out = Command::new(std::env::current_exe().unwrap())
+            .args(["first_use::tests::child", "--exact", "--ignored", "--nocapture"])
+            .env(CHILD, what)
+            .env("GEMV_CACHE_DIR", cache)
+            .env("GEMV_CACHE", "on")
+            .env(SELF_TEST_ENV, self_test)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+        text
+    }
+
+    fn is_there() -> bool {
+        let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
+        match found() {
+            Ok(_) => true,
+            Err(why) if required.split(',').any(|r| r.trim() == "opencl") => panic!("{why}"),
+            Err(why) => {
+                eprintln!("not tested: {why}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_breaks_the_order_is_refused_until_it_is_asked_for() {
+        if !is_there() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(run("product", dir.path(), "").contains("product: 9\nlisted: Ok(\"opencl:0\")"));
+        let first = run("break", dir.path(), "");
+        let begin = "wrong: opencl:0 is refused: ";
+        assert!(first.contains(begin) && first.contains("ordinary numbers"), "{first}");
+        assert!(first.contains("GEMV_SELF_TEST=off"), "{first}");
+        // Nothing is computed any more: not by the right kernel, and not by the next process.
+        assert!(first.contains("right: Err(opencl:0 is refused: "), "{first}");
+        let later = run("product", dir.path(), "");
+        assert!(later.contains("device: opencl:0 is refused: "), "{later}");
+        assert!(later.contains("listed: Err(opencl:0 is refused: "), "{later}");
+        let asked = run("product", dir.path(), "off");
+        assert!(asked.contains("product: 9\nlisted: Ok(\"opencl:0\")"), "{asked}");
+    }
+
+    #[test]
+    fn parameters_that_no_table_chooses_are_refused_alone() {
+        if !is_there() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let out = run("beside", dir.path(), "");
+        assert!(
+            out.contains("rows=2") && out.contains(" does not fit f32 row 64x300 on "),
+            "{out}"
+        );
+        assert!(out.contains("right: Ok(())"), "{out}");
+    }
+}
