@@ -206,8 +206,12 @@ fn built(sh: &Shell, selection: &[&str]) -> Result<Vec<Built>> {
         let Some(path) = message["executable"].as_str() else { continue };
         let manifest = message["manifest_path"].as_str().unwrap_or_default();
         let folder = Path::new(manifest).parent().context("a manifest in a folder")?;
+        // `..#0.1.0`, or `..#name@0.1.0` where the folder has another name.
+        let id = message["package_id"].as_str().and_then(|id| id.rsplit_once('#'));
+        let named = id.and_then(|(_, rest)| rest.split_once('@')).map(|(name, _)| name.to_owned());
+        let of_folder = || folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         built.push(Built {
-            package: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            package: named.unwrap_or_else(of_folder),
             name: message["target"]["name"].as_str().unwrap_or_default().into(),
             test: message["profile"]["test"].as_bool().unwrap_or_default(),
             folder: folder.into(),
