@@ -378,6 +378,59 @@ fn programs_with_kernels_compile(nvrtc: &Nvrtc) -> Result<(), Failed> {
     of(rotate, &["by_point", "by_component", "copy"])
 }
 
+/// A kernel that is launched before the one ahead has ended waits for it before it reads any memory of the
+/// device: in PTX, of each kernel once. (What it reads as a constant would be read too early as well.)
+fn early_launches_wait_before_they_read(nvrtc: &Nvrtc) -> Result<(), Failed> {
+    let mut checked = BTreeSet::new();
+    let one = SHAPES.iter().map(|&shape| (shape, 1, 1));
+    for ((shape, rhs, batch), layout) in one
+        .chain(MANY.iter().copied())
+        .flat_map(|problem| Layout::ALL.map(|layout| (problem, layout)))
+    {
+        let desc = Desc { rhs, batch, ..Desc::of(Dtype::F32, layout, shape, 4) };
+        for params in candidates(&desc, &caps(132)) {
+            let kernel = kernels().find(|k| k.name == params.kernel().as_str()).expect("its own");
+            let launches = (kernel.plan)(&desc, &params, &caps(132)).launches;
+            let early = launches.iter().filter(|launch| launch.pdl_wait);
+            let early: Vec<_> = early.filter(|l| checked.insert((kernel.name, l.entry))).collect();
+            if early.is_empty() {
+                continue;
+            }
+            let program = kernel.mixed_program((Dtype::F32, Dtype::F32), &params);
+            let (image, _) = nvrtc.compile(&program, &options("compute_90"))?;
+            let ptx = String::from_utf8_lossy(image.bytes()).into_owned();
+            for entry in early.iter().map(|launch| launch.entry) {
+                reads_after_the_wait(&ptx, entry).map_err(|why| format!("{params}: {why}"))?;
+            }
+        }
+    }
+    if checked.len() < 10 {
+        return Err(format!("only {checked:?} were checked").into());
+    }
+    let late = ".entry f(\n ld.global.f32 %f1, [%rd1];\n griddepcontrol.wait;\n}";
+    for (ptx, why) in [(late, "reads first"), (".entry f(\n ret;\n}", "never waits"), ("", "no f")]
+    {
+        match reads_after_the_wait(ptx, "f") {
+            Err(e) if e.contains(why) => {}
+            outcome => return Err(format!("{ptx}: {outcome:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+fn reads_after_the_wait(ptx: &str, entry: &str) -> Result<(), String> {
+    let begin = format!(".entry {entry}(");
+    let text = ptx.split_once(&begin).ok_or_else(|| format!("there is no {entry}"))?.1;
+    let text = text.split(".entry ").next().unwrap_or_default();
+    let reads = ["ld.global", "ldu.global", "cp.async", "atom.", "red.", "ld.volatile.global"];
+    let first = reads.iter().filter_map(|read| text.find(read)).min();
+    match (text.find("griddepcontrol.wait"), first) {
+        (None, _) => Err(format!("{entry} never waits")),
+        (Some(wait), Some(read)) if read < wait => Err(format!("{entry} reads first")),
+        _ => Ok(()),
+    }
+}
+
 fn nvrtc() -> Result<&'static Nvrtc, Failed> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     NVRTC.get_or_init(|| Nvrtc::find().map_err(|e| e.to_string())).as_ref().map_err(Failed::from)
@@ -395,6 +448,7 @@ fn main() -> ExitCode {
         Trial::test("the checks refuse", || the_checks_refuse(nvrtc()?)),
         Trial::test("parameters are told", || parameters_are_told(nvrtc()?)),
         Trial::test("programs with kernels", || programs_with_kernels_compile(nvrtc()?)),
+        Trial::test("early launches wait", || early_launches_wait_before_they_read(nvrtc()?)),
     ];
     let tabled: HashSet<Program> = ["nvidia.txt", "default.txt"]
         .into_iter()
