@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::files::write;
 use crate::info::device_json;
+use crate::parse::parse_bytes;
 use crate::{bench, tune};
 
 /// Test, tune and time a device, and write one file of results to send to the authors.
@@ -20,7 +21,7 @@ use crate::{bench, tune};
 /// For devices that they do not have. Products of every type are compared with the reference; then gemv
 /// tune and gemv bench run with a part of the time each. Interrupted or given more time, the same command
 /// goes on from what it has. The file has the device's and the driver's names, counts and times: read it
-/// before you send it. Nothing else changes on this machine, and nothing is sent.
+/// before you send it. Beside it, compiled kernels are kept as for any product. Nothing is sent.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The device, such as opencl:0.
@@ -31,15 +32,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = parse_minutes)]
     minutes: f64,
     /// The largest matrix, as of gemv tune and gemv bench.
-    #[arg(long, value_name = "BYTES", default_value = "256M")]
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size)]
     max_bytes: String,
     /// Bytes to read before an operand comes again, as of gemv tune and gemv bench.
-    #[arg(long, value_name = "BYTES", default_value = "256M")]
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size)]
     cold_bytes: String,
     /// The directory for the raw data and the file of results, share.json [default:
     /// gemv-share-DEVICE].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+/// A number of bytes, as it was written.
+fn size(text: &str) -> Result<String, String> {
+    parse_bytes(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 fn parse_minutes(text: &str) -> Result<f64, String> {
@@ -84,25 +90,36 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let id = device.info().id.clone();
     let out = args.out.clone().unwrap_or_else(|| format!("gemv-share-{}", plain(&id)).into());
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let (max, cold) = (&args.max_bytes, &args.cold_bytes);
+    let of = json!({
+        "gemv": env!("CARGO_PKG_VERSION"), "device": device_json(device.info()),
+        "max_bytes": max, "cold_bytes": cold,
+    });
+    belongs(&out, &format!("{of:#}\n"))?;
 
     eprintln!("{id}: comparing products with the reference");
     let tested = tested(&device, &out, Duration::from_secs_f64(0.2 * 60.0 * args.minutes))?;
-    let path = |name: &str| out.join(name).display().to_string();
+    let path = |name: &str| format!("--out={}", out.join(name).display());
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|w| w.to_string()).collect() };
-    let limits = ["--max-bytes", &args.max_bytes, "--cold-bytes", &args.cold_bytes];
+    let limits = ["--max-bytes", max, "--cold-bytes", cold];
 
     let (minutes, to) = ((0.6 * args.minutes).to_string(), path("tune"));
-    let tune = ["tune", "--device", &id, "--minutes", &minutes, "--out", &to, "--resume"];
+    let tune = ["tune", "--device", &id, "--minutes", &minutes, &to, "--resume"];
     let tune = Part::run(words(&[&tune[..], &limits].concat()), tune::run);
 
-    // Times that are there are not taken twice.
-    let (seconds, to) = ((0.2 * 60.0 * args.minutes).to_string(), path("bench.csv"));
-    let bench = ["bench", "--device", &id, "--seconds", &seconds, "--out", &to, "--points", "8"];
+    // Times that are there are not taken twice. They are there when all were taken.
+    let (part, whole) = (out.join("bench.part.csv"), out.join("bench.csv"));
+    let (seconds, to) = ((0.2 * 60.0 * args.minutes).to_string(), path("bench.part.csv"));
+    let bench = ["bench", "--device", &id, "--seconds", &seconds, &to, "--points", "8"];
     let command = words(&[&bench[..], &limits].concat());
-    let bench = match Path::new(&to).exists() {
+    let bench = match whole.exists() {
         true => Part { command, error: None },
         false => Part::run(command, bench::run),
     };
+    if bench.error.is_none() && !whole.exists() {
+        let why = || format!("cannot rename {}", part.display());
+        std::fs::rename(&part, &whole).with_context(why)?;
+    }
 
     let results = json!({
         "gemv": env!("CARGO_PKG_VERSION"),
@@ -114,7 +131,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         "bench": bench.json(&one_text(&out.join("bench.csv"))?),
     });
     let file = out.join("share.json");
-    write(&file, &format!("{results:#}\n"))?;
+    let mut text = format!("{results:#}\n");
+    // Commands have the directory, whose name may be a person's.
+    if out.is_absolute() {
+        text = text.replace(&*out.to_string_lossy(), "DIR");
+    }
+    write(&file, &text)?;
     println!("{}", file.display());
     for part in [tune, bench] {
         if let Some(why) = part.error {
@@ -124,6 +146,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let wrong = tested["wrong"].as_array().map_or(0, Vec::len);
     ensure!(wrong == 0, "{wrong} products have other bits than the reference: the file names them");
     println!("attach this file to an issue of the project; gemv report draws what is beside it");
+    Ok(())
+}
+
+/// Notes what a directory's results are of: a device, its driver, this version and the limits.
+///
+/// # Errors
+/// If there are results of something else.
+fn belongs(out: &Path, of: &str) -> anyhow::Result<()> {
+    let path = out.join("of.json");
+    match std::fs::read_to_string(&path) {
+        Ok(known) => ensure!(
+            known == of,
+            "{} has results of another device, driver, version of gemv, or limits: name another directory by \
+             --out, or remove it",
+            out.display()
+        ),
+        Err(_) => write(&path, of)?,
+    }
     Ok(())
 }
 

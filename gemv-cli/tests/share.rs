@@ -17,7 +17,8 @@ fn gemv(dir: &Path, args: &[&str]) -> Output {
 fn share(device: &str) {
     let dir = tempfile::tempdir().unwrap();
     let args = ["share", "--device", device, "--minutes", "0.3", "--max-bytes", "64k"];
-    let args = [&args[..], &["--cold-bytes", "1M", "--out", "results"]].concat();
+    let results = dir.path().join("results").display().to_string();
+    let args = [&args[..], &["--cold-bytes", "1M", "--out", &results]].concat();
     let read = || -> serde_json::Value {
         let out = gemv(dir.path(), &args);
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -43,6 +44,14 @@ fn share(device: &str) {
     // Once more: it goes on, and measures no time twice.
     let again = read();
     assert_eq!(again["bench"]["files"], results["bench"]["files"]);
+    // Of other limits, or another device: not mixed.
+    let other = [&args[..], &["--max-bytes", "32k"]].concat();
+    let other: Vec<_> = other.iter().copied().filter(|arg| *arg != "64k").collect();
+    let at = other.iter().position(|arg| *arg == "--max-bytes").unwrap();
+    let other = [&other[..at], &other[at + 1..]].concat();
+    let out = gemv(dir.path(), &other);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("has results of another device"), "{said}");
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! aside and renamed whole, and begins with the hash of what follows, so a reader sees a complete one
 //! or none: many processes may share a directory.
 
-use std::io::{self, Write};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -140,14 +142,20 @@ impl Cache {
     }
 
     /// Removes what was written first where there is too much, but not what was written now. Down to
-    /// three quarters, so that not every call removes one.
+    /// three quarters, so that not every call removes one. What is not of this cache stays, and so does
+    /// what is being written aside.
     fn trim(&self, dir: &Path, now: &str) {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
             let of = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
             Some((of.modified().unwrap_or(SystemTime::UNIX_EPOCH), of.len(), entry.file_name()))
         });
-        let mut files: Vec<_> = files.collect();
+        let all: Vec<_> = files.collect();
+        if all.iter().map(|file| file.1).sum::<u64>() <= self.most {
+            return;
+        }
+        let own = all.into_iter().filter(|file| is_own(dir, &file.2));
+        let mut files: Vec<_> = own.collect();
         let mut bytes: u64 = files.iter().map(|file| file.1).sum();
         if bytes <= self.most {
             return;
@@ -163,6 +171,13 @@ impl Cache {
             }
         }
     }
+}
+
+/// Whether a file was kept by a cache, and is not being written aside.
+fn is_own(dir: &Path, name: &OsStr) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    let mut read = || File::open(dir.join(name))?.read_exact(&mut begin);
+    !name.as_encoded_bytes().starts_with(b".") && read().is_ok() && begin == *MAGIC
 }
 
 /// What a file holds, if it is whole.
@@ -241,7 +256,14 @@ mod tests {
     fn a_full_directory_loses_what_was_written_first() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache { most: 10_000, ..Cache::at(dir.path()) };
-        let held = || cache.names().collect::<std::collections::BTreeSet<_>>();
+        // Neither counts, and neither is removed: another program's, and one that is being written.
+        let held = || {
+            let others = ["precious.dat", ".tmp123"];
+            let names = cache.names().filter(|name| !others.contains(&&**name));
+            names.collect::<std::collections::BTreeSet<_>>()
+        };
+        std::fs::write(dir.path().join("precious.dat"), vec![1; 50_000]).unwrap();
+        std::fs::write(dir.path().join(".tmp123"), [&MAGIC[..], &[1; 50_000]].concat()).unwrap();
         for name in ["a", "b", "c", "d"] {
             cache.put(name, &[7; 2000]);
             // So that no two were written at one time by a coarse clock.
@@ -254,5 +276,6 @@ mod tests {
         // What is larger than the whole is kept until the next one.
         cache.put("f", &[7; 20_000]);
         assert_eq!(held().into_iter().collect::<Vec<_>>(), ["f"]);
+        assert!(dir.path().join("precious.dat").exists() && dir.path().join(".tmp123").exists());
     }
 }

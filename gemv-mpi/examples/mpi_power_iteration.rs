@@ -60,8 +60,10 @@ fn run() -> Result<(), Box<dyn Error>> {
         Some(path) => Distributed::from_npy(&grid, &device, path)?,
         None => Distributed::from_fn(&grid, &device, size, element)?,
     };
-    let found = grid
-        .agree(iterate(a.dim(), options.iterations, &device, |x, y| Ok(a.gemv(1.0, x, 0.0, y)?)))?;
+    let found = iterate(a.dim(), options.iterations, |x, y| {
+        a.gemv(1.0, x, 0.0, &mut *y)?; // collective: the ranks have agreed
+        Ok(grid.agree(square(&device, y))?) // a step of this rank alone
+    })?;
     if grid.rank() == 0 {
         let (p, q) = grid.dim();
         println!("ranks              {} ({p} × {q})", p * q);
@@ -80,8 +82,10 @@ fn alone(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         None => Array2::from_shape_fn((options.size, options.size), |(i, j)| element(i, j)),
     };
-    let found =
-        iterate(a.dim(), options.iterations, &device, |x, y| Ok(device.gemv(1.0, &a, x, 0.0, y)?))?;
+    let found = iterate(a.dim(), options.iterations, |x, y| {
+        device.gemv(1.0, &a, x, 0.0, &mut *y)?;
+        Ok(square(&device, y)?)
+    })?;
     println!("ranks              none");
     found.print(&device);
     Ok(())
@@ -99,13 +103,16 @@ struct Found {
     seconds: (f64, f64),
 }
 
-/// Power iteration with this product. Steps of vectors are those of the device, so that their bits are the same
-/// everywhere too.
+/// `y · y`, by the device, so that its bits are the same everywhere too.
+fn square(device: &Device, y: &Array1<f32>) -> gemv_core::Result<f32> {
+    Ok(device.try_gpu_dot(&y.view().insert_axis(Axis(0)), y)?[0])
+}
+
+/// Power iteration. `step` writes `A x` to y and gives `y · y`.
 fn iterate(
     (m, n): (usize, usize),
     iterations: usize,
-    device: &Device,
-    mut product: impl FnMut(&Array1<f32>, &mut Array1<f32>) -> Result<(), Box<dyn Error>>,
+    mut step: impl FnMut(&Array1<f32>, &mut Array1<f32>) -> Result<f32, Box<dyn Error>>,
 ) -> Result<Found, Box<dyn Error>> {
     if m != n {
         return Err(format!("a matrix of {m} × {n} has no eigenvalues").into());
@@ -114,9 +121,9 @@ fn iterate(
     let (mut eigenvalue, mut times) = (0.0, Vec::new());
     for _ in 0..iterations {
         let start = Instant::now();
-        product(&x, &mut y)?;
+        let square = step(&x, &mut y)?;
         times.push(start.elapsed().as_secs_f64());
-        eigenvalue = device.try_gpu_dot(&y.view().insert_axis(Axis(0)), &y)?[0].sqrt();
+        eigenvalue = square.sqrt();
         x.zip_mut_with(&y, |x, y| *x = y / eigenvalue);
     }
     times.sort_by(f64::total_cmp);

@@ -154,6 +154,9 @@ impl Grid {
 
     /// Makes an error of one rank one of all ranks, for steps of the program's own. Collective.
     ///
+    /// For steps of this rank alone. An error of a collective function is on all ranks already; where it is
+    /// given to this one, ranks that left earlier would not take part.
+    ///
     /// ```
     /// use gemv_mpi::{Grid, Split};
     ///

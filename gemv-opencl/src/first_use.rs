@@ -4,6 +4,8 @@
 //! is opened: those would have to be compiled first, which takes longer than all else that a first
 //! product does, and would say nothing of the others.
 
+use std::collections::BTreeSet;
+
 use gemv_core::{Element, Error, Result, Table, Times};
 use gemv_gpu::Signature;
 
@@ -14,10 +16,21 @@ use crate::run::Choice;
 use crate::selftest::{Case, SELF_TEST_ENV, Sizes, wanted};
 use crate::tables::tables;
 
-/// Columns of a test, the best first: more than one segment, one segment, and fewer for kernels of
-/// narrow matrices.
-const COLUMNS: [usize; 8] = [643, 256, 64, 16, 8, 4, 2, 1];
-/// How many tests a program has to pass, of those that suit it.
+/// Columns of a test, and whether it has many rows, the best first: more than one segment, one segment, few
+/// rows, whose columns are split, fewer columns for kernels of narrow matrices, more than 256 segments.
+const SIZES: [(usize, bool); 10] = [
+    (643, true),
+    (256, true),
+    (643, false),
+    (64, true),
+    (16, true),
+    (8, true),
+    (4, true),
+    (2, true),
+    (1, true),
+    (66_000, false),
+];
+/// How many tests a program has to pass at least, of those that suit it.
 const TESTS: usize = 2;
 
 /// Compiles what a choice launches, tests it, and keeps it on disk; all of it once.
@@ -38,10 +51,13 @@ pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
     }
     let entries = choice.entries(found, state)?.to_vec();
     if choice.kernel.ordered && wanted() && !state.programs.are_tested(&entries) {
-        if let Some(fault) = fault::<T, V>(found, state, choice)? {
-            return Err(refused(found, state, choice, fault));
-        }
-        state.programs.passed(&entries);
+        let launched = match fault::<T, V>(found, state, choice)? {
+            Ok(launched) => launched,
+            Err(fault) => return Err(refused(found, state, choice, fault)),
+        };
+        let tested = choice.plan.launches.iter().zip(&entries);
+        let tested = tested.filter(|(launch, _)| launched.contains(launch.entry));
+        state.programs.passed(&tested.map(|(_, entry)| *entry).collect::<Vec<_>>());
     }
     let State { programs, queue, .. } = state;
     programs.keep(queue, &entries);
@@ -49,23 +65,27 @@ pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
     Ok(())
 }
 
-/// What the launches of a choice compute with other bits than the reference.
+/// What the launches of a choice compute with other bits than the reference; or the entry points that compute
+/// the same.
 fn fault<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-) -> Result<Option<String>> {
-    let names = |choice: &Choice| -> Vec<_> {
+) -> Result<Result<BTreeSet<&'static str>, String>> {
+    let names = |choice: &Choice| -> BTreeSet<_> {
         choice.plan.launches.iter().map(|launch| launch.entry).collect()
     };
-    let wanted = names(choice);
+    let (wanted, mut launched) = (names(choice), BTreeSet::new());
     // Other entry points of the program are compiled only where no test is without them.
     for any_entry in [false, true] {
         let mut done = 0;
-        for columns in COLUMNS {
+        for (columns, many) in SIZES {
+            if done >= TESTS && wanted.is_subset(&launched) {
+                return Ok(Ok(launched));
+            }
             for &[batch, rhs] in counts(choice) {
                 // More rows than compute units, so that rows are whole unless parameters split them.
-                let rows = (found.caps.units as usize).clamp(19, 131);
+                let rows = if many { (found.caps.units as usize).clamp(19, 131) } else { 2 };
                 let sizes: Sizes = [batch, rows, columns, rhs];
                 let mut case = Case::<T, V>::new(choice.desc.layout, sizes, done % 2 == 1);
                 let desc = case.job().desc();
@@ -73,27 +93,33 @@ fn fault<T: Element + Times<V>, V: Element>(
                     continue;
                 }
                 let test = choice.of(desc, found);
-                if !any_entry && !names(&test).iter().all(|name| wanted.contains(name)) {
+                let of_it = names(&test);
+                if !any_entry && !of_it.is_subset(&wanted) {
                     continue;
+                }
+                // After enough of them, those alone that launch something else.
+                if done >= TESTS && of_it.is_subset(&launched) {
+                    break;
                 }
                 let expected = case.expected();
                 gemm::product(found, state, &test, case.job())?;
                 if let Some(fault) = case.fault(&expected) {
-                    return Ok(Some(format!("{desc}: {fault}")));
+                    return Ok(Err(format!("{desc}: {fault}")));
                 }
                 done += 1;
-                if done == TESTS {
-                    return Ok(None);
-                }
+                launched.extend(of_it);
                 break;
             }
         }
         if done > 0 {
-            return Ok(None);
+            break;
         }
     }
-    log::info!("opencl: {} is not tested: it suits no small product", choice.params);
-    Ok(None)
+    let untested: Vec<_> = wanted.difference(&launched).copied().collect();
+    if !untested.is_empty() {
+        log::info!("opencl: {}: no small product launches {untested:?}", choice.params);
+    }
+    Ok(Ok(launched))
 }
 
 /// Matrices and right-hand sides of a test.

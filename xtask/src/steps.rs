@@ -249,7 +249,10 @@ fn mpi(sh: &Shell, _: &Tools) -> Result<()> {
     let flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
     cmd!(sh, "cargo doc {of...} --no-deps").run()?;
     drop(flags);
+    let of = ["--locked", "-p", "gemv-mpi", "--features", "cpu"];
+    let require = sh.push_env("GEMV_REQUIRE", "cpu");
     cmd!(sh, "cargo test {of...}").run()?;
+    drop(require);
 
     let example = "mpi_power_iteration";
     let json = cmd!(sh, "cargo build -q {of...} --example {example} --message-format json")
