@@ -407,10 +407,17 @@ fn early_launches_wait_before_they_read(nvrtc: &Nvrtc) -> Result<(), Failed> {
     if checked.len() < 10 {
         return Err(format!("only {checked:?} were checked").into());
     }
-    let late = ".entry f(\n ld.global.f32 %f1, [%rd1];\n griddepcontrol.wait;\n}";
-    for (ptx, why) in [(late, "reads first"), (".entry f(\n ret;\n}", "never waits"), ("", "no f")]
-    {
-        match reads_after_the_wait(ptx, "f") {
+    let entry = |body: &str| format!(".entry f(\n{body}\n}}");
+    let (wait, read) = (" griddepcontrol.wait;", " @%p1 ld.f32 %f1, [%rd1];");
+    let own = " ld.param.u64 %rd1, [f_0];\n st.shared.f32 [%r1], %f1;\n ld.shared.f32 %f2, [%r1];";
+    reads_after_the_wait(&entry(&[own, wait, read].join("\n")), "f")?;
+    for (ptx, why) in [
+        (entry(&[" ld.global.f32 %f1, [%rd1];", wait].join("\n")), "reads first"),
+        (entry(&[read, wait].join("\n")), "reads first"),
+        (entry(" ret;"), "never waits"),
+        (String::new(), "no f"),
+    ] {
+        match reads_after_the_wait(&ptx, "f") {
             Err(e) if e.contains(why) => {}
             outcome => return Err(format!("{ptx}: {outcome:?}").into()),
         }
@@ -421,10 +428,21 @@ fn early_launches_wait_before_they_read(nvrtc: &Nvrtc) -> Result<(), Failed> {
 fn reads_after_the_wait(ptx: &str, entry: &str) -> Result<(), String> {
     let begin = format!(".entry {entry}(");
     let text = ptx.split_once(&begin).ok_or_else(|| format!("there is no {entry}"))?.1;
-    let text = text.split(".entry ").next().unwrap_or_default();
-    let reads = ["ld.global", "ldu.global", "cp.async", "atom.", "red.", "ld.volatile.global"];
-    let first = reads.iter().filter_map(|read| text.find(read)).min();
-    match (text.find("griddepcontrol.wait"), first) {
+    let lines = || text.split(".entry ").next().unwrap_or_default().lines();
+    // What may read the device's memory: what names no other space.
+    let reads = |line: &str| {
+        let line = line.trim_start();
+        let predicated = line.strip_prefix('@').and_then(|rest| rest.split_once(' '));
+        let opcode = predicated.map_or(line, |(_, rest)| rest.trim_start());
+        let opcode = opcode.split_whitespace().next().unwrap_or_default();
+        let kinds = ["ld.", "ldu.", "atom.", "red.", "cp.async.c", "cp.async.bulk"];
+        let elsewhere =
+            [".param", ".const", ".local", "ld.shared", "ld.volatile.shared", "atom.shared"];
+        kinds.iter().any(|kind| opcode.starts_with(kind))
+            && !elsewhere.iter().any(|space| opcode.contains(space))
+            && !opcode.starts_with("cp.async.commit")
+    };
+    match (lines().position(|line| line.contains("griddepcontrol.wait")), lines().position(reads)) {
         (None, _) => Err(format!("{entry} never waits")),
         (Some(wait), Some(read)) if read < wait => Err(format!("{entry} reads first")),
         _ => Ok(()),

@@ -46,6 +46,16 @@ pub struct Cache {
     most: u64,
 }
 
+/// Whether an environment variable switches something off: `off`, `no`, `0` or `false`.
+///
+/// ```
+/// assert!(!gemv_gpu::is_off("A_VARIABLE_THAT_IS_NOT_SET"));
+/// ```
+pub fn is_off(variable: &str) -> bool {
+    let switch = std::env::var(variable).unwrap_or_default().to_lowercase();
+    matches!(switch.trim(), "off" | "no" | "0" | "false")
+}
+
 /// A hash of texts, as 40 hexadecimal digits. Texts keep apart: `["ab", "c"]` is not `["a", "bc"]`.
 ///
 /// ```
@@ -75,8 +85,7 @@ impl Cache {
     /// }
     /// ```
     pub fn from_env(backend: &str) -> Cache {
-        let switch = std::env::var(CACHE_ENV).unwrap_or_default().to_lowercase();
-        if matches!(switch.trim(), "off" | "no" | "0" | "false") {
+        if is_off(CACHE_ENV) {
             return Cache::off();
         }
         let named = std::env::var_os(CACHE_DIR_ENV).filter(|d| !d.is_empty()).map(PathBuf::from);

@@ -96,12 +96,10 @@ impl<T: Element> Distributed<'_, T> {
             };
             Ok((x, mine, filled(1, layout.m, V::default())?))
         };
-        let ready = ready();
-        let (local, all) = match ready {
+        let (local, mut all) = match ready() {
             Ok((x, mine, all)) => (Ok((x, mine)), all),
             Err(e) => (Err(e), Vec::new()),
         };
-        let mut all = all;
         let call = self.grid.call("gemv");
         let mine = self.finished(call, alpha, beta, local)?;
         self.all_gather(&mine, &mut all, y);
@@ -165,8 +163,7 @@ impl<T: Element> Distributed<'_, T> {
             };
             Ok((x, mine))
         };
-        let ready = ready();
-        let mine = self.finished(self.grid.call("gemv_local"), alpha, beta, ready)?;
+        let mine = self.finished(self.grid.call("gemv_local"), alpha, beta, ready())?;
         y.iter_mut().zip(mine).for_each(|(to, from)| *to = from);
         Ok(())
     }

@@ -61,10 +61,7 @@ impl OpenCl {
             asked: format!("{NAME}:{ordinal}"),
             found: all.iter().map(|f| f.info.id.as_str()).collect::<Vec<_>>().join(", "),
         })?;
-        if let Some(reason) = &found.info.refused {
-            let device = found.info.id.clone();
-            return Err(Error::Refused { device, reason: reason.clone() });
-        }
+        found.usable(&found.info.refused)?;
         // One at a time: see `discover::found`.
         static OPENING: Mutex<()> = Mutex::new(());
         let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);

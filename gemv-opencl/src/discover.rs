@@ -60,6 +60,20 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Whether the device may compute.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the reason, if there is one.
+    pub(crate) fn usable(&self, refused: &Option<String>) -> Result<()> {
+        match refused {
+            None => Ok(()),
+            Some(reason) => {
+                let (device, reason) = (self.info.id.clone(), reason.clone());
+                Err(Error::Refused { device, reason })
+            }
+        }
+    }
+
     /// The error for a failed call. Drivers may allocate as late as at the first use of a buffer,
     /// so that any call may fail for memory: `asked` bytes.
     pub(crate) fn failed(&self, failure: cl::Failure, asked: usize) -> Error {

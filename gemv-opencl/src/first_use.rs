@@ -46,9 +46,7 @@ pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
     if choice.ready.get().is_some() {
         return Ok(());
     }
-    if let Some(reason) = &state.refused {
-        return Err(Error::Refused { device: found.info.id.clone(), reason: reason.clone() });
-    }
+    found.usable(&state.refused)?;
     let entries = choice.entries(found, state)?.to_vec();
     if choice.kernel.ordered && wanted() && !state.programs.are_tested(&entries) {
         let launched = match fault::<T, V>(found, state, choice)? {

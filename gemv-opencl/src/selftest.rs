@@ -9,8 +9,7 @@ pub(crate) const SELF_TEST_ENV: &str = "GEMV_SELF_TEST";
 
 /// Whether devices are tested, and refused where they fail.
 pub(crate) fn wanted() -> bool {
-    let switch = std::env::var(SELF_TEST_ENV).unwrap_or_default().to_lowercase();
-    !matches!(switch.trim(), "off" | "no" | "0" | "false")
+    !gemv_gpu::is_off(SELF_TEST_ENV)
 }
 
 /// The operands of one test.

@@ -1,7 +1,7 @@
 //! Elementwise steps.
 
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Element, Error, Memory, Result, Scalar, VectorJob, Window};
+use gemv_core::{Accumulator, Element, Memory, Result, Scalar, VectorJob, Window};
 use gemv_gpu::{VECTOR, vector_launch, vector_params};
 
 use crate::cl::Args;
@@ -18,9 +18,7 @@ pub(crate) fn step<T: Element>(
     state: &mut State,
     job: VectorJob<'_, T>,
 ) -> Result<()> {
-    if let Some(reason) = &state.refused {
-        return Err(Error::Refused { device: found.info.id.clone(), reason: reason.clone() });
-    }
+    found.usable(&state.refused)?;
     let (ni, nj, nk) = job.y.dim.into_pattern();
     let launch = vector_launch(job.step, [ni, nj, nk], &found.caps);
     let State { queue, programs, .. } = &mut *state;
