@@ -1,4 +1,4 @@
-//! Curves with one logarithmic axis, as SVG.
+//! Curves with one logarithmic axis, and bars, as SVG.
 
 use std::error::Error;
 use std::path::Path;
@@ -70,6 +70,46 @@ pub fn convergence(
     let labels: [Option<Label>; 2] = [Some(|x| format!("{x:.0}")), Some(|y| format!("{y:.0e}"))];
     let style = Style { labels, at: SeriesLabelPosition::UpperRight, dots: 0 };
     draw(path, [caption, "iteration", y], axes, &style, &curves)
+}
+
+/// Writes a picture of one bar for each name, the first above. `x` names the axis, which begins at 0.
+///
+/// # Errors
+/// If the file cannot be written, or there is no bar.
+pub fn bars(
+    path: &Path,
+    caption: &str,
+    x: &str,
+    bars: &[(String, f64)],
+) -> Result<(), Box<dyn Error>> {
+    let most = bars.iter().map(|bar| bar.1).fold(0.0, f64::max);
+    if bars.is_empty() || !most.is_finite() {
+        return Err("there is no bar".into());
+    }
+    let area = SVGBackend::new(path, (760, 90 + 36 * bars.len() as u32)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let rows = bars.len() as f64;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(caption, ("sans-serif", 18))
+        .margin(12)
+        .margin_right(32)
+        .x_label_area_size(40)
+        .y_label_area_size(120)
+        .build_cartesian_2d(0.0..(1.05 * most).max(f64::MIN_POSITIVE), 0.0..rows)?;
+    // The names stand beside the bars, drawn below.
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc(x).disable_y_mesh().disable_y_axis().light_line_style(WHITE).draw()?;
+    let names = ("sans-serif", 14).into_font();
+    for (row, (name, length)) in bars.iter().enumerate() {
+        let middle = rows - row as f64 - 0.5;
+        let bar = [(0.0, middle - 0.35), (*length, middle + 0.35)];
+        chart.draw_series([Rectangle::new(bar, DISTINCT[0].filled())])?;
+        let (left, at) = chart.backend_coord(&(0.0, middle));
+        let place = (left - 8 - names.box_size(name)?.0 as i32, at - 8);
+        area.draw(&Text::new(name.clone(), place, names.clone()))?;
+    }
+    area.present()?;
+    Ok(())
 }
 
 /// The least and the largest x, and the same of y.

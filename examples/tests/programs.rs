@@ -53,8 +53,12 @@ fn solved(device: &str, dtype: &str) -> Result<Vec<String>, String> {
 }
 
 fn decoded(device: &str) -> Result<Vec<String>, String> {
-    let options = ["--shrink", "32", "--tokens", "3", "--device", device];
-    printed(env!("CARGO_BIN_EXE_decode_layer"), &options)
+    let svg = picture(device, "decode.svg")?;
+    let place = svg.to_string_lossy();
+    let options = ["--shrink", "32", "--tokens", "3", "--device", device, "--plot", &*place];
+    let lines = printed(env!("CARGO_BIN_EXE_decode_layer"), &options)?;
+    has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "gate and up")?;
+    Ok(lines)
 }
 
 /// The lines of these names, which must be the same everywhere.
@@ -90,8 +94,33 @@ fn decodes_as_the_reference(device: &str) -> Check {
     if here == there { Ok(()) } else { Err(format!("{here:?}, but on the reference {there:?}")) }
 }
 
+fn finds_components_as_the_reference(device: &str) -> Check {
+    let found = |device| {
+        let png = picture(device, "quickstart.png")?;
+        let place = png.to_string_lossy();
+        let lines =
+            printed(env!("CARGO_BIN_EXE_quickstart"), &["--device", device, "--picture", &*place])?;
+        let written = std::fs::read(&png).map_err(|e| e.to_string())?;
+        if !written.starts_with(b"\x89PNG") {
+            return Err(format!("{place} is no picture"));
+        }
+        Ok(lines)
+    };
+    let (here, there) = (found(device)?, found("reference")?);
+    let names = ["        1", "        8", "hash of the bits"];
+    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
+    if here == there { Ok(()) } else { Err(format!("{here:?}, but on the reference {there:?}")) }
+}
+
 fn learns_as_the_reference(device: &str) -> Check {
-    let learnt = |device| printed(env!("CARGO_BIN_EXE_ridge_regression"), &["--device", device]);
+    let learnt = |device| {
+        let svg = picture(device, "ridge.svg")?;
+        let place = svg.to_string_lossy();
+        let options = ["--device", device, "--plot", &*place];
+        let lines = printed(env!("CARGO_BIN_EXE_ridge_regression"), &options)?;
+        has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "<polyline")?;
+        Ok::<_, String>(lines)
+    };
     let (here, there) = (learnt(device)?, learnt("reference")?);
     let names = ["read", "hash of the bits"];
     let (here, there) = (named(&here, &names)?, named(&there, &names)?);
@@ -337,6 +366,9 @@ fn main() {
             trials.push(trial(format!("{id}/ranks"), move || ranks_as_the_reference(&id)));
         }
         let id = target.id.clone();
+        let name = format!("{id}/principal components");
+        trials.push(trial(name, move || finds_components_as_the_reference(&id)));
+        let id = target.id.clone();
         let name = format!("{id}/ridge regression");
         trials.push(trial(name, move || learns_as_the_reference(&id)));
         if target.id != "reference" {
@@ -363,6 +395,7 @@ fn main() {
         env!("CARGO_BIN_EXE_lobpcg"),
         #[cfg(feature = "solvers")]
         env!("CARGO_BIN_EXE_pagerank"),
+        env!("CARGO_BIN_EXE_quickstart"),
         env!("CARGO_BIN_EXE_ridge_regression"),
         env!("CARGO_BIN_EXE_rotate_points"),
     ] {

@@ -2,7 +2,8 @@
 //! in bf16: six products with matrices that are read once a token.
 //!
 //! ```text
-//! cargo run --release --features half --bin decode_layer -- [--device cuda:0] [--tokens 20] [--shrink 1]
+//! cargo run --release --features half --bin decode_layer -- \
+//!     [--device cuda:0] [--tokens 20] [--shrink 1] [--plot FILE.svg]
 //! ```
 //!
 //! It is the first token of a text, whose attention has one position: the weight of its own value is 1.
@@ -12,15 +13,17 @@
 #![deny(unsafe_code)]
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gemv::half::bf16;
 use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, GpuDot};
-use gemv_examples::hash;
+use gemv_examples::{curves, hash, output};
 use ndarray::{Array1, Array2};
 
-const USAGE: &str = "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR]";
+const USAGE: &str =
+    "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR] [--plot FILE.svg]";
 
 /// Layers of the whole model.
 const LAYERS: f64 = 32.0;
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let (mut device, mut tokens, mut shrink) = (None, 20usize, 1usize);
+    let (mut device, mut tokens, mut shrink, mut plot) = (None, 20usize, 1usize, None);
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let value = args.next().ok_or(USAGE)?;
@@ -46,6 +49,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             "--device" => device = Some(value),
             "--tokens" => tokens = value.parse().map_err(|e| format!("--tokens {value}: {e}"))?,
             "--shrink" => shrink = value.parse().map_err(|e| format!("--shrink {value}: {e}"))?,
+            "--plot" => plot = Some(PathBuf::from(value)),
             _ => return Err(USAGE.into()),
         }
     }
@@ -69,7 +73,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     device.synchronize()?;
     let time = start.elapsed().as_secs_f64() / tokens as f64;
-    let x = plan.into_state().x.download()?;
+    let layer = plan.into_state();
+    let x = layer.x.download()?;
 
     let info = device.info();
     println!(
@@ -90,6 +95,20 @@ fn run() -> Result<(), Box<dyn Error>> {
         None => println!("of the read roof   unknown: the device has no pass that only reads"),
     }
     println!("hash of the bits   {:016x}", hash(&x));
+
+    let mut parts = layer.products(&device)?;
+    let products: f64 = parts.iter().map(|part| part.1).sum();
+    parts.push(("all else".into(), (1e6 * time - products).max(0.0)));
+    for (name, microseconds) in &parts {
+        println!("{name:<19}{microseconds:.1} us");
+    }
+    let plot = match plot {
+        Some(path) => path,
+        None => output("decode_layer.svg")?,
+    };
+    let title = format!("a layer of an 8B model in bf16, one token, on {}", info.name);
+    curves::bars(&plot, &title, "microseconds", &parts)?;
+    println!("the parts' times   {}", plot.display());
     Ok(())
 }
 
@@ -160,6 +179,31 @@ impl Layer {
         x.nrm2_into(&mut *norm)?;
         h.assign_product(&*x, &norms[which])?;
         h.scal(&*root / &*norm)
+    }
+
+    /// The time of each product by itself, in microseconds: the least of some.
+    fn products(&self, device: &Device) -> gemv::Result<Vec<(String, f64)>> {
+        let Layer { query, key, value, output, gate_up, down, .. } = self;
+        let all = [
+            ("query", query),
+            ("key", key),
+            ("value", value),
+            ("output", output),
+            ("gate and up", gate_up),
+            ("down", down),
+        ];
+        let least = |matrix: &DeviceMatrix<bf16>| -> gemv::Result<f64> {
+            let (m, n) = matrix.dim();
+            let (x, mut y) = (device.zeros::<bf16, _>(n)?, device.zeros(m)?);
+            let mut product = || matrix.try_gpu_dot_into(&x, &mut y);
+            product()?;
+            let mut best = f64::INFINITY;
+            for _ in 0..5 {
+                best = best.min(device.backend().timed(&mut product)?.as_secs_f64());
+            }
+            Ok(best * 1e6)
+        };
+        all.into_iter().map(|(name, matrix)| Ok((name.to_owned(), least(matrix)?))).collect()
     }
 
     /// One token. The host waits for nothing.

@@ -2,7 +2,7 @@
 //! with its transpose.
 //!
 //! ```text
-//! cargo run --release --bin quickstart [picture.png]
+//! cargo run --release --bin quickstart -- [--device cuda:0] [--picture FILE.png]
 //! ```
 #![deny(unsafe_code)] // but for what ndarray's s! makes
 
@@ -13,10 +13,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use gemv::{Device, Engine, GpuDot};
-use gemv_examples::digits;
+use gemv::{Device, GpuDot};
+use gemv_examples::{digits, hash, output};
 use ndarray::{Array1, Array2, Axis, s};
 use picture::Ink;
+
+const USAGE: &str = "usage: quickstart [--device ID] [--picture FILE.png]";
 
 /// How many components to find.
 const COMPONENTS: usize = 8;
@@ -32,7 +34,17 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let device = Engine::global().default_device()?;
+    let (mut device, mut picture) = (None, None);
+    let mut args = std::env::args().skip(1);
+    while let Some(name) = args.next() {
+        let value = args.next().ok_or(USAGE)?;
+        match name.as_str() {
+            "--device" => device = Some(value),
+            "--picture" => picture = Some(PathBuf::from(value)),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let device = gemv_examples::device(device.as_deref())?;
     let (images, mean, total) = centred()?;
     println!("{} images of {} pixels", images.nrows(), images.ncols());
 
@@ -48,13 +60,11 @@ fn run() -> Result<(), Box<dyn Error>> {
     let (products, seconds) = (pca.products, time.as_secs_f64());
     println!("{products} products on {} ({}) in {seconds:.3} s", info.id, info.name);
 
-    let picture = match std::env::args_os().nth(1) {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
-            std::fs::create_dir_all(&target)?;
-            target.join("quickstart.png")
-        }
+    println!("hash of the bits   {:016x}", hash(&pca.components));
+
+    let picture = match picture {
+        Some(path) => path,
+        None => output("quickstart.png")?,
     };
     // Two standard deviations from the mean image along each component, up and down.
     let deviations = Array1::from_iter(pca.variance.iter().map(|v| 2.0 * v.sqrt()));
@@ -136,6 +146,8 @@ fn without(v: Array1<f64>, found: &ndarray::ArrayView2<'_, f64>) -> gemv::Result
 
 #[cfg(test)]
 mod tests {
+    use gemv::Engine;
+
     use super::*;
 
     /// `PCA(8, svd_solver="full").fit(load_digits().data)` of scikit-learn 1.9.1:
@@ -171,26 +183,6 @@ mod tests {
         for ((i, j), &v) in gram.indexed_iter() {
             let wanted = if i == j { 1.0 } else { 0.0 };
             assert!((v - wanted).abs() < 1e-9, "components {i} and {j}: {v}");
-        }
-    }
-
-    #[test]
-    fn every_device_finds_the_same_bits() {
-        let (images, ..) = centred().unwrap();
-        let engine = Engine::global();
-        let reference = engine.device("reference").unwrap();
-        let wanted = principal_components(&reference, &images, 2).unwrap();
-        for listing in engine.devices().into_iter().filter(|l| l.found.is_ok()) {
-            let device = engine.device(&listing.id).unwrap();
-            let pca = match principal_components(&device, &images, 2) {
-                // Such as an OpenCL device without double precision.
-                Err(e) if matches!(e.downcast_ref(), Some(gemv::Error::Unsupported { .. })) => {
-                    continue;
-                }
-                pca => pca.unwrap(),
-            };
-            assert_eq!(pca.components, wanted.components, "on {}", listing.id);
-            assert_eq!(pca.variance, wanted.variance, "on {}", listing.id);
         }
     }
 }

@@ -2,21 +2,22 @@
 //! digits, by conjugate gradients on the normal equations, all on one device.
 //!
 //! ```text
-//! cargo run --release --bin ridge_regression -- [--device cuda:0] [--ridge 10]
+//! cargo run --release --bin ridge_regression -- [--device cuda:0] [--ridge 10] [--plot FILE.svg]
 //! ```
 //!
 //! It learns from every other image and is tested on the rest. Both are views of one resident matrix.
 #![deny(unsafe_code)] // but for what ndarray's s! makes
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{DeviceMatrix, DeviceVector, GpuDot};
-use gemv_examples::{Iteration, digits, hash};
+use gemv_examples::{Iteration, curves, digits, hash, output};
 use ndarray::{Array1, Array2, Axis, s};
 
-const USAGE: &str = "usage: ridge_regression [--device ID] [--ridge NUMBER]";
+const USAGE: &str = "usage: ridge_regression [--device ID] [--ridge NUMBER] [--plot FILE.svg]";
 
 /// Iterations from one look at the residuals to the next, and the residual that will do.
 const EVERY: usize = 10;
@@ -42,13 +43,14 @@ struct State {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let (mut device, mut ridge) = (None, 10.0);
+    let (mut device, mut ridge, mut plot) = (None, 10.0, None);
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let value = args.next().ok_or(USAGE)?;
         match name.as_str() {
             "--device" => device = Some(value),
             "--ridge" => ridge = value.parse().map_err(|e| format!("--ridge {value}: {e}"))?,
+            "--plot" => plot = Some(PathBuf::from(value)),
             _ => return Err(USAGE.into()),
         }
     }
@@ -74,23 +76,26 @@ fn run() -> Result<(), Box<dyn Error>> {
         })
     });
 
-    let (start, mut iterations) = (Instant::now(), 0);
+    let (start, mut iterations, mut residuals) = (Instant::now(), 0, Vec::new());
     for digit in 0..10 {
         let targets = names.iter().step_by(2).map(|&name| if name == digit { 1.0 } else { -1.0 });
         let b = learnt.t().try_gpu_dot(&Array1::from_iter(targets))?;
         let solver = &mut plan.state_mut().solver;
         solver.begin(&b)?;
-        let enough = TOLERANCE * TOLERANCE * solver.first_square()?;
+        let first = solver.first_square()?;
+        let mut shares = vec![1.0];
         loop {
             plan.run()?;
             iterations += EVERY;
-            let last = plan.state().solver.first_square()?;
-            match last {
-                _ if last <= enough => break,
+            let squares = plan.state().solver.squares()?;
+            shares.extend(squares.iter().skip(1).map(|square| (square / first).sqrt()));
+            match shares.last() {
+                Some(&last) if last <= TOLERANCE => break,
                 _ if iterations > 10_000 => return Err("no convergence".into()),
                 _ => {}
             }
         }
+        residuals.push(curves::numbered(&digit.to_string(), &shares));
         weights.column_mut(digit)?.assign(&plan.state().solver.x)?;
     }
     let time = start.elapsed().as_secs_f64();
@@ -108,5 +113,12 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("iterations         {iterations} for ten digits, {:.3} s", time);
     println!("read               {right} of {of}, {:.1} %", 100.0 * right as f64 / of as f64);
     println!("hash of the bits   {:016x}", hash(&weights.download()?));
+    let plot = match plot {
+        Some(path) => path,
+        None => output("ridge_regression.svg")?,
+    };
+    let title = "ridge regression by conjugate gradients, a function for each digit";
+    curves::convergence(&plot, title, "|r| / |b|", &residuals)?;
+    println!("convergence        {}", plot.display());
     Ok(())
 }
