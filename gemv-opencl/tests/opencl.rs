@@ -270,8 +270,20 @@ fn compare<T: Element>(
 }
 
 /// The kernels for GPUs, which are no candidates of a CPU, with every phase of each: layout and
-/// parameters. `{v}` is as many elements as are 16 bytes, `{h}` half of them.
+/// parameters. `{v}` is as many elements as are 16 bytes, `{h}` half of them; `{s}` and `{u}` are threads
+/// whose vectors of so many elements are at least, and at most, 64 lanes.
 const FOR_GPUS: &[(&str, &str)] = &[
+    ("row", "row-block threads=128 subwarp={s} warps_k=4 vec={v} blocks_per_sm=1"),
+    ("row", "row-block threads=64 subwarp={u} warps_k=1 rows=2 vec={h} blocks_per_sm=1"),
+    ("row", "row-block threads=32 subwarp=32 warps_k=1 vec=1 blocks_per_sm=2"),
+    ("row", "row-block threads=64 subwarp=32 warps_k=2 rows=2 vec=1"),
+    ("col", "col-thread threads=32 vec={v} max_n=64"),
+    ("col", "col-thread threads=32 rows=2 vec={h} max_n=4"),
+    ("col", "col-thread threads=64 vec=1 max_n=16"),
+    ("row", "row-smem threads=32 vec={v} max_n=64"),
+    ("row", "row-smem threads=32 vec=1 max_n=64"),
+    ("row", "row-smem threads=32 rows=2 vec=1 max_n=4"),
+    ("row", "row-smem threads=64 vec={v} max_n=16"),
     ("col", "col-tile threads=64 tile_m=16 vec={v} unroll=2 blocks_per_sm=1"),
     ("col", "col-tile threads=128 tile_m=16 vec=1 unroll=4 blocks_per_sm=3"),
     ("col", "col-tile threads=64 tile_m=16 vec={h} row_accs=64 blocks_per_sm=1"),
@@ -283,6 +295,7 @@ const EDGES: &[(usize, usize)] = &[
     (63, 64),
     (64, 63),
     (200, 3),
+    (77, 13),
     (65, 65),
     (48, 16),
     (255, 255),
@@ -293,6 +306,7 @@ const EDGES: &[(usize, usize)] = &[
     (8, 70_000),
     (1, 70_000),
 ];
+const FEW_EDGES: &[(usize, usize)] = &[(3, 3), (19, 63), (48, 64), (5, 13), (20, 257), (16, 520)];
 
 /// Each of the kernels for GPUs on shapes at the edges of its tiles, of matrices with and without gaps.
 fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
@@ -303,11 +317,13 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     let half = (wide / 2).max(1);
     let params = |&(layout, text): &(&'static str, &str)| {
         let text = text.replace("{v}", &wide.to_string()).replace("{h}", &half.to_string());
+        let (few, many) = ((32 / wide).max(8), (64 / half).min(32));
+        let text = text.replace("{s}", &few.to_string()).replace("{u}", &many.to_string());
         (layout, text.parse::<Params>().expect("well formed"))
     };
     let all: Vec<_> = FOR_GPUS.iter().map(params).collect();
     let mut ran = vec![0; all.len()];
-    for (case, &shape) in (if small { FEW } else { EDGES }).iter().enumerate() {
+    for (case, &shape) in (if small { FEW_EDGES } else { EDGES }).iter().enumerate() {
         for (name, build) in LAYOUTS.iter().filter(|l| l.0 == "row" || l.0 == "col") {
             let gaps = LAYOUTS.iter().find(|l| l.0 == format!("{name}-gaps")).expect("listed").1;
             for build in [*build, gaps] {

@@ -147,6 +147,10 @@ STATIC ACC widen(ELEM e) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(e));
   return f;
+#elif defined(__NV_CL_C_VERSION)
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(e));
+  return f;
 #else
   const U32 bits = ((U32)e & 0x7fffu) << 13;
   const float f = AS_F32(bits) * 5192296858534827628530496329220096.0f; // 2^112

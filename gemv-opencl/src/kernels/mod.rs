@@ -17,6 +17,9 @@ gpu::kernel_files! {
     mod gemm_narrow_cpu;
     mod gemm_row_cpu;
     mod gemm_col_cpu;
+    mod col_thread;
+    mod row_smem;
+    mod row_block;
     mod col_tile;
 }
 

@@ -62,3 +62,33 @@ STATIC void load_if(PACK *to, GLOBAL const ELEM *p, const bool there) {
 #endif
 }
 #endif
+STATIC void store_vector(GLOBAL ELEM *p, const PACK *from) {
+#if ELEM_BYTES * VEC == 16
+  *(GLOBAL uint4 *)p = (uint4)(from->w[0], from->w[1], from->w[2], from->w[3]);
+#elif ELEM_BYTES * VEC == 8
+  *(GLOBAL uint2 *)p = (uint2)(from->w[0], from->w[1]);
+#else
+  *(GLOBAL WORD *)p = from->w[0];
+#endif
+}
+// The same in local memory.
+STATIC void load_local(PACK *to, LOCAL_PTR(const ELEM) p) {
+#if ELEM_BYTES * VEC == 16
+  const uint4 v = *(LOCAL_PTR(const uint4))p;
+  to->w[0] = v.x, to->w[1] = v.y, to->w[2] = v.z, to->w[3] = v.w;
+#elif ELEM_BYTES * VEC == 8
+  const uint2 v = *(LOCAL_PTR(const uint2))p;
+  to->w[0] = v.x, to->w[1] = v.y;
+#else
+  to->w[0] = *(LOCAL_PTR(const WORD))p;
+#endif
+}
+STATIC void store_local(LOCAL_PTR(ELEM) p, const PACK *from) {
+#if ELEM_BYTES * VEC == 16
+  *(LOCAL_PTR(uint4))p = (uint4)(from->w[0], from->w[1], from->w[2], from->w[3]);
+#elif ELEM_BYTES * VEC == 8
+  *(LOCAL_PTR(uint2))p = (uint2)(from->w[0], from->w[1]);
+#else
+  *(LOCAL_PTR(WORD))p = from->w[0];
+#endif
+}

@@ -7,6 +7,8 @@ use gemv_core::{Arg, Desc, Dtype, Layout, Params, Values};
 use gemv_gpu::{Caps, Kernel};
 
 pub(super) const SOURCE: &str = include_str!("vectors.cl");
+/// Of the kernels with whole rows in a thread.
+pub(super) const PARTIALS: &str = include_str!("partials.cl");
 
 /// An argument that is compiled into the program.
 pub(super) const fn compiled(
@@ -22,6 +24,11 @@ pub(super) const fn compiled(
 /// Threads of a block, up to `most`; whole warps.
 pub(super) const fn threads(default: u32, most: u32) -> Arg {
     compiled("threads", "Threads of a block.", Values::Powers(32, most), default, "THREADS")
+}
+
+/// Rows at a time.
+pub(super) const fn rows(about: &'static str) -> Arg {
+    compiled("rows", about, Values::Powers(1, 8), 1, "ROWS")
 }
 
 pub(super) const VEC: Arg =
