@@ -58,8 +58,8 @@ KERNEL(THREADS) col_thread(ARGUMENTS) {
 #pragma unroll
           for (U32 c = 0; c < VEC; c++) {
             const U64 i = first + r * (THREADS * VEC) + c;
-            if (lane + q * PARTIALS < len && i < m)
-              av[q * ROWS + r].e[c] = p[(I64)(q * PARTIALS) * cs + (I64)i];
+            const bool there = lane + q * PARTIALS < len && i < m;
+            av[q * ROWS + r].e[c] = there ? p[(I64)(q * PARTIALS) * cs + (I64)i] : (ELEM)(0);
           }
     }
     ACC acc[AT_ONCE][ROWS * VEC];

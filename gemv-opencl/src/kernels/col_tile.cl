@@ -59,7 +59,7 @@ STATIC int read_tile(PACK *av, const bool vectors, const U64 m, const U64 n, GLO
       } else {
 #pragma unroll
         for (U32 c = 0; c < VEC; c++)
-          if (there && c < rows) av[k * THREAD_LANES + h].e[c] = p[c];
+          av[k * THREAD_LANES + h].e[c] = there && c < rows ? p[c] : (ELEM)(0);
       }
       p += jump;
     }
@@ -71,7 +71,7 @@ STATIC void read_x(ELEM *xv, const U64 n, GLOBAL const ELEM *x, const I64 incx, 
 #pragma unroll
   for (U32 k = 0; k < X_LOADS; k++) {
     const U64 j = (U64)s * SEG + k * THREADS + LID;
-    if (k * THREADS + LID < SEG && j < n) xv[k] = x[(I64)j * incx];
+    xv[k] = k * THREADS + LID < SEG && j < n ? x[(I64)j * incx] : (ELEM)(0);
   }
 }
 STATIC void leave_x(const ELEM *xv, LOCAL_PTR(ELEM) to) {
@@ -95,8 +95,9 @@ STATIC void leave_x(const ELEM *xv, LOCAL_PTR(ELEM) to) {
 STATIC INLINED void tiles(const bool vectors, TILES_ARGUMENTS) {
   const U32 sets = (U32)ceil_div(m, TILE_M), segments = (U32)ceil_div(n, SEG);
   const U32 blocks = (U32)GROUPS, block = (U32)GROUP_ID, col = LID / COLUMN_THREADS;
-  U32 s = WHOLE_ROWS ? 0 : block / sets, set = WHOLE_ROWS ? block : block % sets;
-  const U32 s_step = blocks / sets, set_step = WHOLE_ROWS ? blocks : blocks % sets;
+  const U32 quotient = block / sets, s_step = blocks / sets;
+  U32 s = WHOLE_ROWS ? 0 : quotient, set = WHOLE_ROWS ? block : block - quotient * sets;
+  const U32 set_step = WHOLE_ROWS ? blocks : blocks - s_step * sets;
   bool last = s >= segments || set >= sets;
 
   PACK av[UNROLL * THREAD_LANES];
@@ -262,7 +263,7 @@ KERNEL(256) tiles_super_segments(ARGUMENTS) {
   LOCAL ACC exchange[8 * 32];
   const U64 segments = ceil_div(n, SEG);
   const U32 sets = (U32)ceil_div(m, 32), super_segment = (U32)GROUP_ID / sets;
-  const U64 i = (U64)((U32)GROUP_ID % sets) * 32 + LID % 32;
+  const U64 i = (U64)((U32)GROUP_ID - super_segment * sets) * 32 + LID % 32;
   const U64 left = segments - (U64)super_segment * SEG;
   if (acc_is(alpha, (REAL)0)) return;
   const U32 len = i >= m ? 0 : (U32)(left < SEG ? left : SEG);

@@ -41,8 +41,8 @@
 STATIC void copy_vectors(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 step, const U32 per,
                        const U32 rows) {
   if (per == 0) return;
-  U32 r = LID / per, j = LID % per;
-  const U32 more_r = THREADS / per, more_j = THREADS % per;
+  U32 r = LID / per, j = LID - r * per;
+  const U32 more_r = THREADS / per, more_j = THREADS - more_r * per;
   while (r < rows) {
     PACK held[COPIES];
     U32 at[COPIES];
@@ -67,8 +67,8 @@ STATIC void copy_vectors(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 
 STATIC void copy_elements(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 step, const U32 per,
                        const U32 rows) {
   if (per == 0) return;
-  U32 r = LID / per, j = LID % per;
-  const U32 more_r = THREADS / per, more_j = THREADS % per;
+  U32 r = LID / per, j = LID - r * per;
+  const U32 more_r = THREADS / per, more_j = THREADS - more_r * per;
   while (r < rows) {
     ELEM held[COPIES];
     U32 at[COPIES];
@@ -147,7 +147,10 @@ KERNEL(THREADS) row_smem(ARGUMENTS) {
         x[x0 + (I64)j * incx];
   BARRIER();
 
-  LOCAL_PTR(const ELEM) own = rows + (begin + LID * pitch);
+  // Rows beyond the last one are the first again.
+  U32 own[ROWS];
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++) own[r] = begin + (r * THREADS + LID < count ? r * THREADS + LID : 0) * pitch;
   ACC sum[ROWS * VEC], open[3 * ROWS * VEC];
 #pragma unroll
   for (U32 b = 0; b < PARTIALS; b++) {
@@ -160,7 +163,7 @@ KERNEL(THREADS) row_smem(ARGUMENTS) {
       for (U32 r = 0; r < ROWS; r++) {
         // Past the last vector, the last one again.
         PACK av;
-        load_local(&av, own + (r * THREADS * pitch + (k < VECTORS ? k : VECTORS - 1) * VEC));
+        load_local(&av, rows + (own[r] + (k < VECTORS ? k : VECTORS - 1) * VEC));
 #pragma unroll
         for (U32 c = 0; c < VEC; c++) {
           const U32 j = k * VEC + c;

@@ -13,7 +13,7 @@ typedef union {
   ELEM e[VEC];
 } PACK;
 
-// The vector at `p` where `there`, else what was in the registers. NVIDIA's load is predicated and writes
+// The vector at `p` where `there`; else it may be anything, and is not used. NVIDIA's load is predicated and writes
 // the registers where its values are used: after an `if` they may be moved, and a move waits for the load
 // before the next one is issued.
 #ifdef __NV_CL_C_VERSION
@@ -50,7 +50,11 @@ STATIC void load_if(PACK *to, GLOBAL const ELEM *p, const bool there) {
 }
 #else
 STATIC void load_if(PACK *to, GLOBAL const ELEM *p, const bool there) {
-  if (!there) return;
+  if (!there) {
+    // What reads it all the same would stop a simulator that looks for values that were not set.
+    for (U32 i = 0; i < WORDS; i++) to->w[i] = 0;
+    return;
+  }
 #if ELEM_BYTES * VEC == 16
   const uint4 v = *(GLOBAL const uint4 *)p;
   to->w[0] = v.x, to->w[1] = v.y, to->w[2] = v.z, to->w[3] = v.w;
