@@ -20,3 +20,54 @@ pub(crate) fn tables(found: &Found) -> Vec<BuiltinTable> {
         _ => vec![DEFAULT],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gemv_core::{Desc, Dtype, Error, Layout, Table};
+    use gemv_gpu::{Caps, Language};
+
+    use super::*;
+    use crate::kernels;
+
+    /// NVIDIA's devices are not among those that the tests run on.
+    #[test]
+    fn nvidias_rows_fit_what_they_name() -> Result<(), Error> {
+        let mut caps = Caps::new(Language::OpenCl);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        for row in &Table::parse(NVIDIA.name, NVIDIA.text)?.rows {
+            let kernel = kernels::find(row.params.kernel().as_str()).expect("a kernel's name");
+            for desc in row.examples() {
+                assert_eq!(kernel.fits(&desc, &row.params, &caps), Ok(()), "{row}: {desc}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_gpu_has_candidates_that_fit() {
+        let mut caps = Caps::new(Language::OpenCl);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        let few = [0, 1, 2, 3, 16, 17, 64, 65, 256, 257, 1000, 5000, 70_000, 1 << 24];
+        let mut seen = Vec::new();
+        for dtype in Dtype::ALL {
+            for layout in Layout::ALL {
+                for (m, n) in few.into_iter().flat_map(|m| few.map(|n| (m, n))) {
+                    for align in [1, 3, 4, 6] {
+                        let desc = Desc::of(dtype, layout, (m, n), align);
+                        for kernel in kernels::own() {
+                            let all = (kernel.candidates)(&desc, &caps);
+                            assert!(all.len() <= 16, "{desc}: {} of {}", all.len(), kernel.name);
+                            for params in all {
+                                assert_eq!(kernel.fits(&desc, &params, &caps), Ok(()), "{desc}");
+                                seen.push(kernel.name);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, ["col-thread", "col-tile", "row-block", "row-smem"]);
+    }
+}

@@ -90,6 +90,9 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
                 let build = *build;
                 add(format!("{name}/{layout}"), Box::new(move |d| variants::<$t>(d, build, small)));
             }
+            if !left_out {
+                add(format!("{name}/for-gpus"), Box::new(move |d| for_gpus::<$t>(d, small)));
+            }
             if !small {
                 add(format!("{name}/resident"), Box::new(resident::<$t>));
             }
@@ -182,63 +185,162 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
     skip_unsupported::<T>(device)?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut wrong = Vec::new();
-    for (case, &(m, n)) in (if small { FEW } else { SHAPES }).iter().enumerate() {
-        let (rows, cols, view) = build(m, n);
-        let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
-        let index = Array2::from_shape_vec((rows, cols), (0..data.len() as u32).collect()).unwrap();
-        // The same view of the elements, through the one of the indices.
-        let shape = view(index.view());
-        let first = shape.first().map_or(0, |&i| i as usize);
-        let strides = (shape.strides()[0], shape.strides()[1]);
-        let a = strided(&data, (m, n), first, strides);
-        let x_all: Array1<T> = random.vector(2 * n + 1);
-        let x = match case % 3 {
-            0 => x_all.slice(s![..n]),
-            1 => x_all.slice(s![1..2 * n + 1;2]),
-            _ => x_all.slice(s![..n;-1]),
-        };
-        let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
-        let (alpha, beta) = (T::Acc::from_parts(-1.5, 0.25), T::Acc::from_parts(0.75, -2.0));
-        let factors = [(one, zero), (alpha, beta), (alpha, zero), (one, one)];
-        let desc = Desc::new(T::DTYPE, m, n, strides, 64);
-        let candidates = some_of(device, &desc, small);
-        if candidates.is_empty() {
-            return Err(format!("{desc}: no candidates").into());
-        }
-        for (k, params) in candidates.iter().enumerate() {
-            let (alpha, beta) = factors[(k + case) % factors.len()];
-            let before: Array1<T> = match beta == zero {
-                // NaN: y must not be read.
-                true => Array1::from_elem(m, T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN))),
-                false => random.vector(m),
-            };
-            let mut expected = before.clone();
-            reference::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
-            // y between canaries, with a stride in every other case.
-            let canary: T = random.value();
-            let step = 1 + k % 2;
-            let mut y = Array1::from_elem(step * m + 2, canary);
-            y.slice_mut(s![1..1 + step * m;step]).assign(&before);
-            let at = y.slice_mut(s![1..1 + step * m;step]);
-            device.gemv_as(params, alpha, a, x, beta, at)?;
-            let got = y.slice(s![1..1 + step * m;step]);
-            if let Some(i) = (0..m).find(|&i| got[i].bits() != expected[i].bits()) {
-                let (got, expected) = (got[i], expected[i]);
-                wrong.push(format!("{desc} {params}: row {i} is {got:?}, not {expected:?}"));
-            }
-            let kept = y.iter().enumerate().all(|(i, v)| {
-                (1..1 + step * m).contains(&i) && (i - 1) % step == 0 || v.bits() == canary.bits()
-            });
-            if !kept {
-                wrong.push(format!("{desc} {params}: wrote beside y"));
-            }
+    for (case, &shape) in (if small { FEW } else { SHAPES }).iter().enumerate() {
+        let choose = |desc: &Desc| some_of(device, desc, small);
+        let ran = compare::<T>(device, build, (case, shape), choose, &mut random, &mut wrong)?;
+        if ran == 0 {
+            return Err(format!("{shape:?}: no candidates").into());
         }
     }
+    said(wrong)
+}
+
+fn said(mut wrong: Vec<String>) -> Outcome {
     if wrong.is_empty() {
         return Ok(());
     }
     wrong.truncate(8);
     Err(wrong.join("\n").into())
+}
+
+/// Runs the chosen parameters on one shape, and says how many there are. What is wrong is added to `wrong`.
+fn compare<T: Element>(
+    device: &Device,
+    build: Build,
+    (case, (m, n)): (usize, (usize, usize)),
+    choose: impl Fn(&Desc) -> Vec<Params>,
+    random: &mut Random,
+    wrong: &mut Vec<String>,
+) -> Result<usize, Failed> {
+    let (rows, cols, view) = build(m, n);
+    let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+    let index = Array2::from_shape_vec((rows, cols), (0..data.len() as u32).collect()).unwrap();
+    // The same view of the elements, through the one of the indices.
+    let shape = view(index.view());
+    let first = shape.first().map_or(0, |&i| i as usize);
+    let strides = (shape.strides()[0], shape.strides()[1]);
+    let a = strided(&data, (m, n), first, strides);
+    let x_all: Array1<T> = random.vector(2 * n + 1);
+    let x = match case % 3 {
+        0 => x_all.slice(s![..n]),
+        1 => x_all.slice(s![1..2 * n + 1;2]),
+        _ => x_all.slice(s![..n;-1]),
+    };
+    let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
+    let (alpha, beta) = (T::Acc::from_parts(-1.5, 0.25), T::Acc::from_parts(0.75, -2.0));
+    let factors = [(one, zero), (alpha, beta), (alpha, zero), (one, one), (zero, beta)];
+    let desc = Desc::new(T::DTYPE, m, n, strides, 64);
+    let chosen = choose(&desc);
+    // The sums, for the factors that are used.
+    let mut sums = Array1::from_elem(m, T::narrow(zero));
+    reference::gemv(one, a.view(), false, x, zero, sums.view_mut());
+    for (k, params) in chosen.iter().enumerate() {
+        let (alpha, beta) = factors[(k + case) % factors.len()];
+        let before: Array1<T> = match beta == zero {
+            // NaN: y must not be read.
+            true => Array1::from_elem(m, T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN))),
+            false => random.vector(m),
+        };
+        let mut expected = before.clone();
+        if (alpha, beta) == (one, zero) {
+            expected.assign(&sums);
+        } else {
+            reference::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
+        }
+        // y between canaries, with a stride in every other case.
+        let canary: T = random.value();
+        let step = 1 + k % 2;
+        let mut y = Array1::from_elem(step * m + 2, canary);
+        y.slice_mut(s![1..1 + step * m;step]).assign(&before);
+        let at = y.slice_mut(s![1..1 + step * m;step]);
+        device.gemv_as(params, alpha, a, x, beta, at)?;
+        let got = y.slice(s![1..1 + step * m;step]);
+        if let Some(i) = (0..m).find(|&i| got[i].bits() != expected[i].bits()) {
+            let (got, expected) = (got[i], expected[i]);
+            wrong.push(format!("{desc} {params}: row {i} is {got:?}, not {expected:?}"));
+        }
+        let kept = y.iter().enumerate().all(|(i, v)| {
+            (1..1 + step * m).contains(&i) && (i - 1) % step == 0 || v.bits() == canary.bits()
+        });
+        if !kept {
+            wrong.push(format!("{desc} {params}: wrote beside y"));
+        }
+    }
+    Ok(chosen.len())
+}
+
+/// The kernels for GPUs, which are no candidates of a CPU, with every phase of each: layout and
+/// parameters. `{v}` is as many elements as are 16 bytes, `{h}` half of them; `{s}` and `{u}` are threads
+/// whose vectors of so many elements are at least, and at most, 64 lanes.
+const FOR_GPUS: &[(&str, &str)] = &[
+    ("row", "row-block threads=128 subwarp={s} warps_k=4 vec={v} blocks_per_sm=1"),
+    ("row", "row-block threads=64 subwarp={u} warps_k=1 rows=2 vec={h} blocks_per_sm=1"),
+    ("row", "row-block threads=32 subwarp=32 warps_k=1 vec=1 blocks_per_sm=2"),
+    ("row", "row-block threads=64 subwarp=32 warps_k=2 rows=2 vec=1"),
+    ("col", "col-thread threads=32 vec={v} max_n=64"),
+    ("col", "col-thread threads=32 rows=2 vec={h} max_n=4"),
+    ("col", "col-thread threads=64 vec=1 max_n=16"),
+    ("row", "row-smem threads=32 vec={v} max_n=64"),
+    ("row", "row-smem threads=32 vec=1 max_n=64"),
+    ("row", "row-smem threads=32 rows=2 vec=1 max_n=4"),
+    ("row", "row-smem threads=64 vec={v} max_n=16"),
+    ("col", "col-tile threads=64 tile_m=16 vec={v} unroll=2 blocks_per_sm=1"),
+    ("col", "col-tile threads=128 tile_m=16 vec=1 unroll=4 blocks_per_sm=3"),
+    ("col", "col-tile threads=64 tile_m=16 vec={h} row_accs=64 blocks_per_sm=1"),
+    ("col", "col-tile threads=128 tile_m=32 vec=1 row_accs=4"),
+];
+/// m and n for them.
+const EDGES: &[(usize, usize)] = &[
+    (1, 1),
+    (63, 64),
+    (64, 63),
+    (200, 3),
+    (77, 13),
+    (65, 65),
+    (48, 16),
+    (255, 255),
+    (16, 256),
+    (256, 257),
+    (257, 1000),
+    (1000, 520),
+    (8, 70_000),
+    (1, 70_000),
+];
+const FEW_EDGES: &[(usize, usize)] = &[(3, 3), (19, 63), (48, 64), (5, 13), (20, 257), (16, 520)];
+
+/// Each of the kernels for GPUs on shapes at the edges of its tiles, of matrices with and without gaps.
+fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
+    skip_unsupported::<T>(device)?;
+    let mut random = Random(31);
+    let mut wrong = Vec::new();
+    let wide = 16 / T::DTYPE.bytes();
+    let half = (wide / 2).max(1);
+    let params = |&(layout, text): &(&'static str, &str)| {
+        let text = text.replace("{v}", &wide.to_string()).replace("{h}", &half.to_string());
+        let (few, many) = ((32 / wide).max(8), (64 / half).min(32));
+        let text = text.replace("{s}", &few.to_string()).replace("{u}", &many.to_string());
+        (layout, text.parse::<Params>().expect("well formed"))
+    };
+    let all: Vec<_> = FOR_GPUS.iter().map(params).collect();
+    let mut ran = vec![0; all.len()];
+    for (case, &shape) in (if small { FEW_EDGES } else { EDGES }).iter().enumerate() {
+        for (name, build) in LAYOUTS.iter().filter(|l| l.0 == "row" || l.0 == "col") {
+            let gaps = LAYOUTS.iter().find(|l| l.0 == format!("{name}-gaps")).expect("listed").1;
+            for build in [*build, gaps] {
+                for (index, (_, params)) in all.iter().enumerate().filter(|(_, a)| a.0 == *name) {
+                    let fits = |desc: &Desc| device.backend().fits(desc, params).is_ok();
+                    let choose = |desc: &Desc| vec![*params; usize::from(fits(desc))];
+                    let case = (case + index, shape);
+                    ran[index] +=
+                        compare::<T>(device, build, case, choose, &mut random, &mut wrong)?;
+                }
+            }
+        }
+    }
+    for ((_, params), _) in all.iter().zip(&ran).filter(|(_, ran)| **ran == 0) {
+        wrong.push(format!("{params} fits no shape"));
+    }
+    said(wrong)
 }
 
 /// Every candidate. A CPU's are for CPUs only, so one of each shared kernel is added there: of the

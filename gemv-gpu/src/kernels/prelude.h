@@ -147,6 +147,10 @@ STATIC ACC widen(ELEM e) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(e));
   return f;
+#elif defined(__NV_CL_C_VERSION)
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(e));
+  return f;
 #else
   const U32 bits = ((U32)e & 0x7fffu) << 13;
   const float f = AS_F32(bits) * 5192296858534827628530496329220096.0f; // 2^112
@@ -287,6 +291,37 @@ STATIC U64 levels_total(U64 count) {
 // Butterfly reduction over sub-warps of `width` threads, of `count` values a thread: every thread
 // has the sum. Every thread of the block takes part.
 #ifdef __OPENCL_VERSION__
+#ifdef __NV_CL_C_VERSION
+// NVIDIA's OpenCL C has no shuffles, but takes PTX. A block has whole warps.
+#define EXCHANGE_SIZE(threads, count) 1
+STATIC U32 word_xor(const U32 v, const U32 o) {
+  U32 other;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(v), "r"(o));
+  return other;
+}
+#if DTYPE == 1 || DTYPE == 5
+STATIC REAL real_xor(const REAL v, const U32 o) {
+  const uint2 words = as_uint2(v);
+  return as_double((uint2)(word_xor(words.x, o), word_xor(words.y, o)));
+}
+#else
+STATIC REAL real_xor(const REAL v, const U32 o) { return AS_F32(word_xor(AS_U32(v), o)); }
+#endif
+#if COMPLEX
+STATIC ACC acc_xor(const ACC v, const U32 o) { return PAIR(real_xor(v.x, o), real_xor(v.y, o)); }
+#else
+STATIC ACC acc_xor(const ACC v, const U32 o) { return real_xor(v, o); }
+#endif
+STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,
+                      LOCAL_PTR(ACC) buffer) {
+  // A constant trip count with a guard, so that it is unrolled before `width` is known.
+#pragma unroll
+  for (U32 level = 1; level <= 5; level++)
+    if (width >> level > 0)
+#pragma unroll
+      for (U32 i = 0; i < count; i++) v[i] = acc_add(v[i], acc_xor(v[i], width >> level));
+}
+#else
 #define EXCHANGE_SIZE(threads, count) ((threads) * (count))
 STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,
                       LOCAL_PTR(ACC) buffer) {
@@ -297,6 +332,7 @@ STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 thread
     for (U32 i = 0; i < count; i++) v[i] = acc_add(v[i], buffer[i * threads + (LID ^ o)]);
   }
 }
+#endif
 #else
 #define EXCHANGE_SIZE(threads, count) 1
 #if COMPLEX

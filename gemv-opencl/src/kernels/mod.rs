@@ -1,6 +1,7 @@
-//! The kernels that this backend chooses from: its own for CPUs, one pair of files each, and the
-//! shared ones.
+//! The kernels that this backend chooses from: its own, one pair of files each, and the shared
+//! ones.
 
+mod vectors;
 mod wide;
 
 use gemv_core::{KernelInfo, fingerprint};
@@ -16,6 +17,10 @@ gpu::kernel_files! {
     mod gemm_narrow_cpu;
     mod gemm_row_cpu;
     mod gemm_col_cpu;
+    mod col_thread;
+    mod row_smem;
+    mod row_block;
+    mod col_tile;
 }
 
 /// This backend's own kernels.
