@@ -27,7 +27,7 @@ fn sets(on: &[Device]) -> Vec<Vec<Device>> {
 
 /// Every split of so many devices.
 fn splits(count: usize) -> Vec<Split> {
-    let grids = (1..=count).filter(|rows| count % rows == 0);
+    let grids = (1..=count).filter(|rows| count.is_multiple_of(*rows));
     let grids = grids.map(|rows| Split::Grid { rows, columns: count / rows });
     [Split::Rows, Split::Columns].into_iter().chain(grids).collect()
 }

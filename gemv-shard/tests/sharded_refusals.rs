@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use gemv::ndarray::{Array1, Array2};
-use gemv::{Device, Engine, GpuDot};
-use gemv_core::{AnyJob, DeviceInfo, Error as CoreError, Input, ShapeMismatch, for_any};
+use gemv::ndarray::{Array1, Array2, Axis, Dimension, Slice};
+use gemv::{Device, Element, Engine, GpuDot};
+use gemv_core::{DeviceInfo, Error as CoreError, Input, ShapeMismatch, for_any};
 use gemv_shard::{Error, Sharded, Split};
 use gemv_testkit::{Host, compute, compute_many};
 
@@ -23,24 +23,52 @@ fn reference() -> Device {
     Engine::new(None).device("reference").unwrap()
 }
 
-/// A device that does this before it computes what it is asked.
-fn device(id: &str, before: impl Fn() -> Result<(), CoreError> + Send + Sync + 'static) -> Device {
+/// A device that does this before it computes what it is asked. It is told how many elements the memory of a
+/// resident matrix has.
+fn device(
+    info: DeviceInfo,
+    before: impl Fn(usize) -> Result<(), CoreError> + Send + Sync + 'static,
+) -> Device {
+    fn held<T: Element, D: Dimension>(a: &Input<'_, T, D>) -> usize {
+        if let Input::Device(a) = a { a.memory.len() } else { 0 }
+    }
     let before = Arc::new(before);
     let also = before.clone();
+    let host = Host::new(&info.id);
     Host {
+        info,
         compute: Box::new(move |job, _| {
-            before()?;
+            before(for_any!(AnyJob, &job, job => held(&job.a)))?;
             compute(job);
             Ok(())
         }),
         compute_many: Box::new(move |job, _| {
-            also()?;
-            for_any!(gemv_core::AnyGemmJob, job, mut job => compute_many(&mut job));
+            for_any!(AnyGemmJob, job, mut job => {
+                also(held(&job.a))?;
+                compute_many(&mut job);
+            });
             Ok(())
         }),
-        ..Host::new(id)
+        ..host
     }
     .device()
+}
+
+/// What a device says whose memory is the host's.
+fn near(id: &str) -> DeviceInfo {
+    let mut info = DeviceInfo::new(id);
+    info.host = true;
+    info
+}
+
+fn far(id: &str) -> DeviceInfo {
+    let mut info = near(id);
+    info.host = false;
+    info
+}
+
+fn failure(device: &str) -> CoreError {
+    CoreError::Device { device: device.into(), call: "launch", reason: "late".into() }
 }
 
 fn text<T>(of: gemv_shard::Result<T>) -> String {
@@ -102,15 +130,14 @@ fn shapes() {
 #[test]
 fn failing_devices() {
     let (a, x) = (Array2::<f32>::ones((9, 900)), Array1::<f32>::ones(900));
-    let late = CoreError::Device { device: "fake:0".into(), call: "launch", reason: "late".into() };
     let memory = CoreError::OutOfMemory { device: "fake:0".into(), asked: 9, free: Some(1) };
     for (at, split) in (0..3).flat_map(|at| SPLITS.map(|split| (at, split))) {
         for (fault, said) in [
-            (Some(late.clone()), "fake:0: launch failed: late"),
+            (Some(failure("fake:0")), "fake:0: launch failed: late"),
             (Some(memory.clone()), "fake:0 is out of memory: 9 bytes asked, 1 bytes free"),
             (None, "fake:0: its part of the product failed: panic: two lines"),
         ] {
-            let faulty = device("fake:0", move || match &fault {
+            let faulty = device(near("fake:0"), move |_| match &fault {
                 Some(e) => Err(e.clone()),
                 None => panic!("two\n   lines"),
             });
@@ -135,62 +162,51 @@ fn failing_devices() {
 #[test]
 fn the_first_error() {
     let (a, x) = (Array2::<f32>::ones((9, 900)), Array1::<f32>::ones(900));
-    let fails = |id: &str| {
-        let e = CoreError::Device { device: id.into(), call: "launch", reason: "no".into() };
-        device(id, move || Err(e.clone()))
-    };
+    let fails = |id: &'static str| device(near(id), move |_| Err(failure(id)));
     let devices = [reference(), fails("fake:1"), fails("fake:2")];
     for split in SPLITS {
         let shared = Sharded::new(&a, &devices, split).unwrap();
         let e = shared.try_gpu_dot(&x).unwrap_err().to_string();
-        assert_eq!(e, "fake:1: launch failed: no", "{split:?}");
+        assert_eq!(e, "fake:1: launch failed: late", "{split:?}");
     }
 }
 
-/// The sums are added up on a device that fails only then.
+/// Sums are added up where the memory is the host's, or else on the first device: also one that fails only
+/// then.
 #[test]
-fn failing_to_add_up() {
-    let (a, x) = (Array2::<f32>::ones((9, 900)), Array1::<f32>::ones(900));
-    let e = CoreError::Device { device: "fake:0".into(), call: "launch", reason: "sums".into() };
-    // Its part is one segment, which is one product; the second adds up.
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let faulty = device("fake:0", {
-        let e = e.clone();
-        move || match counted.fetch_add(1, Ordering::SeqCst) {
-            0 => Ok(()),
-            _ => Err(e.clone()),
+fn sums_are_added_up_on_one_device() {
+    let (a, x) = (Array2::<f32>::ones((9, 768)), Array1::<f32>::ones(768));
+    for (infos, adds) in [
+        ([far("fake:0"), near("fake:1"), near("fake:2")], 1),
+        ([far("fake:0"), far("fake:1"), near("fake:2")], 2),
+        ([far("fake:0"), far("fake:1"), far("fake:2")], 0),
+    ] {
+        for fails in [false, true] {
+            let asked: Vec<_> = infos.iter().map(|_| Arc::new(AtomicUsize::new(0))).collect();
+            let devices = infos.iter().zip(&asked).map(|(info, asked)| {
+                let (asked, id) = (asked.clone(), info.id.clone());
+                // Its part of the matrix, of one segment, is resident, but the sums are not.
+                device(info.clone(), move |resident| match resident {
+                    0 => {
+                        asked.fetch_add(1, Ordering::SeqCst);
+                        if fails { Err(failure(&id)) } else { Ok(()) }
+                    }
+                    _ => Ok(()),
+                })
+            });
+            let devices: Vec<Device> = devices.collect();
+            let shared = Sharded::new(&a, &devices, Split::Columns).unwrap();
+            let mut y = [7.0f32; 9];
+            let done = shared.try_gemv(1.0, &x, 1.0, &mut y);
+            if fails {
+                assert_eq!((done, y), (Err(failure(&infos[adds].id)), [7.0; 9]));
+            } else {
+                assert_eq!((done, y), (Ok(()), [775.0; 9]));
+            }
+            let asked = asked.iter().map(|asked| asked.load(Ordering::SeqCst));
+            assert!(asked.eq((0..3).map(|device| usize::from(device == adds))));
         }
-    });
-    let devices = [faulty, reference(), reference()];
-    let shared = Sharded::weighted(&a, &devices, Split::Columns, &[1.0; 3]).unwrap();
-    let mut columns = shared.parts().map(|(_, _, columns)| columns.len());
-    assert!(columns.next().is_some_and(|count| count == 256));
-    let mut y = [7.0f32; 9];
-    // The reference's memory is the host's: the sums are added up there.
-    shared.try_gemv(1.0, &x, 0.0, &mut y).unwrap();
-    assert_eq!((y, asked.load(Ordering::SeqCst)), ([900.0; 9], 1));
-
-    let far = DeviceInfo { host: false, ..DeviceInfo::new("fake:1") };
-    let far = || Host { info: far.clone(), ..Host::new("fake:1") }.device();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let faulty = Host {
-        info: DeviceInfo { host: false, ..DeviceInfo::new("fake:0") },
-        compute: Box::new(move |job, _| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            compute(job);
-            Err(e.clone())
-        }),
-        ..Host::new("fake:0")
-    };
-    // All are far: the sums are added up on the first.
-    let devices = [faulty.device(), far(), far()];
-    let shared = Sharded::new(&a, &devices, Split::Columns).unwrap();
-    let mut y = [7.0f32; 9];
-    let e = shared.try_gemv(1.0, &x, 1.0, &mut y).unwrap_err();
-    assert_eq!(e.to_string(), "fake:0: launch failed: sums");
-    assert_eq!((y, asked.load(Ordering::SeqCst)), ([7.0; 9], 1));
+    }
 }
 
 /// Each device waits until all have begun.
@@ -202,7 +218,7 @@ fn all_at_once() {
         let devices: Vec<Device> = (0..3)
             .map(|_| {
                 let begun = begun.clone();
-                device("fake:0", move || {
+                device(near("fake:0"), move |_| {
                     let (count, changed) = &*begun;
                     let mut count = count.lock().unwrap();
                     *count += 1;
@@ -225,60 +241,27 @@ fn all_at_once() {
 fn parts_alone_are_uploaded() {
     let memory = Array2::<f32>::ones((20, 2000));
     let x = Array1::<f32>::ones(1000);
-    let part = |most: Arc<AtomicUsize>| Host {
-        compute: Box::new(move |job: AnyJob<'_>, _| {
-            for_any!(AnyJob, &job, job => if let Input::Device(a) = &job.a {
-                most.fetch_max(a.memory.len(), Ordering::SeqCst);
-            });
-            compute(job);
-            Ok(())
-        }),
-        candidates: |_| vec![gemv_core::Params::new("reference")],
-        ..Host::new("fake:0")
-    };
-    let views = [
-        memory.slice_axis(gemv::ndarray::Axis(1), gemv::ndarray::Slice::new(0, None, -2)),
-        memory.slice_axis(gemv::ndarray::Axis(1), gemv::ndarray::Slice::from(..1000)),
-    ];
+    let views = [Slice::new(0, None, -2), Slice::from(..1000)];
+    let views = views.map(|columns| memory.slice_axis(Axis(1), columns));
     for (a, split) in views.into_iter().flat_map(|a| SPLITS.map(|split| (a, split))) {
-        let most: Vec<_> = (0..3).map(|_| Arc::new(AtomicUsize::new(0))).collect();
-        // Batches are computed column by column, each by `compute`.
-        let devices: Vec<Device> = most
-            .iter()
-            .map(|most| {
-                let one = part(most.clone());
-                let many = most.clone();
-                Host {
-                    compute_many: Box::new(move |job, _| {
-                        for_any!(gemv_core::AnyGemmJob, job, mut job => {
-                            if let Input::Device(a) = &job.a {
-                                many.fetch_max(a.memory.len(), Ordering::SeqCst);
-                            }
-                            compute_many(&mut job)
-                        });
-                        Ok(())
-                    }),
-                    ..one
-                }
-                .device()
+        let held: Vec<_> = (0..3).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+        let devices = held.iter().cloned().map(|held| {
+            device(near("fake:0"), move |resident| {
+                held.fetch_max(resident, Ordering::SeqCst);
+                Ok(())
             })
-            .collect();
-        let shared = Sharded::new(a, &devices, split).unwrap();
+        });
+        let shared = Sharded::new(a, &devices.collect::<Vec<_>>(), split).unwrap();
         assert_eq!(shared.gpu_dot(&x), Array1::from_elem(20, 1000.0));
         let sizes = shared.parts().map(|(_, rows, columns)| rows.len() * columns.len());
-        let held = most.iter().map(|most| most.load(Ordering::SeqCst));
-        assert!(held.eq(sizes), "{split:?}: {:?}", most);
+        assert!(held.iter().map(|held| held.load(Ordering::SeqCst)).eq(sizes), "{split:?}");
     }
 }
 
 /// With more devices than rows, or blocks of columns, some have nothing and are not asked.
 #[test]
 fn nothing_to_do() {
-    let e = CoreError::Device { device: "fake:0".into(), call: "launch", reason: "asked".into() };
-    let never = || {
-        let e = e.clone();
-        device("fake:0", move || Err(e.clone()))
-    };
+    let never = || device(near("fake:0"), |_| Err(failure("fake:0")));
     let a = Array2::<f32>::ones((1, 256));
     for split in SPLITS {
         // The last has the row, and the block of columns.
