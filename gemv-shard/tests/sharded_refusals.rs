@@ -223,7 +223,7 @@ fn all_at_once() {
                     let mut count = count.lock().unwrap();
                     *count += 1;
                     changed.notify_all();
-                    let wait = Duration::from_secs(60);
+                    let wait = Duration::from_secs(20);
                     let all = changed.wait_timeout_while(count, wait, |count| *count < 3).unwrap();
                     let (device, reason) = ("fake:0".into(), "the others wait for this one".into());
                     let alone = CoreError::Device { device, call: "waiting", reason };
