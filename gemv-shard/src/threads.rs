@@ -36,7 +36,7 @@ fn panicked(device: &Device, panic: &(dyn Any + Send)) -> Error {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     // One sentence, whatever the message.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    failed(device, "its part of the product", format!("panic: {text}"))
+    failed(device, "its part of the matrix", format!("panic: {text}"))
 }
 
 fn failed(device: &Device, call: &'static str, reason: String) -> Error {

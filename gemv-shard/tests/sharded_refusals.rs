@@ -135,7 +135,7 @@ fn failing_devices() {
         for (fault, said) in [
             (Some(failure("fake:0")), "fake:0: launch failed: late"),
             (Some(memory.clone()), "fake:0 is out of memory: 9 bytes asked, 1 bytes free"),
-            (None, "fake:0: its part of the product failed: panic: two lines"),
+            (None, "fake:0: its part of the matrix failed: panic: two lines"),
         ] {
             let faulty = device(near("fake:0"), move |_| match &fault {
                 Some(e) => Err(e.clone()),
