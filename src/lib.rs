@@ -7,7 +7,7 @@ pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
     DeviceViewMut, Dtype, Element, Engine, Error, Factor, GpuDot, Listing, MatrixMut, MatrixRef,
     OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, VectorMut, VectorRef,
-    Widen, Widened, device, devices,
+    Widen, Widened, device, devices, open_devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};

@@ -39,6 +39,7 @@ mod kernel_source;
 mod launch;
 mod memory;
 mod mixed;
+mod open;
 mod operand;
 pub mod order;
 mod pairs;
@@ -75,6 +76,7 @@ pub use launch::{
 };
 pub use memory::{Memory, Window};
 pub use mixed::{Widen, Widened};
+pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use plan::Plan;
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};

@@ -100,6 +100,28 @@ pub enum Error {
         /// What is in the way.
         reason: String,
     },
+    /// There is no device to hold a matrix.
+    #[error("a matrix is shared by one device or more, but there is none")]
+    NoDevices,
+    /// There are more or fewer devices than places in the grid.
+    #[error(
+        "a grid of {rows} × {columns} has {} places, but there are {devices} devices",
+        show_places(.rows, .columns)
+    )]
+    Grid {
+        /// Rows of the grid.
+        rows: usize,
+        /// Columns of the grid.
+        columns: usize,
+        /// The devices that there are.
+        devices: usize,
+    },
+    /// Weights that are not one for each device, or no weights.
+    #[error("weights do not fit: {reason}")]
+    Weights {
+        /// What is wrong with them.
+        reason: String,
+    },
     /// A file that is not what it should be, or cannot be read.
     #[error("{reason}")]
     File {
@@ -129,4 +151,9 @@ fn show_rows(first: &usize, end: &usize) -> String {
         Some(last) => format!("{first} to {last}"),
         None => format!("from {first} up to before {end}"),
     }
+}
+
+fn show_places(rows: &usize, columns: &usize) -> String {
+    // More than a number holds are too many as well.
+    rows.saturating_mul(*columns).to_string()
 }

@@ -1,4 +1,4 @@
-//! Matrix-vector products that are cut over processes and machines, with the bits of the whole.
+//! Matrix-vector products that are cut over devices, processes and machines, with the bits of the whole.
 //!
 //! The [order of additions](gemv_core::order) sums each segment of 256 columns by itself. So a product may be
 //! cut between any two segments. What a part contributes is a [`Partial`]: its sums as a value, 1/256 of the
@@ -40,7 +40,8 @@
 //! # Ok::<(), gemv_shard::Error>(())
 //! ```
 //!
-//! [`Streamed`] does the same with the parts of one file that is larger than memory.
+//! [`Streamed`] does the same with the parts of one file that is larger than memory, and [`Sharded`] with
+//! the parts of a matrix that are resident on several devices of one process.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -52,12 +53,17 @@ pub mod npy;
 mod partial;
 mod product;
 mod reduce;
+mod sharded;
+mod split;
 mod streamed;
+mod threads;
 
 pub use bytes::dtype_of_bytes;
 pub use element::SumElement;
 pub use error::{Error, Result};
 pub use partial::Partial;
+pub use sharded::Sharded;
+pub use split::Split;
 pub use streamed::Streamed;
 
 #[doc(hidden)]

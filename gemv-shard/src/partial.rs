@@ -183,6 +183,11 @@ impl<S: SumElement> Partial<S> {
 }
 
 impl<S: Element> Partial<S> {
+    /// The sums of a matrix of so many rows that has no columns.
+    pub(crate) fn of_nothing(rows: usize) -> Partial<S> {
+        Partial { rows, columns: 0, cut: Cut::Segments, held: Vec::new(), sums: Vec::new() }
+    }
+
     /// Rows of the matrix.
     pub fn rows(&self) -> usize {
         self.rows

@@ -171,9 +171,7 @@ impl Streamed {
             false => y.to_owned(),
         };
         if alpha == S::ZERO {
-            let nothing = Array2::<T>::default((m, 0));
-            let sums = Partial::new(device, &nothing, &Array1::<V>::default(0), 0, 0)?;
-            sums.finish(device, alpha, beta, &mut result)?;
+            Partial::of_nothing(m).finish(device, alpha, beta, &mut result)?;
             y.assign(&result);
             return Ok(());
         }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Random, devices, element, same, whole};
+use common::{Random, devices, element, held, reversed, same, whole};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Slice};
 use gemv::num_complex::Complex;
@@ -11,35 +11,6 @@ use gemv::{Accumulator, Device, Element, MatrixRef, Times, VectorMut, VectorRef}
 use gemv_shard::{Error, Partial, SumElement};
 
 const SEGMENT: usize = gemv_core::order::SEGMENT;
-
-fn reversed<T: Element>(x: ArrayView1<'_, T>) -> Array1<T> {
-    let mut back: Array1<T> = x.iter().rev().copied().collect();
-    back.invert_axis(Axis(0));
-    back
-}
-
-/// The matrix by rows, by columns, with gaps, or backwards.
-fn held<T: Element>(random: &mut Random, a: ArrayView2<'_, T>) -> Array2<T> {
-    let (m, n) = a.dim();
-    match random.below(4) {
-        0 => a.as_standard_layout().into_owned(),
-        1 => a.t().as_standard_layout().into_owned().reversed_axes(),
-        2 => {
-            let columns = Slice::new(1, Some(1 + 2 * n as isize), 2);
-            let mut held = Array2::from_elem((m, 2 * n + 3), element::<T>(f64::NAN, 0.0));
-            held.slice_axis_inplace(Axis(1), columns);
-            held.assign(&a);
-            held
-        }
-        _ => {
-            let mut back = a.to_owned();
-            back.invert_axis(Axis(1));
-            let mut back = back.as_standard_layout().into_owned();
-            back.invert_axis(Axis(1));
-            back
-        }
-    }
-}
 
 /// The part that `make` makes of a matrix and a vector, each in a layout and a place by chance; as bytes and
 /// back.

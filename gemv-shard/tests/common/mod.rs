@@ -1,7 +1,7 @@
 //! What the suites share: devices, numbers, comparison.
 #![allow(dead_code)] // each suite uses a part
 
-use gemv::ndarray::{Array1, Array2};
+use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Slice};
 use gemv::{Accumulator, Device, Element, Engine, Times};
 use gemv_core::{Desc, reference};
 
@@ -74,6 +74,36 @@ impl Random {
 
     pub fn vector<T: Element>(&mut self, n: usize) -> Array1<T> {
         Array1::from_shape_simple_fn(n, || self.element())
+    }
+}
+
+/// The same vector, backwards in memory.
+pub fn reversed<T: Element>(x: ArrayView1<'_, T>) -> Array1<T> {
+    let mut back: Array1<T> = x.iter().rev().copied().collect();
+    back.invert_axis(Axis(0));
+    back
+}
+
+/// The matrix by rows, by columns, with gaps, or backwards.
+pub fn held<T: Element>(random: &mut Random, a: ArrayView2<'_, T>) -> Array2<T> {
+    let (m, n) = a.dim();
+    match random.below(4) {
+        0 => a.as_standard_layout().into_owned(),
+        1 => a.t().as_standard_layout().into_owned().reversed_axes(),
+        2 => {
+            let columns = Slice::new(1, Some(1 + 2 * n as isize), 2);
+            let mut held = Array2::from_elem((m, 2 * n + 3), element::<T>(f64::NAN, 0.0));
+            held.slice_axis_inplace(Axis(1), columns);
+            held.assign(&a);
+            held
+        }
+        _ => {
+            let mut back = a.to_owned();
+            back.invert_axis(Axis(1));
+            let mut back = back.as_standard_layout().into_owned();
+            back.invert_axis(Axis(1));
+            back
+        }
     }
 }
 

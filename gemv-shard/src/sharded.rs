@@ -1,0 +1,346 @@
+//! One matrix over several devices of a process.
+
+use std::ops::Range;
+
+use gemv_core::{Device, DeviceMatrix, Element, Error as CoreError, GpuDot, ShapeMismatch, Times};
+use ndarray::{
+    Array1, ArrayBase, ArrayRef1, ArrayView1, ArrayView2, ArrayViewMut1, Axis, Data, Ix1,
+};
+
+use crate::element::SumElement;
+use crate::partial::Partial;
+use crate::split::Split;
+use crate::threads::{Task, at_once};
+use crate::{Error, Result, product};
+
+/// A matrix of m × n whose parts are resident on several devices of this process, of any kinds.
+///
+/// Products are those of [`GpuDot`], with x and y on the host: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta,
+/// &mut y)`. They have the bits of the product on one device, whatever the devices, the split and the weights.
+/// All devices compute at the same time, each from a thread of its own. No device holds more than its part.
+///
+/// Vectors and sums travel through the host's memory. By rows, each device gets x and gives its entries of y.
+/// By columns, it gets its entries of x and gives the [sums](Partial) of its columns: one number for each row
+/// and 256 columns. They are added up on a device of those that share the rows: the first whose memory is the
+/// host's, or the first of all.
+///
+/// ```
+/// use gemv_core::{GpuDot, open_devices};
+/// use gemv_shard::{Sharded, Split};
+/// use ndarray::{Array1, Array2};
+/// # gemv_core::Engine::global().set_default("reference")?;
+///
+/// let a = Array2::from_shape_fn((6, 1000), |(i, j)| ((i + 3 * j) as f64).sin());
+/// let x = Array1::from_shape_fn(1000, |j| 1.0 / (1 + j) as f64);
+/// let devices = open_devices("reference, reference")?; // or "cuda:*", or "cuda:*, cpu"
+///
+/// let mut y = Array1::ones(6);
+/// for split in [Split::Rows, Split::Columns, Split::Grid { rows: 2, columns: 1 }] {
+///     let shared = Sharded::new(&a, &devices, split)?; // uploaded once, used many times
+///     assert_eq!(shared.gpu_dot(&x), a.gpu_dot(&x)); // to the last bit
+///     shared.try_gemv(2.0, &x, 0.0, &mut y)?;
+///     assert_eq!(y, a.gpu_dot(&x) * 2.0);
+/// }
+/// # Ok::<(), gemv_shard::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Sharded<T: Element> {
+    dim: (usize, usize),
+    devices: Vec<Device>,
+    /// Of rows that follow one another; all of them together have all rows, if there are columns.
+    bands: Vec<Band<T>>,
+}
+
+/// Rows, and who has their columns: all of them together have all columns.
+#[derive(Debug, Clone)]
+struct Band<T: Element> {
+    rows: Range<usize>,
+    parts: Vec<Part<T>>,
+}
+
+#[derive(Debug, Clone)]
+struct Part<T: Element> {
+    columns: Range<usize>,
+    a: DeviceMatrix<T>,
+}
+
+impl<T: Element> Sharded<T> {
+    /// Uploads to each device its part of a matrix, all parts of about one size.
+    ///
+    /// `a` is m × n on the host, of any strides; m or n may be 0. A device may be listed twice: it has two parts
+    /// then. For devices of different speed there is [`weighted`](Self::weighted).
+    ///
+    /// ```
+    /// use gemv_core::open_devices;
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::array;
+    ///
+    /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
+    /// let shared = Sharded::new(&a.t(), &open_devices("reference, reference")?, Split::Rows)?;
+    /// assert_eq!((shared.dim(), shared.parts().count()), ((2, 3), 2));
+    /// let none = Sharded::new(&a, &[], Split::Rows).unwrap_err();
+    /// assert_eq!(none.to_string(), "a matrix is shared by one device or more, but there is none");
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoDevices`]; [`Error::Grid`] if the grid has not a place for each device; [`Error::Product`] of
+    /// what a device reports, such as too little memory.
+    pub fn new<'a>(
+        a: impl Into<ArrayView2<'a, T>>,
+        devices: &[Device],
+        split: Split,
+    ) -> Result<Sharded<T>> {
+        Sharded::weighted(a, devices, split, &vec![1.0; devices.len()])
+    }
+
+    /// As [`new`](Self::new), with parts in proportion to weights: one for each device, such as its memory
+    /// bandwidth in any unit, or one over the [seconds](gemv_core::profile::Profile::seconds) of a product.
+    ///
+    /// By rows, a device has rows by its weight; by columns, blocks of 256 columns. In a grid, the devices of a
+    /// row share their columns by their weights, and have rows by the sum of these. A device with too small a
+    /// weight has nothing.
+    ///
+    /// ```
+    /// use gemv_core::open_devices;
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::Array2;
+    ///
+    /// let (a, devices) = (Array2::<f32>::eye(100), open_devices("reference, reference")?);
+    /// let shared = Sharded::weighted(&a, &devices, Split::Rows, &[4.8, 1.2])?; // TB/s
+    /// assert!(shared.parts().map(|(_, rows, _)| rows).eq([0..80, 80..100]));
+    /// let e = Sharded::weighted(&a, &devices, Split::Rows, &[1.0]).unwrap_err();
+    /// assert_eq!(e.to_string(), "weights do not fit: 1 for 2 devices");
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Weights`] if there are more or fewer than devices, or if one is not
+    /// positive and finite.
+    pub fn weighted<'a>(
+        a: impl Into<ArrayView2<'a, T>>,
+        devices: &[Device],
+        split: Split,
+        weights: &[f64],
+    ) -> Result<Sharded<T>> {
+        let a = a.into();
+        if devices.len() != weights.len() {
+            let reason = format!("{} for {} devices", weights.len(), devices.len());
+            return Err(Error::Weights { reason });
+        }
+        let mut of = devices.iter();
+        let (mut bands, mut uploads) = (Vec::new(), Vec::<Task<'_, Part<T>>>::new());
+        for (rows, blocks) in split.cut(a.dim(), weights)? {
+            let before = uploads.len();
+            for (columns, device) in blocks.into_iter().zip(&mut of) {
+                if rows.is_empty() || columns.is_empty() {
+                    continue;
+                }
+                let mut mine = a.slice_axis(Axis(0), rows.clone().into());
+                mine.slice_axis_inplace(Axis(1), columns.clone().into());
+                let upload = move || Ok(Part { columns, a: device.matrix(mine)? });
+                uploads.push((device, Box::new(upload)));
+            }
+            bands.push((rows, uploads.len() - before));
+        }
+        let mut parts = at_once(uploads)?.into_iter();
+        let bands = bands
+            .into_iter()
+            .map(|(rows, count)| Band { rows, parts: parts.by_ref().take(count).collect() });
+        let bands = bands.filter(|band| !band.parts.is_empty()).collect();
+        Ok(Sharded { dim: a.dim(), devices: devices.to_vec(), bands })
+    }
+
+    /// Rows and columns of the whole matrix.
+    pub fn dim(&self) -> (usize, usize) {
+        self.dim
+    }
+
+    /// The devices, as they were listed.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The parts in the order of the devices: the device, its rows and its columns. Devices that have nothing
+    /// are left out.
+    pub fn parts(&self) -> impl Iterator<Item = (&Device, Range<usize>, Range<usize>)> {
+        self.bands.iter().flat_map(|band| {
+            let rows = &band.rows;
+            band.parts.iter().map(|part| (part.a.device(), rows.clone(), part.columns.clone()))
+        })
+    }
+
+    /// `y = alpha * A x + beta * y`, with x and y of a type that may be wider than the matrix'.
+    ///
+    /// `x` has n entries and `y` m, both on the host, of any strides. `alpha = 0` reads neither the matrix nor x,
+    /// `beta = 0` does not read y. (`try_gemv` of [`GpuDot`] is the same for vectors of the matrix' own type.)
+    ///
+    /// ```
+    /// use gemv_core::{half::bf16, open_devices};
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::array;
+    ///
+    /// let weights = array![[0.5f32, 1.0], [2.0, -1.0]].mapv(bf16::from_f32);
+    /// let shared = Sharded::new(&weights, &open_devices("reference, reference")?, Split::Rows)?;
+    /// let mut y = [f32::NAN; 2];
+    /// shared.gemv_mixed(1.0, &[1.0f32 / 3.0, 3.0], 0.0, &mut y)?;
+    /// assert_eq!(y, [1.0 / 6.0 + 3.0, 2.0 / 3.0 - 3.0]);
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Product`] of [`Shape`](gemv_core::Error::Shape) if x or y has another length, or of what a device
+    /// reports; a panic of a device's thread is an error of that device. `y` is then as it was.
+    pub fn gemv_mixed<'x, 'y, V, S>(
+        &self,
+        alpha: S,
+        x: impl Into<ArrayView1<'x, V>>,
+        beta: S,
+        y: impl Into<ArrayViewMut1<'y, V>>,
+    ) -> Result<()>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        let (x, mut y) = (x.into(), y.into());
+        self.fits(x.len(), Some(y.len()))?;
+        let mut result = product::zeros::<V>(y.len(), 1)?;
+        if beta != S::ZERO {
+            result.iter_mut().zip(&y).for_each(|(to, from)| *to = *from);
+        }
+        if alpha == S::ZERO || self.bands.is_empty() {
+            let sums = Partial::of_nothing(y.len());
+            sums.finish(&self.devices[0], alpha, beta, &mut result)?;
+        } else {
+            self.compute(alpha, &x, beta, &mut result)?;
+        }
+        y.iter_mut().zip(result).for_each(|(to, from)| *to = from);
+        Ok(())
+    }
+
+    fn fits(&self, x: usize, y: Option<usize>) -> Result<()> {
+        let (m, n) = self.dim;
+        if x == n && y.is_none_or(|y| y == m) {
+            return Ok(());
+        }
+        Err(CoreError::Shape(ShapeMismatch::MatrixVector { matrix: (m, n), x, y }).into())
+    }
+
+    /// All devices at once, and then the sums of the rows that several have. On an error some entries are
+    /// written, others not.
+    fn compute<V, S>(&self, alpha: S, x: &ArrayView1<'_, V>, beta: S, y: &mut [V]) -> Result<()>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        let n = self.dim.1;
+        let (mut products, mut shared) = (Vec::<Task<'_, _>>::new(), Vec::new());
+        let mut rest = y;
+        for band in &self.bands {
+            let to;
+            (to, rest) = rest.split_at_mut(band.rows.len());
+            if let [Part { a, .. }] = &band.parts[..] {
+                let x = x.reborrow();
+                let whole =
+                    move || Ok(a.device().gemv_mixed(alpha, a, x, beta, to).map(|()| None)?);
+                products.push((a.device(), Box::new(whole)));
+                continue;
+            }
+            for Part { columns, a } in &band.parts {
+                let x = x.slice_axis(Axis(0), columns.clone().into());
+                let sums = move || Partial::new(a.device(), a, x, columns.start, n).map(Some);
+                products.push((a.device(), Box::new(sums)));
+            }
+            shared.push((band, to));
+        }
+        let mut sums = at_once(products)?.into_iter().flatten();
+        let mut rows = Vec::<Task<'_, _>>::new();
+        for (band, to) in shared {
+            let sums: Vec<Partial<S>> = sums.by_ref().take(band.parts.len()).collect();
+            let mut devices = band.parts.iter().map(|part| part.a.device());
+            let first = band.parts[0].a.device();
+            let device = devices.find(|device| device.info().host).unwrap_or(first);
+            let finish = move || Partial::merge(sums)?.finish(device, alpha, beta, to);
+            rows.push((device, Box::new(finish)));
+        }
+        at_once(rows).map(|_| ())
+    }
+}
+
+/// What the trait reports: of this crate's own errors none is left when a product is computed.
+fn told(e: Error) -> CoreError {
+    match e {
+        Error::Product(e) => e,
+        e => {
+            let device = "the host".into();
+            CoreError::Device { device, call: "a product in parts", reason: e.to_string() }
+        }
+    }
+}
+
+/// Products with the vectors that are on the host.
+macro_rules! vectors {
+    ($([$($generic:tt)*] $vector:ty, $view:path $(, $data:ident)?;)*) => { $(
+        impl<T, S, $($generic)*> GpuDot<$vector> for Sharded<T>
+        where
+            T: Element<Acc = S> + Times<S>,
+            S: SumElement,
+            $($data: Data<Elem = T>,)?
+        {
+            type Elem = T;
+            type Output = Array1<T>;
+            type Target<'y> = ArrayViewMut1<'y, T>;
+
+            fn try_gpu_dot(&self, x: &$vector) -> gemv_core::Result<Array1<T>> {
+                // Before memory is allocated for it.
+                self.fits(x.len(), None).map_err(told)?;
+                let y = product::zeros(self.dim.0, 1).map_err(told)?;
+                let mut y = Array1::from_vec(y);
+                self.try_gemv(S::ONE, x, S::ZERO, &mut y)?;
+                Ok(y)
+            }
+
+            fn try_gemv<'y>(
+                &self,
+                alpha: S,
+                x: &$vector,
+                beta: S,
+                y: impl Into<ArrayViewMut1<'y, T>>,
+            ) -> gemv_core::Result<()> {
+                self.gemv_mixed(alpha, $view(x), beta, y).map_err(told)
+            }
+        }
+    )* };
+}
+vectors!(
+    [D] ArrayBase<D, Ix1>, ArrayRef1::view, D;
+    [] ArrayRef1<T>, ArrayRef1::view;
+    [] [T], ArrayView1::from;
+    [] Vec<T>, ArrayView1::from;
+    [const N: usize] [T; N], ArrayView1::from;
+);
+
+impl<T: Element, X: ?Sized> GpuDot<&X> for Sharded<T>
+where
+    Sharded<T>: GpuDot<X>,
+{
+    type Elem = <Self as GpuDot<X>>::Elem;
+    type Output = <Self as GpuDot<X>>::Output;
+    type Target<'y> = <Self as GpuDot<X>>::Target<'y>;
+
+    fn try_gpu_dot(&self, x: &&X) -> gemv_core::Result<Self::Output> {
+        GpuDot::<X>::try_gpu_dot(self, *x)
+    }
+
+    fn try_gemv<'y>(
+        &self,
+        alpha: <Self::Elem as Element>::Acc,
+        x: &&X,
+        beta: <Self::Elem as Element>::Acc,
+        y: impl Into<Self::Target<'y>>,
+    ) -> gemv_core::Result<()> {
+        GpuDot::<X>::try_gemv(self, alpha, *x, beta, y)
+    }
+}

@@ -1,0 +1,193 @@
+//! A matrix over several devices has the bits of the whole on one: of every kind, cut anywhere.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{Random, devices, element, held, reversed, same, whole};
+use gemv::half::{bf16, f16};
+use gemv::ndarray::{Array1, Array2, ArrayView1, Axis, Slice};
+use gemv::num_complex::Complex;
+use gemv::{Device, Element, Engine, GpuDot, Times};
+use gemv_shard::{Sharded, Split, SumElement};
+use proptest::prelude::*;
+
+/// One device, several, one twice, of one kind and of all.
+fn sets(on: &[Device]) -> Vec<Vec<Device>> {
+    let reference = Engine::new(None).device("reference").unwrap();
+    let (first, last) = (&on[0], &on[on.len() - 1]);
+    let back: Vec<Device> = on.iter().rev().cloned().collect();
+    vec![
+        vec![first.clone()],
+        vec![first.clone(), first.clone()],
+        vec![first.clone(), last.clone()],
+        vec![reference.clone(), reference.clone(), reference],
+        [on, &back].concat(),
+    ]
+}
+
+/// Every split of so many devices.
+fn splits(count: usize) -> Vec<Split> {
+    let grids = (1..=count).filter(|rows| count.is_multiple_of(*rows));
+    let grids = grids.map(|rows| Split::Grid { rows, columns: count / rows });
+    [Split::Rows, Split::Columns].into_iter().chain(grids).collect()
+}
+
+/// Of all entries, the matrix, x and y with strides by chance; what is between the entries of y stays.
+#[track_caller]
+fn check_one<T, V, S>(random: &mut Random, on: &[Device], split: Split, dim: (usize, usize))
+where
+    T: Element + Times<V> + Times<S>,
+    V: Element<Acc = S>,
+    S: SumElement,
+{
+    let (m, n) = dim;
+    let (a, x): (Array2<T>, Array1<V>) = (random.matrix(m, n), random.vector(n));
+    let weights: Vec<f64> = match random.below(3) {
+        0 => vec![1.0; on.len()],
+        1 => on.iter().map(|_| 1.0 + random.below(100) as f64).collect(),
+        _ => on.iter().map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
+    };
+    let lying = held(random, a.view());
+    let shared = Sharded::weighted(&lying, on, split, &weights).unwrap();
+    let what = format!("{m} x {n}, {split:?} on {on:?} by {weights:?}");
+    assert_eq!(shared.dim(), dim);
+    let elements = shared.parts().map(|(_, rows, columns)| rows.len() * columns.len());
+    assert_eq!(elements.sum::<usize>(), m * n, "{what}");
+
+    let odd = S::from_parts(-0.7, 0.3);
+    let (zero, one) = (S::ZERO, S::ONE);
+    for (alpha, beta) in
+        [(one, zero), (one, one), (odd, odd), (odd, zero), (zero, odd), (zero, zero)]
+    {
+        let y = match beta == zero {
+            true => Array1::from_elem(m, element(f64::NAN, f64::NAN)),
+            false => random.vector::<V>(m),
+        };
+        let want = whole(alpha, &a, &x, beta, &y);
+        let backwards = reversed(x.view());
+        let x = if random.below(2) == 0 { x.view() } else { backwards.view() };
+        let between = element::<V>(1234.0, 0.0);
+        let mut memory = Array1::from_elem(3 * m + 1, between);
+        let step = [1isize, -1, 2, -3][random.below(4)];
+        let line = Slice::new(0, None, step);
+        let mut to = memory.slice_axis_mut(Axis(0), line).split_at(Axis(0), m).0;
+        to.assign(&y);
+        shared.gemv_mixed(alpha, x, beta, to).unwrap();
+        let (got, rest) = memory.slice_axis(Axis(0), line).split_at(Axis(0), m);
+        same(&got.to_owned(), &want, &format!("{what}, {alpha:?} {beta:?}"));
+        assert!(rest.iter().all(|v| v.bits() == between.bits()), "{what}");
+        assert!(memory.iter().filter(|v| v.bits() == between.bits()).count() > 2 * m, "{what}");
+    }
+}
+
+fn check<T, V, S>(seed: u64)
+where
+    T: Element + Times<V> + Times<S>,
+    V: Element<Acc = S>,
+    S: SumElement,
+{
+    let random = &mut Random(seed);
+    for on in sets(&devices::<T, V>()) {
+        for split in splits(on.len()) {
+            for dim in [(0, 0), (0, 300), (5, 0), (1, 1), (2, 600), (9, 257), (700, 513)] {
+                check_one::<T, V, S>(random, &on, split, dim);
+            }
+        }
+    }
+}
+
+macro_rules! types {
+    ($($name:ident: $t:ty, $v:ty, $seed:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            check::<$t, $v, _>($seed);
+        }
+    )* };
+}
+types! {
+    single: f32, f32, 1;
+    double: f64, f64, 2;
+    half: f16, f16, 3;
+    brain: bf16, bf16, 4;
+    pair: Complex<f32>, Complex<f32>, 5;
+    double_pair: Complex<f64>, Complex<f64>, 6;
+    brain_single: bf16, f32, 7;
+    single_double: f32, f64, 8;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn any_shape(
+        m in 0usize..90,
+        n in prop_oneof![0usize..300, 0usize..4000],
+        set in 0usize..5,
+        split in any::<prop::sample::Index>(),
+        seed in any::<u64>(),
+    ) {
+        let on = &sets(&devices::<f32, f32>())[set];
+        let splits = splits(on.len());
+        check_one::<f32, f32, _>(&mut Random(seed), on, splits[split.index(splits.len())], (m, n));
+        check_one::<Complex<f64>, Complex<f64>, _>(
+            &mut Random(seed), on, splits[split.index(splits.len())], (m, n),
+        );
+    }
+}
+
+/// Beyond 65,536 columns, sums of segments are summed twice.
+#[test]
+fn a_third_level() {
+    let random = &mut Random(9);
+    let on = devices::<f32, f32>();
+    for on in [sets(&on)[2].clone(), sets(&on)[4].clone()] {
+        for split in splits(on.len()) {
+            for n in [65_536, 65_537, 200_000] {
+                check_one::<f32, f32, _>(random, &on, split, (2, n));
+            }
+        }
+        let split = Split::Columns;
+        check_one::<Complex<f32>, Complex<f32>, _>(random, &on, split, (1, 70_000));
+    }
+}
+
+/// The trait, with everything that is a vector on the host.
+#[test]
+fn products() {
+    let random = &mut Random(11);
+    let on = sets(&devices::<f64, f64>()).pop().unwrap();
+    let (a, x): (Array2<f64>, Array1<f64>) = (random.matrix(12, 700), random.vector(700));
+    let want = whole(1.0, &a, &x, 0.0, &Array1::zeros(12));
+    fn dot<M: GpuDot<X, Output = Array1<f64>> + ?Sized, X: ?Sized>(a: &M, x: &X) -> Array1<f64> {
+        a.try_gpu_dot(x).unwrap()
+    }
+    for split in splits(on.len()) {
+        let shared = Sharded::new(&a, &on, split).unwrap();
+        assert_eq!(shared.devices(), on);
+        let (back, slice) = (reversed(x.view()), x.as_slice().unwrap());
+        let fixed: [f64; 700] = slice.try_into().unwrap();
+        let view: ArrayView1<'_, f64> = back.view();
+        let all = [
+            dot(&shared, &x),
+            dot(&shared, &view),
+            dot(&shared, &*x),
+            dot(&shared, slice),
+            dot(&shared, &slice.to_vec()),
+            dot(&shared, &fixed),
+            dot(&shared, &&x),
+            shared.gpu_dot(&x),
+        ];
+        for got in all {
+            same(&got, &want, &format!("{split:?}"));
+        }
+        let mut columns = Array2::from_elem((12, 2), f64::NAN);
+        shared.gpu_dot_into(&x, columns.column_mut(1));
+        same(&columns.column(1).to_owned(), &want, "a column");
+        assert!(columns.column(0).iter().all(|v| v.is_nan()));
+        let mut y = vec![1.0; 12];
+        shared.gemv(-1.0, &x, 1.0, &mut y);
+        same(&Array1::from(y), &whole(-1.0, &a, &x, 1.0, &Array1::ones(12)), "a Vec");
+        // A copy of the value shares the memory on the devices.
+        same(&shared.clone().gpu_dot(&x), &want, "a clone");
+    }
+}
