@@ -8,6 +8,8 @@ pub(crate) const DEFAULT: BuiltinTable =
     BuiltinTable { name: "opencl/default.txt", text: include_str!("../tables/default.txt") };
 pub(crate) const POCL: BuiltinTable =
     BuiltinTable { name: "opencl/pocl.txt", text: include_str!("../tables/pocl.txt") };
+pub(crate) const H200: BuiltinTable =
+    BuiltinTable { name: "opencl/h200.txt", text: include_str!("../tables/h200.txt") };
 pub(crate) const NVIDIA: BuiltinTable =
     BuiltinTable { name: "opencl/nvidia.txt", text: include_str!("../tables/nvidia.txt") };
 
@@ -16,6 +18,7 @@ pub(crate) fn tables(found: &Found) -> Vec<BuiltinTable> {
     match (found.caps.cpu, found.info.vendor.as_str()) {
         // The kernels for CPUs suit every CPU runtime.
         (true, _) => vec![POCL, DEFAULT],
+        (_, "nvidia") if found.info.name.contains("H200") => vec![H200, NVIDIA, DEFAULT],
         (_, "nvidia") => vec![NVIDIA, DEFAULT],
         _ => vec![DEFAULT],
     }
@@ -34,10 +37,12 @@ mod tests {
     fn nvidias_rows_fit_what_they_name() -> Result<(), Error> {
         let mut caps = Caps::new(Language::OpenCl);
         (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
-        for row in &Table::parse(NVIDIA.name, NVIDIA.text)?.rows {
-            let kernel = kernels::find(row.params.kernel().as_str()).expect("a kernel's name");
-            for desc in row.examples() {
-                assert_eq!(kernel.fits(&desc, &row.params, &caps), Ok(()), "{row}: {desc}");
+        for table in [H200, NVIDIA] {
+            for row in &Table::parse(table.name, table.text)?.rows {
+                let kernel = kernels::find(row.params.kernel().as_str()).expect("a kernel's name");
+                for desc in row.examples() {
+                    assert_eq!(kernel.fits(&desc, &row.params, &caps), Ok(()), "{row}: {desc}");
+                }
             }
         }
         Ok(())
