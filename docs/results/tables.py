@@ -140,7 +140,29 @@ def sgemm():
         line(name, f"{speed:.1f}", f"`{best[name]}`")
 
 
+def opencl():
+    """Every shape of at least 16 x 16: NVIDIA's OpenCL beside CUDA, and beside its own pass that only reads."""
+    shapes = {}
+    for row in rows("h200/opencl-beside-cuda.csv"):
+        if int(row["m"]) >= 16 and int(row["n"]) >= 16:
+            key = (row["dtype"], row["layout"], int(row["m"]), int(row["n"]), int(row["bytes"]))
+            shapes.setdefault(key, {})[row["device"]] = (float(row["us"]), float(row["read_us"]))
+    mib = 1 << 20
+    print("\n## H200: OpenCL beside CUDA\n")
+    header("matrix", "bytes", "shapes", "share of OpenCL's read bandwidth", "of CUDA's speed")
+    for dtype in ("f32", "f64"):
+        for layout, long in (("row", "row-major"), ("col", "column-major")):
+            for name, low, high in (("over 48 MiB", 48 * mib, 1 << 62), ("1 to 48 MiB", mib, 48 * mib)):
+                times = [t for k, t in shapes.items()
+                         if k[:2] == (dtype, layout) and low < k[4] <= high]
+                share = [t["opencl:0"][1] / t["opencl:0"][0] for t in times]
+                speed = [t["cuda:0"][0] / t["opencl:0"][0] for t in times]
+                line(f"{dtype} {long}", name, len(times),
+                     *[f"{geomean(c):.2f} / {min(c):.2f}" for c in (share, speed)])
+
+
 h200()
 columns()
+opencl()
 sgemm()
 cpu()
