@@ -108,7 +108,7 @@ pub fn bars(
         let place = (left - 8 - names.box_size(name)?.0 as i32, at - 8);
         area.draw(&Text::new(name.clone(), place, names.clone()))?;
     }
-    area.present()?;
+    area.present().map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(())
 }
 
@@ -182,7 +182,7 @@ where
             .border_style(BLACK.mix(0.3))
             .draw()?;
     }
-    area.present()?;
+    area.present().map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(())
 }
 

@@ -47,6 +47,26 @@ pub fn device(name: Option<&str>) -> gemv::Result<Device> {
     }
 }
 
+/// The options that the program was called with, `--name value`. `--help` prints the usage and ends it.
+///
+/// # Errors
+/// The usage, if an option has no value.
+pub fn arguments(usage: &str) -> Result<Vec<(String, String)>, String> {
+    let mut args = std::env::args().skip(1);
+    let mut all = Vec::new();
+    while let Some(name) = args.next() {
+        if name == "--help" || name == "-h" {
+            println!("{usage}");
+            std::process::exit(0);
+        }
+        match args.next() {
+            Some(value) if !value.starts_with("--") => all.push((name, value)),
+            _ => return Err(usage.into()),
+        }
+    }
+    Ok(all)
+}
+
 /// A file of this name in the workspace's folder for what is built, which is made if it is not there.
 ///
 /// # Errors

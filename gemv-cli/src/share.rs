@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use gemv::{Device, Engine};
 use serde_json::{Value, json};
@@ -106,6 +106,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let (minutes, to) = ((0.6 * args.minutes).to_string(), path("tune"));
     let tune = ["tune", "--device", &id, "--minutes", &minutes, &to, "--resume"];
     let tune = Part::run(words(&[&tune[..], &limits].concat()), tune::run);
+    if tune.error.as_ref().is_some_and(|why| why.is::<tune::Interrupted>()) {
+        bail!("stopped; the same command goes on from what is in {}", out.display());
+    }
 
     // Times that are there are not taken twice. They are there when all were taken.
     let (part, whole) = (out.join("bench.part.csv"), out.join("bench.csv"));

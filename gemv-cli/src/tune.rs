@@ -167,7 +167,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         return Err(why);
     }
     if progress.interrupted() {
-        bail!("stopped; the same command with --resume goes on from {}", results.display());
+        let resume = format!("the same command with --resume goes on from {}", results.display());
+        return Err(anyhow::Error::new(Interrupted).context(format!("stopped; {resume}")));
     }
     let mesh_of = |class: ProblemClass| if class.rhs == 1 { &mesh } else { &thin };
     let points =
@@ -254,6 +255,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// The error of a run that Ctrl-C stopped.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ctrl-C")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// Set by Ctrl-C.
 fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {

@@ -67,7 +67,9 @@ impl OpenCl {
         let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         let store = Store::new(discover::cache(), &found.identity);
         let programs = Programs::new(store, !bugs::BINARIES.is_in(&found.info.driver));
-        let state = cl::Queue::open(found.platform, found.device)
+        // NVIDIA's driver for Linux begins at once, and a flush is not free.
+        let begins = cfg!(target_os = "linux") && found.info.vendor == "nvidia";
+        let state = cl::Queue::open(found.platform, found.device, begins)
             .and_then(|queue| State::new(queue, programs))
             .map_err(|e| e.on(&found.info.id))?;
         Ok(OpenCl { found: found.clone(), state: Arc::new(Mutex::new(state)) })

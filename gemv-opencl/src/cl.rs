@@ -57,6 +57,8 @@ pub(crate) struct Queue {
     pub(crate) context: core::Context,
     pub(crate) queue: core::CommandQueue,
     pub(crate) device: core::DeviceId,
+    /// Whether the driver begins what is enqueued without being asked.
+    begins: bool,
 }
 
 /// A failed call: its name and what the runtime said.
@@ -112,6 +114,7 @@ impl Queue {
     pub(crate) fn open(
         platform: core::PlatformId,
         device: core::DeviceId,
+        begins: bool,
     ) -> Result<Queue, Failure> {
         let properties = core::ContextProperties::new().platform(platform);
         let context = core::create_context(Some(&properties), &[device], None, None)
@@ -119,7 +122,7 @@ impl Queue {
         // Without properties a queue is in order and without profiling.
         let queue = core::create_command_queue(&context, device, None)
             .map_err(|e| Failure::new("clCreateCommandQueue", e))?;
-        Ok(Queue { context, queue, device })
+        Ok(Queue { context, queue, device, begins })
     }
 
     /// A buffer of this many bytes (at least one), not initialised.
@@ -313,8 +316,11 @@ impl Queue {
         }
     }
 
-    /// Starts what is enqueued.
+    /// Starts what is enqueued, where the driver waits to be asked.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
+        if self.begins {
+            return Ok(());
+        }
         core::flush(&self.queue).map_err(|e| Failure::new("clFlush", e))
     }
 

@@ -17,7 +17,8 @@ use crate::{Error, Result, product};
 ///
 /// Products are those of [`GpuDot`], with x and y on the host: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta,
 /// &mut y)`. They have the bits of the product on one device, whatever the devices, the split and the weights.
-/// All devices compute at the same time, each from a thread of its own. No device holds more than its part.
+/// All devices compute at the same time, and no device holds more than its part. Each product starts a thread
+/// for each part but those of the CPU, which are computed one after another on the caller's pool of rayon.
 ///
 /// Vectors and sums travel through the host's memory. By rows, each device gets x and gives its entries of y.
 /// By columns, it gets its entries of x and gives the [sums](Partial) of its columns: one number for each row

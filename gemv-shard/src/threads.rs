@@ -11,24 +11,57 @@ use crate::{Error, Result};
 /// What is done on a device.
 pub(crate) type Task<'a, R> = (&'a Device, Box<dyn FnOnce() -> Result<R> + Send + 'a>);
 
-/// Does each task on a thread of its own, and the last on this one. The results are in the order of the tasks.
+/// Does the tasks of the CPU one after another on this thread, and each other one on a thread of its own; without
+/// any of the CPU, the last one on this thread. The results are in the order of the tasks.
+///
+/// The CPU computes on rayon's current pool. A thread of its own would take the global one, and wait for ever
+/// if this thread is a worker of it. And its parts would share the same cores.
 ///
 /// All have ended when it returns. Of several errors it returns the first; a panic is one.
-pub(crate) fn at_once<R: Send>(mut tasks: Vec<Task<'_, R>>) -> Result<Vec<R>> {
-    let Some((device, last)) = tasks.pop() else { return Ok(Vec::new()) };
+pub(crate) fn at_once<R: Send>(tasks: Vec<Task<'_, R>>) -> Result<Vec<R>> {
+    let on_cpu = |device: &Device| device.info().id.starts_with("cpu");
+    let none = !tasks.iter().any(|(device, _)| on_cpu(device));
+    let last = tasks.len().saturating_sub(1);
     let results: Vec<Result<R>> = scope(|scope| {
         let started: Vec<_> = tasks
             .into_iter()
-            .map(|(device, task)| (device, Builder::new().spawn_scoped(scope, task)))
+            .enumerate()
+            .map(|(place, (device, task))| {
+                let here = on_cpu(device) || none && place == last;
+                let work = match here {
+                    true => Work::Here(task),
+                    false => Work::There(Builder::new().spawn_scoped(scope, task)),
+                };
+                (device, work)
+            })
             .collect();
-        let last = catch_unwind(AssertUnwindSafe(last)).map_err(|panic| panicked(device, &*panic));
-        let joined = started.into_iter().map(|(device, thread)| match thread {
-            Ok(thread) => thread.join().map_err(|panic| panicked(device, &*panic)).flatten(),
-            Err(why) => Err(failed(device, "starting a thread for it", why.to_string())),
+        let ran = started.into_iter().map(|(device, work)| match work {
+            Work::Here(task) => {
+                let done = catch_unwind(AssertUnwindSafe(task));
+                (device, Work::Here(done.map_err(|panic| panicked(device, &*panic)).flatten()))
+            }
+            Work::There(thread) => (device, Work::There(thread)),
         });
-        joined.collect::<Vec<_>>().into_iter().chain([last.flatten()]).collect()
+        // All of this thread's are done before the first other one is waited for.
+        let ran: Vec<_> = ran.collect();
+        let ended = ran.into_iter().map(|(device, work)| match work {
+            Work::Here(result) => result,
+            Work::There(Ok(thread)) => {
+                thread.join().map_err(|panic| panicked(device, &*panic)).flatten()
+            }
+            Work::There(Err(why)) => {
+                Err(failed(device, "starting a thread for it", why.to_string()))
+            }
+        });
+        ended.collect()
     });
     results.into_iter().collect()
+}
+
+/// A task or its result on this thread, or another thread.
+enum Work<H, T> {
+    Here(H),
+    There(T),
 }
 
 fn panicked(device: &Device, panic: &(dyn Any + Send)) -> Error {

@@ -191,3 +191,30 @@ fn products() {
         same(&shared.clone().gpu_dot(&x), &want, "a clone");
     }
 }
+
+/// The CPU's parts are computed on the pool whose workers call: no worker may wait for another one.
+#[test]
+fn products_by_workers_of_rayons_pool_end() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let engine = Engine::new(None);
+        let cpu = engine.device("cpu").unwrap();
+        let mut random = Random(7);
+        // So large that the CPU shares it among its threads.
+        let (a, x): (Array2<f32>, Array1<f32>) = (random.matrix(1500, 1500), random.vector(1500));
+        let want = cpu.try_gpu_dot(&a, &x).unwrap();
+        let reference = engine.device("reference").unwrap();
+        for on in [vec![cpu.clone(), cpu.clone()], vec![cpu, reference]] {
+            for split in [Split::Rows, Split::Columns] {
+                let shared = Sharded::new(&a, &on, split).unwrap();
+                for _ in 0..8 {
+                    let product = || shared.gpu_dot(&x);
+                    let (y, z) = rayon::join(product, product);
+                    assert_eq!((&y, &z), (&want, &want));
+                }
+            }
+        }
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(std::time::Duration::from_secs(120)).expect("an equal product, in time");
+}

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{Accumulator, Element, GpuDot};
-use gemv_examples::{Iteration, curves, element, hash, output};
+use gemv_examples::{Iteration, arguments, curves, element, hash, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array1, Array2};
 
@@ -46,9 +46,7 @@ fn main() -> ExitCode {
 fn options() -> Result<Options, Box<dyn Error>> {
     let (n, dtype) = (2048, "f64".to_string());
     let mut options = Options { device: None, n, dtype, tolerance: None, every: 10, plot: None };
-    let mut args = std::env::args().skip(1);
-    while let Some(name) = args.next() {
-        let value = args.next().ok_or(USAGE)?;
+    for (name, value) in arguments(USAGE)? {
         match name.as_str() {
             "--device" => options.device = Some(value),
             "--n" => options.n = value.parse().map_err(|e| format!("--n {value}: {e}"))?,

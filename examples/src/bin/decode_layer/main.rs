@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use gemv::half::bf16;
 use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, GpuDot};
-use gemv_examples::{curves, hash, output};
+use gemv_examples::{arguments, curves, hash, output};
 use ndarray::{Array1, Array2};
 
 const USAGE: &str =
@@ -42,9 +42,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let (mut device, mut tokens, mut shrink, mut plot) = (None, 20usize, 1usize, None);
-    let mut args = std::env::args().skip(1);
-    while let Some(name) = args.next() {
-        let value = args.next().ok_or(USAGE)?;
+    for (name, value) in arguments(USAGE)? {
         match name.as_str() {
             "--device" => device = Some(value),
             "--tokens" => tokens = value.parse().map_err(|e| format!("--tokens {value}: {e}"))?,
@@ -91,8 +89,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         println!("the whole model    {:.1} tokens/s of {LAYERS} layers", 1.0 / (LAYERS * time));
     }
     match roof(&device, bytes)? {
-        Some(roof) => println!("of the read roof   {:.1} %", 100.0 * roof.as_secs_f64() / time),
-        None => println!("of the read roof   unknown: the device has no pass that only reads"),
+        Some(roof) => println!("of the read bandwidth {:.1} %", 100.0 * roof.as_secs_f64() / time),
+        None => println!("of the read bandwidth unknown: the device has no pass that only reads"),
     }
     println!("hash of the bits   {:016x}", hash(&x));
 

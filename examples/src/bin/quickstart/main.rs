@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{Device, GpuDot};
-use gemv_examples::{digits, hash, output};
+use gemv_examples::{arguments, digits, hash, output};
 use ndarray::{Array1, Array2, Axis, s};
 use picture::Ink;
 
@@ -35,9 +35,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let (mut device, mut picture) = (None, None);
-    let mut args = std::env::args().skip(1);
-    while let Some(name) = args.next() {
-        let value = args.next().ok_or(USAGE)?;
+    for (name, value) in arguments(USAGE)? {
         match name.as_str() {
             "--device" => device = Some(value),
             "--picture" => picture = Some(PathBuf::from(value)),

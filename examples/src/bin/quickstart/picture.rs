@@ -47,7 +47,7 @@ pub(crate) fn write(
             }
         }
     }
-    let file = BufWriter::new(File::create(path)?);
+    let file = BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let mut png = png::Encoder::new(file, width as u32, height as u32);
     png.set_color(png::ColorType::Rgb);
     png.write_header()?.write_image_data(&rgb)?;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use gemv::{DeviceMatrix, DeviceVector, GpuDot};
-use gemv_examples::{Iteration, curves, digits, hash, output};
+use gemv_examples::{Iteration, arguments, curves, digits, hash, output};
 use ndarray::{Array1, Array2, Axis, s};
 
 const USAGE: &str = "usage: ridge_regression [--device ID] [--ridge NUMBER] [--plot FILE.svg]";
@@ -44,9 +44,7 @@ struct State {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let (mut device, mut ridge, mut plot) = (None, 10.0, None);
-    let mut args = std::env::args().skip(1);
-    while let Some(name) = args.next() {
-        let value = args.next().ok_or(USAGE)?;
+    for (name, value) in arguments(USAGE)? {
         match name.as_str() {
             "--device" => device = Some(value),
             "--ridge" => ridge = value.parse().map_err(|e| format!("--ridge {value}: {e}"))?,

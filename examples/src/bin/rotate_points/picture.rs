@@ -41,7 +41,7 @@ pub(crate) fn write(path: &Path, clouds: &[&[f32]]) -> Result<(), Box<dyn Error>
             }
         }
     }
-    let file = BufWriter::new(File::create(path)?);
+    let file = BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let mut png = png::Encoder::new(file, width as u32, SIDE as u32);
     png.set_color(png::ColorType::Rgb);
     png.write_header()?.write_image_data(&rgb)?;
