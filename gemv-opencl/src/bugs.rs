@@ -81,6 +81,15 @@ pub(crate) const OF_ALL: &[Bug] = &[
         workaround: "`sorensen.k` computes the numbers again where it needs them.",
         check: "The baselines' tests pass on PoCL with the array in `sorensen.k`.",
     },
+    Bug {
+        name: "nvidia-row-smem",
+        driver: "",
+        about: "NVIDIA's driver 580 takes milliseconds for each launch of `row-smem` with a max_n between \
+                16 and 64, however small the matrix.",
+        workaround: "`row-smem` is for up to 16 columns, and for 57 to 64.",
+        check: "With 40 among the values of max_n, `gemv bench --device opencl:0 --shape 20000x40` times \
+                `--params \"row-smem max_n=40\"` in microseconds.",
+    },
 ];
 
 const POCL: &str = "Portable Computing Language";

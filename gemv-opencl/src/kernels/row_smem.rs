@@ -32,7 +32,7 @@ const ARGS: &[Arg] = &[
     compiled(
         "max_n",
         "Most columns, a multiple of vec: a row has room for so many in local memory.",
-        // With 17 to 56, NVIDIA's driver takes milliseconds for each launch.
+        // Not those between: `nvidia-row-smem` of the known bugs.
         Values::OneOf(&[1, 2, 4, 8, 16, 64]),
         64,
         "MAX_N",
