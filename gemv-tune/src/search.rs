@@ -100,6 +100,10 @@ pub enum Failure {
         /// What the order (or the error bound) asks for.
         want: String,
     },
+    /// It was not measured: it takes at least these seconds, as it did on a smaller problem, and
+    /// others take far less.
+    #[error("not measured, since it took {:.1} us on a smaller problem", .0 * 1e6)]
+    Slow(f64),
     /// It wrote outside of `y`.
     #[error("it wrote outside of y, {0} entries from its start")]
     Canary(i64),

@@ -51,6 +51,9 @@ pub(super) struct Workload<T: Element> {
     /// What y holds before a product that is checked, with its margins.
     blank: Vec<T>,
     truth: Option<Truth<T>>,
+    /// For kernels of another order: of each entry of the sample the value in double precision, and
+    /// the error bound.
+    bounds: Vec<((f64, f64), f64)>,
     passed: Vec<Params>,
     revoked: Vec<(Params, Failure)>,
 }
@@ -114,6 +117,7 @@ impl<T: Element> Workload<T> {
             estimates: HashMap::new(),
             blank: Vec::new(),
             truth: None,
+            bounds: Vec::new(),
             passed: Vec::new(),
             revoked: Vec::new(),
         })
@@ -143,6 +147,7 @@ impl<T: Element> Workload<T> {
         (self.of, self.truth) = (Some(*desc), None);
         self.estimates.clear();
         self.blank.clear();
+        self.bounds.clear();
         self.passed.clear();
         self.revoked.clear();
         Ok(())
@@ -292,8 +297,11 @@ impl<T: Element> Workload<T> {
     ) -> Result<(), Failure> {
         let sample = Self::sample(desc, rows).into_iter();
         if !params.keeps_order() {
-            for i in sample {
-                let ((re, im), bound) = self.bound(desc, rows[i]);
+            // They are the same for each candidate, and read more of A than a product may.
+            if self.bounds.is_empty() {
+                self.bounds = sample.clone().map(|i| self.bound(desc, rows[i])).collect();
+            }
+            for (i, &((re, im), bound)) in sample.zip(&self.bounds) {
                 let got = y[i].widen().parts();
                 let off = (got.0 - re).abs().max((got.1 - im).abs());
                 if off.is_nan() || off > bound {

@@ -1,15 +1,18 @@
 //! The published kernels, searched as published.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use gemv::unstable::{Desc, Params};
 use gemv_tune::{
-    Measurements, Mesh, Point, ProblemClass, ProblemResult, Progress, Runner, SearchSettings,
+    Failure, Measurements, Mesh, Point, ProblemClass, ProblemResult, Progress, Runner, SearchSettings,
     Trial, search,
 };
 
 /// Kernels that are compiled between two checks of `stopped`.
 const BUILT: usize = 64;
+
+/// A candidate that is this many times slower than the best of a sample is not measured further.
+const HOPELESS: f64 = 8.0;
 
 /// The search as published: every combination on 3 x 3 samples of each tile, and the best over
 /// them together. Returns the mesh of the tiles' centres, and the results of the tiles.
@@ -28,8 +31,9 @@ pub(super) fn published(
     let (from, to) = (sizes[0], sizes[sizes.len() - 1]);
     let fine = Mesh::new(3 * sizes.len(), from, to, max_bytes);
     let mut settings = SearchSettings::default();
-    // No candidate is dropped.
-    (settings.hopeless, settings.finalists, settings.rounds) = (f64::INFINITY, usize::MAX, 1);
+    // A candidate this far behind the best of one sample cannot be the best of nine in geomean, unless
+    // it is ahead on the other eight by a factor of its eighth root. No other is left out.
+    (settings.hopeless, settings.finalists, settings.rounds) = (HOPELESS, usize::MAX, 1);
     let mut plan = Vec::new();
     for a in classes {
         let points = fine.points(*a).into_iter();
@@ -53,6 +57,12 @@ pub(super) fn published(
                 break 'all;
             }
         }
+        let least = least(known, &desc);
+        // What was fast on smaller problems first, so that the slow are known early.
+        let mut all = all;
+        let first = |p: &Params| least.get(p).copied().unwrap_or(0.0);
+        all.sort_by(|a, b| first(a).total_cmp(&first(b)));
+        let runner = &mut Bounded { runner, least, best: f64::INFINITY, measured: HashSet::new() };
         let result = search(runner, &desc, &all, &[], &settings);
         let go_on = watch.done(&result, done + 1, total);
         known.insert(desc, result);
@@ -78,6 +88,62 @@ pub(super) fn published(
     (tiles, together)
 }
 
+/// The longest time of each candidate on a problem with no more rows and no more columns: it takes
+/// no less on this one.
+fn least(known: &Measurements, desc: &Desc) -> HashMap<Params, f64> {
+    let mut least = HashMap::new();
+    let smaller = known.values().filter(|result| {
+        let d = &result.desc;
+        (d.dtype, d.layout) == (desc.dtype, desc.layout) && d.m <= desc.m && d.n <= desc.n
+    });
+    for trial in smaller.flat_map(|result| &result.trials) {
+        let time = least.entry(trial.params).or_insert(0.0);
+        *time = trial.low.max(*time);
+    }
+    least
+}
+
+/// A runner that does not run what is known to be [`HOPELESS`]. One thread with a long row takes a
+/// second where the best kernel takes 50 us: a thousand such candidates would be most of the search.
+struct Bounded<'a> {
+    runner: &'a mut dyn Runner,
+    least: HashMap<Params, f64>,
+    best: f64,
+    measured: HashSet<Params>,
+}
+
+impl Runner for Bounded<'_> {
+    fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
+        self.runner.candidates(desc)
+    }
+    fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
+        self.runner.launch_id(desc, params)
+    }
+    fn prepare(&mut self, all: &[(Desc, Params)]) {
+        self.runner.prepare(all);
+    }
+    fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+        let least = self.least.get(params).copied().unwrap_or(0.0);
+        // With room for a best that is wrong, and for noise.
+        if least > 1.5 * HOPELESS * self.best && !self.measured.contains(params) {
+            return Err(Failure::Slow(least));
+        }
+        let seconds = self.runner.measure(desc, params)?;
+        self.best = self.best.min(seconds);
+        self.measured.insert(*params);
+        Ok(seconds)
+    }
+    fn check(&mut self, desc: &Desc, params: &Params) -> Result<(), Failure> {
+        self.runner.check(desc, params)
+    }
+    fn revoked(&mut self) -> Vec<(Params, Failure)> {
+        self.runner.revoked()
+    }
+    fn read_seconds(&mut self, desc: &Desc) -> Option<f64> {
+        self.runner.read_seconds(desc)
+    }
+}
+
 /// One problem for all samples of a tile. Its times are their geometric means, of the
 /// candidates that count on each.
 fn reduced(centre: &Desc, samples: &[ProblemResult]) -> Option<ProblemResult> {
@@ -101,12 +167,10 @@ mod tests {
 
     use gemv::Dtype;
     use gemv::unstable::{Align, Layout};
-    use gemv_tune::Failure;
-
     use super::*;
 
-    /// The second of three is best where there are more than 30 rows, else the first; the third
-    /// does not run for many columns.
+    /// The second is best where there are more than 30 rows, else the first; the third is slow, and does
+    /// not run for many columns; the fourth is out of the question.
     struct Paper(usize, Vec<Params>);
 
     impl Runner for Paper {
@@ -114,13 +178,15 @@ mod tests {
             self.1.extend(all.iter().map(|a| a.1));
         }
         fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-            ["classic-a", "classic-b", "classic-c"].map(Params::new).to_vec()
+            ["classic-a", "classic-b", "classic-c", "classic-d"].map(Params::new).to_vec()
         }
         fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
             self.0 += 1;
             match params.kernel().as_str() {
                 "classic-c" if desc.n > 40 => Err(Failure::Canary(0)),
-                "classic-c" => Ok(9e-6),
+                "classic-c" => Ok(0.9 * HOPELESS * 1e-6),
+                "classic-d" if desc.m > 10 && desc.n > 10 => panic!("it was slow on a smaller problem"),
+                "classic-d" => Ok(2.0 * HOPELESS * 1e-6),
                 name => Ok(if (name == "classic-b") == (desc.m > 30) { 1e-6 } else { 2e-6 }),
             }
         }
@@ -133,11 +199,12 @@ mod tests {
 
     impl Progress for Until {
         fn done(&mut self, result: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-            // No candidate is dropped, however slow.
-            assert_eq!(
-                result.trials.iter().filter(|t| t.finalist).count() + result.failures.len(),
-                3
-            );
+            let out: Vec<_> = result.trials.iter().filter(|t| !t.finalist).collect();
+            let slow = |why: &&(Params, Failure)| matches!(why.1, Failure::Slow(_));
+            let slow = result.failures.iter().filter(slow);
+            let out: Vec<Params> = out.iter().map(|t| t.params).chain(slow.map(|f| f.0)).collect();
+            assert_eq!(out, [Params::new("classic-d")], "a slow one is not dropped");
+            assert_eq!(result.trials.len() + result.failures.len(), 4);
             self.0 -= 1;
             if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
@@ -156,7 +223,7 @@ mod tests {
                 let go_on = || false;
                 tiles = Some(published(&mut runner, &mesh, &[class], &mut known, watch, &go_on));
             }
-            assert_eq!(runner.1.len(), 3 * stops.len(), "each is built once a run");
+            assert_eq!(runner.1.len(), 4 * stops.len(), "each is built once a run");
             (tiles.unwrap(), known, runner.0)
         };
         let ((tiles, known), samples, measured) = run(&[usize::MAX]);
