@@ -64,7 +64,7 @@ pub use element::{
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, KernelInfo, Layout, MAX_ARGS, Name, Params, READ, Result,
-    ShapeMismatch, Values, fingerprint,
+    ShapeMismatch, Values, fingerprint, source_digest,
 };
 pub use host::{Span, span};
 pub use integers::{DeviceIntegers, Integer};

@@ -1,7 +1,9 @@
 //! The kernels as data: names, arguments with their ranges, and the parameters to try.
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Arg, Desc, Dtype, KernelInfo, Layout, Name, Params, Values, fingerprint};
+use gemv_core::{
+    Arg, Desc, Dtype, KernelInfo, Layout, Name, Params, Values, fingerprint, source_digest,
+};
 
 use crate::read::{self, READ};
 use crate::simd::{GemmPlan, NARROW};
@@ -23,34 +25,13 @@ struct Kernel {
 macro_rules! texts {
     ($($file:literal)*) => {
         &[$({
-            const DIGEST: [u8; 16] = digest(include_bytes!(concat!("simd/", $file)));
+            const DIGEST: [u8; 16] = source_digest(include_bytes!(concat!("simd/", $file)));
             match core::str::from_utf8(&DIGEST) {
                 Ok(text) => text,
                 Err(_) => unreachable!(),
             }
         }),*]
     };
-}
-
-/// FNV-1a of the bytes of a source text that are neither white space nor line comment, in hexadecimal.
-const fn digest(text: &[u8]) -> [u8; 16] {
-    let (mut hash, mut at, mut comment) = (0xcbf2_9ce4_8422_2325_u64, 0, false);
-    while at < text.len() {
-        let byte = text[at];
-        comment = byte != b'\n'
-            && (comment || byte == b'/' && at + 1 < text.len() && text[at + 1] == b'/');
-        if !comment && !byte.is_ascii_whitespace() {
-            hash = (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        at += 1;
-    }
-    let mut hex = [0; 16];
-    at = 0;
-    while at < 16 {
-        hex[at] = b"0123456789abcdef"[(hash >> (60 - 4 * at)) as usize & 15];
-        at += 1;
-    }
-    hex
 }
 
 /// The source text that all kernels share.
@@ -369,47 +350,4 @@ pub(crate) fn infos() -> Vec<KernelInfo> {
         fingerprint: fingerprint(&[SHARED_TEXT, kernel.text].concat(), kernel.args),
     };
     KERNELS.iter().map(info).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn several_right_hand_sides_and_batches_have_kernels_of_their_own() {
-        for layout in Layout::ALL {
-            let one = Desc::of(gemv_core::Dtype::F32, layout, (100, 100), 6);
-            for many in [Desc { rhs: 2, ..one }, Desc { batch: 2, ..one }] {
-                for p in candidates(&many) {
-                    assert!(is_gemm(p.kernel()) && fits(&many, &p).is_ok(), "{p}");
-                    assert!(fits(&one, &p).is_err(), "{p}");
-                    let plan = gemm_plan(&p);
-                    assert!(plan.rows > 0 && plan.columns > 0, "{p}");
-                }
-                // A loop over products is legal as well.
-                assert!(candidates(&one).iter().all(|p| fits(&many, p).is_ok()));
-            }
-        }
-    }
-
-    #[test]
-    fn a_digest_is_of_code_alone() {
-        let plain = digest(b"y = a / x;");
-        assert_eq!(plain, digest(b"// y\ny = a\n    / x; // a comment"));
-        assert_ne!(plain, digest(b"y = a * x;"));
-    }
-
-    #[test]
-    fn every_kernel_is_described_and_has_a_fingerprint_of_its_own() {
-        let infos = infos();
-        for (i, info) in infos.iter().enumerate() {
-            assert!(info.about.ends_with('.'), "{}", info.name);
-            for arg in info.args {
-                assert!(arg.about.ends_with('.'), "{} {}", info.name, arg.name);
-                assert_eq!(arg.check(arg.default), Ok(()), "{} {}", info.name, arg.name);
-            }
-            let others = &infos[i + 1..];
-            assert!(others.iter().all(|o| o.fingerprint != info.fingerprint), "{}", info.name);
-        }
-    }
 }

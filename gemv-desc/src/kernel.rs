@@ -145,6 +145,35 @@ pub fn fingerprint(texts: &[&str], args: &[Arg]) -> String {
     format!("{hash:016x}")
 }
 
+/// A number for a source text, in hexadecimal: FNV-1a of its bytes that are neither white space nor line comment.
+/// [`fingerprint`] takes it in place of a long text, which the program would carry.
+///
+/// ```
+/// use gemv_core::source_digest;
+/// const PLAIN: [u8; 16] = source_digest(b"y = a / x;");
+/// assert_eq!(PLAIN, source_digest(b"// y\ny = a\n    / x; // a comment"));
+/// assert_ne!(PLAIN, source_digest(b"y = a * x;"));
+/// ```
+pub const fn source_digest(text: &[u8]) -> [u8; 16] {
+    let (mut hash, mut at, mut comment) = (0xcbf2_9ce4_8422_2325_u64, 0, false);
+    while at < text.len() {
+        let byte = text[at];
+        comment = byte != b'\n'
+            && (comment || byte == b'/' && at + 1 < text.len() && text[at + 1] == b'/');
+        if !comment && !byte.is_ascii_whitespace() {
+            hash = (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        at += 1;
+    }
+    let mut hex = [0; 16];
+    at = 0;
+    while at < 16 {
+        hex[at] = b"0123456789abcdef"[(hash >> (60 - 4 * at)) as usize & 15];
+        at += 1;
+    }
+    hex
+}
+
 /// The bytes of a text of C or Rust that are neither white space nor comment. Strings are not
 /// known: a kernel has none with `//` in it.
 fn code(text: &str) -> impl Iterator<Item = u8> + '_ {

@@ -22,5 +22,5 @@ mod params;
 pub use desc::{Align, Desc, Layout};
 pub use dtype::Dtype;
 pub use error::{Error, Result, ShapeMismatch};
-pub use kernel::{Arg, KernelInfo, Values, fingerprint};
+pub use kernel::{Arg, KernelInfo, Values, fingerprint, source_digest};
 pub use params::{MAX_ARGS, Name, Params, READ};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use gemv_core::{Element, Error, Result, Table, Times};
+use gemv_core::{Desc, Element, Error, Result, Table, Times};
 use gemv_gpu::Signature;
 
 use crate::discover::Found;
@@ -85,20 +85,24 @@ fn fault<T: Element + Times<V>, V: Element>(
                 // More rows than compute units, so that rows are whole unless parameters split them.
                 let rows = if many { (found.caps.units as usize).clamp(19, 131) } else { 2 };
                 let sizes: Sizes = [batch, rows, columns, rhs];
-                let mut case = Case::<T, V>::new(choice.desc.layout, sizes, done % 2 == 1);
+                let suited = |desc: Desc| {
+                    choice.kernel.fits(&desc, &choice.params, &found.caps).ok()?;
+                    let test = choice.of(desc, found);
+                    let of_it = names(&test);
+                    // After enough of them, those alone that launch something else.
+                    let fresh = done < TESTS || !of_it.is_subset(&launched);
+                    let of_choice = any_entry || of_it.is_subset(&wanted);
+                    (of_choice && fresh).then_some((test, of_it))
+                };
+                // First without its numbers, which take longer to make than the rest.
+                let layout = choice.desc.layout;
+                let desc = Desc::of(T::DTYPE, layout, (rows, columns), choice.desc.align);
+                if suited(Desc { vectors: V::DTYPE, rhs, batch, ..desc }).is_none() {
+                    continue;
+                }
+                let mut case = Case::<T, V>::new(layout, sizes, done % 2 == 1);
                 let desc = case.job().desc();
-                if choice.kernel.fits(&desc, &choice.params, &found.caps).is_err() {
-                    continue;
-                }
-                let test = choice.of(desc, found);
-                let of_it = names(&test);
-                if !any_entry && !of_it.is_subset(&wanted) {
-                    continue;
-                }
-                // After enough of them, those alone that launch something else.
-                if done >= TESTS && of_it.is_subset(&launched) {
-                    break;
-                }
+                let Some((test, of_it)) = suited(desc) else { continue };
                 let expected = case.expected();
                 gemm::product(found, state, &test, case.job())?;
                 if let Some(fault) = case.fault(&expected) {

@@ -1,4 +1,5 @@
-//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, and Chromium.
+//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, MPI, and
+//! Chromium.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,7 @@ pub fn all(sh: &Shell) -> Result<Tools> {
     let target = target.join("xtask");
     sh.create_dir(&target)?;
     system_packages(sh)?;
+    mpi(sh)?;
     let pocl = sh.read_file("/etc/OpenCL/vendors/pocl.icd")?;
     let tools = Tools {
         nvrtc: nvrtc(sh, &target)?,
@@ -72,7 +74,7 @@ fn system_packages(sh: &Shell) -> Result<()> {
 
 /// Installs what gemv-mpi needs, if it is missing: an MPI library with its compiler, and the libclang that reads its
 /// header. The other crates need none of it.
-pub fn mpi(sh: &Shell) -> Result<()> {
+fn mpi(sh: &Shell) -> Result<()> {
     let mut missing = Vec::new();
     for (program, package) in [("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")] {
         if cmd!(sh, "{program} --version").quiet().ignore_stderr().read().is_err() {

@@ -26,7 +26,7 @@ pub const ALL: &[Step] = &[
     Step { name: "test", about: "all tests on the CPU and on OpenCL (PoCL)", run: test },
     Step {
         name: "isa",
-        about: "the CPU backend on every instruction set of this machine",
+        about: "the CPU backend, made to open with each instruction set",
         run: isa,
     },
     Step {
@@ -41,7 +41,7 @@ pub const ALL: &[Step] = &[
     },
     Step { name: "golden", about: "the golden vectors, computed again", run: golden },
     Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
-    Step { name: "mpi", about: "gemv-mpi: clippy, rustdoc, tests on 1 to 4 ranks", run: mpi },
+    Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
     Step { name: "package", about: "the crates as they would be published", run: package },
     Step { name: "quickstart", about: "the example of the README", run: quickstart },
     Step {
@@ -62,7 +62,7 @@ fn house(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn clippy(sh: &Shell, _: &Tools) -> Result<()> {
-    let of = ["--workspace", "--exclude", "gemv-mpi", "--all-features"];
+    let of = ["--workspace", "--all-features"];
     Ok(cmd!(sh, "cargo clippy --locked {of...} --all-targets -- -D warnings").run()?)
 }
 
@@ -86,25 +86,27 @@ fn features(sh: &Shell, _: &Tools) -> Result<()> {
         // `--lib`: what a user builds; the same code whatever the features.
         cmd!(sh, "cargo clippy --locked -q -p gemv --lib {args...} -- -D warnings").run()?;
     }
-    Ok(())
+    // Its features are the backends that it links; a program may link them itself.
+    Ok(cmd!(sh, "cargo clippy --locked -q -p gemv-mpi --lib -- -D warnings").run()?)
 }
 
 fn docs(sh: &Shell, _: &Tools) -> Result<()> {
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    let of = ["--workspace", "--exclude", "gemv-mpi", "--all-features"];
-    Ok(cmd!(sh, "cargo doc --locked {of...} --no-deps").run()?)
+    Ok(cmd!(sh, "cargo doc --locked --workspace --all-features --no-deps").run()?)
 }
 
 /// One selection for all that is built for tests, so that each crate is compiled once: another
-/// selection may unify other features. gemv-core is tested alone, and gemv-mpi where there is an MPI library.
-const WORKSPACE: [&str; 6] =
-    ["--workspace", "--all-features", "--exclude", "gemv-core", "--exclude", "gemv-mpi"];
+/// selection may unify other features. gemv-core is tested alone.
+const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gemv-core"];
 
 /// gemv-core alone, so that no backend is linked and the reference answers.
 const ALONE: [&str; 2] = ["-p", "gemv-core"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
 const LONG: [&str; 3] = ["gemm", "report", "equivalence"];
+
+/// The test program of gemv-mpi that starts itself by mpirun.
+const RANKS: &str = "ranks";
 
 fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     let variables = [
@@ -114,7 +116,8 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     ];
     let mut tests = built(sh, &WORKSPACE)?;
     tests.extend(built(sh, &ALONE)?);
-    tests.retain(|b| b.test);
+    // The ranks of MPI are more than the processors, and wait for each other: they have a step of their own.
+    tests.retain(|b| b.test && b.name != RANKS);
     tests.sort_by_key(|b| LONG.iter().position(|name| *name == b.name).unwrap_or(LONG.len()));
     programs::run(tests.iter().map(|b| b.program(&variables)).collect())?;
 
@@ -125,8 +128,13 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
 
 fn isa(sh: &Shell, _: &Tools) -> Result<()> {
     let built = built(sh, &WORKSPACE)?;
-    let tests: Vec<_> = built.iter().filter(|b| b.package == "gemv-cpu" && b.test).collect();
-    ensure!(!tests.is_empty(), "gemv-cpu has no tests");
+    // The others open a device for each instruction set themselves.
+    let opened_by_default = ["robust", "allocations"];
+    let tests: Vec<_> = built
+        .iter()
+        .filter(|b| b.package == "gemv-cpu" && opened_by_default.contains(&&*b.name))
+        .collect();
+    ensure!(tests.len() == opened_by_default.len(), "gemv-cpu has not {opened_by_default:?}");
     let mut all = Vec::new();
     for isa in ["avx2", "plain"] {
         if isa == "avx2" && !cfg!(target_arch = "x86_64") {
@@ -143,7 +151,7 @@ fn isa(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
     let own = one(sh, |b| b.package == "gemv-opencl" && b.name == "opencl")?;
-    let gemm = one(sh, |b| b.test && b.name == "gemm")?;
+    let gemm = one(sh, |b| b.package == "gemv" && b.name == "gemm")?;
     // As a platform of its own: the `oclgrind` wrapper preloads a library, which the loader that
     // is looked for at run time does not see.
     let variables = [
@@ -241,28 +249,11 @@ fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
     crate::newcomer::run(sh, &tools.target.join("newcomer"))
 }
 
-/// Tests start themselves by mpirun. The example's hash is the same on any number of ranks, and without MPI.
+/// Its tests start themselves by mpirun. The example's hash is the same on any number of ranks, and without MPI.
 fn mpi(sh: &Shell, _: &Tools) -> Result<()> {
-    crate::setup::mpi(sh)?;
-    let of = ["--locked", "-p", "gemv-mpi"];
-    cmd!(sh, "cargo clippy {of...} --all-targets -- -D warnings").run()?;
-    let flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    cmd!(sh, "cargo doc {of...} --no-deps").run()?;
-    drop(flags);
-    let of = ["--locked", "-p", "gemv-mpi", "--features", "cpu"];
-    let require = sh.push_env("GEMV_REQUIRE", "cpu");
-    cmd!(sh, "cargo test {of...}").run()?;
-    drop(require);
-
-    let example = "mpi_power_iteration";
-    let json = cmd!(sh, "cargo build -q {of...} --example {example} --message-format json")
-        .quiet()
-        .read()?;
-    let program = json
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find_map(|message| message["executable"].as_str().map(str::to_owned))
-        .context("the example was not built")?;
+    let tests = one(sh, |b| b.package == "gemv-mpi" && b.name == RANKS)?;
+    programs::run(vec![tests.program(&[("GEMV_REQUIRE", "cpu".into())])])?;
+    let program = one(sh, |b| b.package == "gemv-mpi" && b.name == "mpi_power_iteration")?.path;
     // Of Open MPI: as root, as in a container; more ranks than processors, which those that wait leave to others.
     let _env = [
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),

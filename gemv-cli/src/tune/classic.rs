@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use gemv::unstable::{Desc, Params};
 use gemv_tune::{
-    Failure, Measurements, Mesh, Point, ProblemClass, ProblemResult, Progress, Runner, SearchSettings,
-    Trial, search,
+    Failure, Measurements, Mesh, Point, ProblemClass, ProblemResult, Progress, Runner,
+    SearchSettings, Trial, search,
 };
 
 /// Kernels that are compiled between two checks of `stopped`.
@@ -165,9 +165,9 @@ fn reduced(centre: &Desc, samples: &[ProblemResult]) -> Option<ProblemResult> {
 mod tests {
     use std::ops::ControlFlow;
 
+    use super::*;
     use gemv::Dtype;
     use gemv::unstable::{Align, Layout};
-    use super::*;
 
     /// The second is best where there are more than 30 rows, else the first; the third is slow, and does
     /// not run for many columns; the fourth is out of the question.
@@ -185,7 +185,9 @@ mod tests {
             match params.kernel().as_str() {
                 "classic-c" if desc.n > 40 => Err(Failure::Canary(0)),
                 "classic-c" => Ok(0.9 * HOPELESS * 1e-6),
-                "classic-d" if desc.m > 10 && desc.n > 10 => panic!("it was slow on a smaller problem"),
+                "classic-d" if desc.m > 10 && desc.n > 10 => {
+                    panic!("it was slow on a smaller problem")
+                }
                 "classic-d" => Ok(2.0 * HOPELESS * 1e-6),
                 name => Ok(if (name == "classic-b") == (desc.m > 30) { 1e-6 } else { 2e-6 }),
             }

@@ -1,0 +1,370 @@
+//! Many right-hand sides and batches on every instruction set: each column has the bits of its own product.
+
+use gemv_core::half::{bf16, f16};
+use gemv_core::ndarray::{Array3, Axis, IntoDimension, Ix3, s};
+use gemv_core::num_complex::Complex;
+use gemv_core::{
+    Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Layout, Output, Params, Times,
+    Window, reference,
+};
+use gemv_testkit::Numbers;
+
+/// Where the elements of an operand of these dimensions lie, and the length of the memory: axes in this order
+/// from the closest neighbours on, with `gap` elements for each of the closest, and `back` for those that run
+/// backwards.
+fn place(
+    dim: [usize; 3],
+    order: [usize; 3],
+    gap: usize,
+    pad: usize,
+    back: u64,
+) -> (Window<(), Ix3>, usize) {
+    let (mut strides, mut first, mut next) = ([0; 3], pad, gap);
+    for axis in order {
+        strides[axis] = next;
+        next = next * dim[axis].max(1) + pad;
+        if back >> axis & 1 == 1 && dim[axis] > 0 {
+            first += strides[axis] * (dim[axis] - 1);
+            strides[axis] = strides[axis].wrapping_neg();
+        }
+    }
+    let (dim, strides) = (dim.into_dimension(), strides.into_dimension());
+    (Window { memory: (), first, dim, strides }, next + 2 * pad + 1)
+}
+
+const ORDERS: [[usize; 3]; 4] = [[2, 1, 0], [1, 2, 0], [0, 2, 1], [1, 0, 2]];
+
+/// Parameters that `rng` chooses: of the kernels for many, or of one for a single vector where those refuse.
+fn params(cpu: &dyn Backend, rng: &mut Numbers, desc: &Desc) -> Params {
+    let rows = [1, 16, 64, 300][rng.below(4)];
+    let columns = [1, 4, 5, 16][rng.below(4)];
+    let prefetch = [0, 512][rng.below(2)];
+    // Few products are worth a second thread, unless the parameters say so.
+    let grain = [1, 1 << 20][rng.below(2)];
+    let shared = |p: Params| p.with("grain_kib", grain).with("grain_cold", grain);
+    let narrow = shared(Params::new("gemm-narrow"));
+    if rng.below(2) == 0 && cpu.fits(desc, &narrow).is_ok() {
+        return narrow;
+    }
+    let tile = |p: Params| shared(p.with("rows", rows).with("tile_rhs", columns));
+    let many = match desc.layout {
+        Layout::Row => tile(Params::new("gemm-row")).with("prefetch", prefetch),
+        Layout::Col => tile(Params::new("gemm-col")).with("prefetch", prefetch),
+        Layout::Strided => tile(Params::new("gemm-strided")),
+    };
+    match cpu.fits(desc, &many) {
+        Ok(()) => many,
+        Err(why) => {
+            assert!(why.to_string().contains("is for several right-hand sides"), "{why}");
+            let one = cpu.candidates(desc);
+            one[rng.below(one.len())]
+        }
+    }
+}
+
+/// One product with operands at places that `rng` chooses, against the reference column by column.
+fn check<T: Element + Times<V>, V: Element>(
+    cpu: &dyn Backend,
+    rng: &mut Numbers,
+    (batch, m, n, columns): (usize, usize, usize, usize),
+) {
+    fn place<T: Element>(
+        rng: &mut Numbers,
+        dim: [usize; 3],
+        shares: bool,
+    ) -> (Window<(), Ix3>, Vec<T>) {
+        // Most often dense.
+        let order = ORDERS[[0, 1, 0, 1, 0, 1, 2, 3][rng.below(8)]];
+        let gap = [1, 1, 1, 1, 2, 3][rng.below(6)];
+        let back = [0, 0, 0, 1, 2, 4, 7][rng.below(7)];
+        let (mut place, len) = self::place(dim, order, gap, rng.below(4), back);
+        if shares && rng.below(4) == 0 {
+            if place.stride(0) < 0 {
+                place.first -= place.stride(0).unsigned_abs() * (dim[0] - 1);
+            }
+            place.strides[0] = 0;
+        }
+        (place, rng.elements::<T>(len))
+    }
+    let (pa, mut a) = place::<T>(rng, [batch, m, n], true);
+    let (px, mut x) = place::<V>(rng, [batch, n, columns], true);
+    let (py, mut y) = place::<V>(rng, [batch, m, columns], false);
+    if rng.below(8) == 0 && !a.is_empty() {
+        let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][rng.below(3)];
+        let (i, j) = (rng.below(a.len()), rng.below(x.len()));
+        a[i] = T::narrow(T::Acc::from_parts(odd, 1.0));
+        x[j] = V::narrow(V::Acc::from_parts(1.0, odd));
+    }
+    if rng.below(6) == 0 {
+        // Sums of -0, which become +0 where lanes are absent.
+        a.fill(T::narrow(T::Acc::from_parts(-0.0, -0.0)));
+    }
+    let (re, beta) =
+        [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0), (0.0, 0.0), (0.0, 0.5), (1.0, 0.0)]
+            [rng.below(7)];
+    let im = if rng.below(2) == 0 { 0.0 } else { 0.25 * re };
+    let (alpha, beta) = (V::Acc::from_parts(re, im), V::Acc::from_parts(beta, 0.0));
+    let conj = rng.below(2) == 0;
+    let (a, x) = (pa.view(&a), px.view(&x));
+    let mut want = py.view(&y).to_owned();
+    for b in 0..batch {
+        for c in 0..columns {
+            let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
+            reference::gemv(alpha, a, conj, x, beta, want.slice_mut(s![b, .., c]));
+        }
+    }
+    if beta == V::Acc::ZERO {
+        // Must not be read.
+        py.view_mut(&mut y).fill(V::narrow(V::Acc::from_parts(f64::NAN, f64::NAN)));
+    }
+    let before = y.clone();
+    let mut to = py.view_mut(&mut y);
+    let job = GemmJob::<T, V> {
+        alpha,
+        a: Input::Host(a),
+        conj,
+        x: Input::Host(x),
+        beta,
+        y: Output::Host(to.view_mut()),
+    };
+    let desc = job.desc();
+    let params = params(cpu, rng, &desc);
+    let prepared = cpu.prepare(&desc, &params).unwrap();
+    cpu.gemm(job.erase(), &prepared).unwrap();
+    let got = py.view(&y);
+    let what = format!(
+        "{} {}*{} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {params}",
+        cpu.device().arch,
+        T::DTYPE,
+        V::DTYPE,
+        a.strides(),
+        x.strides(),
+        got.strides()
+    );
+    for ((at, got), want) in got.indexed_iter().zip(&want) {
+        assert!(same(*got, *want), "{what}: {got:?}, not {want:?} at {at:?}");
+    }
+    let mut outside = vec![true; y.len()];
+    py.view_mut(&mut outside).fill(false);
+    for (k, outside) in outside.into_iter().enumerate() {
+        assert!(!outside || y[k].bits() == before[k].bits(), "{what}: element {k} is not Y's");
+    }
+}
+
+/// Equal bits; NaNs are equal.
+fn same<T: Element>(a: T, b: T) -> bool {
+    let ((ar, ai), (br, bi)) = (a.widen().parts(), b.widen().parts());
+    let one = |a: f64, b: f64| a.is_nan() && b.is_nan() || a.to_bits() == b.to_bits();
+    one(ar, br) && one(ai, bi)
+}
+
+/// The device with each instruction set of this machine.
+fn cpus() -> impl Iterator<Item = std::sync::Arc<dyn Backend>> {
+    gemv_cpu::isas().into_iter().map(|isa| gemv_cpu::open(Some(isa)).unwrap())
+}
+
+fn all<T: Element + Times<V>, V: Element>(seed: u64) {
+    let rng = &mut Numbers::new(seed);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for cpu in cpus() {
+        for columns in (1..=17).chain([31, 32, 33, 64]) {
+            for _ in 0..12 {
+                let batch = [1, 1, 1, 2, 3, 5][rng.below(6)];
+                let m = [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 64, 65, 100][rng.below(14)];
+                let n = [1, 2, 3, 5, 15, 16, 17, 33, 63, 64, 65, 127, 128, 200, 255, 256, 257, 600]
+                    [rng.below(18)];
+                if batch * m * n * columns > 400_000 {
+                    continue;
+                }
+                pool.install(|| check::<T, V>(&*cpu, rng, (batch, m, n, columns)));
+            }
+        }
+        // Empty operands. No product at all is no job.
+        for dim in [(2, 0, 4, 5), (2, 3, 0, 5)] {
+            check::<T, V>(&*cpu, rng, dim);
+        }
+    }
+}
+
+#[test]
+fn f32_has_the_bits_of_its_columns() {
+    all::<f32, f32>(1);
+}
+
+#[test]
+fn f64_has_the_bits_of_its_columns() {
+    all::<f64, f64>(2);
+}
+
+#[test]
+fn f16_has_the_bits_of_its_columns() {
+    all::<f16, f16>(3);
+}
+
+#[test]
+fn bf16_has_the_bits_of_its_columns() {
+    all::<bf16, bf16>(4);
+}
+
+#[test]
+fn c32_has_the_bits_of_its_columns() {
+    all::<Complex<f32>, Complex<f32>>(5);
+}
+
+#[test]
+fn c64_has_the_bits_of_its_columns() {
+    all::<Complex<f64>, Complex<f64>>(6);
+}
+
+#[test]
+fn f16_with_vectors_of_f32_has_the_bits_of_its_columns() {
+    all::<f16, f32>(7);
+}
+
+#[test]
+fn bf16_with_vectors_of_f32_has_the_bits_of_its_columns() {
+    all::<bf16, f32>(8);
+}
+
+#[test]
+fn f32_with_vectors_of_f64_has_the_bits_of_its_columns() {
+    all::<f32, f64>(9);
+}
+
+#[test]
+fn small_products_of_a_batch_have_the_bits_of_their_columns() {
+    let rng = &mut Numbers::new(77);
+    for cpu in cpus() {
+        for _ in 0..1500 {
+            let (most_n, most_columns) = ([8, 20, 70][rng.below(3)], [4, 18][rng.below(2)]);
+            let (m, n) = (1 + rng.below(20), 1 + rng.below(most_n));
+            let dim = (1 + rng.below(4), m, n, 1 + rng.below(most_columns));
+            check::<f32, f32>(&*cpu, rng, dim);
+            check::<f64, f64>(&*cpu, rng, dim);
+            check::<f16, f32>(&*cpu, rng, dim);
+            check::<f32, f64>(&*cpu, rng, dim);
+        }
+        // Large enough that the next entry is fetched meanwhile.
+        for (m, n, columns) in [(64, 64, 8), (200, 40, 17), (33, 64, 3), (17, 256, 9)] {
+            for _ in 0..12 {
+                check::<f32, f32>(&*cpu, rng, (3, m, n, columns));
+            }
+        }
+    }
+}
+
+#[test]
+fn narrow_matrices_have_the_bits_of_their_columns() {
+    let rng = &mut Numbers::new(55);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for cpu in cpus() {
+        for n in 1..=9 {
+            for _ in 0..40 {
+                // Blocks of 128 rows, whole ones and others.
+                let m = [1, 7, 127, 128, 129, 256, 300, 1000][rng.below(8)];
+                let dim = ([1, 1, 2][rng.below(3)], m, n, 2 + rng.below(16));
+                pool.install(|| {
+                    check::<f32, f32>(&*cpu, rng, dim);
+                    check::<f64, f64>(&*cpu, rng, dim);
+                });
+            }
+            check::<f16, f32>(&*cpu, rng, (1, 300, n, 3));
+            check::<f32, f64>(&*cpu, rng, (1, 300, n, 3));
+        }
+    }
+}
+
+#[test]
+fn long_rows_have_the_bits_of_their_columns() {
+    let rng = &mut Numbers::new(99);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for cpu in cpus() {
+        for n in [65_535, 65_536, 65_537, 70_000] {
+            pool.install(|| {
+                check::<f32, f32>(&*cpu, rng, (1, 3, n, 2));
+                check::<f64, f64>(&*cpu, rng, (1, 1, n, 3));
+                check::<f16, f16>(&*cpu, rng, (1, 2, n, 2));
+                check::<bf16, f32>(&*cpu, rng, (1, 2, n, 1));
+                check::<f32, f64>(&*cpu, rng, (1, 2, n, 2));
+                check::<Complex<f32>, Complex<f32>>(&*cpu, rng, (1, 2, n, 2));
+            });
+        }
+    }
+}
+
+/// The rival. Small whole numbers: every order of additions gives the same.
+#[test]
+fn matrixmultiply_multiplies_whole_numbers_exactly() {
+    let fill = |dim, by: usize| {
+        let mut at = by;
+        Array3::from_shape_simple_fn(dim, || {
+            at = (at * 31 + 7) % 1009;
+            (at % 17) as f64 - 8.0
+        })
+    };
+    let cpu = gemv_cpu::open(None).unwrap();
+    for (batch, m, n, columns) in [(1, 37, 70, 5), (5, 8, 9, 1), (3, 1, 300, 4), (2, 3, 0, 2)] {
+        let (a, x) = (fill((batch, m, n), 3), fill((batch, n, columns), 5));
+        for (alpha, beta) in [(1.0, 0.0), (2.0, -1.0), (0.0, 0.5), (0.0, 0.0)] {
+            let mut want = fill((batch, m, columns), 11);
+            let mut got = want.clone();
+            for b in 0..batch {
+                for c in 0..columns {
+                    let (a, x) = (a.slice(s![b, .., ..]), x.slice(s![b, .., c]));
+                    reference::gemv(alpha, a, false, x, beta, want.slice_mut(s![b, .., c]));
+                }
+            }
+            if beta == 0.0 {
+                // Must not be read.
+                got.fill(f64::NAN);
+            }
+            let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
+            let job = GemmJob { alpha, a, conj: false, x, beta, y: Output::Host(got.view_mut()) };
+            let desc = job.desc();
+            let params = cpu.vendor(&desc).expect("it computes such a problem");
+            assert!(!params.keeps_order());
+            cpu.gemm(job.erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
+            assert_eq!(got, want, "{batch} x {m} x {n} x {columns}, {alpha}, {beta}");
+        }
+    }
+}
+
+#[test]
+fn matrixmultiply_is_for_real_numbers_and_several_columns_or_products() {
+    let cpu = gemv_cpu::open(None).unwrap();
+    let one = Desc::of(Dtype::F32, Layout::Row, (9, 9), 6);
+    let many = Desc { rhs: 2, ..one };
+    assert!(cpu.vendor(&many).is_some() && cpu.vendor(&Desc { batch: 2, ..one }).is_some());
+    assert!(cpu.vendor(&one).is_none() && cpu.vendor(&many.of_type(Dtype::Bf16)).is_none());
+}
+
+#[test]
+fn several_right_hand_sides_and_batches_have_kernels_of_their_own() {
+    let cpu = gemv_cpu::open(None).unwrap();
+    for layout in Layout::ALL {
+        let one = Desc::of(Dtype::F32, layout, (100, 100), 6);
+        for many in [Desc { rhs: 2, ..one }, Desc { batch: 2, ..one }] {
+            for p in cpu.candidates(&many) {
+                assert!(p.kernel().as_str().starts_with("gemm-"), "{p}");
+                assert!(cpu.fits(&many, &p).is_ok() && cpu.fits(&one, &p).is_err(), "{p}");
+            }
+            // A loop over products is legal as well.
+            assert!(cpu.candidates(&one).iter().all(|p| cpu.fits(&many, p).is_ok()));
+        }
+    }
+}
+
+#[test]
+fn every_kernel_is_described_and_has_a_fingerprint_of_its_own() {
+    let kernels = gemv_cpu::open(None).unwrap().kernels();
+    assert!(kernels.len() > 5);
+    for (i, kernel) in kernels.iter().enumerate() {
+        assert!(kernel.about.ends_with('.'), "{}", kernel.name);
+        for arg in kernel.args {
+            assert!(arg.about.ends_with('.'), "{} {}", kernel.name, arg.name);
+            assert_eq!(arg.check(arg.default), Ok(()), "{} {}", kernel.name, arg.name);
+        }
+        let others = &kernels[i + 1..];
+        assert!(others.iter().all(|o| o.fingerprint != kernel.fingerprint), "{}", kernel.name);
+    }
+}
