@@ -46,7 +46,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         (16, &[("warps_k", 8), ("segments", 4), ("stages", 5)]),
         (16, &[("warps_k", 8), ("segments", 2), ("stages", 5)]),
         (16, &[("warps_k", 16), ("segments", 2), ("stages", 4)]),
-        (32, &[("warps_k", 4), ("segments", 2), ("stages", 5)]),
+        // More segments spill registers.
         (32, &[("warps_k", 4), ("segments", 1), ("stages", 5)]),
         (32, &[("warps_k", 8), ("segments", 1), ("stages", 4)]),
     ];
