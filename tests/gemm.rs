@@ -277,6 +277,10 @@ fn body<T: Multiply<V>, V: Element>(
         (Size::Tiny, _) => &[(1, 5, 70, 4), (1, 9, 2, 4), (3, 4, 20, 2)],
         // Programs of one text: f32 sees every problem, the other types a few, two types together the least.
         (Size::Normal, true) if T::DTYPE != V::DTYPE => &[(1, 33, 257, 5), (5, 16, 16, 1)],
+        // And what the kernels for many columns of f64 are for.
+        (Size::Normal, true) if T::DTYPE == Dtype::F64 => {
+            &[(1, 201, 3, 3), (1, 33, 257, 5), (5, 16, 16, 1), (1, 35, 600, 19), (1, 19, 1300, 9)]
+        }
         (Size::Normal, true) if T::DTYPE != Dtype::F32 => {
             &[(1, 201, 3, 3), (1, 33, 257, 5), (5, 16, 16, 1)]
         }
@@ -367,6 +371,78 @@ fn body<T: Multiply<V>, V: Element>(
         }
     }
     Ok(())
+}
+
+/// Numbers that hide a liberty unless each step is the order's: sums that cancel, subnormal ones, products
+/// that overflow, infinities and NaN, zeros of both signs; row by row. Every kernel's candidates.
+fn specials<T: Multiply<T>>(device: &Device, size: Size, compiles: bool) -> Check {
+    let (least, most) = match T::DTYPE {
+        Dtype::F16 => (2f64.powi(-24), 6e4),
+        Dtype::Bf16 => (2f64.powi(-133), 3e38),
+        Dtype::F32 | Dtype::C32 => (f64::from(f32::from_bits(1)), 3e38),
+        Dtype::F64 | Dtype::C64 => (f64::from_bits(1), 1.7e308),
+    };
+    let entry = |i: usize, j: usize| {
+        let usual: T = random(8, i, j);
+        let sign = if random::<f64>(9, i, j) < 0.0 { -1.0 } else { 1.0 };
+        let real = |value: f64| elem::<T>(sign * value, 0.0);
+        match (i % 6, (i + 5 * j) % 97) {
+            (1, _) => elem::<T>([most / 64.0, -most / 64.0][j & 1], 0.0),
+            (2, k) => real(least * (1 + k % 7) as f64),
+            (3, 0..3) => real(most),
+            (4, 0) => real(f64::INFINITY),
+            (4, 1) if i < 12 => nan(),
+            (5, _) => real(0.0),
+            _ => usual,
+        }
+    };
+    let problems: &[(usize, usize, usize)] = match size {
+        Size::Tiny => &[(7, 70, 3)],
+        _ => &[(23, 300, 9), (18, 256, 16), (37, 1021, 17), (13, 70, 33)],
+    };
+    for (turn, &(m, n, k)) in problems.iter().enumerate() {
+        let a = Array3::from_shape_fn((1, m, n), |(_, i, j)| entry(i, j));
+        // Neighbours are the same, so that two large products cancel; a few are zero.
+        let x = Array3::from_shape_fn((1, n, k), |(_, j, c)| match (j / 2 + c) % 41 {
+            0 => elem::<T>(if c % 2 == 0 { 0.0 } else { -0.0 }, 0.0),
+            _ => random(10, j / 2, c),
+        });
+        let (one, zero) = (acc::<T>(1.0, 0.0), acc::<T>(0.0, 0.0));
+        let y = Array3::from_elem((1, m, k), nan::<T>());
+        let want = expected((one, a.view(), false, x.view()), (zero, &y));
+        for place in [ROW, COL] {
+            let all = device.backend().candidates(&desc::<T, T>(place, (1, m, n, k)));
+            let of = |params: &Params| all.iter().filter(|c| c.kernel() == params.kernel()).count();
+            let mut seen: HashMap<String, usize> = HashMap::new();
+            let some = all.iter().filter(|params| {
+                let at = seen.entry(params.kernel().to_string()).or_default();
+                *at += 1;
+                !compiles || size == Size::Full || (*at - 1) % of(params) == turn % of(params)
+            });
+            let parent = place.hold(&a, |_| nan());
+            for params in some {
+                let mut got = y.clone();
+                let (a, x) = (place.view(parent.view()).into(), (&x).into());
+                T::multiply(device, (Some(params), false), (one, a, x), (zero, (&mut got).into()))
+                    .map_err(|e| e.to_string())?;
+                alike(&got, &want).map_err(|e| format!("{m}x{n} {k} columns, {params}: {e}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As [`same`], but any NaN is any other.
+fn alike<T: Element>(got: &Array3<T>, want: &Array3<T>) -> Check {
+    let part = |g: f64, w: f64| g.to_bits() == w.to_bits() || (g.is_nan() && w.is_nan());
+    let differ = |g: &T, w: &T| {
+        let ((g_re, g_im), (w_re, w_im)) = (g.widen().parts(), w.widen().parts());
+        !part(g_re, w_re) || !part(g_im, w_im)
+    };
+    match got.indexed_iter().zip(want).find(|((_, g), w)| differ(g, w)) {
+        Some(((at, g), w)) => Err(format!("at {at:?}: {g:?}, not {w:?}")),
+        None => Ok(()),
+    }
 }
 
 /// Every number of columns that a tile may end in, on one small matrix.
@@ -489,6 +565,16 @@ fn main() {
                     all.and_then(|()| zeros::<T>(device))
                 })
             });
+            // Where programs are compiled, of one text, those of f64 stand for the others.
+            if !thin || dtype == Dtype::F64 {
+                let (device, compiles) = (device.clone(), target.compiles());
+                let ignored = supported(&device, dtype).is_err();
+                let one = trial(
+                    format!("{}/{dtype}/specials", target.id),
+                    move || with_type!(dtype, T => specials::<T>(&device, size, compiles)),
+                );
+                trials.push(one.with_ignored_flag(ignored));
+            }
             add(
                 &mut trials,
                 "batches",

@@ -14,11 +14,12 @@ use crate::candidates::candidates;
 use crate::driver::{self, Cublas, Found, Gpu, Report};
 use crate::gemm::gemm;
 use crate::kernel_source::{self, Sources};
-use crate::kernels::{kernel, kernels};
+use crate::kernels::{kernel, kernels, uses_tensor_cores};
 use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
 use crate::resident::{Resident, resident};
 use crate::run::{Choice, Launches, Scratch, run};
+use crate::selftest;
 use crate::vector::{self, Steps};
 
 /// An opened GPU.
@@ -29,6 +30,8 @@ pub(crate) struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
     /// Looked for when somebody asks for the vendor's product.
     cublas: OnceLock<Result<Arc<Cublas>>>,
+    /// Whether the tensor cores keep the order, tested when a kernel first asks for them.
+    tensor_cores: OnceLock<std::result::Result<(), String>>,
     programs: Programs,
     sources: Sources,
     steps: Steps,
@@ -73,10 +76,12 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     caps.max_group = gpu.max_group();
     (caps.local_bytes, caps.dynamic_bytes) = gpu.shared();
     caps.fp64 = true;
+    caps.fp64_mma = found.capability >= 80;
     caps.cluster = cluster(found.capability);
     Ok(Arc::new(Cuda {
         caps,
         cublas: OnceLock::new(),
+        tensor_cores: OnceLock::new(),
         programs,
         sources: Sources::default(),
         steps: Steps::default(),
@@ -135,7 +140,24 @@ impl Cuda {
         let kernel = kernel(params.kernel().as_str())
             .ok_or_else(|| refuse("there is no kernel of this name".into()))?;
         kernel.fits(desc, params, &self.caps).map_err(refuse)?;
+        if uses_tensor_cores(kernel) {
+            self.tensor_cores().map_err(refuse)?;
+        }
         Ok(kernel)
+    }
+
+    /// What is wrong with the f64 tensor cores.
+    fn tensor_cores(&self) -> std::result::Result<(), String> {
+        if let Some(known) = self.tensor_cores.get() {
+            return known.clone();
+        }
+        // The GPU's lock before the result's, as for cuBLAS.
+        let _guard = self.gpu.enter().map_err(|e| e.to_string())?;
+        if self.gpu.recording() {
+            return Err("the tensor cores cannot be tested while work is recorded".into());
+        }
+        let test = || selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps);
+        self.tensor_cores.get_or_init(test).clone()
     }
 
     /// What a product with these parameters launches, proved for this problem.
@@ -182,7 +204,12 @@ impl Backend for Cuda {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        candidates(desc, &self.caps)
+        let mut all = candidates(desc, &self.caps);
+        let asks = |p: &Params| kernel(p.kernel().as_str()).is_some_and(uses_tensor_cores);
+        if all.iter().any(asks) && self.tensor_cores().is_err() {
+            all.retain(|p| !asks(p));
+        }
+        all
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {

@@ -10,6 +10,7 @@
 //! | `GEMV_NVRTC` | absolute path of the NVRTC library, in place of the search |
 //! | `GEMV_CACHE_DIR` | directory of compiled kernels, in place of the user's cache directory |
 //! | `GEMV_CACHE=off` | neither read nor write compiled kernels |
+//! | `GEMV_SELF_TEST=off` | use the f64 tensor cores untested |
 #![deny(unsafe_code)]
 
 mod backend;
@@ -24,6 +25,7 @@ mod lock;
 mod programs;
 mod resident;
 mod run;
+mod selftest;
 #[cfg(test)]
 mod testing;
 mod vector;

@@ -91,9 +91,11 @@ const SHAPES: [(usize, usize); 25] = [
 ];
 
 /// Shapes of many right-hand sides and of batches: (m, n), columns and entries.
-const MANY: [((usize, usize), usize, usize); 12] = [
+const MANY: [((usize, usize), usize, usize); 14] = [
     ((4096, 4096), 2, 1),
     ((4096, 4096), 4, 1),
+    ((4096, 4096), 16, 1),
+    ((4096, 4096), 32, 1),
     ((16_384, 16_384), 8, 1),
     ((256, 200_000), 16, 1),
     ((200_000, 256), 33, 1),
@@ -109,6 +111,7 @@ const MANY: [((usize, usize), usize, usize); 12] = [
 fn caps(units: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
     (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (units, 1024, 48 << 10, true);
+    caps.fp64_mma = true;
     (caps.cluster, caps.dynamic_bytes) = (cluster(CHOSEN_ON), 227 << 10);
     caps
 }

@@ -56,6 +56,18 @@ pub fn is_off(variable: &str) -> bool {
     matches!(switch.trim(), "off" | "no" | "0" | "false")
 }
 
+/// The environment variable that switches the self-tests of devices off (`off`, `no` or `0`).
+pub const SELF_TEST_ENV: &str = "GEMV_SELF_TEST";
+
+/// Whether devices are tested, and not used where they fail.
+///
+/// ```
+/// assert_eq!(gemv_gpu::self_test_wanted(), !gemv_gpu::is_off(gemv_gpu::SELF_TEST_ENV));
+/// ```
+pub fn self_test_wanted() -> bool {
+    !is_off(SELF_TEST_ENV)
+}
+
 /// A hash of texts, as 40 hexadecimal digits. Texts keep apart: `["ab", "c"]` is not `["a", "bc"]`.
 ///
 /// ```

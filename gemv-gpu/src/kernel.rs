@@ -33,6 +33,8 @@ pub struct Caps {
     pub cpu: bool,
     /// Whether it has double precision.
     pub fp64: bool,
+    /// Whether it has tensor cores for double precision (CUDA only, from compute capability 8.0).
+    pub fp64_mma: bool,
     /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
     pub atomics64: bool,
     /// Most blocks of a cluster, whose blocks run at once and reach each other's shared memory; 1
@@ -51,6 +53,7 @@ impl Caps {
             dynamic_bytes: 0,
             cpu: false,
             fp64: false,
+            fp64_mma: false,
             atomics64: language == Language::Cuda,
             cluster: 1,
         }

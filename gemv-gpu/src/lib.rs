@@ -51,7 +51,7 @@ mod source;
 mod split;
 mod text;
 
-pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache, digest, is_off};
+pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache, SELF_TEST_ENV, digest, is_off, self_test_wanted};
 pub use gemm::{GEMM_PRELUDE, assert_layout};
 pub use gemv_core::Arg;
 pub use kernel::{

@@ -12,7 +12,6 @@ use ocl::core::{
 
 use crate::bugs::{self, known_bugs};
 use crate::cl;
-use crate::selftest::wanted;
 use crate::store::Store;
 
 /// The name of this backend.
@@ -220,7 +219,7 @@ fn describe(
     let asked = asked.into_iter().map(|what| text(ask(what)));
     let known = [platform_name, platform_version, &info.name].map(str::to_owned);
     let identity: Vec<String> = known.into_iter().chain(asked).collect();
-    if wanted() {
+    if gemv_gpu::self_test_wanted() {
         info.refused = Store::new(cache(), &identity).refusal();
     }
     Ok(Found { platform, device, caps, largest, shares_memory: info.host, identity, info })

@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 
 use gemv_core::{Desc, Element, Error, Result, Table, Times};
-use gemv_gpu::Signature;
+use gemv_gpu::{SELF_TEST_ENV, Signature, self_test_wanted};
 
 use crate::discover::Found;
 use crate::gemm;
 use crate::memory::State;
 use crate::run::Choice;
-use crate::selftest::{Case, SELF_TEST_ENV, Sizes, wanted};
+use crate::selftest::{Case, Sizes};
 use crate::tables::tables;
 
 /// Columns of a test, and whether it has many rows, the best first: more than one segment, one segment, few
@@ -48,7 +48,7 @@ pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
     }
     found.usable(&state.refused)?;
     let entries = choice.entries(found, state)?.to_vec();
-    if choice.kernel.ordered && wanted() && !state.programs.are_tested(&entries) {
+    if choice.kernel.ordered && self_test_wanted() && !state.programs.are_tested(&entries) {
         let launched = match fault::<T, V>(found, state, choice)? {
             Ok(launched) => launched,
             Err(fault) => return Err(refused(found, state, choice, fault)),

@@ -4,14 +4,6 @@
 use gemv_core::ndarray::{Array3, ArrayView3, Axis, s};
 use gemv_core::{Accumulator, Dtype, Element, GemmJob, Layout, Times, reference};
 
-/// The environment variable that switches the self-test off (`off`, `no` or `0`).
-pub(crate) const SELF_TEST_ENV: &str = "GEMV_SELF_TEST";
-
-/// Whether devices are tested, and refused where they fail.
-pub(crate) fn wanted() -> bool {
-    !gemv_gpu::is_off(SELF_TEST_ENV)
-}
-
 /// The operands of one test.
 pub(crate) struct Case<T: Element, V: Element> {
     /// The matrices as they lie in memory; see [`matrices`].

@@ -2,8 +2,10 @@
 //! and the rules of `row-block`, `row_block.cu` its text.
 //!
 //! To add one: the two files, and one line in the list [`OWN`]. What several texts share stands in
-//! `vectors.cuh` and `segment.cuh`, what several rules share in `rules.rs`.
+//! `vectors.cuh` and `segment.cuh`, what several rules share in `rules.rs`. What needs the f64 tensor
+//! cores is in `mma.rs` and `mma.cuh`.
 
+pub(crate) mod mma;
 pub(crate) mod rules;
 mod segment;
 
@@ -12,6 +14,8 @@ use gemv_gpu::{self as gpu, Kernel};
 gpu::kernel_files! {
     /// Those that only CUDA can spell, in the order in which candidates are tried.
     pub(crate) static OWN: Kernel = KERNEL;
+    mod gemm_row_mma;   // many right-hand sides of f64, by tensor cores
+    mod gemm_col_mma;   // the same of a column-major matrix
     mod gemm_col_tile;  // several right-hand sides, tiles of a column-major matrix
     mod gemm_row_batch; // many matrices of few columns
     mod gemm_row_panel; // several right-hand sides, X in registers
@@ -39,6 +43,11 @@ pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
 /// The kernel of this name, linked baselines among them.
 pub(crate) fn kernel(name: &str) -> Option<&'static Kernel> {
     kernels().chain(gpu::baselines()).find(|k| k.name == name)
+}
+
+/// Whether a kernel multiplies by the f64 tensor cores.
+pub(crate) fn uses_tensor_cores(kernel: &Kernel) -> bool {
+    [gemm_row_mma::KERNEL.name, gemm_col_mma::KERNEL.name].contains(&kernel.name)
 }
 
 #[cfg(test)]
