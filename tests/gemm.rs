@@ -278,9 +278,14 @@ fn body<T: Multiply<V>, V: Element>(
         // Programs of one text: f32 sees every problem, the other types a few, two types together the least.
         (Size::Normal, true) if T::DTYPE != V::DTYPE => &[(1, 33, 257, 5), (5, 16, 16, 1)],
         // And what the kernels for many columns of f64 are for.
-        (Size::Normal, true) if T::DTYPE == Dtype::F64 => {
-            &[(1, 201, 3, 3), (1, 33, 257, 5), (5, 16, 16, 1), (1, 35, 600, 19), (1, 19, 1300, 9)]
-        }
+        (Size::Normal, true) if T::DTYPE == Dtype::F64 => &[
+            (1, 201, 3, 3),
+            (1, 33, 257, 5),
+            (5, 16, 16, 1),
+            (1, 35, 600, 19),
+            (1, 19, 1300, 9),
+            (1, 2, 66_000, 10),
+        ],
         (Size::Normal, true) if T::DTYPE != Dtype::F32 => {
             &[(1, 201, 3, 3), (1, 33, 257, 5), (5, 16, 16, 1)]
         }

@@ -2,6 +2,7 @@
 """Prints the tables of docs/RESULTS.md from the data files beside this script."""
 
 import csv
+import gzip
 from math import exp, log
 from pathlib import Path
 
@@ -140,6 +141,31 @@ def sgemm():
         line(name, f"{speed:.1f}", f"`{best[name]}`")
 
 
+def published():
+    """The search over the published kernels: the best of all on each sample, beside our choice and cuBLAS."""
+    best = {}
+    with gzip.open(HERE / "h200/cuda-nvidia-h200-classic.cells.csv.gz", "rt", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["kind"] == "trial" and row["checked"] == "true":
+                shape, trial = (int(row["m"]), int(row["n"])), (float(row["us"]), row["params"])
+                best[shape] = min(trial, best.get(shape, trial))
+    others = {"gemv": {}, "cublas": {}}
+    for row in rows("h200/classic-mesh.csv"):
+        others[row["who"]][int(row["m"]), int(row["n"])] = float(row["us"])
+    shapes = [shape for shape in best if shape in others["gemv"]]
+    mib = 1 << 20
+    print(f"\n## H200: the published kernels, best of all on {len(best)} samples\n")
+    header("matrix", "shapes", "gemv: times faster than the best", "cuBLAS: times faster")
+    for name, low, high in (("over 48 MiB", 48 * mib, 1 << 62), ("1 to 48 MiB", mib, 48 * mib),
+                            ("under 1 MiB", 0, mib)):
+        some = [shape for shape in shapes if low <= 4 * shape[0] * shape[1] < high]
+        ratios = [[best[shape][0] / others[who][shape] for shape in some] for who in others]
+        line(name, len(some), *[f"{geomean(r):.2f} / {min(r):.2f}" for r in ratios])
+    kernels = [params.split(" ")[0] for _, params in best.values()]
+    counts = sorted(((kernels.count(k), k) for k in set(kernels)), reverse=True)
+    print("\nbest on so many samples: " + ", ".join(f"`{k}` {n}" for n, k in counts))
+
+
 def opencl():
     """Every shape of at least 16 x 16: NVIDIA's OpenCL beside CUDA, and beside its own pass that only reads."""
     shapes = {}
@@ -165,4 +191,5 @@ h200()
 columns()
 opencl()
 sgemm()
+published()
 cpu()

@@ -99,6 +99,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut settings = RunnerSettings::for_device(&info);
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     (settings.max_bytes, settings.cold_bytes) = (max_bytes, args.cold_bytes);
+    if args.space == Space::Classic {
+        // To record a batch takes longer than to run it, and there are some thousand candidates a problem.
+        settings.products = 8;
+    }
     let caches = caches(&settings);
     let mut runner = DeviceRunner::new(&device, settings);
     if args.space == Space::Classic {

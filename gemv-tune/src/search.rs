@@ -320,11 +320,14 @@ pub(crate) fn median(times: &[f64]) -> f64 {
 /// measured too low, on a busy machine. It ends no search.
 const TOO_LOW: f64 = 0.75;
 
+/// No disturbance makes the fastest of a candidate's batches so many times slower.
+const NEVER_NOISE: f64 = 4.0;
+
 /// Finds the best of `candidates` for a problem. Those in `forced` reach the last round
 /// whatever their times, are measured also if no candidate has their identity, and are not
 /// skipped at the read bandwidth.
 ///
-/// Each candidate gets two batches; hopeless ones are dropped. The others' bits are checked,
+/// Each candidate gets two batches (one, if only those far behind are to be dropped); hopeless ones are dropped. The others' bits are checked,
 /// and all are measured twice more in turn, so that clock drift affects all alike. The best are
 /// then measured afresh, so that no one wins by one lucky batch.
 ///
@@ -432,7 +435,7 @@ pub fn search(
     let limit = alive.first().map_or(0.0, |best| 1.5 * settings.hopeless * best.low());
     let far = |one: &mut Contender| !one.forced && !one.checked && one.low() > limit;
     result.trials.extend(alive.extract_if(.., far).map(|one| one.trial(false)));
-    if settings.hopeless.is_finite() {
+    if settings.hopeless < NEVER_NOISE {
         rounds(runner, &mut alive, &mut result, 1);
     }
     leave(runner, &mut alive, &mut result, usize::MAX, settings.hopeless);

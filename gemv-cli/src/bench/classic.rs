@@ -1,4 +1,4 @@
-//! Which parameters of the published kernels `gemv bench` measures. All of them take hours:
+//! Which parameters of the published kernels `gemv bench` measures. All of them take long:
 //! `gemv tune --space classic`.
 
 use std::collections::{HashMap, HashSet};

@@ -40,14 +40,23 @@ pub(super) fn published(
         plan.extend(points.filter_map(|at| fine.desc(*a, at)));
     }
     let total = plan.len();
+    let smallest = |of: &Desc| {
+        let alike = plan.iter().filter(|d| (d.dtype, d.layout) == (of.dtype, of.layout));
+        alike.min_by_key(|d| d.bytes()).copied().unwrap_or(*of)
+    };
+    let smallest: Vec<Desc> = plan.iter().map(smallest).collect();
     let mut built = HashSet::new();
-    'all: for (done, desc) in plan.into_iter().enumerate() {
+    'all: for (done, (desc, least_work)) in plan.into_iter().zip(smallest).enumerate() {
         if known.contains_key(&desc) {
             continue;
         }
         let all = runner.candidates(&desc);
         let fresh = all.iter().filter(|p| built.insert((desc.dtype, **p)));
-        let fresh: Vec<(Desc, Params)> = fresh.map(|p| (desc, *p)).collect();
+        // On the smallest problem: on a large one a slow kernel would run for a second.
+        let mut small =
+            |p: &Params| if runner.launch_id(&least_work, p).is_some() { least_work } else { desc };
+        let fresh: Vec<Params> = fresh.copied().collect();
+        let fresh: Vec<(Desc, Params)> = fresh.iter().map(|p| (small(p), *p)).collect();
         if fresh.len() > BUILT {
             eprintln!("building {} kernels for {}", fresh.len(), desc.dtype);
         }
@@ -80,7 +89,7 @@ pub(super) fn published(
             });
             let samples: Vec<ProblemResult> = samples.cloned().collect();
             let centre = tiles.desc(*a, at).expect("a point of the mesh");
-            if let Some(tile) = reduced(&centre, &samples) {
+            if let Some(tile) = reduced(runner, &centre, &samples) {
                 together.insert(centre, tile);
             }
         }
@@ -146,15 +155,38 @@ impl Runner for Bounded<'_> {
 
 /// One problem for all samples of a tile. Its times are their geometric means, of the
 /// candidates that count on each.
-fn reduced(centre: &Desc, samples: &[ProblemResult]) -> Option<ProblemResult> {
+fn reduced(
+    runner: &mut dyn Runner,
+    centre: &Desc,
+    samples: &[ProblemResult],
+) -> Option<ProblemResult> {
     let first = samples.first()?;
     let mut result = ProblemResult { desc: *centre, trials: vec![], ..first.clone() };
-    for t in &first.trials {
-        let times: Option<Vec<f64>> = samples.iter().map(|s| s.seconds(t.launch_id)).collect();
-        if let Some(times) = times {
-            let mean = times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64;
-            let seconds = mean.exp();
-            result.trials.push(Trial { seconds, low: seconds, high: seconds, ..t.clone() });
+    for params in runner.candidates(centre) {
+        // What a candidate launches, and which others launch the same, depends on the problem.
+        let Some(launch_id) = runner.launch_id(centre, &params) else { continue };
+        if result.trials.iter().any(|t| t.launch_id == launch_id) {
+            continue;
+        }
+        let trial = |s: &ProblemResult| {
+            let launch_id = runner.launch_id(&s.desc, &params)?;
+            s.trials.iter().find(|t| t.checked && t.launch_id == launch_id).cloned()
+        };
+        let trials: Option<Vec<Trial>> = samples.iter().map(trial).collect();
+        if let Some(trials) = trials {
+            let logs = trials.iter().map(|t| t.seconds.ln()).sum::<f64>();
+            let seconds = (logs / trials.len() as f64).exp();
+            let one = trials.into_iter().next().expect("there is a sample");
+            let (low, high) = (seconds, seconds);
+            result.trials.push(Trial {
+                params,
+                launch_id,
+                seconds,
+                low,
+                high,
+                finalist: true,
+                ..one
+            });
         }
     }
     result.trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -179,6 +211,11 @@ mod tests {
         }
         fn candidates(&mut self, _: &Desc) -> Vec<Params> {
             ["classic-a", "classic-b", "classic-c", "classic-d"].map(Params::new).to_vec()
+        }
+        fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
+            // As on a device: the size of a launch depends on the problem.
+            let name = params.kernel().to_string();
+            Some(desc.m as u64 * 1000 + u64::from(name.as_bytes()[name.len() - 1]))
         }
         fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
             self.0 += 1;
