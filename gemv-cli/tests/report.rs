@@ -331,7 +331,7 @@ fn published_kernels_are_scanned_and_mapped(device: &str) -> Result<(), Failed> 
     gemv(dir, &["report", "many.csv", "--out", "many.html"])?;
     let html = std::fs::read_to_string(dir.join("many.html"))?;
     assert!(html.contains("GFLOP/s") && html.contains("scan of width"), "{:?}", plots(&html));
-    let mesh = ["--layout=row", "--classic", "--shapes=mesh", "--points=3", "--out=run.csv"];
+    let mesh = ["--layout=row", "--classic", "--shapes=mesh", "--points=5", "--out=run.csv"];
     gemv(dir, &[&common[..], &mesh].concat())?;
     gemv(dir, &["report", "run.csv", "--out", "page.html"])?;
     let html = std::fs::read_to_string(dir.join("page.html"))?;
