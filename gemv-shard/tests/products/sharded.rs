@@ -1,9 +1,5 @@
 //! A matrix over several devices has the bits of the whole on one: of every kind, cut anywhere.
-#![forbid(unsafe_code)]
-
-mod common;
-
-use common::{Random, devices, element, held, reversed, same, whole};
+use crate::common::{Random, devices, element, held, reversed, same, whole};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView1, Axis, Slice};
 use gemv::num_complex::Complex;

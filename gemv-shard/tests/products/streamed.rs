@@ -1,13 +1,9 @@
 //! Products of matrices in files have the bits of the product of the whole, whatever the window.
-#![forbid(unsafe_code)]
-
-mod common;
-
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
+use crate::common::{Random, devices, element, same, whole};
 use bytemuck::Pod;
-use common::{Random, devices, element, same, whole};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView2, Axis};
 use gemv::num_complex::Complex;

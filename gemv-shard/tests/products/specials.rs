@@ -1,10 +1,6 @@
 //! Signed zeros, infinities and subnormals in the sums of segments, whole and reduced, against the
 //! reference.
-#![forbid(unsafe_code)]
-
-mod common;
-
-use common::{Random, devices, same, whole};
+use crate::common::{Random, devices, same, whole};
 use gemv::ndarray::{Array1, Array2, Axis};
 use gemv::num_complex::Complex;
 use gemv::{Device, Element, Times};

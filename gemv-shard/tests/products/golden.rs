@@ -1,12 +1,8 @@
 //! Partial sums, byte by byte as an independent program made them in exact rational arithmetic
 //! (`tests/golden/make.py`), on every device.
-#![forbid(unsafe_code)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{devices, element};
+use crate::common::{devices, element};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Axis, Slice};
 use gemv::num_complex::Complex;
@@ -40,7 +36,7 @@ where
     V: Element<Acc = S>,
     S: SumElement,
 {
-    let text = include_str!("../../tests/golden/partials.txt");
+    let text = include_str!("../../../tests/golden/partials.txt");
     let mut seen = BTreeMap::new();
     for device in devices::<T, V>() {
         let mut case = None;
