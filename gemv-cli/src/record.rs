@@ -155,6 +155,10 @@ impl Record {
 
 fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::Result<()> {
     for (params, why) in &result.failures {
+        // That nothing was measured says nothing.
+        if matches!(why, Failure::Slow(_)) {
+            continue;
+        }
         let mut line = Line::new("failure", &result.desc);
         (line.params, line.note) = (params.to_string(), why.to_string());
         out.serialize(line)?;

@@ -106,6 +106,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let caches = caches(&settings);
     let mut runner = DeviceRunner::new(&device, settings);
     if args.space == Space::Classic {
+        let none = |class: &ProblemClass| {
+            let probe = Desc::of(class.dtype, class.layout, (64, 64), 6);
+            device.backend().classic(&probe).is_empty()
+        };
+        if classes.iter().all(none) {
+            bail!("{} has no published kernels", info.id);
+        }
         runner = runner.classic();
     }
     let mut profile = runner.profile()?;
@@ -162,6 +169,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
             let (tiles, together) =
                 classic::published(&mut runner, &mesh, &classes, &mut known, watch, &stopped);
+            if known.is_empty() && !stop.load(Ordering::Relaxed) {
+                bail!("the time ran out while kernels were built: give more --minutes");
+            }
             known = together;
             tiles
         }

@@ -156,8 +156,15 @@ impl Cuda {
         if self.gpu.recording() {
             return Err("the tensor cores cannot be tested while work is recorded".into());
         }
-        let test = || selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps);
-        self.tensor_cores.get_or_init(test).clone()
+        match selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps) {
+            Ok(found) => self.tensor_cores.get_or_init(|| found).clone(),
+            // Not kept: the next one may find memory.
+            Err(e) => {
+                let why = format!("the tensor cores could not be tested: {e}");
+                log::warn!("{}: {why}", self.gpu.id());
+                Err(why)
+            }
+        }
     }
 
     /// What a product with these parameters launches, proved for this problem.

@@ -100,8 +100,8 @@ pub enum Failure {
         /// What the order (or the error bound) asks for.
         want: String,
     },
-    /// It was not measured: it takes at least these seconds, as it did on a smaller problem, and
-    /// others take far less.
+    /// It was not measured: it took these seconds on a smaller problem, and others take far less on this
+    /// one.
     #[error("not measured, since it took {:.1} us on a smaller problem", .0 * 1e6)]
     Slow(f64),
     /// It wrote outside of `y`.
@@ -327,8 +327,8 @@ const NEVER_NOISE: f64 = 4.0;
 /// whatever their times, are measured also if no candidate has their identity, and are not
 /// skipped at the read bandwidth.
 ///
-/// Each candidate gets two batches (one, if only those far behind are to be dropped); hopeless ones are dropped. The others' bits are checked,
-/// and all are measured twice more in turn, so that clock drift affects all alike. The best are
+/// Each candidate gets two batches, or one where `hopeless` is far beyond noise; hopeless ones are dropped.
+/// The others' bits are checked, and all are measured twice more in turn, so that clock drift affects all alike. The best are
 /// then measured afresh, so that no one wins by one lucky batch.
 ///
 /// This is successive halving (Jamieson and Talwalkar, *Non-stochastic Best Arm Identification

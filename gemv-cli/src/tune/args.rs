@@ -60,8 +60,9 @@ pub(crate) struct Args {
     /// mesh; the table's choices are compared there with all candidates.
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     pub(crate) holdout: usize,
-    /// Which kernels: this library's own, or the published ones with the search as published (every
-    /// combination on 3 x 3 samples of each tile of the mesh; takes minutes on a GPU, hours elsewhere).
+    /// Which kernels: this library's own, or the published ones with the search as published: every
+    /// combination on 3 x 3 samples of each tile of the mesh, but for those far behind. Takes minutes with CUDA, hours
+    /// with OpenCL on a CPU.
     #[arg(long, value_enum, default_value_t = Space::Ordered)]
     pub(crate) space: Space,
     /// What the table starts from: the present rows, which are changed only where the

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gemv::unstable::Params;
-use gemv_tune::{ProblemResult, Progress};
+use gemv_tune::{Failure, ProblemResult, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::record::Record;
@@ -57,7 +57,8 @@ impl RunProgress {
 
 impl Progress for RunProgress {
     fn done(&mut self, result: &ProblemResult, done: usize, total: usize) -> ControlFlow<()> {
-        for (params, why) in &result.failures {
+        let slow = |why: &Failure| matches!(why, Failure::Slow(_));
+        for (params, why) in result.failures.iter().filter(|failure| !slow(&failure.1)) {
             // The raw data has every failure; here each kernel is named once.
             let why: String = why.to_string().lines().next().unwrap_or_default().into();
             let kernel: Params = params.kernel().as_str().parse().expect("a kernel's name");
