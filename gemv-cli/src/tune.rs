@@ -169,7 +169,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
             let (tiles, together) =
                 classic::published(&mut runner, &mesh, &classes, &mut known, watch, &stopped);
-            if known.is_empty() && !stop.load(Ordering::Relaxed) {
+            if known.is_empty() && end.is_some_and(|end| Instant::now() >= end) {
                 bail!("the time ran out while kernels were built: give more --minutes");
             }
             known = together;

@@ -328,8 +328,8 @@ const NEVER_NOISE: f64 = 4.0;
 /// skipped at the read bandwidth.
 ///
 /// Each candidate gets two batches, or one where `hopeless` is far beyond noise; hopeless ones are dropped.
-/// The others' bits are checked, and all are measured twice more in turn, so that clock drift affects all alike. The best are
-/// then measured afresh, so that no one wins by one lucky batch.
+/// The others' bits are checked, and all are measured twice more in turn, so that clock drift affects all
+/// alike. The best are then measured afresh, so that no one wins by one lucky batch.
 ///
 /// This is successive halving (Jamieson and Talwalkar, *Non-stochastic Best Arm Identification
 /// and Hyperparameter Optimization*, 2016).

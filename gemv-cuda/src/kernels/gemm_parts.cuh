@@ -1,5 +1,5 @@
-// The end of gemm-row-panel, behind it: the launch that adds up the sums of
-// the parts of a row. Before it stand super_segments_of(n) and parts_of(n), a power of two, and
+// The end of each kernel for many right-hand sides that cuts rows into parts, behind its text: the launch that
+// adds up the sums of the parts of a row. Before it stand super_segments_of(n) and parts_of(n), a power of two, and
 // OUTPUT_AT(o), where Y has output o.
 //
 // Part p of a super-segment (256 segments) has its segments p, p + parts, ..., which are whole subtrees
