@@ -91,7 +91,7 @@ const SHAPES: [(usize, usize); 25] = [
 ];
 
 /// Shapes of many right-hand sides and of batches: (m, n), columns and entries.
-const MANY: [((usize, usize), usize, usize); 14] = [
+const MANY: [((usize, usize), usize, usize); 15] = [
     ((4096, 4096), 2, 1),
     ((4096, 4096), 4, 1),
     ((4096, 4096), 16, 1),
@@ -106,6 +106,7 @@ const MANY: [((usize, usize), usize, usize); 14] = [
     ((16, 16), 1, 100_000),
     ((64, 64), 3, 20_000),
     ((4096, 64), 1, 1000),
+    ((200, 700), 1, 1000),
 ];
 
 fn caps(units: u32) -> Caps {

@@ -18,6 +18,7 @@ gpu::kernel_files! {
     mod gemm_col_mma;   // the same of a column-major matrix
     mod gemm_col_tile;  // several right-hand sides, tiles of a column-major matrix
     mod gemm_row_batch; // many matrices of few columns
+    mod gemm_col_batch; // the same of column-major matrices
     mod gemm_row_panel; // several right-hand sides, X in registers
     mod row_splitk;     // sub-warps take rows, and split long ones
     mod row_warp;       // a sub-warp a row of one segment
