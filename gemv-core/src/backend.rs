@@ -54,13 +54,8 @@ impl Display for DeviceInfo {
         f.write_str(&self.id)?;
         let units = (self.units > 0).then(|| format!("{} units", self.units));
         let memory = self.memory.map(|b| format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64));
-        for part in [
-            Some(self.name.clone()),
-            Some(self.arch.clone()),
-            units,
-            memory,
-            Some(self.driver.clone()),
-        ] {
+        let text = |of: &String| Some(of.clone());
+        for part in [text(&self.name), text(&self.arch), units, memory, text(&self.driver)] {
             if let Some(part) = part.filter(|part| !part.is_empty()) {
                 write!(f, "{sep}{part}")?;
                 sep = ", ";
@@ -76,6 +71,9 @@ impl DeviceInfo {
         DeviceInfo { id: id.into(), ..DeviceInfo::default() }
     }
 }
+
+/// What writes the pieces of [`Backend::fill`]: called with the place of a piece in bytes, and its memory.
+pub type PieceSource<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> bool;
 
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
@@ -220,6 +218,42 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # Panics
     /// If the block is not this backend's, is shorter, or has another type.
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()>;
+
+    /// Fills a block from its beginning, by pieces that `source` writes: for data that is larger than the
+    /// device, or that has still to be read. Returns whether it does so; by default it does not, asks for no
+    /// piece, and the caller takes arrays of the host.
+    ///
+    /// `source` is called with the place of a piece, in bytes from the beginning, and with its memory, from
+    /// which the device copies fastest. Pieces follow one another, each of whole elements, up to `bytes` in
+    /// all, which are not more than the block has. Copies may still be in flight on return: later
+    /// calls on the same device wait for them, and they wait for earlier work on the block. If `source` returns
+    /// false, it is not asked again, and what the block holds is undefined. What the backend keeps to fill the
+    /// block again goes with the block. While `source` runs, other threads may use the device.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut block = device.zeros::<f32, _>(1 << 20)?;
+    /// let memory = block.window_mut().expect("not shared").memory;
+    /// let mut ones = |_: usize, piece: &mut [u8]| {
+    ///     piece.chunks_exact_mut(4).for_each(|one| one.copy_from_slice(&1f32.to_ne_bytes()));
+    ///     true
+    /// };
+    /// let filled = device.backend().fill(memory, 4 << 20, &mut ones)?;
+    /// assert!(!filled); // but on cuda:0 it is
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload), of what it needs for that, or the driver's refusal. What the block holds is
+    /// then undefined.
+    ///
+    /// # Panics
+    /// If the block is not this backend's, or is shorter.
+    fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
+        let _ = (to, bytes, source);
+        Ok(false)
+    }
 
     /// Proves that these parameters are legal for this problem, and keeps what the proof found:
     /// kernel, plan, entry points. A [`Device`](crate::Device) remembers the result by `desc`, so

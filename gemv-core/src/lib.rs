@@ -54,7 +54,9 @@ pub mod table;
 mod vector;
 mod view_mut;
 
-pub use backend::{BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, Prepared, Record};
+pub use backend::{
+    BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, PieceSource, Prepared, Record,
+};
 pub use device::Device;
 pub use dot::GpuDot;
 pub use element::{

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
-    Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Layout, Memory, Params, Prepared,
-    Record, Result, fingerprint, for_any,
+    Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Layout, Memory, Params, PieceSource,
+    Prepared, Record, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
@@ -17,7 +17,7 @@ use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels, uses_tensor_cores};
 use crate::lock::lock;
 use crate::programs::{OPTIONS, Programs};
-use crate::resident::{Resident, resident};
+use crate::resident::{self, Resident, resident};
 use crate::run::{Choice, Launches, Scratch, run};
 use crate::selftest;
 use crate::vector::{self, Steps};
@@ -241,7 +241,7 @@ impl Backend for Cuda {
             let _guard = self.gpu.enter()?;
             let block = self.gpu.alloc(size_of_val(data))?;
             lock(&self.scratch).staging.send(data, &block)?;
-            Ok(Box::new(Resident { block, dtype, len: data.len() }))
+            Ok(Box::new(Resident::new(block, dtype, data.len())))
         })
     }
 
@@ -250,13 +250,18 @@ impl Backend for Cuda {
         let bytes = self.gpu.size_of(len as u64, dtype.bytes())?;
         let block = self.gpu.alloc(bytes)?;
         self.gpu.clear(&block)?;
-        Ok(Box::new(Resident { block, dtype, len }))
+        Ok(Box::new(Resident::new(block, dtype, len)))
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let from = resident(from, &self.gpu, to.dtype());
         let _guard = self.gpu.enter()?;
         for_any!(AnySliceMut, to, to => lock(&self.scratch).staging.fetch(&from.block, first, to))
+    }
+
+    fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
+        resident::fill(&self.gpu, to, bytes, source)?;
+        Ok(true)
     }
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {

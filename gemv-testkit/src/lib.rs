@@ -10,11 +10,14 @@ use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
     Desc, Device, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params,
-    Prepared, Record, Result, Times, Window, for_any, half, num_complex, reference,
+    PieceSource, Prepared, Record, Result, Times, Window, for_any, half, num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
+
+/// What fills a block in place of the backend.
+pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bool> + Send + Sync>;
 
 /// The same for several right-hand sides and for batches.
 pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
@@ -59,6 +62,8 @@ pub struct Host {
     pub compute: Compute,
     /// What computes many products: by default as the reference, column after column.
     pub compute_many: ComputeMany,
+    /// What fills a block by pieces; by default nothing does, as on the host.
+    pub fill: Fill,
 }
 
 impl fmt::Debug for Host {
@@ -92,6 +97,7 @@ impl Host {
                 for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
                 Ok(())
             }),
+            fill: Box::new(|_, _, _| Ok(false)),
         }
     }
 
@@ -126,6 +132,28 @@ pub fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
 pub fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut [T] {
     let memory: &mut dyn Any = memory;
     &mut memory.downcast_mut::<Block<T>>().expect("memory of the test's backend").0
+}
+
+/// Writes bytes to a block, from this place on: those of its elements, as they lie in memory.
+///
+/// # Panics
+/// If it is another backend's, or shorter, or the bytes are not those of whole elements.
+pub fn write_bytes(memory: &mut dyn Memory, first: usize, bytes: &[u8]) {
+    fn write<T: bytemuck::Pod>(of: Option<&mut Block<T>>, first: usize, bytes: &[u8]) -> bool {
+        let there = of.map(|block| bytemuck::cast_slice_mut(&mut block.0));
+        there.map(|there: &mut [u8]| there[first..][..bytes.len()].copy_from_slice(bytes)).is_some()
+    }
+    let whole = |size: usize| first.is_multiple_of(size) && bytes.len().is_multiple_of(size);
+    let memory: &mut dyn Any = memory;
+    macro_rules! any_of {
+        ($($t:ty),*) => {
+            $((memory.is::<Block<$t>>() && whole(size_of::<$t>())
+                && write::<$t>(memory.downcast_mut(), first, bytes)))||*
+        };
+    }
+    use num_complex::Complex;
+    let written = any_of!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
+    assert!(written, "whole elements of memory of the test's backend");
 }
 
 /// An operand, wherever it lies.
@@ -216,6 +244,10 @@ impl Backend for Host {
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         for_any!(AnySliceMut, to, to => to.copy_from_slice(&elements(from)[first..][..to.len()]));
         Ok(())
+    }
+
+    fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
+        (self.fill)(to, bytes, source)
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {

@@ -20,7 +20,7 @@ pub(crate) use gpu::{
 };
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use probe::{Found, Report, probe};
-pub(crate) use staging::Staging;
+pub(crate) use staging::{Feed, Staging};
 
 #[cfg(test)]
 mod tests {

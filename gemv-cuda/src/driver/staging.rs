@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, result, sys};
-use gemv_core::{Element, Result};
+use gemv_core::{Element, PieceSource, Result};
 
 use super::gpu::{Block, Gpu, bytes_mut};
 
@@ -12,11 +12,17 @@ const SLOT: usize = 2 << 20;
 /// Slots that each copying thread alternates between.
 const PAIR: usize = 2;
 
+/// Bytes of a slot of a [`Feed`], at most: several threads fill one, and each has enough to do.
+const PIECE: usize = 8 << 20;
+/// Slots of a [`Feed`]: one is filled while those before it are on their way.
+const PIECES: usize = 4;
+
 /// A page-locked buffer, and when the device is done with it.
 #[derive(Debug)]
 struct Slot {
     gpu: Arc<Gpu>,
     at: *mut u8,
+    len: usize,
     done: CudaEvent,
     busy: bool,
 }
@@ -25,16 +31,16 @@ struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
-    fn new(gpu: &Arc<Gpu>) -> Result<Slot> {
+    fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Slot> {
         let done = gpu.context.new_event(None).map_err(|e| gpu.failed("cuEventCreate", e))?;
         // SAFETY: no flags, so the memory is cached and may be read back. It is cleared, so it
         // never holds uninitialised bytes.
         let at = unsafe {
-            let at = result::malloc_host(SLOT, 0).map_err(|e| gpu.failed("cuMemHostAlloc", e))?;
-            std::ptr::write_bytes(at.cast::<u8>(), 0, SLOT);
+            let at = result::malloc_host(len, 0).map_err(|e| gpu.failed("cuMemHostAlloc", e))?;
+            std::ptr::write_bytes(at.cast::<u8>(), 0, len);
             at.cast()
         };
-        Ok(Slot { gpu: gpu.clone(), at, done, busy: false })
+        Ok(Slot { gpu: gpu.clone(), at, len, done, busy: false })
     }
 
     /// The buffer, once the device is done with it.
@@ -44,18 +50,23 @@ impl Slot {
             waited.map_err(|e| self.gpu.failed("cuEventSynchronize", e))?;
             self.busy = false;
         }
-        // SAFETY: the memory is ours, SLOT bytes long and initialised, and no copy is in flight.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.at, SLOT) })
+        // SAFETY: the memory is ours, `len` bytes long and initialised, and no copy is in flight.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.at, self.len) })
     }
 
     /// Queues a copy of up to SLOT bytes to the device. `from` may be reused on return.
     fn send(&mut self, from: &[u8], to: sys::CUdeviceptr) -> Result<()> {
+        self.buffer()?[..from.len()].copy_from_slice(from);
+        self.queue(from.len(), to)
+    }
+
+    /// Queues a copy of the buffer's first bytes to the device.
+    fn queue(&mut self, len: usize, to: sys::CUdeviceptr) -> Result<()> {
         let gpu = self.gpu.clone();
-        let buffer = &mut self.buffer()?[..from.len()];
-        buffer.copy_from_slice(from);
+        let buffer = &self.buffer()?[..len];
         let stream = gpu.stream.cu_stream();
-        // SAFETY: the destination was checked by `Staging::send`; the buffer is not touched again
-        // before the event after the copy.
+        // SAFETY: the destination was checked by `Staging::send` or `Feed::fill`; the buffer is not
+        // touched again before the event after the copy.
         unsafe { result::memcpy_htod_async(to, buffer, stream) }
             .map_err(|e| gpu.failed("cuMemcpyHtoDAsync", e))?;
         self.in_flight()
@@ -116,7 +127,7 @@ impl Staging {
 
     fn ensure(&mut self, slots: usize) -> Result<()> {
         while self.slots.len() < slots {
-            self.slots.push(Slot::new(&self.gpu)?);
+            self.slots.push(Slot::new(&self.gpu, SLOT)?);
         }
         Ok(())
     }
@@ -252,6 +263,53 @@ impl Staging {
         let elements = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast(), len) };
         gpu.read::<T>(from, 0, elements)?;
         then(elements);
+        Ok(())
+    }
+}
+
+/// Page-locked pieces through which a block is filled. They are kept to fill it again.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    slots: Vec<Slot>,
+}
+
+impl Feed {
+    /// Has `source` write one piece after another, and queues their copies to the block. The stream keeps
+    /// them behind the work that was queued before, and later work behind them.
+    ///
+    /// The GPU is free for other threads while `source` runs.
+    ///
+    /// # Panics
+    /// If the block is shorter, or another GPU's.
+    pub(crate) fn fill(
+        &mut self,
+        gpu: &Arc<Gpu>,
+        to: &Block,
+        bytes: usize,
+        source: PieceSource<'_>,
+    ) -> Result<()> {
+        assert!(to.is_of(gpu) && bytes <= to.bytes(), "a copy beyond the end of a block");
+        // Of one size for this block; together half of it, or a few pages. Elements are whole in each.
+        let piece = to.bytes().div_ceil(2 * PIECES).next_multiple_of(4096).min(PIECE);
+        for (k, first) in (0..bytes).step_by(piece).enumerate() {
+            let len = piece.min(bytes - first);
+            let refuse = || gpu.refuse_while_recording("cuMemcpyHtoDAsync");
+            let guard = gpu.enter()?;
+            refuse()?;
+            if self.slots.len() <= k % PIECES {
+                self.slots.push(Slot::new(gpu, piece)?);
+            }
+            let slot = &mut self.slots[k % PIECES];
+            slot.buffer()?;
+            drop(guard);
+            if !source(first, &mut slot.buffer()?[..len]) {
+                return Ok(());
+            }
+            // The source may have left another context current, and another thread may record.
+            let _guard = gpu.enter()?;
+            refuse()?;
+            slot.queue(len, to.at + first as u64)?;
+        }
         Ok(())
     }
 }
