@@ -35,8 +35,9 @@ use crate::parse::parse_bytes;
 /// A member of an archive is named behind it (arrays.npz:x);
 /// of a single one the archive's name will do. One of the arrays may be - for standard input.
 ///
-/// A matrix that is larger than --window is read in parts, and never held whole. With a file by rows (C
-/// order) memory holds the vectors and the window, however large the file is.
+/// A matrix that is larger than --window is read in parts, by all processors, and never held whole: memory
+/// holds the vectors and at most the window, however large the file is. A GPU gets the next part while it
+/// computes. On the CPU a file by rows (C order) is faster, since its parts stay in the caches.
 ///
 /// The result has the same bits on every device.
 #[derive(clap::Args)]
@@ -82,7 +83,7 @@ pub(crate) struct Args {
     /// Read a matrix of more bytes than this in parts, and hold no more of it at a time: a number, or one
     /// with K, M or G. (With one vector, of a file by itself, without --conj and --params. The arrays are
     /// read whole otherwise.)
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     window: u64,
 }
 

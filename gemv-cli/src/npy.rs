@@ -119,7 +119,7 @@ impl Npy {
 
     /// The matrix to be read in parts, if it is a file of its own (no pipe, no member of an archive) and has
     /// more data than a window of so many bytes.
-    pub(crate) fn streamed(&self, window: u64) -> Result<Option<Streamed>> {
+    pub(crate) fn streamed(&self, window: u64) -> Result<Option<Streamed<'static>>> {
         let fits = (self.len * self.header.dtype.bytes()) as u64 <= window;
         if fits || !self.is_file {
             return Ok(None);

@@ -76,7 +76,7 @@ fn alone(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = gemv_core::device(&options.device)?;
     let a = match &options.file {
         Some(path) => {
-            let mut file = Streamed::open(path)?;
+            let file = Streamed::open(path)?;
             let (m, n) = file.dim();
             file.read_part(0..m, 0..n)?
         }

@@ -209,7 +209,7 @@ impl<'g, T: Element + Pod> Distributed<'g, T> {
         // Where there is no file, no shape is compared: that rank has failed.
         let dim = opened.as_ref().map_or((0, 0), Streamed::dim);
         let layout = grid.layout(dim);
-        let part = opened.and_then(|mut file| {
+        let part = opened.and_then(|file| {
             // A rank without elements compares their type too.
             file.read_part::<T>(0..0, 0..0)?;
             let ((row, column), (m, n)) = (layout.place(grid.rank), layout.part(grid.rank));

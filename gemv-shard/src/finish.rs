@@ -1,9 +1,10 @@
 //! The rest of the product: rules 4 to 6 of the order.
 
 use gemv_core::{
-    Device, Element, Error as CoreError, ShapeMismatch, SlicesMut, VectorMut, Window, scale,
+    Device, DeviceMatrix, Element, Error as CoreError, ShapeMismatch, SlicesMut, VectorMut, Window,
+    scale,
 };
-use ndarray::{Array1, ArrayView2, ArrayView3, ShapeBuilder};
+use ndarray::{Array1, ArrayView2, ArrayView3, ArrayViewMut1, ShapeBuilder};
 
 use crate::element::SumElement;
 use crate::partial::{Cut, Partial};
@@ -110,6 +111,30 @@ impl<S: SumElement> Partial<S> {
             }
         }
     }
+}
+
+/// [`Partial::finish`] of all segments' sums, which are resident: column s of `terms` has those of segment s. y is
+/// on the host.
+pub(crate) fn finish_resident<S: SumElement, V: Element<Acc = S>>(
+    device: &Device,
+    terms: &DeviceMatrix<S>,
+    columns: usize,
+    alpha: S,
+    beta: S,
+    mut y: ArrayViewMut1<'_, V>,
+) -> Result<()> {
+    let (rows, units) = terms.dim();
+    if units < 2 || S::DTYPE.is_complex() {
+        let sums = terms.t().download()?.into_raw_vec_and_offset().0;
+        let held = Some(0..units).filter(|run| !run.is_empty()).into_iter().collect();
+        return Partial { rows, columns, cut: Cut::Segments, held, sums }
+            .finish(device, alpha, beta, y);
+    }
+    let sums = product::add_up_resident(device, terms)?;
+    for (y, &sum) in y.iter_mut().zip(&sums) {
+        *y = scale(alpha, sum, beta, (beta != S::ZERO).then_some(*y));
+    }
+    Ok(())
 }
 
 /// The entries of a resident y.

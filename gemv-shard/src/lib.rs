@@ -40,8 +40,9 @@
 //! # Ok::<(), gemv_shard::Error>(())
 //! ```
 //!
-//! [`Streamed`] does the same with the parts of one file that is larger than memory, and [`Sharded`] with
-//! the parts of a matrix that are resident on several devices of one process.
+//! [`Streamed`] does the same with the parts of one file that is larger than memory, or of one array that is
+//! larger than the device's, and [`Sharded`] with the parts of a matrix that are resident on several devices
+//! of one process.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -54,6 +55,7 @@ mod partial;
 mod product;
 mod reduce;
 mod sharded;
+mod source;
 mod split;
 mod streamed;
 mod threads;

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{
-    Accumulator, Device, Element, Error as CoreError, GemmJob, Input, Layout, MatrixRef, Output,
-    Times, VectorRef, Window,
+    Accumulator, Desc, Device, DeviceMatrix, DeviceVector, Element, Error as CoreError, GemmJob,
+    Input, Layout, MatrixRef, Output, Prepared, Times, VectorRef, Window,
 };
-use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut2, Axis, Ix3};
+use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix3};
 
 use crate::Result;
 use crate::element::SumElement;
@@ -52,37 +52,74 @@ where
     S: SumElement,
 {
     let (rows, columns) = a.dim();
-    let (whole, rest) = (columns / SEGMENT, columns % SEGMENT);
     let mut sums = zeros::<S>(columns.div_ceil(SEGMENT), rows)?;
     if sums.is_empty() {
         return Ok(sums);
     }
-    let (first, last) = sums.split_at_mut(whole * rows);
-    let cut = whole * SEGMENT;
-    for (columns, width, to) in [(0..cut, SEGMENT, first), (cut..columns, rest, last)] {
-        if columns.is_empty() {
-            continue;
-        }
-        let to = ArrayViewMut2::from_shape((to.len() / rows, rows), to).expect("one of each row");
-        batch(device, &a, &x, columns, width, to)?;
+    for (columns, width) in widths(columns) {
+        let place = columns.start / SEGMENT * rows..columns.end.div_ceil(SEGMENT) * rows;
+        let to = &mut sums[place];
+        let to = ArrayViewMut3::from_shape((to.len() / rows, rows, 1), to);
+        let to = Output::Host(to.expect("one of each row"));
+        batch(device, &mut None, &a, &x, columns, width, to)?;
     }
     Ok(sums)
 }
 
-/// The sums of some columns, whose segments have one width.
-fn batch<T, S>(
+/// [`segment_sums`] that stay on the device: those of the matrix' first segment are written from this entry
+/// on. What was chosen for one matrix is kept for the next of its shape.
+pub(crate) fn resident_segment_sums<T, S>(
     device: &Device,
+    choice: &mut Option<Choice>,
     a: &MatrixRef<'_, T>,
     x: &VectorRef<'_, S>,
-    columns: Range<usize>,
-    width: usize,
-    to: ArrayViewMut2<'_, S>,
+    sums: &mut DeviceVector<S>,
+    first: usize,
 ) -> Result<()>
 where
     T: Element + Times<S>,
     S: SumElement,
 {
-    let (count, rows) = to.dim();
+    let (rows, columns) = a.dim();
+    if rows == 0 {
+        return Ok(());
+    }
+    for (columns, width) in widths(columns) {
+        let dim = Ix3(columns.len().div_ceil(SEGMENT), rows, 1);
+        let first = first + columns.start / SEGMENT * rows;
+        let memory = sums.window_mut().expect("nobody shares them").memory;
+        assert!(first + dim[0] * rows <= memory.len(), "sums beyond the end of their block");
+        let to = Output::Device(Window { memory, first, dim, strides: Ix3(rows, 1, 0) });
+        batch(device, choice, a, x, columns, width, to)?;
+    }
+    Ok(())
+}
+
+/// The columns of whole segments, and those of a shorter one: which, and of what width.
+fn widths(columns: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+    let cut = columns / SEGMENT * SEGMENT;
+    let all = [(0..cut, SEGMENT), (cut..columns, columns - cut)];
+    all.into_iter().filter(|(columns, _)| !columns.is_empty())
+}
+
+/// What was proved for a problem.
+pub(crate) type Choice = (Desc, Prepared);
+
+/// The sums of some columns, whose segments have one width.
+fn batch<T, S>(
+    device: &Device,
+    choice: &mut Option<Choice>,
+    a: &MatrixRef<'_, T>,
+    x: &VectorRef<'_, S>,
+    columns: Range<usize>,
+    width: usize,
+    y: Output<'_, S, Ix3>,
+) -> Result<()>
+where
+    T: Element + Times<S>,
+    S: SumElement,
+{
+    let (count, rows) = (y.raw_dim()[0], y.raw_dim()[1]);
     let far = |stride: usize, entries: usize| stride.wrapping_mul(entries);
     // An axis of a view is cut in two without a copy.
     let cut = "an axis as the product of two";
@@ -113,15 +150,15 @@ where
             Input::Device(Window { memory, first, dim: Ix3(count, width, 1), strides })
         }
     };
-    let y = Output::Host(to.insert_axis(Axis(2)));
-    run(device, GemmJob { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y })
+    let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
+    run(device, choice, GemmJob { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y })
 }
 
 /// From so many rows on, a segment has work enough for all threads of a host.
 const MANY_ROWS: usize = 512;
 
 /// Hands a batch to the backend, whose operands are checked.
-fn run<T, S>(device: &Device, mut job: GemmJob<'_, T, S>) -> Result<()>
+fn run<T, S>(device: &Device, choice: &mut Option<Choice>, mut job: GemmJob<'_, T, S>) -> Result<()>
 where
     T: Element + Times<S>,
     S: SumElement,
@@ -132,16 +169,24 @@ where
     let without_copy = desc.layout == Layout::Col || info.id.starts_with("cpu");
     let one_by_one = info.host && desc.m >= MANY_ROWS && without_copy;
     if !one_by_one && desc.batch > 1 {
-        let prepared = backend.prepare(&desc, &device.choose(&desc)?)?;
-        return Ok(backend.gemm(job.erase(), &prepared)?);
+        return Ok(backend.gemm(job.erase(), chosen(device, choice, desc)?)?);
     }
     for segment in 0..desc.batch {
         let one = job.column(segment, 0);
         let desc = one.desc();
-        let prepared = backend.prepare(&desc, &device.choose(&desc)?)?;
-        backend.gemv(one.erase(), &prepared)?;
+        backend.gemv(one.erase(), chosen(device, choice, desc)?)?;
     }
     Ok(())
+}
+
+/// What the tables choose for a problem: the last choice, if it was for the same.
+fn chosen<'c>(device: &Device, choice: &'c mut Option<Choice>, desc: Desc) -> Result<&'c Prepared> {
+    let known = choice.take().filter(|(of, _)| *of == desc);
+    let known = match known {
+        Some(known) => known,
+        None => (desc, device.backend().prepare(&desc, &device.choose(&desc)?)?),
+    };
+    Ok(&choice.insert(known).1)
 }
 
 /// Adds up the terms of every row by rule 4: column t of the matrix `terms` has all terms t, and there are
@@ -157,6 +202,17 @@ where
     let mut sums = Array1::from_vec(zeros(rows, 1)?);
     device.gemv(P::ONE, terms, &Array1::from_elem(count, P::ONE), P::ZERO, &mut sums)?;
     Ok(sums)
+}
+
+/// [`add_up`] of resident terms, which are of real numbers.
+pub(crate) fn add_up_resident<P>(device: &Device, terms: &DeviceMatrix<P>) -> Result<Array1<P>>
+where
+    P: Element<Acc = P> + Accumulator,
+{
+    let (rows, count) = terms.dim();
+    let mut sums = device.zeros(rows)?;
+    device.gemv(P::ONE, terms, &Array1::from_elem(count, P::ONE), P::ZERO, &mut sums)?;
+    Ok(sums.download()?)
 }
 
 /// [`add_up`] for each of a batch of matrices, of at most 64 terms; one may be all there is.

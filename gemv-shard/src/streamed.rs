@@ -1,27 +1,36 @@
-//! Matrices in files that are larger than memory.
+//! Matrices that are larger than the memory that holds them at one time.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::path::Path;
 
 use bytemuck::Pod;
 use gemv_core::order::SEGMENT;
-use gemv_core::{Device, Dtype, Element, Error as CoreError, ShapeMismatch, Times, VectorRef};
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, Slice};
+use gemv_core::{
+    Device, DeviceVector, Dtype, Element, Error as CoreError, MatrixRef, ShapeMismatch, Times,
+    VectorRef,
+};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, Axis, Ix2, ShapeBuilder, Slice};
+use rayon::prelude::*;
 
-use crate::element::SumElement;
+use crate::Result;
+use crate::element::{SumElement, Vectors};
+use crate::finish::finish_resident;
 use crate::npy::{Header, check_length, refused};
 use crate::partial::Partial;
-use crate::{Error, Result};
+use crate::product::resident_segment_sums;
+use crate::source::{Source, named};
 
-/// A matrix in a `.npy` file, which is read in parts and never held whole.
+/// A matrix in a `.npy` file, or in the host's memory, that a device computes with in parts and never holds
+/// whole.
 ///
-/// A thread reads the next part while the device computes with the last one. Of a file by rows (C order)
-/// they are rows; of one by columns (Fortran order) they are columns, whose sums are [`Partial`]. So the
-/// result has the bits of the product of the whole.
+/// All threads read a part at once. The next part is read, and goes to the device, while the device computes
+/// with the last one. Of a matrix by rows (C order) the parts are rows; of one by columns (Fortran order)
+/// they are columns, whose sums are [`Partial`]. So the result has the bits of the product of the whole.
+///
+/// A file is read and not mapped: a file that becomes shorter, or a disk that fails, is an error then, where
+/// a map would end the program. Reading is faster too.
 ///
 /// ```
 /// use gemv_core::device;
@@ -36,7 +45,7 @@ use crate::{Error, Result};
 /// (1..=6).for_each(|v| file.extend((v as f32).to_le_bytes()));
 /// std::fs::write(&path, file).unwrap();
 ///
-/// let mut a = Streamed::open(&path)?.window(1 << 28); // bytes
+/// let a = Streamed::open(&path)?.window(1 << 28); // bytes
 /// assert_eq!(a.dim(), (2, 3));
 /// let mut y = Array1::<f32>::zeros(2);
 /// let mut percent = 0;
@@ -46,14 +55,14 @@ use crate::{Error, Result};
 /// # Ok::<(), gemv_shard::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Streamed {
-    path: PathBuf,
-    file: File,
-    header: Header,
-    /// Where the data begins.
-    start: u64,
-    /// Of the file, as it lies there.
+pub struct Streamed<'a> {
+    source: Source<'a>,
+    dtype: Dtype,
+    /// Whether the most significant byte of a number comes first.
+    big_endian: bool,
+    /// As it is stored: rows and columns, and whether it is by columns.
     stored: (usize, usize),
+    fortran: bool,
     transposed: bool,
     window: usize,
 }
@@ -65,21 +74,35 @@ struct Block {
     columns: Range<usize>,
 }
 
-impl Streamed {
+/// Bytes of a part on a device whose memory is the host's, at most: for each thread, and in all if threads are
+/// few. Two parts stay in its caches, so that what was read is not read from memory again.
+const CACHED: (usize, usize) = (1 << 20, 4 << 20);
+/// Bytes that one thread reads in one piece. There are several for each thread: none waits long for another.
+const CHUNK: usize = 256 << 10;
+
+/// What the parts are multiplied with, and where their products go.
+enum Sink<V: Element, S: Element> {
+    /// Parts of rows: x, and y on the device.
+    Rows(DeviceVector<V>, DeviceVector<V>),
+    /// Parts of columns: x, and the sums of all segments of the rows at hand.
+    Columns(DeviceVector<S>, DeviceVector<S>),
+}
+
+impl Streamed<'static> {
     /// The window where none is asked for, in bytes: 256 MiB.
     pub const WINDOW: usize = 1 << 28;
 
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be read, is no file (but a pipe), or no array of two axes of a type that
+    /// [`Error::File`](crate::Error::File) if it cannot be read, is no file (but a pipe), or no array of two axes of a type that
     /// is multiplied; or if it has not the length that its header announces.
-    pub fn open(path: impl AsRef<Path>) -> Result<Streamed> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Streamed<'static>> {
         let path = path.as_ref();
         Streamed::open_unnamed(path).map_err(|e| named(path, e))
     }
 
-    fn open_unnamed(path: &Path) -> Result<Streamed> {
+    fn open_unnamed(path: &Path) -> Result<Streamed<'static>> {
         let told = |e: io::Error| refused(e.to_string());
         let mut file = File::open(path).map_err(told)?;
         let meta = file.metadata().map_err(told)?;
@@ -103,20 +126,52 @@ impl Streamed {
                 return Err(refused(format!("the array has {count} {axes}, but a matrix has 2")));
             }
         };
-        let (path, window) = (path.to_path_buf(), Streamed::WINDOW);
-        Ok(Streamed { path, file, header, start, stored, transposed: false, window })
+        let Header { dtype, big_endian, fortran, .. } = header;
+        let source = Source::File { path: path.to_path_buf(), file, start };
+        let (transposed, window) = (false, Streamed::WINDOW);
+        Ok(Streamed { source, dtype, big_endian, stored, fortran, transposed, window })
+    }
+}
+
+impl<'a> Streamed<'a> {
+    /// A matrix in the host's memory, of any strides, for a device that it does not fit.
+    ///
+    /// Parts are copied to the device, or to the caches of the CPU. A product of the array itself is
+    /// faster where it fits, and on the CPU always.
+    ///
+    /// ```
+    /// use gemv_core::device;
+    /// use gemv_shard::Streamed;
+    /// use ndarray::array;
+    ///
+    /// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+    /// let mut y = [0.0; 2];
+    /// let here = device("reference")?; // or "cuda:0"
+    /// Streamed::of(&a).gemv::<f64, f64, _>(&here, 1.0, &[1.0, 0.0, 0.0], 0.0, &mut y, |_, _| ())?;
+    /// assert_eq!(y, [1.0, 4.0]);
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    pub fn of<T: Element + Pod>(a: impl Into<ArrayView2<'a, T>>) -> Streamed<'a> {
+        let a: ArrayView2<'a, T> = a.into();
+        let (stored, strides) = (a.dim(), a.strides());
+        let fortran = strides[0].unsigned_abs() < strides[1].unsigned_abs();
+        let source = Source::rows(if fortran { a.reversed_axes() } else { a });
+        let (dtype, big_endian) = (T::DTYPE, cfg!(target_endian = "big"));
+        let (transposed, window) = (false, Streamed::WINDOW);
+        Streamed { source, dtype, big_endian, stored, fortran, transposed, window }
     }
 
-    /// Holds at most about so many bytes of the matrix and of its sums at one time. The least that is held is
-    /// two rows of a file by rows, and 256 bytes of each of 256 columns, twice, of one by columns.
+    /// Holds at most about so many bytes of the matrix and of its sums at one time, on the host and on the
+    /// device. The least that is held is two rows of a matrix by rows, and 256 bytes of each of 256 columns,
+    /// twice, of one by columns.
     #[must_use]
-    pub fn window(self, bytes: usize) -> Streamed {
+    pub fn window(self, bytes: usize) -> Self {
         Streamed { window: bytes, ..self }
     }
 
-    /// The transpose, of the same file.
+    /// The transpose, of the same elements.
     #[must_use]
-    pub fn transposed(self) -> Streamed {
+    pub fn transposed(self) -> Self {
         Streamed { transposed: !self.transposed, ..self }
     }
 
@@ -126,27 +181,30 @@ impl Streamed {
         if self.transposed { (columns, rows) } else { (rows, columns) }
     }
 
-    /// The element type of the file.
+    /// The element type.
     pub fn dtype(&self) -> Dtype {
-        self.header.dtype
+        self.dtype
     }
 
-    /// Whether the elements of a row follow one another in the file.
+    /// Whether the elements of a row follow one another where they are stored.
     fn by_rows(&self) -> bool {
-        self.header.fortran == self.transposed
+        self.fortran == self.transposed
     }
 
     /// `y = alpha * A x + beta * y`, computed on this device.
     ///
-    /// `x` has n entries, on the host or resident; `y` has m. `T` is the type of the file, and may be narrower
+    /// `x` has n entries, on the host or resident; `y` has m. `T` is the type of the matrix, and may be narrower
     /// than that of x, as in a product. `told` is called with the bytes that were read and with those of the
-    /// whole matrix, after each part. `alpha = 0` does not read the file, `beta = 0` does not read `y`.
+    /// whole matrix, after each part. `alpha = 0` does not read the matrix, `beta = 0` does not read `y`.
+    ///
+    /// The device holds x and y beside the window. Reading takes rayon's current pool.
     ///
     /// # Errors
-    /// [`Error::File`] if the file has another type, cannot be read or has become shorter; [`Error::Product`]
-    /// of [`Error::Shape`](gemv_core::Error::Shape) or what the device reports. `y` is then as it was.
+    /// [`Error::File`](crate::Error::File) if the matrix has another type, or the file cannot be read or has become shorter;
+    /// [`Error::Product`](crate::Error::Product) of [`Error::Shape`](gemv_core::Error::Shape) or what the device reports. `y` is then
+    /// as it was.
     pub fn gemv<'x, 'y, T, V, S>(
-        &mut self,
+        &self,
         device: &Device,
         alpha: S,
         x: impl Into<VectorRef<'x, V>>,
@@ -175,37 +233,48 @@ impl Streamed {
             y.assign(&result);
             return Ok(());
         }
-        let x = device.vector(x)?;
-        let blocks = self.blocks(size_of::<T>(), size_of::<S>());
-        let mut parts = Vec::new();
-        let (by_rows, total) = (self.by_rows(), (m * n * size_of::<T>()) as u64);
-        let mut read = 0;
-        self.each::<T>(&blocks, |block, elements| {
+        let blocks = self.blocks(size_of::<T>(), size_of::<S>(), device.info().host);
+        let mut sink = if self.by_rows() {
+            Sink::Rows(device.vector(x)?, device.vector(&result)?)
+        } else {
+            let x = S::vector(V::any::<Vectors>(x))?;
+            let most = blocks.iter().map(|block| block.rows.len()).max().unwrap_or(0);
+            Sink::Columns(device.vector(x.get())?, device.zeros(n.div_ceil(SEGMENT) * most)?)
+        };
+        let (mut choice, mut read) = (None, 0);
+        let total = (m * n * size_of::<T>()) as u64;
+        self.each::<T>(device, &blocks, |block, a| {
             let Block { rows, columns } = block;
-            let to = Slice::from(rows.clone());
-            let to = result.slice_axis_mut(Axis(0), to);
-            let shape = (rows.len(), columns.len()).set_f(!by_rows);
-            let a = ArrayView2::from_shape(shape, elements).expect("as many as were read");
-            if by_rows {
-                device.gemv_mixed(alpha, a, &x, beta, to)?;
-            } else {
-                let mine = x.step(columns.clone(), 1);
-                parts.push(Partial::new(device, a, &mine, columns.start, n)?);
-                if columns.end == n {
-                    Partial::merge(parts.drain(..))?.finish(device, alpha, beta, to)?;
+            match &mut sink {
+                Sink::Rows(x, y) => {
+                    device.gemv_mixed(alpha, a, &*x, beta, y.step_mut(rows.clone(), 1)?)?;
+                }
+                Sink::Columns(x, sums) => {
+                    let mine = x.step(columns.clone(), 1);
+                    let mine = VectorRef::Device(&mine);
+                    let first = columns.start / SEGMENT * rows.len();
+                    resident_segment_sums(device, &mut choice, &a, &mine, sums, first)?;
+                    if columns.end == n {
+                        let terms = sums.as_matrix((rows.len(), n.div_ceil(SEGMENT)).f());
+                        let to = result.slice_axis_mut(Axis(0), Slice::from(rows.clone()));
+                        finish_resident(device, &terms, n, alpha, beta, to)?;
+                    }
                 }
             }
-            read += size_of_val(elements) as u64;
+            read += (rows.len() * columns.len() * size_of::<T>()) as u64;
             told(read, total);
             Ok(())
         })?;
+        if let Sink::Rows(_, there) = &sink {
+            result = there.download()?;
+        }
         y.assign(&result);
         Ok(())
     }
 
     /// Reads these columns of these rows, and nothing else: what one process of several holds.
     ///
-    /// The array is by rows if the elements of a row follow one another in the file, else by columns.
+    /// The array is by rows if the elements of a row follow one another where they are stored, else by columns.
     ///
     /// ```
     /// use gemv_shard::Streamed;
@@ -217,17 +286,17 @@ impl Streamed {
     /// # (1..=6).for_each(|v| file.extend((v as f32).to_le_bytes()));
     /// # std::fs::write(&path, file).unwrap();
     ///
-    /// let mut a = Streamed::open(&path)?; // [[1, 2, 3], [4, 5, 6]] in float32
+    /// let a = Streamed::open(&path)?; // [[1, 2, 3], [4, 5, 6]] in float32
     /// assert_eq!(a.read_part::<f32>(0..2, 1..3)?, array![[2.0, 3.0], [5.0, 6.0]]);
     /// assert!(a.read_part::<f32>(0..2, 1..4).is_err());
     /// # Ok::<(), gemv_shard::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::File`] if the file has another type or no such rows or columns, cannot be read or has become
-    /// shorter; [`Error::Product`] without memory.
+    /// [`Error::File`](crate::Error::File) if the matrix has another type or no such rows or columns, or the file cannot be read or
+    /// has become shorter; [`Error::Product`](crate::Error::Product) without memory.
     pub fn read_part<T: Element + Pod>(
-        &mut self,
+        &self,
         rows: Range<usize>,
         columns: Range<usize>,
     ) -> Result<Array2<T>> {
@@ -235,38 +304,37 @@ impl Streamed {
         let (m, n) = self.dim();
         let within = |part: &Range<usize>, len| part.start <= part.end && part.end <= len;
         if !within(&rows, m) || !within(&columns, n) {
-            let e = refused(format!(
+            return Err(self.source.refused(format!(
                 "a matrix of {m} × {n} has no part of rows {rows:?} and columns {columns:?}"
-            ));
-            return Err(named(&self.path, e));
+            )));
         }
         let shape = (rows.len(), columns.len()).set_f(!self.by_rows());
         let mut elements = Vec::new();
-        self.read(&Block { rows, columns }, &mut elements).map_err(|e| named(&self.path, e))?;
+        self.read(&Block { rows, columns }, &mut elements)?;
         Ok(Array2::from_shape_vec(shape, elements).expect("as many as were read"))
     }
 
-    /// Whether the file's elements are of this type.
+    /// Whether the elements are of this type.
     fn holds<T: Element>(&self) -> Result<()> {
-        let (is, asked) = (self.dtype(), T::DTYPE);
+        let (is, asked) = (self.dtype, T::DTYPE);
         if is == asked {
             return Ok(());
         }
-        let e = refused(format!("the array holds {is}, where {asked} is asked"));
-        Err(named(&self.path, e))
+        Err(self.source.refused(format!("the array holds {is}, where {asked} is asked")))
     }
 
     /// The parts, in the order in which they are read. Each third of the window is for one of two parts, or for
-    /// sums.
-    fn blocks(&self, element: usize, sum: usize) -> Vec<Block> {
+    /// sums. (Where a device takes its parts from pieces, it has one part, and the pieces less than another.)
+    fn blocks(&self, element: usize, sum: usize, host: bool) -> Vec<Block> {
         let ((m, n), third) = (self.dim(), self.window / 3);
         let (rows, columns) = if self.by_rows() {
-            ((third / (n * element).max(1)).max(1), n)
+            let cached = (CACHED.0 * rayon::current_num_threads()).max(CACHED.1);
+            let part = if host { third.min(cached) } else { third };
+            ((part / (n * element).max(1)).max(1), n)
         } else {
-            // Of few rows many columns, and of more rows than fit a slab of them at a time. Sums are there
-            // twice when they are merged.
+            // Of few rows many columns, and of more rows than fit a slab of them at a time.
             let segments = n.div_ceil(SEGMENT);
-            let slab = (third / (SEGMENT * element)).min(third / (2 * segments * sum).max(1));
+            let slab = (third / (SEGMENT * element)).min(third / (segments * sum).max(1));
             let slab = slab.max(SEGMENT / element).min(m).max(1);
             (slab, (third / (slab * element * SEGMENT)).max(1) * SEGMENT)
         };
@@ -287,45 +355,65 @@ impl Streamed {
 
     /// Reads the parts one by one, each while the one before it is used.
     fn each<T: Pod + Element>(
-        &mut self,
+        &self,
+        device: &Device,
         blocks: &[Block],
-        mut use_it: impl FnMut(&Block, &[T]) -> Result<()>,
+        mut use_it: impl FnMut(&Block, MatrixRef<'_, T>) -> Result<()>,
     ) -> Result<()> {
-        let path = self.path.clone();
-        thread::scope(|scope| {
-            let (give_back, empty): (SyncSender<Vec<T>>, Receiver<_>) = sync_channel(2);
-            let (give, filled) = sync_channel(2);
-            // Both ends that are here go when this closure ends, and the thread with them.
-            scope.spawn(move || {
-                for block in blocks {
-                    let Ok(mut elements) = empty.recv() else { return };
-                    let read = self.read(block, &mut elements);
-                    if give.send(read.map(|()| elements)).is_err() {
-                        return;
-                    }
-                }
-            });
-            for _ in 0..2 {
-                let _ = give_back.send(Vec::new());
-            }
+        let shape = |block: &Block| -> ndarray::Shape<Ix2> {
+            (block.rows.len(), block.columns.len()).set_f(!self.by_rows())
+        };
+        // A device that fills memory by pieces does so with none as well.
+        let mut part = device.zeros::<T, _>(0)?;
+        if self.fill(&mut part, &Block { rows: 0..0, columns: 0..0 })? {
+            let count = |block: &Block| block.rows.len() * block.columns.len();
+            part = device.zeros(blocks.iter().map(count).max().unwrap_or(0))?;
             for block in blocks {
-                let read = filled.recv().unwrap_or_else(|_| Err(refused("the reader has ended")));
-                let elements = read.map_err(|e| named(&path, e))?;
-                use_it(block, &elements)?;
-                // There is no reader any more after the last part.
-                let _ = give_back.send(elements);
+                // It is on its way when this returns. The product waits for it on the device, and the next
+                // part there for the product: only the pieces are waited for here.
+                self.fill(&mut part, block)?;
+                use_it(block, MatrixRef::Device(&part.as_matrix(shape(block))))?;
             }
-            Ok(())
-        })
+            return Ok(());
+        }
+        let (mut now, mut next) = (Vec::new(), Vec::new());
+        if let Some(first) = blocks.first() {
+            self.read(first, &mut now)?;
+        }
+        for (k, block) in blocks.iter().enumerate() {
+            let a = ArrayView2::from_shape(shape(block), &now).expect("as many as were read");
+            let mut read = Ok(());
+            rayon::in_place_scope(|scope| {
+                if let Some(block) = blocks.get(k + 1) {
+                    let (read, next) = (&mut read, &mut next);
+                    scope.spawn(move |_| *read = self.read(block, next));
+                }
+                use_it(block, MatrixRef::Host(a))
+            })?;
+            read?;
+            std::mem::swap(&mut now, &mut next);
+        }
+        Ok(())
+    }
+
+    /// Has the device fill the beginning of a vector with a part. Whether it does such.
+    fn fill<T: Pod + Element>(&self, to: &mut DeviceVector<T>, part: &Block) -> Result<bool> {
+        let bytes = part.rows.len() * part.columns.len() * size_of::<T>();
+        let mut read = Ok(());
+        let mut source = |first: usize, piece: &mut [u8]| {
+            read = self.read_bytes(part, first, piece);
+            read.is_ok()
+        };
+        let device = to.device().clone();
+        let memory = to.window_mut().expect("nobody shares it").memory;
+        let fills = device.backend().fill(memory, bytes, &mut source)?;
+        read?;
+        Ok(fills)
     }
 
     /// Reads one part.
-    fn read<T: Pod + Element>(&mut self, block: &Block, to: &mut Vec<T>) -> Result<()> {
-        // Rows of a file by rows, columns of one by columns; and which elements of each.
-        let ((m, n), Block { rows, columns }) = (self.dim(), block.clone());
-        let (lines, part, line) =
-            if self.by_rows() { (rows, columns, n) } else { (columns, rows, m) };
-        let count = lines.len() * part.len();
+    fn read<T: Pod + Element>(&self, part: &Block, to: &mut Vec<T>) -> Result<()> {
+        let count = part.rows.len() * part.columns.len();
         to.truncate(count);
         let missing = count - to.len();
         to.try_reserve_exact(missing).map_err(|_| CoreError::OutOfMemory {
@@ -334,32 +422,38 @@ impl Streamed {
             free: None,
         })?;
         to.resize(count, T::zeroed());
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
+        self.read_bytes(part, 0, bytemuck::cast_slice_mut(to))
+    }
+
+    /// Reads the bytes of a part from this one on, by all threads.
+    fn read_bytes(&self, part: &Block, first: usize, to: &mut [u8]) -> Result<()> {
+        let chunks = to.par_chunks_mut(CHUNK).enumerate();
+        chunks.try_for_each(|(k, chunk)| self.read_chunk(part, first + k * CHUNK, chunk))
+    }
+
+    fn read_chunk(&self, part: &Block, first: usize, to: &mut [u8]) -> Result<()> {
+        // Rows of a matrix by rows, columns of one by columns; and which elements of each.
+        let ((m, n), size) = (self.dim(), self.dtype.bytes());
+        let (lines, inner, line) = match self.by_rows() {
+            true => (&part.rows, &part.columns, n),
+            false => (&part.columns, &part.rows, m),
+        };
         // Whole lines follow one another.
-        let chunk = if part.len() == line { bytes.len() } else { part.len() * size_of::<T>() };
-        for (at, piece) in lines.zip(bytes.chunks_mut(chunk.max(1))) {
-            let first = (at * line + part.start) as u64 * size_of::<T>() as u64;
-            let told = |e: io::Error| match e.kind() {
-                io::ErrorKind::UnexpectedEof => {
-                    refused("the file became shorter while it was read")
-                }
-                _ => refused(e.to_string()),
-            };
-            self.file.seek(SeekFrom::Start(self.start + first)).map_err(told)?;
-            self.file.read_exact(piece).map_err(told)?;
+        let width = if inner.len() == line { usize::MAX } else { inner.len() * size };
+        let (mut at, mut rest) = (first, &mut *to);
+        while !rest.is_empty() {
+            let (skipped, within) = (at / width, at % width);
+            let count = rest.len().min(width - within);
+            let from = ((lines.start + skipped) * line + inner.start) * size + within;
+            let piece;
+            (piece, rest) = rest.split_at_mut(count);
+            self.source.read(from, piece)?;
+            at += count;
         }
-        if self.header.big_endian != cfg!(target_endian = "big") {
-            let parts = if T::DTYPE.is_complex() { 2 } else { 1 };
-            bytes.chunks_exact_mut(size_of::<T>() / parts).for_each(<[u8]>::reverse);
+        if self.big_endian != cfg!(target_endian = "big") {
+            let parts = if self.dtype.is_complex() { 2 } else { 1 };
+            to.chunks_exact_mut(size / parts).for_each(<[u8]>::reverse);
         }
         Ok(())
-    }
-}
-
-/// The error of a file, with its name.
-fn named(path: &Path, e: Error) -> Error {
-    match e {
-        Error::File { reason } => refused(format!("{}: {reason}", path.display())),
-        e => e,
     }
 }

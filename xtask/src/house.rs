@@ -54,7 +54,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),
-    ("gemv-shard", &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "thiserror"]),
+    (
+        "gemv-shard",
+        &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "rayon", "thiserror"],
+    ),
     ("gemv-mpi", &["bytemuck", "gemv", "gemv-core", "gemv-shard", "mpi", "ndarray", "thiserror"]),
     ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),

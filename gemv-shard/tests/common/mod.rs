@@ -7,7 +7,8 @@ use gemv_core::{Desc, reference};
 
 /// The reference, and every device that is found and computes the type.
 ///
-/// `GEMV_REQUIRE=cpu,opencl` makes an absent one a failure.
+/// `GEMV_REQUIRE=cpu,opencl` makes an absent one a failure, and `GEMV_TEST_DEVICES=cuda` leaves out all
+/// whose id does not begin so.
 pub fn devices<T: Element, V: Element>() -> Vec<Device> {
     let engine = Engine::new(None);
     let names: Vec<String> = engine
@@ -21,8 +22,11 @@ pub fn devices<T: Element, V: Element>() -> Vec<Device> {
         assert!(names.iter().any(|name| name.starts_with(required)), "{required} is required");
     }
     let desc = Desc { vectors: V::DTYPE, ..Desc::new(T::DTYPE, 3, 5, (5, 1), 0) };
+    let only = std::env::var("GEMV_TEST_DEVICES").unwrap_or_default();
+    let wanted = |id: &str| only.is_empty() || only.split(',').any(|name| id.starts_with(name));
     let names = names.iter().map(String::as_str).chain(["reference"]);
     names
+        .filter(|id| wanted(id))
         .map(|name| engine.device(name).expect("it was found"))
         .filter(|device| device.backend().accepts(&desc).is_ok())
         .collect()

@@ -1,14 +1,66 @@
-//! Products of matrices in files have the bits of the product of the whole, whatever the window.
+//! Products in parts of matrices in files and in memory have the bits of the product of the whole, whatever the
+//! window.
 use std::fs::{self, OpenOptions};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Random, devices, element, same, whole};
+use crate::common::{Random, devices, element, held, same, whole};
 use bytemuck::Pod;
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView2, Axis};
 use gemv::num_complex::Complex;
-use gemv::{Dtype, Element, Times};
+use gemv::{Device, Dtype, Element, Times};
+use gemv_core::Error as CoreError;
 use gemv_shard::{Error, Streamed, SumElement};
+use gemv_testkit::Host;
+
+/// A device with memory of its own, which is filled by pieces of so many bytes, at the host's reference's speed.
+/// It fails where `fails` says so, of its call that fills or computes, from 0.
+fn feeding(
+    piece: usize,
+    fails: impl Fn(usize) -> bool + Clone + Send + Sync + 'static,
+) -> (Device, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let next = {
+        let calls = calls.clone();
+        move || {
+            let late =
+                CoreError::Device { device: "fake:0".into(), call: "it", reason: "late".into() };
+            if fails(calls.fetch_add(1, Ordering::Relaxed)) { Err(late) } else { Ok(()) }
+        }
+    };
+    let (fill, one, many) = (next.clone(), next.clone(), next);
+    let host = Host {
+        fill: Box::new(move |to, bytes, source| {
+            // The same memory for all pieces, of which nothing is left from the one before.
+            let mut slot = vec![0u8; piece];
+            for first in (0..bytes).step_by(piece) {
+                let slot = &mut slot[..piece.min(bytes - first)];
+                slot.fill(0xff);
+                if !source(first, slot) {
+                    break;
+                }
+                gemv_testkit::write_bytes(to, first, slot);
+            }
+            if bytes > 0 {
+                fill()?;
+            }
+            Ok(true)
+        }),
+        compute: Box::new(move |job, _| {
+            gemv_testkit::compute(job);
+            one()
+        }),
+        compute_many: Box::new(move |job, _| {
+            gemv_core::for_any!(AnyGemmJob, job, mut job => gemv_testkit::compute_many(&mut job));
+            many()
+        }),
+        ..Host::new("fake:0")
+    };
+    (host.device(), calls)
+}
 
 /// Writes a matrix as NumPy does, in either order and byte order.
 fn write<T: Element + Pod>(path: &Path, a: &Array2<T>, fortran: bool, big_endian: bool) {
@@ -45,7 +97,9 @@ where
 {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npy");
-    let on = devices::<T, V>();
+    let (fed, calls) = feeding(1 << 12, |_| false);
+    let mut on = devices::<T, V>();
+    on.push(fed);
     let random = &mut Random(seed);
     let odd = S::from_parts(-0.7, 0.3);
     let mut most = 0;
@@ -54,8 +108,14 @@ where
             let (a, x): (Array2<T>, Array1<V>) = (random.matrix(m, n), random.vector(n));
             let stored = if transposed { a.t().to_owned() } else { a.clone() };
             write(&path, &stored, fortran, random.below(2) == 0);
-            for window in [0, 5000, 60_000, 1 << 20, Streamed::WINDOW] {
-                let mut there = Streamed::open(&path).unwrap().window(window);
+            let view = held(random, stored.view());
+            for (window, file) in [0, 5000, 60_000, 1 << 20, Streamed::WINDOW]
+                .into_iter()
+                .flat_map(|w| [(w, true), (w, false)])
+            {
+                let mut there =
+                    if file { Streamed::open(&path).unwrap() } else { Streamed::of(&view) };
+                there = there.window(window);
                 if transposed {
                     there = there.transposed();
                 }
@@ -81,7 +141,9 @@ where
                     let (mut got, mut told) = (y, Vec::new());
                     let tell = |read, of| told.push((read, of));
                     there.gemv::<T, V, S>(device, alpha, &x, beta, &mut got, tell).unwrap();
-                    let what = format!("{m} x {n}, {fortran} {transposed}, {window}, on {device}");
+                    let what = format!(
+                        "{m} x {n}, {fortran} {transposed}, {window}, a file: {file}, on {device}"
+                    );
                     same(&got, &want, &what);
                     if alpha == S::ZERO {
                         assert!(told.is_empty(), "{what}: the file was read");
@@ -96,6 +158,7 @@ where
         }
     }
     assert!(most > 30, "a file was read in {most} parts at most");
+    assert!(calls.load(Ordering::Relaxed) > 30, "no part was filled");
 }
 
 macro_rules! types {
@@ -117,12 +180,154 @@ types! {
     single_double: f32, f64, 8;
 }
 
+/// A part has many pieces, more than a device holds at one time, and the next one comes before the last is used.
+#[test]
+fn many_pieces() {
+    let number =
+        |i: usize| ((i as u32).wrapping_mul(0x9e37_79b9) >> 8) as f32 / (1 << 23) as f32 - 1.0;
+    let (m, n) = (1300, 5000);
+    let a = Array2::from_shape_fn((m, n), |(i, j)| number(i * n + j));
+    let x = Array1::from_shape_fn(n, |j| number(j * j + 7));
+    let folder = tempfile::tempdir().unwrap();
+    let mut on = devices::<f32, f32>();
+    on.retain(|device| !device.info().host || device.info().id == "cpu");
+    on.push(feeding(1 << 20, |_| false).0);
+    let by_columns = a.t().as_standard_layout().reversed_axes().into_owned();
+    let want = whole(1.0, &a, &x, 0.0, &Array1::zeros(m));
+    for fortran in [false, true] {
+        let path = folder.path().join(format!("{fortran}.npy"));
+        write(&path, &a, fortran, false);
+        for (device, window) in
+            on.iter().flat_map(|device| [16 << 20, 200 << 20].map(|window| (device, window)))
+        {
+            let array = if fortran { &by_columns } else { &a };
+            for there in [Streamed::open(&path).unwrap(), Streamed::of(array)] {
+                let mut y = Array1::from_elem(m, f32::NAN);
+                let there = there.window(window);
+                there.gemv::<f32, f32, _>(device, 1.0, &x, 0.0, &mut y, |_, _| ()).unwrap();
+                same(&y, &want, &format!("{fortran}, {window}, on {device}"));
+            }
+        }
+    }
+}
+
+/// Whatever call of a device fails, and whoever panics: y is as it was, and a next product is right.
+#[test]
+fn faults() {
+    let (m, n) = (200, 700); // more rows than a part of the columns has
+    let random = &mut Random(11);
+    let (a, x): (Array2<f32>, Array1<f32>) = (random.matrix(m, n), random.vector(n));
+    let by_columns = a.t().as_standard_layout().reversed_axes().into_owned();
+    let before: Array1<f32> = random.vector(m);
+    let want = whole(1.0, &a, &x, -1.0, &before);
+    for array in [&a, &by_columns] {
+        let there = Streamed::of(array).window(40_000);
+        let product = |device: &Device, y: &mut Array1<f32>, told: &mut dyn FnMut(u64, u64)| {
+            there.gemv::<f32, f32, _>(device, 1.0, &x, -1.0, y, told)
+        };
+        let (fine, calls) = feeding(1000 * 4, |_| false);
+        let mut y = before.clone();
+        product(&fine, &mut y, &mut |_, _| ()).unwrap();
+        same(&y, &want, "without a fault");
+        let count = calls.load(Ordering::Relaxed);
+        assert!(count > 5, "{count} calls");
+        for at in 0..count {
+            let (device, _) = feeding(1000 * 4, move |call| call == at);
+            let mut y = before.clone();
+            let e = product(&device, &mut y, &mut |_, _| ()).unwrap_err();
+            assert!(matches!(e, Error::Product(CoreError::Device { .. })), "{e}");
+            same(&y, &before, &format!("call {at} failed"));
+            product(&device, &mut y, &mut |_, _| ()).unwrap();
+            same(&y, &want, &format!("after call {at}"));
+        }
+        for device in devices::<f32, f32>().iter().chain([&fine]) {
+            let (mut y, mut parts) = (before.clone(), 0);
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                product(device, &mut y, &mut |_, _| {
+                    parts += 1;
+                    assert!(parts < 2, "it is over");
+                })
+            }));
+            assert!(ended.is_err() && parts == 2, "{parts} parts on {device}");
+            same(&y, &before, "a panic");
+            product(device, &mut y, &mut |_, _| ()).unwrap();
+            same(&y, &want, "after a panic");
+        }
+    }
+}
+
+/// Pieces follow one another, all of them arrive, and what is filled again has the new ones.
+#[test]
+fn filled_memory() {
+    let byte = |at: usize, round: usize| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8 ^ round as u8;
+    let mut on = devices::<f32, f32>();
+    on.push(feeding(1 << 12, |_| false).0);
+    for device in &on {
+        for len in [1, 1000, 5000, 800_001, 10 << 20] {
+            let mut there = device.zeros::<f32, _>(len).unwrap();
+            let mut fill = |bytes: usize, source: &mut dyn FnMut(usize, &mut [u8]) -> bool| {
+                let memory = there.window_mut().unwrap().memory;
+                let fills = device.backend().fill(memory, bytes, source).unwrap();
+                (fills, there.download().unwrap())
+            };
+            let mut want = vec![0; 4 * len];
+            for (round, bytes) in [4 * len, 4 * (len / 3), 0, 4 * len].into_iter().enumerate() {
+                let mut end = 0;
+                let (fills, got) = fill(bytes, &mut |first, piece| {
+                    assert!(first == end && piece.len().is_multiple_of(4), "{first} after {end}");
+                    end += piece.len();
+                    piece.iter_mut().enumerate().for_each(|(i, to)| *to = byte(first + i, round));
+                    true
+                });
+                if !fills {
+                    assert_eq!(end, 0, "{device} asked for a piece, and takes none");
+                    continue;
+                }
+                assert_eq!(end, bytes, "on {device}");
+                (0..bytes).for_each(|at| want[at] = byte(at, round));
+                let got: &[u8] = bytemuck::cast_slice(got.as_slice().unwrap());
+                assert!(got == want, "{len} elements in round {round} on {device}");
+            }
+            let mut calls = 0;
+            fill(4 * len, &mut |_, _| {
+                calls += 1;
+                false
+            });
+            assert!(calls < 2, "a source that had ended was asked again on {device}");
+        }
+    }
+}
+
+/// A device without memory for a part says so, and y is as it was.
+#[test]
+fn no_memory() {
+    let full =
+        CoreError::OutOfMemory { device: "fake:0".into(), asked: 1 << 40, free: Some(1 << 30) };
+    let said = full.clone();
+    let host = Host {
+        fill: Box::new(move |_, bytes, _| if bytes == 0 { Ok(true) } else { Err(said.clone()) }),
+        ..Host::new("fake:0")
+    };
+    let (a, mut y) = (Array2::<f32>::ones((3, 5)), [7.0f32; 3]);
+    let there = Streamed::of(&a);
+    let e = there.gemv::<f32, f32, _>(&host.device(), 1.0, &[1.0; 5], 0.0, &mut y, |_, _| ());
+    assert_eq!((e.unwrap_err(), y), (full.into(), [7.0; 3]));
+}
+
 /// One sentence, and y as it was.
 #[test]
 fn refusals() {
+    refuses(&devices::<f32, f32>()[0]);
+    refuses(&feeding(1 << 12, |_| false).0);
+    let a = Array2::<f32>::ones((3, 5));
+    let there = Streamed::of(&a);
+    let e = there.read_part::<f64>(0..3, 0..5).unwrap_err();
+    assert_eq!(e.to_string(), "the array holds f32, where f64 is asked");
+}
+
+fn refuses(device: &Device) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npy");
-    let device = &devices::<f32, f32>()[0];
     let text = |e: Error| {
         assert!(matches!(e, Error::File { .. }), "{e}");
         let text = e.to_string();
@@ -138,7 +343,7 @@ fn refusals() {
         write(&path, &a, fortran, false);
         let mut bytes = fs::read(&path).unwrap();
         let mut y = [7.0f64; 300];
-        let mut there = Streamed::open(&path).unwrap().window(10_000);
+        let there = Streamed::open(&path).unwrap().window(10_000);
         let e = there.gemv::<f64, f64, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, |_, _| ());
         assert_eq!(text(e.unwrap_err()), "the array holds f32, where f64 is asked");
         assert_eq!(y, [7.0; 300]);
