@@ -346,6 +346,26 @@ fn rotates(device: &str) -> Check {
     if drawn.starts_with(b"\x89PNG") { Ok(()) } else { Err("no PNG".into()) }
 }
 
+/// In many parts, from a file and from memory.
+fn streams_as_the_reference(device: &str) -> Check {
+    for order in ["rows", "columns"] {
+        let hash = |device, window, from| {
+            let size = ["--size", "1M", "--columns", "700", "--window", window, "--times", "1"];
+            let rest = ["--device", device, "--order", order, "--from", from];
+            let lines = printed(env!("CARGO_BIN_EXE_streamed"), &[&size[..], &rest].concat())?;
+            named(&lines, &["hash of the bits"]).map(|hash| hash.concat())
+        };
+        let want = hash("reference", "1G", "memory")?;
+        for from in ["file", "memory"] {
+            let got = hash(device, "100K", from)?;
+            if got != want {
+                return Err(format!("by {order} from a {from}: {got} in place of {want}"));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn main() {
     let targets = common::targets();
     let mut trials: Vec<Trial> = common::absences(&targets);
@@ -380,6 +400,9 @@ fn main() {
         }
         let id = target.id.clone();
         trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id)));
+        let id = target.id.clone();
+        trials
+            .push(trial(format!("{id}/a matrix in parts"), move || streams_as_the_reference(&id)));
     }
     #[cfg(feature = "solvers")]
     {
@@ -398,6 +421,7 @@ fn main() {
         env!("CARGO_BIN_EXE_quickstart"),
         env!("CARGO_BIN_EXE_ridge_regression"),
         env!("CARGO_BIN_EXE_rotate_points"),
+        env!("CARGO_BIN_EXE_streamed"),
     ] {
         let name = PathBuf::from(program);
         let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
