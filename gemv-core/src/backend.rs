@@ -72,8 +72,9 @@ impl DeviceInfo {
     }
 }
 
-/// What writes the pieces of [`Backend::fill`]: called with the place of a piece in bytes, and its memory.
-pub type PieceSource<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> bool;
+/// What writes the pieces of [`Backend::fill`]: called with the place of a piece in bytes, and its memory, by
+/// several threads at once.
+pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
@@ -224,22 +225,23 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// piece, and the caller takes arrays of the host.
     ///
     /// `source` is called with the place of a piece, in bytes from the beginning, and with its memory, from
-    /// which the device copies fastest. Pieces follow one another, each of whole elements, up to `bytes` in
-    /// all, which are not more than the block has. Copies may still be in flight on return: later
-    /// calls on the same device wait for them, and they wait for earlier work on the block. If `source` returns
-    /// false, it is not asked again, and what the block holds is undefined. What the backend keeps to fill the
-    /// block again goes with the block. While `source` runs, other threads may use the device.
+    /// which the device copies fastest. Pieces are of whole elements, come in any order and to several threads at
+    /// once, and are `bytes` in all, which are not more than the block has. Copies may still be in flight on
+    /// return: later calls on the same device wait for them, and they wait for earlier work on the block. After
+    /// `source` has returned false, no further piece is begun, and what the block holds is undefined. What the
+    /// backend keeps to fill the block again goes with the block. While `source` runs, other threads may use the
+    /// device.
     ///
     /// ```
     /// # use gemv_core::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut block = device.zeros::<f32, _>(1 << 20)?;
     /// let memory = block.window_mut().expect("not shared").memory;
-    /// let mut ones = |_: usize, piece: &mut [u8]| {
+    /// let ones = |_: usize, piece: &mut [u8]| {
     ///     piece.chunks_exact_mut(4).for_each(|one| one.copy_from_slice(&1f32.to_ne_bytes()));
     ///     true
     /// };
-    /// let filled = device.backend().fill(memory, 4 << 20, &mut ones)?;
+    /// let filled = device.backend().fill(memory, 4 << 20, &ones)?;
     /// assert!(!filled); // but on cuda:0 it is
     /// # Ok::<(), gemv_core::Error>(())
     /// ```

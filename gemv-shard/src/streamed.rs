@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use bytemuck::Pod;
 use gemv_core::order::SEGMENT;
@@ -399,15 +400,21 @@ impl<'a> Streamed<'a> {
     /// Has the device fill the beginning of a vector with a part. Whether it does such.
     fn fill<T: Pod + Element>(&self, to: &mut DeviceVector<T>, part: &Block) -> Result<bool> {
         let bytes = part.rows.len() * part.columns.len() * size_of::<T>();
-        let mut read = Ok(());
-        let mut source = |first: usize, piece: &mut [u8]| {
-            read = self.read_bytes(part, first, piece);
-            read.is_ok()
+        let failed = OnceLock::new();
+        let source = |first: usize, piece: &mut [u8]| match self.read_chunk(part, first, piece) {
+            Ok(()) => true,
+            Err(e) => {
+                // The first one is told.
+                let _ = failed.set(e);
+                false
+            }
         };
         let device = to.device().clone();
         let memory = to.window_mut().expect("nobody shares it").memory;
-        let fills = device.backend().fill(memory, bytes, &mut source)?;
-        read?;
+        let fills = device.backend().fill(memory, bytes, &source)?;
+        if let Some(e) = failed.into_inner() {
+            return Err(e);
+        }
         Ok(fills)
     }
 

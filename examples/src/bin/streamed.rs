@@ -226,7 +226,7 @@ fn link(device: &Device, size: usize, options: &Options) -> Result<Option<f64>, 
     let mut memory = device.zeros::<f32, _>(0)?;
     let fill = |memory: &mut DeviceVector<f32>, bytes: usize| {
         let memory = memory.window_mut().expect("nobody shares it").memory;
-        device.backend().fill(memory, bytes, &mut |_, _| true)
+        device.backend().fill(memory, bytes, &|_, _| true)
     };
     if !fill(&mut memory, 0)? {
         return Ok(None);

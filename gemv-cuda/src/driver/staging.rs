@@ -1,6 +1,8 @@
 //! Page-locked memory on the way to and from the device.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::{CudaEvent, result, sys};
 use gemv_core::{Element, PieceSource, Result};
@@ -12,10 +14,8 @@ const SLOT: usize = 2 << 20;
 /// Slots that each copying thread alternates between.
 const PAIR: usize = 2;
 
-/// Bytes of a slot of a [`Feed`], at most: several threads fill one, and each has enough to do.
-const PIECE: usize = 8 << 20;
-/// Slots of a [`Feed`]: one is filled while those before it are on their way.
-const PIECES: usize = 4;
+/// Most threads that fill a block: the page cache gives one of them a tenth of the link's speed.
+const FEEDERS: usize = 16;
 
 /// A page-locked buffer, and when the device is done with it.
 #[derive(Debug)]
@@ -267,20 +267,20 @@ impl Staging {
     }
 }
 
-/// Page-locked pieces through which a block is filled. They are kept to fill it again.
+/// Page-locked pieces through which a block is filled, [`PAIR`] for each thread. They are kept to fill it again.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     slots: Vec<Slot>,
 }
 
 impl Feed {
-    /// Has `source` write one piece after another, and queues their copies to the block. The stream keeps
+    /// Has `source` write the pieces, by several threads, and queues their copies to the block. The stream keeps
     /// them behind the work that was queued before, and later work behind them.
     ///
     /// The GPU is free for other threads while `source` runs.
     ///
     /// # Panics
-    /// If the block is shorter, or another GPU's.
+    /// If the block is shorter, or another GPU's; or if `source` does.
     pub(crate) fn fill(
         &mut self,
         gpu: &Arc<Gpu>,
@@ -289,28 +289,62 @@ impl Feed {
         source: PieceSource<'_>,
     ) -> Result<()> {
         assert!(to.is_of(gpu) && bytes <= to.bytes(), "a copy beyond the end of a block");
-        // Of one size for this block; together half of it, or a few pages. Elements are whole in each.
-        let piece = to.bytes().div_ceil(2 * PIECES).next_multiple_of(4096).min(PIECE);
-        for (k, first) in (0..bytes).step_by(piece).enumerate() {
-            let len = piece.min(bytes - first);
-            let refuse = || gpu.refuse_while_recording("cuMemcpyHtoDAsync");
-            let guard = gpu.enter()?;
-            refuse()?;
-            if self.slots.len() <= k % PIECES {
+        gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
+        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(FEEDERS);
+        // Of one size for this block; the slots have half of it, or a few pages. Elements are whole in each.
+        let piece = to.bytes().div_ceil(2 * threads * PAIR).next_multiple_of(4096).min(SLOT);
+        let pieces = bytes.div_ceil(piece);
+        let threads = threads.min(pieces.div_ceil(PAIR));
+        if threads == 0 {
+            return Ok(());
+        }
+        {
+            let _guard = gpu.enter()?;
+            while self.slots.len() < threads * PAIR {
                 self.slots.push(Slot::new(gpu, piece)?);
             }
-            let slot = &mut self.slots[k % PIECES];
-            slot.buffer()?;
-            drop(guard);
-            if !source(first, &mut slot.buffer()?[..len]) {
-                return Ok(());
-            }
-            // The source may have left another context current, and another thread may record.
-            let _guard = gpu.enter()?;
-            refuse()?;
-            slot.queue(len, to.at + first as u64)?;
         }
-        Ok(())
+        let stopped = AtomicBool::new(false);
+        let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
+            // `source` may leave another context current: each call of the driver begins with ours.
+            for (k, number) in (t..pieces).step_by(threads).enumerate() {
+                let (slot, first) = (&mut slots[k % PAIR], number * piece);
+                let len = piece.min(bytes - first);
+                gpu.bind()?;
+                let filled =
+                    !stopped.load(Ordering::Relaxed) && source(first, &mut slot.buffer()?[..len]);
+                if !filled {
+                    stopped.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                let _guard = gpu.enter()?;
+                // Another thread may record.
+                gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
+                slot.queue(len, to.at + first as u64)?;
+            }
+            Ok(())
+        };
+        // Of a panic, the others hear too.
+        let worker = |t: usize, slots: &mut [Slot]| {
+            let done = catch_unwind(AssertUnwindSafe(|| worker(t, slots)));
+            if !matches!(done, Ok(Ok(()))) {
+                stopped.store(true, Ordering::Relaxed);
+            }
+            done.unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        let worker = &worker;
+        std::thread::scope(|scope| {
+            let mut parts = self.slots[..threads * PAIR].chunks_mut(PAIR).enumerate();
+            let (_, own) = parts.next().expect("at least one thread");
+            let others: Vec<_> =
+                parts.map(|(t, slots)| scope.spawn(move || worker(t, slots))).collect();
+            let mut outcome = worker(0, own);
+            for other in others {
+                let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+                outcome = outcome.and(other);
+            }
+            outcome
+        })
     }
 }
 
