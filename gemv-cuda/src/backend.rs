@@ -16,10 +16,12 @@ use crate::gemm::gemm;
 use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels, uses_tensor_cores};
 use crate::lock::lock;
-use crate::programs::{OPTIONS, Programs};
+use crate::options::OPTIONS;
+use crate::programs::Programs;
 use crate::resident::{self, Resident, resident};
 use crate::run::{Choice, Launches, Scratch, run};
 use crate::selftest;
+use crate::tables;
 use crate::vector::{self, Steps};
 
 /// An opened GPU.
@@ -68,7 +70,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         asked: format!("cuda:{ordinal}"),
         found: format!("{} GPUs", report.gpus.len()),
     })?;
-    let programs = Programs::new(found.capability)?;
+    let programs = Programs::new(found.capability, report.version)?;
     let info = describe(ordinal, report, found);
     let gpu = Arc::new(Gpu::open(ordinal, &info.id)?);
     let mut caps = Caps::new(Language::Cuda);
@@ -232,7 +234,7 @@ impl Backend for Cuda {
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
-        tables(&self.info)
+        tables::of(&self.info)
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
@@ -330,74 +332,5 @@ impl Backend for Cuda {
 
     fn kernels(&self) -> Vec<KernelInfo> {
         infos().collect()
-    }
-}
-
-/// The tables for a device, the most specific first.
-fn tables(info: &DeviceInfo) -> Vec<BuiltinTable> {
-    macro_rules! table {
-        ($name:literal) => {
-            BuiltinTable {
-                name: concat!("cuda/", $name),
-                text: include_str!(concat!("../tables/", $name)),
-            }
-        };
-    }
-    let mut tables = Vec::new();
-    // An H100 is the same chip beside slower memory: blocks are counted by its own units.
-    if info.arch == "sm_90" {
-        tables.push(table!("h200.txt"));
-    }
-    tables.push(table!("nvidia.txt"));
-    tables.push(table!("default.txt"));
-    tables
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use gemv_core::Table;
-
-    #[test]
-    fn every_table_is_well_formed_and_every_row_is_legal_somewhere_in_its_range() {
-        let mut info = DeviceInfo::new("cuda:0");
-        (info.name, info.arch) = ("NVIDIA H200".into(), "sm_90".into());
-        let caps = crate::testing::caps();
-        let all = tables(&info);
-        assert_eq!(all.len(), 3);
-        for table in &all {
-            for row in Table::parse(table.name, table.text).unwrap().rows {
-                let kernel = kernel(row.params.kernel().as_str()).expect(table.name);
-                let fits: Vec<_> =
-                    row.examples().map(|desc| kernel.fits(&desc, &row.params, &caps)).collect();
-                // A row for every type or layout does not claim to fit each of them.
-                let all = row.dtype.is_some() && row.layout.is_some();
-                let legal = fits.iter().filter(|fit| fit.is_ok()).count();
-                let enough = if all { legal == fits.len() } else { legal > 0 };
-                assert!(enough, "{}: {row}: {fits:?}", table.name);
-            }
-        }
-        let last = Table::parse("default", all[2].text).unwrap();
-        for dtype in Dtype::ALL {
-            for layout in Layout::ALL {
-                let desc = Desc::of(dtype, layout, (1, 1), 0);
-                assert!(!last.nearest(&desc).is_empty());
-            }
-        }
-    }
-
-    /// With it, `gemv info --explain` says whether the kernel of a row has changed since it was tuned.
-    #[test]
-    fn the_header_of_the_tuned_table_has_a_fingerprint_of_each_kernel() {
-        let table = Table::parse("h200.txt", include_str!("../tables/h200.txt")).unwrap();
-        for row in &table.rows {
-            let kernel = row.params.kernel();
-            let info =
-                infos().find(|info| info.name == kernel.as_str()).expect("an ordered kernel");
-            let tuned = table.header(&format!("kernel {kernel}")).unwrap_or_else(|| {
-                panic!("no line for {kernel}, whose fingerprint is {}", info.fingerprint)
-            });
-            assert_eq!(tuned.len(), info.fingerprint.len(), "{kernel}");
-        }
     }
 }

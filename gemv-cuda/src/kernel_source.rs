@@ -41,7 +41,7 @@ impl Sources {
         }
         let build =
             |log: String| Error::Build { kernel: entry.into(), device: gpu.id().into(), log };
-        let image = programs.image(gpu, &program_of(text, entry), || entry.into())?;
+        let image = programs.image(gpu.id(), &program_of(text, entry), || entry.into())?;
         let parameters = parameters(&image)
             .ok_or_else(|| build("the compiled program does not name its parameters".into()))?;
         let loaded = gpu.load(&image, [entry].into_iter()).map_err(|e| match e {

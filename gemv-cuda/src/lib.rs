@@ -1,9 +1,12 @@
-//! The CUDA backend of gemv: NVIDIA GPUs, through the driver and NVRTC.
+//! The CUDA backend of gemv: NVIDIA GPUs, through the driver.
 //!
 //! Nothing of CUDA is needed to build or to start a program that links this crate: `libcuda` is
 //! looked for when devices are asked for, NVRTC when a kernel has to be compiled, and each is
-//! either there or answered for by one sentence. Compiled kernels are kept on disk ([`Cache`]),
-//! so a machine without NVRTC can run what was compiled before.
+//! either there or answered for by one sentence. Compiled kernels are kept on disk ([`Cache`]).
+//!
+//! A machine without NVRTC computes too: what the built-in tables name travels with the crate as PTX
+//! ([`Bundle`]), for GPUs of compute capability 8.0 and newer. The driver compiles it, and keeps it in a
+//! cache of its own. Other kernels need NVRTC once.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -14,6 +17,7 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod bundle;
 mod cache;
 mod candidates;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
@@ -22,10 +26,14 @@ mod gemm;
 mod kernel_source;
 mod kernels;
 mod lock;
+mod options;
 mod programs;
+mod recency;
 mod resident;
 mod run;
 mod selftest;
+mod shipped;
+mod tables;
 #[cfg(test)]
 mod testing;
 mod vector;
@@ -33,13 +41,15 @@ mod vector;
 use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::{cluster, infos};
+pub use bundle::{Bundle, bundle_key};
 pub use cache::Cache;
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
 pub use gemv_gpu::{CACHE_DIR_ENV, CACHE_ENV};
 pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
-pub use programs::options;
+pub use options::options;
+pub use shipped::{Shipped, shipped};
 
 #[linkme::distributed_slice(BACKENDS)]
 static ENTRY: BackendEntry = BackendEntry {

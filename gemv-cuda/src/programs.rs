@@ -1,5 +1,9 @@
 //! The holder of compiled programs: looked up by kernel, type and compiled arguments, compiled and
 //! loaded at first use.
+//!
+//! A program comes from the cache on disk, else from NVRTC, else from the PTX that travels with the crate,
+//! which the driver compiles on. NVRTC stands before the PTX although it takes longer: its machine code is
+//! what the tables were measured with. The bits are the same.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,38 +11,18 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gemv_core::{Dtype, Error, Params, Result};
 use gemv_gpu::{Kernel, Plan, Program};
 
+use crate::bundle::{Bundle, TARGETS, target_of};
 use crate::cache::{Cache, Key};
 use crate::driver::{Function, Gpu, Image, Nvrtc};
 use crate::lock::lock;
-
-/// The options of every compilation but the architecture. No fast mathematics: the order of
-/// additions is exact, and nothing may be contracted or flushed.
-pub(crate) const OPTIONS: [&str; 6] = [
-    "--std=c++17",
-    "--fmad=false",
-    "--ftz=false",
-    "--prec-div=true",
-    "--prec-sqrt=true",
-    "--device-as-default-execution-space",
-];
-
-/// The options with which kernels are compiled for a target such as `sm_90`
-/// ([`Nvrtc::target`]).
-///
-/// ```
-/// let options = gemv_cuda::options("sm_90");
-/// assert_eq!(options[0], "--gpu-architecture=sm_90");
-/// assert!(options.contains(&"--fmad=false".to_string()));
-/// ```
-pub fn options(target: &str) -> Vec<String> {
-    let arch = format!("--gpu-architecture={target}");
-    std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
-}
+use crate::options::options;
 
 /// The programs of one GPU.
 #[derive(Debug)]
 pub(crate) struct Programs {
     capability: u32,
+    /// The driver's version, 12020 for CUDA 12.2.
+    driver: i32,
     cache: Cache,
     /// Looked for when the first kernel is not in the cache.
     nvrtc: OnceLock<Result<Nvrtc>>,
@@ -60,14 +44,45 @@ type Loaded = Mutex<HashMap<&'static str, Arc<Function>>>;
 
 impl Programs {
     /// # Errors
-    /// Where nothing was compiled before and there is no compiler.
-    pub(crate) fn new(capability: u32) -> Result<Programs> {
+    /// Where nothing was compiled before, nothing that travels with the crate runs here, and there is no
+    /// compiler.
+    pub(crate) fn new(capability: u32, driver: i32) -> Result<Programs> {
         let (cache, nvrtc) = (Cache::from_env(), OnceLock::new());
-        // Without the compiler, a device is of use only if kernels were compiled before.
-        if !cache.holds_any() {
-            nvrtc.get_or_init(Nvrtc::find).as_ref().map_err(Clone::clone)?;
+        let programs = Programs { capability, driver, cache, nvrtc, loaded: Mutex::default() };
+        if !programs.cache.holds_any()
+            && let Err(why) = programs.bundle()
+            && let Err(missing) = programs.nvrtc()
+        {
+            return Err(neither(&why, missing));
         }
-        Ok(Programs { capability, cache, nvrtc, loaded: Mutex::default() })
+        Ok(programs)
+    }
+
+    fn nvrtc(&self) -> std::result::Result<&Nvrtc, &Error> {
+        self.nvrtc.get_or_init(Nvrtc::find).as_ref()
+    }
+
+    /// The programs that travel with the crate, where this GPU and its driver take them; or why not, as the
+    /// beginning of a sentence.
+    fn bundle(&self) -> std::result::Result<&'static Bundle<'static>, String> {
+        let version = |number: u32| format!("{}.{}", number / 10, number % 10);
+        if target_of(self.capability).is_none() {
+            return Err(format!(
+                "the PTX that travels with gemv is for GPUs of compute capability {} and newer, and this one has {}",
+                version(TARGETS[0]),
+                version(self.capability)
+            ));
+        }
+        let bundle = Bundle::shipped()?;
+        let (major, minor) = bundle.compiler();
+        if self.driver < 1000 * major + 10 * minor {
+            return Err(format!(
+                "the PTX that travels with gemv needs a driver for CUDA {major}.{minor} or newer, and this one is for {}.{}",
+                self.driver / 1000,
+                self.driver % 1000 / 10
+            ));
+        }
+        Ok(bundle)
     }
 
     /// The entry points that a plan launches, in its order.
@@ -86,7 +101,7 @@ impl Programs {
         let entries = || plan.launches.iter().map(|launch| launch.entry);
         if entries().any(|e| !functions.contains_key(e)) {
             let program = kernel.mixed_program(types, params);
-            let image = self.image(gpu, &program, || format!("{} {params}", named(types)))?;
+            let image = self.image(gpu.id(), &program, || format!("{} {params}", named(types)))?;
             for (name, f) in entries().zip(gpu.load(&image, entries())?) {
                 functions.insert(name, Arc::new(f));
             }
@@ -94,14 +109,14 @@ impl Programs {
         Ok(entries().map(|e| functions[e].clone()).collect())
     }
 
-    /// A program compiled, from the cache where it is there; `what` names it in messages.
+    /// A program compiled, from the cache where it is there; `device` and `what` name it in messages.
     pub(crate) fn image(
         &self,
-        gpu: &Gpu,
+        device: &str,
         program: &Program,
         what: impl Fn() -> String,
     ) -> Result<Image> {
-        match self.nvrtc.get_or_init(Nvrtc::find) {
+        match self.nvrtc() {
             Ok(nvrtc) => {
                 let options = options(&nvrtc.target(self.capability));
                 let key = Key::new(program, &options);
@@ -110,18 +125,37 @@ impl Programs {
                 }
                 let (image, log) = nvrtc
                     .compile(program, &options)
-                    .map_err(|log| Error::Build { kernel: what(), device: gpu.id().into(), log })?;
+                    .map_err(|log| Error::Build { kernel: what(), device: device.into(), log })?;
                 if !log.is_empty() {
                     log::debug!("{}: {log}", what());
                 }
                 self.cache.put(&key, nvrtc.version(), &image);
                 Ok(image)
             }
-            Err(why) => {
+            Err(missing) => {
                 let key = Key::new(program, &options(&format!("sm_{}", self.capability)));
-                self.cache.get(&key, None).ok_or_else(|| why.clone())
+                if let Some(image) = self.cache.get(&key, None) {
+                    return Ok(image);
+                }
+                let found = self.bundle().and_then(|bundle| {
+                    let none = || format!("no PTX of {} travels with gemv", what());
+                    bundle.find(program, self.capability).unwrap_or_else(|| Err(none()))
+                });
+                let image = found.map_err(|why| neither(&why, missing))?;
+                log::debug!("{}: the driver compiles the PTX that travels with gemv", what());
+                Ok(image)
             }
         }
+    }
+}
+
+/// Why there is neither PTX nor a compiler, in one sentence.
+fn neither(why: &str, missing: &Error) -> Error {
+    match missing {
+        Error::DriverMissing { backend, reason } => {
+            Error::DriverMissing { backend, reason: format!("{why}, and {reason}") }
+        }
+        other => other.clone(),
     }
 }
 
@@ -130,5 +164,61 @@ fn named((matrix, vectors): Types) -> String {
     match matrix == vectors {
         true => matrix.to_string(),
         false => format!("{matrix}*{vectors}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::kernel;
+
+    /// Those of a machine without NVRTC and without a cache.
+    fn programs(capability: u32, driver: i32) -> Programs {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = Nvrtc::load(&dir.path().join("libnvrtc.so")).unwrap_err();
+        let missing = Error::DriverMissing { backend: "cuda", reason: missing };
+        let cache = Cache::at(dir.path());
+        let nvrtc = OnceLock::from(Err(missing));
+        Programs { capability, driver, cache, nvrtc, loaded: Mutex::default() }
+    }
+
+    fn row(threads: u32) -> (Program, String) {
+        let params = format!("row threads={threads} subwarp=16 rows=1 vec=1 split_k=1");
+        let program = kernel("row").unwrap().program(Dtype::F32, &params.parse().unwrap());
+        (program, params)
+    }
+
+    #[test]
+    fn without_a_compiler_it_is_the_ptx_that_travels_with_the_crate() {
+        let (program, params) = row(128);
+        for (capability, target) in [(80, "sm_80"), (89, "sm_80"), (90, "sm_90"), (120, "sm_90")] {
+            let image = programs(capability, 12_000).image("cuda:0", &program, || params.clone());
+            let ptx = String::from_utf8(image.unwrap().bytes().into()).unwrap();
+            assert!(ptx.contains(&format!("\n.target {target}\n")), "{capability}");
+            assert!(ptx.contains(".entry row("), "{capability}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_travel_with_the_crate_needs_the_compiler_in_one_sentence() {
+        for ((capability, driver), threads, why) in [
+            (
+                (80, 13_000),
+                1,
+                "no PTX of row threads=1 subwarp=16 rows=1 vec=1 split_k=1 travels with gemv, and ",
+            ),
+            (
+                (75, 13_000),
+                128,
+                "gemv is for GPUs of compute capability 8.0 and newer, and this one has 7.5, and ",
+            ),
+            ((80, 11_040), 128, "a driver for CUDA 12.0 or newer, and this one is for 11.4, and "),
+        ] {
+            let (program, params) = row(threads);
+            let outcome = programs(capability, driver).image("cuda:0", &program, || params.clone());
+            let text = outcome.unwrap_err().to_string();
+            assert!(text.starts_with("cuda is not available: ") && text.contains(why), "{text}");
+            assert!(text.contains("libnvrtc.so") && !text.contains('\n'), "{text}");
+        }
     }
 }

@@ -172,7 +172,7 @@ impl Random {
 mod tests {
     use super::*;
     use crate::driver::Nvrtc;
-    use crate::programs::options;
+    use crate::options::options;
 
     type Sum = fn([f64; K], [f64; K]) -> f64;
 

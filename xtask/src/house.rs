@@ -63,7 +63,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
     (
         "gemv-cuda",
-        &["cudarc", "gemv-core", "gemv-gpu", "libloading", "linkme", "log", "parking_lot"],
+        &[
+            "cudarc",
+            "gemv-core",
+            "gemv-gpu",
+            "libloading",
+            "linkme",
+            "log",
+            "lzma-rust2",
+            "parking_lot",
+        ],
     ),
 ];
 

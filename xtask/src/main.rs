@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
 /// The checks of gemv, and what they need.
 #[derive(Parser)]
@@ -34,6 +34,8 @@ enum Command {
     },
     /// Only the check of the architecture: circles, floors, unsafe, kernels' names, sizes.
     House,
+    /// Compile the PTX that travels with gemv-cuda, where kernels or tables have changed.
+    Ptx,
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -61,9 +63,16 @@ fn run() -> Result<()> {
             Ok(())
         }
         Command::House => house::run(&sh),
+        Command::Ptx => ptx(&sh),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }
+}
+
+/// The example knows the format; here is where its compiler comes from.
+fn ptx(sh: &Shell) -> Result<()> {
+    let _nvrtc = sh.push_env("GEMV_NVRTC", setup::nvrtc_of_ptx(sh)?);
+    Ok(cmd!(sh, "cargo run --locked --release -q -p gemv-cuda --example ptx").run()?)
 }
 
 fn test(sh: &Shell, only: &[String]) -> Result<()> {

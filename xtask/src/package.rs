@@ -7,6 +7,8 @@ use xshell::{Shell, cmd};
 
 /// The most bytes of a published package, compressed.
 const MOST: u64 = 300_000;
+/// The same of gemv-cuda, whose compiled programs travel with it.
+const MOST_WITH_PTX: u64 = 4_000_000;
 
 /// The published crates, each after those that it depends on.
 const PUBLISHED: [&str; 11] = [
@@ -37,7 +39,8 @@ pub fn run(sh: &Shell, target: &Path) -> Result<()> {
         let file = target.join("package").join(format!("{name}-{version}.crate"));
         let bytes = std::fs::metadata(&file).context("no package was written")?.len();
         println!("{name:<15} {:>4} kB", bytes / 1000);
-        ensure!(bytes <= MOST, "{name} has {bytes} bytes, and {MOST} are the most");
+        let most = if name == "gemv-cuda" { MOST_WITH_PTX } else { MOST };
+        ensure!(bytes <= most, "{name} has {bytes} bytes, and {most} are the most");
         let listed = cmd!(sh, "tar -tzf {file}").quiet().read()?;
         for needed in ["README.md", "src/lib.rs"] {
             let path = format!("{name}-{version}/{needed}");

@@ -23,17 +23,12 @@ pub struct Tools {
 
 /// Installs what is missing.
 pub fn all(sh: &Shell) -> Result<Tools> {
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(dir) => sh.current_dir().join(dir),
-        None => sh.current_dir().join("target"),
-    };
-    let target = target.join("xtask");
-    sh.create_dir(&target)?;
+    let target = target(sh)?;
     system_packages(sh)?;
     mpi(sh)?;
     let pocl = sh.read_file("/etc/OpenCL/vendors/pocl.icd")?;
     let tools = Tools {
-        nvrtc: nvrtc(sh, &target)?,
+        nvrtc: nvrtc(sh, &target.join("nvrtc"), "nvidia-cuda-nvrtc")?,
         pocl: platform(sh, &target, "pocl", &pocl)?,
         oclgrind: platform(sh, &target, "oclgrind", &oclgrind()?)?,
         chromium: chromium(sh)?,
@@ -41,6 +36,23 @@ pub fn all(sh: &Shell) -> Result<Tools> {
     };
     println!("NVRTC: {}", shown(sh, &tools.nvrtc));
     Ok(tools)
+}
+
+/// The folder of this program in the target folder.
+fn target(sh: &Shell) -> Result<PathBuf> {
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => sh.current_dir().join(dir),
+        None => sh.current_dir().join("target"),
+    };
+    let target = target.join("xtask");
+    sh.create_dir(&target)?;
+    Ok(target)
+}
+
+/// The NVRTC that compiles the PTX that travels with gemv-cuda: the oldest of its major version, whose PTX
+/// the most drivers read.
+pub fn nvrtc_of_ptx(sh: &Shell) -> Result<PathBuf> {
+    nvrtc(sh, &target(sh)?.join("nvrtc-of-ptx"), "nvidia-cuda-nvrtc-cu12==12.0.140")
 }
 
 fn shown(sh: &Shell, path: &Path) -> String {
@@ -146,31 +158,27 @@ fn chromium(sh: &Shell) -> Result<bool> {
     Ok(there())
 }
 
-/// The wheel holds the compiler alone; nothing of CUDA needs to be installed.
-fn nvrtc(sh: &Shell, target: &Path) -> Result<PathBuf> {
-    let dir = target.join("nvrtc");
-    if let Some(found) = find_nvrtc(&dir) {
+/// NVRTC in this folder, from a wheel, which holds the compiler alone; nothing of CUDA needs to be installed.
+fn nvrtc(sh: &Shell, dir: &Path, wheel: &str) -> Result<PathBuf> {
+    if let Some(found) = find_nvrtc(dir) {
         return Ok(found);
     }
     println!("fetching the NVRTC wheel");
-    let wheels = target.join("wheels");
-    cmd!(
-        sh,
-        "python3 -m pip download -q --no-deps --only-binary=:all: -d {wheels} nvidia-cuda-nvrtc"
-    )
-    .run()
-    .context("the NVRTC wheel (nvidia-cuda-nvrtc) could not be fetched with pip")?;
+    let wheels = dir.with_extension("wheels");
+    cmd!(sh, "python3 -m pip download -q --no-deps --only-binary=:all: -d {wheels} {wheel}")
+        .run()
+        .with_context(|| format!("the NVRTC wheel ({wheel}) could not be fetched with pip"))?;
     let wheel = sh
         .read_dir(&wheels)?
         .into_iter()
         .find(|f| f.extension().is_some_and(|e| e == "whl"))
         .context("pip left no wheel")?;
-    let aside = target.join("nvrtc.part");
+    let aside = dir.with_extension("part");
     sh.remove_path(&aside)?;
     cmd!(sh, "python3 -m zipfile -e {wheel} {aside}").run()?;
-    sh.remove_path(&dir)?;
-    std::fs::rename(&aside, &dir)?;
-    find_nvrtc(&dir).context("the wheel holds no libnvrtc.so")
+    sh.remove_path(dir)?;
+    std::fs::rename(&aside, dir)?;
+    find_nvrtc(dir).context("the wheel holds no libnvrtc.so")
 }
 
 fn find_nvrtc(dir: &Path) -> Option<PathBuf> {

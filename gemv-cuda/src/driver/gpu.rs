@@ -485,15 +485,22 @@ impl Gpu {
         names: impl Iterator<Item = &'n str>,
     ) -> Result<Vec<Function>> {
         self.bind()?;
+        // A driver that loads lazily compiles PTX when a function is asked for.
+        let failed = |call, e: DriverError| match refused_ptx(e.0) {
+            Some(why) if image.is_ptx() => {
+                let (device, reason) = (self.id.clone(), why.into());
+                Error::Device { device, call: "cuModuleLoadData", reason }
+            }
+            _ => self.failed(call, e),
+        };
         let module = self
             .context
             .load_module(Ptx::from_binary(image.bytes().to_vec()))
-            .map_err(|e| self.failed("cuModuleLoadData", e))?;
+            .map_err(|e| failed("cuModuleLoadData", e))?;
         names
             .map(|name| {
-                let inner = module
-                    .load_function(name)
-                    .map_err(|e| self.failed("cuModuleGetFunction", e))?;
+                let inner =
+                    module.load_function(name).map_err(|e| failed("cuModuleGetFunction", e))?;
                 if self.shared.1 > self.shared.0 {
                     // Lets a launch ask for more shared memory than the default allows; kernels
                     // that declare theirs are unchanged.
@@ -800,6 +807,26 @@ struct Value {
 /// A kernel's argument, as the driver takes it: a number without padding.
 fn at<V>(value: &V) -> Value {
     Value { at: std::ptr::from_ref(value).cast_mut().cast(), bytes: size_of::<V>() }
+}
+
+/// What to do where the driver does not compile PTX.
+pub(super) fn refused_ptx(code: CUresult) -> Option<&'static str> {
+    use CUresult::*;
+    match code {
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Some(
+            "the driver is too old for this PTX: install a newer driver, or NVRTC of the driver's version",
+        ),
+        CUDA_ERROR_INVALID_PTX => {
+            Some("the driver does not take this PTX: install another driver, or NVRTC")
+        }
+        CUDA_ERROR_JIT_COMPILER_NOT_FOUND => Some(
+            "the driver's compiler of PTX (libnvidia-ptxjitcompiler) is missing: install it, or NVRTC",
+        ),
+        CUDA_ERROR_JIT_COMPILATION_DISABLED => Some(
+            "the driver may not compile PTX (see CUDA_DISABLE_PTX_JIT): let it, or install NVRTC",
+        ),
+        _ => None,
+    }
 }
 
 fn device_error(id: &str, call: &'static str, e: DriverError) -> Error {

@@ -58,6 +58,23 @@ mod tests {
     }
 
     #[test]
+    fn ptx_that_the_driver_refuses_is_one_sentence_that_says_what_to_do() {
+        use cudarc::driver::sys::CUresult::*;
+        for (code, part) in [
+            (CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "install a newer driver, or NVRTC"),
+            (CUDA_ERROR_INVALID_PTX, "install another driver, or NVRTC"),
+            (CUDA_ERROR_JIT_COMPILER_NOT_FOUND, "install it, or NVRTC"),
+            (CUDA_ERROR_JIT_COMPILATION_DISABLED, "or install NVRTC"),
+        ] {
+            let why = gpu::refused_ptx(code).unwrap();
+            assert!(why.contains(part) && !why.contains('.'), "{why}");
+        }
+        assert_eq!(gpu::refused_ptx(CUDA_ERROR_OUT_OF_MEMORY), None);
+        assert!(Image::new(b".version 8.0\n\0".into()).is_ptx());
+        assert!(!Image::new(b"\x7fELF\x02".into()).is_ptx());
+    }
+
+    #[test]
     fn names_of_the_drivers_version_come_first() {
         if cfg!(target_os = "linux") {
             let twelve = ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so.11.2", "libnvrtc.so"];

@@ -27,6 +27,11 @@ impl Image {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// Whether the driver has to compile it: a CUBIN is an ELF file.
+    pub(super) fn is_ptx(&self) -> bool {
+        !self.bytes.starts_with(b"\x7fELF")
+    }
 }
 
 impl std::fmt::Debug for Image {
