@@ -119,11 +119,39 @@ def columns():
     print("\n## H200: times faster than cuBLAS's gemm, geometric means over the shapes\n")
     counts = (1, *counts)
     header("type", "layout", *[f"k = {k}" for k in counts])
-    for kind in dict.fromkeys(key[:2] for key in times):
+    kinds = [(dtype, layout) for layout in ("row", "col") for dtype in ("f32", "f64", "bf16")]
+    for kind in kinds:
         some = [of for key, of in times.items() if key[:2] == kind]
         line(*kind, *[
             f"{geomean(of['cublas', k] / of['gemv', k] for of in some):.2f}"
             if all(("cublas", k) in of for of in some) else "" for k in counts])
+
+
+def decode():
+    """The products of a layer of an 8B language model: share of the read bandwidth by right-hand sides."""
+    share, counts = {}, (1, 2, 3, 4)
+    for row in rows("h200/decode.csv"):
+        if row["who"] == "gemv":
+            of = share.setdefault(f"{row['m']} x {row['n']}", {})
+            of[int(row["rhs"])] = float(row["read_us"]) / float(row["us"])
+    print("\n## H200: bf16, share of the read bandwidth\n")
+    header("rows x columns", *[f"k = {k}" for k in counts])
+    for shape, of in share.items():
+        line(shape, *[f"{of[k]:.2f}" for k in counts])
+
+
+def batches():
+    """Batches: share of the read bandwidth, and times faster than cuBLAS's batched gemm."""
+    times, kinds = {}, [(d, l) for d in ("f32", "f64", "bf16") for l in ("row", "col")]
+    for row in rows("h200/batches.csv"):
+        shape = f"{int(row['batch']):,} of {row['m']} x {row['n']}"
+        of = times.setdefault(shape, {}).setdefault((row["dtype"], row["layout"]), {})
+        of[row["who"]], of["read"] = float(row["us"]), float(row["read_us"])
+    print("\n## H200: batches, share of the read bandwidth, and times faster than cuBLAS\n")
+    header("matrices", *[f"{d} {l}" for d, l in kinds])
+    for shape, of in times.items():
+        line(shape, *[f"{t['read'] / t['gemv']:.2f}, {t['cublas'] / t['gemv']:.1f}"
+                      for t in (of[kind] for kind in kinds)])
 
 
 def sgemm():
@@ -189,6 +217,8 @@ def opencl():
 
 h200()
 columns()
+decode()
+batches()
 opencl()
 sgemm()
 published()
