@@ -17,12 +17,14 @@ fn every_table_file_is_well_formed() {
             let table = Table::parse(&path.display().to_string(), &text).unwrap();
             for dtype in Dtype::ALL {
                 for layout in Layout::ALL {
-                    let key = (Some(dtype), Some(layout));
-                    // Those for one column, and those for many.
-                    for many in [false, true] {
+                    // Those for one vector, for several right-hand sides, and for batches.
+                    for kind in 0..3 {
                         let of = |r: &&gemv::unstable::table::Row| {
-                            (r.dtype, r.layout) == key
-                                && (r.rhs.is_some() || r.batch.is_some()) == many
+                            let is = match r.batch {
+                                Some((least, _)) if least > 1 => 2,
+                                _ => usize::from(r.rhs.is_some()),
+                            };
+                            (r.dtype, r.layout, is) == (Some(dtype), Some(layout), kind)
                         };
                         let (count, path) = (table.rows.iter().filter(of).count(), path.display());
                         assert!(count <= 200, "{path}: {count} rows for {dtype} {layout}");
