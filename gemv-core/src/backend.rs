@@ -228,9 +228,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// which the device copies fastest. Pieces are of whole elements, come in any order and to several threads at
     /// once, and are `bytes` in all, which are not more than the block has. Copies may still be in flight on
     /// return: later calls on the same device wait for them, and they wait for earlier work on the block. After
-    /// `source` has returned false, no further piece is begun, and what the block holds is undefined. What the
-    /// backend keeps to fill the block again goes with the block. While `source` runs, other threads may use the
-    /// device.
+    /// `source` has returned false, each thread asks it at most once more, and what the block holds is undefined.
+    /// What the backend keeps to fill the block again is freed with the block. While `source` runs, other threads
+    /// may use the device. `source` must not wait for a pool of threads of which the caller is one.
     ///
     /// ```
     /// # use gemv_core::Engine;
@@ -251,7 +251,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// then undefined.
     ///
     /// # Panics
-    /// If the block is not this backend's, or is shorter.
+    /// If the block is not this backend's, or is shorter; or if `source` panics.
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
         let _ = (to, bytes, source);
         Ok(false)

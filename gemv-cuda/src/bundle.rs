@@ -39,6 +39,9 @@ const MAGIC: &[u8] = b"gemv ptx";
 /// Bytes of packed texts from which a group is full.
 const FULL: usize = 1 << 20;
 
+/// Bytes of a group's texts that are read: more are in none that is not damaged.
+const MOST: u64 = 16 << 20;
+
 /// Compiled programs, by what they were compiled from.
 ///
 /// ```
@@ -252,7 +255,7 @@ impl Group<'_> {
     /// The packed texts; `None` where it is no such file.
     fn unpacked(&self) -> Option<String> {
         let mut text = String::new();
-        LzipReader::new(self.compressed).read_to_string(&mut text).ok()?;
+        LzipReader::new(self.compressed).take(MOST).read_to_string(&mut text).ok()?;
         Some(text)
     }
 }

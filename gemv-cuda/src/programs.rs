@@ -2,8 +2,8 @@
 //! loaded at first use.
 //!
 //! A program comes from the cache on disk, else from NVRTC, else from the PTX that travels with the crate,
-//! which the driver compiles on. NVRTC stands before the PTX although it takes longer: its machine code is
-//! what the tables were measured with. The bits are the same.
+//! which the driver compiles on. NVRTC stands before the PTX: its machine code is what the tables were
+//! measured with. The bits are the same.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};

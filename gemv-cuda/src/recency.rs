@@ -19,7 +19,7 @@ type Names<'a> = HashMap<&'a str, Vec<(&'a str, usize)>>;
 /// Rewrites PTX without comments, needless white space and variables that nothing names.
 ///
 /// # Errors
-/// Where a text has a sign of this form.
+/// Where a text has a sign of this form, or a register of number 0.
 pub(crate) fn pack(ptx: &str) -> Result<String, String> {
     let plain = plain(ptx);
     if let Some(sign) = plain.chars().find(|c| [REGISTER.1, LABEL.1].contains(c)) {
@@ -43,6 +43,10 @@ pub(crate) fn pack(ptx: &str) -> Result<String, String> {
             if number.is_empty() || !(is_register || sign == LABEL.0) {
                 packed.extend([&*sign.to_string(), class, number]);
             } else {
+                if is_register && number == "0" {
+                    // They come back as 1 and up, of which the function then declares too few.
+                    return Err(format!("the PTX has a register {sign}{class}0"));
+                }
                 packed.push(if is_register { REGISTER.1 } else { LABEL.1 });
                 packed.push_str(class);
                 let all = names.entry(class).or_default();
@@ -198,6 +202,8 @@ $L__BB0_3:
     #[test]
     fn what_is_no_such_text_is_refused() {
         assert_eq!(pack("#f").unwrap_err(), "the PTX has a '#'");
+        let zero = pack(".reg .f32 %f<2>;\nmov.f32 %f0, %f1;").unwrap_err();
+        assert_eq!(zero, "the PTX has a register %f0");
         for (packed, why) in [
             ("#f0", "#f0 is no name"),
             ("#f #f1", "#f1 is no name"),

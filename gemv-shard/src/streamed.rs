@@ -26,7 +26,7 @@ use crate::source::{Source, named};
 /// A matrix in a `.npy` file, or in the host's memory, that a device computes with in parts and never holds
 /// whole.
 ///
-/// All threads read a part at once. The next part is read, and goes to the device, while the device computes
+/// Several threads read a part at once. The next part is read, and goes to the device, while the device computes
 /// with the last one. Of a matrix by rows (C order) the parts are rows; of one by columns (Fortran order)
 /// they are columns, whose sums are [`Partial`]. So the result has the bits of the product of the whole.
 ///
@@ -196,9 +196,10 @@ impl<'a> Streamed<'a> {
     ///
     /// `x` has n entries, on the host or resident; `y` has m. `T` is the type of the matrix, and may be narrower
     /// than that of x, as in a product. `told` is called with the bytes that were read and with those of the
-    /// whole matrix, after each part. `alpha = 0` does not read the matrix, `beta = 0` does not read `y`.
+    /// whole matrix, after each part that has any. `alpha = 0` does not read the matrix, `beta = 0` does not read `y`.
     ///
-    /// The device holds x and y beside the window. Reading takes rayon's current pool.
+    /// The device holds x and y beside the window. The matrix is read by rayon's current pool; for a CUDA device by up
+    /// to 16 threads of their own.
     ///
     /// # Errors
     /// [`Error::File`](crate::Error::File) if the matrix has another type, or the file cannot be read or has become shorter;
@@ -263,7 +264,9 @@ impl<'a> Streamed<'a> {
                 }
             }
             read += (rows.len() * columns.len() * size_of::<T>()) as u64;
-            told(read, total);
+            if total > 0 {
+                told(read, total);
+            }
             Ok(())
         })?;
         if let Sink::Rows(_, there) = &sink {

@@ -93,8 +93,14 @@ impl Drop for Temporary {
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = gemv_examples::device(options.device.as_deref())?;
-    let n = options.columns.max(1);
-    let m = (options.size / size_of::<f32>() / n).max(1);
+    let n = options.columns;
+    let m = match n {
+        0 => 0,
+        n => options.size / size_of::<f32>() / n,
+    };
+    if m == 0 {
+        return Err(format!("--size {} has no row of --columns {n}", options.size).into());
+    }
     let size = m * n * size_of::<f32>();
     println!("matrix             {m} × {n}, f32, {:.2} GB, {}", 1e-9 * size as f64, order(options));
     println!("window             {:.3} GB", 1e-9 * options.window as f64);

@@ -288,6 +288,8 @@ pub(super) struct Tape {
     pub(super) mode: Mode,
     /// Memory that was given up in the meantime.
     pub(super) freed: Vec<sys::CUdeviceptr>,
+    /// Page-locked memory that was given up in the meantime: addresses.
+    pub(super) freed_host: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -366,6 +368,11 @@ impl Gpu {
         let guard = self.queue.lock();
         self.bind()?;
         Ok(guard)
+    }
+
+    /// Whether this thread is inside of [`enter`](Self::enter).
+    pub(super) fn is_entered(&self) -> bool {
+        self.queue.is_owned_by_current_thread()
     }
 
     pub(super) fn bind(&self) -> Result<()> {
@@ -731,6 +738,11 @@ impl Gpu {
     /// Frees memory when the launches are no longer recorded.
     fn free_later(&self, at: sys::CUdeviceptr) {
         lock(&self.tape).freed.push(at);
+    }
+
+    /// The same for page-locked memory.
+    pub(super) fn free_host_later(&self, at: *mut u8) {
+        lock(&self.tape).freed_host.push(at as usize);
     }
 
     /// Refuses launches that no tape sees.

@@ -170,12 +170,13 @@ impl<'a> Recording<'a> {
         self.ended = true;
         let gpu = self.gpu;
         gpu.recording.store(false, Ordering::Relaxed);
-        let Tape { mode, freed } = std::mem::take(&mut *lock(&gpu.tape));
+        let Tape { mode, freed, freed_host } = std::mem::take(&mut *lock(&gpu.tape));
         let graph = match self.captures {
             true => gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0)),
             false => Ok(None),
         };
         let freed = freed.into_iter().try_for_each(|at| gpu.free(at));
+        let freed = freed.and_then(|()| super::staging::free_host(gpu, freed_host));
         let graph = graph.map_err(|e| gpu.failed("cuStreamEndCapture", e))?;
         freed.map(|()| (graph, mode))
     }

@@ -99,6 +99,10 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let gpu = self.gpu.clone();
         let freed = gpu.enter().and_then(|_guard| {
+            if gpu.recording() {
+                gpu.free_host_later(self.at);
+                return Ok(());
+            }
             self.buffer()?;
             // SAFETY: allocated by `new`, not in use any more, and freed once.
             unsafe { result::free_host(self.at.cast()) }
@@ -108,6 +112,18 @@ impl Drop for Slot {
             log::warn!("{e}");
         }
     }
+}
+
+/// Frees the memory of slots that were dropped while launches were recorded.
+pub(super) fn free_host(gpu: &Gpu, slots: Vec<usize>) -> Result<()> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    gpu.synchronize()?;
+    slots.into_iter().try_for_each(|at| {
+        // SAFETY: allocated by `Slot::new`, given up by its slot, and freed once; no copy is in flight.
+        unsafe { result::free_host(at as *mut _) }.map_err(|e| gpu.failed("cuMemFreeHost", e))
+    })
 }
 
 /// Page-locked slots through which host memory is copied: the driver's own staging of pageable
@@ -280,7 +296,7 @@ impl Feed {
     /// The GPU is free for other threads while `source` runs.
     ///
     /// # Panics
-    /// If the block is shorter, or another GPU's; or if `source` does.
+    /// If the block is shorter or on another GPU, or if `source` panics.
     pub(crate) fn fill(
         &mut self,
         gpu: &Arc<Gpu>,
@@ -289,21 +305,25 @@ impl Feed {
         source: PieceSource<'_>,
     ) -> Result<()> {
         assert!(to.is_of(gpu) && bytes <= to.bytes(), "a copy beyond the end of a block");
+        // With the lock: other threads' records are waited for.
+        let guard = gpu.enter()?;
         gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
         let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(FEEDERS);
-        // Of one size for this block; the slots have half of it, or a few pages. Elements are whole in each.
-        let piece = to.bytes().div_ceil(2 * threads * PAIR).next_multiple_of(4096).min(SLOT);
+        // Of one size for this block; the slots have half of it, or a few pages. Elements are whole in each. A
+        // thread that may use fewer processors than the first one keeps the size.
+        let fitting = to.bytes().div_ceil(2 * threads * PAIR).next_multiple_of(4096).min(SLOT);
+        let piece = self.slots.first().map_or(fitting, |slot| slot.len);
         let pieces = bytes.div_ceil(piece);
         let threads = threads.min(pieces.div_ceil(PAIR));
         if threads == 0 {
             return Ok(());
         }
-        {
-            let _guard = gpu.enter()?;
-            while self.slots.len() < threads * PAIR {
-                self.slots.push(Slot::new(gpu, piece)?);
-            }
+        while self.slots.len() < threads * PAIR {
+            self.slots.push(Slot::new(gpu, piece)?);
         }
+        drop(guard);
+        // Where the caller has the lock, it keeps other threads out for the workers, who would wait for it.
+        let held = gpu.is_entered();
         let stopped = AtomicBool::new(false);
         let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
             // `source` may leave another context current: each call of the driver begins with ours.
@@ -317,9 +337,8 @@ impl Feed {
                     stopped.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
-                let _guard = gpu.enter()?;
-                // Another thread may record.
-                gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
+                let _guard = if held { None } else { Some(gpu.enter()?) };
+                gpu.bind()?;
                 slot.queue(len, to.at + first as u64)?;
             }
             Ok(())
