@@ -11,7 +11,7 @@ use gemv_core::{Accumulator, Element, Error, Result};
 use gemv_gpu::Launch as Planned;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-use super::nvrtc::Image;
+use super::nvrtc::{Image, refused_ptx};
 use super::probe::{LIBRARY, probe};
 use crate::lock::lock;
 
@@ -819,26 +819,6 @@ struct Value {
 /// A kernel's argument, as the driver takes it: a number without padding.
 fn at<V>(value: &V) -> Value {
     Value { at: std::ptr::from_ref(value).cast_mut().cast(), bytes: size_of::<V>() }
-}
-
-/// What to do where the driver does not compile PTX.
-pub(super) fn refused_ptx(code: CUresult) -> Option<&'static str> {
-    use CUresult::*;
-    match code {
-        CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Some(
-            "the driver is too old for this PTX: install a newer driver, or NVRTC of the driver's version",
-        ),
-        CUDA_ERROR_INVALID_PTX => {
-            Some("the driver does not take this PTX: install another driver, or NVRTC")
-        }
-        CUDA_ERROR_JIT_COMPILER_NOT_FOUND => Some(
-            "the driver's compiler of PTX (libnvidia-ptxjitcompiler) is missing: install it, or NVRTC",
-        ),
-        CUDA_ERROR_JIT_COMPILATION_DISABLED => Some(
-            "the driver may not compile PTX (see CUDA_DISABLE_PTX_JIT): let it, or install NVRTC",
-        ),
-        _ => None,
-    }
 }
 
 fn device_error(id: &str, call: &'static str, e: DriverError) -> Error {

@@ -66,10 +66,10 @@ mod tests {
             (CUDA_ERROR_JIT_COMPILER_NOT_FOUND, "install it, or NVRTC"),
             (CUDA_ERROR_JIT_COMPILATION_DISABLED, "or install NVRTC"),
         ] {
-            let why = gpu::refused_ptx(code).unwrap();
+            let why = nvrtc::refused_ptx(code).unwrap();
             assert!(why.contains(part) && !why.contains('.'), "{why}");
         }
-        assert_eq!(gpu::refused_ptx(CUDA_ERROR_OUT_OF_MEMORY), None);
+        assert_eq!(nvrtc::refused_ptx(CUDA_ERROR_OUT_OF_MEMORY), None);
         assert!(Image::new(b".version 8.0\n\0".into()).is_ptx());
         assert!(!Image::new(b"\x7fELF\x02".into()).is_ptx());
     }

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
+use cudarc::driver::sys::CUresult;
 use gemv_core::{Error, Result};
 use gemv_gpu::Program;
 use libloading::Library;
@@ -31,6 +32,26 @@ impl Image {
     /// Whether the driver has to compile it: a CUBIN is an ELF file.
     pub(super) fn is_ptx(&self) -> bool {
         !self.bytes.starts_with(b"\x7fELF")
+    }
+}
+
+/// What to do where the driver does not compile PTX.
+pub(super) fn refused_ptx(code: CUresult) -> Option<&'static str> {
+    use CUresult::*;
+    match code {
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Some(
+            "the driver is too old for this PTX: install a newer driver, or NVRTC of the driver's version",
+        ),
+        CUDA_ERROR_INVALID_PTX => {
+            Some("the driver does not take this PTX: install another driver, or NVRTC")
+        }
+        CUDA_ERROR_JIT_COMPILER_NOT_FOUND => Some(
+            "the driver's compiler of PTX (libnvidia-ptxjitcompiler) is missing: install it, or NVRTC",
+        ),
+        CUDA_ERROR_JIT_COMPILATION_DISABLED => Some(
+            "the driver may not compile PTX (see CUDA_DISABLE_PTX_JIT): let it, or install NVRTC",
+        ),
+        _ => None,
     }
 }
 

@@ -5,8 +5,8 @@ use gemv_core::{Desc, Layout, Params, Values};
 use gemv_gpu::{Arg, Caps, GEMM_PRELUDE, Kernel, Launch, Plan, Signature, value};
 
 use super::rules::{
-    aligned, blocks, compiled, layout, limits, registers, rows, subwarp, threads, vec, widest,
-    words,
+    LANES_KEPT, TILE_RHS, aligned, blocks, compiled, layout, limits, registers, rows, subwarp,
+    threads, vec, widest, words,
 };
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -32,21 +32,9 @@ const ARGS: &[Arg] = &[
     threads(128, 256),
     subwarp(1),
     rows("Rows that a sub-warp computes at a time.", 8),
-    compiled(
-        "tile_rhs",
-        "Columns of X that are multiplied at a time: A is read once for them.",
-        Values::Range(1, 16),
-        1,
-        "TILE_RHS",
-    ),
+    TILE_RHS,
     vec(4),
-    compiled(
-        "lanes",
-        "Lanes of a segment that are kept: all 64, or as many as a row has columns.",
-        Values::Powers(1, 64),
-        64,
-        "LANES_KEPT",
-    ),
+    LANES_KEPT,
     compiled(
         "rounds",
         "Rounds of the lanes in which a row fits.",

@@ -72,6 +72,24 @@ pub(crate) const fn vec(default: u32) -> Arg {
     compiled("vec", about, Values::Powers(1, 8), default, "VEC")
 }
 
+/// Columns of X that a kernel for batches multiplies at a time.
+pub(crate) const TILE_RHS: Arg = compiled(
+    "tile_rhs",
+    "Columns of X that are multiplied at a time: A is read once for them.",
+    Values::Range(1, 16),
+    1,
+    "TILE_RHS",
+);
+
+/// Lanes that a kernel for batches keeps.
+pub(crate) const LANES_KEPT: Arg = compiled(
+    "lanes",
+    "Lanes of a segment that are kept: all 64, or as many as a row has columns.",
+    Values::Powers(1, 64),
+    64,
+    "LANES_KEPT",
+);
+
 /// Blocks of a cluster.
 pub(crate) const fn cluster_k(about: &'static str) -> Arg {
     compiled("cluster_k", about, Values::Powers(1, 8), 1, "CLUSTER_K")
