@@ -2,7 +2,9 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::ops::RangeBounds;
+use std::ops::{Deref, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix2, Ix3, RemoveAxis, ShapeBuilder};
 
@@ -35,6 +37,49 @@ pub trait Memory: Any + Send + Sync + Debug {
     /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// The memory of an array, and of its clones and views.
+#[derive(Debug)]
+pub(crate) struct SharedMemory(Arc<dyn Memory>);
+
+/// How often an array got its memory: its own, or that of another.
+static SHARES: AtomicU64 = AtomicU64::new(0);
+
+impl SharedMemory {
+    /// A number that is another one once an array was made, cloned or viewed, on any thread.
+    pub(crate) fn shares() -> u64 {
+        SHARES.load(Ordering::Relaxed)
+    }
+
+    /// To write to; `None` while it is shared.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> Option<&mut dyn Memory> {
+        Arc::get_mut(&mut self.0)
+    }
+}
+
+impl From<Box<dyn Memory>> for SharedMemory {
+    fn from(memory: Box<dyn Memory>) -> SharedMemory {
+        SHARES.fetch_add(1, Ordering::Relaxed);
+        SharedMemory(memory.into())
+    }
+}
+
+impl Clone for SharedMemory {
+    fn clone(&self) -> SharedMemory {
+        SHARES.fetch_add(1, Ordering::Relaxed);
+        SharedMemory(self.0.clone())
+    }
+}
+
+impl Deref for SharedMemory {
+    type Target = dyn Memory;
+
+    #[inline]
+    fn deref(&self) -> &dyn Memory {
+        &*self.0
     }
 }
 

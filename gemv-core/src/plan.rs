@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::backend::Record;
 use crate::device::Device;
+use crate::memory::SharedMemory;
 use crate::{Error, Result};
 
 /// A sequence of products and vector steps on one device, run again and again on the same arrays.
@@ -42,9 +43,19 @@ pub struct Plan<S, F> {
     state: S,
     start: F,
     stage: Stage,
-    /// Whether the state was handed out since the record was last found to be of it: an array of it
-    /// may have been replaced, or be shared.
-    touched: Cell<bool>,
+    touched: Cell<Touched>,
+    /// [`SharedMemory::shares`] when the plan was last run.
+    shares: u64,
+}
+
+/// How the state was handed out since the record was last found to be of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Touched {
+    Not,
+    /// To be read. An array of it may be shared since, if any array is.
+    Read,
+    /// To be changed. An array of it may have been replaced.
+    Changed,
 }
 
 /// Records of the same work that are made before it is called another each time.
@@ -70,7 +81,8 @@ impl Device {
     /// runs yet.
     pub fn plan<S, F: FnMut(&mut S) -> Result<()>>(&self, state: S, start: F) -> Plan<S, F> {
         let (device, stage) = (self.clone(), Stage::New);
-        Plan { device, state, start, stage, touched: Cell::new(false) }
+        let (touched, shares) = (Cell::new(Touched::Not), SharedMemory::shares());
+        Plan { device, state, start, stage, touched, shares }
     }
 }
 
@@ -81,18 +93,28 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
     /// Those of the work that is started; [`Error::Device`] if the device can record, and the work
     /// cannot be recorded or is another each time.
     pub fn run(&mut self) -> Result<()> {
-        let Plan { device, state, start, stage, touched } = self;
+        let ran = self.start();
+        // What the work itself shared, such as views of its arrays, is over.
+        self.shares = SharedMemory::shares();
+        ran
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let Plan { device, state, start, stage, touched, shares } = self;
         let mut start = || start(state);
+        let same = match touched.replace(Touched::Not) {
+            Touched::Not => true,
+            Touched::Read => *shares == SharedMemory::shares(),
+            Touched::Changed => false,
+        };
         if let Stage::Recorded(record) = stage {
             // An error is an array that has to move first, or that of the work itself: either is the
             // call's.
-            if !touched.get() || record.holds(&mut start).unwrap_or(false) {
-                touched.set(false);
+            if same || record.holds(&mut start).unwrap_or(false) {
                 return record.replay();
             }
             *stage = Stage::New;
         }
-        touched.set(false);
         match stage {
             Stage::New => {
                 start()?;
@@ -121,9 +143,14 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
         }
     }
 
-    /// What it computes with.
+    /// What it computes with, to be read between two runs.
+    ///
+    /// An array of it may be cloned, which costs a comparison of the work with the record. An array behind a
+    /// lock or a cell is not replaced here: [`state_mut`](Self::state_mut) is for that.
     pub fn state(&self) -> &S {
-        self.touched.set(true);
+        if self.touched.get() == Touched::Not {
+            self.touched.set(Touched::Read);
+        }
         &self.state
     }
 
@@ -132,7 +159,7 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
     /// To change what an array holds, [`assign`](crate::DeviceArray::assign) to it. An array that is
     /// replaced, or shared with a clone, costs a run by the function and a new record.
     pub fn state_mut(&mut self) -> &mut S {
-        self.touched.set(true);
+        self.touched.set(Touched::Changed);
         &mut self.state
     }
 

@@ -2,14 +2,13 @@
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
-use std::sync::Arc;
 
 use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix0, Ix1, Ix2, RemoveAxis, ShapeBuilder};
 
 use crate::device::Device;
 use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
-use crate::memory::{Memory, Window};
+use crate::memory::{Memory, SharedMemory, Window};
 use crate::step::VectorJob;
 use crate::{Desc, Element, Error, Result, ShapeMismatch};
 
@@ -36,7 +35,7 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T: Element, D> {
     device: Device,
-    memory: Arc<dyn Memory>,
+    memory: SharedMemory,
     first: usize,
     dim: D,
     strides: D,
@@ -161,7 +160,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     #[inline]
     pub fn window_mut(&mut self) -> Option<Window<&mut dyn Memory, D>> {
         let DeviceArray { memory, first, dim, strides, .. } = self;
-        let memory = Arc::get_mut(memory)?;
+        let memory = memory.get_mut()?;
         Some(Window { memory, first: *first, dim: *dim, strides: *strides })
     }
 
@@ -222,7 +221,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// had to be replaced.
     #[inline]
     pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
-        if Arc::get_mut(&mut self.memory).is_some() && self.window().is_distinct() {
+        if self.memory.get_mut().is_some() && self.window().is_distinct() {
             return Ok(None);
         }
         self.replace(keep).map(Some)
@@ -264,7 +263,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// If its memory is shared.
     pub(crate) fn place(&mut self) -> (&Device, Window<&mut dyn Memory, D>) {
         let DeviceArray { device, memory, first, dim, strides, .. } = self;
-        let memory = Arc::get_mut(memory).expect("made the only owner of its memory");
+        let memory = memory.get_mut().expect("made the only owner of its memory");
         (device, Window { memory, first: *first, dim: *dim, strides: *strides })
     }
 
@@ -272,7 +271,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// another, the last axis first.
     pub(crate) fn make_own(&mut self) -> Result<()> {
         let placed = self.is_standard() && self.first == 0;
-        if !placed || Arc::get_mut(&mut self.memory).is_none() {
+        if !placed || self.memory.get_mut().is_none() {
             self.replace(true)?;
         }
         Ok(())
