@@ -2,9 +2,10 @@
 
 use num_complex::Complex;
 
+use crate::KernelType;
 use crate::device::Device;
 use crate::kernel_source::{KernelArray, sealed};
-use crate::launch::{KernelArgument, KernelType};
+use crate::launch::KernelArgument;
 use crate::resident::DeviceVector;
 use crate::{Element, Result};
 

@@ -65,17 +65,15 @@ pub use element::{
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use gemv_desc::{
-    Align, Arg, Desc, Dtype, Error, KernelInfo, Layout, MAX_ARGS, Name, Params, READ, Result,
-    ShapeMismatch, Values, fingerprint, source_digest,
+    Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
+    MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
+    source_digest,
 };
 pub use host::{Span, span};
 pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
-pub use launch::{
-    CompiledKernel, KernelArgument, KernelLaunch, KernelLimits, KernelType, LaunchShape, Parameter,
-    ScalarValue,
-};
+pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
 pub use memory::{Memory, Window};
 pub use mixed::{Widen, Widened};
 pub use open::open_devices;

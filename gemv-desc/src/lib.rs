@@ -1,5 +1,6 @@
 //! What gemv describes, as data, without arrays and devices: what is asked ([`Desc`], [`Dtype`]), what
-//! is chosen ([`Params`]), what kernels there are ([`KernelInfo`]), and what goes wrong ([`Error`]).
+//! is chosen ([`Params`]), what kernels there are ([`KernelInfo`]), what a person's kernel takes ([`Parameter`],
+//! [`KernelLimits`]), and what goes wrong ([`Error`]).
 //!
 //! `gemv-core` exports all of it again; this crate is its lowest floor.
 //!
@@ -17,10 +18,12 @@ mod desc;
 mod dtype;
 mod error;
 mod kernel;
+mod launch;
 mod params;
 
 pub use desc::{Align, Desc, Layout};
 pub use dtype::Dtype;
 pub use error::{Error, Result, ShapeMismatch};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint, source_digest};
+pub use launch::{KernelLimits, KernelType, LaunchShape, Parameter};
 pub use params::{MAX_ARGS, Name, Params, READ};
