@@ -355,6 +355,78 @@ fn plans<T: Element>(device: &Device) -> Check {
     same_states(plan.state(), &want)
 }
 
+/// Steps and dot products that a record may put into one launch: more of them than a launch takes, vectors
+/// that are too long for one, operands that overlap, and numbers that one step writes and the next one
+/// uses.
+fn sequences<T: Element>(device: &Device, n: usize) -> Check {
+    let number = |re| Factor::<T>::number(acc::<T>(re, 0.0));
+    let of = |seed| Array1::from_shape_fn(n, |i| random::<T>(seed, i, 0));
+    // Without zeros: it is divided by.
+    let one = T::narrow(acc::<T>(1.0, 0.0));
+    let fixed = of(1).mapv(|number| if number == T::default() { one } else { number });
+    let fixed = device.vector(&fixed).map_err(text)?;
+    let state = || -> Result<_> {
+        let kept = device.matrix(&Array2::from_shape_fn((n, 3), |(i, j)| random(2, i, j)))?;
+        Ok((device.vector(&of(3))?, device.vector(&of(4))?, kept, device.zeros::<T, _>(20)?))
+    };
+    type Arrays<T> = (DeviceVector<T>, DeviceVector<T>, DeviceMatrix<T>, DeviceVector<T>);
+    let work = |(x, y, kept, numbers): &mut Arrays<T>| -> Result<()> {
+        let at = |numbers: &DeviceVector<T>, k| numbers.index_axis(Axis(0), k);
+        y.scal(number(0.25))?;
+        for k in 0..numbers.len() {
+            let to = numbers.view_mut()?.index_axis(Axis(0), k);
+            match k % 3 {
+                0 => x.dot_into(&*y, to)?,
+                1 => y.dotc_into(&fixed, to)?,
+                _ => y.nrm2_into(to)?,
+            }
+            x.xpay(number(0.5), &*y)?;
+        }
+        x.axpy(&at(numbers, 3) / &at(numbers, 2), &fixed)?;
+        x.xpay(-(&at(numbers, 4) / &at(numbers, 5)), &*y)?;
+        // All numbers, after some of them; and a number that is used at once.
+        numbers.scal(number(0.125))?;
+        x.axpy(-&at(numbers, 19), &*y)?;
+        x.dot_into(&fixed, numbers.view_mut()?.index_axis(Axis(0), 0))?;
+        y.axpy(&at(numbers, 0) / &at(numbers, 8), &*x)?;
+        // The same places in another order, and every other one of them.
+        y.step_mut(.., -1)?.add_product(&*x, &fixed)?;
+        y.dot_into(&fixed.step(.., -1), numbers.view_mut()?.index_axis(Axis(0), 1))?;
+        y.step_mut(.., 2)?.fill(&at(numbers, 1))?;
+        x.step_mut(.., 2)?.axpy(number(0.5), &y.step(.., 2))?;
+        x.assign_product(&*y, &fixed)?;
+        // Columns of a matrix: strides, beside one another.
+        kept.column_mut(0)?.assign(&*x)?;
+        kept.column_mut(1)?.assign_quotient(&*x, &fixed)?;
+        kept.column_mut(1)?.xpay(number(-0.5), &*y)?;
+        kept.column(1).dot_into(&*y, numbers.view_mut()?.index_axis(Axis(0), 2))?;
+        y.nrm2_into(numbers.view_mut()?.index_axis(Axis(0), 3))?;
+        kept.column_mut(2)?.assign_sqrt(&fixed)?;
+        kept.column_mut(2)?.assign(&*y)?;
+        // Bounded, whatever came before.
+        y.assign(&fixed)?;
+        x.assign_product(&fixed, &fixed)?;
+        x.axpy(number(0.5), &*y)
+    };
+    let mut want = state().map_err(text)?;
+    let mut plan = device.plan(state().map_err(text)?, work);
+    for run in 0..4 {
+        work(&mut want).and_then(|()| plan.run()).map_err(text)?;
+        let got = plan.state();
+        let of = |e| format!("run {run}: {e}");
+        equal("x", &got.0, &want.0.download().map_err(text)?).map_err(of)?;
+        equal("y", &got.1, &want.1.download().map_err(text)?).map_err(of)?;
+        equal("the columns", &got.2, &want.2.download().map_err(text)?).map_err(of)?;
+        equal("the numbers", &got.3, &want.3.download().map_err(text)?).map_err(of)?;
+    }
+    let numbers = entries(&want.3)?;
+    // Those of 16 bits overflow.
+    match T::DTYPE.bytes() > 2 && numbers.iter().any(|number| number.widen().parts().0.is_nan()) {
+        true => Err(format!("they are no numbers: {numbers:?}")),
+        false => Ok(()),
+    }
+}
+
 /// What cannot be recorded is an error where there are records, and never another result.
 fn unplannable(device: &Device) -> Check {
     let records = device.info().id.starts_with("cuda");
@@ -482,6 +554,16 @@ fn main() {
                 format!("{dtype}/places"),
                 Box::new(move |d| with_type!(dtype, T => places::<T>(d))),
             );
+            let lens: &[usize] = match common::size() {
+                Size::Tiny => &[1, 70],
+                _ => &[1, 300, 2_000, 4_096, 9_000],
+            };
+            for &n in lens {
+                add(
+                    format!("{dtype}/sequences of {n}"),
+                    Box::new(move |d| with_type!(dtype, T => sequences::<T>(d, n))),
+                );
+            }
             let lens: &[usize] = match common::size() {
                 Size::Tiny => &[1, 70],
                 _ => &[0, 1, 63, 257, 5_000, 70_001],

@@ -79,6 +79,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     (caps.local_bytes, caps.dynamic_bytes) = gpu.shared();
     caps.fp64 = true;
     caps.fp64_mma = found.capability >= 80;
+    caps.async_copies = found.capability >= 80;
     caps.cluster = cluster(found.capability);
     Ok(Arc::new(Cuda {
         caps,
@@ -277,7 +278,13 @@ impl Backend for Cuda {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(AnyJob, job, job => run(&self.gpu, &self.scratch, job, choice))
+        for_any!(AnyJob, job, job => {
+            let ours = matches!(choice, Choice::Kernels(_));
+            match ours && vector::joins(&self.gpu, &self.steps, &job)? {
+                true => Ok(()),
+                false => run(&self.gpu, &self.scratch, job, choice),
+            }
+        })
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {

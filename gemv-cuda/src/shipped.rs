@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use gemv_core::{BuiltinTable, Desc, Dtype, Layout, Params, Step, Table};
 use gemv_gpu::{
-    Caps, Kernel, Language, Program, VECTOR, read_params, vector_launch, vector_params,
+    Caps, Kernel, Language, Program, VECTOR, chain_launch, read_params, vector_launch,
+    vector_params,
 };
 
 use crate::backend::cluster;
@@ -67,6 +68,7 @@ impl List {
             }
         }
         let steps = Step::ALL.map(|step| vector_launch(step, [1; 3], &list.caps).entry);
+        let steps: Vec<_> = steps.into_iter().chain([chain_launch(1, 0).entry]).collect();
         for dtype in Dtype::ALL {
             list.add(&VECTOR, (dtype, dtype), vector_params(&list.caps), &steps);
         }
@@ -128,6 +130,7 @@ fn caps(capability: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
     (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
     (caps.fp64, caps.fp64_mma, caps.cluster) = (true, true, cluster(capability));
+    caps.async_copies = capability >= 80;
     caps.dynamic_bytes = if capability >= 90 { 227 << 10 } else { 163 << 10 };
     caps
 }

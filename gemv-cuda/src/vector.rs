@@ -1,41 +1,41 @@
-//! Elementwise steps on the device.
+//! Elementwise steps on the device, and dot products among them.
 
 use std::sync::{Arc, OnceLock};
 
 use gemv_core::ndarray::{Dimension, Ix0, Ix3};
-use gemv_core::{Accumulator, Dtype, Element, Memory, Result, Scalar, Step, VectorJob, Window};
-use gemv_gpu::{Caps, Plan, VECTOR, vector_launch, vector_params};
+use gemv_core::{
+    Accumulator, Dtype, Element, Input, Job, Memory, Output, Result, Scalar, Step, VectorJob,
+    Window,
+};
+use gemv_gpu::{Caps, Plan, VECTOR, chain_launch, vector_launch, vector_params};
 
-use crate::driver::{Batched, Function, Gpu, VectorArguments};
+use crate::driver::{Batched, Function, Gpu, Link, VectorArguments};
 use crate::programs::Programs;
 use crate::resident::resident;
 
-/// The entry points of all steps, of each element type once it is used: one program has them.
+/// The entry points of all steps, and last that of several of them, of each element type once it is used:
+/// one program has them.
 #[derive(Debug, Default)]
 pub(crate) struct Steps([OnceLock<Vec<Arc<Function>>>; Dtype::ALL.len()]);
 
 impl Steps {
-    fn function(
+    fn functions(
         &self,
         gpu: &Gpu,
         caps: &Caps,
         programs: &Programs,
         dtype: Dtype,
-        step: Step,
-    ) -> Result<&Arc<Function>> {
+    ) -> Result<&[Arc<Function>]> {
         let known = &self.0[dtype as usize];
-        let all = match known.get() {
-            Some(all) => all,
-            None => {
-                let launches = Step::ALL.map(|step| vector_launch(step, [1, 1, 1], caps)).into();
-                let plan = Plan { launches, ..Plan::default() };
-                let (types, params) = ((dtype, dtype), vector_params(caps));
-                let all = programs.functions(gpu, &VECTOR, types, &params, &plan)?;
-                known.get_or_init(|| all)
-            }
-        };
-        let place = Step::ALL.iter().position(|of| *of == step);
-        Ok(&all[place.expect("one of all steps")])
+        if let Some(all) = known.get() {
+            return Ok(all);
+        }
+        let launches = Step::ALL.map(|step| vector_launch(step, [1, 1, 1], caps));
+        let launches = launches.into_iter().chain([chain_launch(1, 0)]).collect();
+        let plan = Plan { launches, ..Plan::default() };
+        let (types, params) = ((dtype, dtype), vector_params(caps));
+        let all = programs.functions(gpu, &VECTOR, types, &params, &plan)?;
+        Ok(known.get_or_init(|| all))
     }
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn step<T: Element>(
     job: VectorJob<'_, T>,
 ) -> Result<()> {
     let (ni, nj, nk) = job.y.dim.into_pattern();
+    let link = Link::Step(job.step);
     let planned = vector_launch(job.step, [ni, nj, nk], caps);
-    let function = steps.function(gpu, caps, programs, T::DTYPE, job.step)?;
-    let launch = gpu.launch_of(function.clone(), &planned)?;
+    let functions = steps.functions(gpu, caps, programs, T::DTYPE)?;
 
     let Window { memory, first, dim, strides } = job.y;
     let y = at::<T>(&Window { memory: &*memory, first, dim, strides }, gpu);
@@ -66,7 +66,49 @@ pub(crate) fn step<T: Element>(
     };
     let arguments = VectorArguments::<T> { x, z, y, s, t, alpha: value, negate };
     let _guard = gpu.enter()?;
+    if gpu.join(&functions[Step::ALL.len()], link, &arguments)? {
+        return Ok(());
+    }
+    let launch = gpu.launch_of(functions[link.code() as usize].clone(), &planned)?;
     gpu.launch_vector(&launch, &arguments)
+}
+
+/// Whether a product is a dot product that joins the steps before it; see [`Gpu::join`]. If it is not,
+/// nothing was done.
+pub(crate) fn joins<T: Element, V: Element>(
+    gpu: &Arc<Gpu>,
+    steps: &Steps,
+    job: &Job<'_, T, V>,
+) -> Result<bool> {
+    if !gpu.recording() {
+        return Ok(false);
+    }
+    // Another thread may be the one that records: this one waits for it.
+    let _guard = gpu.enter()?;
+    let (Input::Device(a), Input::Device(x), Output::Device(y)) = (&job.a, &job.x, &job.y) else {
+        return Ok(false);
+    };
+    let plain = job.alpha == V::Acc::ONE && job.beta == V::Acc::ZERO;
+    // A step of this type has run, or else there is no program, and none to be had now.
+    let Some(functions) = steps.0[V::DTYPE as usize].get() else { return Ok(false) };
+    if !plain || T::DTYPE != V::DTYPE || y.dim[0] != 1 || x.dim[0] == 0 {
+        return Ok(false);
+    }
+    let line = |memory, first, len, stride| {
+        let (dim, strides) = (Ix3(1, 1, len), Ix3(0, 0, stride));
+        at::<V>(&Window { memory, first, dim, strides }, gpu)
+    };
+    let n = x.dim[0];
+    let arguments = VectorArguments::<V> {
+        x: Some(line(a.memory, a.first, n, a.strides[1])),
+        z: Some(line(x.memory, x.first, n, x.strides[0])),
+        y: line(&*y.memory, y.first, 1, 0),
+        s: None,
+        t: None,
+        alpha: V::Acc::ZERO,
+        negate: false,
+    };
+    gpu.join(&functions[Step::ALL.len()], Link::Dot { conj: job.conj }, &arguments)
 }
 
 fn at<'a, T: Element>(window: &Window<&'a dyn Memory, Ix3>, gpu: &Arc<Gpu>) -> Batched<'a> {

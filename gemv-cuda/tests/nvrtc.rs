@@ -112,7 +112,7 @@ const MANY: [((usize, usize), usize, usize); 15] = [
 fn caps(units: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
     (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (units, 1024, 48 << 10, true);
-    caps.fp64_mma = true;
+    (caps.fp64_mma, caps.async_copies) = (true, true);
     (caps.cluster, caps.dynamic_bytes) = (cluster(CHOSEN_ON), 227 << 10);
     caps
 }

@@ -35,6 +35,9 @@ pub struct Caps {
     pub fp64: bool,
     /// Whether it has tensor cores for double precision (CUDA only, from compute capability 8.0).
     pub fp64_mma: bool,
+    /// Whether it copies from global to shared memory while a kernel computes, and has barriers for some of a
+    /// block's threads (CUDA only, from compute capability 8.0).
+    pub async_copies: bool,
     /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
     pub atomics64: bool,
     /// Most blocks of a cluster, whose blocks run at once and reach each other's shared memory; 1
@@ -54,6 +57,7 @@ impl Caps {
             cpu: false,
             fp64: false,
             fp64_mma: false,
+            async_copies: false,
             atomics64: language == Language::Cuda,
             cluster: 1,
         }

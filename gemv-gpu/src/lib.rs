@@ -58,8 +58,8 @@ pub use kernel::{
     Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, Signature, value,
 };
 pub use kernels::{
-    BASELINES, VECTOR, baselines, kernel, kernels, published, read_params, vector_launch,
-    vector_params,
+    BASELINES, VECTOR, baselines, chain_launch, kernel, kernels, published, read_params,
+    vector_launch, vector_params,
 };
 pub use rules::limits;
 pub use source::with_words;

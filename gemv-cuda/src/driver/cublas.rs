@@ -8,7 +8,8 @@ use std::sync::Arc;
 use gemv_core::{Dtype, Element, Error, Result};
 use libloading::Library;
 
-use super::gpu::{Arguments, Batched, Block, GemmArguments, Gpu, Operand, Scalar};
+use super::gpu::{Block, Gpu};
+use super::launch::{Arguments, Batched, GemmArguments, Operand, Scalar};
 use super::nvrtc::{in_toolkit, loader};
 use super::probe::{or, probe};
 

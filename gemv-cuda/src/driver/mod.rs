@@ -6,18 +6,23 @@
 //! is safe: [`Gpu::launch`] checks that operands lie in their blocks, and a block is freed in the
 //! order of the stream, after the work that uses it.
 
+mod chain;
 mod cublas;
+mod function;
 mod gpu;
+mod launch;
 mod nvrtc;
 mod probe;
 mod record;
 mod source;
 mod staging;
+mod tape;
 
+pub(crate) use chain::Link;
 pub(crate) use cublas::Cublas;
-pub(crate) use gpu::{
-    Arguments, Batched, Block, Function, GemmArguments, Gpu, Launch, Operand, VectorArguments,
-};
+pub(crate) use function::{Function, Launch};
+pub(crate) use gpu::{Block, Gpu};
+pub(crate) use launch::{Arguments, Batched, GemmArguments, Operand, VectorArguments};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use probe::{Found, Report, probe};
 pub(crate) use staging::{Feed, Staging};

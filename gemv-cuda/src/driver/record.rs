@@ -9,8 +9,9 @@ use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaEvent, CudaGraph};
 use gemv_core::{Error, Record, Result};
 
-use super::gpu::{Gpu, Mode, Tape, Taped};
+use super::gpu::Gpu;
 use super::probe::LIBRARY;
+use super::tape::{Mode, Tape, Taped};
 use crate::lock::lock;
 
 impl Gpu {
@@ -163,6 +164,7 @@ impl<'a> Recording<'a> {
 
     /// Ends it: what the stream recorded, if it did.
     pub(super) fn end(mut self) -> Result<(Option<CudaGraph>, Mode)> {
+        self.gpu.end_chain(None)?;
         self.stop()
     }
 
@@ -170,11 +172,14 @@ impl<'a> Recording<'a> {
         self.ended = true;
         let gpu = self.gpu;
         gpu.recording.store(false, Ordering::Relaxed);
-        let Tape { mode, freed, freed_host } = std::mem::take(&mut *lock(&gpu.tape));
+        let Tape { mode, chain, freed, freed_host } = std::mem::take(&mut *lock(&gpu.tape));
+
         let graph = match self.captures {
             true => gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0)),
             false => Ok(None),
         };
+        // The steps of work that failed are not queued. Their memory may be freed now, not in the record.
+        drop(chain);
         let freed = freed.into_iter().try_for_each(|at| gpu.free(at));
         let freed = freed.and_then(|()| super::staging::free_host(gpu, freed_host));
         let graph = graph.map_err(|e| gpu.failed("cuStreamEndCapture", e))?;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 use gemv_core::{Dtype, KernelArgument, KernelLaunch, KernelLimits, Memory, Result};
 
-use super::gpu::{Function, Gpu};
+use super::function::Function;
+use super::gpu::Gpu;
 use crate::resident::resident;
 
 impl Gpu {

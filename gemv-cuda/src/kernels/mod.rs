@@ -19,7 +19,8 @@ gpu::kernel_files! {
     mod gemm_col_tile;  // several right-hand sides, tiles of a column-major matrix
     mod gemm_row_batch; // many matrices of few columns
     mod gemm_col_batch; // the same of column-major matrices
-    mod gemm_row_panel; // several right-hand sides, X in registers
+    mod gemm_row_ring;  // several right-hand sides, rows through shared memory
+    mod gemm_row_panel; // the same, rows through registers
     mod row_splitk;     // sub-warps take rows, and split long ones
     mod row_warp;       // a sub-warp a row of one segment
     mod col_thread;     // a thread a row, few columns

@@ -7,7 +7,7 @@ use gemv_core::{Desc, Params};
 use crate::kernel::{Caps, Kernel, Signature};
 
 pub use read::read_params;
-pub use vector::{VECTOR, vector_launch, vector_params};
+pub use vector::{VECTOR, chain_launch, vector_launch, vector_params};
 
 /// Declares the modules of kernels, and a list of what each calls by this name. So a kernel is
 /// entered by one line, and the list keeps the order of the lines.

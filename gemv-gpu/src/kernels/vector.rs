@@ -1,4 +1,4 @@
-//! `vector`: elementwise steps, one entry point each. The text is `vector.k`.
+//! `vector`: elementwise steps, one entry point each, and one for several of them. The text is `vector.k`.
 
 use gemv_core::{Arg, Params, Step, Values};
 
@@ -57,6 +57,18 @@ pub fn vector_launch(step: Step, [ni, nj, nk]: [usize; 3], caps: &Caps) -> Launc
     let rows = (ni as u64).saturating_mul(nj as u64).min(65_535);
     let grid = [blocks, rows, 1];
     Launch { grid, ..Launch::new(entry(step), blocks, threads).waiting() }
+}
+
+/// The launch of several steps and dot products on operands that have so many bytes of shared memory. All
+/// blocks but the first prefetch for the launch behind. For CUDA alone: the other languages have no entry
+/// point of this name.
+///
+/// ```
+/// let launch = gemv_gpu::chain_launch(133, 4096);
+/// assert_eq!((launch.entry, launch.grid, launch.shared), ("vector_chain", [133, 1, 1], 4096));
+/// ```
+pub fn chain_launch(blocks: u32, shared: u32) -> Launch {
+    Launch { shared, ..Launch::new("vector_chain", blocks.into(), 512).waiting() }
 }
 
 fn entry(step: Step) -> &'static str {

@@ -1,0 +1,77 @@
+//! Entry points of compiled programs, and how the driver launches them.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::CudaFunction;
+use cudarc::driver::sys::{self, CUresult};
+
+/// Keeps what a launch works on.
+pub(super) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// A loaded entry point.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(super) inner: CudaFunction,
+    pub(super) name: String,
+    /// Whether it was compiled for an architecture on which a launch can wait by itself.
+    pub(super) pdl_waits: bool,
+}
+
+/// A launch whose grid the driver takes.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(super) function: Arc<Function>,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    /// Whether the driver may begin it before the launch ahead has ended.
+    pub(super) early: bool,
+}
+
+// cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.
+pub(super) type LaunchEx = unsafe extern "C" fn(
+    *const LaunchConfig,
+    sys::CUfunction,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> CUresult;
+
+/// `CUlaunchConfig` of cuda.h, whose layout is the same in every version that has it.
+#[repr(C)]
+pub(super) struct LaunchConfig {
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) stream: sys::CUstream,
+    pub(super) attributes: *const LaunchAttribute,
+    pub(super) count: u32,
+}
+
+/// `CUlaunchAttribute` of cuda.h: a name, and a value in a union of 64 bytes.
+#[repr(C, align(8))]
+pub(super) struct LaunchAttribute {
+    id: u32,
+    pad: u32,
+    value: [u32; 16],
+}
+
+impl LaunchAttribute {
+    /// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, set to 1.
+    pub(super) const EARLY: LaunchAttribute = {
+        let mut value = [0; 16];
+        value[0] = 1;
+        LaunchAttribute { id: 6, pad: 0, value }
+    };
+}
+
+/// The first driver that can record launches that begin early (CUDA 12.3).
+pub(super) const RECORDS_EARLY: i32 = 12_030;
+
+impl Function {
+    /// The driver's handle.
+    pub(super) fn handle(&self) -> usize {
+        self.inner.cu_function() as usize
+    }
+}

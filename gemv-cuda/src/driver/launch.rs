@@ -1,0 +1,542 @@
+//! Launches: operands that lie in their blocks, and the arguments of each signature.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::result;
+use gemv_core::{Accumulator, Element, Error, Result};
+use gemv_gpu::{Launch as Planned, chain_launch};
+
+use super::chain::{Argument, Chain, Given, Lines, Link, OWN, Place};
+use super::function::{Function, Keep, Launch, LaunchAttribute, LaunchConfig};
+use super::gpu::{Block, Gpu};
+use super::tape::{Mode, Taped};
+use crate::lock::lock;
+
+/// A matrix or vector in a block: element (i, j) lies at `first + i * strides.0 + j * strides.1`,
+/// in elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) first: usize,
+    pub(crate) dim: (usize, usize),
+    pub(crate) strides: (isize, isize),
+}
+
+impl Operand<'_> {
+    /// Whether every element lies in the block.
+    fn inside(&self, element: usize) -> bool {
+        if self.dim.0 == 0 || self.dim.1 == 0 {
+            return true;
+        }
+        // i128: no product of two 64-bit values overflows it.
+        let (mut lo, mut hi) = (self.first as i128, self.first as i128);
+        for (len, stride) in [(self.dim.0, self.strides.0), (self.dim.1, self.strides.1)] {
+            let far = (len as i128 - 1) * stride as i128;
+            lo += far.min(0);
+            hi += far.max(0);
+        }
+        lo >= 0 && (hi + 1) * element as i128 <= self.block.bytes as i128
+    }
+}
+
+/// A batch of matrices in a block: element (b, i, j) lies at `first` and the sum of the indices times
+/// the strides, in elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batched<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) first: usize,
+    pub(crate) dim: [usize; 3],
+    pub(crate) strides: [isize; 3],
+}
+
+impl<'a> Batched<'a> {
+    /// Entry b as a matrix, from column `column` on, of `columns` columns.
+    pub(crate) fn entry(&self, b: usize, column: usize, columns: usize) -> Operand<'a> {
+        let [batch, row, col] = self.strides;
+        let at = b as isize * batch + column as isize * col;
+        Operand {
+            block: self.block,
+            first: self.first.wrapping_add_signed(at),
+            dim: (self.dim[1], columns),
+            strides: (row, col),
+        }
+    }
+
+    /// Whether every element lies in the block.
+    pub(super) fn inside(&self, element: usize) -> bool {
+        if self.dim[0] == 0 {
+            return true;
+        }
+        let ends = [0, self.dim[0] - 1].map(|b| self.entry(b, 0, self.dim[2]));
+        // An offset that wraps round is beyond any block.
+        let far = (self.dim[0] as i128 - 1) * self.strides[0] as i128 + self.first as i128;
+        far == ends[1].first as i128 && ends.iter().all(|end| end.inside(element))
+    }
+}
+
+/// What a launch of a kernel of the signature `Gemm` is given; see `gemv_gpu`. X and Y have elements of
+/// `T`.
+pub(crate) struct GemmArguments<'a, T: Element> {
+    /// Bytes of an element of A.
+    pub(crate) element: usize,
+    pub(crate) a: Batched<'a>,
+    pub(crate) x: Batched<'a>,
+    pub(crate) y: Batched<'a>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) beta: T::Acc,
+    pub(crate) conj: bool,
+    pub(crate) workspace: &'a Block,
+    pub(crate) counters: &'a Block,
+}
+
+impl<T: Element> GemmArguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(super) fn check(&self) {
+        let GemmArguments { element, a, x, y, .. } = self;
+        let size = size_of::<T>();
+        for (name, operand, size) in [("A", a, *element), ("X", x, size), ("Y", y, size)] {
+            assert!(operand.inside(size), "{name} does not lie in its block");
+        }
+        let ([batch, m, n], rhs) = (a.dim, x.dim[2]);
+        let shapes = x.dim == [batch, n, rhs] && y.dim == [batch, m, rhs];
+        assert!(shapes, "operands of shapes that do not fit");
+    }
+}
+
+/// What a launch of an elementwise step is given; see `vector.k` of gemv_gpu for the signature.
+pub(crate) struct VectorArguments<'a, T: Element> {
+    pub(crate) x: Option<Batched<'a>>,
+    pub(crate) z: Option<Batched<'a>>,
+    pub(crate) y: Batched<'a>,
+    /// Where the factor's number is, or its numerator.
+    pub(crate) s: Option<Batched<'a>>,
+    /// Where its denominator is.
+    pub(crate) t: Option<Batched<'a>>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) negate: bool,
+}
+
+impl<T: Element> VectorArguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(super) fn check(&self) {
+        let VectorArguments { x, z, y, s, t, .. } = self;
+        let operands = [("x", x), ("z", z), ("the factor", s), ("the denominator", t)];
+        let given = operands.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)));
+        for (name, operand) in given.chain([("y", y)]) {
+            assert!(operand.inside(size_of::<T>()), "{name} does not lie in its block");
+        }
+        assert!([x, z].into_iter().flatten().all(|of| of.dim == y.dim), "other shapes than y's");
+        assert!([s, t].into_iter().flatten().all(|of| of.dim == [1; 3]), "a factor is one number");
+    }
+
+    /// As the arguments of a dot product.
+    ///
+    /// # Panics
+    /// As [`check`](Self::check).
+    fn check_dot(&self) {
+        let VectorArguments { x, z, y, .. } = self;
+        let (Some(x), Some(z)) = (x, z) else { panic!("a dot product has two operands") };
+        let inside = [x, z, y].into_iter().all(|of| of.inside(size_of::<T>()));
+        assert!(inside && x.dim == z.dim && y.dim == [1; 3], "not a dot product's operands");
+    }
+}
+
+/// What a launch of any kernel is given; see `gemv_gpu` for the signature. x and y have elements of `T`.
+pub(crate) struct Arguments<'a, T: Element> {
+    /// Bytes of an element of A.
+    pub(crate) element: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) a: Operand<'a>,
+    pub(crate) x: Operand<'a>,
+    pub(crate) y: Operand<'a>,
+    pub(crate) alpha: T::Acc,
+    pub(crate) beta: T::Acc,
+    pub(crate) conj: bool,
+    pub(crate) workspace: &'a Block,
+    pub(crate) counters: &'a Block,
+}
+
+impl<T: Element> Arguments<'_, T> {
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(super) fn check(&self) {
+        let Arguments { element, m, n, a, x, y, .. } = self;
+        let size = size_of::<T>();
+        for (name, operand, size) in [("A", a, *element), ("x", x, size), ("y", y, size)] {
+            assert!(operand.inside(size), "{name} does not lie in its block");
+        }
+        assert!(
+            a.dim == (*m, *n) && x.dim == (*n, 1) && y.dim == (*m, 1),
+            "operands of other shapes than {m} x {n}"
+        );
+    }
+}
+
+/// An accumulator value as a kernel takes it: float, double, float2 or double2.
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Scalar([u8; 16]);
+
+impl Scalar {
+    /// The bytes, as words.
+    pub(super) fn words(self) -> [u32; 4] {
+        let word = |k| u32::from_ne_bytes(std::array::from_fn(|byte| self.0[4 * k + byte]));
+        std::array::from_fn(word)
+    }
+
+    pub(super) fn new<T: Element>(value: T::Acc) -> Scalar {
+        let (re, im) = value.parts();
+        let mut out = [0; 16];
+        if T::DTYPE.needs_f64() {
+            out[..8].copy_from_slice(&re.to_ne_bytes());
+            out[8..].copy_from_slice(&im.to_ne_bytes());
+        } else {
+            out[..4].copy_from_slice(&(re as f32).to_ne_bytes());
+            out[4..8].copy_from_slice(&(im as f32).to_ne_bytes());
+        }
+        Scalar(out)
+    }
+}
+
+impl Gpu {
+    /// A planned launch of this function.
+    ///
+    /// # Errors
+    /// If its grid is more than the driver takes.
+    pub(crate) fn launch_of(&self, function: Arc<Function>, planned: &Planned) -> Result<Launch> {
+        let grid = planned.grid.map(|g| u32::try_from(g).unwrap_or(u32::MAX));
+        // Beyond these the driver says no more than "invalid value".
+        if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
+            return Err(Error::Device {
+                device: self.id().into(),
+                call: "cuLaunchKernel",
+                reason: format!("{} asks for a grid of {:?} blocks", function.name, planned.grid),
+            });
+        }
+        let early = planned.pdl_wait && function.pdl_waits;
+        Ok(Launch { function, grid, block: planned.block, shared: planned.shared, early })
+    }
+
+    /// Queues one launch.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or the scratch blocks are smaller than the bytes of
+    /// workspace and counters in `scratch`.
+    pub(crate) fn launch<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &Arguments<'_, T>,
+        scratch: (usize, usize),
+    ) -> Result<()> {
+        arguments.check();
+        let Arguments { m, n, a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
+        assert!(
+            scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
+            "scratch memory is too small"
+        );
+        let memory = [a.block, x.block, y.block, *workspace, *counters].map(Block::keep);
+        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let (m, n, conj) = (*m as u64, *n as u64, u32::from(*conj));
+        let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
+        let [rs, cs] = [a.strides.0 as i64, a.strides.1 as i64];
+        let [incx, incy] = [x.strides.0 as i64, y.strides.0 as i64];
+        let values = [
+            at(&m),
+            at(&n),
+            at(&a.block.at),
+            at(&a0),
+            at(&rs),
+            at(&cs),
+            at(&x.block.at),
+            at(&x0),
+            at(&incx),
+            at(&y.block.at),
+            at(&y0),
+            at(&incy),
+            at(&alpha),
+            at(&beta),
+            at(&conj),
+            at(&workspace.at),
+            at(&counters.at),
+        ];
+        if self.recording() {
+            let address = a.block.at + (a.first * arguments.element) as u64;
+            let (dim, strides) = ([a.dim.0, a.dim.1], [a.strides.0, a.strides.1]);
+            self.end_chain(Lines::of(address, dim, strides, arguments.element))?;
+        }
+        // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
+        // has; operands and scratch memory were checked above.
+        unsafe { self.queue_launch(launch, values, &memory) }
+    }
+
+    /// Queues one launch of a kernel of the signature `Gemm`.
+    ///
+    /// # Panics
+    /// As [`Gpu::launch`].
+    pub(crate) fn launch_gemm<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &GemmArguments<'_, T>,
+        scratch: (usize, usize),
+    ) -> Result<()> {
+        arguments.check();
+        let GemmArguments { a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
+        assert!(
+            scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
+            "scratch memory is too small"
+        );
+        let memory = [a.block, x.block, y.block, *workspace, *counters].map(Block::keep);
+        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
+        let conj = u32::from(*conj);
+        let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
+        let [sa, sx, sy] = [a, x, y].map(|o| o.strides.map(|s| s as i64));
+        let values = [
+            at(&m),
+            at(&n),
+            at(&rhs),
+            at(&batch),
+            at(&a.block.at),
+            at(&a0),
+            at(&sa[1]),
+            at(&sa[2]),
+            at(&sa[0]),
+            at(&x.block.at),
+            at(&x0),
+            at(&sx[1]),
+            at(&sx[2]),
+            at(&sx[0]),
+            at(&y.block.at),
+            at(&y0),
+            at(&sy[1]),
+            at(&sy[2]),
+            at(&sy[0]),
+            at(&alpha),
+            at(&beta),
+            at(&conj),
+            at(&workspace.at),
+            at(&counters.at),
+        ];
+        // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
+        // has; operands and scratch memory were checked above.
+        unsafe { self.queue_launch(launch, values, &memory) }
+    }
+
+    /// Queues one elementwise step.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is another.
+    pub(crate) fn launch_vector<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &VectorArguments<'_, T>,
+    ) -> Result<()> {
+        arguments.check();
+        let VectorArguments { x, z, y, s, t, alpha, negate } = arguments;
+        let none = Batched { block: y.block, first: 0, dim: y.dim, strides: [0; 3] };
+        let (x, z) = (x.unwrap_or(none), z.unwrap_or(none));
+        let of = u32::from(s.is_some()) + u32::from(t.is_some());
+        let (s, t) = (s.unwrap_or(none), t.unwrap_or(none));
+        let memory = [x.block, z.block, y.block, s.block, t.block].map(Block::keep);
+        let [ni, nj, nk] = y.dim.map(|d| d as u64);
+        let first = [x, z, *y, s, t].map(|o| o.first as u64);
+        let [xs, zs, ys] = [x, z, *y].map(|o| o.strides.map(|s| s as i64));
+        let (alpha, negate) = (Scalar::new::<T>(*alpha), u32::from(*negate));
+        let values = [
+            at(&ni),
+            at(&nj),
+            at(&nk),
+            at(&x.block.at),
+            at(&first[0]),
+            at(&xs[0]),
+            at(&xs[1]),
+            at(&xs[2]),
+            at(&z.block.at),
+            at(&first[1]),
+            at(&zs[0]),
+            at(&zs[1]),
+            at(&zs[2]),
+            at(&y.block.at),
+            at(&first[2]),
+            at(&ys[0]),
+            at(&ys[1]),
+            at(&ys[2]),
+            at(&s.block.at),
+            at(&first[3]),
+            at(&t.block.at),
+            at(&first[4]),
+            at(&alpha),
+            at(&of),
+            at(&negate),
+        ];
+        // SAFETY: these are the arguments of every entry point of `vector.k`, of which `launch` is one;
+        // operands were checked above, and what is not given is not read.
+        unsafe { self.queue_launch(launch, values, &memory) }
+    }
+
+    /// While steps are recorded to be kept: lets one join those before it, in a launch that comes when
+    /// something else is queued. False where it has to be queued by itself.
+    ///
+    /// The function is `vector_chain` for elements of `T`. Of a dot product, the arguments have x and z.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block.
+    pub(crate) fn join<T: Element>(
+        &self,
+        function: &Arc<Function>,
+        link: Link,
+        arguments: &VectorArguments<'_, T>,
+    ) -> Result<bool> {
+        if !self.recording() || matches!(lock(&self.tape).mode, Mode::Stream) {
+            return Ok(false);
+        }
+        match link {
+            Link::Step(_) => arguments.check(),
+            Link::Dot { .. } => arguments.check_dot(),
+        }
+        let element = size_of::<T>();
+        let VectorArguments { x, z, y, s, t, alpha, negate } = arguments;
+        let place = |of: &Batched<'_>| Place {
+            address: of.block.at + (of.first * element) as u64,
+            dim: of.dim,
+            stride: of.strides[2],
+            keep: of.block.keep(),
+        };
+        let given = Given {
+            y: place(y),
+            others: [x, z, s, t].map(|of| of.as_ref().map(place)),
+            number: Scalar::new::<T>(*alpha).words(),
+            negate: *negate,
+        };
+        let most = self.shared.1.saturating_sub(OWN);
+        for _ in 0..2 {
+            let mut tape = lock(&self.tape);
+            let (of, chain) =
+                tape.chain.get_or_insert_with(|| (function.clone(), Chain::new(element)));
+            if Arc::ptr_eq(of, function) && chain.add(link, &given, most) {
+                return Ok(true);
+            }
+            drop(tape);
+            // Into the next one, if that can have it.
+            self.end_chain(None)?;
+        }
+        Ok(false)
+    }
+
+    /// Queues the launch of the steps that wait for others. It prefetches of what the launch behind reads.
+    pub(super) fn end_chain(&self, behind: Option<Lines>) -> Result<()> {
+        let Some((function, chain)) = lock(&self.tape).chain.take() else { return Ok(()) };
+        if chain.is_empty() {
+            return Ok(());
+        }
+        let pieces = behind.map(|lines| lines.pieces(self.cache)).unwrap_or_default();
+        let blocks = if pieces.count > 0 { 1 + self.units } else { 1 };
+        let planned = chain_launch(blocks, chain.shared);
+        let launch = self.launch_of(function, &planned)?;
+        let argument = Argument::new(&chain, pieces);
+        // SAFETY: this is the one argument of `vector_chain`. Every operand lies in its block, which was
+        // looked at when it joined, and has a place of its own in shared memory, of which the launch has
+        // as many bytes. What is prefetched is not read.
+        unsafe { self.queue_launch(&launch, [at(&argument)], &chain.memory) }
+    }
+
+    /// Takes note of a launch while launches are recorded. Whether it is to be queued.
+    ///
+    /// # Safety
+    /// The values are those of the launch's arguments, alive.
+    unsafe fn taped(&self, launch: &Launch, values: &[Value], memory: &[Keep]) -> bool {
+        let mut tape = lock(&self.tape);
+        if matches!(tape.mode, Mode::Stream) {
+            return true;
+        }
+        let mut arguments = Vec::new();
+        for value in values {
+            // SAFETY: the caller's: the value is alive, and has as many initialised bytes.
+            arguments.extend(unsafe {
+                std::slice::from_raw_parts(value.at.cast::<u8>().cast_const(), value.bytes)
+            });
+        }
+        match &mut tape.mode {
+            Mode::Stream => true,
+            Mode::Keep(all) => {
+                all.push(Taped::new(launch, arguments, memory.to_vec()));
+                true
+            }
+            Mode::Compare { with, next, same } => {
+                *same &= with.get(*next).is_some_and(|taped| taped.is(launch, &arguments));
+                *next += 1;
+                false
+            }
+        }
+    }
+
+    /// Queues a launch with pointers to its arguments' values, which works on this memory. While launches
+    /// are recorded, the tape has it.
+    ///
+    /// # Safety
+    /// They are those of the kernel's signature (gemv_gpu); every operand lies in its block, and the
+    /// scratch memory is what the kernel's plan asks for.
+    unsafe fn queue_launch<const N: usize>(
+        &self,
+        launch: &Launch,
+        values: [Value; N],
+        memory: &[Keep],
+    ) -> Result<()> {
+        if self.recording() {
+            self.end_chain(None)?;
+            // SAFETY: the caller's.
+            if !unsafe { self.taped(launch, &values, memory) } {
+                return Ok(());
+            }
+        }
+        let mut values = values.map(|value| value.at);
+        let function = launch.function.inner.cu_function();
+        if let Some(queue) = self.launch_ex.filter(|_| launch.early) {
+            // It may begin before the launch ahead has ended, for whose results it waits by itself
+            // (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
+            let config = LaunchConfig {
+                grid: launch.grid,
+                block: launch.block,
+                shared: launch.shared,
+                stream: self.stream.cu_stream(),
+                attributes: &LaunchAttribute::EARLY,
+                count: 1,
+            };
+            // SAFETY: as below; and the kernel was compiled to wait.
+            let code =
+                unsafe { queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut()) };
+            return code.result().map_err(|e| self.failed("cuLaunchKernelEx", e));
+        }
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        // SAFETY: the function lives as long as its module, which it owns. The caller gives the arguments
+        // of its signature, and by its contract the kernel touches the elements of A, X and Y, and as
+        // much scratch memory as its plan says. The driver copies the values before it returns.
+        unsafe {
+            result::launch_kernel(
+                function,
+                (gx, gy, gz),
+                (bx, by, bz),
+                launch.shared,
+                self.stream.cu_stream(),
+                &mut values,
+            )
+        }
+        .map_err(|e| self.failed("cuLaunchKernel", e))
+    }
+}
+
+/// A kernel's argument: where its value lies, and how many bytes it has, all of them initialised.
+#[derive(Clone, Copy)]
+struct Value {
+    at: *mut c_void,
+    bytes: usize,
+}
+
+/// A kernel's argument, as the driver takes it: a number without padding.
+fn at<V>(value: &V) -> Value {
+    Value { at: std::ptr::from_ref(value).cast_mut().cast(), bytes: size_of::<V>() }
+}
