@@ -20,7 +20,7 @@ pub(crate) use gpu::{
 };
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use probe::{Found, Report, probe};
-pub(crate) use staging::{Feed, Staging};
+pub(crate) use staging::Staging;
 
 #[cfg(test)]
 mod tests {
