@@ -229,8 +229,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// once, and are `bytes` in all, which are not more than the block has. Copies may still be in flight on
     /// return: later calls on the same device wait for them, and they wait for earlier work on the block. After
     /// `source` has returned false, each thread asks it at most once more, and what the block holds is undefined.
-    /// What the backend keeps to fill the block again is freed with the block. While `source` runs, other threads
-    /// may use the device. `source` must not wait for a pool of threads of which the caller is one.
+    /// What the backend keeps to fill blocks again is bounded, and freed with the device. While `source` runs, other
+    /// threads may use the device. `source` must not wait for a pool of threads of which the caller is one.
     ///
     /// ```
     /// # use gemv_core::Engine;

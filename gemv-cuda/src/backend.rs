@@ -11,11 +11,10 @@ use gemv_core::{
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
-use crate::driver::{self, Cublas, Found, Gpu, Report};
+use crate::driver::{self, Cublas, Found, Gpu, Report, Staging};
 use crate::gemm::gemm;
 use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels, uses_tensor_cores};
-use crate::lock::lock;
 use crate::options::OPTIONS;
 use crate::programs::Programs;
 use crate::resident::{self, Resident, resident};
@@ -37,6 +36,7 @@ pub(crate) struct Cuda {
     programs: Programs,
     sources: Sources,
     steps: Steps,
+    staging: Arc<Staging>,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
 }
@@ -81,6 +81,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     caps.fp64_mma = found.capability >= 80;
     caps.async_copies = found.capability >= 80;
     caps.cluster = cluster(found.capability);
+    let staging = Arc::new(Staging::new(&gpu));
     Ok(Arc::new(Cuda {
         caps,
         cublas: OnceLock::new(),
@@ -88,7 +89,8 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
         programs,
         sources: Sources::default(),
         steps: Steps::default(),
-        scratch: Mutex::new(Scratch::new(&gpu)),
+        scratch: Mutex::new(Scratch::new(&staging)),
+        staging,
         gpu,
         info,
     }))
@@ -243,8 +245,8 @@ impl Backend for Cuda {
         for_any!(AnySlice, data, data => {
             let _guard = self.gpu.enter()?;
             let block = self.gpu.alloc(size_of_val(data))?;
-            lock(&self.scratch).staging.send(data, &block)?;
-            Ok(Box::new(Resident::new(block, dtype, data.len())))
+            self.staging.send(data, &block)?;
+            Ok(Box::new(Resident { block, dtype, len: data.len() }))
         })
     }
 
@@ -253,17 +255,17 @@ impl Backend for Cuda {
         let bytes = self.gpu.size_of(len as u64, dtype.bytes())?;
         let block = self.gpu.alloc(bytes)?;
         self.gpu.clear(&block)?;
-        Ok(Box::new(Resident::new(block, dtype, len)))
+        Ok(Box::new(Resident { block, dtype, len }))
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let from = resident(from, &self.gpu, to.dtype());
         let _guard = self.gpu.enter()?;
-        for_any!(AnySliceMut, to, to => lock(&self.scratch).staging.fetch(&from.block, first, to))
+        for_any!(AnySliceMut, to, to => self.staging.fetch(&from.block, first, to))
     }
 
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
-        resident::fill(&self.gpu, to, bytes, source)?;
+        self.staging.fill(resident::block(to), bytes, source)?;
         Ok(true)
     }
 

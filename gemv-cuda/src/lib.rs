@@ -27,6 +27,7 @@ mod kernel_source;
 mod kernels;
 mod lock;
 mod options;
+mod pool;
 mod programs;
 mod recency;
 mod resident;

@@ -1,10 +1,10 @@
 //! Memory of a GPU that the user holds.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use gemv_core::{Dtype, Memory, PieceSource, Result};
+use gemv_core::{Dtype, Memory};
 
-use crate::driver::{Block, Feed, Gpu};
+use crate::driver::{Block, Gpu};
 
 /// Resident memory of this backend.
 #[derive(Debug)]
@@ -12,14 +12,6 @@ pub(crate) struct Resident {
     pub(crate) block: Block,
     pub(crate) dtype: Dtype,
     pub(crate) len: usize,
-    /// What fills it, if something has. Behind a lock, since memory is shared between threads.
-    feed: Mutex<Feed>,
-}
-
-impl Resident {
-    pub(crate) fn new(block: Block, dtype: Dtype, len: usize) -> Resident {
-        Resident { block, dtype, len, feed: Mutex::default() }
-    }
 }
 
 impl Memory for Resident {
@@ -40,18 +32,11 @@ pub(crate) fn resident<'a>(memory: &'a dyn Memory, gpu: &Arc<Gpu>, dtype: Dtype)
     ours
 }
 
-/// Fills resident memory from its beginning, by pieces.
+/// A block of resident memory of any type.
 ///
 /// # Panics
-/// If it is another backend's or device's, or is shorter.
-pub(crate) fn fill(
-    gpu: &Arc<Gpu>,
-    memory: &mut dyn Memory,
-    bytes: usize,
-    source: PieceSource<'_>,
-) -> Result<()> {
-    let memory: &mut dyn std::any::Any = memory;
-    let ours = memory.downcast_mut::<Resident>().expect("memory of the CUDA backend");
-    let feed = ours.feed.get_mut().unwrap_or_else(PoisonError::into_inner);
-    feed.fill(gpu, &ours.block, bytes, source)
+/// If it is another backend's.
+pub(crate) fn block(memory: &dyn Memory) -> &Block {
+    let memory: &dyn std::any::Any = memory;
+    &memory.downcast_ref::<Resident>().expect("memory of the CUDA backend").block
 }

@@ -13,7 +13,7 @@ use crate::resident::resident;
 /// Memory that is used again from call to call.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    pub(crate) staging: Staging,
+    pub(crate) staging: Arc<Staging>,
     pub(crate) a: Reused,
     pub(crate) x: Reused,
     pub(crate) y: Reused,
@@ -30,9 +30,9 @@ pub(crate) struct Reused(Option<Block>);
 pub(crate) const KEPT: usize = 64 << 20;
 
 impl Scratch {
-    pub(crate) fn new(gpu: &Arc<Gpu>) -> Scratch {
+    pub(crate) fn new(staging: &Arc<Staging>) -> Scratch {
         let (a, x, y, workspace, counters) = Default::default();
-        Scratch { staging: Staging::new(gpu), a, x, y, workspace, counters }
+        Scratch { staging: staging.clone(), a, x, y, workspace, counters }
     }
 }
 

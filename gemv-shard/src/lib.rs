@@ -51,12 +51,14 @@ mod error;
 mod finish;
 mod merge;
 pub mod npy;
+mod on_cpu;
 mod partial;
 mod product;
 mod reduce;
 mod sharded;
 mod source;
 mod split;
+mod stored;
 mod streamed;
 mod threads;
 

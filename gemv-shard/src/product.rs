@@ -11,6 +11,7 @@ use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix3};
 
 use crate::Result;
 use crate::element::SumElement;
+use crate::threads::on_cpu;
 
 /// Whether the resident operands are this device's.
 pub(crate) fn owns<const N: usize>(device: &Device, of: [Option<&Device>; N]) -> Result<()> {
@@ -53,21 +54,37 @@ where
 {
     let (rows, columns) = a.dim();
     let mut sums = zeros::<S>(columns.div_ceil(SEGMENT), rows)?;
+    segment_sums_to(device, &mut None, &a, &x, &mut sums)?;
+    Ok(sums)
+}
+
+/// [`segment_sums`] to their places. What was chosen for one matrix is kept for the next of its shape.
+pub(crate) fn segment_sums_to<T, S>(
+    device: &Device,
+    choice: &mut Option<Choice>,
+    a: &MatrixRef<'_, T>,
+    x: &VectorRef<'_, S>,
+    sums: &mut [S],
+) -> Result<()>
+where
+    T: Element + Times<S>,
+    S: SumElement,
+{
+    let (rows, columns) = a.dim();
     if sums.is_empty() {
-        return Ok(sums);
+        return Ok(());
     }
     for (columns, width) in widths(columns) {
         let place = columns.start / SEGMENT * rows..columns.end.div_ceil(SEGMENT) * rows;
         let to = &mut sums[place];
         let to = ArrayViewMut3::from_shape((to.len() / rows, rows, 1), to);
         let to = Output::Host(to.expect("one of each row"));
-        batch(device, &mut None, &a, &x, columns, width, to)?;
+        batch(device, choice, a, x, columns, width, to)?;
     }
-    Ok(sums)
+    Ok(())
 }
 
-/// [`segment_sums`] that stay on the device: those of the matrix' first segment are written from this entry
-/// on. What was chosen for one matrix is kept for the next of its shape.
+/// [`segment_sums_to`] a vector of the device: those of the matrix' first segment are written from this entry on.
 pub(crate) fn resident_segment_sums<T, S>(
     device: &Device,
     choice: &mut Option<Choice>,
@@ -166,7 +183,7 @@ where
     let (desc, backend, info) = (job.desc(), device.backend(), device.info());
     // In the host's memory, kernels for one vector read a large segment faster than those for a batch. But
     // a part of the columns by rows has gaps, and all backends but the CPU's would copy it without them.
-    let without_copy = desc.layout == Layout::Col || info.id.starts_with("cpu");
+    let without_copy = desc.layout == Layout::Col || on_cpu(device);
     let one_by_one = info.host && desc.m >= MANY_ROWS && without_copy;
     if !one_by_one && desc.batch > 1 {
         return Ok(backend.gemm(job.erase(), chosen(device, choice, desc)?)?);

@@ -12,23 +12,25 @@ use gemv_core::{
     Device, DeviceVector, Dtype, Element, Error as CoreError, MatrixRef, ShapeMismatch, Times,
     VectorRef,
 };
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, Axis, Ix2, ShapeBuilder, Slice};
-use rayon::prelude::*;
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, Slice};
 
-use crate::Result;
 use crate::element::{SumElement, Vectors};
 use crate::finish::finish_resident;
 use crate::npy::{Header, check_length, refused};
 use crate::partial::Partial;
 use crate::product::resident_segment_sums;
 use crate::source::{Source, named};
+use crate::stored::{Block, Stored};
+use crate::threads::on_cpu;
+use crate::{Result, on_cpu};
 
 /// A matrix in a `.npy` file, or in the host's memory, that a device computes with in parts and never holds
 /// whole.
 ///
 /// Several threads read a part at once. The next part is read, and goes to the device, while the device computes
-/// with the last one. Of a matrix by rows (C order) the parts are rows; of one by columns (Fortran order)
-/// they are columns, whose sums are [`Partial`]. So the result has the bits of the product of the whole.
+/// with the last one. On the CPU each thread reads parts of its own, and computes with each while it is in the caches.
+/// Of a matrix by rows (C order) the parts are rows; of one by columns (Fortran order), and of very long rows, they
+/// are columns, whose sums are [`Partial`]. So the result has the bits of the product of the whole.
 ///
 /// A file is read and not mapped: a file that becomes shorter, or a disk that fails, is an error then, where
 /// a map would end the program. Reading is faster too.
@@ -57,30 +59,13 @@ use crate::source::{Source, named};
 /// ```
 #[derive(Debug)]
 pub struct Streamed<'a> {
-    source: Source<'a>,
-    dtype: Dtype,
-    /// Whether the most significant byte of a number comes first.
-    big_endian: bool,
-    /// As it is stored: rows and columns, and whether it is by columns.
-    stored: (usize, usize),
-    fortran: bool,
-    transposed: bool,
+    stored: Stored<'a>,
     window: usize,
-}
-
-/// A part of the matrix that is in memory at one time.
-#[derive(Debug, Clone, PartialEq)]
-struct Block {
-    rows: Range<usize>,
-    columns: Range<usize>,
 }
 
 /// Bytes of a part on a device whose memory is the host's, at most: for each thread, and in all if threads are
 /// few. Two parts stay in its caches, so that what was read is not read from memory again.
 const CACHED: (usize, usize) = (1 << 20, 4 << 20);
-/// Bytes that one thread reads in one piece. There are several for each thread: none waits long for another.
-const CHUNK: usize = 256 << 10;
-
 /// What the parts are multiplied with, and where their products go.
 enum Sink<V: Element, S: Element> {
     /// Parts of rows: x, and y on the device.
@@ -119,7 +104,7 @@ impl Streamed<'static> {
             )));
         };
         check_length(bytes as u64, meta.len().saturating_sub(start))?;
-        let stored = match header.shape[..] {
+        let dim = match header.shape[..] {
             [rows, columns] => (rows, columns),
             _ => {
                 let count = header.shape.len();
@@ -129,8 +114,8 @@ impl Streamed<'static> {
         };
         let Header { dtype, big_endian, fortran, .. } = header;
         let source = Source::File { path: path.to_path_buf(), file, start };
-        let (transposed, window) = (false, Streamed::WINDOW);
-        Ok(Streamed { source, dtype, big_endian, stored, fortran, transposed, window })
+        let stored = Stored { source, dtype, big_endian, dim, by_rows: !fortran };
+        Ok(Streamed { stored, window: Streamed::WINDOW })
     }
 }
 
@@ -154,17 +139,18 @@ impl<'a> Streamed<'a> {
     /// ```
     pub fn of<T: Element + Pod>(a: impl Into<ArrayView2<'a, T>>) -> Streamed<'a> {
         let a: ArrayView2<'a, T> = a.into();
-        let (stored, strides) = (a.dim(), a.strides());
-        let fortran = strides[0].unsigned_abs() < strides[1].unsigned_abs();
-        let source = Source::rows(if fortran { a.reversed_axes() } else { a });
+        let (dim, strides) = (a.dim(), a.strides());
+        let by_rows = strides[0].unsigned_abs() >= strides[1].unsigned_abs();
+        let source = Source::rows(if by_rows { a } else { a.reversed_axes() });
         let (dtype, big_endian) = (T::DTYPE, cfg!(target_endian = "big"));
-        let (transposed, window) = (false, Streamed::WINDOW);
-        Streamed { source, dtype, big_endian, stored, fortran, transposed, window }
+        let stored = Stored { source, dtype, big_endian, dim, by_rows };
+        Streamed { stored, window: Streamed::WINDOW }
     }
 
     /// Holds at most about so many bytes of the matrix and of its sums at one time, on the host and on the
     /// device. The least that is held is two rows of a matrix by rows, and 256 bytes of each of 256 columns,
-    /// twice, of one by columns.
+    /// twice, of one by columns. On the CPU each thread holds some MiB at most, and at least 256 columns of 8
+    /// rows, or 256 bytes of each of 256 columns.
     #[must_use]
     pub fn window(self, bytes: usize) -> Self {
         Streamed { window: bytes, ..self }
@@ -173,23 +159,19 @@ impl<'a> Streamed<'a> {
     /// The transpose, of the same elements.
     #[must_use]
     pub fn transposed(self) -> Self {
-        Streamed { transposed: !self.transposed, ..self }
+        let ((rows, columns), by_rows) = (self.stored.dim, !self.stored.by_rows);
+        let stored = Stored { dim: (columns, rows), by_rows, ..self.stored };
+        Streamed { stored, ..self }
     }
 
     /// Rows and columns.
     pub fn dim(&self) -> (usize, usize) {
-        let (rows, columns) = self.stored;
-        if self.transposed { (columns, rows) } else { (rows, columns) }
+        self.stored.dim
     }
 
     /// The element type.
     pub fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    /// Whether the elements of a row follow one another where they are stored.
-    fn by_rows(&self) -> bool {
-        self.fortran == self.transposed
+        self.stored.dtype
     }
 
     /// `y = alpha * A x + beta * y`, computed on this device.
@@ -198,8 +180,8 @@ impl<'a> Streamed<'a> {
     /// than that of x, as in a product. `told` is called with the bytes that were read and with those of the
     /// whole matrix, after each part that has any. `alpha = 0` does not read the matrix, `beta = 0` does not read `y`.
     ///
-    /// The device holds x and y beside the window. The matrix is read by rayon's current pool; for a CUDA device by up
-    /// to 16 threads of their own.
+    /// The device holds x and y beside the window. The matrix is read by as many threads as rayon's current pool has;
+    /// for a CUDA device by up to 16.
     ///
     /// # Errors
     /// [`Error::File`](crate::Error::File) if the matrix has another type, or the file cannot be read or has become shorter;
@@ -235,16 +217,37 @@ impl<'a> Streamed<'a> {
             y.assign(&result);
             return Ok(());
         }
+        let (mut read, total) = (0, (m * n * size_of::<T>()) as u64);
+        let mut told = |bytes: u64| {
+            read += bytes;
+            if total > 0 {
+                told(read, total);
+            }
+        };
+        if on_cpu(device) {
+            let result = result.as_slice_mut().expect("new, of one axis");
+            on_cpu::gemv::<T, V, S>(
+                &self.stored,
+                self.window,
+                device,
+                alpha,
+                x,
+                beta,
+                result,
+                &mut told,
+            )?;
+            y.iter_mut().zip(result).for_each(|(to, from)| *to = *from);
+            return Ok(());
+        }
         let blocks = self.blocks(size_of::<T>(), size_of::<S>(), device.info().host);
-        let mut sink = if self.by_rows() {
+        let mut sink = if self.stored.by_rows {
             Sink::Rows(device.vector(x)?, device.vector(&result)?)
         } else {
             let x = S::vector(V::any::<Vectors>(x))?;
             let most = blocks.iter().map(|block| block.rows.len()).max().unwrap_or(0);
             Sink::Columns(device.vector(x.get())?, device.zeros(n.div_ceil(SEGMENT) * most)?)
         };
-        let (mut choice, mut read) = (None, 0);
-        let total = (m * n * size_of::<T>()) as u64;
+        let mut choice = None;
         self.each::<T>(device, &blocks, |block, a| {
             let Block { rows, columns } = block;
             match &mut sink {
@@ -263,10 +266,7 @@ impl<'a> Streamed<'a> {
                     }
                 }
             }
-            read += (rows.len() * columns.len() * size_of::<T>()) as u64;
-            if total > 0 {
-                told(read, total);
-            }
+            told((block.len() * size_of::<T>()) as u64);
             Ok(())
         })?;
         if let Sink::Rows(_, there) = &sink {
@@ -308,30 +308,30 @@ impl<'a> Streamed<'a> {
         let (m, n) = self.dim();
         let within = |part: &Range<usize>, len| part.start <= part.end && part.end <= len;
         if !within(&rows, m) || !within(&columns, n) {
-            return Err(self.source.refused(format!(
+            return Err(self.stored.source.refused(format!(
                 "a matrix of {m} × {n} has no part of rows {rows:?} and columns {columns:?}"
             )));
         }
-        let shape = (rows.len(), columns.len()).set_f(!self.by_rows());
-        let mut elements = Vec::new();
-        self.read(&Block { rows, columns }, &mut elements)?;
+        let (part, mut elements) = (Block { rows, columns }, Vec::new());
+        self.stored.read(&part, &mut elements)?;
+        let shape = self.stored.shape(&part);
         Ok(Array2::from_shape_vec(shape, elements).expect("as many as were read"))
     }
 
     /// Whether the elements are of this type.
     fn holds<T: Element>(&self) -> Result<()> {
-        let (is, asked) = (self.dtype, T::DTYPE);
+        let (is, asked) = (self.stored.dtype, T::DTYPE);
         if is == asked {
             return Ok(());
         }
-        Err(self.source.refused(format!("the array holds {is}, where {asked} is asked")))
+        Err(self.stored.source.refused(format!("the array holds {is}, where {asked} is asked")))
     }
 
     /// The parts, in the order in which they are read. Each third of the window is for one of two parts, or for
     /// sums. (Where a device takes its parts from pieces, it has one part, and the pieces less than another.)
     fn blocks(&self, element: usize, sum: usize, host: bool) -> Vec<Block> {
         let ((m, n), third) = (self.dim(), self.window / 3);
-        let (rows, columns) = if self.by_rows() {
+        let (rows, columns) = if self.stored.by_rows {
             let cached = (CACHED.0 * rayon::current_num_threads()).max(CACHED.1);
             let part = if host { third.min(cached) } else { third };
             ((part / (n * element).max(1)).max(1), n)
@@ -364,33 +364,31 @@ impl<'a> Streamed<'a> {
         blocks: &[Block],
         mut use_it: impl FnMut(&Block, MatrixRef<'_, T>) -> Result<()>,
     ) -> Result<()> {
-        let shape = |block: &Block| -> ndarray::Shape<Ix2> {
-            (block.rows.len(), block.columns.len()).set_f(!self.by_rows())
-        };
+        let stored = &self.stored;
         // A device that fills memory by pieces does so with none as well.
         let mut part = device.zeros::<T, _>(0)?;
         if self.fill(&mut part, &Block { rows: 0..0, columns: 0..0 })? {
-            let count = |block: &Block| block.rows.len() * block.columns.len();
-            part = device.zeros(blocks.iter().map(count).max().unwrap_or(0))?;
+            part = device.zeros(blocks.iter().map(Block::len).max().unwrap_or(0))?;
             for block in blocks {
                 // It is on its way when this returns. The product waits for it on the device, and the next
                 // part there for the product: only the pieces are waited for here.
                 self.fill(&mut part, block)?;
-                use_it(block, MatrixRef::Device(&part.as_matrix(shape(block))))?;
+                use_it(block, MatrixRef::Device(&part.as_matrix(stored.shape(block))))?;
             }
             return Ok(());
         }
         let (mut now, mut next) = (Vec::new(), Vec::new());
         if let Some(first) = blocks.first() {
-            self.read(first, &mut now)?;
+            stored.read(first, &mut now)?;
         }
         for (k, block) in blocks.iter().enumerate() {
-            let a = ArrayView2::from_shape(shape(block), &now).expect("as many as were read");
+            let a =
+                ArrayView2::from_shape(stored.shape(block), &now).expect("as many as were read");
             let mut read = Ok(());
             rayon::in_place_scope(|scope| {
                 if let Some(block) = blocks.get(k + 1) {
                     let (read, next) = (&mut read, &mut next);
-                    scope.spawn(move |_| *read = self.read(block, next));
+                    scope.spawn(move |_| *read = stored.read(block, next));
                 }
                 use_it(block, MatrixRef::Host(a))
             })?;
@@ -402,16 +400,17 @@ impl<'a> Streamed<'a> {
 
     /// Has the device fill the beginning of a vector with a part. Whether it does such.
     fn fill<T: Pod + Element>(&self, to: &mut DeviceVector<T>, part: &Block) -> Result<bool> {
-        let bytes = part.rows.len() * part.columns.len() * size_of::<T>();
+        let bytes = part.len() * size_of::<T>();
         let failed = OnceLock::new();
-        let source = |first: usize, piece: &mut [u8]| match self.read_chunk(part, first, piece) {
-            Ok(()) => true,
-            Err(e) => {
-                // The first one is told.
-                let _ = failed.set(e);
-                false
-            }
-        };
+        let source =
+            |first: usize, piece: &mut [u8]| match self.stored.read_bytes(part, first, piece) {
+                Ok(()) => true,
+                Err(e) => {
+                    // The first one is told.
+                    let _ = failed.set(e);
+                    false
+                }
+            };
         let device = to.device().clone();
         let memory = to.window_mut().expect("nobody shares it").memory;
         let fills = device.backend().fill(memory, bytes, &source)?;
@@ -419,51 +418,5 @@ impl<'a> Streamed<'a> {
             return Err(e);
         }
         Ok(fills)
-    }
-
-    /// Reads one part.
-    fn read<T: Pod + Element>(&self, part: &Block, to: &mut Vec<T>) -> Result<()> {
-        let count = part.rows.len() * part.columns.len();
-        to.truncate(count);
-        let missing = count - to.len();
-        to.try_reserve_exact(missing).map_err(|_| CoreError::OutOfMemory {
-            device: "the host".into(),
-            asked: (missing * size_of::<T>()) as u64,
-            free: None,
-        })?;
-        to.resize(count, T::zeroed());
-        self.read_bytes(part, 0, bytemuck::cast_slice_mut(to))
-    }
-
-    /// Reads the bytes of a part from this one on, by all threads.
-    fn read_bytes(&self, part: &Block, first: usize, to: &mut [u8]) -> Result<()> {
-        let chunks = to.par_chunks_mut(CHUNK).enumerate();
-        chunks.try_for_each(|(k, chunk)| self.read_chunk(part, first + k * CHUNK, chunk))
-    }
-
-    fn read_chunk(&self, part: &Block, first: usize, to: &mut [u8]) -> Result<()> {
-        // Rows of a matrix by rows, columns of one by columns; and which elements of each.
-        let ((m, n), size) = (self.dim(), self.dtype.bytes());
-        let (lines, inner, line) = match self.by_rows() {
-            true => (&part.rows, &part.columns, n),
-            false => (&part.columns, &part.rows, m),
-        };
-        // Whole lines follow one another.
-        let width = if inner.len() == line { usize::MAX } else { inner.len() * size };
-        let (mut at, mut rest) = (first, &mut *to);
-        while !rest.is_empty() {
-            let (skipped, within) = (at / width, at % width);
-            let count = rest.len().min(width - within);
-            let from = ((lines.start + skipped) * line + inner.start) * size + within;
-            let piece;
-            (piece, rest) = rest.split_at_mut(count);
-            self.source.read(from, piece)?;
-            at += count;
-        }
-        if self.big_endian != cfg!(target_endian = "big") {
-            let parts = if self.dtype.is_complex() { 2 } else { 1 };
-            to.chunks_exact_mut(size / parts).for_each(<[u8]>::reverse);
-        }
-        Ok(())
     }
 }

@@ -2,14 +2,21 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, scope};
 
 use gemv_core::{Device, Error as CoreError};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
 /// What is done on a device.
 pub(crate) type Task<'a, R> = (&'a Device, Box<dyn FnOnce() -> Result<R> + Send + 'a>);
+
+/// Whether the device is the CPU, which computes on the pool of rayon that calls it.
+pub(crate) fn on_cpu(device: &Device) -> bool {
+    device.info().id.starts_with("cpu")
+}
 
 /// Does the tasks of the CPU one after another on this thread, and each other one on a thread of its own; without
 /// any of the CPU, the last one on this thread. The results are in the order of the tasks.
@@ -19,7 +26,6 @@ pub(crate) type Task<'a, R> = (&'a Device, Box<dyn FnOnce() -> Result<R> + Send 
 ///
 /// All have ended when it returns. Of several errors it returns the first; a panic is one.
 pub(crate) fn at_once<R: Send>(tasks: Vec<Task<'_, R>>) -> Result<Vec<R>> {
-    let on_cpu = |device: &Device| device.info().id.starts_with("cpu");
     let none = !tasks.iter().any(|(device, _)| on_cpu(device));
     let last = tasks.len().saturating_sub(1);
     let results: Vec<Result<R>> = scope(|scope| {
@@ -56,6 +62,56 @@ pub(crate) fn at_once<R: Send>(tasks: Vec<Task<'_, R>>) -> Result<Vec<R>> {
         ended.collect()
     });
     results.into_iter().collect()
+}
+
+/// Tells the calling thread that so many bytes are done; false if it does not want to hear of more.
+pub(crate) type Told<'a> = &'a mut dyn FnMut(u64) -> bool;
+
+/// Does the same work on several threads, and tells of it on this one.
+///
+/// The CPU computes on rayon's current pool. Each thread is a pool by itself here, so that none waits for another's
+/// part. A single thread is this one, with its own pool.
+pub(crate) fn each_alone(
+    device: &Device,
+    threads: usize,
+    work: &(dyn Fn(Told<'_>) + Sync),
+    told: &mut dyn FnMut(u64),
+) -> Result<()> {
+    if threads < 2 {
+        work(&mut |bytes| {
+            told(bytes);
+            true
+        });
+        return Ok(());
+    }
+    let pool = |_| ThreadPoolBuilder::new().num_threads(1).build();
+    let pools = (0..threads).map(pool).collect::<Result<Vec<_>, _>>();
+    let pools = pools.map_err(|why| failed(device, "starting its threads", why.to_string()))?;
+    // What is told is hardly behind what is done.
+    let (sender, heard) = sync_channel(2 * threads);
+    let mut heard = Some(heard);
+    // A panic drops it: no thread is heard any more.
+    let mut wait = || heard.take().into_iter().flatten().for_each(&mut *told);
+    start(&pools, sender, work, &mut wait);
+    Ok(())
+}
+
+/// Starts the work in each pool, and then waits on this thread. A panic of either is passed on when all have ended.
+fn start(
+    pools: &[ThreadPool],
+    sender: SyncSender<u64>,
+    work: &(dyn Fn(Told<'_>) + Sync),
+    wait: &mut dyn FnMut(),
+) {
+    let Some((first, others)) = pools.split_first() else {
+        drop(sender);
+        return wait();
+    };
+    first.in_place_scope(|scope| {
+        let mine = sender.clone();
+        scope.spawn(move |_| work(&mut |bytes| mine.send(bytes).is_ok()));
+        start(others, sender, work, wait);
+    });
 }
 
 /// A task or its result on this thread, or another thread.

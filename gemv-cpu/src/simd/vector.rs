@@ -97,17 +97,25 @@ impl<T: CpuElement> OneLine<'_, '_, T> {
         let none = T::default();
         if stride == 1 {
             let y = &mut y[first..][..len];
+            // Loops, not `for_each`: its closure becomes a function of its own at times, without the instruction set.
             match (slice(x, len), slice(z, len)) {
                 (Some(None), Some(None)) => {
-                    return y.iter_mut().for_each(|y| *y = step.apply(alpha, none, none, *y));
+                    for y in y {
+                        *y = step.apply(alpha, none, none, *y);
+                    }
+                    return;
                 }
                 (Some(Some(x)), Some(None)) => {
-                    let entries = y.iter_mut().zip(x);
-                    return entries.for_each(|(y, x)| *y = step.apply(alpha, *x, none, *y));
+                    for (y, x) in y.iter_mut().zip(x) {
+                        *y = step.apply(alpha, *x, none, *y);
+                    }
+                    return;
                 }
                 (Some(Some(x)), Some(Some(z))) => {
-                    let entries = y.iter_mut().zip(x).zip(z);
-                    return entries.for_each(|((y, x), z)| *y = step.apply(alpha, *x, *z, *y));
+                    for ((y, x), z) in y.iter_mut().zip(x).zip(z) {
+                        *y = step.apply(alpha, *x, *z, *y);
+                    }
+                    return;
                 }
                 _ => {}
             }

@@ -25,7 +25,7 @@ pub(crate) use gpu::{Block, Gpu};
 pub(crate) use launch::{Arguments, Batched, GemmArguments, Operand, VectorArguments};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use probe::{Found, Report, probe};
-pub(crate) use staging::{Feed, Staging};
+pub(crate) use staging::Staging;
 
 #[cfg(test)]
 mod tests {

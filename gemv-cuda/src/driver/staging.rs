@@ -1,19 +1,17 @@
 //! Page-locked memory on the way to and from the device.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::{CudaEvent, result, sys};
 use gemv_core::{Element, PieceSource, Result};
 
 use super::gpu::{Block, Gpu, bytes_mut};
+use crate::pool::{PAIR, Pool, Taken, deal};
 
 /// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
 const SLOT: usize = 2 << 20;
-/// Slots that each copying thread alternates between.
-const PAIR: usize = 2;
-
+/// Most threads that copy host memory: one copies at less than the link's speed.
+const COPIERS: usize = 4;
 /// Most threads that fill a block: the page cache gives one of them a tenth of the link's speed.
 const FEEDERS: usize = 16;
 
@@ -22,7 +20,6 @@ const FEEDERS: usize = 16;
 struct Slot {
     gpu: Arc<Gpu>,
     at: *mut u8,
-    len: usize,
     done: CudaEvent,
     busy: bool,
 }
@@ -31,16 +28,16 @@ struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
-    fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Slot> {
+    fn new(gpu: &Arc<Gpu>) -> Result<Slot> {
         let done = gpu.context.new_event(None).map_err(|e| gpu.failed("cuEventCreate", e))?;
         // SAFETY: no flags, so the memory is cached and may be read back. It is cleared, so it
         // never holds uninitialised bytes.
         let at = unsafe {
-            let at = result::malloc_host(len, 0).map_err(|e| gpu.failed("cuMemHostAlloc", e))?;
-            std::ptr::write_bytes(at.cast::<u8>(), 0, len);
+            let at = result::malloc_host(SLOT, 0).map_err(|e| gpu.failed("cuMemHostAlloc", e))?;
+            std::ptr::write_bytes(at.cast::<u8>(), 0, SLOT);
             at.cast()
         };
-        Ok(Slot { gpu: gpu.clone(), at, len, done, busy: false })
+        Ok(Slot { gpu: gpu.clone(), at, done, busy: false })
     }
 
     /// The buffer, once the device is done with it.
@@ -50,14 +47,8 @@ impl Slot {
             waited.map_err(|e| self.gpu.failed("cuEventSynchronize", e))?;
             self.busy = false;
         }
-        // SAFETY: the memory is ours, `len` bytes long and initialised, and no copy is in flight.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.at, self.len) })
-    }
-
-    /// Queues a copy of up to SLOT bytes to the device. `from` may be reused on return.
-    fn send(&mut self, from: &[u8], to: sys::CUdeviceptr) -> Result<()> {
-        self.buffer()?[..from.len()].copy_from_slice(from);
-        self.queue(from.len(), to)
+        // SAFETY: the memory is ours, SLOT bytes long and initialised, and no copy is in flight.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.at, SLOT) })
     }
 
     /// Queues a copy of the buffer's first bytes to the device.
@@ -65,8 +56,8 @@ impl Slot {
         let gpu = self.gpu.clone();
         let buffer = &self.buffer()?[..len];
         let stream = gpu.stream.cu_stream();
-        // SAFETY: the destination was checked by `Staging::send` or `Feed::fill`; the buffer is not
-        // touched again before the event after the copy.
+        // SAFETY: the destination was checked by `Staging::pieces`; the buffer is not touched again before the
+        // event after the copy.
         unsafe { result::memcpy_htod_async(to, buffer, stream) }
             .map_err(|e| gpu.failed("cuMemcpyHtoDAsync", e))?;
         self.in_flight()
@@ -126,42 +117,31 @@ pub(super) fn free_host(gpu: &Gpu, slots: Vec<usize>) -> Result<()> {
     })
 }
 
-/// Page-locked slots through which host memory is copied: the driver's own staging of pageable
-/// memory reaches a fifth of the link's speed.
+/// Page-locked slots through which host memory is copied: the driver's own staging of pageable memory reaches a
+/// fifth of the link's speed. They are kept for the next copy, and freed with the device.
 #[derive(Debug)]
 pub(crate) struct Staging {
     gpu: Arc<Gpu>,
-    slots: Vec<Slot>,
-    /// The next slot for a copy that fits in one.
-    next: usize,
+    slots: Pool<Slot>,
 }
 
 impl Staging {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Staging {
-        Staging { gpu: gpu.clone(), slots: Vec::new(), next: 0 }
+        Staging { gpu: gpu.clone(), slots: Pool::new((FEEDERS + COPIERS) * PAIR) }
     }
 
-    fn ensure(&mut self, slots: usize) -> Result<()> {
-        while self.slots.len() < slots {
-            self.slots.push(Slot::new(&self.gpu, SLOT)?);
-        }
-        Ok(())
-    }
-
-    /// How many threads copy so many pieces, each with its slots: one copies host memory at less than the
-    /// link's speed.
-    fn threads(&mut self, pieces: usize) -> Result<usize> {
-        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(4);
-        let threads = threads.min(pieces.div_ceil(PAIR));
-        self.ensure(threads * PAIR)?;
-        Ok(threads)
+    /// Slots for so many pieces: a pair for each of at most so many threads.
+    fn take(&self, pieces: usize, most: usize) -> Result<Taken<'_, Slot>> {
+        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(most);
+        let slots = pieces.min(threads.min(pieces.div_ceil(PAIR)) * PAIR);
+        self.slots.take(slots, || Slot::new(&self.gpu))
     }
 
     /// Queues a copy of host memory to the start of a block. `from` may be reused on return.
     ///
     /// # Panics
     /// If the block is shorter.
-    pub(crate) fn send<T: Element>(&mut self, from: &[T], to: &Block) -> Result<()> {
+    pub(crate) fn send<T: Element>(&self, from: &[T], to: &Block) -> Result<()> {
         let from = bytes(from);
         assert!(from.len() <= to.bytes(), "a copy beyond the end of a block");
         self.gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
@@ -173,32 +153,63 @@ impl Staging {
             unsafe { result::memset_d8_async(end, 0, rest, stream) }
                 .map_err(|e| self.gpu.failed("cuMemsetD8Async", e))?;
         }
-        if from.len() <= SLOT {
-            self.ensure(PAIR)?;
-            self.next = (self.next + 1) % PAIR;
-            return self.slots[self.next].send(from, to.at);
-        }
-        let pieces = from.len().div_ceil(SLOT);
-        let threads = self.threads(pieces)?;
-        let gpu = &self.gpu;
-        let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
-            gpu.bind()?;
-            for (k, piece) in (t..pieces).step_by(threads).enumerate() {
-                let at = piece * SLOT;
-                let part = &from[at..from.len().min(at + SLOT)];
-                slots[k % PAIR].send(part, to.at + at as u64)?;
-            }
-            Ok(())
+        let copy = |first: usize, piece: &mut [u8]| {
+            piece.copy_from_slice(&from[first..][..piece.len()]);
+            true
         };
-        std::thread::scope(|scope| {
-            let mut parts = self.slots[..threads * PAIR].chunks_mut(PAIR).enumerate();
-            let (_, own) = parts.next().expect("at least one thread");
-            let others: Vec<_> =
-                parts.map(|(t, slots)| scope.spawn(move || worker(t, slots))).collect();
-            let own = worker(0, own);
-            let mut outcomes = vec![own];
-            outcomes.extend(others.into_iter().map(|o| o.join().expect("a copy does not panic")));
-            outcomes.into_iter().collect()
+        self.pieces(to, from.len(), SLOT, COPIERS, &copy)
+    }
+
+    /// Has `source` write the pieces, by several threads, and queues their copies to the block. The stream keeps
+    /// them behind the work that was queued before, and later work behind them.
+    ///
+    /// The GPU is free for other threads while `source` runs, unless the caller has its lock.
+    ///
+    /// # Panics
+    /// If the block is shorter or on another GPU, or if `source` panics.
+    pub(crate) fn fill(&self, to: &Block, bytes: usize, source: PieceSource<'_>) -> Result<()> {
+        // Of one size for this block: several for each thread, of whole pages. Elements are whole in each.
+        let pieces = 2 * FEEDERS * PAIR;
+        let piece = to.bytes().div_ceil(pieces).next_multiple_of(4096).min(SLOT);
+        self.pieces(to, bytes, piece, FEEDERS, source)
+    }
+
+    /// The copies of [`send`](Self::send) and [`fill`](Self::fill): of `piece` bytes each, on at most so many threads.
+    fn pieces(
+        &self,
+        to: &Block,
+        bytes: usize,
+        piece: usize,
+        threads: usize,
+        source: PieceSource<'_>,
+    ) -> Result<()> {
+        let gpu = &self.gpu;
+        assert!(to.is_of(gpu) && bytes <= to.bytes(), "a copy beyond the end of a block");
+        // With the lock: other threads' records are waited for.
+        let guard = gpu.enter()?;
+        gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
+        let pieces = bytes.div_ceil(piece);
+        if pieces == 0 {
+            return Ok(());
+        }
+        let mut slots = self.take(pieces, threads)?;
+        drop(guard);
+        // Where the caller has the lock, it keeps other threads out for those that are started here, who would wait
+        // for it.
+        let held = gpu.is_entered();
+        deal(&mut slots, pieces, &|slot, number| {
+            let first = number * piece;
+            let len = piece.min(bytes - first);
+            if !source(first, &mut slot.buffer()?[..len]) {
+                return Ok(false);
+            }
+            let _guard = if held { None } else { Some(gpu.enter()?) };
+            if held {
+                // As entering does: the thread is new, or `source` has left another context current.
+                gpu.bind()?;
+            }
+            slot.queue(len, to.at + first as u64)?;
+            Ok(true)
         })
     }
 
@@ -206,12 +217,7 @@ impl Staging {
     ///
     /// # Panics
     /// If they do not lie in the block.
-    pub(crate) fn fetch<T: Element>(
-        &mut self,
-        from: &Block,
-        first: usize,
-        to: &mut [T],
-    ) -> Result<()> {
+    pub(crate) fn fetch<T: Element>(&self, from: &Block, first: usize, to: &mut [T]) -> Result<()> {
         let size = size_of::<T>();
         if size_of_val(to) <= SLOT {
             return self.gpu.read(from, first, to);
@@ -220,7 +226,8 @@ impl Staging {
         assert!(end.is_some_and(|e| e <= from.bytes()), "a copy from outside of a block");
         self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
         let per = SLOT / size;
-        let threads = self.threads(to.len().div_ceil(per))?;
+        let mut slots = self.take(to.len().div_ceil(per), COPIERS)?;
+        let threads = slots.len().div_ceil(PAIR);
         let mut parts: Vec<Vec<(u64, &mut [T])>> = (0..threads).map(|_| Vec::new()).collect();
         for (k, piece) in to.chunks_mut(per).enumerate() {
             let at = from.at + ((first + k * per) * size) as u64;
@@ -242,8 +249,7 @@ impl Staging {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let slots = self.slots[..threads * PAIR].chunks_mut(PAIR);
-            let mut shares = parts.into_iter().zip(slots);
+            let mut shares = parts.into_iter().zip(slots.chunks_mut(PAIR));
             let (own, own_slots) = shares.next().expect("at least one thread");
             let others: Vec<_> =
                 shares.map(|(part, slots)| scope.spawn(|| worker(part, slots))).collect();
@@ -258,7 +264,7 @@ impl Staging {
     /// # Panics
     /// If the block is shorter.
     pub(crate) fn receive<T: Element>(
-        &mut self,
+        &self,
         from: &Block,
         len: usize,
         then: impl FnOnce(&[T]),
@@ -271,99 +277,14 @@ impl Staging {
             return Ok(());
         }
         self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
-        self.ensure(1)?;
-        let gpu = self.gpu.clone();
-        let buffer = &mut self.slots[0].buffer()?[..size];
+        let mut slots = self.take(1, 1)?;
+        let buffer = &mut slots[0].buffer()?[..size];
         // SAFETY: page-locked memory starts on a page; any bits are a value of an element, which
         // is a float or a pair of floats (the trait is sealed).
         let elements = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast(), len) };
-        gpu.read::<T>(from, 0, elements)?;
+        self.gpu.read::<T>(from, 0, elements)?;
         then(elements);
         Ok(())
-    }
-}
-
-/// Page-locked pieces through which a block is filled, [`PAIR`] for each thread. They are kept to fill it again.
-#[derive(Debug, Default)]
-pub(crate) struct Feed {
-    slots: Vec<Slot>,
-}
-
-impl Feed {
-    /// Has `source` write the pieces, by several threads, and queues their copies to the block. The stream keeps
-    /// them behind the work that was queued before, and later work behind them.
-    ///
-    /// The GPU is free for other threads while `source` runs.
-    ///
-    /// # Panics
-    /// If the block is shorter or on another GPU, or if `source` panics.
-    pub(crate) fn fill(
-        &mut self,
-        gpu: &Arc<Gpu>,
-        to: &Block,
-        bytes: usize,
-        source: PieceSource<'_>,
-    ) -> Result<()> {
-        assert!(to.is_of(gpu) && bytes <= to.bytes(), "a copy beyond the end of a block");
-        // With the lock: other threads' records are waited for.
-        let guard = gpu.enter()?;
-        gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
-        let threads = std::thread::available_parallelism().map_or(1, |p| p.get()).min(FEEDERS);
-        // Of one size for this block; the slots have half of it, or a few pages. Elements are whole in each. A
-        // thread that may use fewer processors than the first one keeps the size.
-        let fitting = to.bytes().div_ceil(2 * threads * PAIR).next_multiple_of(4096).min(SLOT);
-        let piece = self.slots.first().map_or(fitting, |slot| slot.len);
-        let pieces = bytes.div_ceil(piece);
-        let threads = threads.min(pieces.div_ceil(PAIR));
-        if threads == 0 {
-            return Ok(());
-        }
-        while self.slots.len() < threads * PAIR {
-            self.slots.push(Slot::new(gpu, piece)?);
-        }
-        drop(guard);
-        // Where the caller has the lock, it keeps other threads out for the workers, who would wait for it.
-        let held = gpu.is_entered();
-        let stopped = AtomicBool::new(false);
-        let worker = |t: usize, slots: &mut [Slot]| -> Result<()> {
-            // `source` may leave another context current: each call of the driver begins with ours.
-            for (k, number) in (t..pieces).step_by(threads).enumerate() {
-                let (slot, first) = (&mut slots[k % PAIR], number * piece);
-                let len = piece.min(bytes - first);
-                gpu.bind()?;
-                let filled =
-                    !stopped.load(Ordering::Relaxed) && source(first, &mut slot.buffer()?[..len]);
-                if !filled {
-                    stopped.store(true, Ordering::Relaxed);
-                    return Ok(());
-                }
-                let _guard = if held { None } else { Some(gpu.enter()?) };
-                gpu.bind()?;
-                slot.queue(len, to.at + first as u64)?;
-            }
-            Ok(())
-        };
-        // Of a panic, the others hear too.
-        let worker = |t: usize, slots: &mut [Slot]| {
-            let done = catch_unwind(AssertUnwindSafe(|| worker(t, slots)));
-            if !matches!(done, Ok(Ok(()))) {
-                stopped.store(true, Ordering::Relaxed);
-            }
-            done.unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        let worker = &worker;
-        std::thread::scope(|scope| {
-            let mut parts = self.slots[..threads * PAIR].chunks_mut(PAIR).enumerate();
-            let (_, own) = parts.next().expect("at least one thread");
-            let others: Vec<_> =
-                parts.map(|(t, slots)| scope.spawn(move || worker(t, slots))).collect();
-            let mut outcome = worker(0, own);
-            for other in others {
-                let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
-                outcome = outcome.and(other);
-            }
-            outcome
-        })
     }
 }
 

@@ -62,6 +62,39 @@ fn feeding(
     (host.device(), calls)
 }
 
+/// A device that is taken for the CPU: each thread reads and computes. Each call asks `ends`, which tells the number of
+/// the call, from 0.
+fn threaded(ends: impl Fn(usize) -> bool + Send + Sync + 'static) -> (Device, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let next = {
+        let calls = calls.clone();
+        Arc::new(move || {
+            let reason = "it is late".to_owned();
+            let late = CoreError::Device { device: "cpu".into(), call: "it", reason };
+            if ends(calls.fetch_add(1, Ordering::Relaxed)) { Err(late) } else { Ok(()) }
+        })
+    };
+    let (one, many) = (next.clone(), next);
+    let host = Host {
+        compute: Box::new(move |job, _| {
+            gemv_testkit::compute(job);
+            one()
+        }),
+        compute_many: Box::new(move |job, _| {
+            gemv_core::for_any!(AnyGemmJob, job, mut job => gemv_testkit::compute_many(&mut job));
+            many()
+        }),
+        ..Host::new("cpu")
+    };
+    (host.device(), calls)
+}
+
+/// Runs in a pool of so many threads.
+fn with_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(work)
+}
+
 /// Writes a matrix as NumPy does, in either order and byte order.
 fn write<T: Element + Pod>(path: &Path, a: &Array2<T>, fortran: bool, big_endian: bool) {
     let kind = match T::DTYPE {
@@ -209,6 +242,86 @@ fn many_pieces() {
                 same(&y, &want, &format!("{fortran}, {window}, on {device}"));
             }
         }
+    }
+}
+
+/// Whatever the number of threads and the form of the parts, each has its place.
+#[test]
+fn threads_of_the_cpu() {
+    let random = &mut Random(12);
+    let (device, _) = threaded(|_| false);
+    // Rows that are whole and that are cut, columns of one part and of several, few and many.
+    for (m, n) in [(1, 70_000), (21, 20_000), (3000, 40), (700, 700), (2000, 300), (5, 3)] {
+        let (a, x): (Array2<f32>, Array1<f32>) = (random.matrix(m, n), random.vector(n));
+        let by_columns = a.t().as_standard_layout().reversed_axes().into_owned();
+        let before: Array1<f32> = random.vector(m);
+        let want = whole(0.5, &a, &x, -1.0, &before);
+        for (threads, window) in
+            [1, 2, 3, 7].into_iter().flat_map(|t| [0, 100_000, 3 << 20, 1 << 28].map(|w| (t, w)))
+        {
+            for array in [&a, &by_columns] {
+                let there = Streamed::of(array).window(window);
+                let (mut y, mut read) = (before.clone(), 0);
+                with_threads(threads, || {
+                    let told = |bytes, _| read = bytes;
+                    there.gemv::<f32, f32, _>(&device, 0.5, &x, -1.0, &mut y, told).unwrap();
+                });
+                same(&y, &want, &format!("{m} x {n}, {threads} threads, window {window}"));
+                assert_eq!(read, 4 * (m * n) as u64);
+            }
+        }
+    }
+}
+
+/// A part that fails on any thread, or panics: the others end soon, y is as it was, and a next product is right.
+#[test]
+fn faults_of_the_cpu() {
+    let (m, n) = (400, 5000);
+    let random = &mut Random(13);
+    let (a, x): (Array2<f32>, Array1<f32>) = (random.matrix(m, n), random.vector(n));
+    let by_columns = a.t().as_standard_layout().reversed_axes().into_owned();
+    let before: Array1<f32> = random.vector(m);
+    let want = whole(1.0, &a, &x, -1.0, &before);
+    for array in [&a, &by_columns] {
+        let there = Streamed::of(array).window(300_000);
+        let product =
+            |device: &Device, y: &mut Array1<f32>, told: &mut (dyn FnMut(u64, u64) + Send)| {
+                with_threads(3, || there.gemv::<f32, f32, _>(device, 1.0, &x, -1.0, y, told))
+            };
+        let (fine, calls) = threaded(|_| false);
+        let mut y = before.clone();
+        product(&fine, &mut y, &mut |_, _| ()).unwrap();
+        same(&y, &want, "without a fault");
+        let count = calls.load(Ordering::Relaxed);
+        assert!(count > 50, "{count} calls");
+        for at in (0..count).step_by(7).chain([count - 1]) {
+            let (device, calls) = threaded(move |call| call == at);
+            let mut y = before.clone();
+            let e = product(&device, &mut y, &mut |_, _| ()).unwrap_err();
+            assert_eq!(e.to_string(), "cpu: it failed: it is late");
+            same(&y, &before, &format!("call {at} failed"));
+            // Each thread is in the middle of one part.
+            let calls = calls.load(Ordering::Relaxed);
+            assert!(calls <= at + 40, "{calls} calls, of which {at} failed");
+            product(&device, &mut y, &mut |_, _| ()).unwrap();
+            same(&y, &want, &format!("after call {at}"));
+
+            let (device, _) =
+                threaded(move |call| if call == at { panic!("it broke") } else { false });
+            let mut y = before.clone();
+            let ended = catch_unwind(AssertUnwindSafe(|| product(&device, &mut y, &mut |_, _| ())));
+            assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"it broke"));
+            same(&y, &before, &format!("call {at} broke"));
+        }
+        // Whoever listens may end it.
+        let mut y = before.clone();
+        let (device, calls) = threaded(|_| false);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            product(&device, &mut y, &mut |_, _| panic!("it is over"))
+        }));
+        assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"it is over"));
+        same(&y, &before, "a panic of the caller's");
+        assert!(calls.load(Ordering::Relaxed) < count, "all parts were read");
     }
 }
 

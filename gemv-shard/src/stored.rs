@@ -1,0 +1,94 @@
+//! The elements of a matrix where they are stored, and the reading of a part.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+use gemv_core::{Dtype, Element, Error as CoreError};
+use ndarray::{Ix2, Shape, ShapeBuilder};
+use rayon::prelude::*;
+
+use crate::Result;
+use crate::source::Source;
+
+/// Where the elements are, and in which order.
+#[derive(Debug)]
+pub(crate) struct Stored<'a> {
+    pub source: Source<'a>,
+    pub dtype: Dtype,
+    /// Whether the most significant byte of a number comes first.
+    pub big_endian: bool,
+    /// Rows and columns.
+    pub dim: (usize, usize),
+    /// Whether the elements of a row follow one another; else those of a column.
+    pub by_rows: bool,
+}
+
+/// A part of the matrix that is in memory at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Block {
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+}
+
+/// Bytes that one thread reads in one piece. There are several for each thread: none waits long for another.
+const CHUNK: usize = 256 << 10;
+
+impl Block {
+    pub fn len(&self) -> usize {
+        self.rows.len() * self.columns.len()
+    }
+}
+
+impl Stored<'_> {
+    /// The shape of a part as it is read.
+    pub fn shape(&self, part: &Block) -> Shape<Ix2> {
+        (part.rows.len(), part.columns.len()).set_f(!self.by_rows)
+    }
+
+    /// Reads one part by all threads of rayon's current pool.
+    pub fn read<T: Pod + Element>(&self, part: &Block, to: &mut Vec<T>) -> Result<()> {
+        resize(to, part.len())?;
+        let chunks = bytemuck::cast_slice_mut::<T, u8>(to).par_chunks_mut(CHUNK).enumerate();
+        chunks.try_for_each(|(k, chunk)| self.read_bytes(part, k * CHUNK, chunk))
+    }
+
+    /// Reads bytes of a part from this one on.
+    pub fn read_bytes(&self, part: &Block, first: usize, to: &mut [u8]) -> Result<()> {
+        // Rows of a matrix by rows, columns of one by columns; and which elements of each.
+        let ((m, n), size) = (self.dim, self.dtype.bytes());
+        let (lines, inner, line) = match self.by_rows {
+            true => (&part.rows, &part.columns, n),
+            false => (&part.columns, &part.rows, m),
+        };
+        // Whole lines follow one another.
+        let width = if inner.len() == line { usize::MAX } else { inner.len() * size };
+        let (mut at, mut rest) = (first, &mut *to);
+        while !rest.is_empty() {
+            let (skipped, within) = (at / width, at % width);
+            let count = rest.len().min(width - within);
+            let from = ((lines.start + skipped) * line + inner.start) * size + within;
+            let piece;
+            (piece, rest) = rest.split_at_mut(count);
+            self.source.read(from, piece)?;
+            at += count;
+        }
+        if self.big_endian != cfg!(target_endian = "big") {
+            let parts = if self.dtype.is_complex() { 2 } else { 1 };
+            to.chunks_exact_mut(size / parts).for_each(<[u8]>::reverse);
+        }
+        Ok(())
+    }
+}
+
+/// Makes room for so many elements, of any value.
+pub(crate) fn resize<T: Pod + Element>(to: &mut Vec<T>, count: usize) -> Result<()> {
+    to.truncate(count);
+    let missing = count - to.len();
+    to.try_reserve_exact(missing).map_err(|_| CoreError::OutOfMemory {
+        device: "the host".into(),
+        asked: (missing * size_of::<T>()) as u64,
+        free: None,
+    })?;
+    to.resize(count, T::zeroed());
+    Ok(())
+}
