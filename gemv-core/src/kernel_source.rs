@@ -5,12 +5,9 @@ use ndarray::Dimension;
 use num_complex::Complex;
 
 use crate::device::Device;
-use crate::launch::{
-    CompiledKernel, KernelArgument, KernelLaunch, KernelLimits, KernelType, LaunchShape, Parameter,
-    ScalarValue,
-};
+use crate::launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
 use crate::resident::DeviceArray;
-use crate::{Element, Error, Result};
+use crate::{Element, Error, KernelLimits, KernelType, LaunchShape, Parameter, Result};
 
 /// A kernel of your own, compiled for a device from OpenCL C or CUDA C++.
 ///

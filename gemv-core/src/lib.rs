@@ -48,6 +48,7 @@ mod product;
 pub mod profile;
 pub mod reference;
 mod resident;
+mod rival;
 pub mod router;
 mod step;
 pub mod table;
@@ -65,23 +66,22 @@ pub use element::{
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use gemv_desc::{
-    Align, Arg, Desc, Dtype, Error, KernelInfo, Layout, MAX_ARGS, Name, Params, READ, Result,
-    ShapeMismatch, Values, fingerprint, source_digest,
+    Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
+    MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
+    source_digest,
 };
 pub use host::{Span, span};
 pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
-pub use launch::{
-    CompiledKernel, KernelArgument, KernelLaunch, KernelLimits, KernelType, LaunchShape, Parameter,
-    ScalarValue,
-};
+pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
 pub use memory::{Memory, Window};
 pub use mixed::{Widen, Widened};
 pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use plan::Plan;
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
+pub use rival::{HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
 pub use vector::Factor;

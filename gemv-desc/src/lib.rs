@@ -17,10 +17,12 @@ mod desc;
 mod dtype;
 mod error;
 mod kernel;
+mod launch;
 mod params;
 
 pub use desc::{Align, Desc, Layout};
 pub use dtype::Dtype;
 pub use error::{Error, Result, ShapeMismatch};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint, source_digest};
+pub use launch::{KernelLimits, KernelType, LaunchShape, Parameter};
 pub use params::{MAX_ARGS, Name, Params, READ};
