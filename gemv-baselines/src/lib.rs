@@ -23,10 +23,14 @@
 //! Arguments have their authors' names. `vec`, the width of loads, is that of C. Nugteren's CLBlast.
 //! Every kernel takes any strides: a row-major matrix runs through the transposed indexing. Each
 //! text begins with its order of additions and an error bound.
+//!
+//! The crate [matrixmultiply](https://docs.rs/matrixmultiply) is there as `vendor-matrixmul`, a rival of the CPU's products
+//! with several right-hand sides ([`gemv_core::RIVALS`]).
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod bainville;
 mod common;
+mod matrixmultiply;
 mod nugteren;
 mod sds406;
 mod sorensen;

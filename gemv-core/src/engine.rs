@@ -149,9 +149,12 @@ impl Engine {
         entries: impl IntoIterator<Item = BackendEntry>,
         forced: Option<String>,
     ) -> Engine {
-        let mut backends: Vec<Found> =
-            entries.into_iter().map(|entry| Found { entry, devices: OnceLock::new() }).collect();
-        backends.sort_by_key(|f| (f.entry.rank, f.entry.name));
+        let mut backends: Vec<Found> = Vec::new();
+        let order = |entry: &BackendEntry| (entry.rank, entry.name);
+        for entry in entries {
+            let at = backends.partition_point(|f| order(&f.entry) <= order(&entry));
+            backends.insert(at, Found { entry, devices: OnceLock::new() });
+        }
         let forced = forced.filter(|f| !f.trim().is_empty());
         let (reference, default, router) = Default::default();
         let (absent, by_environment) = (Vec::new(), false);

@@ -2,12 +2,11 @@
 
 use num_complex::Complex;
 
-use crate::KernelType;
 use crate::device::Device;
 use crate::kernel_source::{KernelArray, sealed};
 use crate::launch::KernelArgument;
 use crate::resident::DeviceVector;
-use crate::{Element, Result};
+use crate::{Element, KernelType, Result};
 
 /// An integer of a [`DeviceIntegers`]: `i32`, `u32`, `i64` or `u64`.
 ///

@@ -143,21 +143,24 @@ impl<'a, T> Input<'a, T, Ix2> {
     }
 }
 
+impl<T: Element, D: Dimension + Copy> Input<'_, T, D> {
+    /// Where the first entry lies: its address, or its place in a block, which starts on 64 bytes or more. So both
+    /// give the alignment.
+    #[inline]
+    fn address(&self) -> usize {
+        match self {
+            Input::Host(view) => view.as_ptr() as usize,
+            Input::Device(window) => window.first.wrapping_mul(T::DTYPE.bytes()),
+        }
+    }
+}
+
 impl<T: Element> Input<'_, T, Ix2> {
     /// What is asked of a product with this matrix and one vector.
     #[inline]
     pub fn desc(&self) -> Desc {
-        match self {
-            Input::Host(a) => {
-                let s = a.strides();
-                Desc::new(T::DTYPE, a.nrows(), a.ncols(), (s[0], s[1]), a.as_ptr() as usize)
-            }
-            Input::Device(a) => {
-                // Blocks start on 64 bytes or more, so the offset gives the alignment.
-                let at = a.first.wrapping_mul(T::DTYPE.bytes());
-                Desc::new(T::DTYPE, a.dim[0], a.dim[1], (a.stride(0), a.stride(1)), at)
-            }
-        }
+        let (m, n) = self.raw_dim().into_pattern();
+        Desc::new(T::DTYPE, m, n, (self.stride(0), self.stride(1)), self.address())
     }
 }
 
@@ -319,12 +322,10 @@ pub struct GemmJob<'a, T: Element, V: Element = T> {
 
 impl<'a, T: Element + Times<V>, V: Element> GemmJob<'a, T, V> {
     /// What is asked.
-    ///
-    /// # Panics
-    /// If there is no entry in the batch.
     pub fn desc(&self) -> Desc {
-        let batch = self.a.raw_dim()[0];
-        let one = self.a.index_axis(0, 0).desc();
+        let (batch, m, n) = self.a.raw_dim().into_pattern();
+        let strides = (self.a.stride(1), self.a.stride(2));
+        let one = Desc::new(T::DTYPE, m, n, strides, self.a.address());
         // Every entry of the batch begins on this boundary.
         let apart = self.a.stride(0).unsigned_abs().wrapping_mul(T::DTYPE.bytes());
         let apart = if batch > 1 { apart } else { 0 };

@@ -1,4 +1,4 @@
-//! What crosses the seam for a kernel that people bring: its parameters and limits, and a launch.
+//! What crosses the seam for a kernel that people bring: what was compiled, and a launch.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -111,6 +111,22 @@ pub struct Window<M, D> {
     pub strides: D,
 }
 
+impl<M> Window<M, Ix3> {
+    /// Index in the block of the entry with these indices.
+    ///
+    /// ```
+    /// use gemv_core::Window;
+    /// use ndarray::Ix3;
+    /// let columns = Window { memory: (), first: 7, dim: Ix3(1, 2, 3), strides: Ix3(0, 1, 10) };
+    /// assert_eq!(columns.place([0, 1, 2]), 28);
+    /// ```
+    #[inline]
+    pub fn place(&self, at: [usize; 3]) -> usize {
+        let offset = |axis: usize| at[axis] as isize * self.stride(axis);
+        self.first.wrapping_add_signed(offset(0) + offset(1) + offset(2))
+    }
+}
+
 impl<M, D: Dimension> Window<M, D> {
     /// The stride of an axis, in elements.
     #[inline]

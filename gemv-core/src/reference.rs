@@ -4,13 +4,13 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut1, Dimension, Ix3};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, Ix3};
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
 use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
-use crate::step::VectorJob;
+use crate::step::{Step, VectorJob};
 use crate::{
     Accumulator, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, Desc, DeviceInfo, Dtype,
     Element, Error, Input, Job, Memory, Output, Params, Prepared, Result, Times, Window, for_any,
@@ -156,12 +156,27 @@ pub fn vector<'a, T: Element>(
     block: &mut [T],
 ) {
     let alpha = job.alpha.value(|memory, at| read(memory)[at]);
-    let entries = |window: &Window<&'a dyn Memory, Ix3>| window.view(read(window.memory));
-    let (x, z) = (job.x.as_ref().map(entries), job.z.as_ref().map(entries));
-    for (at, y) in job.y.view_mut(block).indexed_iter_mut() {
-        let of = |view: &Option<ArrayView3<'_, T>>| view.map_or(T::default(), |view| view[at]);
-        *y = job.step.apply(alpha, of(&x), of(&z), *y);
+    let entry = |window: &Option<Window<&'a dyn Memory, Ix3>>, at| match window {
+        Some(window) => read(window.memory)[window.place(at)],
+        None => T::default(),
+    };
+    let [n0, n1, n2] = [0, 1, 2].map(|axis| job.y.dim[axis]);
+    for (i, j) in (0..n0).flat_map(|i| (0..n1).map(move |j| (i, j))) {
+        for at in (0..n2).map(|k| [i, j, k]) {
+            let (x, z, y) = (entry(&job.x, at), entry(&job.z, at), &mut block[job.y.place(at)]);
+            *y = match job.step {
+                Step::Assign => x,
+                step => T::narrow(widened(step, alpha, x.widen(), z.widen(), y.widen())),
+            };
+        }
     }
+}
+
+/// One entry of a step. A function of its own for the sake of the size of programs: all types share those of their
+/// accumulators.
+#[inline(never)]
+fn widened<A: Accumulator>(step: Step, alpha: A, x: A, z: A, y: A) -> A {
+    step.widened(alpha, x, z, y)
 }
 
 /// The reference as a device, `reference`: what answers when no backend is linked, and what the
@@ -237,6 +252,7 @@ fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut Vec<T> {
     &mut memory.downcast_mut::<HostMemory<T>>().expect("memory of the reference").0
 }
 
+#[inline(never)] // all pairs of types share it
 fn view<'a, T: Element, D: Dimension>(input: Input<'a, T, D>) -> ArrayView<'a, T, D> {
     match input {
         Input::Host(view) => view,
@@ -244,14 +260,18 @@ fn view<'a, T: Element, D: Dimension>(input: Input<'a, T, D>) -> ArrayView<'a, T
     }
 }
 
-fn run<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>) {
-    let y = match job.y {
-        Output::Host(y) => y,
+#[inline(never)] // all pairs of types share it
+fn view_mut<T: Element>(output: Output<'_, T, Ix1>) -> ArrayViewMut1<'_, T> {
+    match output {
+        Output::Host(view) => view,
         Output::Device(Window { memory, first, dim, strides }) => {
             Window { memory: (), first, dim, strides }.view_mut(elements_mut(memory))
         }
-    };
-    gemv(job.alpha, view(job.a), job.conj, view(job.x), job.beta, y);
+    }
+}
+
+fn run<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>) {
+    gemv(job.alpha, view(job.a), job.conj, view(job.x), job.beta, view_mut(job.y));
 }
 
 impl Backend for Reference {

@@ -59,21 +59,45 @@ impl Step {
         matches!(self, Step::Scal | Step::Axpy | Step::Xpay | Step::AddProduct | Step::Norm)
     }
 
+    /// How many of `x` and `z` the step reads: none, `x`, or both.
+    ///
+    /// ```
+    /// # use gemv_core::Step;
+    /// assert_eq!([Step::Scal, Step::Axpy, Step::Quotient].map(Step::operands), [0, 1, 2]);
+    /// ```
+    #[inline(always)]
+    pub fn operands(self) -> usize {
+        match self {
+            Step::Fill | Step::Scal | Step::Norm => 0,
+            Step::Assign | Step::Axpy | Step::Xpay | Step::Sqrt => 1,
+            Step::Product | Step::AddProduct | Step::Quotient => 2,
+        }
+    }
+
     /// The new entry of `y`. What the step does not read may have any value.
     #[inline(always)]
     pub fn apply<T: Element>(self, alpha: T::Acc, x: T, z: T, y: T) -> T {
-        let of = |acc| T::narrow(acc);
         match self {
-            Step::Fill => of(alpha),
+            // Through an accumulator, a NaN could lose bits.
             Step::Assign => x,
-            Step::Scal => of(alpha.mul(y.widen())),
-            Step::Axpy => of(y.widen().fma(alpha, x.widen())),
-            Step::Xpay => of(x.widen().fma(alpha, y.widen())),
-            Step::Product => of(x.widen().mul(z.widen())),
-            Step::AddProduct => of(y.widen().fma(x.widen(), z.widen())),
-            Step::Quotient => of(x.widen().div(z.widen())),
-            Step::Sqrt => of(x.widen().sqrt()),
-            Step::Norm => of(y.widen().norm()),
+            _ => T::narrow(self.widened(alpha, x.widen(), z.widen(), y.widen())),
+        }
+    }
+
+    /// The same in the accumulator's type, before it is rounded.
+    #[inline(always)]
+    pub(crate) fn widened<A: Accumulator>(self, alpha: A, x: A, z: A, y: A) -> A {
+        match self {
+            Step::Fill => alpha,
+            Step::Assign => x,
+            Step::Scal => alpha.mul(y),
+            Step::Axpy => y.fma(alpha, x),
+            Step::Xpay => x.fma(alpha, y),
+            Step::Product => x.mul(z),
+            Step::AddProduct => y.fma(x, z),
+            Step::Quotient => x.div(z),
+            Step::Sqrt => x.sqrt(),
+            Step::Norm => y.norm(),
         }
     }
 }

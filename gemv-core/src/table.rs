@@ -347,10 +347,11 @@ impl Table {
     /// ```
     pub fn nearest(&self, desc: &Desc) -> Vec<&Row> {
         let at = (log2(desc.m), log2(desc.n));
-        let mut rows: Vec<_> =
-            self.rows.iter().filter_map(|r| Some((r.distance(desc, at)?, r))).collect();
-        // Stable: the earlier row wins a tie.
-        rows.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
+        let mut rows = Vec::new();
+        for (distance, row) in self.rows.iter().filter_map(|r| Some((r.distance(desc, at)?, r))) {
+            // The earlier row wins a tie.
+            rows.insert(rows.partition_point(|(other, _)| *other <= distance), (distance, row));
+        }
         rows.into_iter().map(|r| r.1).collect()
     }
 }

@@ -4,12 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Axis, Dimension, LinalgScalar,
+    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Axis, Dimension,
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
-    BackendEntry, BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job,
-    KernelInfo, Memory, Output, Params, Prepared, Result, VectorJob, Window, for_any,
+    BackendEntry, BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, HostGemm, Input,
+    Job, KernelInfo, Memory, Output, Params, Prepared, RIVALS, Result, Rival, VectorJob, Window,
+    for_any,
 };
 
 use crate::gemm::gemm;
@@ -18,7 +19,6 @@ use crate::read::{self, READ};
 use crate::run;
 use crate::simd::{Allocation, CpuElement, CpuTimes, ISA_ENV, Isa, Plan, Product};
 use crate::vector;
-use crate::vendor::{self, VENDOR};
 
 #[linkme::distributed_slice(BACKENDS)]
 static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -315,13 +315,27 @@ impl Backend for Cpu {
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
-        let default = BuiltinTable { name: "cpu", text: include_str!("../tables/cpu.txt") };
-        let own = match self.isa.name() {
-            "avx512" => Some(("cpu-avx512", include_str!("../tables/cpu-avx512.txt"))),
-            "avx2" => Some(("cpu-avx2", include_str!("../tables/cpu-avx2.txt"))),
-            _ => None,
+        macro_rules! table {
+            ($name:literal) => {
+                BuiltinTable {
+                    name: $name,
+                    text: include_str!(concat!("../tables/", $name, ".txt")),
+                }
+            };
+        }
+        // Rows for elements whose kernels are not compiled would only make programs larger.
+        let own: &[BuiltinTable] = match self.isa.name() {
+            "avx512" => &[
+                table!("cpu-avx512"),
+                #[cfg(feature = "half")]
+                table!("cpu-avx512-half"),
+                #[cfg(feature = "complex")]
+                table!("cpu-avx512-complex"),
+            ],
+            "avx2" => &[table!("cpu-avx2")],
+            _ => &[],
         };
-        own.map(|(name, text)| BuiltinTable { name, text }).into_iter().chain([default]).collect()
+        own.iter().copied().chain([table!("cpu")]).collect()
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
@@ -358,7 +372,7 @@ impl Backend for Cpu {
     }
 
     fn vendor(&self, desc: &Desc) -> Option<Params> {
-        vendor::fits(desc).is_ok().then(|| Params::new(VENDOR.as_str()))
+        RIVALS.iter().find(|rival| rival.fits(desc).is_ok()).map(|rival| Params::new(rival.name))
     }
 
     fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
@@ -377,10 +391,12 @@ impl Backend for Cpu {
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         let params = prepared.params();
-        if params.kernel() == VENDOR {
+        if !kernels::is_gemm(params.kernel())
+            && let Some(theirs) = Rival::named(params.kernel())
+        {
             match job {
-                AnyGemmJob::F32(job) => rival(job),
-                AnyGemmJob::F64(job) => rival(job),
+                AnyGemmJob::F32(job) => rival(theirs.f32, job),
+                AnyGemmJob::F64(job) => rival(theirs.f64, job),
                 _ => unreachable!("it fits f32 and f64 alone"),
             }
             return Ok(());
@@ -404,13 +420,18 @@ impl Backend for Cpu {
     }
 }
 
-/// The product by matrixmultiply.
-fn rival<T>(mut job: GemmJob<'_, T>)
-where
-    T: CpuElement + Element<Acc = T> + Accumulator + LinalgScalar + Sync,
-{
+/// The product by another library.
+#[cold]
+fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, mut job: GemmJob<'_, T>) {
     let GemmJob { alpha, a, x, beta, y, .. } = &mut job;
-    vendor::gemm(*alpha, view(a), view(x), *beta, view_mut(y));
+    let (alpha, beta, a, mut y) = (*alpha, *beta, view(a), view_mut(y));
+    if y.is_empty() {
+        return;
+    }
+    if alpha == <T as Accumulator>::ZERO || a.dim().2 == 0 {
+        return y.lanes_mut(Axis(1)).into_iter().for_each(|y| run::without_a(alpha, beta, y));
+    }
+    gemm(alpha, a, view(x), beta, y);
 }
 
 impl Cpu {

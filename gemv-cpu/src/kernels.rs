@@ -2,12 +2,11 @@
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{
-    Arg, Desc, Dtype, KernelInfo, Layout, Name, Params, Values, fingerprint, source_digest,
+    Arg, Desc, Dtype, KernelInfo, Layout, Name, Params, Rival, Values, fingerprint, source_digest,
 };
 
 use crate::read::{self, READ};
 use crate::simd::{GemmPlan, NARROW};
-use crate::vendor::{self, VENDOR};
 
 /// A kernel: a Rust function for each instruction set and element type.
 struct Kernel {
@@ -303,8 +302,8 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     if name == READ.kernel() {
         return read::fits(desc);
     }
-    if name == VENDOR {
-        return vendor::fits(desc).and_then(|()| match params.args().next() {
+    if let Some(rival) = Rival::named(name) {
+        return rival.fits(desc).and_then(|()| match params.args().next() {
             Some((key, _)) => Err(format!("{name} has no {key}")),
             None => Ok(()),
         });

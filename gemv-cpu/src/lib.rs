@@ -29,7 +29,6 @@ mod run;
 #[allow(unsafe_code)]
 mod simd;
 mod vector;
-mod vendor;
 
 pub use backend::{Cpu, isas, open};
 pub use simd::ISA_ENV;

@@ -21,11 +21,11 @@ pub(crate) fn run<'a, T: CpuElement>(
     let [n0, n1, len] = [0, 1, 2].map(|axis| y.dim[axis]);
     for (i, j) in (0..n0).flat_map(|i| (0..n1).map(move |j| (i, j))) {
         let line = |window: &Window<&'a dyn Memory, Ix3>| {
-            let first = at(window, i, j);
+            let first = window.place([i, j, 0]);
             Line { all: read(window.memory), first, stride: window.stride(2) }
         };
         let (x, z) = (job.x.as_ref().map(line), job.z.as_ref().map(line));
-        let first = at(y, i, j);
+        let first = y.place([i, j, 0]);
         if y.stride(2) != 1 || len * size_of::<T>() < 2 * TASK {
             Lines { step, alpha, x, z }.strided(isa, block, first, y.stride(2), len);
             continue;
@@ -47,10 +47,4 @@ fn share<T: CpuElement>(
         let [x, z] = [x, z].map(|line| line.map(|line| line.from(k * task)));
         Lines { step, alpha, x, z }.strided(isa, y, 0, 1, y.len());
     });
-}
-
-/// Index of the first entry of a line.
-fn at<M>(window: &Window<M, Ix3>, i: usize, j: usize) -> usize {
-    let offset = window.stride(0) * i as isize + window.stride(1) * j as isize;
-    window.first.wrapping_add_signed(offset)
 }

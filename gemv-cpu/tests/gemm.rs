@@ -1,5 +1,6 @@
 //! Many right-hand sides and batches on every instruction set: each column has the bits of its own product.
 
+use gemv_baselines as _; // linked for the rival
 use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array3, Axis, IntoDimension, Ix3, s};
 use gemv_core::num_complex::Complex;

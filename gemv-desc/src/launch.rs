@@ -1,4 +1,4 @@
-//! What a kernel that people bring takes: the types of its parameters, and the limits of its launches.
+//! What is known of a kernel that people bring: its parameters, its limits, and the shape of a launch.
 
 use std::fmt::{self, Display};
 

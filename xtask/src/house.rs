@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
-    ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme"]),
+    ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme", "rayon"]),
     (
         "gemv-shard",
         &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "rayon", "thiserror"],

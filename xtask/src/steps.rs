@@ -43,7 +43,11 @@ pub const ALL: &[Step] = &[
     Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
     Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
     Step { name: "package", about: "the crates as they would be published", run: package },
-    Step { name: "quickstart", about: "the example of the README", run: quickstart },
+    Step {
+        name: "quickstart",
+        about: "the example of the README, and the size of the smallest program",
+        run: quickstart,
+    },
     Step {
         name: "bare",
         about: "a binary with every feature, without libOpenCL and libcuda",
@@ -289,8 +293,20 @@ fn package(sh: &Shell, tools: &Tools) -> Result<()> {
     crate::package::run(sh, &tools.target.join("package"))
 }
 
-fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {
-    Ok(cmd!(sh, "cargo run --locked --release --bin quickstart").run()?)
+/// The most bytes of a stripped program with default features.
+const MOST_OF_PROGRAM: u64 = 2_500_000;
+
+fn quickstart(sh: &Shell, tools: &Tools) -> Result<()> {
+    cmd!(sh, "cargo run --locked --release --bin quickstart").run()?;
+    let hello = ["-p", "gemv-examples", "--bin", "hello"];
+    cmd!(sh, "cargo rustc --locked --release {hello...} -- -C strip=symbols").run()?;
+    let program = tools.target.with_file_name("release").join("hello");
+    let said = cmd!(sh, "{program}").read()?;
+    ensure!(said == "[-2, -2]", "the smallest program says: {said}");
+    let bytes = std::fs::metadata(&program)?.len();
+    println!("the smallest program has {bytes} bytes");
+    ensure!(bytes <= MOST_OF_PROGRAM, "{MOST_OF_PROGRAM} are the most");
+    Ok(())
 }
 
 fn bare(sh: &Shell, tools: &Tools) -> Result<()> {

@@ -60,19 +60,27 @@ pub(super) type Widen = unsafe fn(*const u8, isize, usize, *mut u8);
 /// A kernel as a function without types.
 pub(super) type Kernel = unsafe fn(&Call);
 
-/// The operands of a kernel: a block of the matrix, x and the place of the sums. Each kernel reads what it needs.
+/// The operands that every kernel reads.
+#[derive(Clone, Copy)]
+pub(super) struct Operands {
+    /// A block of the matrix.
+    pub(super) a: Window<u8>,
+    pub(super) x: *const u8,
+    /// The place of the sums.
+    pub(super) out: *mut u8,
+    /// The distance of prefetches: bytes for rows, elements for columns.
+    pub(super) prefetch: isize,
+}
+
+/// The operands of a kernel, and what some of them read.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
-    pub(super) a: Window<u8>,
+    pub(super) of: Operands,
     pub(super) conj: bool,
-    pub(super) x: *const u8,
-    pub(super) out: *mut u8,
     /// Accumulators between the sums of two segments.
     pub(super) ld: usize,
     /// Rows run backwards, as x does.
     pub(super) back: bool,
-    /// The distance of prefetches: bytes for rows, elements for columns.
-    pub(super) prefetch: isize,
     /// Whether the next rows are prefetched instead.
     pub(super) prefetch_next: bool,
     /// Rows before the first aligned vector.
@@ -86,9 +94,9 @@ impl Call {
     /// Without prefetches, a stack or several segments.
     #[inline(always)]
     pub(super) fn new(a: Window<u8>, conj: bool, x: *const u8, out: *mut u8) -> Call {
-        let (prefetch, stack) = (0, core::ptr::null_mut());
+        let (of, stack) = (Operands { a, x, out, prefetch: 0 }, core::ptr::null_mut());
         let (back, prefetch_next) = (false, false);
-        Call { a, conj, x, out, ld: 0, back, prefetch, prefetch_next, head: 0, stack, stack_ld: 0 }
+        Call { of, conj, ld: 0, back, prefetch_next, head: 0, stack, stack_ld: 0 }
     }
 }
 
@@ -199,8 +207,8 @@ fn rows<O: Ops>(n: usize, back: bool) -> Kernel {
 }
 
 unsafe fn segments<O: Ops, const BACK: bool>(c: &Call) {
-    let Call { x, out, ld, prefetch_next, .. } = *c;
-    let (a, x, out, prefetch) = (c.a.cast(), x.cast(), out.cast(), c.prefetch as usize);
+    let Call { of: Operands { a, x, out, prefetch }, ld, prefetch_next, .. } = *c;
+    let (a, x, out, prefetch) = (a.cast(), x.cast(), out.cast(), prefetch as usize);
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
@@ -212,21 +220,21 @@ unsafe fn short<O: Ops, const V: usize>(c: &Call) {
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
-        o.enter(Short::<O, V> { o, c });
+        o.enter(Short::<O, V> { o, of: &c.of });
     }
 }
 
 /// A kernel for short rows with its operands by reference, as [`Columns`].
 struct Short<'a, O, const V: usize> {
     o: O,
-    c: &'a Call,
+    of: &'a Operands,
 }
 
 impl<O: Ops, const V: usize> Body for Short<'_, O, V> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Short { o, c } = self;
-        let (a, x, out, prefetch) = (c.a.cast(), c.x.cast(), c.out.cast(), c.prefetch as usize);
+        let Short { o, of } = self;
+        let (a, x, out, prefetch) = (of.a.cast(), of.x.cast(), of.out.cast(), of.prefetch as usize);
         // SAFETY: the caller's.
         unsafe { ShortRows::<O, V> { o, a, x, prefetch, out }.run() }
     }
@@ -258,8 +266,8 @@ impl<O: Ops, const KERNEL: u8> Body for Columns<'_, O, KERNEL> {
     #[inline(always)]
     unsafe fn run(self) {
         let Columns { o, c } = self;
-        let (a, x, out) = (c.a.cast(), c.x.cast(), c.out.cast());
-        let (stack, ld, head, prefetch) = (c.stack.cast(), c.stack_ld, c.head, c.prefetch);
+        let (a, x, out, prefetch) = (c.of.a.cast(), c.of.x.cast(), c.of.out.cast(), c.of.prefetch);
+        let (stack, ld, head) = (c.stack.cast(), c.stack_ld, c.head);
         // SAFETY: the caller's.
         unsafe {
             match KERNEL {
@@ -340,11 +348,11 @@ pub(super) fn is_short<O: Ops>(n: usize) -> bool {
 /// The sums of rows for which [`is_short`] holds.
 ///
 /// # Safety
-/// `o` exists, a is good, x for n and out for m.
+/// `o` exists; the operands are good, as for a kernel.
 #[inline(always)]
-pub(super) unsafe fn short_rows<O: Ops>(o: O, a: Window<O::T>, x: *const O::Acc, out: *mut O::Acc) {
+pub(super) unsafe fn short_rows<O: Ops>(o: O, of: &Operands) {
     // SAFETY: the caller's.
-    unsafe { vectors!(a.n, o.enter(ShortRows::<O, V> { o, a, x, prefetch: 0, out })) }
+    unsafe { vectors!(of.a.n, o.enter(Short::<O, V> { o, of })) }
 }
 
 struct FinishRows<'a, O> {

@@ -693,7 +693,7 @@ impl<'a> Panel<'a> {
                 };
                 let mut call = Call::new(a, g.conj, offset(x, c as isize * x_ld, k.acc), out);
                 if c == 0 && g.by_rows {
-                    call.prefetch = prefetch;
+                    call.of.prefetch = prefetch;
                 }
                 // SAFETY: the caller's.
                 unsafe { kernel(&call) };

@@ -6,7 +6,7 @@ use gemv_core::order::SEGMENT;
 
 use super::col_registers::ColRegisters;
 use super::element::CpuElement;
-use super::entry::{Call, REGISTERS, columns, is_short, short_rows};
+use super::entry::{Call, Operands, REGISTERS, columns, is_short, short_rows};
 use super::isa::{Isa, Kind};
 use super::ops::Ops;
 use super::rows::Segments;
@@ -63,7 +63,7 @@ fn small<O: Ops>(
         if cs == 1 {
             let a = Window { p, line: rs, m, n };
             if is_short::<O>(n) {
-                short_rows(o, a, x, out);
+                short_rows(o, &Operands { a: a.cast(), x: x.cast(), out: out.cast(), prefetch: 0 });
             } else {
                 let (prefetch, prefetch_next, ld) = (0, false, 0);
                 Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld }.enter();

@@ -46,13 +46,18 @@ impl<T: CpuElement> Lines<'_, T> {
         let body = OneLine { of: self, y, first, stride, len };
         match isa.kind() {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: an `Isa` exists only where the processor has the instructions; the body is safe code.
-            Kind::Avx512 => unsafe { T::Avx512::new(false).enter(body) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Kind::Avx2 => unsafe { T::Avx2::new(false).enter(body) },
+            // SAFETY: an `Isa` exists only where the processor has the instructions, and with AVX-512 it has AVX2, for
+            // which the compiler makes the same loops; the body is safe code.
+            Kind::Avx512 | Kind::Avx2 => unsafe { T::Avx2::new(false).enter(body) },
+            #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
             // SAFETY: the body is safe code.
             Kind::Plain => unsafe { body.run() },
+            // One loop for all steps: a multiply-add that calls the C library takes longer than the choice.
+            #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
+            Kind::Plain => {
+                let step = body.of.step;
+                body.step(step);
+            }
         }
     }
 }
@@ -81,13 +86,10 @@ impl<T: CpuElement> Body for OneLine<'_, '_, T> {
     }
 }
 
-/// The entries of an operand, if it has none or they are neighbours.
+/// The entries of an operand, if they are neighbours.
 #[inline(always)]
-fn slice<T: CpuElement>(of: Option<Line<'_, T>>, len: usize) -> Option<Option<&[T]>> {
-    match of {
-        Some(line) => line.slice(len).map(Some),
-        None => Some(None),
-    }
+fn slice<T: CpuElement>(of: Option<Line<'_, T>>, len: usize) -> Option<&[T]> {
+    of.and_then(|line| line.slice(len))
 }
 
 impl<T: CpuElement> OneLine<'_, '_, T> {
@@ -97,21 +99,22 @@ impl<T: CpuElement> OneLine<'_, '_, T> {
         let none = T::default();
         if stride == 1 {
             let y = &mut y[first..][..len];
-            // Loops, not `for_each`: its closure becomes a function of its own at times, without the instruction set.
-            match (slice(x, len), slice(z, len)) {
-                (Some(None), Some(None)) => {
+            // The step is a constant: one of these loops is compiled. Loops, not `for_each`: its closure becomes a
+            // function of its own at times, without the instruction set.
+            match (step.operands(), slice(x, len), slice(z, len)) {
+                (0, ..) => {
                     for y in y {
                         *y = step.apply(alpha, none, none, *y);
                     }
                     return;
                 }
-                (Some(Some(x)), Some(None)) => {
+                (1, Some(x), _) => {
                     for (y, x) in y.iter_mut().zip(x) {
                         *y = step.apply(alpha, *x, none, *y);
                     }
                     return;
                 }
-                (Some(Some(x)), Some(Some(z))) => {
+                (2, Some(x), Some(z)) => {
                     for ((y, x), z) in y.iter_mut().zip(x).zip(z) {
                         *y = step.apply(alpha, *x, *z, *y);
                     }

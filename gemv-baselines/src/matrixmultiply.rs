@@ -1,0 +1,33 @@
+//! The crate matrixmultiply, through ndarray, as a rival of the CPU's products with several right-hand sides.
+
+use gemv_core::ndarray::linalg::general_mat_mul;
+use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis, LinalgScalar};
+use gemv_core::{RIVALS, Rival};
+
+/// As much of its name as a kernel's name has room for.
+#[linkme::distributed_slice(RIVALS)]
+static MATRIXMULTIPLY: Rival = Rival { name: "vendor-matrixmul", f32: gemm, f64: gemm };
+
+/// Entries are shared by the threads of rayon's pool if there are several, else blocks of rows.
+fn gemm<T: LinalgScalar + Send + Sync>(
+    alpha: T,
+    a: ArrayView3<'_, T>,
+    x: ArrayView3<'_, T>,
+    beta: T,
+    mut y: ArrayViewMut3<'_, T>,
+) {
+    let (batch, m, _) = a.dim();
+    let (axis, len) = if batch > 1 { (Axis(0), batch) } else { (Axis(1), m) };
+    let share = len.div_ceil(rayon::current_num_threads());
+    rayon::scope(|scope| {
+        let parts = y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share));
+        for (part, (mut y, a)) in parts.enumerate() {
+            let first = if batch > 1 { part * share } else { 0 };
+            scope.spawn(move |_| {
+                for (b, (a, mut y)) in a.outer_iter().zip(y.outer_iter_mut()).enumerate() {
+                    general_mat_mul(alpha, &a, &x.index_axis(Axis(0), first + b), beta, &mut y);
+                }
+            });
+        }
+    });
+}
