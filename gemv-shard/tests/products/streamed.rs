@@ -15,6 +15,7 @@ use gemv::{Device, Dtype, Element, Times};
 use gemv_core::{Error as CoreError, PieceSource};
 use gemv_shard::{Error, Streamed, SumElement};
 use gemv_testkit::Host;
+use rayon::ThreadPoolBuilder;
 
 /// A device with memory of its own, which is filled by pieces of so many bytes, at the host's reference's speed.
 /// It fails where `fails` says so, of its call that fills or computes, from 0.
@@ -443,7 +444,9 @@ fn no_memory() {
 /// One sentence, and y as it was.
 #[test]
 fn refusals() {
-    refuses(&devices::<f32, f32>()[0]);
+    // Two threads, whatever the machine: each reads some parts before the first is told.
+    let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    pool.install(|| refuses(&devices::<f32, f32>()[0]));
     refuses(&feeding(1 << 12, |_| false).0);
     let a = Array2::<f32>::ones((3, 5));
     let there = Streamed::of(&a);
@@ -464,39 +467,39 @@ fn refuses(device: &Device) {
     assert!(!opened().is_empty()); // the system's words for a file that is not there
     fs::write(&path, "PK\x03\x04").unwrap();
     assert_eq!(opened(), "this is an archive (.npz): it has to be a file");
-    let a = Array2::<f32>::ones((300, 300));
+    let a = Array2::<f32>::ones((3000, 300));
     for fortran in [false, true] {
         write(&path, &a, fortran, false);
         let mut bytes = fs::read(&path).unwrap();
-        let mut y = [7.0f64; 300];
+        let mut y = [7.0f64; 3000];
         let there = Streamed::open(&path).unwrap().window(10_000);
         let e = there.gemv::<f64, f64, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, |_, _| ());
         assert_eq!(text(e.unwrap_err()), "the array holds f32, where f64 is asked");
-        assert_eq!(y, [7.0; 300]);
-        let mut y = [7.0f32; 299];
+        assert_eq!(y, [7.0; 3000]);
+        let mut y = [7.0f32; 2999];
         let e = there.gemv::<f32, f32, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, |_, _| ());
-        assert!(e.unwrap_err().to_string().ends_with("y must have 300 entries, but it has 299"));
+        assert!(e.unwrap_err().to_string().ends_with("y must have 3000 entries, but it has 2999"));
 
         let e = there.read_part::<f64>(0..0, 0..0);
         assert_eq!(text(e.unwrap_err()), "the array holds f32, where f64 is asked");
-        for (rows, columns) in [(0..301, 0..1), (0..1, 299..301), (0..1, 301..301)] {
+        for (rows, columns) in [(0..3001, 0..1), (0..1, 299..301), (0..1, 301..301)] {
             let e = text(there.read_part::<f32>(rows.clone(), columns.clone()).unwrap_err());
             let part = format!("no part of rows {rows:?} and columns {columns:?}");
-            assert_eq!(e, format!("a matrix of 300 × 300 has {part}"));
+            assert_eq!(e, format!("a matrix of 3000 × 300 has {part}"));
         }
 
         // It becomes shorter while it is read.
-        let mut y = [7.0f32; 300];
+        let mut y = [7.0f32; 3000];
         let shorten = |read, of| {
             assert!(read < of / 2, "parts were read that are not there");
-            OpenOptions::new().write(true).open(&path).unwrap().set_len(150_000).unwrap();
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(1_500_000).unwrap();
         };
         let e = there.gemv::<f32, f32, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, shorten);
         assert_eq!(text(e.unwrap_err()), "the file became shorter while it was read");
-        assert_eq!(y, [7.0; 300]);
+        assert_eq!(y, [7.0; 3000]);
         assert_eq!(
             opened(),
-            "the file is truncated: its header announces 360000 bytes of data, but 149872 follow"
+            "the file is truncated: its header announces 3600000 bytes of data, but 1499872 follow"
         );
         bytes.push(0);
         fs::write(&path, &bytes).unwrap();
