@@ -175,6 +175,11 @@ const SHAPES: &[(usize, usize)] = &[
     (21, 257),
     (4, 1023),
     (3, 4100),
+    // Tiles of rows with memory on each side, and without.
+    (100, 600),
+    (2100, 40),
+    (1060, 80),
+    (1100, 150),
     (0, 5),
     (5, 0),
 ];
@@ -491,7 +496,8 @@ fn levels(device: &Device) -> Outcome {
     let by_row = "row-cpu split_k=1, row-cpu split_k=2, row-cpu split_k=7, row-cpu split_k=600, \
                   row split_k=1, row split_k=2 vec=4 subwarp=8, row split_k=9, row split_k=513 rows=2, \
                   strided split_k=1, strided-cpu, strided-col-cpu split_k=3";
-    let by_col = "col-cpu, col-cpu split_k=2, col split_k=2, col split_k=100 vec=4";
+    let by_col = "col-cpu, col-cpu split_k=2, col-few-rows-cpu split_k=1, col-few-rows-cpu split_k=2, \
+                  col-few-rows-cpu streams=8 vec=4 prefetch_next=1, col split_k=2, col split_k=100 vec=4";
     for (a, texts, more) in [(&a, by_row, any_strides(device)), (&col, by_col, Vec::new())] {
         let named = texts.split(", ").map(str::parse).collect::<Result<Vec<Params>, _>>()?;
         for params in named.into_iter().chain(more) {

@@ -345,19 +345,25 @@ impl CostGrid {
             clip(&mut row, |desc| legal(desc, &params));
             rows.push(row);
         }
-        // What was clipped goes to the rows behind it.
+        // What was clipped goes to the rows behind it, as rows of their own: a rectangle with few measured points
+        // may reach far beyond what is legal, and what lies beside it is other rows'.
         let beyond = |log: f32| (log.exp2().round() + 1.0).log2();
-        for a in 0..rows.len() {
+        let both = |a: (f32, f32), b: (f32, f32)| (a.0.max(b.0), a.1.min(b.1));
+        for a in 0..leaves.len() {
             let ((i0, i1, j0, j1), _) = leaves[a];
             let (m, n) = (rows[a].m.1, rows[a].n.1);
             let cut_m = i1 + 1 < self.m.len() && m < halfway(&self.m, i1);
             let cut_n = j1 + 1 < self.n.len() && n < halfway(&self.n, j1);
-            for (row, &((k0, k1, l0, l1), _)) in rows.iter_mut().zip(leaves) {
+            for (k, &((k0, k1, l0, l1), _)) in leaves.iter().enumerate() {
                 if cut_m && k0 == i1 + 1 && l0 <= j1 && j0 <= l1 {
-                    row.m.0 = row.m.0.min(beyond(m));
+                    let n = both(range(&self.n, j0, j1), range(&self.n, l0, l1));
+                    let m = (beyond(m), halfway(&self.m, i1));
+                    rows.push(Row { m, n, ..rows[k] });
                 }
                 if cut_n && l0 == j1 + 1 && k0 <= i1 && i0 <= k1 {
-                    row.n.0 = row.n.0.min(beyond(n));
+                    let m = both(range(&self.m, i0, i1), range(&self.m, k0, k1));
+                    let n = (beyond(n), halfway(&self.n, j1));
+                    rows.push(Row { m, n, ..rows[k] });
                 }
             }
         }

@@ -478,6 +478,61 @@ fn a_line_with_one_point_takes_after_its_own_side() {
     }
 }
 
+/// A kernel for few rows is the choice of a rectangle in which only few rows were measured. It ends within it. The
+/// rest goes to the row behind, but nothing that lies beside the rectangle.
+#[test]
+fn what_a_row_leaves_over_takes_nothing_from_others() {
+    let [few, short, long, tall] = ["few", "short", "long", "tall"].map(Params::new);
+    let legal = |d: &Desc, p: &Params| *p != few || d.m <= 64;
+    let mut known = Measurements::new();
+    let (m_lines, n_lines) = ([64, 1024, 1 << 16], [16, 4096, 1 << 20]);
+    for (m, n) in m_lines.into_iter().flat_map(|m| n_lines.map(|n| (m, n))) {
+        if m * n > 1 << 28 {
+            continue; // too large to be measured
+        }
+        let best = match (m, n) {
+            (65_536, _) => tall,
+            (_, 16) => short,
+            (64, 1_048_576) => few,
+            _ => long,
+        };
+        let d = desc(m, n);
+        let all = [few, short, long, tall].into_iter().filter(|p| legal(&d, p));
+        let mut trials: Vec<Trial> = all
+            .map(|params| {
+                let seconds = if params == best { 1e-6 } else { 3e-6 };
+                let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
+                Trial {
+                    params,
+                    launch_id,
+                    seconds,
+                    low,
+                    high,
+                    batches: 9,
+                    checked: true,
+                    finalist: true,
+                }
+            })
+            .collect();
+        trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let (candidates, failures) = (trials.len(), Vec::new());
+        let (at_ceiling, read_seconds) = (false, None);
+        let result =
+            ProblemResult { desc: d, trials, failures, candidates, at_ceiling, read_seconds };
+        known.insert(d, result);
+    }
+    let mut runner = Named([few, short, long, tall].into());
+    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
+    let table = Table { rows, ..Table::default() };
+    for (m, n, choice) in
+        [(64, 1 << 20, few), (64, 4096, long), (1024, 16, short), (1024, 4096, long)]
+    {
+        let d = desc(m, n);
+        let row = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
+        assert_eq!(row.params, choice, "{m}x{n} of\n{table}");
+    }
+}
+
 /// A kernel that is best up to the last line, and ends soon behind it: of the others the better one goes on.
 #[test]
 fn there_is_a_row_for_what_lies_behind_the_last_line() {

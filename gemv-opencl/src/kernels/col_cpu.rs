@@ -4,7 +4,7 @@
 use gemv_core::{Arg, Desc, Layout, Params, Values};
 use gemv_gpu::{Caps, Kernel, Plan, REDUCE_SOURCE, Signature, source, value};
 
-use super::wide::{self, BLOCKS_PER_SM, SPLIT_K};
+use super::wide::{self, BLOCKS_PER_SM, PREFETCH, ROWS, SPLIT_K};
 
 pub(super) const KERNELS: &[Kernel] = &[
     COL,
@@ -18,7 +18,7 @@ pub(super) const KERNELS: &[Kernel] = &[
 
 const COL: Kernel = Kernel {
     name: "col-cpu",
-    about: "Column-major matrices on CPUs: a work-item computes a tile of rows, four columns a \
+    about: "Column-major matrices on CPUs: a work-item computes a tile of rows, up to 16 columns a \
             pass.",
     source: source![wide::SOURCE, wide::TREE, include_str!("col_cpu.cl"), REDUCE_SOURCE],
     args: ARGS,
@@ -39,30 +39,37 @@ const ARGS: &[Arg] = &[
         default: 512,
         define: Some("TILE_M"),
     },
+    PREFETCH,
     BLOCKS_PER_SM,
     SPLIT_K,
 ];
 
-/// Rows of a vector.
-const ROWS: usize = 16;
-
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let tile_m = value(ARGS, params, "tile_m");
-    // Two stacks of seven and two vectors, in the private memory of one item.
-    let bytes = 16 * tile_m as usize * desc.vectors.acc_bytes();
-    if bytes > 512 << 10 {
+    // Two stacks of seven and one vector, in the private memory of one item.
+    let bytes = 15 * (tile_m as usize + 2 * ROWS) * desc.vectors.acc_bytes();
+    if bytes > wide::PRIVATE {
         return Err(format!("tile_m={tile_m} takes {bytes} bytes of private memory"));
     }
     wide::legal(caps)
 }
 
+fn tile(params: &Params) -> usize {
+    value(ARGS, params, "tile_m") as usize
+}
+
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    wide::plan((ARGS, "col_cpu", ROWS), desc, params, caps)
+    wide::plan((ARGS, "col_cpu", ROWS, tile(params)), desc, params, caps)
 }
 
 fn candidates(kernel: &'static str, layout: Layout, desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let shapes = [(1024, 1), (256, 4), (1024, 4)].map(|(tile_m, blocks)| {
-        Params::new(kernel).with("tile_m", tile_m).with("blocks_per_sm", blocks)
-    });
-    wide::candidates((layout, ROWS), shapes, desc, caps, legal)
+    let shape = |(tile_m, prefetch, blocks)| {
+        let params = Params::new(kernel).with("tile_m", tile_m).with("prefetch", prefetch);
+        params.with("blocks_per_sm", blocks)
+    };
+    // Loads of one element ask for nothing.
+    let all = [(1024, 0, 1), (1024, 0, 4), (1024, 512, 4), (4096, 512, 1), (4096, 512, 4)];
+    let shapes = if layout == Layout::Col { &all[..] } else { &all[..2] };
+    let shapes: Vec<Params> = shapes.iter().copied().map(shape).collect();
+    wide::candidates((layout, tile), &shapes, desc, caps, legal)
 }

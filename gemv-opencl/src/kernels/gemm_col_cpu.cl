@@ -51,7 +51,7 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
           for (U32 k = 0; k < 4; k++) v[c] = sums_fma(av[k], sums_of(xv[c][k]), v[c]);
       } else {
         for (U32 k = 0; k < columns; k++) {
-          const SUMS a = sums_conj(load16_any(r + (I64)(64 * k) * cs, rs, count, end), conj);
+          const SUMS a = sums_conj(load_any(r + (I64)(64 * k) * cs, rs, count, end), conj);
 #pragma unroll
           for (U32 c = 0; c < TILE_RHS; c++) v[c] = sums_fma(a, sums_of(xv[c][k]), v[c]);
         }
@@ -112,7 +112,7 @@ KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
         for (U32 w = 0; w < wides; w++) {
           SUMS v = outer[c * STACK + bits * WIDES + w];
           if (segments > 1) v = sums_add(v, sums_zero());
-          finish16(y + (I64)y0 + (I64)b * yb + (I64)(i + w * 16) * yrs + (I64)(c0 + c) * ycs, yrs,
+          finish_rows(y + (I64)y0 + (I64)b * yb + (I64)(i + w * 16) * yrs + (I64)(c0 + c) * ycs, yrs,
                    alpha, v, beta, rows - w * 16 < 16 ? rows - w * 16 : 16);
         }
     }

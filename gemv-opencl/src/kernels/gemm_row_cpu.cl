@@ -45,7 +45,7 @@ KERNEL(1) gemm_pack(GEMM_ARGUMENTS) {
     GLOBAL const ELEM *column = x + (I64)x0 + (I64)b * xb + (I64)c * xcs;
     GLOBAL ACC *to = workspace + q * PITCH(n);
     for (U64 j = 0; j < n; j += 16)
-      pack16(load16(column + (I64)j * xrs, xrs, n - j < 16 ? (U32)(n - j) : 16), to + j);
+      pack16(load_some(column + (I64)j * xrs, xrs, n - j < 16 ? (U32)(n - j) : 16), to + j);
   }
 }
 
@@ -82,7 +82,7 @@ STATIC void segment_sums(GLOBAL const ELEM **row, const I64 cs, GLOBAL const ACC
         const I64 at = j + k * 16;
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
-          const SUMS av = sums_conj(load16_any(row[r] + at * cs, cs, count, end), conj);
+          const SUMS av = sums_conj(load_any(row[r] + at * cs, cs, count, end), conj);
 #pragma unroll
           for (U32 c = 0; c < TILE_RHS; c++)
             acc[r][c][k] = sums_first(

@@ -13,7 +13,9 @@ gpu::kernel_files! {
     /// The kernels of each file, in the order in which candidates are tried.
     static FILES: &[Kernel] = KERNELS;
     mod row_cpu;
+    mod row_short_cpu;
     mod col_cpu;
+    mod col_few_rows_cpu;
     mod gemm_narrow_cpu;
     mod gemm_row_cpu;
     mod gemm_col_cpu;

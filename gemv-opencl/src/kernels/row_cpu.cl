@@ -2,6 +2,7 @@
 //
 //   rows       A work-group is one item. It has a band of rows and computes ROWS of them at a time.
 //   lanes      The 64 lanes of a row are four vectors of 16.
+//   prefetch   In whole segments, each load asks for the line PREFETCH bytes further on.
 //   split-K    As in row.k; the work-groups that share a row are the grid's y.
 //   strides    Any; loads are by vectors where the column stride and incx are 1.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of a row's n elements but other memory
@@ -9,12 +10,15 @@
 #ifndef ROWS
 #define ROWS 4
 #endif
+#ifndef PREFETCH
+#define PREFETCH 0
+#endif
 
 // The sums of segment s of ROWS rows.
 STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const ELEM *x,
                          const I64 incx, const U32 conj, const U32 len, GLOBAL const ELEM *end,
                          ACC *out) {
-  SUMS acc[ROWS][4];
+  SUMS acc[ROWS][4], sum[ROWS];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
 #pragma unroll
@@ -26,8 +30,10 @@ STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const
         const U32 j = round * 64 + k * 16;
         const SUMS xv = load_dense(x + j);
 #pragma unroll
-        for (U32 r = 0; r < ROWS; r++)
+        for (U32 r = 0; r < ROWS; r++) {
+          if (PREFETCH) prefetch_dense((GLOBAL const char *)(row_ptr[r] + j) + PREFETCH);
           acc[r][k] = sums_fma(sums_conj(load_dense(row_ptr[r] + j), conj), xv, acc[r][k]);
+        }
       }
   } else {
     for (U32 j = 0; j < len; j += 64)
@@ -36,17 +42,23 @@ STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const
         if (j + k * 16 >= len) continue;
         const U32 left = len - j - k * 16, count = left < 16 ? left : 16;
         const I64 at = j + k * 16;
-        const SUMS xv = load16(x + at * incx, incx, count);
+        const SUMS xv = load_some(x + at * incx, incx, count);
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
-          const SUMS av = sums_conj(load16_any(row_ptr[r] + at * cs, cs, count, end), conj);
+          const SUMS av = sums_conj(load_any(row_ptr[r] + at * cs, cs, count, end), conj);
           acc[r][k] = sums_first(acc[r][k], sums_fma(av, xv, acc[r][k]), count);
         }
       }
   }
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++)
-    out[r] = sums_halve(sums_add(sums_add(acc[r][0], acc[r][2]), sums_add(acc[r][1], acc[r][3])));
+    sum[r] = sums_add(sums_add(acc[r][0], acc[r][2]), sums_add(acc[r][1], acc[r][3]));
+#if ROWS == 4
+  sums_halve4(sum, out);
+#else
+#pragma unroll
+  for (U32 r = 0; r < ROWS; r++) out[r] = sums_halve(sum[r]);
+#endif
 }
 
 KERNEL(1) row_cpu(ARGUMENTS) {
@@ -72,8 +84,7 @@ KERNEL(1) row_cpu(ARGUMENTS) {
         row_ptr[r] = a + a0 + (I64)row * rs + (I64)(s * SEG) * cs;
       }
       ACC sum[ROWS];
-      segment_sums(row_ptr, cs, x + x0 + (I64)(s * SEG) * incx, incx, conj, len, end,
-                   sum);
+      segment_sums(row_ptr, cs, x + x0 + (I64)(s * SEG) * incx, incx, conj, len, end, sum);
       const bool end = s % SEG == SEG - 1 || s + 1 == w.segments;
       for (U32 r = 0; r < ROWS && i + r < w.last; r++) {
         ACC v = sum[r];

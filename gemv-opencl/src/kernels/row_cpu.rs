@@ -3,7 +3,7 @@
 use gemv_core::{Arg, Desc, Layout, Params, Values};
 use gemv_gpu::{Caps, Kernel, Plan, REDUCE_SOURCE, Signature, source};
 
-use super::wide::{self, BLOCKS_PER_SM, SPLIT_K};
+use super::wide::{self, BLOCKS_PER_SM, PREFETCH, SPLIT_K};
 
 pub(super) const KERNELS: &[Kernel] = &[
     ROW,
@@ -38,16 +38,23 @@ const ARGS: &[Arg] = &[
         default: 4,
         define: Some("ROWS"),
     },
+    PREFETCH,
     BLOCKS_PER_SM,
     SPLIT_K,
 ];
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    wide::plan((ARGS, "row_cpu", 1), desc, params, caps)
+    wide::plan((ARGS, "row_cpu", 1, 1), desc, params, caps)
 }
 
 fn candidates(kernel: &'static str, layout: Layout, desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let shapes = [(4, 4), (4, 1), (1, 4)]
-        .map(|(rows, blocks)| Params::new(kernel).with("rows", rows).with("blocks_per_sm", blocks));
-    wide::candidates((layout, 1), shapes, desc, caps, |_, _, caps| wide::legal(caps))
+    let shape = |(rows, prefetch, blocks)| {
+        let params = Params::new(kernel).with("rows", rows).with("prefetch", prefetch);
+        params.with("blocks_per_sm", blocks)
+    };
+    // Loads of one element ask for nothing.
+    let all = [(4, 0, 4), (4, 0, 1), (1, 0, 4), (4, 1024, 4)];
+    let shapes = if layout == Layout::Row { &all[..] } else { &all[..3] };
+    let shapes: Vec<Params> = shapes.iter().copied().map(shape).collect();
+    wide::candidates((layout, |_| 1), &shapes, desc, caps, |_, _, caps| wide::legal(caps))
 }

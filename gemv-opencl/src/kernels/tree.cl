@@ -1,11 +1,10 @@
 // What col_cpu.cl and gemm_col_cpu.cl share: lanes in bit-reversed order, and the stack of partial
 // vectors, WIDES apart, that replaces them.
 
-// Bit-reversal of the low `bits` bits.
-STATIC U32 reversed(U32 b, U32 bits) {
-  U32 r = 0;
-  for (U32 k = 0; k < bits; k++) r |= (b >> k & 1u) << (bits - 1 - k);
-  return r;
+// Bit-reversal of the low `bits` bits; at most 6.
+STATIC U32 reversed(const U32 b, const U32 bits) {
+  const U32 two = (b & 0x15u) << 1 | (b >> 1 & 0x15u);
+  return ((two & 3u) << 4 | (two & 0xcu) | two >> 4) >> (6 - bits);
 }
 // The bits of a lane number below `lanes`; at most 6.
 STATIC U32 bits_for(U64 lanes) {
