@@ -104,8 +104,7 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let params = Params::new("col-few-rows-cpu").with("max_m", max_m).with("vec", vec);
         params.with("streams", streams).with("prefetch_next", next).with("split_k", split)
     };
-    let mut all: Vec<Params> =
-        [(8, 1, 0), (1, 0, 0), (8, 1, 1)].into_iter().map(shape).collect();
+    let mut all: Vec<Params> = [(8, 1, 0), (1, 0, 0), (8, 1, 1)].into_iter().map(shape).collect();
     all.retain(|p| legal(desc, p, caps).is_ok());
     all
 }
