@@ -42,7 +42,7 @@
 //!
 //! [`Streamed`] does the same with the parts of one file that is larger than memory, or of one array that is
 //! larger than the device's, and [`Sharded`] with the parts of a matrix that are resident on several devices
-//! of one process.
+//! of one process. A [`ShardedVector`] stays on these devices from one product to the next.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -55,7 +55,9 @@ mod on_cpu;
 mod partial;
 mod product;
 mod reduce;
+mod resident;
 mod sharded;
+mod sharded_vector;
 mod source;
 mod split;
 mod stored;
@@ -67,6 +69,7 @@ pub use element::SumElement;
 pub use error::{Error, Result};
 pub use partial::Partial;
 pub use sharded::Sharded;
+pub use sharded_vector::ShardedVector;
 pub use split::Split;
 pub use streamed::Streamed;
 

@@ -15,13 +15,15 @@ use crate::{Error, Result, product};
 
 /// A matrix of m × n whose parts are resident on several devices of this process, of any kinds.
 ///
-/// Products are those of [`GpuDot`], with x and y on the host: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta,
-/// &mut y)`. They have the bits of the product on one device, whatever the devices, the split and the weights.
-/// All devices compute at the same time, and no device holds more than its part. Each product starts a thread
-/// for each part but those of the CPU, which are computed one after another on the caller's pool of rayon.
+/// Products are those of [`GpuDot`]: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta, &mut y)`. x and y are on the host, or
+/// resident on the devices as a [`ShardedVector`](crate::ShardedVector). Products have the bits of the product on one
+/// device, whatever the devices, the split and the weights. All devices compute at the same time, and no device
+/// holds more of the matrix than its part. Each product starts a thread for each part but those of the CPU, which
+/// are computed one after another on the caller's pool of rayon.
 ///
-/// Vectors and sums travel through the host's memory. By rows, each device gets x and gives its entries of y.
-/// By columns, it gets its entries of x and gives the [sums](Partial) of its columns: one number for each row
+/// Sums, and entries of vectors that a device lacks, pass through the host's memory. By rows, each device needs x and
+/// gives its entries of y.
+/// By columns, it needs its entries of x and gives the [sums](Partial) of its columns: one number for each row
 /// and 256 columns. They are added up on a device of those that share the rows: the first whose memory is the
 /// host's, or the first of all.
 ///
@@ -46,23 +48,33 @@ use crate::{Error, Result, product};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Sharded<T: Element> {
-    dim: (usize, usize),
-    devices: Vec<Device>,
+    pub(crate) dim: (usize, usize),
+    pub(crate) devices: Vec<Device>,
     /// Of rows that follow one another; all of them together have all rows, if there are columns.
-    bands: Vec<Band<T>>,
+    pub(crate) bands: Vec<Band<T>>,
 }
 
 /// Rows, and who has their columns: all of them together have all columns.
 #[derive(Debug, Clone)]
-struct Band<T: Element> {
-    rows: Range<usize>,
-    parts: Vec<Part<T>>,
+pub(crate) struct Band<T: Element> {
+    pub rows: Range<usize>,
+    pub parts: Vec<Part<T>>,
+}
+
+impl<T: Element> Band<T> {
+    /// The part on whose device the sums are added up: the first whose memory is the host's, or the first of all.
+    pub fn finisher(&self) -> &Part<T> {
+        let near = self.parts.iter().find(|part| part.a.device().info().host);
+        near.unwrap_or(&self.parts[0])
+    }
 }
 
 #[derive(Debug, Clone)]
-struct Part<T: Element> {
-    columns: Range<usize>,
-    a: DeviceMatrix<T>,
+pub(crate) struct Part<T: Element> {
+    /// Which of the devices has it.
+    pub device: usize,
+    pub columns: Range<usize>,
+    pub a: DeviceMatrix<T>,
 }
 
 impl<T: Element> Sharded<T> {
@@ -129,17 +141,17 @@ impl<T: Element> Sharded<T> {
             let reason = format!("{} for {} devices", weights.len(), devices.len());
             return Err(Error::Weights { reason });
         }
-        let mut of = devices.iter();
+        let mut of = devices.iter().enumerate();
         let (mut bands, mut uploads) = (Vec::new(), Vec::<Task<'_, Part<T>>>::new());
         for (rows, blocks) in split.cut(a.dim(), weights)? {
             let before = uploads.len();
-            for (columns, device) in blocks.into_iter().zip(&mut of) {
+            for (columns, (which, device)) in blocks.into_iter().zip(&mut of) {
                 if rows.is_empty() || columns.is_empty() {
                     continue;
                 }
                 let mut mine = a.slice_axis(Axis(0), rows.clone().into());
                 mine.slice_axis_inplace(Axis(1), columns.clone().into());
-                let upload = move || Ok(Part { columns, a: device.matrix(mine)? });
+                let upload = move || Ok(Part { device: which, columns, a: device.matrix(mine)? });
                 uploads.push((device, Box::new(upload)));
             }
             bands.push((rows, uploads.len() - before));
@@ -220,7 +232,7 @@ impl<T: Element> Sharded<T> {
         Ok(())
     }
 
-    fn fits(&self, x: usize, y: Option<usize>) -> Result<()> {
+    pub(crate) fn fits(&self, x: usize, y: Option<usize>) -> Result<()> {
         let (m, n) = self.dim;
         if x == n && y.is_none_or(|y| y == m) {
             return Ok(());
@@ -249,7 +261,7 @@ impl<T: Element> Sharded<T> {
                 products.push((a.device(), Box::new(whole)));
                 continue;
             }
-            for Part { columns, a } in &band.parts {
+            for Part { columns, a, .. } in &band.parts {
                 let x = x.slice_axis(Axis(0), columns.clone().into());
                 let sums = move || Partial::new(a.device(), a, x, columns.start, n).map(Some);
                 products.push((a.device(), Box::new(sums)));
@@ -260,9 +272,7 @@ impl<T: Element> Sharded<T> {
         let mut rows = Vec::<Task<'_, _>>::new();
         for (band, to) in shared {
             let sums: Vec<Partial<S>> = sums.by_ref().take(band.parts.len()).collect();
-            let mut devices = band.parts.iter().map(|part| part.a.device());
-            let first = band.parts[0].a.device();
-            let device = devices.find(|device| device.info().host).unwrap_or(first);
+            let device = band.finisher().a.device();
             let finish = move || Partial::merge(sums)?.finish(device, alpha, beta, to);
             rows.push((device, Box::new(finish)));
         }
@@ -271,7 +281,7 @@ impl<T: Element> Sharded<T> {
 }
 
 /// What the trait reports: of this crate's own errors none is left when a product is computed.
-fn told(e: Error) -> CoreError {
+pub(crate) fn told(e: Error) -> CoreError {
     match e {
         Error::Product(e) => e,
         e => {

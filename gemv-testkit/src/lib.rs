@@ -22,6 +22,9 @@ pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bo
 /// The same for several right-hand sides and for batches.
 pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
+/// What a device says before it moves data, by what it is asked: `upload`, `alloc` or `download`.
+pub type Transfer = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
+
 /// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
 ///
 /// ```
@@ -62,6 +65,8 @@ pub struct Host {
     pub compute: Compute,
     /// What computes many products: by default as the reference, column after column.
     pub compute_many: ComputeMany,
+    /// What it says before it allocates memory, or copies from the host or to it; by default it does so.
+    pub transfer: Transfer,
     /// What fills a block by pieces; by default nothing does, as on the host.
     pub fill: Fill,
 }
@@ -97,6 +102,7 @@ impl Host {
                 for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
                 Ok(())
             }),
+            transfer: Box::new(|_| Ok(())),
             fill: Box::new(|_, _, _| Ok(false)),
         }
     }
@@ -223,11 +229,13 @@ impl Backend for Host {
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        (self.transfer)("upload")?;
         Ok(for_any!(AnySlice, data, data => Box::new(Block(data.to_vec()))))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
         use num_complex::Complex;
+        (self.transfer)("alloc")?;
         fn zeros<T: Element>(len: usize) -> Result<Box<dyn Memory>> {
             Ok(Box::new(Block(vec![T::default(); len])))
         }
@@ -242,6 +250,7 @@ impl Backend for Host {
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        (self.transfer)("download")?;
         for_any!(AnySliceMut, to, to => to.copy_from_slice(&elements(from)[first..][..to.len()]));
         Ok(())
     }

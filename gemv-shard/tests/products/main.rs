@@ -6,6 +6,7 @@
 mod common;
 mod golden;
 mod partial;
+mod resident;
 mod sharded;
 mod specials;
 mod streamed;

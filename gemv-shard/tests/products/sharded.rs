@@ -8,7 +8,7 @@ use gemv_shard::{Sharded, Split, SumElement};
 use proptest::prelude::*;
 
 /// One device, several, one twice, of one kind and of all.
-fn sets(on: &[Device]) -> Vec<Vec<Device>> {
+pub fn sets(on: &[Device]) -> Vec<Vec<Device>> {
     let reference = Engine::new(None).device("reference").unwrap();
     let (first, last) = (&on[0], &on[on.len() - 1]);
     let back: Vec<Device> = on.iter().rev().cloned().collect();
@@ -22,7 +22,7 @@ fn sets(on: &[Device]) -> Vec<Vec<Device>> {
 }
 
 /// Every split of so many devices.
-fn splits(count: usize) -> Vec<Split> {
+pub fn splits(count: usize) -> Vec<Split> {
     let grids = (1..=count).filter(|rows| count.is_multiple_of(*rows));
     let grids = grids.map(|rows| Split::Grid { rows, columns: count / rows });
     [Split::Rows, Split::Columns].into_iter().chain(grids).collect()

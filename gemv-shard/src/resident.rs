@@ -1,0 +1,287 @@
+//! Products of a matrix on several devices with vectors that are resident there.
+
+use std::ops::Range;
+
+use gemv_core::{Device, Element, Error as CoreError, GpuDot, Times};
+use ndarray::{ArrayView1, Axis};
+
+use crate::Result;
+use crate::element::SumElement;
+use crate::partial::Partial;
+use crate::sharded::{Sharded, told};
+use crate::sharded_vector::{Held, ShardedVector};
+use crate::threads::{Task, at_once};
+
+impl<T: Element> Sharded<T> {
+    /// A vector that is whole on each device, of any length: the x of products, and what a solver needs beside it.
+    ///
+    /// ```
+    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::array;
+    ///
+    /// let devices = open_devices("reference, reference")?; // or "cuda:*"
+    /// let shared = Sharded::new(&array![[1.0, 2.0], [3.0, 4.0]], &devices, Split::Rows)?;
+    /// let x = shared.broadcast(&[1.0, 10.0])?;
+    /// let y = shared.try_gpu_dot(&x)?; // on the devices, whole on each
+    /// assert_eq!((y.is_whole(), y.gather()?), (true, array![21.0, 43.0]));
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Product`](crate::Error::Product) of what a device reports, such as too little memory.
+    pub fn broadcast<'x, V: Element>(
+        &self,
+        x: impl Into<ArrayView1<'x, V>>,
+    ) -> Result<ShardedVector<V>> {
+        let x = x.into();
+        self.upload(&x, vec![0..x.len(); self.devices.len()])
+    }
+
+    /// A vector with an entry for each row of the matrix. Each device has those of its own rows.
+    ///
+    /// ```
+    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::array;
+    ///
+    /// let devices = open_devices("reference, reference")?;
+    /// let shared = Sharded::new(&array![[1.0, 2.0], [3.0, 4.0]], &devices, Split::Rows)?;
+    /// let (x, mut y) = (shared.broadcast(&[1.0, 10.0])?, shared.scatter(&[5.0, 6.0])?);
+    /// shared.try_gemv(1.0, &x, -1.0, &mut y)?; // each device writes its own row
+    /// assert!(y.parts().map(|(rows, _)| rows).eq([0..1, 1..2]));
+    /// assert_eq!(y.gather()?, array![16.0, 37.0]);
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Product`](crate::Error::Product) of [`Shape`](gemv_core::Error::Shape) if it has not an entry for each
+    /// row, or of what a device reports.
+    pub fn scatter<'y, V: Element>(
+        &self,
+        y: impl Into<ArrayView1<'y, V>>,
+    ) -> Result<ShardedVector<V>> {
+        let y = y.into();
+        self.fits(self.dim.1, Some(y.len()))?;
+        self.upload(&y, self.places().into_iter().map(|place| place.rows).collect())
+    }
+
+    /// `y = alpha * A x + beta * y` with resident vectors of a type of their own, as wide as the matrix' or wider: a
+    /// matrix of f16 or bf16 with vectors of f32, or one of f32 with vectors of f64. `alpha = 0` reads neither A nor
+    /// x, and `beta = 0` does not read y.
+    ///
+    /// x has n entries and y has m, both on the matrix' devices, whole or in any parts. Each device has the same
+    /// entries of y afterwards as before, in new memory.
+    ///
+    /// ```
+    /// use gemv_core::{half::f16, open_devices};
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::array;
+    ///
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]].mapv(f16::from_f32);
+    /// let shared = Sharded::new(&a, &open_devices("reference, reference")?, Split::Rows)?;
+    /// let (x, mut y) = (shared.broadcast(&[0.5f32, 0.25])?, shared.scatter(&[1.0, 1.0])?);
+    /// shared.gemv_mixed_resident(2.0, &x, 1.0, &mut y)?;
+    /// assert_eq!(y.gather()?, array![3.0, 6.0]);
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Product`](crate::Error::Product) of [`Shape`](gemv_core::Error::Shape) if x or y has another length, of
+    /// [`WrongDevice`](gemv_core::Error::WrongDevice) if it is on other devices, or of what a device reports; a panic
+    /// of a device's thread is an error of that device. `y` is then as it was.
+    pub fn gemv_mixed_resident<V, S>(
+        &self,
+        alpha: S,
+        x: &ShardedVector<V>,
+        beta: S,
+        y: &mut ShardedVector<V>,
+    ) -> Result<()>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        *y = self.resident(alpha, x, beta, Some(y))?;
+        Ok(())
+    }
+
+    /// A vector with these entries on each device.
+    fn upload<V: Element>(
+        &self,
+        x: &ArrayView1<'_, V>,
+        ranges: Vec<Range<usize>>,
+    ) -> Result<ShardedVector<V>> {
+        let tasks = self.devices.iter().zip(ranges).map(|(device, range)| -> Task<'_, Held<V>> {
+            let entries = x.slice_axis(Axis(0), range.clone().into());
+            (device, Box::new(move || Ok(Held { range, vector: device.vector(entries)? })))
+        });
+        Ok(ShardedVector { len: x.len(), parts: at_once(tasks.collect())? })
+    }
+
+    /// What each device has of the matrix.
+    fn places(&self) -> Vec<Place> {
+        let mut places = vec![Place::default(); self.devices.len()];
+        for band in &self.bands {
+            let finisher = band.finisher().device;
+            for part in &band.parts {
+                let (rows, columns) = (band.rows.clone(), part.columns.clone());
+                let finishes = part.device == finisher;
+                places[part.device] = Place { rows, columns, finishes };
+            }
+        }
+        // A matrix without columns has no parts, and y nevertheless.
+        if self.bands.is_empty() {
+            places[0] = Place { rows: 0..self.dim.0, columns: 0..0, finishes: true };
+        }
+        places
+    }
+
+    /// Whether a vector is on the matrix' devices.
+    fn holds<V: Element>(&self, vector: &ShardedVector<V>) -> Result<()> {
+        let of: Vec<&Device> = vector.parts().map(|(_, part)| part.device()).collect();
+        if of.iter().copied().eq(&self.devices) {
+            return Ok(());
+        }
+        let ids = |devices: &mut dyn Iterator<Item = &Device>| {
+            devices.map(|device| device.info().id.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let device = ids(&mut self.devices.iter());
+        let operand = ids(&mut of.into_iter());
+        Err(CoreError::WrongDevice { device, operand }.into())
+    }
+
+    /// `alpha * A x + beta * y` as a new vector. Each device has the entries that it has of y. Without y, each has all
+    /// entries if x is whole on each, and else those of its rows.
+    fn resident<V, S>(
+        &self,
+        alpha: S,
+        x: &ShardedVector<V>,
+        beta: S,
+        y: Option<&ShardedVector<V>>,
+    ) -> Result<ShardedVector<V>>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        self.fits(x.len(), y.map(ShardedVector::len))?;
+        self.holds(x)?;
+        y.map_or(Ok(()), |y| self.holds(y))?;
+        let (m, places) = (self.dim.0, self.places());
+
+        // The rows whose entries each device computes. They are new: y stays as it is if a device fails.
+        let own = places.iter().map(|place| match place.finishes {
+            true => place.rows.clone(),
+            false => 0..0,
+        });
+        let own: Vec<Range<usize>> = own.collect();
+        let mut result = match y.filter(|_| beta != S::ZERO) {
+            Some(y) => y.held_as(&own)?,
+            None => {
+                let zeros = self.devices.iter().zip(own).map(|(device, range)| {
+                    let zeros = move || Ok(Held { vector: device.zeros(range.len())?, range });
+                    (device, Box::new(zeros) as Box<dyn FnOnce() -> Result<_> + Send>)
+                });
+                ShardedVector { len: m, parts: at_once(zeros.collect())? }
+            }
+        };
+        if alpha == S::ZERO || self.bands.is_empty() {
+            let scaled = result.parts.iter_mut().zip(&self.devices);
+            let scaled = scaled.filter(|(part, _)| !part.range.is_empty());
+            let tasks = scaled.map(|(part, device)| -> Task<'_, ()> {
+                let (nothing, y) = (Partial::of_nothing(part.range.len()), &mut part.vector);
+                (device, Box::new(move || nothing.finish(device, alpha, beta, y)))
+            });
+            at_once(tasks.collect())?;
+        } else {
+            let columns: Vec<_> = places.iter().map(|place| place.columns.clone()).collect();
+            self.multiply(alpha, &x.held_as(&columns)?, beta, &mut result)?;
+        }
+        let ranges = match y {
+            Some(y) => y.parts().map(|(range, _)| range).collect(),
+            None if x.is_whole() => vec![0..m; places.len()],
+            None => places.into_iter().map(|place| place.rows).collect::<Vec<_>>(),
+        };
+        result.held_as(&ranges)
+    }
+
+    /// All devices at once, and then the sums of the rows that several have. Each device has its columns' entries of
+    /// x, and the entries of y that it computes. On an error some of these are written, others not.
+    fn multiply<V, S>(
+        &self,
+        alpha: S,
+        x: &ShardedVector<V>,
+        beta: S,
+        y: &mut ShardedVector<V>,
+    ) -> Result<()>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        let n = self.dim.1;
+        let mut y: Vec<_> = y.parts.iter_mut().map(|part| Some(&mut part.vector)).collect();
+        let (mut products, mut shared) = (Vec::<Task<'_, _>>::new(), Vec::new());
+        for band in &self.bands {
+            let finisher = band.finisher();
+            let to = y[finisher.device].take().expect("a device finishes the rows of one band");
+            if let [part] = &band.parts[..] {
+                let (a, x) = (&part.a, &x.parts[part.device].vector);
+                let whole =
+                    move || Ok(a.device().gemv_mixed(alpha, a, x, beta, to).map(|()| None)?);
+                products.push((a.device(), Box::new(whole)));
+                continue;
+            }
+            for part in &band.parts {
+                let (a, x) = (&part.a, &x.parts[part.device].vector);
+                let sums = move || Partial::new(a.device(), a, x, part.columns.start, n).map(Some);
+                products.push((a.device(), Box::new(sums)));
+            }
+            shared.push((finisher.a.device(), band.parts.len(), to));
+        }
+        let mut sums = at_once(products)?.into_iter().flatten();
+        let mut rows = Vec::<Task<'_, _>>::new();
+        for (device, count, to) in shared {
+            let sums: Vec<Partial<S>> = sums.by_ref().take(count).collect();
+            let finish = move || Partial::merge(sums)?.finish(device, alpha, beta, to);
+            rows.push((device, Box::new(finish)));
+        }
+        at_once(rows).map(|_| ())
+    }
+}
+
+/// A device's rows and columns.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// Whether it computes the entries of y for its rows, from what all devices of these rows have.
+    finishes: bool,
+}
+
+impl<T, S> GpuDot<ShardedVector<T>> for Sharded<T>
+where
+    T: Element<Acc = S> + Times<S>,
+    S: SumElement,
+{
+    type Elem = T;
+    type Output = ShardedVector<T>;
+    type Target<'y> = &'y mut ShardedVector<T>;
+
+    /// Whole on each device if x is, and else on each device the entries of its rows.
+    fn try_gpu_dot(&self, x: &ShardedVector<T>) -> gemv_core::Result<ShardedVector<T>> {
+        self.resident(S::ONE, x, S::ZERO, None).map_err(told)
+    }
+
+    /// Each device has the same entries of y afterwards as before, in new memory. On an error y is as it was.
+    fn try_gemv<'y>(
+        &self,
+        alpha: S,
+        x: &ShardedVector<T>,
+        beta: S,
+        y: impl Into<&'y mut ShardedVector<T>>,
+    ) -> gemv_core::Result<()> {
+        self.gemv_mixed_resident(alpha, x, beta, y.into()).map_err(told)
+    }
+}

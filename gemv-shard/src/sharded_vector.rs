@@ -1,0 +1,211 @@
+//! A vector on the devices of a matrix.
+
+use std::ops::Range;
+
+use gemv_core::{DeviceVector, Element, Error as CoreError, ShapeMismatch};
+use ndarray::{Array1, Axis};
+
+use crate::threads::{Task, at_once};
+use crate::{Result, product};
+
+/// A vector that is resident on the devices of a [`Sharded`](crate::Sharded) matrix. Each device has all of its
+/// entries, or some of them.
+///
+/// [`Sharded::broadcast`](crate::Sharded::broadcast) puts the whole vector on each device, and
+/// [`Sharded::scatter`](crate::Sharded::scatter) on each device the entries of its rows. A product with such a
+/// vector has such a vector as its result, so a solver keeps its vectors on the devices. Between products,
+/// [`parts_mut`](Self::parts_mut) gives what each device has. If each has the whole vector and does the same
+/// steps on it, all copies stay equal to the last bit, dot products and norms included.
+///
+/// Entries that a device lacks for a product are taken from the other devices through the host's memory.
+/// Devices do not send to each other.
+///
+/// A clone shares the memory, until one of the two is written.
+///
+/// ```
+/// use gemv_core::{GpuDot, open_devices};
+/// use gemv_shard::{Sharded, Split};
+/// use ndarray::{Array1, Array2};
+///
+/// let a = Array2::from_shape_fn((600, 600), |(i, j)| 1.0 / (1 + i + j) as f64);
+/// let devices = open_devices("reference, reference")?; // or "cuda:*"
+/// let shared = Sharded::new(&a, &devices, Split::Rows)?;
+///
+/// let mut x = shared.broadcast(&Array1::ones(600))?;
+/// for _ in 0..3 {
+///     x = shared.try_gpu_dot(&x)?; // whole on each device, as x was
+///     for (_, x) in x.parts_mut() {
+///         let (mut norm, one) = (x.device().scalar(0.0)?, x.device().scalar(1.0)?);
+///         x.nrm2_into(&mut norm)?;
+///         x.scal(&one / &norm)?;
+///     }
+/// }
+/// let y = x.gather()?; // on the host
+/// assert!((y.dot(&y) - 1.0).abs() < 1e-14);
+/// # Ok::<(), gemv_shard::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ShardedVector<T: Element> {
+    pub(crate) len: usize,
+    /// One for each device. A range that is not empty begins where those before it end, or is one of them again.
+    pub(crate) parts: Vec<Held<T>>,
+}
+
+/// What a device has of a vector.
+#[derive(Debug, Clone)]
+pub(crate) struct Held<T: Element> {
+    pub range: Range<usize>,
+    /// As many entries, unless the user has put another vector in its place.
+    pub vector: DeviceVector<T>,
+}
+
+impl<T: Element> ShardedVector<T> {
+    /// Number of entries of the whole vector.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether each device has all entries.
+    pub fn is_whole(&self) -> bool {
+        self.parts.iter().all(|part| part.range.len() == self.len)
+    }
+
+    /// For each device of the matrix, in their order: which entries it has, and these.
+    ///
+    /// ```
+    /// use gemv_core::open_devices;
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::{Array1, Array2, array};
+    ///
+    /// let devices = open_devices("reference, reference")?;
+    /// let shared = Sharded::new(&Array2::<f32>::eye(4), &devices, Split::Rows)?;
+    /// let y = shared.scatter(&Array1::range(0.0, 4.0, 1.0))?;
+    /// let (rows, second) = y.parts().nth(1).unwrap();
+    /// assert_eq!((rows, second.download()?), (2..4, array![2.0, 3.0]));
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    pub fn parts(&self) -> impl Iterator<Item = (Range<usize>, &DeviceVector<T>)> {
+        self.parts.iter().map(|part| (part.range.clone(), &part.vector))
+    }
+
+    /// As [`parts`](Self::parts), to be changed.
+    ///
+    /// Where several devices have an entry, give each the same value: a product may use any of them. Do not put a
+    /// vector of another length in the place of one: what uses it then returns
+    /// [`Error::Shape`](gemv_core::Error::Shape).
+    ///
+    /// ```
+    /// use gemv_core::open_devices;
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::{Array1, Array2, array};
+    ///
+    /// let devices = open_devices("reference, reference")?;
+    /// let shared = Sharded::new(&Array2::<f32>::eye(2), &devices, Split::Rows)?;
+    /// let mut x = shared.scatter(&[3.0, 4.0])?;
+    /// for (_, part) in x.parts_mut() {
+    ///     part.scal(2.0)?;
+    /// }
+    /// assert_eq!(x.gather()?, array![6.0, 8.0]);
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = (Range<usize>, &mut DeviceVector<T>)> {
+        self.parts.iter_mut().map(|part| (part.range.clone(), &mut part.vector))
+    }
+
+    /// The whole vector on the host. Waits for what is in flight on the devices that it comes from.
+    ///
+    /// # Errors
+    /// [`Error::Product`](crate::Error::Product) of [`OutOfMemory`](gemv_core::Error::OutOfMemory) on the host, of
+    /// [`Shape`](gemv_core::Error::Shape) if a part was given another length, or of what a device reports.
+    pub fn gather(&self) -> Result<Array1<T>> {
+        self.fits()?;
+        let (mut sources, mut end) = (Vec::new(), 0);
+        for Held { range, vector } in &self.parts {
+            // Those before may have the same entries.
+            if range.start == end && !range.is_empty() {
+                end = range.end;
+                sources.push(vector);
+            }
+        }
+        let mut all = Array1::from_vec(product::zeros::<T>(self.len, 1)?);
+        let tasks = sources.iter().map(|vector| -> Task<'_, Array1<T>> {
+            (vector.device(), Box::new(|| Ok(vector.download()?)))
+        });
+        let mut rest = all.view_mut();
+        for entries in at_once(tasks.collect())? {
+            let to;
+            (to, rest) = rest.split_at(Axis(0), entries.len());
+            entries.assign_to(to);
+        }
+        Ok(all)
+    }
+
+    /// The same vector, whole on each device.
+    ///
+    /// ```
+    /// use gemv_core::open_devices;
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::{Array1, Array2};
+    ///
+    /// let devices = open_devices("reference, reference")?;
+    /// let shared = Sharded::new(&Array2::<f32>::eye(5), &devices, Split::Rows)?;
+    /// let y = shared.scatter(&Array1::range(0.0, 5.0, 1.0))?;
+    /// assert!(!y.is_whole());
+    /// let whole = y.all_gather()?;
+    /// assert!(whole.is_whole() && whole.parts().all(|(_, part)| part.len() == 5));
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn all_gather(&self) -> Result<ShardedVector<T>> {
+        self.held_as(&vec![0..self.len; self.parts.len()])
+    }
+
+    /// The same vector with these entries on each device, and no others. What a device has is not copied.
+    pub(crate) fn held_as(&self, ranges: &[Range<usize>]) -> Result<ShardedVector<T>> {
+        self.fits()?;
+        let has = |held: &Held<T>, range: &Range<usize>| {
+            range.is_empty() || held.range.start <= range.start && range.end <= held.range.end
+        };
+        let mut all = None;
+        if !self.parts.iter().zip(ranges).all(|(held, range)| has(held, range)) {
+            all = Some(self.gather()?);
+        }
+        let (mut parts, mut uploads) = (Vec::new(), Vec::<Task<'_, DeviceVector<T>>>::new());
+        for (held, range) in self.parts.iter().zip(ranges) {
+            let there = has(held, range).then(|| {
+                let start = if range.is_empty() { 0 } else { range.start - held.range.start };
+                held.vector.step(start..start + range.len(), 1)
+            });
+            if let (None, Some(all)) = (&there, &all) {
+                let entries = all.slice_axis(Axis(0), range.clone().into());
+                let device = held.vector.device();
+                uploads.push((device, Box::new(move || Ok(device.vector(entries)?))));
+            }
+            parts.push((range.clone(), there));
+        }
+        let mut uploaded = at_once(uploads)?.into_iter();
+        let parts = parts.into_iter().map(|(range, there)| {
+            let vector = there.or_else(|| uploaded.next()).expect("there, or uploaded");
+            Held { range, vector }
+        });
+        Ok(ShardedVector { len: self.len, parts: parts.collect() })
+    }
+
+    /// Whether each part has the length that it was made with.
+    fn fits(&self) -> Result<()> {
+        match self.parts.iter().find(|part| part.vector.len() != part.range.len()) {
+            None => Ok(()),
+            Some(Held { range, vector }) => {
+                let [x, y] = [vector.len(), range.len()].map(|len| [len, 1, 1]);
+                Err(CoreError::Shape(ShapeMismatch::Step { axes: 1, x, y }).into())
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Products with vectors that stay on the devices have the bits of the whole on one, and so has every copy.
+use crate::common::{Random, devices, element, held, same, whole};
+use crate::sharded::{sets, splits};
+use gemv::half::{bf16, f16};
+use gemv::ndarray::{Array1, Array2, Axis};
+use gemv::num_complex::Complex;
+use gemv::{Device, Element, GpuDot, Times};
+use gemv_shard::{Sharded, ShardedVector, Split, SumElement};
+
+fn weights(random: &mut Random, count: usize) -> Vec<f64> {
+    match random.below(3) {
+        0 => vec![1.0; count],
+        1 => (0..count).map(|_| 1.0 + random.below(100) as f64).collect(),
+        _ => (0..count).map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
+    }
+}
+
+/// The vector whole on each device, or in parts that have nothing to do with the matrix.
+fn put<V: Element>(random: &mut Random, on: &[Device], x: &Array1<V>) -> ShardedVector<V> {
+    let rows = Array2::<f32>::zeros((x.len(), 1));
+    let by = weights(random, on.len());
+    let other = Sharded::weighted(&rows, on, Split::Rows, &by).unwrap();
+    match random.below(2) {
+        0 => other.broadcast(x).unwrap(),
+        _ => other.scatter(x).unwrap(),
+    }
+}
+
+/// Compares all that is on the devices.
+#[track_caller]
+fn same_parts<V: Element>(got: &ShardedVector<V>, want: &Array1<V>, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (range, part) in got.parts() {
+        let want = want.slice_axis(Axis(0), range.clone().into()).to_owned();
+        same(&part.download().unwrap(), &want, &format!("{what}, {range:?}"));
+    }
+    same(&got.gather().unwrap(), want, what);
+}
+
+#[track_caller]
+fn check_one<T, V, S>(random: &mut Random, on: &[Device], split: Split, (m, n): (usize, usize))
+where
+    T: Element + Times<V> + Times<S>,
+    V: Element<Acc = S>,
+    S: SumElement,
+{
+    let (a, x): (Array2<T>, Array1<V>) = (random.matrix(m, n), random.vector(n));
+    let by = weights(random, on.len());
+    let shared = Sharded::weighted(&held(random, a.view()), on, split, &by).unwrap();
+    let what = format!("{m} x {n}, {split:?} on {on:?} by {by:?}");
+    let odd = S::from_parts(-0.7, 0.3);
+    let (zero, one) = (S::ZERO, S::ONE);
+    for (alpha, beta) in
+        [(one, zero), (one, one), (odd, odd), (odd, zero), (zero, odd), (zero, zero)]
+    {
+        let before = match beta == zero {
+            true => Array1::from_elem(m, element(f64::NAN, f64::NAN)),
+            false => random.vector::<V>(m),
+        };
+        let want = whole(alpha, &a, &x, beta, &before);
+        let there = put(random, on, &x);
+        let mut y = match random.below(2) {
+            0 => shared.scatter(&before).unwrap(),
+            _ => put(random, on, &before),
+        };
+        let ranges = |y: &ShardedVector<V>| y.parts().map(|(range, _)| range).collect::<Vec<_>>();
+        let (kept, as_before) = (y.clone(), ranges(&y));
+        shared.gemv_mixed_resident(alpha, &there, beta, &mut y).unwrap();
+        let what = format!("{what}, {alpha:?} {beta:?}");
+        assert_eq!(ranges(&y), as_before, "{what}");
+        same_parts(&y, &want, &what);
+        same_parts(&y.all_gather().unwrap(), &want, &what);
+        // Neither x nor a copy of y is written.
+        same_parts(&there, &x, &what);
+        same_parts(&kept, &before, &what);
+    }
+}
+
+fn check<T, V, S>(seed: u64)
+where
+    T: Element + Times<V> + Times<S>,
+    V: Element<Acc = S>,
+    S: SumElement,
+{
+    let random = &mut Random(seed);
+    for on in sets(&devices::<T, V>()) {
+        for split in splits(on.len()) {
+            for dim in [(0, 0), (0, 300), (5, 0), (1, 1), (2, 600), (9, 257), (130, 1500)] {
+                check_one::<T, V, S>(random, &on, split, dim);
+            }
+        }
+    }
+}
+
+/// x -> A x / |A x|, once on the devices and once on the reference: all copies are the same at every step.
+fn iterate<T, S>(seed: u64)
+where
+    T: Element<Acc = S> + Times<T> + Times<S>,
+    S: SumElement,
+{
+    fn normalized<T: Element>(x: &mut gemv::DeviceVector<T>) {
+        let device = x.device();
+        let number = |of| device.scalar(element::<T>(of, 0.0)).unwrap();
+        let (mut norm, one) = (number(0.0), number(1.0));
+        x.nrm2_into(&mut norm).unwrap();
+        x.scal(&one / &norm).unwrap();
+    }
+    let random = &mut Random(seed);
+    let on = devices::<T, T>();
+    let reference = gemv::Engine::new(None).device("reference").unwrap();
+    let n = 530;
+    let (a, first): (Array2<T>, Array1<T>) = (random.matrix(n, n), random.vector(n));
+    let mut wants = vec![first.clone()];
+    for _ in 0..4 {
+        let last = wants.last().unwrap();
+        let y = whole(S::ONE, &a, last, S::ZERO, &Array1::from_elem(n, element(0.0, 0.0)));
+        let mut y = reference.vector(&y).unwrap();
+        normalized(&mut y);
+        wants.push(y.download().unwrap());
+    }
+    for on in sets(&on) {
+        for split in splits(on.len()) {
+            let by = weights(random, on.len());
+            let shared = Sharded::weighted(&a, &on, split, &by).unwrap();
+            let what = format!("{split:?} on {on:?} by {by:?}");
+            let mut x = shared.broadcast(&first).unwrap();
+            for want in &wants[1..] {
+                x = shared.try_gpu_dot(&x).unwrap();
+                assert!(x.is_whole(), "{what}");
+                x.parts_mut().for_each(|(_, x)| normalized(x));
+                same_parts(&x, want, &what);
+            }
+            // In parts, a product has each device's rows.
+            let x = shared.scatter(&first).unwrap();
+            let y = shared.try_gpu_dot(&&x).unwrap();
+            assert!(y.parts().map(|(range, _)| range).eq(x.parts().map(|(range, _)| range)));
+            let zero = Array1::from_elem(n, element(0.0, 0.0));
+            same_parts(&y, &whole(S::ONE, &a, &first, S::ZERO, &zero), &what);
+            // Its own operand is overwritten.
+            let mut y = x.clone();
+            shared.try_gemv(S::ONE, &x, S::ONE, &mut y).unwrap();
+            same_parts(&y, &whole(S::ONE, &a, &first, S::ONE, &first), &what);
+        }
+    }
+}
+
+macro_rules! types {
+    ($($name:ident: $t:ty, $v:ty, $seed:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            check::<$t, $v, _>($seed);
+        }
+    )* };
+}
+types! {
+    single: f32, f32, 21;
+    double: f64, f64, 22;
+    half: f16, f16, 23;
+    brain: bf16, bf16, 24;
+    pair: Complex<f32>, Complex<f32>, 25;
+    double_pair: Complex<f64>, Complex<f64>, 26;
+    brain_single: bf16, f32, 27;
+    single_double: f32, f64, 28;
+}
+
+macro_rules! iterations {
+    ($($name:ident: $t:ty, $seed:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            iterate::<$t, _>($seed);
+        }
+    )* };
+}
+iterations! {
+    iterate_single: f32, 31;
+    iterate_double: f64, 32;
+    iterate_half: f16, 33;
+    iterate_brain: bf16, 34;
+    iterate_pair: Complex<f32>, 35;
+    iterate_double_pair: Complex<f64>, 36;
+}
+
+/// Beyond 65,536 columns, sums of segments are summed twice.
+#[test]
+fn a_third_level() {
+    let random = &mut Random(39);
+    let on = sets(&devices::<f32, f32>()).pop().unwrap();
+    for split in splits(on.len()) {
+        check_one::<f32, f32, _>(random, &on, split, (2, 65_537));
+        check_one::<Complex<f64>, Complex<f64>, _>(random, &on, split, (1, 70_000));
+    }
+}

@@ -1,0 +1,250 @@
+//! What products with resident vectors cannot do is refused in one sentence, and x and y stay as they were.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gemv::ndarray::{Array1, Array2};
+use gemv::{Device, Engine, GpuDot};
+use gemv_core::{Error as CoreError, ShapeMismatch, for_any};
+use gemv_shard::{Error, Sharded, ShardedVector, Split};
+use gemv_testkit::{Host, compute, compute_many};
+
+const SPLITS: [Split; 4] = [
+    Split::Rows,
+    Split::Columns,
+    Split::Grid { rows: 1, columns: 3 },
+    Split::Grid { rows: 3, columns: 1 },
+];
+
+fn reference() -> Device {
+    Engine::new(None).device("reference").unwrap()
+}
+
+/// A device that counts what it is asked, copies included, and fails at one of these.
+#[derive(Default)]
+struct Calls {
+    count: AtomicUsize,
+    fails_at: AtomicUsize,
+    panics: bool,
+}
+
+impl Calls {
+    fn before(&self) -> Result<(), CoreError> {
+        let call = self.count.fetch_add(1, Ordering::SeqCst) + 1;
+        if call != self.fails_at.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        assert!(!self.panics, "two\n   lines");
+        let (device, reason) = ("fake:0".into(), "late".into());
+        Err(CoreError::Device { device, call: "launch", reason })
+    }
+
+    /// Fails at this call from now on; 0 is none.
+    fn fail_at(&self, call: usize) {
+        self.count.store(0, Ordering::SeqCst);
+        self.fails_at.store(call, Ordering::SeqCst);
+    }
+}
+
+fn device(calls: &Arc<Calls>, near: bool) -> Device {
+    let [one, many, copy] = [(); 3].map(|()| calls.clone());
+    let mut host = Host::new("fake:0");
+    host.info.host = near;
+    Host {
+        // It has written its result when it fails.
+        compute: Box::new(move |job, _| {
+            compute(job);
+            one.before()
+        }),
+        compute_many: Box::new(move |job, _| {
+            for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
+            many.before()
+        }),
+        transfer: Box::new(move |_| copy.before()),
+        ..host
+    }
+    .device()
+}
+
+fn parts(of: &ShardedVector<f32>) -> Vec<Array1<f32>> {
+    of.parts().map(|(_, part)| part.download().unwrap()).collect()
+}
+
+/// Whatever fails on a device, wherever it is among the others, it is named, and all is as it was.
+#[test]
+fn failing_devices() {
+    let (a, x) = (Array2::<f32>::ones((900, 900)), Array1::<f32>::ones(900));
+    let b = Array1::<f32>::from_elem(900, 7.0);
+    for (at, split) in (0..3).flat_map(|at| SPLITS.map(|split| (at, split))) {
+        for (panics, near) in [(false, false), (false, true), (true, false), (true, true)] {
+            let calls = Arc::new(Calls { panics, ..Calls::default() });
+            let mut devices = vec![reference(); 3];
+            devices[at] = device(&calls, near);
+            let shared = Sharded::new(&a, &devices, split).unwrap();
+            for (whole, beta) in [(true, 1.0), (false, 1.0), (true, 0.0), (false, 0.0)] {
+                let x = if whole { shared.broadcast(&x) } else { shared.scatter(&x) }.unwrap();
+                let mut y = if whole { shared.broadcast(&b) } else { shared.scatter(&b) }.unwrap();
+                let before = (parts(&x), parts(&y));
+                calls.fail_at(0);
+                let want = shared.try_gpu_dot(&x).unwrap().gather().unwrap();
+                let mut call = 0;
+                loop {
+                    call += 1;
+                    calls.fail_at(call);
+                    let done = shared.try_gemv(1.0, &x, beta, &mut y);
+                    calls.fail_at(0);
+                    let Err(e) = done else { break };
+                    let said = e.to_string();
+                    let known = match panics {
+                        true => "fake:0: its part of the matrix failed: panic: two lines",
+                        false => "fake:0: launch failed: late",
+                    };
+                    assert_eq!(said, known, "{split:?}, device {at}, call {call}");
+                    assert_eq!((parts(&x), parts(&y)), before);
+                }
+                assert!(call > 1, "it was asked something");
+                assert_eq!(y.gather().unwrap(), want + &b * beta);
+            }
+        }
+    }
+}
+
+/// Copies to the host and from it: each result is whole, or an error.
+#[test]
+fn failing_copies() {
+    let (a, x) = (Array2::<f32>::ones((9, 9)), Array1::<f32>::ones(9));
+    let calls = Arc::new(Calls::default());
+    let devices = [reference(), device(&calls, false), reference()];
+    let shared = Sharded::new(&a, &devices, Split::Rows).unwrap();
+    let y = shared.scatter(&x).unwrap();
+    for copy in [
+        &|| shared.broadcast(&x).map(drop),
+        &|| shared.scatter(&x).map(drop),
+        &|| y.gather().map(drop),
+        &|| y.all_gather().map(drop),
+    ] as [&dyn Fn() -> gemv_shard::Result<()>; 4]
+    {
+        calls.fail_at(1);
+        let e = copy().unwrap_err();
+        assert_eq!(e.to_string(), "fake:0: launch failed: late");
+        calls.fail_at(0);
+        copy().unwrap();
+        assert_eq!(y.gather().unwrap(), x);
+    }
+}
+
+#[test]
+fn shapes() {
+    let a = Array2::<f32>::ones((3, 700));
+    for split in SPLITS {
+        let shared = Sharded::new(&a, &vec![reference(); 3], split).unwrap();
+        let x = |len| shared.broadcast(&Array1::<f32>::ones(len)).unwrap();
+        let mut y = shared.scatter(&[7.0; 3]).unwrap();
+        let mismatch = |x, y| ShapeMismatch::MatrixVector { matrix: (3, 700), x, y };
+        let e = shared.try_gpu_dot(&x(699)).unwrap_err();
+        assert_eq!(e, CoreError::Shape(mismatch(699, None)));
+        let e = shared.try_gemv(1.0, &x(701), 0.0, &mut y).unwrap_err();
+        assert_eq!(e, CoreError::Shape(mismatch(701, Some(3))));
+        // Also where nothing would be computed.
+        let e = shared.gemv_mixed_resident(0.0, &x(700), 1.0, &mut x(2)).unwrap_err();
+        assert_eq!(e, CoreError::Shape(mismatch(700, Some(2))).into());
+        let e = shared.scatter(&[1.0f32; 4]).unwrap_err();
+        assert_eq!(e, CoreError::Shape(mismatch(700, Some(4))).into());
+        assert_eq!(y.gather().unwrap(), Array1::from_elem(3, 7.0));
+    }
+}
+
+/// A vector in whose parts others were put.
+#[test]
+fn parts_of_another_length() {
+    let a = Array2::<f32>::ones((700, 700));
+    for split in SPLITS {
+        let shared = Sharded::new(&a, &vec![reference(); 3], split).unwrap();
+        let good = shared.scatter(&Array1::ones(700)).unwrap();
+        for len in [0, 699, 701] {
+            let mut bad = shared.broadcast(&Array1::ones(700)).unwrap();
+            let (_, part) = bad.parts_mut().nth(1).unwrap();
+            *part = part.device().zeros(len).unwrap();
+            let said =
+                CoreError::Shape(ShapeMismatch::Step { axes: 1, x: [len, 1, 1], y: [700, 1, 1] });
+            assert_eq!(bad.gather().unwrap_err(), Error::Product(said.clone()));
+            assert_eq!(bad.all_gather().unwrap_err(), Error::Product(said.clone()));
+            assert_eq!(shared.try_gpu_dot(&bad).unwrap_err(), said);
+            assert_eq!(shared.try_gemv(1.0, &good, 1.0, &mut bad).unwrap_err(), said);
+        }
+    }
+}
+
+/// The vectors are on the devices of the matrix, in their order.
+#[test]
+fn other_devices() {
+    let other = |id| Host::new(id).device();
+    let (one, two) = (other("fake:1"), other("fake:2"));
+    let a = Array2::<f32>::ones((4, 4));
+    let shared = |on: &[&Device]| {
+        let on: Vec<Device> = on.iter().copied().cloned().collect();
+        Sharded::new(&a, &on, Split::Rows).unwrap()
+    };
+    let here = shared(&[&one, &two]);
+    let good = here.broadcast(&[1.0; 4]).unwrap();
+    for (devices, operand) in [
+        (vec![&two, &one], "fake:2, fake:1"),
+        (vec![&one], "fake:1"),
+        (vec![&one, &two, &two], "fake:1, fake:2, fake:2"),
+    ] {
+        let mut bad = shared(&devices).broadcast(&[3.0; 4]).unwrap();
+        let (device, operand) = ("fake:1, fake:2".into(), operand.into());
+        let said = CoreError::WrongDevice { device, operand };
+        assert_eq!(here.try_gpu_dot(&bad).unwrap_err(), said);
+        assert_eq!(here.try_gemv(1.0, &good, 0.0, &mut bad).unwrap_err(), said);
+        assert_eq!(bad.gather().unwrap(), Array1::from_elem(4, 3.0));
+    }
+}
+
+/// With more devices than rows, or blocks of columns, some have nothing.
+#[test]
+fn nothing_to_do() {
+    for split in SPLITS {
+        for dim in [(1, 256), (0, 0), (0, 300), (4, 0)] {
+            let a = Array2::<f32>::ones(dim);
+            let shared = Sharded::new(&a, &vec![reference(); 3], split).unwrap();
+            let x = shared.broadcast(&Array1::<f32>::ones(dim.1)).unwrap();
+            let sum = dim.1 as f32;
+            let mut y = shared.scatter(&Array1::from_elem(dim.0, 3.0)).unwrap();
+            shared.gemv(2.0, &x, 0.5, &mut y);
+            assert_eq!(y.gather().unwrap(), Array1::from_elem(dim.0, 1.5 + 2.0 * sum));
+            let y = shared.gpu_dot(&x);
+            assert_eq!((y.len(), y.is_empty(), y.is_whole()), (dim.0, dim.0 == 0, true));
+            assert_eq!(y.gather().unwrap(), Array1::from_elem(dim.0, sum));
+        }
+    }
+}
+
+/// By rows, with x whole and y in parts, nothing passes through the host.
+#[test]
+fn no_copies() {
+    let a = Array2::<f32>::ones((9, 300));
+    let copies = Arc::new(AtomicUsize::new(0));
+    let counts = |_| {
+        let copies = copies.clone();
+        let transfer = Box::new(move |what: &str| {
+            copies.fetch_add(usize::from(what != "alloc"), Ordering::SeqCst);
+            Ok(())
+        });
+        Host { transfer, ..Host::new("fake:0") }.device()
+    };
+    let devices: Vec<Device> = (0..3).map(counts).collect();
+    let shared = Sharded::new(&a, &devices, Split::Rows).unwrap();
+    let x = shared.broadcast(&Array1::ones(300)).unwrap();
+    let mut y = shared.scatter(&Array1::ones(9)).unwrap();
+    copies.store(0, Ordering::SeqCst);
+    for _ in 0..3 {
+        shared.gemv(1.0, &x, 1.0, &mut y);
+    }
+    assert_eq!(copies.load(Ordering::SeqCst), 0);
+    // Where y is whole on each device, each gives its rows and gets all.
+    let y = shared.gpu_dot(&x);
+    assert_eq!(copies.load(Ordering::SeqCst), 6);
+    assert_eq!(y.gather().unwrap(), Array1::from_elem(9, 300.0));
+}
