@@ -285,6 +285,20 @@ fn subnormals_are_kept<T: Raw>(device: &Device) -> Check {
     Ok(())
 }
 
+/// Products that underflow to -0 in every lane: lanes that are absent add +0, and the sum of all 64 stays -0.
+fn sums_of_negative_zeros<T: Raw>(device: &Device) -> Check {
+    for m in [3, 40, 200] {
+        for n in [1, 4, 7, 8, 16, 32, 33, 64, 65, 256] {
+            let a = Array2::from_elem((m, n), real::<T>(pow2(T::LEAST)));
+            let x = vec![real::<T>(-0.25); n];
+            let y = vec![nan::<T>(); m];
+            let want = oracle(one::<T>(), &a, &x, zero::<T>(), &y);
+            expect(device, (one::<T>(), &a, &x), (zero::<T>(), &y), &want)?;
+        }
+    }
+    Ok(())
+}
+
 fn cancelling_sums_give_plus_zero<T: Raw>(device: &Device) -> Check {
     // Partners in one lane, in the halving, in different segments.
     for (n, apart) in [(2, 1), (65, 64), (40, 32), (300, 256), (300, 13)] {
@@ -869,7 +883,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 26] = checks![
+const CHECKS: [(&str, Body); 27] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -877,6 +891,7 @@ const CHECKS: [(&str, Body); 26] = checks![
     nan_stays_in_its_row,
     empty_shapes,
     subnormals_are_kept,
+    sums_of_negative_zeros,
     cancelling_sums_give_plus_zero,
     infinities,
     narrow_types_round_once,

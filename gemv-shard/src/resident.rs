@@ -166,8 +166,10 @@ impl<T: Element> Sharded<T> {
         S: SumElement,
     {
         self.fits(x.len(), y.map(ShardedVector::len))?;
-        self.holds(x)?;
-        y.map_or(Ok(()), |y| self.holds(y))?;
+        for operand in std::iter::once(x).chain(y) {
+            self.holds(operand)?;
+            operand.fits()?;
+        }
         let (m, places) = (self.dim.0, self.places());
 
         // The rows whose entries each device computes. They are new: y stays as it is if a device fails.

@@ -18,12 +18,12 @@ use crate::{Error, Result, product};
 /// Products are those of [`GpuDot`]: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta, &mut y)`. x and y are on the host, or
 /// resident on the devices as a [`ShardedVector`](crate::ShardedVector). Products have the bits of the product on one
 /// device, whatever the devices, the split and the weights. All devices compute at the same time, and no device
-/// holds more of the matrix than its part. Each product starts a thread for each part but those of the CPU, which
-/// are computed one after another on the caller's pool of rayon.
+/// holds more of the matrix than its part. Each step of a product starts threads, one for
+/// each part. Those of the CPU are computed one after another on the caller's pool of rayon; without any, the caller computes
+/// the last part.
 ///
 /// Sums, and entries of vectors that a device lacks, pass through the host's memory. By rows, each device needs x and
-/// gives its entries of y.
-/// By columns, it needs its entries of x and gives the [sums](Partial) of its columns: one number for each row
+/// gives its entries of y. By columns, it needs its entries of x and gives the [sums](Partial) of its columns: one number for each row
 /// and 256 columns. They are added up on a device of those that share the rows: the first whose memory is the
 /// host's, or the first of all.
 ///

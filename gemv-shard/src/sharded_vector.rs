@@ -47,7 +47,7 @@ use crate::{Result, product};
 #[derive(Debug, Clone)]
 pub struct ShardedVector<T: Element> {
     pub(crate) len: usize,
-    /// One for each device. A range that is not empty begins where those before it end, or is one of them again.
+    /// One for each device. Ranges that are not empty are in rising order; several devices may have the same one.
     pub(crate) parts: Vec<Held<T>>,
 }
 
@@ -199,7 +199,7 @@ impl<T: Element> ShardedVector<T> {
     }
 
     /// Whether each part has the length that it was made with.
-    fn fits(&self) -> Result<()> {
+    pub(crate) fn fits(&self) -> Result<()> {
         match self.parts.iter().find(|part| part.vector.len() != part.range.len()) {
             None => Ok(()),
             Some(Held { range, vector }) => {

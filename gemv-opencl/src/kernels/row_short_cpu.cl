@@ -3,7 +3,8 @@
 //   rows       A work-group is one item. It has a band of rows and computes 16 of them at a time.
 //   lanes      A row has at most COLS columns. Up to 16 of them are a part of a vector, which holds 16 / COLS rows;
 //              else a row is several vectors, whose sum is one. A column that is not there is +0 times +0.
-//   halving    The vectors of 16 rows are halved together, two to one, until one holds the 16 sums.
+//   halving    The vectors of 16 rows are halved together, two to one, until one holds the 16 sums. Levels of
+//              absent lanes are left out, and +0 is added once in their place.
 //   strides    Any; loads are by vectors where the column stride is 1.
 //   prefetch   Each vector of rows asks for the lines PREFETCH bytes further on.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of a row's n elements but other memory
@@ -38,7 +39,7 @@ STATIC ACC one_row(GLOBAL const ELEM *p, const I64 cs, const ACC *xs, const U32 
     lane[j] = j < n ? acc_fma(widen(p[(I64)j * cs]), xs[j], acc_zero()) : acc_zero();
   for (U32 h = COLS / 2; h > 0; h >>= 1)
     for (U32 l = 0; l < h; l++) lane[l] = acc_add(lane[l], lane[l + h]);
-  return lane[0];
+  return COLS < LANES ? acc_add(lane[0], acc_zero()) : lane[0];
 }
 
 KERNEL(1) row_short_cpu(ARGUMENTS) {
@@ -102,6 +103,7 @@ KERNEL(1) row_short_cpu(ARGUMENTS) {
         }
       }
     }
+    if (COLS < LANES) v += (WIDE)0;
     finish_rows(out, incy, alpha, v, beta, W);
   }
 }
