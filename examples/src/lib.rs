@@ -47,6 +47,21 @@ pub fn device(name: Option<&str>) -> gemv::Result<Device> {
     }
 }
 
+/// A number of bytes, such as 64M.
+///
+/// # Errors
+/// If it is none, or more than can be addressed.
+pub fn bytes(text: &str) -> Result<usize, Box<dyn std::error::Error>> {
+    let shift = match text.bytes().last() {
+        Some(b'K') => 10,
+        Some(b'M') => 20,
+        Some(b'G') => 30,
+        _ => 0,
+    };
+    let number: usize = text.trim_end_matches(['K', 'M', 'G']).parse()?;
+    Ok(number.checked_mul(1 << shift).ok_or("too many bytes")?)
+}
+
 /// The options that the program was called with, `--name value`. `--help` prints the usage and ends it.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::element::{AnySlice, AnySliceMut};
+use crate::exchange::Receive;
 use crate::job::{AnyGemmJob, AnyJob};
 use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::Memory;
@@ -42,6 +43,10 @@ pub struct DeviceInfo {
     pub units: usize,
     /// Whether its memory is the host's.
     pub host: bool,
+    /// Whether it computes while the caller goes on: what is started on resident operands returns before it is done.
+    pub asynchronous: bool,
+    /// Whether devices of its backend copy from each other: see [`Backend::exchange`].
+    pub peers: bool,
     /// Why it is not to be used, if an earlier process has found out that it breaks the
     /// [order](crate::order). It is listed as [`Error::Refused`](crate::Error::Refused).
     pub refused: Option<String>,
@@ -255,6 +260,37 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
         let _ = (to, bytes, source);
         Ok(false)
+    }
+
+    /// Copies between blocks of this backend's devices, not through the host's memory. Whether a backend does so, its
+    /// devices [say](DeviceInfo::peers); by default it does not.
+    ///
+    /// Copies may still be in flight on return. They wait for work that was started before, on the devices that are
+    /// written and on those that are read; later work on these devices waits for them. No block is both written
+    /// and read.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Piece, Receive};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.vector(&[1.0, 2.0, 3.0, 4.0])?; // or on cuda:0
+    /// let mut y = device.zeros::<f64, _>(2)?; // and on cuda:1
+    /// let piece = Piece { at: 0, from: x.window().memory, first: 2, len: 2 };
+    /// let to = y.window_mut().expect("not shared").memory;
+    /// let copied = device.backend().exchange(&mut [Receive { to, pieces: vec![piece] }]);
+    /// assert_eq!(copied.is_ok(), device.info().peers);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device): the driver's refusal, or the backend does not do so. What the blocks hold
+    /// that are written is then undefined.
+    ///
+    /// # Panics
+    /// If a block is another backend's, a piece is not inside of its blocks, or their element types differ.
+    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<()> {
+        let _ = blocks;
+        let reason = "devices of this backend do not copy from each other".into();
+        Err(Error::Device { device: self.device().id.clone(), call: "exchange", reason })
     }
 
     /// Proves that these parameters are legal for this problem, and keeps what the proof found:

@@ -51,7 +51,7 @@ impl fmt::Display for Device {
 pub(crate) enum Taken {
     /// Without state: kept for ever, once for all problems with these parameters.
     Kept(&'static Prepared),
-    /// With state, which goes back to its slot at the end, or to none where the slot is [`REMEMBERED`].
+    /// With state, or of several products; it goes back to its slot at the end.
     Owned(Option<Box<Choice>>, usize),
 }
 
@@ -99,20 +99,19 @@ impl Eq for Device {}
 /// How many choices a thread remembers, so that a repeated small product searches no table.
 const REMEMBERED: usize = 64;
 
-/// A choice, by device and problem.
+/// A choice, by the device's serial number and the problem.
 pub(crate) struct Choice {
-    m: usize,
-    n: usize,
-    /// The device's serial number, alignment, layout and types.
-    class: u64,
+    device: u64,
+    desc: Desc,
     prepared: Prepared,
 }
 
-/// What a choice without state is remembered by: rows, columns, and the class of [`Choice`].
+/// What a single product's choice without state is remembered by: rows, columns, and the device's serial number with
+/// alignment, layout and types.
 type Key = (usize, usize, u64);
 
 thread_local! {
-    /// Choices without state. Nothing of it is dropped, so a look-up is a few loads.
+    /// Choices without state, of single products. Nothing of it is dropped, so a look-up is a few loads.
     static KEPT: [Cell<Option<(Key, &'static Prepared)>>; REMEMBERED] =
         const { [const { Cell::new(None) }; REMEMBERED] };
     /// A slot is taken while its choice is in use, and put back: no lock, no reference count.
@@ -200,6 +199,23 @@ impl Device {
         Ok(*self.choice(desc)?.prepared().params())
     }
 
+    /// What [`choose`](Self::choose) says, proved for the problem: what [`Backend::gemv`] and [`Backend::gemm`] take.
+    /// The thread remembers it, so that the next product of the shape looks nothing up.
+    ///
+    /// ```
+    /// # use gemv_core::{Desc, Dtype, Engine};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
+    /// assert_eq!(*device.prepared(&desc)?.params(), device.choose(&desc)?);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Backend::prepare`].
+    pub fn prepared(&self, desc: &Desc) -> Result<Prepared> {
+        Ok(self.choice(desc)?.prepared().clone())
+    }
+
     /// What this problem is remembered by, and where.
     #[inline(always)]
     fn key(&self, desc: &Desc) -> (Key, usize) {
@@ -207,7 +223,9 @@ impl Device {
         let types = (vectors as u64) << 4 | dtype as u64;
         let class = self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | types;
         let slot = m.wrapping_mul(31) ^ n ^ (m >> 9) ^ (n >> 9);
-        let slot = slot.wrapping_add(layout as usize * 5 + dtype as usize * 7) % REMEMBERED;
+        // Devices that share a matrix have the same problem in turns.
+        let slot = slot.wrapping_add(layout as usize * 5 + dtype as usize * 7);
+        let slot = slot.wrapping_add(self.0.serial as usize * 11) % REMEMBERED;
         ((m, n, class), slot)
     }
 
@@ -235,14 +253,13 @@ impl Device {
             return Ok(Taken::Kept(prepared));
         }
         let (key, slot) = self.key(desc);
-        let (m, n, class) = key;
-        if desc.rhs != 1 || desc.batch != 1 {
-            let choice = Box::new(Choice { m, n, class, prepared: self.search(desc)? });
-            return Ok(Taken::Owned(Some(choice), REMEMBERED));
-        }
+        let (rhs, batch) = (desc.rhs.wrapping_sub(1), desc.batch.wrapping_sub(1));
+        let slot = slot.wrapping_add(rhs.wrapping_mul(3)).wrapping_add(batch.wrapping_mul(7));
+        let slot = slot % REMEMBERED;
         let known = CHOICES.try_with(|choices| choices[slot].take());
         if let Some(choice) = known.ok().flatten()
-            && (choice.m, choice.n, choice.class) == key
+            && choice.device == self.0.serial
+            && choice.desc == *desc
         {
             return Ok(Taken::Owned(Some(choice), slot));
         }
@@ -250,13 +267,14 @@ impl Device {
     }
 
     #[cold]
-    fn remember(&self, desc: &Desc, (m, n, class): Key, slot: usize) -> Result<Taken> {
+    fn remember(&self, desc: &Desc, key: Key, slot: usize) -> Result<Taken> {
         let prepared = self.search(desc)?;
-        if prepared.has_state() {
-            return Ok(Taken::Owned(Some(Box::new(Choice { m, n, class, prepared })), slot));
+        if prepared.has_state() || desc.rhs != 1 || desc.batch != 1 {
+            let choice = Choice { device: self.0.serial, desc: *desc, prepared };
+            return Ok(Taken::Owned(Some(Box::new(choice)), slot));
         }
         let prepared = kept(prepared);
-        KEPT.with(|all| all[slot].set(Some(((m, n, class), prepared))));
+        KEPT.with(|all| all[slot].set(Some((key, prepared))));
         Ok(Taken::Kept(prepared))
     }
 

@@ -1,6 +1,7 @@
 //! What reaches a backend: the parts of a job, and which jobs are not for a backend at all.
 #![deny(unsafe_code)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gemv_core::{
@@ -178,4 +179,43 @@ fn the_conjugate_and_given_parameters_reach_the_backend() {
     assert_eq!(calls.lock().unwrap().len(), 3);
     let none = Params::new("none");
     assert!(device.gemm_as(&none, 1.0, &a, &x, 0.0, &mut y).is_err());
+}
+
+/// A choice is proved when a problem is new, for single products and for many.
+#[test]
+fn choices_are_remembered() {
+    static PROVED: AtomicUsize = AtomicUsize::new(0);
+    let mut host = Host::new("proving");
+    host.fits = |_, _| {
+        PROVED.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    };
+    let (device, other) = (host.device(), noting().1);
+    let a = Array2::<f64>::ones((5, 6));
+    let batch = |entries| Array3::<f64>::ones((entries, 5, 6));
+    let proofs = |device: &Device, work: &dyn Fn(&Device)| {
+        PROVED.store(0, Ordering::SeqCst);
+        work(device);
+        PROVED.load(Ordering::SeqCst) > 0
+    };
+    let batched = |device: &Device, entries| {
+        let (x, mut y) = (Array2::ones((entries, 6)), Array2::zeros((entries, 5)));
+        device.gemv_batched(1.0, &batch(entries), &x, 0.0, &mut y).unwrap();
+    };
+    let works: [&dyn Fn(&Device); 4] = [
+        &|device| drop(device.try_gpu_dot(&a, &[1.0; 6]).unwrap()),
+        &|device| {
+            let (x, mut y) = (Array2::ones((6, 3)), Array2::zeros((5, 3)));
+            device.gemm(1.0, &a, &x, 0.0, &mut y).unwrap();
+        },
+        &|device| batched(device, 2),
+        &|device| batched(device, 3),
+    ];
+    for work in works {
+        assert!(proofs(&device, work), "it is new");
+        assert!(!proofs(&device, work), "it is known");
+        // Another device that has the same problem in turns keeps its own choice.
+        work(&other);
+        assert!(!proofs(&device, work), "it is still known");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
     Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Layout, Memory, Params, PieceSource,
-    Prepared, Record, Result, fingerprint, for_any,
+    Prepared, Receive, Record, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
@@ -50,6 +50,7 @@ fn describe(ordinal: usize, report: &Report, gpu: &Found) -> DeviceInfo {
     info.driver = format!("CUDA driver {major}.{minor}");
     info.memory = Some(gpu.memory);
     info.units = gpu.units as usize;
+    (info.asynchronous, info.peers) = (true, true);
     info
 }
 
@@ -267,6 +268,10 @@ impl Backend for Cuda {
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
         self.staging.fill(resident::block(to), bytes, source)?;
         Ok(true)
+    }
+
+    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<()> {
+        resident::exchange(blocks)
     }
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gemv_core::{Dtype, Memory};
+use gemv_core::{Dtype, Memory, Receive, Result};
 
-use crate::driver::{Block, Gpu};
+use crate::driver::{self, Block, BlockCopy, Gpu};
 
 /// Resident memory of this backend.
 #[derive(Debug)]
@@ -25,8 +25,7 @@ impl Memory for Resident {
 /// # Panics
 /// If it is another backend's or device's, or has another type.
 pub(crate) fn resident<'a>(memory: &'a dyn Memory, gpu: &Arc<Gpu>, dtype: Dtype) -> &'a Resident {
-    let memory: &dyn std::any::Any = memory;
-    let ours = memory.downcast_ref::<Resident>().expect("memory of the CUDA backend");
+    let ours = ours(memory);
     assert!(ours.block.is_of(gpu), "memory of another GPU than {}", gpu.id());
     assert_eq!(ours.dtype, dtype, "memory of another element type");
     ours
@@ -37,6 +36,36 @@ pub(crate) fn resident<'a>(memory: &'a dyn Memory, gpu: &Arc<Gpu>, dtype: Dtype)
 /// # Panics
 /// If it is another backend's.
 pub(crate) fn block(memory: &dyn Memory) -> &Block {
+    &ours(memory).block
+}
+
+fn ours(memory: &dyn Memory) -> &Resident {
     let memory: &dyn std::any::Any = memory;
-    &memory.downcast_ref::<Resident>().expect("memory of the CUDA backend").block
+    memory.downcast_ref().expect("memory of the CUDA backend")
+}
+
+/// Copies between GPUs.
+///
+/// # Panics
+/// If a block is another backend's, a piece is not inside of its blocks, or their element types differ.
+pub(crate) fn exchange(blocks: &[Receive<'_>]) -> Result<()> {
+    let mut copies = Vec::new();
+    for Receive { to, pieces } in blocks {
+        let to = ours(&**to);
+        for piece in pieces {
+            let from = ours(piece.from);
+            assert_eq!(to.dtype, from.dtype, "a copy to another element type");
+            let inside = |of: &Resident, first: usize| {
+                first.checked_add(piece.len).is_some_and(|end| end <= of.len)
+            };
+            let both = inside(to, piece.at) && inside(from, piece.first);
+            assert!(both, "a copy from or to the outside of an array");
+            if piece.len > 0 {
+                let [at, first, bytes] =
+                    [piece.at, piece.first, piece.len].map(|of| of * to.dtype.bytes());
+                copies.push(BlockCopy { to: &to.block, at, from: &from.block, first, bytes });
+            }
+        }
+    }
+    driver::exchange(&copies)
 }

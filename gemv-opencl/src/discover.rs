@@ -213,6 +213,7 @@ fn describe(
     };
     info.units = caps.units as usize;
     info.host = caps.cpu && unified;
+    info.asynchronous = true;
     info.name = name;
     let asked =
         [Ask::Vendor, Ask::Version, Ask::DriverVersion, Ask::OpenclCVersion, Ask::Extensions];

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use gemv_core::{Accumulator, Any, Dtype, Element, Family, VectorRef};
+use gemv_core::{Accumulator, Any, DeviceVector, Dtype, Element, Family, VectorRef};
 use ndarray::{Array1, ArrayView1};
 use num_complex::Complex;
 
@@ -46,6 +46,9 @@ pub trait SumElement: Element<Acc = Self> + Accumulator + Pod + sealed::Sealed {
     /// A vector with this accumulator as one of this type.
     #[doc(hidden)]
     fn vector(x: Any<'_, Vectors>) -> Result<Vector<'_, Self>>;
+    /// The vector, if its elements are real and of this type.
+    #[doc(hidden)]
+    fn real(y: Any<'_, ResidentVectors>) -> Option<&mut DeviceVector<Self>>;
 }
 
 /// The family of vectors.
@@ -55,6 +58,15 @@ pub enum Vectors {}
 
 impl Family for Vectors {
     type Of<'a, T: Element> = VectorRef<'a, T>;
+}
+
+/// The family of resident vectors that are written.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum ResidentVectors {}
+
+impl Family for ResidentVectors {
+    type Of<'a, T: Element> = &'a mut DeviceVector<T>;
 }
 
 /// A vector as it was given, or converted.
@@ -115,6 +127,12 @@ macro_rules! real {
                     x => Err(other::<Self>(x)),
                 }
             }
+            fn real(y: Any<'_, ResidentVectors>) -> Option<&mut DeviceVector<Self>> {
+                match y {
+                    Any::$variant(y) => Some(y),
+                    _ => None,
+                }
+            }
         }
 
         impl sealed::Sealed for Complex<$t> {}
@@ -148,6 +166,9 @@ macro_rules! complex {
                     Any::$variant(x) => Ok(Vector::Given(x)),
                     x => Err(other::<Self>(x)),
                 }
+            }
+            fn real(_: Any<'_, ResidentVectors>) -> Option<&mut DeviceVector<Self>> {
+                None
             }
         }
     )* };

@@ -48,6 +48,7 @@
 mod bytes;
 mod element;
 mod error;
+mod exchange;
 mod finish;
 mod merge;
 pub mod npy;
@@ -58,6 +59,7 @@ mod reduce;
 mod resident;
 mod sharded;
 mod sharded_vector;
+mod shared_rows;
 mod source;
 mod split;
 mod stored;
@@ -74,4 +76,4 @@ pub use split::Split;
 pub use streamed::Streamed;
 
 #[doc(hidden)]
-pub use element::{Vector, Vectors};
+pub use element::{ResidentVectors, Vector, Vectors};

@@ -201,7 +201,7 @@ fn chosen<'c>(device: &Device, choice: &'c mut Option<Choice>, desc: Desc) -> Re
     let known = choice.take().filter(|(of, _)| *of == desc);
     let known = match known {
         Some(known) => known,
-        None => (desc, device.backend().prepare(&desc, &device.choose(&desc)?)?),
+        None => (desc, device.prepared(&desc)?),
     };
     Ok(&choice.insert(known).1)
 }

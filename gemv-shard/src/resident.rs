@@ -8,9 +8,10 @@ use ndarray::{ArrayView1, Axis};
 use crate::Result;
 use crate::element::SumElement;
 use crate::partial::Partial;
-use crate::sharded::{Sharded, told};
+use crate::sharded::{Part, Sharded, told};
 use crate::sharded_vector::{Held, ShardedVector};
-use crate::threads::{Task, at_once};
+use crate::shared_rows::{self, Operands};
+use crate::threads::{Task, at_once, started};
 
 impl<T: Element> Sharded<T> {
     /// A vector that is whole on each device, of any length: the x of products, and what a solver needs beside it.
@@ -102,12 +103,12 @@ impl<T: Element> Sharded<T> {
         V: Element<Acc = S>,
         S: SumElement,
     {
-        *y = self.resident(alpha, x, beta, Some(y))?;
+        *y = self.as_held(self.computed(alpha, x, beta, Some(y))?, x, Some(y))?;
         Ok(())
     }
 
     /// A vector with these entries on each device.
-    fn upload<V: Element>(
+    pub(crate) fn upload<V: Element>(
         &self,
         x: &ArrayView1<'_, V>,
         ranges: Vec<Range<usize>>,
@@ -117,24 +118,6 @@ impl<T: Element> Sharded<T> {
             (device, Box::new(move || Ok(Held { range, vector: device.vector(entries)? })))
         });
         Ok(ShardedVector { len: x.len(), parts: at_once(tasks.collect())? })
-    }
-
-    /// What each device has of the matrix.
-    fn places(&self) -> Vec<Place> {
-        let mut places = vec![Place::default(); self.devices.len()];
-        for band in &self.bands {
-            let finisher = band.finisher().device;
-            for part in &band.parts {
-                let (rows, columns) = (band.rows.clone(), part.columns.clone());
-                let finishes = part.device == finisher;
-                places[part.device] = Place { rows, columns, finishes };
-            }
-        }
-        // A matrix without columns has no parts, and y nevertheless.
-        if self.bands.is_empty() {
-            places[0] = Place { rows: 0..self.dim.0, columns: 0..0, finishes: true };
-        }
-        places
     }
 
     /// Whether a vector is on the matrix' devices.
@@ -151,9 +134,8 @@ impl<T: Element> Sharded<T> {
         Err(CoreError::WrongDevice { device, operand }.into())
     }
 
-    /// `alpha * A x + beta * y` as a new vector. Each device has the entries that it has of y. Without y, each has all
-    /// entries if x is whole on each, and else those of its rows.
-    fn resident<V, S>(
+    /// `alpha * A x + beta * y` as a new vector, of which each device has the entries that it computes.
+    pub(crate) fn computed<V, S>(
         &self,
         alpha: S,
         x: &ShardedVector<V>,
@@ -170,22 +152,17 @@ impl<T: Element> Sharded<T> {
             self.holds(operand)?;
             operand.fits()?;
         }
-        let (m, places) = (self.dim.0, self.places());
-
-        // The rows whose entries each device computes. They are new: y stays as it is if a device fails.
-        let own = places.iter().map(|place| match place.finishes {
-            true => place.rows.clone(),
-            false => 0..0,
-        });
-        let own: Vec<Range<usize>> = own.collect();
+        let places = self.places();
+        // New memory: y stays as it is if a device fails.
+        let computes: Vec<_> = places.iter().map(|place| place.computes.clone()).collect();
         let mut result = match y.filter(|_| beta != S::ZERO) {
-            Some(y) => y.held_as(&own)?,
+            Some(y) => y.held_as(&computes)?,
             None => {
-                let zeros = self.devices.iter().zip(own).map(|(device, range)| {
+                let zeros = self.devices.iter().zip(computes).map(|(device, range)| {
                     let zeros = move || Ok(Held { vector: device.zeros(range.len())?, range });
                     (device, Box::new(zeros) as Box<dyn FnOnce() -> Result<_> + Send>)
                 });
-                ShardedVector { len: m, parts: at_once(zeros.collect())? }
+                ShardedVector { len: self.dim.0, parts: started(zeros.collect())? }
             }
         };
         if alpha == S::ZERO || self.bands.is_empty() {
@@ -200,10 +177,21 @@ impl<T: Element> Sharded<T> {
             let columns: Vec<_> = places.iter().map(|place| place.columns.clone()).collect();
             self.multiply(alpha, &x.held_as(&columns)?, beta, &mut result)?;
         }
-        let ranges = match y {
+        Ok(result)
+    }
+
+    /// The result of a product with the entries that each device has of y. Without y, each has all if x is whole on
+    /// each, and else those of its rows.
+    fn as_held<V: Element>(
+        &self,
+        result: ShardedVector<V>,
+        x: &ShardedVector<V>,
+        y: Option<&ShardedVector<V>>,
+    ) -> Result<ShardedVector<V>> {
+        let ranges: Vec<_> = match y {
             Some(y) => y.parts().map(|(range, _)| range).collect(),
-            None if x.is_whole() => vec![0..m; places.len()],
-            None => places.into_iter().map(|place| place.rows).collect::<Vec<_>>(),
+            None if x.is_whole() => vec![0..self.dim.0; self.devices.len()],
+            None => self.places().into_iter().map(|place| place.rows).collect(),
         };
         result.held_as(&ranges)
     }
@@ -222,44 +210,31 @@ impl<T: Element> Sharded<T> {
         V: Element<Acc = S>,
         S: SumElement,
     {
-        let n = self.dim.1;
-        let mut y: Vec<_> = y.parts.iter_mut().map(|part| Some(&mut part.vector)).collect();
-        let (mut products, mut shared) = (Vec::<Task<'_, _>>::new(), Vec::new());
+        let mut y: Vec<_> = y.parts.iter_mut().map(Some).collect();
+        let (mut products, mut shared) = (Vec::<Task<'_, ()>>::new(), Vec::new());
         for band in &self.bands {
-            let finisher = band.finisher();
-            let to = y[finisher.device].take().expect("a device finishes the rows of one band");
-            if let [part] = &band.parts[..] {
-                let (a, x) = (&part.a, &x.parts[part.device].vector);
-                let whole =
-                    move || Ok(a.device().gemv_mixed(alpha, a, x, beta, to).map(|()| None)?);
-                products.push((a.device(), Box::new(whole)));
+            let operands = band.parts.iter().map(|part| {
+                let Held { range, vector } = y[part.device].take().expect("a device has one part");
+                let x = &x.parts[part.device].vector;
+                Operands {
+                    part,
+                    x,
+                    rows: range.start - band.rows.start..range.end - band.rows.start,
+                    y: vector,
+                }
+            });
+            let operands: Vec<_> = operands.collect();
+            if operands.len() > 1 {
+                shared.push(operands);
                 continue;
             }
-            for part in &band.parts {
-                let (a, x) = (&part.a, &x.parts[part.device].vector);
-                let sums = move || Partial::new(a.device(), a, x, part.columns.start, n).map(Some);
-                products.push((a.device(), Box::new(sums)));
+            for Operands { part: Part { a, .. }, x, y, .. } in operands {
+                let whole = move || Ok(a.device().gemv_mixed(alpha, a, x, beta, y)?);
+                products.push((a.device(), Box::new(whole)));
             }
-            shared.push((finisher.a.device(), band.parts.len(), to));
         }
-        let mut sums = at_once(products)?.into_iter().flatten();
-        let mut rows = Vec::<Task<'_, _>>::new();
-        for (device, count, to) in shared {
-            let sums: Vec<Partial<S>> = sums.by_ref().take(count).collect();
-            let finish = move || Partial::merge(sums)?.finish(device, alpha, beta, to);
-            rows.push((device, Box::new(finish)));
-        }
-        at_once(rows).map(|_| ())
+        shared_rows::multiply(alpha, shared, beta, self.dim.1, products)
     }
-}
-
-/// A device's rows and columns.
-#[derive(Debug, Clone, Default)]
-struct Place {
-    rows: Range<usize>,
-    columns: Range<usize>,
-    /// Whether it computes the entries of y for its rows, from what all devices of these rows have.
-    finishes: bool,
 }
 
 impl<T, S> GpuDot<ShardedVector<T>> for Sharded<T>
@@ -273,7 +248,7 @@ where
 
     /// Whole on each device if x is, and else on each device the entries of its rows.
     fn try_gpu_dot(&self, x: &ShardedVector<T>) -> gemv_core::Result<ShardedVector<T>> {
-        self.resident(S::ONE, x, S::ZERO, None).map_err(told)
+        self.computed(S::ONE, x, S::ZERO, None).and_then(|y| self.as_held(y, x, None)).map_err(told)
     }
 
     /// Each device has the same entries of y afterwards as before, in new memory. On an error y is as it was.

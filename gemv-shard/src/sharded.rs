@@ -8,7 +8,6 @@ use ndarray::{
 };
 
 use crate::element::SumElement;
-use crate::partial::Partial;
 use crate::split::Split;
 use crate::threads::{Task, at_once};
 use crate::{Error, Result, product};
@@ -18,14 +17,17 @@ use crate::{Error, Result, product};
 /// Products are those of [`GpuDot`]: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta, &mut y)`. x and y are on the host, or
 /// resident on the devices as a [`ShardedVector`](crate::ShardedVector). Products have the bits of the product on one
 /// device, whatever the devices, the split and the weights. All devices compute at the same time, and no device
-/// holds more of the matrix than its part. Each step of a product starts threads, one for
-/// each part. Those of the CPU are computed one after another on the caller's pool of rayon; without any, the caller computes
-/// the last part.
+/// holds more of the matrix than its part.
 ///
-/// Sums, and entries of vectors that a device lacks, pass through the host's memory. By rows, each device needs x and
-/// gives its entries of y. By columns, it needs its entries of x and gives the [sums](Partial) of its columns: one number for each row
-/// and 256 columns. They are added up on a device of those that share the rows: the first whose memory is the
-/// host's, or the first of all.
+/// By rows, each device needs x and gives its entries of y. By columns, it needs its entries of x and gives the
+/// [sums](crate::Partial) of its columns: one number for each row and 256 columns. GPUs of CUDA copy these from each other, and
+/// each adds up those of its share of the rows. (Sums that are complex, or of y in f16 or bf16, pass through the
+/// host's memory, as everything does that other devices exchange.) With a device whose memory is the host's, such
+/// as the CPU, that device adds them up.
+///
+/// Devices that compute while the caller goes on, such as GPUs, are all started by the calling thread. Another one
+/// has a thread of its own; parts of the CPU are computed one after another on the caller's pool of rayon. Copies between
+/// the host and several devices have threads too.
 ///
 /// ```
 /// use gemv_core::{GpuDot, open_devices};
@@ -61,20 +63,21 @@ pub(crate) struct Band<T: Element> {
     pub parts: Vec<Part<T>>,
 }
 
-impl<T: Element> Band<T> {
-    /// The part on whose device the sums are added up: the first whose memory is the host's, or the first of all.
-    pub fn finisher(&self) -> &Part<T> {
-        let near = self.parts.iter().find(|part| part.a.device().info().host);
-        near.unwrap_or(&self.parts[0])
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Part<T: Element> {
     /// Which of the devices has it.
     pub device: usize,
     pub columns: Range<usize>,
     pub a: DeviceMatrix<T>,
+}
+
+/// What a device has of a matrix, and computes of y.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    /// Those of its rows whose entries of y it computes, from what all devices of these rows have.
+    pub computes: Range<usize>,
 }
 
 impl<T: Element> Sharded<T> {
@@ -218,18 +221,46 @@ impl<T: Element> Sharded<T> {
     {
         let (x, mut y) = (x.into(), y.into());
         self.fits(x.len(), Some(y.len()))?;
-        let mut result = product::zeros::<V>(y.len(), 1)?;
-        if beta != S::ZERO {
-            result.iter_mut().zip(&y).for_each(|(to, from)| *to = *from);
-        }
-        if alpha == S::ZERO || self.bands.is_empty() {
-            let sums = Partial::of_nothing(y.len());
-            sums.finish(&self.devices[0], alpha, beta, &mut result)?;
-        } else {
-            self.compute(alpha, &x, beta, &mut result)?;
-        }
-        y.iter_mut().zip(result).for_each(|(to, from)| *to = from);
+        let places = self.places();
+        let columns = places.iter().map(|place| match alpha == S::ZERO {
+            true => 0..0,
+            false => place.columns.clone(),
+        });
+        let there = self.upload(&x, columns.collect())?;
+        let rows = places.iter().map(|place| place.computes.clone());
+        let before = match beta == S::ZERO {
+            true => None,
+            false => Some(self.upload(&y.view(), rows.collect())?),
+        };
+        let result = self.computed(alpha, &there, beta, before.as_ref())?.gather()?;
+        y.assign(&result);
         Ok(())
+    }
+
+    /// What each device has of the matrix, and computes of y.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let mut places = vec![Place::default(); self.devices.len()];
+        for Band { rows, parts } in &self.bands {
+            // Sums that pass through the host are added up there, by a device that has its memory. Else those who
+            // share rows share the work.
+            let near = parts.iter().position(|part| part.a.device().info().host);
+            let cut = |part: usize| match near {
+                Some(near) if part <= near => rows.start,
+                Some(_) => rows.end,
+                None => rows.start + rows.len() * part / parts.len(),
+            };
+            for (which, part) in parts.iter().enumerate() {
+                let (rows, columns) = (rows.clone(), part.columns.clone());
+                let computes = cut(which)..cut(which + 1);
+                places[part.device] = Place { rows, columns, computes };
+            }
+        }
+        // A matrix without columns has no parts, and y nevertheless.
+        if self.bands.is_empty() {
+            let rows = 0..self.dim.0;
+            places[0] = Place { rows: rows.clone(), columns: 0..0, computes: rows };
+        }
+        places
     }
 
     pub(crate) fn fits(&self, x: usize, y: Option<usize>) -> Result<()> {
@@ -238,45 +269,6 @@ impl<T: Element> Sharded<T> {
             return Ok(());
         }
         Err(CoreError::Shape(ShapeMismatch::MatrixVector { matrix: (m, n), x, y }).into())
-    }
-
-    /// All devices at once, and then the sums of the rows that several have. On an error some entries are
-    /// written, others not.
-    fn compute<V, S>(&self, alpha: S, x: &ArrayView1<'_, V>, beta: S, y: &mut [V]) -> Result<()>
-    where
-        T: Times<V> + Times<S>,
-        V: Element<Acc = S>,
-        S: SumElement,
-    {
-        let n = self.dim.1;
-        let (mut products, mut shared) = (Vec::<Task<'_, _>>::new(), Vec::new());
-        let mut rest = y;
-        for band in &self.bands {
-            let to;
-            (to, rest) = rest.split_at_mut(band.rows.len());
-            if let [Part { a, .. }] = &band.parts[..] {
-                let x = x.reborrow();
-                let whole =
-                    move || Ok(a.device().gemv_mixed(alpha, a, x, beta, to).map(|()| None)?);
-                products.push((a.device(), Box::new(whole)));
-                continue;
-            }
-            for Part { columns, a, .. } in &band.parts {
-                let x = x.slice_axis(Axis(0), columns.clone().into());
-                let sums = move || Partial::new(a.device(), a, x, columns.start, n).map(Some);
-                products.push((a.device(), Box::new(sums)));
-            }
-            shared.push((band, to));
-        }
-        let mut sums = at_once(products)?.into_iter().flatten();
-        let mut rows = Vec::<Task<'_, _>>::new();
-        for (band, to) in shared {
-            let sums: Vec<Partial<S>> = sums.by_ref().take(band.parts.len()).collect();
-            let device = band.finisher().a.device();
-            let finish = move || Partial::merge(sums)?.finish(device, alpha, beta, to);
-            rows.push((device, Box::new(finish)));
-        }
-        at_once(rows).map(|_| ())
     }
 }
 

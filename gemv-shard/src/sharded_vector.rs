@@ -5,7 +5,8 @@ use std::ops::Range;
 use gemv_core::{DeviceVector, Element, Error as CoreError, ShapeMismatch};
 use ndarray::{Array1, Axis};
 
-use crate::threads::{Task, at_once};
+use crate::exchange::{Written, are_peers, exchange};
+use crate::threads::{Task, at_once, started};
 use crate::{Result, product};
 
 /// A vector that is resident on the devices of a [`Sharded`](crate::Sharded) matrix. Each device has all of its
@@ -17,8 +18,9 @@ use crate::{Result, product};
 /// [`parts_mut`](Self::parts_mut) gives what each device has. If each has the whole vector and does the same
 /// steps on it, all copies stay equal to the last bit, dot products and norms included.
 ///
-/// Entries that a device lacks for a product are taken from the other devices through the host's memory.
-/// Devices do not send to each other.
+/// Entries that a device lacks for a product are taken from the other devices. GPUs of CUDA copy from each other, by NVLink
+/// or whatever connects them, and the host waits for none of it. Between other devices entries pass through
+/// the host's memory.
 ///
 /// A clone shares the memory, until one of the two is written.
 ///
@@ -124,16 +126,8 @@ impl<T: Element> ShardedVector<T> {
     /// [`Shape`](gemv_core::Error::Shape) if a part was given another length, or of what a device reports.
     pub fn gather(&self) -> Result<Array1<T>> {
         self.fits()?;
-        let (mut sources, mut end) = (Vec::new(), 0);
-        for Held { range, vector } in &self.parts {
-            // Those before may have the same entries.
-            if range.start == end && !range.is_empty() {
-                end = range.end;
-                sources.push(vector);
-            }
-        }
         let mut all = Array1::from_vec(product::zeros::<T>(self.len, 1)?);
-        let tasks = sources.iter().map(|vector| -> Task<'_, Array1<T>> {
+        let tasks = self.cover().into_iter().map(|Held { vector, .. }| -> Task<'_, Array1<T>> {
             (vector.device(), Box::new(|| Ok(vector.download()?)))
         });
         let mut rest = all.view_mut();
@@ -143,6 +137,19 @@ impl<T: Element> ShardedVector<T> {
             entries.assign_to(to);
         }
         Ok(all)
+    }
+
+    /// Parts that have each entry once, in order.
+    fn cover(&self) -> Vec<&Held<T>> {
+        let (mut cover, mut end) = (Vec::new(), 0);
+        for held in &self.parts {
+            // Those before may have the same entries.
+            if held.range.start == end && !held.range.is_empty() {
+                end = held.range.end;
+                cover.push(held);
+            }
+        }
+        cover
     }
 
     /// The same vector, whole on each device.
@@ -170,32 +177,74 @@ impl<T: Element> ShardedVector<T> {
     /// The same vector with these entries on each device, and no others. What a device has is not copied.
     pub(crate) fn held_as(&self, ranges: &[Range<usize>]) -> Result<ShardedVector<T>> {
         self.fits()?;
-        let has = |held: &Held<T>, range: &Range<usize>| {
-            range.is_empty() || held.range.start <= range.start && range.end <= held.range.end
-        };
-        let mut all = None;
-        if !self.parts.iter().zip(ranges).all(|(held, range)| has(held, range)) {
-            all = Some(self.gather()?);
-        }
-        let (mut parts, mut uploads) = (Vec::new(), Vec::<Task<'_, DeviceVector<T>>>::new());
-        for (held, range) in self.parts.iter().zip(ranges) {
-            let there = has(held, range).then(|| {
-                let start = if range.is_empty() { 0 } else { range.start - held.range.start };
-                held.vector.step(start..start + range.len(), 1)
-            });
-            if let (None, Some(all)) = (&there, &all) {
-                let entries = all.slice_axis(Axis(0), range.clone().into());
-                let device = held.vector.device();
-                uploads.push((device, Box::new(move || Ok(device.vector(entries)?))));
+        let there = self.parts.iter().zip(ranges).map(|(Held { range: has, vector }, range)| {
+            let start = range.start.checked_sub(has.start).unwrap_or(usize::MAX);
+            match (range.is_empty(), start < has.len() && range.end <= has.end) {
+                (true, _) => Some(vector.step(0..0, 1)),
+                (false, true) => Some(vector.step(start..start + range.len(), 1)),
+                (false, false) => None,
             }
-            parts.push((range.clone(), there));
-        }
-        let mut uploaded = at_once(uploads)?.into_iter();
-        let parts = parts.into_iter().map(|(range, there)| {
-            let vector = there.or_else(|| uploaded.next()).expect("there, or uploaded");
-            Held { range, vector }
+        });
+        let there: Vec<_> = there.collect();
+        let of = self.parts.iter().zip(ranges).zip(&there);
+        let lacking =
+            of.filter_map(|((held, range), there)| there.is_none().then_some((held, range)));
+        let lacking: Vec<_> = lacking.collect();
+        let devices = lacking.iter().map(|(held, _)| *held).chain(self.cover());
+        let new = match are_peers(devices.map(|held| held.vector.device())) {
+            true => self.copied(&lacking)?,
+            false => self.uploaded(&lacking)?,
+        };
+        let mut new = new.into_iter();
+        let parts = there.into_iter().zip(ranges).map(|(there, range)| {
+            let vector = there.or_else(|| new.next()).expect("there, or new");
+            Held { range: range.clone(), vector }
         });
         Ok(ShardedVector { len: self.len, parts: parts.collect() })
+    }
+
+    /// What devices lack, copied from those that have it.
+    fn copied(&self, lacking: &[(&Held<T>, &Range<usize>)]) -> Result<Vec<DeviceVector<T>>> {
+        let cover = self.cover();
+        let zeros = lacking.iter().map(|(held, range)| -> Task<'_, DeviceVector<T>> {
+            let device = held.vector.device();
+            (device, Box::new(|| Ok(device.zeros(range.len())?)))
+        });
+        let mut new = started(zeros.collect())?;
+        let writes = new.iter_mut().zip(lacking).map(|(to, (own, range))| {
+            let mut pieces = Vec::new();
+            let mut copy = |from: &Held<T>, (start, end): (usize, usize)| {
+                let (start, end) = (start.max(range.start), end.min(range.end));
+                if start < end {
+                    let entries = start - from.range.start..end - from.range.start;
+                    pieces.push((start - range.start, from.vector.step(entries, 1)));
+                }
+            };
+            copy(own, (own.range.start, own.range.end));
+            for from in &cover {
+                // What the device has itself comes from there.
+                let (start, end) = (from.range.start, from.range.end);
+                copy(from, (start, end.min(own.range.start)));
+                copy(from, (start.max(own.range.end), end));
+            }
+            Written { to, pieces }
+        });
+        exchange(writes.collect())?;
+        Ok(new)
+    }
+
+    /// What devices lack, by way of the host.
+    fn uploaded(&self, lacking: &[(&Held<T>, &Range<usize>)]) -> Result<Vec<DeviceVector<T>>> {
+        if lacking.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = self.gather()?;
+        let uploads = lacking.iter().map(|(held, range)| -> Task<'_, DeviceVector<T>> {
+            let (device, range) = (held.vector.device(), (*range).clone());
+            let entries = all.slice_axis(Axis(0), range.into());
+            (device, Box::new(move || Ok(device.vector(entries)?)))
+        });
+        at_once(uploads.collect())
     }
 
     /// Whether each part has the length that it was made with.

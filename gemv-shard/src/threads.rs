@@ -28,38 +28,63 @@ pub(crate) fn on_cpu(device: &Device) -> bool {
 pub(crate) fn at_once<R: Send>(tasks: Vec<Task<'_, R>>) -> Result<Vec<R>> {
     let none = !tasks.iter().any(|(device, _)| on_cpu(device));
     let last = tasks.len().saturating_sub(1);
+    together(tasks, |place, device| match on_cpu(device) || none && place == last {
+        true => By::Caller,
+        false => By::Thread,
+    })
+}
+
+/// As [`at_once`], for tasks that work on resident operands: a device that computes while the caller goes on needs no
+/// thread. Its tasks come first on this one.
+pub(crate) fn started<R: Send>(tasks: Vec<Task<'_, R>>) -> Result<Vec<R>> {
+    together(tasks, |_, device| match device.info().asynchronous {
+        true => By::CallerFirst,
+        false if on_cpu(device) => By::Caller,
+        false => By::Thread,
+    })
+}
+
+/// Who does a task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum By {
+    /// This thread, when threads are started and before its others.
+    CallerFirst,
+    /// This thread.
+    Caller,
+    /// A thread of its own.
+    Thread,
+}
+
+/// Does each task by whom it is for: told its place and its device.
+fn together<R: Send>(tasks: Vec<Task<'_, R>>, by: impl Fn(usize, &Device) -> By) -> Result<Vec<R>> {
     let results: Vec<Result<R>> = scope(|scope| {
-        let started: Vec<_> = tasks
-            .into_iter()
-            .enumerate()
-            .map(|(place, (device, task))| {
-                let here = on_cpu(device) || none && place == last;
-                let work = match here {
-                    true => Work::Here(task),
-                    false => Work::There(Builder::new().spawn_scoped(scope, task)),
-                };
-                (device, work)
-            })
-            .collect();
-        let ran = started.into_iter().map(|(device, work)| match work {
-            Work::Here(task) => {
-                let done = catch_unwind(AssertUnwindSafe(task));
-                (device, Work::Here(done.map_err(|panic| panicked(device, &*panic)).flatten()))
-            }
-            Work::There(thread) => (device, Work::There(thread)),
+        let begun = tasks.into_iter().enumerate().map(|(place, (device, task))| {
+            let by = by(place, device);
+            let work = match by {
+                By::Thread => Work::There(Builder::new().spawn_scoped(scope, task)),
+                _ => Work::Here(task),
+            };
+            (device, by, work)
         });
+        let mut begun: Vec<_> = begun.map(Some).collect();
+        let mut results: Vec<Option<Result<R>>> = begun.iter().map(|_| None).collect();
         // All of this thread's are done before the first other one is waited for.
-        let ran: Vec<_> = ran.collect();
-        let ended = ran.into_iter().map(|(device, work)| match work {
-            Work::Here(result) => result,
-            Work::There(Ok(thread)) => {
-                thread.join().map_err(|panic| panicked(device, &*panic)).flatten()
+        for turn in [By::CallerFirst, By::Caller, By::Thread] {
+            for (begun, result) in begun.iter_mut().zip(&mut results) {
+                let Some((device, _, work)) = begun.take_if(|(_, by, _)| *by == turn) else {
+                    continue;
+                };
+                let done = match work {
+                    Work::Here(task) => catch_unwind(AssertUnwindSafe(task)),
+                    Work::There(Ok(thread)) => thread.join(),
+                    Work::There(Err(why)) => {
+                        Ok(Err(failed(device, "starting a thread for it", why.to_string())))
+                    }
+                };
+                *result = Some(done.map_err(|panic| panicked(device, &*panic)).flatten());
             }
-            Work::There(Err(why)) => {
-                Err(failed(device, "starting a thread for it", why.to_string()))
-            }
-        });
-        ended.collect()
+        }
+        results.into_iter().map(|result| result.expect("one of each turn")).collect()
     });
     results.into_iter().collect()
 }
@@ -114,7 +139,7 @@ fn start(
     });
 }
 
-/// A task or its result on this thread, or another thread.
+/// A task of this thread, or another thread.
 enum Work<H, T> {
     Here(H),
     There(T),

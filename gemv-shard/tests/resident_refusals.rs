@@ -47,10 +47,21 @@ impl Calls {
     }
 }
 
-fn device(calls: &Arc<Calls>, near: bool) -> Device {
+/// What a device has in common with the others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Alone,
+    /// Its memory is the host's.
+    Host,
+    /// They copy from each other.
+    Peer,
+}
+
+fn device(calls: &Arc<Calls>, kind: Kind) -> Device {
     let [one, many, copy] = [(); 3].map(|()| calls.clone());
     let mut host = Host::new("fake:0");
-    host.info.host = near;
+    host.info.host = kind == Kind::Host;
+    (host.info.peers, host.info.asynchronous) = (kind == Kind::Peer, kind == Kind::Peer);
     Host {
         // It has written its result when it fails.
         compute: Box::new(move |job, _| {
@@ -74,13 +85,19 @@ fn parts(of: &ShardedVector<f32>) -> Vec<Array1<f32>> {
 /// Whatever fails on a device, wherever it is among the others, it is named, and all is as it was.
 #[test]
 fn failing_devices() {
-    let (a, x) = (Array2::<f32>::ones((900, 900)), Array1::<f32>::ones(900));
-    let b = Array1::<f32>::from_elem(900, 7.0);
+    let (a, x) = (Array2::<f32>::ones((600, 600)), Array1::<f32>::ones(600));
+    let b = Array1::<f32>::from_elem(600, 7.0);
     for (at, split) in (0..3).flat_map(|at| SPLITS.map(|split| (at, split))) {
-        for (panics, near) in [(false, false), (false, true), (true, false), (true, true)] {
+        let kinds = [Kind::Alone, Kind::Host, Kind::Peer];
+        for (panics, kind) in [false, true].into_iter().flat_map(|of| kinds.map(|kind| (of, kind)))
+        {
             let calls = Arc::new(Calls { panics, ..Calls::default() });
-            let mut devices = vec![reference(); 3];
-            devices[at] = device(&calls, near);
+            let other = match kind {
+                Kind::Peer => device(&Arc::default(), kind),
+                _ => reference(),
+            };
+            let mut devices = vec![other; 3];
+            devices[at] = device(&calls, kind);
             let shared = Sharded::new(&a, &devices, split).unwrap();
             for (whole, beta) in [(true, 1.0), (false, 1.0), (true, 0.0), (false, 0.0)] {
                 let x = if whole { shared.broadcast(&x) } else { shared.scatter(&x) }.unwrap();
@@ -115,7 +132,7 @@ fn failing_devices() {
 fn failing_copies() {
     let (a, x) = (Array2::<f32>::ones((9, 9)), Array1::<f32>::ones(9));
     let calls = Arc::new(Calls::default());
-    let devices = [reference(), device(&calls, false), reference()];
+    let devices = [reference(), device(&calls, Kind::Alone), reference()];
     let shared = Sharded::new(&a, &devices, Split::Rows).unwrap();
     let y = shared.scatter(&x).unwrap();
     for copy in [
@@ -221,20 +238,35 @@ fn nothing_to_do() {
     }
 }
 
-/// By rows, with x whole and y in parts, nothing passes through the host.
+/// By rows, with x whole and y in parts, nothing passes through the host; between peers nothing does at all.
 #[test]
 fn no_copies() {
-    let a = Array2::<f32>::ones((9, 300));
     let copies = Arc::new(AtomicUsize::new(0));
-    let counts = |_| {
+    let counting = |peers| {
         let copies = copies.clone();
         let transfer = Box::new(move |what: &str| {
-            copies.fetch_add(usize::from(what != "alloc"), Ordering::SeqCst);
+            let counts = matches!(what, "upload" | "download");
+            copies.fetch_add(usize::from(counts), Ordering::SeqCst);
             Ok(())
         });
-        Host { transfer, ..Host::new("fake:0") }.device()
+        let mut host = Host::new("fake:0");
+        host.info.peers = peers;
+        Host { transfer, ..host }.device()
     };
-    let devices: Vec<Device> = (0..3).map(counts).collect();
+    let peers: Vec<Device> = (0..3).map(|_| counting(true)).collect();
+    let square = Array2::<f32>::ones((900, 900));
+    for split in SPLITS {
+        let shared = Sharded::new(&square, &peers, split).unwrap();
+        for x in [shared.broadcast(&Array1::ones(900)), shared.scatter(&Array1::ones(900))] {
+            let x = x.unwrap();
+            copies.store(0, Ordering::SeqCst);
+            let y = shared.gpu_dot(&shared.gpu_dot(&x)).all_gather().unwrap();
+            assert_eq!(copies.load(Ordering::SeqCst), 0, "{split:?}");
+            assert_eq!(y.gather().unwrap(), Array1::from_elem(900, 810_000.0));
+        }
+    }
+    let a = Array2::<f32>::ones((9, 300));
+    let devices: Vec<Device> = (0..3).map(|_| counting(false)).collect();
     let shared = Sharded::new(&a, &devices, Split::Rows).unwrap();
     let x = shared.broadcast(&Array1::ones(300)).unwrap();
     let mut y = shared.scatter(&Array1::ones(9)).unwrap();

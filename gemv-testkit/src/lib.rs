@@ -10,7 +10,8 @@ use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
     Desc, Device, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params,
-    PieceSource, Prepared, Record, Result, Times, Window, for_any, half, num_complex, reference,
+    Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window, for_any, half,
+    num_complex, reference,
 };
 
 /// What computes a job in place of the backend.
@@ -22,7 +23,7 @@ pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bo
 /// The same for several right-hand sides and for batches.
 pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
-/// What a device says before it moves data, by what it is asked: `upload`, `alloc` or `download`.
+/// What a device says before it moves data, by what it is asked: `upload`, `alloc`, `download` or `exchange`.
 pub type Transfer = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
 /// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
@@ -65,7 +66,8 @@ pub struct Host {
     pub compute: Compute,
     /// What computes many products: by default as the reference, column after column.
     pub compute_many: ComputeMany,
-    /// What it says before it allocates memory, or copies from the host or to it; by default it does so.
+    /// What it says before it allocates memory, or copies from the host, to it or from other devices; by default it
+    /// does so.
     pub transfer: Transfer,
     /// What fills a block by pieces; by default nothing does, as on the host.
     pub fill: Fill,
@@ -138,6 +140,22 @@ pub fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
 pub fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut [T] {
     let memory: &mut dyn Any = memory;
     &mut memory.downcast_mut::<Block<T>>().expect("memory of the test's backend").0
+}
+
+/// The bytes of a block's elements, as they lie in memory.
+///
+/// # Panics
+/// If it is another backend's.
+fn bytes(memory: &dyn Memory) -> &[u8] {
+    let memory: &dyn Any = memory;
+    macro_rules! any_of {
+        ($($t:ty),*) => {
+            None$(.or(memory.downcast_ref::<Block<$t>>().map(|of| bytemuck::cast_slice(&of.0))))*
+        };
+    }
+    use num_complex::Complex;
+    let bytes: Option<&[u8]> = any_of!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
+    bytes.expect("memory of the test's backend")
 }
 
 /// Writes bytes to a block, from this place on: those of its elements, as they lie in memory.
@@ -257,6 +275,20 @@ impl Backend for Host {
 
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
         (self.fill)(to, bytes, source)
+    }
+
+    /// Where its devices say that they do so.
+    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<()> {
+        assert!(self.info.peers, "a copy to {} from another device", self.info.id);
+        (self.transfer)("exchange")?;
+        for Receive { to, pieces } in blocks {
+            for Piece { at, from, first, len } in pieces {
+                let all = bytes(*from);
+                let size = all.len() / from.len().max(1);
+                write_bytes(&mut **to, *at * size, &all[*first * size..][..*len * size]);
+            }
+        }
+        Ok(())
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use gemv::{Device, DeviceVector};
-use gemv_examples::{arguments, hash};
+use gemv_examples::{arguments, bytes, hash};
 use gemv_shard::Streamed;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
 
@@ -66,18 +66,6 @@ fn options() -> Result<Options, Box<dyn Error>> {
         }
     }
     Ok(options)
-}
-
-/// A number of bytes, such as 64M.
-fn bytes(text: &str) -> Result<usize, Box<dyn Error>> {
-    let shift = match text.bytes().last() {
-        Some(b'K') => 10,
-        Some(b'M') => 20,
-        Some(b'G') => 30,
-        _ => 0,
-    };
-    let number: usize = text.trim_end_matches(['K', 'M', 'G']).parse()?;
-    Ok(number.checked_mul(1 << shift).ok_or("too many bytes")?)
 }
 
 /// A file that goes with its handle.

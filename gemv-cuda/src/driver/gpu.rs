@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{self, CUresult};
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
 use gemv_core::{Element, Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
@@ -12,6 +12,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use super::function::{Function, Keep, LaunchEx, RECORDS_EARLY};
 use super::nvrtc::{Image, refused_ptx};
 use super::probe::{LIBRARY, probe};
+use super::spare::Spare;
 use super::tape::{Mode, Tape};
 use crate::lock::lock;
 
@@ -38,6 +39,21 @@ pub(crate) struct Gpu {
     pub(super) recording: AtomicBool,
     /// What becomes of the launches while they are recorded.
     pub(super) tape: Mutex<Tape>,
+    /// For copies to and from other GPUs.
+    pub(super) peers: Mutex<Option<Peers>>,
+    /// Memory that nobody has.
+    spare: Mutex<Spare>,
+}
+
+/// What a GPU has for copies to and from others.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// What was queued before the copies.
+    pub(super) before: CudaEvent,
+    /// The copies to this GPU.
+    pub(super) copied: CudaEvent,
+    /// Ordinals of GPUs whose memory this one reads directly, as far as it can.
+    pub(super) mapped: Vec<usize>,
 }
 
 /// A block of device memory.
@@ -48,12 +64,21 @@ pub(crate) struct Block {
     pub(super) bytes: usize,
 }
 
-/// Memory that a block has, and a record of work on it. Freed in the order of the stream, so that work
+/// Memory that a block has, and a record of work on it. Given up in the order of the stream, so that work
 /// in flight may use it.
 #[derive(Debug)]
 pub(super) struct Allocation {
     gpu: Arc<Gpu>,
     at: sys::CUdeviceptr,
+    size: usize,
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if let Err(e) = self.bind().and_then(|()| self.free_spare()) {
+            log::warn!("{e}");
+        }
+    }
 }
 
 impl Gpu {
@@ -79,7 +104,7 @@ impl Gpu {
         let cache = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.max(0) as u64;
         let shared = (plain, asked.max(plain));
         let (queue, recording) = (ReentrantMutex::new(()), AtomicBool::new(false));
-        let (id, tape) = (id.into(), Mutex::default());
+        let (id, tape, peers) = (id.into(), Mutex::default(), Mutex::default());
         Ok(Gpu {
             id,
             context,
@@ -92,6 +117,8 @@ impl Gpu {
             queue,
             recording,
             tape,
+            peers,
+            spare: Mutex::default(),
         })
     }
 
@@ -167,20 +194,27 @@ impl Gpu {
         let size = bytes.max(1).checked_next_multiple_of(32).unwrap_or(usize::MAX);
         // It would belong to the record and end with it.
         self.refuse_while_recording("cuMemAlloc")?;
-        // SAFETY: the block is used on this stream only and freed once, by `Block`.
-        let at = unsafe {
-            if self.context.has_async_alloc() {
-                result::malloc_async(self.stream.cu_stream(), size)
-            } else {
-                result::malloc_sync(size)
+        if let Some(at) = lock(&self.spare).take(size) {
+            return Ok(self.block(at, size));
+        }
+        let new = || {
+            // SAFETY: the block is used on this stream only and freed once, by `free`.
+            unsafe {
+                match self.context.has_async_alloc() {
+                    true => result::malloc_async(self.stream.cu_stream(), size),
+                    false => result::malloc_sync(size),
+                }
             }
         };
+        const NO_MEMORY: DriverError = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let mut at = new();
+        if at == Err(NO_MEMORY) {
+            self.free_spare()?;
+            at = new();
+        }
         match at {
-            Ok(at) => {
-                let memory = Arc::new(Allocation { gpu: self.clone(), at });
-                Ok(Block { memory, at, bytes: size })
-            }
-            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(Error::OutOfMemory {
+            Ok(at) => Ok(self.block(at, size)),
+            Err(NO_MEMORY) => Err(Error::OutOfMemory {
                 device: self.id.clone(),
                 asked: size as u64,
                 free: result::mem_get_info().ok().map(|(free, _)| free as u64),
@@ -189,9 +223,25 @@ impl Gpu {
         }
     }
 
-    /// Frees what was allocated, after the work that is queued.
-    pub(super) fn free(&self, at: sys::CUdeviceptr) -> Result<()> {
-        // SAFETY: allocated by the matching function; the one owner, an `Allocation`, frees it once.
+    fn block(self: &Arc<Self>, at: sys::CUdeviceptr, size: usize) -> Block {
+        let memory = Arc::new(Allocation { gpu: self.clone(), at, size });
+        Block { memory, at, bytes: size }
+    }
+
+    /// Gives up memory after the work that is queued: all work of the stream that is queued later may have it.
+    pub(super) fn give_up(&self, size: usize, at: sys::CUdeviceptr) -> Result<()> {
+        let freed = lock(&self.spare).give(size, at);
+        freed.into_iter().try_for_each(|at| self.free(at))
+    }
+
+    /// Frees what nobody has.
+    fn free_spare(&self) -> Result<()> {
+        let spare = lock(&self.spare).take_all();
+        spare.into_iter().try_for_each(|at| self.free(at))
+    }
+
+    fn free(&self, at: sys::CUdeviceptr) -> Result<()> {
+        // SAFETY: allocated by the matching function; its one owner, an `Allocation` and then `Spare`, has given it up.
         let freed = unsafe {
             if self.context.has_async_alloc() {
                 result::free_async(at, self.stream.cu_stream())
@@ -276,8 +326,8 @@ impl Gpu {
     }
 
     /// Frees memory when the launches are no longer recorded.
-    fn free_later(&self, at: sys::CUdeviceptr) {
-        lock(&self.tape).freed.push(at);
+    fn free_later(&self, size: usize, at: sys::CUdeviceptr) {
+        lock(&self.tape).freed.push((size, at));
     }
 
     /// The same for page-locked memory.
@@ -313,6 +363,10 @@ impl Block {
         self.bytes
     }
 
+    pub(super) fn gpu(&self) -> &Arc<Gpu> {
+        &self.memory.gpu
+    }
+
     /// Whether it is a block of this GPU.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         Arc::ptr_eq(&self.memory.gpu, gpu)
@@ -325,10 +379,10 @@ impl Drop for Allocation {
         let freed = self.gpu.enter().and_then(|_guard| match self.gpu.recording() {
             // Else the record would free it, each time.
             true => {
-                self.gpu.free_later(self.at);
+                self.gpu.free_later(self.size, self.at);
                 Ok(())
             }
-            false => self.gpu.free(self.at),
+            false => self.gpu.give_up(self.size, self.at),
         });
         if let Err(e) = freed {
             log::warn!("{e}");

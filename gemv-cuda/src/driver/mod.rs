@@ -12,9 +12,11 @@ mod function;
 mod gpu;
 mod launch;
 mod nvrtc;
+mod peer;
 mod probe;
 mod record;
 mod source;
+mod spare;
 mod staging;
 mod tape;
 
@@ -24,6 +26,7 @@ pub(crate) use function::{Function, Launch};
 pub(crate) use gpu::{Block, Gpu};
 pub(crate) use launch::{Arguments, Batched, GemmArguments, Operand, VectorArguments};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
+pub(crate) use peer::{BlockCopy, exchange};
 pub(crate) use probe::{Found, Report, probe};
 pub(crate) use staging::Staging;
 

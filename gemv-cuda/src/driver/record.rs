@@ -180,7 +180,7 @@ impl<'a> Recording<'a> {
         };
         // The steps of work that failed are not queued. Their memory may be freed now, not in the record.
         drop(chain);
-        let freed = freed.into_iter().try_for_each(|at| gpu.free(at));
+        let freed = freed.into_iter().try_for_each(|(size, at)| gpu.give_up(size, at));
         let freed = freed.and_then(|()| super::staging::free_host(gpu, freed_host));
         let graph = graph.map_err(|e| gpu.failed("cuStreamEndCapture", e))?;
         freed.map(|()| (graph, mode))

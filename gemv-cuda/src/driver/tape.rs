@@ -13,8 +13,8 @@ pub(super) struct Tape {
     pub(super) mode: Mode,
     /// Steps that are to share a launch of this function, which comes before what is queued next.
     pub(super) chain: Option<(Arc<Function>, Chain)>,
-    /// Memory that was given up in the meantime.
-    pub(super) freed: Vec<sys::CUdeviceptr>,
+    /// Memory that was given up in the meantime: sizes and addresses.
+    pub(super) freed: Vec<(usize, sys::CUdeviceptr)>,
     /// Page-locked memory that was given up in the meantime: addresses.
     pub(super) freed_host: Vec<usize>,
 }

@@ -5,6 +5,7 @@ use gemv::ndarray::{Array1, Array2, ArrayView1, Axis, Slice};
 use gemv::num_complex::Complex;
 use gemv::{Device, Element, Engine, GpuDot, Times};
 use gemv_shard::{Sharded, Split, SumElement};
+use gemv_testkit::Host;
 use proptest::prelude::*;
 
 /// One device, several, one twice, of one kind and of all.
@@ -12,7 +13,14 @@ pub fn sets(on: &[Device]) -> Vec<Vec<Device>> {
     let reference = Engine::new(None).device("reference").unwrap();
     let (first, last) = (&on[0], &on[on.len() - 1]);
     let back: Vec<Device> = on.iter().rev().cloned().collect();
+    // Devices that copy from each other.
+    let peers = (0..3).map(|which| {
+        let mut host = Host::new(&format!("fake:{which}"));
+        (host.info.peers, host.info.asynchronous) = (true, which > 0);
+        host.device()
+    });
     vec![
+        peers.collect(),
         vec![first.clone()],
         vec![first.clone(), first.clone()],
         vec![first.clone(), last.clone()],
