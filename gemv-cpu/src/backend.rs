@@ -117,6 +117,7 @@ fn describe(isa: Isa) -> DeviceInfo {
     info.driver = concat!("gemv-cpu ", env!("CARGO_PKG_VERSION")).to_owned() + without;
     info.units = std::thread::available_parallelism().map_or(1, usize::from);
     info.host = true;
+    info.rayon = true;
     info
 }
 
