@@ -6,7 +6,7 @@ use gemv_core::{RIVALS, Rival};
 
 /// As much of its name as a kernel's name has room for.
 #[linkme::distributed_slice(RIVALS)]
-static MATRIXMULTIPLY: Rival = Rival { name: "vendor-matrixmul", f32: gemm, f64: gemm };
+static MATRIXMULTIPLY: Rival = Rival::new("vendor-matrixmul", gemm, gemm);
 
 /// Entries are shared by the threads of rayon's pool if there are several, else blocks of rows.
 fn gemm<T: LinalgScalar + Send + Sync>(

@@ -47,6 +47,9 @@ pub struct DeviceInfo {
     pub asynchronous: bool,
     /// Whether devices of its backend copy from each other: see [`Backend::exchange`].
     pub peers: bool,
+    /// Whether it computes on rayon's current pool. A call from a thread outside of that pool would take the global
+    /// one, which may be waiting for this call.
+    pub rayon: bool,
     /// Why it is not to be used, if an earlier process has found out that it breaks the
     /// [order](crate::order). It is listed as [`Error::Refused`](crate::Error::Refused).
     pub refused: Option<String>,

@@ -14,15 +14,14 @@ pub type HostGemm<T> = fn(T, ArrayView3<'_, T>, ArrayView3<'_, T>, T, ArrayViewM
 /// ```
 /// use gemv_core::{Desc, Dtype, Layout, Rival};
 ///
-/// const NONE: Rival = Rival { name: "vendor-none", f32: |_, _, _, _, _| (), f64: |_, _, _, _, _| () };
+/// static NONE: Rival = Rival::new("vendor-none", |_, _, _, _, _| (), |_, _, _, _, _| ());
 /// let one = Desc::of(Dtype::F32, Layout::Row, (100, 100), 6);
 /// assert!(NONE.fits(&Desc { rhs: 2, ..one }).is_ok());
 /// assert_eq!(NONE.fits(&one).unwrap_err(), "vendor-none is for several right-hand sides or products");
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Rival {
-    /// Its name as a kernel, which begins with `vendor-`.
-    pub name: &'static str,
+    name: Name,
     /// For f32.
     pub f32: HostGemm<f32>,
     /// For f64.
@@ -30,12 +29,38 @@ pub struct Rival {
 }
 
 impl Rival {
+    /// A product with a name as a kernel. By the name's beginning, `vendor-`, everything knows that it does not keep the
+    /// order, and no kernel of a backend has it.
+    ///
+    /// ```compile_fail,E0080
+    /// use gemv_core::Rival;
+    /// static NONE: Rival = Rival::new("none", |_, _, _, _, _| (), |_, _, _, _, _| ());
+    /// ```
+    ///
+    /// # Panics
+    /// If the name is not legal as [`Name::new`] says, or does not begin with `vendor-`; at compile time, as [`RIVALS`] are
+    /// statics.
+    pub const fn new(name: &str, f32: HostGemm<f32>, f64: HostGemm<f64>) -> Rival {
+        let prefixed = matches!(name.as_bytes(), [b'v', b'e', b'n', b'd', b'o', b'r', b'-', _, ..]);
+        assert!(prefixed, "the name of a rival begins with vendor-");
+        Rival { name: Name::new(name), f32, f64 }
+    }
+
+    /// Its name as a kernel.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
     /// Whether it computes such a problem.
     ///
     /// # Errors
     /// A sentence that says why not.
     pub fn fits(&self, desc: &Desc) -> Result<(), String> {
         let is_for = |what: &str| Err(format!("{} is for {what}", self.name));
+        // Which of them would answer depends on the linker.
+        if RIVALS.iter().filter(|rival| rival.name == self.name).count() > 1 {
+            return Err(format!("{} is linked more than once", self.name));
+        }
         match desc.dtype {
             _ if desc.rhs <= 1 && desc.batch <= 1 => is_for("several right-hand sides or products"),
             _ if desc.is_mixed() => is_for("a matrix and vectors of one type"),
@@ -46,7 +71,12 @@ impl Rival {
 
     /// The one of this name, if it is linked.
     pub fn named(name: Name) -> Option<&'static Rival> {
-        RIVALS.iter().find(|rival| rival.name == name.as_str())
+        RIVALS.iter().find(|rival| rival.name == name)
+    }
+
+    /// The first one by name that computes such a problem, whatever the order in which they are linked.
+    pub fn of(desc: &Desc) -> Option<&'static Rival> {
+        RIVALS.iter().filter(|rival| rival.fits(desc).is_ok()).min_by_key(|rival| rival.name)
     }
 }
 

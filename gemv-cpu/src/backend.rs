@@ -9,8 +9,7 @@ use gemv_core::ndarray::{
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
     BackendEntry, BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, HostGemm, Input,
-    Job, KernelInfo, Memory, Output, Params, Prepared, RIVALS, Result, Rival, VectorJob, Window,
-    for_any,
+    Job, KernelInfo, Memory, Output, Params, Prepared, Result, Rival, VectorJob, Window, for_any,
 };
 
 use crate::gemm::gemm;
@@ -118,6 +117,7 @@ fn describe(isa: Isa) -> DeviceInfo {
     info.driver = concat!("gemv-cpu ", env!("CARGO_PKG_VERSION")).to_owned() + without;
     info.units = std::thread::available_parallelism().map_or(1, usize::from);
     info.host = true;
+    info.rayon = true;
     info
 }
 
@@ -372,7 +372,7 @@ impl Backend for Cpu {
     }
 
     fn vendor(&self, desc: &Desc) -> Option<Params> {
-        RIVALS.iter().find(|rival| rival.fits(desc).is_ok()).map(|rival| Params::new(rival.name))
+        Rival::of(desc).map(|rival| Params::new(rival.name().as_str()))
     }
 
     fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
@@ -391,9 +391,7 @@ impl Backend for Cpu {
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         let params = prepared.params();
-        if !kernels::is_gemm(params.kernel())
-            && let Some(theirs) = Rival::named(params.kernel())
-        {
+        if let Some(theirs) = Rival::named(params.kernel()) {
             match job {
                 AnyGemmJob::F32(job) => rival(theirs.f32, job),
                 AnyGemmJob::F64(job) => rival(theirs.f64, job),

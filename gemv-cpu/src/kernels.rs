@@ -309,7 +309,11 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
         });
     }
     let Some(kernel) = KERNELS.iter().find(|k| k.name == name.as_str()) else {
-        return Err(format!("there is no kernel {name}"));
+        let hint = match name.as_str() {
+            "vendor-matrixmul" => "; `use gemv_baselines as _;` in a program links it",
+            _ => "",
+        };
+        return Err(format!("there is no kernel {name}{hint}"));
     };
     if let Some(layout) = kernel.layout.filter(|layout| *layout != desc.layout) {
         return Err(format!("{name} is for {layout}"));

@@ -20,7 +20,7 @@ const PART: usize = 2 << 20;
 /// Bytes of a segment of as many rows as are read at a time where columns are longer: of fewer rows, the pieces of
 /// columns that are read are too short.
 const LARGE: usize = 8 << 20;
-/// Rows of a part where one row is longer: they share the entries of x.
+/// Rows of a part where one row is longer, at most: they share the entries of x.
 const LONG_ROWS: usize = 8;
 /// Where parts begin in memory: a copy and a product of what begins within a cache line take longer.
 const ALIGNED: usize = 64;
@@ -44,8 +44,8 @@ where
     S: SumElement,
 {
     let n = stored.dim.1;
-    let threads = rayon::current_num_threads();
-    let (rows, columns) = cut(stored, window, threads, size_of::<S>());
+    let (threads, rows, columns) =
+        cut(stored, window, rayon::current_num_threads(), size_of::<S>());
     let count = y.len().div_ceil(rows) * n.div_ceil(columns.max(1)).max(1);
     let x = match columns >= n {
         true => X::Whole(device.vector(x)?),
@@ -86,24 +86,35 @@ enum X<V: Element, S: Element> {
     Sums(DeviceVector<S>),
 }
 
-/// Rows whose entries of y are computed together, and columns of a part: all, or whole segments.
-fn cut(stored: &Stored<'_>, window: usize, threads: usize, sum: usize) -> (usize, usize) {
+/// How many threads work; rows whose entries of y are computed together; and columns of a part: all, or whole segments.
+///
+/// Half of the window is for the parts of all threads, half for the sums. Where it is too small for the least rows of
+/// each thread, fewer threads work.
+fn cut(stored: &Stored<'_>, window: usize, threads: usize, sum: usize) -> (usize, usize, usize) {
     let ((m, n), element) = (stored.dim, stored.dtype.bytes());
-    // Half of the window is for the parts of all threads, half for the sums.
     let each = window / 2 / threads;
-    let (part, large) = (PART.min(each), LARGE.min(each));
-    let segments =
-        |rows: usize| (part / (SEGMENT * element * rows.max(1))).max(1).saturating_mul(SEGMENT);
     if stored.by_rows {
-        return match part / n.saturating_mul(element).max(1) {
-            0 => (LONG_ROWS, segments(LONG_ROWS.min(m))),
-            rows => (rows, n),
-        };
+        let rows = PART.min(each) / n.saturating_mul(element).max(1);
+        if rows > 0 {
+            return (threads, rows, n);
+        }
     }
-    // Each thread can be at rows of its own, while the last part of those before is computed.
-    let sums = window / 2 / (threads + 1) / (n.div_ceil(SEGMENT) * sum).max(1);
-    let rows = (large / (SEGMENT * element)).min(sums).max(SEGMENT / element).min(m).max(1);
-    (rows, segments(rows))
+    let (segment, sums) = (SEGMENT * element, (n.div_ceil(SEGMENT) * sum).max(1));
+    let least = if stored.by_rows { 1 } else { SEGMENT / element };
+    let least = least.min(m).max(1);
+    // Bands of rows whose sums are held. Each thread can be at one of its own, while the last part of the one before is
+    // computed; and to finish one takes about as much again.
+    let bands = |threads: usize| threads + 2;
+    let with_sums = (window / 2 / (least * sums)).saturating_sub(bands(0));
+    let threads = threads.min(window / 2 / (least * segment)).min(with_sums).max(1);
+    let each = window / 2 / threads;
+    let part = PART.min(each);
+    let rows = match stored.by_rows {
+        true => LONG_ROWS.min(part / segment),
+        false => LARGE.min(each) / segment,
+    };
+    let rows = rows.min(window / 2 / bands(threads) / sums).min(m).max(least);
+    (threads, rows, (part / (segment * rows)).max(1) * SEGMENT)
 }
 
 /// What is left to be read. Parts come in the order of the file, as far as one is there.

@@ -149,8 +149,10 @@ impl<'a> Streamed<'a> {
 
     /// Holds at most about so many bytes of the matrix and of its sums at one time, on the host and on the
     /// device. The least that is held is two rows of a matrix by rows, and 256 bytes of each of 256 columns,
-    /// twice, of one by columns. On the CPU each thread holds some MiB at most, and at least 256 columns of 8
-    /// rows, or 256 bytes of each of 256 columns.
+    /// twice, of one by columns, with the sums of these rows: one for each 256 elements of a row.
+    ///
+    /// On the CPU each thread holds some MiB at most, and fewer threads work if the window is too small for all. The
+    /// least is 256 columns of one row, or 256 bytes of each of 256 columns, and three times the sums of these rows.
     #[must_use]
     pub fn window(self, bytes: usize) -> Self {
         Streamed { window: bytes, ..self }

@@ -13,9 +13,9 @@ use crate::{Error, Result};
 /// What is done on a device.
 pub(crate) type Task<'a, R> = (&'a Device, Box<dyn FnOnce() -> Result<R> + Send + 'a>);
 
-/// Whether the device is the CPU, which computes on the pool of rayon that calls it.
+/// Whether the device computes on the pool of rayon that calls it, as the CPU does.
 pub(crate) fn on_cpu(device: &Device) -> bool {
-    device.info().id.starts_with("cpu")
+    device.info().rayon
 }
 
 /// Does the tasks of the CPU one after another on this thread, and each other one on a thread of its own; without

@@ -236,6 +236,28 @@ fn all_at_once() {
     }
 }
 
+/// What computes on rayon's pool does so on the caller's, whatever its name. On a thread of its own it would take the
+/// global pool, and wait for ever if that is where the caller runs.
+#[test]
+fn the_pool_of_the_caller() {
+    let (a, x) = (Array2::<f32>::ones((9, 768)), Array1::<f32>::ones(768));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    for split in SPLITS {
+        let devices = ["mine:0", "fake:0", "mine:1"].map(|id| {
+            let mut info = near(id);
+            info.rayon = id.starts_with("mine");
+            let here = info.rayon;
+            device(info, move |_| match here == rayon::current_thread_index().is_some() {
+                true => Ok(()),
+                false => Err(failure(id)),
+            })
+        });
+        let shared = Sharded::new(&a, &devices, split).unwrap();
+        let y = pool.install(|| shared.try_gpu_dot(&x));
+        assert_eq!(y, Ok(Array1::from_elem(9, 768.0)), "{split:?}");
+    }
+}
+
 /// No device has more in its memory than its part, whatever the matrix is a view of.
 #[test]
 fn parts_alone_are_uploaded() {

@@ -300,7 +300,8 @@ fn quickstart(sh: &Shell, tools: &Tools) -> Result<()> {
     cmd!(sh, "cargo run --locked --release --bin quickstart").run()?;
     let hello = ["-p", "gemv-examples", "--bin", "hello"];
     cmd!(sh, "cargo rustc --locked --release {hello...} -- -C strip=symbols").run()?;
-    let program = tools.target.with_file_name("release").join("hello");
+    let program = format!("hello{}", std::env::consts::EXE_SUFFIX);
+    let program = tools.target.with_file_name("release").join(program);
     let said = cmd!(sh, "{program}").read()?;
     ensure!(said == "[-2, -2]", "the smallest program says: {said}");
     let bytes = std::fs::metadata(&program)?.len();

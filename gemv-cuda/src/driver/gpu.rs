@@ -255,6 +255,8 @@ impl Gpu {
 
     /// Fills a block with zero bytes.
     pub(crate) fn clear(&self, block: &Block) -> Result<()> {
+        // A record would do so each time that it is replayed, and steps that wait for others would come after it.
+        self.refuse_while_recording("cuMemsetD8Async")?;
         // SAFETY: the block has this many bytes.
         unsafe { result::memset_d8_async(block.at, 0, block.bytes, self.stream.cu_stream()) }
             .map_err(|e| self.failed("cuMemsetD8Async", e))

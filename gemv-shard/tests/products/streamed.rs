@@ -63,7 +63,7 @@ fn feeding(
     (host.device(), calls)
 }
 
-/// A device that is taken for the CPU: each thread reads and computes. Each call asks `ends`, which tells the number of
+/// A device that computes on rayon's pool: each thread reads and computes. Each call asks `ends`, which tells the number of
 /// the call, from 0.
 fn threaded(ends: impl Fn(usize) -> bool + Send + Sync + 'static) -> (Device, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
@@ -71,12 +71,12 @@ fn threaded(ends: impl Fn(usize) -> bool + Send + Sync + 'static) -> (Device, Ar
         let calls = calls.clone();
         Arc::new(move || {
             let reason = "it is late".to_owned();
-            let late = CoreError::Device { device: "cpu".into(), call: "it", reason };
+            let late = CoreError::Device { device: "cores".into(), call: "it", reason };
             if ends(calls.fetch_add(1, Ordering::Relaxed)) { Err(late) } else { Ok(()) }
         })
     };
     let (one, many) = (next.clone(), next);
-    let host = Host {
+    let mut host = Host {
         compute: Box::new(move |job, _| {
             gemv_testkit::compute(job);
             one()
@@ -85,8 +85,9 @@ fn threaded(ends: impl Fn(usize) -> bool + Send + Sync + 'static) -> (Device, Ar
             gemv_core::for_any!(AnyGemmJob, job, mut job => gemv_testkit::compute_many(&mut job));
             many()
         }),
-        ..Host::new("cpu")
+        ..Host::new("cores")
     };
+    (host.info.host, host.info.rayon) = (true, true);
     (host.device(), calls)
 }
 
@@ -284,7 +285,8 @@ fn faults_of_the_cpu() {
     let before: Array1<f32> = random.vector(m);
     let want = whole(1.0, &a, &x, -1.0, &before);
     for array in [&a, &by_columns] {
-        let there = Streamed::of(array).window(300_000);
+        let there = Streamed::of(array).window(400_000); // enough for three threads
+
         let product =
             |device: &Device, y: &mut Array1<f32>, told: &mut (dyn FnMut(u64, u64) + Send)| {
                 with_threads(3, || there.gemv::<f32, f32, _>(device, 1.0, &x, -1.0, y, told))
@@ -299,7 +301,7 @@ fn faults_of_the_cpu() {
             let (device, calls) = threaded(move |call| call == at);
             let mut y = before.clone();
             let e = product(&device, &mut y, &mut |_, _| ()).unwrap_err();
-            assert_eq!(e.to_string(), "cpu: it failed: it is late");
+            assert_eq!(e.to_string(), "cores: it failed: it is late");
             same(&y, &before, &format!("call {at} failed"));
             // Each thread is in the middle of one part.
             let calls = calls.load(Ordering::Relaxed);
@@ -472,7 +474,7 @@ fn refuses(device: &Device) {
         write(&path, &a, fortran, false);
         let mut bytes = fs::read(&path).unwrap();
         let mut y = [7.0f64; 3000];
-        let there = Streamed::open(&path).unwrap().window(10_000);
+        let there = Streamed::open(&path).unwrap().window(1 << 18); // enough for two threads
         let e = there.gemv::<f64, f64, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, |_, _| ());
         assert_eq!(text(e.unwrap_err()), "the array holds f32, where f64 is asked");
         assert_eq!(y, [7.0; 3000]);

@@ -1,0 +1,227 @@
+//! Operands that are shared, products one after the other and at once, and what an error leaves behind.
+
+use gemv::ndarray::{Array1, Array2, aview1, s};
+use gemv::unstable::{Layout, Params};
+use gemv::{Device, Error, GpuDot, MatrixRef, ShapeMismatch};
+
+use crate::common::broken::{Broken, Bug};
+use crate::common::{Check, acc, random, same};
+use crate::helpers::{Raw, forms, one, oracle, real, some, text, zero};
+
+/// y and x may share memory on the device; clones never see a product.
+pub fn resident_operands_may_be_shared<T: Raw>(device: &Device) -> Check {
+    let n = 70;
+    let (a, x) = some::<T>(n, n);
+    let want = oracle(one::<T>(), &a, &x, one::<T>(), &x);
+    let ra = device.matrix(&a).map_err(text)?;
+    let rx = device.vector(&Array1::from(x.clone())).map_err(text)?;
+    let mut y = rx.clone();
+    device.gemv(one::<T>(), &ra, &rx, one::<T>(), &mut y).map_err(text)?;
+    same(&y.download().map_err(text)?.to_vec(), &want)?;
+    same(&rx.download().map_err(text)?.to_vec(), &x).map_err(|e| format!("x was changed: {e}"))?;
+    // The result is an operand without a way over the host, and the old result stays.
+    let y2 = ra.try_gpu_dot(&y).map_err(text)?;
+    let want2 = oracle(one::<T>(), &a, &want, zero::<T>(), &want);
+    same(&y2.download().map_err(text)?.to_vec(), &want2)?;
+    let kept = y2.clone();
+    let mut y3 = y2;
+    device.gemv(one::<T>(), &ra, &rx, zero::<T>(), &mut y3).map_err(text)?;
+    same(&kept.download().map_err(text)?.to_vec(), &want2).map_err(|e| format!("a clone: {e}"))?;
+    // Views of views.
+    let part = ra.rows(10..40).step_columns(5..65, -2).t();
+    let host = a.slice(s![10..40, 5..65;-2]);
+    let px = rx.step(20..50, 1);
+    let want: Vec<T> =
+        oracle(one::<T>(), &host.t().to_owned(), &x[20..50], zero::<T>(), &[real(0.0); 30]);
+    same(&part.try_gpu_dot(&px).map_err(text)?.download().map_err(text)?.to_vec(), &want)?;
+    let back = part.download().map_err(text)?;
+    let host = host.t().to_owned();
+    same(&back.iter().copied().collect::<Vec<_>>(), &host.iter().copied().collect::<Vec<_>>())
+}
+
+/// Products one right behind another, by every kernel in turn: each reads what the one before wrote, to
+/// x or to a column of A. A device may begin the next one before the last has ended.
+pub fn products_follow_each_other<T: Raw>(device: &Device) -> Check {
+    let (n, rounds, alpha) = (600, 12, acc::<T>(0.0625, 0.0));
+    let (a, x) = some::<T>(n, n);
+    let (mut now, mut want) = (a.clone(), x.clone());
+    for round in 0..rounds {
+        want = oracle(alpha, &now, &want, zero::<T>(), &want);
+        if round % 3 == 2 {
+            now.column_mut(round).assign(&aview1(&want));
+        }
+    }
+    for layout in Layout::ALL {
+        let place = |a: &Array2<T>| match layout {
+            Layout::Col => a.t().as_standard_layout().reversed_axes().to_owned(),
+            _ => a.clone(),
+        };
+        let a = place(&a);
+        let mut seen = Vec::new();
+        for params in device.backend().candidates(&MatrixRef::from(&a).desc()) {
+            if seen.contains(&params.kernel()) {
+                continue;
+            }
+            seen.push(params.kernel());
+            let mut there = device.matrix(&a).map_err(text)?;
+            let mut from = device.vector(&x).map_err(text)?;
+            let mut to = device.zeros(n).map_err(text)?;
+            for round in 0..rounds {
+                device
+                    .gemv_as(&params, alpha, &there, &from, zero::<T>(), &mut to)
+                    .map_err(text)?;
+                if round % 3 == 2 {
+                    let mut column = there.column_mut(round).map_err(text)?;
+                    column.assign(&to).map_err(text)?;
+                }
+                std::mem::swap(&mut from, &mut to);
+            }
+            let got = from.download().map_err(text)?;
+            same(&got.to_vec(), &want).map_err(|e| format!("{layout} {params}: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What takes several copies on its way to a device and back comes back whole, and in part.
+pub fn long_vectors_come_and_go<T: Raw>(device: &Device) -> Check {
+    let len = (9 << 20) / size_of::<T>() + 3;
+    let x: Vec<T> = (0..len).map(|j| random(7, j, 0)).collect();
+    let there = device.vector(&ndarray::aview1(&x)).map_err(text)?;
+    same(&there.download().map_err(text)?.to_vec(), &x)?;
+    let part = there.step(5..len - 1, 1).download().map_err(text)?;
+    same(&part.to_vec(), &x[5..len - 1]).map_err(|e| format!("in part: {e}"))?;
+    // A product as long: y = 0 A + 1 x is x.
+    let (a, one_x) = (there.as_matrix((len, 1)), Array1::from_elem(1, real::<T>(1.0)));
+    let mut y = Array1::from(x.clone());
+    device.gemv(zero::<T>(), &a, &one_x, one::<T>(), &mut y).map_err(text)?;
+    same(&y.to_vec(), &x).map_err(|e| format!("of the host: {e}"))?;
+    // While time is taken, too, which a device may do by recording what it is asked for.
+    let (mut came, mut back, mut dot) = (None, None, None);
+    // Of the host, and longer than what scratch memory has room for until then.
+    let mut long = Array2::from_elem((1, 2 * len), real::<T>(0.0));
+    let ones = Array1::from_elem(2 * len, real::<T>(1.0));
+    long[[0, len]] = real(3.0);
+    let mut both = || {
+        came = Some(there.download()?);
+        back = Some(device.vector(&ndarray::aview1(&x))?);
+        dot = Some(device.try_gpu_dot(&long, &ones)?);
+        Ok(())
+    };
+    device.backend().timed(&mut both).map_err(text)?;
+    let [came, back] =
+        [came, back.map(|b| b.download()).transpose().map_err(text)?].map(Option::unwrap);
+    same(&came.to_vec(), &x).map_err(|e| format!("timed: {e}"))?;
+    same(&back.to_vec(), &x).map_err(|e| format!("timed on its way there: {e}"))?;
+    let dot = dot.expect("timed");
+    same(&dot.to_vec(), &[real::<T>(3.0)]).map_err(|e| format!("a timed product: {e}"))?;
+    same(&there.download().map_err(text)?.to_vec(), &x).map_err(|e| format!("after that: {e}"))
+}
+
+/// An error names both shapes, or both devices, and leaves y as it was.
+pub fn errors_leave_y<T: Raw>(device: &Device) -> Check {
+    let (a, x) = some::<T>(4, 6);
+    let x = Array1::from(x);
+    let before = Array1::from_elem(4, real::<T>(7.0));
+    let mut y = before.clone();
+    let is = |what: &str, ok: bool, e: &Error| {
+        if ok { Ok(()) } else { Err(format!("{what}: {e:?}")) }
+    };
+    let (one, zero) = (one::<T>(), zero::<T>());
+
+    let short = x.slice(s![..5]);
+    let e = device.gemv(one, &a, &short, zero, &mut y).expect_err("x is short");
+    let text_ = e.to_string();
+    is("4 × 6 and 5", text_.contains("4 × 6") && text_.contains('5'), &e)?;
+    is(
+        "a shape",
+        matches!(e, Error::Shape(ShapeMismatch::MatrixVector { matrix: (4, 6), x: 5, .. })),
+        &e,
+    )?;
+    let e = device.gemv(one, &a, &x, zero, y.slice_mut(s![..3])).expect_err("y is short");
+    is("a shape", matches!(e, Error::Shape(ShapeMismatch::MatrixVector { y: Some(3), .. })), &e)?;
+    let e = device.gemv(zero, &a, &short, one, &mut y).expect_err("checked even for alpha = 0");
+    is("a shape", matches!(e, Error::Shape(_)), &e)?;
+    let e = device.try_gpu_dot(&a, &short).expect_err("x is short");
+    is("a shape", matches!(e, Error::Shape(ShapeMismatch::MatrixVector { y: None, .. })), &e)?;
+    // Also where there is nothing to compute.
+    let e = device.try_gpu_dot(&Array2::<T>::default((0, 6)), &short).expect_err("x is short");
+    is("a shape", matches!(e, Error::Shape(_)), &e)?;
+
+    let nonsense = Params::new("no-such-kernel").with("threads", 3);
+    let e = device.gemv_as(&nonsense, one, &a, &x, zero, &mut y).expect_err("no such kernel");
+    is("parameters", matches!(e, Error::Params { .. }), &e)?;
+    is("named", e.to_string().contains("no-such-kernel threads=3"), &e)?;
+
+    let elsewhere = Broken::device(Bug::None);
+    let (fa, fx) = (elsewhere.matrix(&a).map_err(text)?, elsewhere.vector(&x).map_err(text)?);
+    let e = device.gemv(one, &fa, &x, zero, &mut y).expect_err("A lives elsewhere");
+    is("a device", matches!(e, Error::WrongDevice { .. }), &e)?;
+    let e = device.gemv(one, &a, &fx, zero, &mut y).expect_err("x lives elsewhere");
+    is("a device", matches!(e, Error::WrongDevice { .. }), &e)?;
+    let mut fy = elsewhere.vector(&before).map_err(text)?;
+    let e = device.gemv(one, &a, &x, zero, &mut fy).expect_err("y lives elsewhere");
+    is("a device", matches!(e, Error::WrongDevice { .. }), &e)?;
+    same(&fy.download().map_err(text)?.to_vec(), &before.to_vec())?;
+
+    // A resident y too, whether it is the only owner of its memory or not.
+    let mut ry = device.vector(&before).map_err(text)?;
+    let shared = ry.clone();
+    device.gemv_as(&nonsense, one, &a, &x, zero, &mut ry).expect_err("no such kernel");
+    same(&ry.download().map_err(text)?.to_vec(), &before.to_vec())
+        .map_err(|e| format!("a resident y after an error: {e}"))?;
+    drop(shared);
+    device.gemv(one, &a, &short, zero, &mut ry).expect_err("x is short");
+    same(&ry.download().map_err(text)?.to_vec(), &before.to_vec())?;
+    same(&y.to_vec(), &before.to_vec())
+}
+
+/// Threads share the work and change no bit; the caller's pool is the one that is used.
+pub fn threads_change_nothing<T: Raw>(device: &Device) -> Check {
+    for (m, n) in [(300, 300), (3, 70_000), (5_000, 9)] {
+        let (a, x) = some::<T>(m, n);
+        let x = Array1::from(x);
+        for form in forms() {
+            let held = form.hold(&a);
+            let mut first: Option<Vec<T>> = None;
+            for threads in [1, 2, 3, 7] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let pool = pool.map_err(|e| e.to_string())?;
+                let y =
+                    pool.install(|| device.try_gpu_dot(&held.view(), &x)).map_err(text)?.to_vec();
+                match &first {
+                    None => first = Some(y),
+                    Some(first) => same(&y, first)
+                        .map_err(|e| format!("{} {m}x{n}, {threads} threads: {e}", form.name))?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Many callers at once get what one gets.
+pub fn concurrent_callers<T: Raw>(device: &Device) -> Check {
+    let (a, x) = some::<T>(33, 300);
+    let x = Array1::from(x);
+    let want = oracle(one::<T>(), &a, &x.to_vec(), zero::<T>(), &[real(0.0); 33]);
+    let resident = device.matrix(&a).map_err(text)?;
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..4)
+            .map(|caller| {
+                let (a, x, want, resident) = (&a, &x, &want, resident.clone());
+                scope.spawn(move || {
+                    for turn in 0..8 {
+                        let y = match (caller + turn) % 2 {
+                            0 => device.try_gpu_dot(a, x),
+                            _ => device.try_gpu_dot(&resident, x),
+                        };
+                        same(&y.map_err(text)?.to_vec(), want)?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        callers.into_iter().try_for_each(|c| c.join().map_err(|_| "a caller panicked")?)
+    })
+}
