@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::element::{AnySlice, AnySliceMut};
-use crate::exchange::Receive;
 use crate::job::{AnyGemmJob, AnyJob};
 use crate::launch::{CompiledKernel, KernelLaunch};
-use crate::memory::Memory;
+use crate::memory::{Memory, Receive};
 use crate::step::AnyVectorJob;
 use crate::{Desc, Dtype, Error, KernelInfo, Params, Result, for_any};
 
@@ -277,7 +276,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.vector(&[1.0, 2.0, 3.0, 4.0])?; // or on cuda:0
     /// let mut y = device.zeros::<f64, _>(2)?; // and on cuda:1
-    /// let piece = Piece { at: 0, from: x.window().memory, first: 2, len: 2 };
+    /// let piece = Piece { at: 0, from: x.window().memory, range: 2..4 };
     /// let to = y.window_mut().expect("not shared").memory;
     /// let copied = device.backend().exchange(&mut [Receive { to, pieces: vec![piece] }]);
     /// assert_eq!(copied.is_ok(), device.info().peers);
@@ -290,8 +289,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// # Panics
     /// If a block is another backend's, a piece is not inside of its blocks, or their element types differ.
-    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<()> {
-        let _ = blocks;
+    fn exchange(&self, _blocks: &mut [Receive<'_>]) -> Result<()> {
         let reason = "devices of this backend do not copy from each other".into();
         Err(Error::Device { device: self.device().id.clone(), call: "exchange", reason })
     }

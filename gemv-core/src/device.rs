@@ -253,9 +253,8 @@ impl Device {
             return Ok(Taken::Kept(prepared));
         }
         let (key, slot) = self.key(desc);
-        let (rhs, batch) = (desc.rhs.wrapping_sub(1), desc.batch.wrapping_sub(1));
-        let slot = slot.wrapping_add(rhs.wrapping_mul(3)).wrapping_add(batch.wrapping_mul(7));
-        let slot = slot % REMEMBERED;
+        let others = desc.rhs.wrapping_mul(desc.batch).wrapping_sub(1);
+        let slot = slot.wrapping_add(others) % REMEMBERED;
         let known = CHOICES.try_with(|choices| choices[slot].take());
         if let Some(choice) = known.ok().flatten()
             && choice.device == self.0.serial

@@ -31,7 +31,6 @@ mod device;
 mod dot;
 mod element;
 mod engine;
-mod exchange;
 mod host;
 mod integers;
 mod job;
@@ -66,7 +65,6 @@ pub use element::{
     SlicesMut, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
-pub use exchange::{Piece, Receive};
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
@@ -77,7 +75,7 @@ pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
-pub use memory::{Memory, Window};
+pub use memory::{Memory, Piece, Receive, Window};
 pub use mixed::{Widen, Widened};
 pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::ops::{Deref, RangeBounds};
+use std::ops::{Deref, Range, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +38,26 @@ pub trait Memory: Any + Send + Sync + Debug {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// A block that [`Backend::exchange`](crate::Backend::exchange) writes, and with what.
+#[derive(Debug)]
+pub struct Receive<'a> {
+    /// The block.
+    pub to: &'a mut dyn Memory,
+    /// What is copied to it. No two write the same place.
+    pub pieces: Vec<Piece<'a>>,
+}
+
+/// Elements that lie one after the other, of a block with the same element type.
+#[derive(Debug, Clone)]
+pub struct Piece<'a> {
+    /// Index of the first one in the block that is written.
+    pub at: usize,
+    /// The block that is read. It may be on the same device.
+    pub from: &'a dyn Memory,
+    /// Which of its elements.
+    pub range: Range<usize>,
 }
 
 /// The memory of an array, and of its clones and views.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gemv_core::{Dtype, Memory, Receive, Result};
+use gemv_core::{Dtype, Memory, Piece, Receive, Result};
 
 use crate::driver::{self, Block, BlockCopy, Gpu};
 
@@ -55,14 +55,13 @@ pub(crate) fn exchange(blocks: &[Receive<'_>]) -> Result<()> {
         for piece in pieces {
             let from = ours(piece.from);
             assert_eq!(to.dtype, from.dtype, "a copy to another element type");
-            let inside = |of: &Resident, first: usize| {
-                first.checked_add(piece.len).is_some_and(|end| end <= of.len)
-            };
-            let both = inside(to, piece.at) && inside(from, piece.first);
+            let Piece { at, range, .. } = piece;
+            let fits = at.checked_add(range.len()).is_some_and(|end| end <= to.len);
+            let both = fits && range.start <= range.end && range.end <= from.len;
             assert!(both, "a copy from or to the outside of an array");
-            if piece.len > 0 {
+            if !range.is_empty() {
                 let [at, first, bytes] =
-                    [piece.at, piece.first, piece.len].map(|of| of * to.dtype.bytes());
+                    [*at, range.start, range.len()].map(|of| of * to.dtype.bytes());
                 copies.push(BlockCopy { to: &to.block, at, from: &from.block, first, bytes });
             }
         }

@@ -38,7 +38,7 @@ pub(crate) fn exchange<T: Element>(mut writes: Vec<Written<'_, T>>) -> Result<()
         let to = to.window_mut().expect("a new vector is not shared");
         let pieces = pieces.iter().map(|(at, piece)| {
             let Window { memory, first, dim, .. } = piece.window();
-            Piece { at: to.first + at, from: memory, first, len: dim[0] }
+            Piece { at: to.first + at, from: memory, range: first..first + dim[0] }
         });
         Receive { pieces: pieces.collect(), to: to.memory }
     });

@@ -282,10 +282,10 @@ impl Backend for Host {
         assert!(self.info.peers, "a copy to {} from another device", self.info.id);
         (self.transfer)("exchange")?;
         for Receive { to, pieces } in blocks {
-            for Piece { at, from, first, len } in pieces {
+            for Piece { at, from, range } in pieces {
                 let all = bytes(*from);
                 let size = all.len() / from.len().max(1);
-                write_bytes(&mut **to, *at * size, &all[*first * size..][..*len * size]);
+                write_bytes(&mut **to, *at * size, &all[range.start * size..range.end * size]);
             }
         }
         Ok(())
