@@ -409,7 +409,7 @@ fn specials<T: Multiply<T>>(device: &Device, size: Size, compiles: bool) -> Chec
     let problems: &[(usize, usize, usize)] = match size {
         // Oclgrind does not know the instruction that a division by 3 becomes.
         Size::Tiny => &[(7, 70, 4)],
-        _ => &[(23, 300, 9), (18, 256, 16), (37, 1021, 17), (13, 70, 33)],
+        _ => &[(23, 300, 9), (18, 256, 16), (37, 1021, 17), (13, 70, 33), (205, 3, 3)],
     };
     for (turn, &(m, n, k)) in problems.iter().enumerate() {
         let a = Array3::from_shape_fn((1, m, n), |(_, i, j)| entry(i, j));

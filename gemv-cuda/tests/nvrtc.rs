@@ -16,6 +16,11 @@
 //!   sm_90; only the registers differ, of which no check asks anything there.
 //! - bf16 where f16 has the same program, after the first of a kernel: the two differ in the
 //!   conversions to and from f32, which every program has.
+//! - The programs that the tables name for GPUs without a table of their own: on all architectures as many as
+//!   it takes to see every value of every argument of a kernel, for f32 and for all other types together, those
+//!   with the widest numbers first. They are texts that candidates have too, and each was compiled and
+//!   run by the tuner before it came into a table; all are compiled when the PTX is made that travels with
+//!   the crate.
 //! - Candidates. The texts are the same for every type, and the tuner compiles a candidate before it
 //!   measures it, and leaves out one that does not compile. For f32 as many as it takes to see every value of
 //!   every argument of a kernel. For all other types together, those with the widest numbers first, the same,
@@ -184,8 +189,13 @@ fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
     for dtype in Dtype::ALL {
         add(&gpu::VECTOR, (dtype, dtype), gpu::vector_params(&caps(132)));
     }
-    for table in ["nvidia.txt", "default.txt"] {
-        for (kernel, dtype, params, _) in common::programs_of(table) {
+    let rows = ["nvidia.txt", "default.txt"].into_iter().flat_map(common::programs_of);
+    let mut rows: Vec<_> = rows.map(|(kernel, dtype, params, _)| (kernel, dtype, params)).collect();
+    rows.sort_by_key(|(_, dtype, _)| ORDER.iter().position(|d| d == dtype));
+    let (mut of_f32, mut values) = (HashSet::new(), HashSet::new());
+    for (kernel, dtype, params) in rows {
+        let seen = if dtype == Dtype::F32 { &mut of_f32 } else { &mut values };
+        if full() || brings_a_value(kernel, &params, seen) {
             add(kernel, (dtype, dtype), params);
         }
     }

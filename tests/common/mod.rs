@@ -260,19 +260,21 @@ pub fn verify<T: Element>(
     let (mut wrong, mut hurt, mut seen) = (0, 0, 0);
     let mut first = String::new();
     for (at, &got) in buffer.iter().enumerate() {
-        let (expected, what) = match place(at) {
+        let index = place(at);
+        let expected = match index {
             Some(i) => {
                 seen += 1;
-                (want[i], format!("y[{i}]"))
+                want[i]
             }
-            None => (canary(at), format!("the canary at {at}")),
+            None => canary(at),
         };
         if got.bits() != expected.bits() {
-            match place(at) {
+            match index {
                 Some(_) => wrong += 1,
                 None => hurt += 1,
             }
             if first.is_empty() {
+                let what = index.map_or(format!("the canary at {at}"), |i| format!("y[{i}]"));
                 first = format!(
                     "{what} is {got:?} ({:x}), not {expected:?} ({:x})",
                     got.bits(),

@@ -109,6 +109,13 @@ const ALONE: [&str; 2] = ["-p", "gemv-core"];
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
 const LONG: [&str; 3] = ["gemm", "report", "equivalence"];
 
+/// A test program that PoCL compiles kernels for without its optimiser, which takes most of its time, and the part of it
+/// that is run with the optimiser.
+const UNOPTIMISED: (&str, &str) = ("gemm", "specials");
+
+/// PoCL's variable with options for every program.
+const WITHOUT_OPTIMISER: (&str, &str) = ("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable");
+
 /// The test program of gemv-mpi that starts itself by mpirun.
 const RANKS: &str = "ranks";
 
@@ -123,11 +130,38 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     // The ranks of MPI are more than the processors, and wait for each other: they have a step of their own.
     tests.retain(|b| b.test && b.name != RANKS);
     tests.sort_by_key(|b| LONG.iter().position(|name| *name == b.name).unwrap_or(LONG.len()));
-    programs::run(tests.iter().map(|b| b.program(&variables)).collect())?;
+    let (name, part) = UNOPTIMISED;
+    let split = tests.iter().find(|b| is_split(b)).with_context(|| format!("no test {name}"))?;
+    // A filter that is the name of no trial would pass.
+    let path = &split.path;
+    let list = cmd!(sh, "{path} --list {part}").env("GEMV_TEST_DEVICES", "reference").read()?;
+    ensure!(list.contains(part), "{name} has no trial {part}");
+    programs::run(tests.iter().flat_map(|b| passes(b, &variables)).collect())?;
 
     let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
     cmd!(sh, "cargo test --locked --doc {WORKSPACE...}").run()?;
     Ok(cmd!(sh, "cargo test --locked --doc {ALONE...}").run()?)
+}
+
+fn is_split(built: &Built) -> bool {
+    (&*built.package, &*built.name) == ("gemv", UNOPTIMISED.0)
+}
+
+/// How a test program is run: whole, or in two parts, as [`UNOPTIMISED`] says.
+fn passes(built: &Built, variables: &[(&'static str, String)]) -> Vec<Program> {
+    let whole = built.program(variables);
+    let part = UNOPTIMISED.1;
+    if !is_split(built) {
+        return vec![whole];
+    }
+    let optimised = Program {
+        name: format!("{}, {part}", whole.name),
+        args: vec![part],
+        ..built.program(variables)
+    };
+    let mut rest = Program { args: vec!["--skip", part], ..whole };
+    rest.variables.push((WITHOUT_OPTIMISER.0, WITHOUT_OPTIMISER.1.into()));
+    vec![rest, optimised]
 }
 
 fn isa(sh: &Shell, _: &Tools) -> Result<()> {
