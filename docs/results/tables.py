@@ -127,6 +127,19 @@ def columns():
             if all(("cublas", k) in of for of in some) else "" for k in counts])
 
 
+def further():
+    """Several right-hand sides of shapes for which no bar was set: times as multiples of the time of one."""
+    times, counts = {}, (2, 4, 8, 16)
+    for row in rows("h200/further.csv"):
+        of = times.setdefault(row["dtype"], {}).setdefault((row["m"], row["n"]), {})
+        of[int(row["rhs"])] = float(row["us"])
+    print("\n## H200: time of k right-hand sides over that of one, 20 further shapes, geometric mean / most\n")
+    header("type", *[f"k = {k}" for k in counts])
+    for dtype, shapes in times.items():
+        ratios = {k: [of[k] / of[1] for of in shapes.values() if k in of] for k in counts}
+        line(dtype, *[f"{geomean(r):.2f} / {max(r):.2f}" if r else "" for r in ratios.values()])
+
+
 def decode():
     """The products of a layer of an 8B language model: share of the read bandwidth by right-hand sides."""
     share, counts = {}, (1, 2, 3, 4)
@@ -217,6 +230,7 @@ def opencl():
 
 h200()
 columns()
+further()
 decode()
 batches()
 opencl()

@@ -31,3 +31,21 @@ fn every_row_is_legal_and_every_problem_has_one() {
         }
     }
 }
+
+/// So that `gemv info --explain` says when a row's own kernel has changed.
+#[test]
+fn every_table_has_the_fingerprint_of_each_kernel_that_it_names() {
+    let known: Vec<_> = gemv_cpu::open(None).unwrap().kernels();
+    for isa in gemv_cpu::isas() {
+        for builtin in gemv_cpu::open(Some(isa)).unwrap().tables() {
+            let table = Table::parse(builtin.name, builtin.text).unwrap();
+            for row in &table.rows {
+                let kernel = row.params.kernel();
+                let key = format!("kernel {kernel}");
+                assert!(known.iter().any(|known| known.name == kernel.as_str()), "{kernel}");
+                let line = table.header.iter().find(|(of, _)| *of == key);
+                assert!(line.is_some(), "{}: {key}", builtin.name);
+            }
+        }
+    }
+}
