@@ -28,6 +28,12 @@
 //! - The published kernels, whose authors' spaces are some six thousand programs: as many as it takes
 //!   to see every value of every argument, with the narrowest and the widest arithmetic.
 //!
+//! - Programs that have passed before. `golden/compiled.txt` has their fingerprints, with the version of NVRTC and a
+//!   fingerprint of this file, and the compiler says the same of the same text. What has another text, other options or
+//!   another compiler than the record is compiled; of the rest one program of each kernel, so that a record of
+//!   what does not compile shows. Whoever changes a kernel compiles all of its programs with `GEMV_GOLDEN=write`, which
+//!   writes the record anew if they pass.
+//!
 //! `GEMV_TEST_FULL=1` thins nothing.
 //!
 //! A program fails that does not compile, that keeps an array in memory instead of in registers,
@@ -41,13 +47,14 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program};
 // Linked for its kernels.
 use gemv_baselines as _;
-use gemv_core::{Desc, Dtype, KernelType, Layout, Parameter, Params};
+use gemv_core::{Desc, Dtype, KernelType, Layout, Parameter, Params, fingerprint};
 use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options, parameters, program_of};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -303,6 +310,45 @@ fn compile(nvrtc: &Nvrtc, arch: u32, programs: &[(Params, Program)]) -> Result<(
     Err(format!("{count} of {} programs: {}", programs.len(), failures.join("\n")).into())
 }
 
+/// A line of the record: what was compiled, and a fingerprint of all that the compiler was given.
+fn line(trial: &str, arch: u32, programs: &[(Params, Program)]) -> String {
+    let options = options(&format!("sm_{arch}"));
+    let mut parts: Vec<&str> = options.iter().map(String::as_str).collect();
+    let (mut texts, mut kinds) = (BTreeMap::new(), Vec::new());
+    for (params, program) in programs {
+        // The text is the same for every program of a kernel: it is hashed once.
+        let text = texts.entry(&program.source);
+        let text = text.or_insert_with(|| fingerprint(&[&program.source], &[]));
+        let defines = program.defines.iter().map(|(name, value)| format!("{name}={value};"));
+        kinds.push(format!("{params}: {text} {}", defines.collect::<String>()));
+    }
+    parts.extend(kinds.iter().map(String::as_str));
+    format!("{trial}: {}", fingerprint(&parts, &[]))
+}
+
+/// The record's first line: what has to be the same for the others to hold.
+fn head(nvrtc: &Nvrtc) -> String {
+    let (major, minor) = nvrtc.version();
+    format!("NVRTC {major}.{minor}, checks {}", fingerprint(&[include_str!("nvrtc.rs")], &[]))
+}
+
+fn record() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/compiled.txt")
+}
+
+/// What passed before, with this compiler and these checks.
+fn recorded() -> &'static HashSet<String> {
+    static RECORDED: OnceLock<HashSet<String>> = OnceLock::new();
+    RECORDED.get_or_init(|| {
+        let text = std::fs::read_to_string(record()).unwrap_or_default();
+        let holds = nvrtc().is_ok_and(|nvrtc| text.lines().next() == Some(&*head(nvrtc)));
+        if !holds {
+            eprintln!("the record is of another NVRTC or of other checks: all is compiled");
+        }
+        text.lines().skip(1).filter(|_| holds).map(str::to_owned).collect()
+    })
+}
+
 /// The checks above must be able to fail.
 fn the_checks_refuse(nvrtc: &Nvrtc) -> Result<(), Failed> {
     let program = |source: &str| {
@@ -484,6 +530,7 @@ fn main() -> ExitCode {
     // The values that the programs for `TABLED` have, of each kernel for all types.
     let mut values = HashSet::new();
     let names: BTreeSet<_> = programs.keys().map(|(name, _)| *name).collect();
+    let (mut lines, mut sampled) = (BTreeSet::new(), HashSet::new());
     for ((name, types), of_it) in &programs {
         let (name, (dtype, vectors)) = (*name, *types);
         let number = names.iter().position(|n| *n == name).expect("one of them");
@@ -527,10 +574,24 @@ fn main() -> ExitCode {
                 true => dtype.to_string(),
                 false => format!("{dtype}*{vectors}"),
             };
-            let name = format!("sm_{arch}/{types}/{name} ({} programs)", programs.len());
-            trials.push(Trial::test(name, move || compile(nvrtc()?, arch, &programs)));
+            let trial = format!("sm_{arch}/{types}/{name} ({} programs)", programs.len());
+            let line = line(&trial, arch, &programs);
+            let known = !full() && recorded().contains(&line);
+            let some = match known {
+                false => programs.len(),
+                true => usize::from(arch == CHOSEN_ON && sampled.insert(name)),
+            };
+            lines.insert(line);
+            trials.push(Trial::test(trial, move || compile(nvrtc()?, arch, &programs[..some])));
         }
     }
     let trials = trials.into_iter().map(|t| t.with_ignored_flag(ignored)).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let all = conclusion.num_filtered_out + conclusion.num_ignored + conclusion.num_failed == 0;
+    if std::env::var("GEMV_GOLDEN").is_ok_and(|v| v == "write") && all && !arguments.list {
+        let head = nvrtc().map(head).expect("it has compiled the programs");
+        let text: String = [head].into_iter().chain(lines).map(|line| line + "\n").collect();
+        std::fs::write(record(), text).expect("the record can be written");
+    }
+    conclusion.exit_code()
 }

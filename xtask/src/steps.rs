@@ -36,7 +36,7 @@ pub const ALL: &[Step] = &[
     },
     Step {
         name: "nvrtc",
-        about: "every CUDA kernel compiled for sm_80, sm_90 and sm_100",
+        about: "every CUDA kernel compiled for sm_80, sm_90 and sm_100, or as recorded",
         run: nvrtc,
     },
     Step { name: "golden", about: "the golden vectors, computed again", run: golden },
