@@ -62,9 +62,9 @@ impl List {
     fn of(target: u32) -> Vec<Shipped> {
         let (all, places) = Default::default();
         let mut list = List { target, caps: caps(target), all, places };
-        for (capability, table) in tables::ALL {
-            if capability.is_none_or(|capability| target_of(capability) == Some(target)) {
-                list.rows(&table);
+        for of in tables::ALL {
+            if of.capability.is_none_or(|capability| target_of(capability) == Some(target)) {
+                list.rows(&of.table);
             }
         }
         let steps = Step::ALL.map(|step| vector_launch(step, [1; 3], &list.caps).entry);
@@ -181,14 +181,22 @@ mod tests {
         ];
         let one = Dtype::ALL.map(|dtype| (dtype, dtype));
         let counts = [(1, 1), (2, 1), (7, 1), (16, 1), (33, 1), (1, 9), (3, 1000)];
-        for (capability, units) in [(80, 14), (80, 108), (89, 66), (90, 132), (90, 66), (120, 170)]
-        {
+        for (capability, units, name) in [
+            (80, 14, ""),
+            (80, 108, ""),
+            (89, 66, ""),
+            (90, 132, "NVIDIA H200"),
+            (90, 132, "NVIDIA H100 80GB HBM3"),
+            (90, 114, "NVIDIA H100 PCIe"),
+            (90, 66, ""),
+            (120, 170, ""),
+        ] {
             let target = target_of(capability).unwrap();
             let list: HashSet<_> = List::of(target).iter().map(Shipped::program).collect();
             let mut caps = caps(target);
             caps.units = units;
             let mut info = gemv_core::DeviceInfo::new("cuda:0");
-            info.arch = format!("sm_{capability}");
+            (info.arch, info.name) = (format!("sm_{capability}"), name.into());
             let tables = tables::of(&info).into_iter();
             let tables: Vec<_> = tables.map(|t| Table::parse(t.name, t.text).unwrap()).collect();
             let mut known = HashSet::new();

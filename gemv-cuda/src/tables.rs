@@ -11,19 +11,31 @@ macro_rules! table {
     };
 }
 
-/// All of them, the most specific first, and the compute capability that each is for; `None` for every one.
-pub(crate) const ALL: [(Option<u32>, BuiltinTable); 3] = [
-    // An H100 is the same chip beside slower memory: blocks are counted by its own units.
-    (Some(90), table!("h200.txt")),
-    (None, table!("nvidia.txt")),
-    (None, table!("default.txt")),
+/// A table, and for which GPUs.
+#[derive(Clone, Copy)]
+pub(crate) struct TableFor {
+    /// Of this compute capability; `None` for every one.
+    pub(crate) capability: Option<u32>,
+    /// With this in the device's name.
+    name: &'static str,
+    pub(crate) table: BuiltinTable,
+}
+
+/// All of them, the most specific first.
+pub(crate) const ALL: [TableFor; 4] = [
+    TableFor { capability: Some(90), name: "H100", table: table!("h100.txt") },
+    TableFor { capability: Some(90), name: "", table: table!("h200.txt") },
+    TableFor { capability: None, name: "", table: table!("nvidia.txt") },
+    TableFor { capability: None, name: "", table: table!("default.txt") },
 ];
 
 /// Those for a device, the most specific first.
 pub(crate) fn of(info: &DeviceInfo) -> Vec<BuiltinTable> {
     let is_for = |capability| info.arch == format!("sm_{capability}");
-    let mine = ALL.into_iter().filter(|(capability, _)| capability.is_none_or(is_for));
-    mine.map(|(_, table)| table).collect()
+    let mine = ALL.into_iter().filter(|shipped| {
+        shipped.capability.is_none_or(is_for) && info.name.contains(shipped.name)
+    });
+    mine.map(|shipped| shipped.table).collect()
 }
 
 #[cfg(test)]
@@ -37,10 +49,15 @@ mod tests {
     #[test]
     fn every_table_is_well_formed_and_every_row_is_legal_somewhere_in_its_range() {
         let mut info = DeviceInfo::new("cuda:0");
-        (info.name, info.arch) = ("NVIDIA H200".into(), "sm_90".into());
+        info.arch = "sm_90".into();
+        let mut tables = |name: &str| {
+            info.name = name.into();
+            of(&info)
+        };
         let caps = crate::testing::caps();
-        let all = of(&info);
-        assert_eq!(all.len(), 3);
+        assert_eq!(tables("NVIDIA H200").len(), 3);
+        let all = tables("NVIDIA H100 80GB HBM3");
+        assert_eq!(all.len(), 4);
         for table in &all {
             for row in Table::parse(table.name, table.text).unwrap().rows {
                 let kernel = kernel(row.params.kernel().as_str()).expect(table.name);
@@ -53,7 +70,7 @@ mod tests {
                 assert!(enough, "{}: {row}: {fits:?}", table.name);
             }
         }
-        let last = Table::parse("default", all[2].text).unwrap();
+        let last = Table::parse("default", all[3].text).unwrap();
         for dtype in Dtype::ALL {
             for layout in Layout::ALL {
                 let desc = Desc::of(dtype, layout, (1, 1), 0);
@@ -64,9 +81,13 @@ mod tests {
 
     /// With it, `gemv info --explain` says whether the kernel of a row has changed since it was tuned.
     #[test]
-    fn the_header_of_the_tuned_table_has_a_fingerprint_of_each_kernel() {
-        let table = Table::parse("h200.txt", include_str!("../tables/h200.txt")).unwrap();
-        for row in &table.rows {
+    fn the_headers_of_tuned_tables_have_a_fingerprint_of_each_kernel() {
+        let tuned = ALL.into_iter().filter(|shipped| shipped.capability.is_some());
+        let tables = tuned.map(|of| Table::parse(of.table.name, of.table.text).unwrap());
+        let tables: Vec<_> = tables.collect();
+        for (table, row) in
+            tables.iter().flat_map(|table| table.rows.iter().map(move |r| (table, r)))
+        {
             let kernel = row.params.kernel();
             let info =
                 infos().find(|info| info.name == kernel.as_str()).expect("an ordered kernel");

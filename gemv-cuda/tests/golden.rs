@@ -15,7 +15,7 @@ use gemv_core::{Dtype, Params, fingerprint};
 fn rendered_programs_are_those_of_the_golden_file() {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut texts: BTreeMap<&str, String> = BTreeMap::new();
-    for table in ["h200.txt", "nvidia.txt", "default.txt"] {
+    for table in ["h100.txt", "h200.txt", "nvidia.txt", "default.txt"] {
         for (kernel, dtype, _, program) in common::programs_of(table) {
             // The text is the same for every program of a kernel: it is hashed once.
             let text = texts.entry(kernel.name);
