@@ -51,7 +51,7 @@ mod tests {
     fn a_library_that_is_no_driver_is_one_sentence() {
         if cfg!(target_os = "linux") {
             let why = look(&["libc.so.6"]).unwrap_err();
-            assert_eq!(why, "the driver is too old: its library has no cuCtxGetCurrent");
+            assert_eq!(why, "the driver is too old: its library has no cuCtxEnablePeerAccess");
         }
     }
 
