@@ -32,7 +32,9 @@ fn share(device: &str) {
     let results = read();
     assert_eq!(results["device"]["id"], device);
     assert_eq!(results["tests"]["wrong"], serde_json::json!([]));
-    assert!(results["tests"]["products"].as_u64().unwrap() >= 20, "{}", results["tests"]);
+    // How many there is time for, where programs are compiled for them, is the machine's affair.
+    let least = if device == "reference" { 20 } else { 1 };
+    assert!(results["tests"]["products"].as_u64().unwrap() >= least, "{}", results["tests"]);
     for part in ["tune", "bench"] {
         assert!(results[part]["error"].is_null(), "{}", results[part]["error"]);
         let files = results[part]["files"].as_object().unwrap();
