@@ -30,8 +30,8 @@
 //!
 //! - Programs that have passed before. `golden/compiled.txt` has their fingerprints, with the version of NVRTC and a
 //!   fingerprint of this file, and the compiler says the same of the same text. What has another text, other options or
-//!   another compiler than the record is compiled; of the rest one program of each kernel, so that a record of
-//!   what does not compile shows. Whoever changes a kernel compiles all of its programs with `GEMV_GOLDEN=write`, which
+//!   another compiler than the record is compiled; of the rest one program of each kernel, so that a wrong record
+//!   of a whole kernel shows. Whoever changes a kernel compiles all of its programs with `GEMV_GOLDEN=write`, which
 //!   writes the record anew if they pass.
 //!
 //! `GEMV_TEST_FULL=1` thins nothing.

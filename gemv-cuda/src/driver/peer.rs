@@ -58,11 +58,18 @@ pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<()> {
         let inside = inside(copy.to, copy.at) && inside(copy.from, copy.first);
         assert!(inside, "a copy from or to the outside of a block");
     }
+    for copy in copies {
+        for gpu in [copy.to.gpu(), copy.from.gpu()] {
+            gpu.refuse_while_recording("cuMemcpyPeerAsync")?;
+        }
+    }
     let queued = queue(copies);
     if queued.is_err() {
         // Nothing orders what was queued.
         for copy in copies {
-            copy.to.gpu().synchronize()?;
+            let gpu = copy.to.gpu();
+            // What failed first is told.
+            let _ = gpu.enter().and_then(|_guard| gpu.synchronize());
         }
     }
     queued
