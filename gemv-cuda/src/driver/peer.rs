@@ -60,6 +60,8 @@ pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<()> {
     }
     for copy in copies {
         for gpu in [copy.to.gpu(), copy.from.gpu()] {
+            // Another thread's record ends before this enters.
+            let _guard = gpu.enter()?;
             gpu.refuse_while_recording("cuMemcpyPeerAsync")?;
         }
     }
@@ -84,8 +86,6 @@ fn queue(copies: &[BlockCopy<'_>]) -> Result<()> {
     }
     let several = gpus.len() > 1;
     for gpu in &gpus {
-        let _guard = gpu.enter()?;
-        gpu.refuse_while_recording("cuMemcpyPeerAsync")?;
         if several {
             gpu.mark(gpu.events()?.before)?;
         }
