@@ -476,6 +476,11 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(None)
     }
 
+    /// Whether this thread is in the work that [`record`](Self::record) records, or that is compared with a record.
+    fn is_recording(&self) -> bool {
+        false
+    }
+
     /// Passes that only read: parameters for [`gemv`](Self::gemv) with a row-major f32 matrix
     /// without gaps, of which every element is read once, x is not read and y not written, but for
     /// one matrix in billions. The fastest bounds every product: no kernel that reads a matrix
@@ -532,7 +537,8 @@ pub trait Record: Send + Debug {
 #[derive(Debug, Clone)]
 pub struct Prepared {
     params: Params,
-    state: Option<Arc<dyn Any + Send + Sync>>,
+    /// Without one, the parameters alone say all.
+    pub(crate) state: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Prepared {
@@ -551,12 +557,6 @@ impl Prepared {
     #[inline]
     pub fn params(&self) -> &Params {
         &self.params
-    }
-
-    /// Whether there is a state: without one, parameters alone say all.
-    #[inline]
-    pub fn has_state(&self) -> bool {
-        self.state.is_some()
     }
 
     /// The state, if it is of this type.

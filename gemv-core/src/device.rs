@@ -268,7 +268,7 @@ impl Device {
     #[cold]
     fn remember(&self, desc: &Desc, key: Key, slot: usize) -> Result<Taken> {
         let prepared = self.search(desc)?;
-        if prepared.has_state() || desc.rhs != 1 || desc.batch != 1 {
+        if prepared.state.is_some() || desc.rhs != 1 || desc.batch != 1 {
             let choice = Choice { device: self.0.serial, desc: *desc, prepared };
             return Ok(Taken::Owned(Some(Box::new(choice)), slot));
         }

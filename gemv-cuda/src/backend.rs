@@ -340,6 +340,10 @@ impl Backend for Cuda {
         self.gpu.record(start).map(Some)
     }
 
+    fn is_recording(&self) -> bool {
+        self.gpu.recording() && self.gpu.is_entered()
+    }
+
     fn read_params(&self) -> Vec<Params> {
         gemv_gpu::read_params(&self.caps)
     }

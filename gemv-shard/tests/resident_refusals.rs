@@ -1,12 +1,13 @@
 //! What products with resident vectors cannot do is refused in one sentence, and x and y stay as they were.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv::ndarray::{Array1, Array2};
 use gemv::{Device, Engine, GpuDot};
-use gemv_core::{Error as CoreError, ShapeMismatch, for_any};
+use gemv_core::{Error as CoreError, Record, ShapeMismatch, for_any};
 use gemv_shard::{Error, Sharded, ShardedVector, Split};
 use gemv_testkit::{Host, compute, compute_many};
 
@@ -234,6 +235,56 @@ fn nothing_to_do() {
             let y = shared.gpu_dot(&x);
             assert_eq!((y.len(), y.is_empty(), y.is_whole()), (dim.0, dim.0 == 0, true));
             assert_eq!(y.gather().unwrap(), Array1::from_elem(dim.0, sum));
+        }
+    }
+}
+
+thread_local! {
+    static COMPARES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A record that is compared with the work, as CUDA's are.
+#[derive(Debug)]
+struct Compared;
+
+impl Record for Compared {
+    fn holds(&self, start: &mut dyn FnMut() -> Result<(), CoreError>) -> Result<bool, CoreError> {
+        COMPARES.set(true);
+        let started = start();
+        COMPARES.set(false);
+        started.map(|()| true)
+    }
+
+    fn replay(&self) -> Result<(), CoreError> {
+        Ok(())
+    }
+}
+
+/// A record has the work of one device: what the others do would not be done again.
+#[test]
+fn several_devices_in_a_plan() {
+    let recording = || {
+        let record: Option<fn() -> Box<dyn Record>> = Some(|| Box::new(Compared));
+        Host { record, is_recording: || COMPARES.get(), ..Host::new("fake:0") }.device()
+    };
+    let (one, other) = (recording(), recording());
+    let a = Array2::<f32>::ones((4, 600));
+    for (devices, refused) in [([&one, &one], false), ([&one, &other], true)] {
+        for split in [Split::Rows, Split::Columns] {
+            let shared = Sharded::new(&a, &devices.map(Device::clone), split).unwrap();
+            let x = shared.broadcast(&Array1::ones(600)).unwrap();
+            let y = shared.scatter(&Array1::zeros(4)).unwrap();
+            let mut plan = one.plan(y, |y| shared.try_gemv(1.0, &x, 1.0, y).map(|_| ()));
+            plan.run().unwrap();
+            let again = plan.run().map_err(|e| e.to_string());
+            let want =
+                "fake:0: Plan::run failed: a plan records the work of one device, not of several";
+            assert_eq!(again, if refused { Err(want.into()) } else { Ok(()) }, "{split:?}");
+            let ran = if refused { 1.0 } else { 2.0 };
+            assert_eq!(plan.into_state().gather().unwrap(), Array1::from_elem(4, 600.0 * ran));
+            // The record has ended: the same work runs.
+            let y = shared.try_gpu_dot(&x).unwrap();
+            assert_eq!(y.gather().unwrap(), Array1::from_elem(4, 600.0));
         }
     }
 }

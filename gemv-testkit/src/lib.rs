@@ -62,6 +62,8 @@ pub struct Host {
     pub read: Vec<Params>,
     /// What records work; by default nothing does, as on the host.
     pub record: Option<fn() -> Box<dyn Record>>,
+    /// Whether this thread records; by default it does not.
+    pub is_recording: fn() -> bool,
     /// What computes a product.
     pub compute: Compute,
     /// What computes many products: by default as the reference, column after column.
@@ -96,6 +98,7 @@ impl Host {
             classic: Vec::new(),
             read: Vec::new(),
             record: None,
+            is_recording: || false,
             compute: Box::new(|job, _| {
                 compute(job);
                 Ok(())
@@ -309,6 +312,10 @@ impl Backend for Host {
 
     fn record(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
         Ok(self.record.map(|record| record()))
+    }
+
+    fn is_recording(&self) -> bool {
+        (self.is_recording)()
     }
 
     fn classic(&self, _: &Desc) -> Vec<Params> {

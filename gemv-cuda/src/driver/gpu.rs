@@ -145,7 +145,7 @@ impl Gpu {
     }
 
     /// Whether this thread is inside of [`enter`](Self::enter).
-    pub(super) fn is_entered(&self) -> bool {
+    pub(crate) fn is_entered(&self) -> bool {
         self.queue.is_owned_by_current_thread()
     }
 
