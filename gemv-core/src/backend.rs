@@ -476,7 +476,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(None)
     }
 
-    /// Whether this thread is in the work that [`record`](Self::record) records, or that is compared with a record.
+    /// Whether this thread is in the work that [`record`](Self::record) records, or that is compared with a record. A
+    /// backend that records has to say so.
     fn is_recording(&self) -> bool {
         false
     }

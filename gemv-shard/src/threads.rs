@@ -57,17 +57,19 @@ enum By {
 
 /// Does each task by whom it is for: told its place and its device.
 ///
+/// While this thread records one of the devices, it does all tasks: another one would wait for the end of the record.
+///
 /// # Errors
-/// If there are several devices and this thread records a plan: a plan has one device's work, and what another device
-/// does would be missing when it is replayed.
+/// If there are several devices and this thread records one of them: what the others do would be missing in a replay.
 fn together<R: Send>(tasks: Vec<Task<'_, R>>, by: impl Fn(usize, &Device) -> By) -> Result<Vec<R>> {
-    if let Some((first, _)) = tasks.first()
+    let recording = tasks.iter().any(|(device, _)| device.backend().is_recording());
+    if let Some((first, _)) = tasks.first().filter(|_| recording)
         && tasks.iter().any(|(device, _)| !device.is(first))
-        && tasks.iter().any(|(device, _)| device.backend().is_recording())
     {
         let reason = "a plan records the work of one device, not of several".into();
         return Err(failed(first, "Plan::run", reason));
     }
+    let by = |place, device: &Device| if recording { By::Caller } else { by(place, device) };
     let results: Vec<Result<R>> = scope(|scope| {
         let begun = tasks.into_iter().enumerate().map(|(place, (device, task))| {
             let by = by(place, device);

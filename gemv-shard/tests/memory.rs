@@ -36,11 +36,12 @@ static ALLOCATOR: Counting = Counting;
 fn most(call: impl FnOnce()) -> usize {
     // What other threads have still to free would count as held before.
     let mut before = HELD.load(Ordering::Relaxed);
-    for _ in 0..100 {
+    let mut same = 0;
+    while same < 3 {
         std::thread::sleep(Duration::from_millis(10));
-        if before == std::mem::replace(&mut before, HELD.load(Ordering::Relaxed)) {
-            break;
-        }
+        let now = HELD.load(Ordering::Relaxed);
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
     }
     MOST.store(before, Ordering::Relaxed);
     call();

@@ -3,11 +3,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gemv::ndarray::{Array1, Array2};
 use gemv::{Device, Engine, GpuDot};
-use gemv_core::{Error as CoreError, Record, ShapeMismatch, for_any};
+use gemv_core::{AnyJob, Error as CoreError, Prepared, Record, ShapeMismatch, for_any};
 use gemv_shard::{Error, Sharded, ShardedVector, Split};
 use gemv_testkit::{Host, compute, compute_many};
 
@@ -243,6 +243,8 @@ thread_local! {
     static COMPARES: Cell<bool> = const { Cell::new(false) };
 }
 
+static COMPARING: AtomicBool = AtomicBool::new(false);
+
 /// A record that is compared with the work, as CUDA's are.
 #[derive(Debug)]
 struct Compared;
@@ -250,8 +252,10 @@ struct Compared;
 impl Record for Compared {
     fn holds(&self, start: &mut dyn FnMut() -> Result<(), CoreError>) -> Result<bool, CoreError> {
         COMPARES.set(true);
+        COMPARING.store(true, Ordering::SeqCst);
         let started = start();
         COMPARES.set(false);
+        COMPARING.store(false, Ordering::SeqCst);
         started.map(|()| true)
     }
 
@@ -265,7 +269,15 @@ impl Record for Compared {
 fn several_devices_in_a_plan() {
     let recording = || {
         let record: Option<fn() -> Box<dyn Record>> = Some(|| Box::new(Compared));
-        Host { record, is_recording: || COMPARES.get(), ..Host::new("fake:0") }.device()
+        // Only the thread that records may enter the device meanwhile, as on CUDA.
+        let enter = || assert_eq!(COMPARING.load(Ordering::SeqCst), COMPARES.get());
+        let compute = Box::new(move |job: AnyJob<'_>, _: &Prepared| {
+            enter();
+            compute(job);
+            Ok(())
+        });
+        let host = Host::new("fake:0");
+        Host { record, is_recording: || COMPARES.get(), compute, ..host }.device()
     };
     let (one, other) = (recording(), recording());
     let a = Array2::<f32>::ones((4, 600));

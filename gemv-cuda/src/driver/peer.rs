@@ -152,7 +152,7 @@ impl Gpu {
             return;
         }
         if let Err(e) = self.allow(from) {
-            log::warn!("{e}: what {} reads of {} goes through the host", self.id(), from.id());
+            log::warn!("{e}: what {} reads of {} may go through the host", self.id(), from.id());
         }
         if let Some(peers) = &mut *lock(&self.peers) {
             peers.mapped.push(there);
