@@ -16,9 +16,9 @@ use crate::{Error, Result};
 /// devices call the function each time. The bits are the same.
 ///
 /// The function starts the same work each time, on arrays that it neither swaps nor replaces, and does
-/// not wait for the device: no downloads, no operands on the host, no kernels of your own, no
-/// work of another device, which a replay would not repeat. What changes
-/// from run to run is what the arrays hold. The function may be called more often than the plan is run,
+/// not wait for the device: no downloads, no operands on the host, no kernels of your own,
+/// no work of another device, which a replay would not repeat. What changes from run to run is what
+/// the arrays hold. The function may be called more often than the plan is run,
 /// while it is recorded and when the state was touched, so it changes nothing but these arrays.
 ///
 /// ```
