@@ -50,6 +50,10 @@ fn share(g: &Gemm<'_>, grain: usize) {
     if tasks <= 1 {
         return g.panel((0, batch), |mut all| all.run());
     }
+    if g.is_cut() && m >= tasks * UNIT {
+        let least = (LEAST / (batch * n * element)).next_multiple_of(UNIT).max(UNIT);
+        return g.panel((0, batch), |all| sharing(Rows(all), tasks, least));
+    }
     // Entries one after the other, each on all threads, if they are few or large.
     if batch >= 4 * tasks && bytes >> 10 < 8 * grain {
         let least = (LEAST / bytes).max(1);

@@ -2,7 +2,7 @@
 
 use gemv_baselines as _; // linked for the rival
 use gemv_core::half::{bf16, f16};
-use gemv_core::ndarray::{Array3, Axis, IntoDimension, Ix3, s};
+use gemv_core::ndarray::{Array3, Axis, Dimension, IntoDimension, Ix3, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
     Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Layout, Output, Params, Times,
@@ -69,11 +69,7 @@ fn check<T: Element + Times<V>, V: Element>(
     rng: &mut Numbers,
     (batch, m, n, columns): (usize, usize, usize, usize),
 ) {
-    fn place<T: Element>(
-        rng: &mut Numbers,
-        dim: [usize; 3],
-        shares: bool,
-    ) -> (Window<(), Ix3>, Vec<T>) {
+    fn place<T: Element>(rng: &mut Numbers, dim: [usize; 3], shares: bool) -> Operand<T> {
         // Most often dense.
         let order = ORDERS[[0, 1, 0, 1, 0, 1, 2, 3][rng.below(8)]];
         let gap = [1, 1, 1, 1, 2, 3][rng.below(6)];
@@ -87,9 +83,28 @@ fn check<T: Element + Times<V>, V: Element>(
         }
         (place, rng.elements::<T>(len))
     }
-    let (pa, mut a) = place::<T>(rng, [batch, m, n], true);
-    let (px, mut x) = place::<V>(rng, [batch, n, columns], true);
-    let (py, mut y) = place::<V>(rng, [batch, m, columns], false);
+    let a = place::<T>(rng, [batch, m, n], true);
+    let x = place::<V>(rng, [batch, n, columns], true);
+    let y = place::<V>(rng, [batch, m, columns], false);
+    let factors =
+        [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0), (0.0, 0.0), (0.0, 0.5), (1.0, 0.0)]
+            [rng.below(7)];
+    compare::<T, V>(cpu, rng, factors, a, x, y);
+}
+
+/// An operand: its place in a memory.
+type Operand<T> = (Window<(), Ix3>, Vec<T>);
+
+/// One product, against the reference column by column.
+fn compare<T: Element + Times<V>, V: Element>(
+    cpu: &dyn Backend,
+    rng: &mut Numbers,
+    (re, beta): (f64, f64),
+    (pa, mut a): Operand<T>,
+    (px, mut x): Operand<V>,
+    (py, mut y): Operand<V>,
+) {
+    let ((batch, m, n), columns) = (pa.dim.into_pattern(), px.dim[2]);
     if rng.below(8) == 0 && !a.is_empty() {
         let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][rng.below(3)];
         let (i, j) = (rng.below(a.len()), rng.below(x.len()));
@@ -100,9 +115,6 @@ fn check<T: Element + Times<V>, V: Element>(
         // Sums of -0, which become +0 where lanes are absent.
         a.fill(T::narrow(T::Acc::from_parts(-0.0, -0.0)));
     }
-    let (re, beta) =
-        [(1.0, 0.0), (1.0, 1.0), (-0.5, 2.0), (2.0, 0.0), (0.0, 0.0), (0.0, 0.5), (1.0, 0.0)]
-            [rng.below(7)];
     let im = if rng.below(2) == 0 { 0.0 } else { 0.25 * re };
     let (alpha, beta) = (V::Acc::from_parts(re, im), V::Acc::from_parts(beta, 0.0));
     let conj = rng.below(2) == 0;
@@ -288,6 +300,45 @@ fn long_rows_have_the_bits_of_their_columns() {
                 check::<bf16, f32>(&*cpu, rng, (1, 2, n, 1));
                 check::<f32, f64>(&*cpu, rng, (1, 2, n, 2));
                 check::<Complex<f32>, Complex<f32>>(&*cpu, rng, (1, 2, n, 2));
+            });
+        }
+    }
+}
+
+/// A batch that is one matrix by rows, cut at every 256 columns: what the parts of a product over several devices are.
+fn cut<T: Element + Times<V>, V: Element>(cpu: &dyn Backend, rng: &mut Numbers) {
+    for (batch, m) in [(2, 1), (7, 3), (3, 15), (2, 16), (3, 33), (4, 50), (5, 100)] {
+        let (pad, gap, n) = (rng.below(3), rng.below(3), 256);
+        let place = |first, dim: [usize; 3], strides: [usize; 3]| Window {
+            memory: (),
+            first,
+            dim: dim.into_dimension(),
+            strides: strides.into_dimension(),
+        };
+        let row = batch * n + pad;
+        let a = (place(pad, [batch, m, n], [n, row, 1]), rng.elements(pad + m * row));
+        let x = (place(gap, [batch, n, 1], [n, 1, 1]), rng.elements(gap + batch * n));
+        let ld = m + gap;
+        let y = (place(pad, [batch, m, 1], [ld, 1, 1]), rng.elements(pad + batch * ld));
+        let factors = [(1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, 1.0)][rng.below(5)];
+        compare::<T, V>(cpu, rng, factors, a, x, y);
+    }
+}
+
+#[test]
+fn segments_of_one_matrix_have_the_bits_of_their_products() {
+    let rng = &mut Numbers::new(33);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for cpu in cpus() {
+        for _ in 0..4 {
+            pool.install(|| {
+                cut::<f32, f32>(&*cpu, rng);
+                cut::<f64, f64>(&*cpu, rng);
+                cut::<f16, f16>(&*cpu, rng);
+                cut::<bf16, f32>(&*cpu, rng);
+                cut::<f32, f64>(&*cpu, rng);
+                cut::<Complex<f32>, Complex<f32>>(&*cpu, rng);
+                cut::<Complex<f64>, Complex<f64>>(&*cpu, rng);
             });
         }
     }

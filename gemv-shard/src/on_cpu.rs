@@ -16,12 +16,15 @@ use crate::stored::{Block, Stored, resize};
 use crate::threads::{Told, each_alone};
 
 /// Bytes of a part, at most: long enough to hide the start of a reading, short enough for a thread's caches.
-const PART: usize = 2 << 20;
+const PART: usize = 1 << 20;
 /// Bytes of a segment of as many rows as are read at a time where columns are longer: of fewer rows, the pieces of
 /// columns that are read are too short.
 const LARGE: usize = 8 << 20;
 /// Rows of a part where one row is longer, at most: they share the entries of x.
 const LONG_ROWS: usize = 8;
+/// In how many tellings a matrix is told of, at least; and the most bytes of one.
+const TELLINGS: u64 = 64;
+const TELLING: u64 = 16 << 20;
 /// Where parts begin in memory: a copy and a product of what begins within a cache line take longer.
 const ALIGNED: usize = 64;
 
@@ -46,6 +49,7 @@ where
     let n = stored.dim.1;
     let (threads, rows, columns) =
         cut(stored, window, rayon::current_num_threads(), size_of::<S>());
+    let every = ((y.len() * n * size_of::<T>()) as u64 / TELLINGS).min(TELLING);
     let count = y.len().div_ceil(rows) * n.div_ceil(columns.max(1)).max(1);
     let x = match columns >= n {
         true => X::Whole(device.vector(x)?),
@@ -74,7 +78,7 @@ where
         }
         drop(ended);
     };
-    each_alone(device, threads.min(count), &work, told)?;
+    each_alone(device, threads.min(count), every, &work, told)?;
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 

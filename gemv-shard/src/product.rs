@@ -11,7 +11,6 @@ use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix3};
 
 use crate::Result;
 use crate::element::SumElement;
-use crate::threads::on_cpu;
 
 /// Whether the resident operands are this device's.
 pub(crate) fn owns<const N: usize>(device: &Device, of: [Option<&Device>; N]) -> Result<()> {
@@ -181,10 +180,9 @@ where
     S: SumElement,
 {
     let (desc, backend, info) = (job.desc(), device.backend(), device.info());
-    // In the host's memory, kernels for one vector read a large segment faster than those for a batch. But
-    // a part of the columns by rows has gaps, and all backends but the CPU's would copy it without them.
-    let without_copy = desc.layout == Layout::Col || on_cpu(device);
-    let one_by_one = info.host && desc.m >= MANY_ROWS && without_copy;
+    // In the host's memory, kernels for one vector read a large segment by columns faster than those for a batch do.
+    // By rows a batch is read along its rows; a single segment has gaps, which some backends copy it to be without.
+    let one_by_one = info.host && desc.m >= MANY_ROWS && desc.layout == Layout::Col;
     if !one_by_one && desc.batch > 1 {
         return Ok(backend.gemm(job.erase(), chosen(device, choice, desc)?)?);
     }

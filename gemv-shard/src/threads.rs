@@ -105,13 +105,15 @@ fn together<R: Send>(tasks: Vec<Task<'_, R>>, by: impl Fn(usize, &Device) -> By)
 /// Tells the calling thread that so many bytes are done; false if it does not want to hear of more.
 pub(crate) type Told<'a> = &'a mut dyn FnMut(u64) -> bool;
 
-/// Does the same work on several threads, and tells of it on this one.
+/// Does the same work on several threads, and tells of it on this one. A thread tells of `every` bytes together, if
+/// not of its last ones: each time the calling thread wakes up, and takes a core from the others.
 ///
 /// The CPU computes on rayon's current pool. Each thread is a pool by itself here, so that none waits for another's
 /// part. A single thread is this one, with its own pool.
 pub(crate) fn each_alone(
     device: &Device,
     threads: usize,
+    every: u64,
     work: &(dyn Fn(Told<'_>) + Sync),
     told: &mut dyn FnMut(u64),
 ) -> Result<()> {
@@ -130,7 +132,7 @@ pub(crate) fn each_alone(
     let mut heard = Some(heard);
     // A panic drops it: no thread is heard any more.
     let mut wait = || heard.take().into_iter().flatten().for_each(&mut *told);
-    start(&pools, sender, work, &mut wait);
+    start(&pools, sender, every, work, &mut wait);
     Ok(())
 }
 
@@ -138,6 +140,7 @@ pub(crate) fn each_alone(
 fn start(
     pools: &[ThreadPool],
     sender: SyncSender<u64>,
+    every: u64,
     work: &(dyn Fn(Told<'_>) + Sync),
     wait: &mut dyn FnMut(),
 ) {
@@ -147,8 +150,16 @@ fn start(
     };
     first.in_place_scope(|scope| {
         let mine = sender.clone();
-        scope.spawn(move |_| work(&mut |bytes| mine.send(bytes).is_ok()));
-        start(others, sender, work, wait);
+        scope.spawn(move |_| {
+            let mut untold = 0;
+            work(&mut |bytes| {
+                untold += bytes;
+                untold < every || mine.send(std::mem::take(&mut untold)).is_ok()
+            });
+            // If nobody hears it, a panic is on its way.
+            let _ = mine.send(untold);
+        });
+        start(others, sender, every, work, wait);
     });
 }
 

@@ -109,6 +109,12 @@ const L2: usize = 128 << 10;
 /// Bytes of X that some rows are multiplied with before the next rows are.
 const X_BYTES: usize = 64 << 10;
 
+/// Rows of a cut matrix that are read side by side.
+const ROWS: usize = 16;
+
+/// Bytes of a cut matrix that may lie in the caches: larger ones are prefetched.
+const CACHED: usize = 2 << 20;
+
 /// Rows that the row kernel takes through several segments: a multiple of its tiles.
 const SOME: usize = 6;
 
@@ -257,6 +263,14 @@ impl<'a> Gemm<'a> {
     /// Whether the matrices are walked row by row.
     pub(crate) fn by_rows(&self) -> bool {
         self.by_rows
+    }
+
+    /// Whether the entries are one matrix by rows, cut at every 256 columns, and the results are the sums of segments.
+    pub(crate) fn is_cut(&self) -> bool {
+        let next = |of: Stack| of.strides[0] == SEGMENT as isize;
+        let rows = self.by_rows && !self.copies && self.n == SEGMENT && self.columns == 1;
+        let here = self.x_direct && self.in_place && self.y.strides[0] >= 0;
+        self.batch > 1 && rows && here && next(self.a) && next(self.x)
     }
 
     fn segments(&self) -> usize {
@@ -428,6 +442,30 @@ impl<'a> Gemm<'a> {
         }
     }
 
+    /// Rows `i .. end` of entries `from .. to`, which [are cut](Self::is_cut) from one matrix: its rows are read from
+    /// one end to the other. Entry after entry, they would be read in pieces of one segment.
+    ///
+    /// # Safety
+    /// They are the product's, and nothing else uses these rows of Y.
+    unsafe fn whole_rows(&self, (from, to): (usize, usize), (mut i, end): (usize, usize)) {
+        let n = (to - from) * SEGMENT;
+        let kernel = (self.k.rows)(n, false);
+        while i < end {
+            let m = ROWS.min(end - i);
+            let (a, x) =
+                (self.a.at([from, i, 0], self.element), self.x.at([from, 0, 0], self.entry()));
+            let out = self.y.at([from, i, 0], self.entry()).cast_mut();
+            let mut call = Call::new(Window { p: a, line: self.line, m, n }, self.conj, x, out);
+            call.ld = self.y.strides[0].unsigned_abs();
+            if self.m * self.batch * SEGMENT * self.element > CACHED {
+                (call.of.prefetch, call.prefetch_next) = (1, true);
+            }
+            // SAFETY: the caller's; sums of a row are one entry of Y apart, which is an accumulator.
+            unsafe { kernel(&call) };
+            i += m;
+        }
+    }
+
     /// Rows `i .. end` of entry b, for the kernel that has whole rows.
     fn narrow_call(&self, b: usize, (i, end): (usize, usize)) -> NarrowCall {
         let last = |[_, rows, columns]: [isize; 3]| [rows, columns];
@@ -568,6 +606,10 @@ impl<'a> Panel<'a> {
                 unsafe { kernel(&g.narrow_call(b, rows)) };
             }
             return;
+        }
+        if self.partials.is_none() && g.is_cut() {
+            // SAFETY: the entries and rows are the product's and this part's alone.
+            return unsafe { g.whole_rows(entries, rows) };
         }
         let h = g.rows.min(rows.1 - rows.0).next_multiple_of(UNIT);
         let areas = g.areas(h, matches!(x, X::Own)).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
