@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
@@ -61,6 +62,10 @@ impl OpenCl {
             asked: format!("{NAME}:{ordinal}"),
             found: all.iter().map(|f| f.info.id.as_str()).collect::<Vec<_>>().join(", "),
         })?;
+        OpenCl::on(found.clone())
+    }
+
+    fn on(found: Found) -> Result<OpenCl> {
         found.usable(&found.info.refused)?;
         // One at a time: see `discover::found`.
         static OPENING: Mutex<()> = Mutex::new(());
@@ -69,10 +74,12 @@ impl OpenCl {
         let programs = Programs::new(store, !bugs::BINARIES.is_in(&found.info.driver));
         // NVIDIA's driver for Linux begins at once, and a flush is not free.
         let begins = cfg!(target_os = "linux") && found.info.vendor == "nvidia";
-        let state = cl::Queue::open(found.platform, found.device, begins)
+        // The host's clock is that of a device that is the host.
+        let clock = !found.info.host;
+        let state = cl::Queue::open(found.platform, found.device, begins, clock)
             .and_then(|queue| State::new(queue, programs))
             .map_err(|e| e.on(&found.info.id))?;
-        Ok(OpenCl { found: found.clone(), state: Arc::new(Mutex::new(state)) })
+        Ok(OpenCl { found, state: Arc::new(Mutex::new(state)) })
     }
 
     #[cfg(test)]
@@ -281,6 +288,27 @@ impl Backend for OpenCl {
         lock(&self.state).queue.finish().map_err(|e| self.found.failed(e, 0))
     }
 
+    fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let failed = |e| self.found.failed(e, 0);
+        if !lock(&self.state).queue.clock {
+            self.synchronize()?;
+            let start = Instant::now();
+            product()?;
+            self.synchronize()?;
+            return Ok(start.elapsed());
+        }
+        // The device is busy with the first products while the others are enqueued. Without them, the time until the
+        // host sees the end of so few launches would count as theirs.
+        product()?;
+        let first = lock(&self.state).queue.mark().map_err(failed)?;
+        product()?;
+        let State { queue, .. } = &*lock(&self.state);
+        let last = queue.mark().map_err(failed)?;
+        queue.finish().map_err(failed)?;
+        let [from, to] = [first, last].map(|mark| queue.reached(&mark).map_err(failed));
+        Ok(Duration::from_nanos(to?.saturating_sub(from?)))
+    }
+
     fn classic(&self, desc: &Desc) -> Vec<Params> {
         gpu::published(desc, &self.found.caps)
     }
@@ -291,5 +319,47 @@ impl Backend for OpenCl {
 
     fn kernels(&self) -> Vec<KernelInfo> {
         kernels::infos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gemv_core::Device;
+    use gemv_core::ndarray::{Array1, Array2};
+
+    use super::*;
+
+    /// PoCL's device, taken for one that is not the host.
+    #[test]
+    fn a_device_that_is_not_the_host_is_timed_by_its_own_clock() {
+        let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
+        let mut found = match discover::found() {
+            Ok(all) => all[0].clone(),
+            Err(why) if required.split(',').any(|r| r.trim() == "opencl") => panic!("{why}"),
+            Err(why) => return eprintln!("not tested: {why}"),
+        };
+        found.info.host = false;
+        let device = Device::new(Arc::new(OpenCl::on(found).unwrap()));
+        let a = device.matrix(&Array2::<f32>::ones((300, 1000))).unwrap();
+        let (x, mut y) = (device.vector(&Array1::ones(1000)).unwrap(), device.zeros(300).unwrap());
+        device.gemv(1.0, &a, &x, 0.0, &mut y).unwrap();
+        let mut timed = |products: usize| {
+            let (mut calls, start) = (0, Instant::now());
+            let time = device.backend().timed(&mut || {
+                calls += 1;
+                (0..products).try_for_each(|_| device.gemv(1.0, &a, &x, 0.0, &mut y))
+            });
+            // Once to keep the device busy, and once to be timed.
+            assert_eq!(calls, 2);
+            (time.unwrap(), start.elapsed())
+        };
+        let mut least = || (0..5).map(|_| timed(1).0).min().unwrap();
+        let one = least();
+        let (many, all) = timed(200);
+        assert!(
+            Duration::ZERO < one && 20 * one < many && many < all,
+            "{one:?}, {many:?}, {all:?}"
+        );
+        assert!(timed(0).0 < many, "nothing takes time");
     }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 
 use gemv_core::{Accumulator, Element, Error};
 use gemv_gpu::Launch;
-use ocl::core::{self, ArgVal, Event, MemFlags};
+use ocl::core::{self, ArgVal, CommandQueueProperties, Event, MemFlags, ProfilingInfo};
 use ocl::ffi;
 
 /// How every program is compiled. Nothing relaxes the arithmetic: the prelude turns contraction off,
@@ -59,6 +59,8 @@ pub(crate) struct Queue {
     pub(crate) device: core::DeviceId,
     /// Whether the driver begins what is enqueued without being asked.
     begins: bool,
+    /// Whether it tells when a [mark](Self::mark) was reached.
+    pub(crate) clock: bool,
 }
 
 /// A failed call: its name and what the runtime said.
@@ -115,14 +117,16 @@ impl Queue {
         platform: core::PlatformId,
         device: core::DeviceId,
         begins: bool,
+        clock: bool,
     ) -> Result<Queue, Failure> {
         let properties = core::ContextProperties::new().platform(platform);
         let context = core::create_context(Some(&properties), &[device], None, None)
             .map_err(|e| Failure::new("clCreateContext", e))?;
-        // Without properties a queue is in order and without profiling.
-        let queue = core::create_command_queue(&context, device, None)
+        // In order, as nothing else is asked for. Launches without events take no longer with profiling.
+        let profiling = clock.then_some(CommandQueueProperties::PROFILING_ENABLE);
+        let queue = core::create_command_queue(&context, device, profiling)
             .map_err(|e| Failure::new("clCreateCommandQueue", e))?;
-        Ok(Queue { context, queue, device, begins })
+        Ok(Queue { context, queue, device, begins, clock })
     }
 
     /// A buffer of this many bytes (at least one), not initialised.
@@ -314,6 +318,21 @@ impl Queue {
             )
             .map_err(|e| Failure::new("clEnqueueNDRangeKernel", e))
         }
+    }
+
+    /// A mark behind all that is enqueued.
+    pub(crate) fn mark(&self) -> Result<Event, Failure> {
+        let mut mark = Event::null();
+        core::enqueue_marker_with_wait_list(&self.queue, NoWait::None, Some(&mut mark), None)
+            .map_err(|e| Failure::new("clEnqueueMarkerWithWaitList", e))?;
+        Ok(mark)
+    }
+
+    /// Nanoseconds of the device's clock when it reached a mark, which it has.
+    pub(crate) fn reached(&self, mark: &Event) -> Result<u64, Failure> {
+        core::get_event_profiling_info(mark, ProfilingInfo::End)
+            .and_then(|end| end.time())
+            .map_err(|e| Failure::new("clGetEventProfilingInfo", e))
     }
 
     /// Starts what is enqueued, where the driver waits to be asked.
