@@ -228,7 +228,37 @@ def opencl():
                      *[f"{geomean(c):.2f} / {min(c):.2f}" for c in (share, speed)])
 
 
+def complex_columns():
+    """Complex matrices by columns: speed relative to cuBLAS."""
+    times = {}
+    for row in rows("h200/complex.csv"):
+        times.setdefault(row["dtype"], {})[row["who"], row["m"], row["n"]] = float(row["us"])
+    print("\n## H200: complex matrices by columns, speed relative to cuBLAS\n")
+    shapes = [key[1:] for key in times["c32"] if key[0] == "gemv"]
+    header("type", *[" x ".join(shape) for shape in shapes])
+    for dtype, of in times.items():
+        line(dtype, *[f"{of['cublas', *shape] / of['gemv', *shape]:.2f}" for shape in shapes])
+
+
+def cpu_columns():
+    """Several right-hand sides on the CPU: times as multiples of the time of one, and beside others."""
+    times, counts = {}, (2, 4, 8, 16)
+    for row in rows("cpu/columns.csv"):
+        of = times.setdefault(row["dtype"], {}).setdefault((row["m"], row["n"]), {})
+        of[row["who"], int(row["rhs"])] = float(row["us"])
+    print("\n## CPU: k right-hand sides, geometric mean / worst\n")
+    header("type", "", *[f"k = {k}" for k in counts])
+    for dtype, shapes in times.items():
+        ratios = [[of["gemv", k] / of["gemv", 1] for of in shapes.values()] for k in counts]
+        line(dtype, "time over that of one", *[f"{geomean(r):.2f} / {max(r):.2f}" for r in ratios])
+        for who, name in (("matrixmul", "matrixmultiply"), ("ndarray", "ndarray")):
+            ratios = [[of[who, k] / of["gemv", k] for of in shapes.values()] for k in counts]
+            line(dtype, f"times faster than {name}",
+                 *[f"{geomean(r):.2f} / {min(r):.2f}" for r in ratios])
+
+
 h200()
+complex_columns()
 columns()
 further()
 decode()
@@ -237,3 +267,4 @@ opencl()
 sgemm()
 published()
 cpu()
+cpu_columns()
