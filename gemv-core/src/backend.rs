@@ -436,8 +436,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     }
 
     /// The time that the device takes for what `product` starts on it, from an idle device, or from the
-    /// end of the same work, to the end of the last launch. `product` multiplies resident operands (on the host, maybe
-    /// arrays) with parameters that have run before: nothing is left to compile or to allocate, so that a backend may
+    /// end of the same work, to the end of the last launch. `product` multiplies resident operands (on the host,
+    /// maybe arrays) with parameters that have run before: nothing is left to compile or to allocate, so that a backend may
     /// call it twice, or record it and replay the record.
     ///
     /// By default the host's clock around `product` and [`synchronize`](Self::synchronize).

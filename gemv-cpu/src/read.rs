@@ -38,22 +38,26 @@ pub(crate) fn read(data: &[f32], grain: usize) {
     black_box(bits);
 }
 
+/// Elements of a cache line.
+const LINE: usize = 16;
+
 fn streams(data: &[f32]) -> u32 {
-    let len = data.len() / STREAMS;
-    let (body, rest) = data.split_at(len * STREAMS);
-    let mut parts: [&[f32]; STREAMS] = std::array::from_fn(|s| &body[s * len..][..len]);
-    // Integers: the compiler may not regroup additions of floats into vectors.
-    let mut acc = [[0u32; 8]; STREAMS];
-    while parts[0].len() >= 16 {
-        for (part, acc) in parts.iter_mut().zip(&mut acc) {
-            let (line, next) = part.split_at(16);
-            for k in 0..8 {
-                acc[k] ^= line[k].to_bits() ^ line[k + 8].to_bits();
+    let (lines, rest) = data.as_chunks::<LINE>();
+    let len = lines.len() / STREAMS;
+    let (body, last) = lines.split_at(len * STREAMS);
+    let parts: [&[[f32; LINE]]; STREAMS] = std::array::from_fn(|s| &body[s * len..][..len]);
+    // Integers: the compiler may not regroup additions of floats into vectors. One vector of 16 bytes for each stream:
+    // more would not stay in registers, and the pass would be bound by its instructions.
+    let mut acc = [[0u32; 4]; STREAMS];
+    for i in 0..len {
+        for (part, acc) in parts.iter().zip(&mut acc) {
+            let line = part[i].map(f32::to_bits);
+            for k in 0..4 {
+                acc[k] ^= line[k] ^ line[k + 4] ^ line[k + 8] ^ line[k + 12];
             }
-            *part = next;
         }
     }
-    let ends = parts.iter().flat_map(|p| p.iter()).chain(rest).fold(0, |a, v| a ^ v.to_bits());
+    let ends = last.as_flattened().iter().chain(rest).fold(0, |a, v| a ^ v.to_bits());
     acc.iter().flatten().fold(ends, |a, b| a ^ b)
 }
 

@@ -307,7 +307,7 @@ fn long_rows_have_the_bits_of_their_columns() {
 
 /// A batch that is one matrix by rows, cut at every 256 columns: what the parts of a product over several devices are.
 fn cut<T: Element + Times<V>, V: Element>(cpu: &dyn Backend, rng: &mut Numbers) {
-    for (batch, m) in [(2, 1), (7, 3), (3, 15), (2, 16), (3, 33), (4, 50), (5, 100)] {
+    for (batch, m) in [(2, 1), (7, 3), (3, 15), (2, 16), (3, 33), (4, 50), (5, 100), (9, 300)] {
         let (pad, gap, n) = (rng.below(3), rng.below(3), 256);
         let place = |first, dim: [usize; 3], strides: [usize; 3]| Window {
             memory: (),

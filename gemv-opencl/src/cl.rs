@@ -122,7 +122,7 @@ impl Queue {
         let properties = core::ContextProperties::new().platform(platform);
         let context = core::create_context(Some(&properties), &[device], None, None)
             .map_err(|e| Failure::new("clCreateContext", e))?;
-        // In order, as nothing else is asked for. Launches without events take no longer with profiling.
+        // In order, as nothing else is asked for.
         let profiling = clock.then_some(CommandQueueProperties::PROFILING_ENABLE);
         let queue = core::create_command_queue(&context, device, profiling)
             .map_err(|e| Failure::new("clCreateCommandQueue", e))?;

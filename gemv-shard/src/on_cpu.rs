@@ -22,7 +22,7 @@ const PART: usize = 1 << 20;
 const LARGE: usize = 8 << 20;
 /// Rows of a part where one row is longer, at most: they share the entries of x.
 const LONG_ROWS: usize = 8;
-/// In how many tellings a matrix is told of, at least; and the most bytes of one.
+/// In about how many tellings a small matrix is told of; and after about how many bytes one comes, at most.
 const TELLINGS: u64 = 64;
 const TELLING: u64 = 16 << 20;
 /// Where parts begin in memory: a copy and a product of what begins within a cache line take longer.
@@ -49,7 +49,7 @@ where
     let n = stored.dim.1;
     let (threads, rows, columns) =
         cut(stored, window, rayon::current_num_threads(), size_of::<S>());
-    let every = ((y.len() * n * size_of::<T>()) as u64 / TELLINGS).min(TELLING);
+    let every = (y.len() as u64 * n as u64 * size_of::<T>() as u64 / TELLINGS).min(TELLING);
     let count = y.len().div_ceil(rows) * n.div_ceil(columns.max(1)).max(1);
     let x = match columns >= n {
         true => X::Whole(device.vector(x)?),

@@ -11,6 +11,7 @@ use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix3};
 
 use crate::Result;
 use crate::element::SumElement;
+use crate::threads::on_cpu;
 
 /// Whether the resident operands are this device's.
 pub(crate) fn owns<const N: usize>(device: &Device, of: [Option<&Device>; N]) -> Result<()> {
@@ -180,9 +181,16 @@ where
     S: SumElement,
 {
     let (desc, backend, info) = (job.desc(), device.backend(), device.info());
-    // In the host's memory, kernels for one vector read a large segment by columns faster than those for a batch do.
-    // By rows a batch is read along its rows; a single segment has gaps, which some backends copy it to be without.
-    let one_by_one = info.host && desc.m >= MANY_ROWS && desc.layout == Layout::Col;
+    // In the host's memory, kernels for one vector read a large segment faster than those for a batch do. But the CPU
+    // reads a batch by rows along its rows, unless it widens the elements first; and of the others, some would copy a
+    // segment by rows, to be without its gaps.
+    let along_rows = desc.layout == Layout::Row && size_of::<T::Acc>() == size_of::<S>();
+    let one_by_one = info.host
+        && desc.m >= MANY_ROWS
+        && match on_cpu(device) {
+            true => !along_rows,
+            false => desc.layout == Layout::Col,
+        };
     if !one_by_one && desc.batch > 1 {
         return Ok(backend.gemm(job.erase(), chosen(device, choice, desc)?)?);
     }

@@ -180,7 +180,7 @@ impl<'a> Streamed<'a> {
     ///
     /// `x` has n entries, on the host or resident; `y` has m. `T` is the type of the matrix, and may be narrower
     /// than that of x, as in a product. `told` is called with the bytes that were read and with those of the
-    /// whole matrix, after each part that has any. `alpha = 0` does not read the matrix, `beta = 0` does not read `y`.
+    /// whole matrix: after each part, or a few of them, until all were read. `alpha = 0` does not read the matrix, `beta = 0` does not read `y`.
     ///
     /// The device holds x and y beside the window. The matrix is read by as many threads as rayon's current pool has;
     /// for a CUDA device by up to 16.

@@ -105,8 +105,8 @@ fn together<R: Send>(tasks: Vec<Task<'_, R>>, by: impl Fn(usize, &Device) -> By)
 /// Tells the calling thread that so many bytes are done; false if it does not want to hear of more.
 pub(crate) type Told<'a> = &'a mut dyn FnMut(u64) -> bool;
 
-/// Does the same work on several threads, and tells of it on this one. A thread tells of `every` bytes together, if
-/// not of its last ones: each time the calling thread wakes up, and takes a core from the others.
+/// Does the same work on several threads, and tells of it on this one. A thread tells when it has `every` bytes,
+/// and of the rest at its end: at each telling the calling thread wakes up, and takes a core from the others.
 ///
 /// The CPU computes on rayon's current pool. Each thread is a pool by itself here, so that none waits for another's
 /// part. A single thread is this one, with its own pool.
@@ -156,8 +156,10 @@ fn start(
                 untold += bytes;
                 untold < every || mine.send(std::mem::take(&mut untold)).is_ok()
             });
-            // If nobody hears it, a panic is on its way.
-            let _ = mine.send(untold);
+            if untold > 0 {
+                // If nobody hears it, a panic is on its way.
+                let _ = mine.send(untold);
+            }
         });
         start(others, sender, every, work, wait);
     });
@@ -179,4 +181,28 @@ fn panicked(device: &Device, panic: &(dyn Any + Send)) -> Error {
 
 fn failed(device: &Device, call: &'static str, reason: String) -> Error {
     CoreError::Device { device: device.info().id.clone(), call, reason }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn threads_tell_of_several_parts_together() {
+        let device = gemv_core::Engine::new(Some("reference".into())).default_device();
+        let device = device.unwrap();
+        for (every, most) in [(0, 1000), (1, 1000), (100, 12), (u64::MAX, 2)] {
+            let left = AtomicUsize::new(1000);
+            let take =
+                || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            let work = |told: Told<'_>| while take().is_ok() && told(1) {};
+            let (mut tellings, mut bytes) = (0, 0);
+            let mut told = |some| (tellings, bytes) = (tellings + 1, bytes + some);
+            each_alone(&device, 2, every, &work, &mut told).unwrap();
+            assert_eq!(bytes, 1000);
+            assert!((1..=most).contains(&tellings), "{tellings} tellings, {every} bytes each");
+        }
+    }
 }

@@ -458,6 +458,7 @@ impl<'a> Gemm<'a> {
             let mut call = Call::new(Window { p: a, line: self.line, m, n }, self.conj, x, out);
             call.ld = self.y.strides[0].unsigned_abs();
             if self.m * self.batch * SEGMENT * self.element > CACHED {
+                // The next rows, at whatever distance they are: any but 0 turns prefetches on.
                 (call.of.prefetch, call.prefetch_next) = (1, true);
             }
             // SAFETY: the caller's; sums of a row are one entry of Y apart, which is an accumulator.
