@@ -367,10 +367,11 @@ impl CostGrid {
                 }
             }
         }
-        // These are clipped in turn.
+        // These are clipped in turn, and left out where nothing is left: the nearest row serves there.
+        let mut left = Vec::with_capacity(rows.len());
         for row in &mut rows {
             let params = row.params;
-            clip(row, |desc| legal(desc, &params));
+            left.push(clip(row, |desc| legal(desc, &params)));
         }
         // Beyond the last line no row follows a clipped one. Add the best choice that is
         // legal there, by the points of the rectangle.
@@ -397,7 +398,10 @@ impl CostGrid {
                 rows.push(Row { n: (beyond(row.n.1), ANY.1), params: self.choices[c], ..row });
             }
         }
-        let (kept, new): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| row.params == stays);
+        // Those of the last lines came after, and are legal.
+        let left = left.into_iter().chain(std::iter::repeat(true));
+        let rows = rows.into_iter().zip(left).filter_map(|(row, left)| left.then_some(row));
+        let (kept, new): (Vec<Row>, Vec<Row>) = rows.partition(|row| row.params == stays);
         (new, kept.iter().map(ranges).collect())
     }
 }

@@ -158,10 +158,10 @@ pub(super) fn keep_rows(
     mut gaps: Vec<Row>,
     legal: &dyn Fn(&Desc, &Params) -> bool,
 ) -> Vec<Row> {
-    for row in &mut gaps {
+    gaps.retain_mut(|row| {
         let params = row.params;
-        clip(row, |desc| legal(desc, &params));
-    }
+        clip(row, |desc| legal(desc, &params))
+    });
     let serves = |row: &&Row| kept.iter().any(|kept| meet(kept, &ranges(row)));
     let mut all: Vec<Row> = rows.iter().filter(serves).copied().collect();
     // The present rows stand before them, so these may reach over what those hold.

@@ -37,9 +37,9 @@ pub(super) fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
 
 /// Clips the ranges of a row to where its parameters are legal. Halfway to the next point can
 /// lie beyond the capacity of a kernel for few columns; halfway to the one before can have too
-/// few columns for a kernel of several segments.
-pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
-    let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return };
+/// few columns for a kernel of several segments. Says whether they are legal anywhere in the ranges.
+pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) -> bool {
+    let (Some(dtype), Some(layout)) = (row.dtype, row.layout) else { return true };
     let whole = |log: f32| log.min(32.0).exp2().round() as usize;
     let (low_m, mut low_n) = (whole(row.m.0), whole(row.n.0));
     // The least alignment of the class: what is legal there is legal in all of it.
@@ -69,6 +69,7 @@ pub(super) fn clip(row: &mut Row, legal: impl Fn(&Desc) -> bool) {
     if m < whole(row.m.1) {
         row.m.1 = (m as f32).log2();
     }
+    fits(low_m, low_n)
 }
 
 /// The last number from `low` to `high` that is good, if the good ones come first; `low` if

@@ -330,6 +330,7 @@ fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
     }
     let legal = |d: &Desc, p: &Params| d.n <= 24 || *p != fast;
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
+    each_is_for_something(&rows, &legal);
     let table = Table { rows, ..Table::default() };
     for n in 1..=1024 {
         let nearest = table.nearest(&desc(100, n))[0];
@@ -359,6 +360,7 @@ fn a_row_begins_where_its_parameters_do() {
         known.insert(d, result);
     }
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
+    each_is_for_something(&rows, &legal);
     let table = Table { rows, ..Table::default() };
     for m in [1, 4, 100, 1024] {
         for n in 1..=1024 {
@@ -468,6 +470,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
     }
     let mut runner = Named([one, few, many, narrow].into());
     let rows_of = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
+    each_is_for_something(&rows_of, &legal);
     let table = Table { rows: rows_of, ..Table::default() };
     for m in rows {
         for n in [240, 256, 257, 283, 320, 384] {
@@ -523,6 +526,7 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
     }
     let mut runner = Named([few, short, long, tall].into());
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
+    each_is_for_something(&rows, &legal);
     let table = Table { rows, ..Table::default() };
     for (m, n, choice) in
         [(64, 1 << 20, few), (64, 4096, long), (1024, 16, short), (1024, 4096, long)]
@@ -567,6 +571,7 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
     }
     let mut runner = Named([best, good, bad].into());
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
+    each_is_for_something(&rows, &legal);
     let table = Table { rows, ..Table::default() };
     for (n, choice) in [(4096, best), (5000, best), (5001, good), (1 << 30, good)] {
         for m in [1, 64, 5000] {
@@ -575,6 +580,13 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
             assert!(first.holds(&desc(m, n)), "{m}x{n} of\n{table}");
         }
     }
+}
+
+/// No row whose parameters are legal nowhere in its ranges.
+fn each_is_for_something(rows: &[gemv_core::table::Row], legal: &dyn Fn(&Desc, &Params) -> bool) {
+    let least = |log: f32| log.exp2().round() as usize;
+    let idle = rows.iter().find(|r| !legal(&desc(least(r.m.0), least(r.n.0)), &r.params));
+    assert!(idle.is_none(), "{idle:?}");
 }
 
 /// Points of so many rows and columns where these choices take so long.
@@ -621,6 +633,26 @@ fn from(known: &Measurements, rows: &str, limit: usize) -> (Fit, Table) {
     let part = fit(&mut Named(choices), CLASS, known, LEGAL, &settings);
     let table = Table { rows: part.rows.clone(), ..Table::default() };
     (part, table)
+}
+
+/// What lies between the end of one kernel and the begin of the next gets no row of the next: the nearest legal one
+/// serves there.
+#[test]
+fn no_row_is_for_what_its_kernel_cannot_compute() {
+    let [few, wide, any] = ["few", "wide", "any"].map(Params::new);
+    let legal = |d: &Desc, p: &Params| match p.kernel().as_str() {
+        "few" => d.n <= 18,
+        "wide" => d.n >= 60,
+        _ => true,
+    };
+    let known = timed(&[4, 64], &[4, 16, 64, 256], &|_, n| {
+        let best = if n <= 16 { few } else { wide };
+        vec![(best, 1.0), (any, 1.5)]
+    });
+    let mut named = Named(vec![few, wide, any]);
+    let rows = fit(&mut named, CLASS, &known, &legal, &FitSettings::default()).rows;
+    each_is_for_something(&rows, &legal);
+    assert!(rows.iter().any(|r| r.params == few) && rows.iter().any(|r| r.params == wide));
 }
 
 const SIZES: [usize; 7] = [4, 16, 64, 256, 1024, 4096, 16_384];
