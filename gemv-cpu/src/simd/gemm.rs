@@ -146,10 +146,10 @@ impl<'a> Gemm<'a> {
         let Reader { k, widen, narrow } = T::reader(isa);
         let whole_rows = k.narrow.filter(|_| plan.narrow && n <= NARROW && !narrow);
         let small = m.max(n) <= SEGMENT && k.rhs.is_some() && !narrow && whole_rows.is_none();
-        let wide = n <= k.width || columns >= k.width / 2;
+        let wide = n <= k.width || n <= LANES && columns >= k.width / 2;
         if small && a.strides[1] != 1 && x.strides[2] == 1 && columns > 1 && wide {
             // Small matrices by rows: vectors of neighbouring columns of X, whose sums need no halving within a
-            // vector. Real products commute.
+            // vector. Real products commute. Not where a row has several terms of a lane: there it is several times slower.
             (a, x, y) = (x.transposed(), a.transposed(), y.transposed());
             (m, columns) = (columns, m);
         }
