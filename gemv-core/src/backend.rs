@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::element::{AnySlice, AnySliceMut};
 use crate::job::{AnyGemmJob, AnyJob};
 use crate::launch::{CompiledKernel, KernelLaunch};
-use crate::memory::{Memory, Receive};
+use crate::memory::{Exchange, Memory, Receive};
 use crate::step::AnyVectorJob;
 use crate::{Desc, Dtype, Error, KernelInfo, Params, Result, for_any};
 
@@ -264,11 +264,12 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(false)
     }
 
-    /// Copies between blocks of this backend's devices, not through the host's memory. Whether a backend does so, its
-    /// devices [say](DeviceInfo::peers); by default it does not.
+    /// Starts copies between blocks of this backend's devices, not through the host's memory. Whether a backend does so,
+    /// its devices [say](DeviceInfo::peers); by default it does not.
     ///
-    /// Copies may still be in flight on return. They wait for work that was started before, on the devices that are
-    /// written and on those that are read; later work on these devices waits for them. No block is both written
+    /// The copies wait for work that was started before, on the devices that are written and on those that are read.
+    /// Later work on these devices runs beside them until [`Exchange::finish`]: before that, it may neither use the places
+    /// that are written nor write those that are read; other places of the same blocks it may. No place is both written
     /// and read.
     ///
     /// ```
@@ -278,8 +279,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// let mut y = device.zeros::<f64, _>(2)?; // and on cuda:1
     /// let piece = Piece { at: 0, from: x.window().memory, range: 2..4 };
     /// let to = y.window_mut().expect("not shared").memory;
-    /// let copied = device.backend().exchange(&mut [Receive { to, pieces: vec![piece] }]);
-    /// assert_eq!(copied.is_ok(), device.info().peers);
+    /// let copies = device.backend().exchange(&mut [Receive { to, pieces: vec![piece] }]);
+    /// assert_eq!(copies.is_ok(), device.info().peers);
+    /// copies.map_or(Ok(()), |copies| copies.finish())?;
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
@@ -289,7 +291,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// # Panics
     /// If a block is another backend's, a piece is not inside of its blocks, or their element types differ.
-    fn exchange(&self, _blocks: &mut [Receive<'_>]) -> Result<()> {
+    fn exchange(&self, _blocks: &mut [Receive<'_>]) -> Result<Box<dyn Exchange>> {
         let reason = "devices of this backend do not copy from each other".into();
         Err(Error::Device { device: self.device().id.clone(), call: "exchange", reason })
     }

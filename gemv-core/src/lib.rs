@@ -75,7 +75,7 @@ pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
-pub use memory::{Memory, Piece, Receive, Window};
+pub use memory::{Exchange, Memory, Piece, Receive, Window};
 pub use mixed::{Widen, Widened};
 pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};

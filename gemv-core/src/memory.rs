@@ -60,6 +60,16 @@ pub struct Piece<'a> {
     pub range: Range<usize>,
 }
 
+/// Copies that [`Backend::exchange`](crate::Backend::exchange) has started. It keeps the blocks. Dropping it is as
+/// [`finish`](Self::finish), but that nobody is told of an error.
+pub trait Exchange: Send + Debug {
+    /// Lets later work on the devices wait for the copies. The host does not.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device): the driver's refusal. What was to be written is then undefined.
+    fn finish(self: Box<Self>) -> crate::Result<()>;
+}
+
 /// The memory of an array, and of its clones and views.
 #[derive(Debug)]
 pub(crate) struct SharedMemory(Arc<dyn Memory>);

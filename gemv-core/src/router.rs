@@ -199,11 +199,8 @@ impl Router {
     /// assert!(router.explain(&desc).iter().all(|(_, estimate)| estimate.is_none()));
     /// ```
     pub fn explain(&self, desc: &Desc) -> Vec<(&Device, Option<Estimate>)> {
-        let devices = self.devices.iter();
-        devices
-            .map(|(device, profile)| {
-                (device, Estimate::of(profile, desc, false).filter(|_| able(device, desc)))
-            })
-            .collect()
+        let of = |profile: &Profile| Estimate::of(profile, desc, false);
+        let one = |device: &Device, profile| of(profile).filter(|_| able(device, desc));
+        self.devices.iter().map(|(device, profile)| (device, one(device, profile))).collect()
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
-    Desc, DeviceInfo, Dtype, Error, KernelInfo, KernelLaunch, Layout, Memory, Params, PieceSource,
-    Prepared, Receive, Record, Result, fingerprint, for_any,
+    Desc, DeviceInfo, Dtype, Error, Exchange, KernelInfo, KernelLaunch, Layout, Memory, Params,
+    PieceSource, Prepared, Receive, Record, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
@@ -270,7 +270,7 @@ impl Backend for Cuda {
         Ok(true)
     }
 
-    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<()> {
+    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<Box<dyn Exchange>> {
         resident::exchange(blocks)
     }
 

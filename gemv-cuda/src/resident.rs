@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gemv_core::{Dtype, Memory, Piece, Receive, Result};
+use gemv_core::{Dtype, Exchange, Memory, Piece, Receive, Result};
 
 use crate::driver::{self, Block, BlockCopy, Gpu};
 
@@ -44,11 +44,11 @@ fn ours(memory: &dyn Memory) -> &Resident {
     memory.downcast_ref().expect("memory of the CUDA backend")
 }
 
-/// Copies between GPUs.
+/// Starts copies between GPUs.
 ///
 /// # Panics
 /// If a block is another backend's, a piece is not inside of its blocks, or their element types differ.
-pub(crate) fn exchange(blocks: &[Receive<'_>]) -> Result<()> {
+pub(crate) fn exchange(blocks: &[Receive<'_>]) -> Result<Box<dyn Exchange>> {
     let mut copies = Vec::new();
     for Receive { to, pieces } in blocks {
         let to = ours(&**to);
@@ -66,5 +66,5 @@ pub(crate) fn exchange(blocks: &[Receive<'_>]) -> Result<()> {
             }
         }
     }
-    driver::exchange(&copies)
+    Ok(Box::new(driver::exchange(&copies)?))
 }

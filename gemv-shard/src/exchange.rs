@@ -1,6 +1,6 @@
 //! Copies between devices, not through the host's memory.
 
-use gemv_core::{Device, DeviceVector, Element, Piece, Receive, Window};
+use gemv_core::{Device, DeviceVector, Element, Exchange, Piece, Receive, Window};
 
 use crate::Result;
 use crate::threads::{Task, started};
@@ -21,10 +21,23 @@ pub(crate) fn are_peers<'a>(devices: impl IntoIterator<Item = &'a Device>) -> bo
     first.is_some() && backends.all(|backend| backend == first)
 }
 
-/// Copies between [peers](are_peers).
-pub(crate) fn exchange<T: Element>(mut writes: Vec<Written<'_, T>>) -> Result<()> {
+/// Copies that were started. What the devices do later runs beside them until [`finish`](Self::finish).
+#[must_use]
+pub(crate) struct Copies(Option<(Device, Box<dyn Exchange>)>);
+
+impl Copies {
+    /// Lets later work on the devices wait for them.
+    pub(crate) fn finish(self) -> Result<()> {
+        let Some((device, copies)) = self.0 else { return Ok(()) };
+        let task: Task<'_, ()> = (&device, Box::new(move || Ok(copies.finish()?)));
+        started(vec![task]).map(|_| ())
+    }
+}
+
+/// Starts copies between [peers](are_peers).
+pub(crate) fn exchange<T: Element>(mut writes: Vec<Written<'_, T>>) -> Result<Copies> {
     let Some(device) = writes.first().map(|write| write.to.device().clone()) else {
-        return Ok(());
+        return Ok(Copies(None));
     };
     for (_, piece) in writes.iter_mut().flat_map(|write| &mut write.pieces) {
         // The user may have put entries that lie apart in the place of a part.
@@ -44,6 +57,7 @@ pub(crate) fn exchange<T: Element>(mut writes: Vec<Written<'_, T>>) -> Result<()
     });
     let mut blocks: Vec<_> = blocks.collect();
     let copy = || Ok(device.backend().exchange(&mut blocks)?);
-    let task: Task<'_, ()> = (&device, Box::new(copy));
-    started(vec![task]).map(|_| ())
+    let task: Task<'_, Box<dyn Exchange>> = (&device, Box::new(copy));
+    let copies = started(vec![task])?.pop();
+    Ok(Copies(copies.map(|copies| (device, copies))))
 }

@@ -50,6 +50,7 @@ mod element;
 mod error;
 mod exchange;
 mod finish;
+mod kept;
 mod merge;
 pub mod npy;
 mod on_cpu;

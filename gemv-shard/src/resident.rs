@@ -39,7 +39,9 @@ impl<T: Element> Sharded<T> {
         self.upload(&x, vec![0..x.len(); self.devices.len()])
     }
 
-    /// A vector with an entry for each row of the matrix. Each device has those of its own rows.
+    /// A vector with an entry for each row of the matrix. Each device has those that it computes: no entry is on two
+    /// devices. By rows they are those of its own rows, by columns an equal share, or all are on the one device whose
+    /// memory is the host's.
     ///
     /// ```
     /// use gemv_core::{GpuDot, open_devices};
@@ -64,7 +66,7 @@ impl<T: Element> Sharded<T> {
     ) -> Result<ShardedVector<V>> {
         let y = y.into();
         self.fits(self.dim.1, Some(y.len()))?;
-        self.upload(&y, self.places().into_iter().map(|place| place.rows).collect())
+        self.upload(&y, self.places().into_iter().map(|place| place.computes).collect())
     }
 
     /// `y = alpha * A x + beta * y` with resident vectors of a type of their own, as wide as the matrix' or wider: a
@@ -181,7 +183,7 @@ impl<T: Element> Sharded<T> {
     }
 
     /// The result of a product with the entries that each device has of y. Without y, each has all if x is whole on
-    /// each, and else those of its rows.
+    /// each, and else those that it computes.
     fn as_held<V: Element>(
         &self,
         result: ShardedVector<V>,
@@ -191,7 +193,7 @@ impl<T: Element> Sharded<T> {
         let ranges: Vec<_> = match y {
             Some(y) => y.parts().map(|(range, _)| range).collect(),
             None if x.is_whole() => vec![0..self.dim.0; self.devices.len()],
-            None => self.places().into_iter().map(|place| place.rows).collect(),
+            None => self.places().into_iter().map(|place| place.computes).collect(),
         };
         result.held_as(&ranges)
     }
@@ -233,7 +235,7 @@ impl<T: Element> Sharded<T> {
                 products.push((a.device(), Box::new(whole)));
             }
         }
-        shared_rows::multiply(alpha, shared, beta, self.dim.1, products)
+        shared_rows::multiply(alpha, shared, beta, self.dim.1, products, &self.kept)
     }
 }
 
@@ -246,7 +248,8 @@ where
     type Output = ShardedVector<T>;
     type Target<'y> = &'y mut ShardedVector<T>;
 
-    /// Whole on each device if x is, and else on each device the entries of its rows.
+    /// Whole on each device if x is, and else on each device the entries that it computes, as
+    /// [`scatter`](Sharded::scatter) says.
     fn try_gpu_dot(&self, x: &ShardedVector<T>) -> gemv_core::Result<ShardedVector<T>> {
         self.computed(S::ONE, x, S::ZERO, None).and_then(|y| self.as_held(y, x, None)).map_err(told)
     }

@@ -1,6 +1,7 @@
 //! One matrix over several devices of a process.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gemv_core::{Device, DeviceMatrix, Element, Error as CoreError, GpuDot, ShapeMismatch, Times};
 use ndarray::{
@@ -8,6 +9,7 @@ use ndarray::{
 };
 
 use crate::element::SumElement;
+use crate::kept::Kept;
 use crate::split::Split;
 use crate::threads::{Task, at_once};
 use crate::{Error, Result, product};
@@ -54,6 +56,8 @@ pub struct Sharded<T: Element> {
     pub(crate) devices: Vec<Device>,
     /// Of rows that follow one another; all of them together have all rows, if there are columns.
     pub(crate) bands: Vec<Band<T>>,
+    /// Memory for the sums of products by columns.
+    pub(crate) kept: Arc<Kept>,
 }
 
 /// Rows, and who has their columns: all of them together have all columns.
@@ -74,9 +78,8 @@ pub(crate) struct Part<T: Element> {
 /// What a device has of a matrix, and computes of y.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Place {
-    pub rows: Range<usize>,
     pub columns: Range<usize>,
-    /// Those of its rows whose entries of y it computes, from what all devices of these rows have.
+    /// The rows whose entries of y it computes, from what all devices of these rows have.
     pub computes: Range<usize>,
 }
 
@@ -164,7 +167,8 @@ impl<T: Element> Sharded<T> {
             .into_iter()
             .map(|(rows, count)| Band { rows, parts: parts.by_ref().take(count).collect() });
         let bands = bands.filter(|band| !band.parts.is_empty()).collect();
-        Ok(Sharded { dim: a.dim(), devices: devices.to_vec(), bands })
+        let kept = Arc::default();
+        Ok(Sharded { dim: a.dim(), devices: devices.to_vec(), bands, kept })
     }
 
     /// Rows and columns of the whole matrix.
@@ -250,15 +254,13 @@ impl<T: Element> Sharded<T> {
                 None => rows.start + rows.len() * part / parts.len(),
             };
             for (which, part) in parts.iter().enumerate() {
-                let (rows, columns) = (rows.clone(), part.columns.clone());
-                let computes = cut(which)..cut(which + 1);
-                places[part.device] = Place { rows, columns, computes };
+                let (columns, computes) = (part.columns.clone(), cut(which)..cut(which + 1));
+                places[part.device] = Place { columns, computes };
             }
         }
         // A matrix without columns has no parts, and y nevertheless.
         if self.bands.is_empty() {
-            let rows = 0..self.dim.0;
-            places[0] = Place { rows: rows.clone(), columns: 0..0, computes: rows };
+            places[0] = Place { columns: 0..0, computes: 0..self.dim.0 };
         }
         places
     }

@@ -13,7 +13,7 @@ use crate::{Result, product};
 /// entries, or some of them.
 ///
 /// [`Sharded::broadcast`](crate::Sharded::broadcast) puts the whole vector on each device, and
-/// [`Sharded::scatter`](crate::Sharded::scatter) on each device the entries of its rows. A product with such a
+/// [`Sharded::scatter`](crate::Sharded::scatter) on each device those that it computes. A product with such a
 /// vector has such a vector as its result, so a solver keeps its vectors on the devices. Between products,
 /// [`parts_mut`](Self::parts_mut) gives what each device has. If each has the whole vector and does the same
 /// steps on it, all copies stay equal to the last bit, dot products and norms included.
@@ -229,7 +229,7 @@ impl<T: Element> ShardedVector<T> {
             }
             Written { to, pieces }
         });
-        exchange(writes.collect())?;
+        exchange(writes.collect())?.finish()?;
         Ok(new)
     }
 

@@ -73,7 +73,7 @@ fn device(calls: &Arc<Calls>, kind: Kind) -> Device {
             for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
             many.before()
         }),
-        transfer: Box::new(move |_| copy.before()),
+        transfer: Arc::new(move |_| copy.before()),
         ..host
     }
     .device()
@@ -100,7 +100,9 @@ fn failing_devices() {
             let mut devices = vec![other; 3];
             devices[at] = device(&calls, kind);
             let shared = Sharded::new(&a, &devices, split).unwrap();
-            for (whole, beta) in [(true, 1.0), (false, 1.0), (true, 0.0), (false, 0.0)] {
+            for (whole, beta, again) in
+                [(true, 1.0, false), (false, 1.0, true), (true, 0.0, true), (false, 0.0, false)]
+            {
                 let x = if whole { shared.broadcast(&x) } else { shared.scatter(&x) }.unwrap();
                 let mut y = if whole { shared.broadcast(&b) } else { shared.scatter(&b) }.unwrap();
                 let before = (parts(&x), parts(&y));
@@ -108,6 +110,10 @@ fn failing_devices() {
                 let want = shared.try_gpu_dot(&x).unwrap().gather().unwrap();
                 let mut call = 0;
                 loop {
+                    // A product that succeeds leaves memory for the next one; one that fails leaves none.
+                    if again {
+                        shared.try_gpu_dot(&x).unwrap();
+                    }
                     call += 1;
                     calls.fail_at(call);
                     let done = shared.try_gemv(1.0, &x, beta, &mut y);
@@ -307,7 +313,7 @@ fn no_copies() {
     let copies = Arc::new(AtomicUsize::new(0));
     let counting = |peers| {
         let copies = copies.clone();
-        let transfer = Box::new(move |what: &str| {
+        let transfer = Arc::new(move |what: &str| {
             let counts = matches!(what, "upload" | "download");
             copies.fetch_add(usize::from(counts), Ordering::SeqCst);
             Ok(())
@@ -320,6 +326,8 @@ fn no_copies() {
     let square = Array2::<f32>::ones((900, 900));
     for split in SPLITS {
         let shared = Sharded::new(&square, &peers, split).unwrap();
+        // The first product by columns uploads ones, which add up the sums.
+        shared.gpu_dot(&shared.broadcast(&Array1::ones(900)).unwrap());
         for x in [shared.broadcast(&Array1::ones(900)), shared.scatter(&Array1::ones(900))] {
             let x = x.unwrap();
             copies.store(0, Ordering::SeqCst);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
-    Desc, Device, DeviceInfo, Dtype, Element, Error, GemmJob, Input, Job, Memory, Output, Params,
-    Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window, for_any, half,
+    Desc, Device, DeviceInfo, Dtype, Element, Error, Exchange, GemmJob, Input, Job, Memory, Output,
+    Params, Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window, for_any, half,
     num_complex, reference,
 };
 
@@ -23,8 +23,9 @@ pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bo
 /// The same for several right-hand sides and for batches.
 pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
-/// What a device says before it moves data, by what it is asked: `upload`, `alloc`, `download` or `exchange`.
-pub type Transfer = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
+/// What a device says before it moves data, by what it is asked: `upload`, `alloc`, `download`, `exchange`, or `finish` of
+/// an exchange.
+pub type Transfer = Arc<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
 /// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
 ///
@@ -107,7 +108,7 @@ impl Host {
                 for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
                 Ok(())
             }),
-            transfer: Box::new(|_| Ok(())),
+            transfer: Arc::new(|_| Ok(())),
             fill: Box::new(|_, _, _| Ok(false)),
         }
     }
@@ -222,6 +223,23 @@ pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut GemmJob<'_, T, 
     }
 }
 
+/// Copies of [`Backend::exchange`], which were over when it returned.
+struct Copied {
+    transfer: Transfer,
+}
+
+impl fmt::Debug for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Copied")
+    }
+}
+
+impl Exchange for Copied {
+    fn finish(self: Box<Self>) -> Result<()> {
+        (self.transfer)("finish")
+    }
+}
+
 impl Backend for Host {
     fn device(&self) -> &DeviceInfo {
         &self.info
@@ -281,7 +299,7 @@ impl Backend for Host {
     }
 
     /// Where its devices say that they do so.
-    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<()> {
+    fn exchange(&self, blocks: &mut [Receive<'_>]) -> Result<Box<dyn Exchange>> {
         assert!(self.info.peers, "a copy to {} from another device", self.info.id);
         (self.transfer)("exchange")?;
         for Receive { to, pieces } in blocks {
@@ -291,7 +309,7 @@ impl Backend for Host {
                 write_bytes(&mut **to, *at * size, &all[range.start * size..range.end * size]);
             }
         }
-        Ok(())
+        Ok(Box::new(Copied { transfer: self.transfer.clone() }))
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {

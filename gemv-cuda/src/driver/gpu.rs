@@ -48,7 +48,9 @@ pub(crate) struct Gpu {
 /// What a GPU has for copies to and from others.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// What was queued before the copies.
+    /// Copies to this GPU, beside the work of its stream.
+    pub(super) copies: Arc<CudaStream>,
+    /// What the GPU's stream had before the copies.
     pub(super) before: CudaEvent,
     /// The copies to this GPU.
     pub(super) copied: CudaEvent,

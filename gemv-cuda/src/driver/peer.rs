@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
-use gemv_core::Result;
+use gemv_core::{Exchange, Result};
 
+use super::function::Keep;
 use super::gpu::{Block, Gpu, Peers};
 use super::probe::LIBRARY;
 use crate::lock::lock;
@@ -38,19 +39,30 @@ const READ_AND_WRITE: c_uint = 3;
 
 /// The driver's handles of a GPU's [`Peers`].
 #[derive(Clone, Copy)]
-struct Events {
+struct Handles {
+    copies: sys::CUstream,
     before: sys::CUevent,
     copied: sys::CUevent,
 }
 
-/// Queues the copies, each on the stream of the GPU that it writes.
+/// Copies that were queued, for which later work on the GPUs does not wait yet.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// A GPU that is written, and those that it reads, itself among them or not.
+    of: Vec<(Arc<Gpu>, Vec<Arc<Gpu>>)>,
+    /// The memory of the blocks.
+    _memory: Vec<Keep>,
+}
+
+/// Queues the copies, each on a stream for copies of the GPU that it writes.
 ///
-/// A copy waits for what was queued before on both GPUs, and not for the other copies: all of them run at once. What is
-/// queued later waits for the copies, on the GPUs that are read as well, so their memory may be written and freed.
+/// A copy waits for what was queued before on both GPUs, and not for the other copies: all of them run at once, and
+/// beside what is queued next. What is queued after [`InFlight::finish`] waits for the copies, on the GPUs that are read
+/// as well, so their memory may be written and freed.
 ///
 /// # Panics
 /// If a copy is not inside of its blocks.
-pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<()> {
+pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<InFlight> {
     for copy in copies {
         let inside = |block: &Block, first: usize| {
             first.checked_add(copy.bytes).is_some_and(|end| end <= block.bytes())
@@ -68,78 +80,134 @@ pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<()> {
     let queued = queue(copies);
     if queued.is_err() {
         // Nothing orders what was queued.
-        for copy in copies {
-            let gpu = copy.to.gpu();
-            // What failed first is told.
-            let _ = gpu.enter().and_then(|_guard| gpu.synchronize());
-        }
+        wait(copies.iter().map(|copy| copy.to.gpu()));
     }
     queued
 }
 
-fn queue(copies: &[BlockCopy<'_>]) -> Result<()> {
+fn queue(copies: &[BlockCopy<'_>]) -> Result<InFlight> {
     let mut gpus: Vec<&Arc<Gpu>> = Vec::new();
     for gpu in copies.iter().flat_map(|copy| [copy.to.gpu(), copy.from.gpu()]) {
         if !gpus.iter().any(|known| Arc::ptr_eq(known, gpu)) {
             gpus.push(gpu);
         }
     }
-    let several = gpus.len() > 1;
     for gpu in &gpus {
-        if several {
-            gpu.mark(gpu.events()?.before)?;
-        }
+        let _guard = gpu.enter()?;
+        gpu.mark(gpu.handles()?.before, gpu.stream.cu_stream())?;
     }
+    let mut of = Vec::new();
     for gpu in &gpus {
         let mine = copies.iter().filter(|copy| Arc::ptr_eq(copy.to.gpu(), gpu));
-        let mut waited: Vec<&Arc<Gpu>> = Vec::new();
+        let mut read: Vec<Arc<Gpu>> = Vec::new();
+        let _guard = gpu.enter()?;
+        let handles = gpu.handles()?;
         for copy in mine {
-            let from = copy.from.gpu();
-            if !Arc::ptr_eq(from, gpu) && !waited.iter().any(|known| Arc::ptr_eq(known, from)) {
-                gpu.wait_for(from.events()?.before)?;
-                gpu.map(from);
-                waited.push(from);
+            if read.is_empty() {
+                gpu.wait_for(handles.before, handles.copies)?;
             }
-            gpu.copy(copy)?;
+            let from = copy.from.gpu();
+            if !read.iter().any(|known| Arc::ptr_eq(known, from)) {
+                if !Arc::ptr_eq(from, gpu) {
+                    gpu.wait_for(from.handles()?.before, handles.copies)?;
+                    gpu.map(from);
+                }
+                read.push(from.clone());
+            }
+            gpu.copy(copy, handles.copies)?;
         }
-        if waited.is_empty() {
-            continue;
+        if !read.is_empty() {
+            gpu.mark(handles.copied, handles.copies)?;
+            of.push((Arc::clone(gpu), read));
         }
-        let Events { copied, .. } = gpu.events()?;
-        gpu.mark(copied)?;
-        waited.into_iter().try_for_each(|from| from.wait_for(copied))?;
     }
-    Ok(())
+    let blocks = copies.iter().flat_map(|copy| [copy.to, copy.from]);
+    Ok(InFlight { of, _memory: blocks.map(Block::keep).collect() })
+}
+
+/// Waits for all work of these GPUs, and for the copies to them.
+fn wait<'a>(gpus: impl Iterator<Item = &'a Arc<Gpu>>) {
+    for gpu in gpus {
+        // What failed first is told.
+        let _ = gpu.enter().and_then(|_guard| {
+            gpu.synchronize()?;
+            let copies = gpu.handles()?.copies;
+            // SAFETY: the stream lives as long as the GPU.
+            let done = unsafe { result::stream::synchronize(copies) };
+            done.map_err(|e| gpu.failed("cuStreamSynchronize", e))
+        });
+    }
+}
+
+impl InFlight {
+    /// Has later work of the GPUs wait for the copies.
+    fn order(&mut self) -> Result<()> {
+        let of = std::mem::take(&mut self.of);
+        let mut ordered = Ok(());
+        for (to, read) in &of {
+            let copied = to.handles()?.copied;
+            let others = read.iter().filter(|from| !Arc::ptr_eq(from, to));
+            ordered = ordered.and_then(|()| {
+                std::iter::once(to).chain(others).try_for_each(|gpu| {
+                    let _guard = gpu.enter()?;
+                    gpu.refuse_while_recording("cuStreamWaitEvent")?;
+                    gpu.wait_for(copied, gpu.stream.cu_stream())
+                })
+            });
+        }
+        if ordered.is_err() {
+            wait(of.iter().map(|(to, _)| to));
+        }
+        ordered
+    }
+}
+
+impl Exchange for InFlight {
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.order()
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Err(e) = self.order() {
+            log::warn!("{e}");
+        }
+    }
 }
 
 impl Gpu {
-    /// Its events, made when they are first needed. They live as long as the GPU.
-    fn events(&self) -> Result<Events> {
+    /// What it has for copies to it, made when it is first needed. It lives as long as the GPU.
+    fn handles(&self) -> Result<Handles> {
         let mut peers = lock(&self.peers);
         if peers.is_none() {
             let event =
                 || self.context.new_event(None).map_err(|e| self.failed("cuEventCreate", e));
-            *peers = Some(Peers { before: event()?, copied: event()?, mapped: Vec::new() });
+            let copies = self.context.new_stream();
+            *peers = Some(Peers {
+                copies: copies.map_err(|e| self.failed("cuStreamCreate", e))?,
+                before: event()?,
+                copied: event()?,
+                mapped: Vec::new(),
+            });
         }
-        let Peers { before, copied, .. } = peers.as_ref().expect("just made");
-        Ok(Events { before: before.cu_event(), copied: copied.cu_event() })
+        let Peers { copies, before, copied, .. } = peers.as_ref().expect("just made");
+        let (before, copied) = (before.cu_event(), copied.cu_event());
+        Ok(Handles { copies: copies.cu_stream(), before, copied })
     }
 
-    /// What is queued up to here is what this event of this GPU waits for.
-    fn mark(&self, event: sys::CUevent) -> Result<()> {
-        let _guard = self.enter()?;
+    /// What a stream of this GPU has up to here is what this event of the GPU waits for.
+    fn mark(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<()> {
         // SAFETY: stream and event are of this GPU, and live as long as it does.
-        unsafe { result::event::record(event, self.stream.cu_stream()) }
-            .map_err(|e| self.failed("cuEventRecord", e))
+        unsafe { result::event::record(event, stream) }.map_err(|e| self.failed("cuEventRecord", e))
     }
 
-    /// What is queued from here on waits for an event, which may be another GPU's.
-    fn wait_for(&self, event: sys::CUevent) -> Result<()> {
-        let _guard = self.enter()?;
+    /// What a stream of this GPU gets from here on waits for an event, which may be another GPU's.
+    fn wait_for(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the stream lives, and so does the GPU whose event it is, as a block of its memory does. Another
         // thread may have recorded the event again: then more is waited for.
-        unsafe { result::stream::wait_event(self.stream.cu_stream(), event, flags) }
+        unsafe { result::stream::wait_event(stream, event, flags) }
             .map_err(|e| self.failed("cuStreamWaitEvent", e))
     }
 
@@ -197,12 +265,11 @@ impl Gpu {
     }
 
     /// Queues one copy to this GPU.
-    fn copy(&self, copy: &BlockCopy<'_>) -> Result<()> {
-        let _guard = self.enter()?;
+    fn copy(&self, copy: &BlockCopy<'_>, stream: sys::CUstream) -> Result<()> {
         let (to, from) = (copy.to.at + copy.at as u64, copy.from.at + copy.first as u64);
-        let (stream, source) = (self.stream.cu_stream(), &copy.from.gpu().context);
-        // SAFETY: both lie in their blocks. Work on either that was queued before is waited for, and later work
-        // waits for the copy, so the blocks are neither written nor freed before.
+        let source = &copy.from.gpu().context;
+        // SAFETY: both lie in their blocks. Work on either that was queued before is waited for. `InFlight` keeps the
+        // blocks until later work waits for the copy, so they are not freed before.
         let queued = unsafe {
             if *source == self.context {
                 result::memcpy_dtod_async(to, from, copy.bytes, stream)

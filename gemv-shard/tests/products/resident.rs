@@ -59,8 +59,11 @@ where
         };
         let want = whole(alpha, &a, &x, beta, &before);
         let there = put(random, on, &x);
+        let scattered = shared.scatter(&before).unwrap();
+        let entries: usize = scattered.parts().map(|(_, part)| part.len()).sum();
+        assert_eq!(entries, m, "{what}: no entry is on two devices");
         let mut y = match random.below(2) {
-            0 => shared.scatter(&before).unwrap(),
+            0 => scattered,
             _ => put(random, on, &before),
         };
         let ranges = |y: &ShardedVector<V>| y.parts().map(|(range, _)| range).collect::<Vec<_>>();
