@@ -22,10 +22,10 @@ use crate::{Error, Result, product};
 /// holds more of the matrix than its part.
 ///
 /// By rows, each device needs x and gives its entries of y. By columns, it needs its entries of x and gives the
-/// [sums](crate::Partial) of its columns: one number for each row and 256 columns. GPUs of CUDA copy these from each other, and
-/// each adds up those of its share of the rows. The matrix keeps the memory for them from one product to the next. (Sums that are complex, or of y in f16 or bf16, pass through the
-/// host's memory, as everything does that other devices exchange.) With a device whose memory is the host's, such
-/// as the CPU, that device adds them up.
+/// [sums](crate::Partial) of its columns: one number for each row and 256 columns. GPUs of CUDA copy these from each other,
+/// and each adds up those of its share of the rows; the matrix keeps the memory for them from one product to the next.
+/// (Sums that are complex, or of y in f16 or bf16, pass through the host's memory, as everything does that other devices
+/// exchange.) With a device whose memory is the host's, such as the CPU, that device adds them up.
 ///
 /// Devices that compute while the caller goes on, such as GPUs, are all started by the calling thread. Another one
 /// has a thread of its own; parts of the CPU are computed one after another on the caller's pool of rayon. Copies between

@@ -143,18 +143,15 @@ impl InFlight {
     /// Has later work of the GPUs wait for the copies.
     fn order(&mut self) -> Result<()> {
         let of = std::mem::take(&mut self.of);
-        let mut ordered = Ok(());
-        for (to, read) in &of {
+        let ordered = of.iter().try_for_each(|(to, read)| {
             let copied = to.handles()?.copied;
             let others = read.iter().filter(|from| !Arc::ptr_eq(from, to));
-            ordered = ordered.and_then(|()| {
-                std::iter::once(to).chain(others).try_for_each(|gpu| {
-                    let _guard = gpu.enter()?;
-                    gpu.refuse_while_recording("cuStreamWaitEvent")?;
-                    gpu.wait_for(copied, gpu.stream.cu_stream())
-                })
-            });
-        }
+            std::iter::once(to).chain(others).try_for_each(|gpu| {
+                let _guard = gpu.enter()?;
+                gpu.refuse_while_recording("cuStreamWaitEvent")?;
+                gpu.wait_for(copied, gpu.stream.cu_stream())
+            })
+        });
         if ordered.is_err() {
             wait(of.iter().map(|(to, _)| to));
         }
