@@ -21,7 +21,7 @@ use common::{Check, acc, nan, random, trial};
 use gemv::ndarray::{
     Array1, Array2, Array3, Array4, ArrayView1, ArrayView2, Axis, Ix3, ShapeBuilder, s,
 };
-use gemv::unstable::{Desc, Params, reference};
+use gemv::unstable::{Desc, Params};
 use gemv::{Accumulator, Device, DeviceArray, Dtype, Element};
 use gemv_baselines as _;
 
@@ -106,7 +106,7 @@ fn product<T: Element>(
     let (mut y, mut right) = (old.clone(), old.clone());
     let done = device.gemv_as(params, alpha, &a, &x, beta, &mut y);
     done.map_err(|e| format!("{m}x{n} {params}: {e}"))?;
-    reference::gemv(alpha, a, false, x.view(), beta, right.view_mut());
+    gemv_testkit::gemv(alpha, a, false, x.view(), beta, right.view_mut());
     column(a, x.view(), (alpha, beta), (old.view(), right.view()), y.view())
         .map_err(|e| format!("{m}x{n} {params}: {e}"))
 }
@@ -240,7 +240,7 @@ fn products<T: Element>(
                 let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
                 let old = old.slice(s![b, .., c]);
                 let mut right = old.to_owned();
-                reference::gemv(alpha, a, false, x, beta, right.view_mut());
+                gemv_testkit::gemv(alpha, a, false, x, beta, right.view_mut());
                 let got = got.slice(s![b, .., c]);
                 column(a, x, (alpha, beta), (old, right.view()), got)
                     .map_err(|e| format!("entry {b}, column {c}: {e}"))?;

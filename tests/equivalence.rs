@@ -16,7 +16,7 @@ use common::broken::{Broken, Bug};
 use common::operand::{Held, Repeat, Strided, VARIANTS, Variant};
 use common::{Check, Size, acc, nan, random, trial};
 use gemv::ndarray::{Array1, Array2, Array3, ArrayView1, Axis, ShapeBuilder};
-use gemv::unstable::{Desc, KernelInfo, Layout, Params, reference};
+use gemv::unstable::{Desc, KernelInfo, Layout, Params};
 use gemv::{Accumulator, Device, Dtype, Element, MatrixRef, VectorMut, VectorRef};
 use libtest_mimic::Trial;
 
@@ -90,7 +90,7 @@ impl<T: Element> Case<T> {
             let gemv = |alpha, beta, y: &[T]| {
                 let mut y = Array1::from(y.to_vec());
                 let (a, x) = (self.a.view(), self.x.view());
-                reference::gemv(alpha, a, conj, x, beta, y.view_mut());
+                gemv_testkit::gemv(alpha, a, conj, x, beta, y.view_mut());
                 y.to_vec()
             };
             let old: Vec<T> = match y {

@@ -14,7 +14,7 @@ use common::{Check, Size, acc, elem, nan, random, supported, supported_mixed, tr
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array2, Array3, ArrayBase, ArrayView3, Axis, Ix3, RawData, Slice};
 use gemv::num_complex::Complex;
-use gemv::unstable::{Desc, GemmJob, Params, reference};
+use gemv::unstable::{Desc, GemmJob, Params};
 use gemv::{Accumulator, Device, Dtype, Element, OperandMut, OperandRef, Times};
 use libtest_mimic::Trial;
 
@@ -89,7 +89,7 @@ fn expected<T: Element + Times<V>, V: Element>(
     for (b, mut y) in want.outer_iter_mut().enumerate() {
         for (c, y) in y.columns_mut().into_iter().enumerate() {
             let x = x.index_axis(Axis(0), b);
-            reference::gemv(alpha, a.index_axis(Axis(0), b), conj, x.column(c), beta, y);
+            gemv_testkit::gemv(alpha, a.index_axis(Axis(0), b), conj, x.column(c), beta, y);
         }
     }
     want

@@ -3,7 +3,7 @@
 use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, s};
 use gemv_core::num_complex::Complex;
-use gemv_core::{Accumulator, Desc, Device, Element, Params, reference};
+use gemv_core::{Accumulator, Desc, Device, Element, Params};
 use gemv_testkit::Numbers;
 
 /// y between canaries, checked bit for bit.
@@ -21,7 +21,7 @@ fn check<T: Element>(
     let (alpha, beta) = (T::Acc::from_parts(alpha, 0.25), T::Acc::from_parts(beta, 0.0));
     let old = Array1::from_vec(rng.elements::<T>(m));
     let mut want = old.clone();
-    reference::gemv(alpha, a, conj, x.view(), beta, want.view_mut());
+    gemv_testkit::gemv(alpha, a, conj, x.view(), beta, want.view_mut());
     for stride in [1isize, 2, -1] {
         let gap = stride.unsigned_abs();
         let mut memory = Array1::from_elem(m * gap + 16, T::narrow(T::Acc::from_parts(77.0, 7.0)));

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use gemv_core::ndarray::{Array1, Array2, ArrayView1, ArrayView2, ShapeBuilder, s};
-use gemv_core::{Device, Element, Engine, Error, GpuDot, Params, reference};
+use gemv_core::{Device, Element, Engine, Error, GpuDot, Params};
 use proptest::prelude::*;
 
 /// Counts this thread's allocations.
@@ -67,7 +67,7 @@ fn any_number_of_threads_gives_the_same_bits() {
         for a in [a.view(), f.view(), a.slice(s![.., ..;-1]), a.slice(s![.., ..;3])] {
             let x = x.slice(s![..a.ncols()]);
             let mut want = Array1::zeros(m);
-            reference::gemv(1.0, a, false, x, 0.0, want.view_mut());
+            gemv_testkit::gemv(1.0, a, false, x, 0.0, want.view_mut());
             for threads in [1, 2, 3, 7, 61] {
                 for p in device.backend().candidates(&gemv_core::Desc::new(
                     gemv_core::Dtype::F32,
@@ -318,7 +318,7 @@ proptest! {
         let before = memory.clone();
         let (alpha, beta) = factors;
         let mut want = before.slice(s![4..4 + m * ys.unsigned_abs();ys]).to_owned();
-        reference::gemv(alpha, a, false, x, beta, want.view_mut());
+        gemv_testkit::gemv(alpha, a, false, x, beta, want.view_mut());
         device
             .gemv(alpha, &a, &x, beta, memory.slice_mut(s![4..4 + m * ys.unsigned_abs();ys]))
             .unwrap();

@@ -15,7 +15,7 @@ use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
     Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
-    Table, half, reference,
+    Table, half,
 };
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
@@ -238,7 +238,7 @@ fn compare<T: Element>(
     let chosen = choose(&desc);
     // The sums, for the factors that are used.
     let mut sums = Array1::from_elem(m, T::narrow(zero));
-    reference::gemv(one, a.view(), false, x, zero, sums.view_mut());
+    gemv_testkit::gemv(one, a.view(), false, x, zero, sums.view_mut());
     for (k, params) in chosen.iter().enumerate() {
         let (alpha, beta) = factors[(k + case) % factors.len()];
         let before: Array1<T> = match beta == zero {
@@ -250,7 +250,7 @@ fn compare<T: Element>(
         if (alpha, beta) == (one, zero) {
             expected.assign(&sums);
         } else {
-            reference::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
+            gemv_testkit::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
         }
         // y between canaries, with a stride in every other case.
         let canary: T = random.value();
@@ -450,7 +450,7 @@ fn resident<T: Element>(device: &Device) -> Outcome {
         for conj in [false, true] {
             let mut dy = device.vector(&y)?;
             let mut expected = y.clone();
-            reference::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
+            gemv_testkit::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
             match conj {
                 true => device.gemv_conj(alpha, &da, &dx, beta, &mut dy)?,
                 false => device.gemv(alpha, &da, &dx, beta, &mut dy)?,
@@ -469,7 +469,7 @@ fn sub_views(device: &Device) -> Outcome {
     let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
     let check = |what, got: Array1<f32>, a: ArrayView2<'_, f32>, x: &Array1<f32>| {
         let mut expected = Array1::zeros(a.nrows());
-        reference::gemv(1.0, a, false, x.view(), 0.0, expected.view_mut());
+        gemv_testkit::gemv(1.0, a, false, x.view(), 0.0, expected.view_mut());
         same(what, &got, &expected)
     };
     let rows = da.rows(3..37);
@@ -492,7 +492,7 @@ fn levels(device: &Device) -> Outcome {
     let col = a.t().as_standard_layout().reversed_axes().to_owned();
     let x = random.vector::<f32>(n);
     let mut expected = Array1::zeros(3);
-    reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
+    gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     let by_row = "row-cpu split_k=1, row-cpu split_k=2, row-cpu split_k=7, row-cpu split_k=600, \
                   row split_k=1, row split_k=2 vec=4 subwarp=8, row split_k=9, row split_k=513 rows=2, \
                   strided split_k=1, strided-cpu, strided-col-cpu split_k=3";
@@ -520,7 +520,7 @@ fn threads(device: &Device) -> Outcome {
     let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
     let x = random.vector::<f32>(300);
     let mut expected = Array1::zeros(61);
-    reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
+    gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     std::thread::scope(|scope| {
         let run = |thread: usize| -> Result<(), String> {
             for k in 0..20 {
@@ -629,7 +629,7 @@ fn first_use(id: &str) -> ExitCode {
     let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
     let x = random.vector::<f32>(300);
     let mut expected = Array1::zeros(61);
-    reference::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
+    gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -764,7 +764,7 @@ fn complex_vectors(id: &str) -> ExitCode {
         let x = random.vector::<Complex<f32>>(n);
         let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
         let mut expected = Array1::zeros(m);
-        reference::gemv(one, a.t(), false, x.view(), zero, expected.view_mut());
+        gemv_testkit::gemv(one, a.t(), false, x.view(), zero, expected.view_mut());
         for text in [
             "col threads=32 threads_k=8 vec=2",
             "col threads=64 threads_k=8 vec=2",

@@ -6,7 +6,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use gemv_core::ndarray::{ArrayView, ArrayViewMut, Dimension};
+use gemv_core::ndarray::{
+    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension,
+};
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
     Desc, Device, DeviceInfo, Dtype, Element, Error, Exchange, GemmJob, Input, Job, Memory, Output,
@@ -205,6 +207,22 @@ pub fn view_mut<'a, T: Element, D: Dimension + Copy>(
             window.view_mut(elements_mut(&mut **memory))
         }
     }
+}
+
+/// [`reference::gemv`], compiled in this crate for all tests: theirs would each compile it again, for every type.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn gemv<T: Element + Times<V>, V: Element>(
+    alpha: V::Acc,
+    a: ArrayView2<'_, T>,
+    conj: bool,
+    x: ArrayView1<'_, V>,
+    beta: V::Acc,
+    y: ArrayViewMut1<'_, V>,
+) {
+    let (a, x, y) = (Input::Host(a), Input::Host(x), Output::Host(y));
+    compute(Job { alpha, a, conj, x, beta, y }.erase());
 }
 
 /// Computes a job as the reference does.

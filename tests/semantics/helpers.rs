@@ -3,7 +3,6 @@
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
-use gemv::unstable::reference;
 use gemv::{Accumulator, Device, Element, Error};
 
 use crate::common::operand::{VARIANTS, Variant};
@@ -98,7 +97,7 @@ pub fn expect<T: Element>(
 
 pub fn oracle<T: Element>(alpha: T::Acc, a: &Array2<T>, x: &[T], beta: T::Acc, y: &[T]) -> Vec<T> {
     let (x, mut y) = (Array1::from(x.to_vec()), Array1::from(y.to_vec()));
-    reference::gemv(alpha, a.view(), false, x.view(), beta, y.view_mut());
+    gemv_testkit::gemv(alpha, a.view(), false, x.view(), beta, y.view_mut());
     y.to_vec()
 }
 

@@ -107,11 +107,15 @@ const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gem
 const ALONE: [&str; 2] = ["-p", "gemv-core"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
-const LONG: [&str; 3] = ["gemm", "report", "equivalence"];
+const LONG: [&str; 4] = ["gemm", "opencl", "report", "equivalence"];
 
-/// A test program that PoCL compiles kernels for without its optimiser, which takes most of its time, and the part of it
-/// that is run with the optimiser.
-const UNOPTIMISED: (&str, &str) = ("gemm", "specials");
+/// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
+/// the part that is run with the optimiser. `equivalence` runs each kernel for CPUs with it, of every type.
+const UNOPTIMISED: [(&str, &str, Option<&str>); 3] = [
+    ("gemv", "gemm", Some("specials")),
+    ("gemv-opencl", "opencl", Some("f32/for-gpus")),
+    ("gemv-cli", "share", None),
+];
 
 /// PoCL's variable with options for every program.
 const WITHOUT_OPTIMISER: (&str, &str) = ("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable");
@@ -130,16 +134,18 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     // The ranks of MPI are more than the processors, and wait for each other: they have a step of their own.
     tests.retain(|b| b.test && b.name != RANKS);
     tests.sort_by_key(|b| LONG.iter().position(|name| *name == b.name).unwrap_or(LONG.len()));
-    let (name, part) = UNOPTIMISED;
-    let split = tests.iter().find(|b| is_split(b)).with_context(|| format!("no test {name}"))?;
-    // A filter that is the name of no trial would pass.
-    let path = &split.path;
-    let list = cmd!(sh, "{path} --list {part}")
-        .envs(variables.iter().cloned())
-        .env_remove("GEMV_TEST_DEVICES")
-        .read()?;
-    let on_pocl = |line: &str| line.starts_with("opencl") && line.contains(part);
-    ensure!(list.lines().any(on_pocl), "{name} has no trial {part} of opencl");
+    for (package, name, part) in UNOPTIMISED {
+        let of = tests.iter().find(|b| b.package == package && b.name == name);
+        let path = &of.with_context(|| format!("no test {name} of {package}"))?.path;
+        let Some(part) = part else { continue };
+        // A filter that is the name of no trial would pass.
+        let list = cmd!(sh, "{path} --list {part}")
+            .envs(variables.iter().cloned())
+            .env_remove("GEMV_TEST_DEVICES")
+            .read()?;
+        let on_pocl = |line: &str| line.starts_with("opencl") && line.contains(part);
+        ensure!(list.lines().any(on_pocl), "{name} has no trial {part} of opencl");
+    }
     programs::run(tests.iter().flat_map(|b| passes(b, &variables)).collect())?;
 
     let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
@@ -147,25 +153,22 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     Ok(cmd!(sh, "cargo test --locked --doc {ALONE...}").run()?)
 }
 
-fn is_split(built: &Built) -> bool {
-    (&*built.package, &*built.name) == ("gemv", UNOPTIMISED.0)
-}
-
 /// How a test program is run: whole, or in two parts, as [`UNOPTIMISED`] says.
 fn passes(built: &Built, variables: &[(&'static str, String)]) -> Vec<Program> {
-    let whole = built.program(variables);
-    let part = UNOPTIMISED.1;
-    if !is_split(built) {
+    let mut whole = built.program(variables);
+    let mut all = UNOPTIMISED.iter();
+    let Some((.., part)) = all.find(|(of, name, _)| built.package == *of && built.name == *name)
+    else {
         return vec![whole];
-    }
-    let optimised = Program {
+    };
+    let optimised = part.map(|part| Program {
         name: format!("{}, {part}", whole.name),
         args: vec![part],
         ..built.program(variables)
-    };
-    let mut rest = Program { args: vec!["--skip", part], ..whole };
-    rest.variables.push((WITHOUT_OPTIMISER.0, WITHOUT_OPTIMISER.1.into()));
-    vec![rest, optimised]
+    });
+    whole.args.extend(part.iter().flat_map(|part| ["--skip", part]));
+    whole.variables.push((WITHOUT_OPTIMISER.0, WITHOUT_OPTIMISER.1.into()));
+    std::iter::once(whole).chain(optimised).collect()
 }
 
 fn isa(sh: &Shell, _: &Tools) -> Result<()> {

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use gemv_core::half::bf16;
 use gemv_core::ndarray::{Array1, Array2, Axis};
 use gemv_core::num_complex::Complex;
-use gemv_core::{Accumulator, Device, Dtype, Element, Job, Times, devices, for_any, reference};
+use gemv_core::{Accumulator, Device, Dtype, Element, Job, Times, devices, for_any};
 use gemv_mpi::mpi::traits::*;
 use gemv_mpi::{Distributed, Grid, Split};
 use gemv_shard::SumElement;
@@ -75,7 +75,7 @@ pub fn wrong_bits(world: &impl Communicator) {
             for_any!(AnyJob, job, job => {
                 let Job { alpha, a, conj, x, beta, mut y } = job;
                 let mut y = view_mut(&mut y);
-                reference::gemv(alpha, view(&a), conj, view(&x), beta, y.view_mut());
+                gemv_testkit::gemv(alpha, view(&a), conj, view(&x), beta, y.view_mut());
                 let nearly = Accumulator::from_parts(1.0 + f64::from(f32::EPSILON), 0.0);
                 y.iter_mut().for_each(|y| *y = Element::narrow(y.widen().mul(nearly)));
             });
@@ -119,7 +119,7 @@ where
                 false => before.clone(),
             };
             let mut want = y.clone();
-            reference::gemv(alpha, whole.view(), false, x.view(), beta, want.view_mut());
+            gemv_testkit::gemv(alpha, whole.view(), false, x.view(), beta, want.view_mut());
             let what = format!(
                 "{grid:?}: {m} × {n} of {}*{}, {alpha:?} and {beta:?}",
                 T::DTYPE.name(),
