@@ -493,7 +493,7 @@ fn conjugates<T: Element>(device: &Device) -> Check {
     same(&batch(got), &batch(want)).map_err(|e| format!("conjugated, resident: {e}"))
 }
 
-/// Batches of no matrix and of more than a grid's second axis has.
+/// Batches of no matrix, of more than a grid's second axis has, and of the segments of one matrix.
 fn batches<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
     let counts: &[usize] = if size == Size::Tiny { &[0, 2] } else { &[0, 1, 65_537] };
     for &b in counts {
@@ -502,6 +502,12 @@ fn batches<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
                 Run { a, x: ROW, y: ROW, resident: true, shared: (false, false), params: None };
             check::<T, V>(device, (b, 2, 3, k), &run).map_err(|e| format!("{b} matrices: {e}"))?;
         }
+    }
+    if size != Size::Tiny {
+        // More of them than stay together, of more rows than a block has.
+        let shared = (false, false);
+        let run = Run { a: BETWEEN, x: ROW, y: ROW, resident: true, shared, params: None };
+        check::<T, V>(device, (130, 37, 200, 1), &run).map_err(|e| format!("segments: {e}"))?;
     }
     Ok(())
 }

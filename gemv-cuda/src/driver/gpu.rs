@@ -54,8 +54,8 @@ pub(super) struct Peers {
     pub(super) before: CudaEvent,
     /// The copies to this GPU.
     pub(super) copied: CudaEvent,
-    /// Ordinals of GPUs whose memory this one reads directly, as far as it can.
-    pub(super) mapped: Vec<usize>,
+    /// Ordinals of other GPUs, and whether this one reads their memory directly.
+    pub(super) direct: Vec<(usize, bool)>,
 }
 
 /// A block of device memory.

@@ -110,7 +110,6 @@ fn queue(copies: &[BlockCopy<'_>]) -> Result<InFlight> {
             if !read.iter().any(|known| Arc::ptr_eq(known, from)) {
                 if !Arc::ptr_eq(from, gpu) {
                     gpu.wait_for(from.handles()?.before, handles.copies)?;
-                    gpu.map(from);
                 }
                 read.push(from.clone());
             }
@@ -185,7 +184,7 @@ impl Gpu {
                 copies: copies.map_err(|e| self.failed("cuStreamCreate", e))?,
                 before: event()?,
                 copied: event()?,
-                mapped: Vec::new(),
+                direct: Vec::new(),
             });
         }
         let Peers { copies, before, copied, .. } = peers.as_ref().expect("just made");
@@ -208,23 +207,27 @@ impl Gpu {
             .map_err(|e| self.failed("cuStreamWaitEvent", e))
     }
 
-    /// Lets this GPU read another one's memory directly, where the machine can. Else the driver copies through
-    /// the host's memory.
-    fn map(&self, from: &Gpu) {
+    /// Whether this GPU reads another one's memory directly, as it does from the first question on where the machine can.
+    /// Else the driver may copy through the host's memory.
+    fn reads(&self, from: &Gpu) -> bool {
         let (here, there) = (self.context.ordinal(), from.context.ordinal());
-        let known = |peers: &Peers| peers.mapped.contains(&there);
-        if here == there || lock(&self.peers).as_ref().is_some_and(known) {
-            return;
+        let known = |peers: &Peers| peers.direct.iter().find(|(of, _)| *of == there).copied();
+        if let Some((_, direct)) = lock(&self.peers).as_ref().and_then(known) {
+            return direct;
         }
-        if let Err(e) = self.allow(from) {
-            log::warn!("{e}: what {} reads of {} may go through the host", self.id(), from.id());
-        }
+        let direct = here == there
+            || self.allow(from).unwrap_or_else(|e| {
+                let (here, there) = (self.id(), from.id());
+                log::warn!("{e}: what {here} reads of {there} may go through the host");
+                false
+            });
         if let Some(peers) = &mut *lock(&self.peers) {
-            peers.mapped.push(there);
+            peers.direct.push((there, direct));
         }
+        direct
     }
 
-    fn allow(&self, from: &Gpu) -> Result<()> {
+    fn allow(&self, from: &Gpu) -> Result<bool> {
         let mut can = 0;
         // SAFETY: both are devices of this driver; the result is written to a local.
         let asked = unsafe {
@@ -233,7 +236,7 @@ impl Gpu {
         asked.result().map_err(|e| self.failed("cuDeviceCanAccessPeer", e))?;
         if can == 0 {
             log::debug!("{} cannot read {} directly", self.id(), from.id());
-            return Ok(());
+            return Ok(false);
         }
         if !from.context.has_async_alloc() {
             let _guard = self.enter()?;
@@ -241,6 +244,7 @@ impl Gpu {
             let enabled = unsafe { sys::cuCtxEnablePeerAccess(from.context.cu_ctx(), 0) };
             let known = enabled == sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
             return if known { Ok(()) } else { enabled.result() }
+                .map(|()| true)
                 .map_err(|e| self.failed("cuCtxEnablePeerAccess", e));
         }
         // What a stream allocates is of the device's pool, which has rights of its own.
@@ -258,23 +262,26 @@ impl Gpu {
             result::device::get_default_mem_pool(from.context.cu_device())
                 .and_then(|pool| allow(pool, &access, 1).result())
         };
-        allowed.map_err(|e| from.failed("cuMemPoolSetAccess", e))
+        allowed.map(|()| true).map_err(|e| from.failed("cuMemPoolSetAccess", e))
     }
 
     /// Queues one copy to this GPU.
     fn copy(&self, copy: &BlockCopy<'_>, stream: sys::CUstream) -> Result<()> {
         let (to, from) = (copy.to.at + copy.at as u64, copy.from.at + copy.first as u64);
-        let source = &copy.from.gpu().context;
+        let source = copy.from.gpu();
+        let direct = self.reads(source);
         // SAFETY: both lie in their blocks. Work on either that was queued before is waited for. `InFlight` keeps the
         // blocks until later work waits for the copy, so they are not freed before.
         let queued = unsafe {
-            if *source == self.context {
+            if direct {
+                // The host and the GPUs take less time for it than for the call below.
                 result::memcpy_dtod_async(to, from, copy.bytes, stream)
             } else {
-                let (here, there) = (self.context.cu_ctx(), source.cu_ctx());
+                let (here, there) = (self.context.cu_ctx(), source.context.cu_ctx());
                 result::memcpy_peer_async(here, to, there, from, copy.bytes, stream)
             }
         };
-        queued.map_err(|e| self.failed("cuMemcpyPeerAsync", e))
+        let call = if direct { "cuMemcpyDtoDAsync" } else { "cuMemcpyPeerAsync" };
+        queued.map_err(|e| self.failed(call, e))
     }
 }

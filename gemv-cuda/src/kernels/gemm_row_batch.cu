@@ -3,6 +3,9 @@
 //
 //   rows       The rows of all entries form one list. A block has SUBWARPS * ROWS of them; sub-warp g has
 //              rows g, g + SUBWARPS, ..., so that neighbours read neighbouring rows.
+//   segments   Where entries are nearer to each other than rows are, as the segments of one matrix, blocks go
+//              along the entries first: those that run at once then read whole rows. Only the rows that fill
+//              no block form a list.
 //   columns    A thread has the sums of TILE_RHS columns: A is read once for them.
 //   lanes      LANES_KEPT lanes, all 64 where a row has more columns than 32. Thread t of a sub-warp owns
 //              the vectors t, t + SUBWARP, ... of each ROUNDS rounds of LANES_KEPT columns.
@@ -27,6 +30,7 @@
 #ifndef ROUNDS
 #define ROUNDS 1
 #endif
+#define ENTRIES 64 // of a chunk
 #define SUBWARPS (THREADS / SUBWARP)
 #define SLOTS (LANES_KEPT / (SUBWARP * VEC))
 #define LOADS (ROUNDS * SLOTS)
@@ -50,6 +54,8 @@ STATIC void load_line(PACK (&to)[LOADS], const ELEM *p, const I64 step, const U3
   }
 }
 
+STATIC U64 magnitude(const I64 of) { return of < 0 ? (U64)0 - (U64)of : (U64)of; }
+
 // The sum of a sub-warp's lanes, for each of its threads.
 STATIC ACC sum_of_lanes(ACC (&acc)[SLOTS][VEC]) {
   if (SUBWARP >= VEC && SUBWARP > 1) return halve_subwarp<SUBWARP>(acc, LID % SUBWARP);
@@ -67,29 +73,47 @@ template <bool FULL> STATIC void rows_of_block(GEMM_ARGUMENTS, const bool a_vect
   const U32 panels = (U32)ceil_div(rhs, TILE_RHS);
   const U32 set = panels == 1 ? (U32)GROUP_ID : (U32)GROUP_ID / panels;
   const U64 c0 = (U64)((U32)GROUP_ID - set * panels) * TILE_RHS;
-  const U64 first = (U64)set * (SUBWARPS * ROWS) + LID / SUBWARP, rows = batch * m;
-  const U64 left = first < rows ? ceil_div(rows - first, SUBWARPS) : 0; // rows of this sub-warp
   const bool zero = acc_is(alpha, (REAL)0);
   const bool plain = acc_is(alpha, (REAL)1) && acc_is(beta, (REAL)0);
-  // Entry and row of the first row; of the next one, and what is added where it is of one entry more.
-  const U64 b = quotient(first, m);
-  U64 i = first - b * m;
-  const U32 b_step = m > SUBWARPS ? 0 : SUBWARPS / (U32)m, i_step = SUBWARPS - b_step * (U32)m;
-  const I64 a_step = (I64)b_step * ab + (I64)i_step * rs, a_more = ab - (I64)m * rs;
+  // The list has rows i0 to i0 + height of each entry. Of it, the first row of this sub-warp.
+  U64 i0 = 0, height = m, first = (U64)set * (SUBWARPS * ROWS) + LID / SUBWARP;
+  // Entry and row, counted from i0, of the first row; how many rows the sub-warp has.
+  U64 b, i, left;
+  const U64 tiles = magnitude(ab) < magnitude(rs) ? m / (SUBWARPS * ROWS) : 0; // of an entry
+  if (set < tiles * batch) {
+    const U64 chunk = quotient(set, tiles * ENTRIES), place = set - chunk * (tiles * ENTRIES);
+    const U64 wide = (chunk + 1) * ENTRIES <= batch ? ENTRIES : batch % ENTRIES;
+    const U64 tile = quotient(place, wide);
+    b = chunk * ENTRIES + place - tile * wide;
+    i = tile * (SUBWARPS * ROWS) + LID / SUBWARP;
+    left = ROWS;
+  } else {
+    i0 = tiles * (SUBWARPS * ROWS);
+    height = m - i0;
+    first -= i0 * batch;
+    const U64 rows = batch * height;
+    left = first < rows ? ceil_div(rows - first, SUBWARPS) : 0;
+    b = height > 0 ? quotient(first, height) : 0;
+    i = first - b * height;
+  }
+  // Of the next row, and what is added where it is of one entry more.
+  const U32 b_step = height > SUBWARPS || height == 0 ? 0 : SUBWARPS / (U32)height;
+  const U32 i_step = SUBWARPS - b_step * (U32)height;
+  const I64 a_step = (I64)b_step * ab + (I64)i_step * rs, a_more = ab - (I64)height * rs;
   const I64 x_step = (I64)b_step * xb;
-  const I64 y_step = (I64)b_step * yb + (I64)i_step * yrs, y_more = yb - (I64)m * yrs;
-  const ELEM *ap = a + a0 + (I64)b * ab + (I64)i * rs, *xp[ROWS];
+  const I64 y_step = (I64)b_step * yb + (I64)i_step * yrs, y_more = yb - (I64)height * yrs;
+  const ELEM *ap = a + a0 + (I64)b * ab + (I64)(i0 + i) * rs, *xp[ROWS];
   ELEM *yp[ROWS];
   xp[0] = x + x0 + (I64)b * xb + (I64)c0 * xcs;
-  yp[0] = y + y0 + (I64)b * yb + (I64)i * yrs + (I64)c0 * ycs;
+  yp[0] = y + y0 + (I64)b * yb + (I64)(i0 + i) * yrs + (I64)c0 * ycs;
   PACK av[ROWS][LOADS];
 #pragma unroll
   for (U32 r = 0; r < ROWS; r++) {
     if (!zero) load_line<FULL>(av[r], ap, 1, (U32)n, a_vectors, r < left);
     if (r + 1 == ROWS) break;
     i += i_step;
-    const bool more = i >= m;
-    if (more) i -= m;
+    const bool more = i >= height;
+    if (more) i -= height;
     ap += a_step + (more ? a_more : 0);
     xp[r + 1] = xp[r] + x_step + (more ? xb : 0);
     yp[r + 1] = yp[r] + y_step + (more ? y_more : 0);
