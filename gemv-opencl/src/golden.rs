@@ -1,9 +1,11 @@
-//! The programs that this backend compiles, each as a hash in `tests/golden/programs.txt`: every one
-//! that a table names, and one for each kernel and type, or pair of types.
+//! The programs that this backend compiles, as hashes in `tests/golden/programs.txt`: every one that a
+//! table names, and one for each kernel and type, or pair of types. Those of a table that the tuner
+//! made for a GPU share a line for each kernel and type.
 //!
 //! A change of a text or of an argument shows there, and is meant only where a commit says so:
 //! `GEMV_GOLDEN=write cargo test -p gemv-opencl golden` writes the file anew.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -43,6 +45,19 @@ fn rendered() -> String {
             lines.extend(dtypes.map(|dtype| line(kernel, (dtype, dtype), &row.params)));
         }
     }
+    let mut many = BTreeMap::<String, BTreeSet<String>>::new();
+    for table in [tables::H200, tables::H100] {
+        for row in &Table::parse(table.name, table.text).unwrap().rows {
+            let kernel = kernels::find(row.params.kernel().as_str()).unwrap();
+            let dtype = row.dtype.expect("the tuner names a type");
+            let programs = many.entry(format!("{} {dtype} {}", table.name, kernel.name));
+            programs.or_default().insert(line(kernel, (dtype, dtype), &row.params));
+        }
+    }
+    lines.extend(many.into_iter().map(|(key, programs)| {
+        let texts: Vec<&str> = programs.iter().map(String::as_str).collect();
+        format!("{key}: {} programs, {}", texts.len(), fingerprint(&texts, &[]))
+    }));
     lines.sort();
     lines.dedup();
     lines.join("\n") + "\n"

@@ -10,6 +10,8 @@ pub(crate) const POCL: BuiltinTable =
     BuiltinTable { name: "opencl/pocl.txt", text: include_str!("../tables/pocl.txt") };
 pub(crate) const H200: BuiltinTable =
     BuiltinTable { name: "opencl/h200.txt", text: include_str!("../tables/h200.txt") };
+pub(crate) const H100: BuiltinTable =
+    BuiltinTable { name: "opencl/h100.txt", text: include_str!("../tables/h100.txt") };
 pub(crate) const NVIDIA: BuiltinTable =
     BuiltinTable { name: "opencl/nvidia.txt", text: include_str!("../tables/nvidia.txt") };
 
@@ -18,8 +20,8 @@ pub(crate) fn tables(found: &Found) -> Vec<BuiltinTable> {
     match (found.caps.cpu, found.info.vendor.as_str()) {
         // The kernels for CPUs suit every CPU runtime.
         (true, _) => vec![POCL, DEFAULT],
-        (_, "nvidia") if found.info.name.contains("H200") => vec![H200, NVIDIA, DEFAULT],
-        (_, "nvidia") => vec![NVIDIA, DEFAULT],
+        // One was tuned for f32 and f64, the other for the other types. Each suits the other GPU, too.
+        (_, "nvidia") => vec![H200, H100, NVIDIA, DEFAULT],
         _ => vec![DEFAULT],
     }
 }
@@ -37,7 +39,7 @@ mod tests {
     fn nvidias_rows_fit_what_they_name() -> Result<(), Error> {
         let mut caps = Caps::new(Language::OpenCl);
         (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
-        for table in [H200, NVIDIA] {
+        for table in [H200, H100, NVIDIA] {
             for row in &Table::parse(table.name, table.text)?.rows {
                 let kernel = kernels::find(row.params.kernel().as_str()).expect("a kernel's name");
                 for desc in row.examples() {
