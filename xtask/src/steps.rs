@@ -112,10 +112,14 @@ const LONG: [&str; 4] = ["gemm", "opencl", "report", "equivalence"];
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the part that is run with the optimiser. `equivalence` runs with it all kernels for CPUs in f32, and in every type those
 /// that PoCL's table names for all types. The others it names for f32 and f64 only.
-const UNOPTIMISED: [(&str, &str, Option<&str>); 3] = [
+const UNOPTIMISED: [(&str, &str, Option<&str>); 7] = [
     ("gemv", "gemm", Some("specials")),
-    ("gemv-opencl", "opencl", Some("f64")),
+    ("gemv", "golden", None),
+    ("gemv", "semantics", Some("f32")),
+    ("gemv-cli", "report", None),
     ("gemv-cli", "share", None),
+    ("gemv-opencl", "opencl", Some("f64")),
+    ("gemv-shard", "products", None),
 ];
 
 /// PoCL's variable with options for every program.
