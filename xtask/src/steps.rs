@@ -107,11 +107,11 @@ const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gem
 const ALONE: [&str; 2] = ["-p", "gemv-core"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
-const LONG: [&str; 4] = ["gemm", "opencl", "report", "equivalence"];
+const LONG: [&str; 5] = ["gemm", "opencl", "products", "report", "equivalence"];
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
-/// the part that is run with the optimiser. `equivalence` runs with it all kernels for CPUs in f32, and in every type those
-/// that PoCL's table names for all types. The others it names for f32 and f64 only.
+/// the part that is run with the optimiser. `equivalence` is compiled with it: it runs all kernels for CPUs in f32, and in
+/// every type those that PoCL's table names for all types. The table's other kernels are for f32 and f64 alone.
 const UNOPTIMISED: [(&str, &str, Option<&str>); 7] = [
     ("gemv", "gemm", Some("specials")),
     ("gemv", "golden", None),
