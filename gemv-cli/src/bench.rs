@@ -178,7 +178,9 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 fn parse_shape(text: &str) -> Result<(usize, usize), String> {
     let (m, n) = text.split_once('x').ok_or("a shape is like 4096x8192")?;
     let count = |t: &str| t.parse().ok().filter(|&v: &usize| v > 0);
-    count(m).zip(count(n)).ok_or_else(|| format!("{text:?} is not like 4096x8192"))
+    count(m)
+        .zip(count(n))
+        .ok_or_else(|| format!("{text:?} is not like 4096x8192, rows and columns from 1 on"))
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
@@ -323,8 +325,8 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     };
     let asked = args.shape.iter().map(of).max().unwrap_or(0);
     if asked > most.min(isize::MAX as u64) {
-        let what = if args.batch > 1 { "matrices" } else { "a matrix" };
-        bail!("{what} of {asked} bytes are more than a quarter of what {} has", device.info().id);
+        let what = if args.batch > 1 { "a batch" } else { "a matrix" };
+        bail!("{what} of {asked} bytes is more than a quarter of what {} has", device.info().id);
     }
     settings.max_bytes = args.max_bytes.max(asked).min(most);
     settings.cold_bytes = args.cold_bytes.min(most);

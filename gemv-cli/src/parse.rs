@@ -15,6 +15,11 @@ pub(crate) fn parse_layout(text: &str) -> Result<Layout, String> {
     }
 }
 
+pub(crate) fn parse_minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes| (0.0..=1e6).contains(minutes));
+    minutes.ok_or_else(|| "not a number of minutes from 0 to 1000000".into())
+}
+
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 10),

@@ -49,9 +49,9 @@ fn size(text: &str) -> Result<String, String> {
 }
 
 fn parse_minutes(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(minutes) if minutes > 0.0 && minutes <= 1e6 => Ok(minutes),
-        _ => Err("not a number of minutes".into()),
+    match crate::parse::parse_minutes(text)? {
+        0.0 => Err("nothing can be measured in no time".into()),
+        minutes => Ok(minutes),
     }
 }
 

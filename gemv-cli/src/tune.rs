@@ -88,7 +88,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let start = Instant::now();
     let deadline = |share: f64| {
         // A limit that cannot be represented is none.
-        let seconds = args.minutes.map(|m| 60.0 * share * m.max(0.0))?;
+        let seconds = args.minutes.map(|minutes| 60.0 * share * minutes)?;
         start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
     };
     let classes = classes(&args, &device)?;

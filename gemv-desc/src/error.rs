@@ -82,8 +82,7 @@ pub enum Error {
         variable: &'static str,
         /// What it says.
         value: String,
-        /// What failed.
-        #[source]
+        /// What failed; it is part of the sentence.
         error: Box<Error>,
     },
     /// Another device is the default already.

@@ -20,7 +20,7 @@ pub(crate) fn tables(found: &Found) -> Vec<BuiltinTable> {
     match (found.caps.cpu, found.info.vendor.as_str()) {
         // The kernels for CPUs suit every CPU runtime.
         (true, _) => vec![POCL, DEFAULT],
-        // One was tuned for f32 and f64, the other for the other types. Each suits the other GPU, too.
+        // The first two are by type: f32 and f64 were tuned on an H200, the other types on an H100.
         (_, "nvidia") => vec![H200, H100, NVIDIA, DEFAULT],
         _ => vec![DEFAULT],
     }
@@ -46,6 +46,18 @@ mod tests {
                     assert_eq!(kernel.fits(&desc, &row.params, &caps), Ok(()), "{row}: {desc}");
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The rows of a table are hidden by the tables before it where those have any row for the problem.
+    #[test]
+    fn every_row_of_the_last_table_is_chosen_for_some_problem() -> Result<(), Error> {
+        let parse = |table: &BuiltinTable| Table::parse(table.name, table.text);
+        let before = [H200, H100].iter().map(parse).collect::<Result<Vec<_>, Error>>()?;
+        for row in &parse(&NVIDIA)?.rows {
+            let free = |desc: &Desc| before.iter().all(|table| table.nearest(desc).is_empty());
+            assert!(row.examples().any(|desc| free(&desc)), "{row}");
         }
         Ok(())
     }

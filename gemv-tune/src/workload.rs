@@ -165,7 +165,8 @@ impl<T: Element> Workload<T> {
             Mode::Cold => self.cursor,
         };
         if mode == Mode::Cold {
-            self.cursor = first + len.div_ceil(line).max(1) * line;
+            // Of many right-hand sides x may be the longer one: it moves as far.
+            self.cursor = first + len.max(len_x).div_ceil(line).max(1) * line;
         }
         let far = (first + self.host.len() / 2) % self.host.len();
         (first, (far / line * line).min((self.host.len() - len_x) / line * line))

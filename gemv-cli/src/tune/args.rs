@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gemv::Dtype;
 use gemv::unstable::Layout;
 
-use crate::parse::{parse_bytes, parse_dtype, parse_layout};
+use crate::parse::{parse_bytes, parse_dtype, parse_layout, parse_minutes};
 
 /// Measure which parameters are best on a device, and write a table of them.
 ///
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(crate) warm: bool,
     /// Stop measuring after this long. The mesh is visited coarse to fine, and the table is
     /// made of what was measured.
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", value_parser = parse_minutes)]
     pub(crate) minutes: Option<f64>,
     /// Held-out shapes for each type, layout, class of alignment and of right-hand sides. They are not on the
     /// mesh; the table's choices are compared there with all candidates.

@@ -54,7 +54,7 @@ pub(super) struct Peers {
     pub(super) before: CudaEvent,
     /// The copies to this GPU.
     pub(super) copied: CudaEvent,
-    /// Ordinals of other GPUs, and whether this one reads their memory directly.
+    /// Ordinals of GPUs, and whether this one reads their memory directly.
     pub(super) direct: Vec<(usize, bool)>,
 }
 

@@ -207,8 +207,8 @@ impl Gpu {
             .map_err(|e| self.failed("cuStreamWaitEvent", e))
     }
 
-    /// Whether this GPU reads another one's memory directly, as it does from the first question on where the machine can.
-    /// Else the driver may copy through the host's memory.
+    /// Whether this GPU reads another one's memory directly. The first call allows it, where the machine can. Else the
+    /// driver may copy through the host's memory.
     fn reads(&self, from: &Gpu) -> bool {
         let (here, there) = (self.context.ordinal(), from.context.ordinal());
         let known = |peers: &Peers| peers.direct.iter().find(|(of, _)| *of == there).copied();
