@@ -3,7 +3,7 @@
 
 import csv
 import gzip
-from math import exp, log
+from math import exp, log, log2
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -257,6 +257,51 @@ def cpu_columns():
                  *[f"{geomean(r):.2f} / {min(r):.2f}" for r in ratios])
 
 
+def bounds(text):
+    """`2^4..100` as logarithms."""
+    def number(side, otherwise):
+        base, _, power = side.partition("^")
+        return otherwise if not side else float(power) if power else log2(max(int(base), 1))
+    low, between, high = text.partition("..")
+    return number(low, 0.0), number(high if between else low, float("inf"))
+
+
+def held_out():
+    """Regret of the rows of OpenCL's h100.txt, by the times of the held-out shapes that the tuner left."""
+    def sorted_words(params):
+        kernel, *args = params.split()
+        return kernel, *sorted(args)
+
+    table = []
+    for row in (HERE / "../../gemv-opencl/tables/h100.txt").read_text().splitlines():
+        if not row.startswith("#"):
+            key, params = row.split(" : ")
+            dtype, layout, *ranges = key.split()
+            ranges = dict(part.split("=") for part in ranges)
+            low, between, high = ranges.get("align", "..").partition("..")
+            align = int(low or 1), int(high or 64) if between else int(low)
+            table.append((dtype, layout, align, *(bounds(ranges.get(axis, "..")) for axis in "mn"), params))
+    print("\n## H100 by OpenCL: regret on held-out shapes\n")
+    header("types", "shapes", "without a time", "geometric mean", "worst")
+    for name in ("opencl-complex", "opencl-16-bit"):
+        times, unknown, regrets = {}, 0, []
+        with gzip.open(HERE / f"h100/{name}.holdout.csv.gz", "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["kind"] == "trial" and row["us"]:
+                    key = (row["dtype"], row["layout"], 2 ** int(row["align"]), int(row["m"]), int(row["n"]))
+                    times.setdefault(key, {})[sorted_words(row["params"])] = float(row["us"])
+        for (dtype, layout, align, m, n), of in times.items():
+            def distance(row):
+                far = [max(low - log2(v), log2(v) - high, 0) for v, (low, high) in ((m, row[3]), (n, row[4]))]
+                return far[0] ** 2 + far[1] ** 2
+            fit = [row for row in table if row[:2] == (dtype, layout) and row[2][0] <= align <= row[2][1]]
+            chosen = of.get(sorted_words(min(fit, key=distance)[-1]))
+            unknown += chosen is None
+            if chosen:
+                regrets.append(chosen / min(of.values()))
+        line(name, len(times), unknown, f"{100 * geomean(regrets) - 100:.2f} %", f"{100 * max(regrets) - 100:.1f} %")
+
+
 h200()
 complex_columns()
 columns()
@@ -268,3 +313,4 @@ sgemm()
 published()
 cpu()
 cpu_columns()
+held_out()
