@@ -635,6 +635,24 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
     }
 }
 
+/// Memory of more bytes than 32 bits count, which held other numbers before, is zero when it is new.
+fn huge_zeros(id: &str, device: &Device, trials: &mut Vec<Trial>) {
+    const LEN: usize = (1 << 30) + 3;
+    if device.info().memory.is_none_or(|bytes| bytes < 6 << 30) {
+        return;
+    }
+    let device = device.clone();
+    trials.push(trial(format!("{id}/f32/zeros/beyond-int"), move || {
+        let text = |e: gemv::Error| e.to_string();
+        drop(device.vector(&Array1::<f32>::ones(LEN)).map_err(text)?);
+        let got = device.zeros::<f32, _>(LEN).and_then(|zeros| zeros.download()).map_err(text)?;
+        match got.iter().position(|v| v.to_bits() != 0) {
+            Some(at) => Err(format!("entry {at} is {}", got[at])),
+            None => Ok(()),
+        }
+    }));
+}
+
 /// The checker must refuse what is wrong, else nothing above means anything.
 fn checker(trials: &mut Vec<Trial>) {
     fn refuses(name: &str, got: Check) -> Check {
@@ -737,6 +755,9 @@ fn main() {
                 false => Kind::Host,
             };
             equivalence(&target.id, device, kind, size, &mut trials);
+            if !device.info().host {
+                huge_zeros(&target.id, device, &mut trials);
+            }
             if size == Size::Full {
                 huge(&target.id, device, &mut trials);
             }

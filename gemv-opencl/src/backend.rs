@@ -225,10 +225,7 @@ impl Backend for OpenCl {
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.allocate(dtype, len, |state, mem| {
-            state.queue.zero(mem, len * dtype.bytes())?;
-            state.queue.finish()
-        })
+        self.allocate(dtype, len, |state, mem| state.queue.zero(mem, len * dtype.bytes()))
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
@@ -337,15 +334,41 @@ mod tests {
 
     use super::*;
 
-    /// The first device, PoCL's in the checks, taken for one that is not the host.
+    /// The first device: PoCL's in the checks.
+    fn first() -> Option<Found> {
+        let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
+        match discover::found() {
+            Ok(all) => Some(all[0].clone()),
+            Err(why) if required.split(',').any(|r| r.trim() == "opencl") => panic!("{why}"),
+            Err(why) => {
+                eprintln!("not tested: {why}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn all_bytes_are_set_to_zero_and_no_others() {
+        let Some(found) = first() else { return };
+        let opencl = OpenCl::on(found).unwrap();
+        let queue = &lock(&opencl.state).queue;
+        let ones = [f32::from_bits(u32::MAX); 20];
+        let mem = queue.buffer(size_of_val(&ones)).unwrap();
+        for bytes in (0..=4 * ones.len()).step_by(2) {
+            queue.write(&mem, &ones).unwrap();
+            queue.zero(&mem, bytes).unwrap();
+            let mut got = ones;
+            queue.read(&mem, 0, &mut got).unwrap();
+            let got: Vec<u8> = got.iter().flat_map(|v| v.to_ne_bytes()).collect();
+            let want: Vec<u8> = (0..got.len()).map(|k| if k < bytes { 0 } else { 255 }).collect();
+            assert_eq!(got, want, "{bytes} bytes");
+        }
+    }
+
+    /// The first device is taken for one that is not the host.
     #[test]
     fn a_device_that_is_not_the_host_is_timed_by_its_own_clock() {
-        let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
-        let mut found = match discover::found() {
-            Ok(all) => all[0].clone(),
-            Err(why) if required.split(',').any(|r| r.trim() == "opencl") => panic!("{why}"),
-            Err(why) => return eprintln!("not tested: {why}"),
-        };
+        let Some(mut found) = first() else { return };
         found.info.host = false;
         let device = Device::new(Arc::new(OpenCl::on(found).unwrap()));
         let a = device.matrix(&Array2::<f32>::ones((300, 1000))).unwrap();

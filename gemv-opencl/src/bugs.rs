@@ -82,6 +82,15 @@ pub(crate) const OF_ALL: &[Bug] = &[
         check: "The baselines' tests pass on PoCL with the array in `sorensen.k`.",
     },
     Bug {
+        name: "nvidia-fill",
+        driver: "",
+        about: "NVIDIA's driver 580 does not return from clEnqueueFillBuffer with a pattern of one byte \
+                for 2 GiB or more, and leaves the buffer as it was where the bytes begin beyond 4 GiB.",
+        workaround: "Buffers are cleared by a pattern of 16 bytes.",
+        check: "With a pattern of one byte in `Queue::zero`, the trials `zeros/beyond-int` of the test \
+                `equivalence` end on an NVIDIA GPU.",
+    },
+    Bug {
         name: "nvidia-row-smem",
         driver: "",
         about: "NVIDIA's driver 580 takes milliseconds for each launch of `row-smem` with a max_n between \

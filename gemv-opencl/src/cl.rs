@@ -153,6 +153,11 @@ impl Queue {
 
     /// Copies a slice to the start of a buffer, and waits for it.
     pub(crate) fn write<T: Element>(&self, to: &core::Mem, data: &[T]) -> Result<(), Failure> {
+        self.write_at(to, 0, bytes(data))
+    }
+
+    /// The same from byte `first` of the buffer on.
+    fn write_at(&self, to: &core::Mem, first: usize, data: &[u8]) -> Result<(), Failure> {
         if data.is_empty() {
             return Ok(());
         }
@@ -163,8 +168,8 @@ impl Queue {
                 &self.queue,
                 to,
                 true,
-                0,
-                bytes(data),
+                first,
+                data,
                 None::<NoWait<'_>>.flatten(),
                 None::<NoEvent<'_>>.flatten(),
             )
@@ -198,22 +203,26 @@ impl Queue {
         }
     }
 
-    /// Sets a buffer's bytes to zero.
+    /// Sets the first bytes of a buffer to zero, and waits for it.
     pub(crate) fn zero(&self, to: &core::Mem, bytes: usize) -> Result<(), Failure> {
-        if bytes == 0 {
-            return Ok(());
+        // See `nvidia-fill` of the known bugs: a pattern of one byte would have no rest.
+        let pattern = ocl::prm::Uint4::new(0, 0, 0, 0);
+        let (patterns, rest) = (bytes / size_of_val(&pattern), bytes % size_of_val(&pattern));
+        if patterns > 0 {
+            core::enqueue_fill_buffer(
+                &self.queue,
+                to,
+                pattern,
+                0,
+                patterns,
+                None::<NoWait<'_>>.flatten(),
+                None::<NoEvent<'_>>.flatten(),
+                None,
+            )
+            .map_err(|e| Failure::new("clEnqueueFillBuffer", e))?;
         }
-        core::enqueue_fill_buffer(
-            &self.queue,
-            to,
-            0u8,
-            0,
-            bytes,
-            None::<NoWait<'_>>.flatten(),
-            None::<NoEvent<'_>>.flatten(),
-            None,
-        )
-        .map_err(|e| Failure::new("clEnqueueFillBuffer", e))
+        self.write_at(to, bytes - rest, &[0; 15][..rest])?;
+        self.finish()
     }
 
     /// A part of a buffer, from byte `first` on: the buffer's own memory where the device can address a
