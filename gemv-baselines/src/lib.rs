@@ -25,10 +25,13 @@
 //! text begins with its order of additions and an error bound.
 //!
 //! The crate [matrixmultiply](https://docs.rs/matrixmultiply) is there as `vendor-matrixmul`, a rival of the CPU's products
-//! with several right-hand sides ([`gemv_core::RIVALS`]).
+//! with several right-hand sides ([`gemv_core::RIVALS`]). A library with the C interface of the BLAS, such as OpenBLAS, MKL or BLIS, is
+//! `vendor-cblas`, for one right-hand side and for several: the environment variable [`CBLAS_ENV`] has its path, and its own variables its
+//! number of threads. Where it is there, it is offered before matrixmultiply.
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod bainville;
+mod cblas;
 mod common;
 mod matrixmultiply;
 mod nugteren;
@@ -36,6 +39,8 @@ mod sds406;
 mod sorensen;
 
 use gemv_gpu::Kernel;
+
+pub use cblas::CBLAS_ENV;
 
 /// Enters the kernels where the backends look them up.
 #[linkme::distributed_slice(gemv_gpu::BASELINES)]

@@ -2,11 +2,19 @@
 
 use gemv_core::ndarray::linalg::general_mat_mul;
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis, LinalgScalar};
-use gemv_core::{RIVALS, Rival};
+use gemv_core::{Desc, RIVALS, Rival};
 
 /// As much of its name as a kernel's name has room for.
 #[linkme::distributed_slice(RIVALS)]
-static MATRIXMULTIPLY: Rival = Rival::new("vendor-matrixmul", gemm, gemm);
+static MATRIXMULTIPLY: Rival = Rival::new("vendor-matrixmul", fits, gemm, gemm);
+
+/// One vector is `ndarray`'s own.
+fn fits(desc: &Desc) -> Result<(), String> {
+    match desc.rhs <= 1 && desc.batch <= 1 {
+        true => Err("is for several right-hand sides or products".into()),
+        false => Ok(()),
+    }
+}
 
 /// Entries are shared by the threads of rayon's pool if there are several, else blocks of rows.
 fn gemm<T: LinalgScalar + Send + Sync>(

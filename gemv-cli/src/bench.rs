@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
+use gemv_baselines::CBLAS_ENV;
 use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings, many};
 use indicatif::ProgressBar;
 use ndarray::{Array3, ArrayView3, Ix3, ShapeBuilder};
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::files::append;
 use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 
-/// Time products on devices, beside the read bandwidth, the vendor's library and ndarray.
+/// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU that of GEMV_CBLAS, the path of a
+/// BLAS) and ndarray.
 ///
 /// Operands are resident and the caches are cold, unless asked otherwise. Results are checked.
 #[derive(clap::Args)]
@@ -332,6 +334,12 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     settings.cold_bytes = args.cold_bytes.min(most);
     if device.info().host {
         settings.batch = 1e-3; // as in `gemv tune`
+    }
+    let cblas = std::env::var_os(CBLAS_ENV).is_some_and(|path| !path.is_empty());
+    if cblas && device.info().id.starts_with("cpu") && !args.no_rivals {
+        // A wrong path ends here: else another rival would be compared without a word.
+        let smallest = Desc::of(Dtype::F32, Layout::Row, (1, 1), 0);
+        device.backend().fits(&smallest, &Params::new("vendor-cblas"))?;
     }
     let max_bytes = settings.max_bytes;
     let mut runner = DeviceRunner::new(device, settings);

@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use gemv::unstable::table::{TABLES_ENV, user_dirs};
 use gemv::unstable::{BACKEND_ENV, Desc, Layout};
 use gemv::{Device, DeviceInfo, Dtype, Engine, Error};
+use gemv_baselines::CBLAS_ENV;
 use gemv_tune::many;
 
 /// List the devices, say why others are absent, and where tables and compiled kernels are kept.
@@ -160,8 +161,8 @@ fn caches() -> Vec<(&'static str, Option<PathBuf>)> {
     ]
 }
 
-/// The variables that the library reads.
-const ENVIRONMENT: [&str; 7] = [
+/// The variables that the library reads, and the rival of `gemv bench`.
+const ENVIRONMENT: [&str; 8] = [
     BACKEND_ENV,
     TABLES_ENV,
     "GEMV_CACHE_DIR",
@@ -169,6 +170,7 @@ const ENVIRONMENT: [&str; 7] = [
     "GEMV_SELF_TEST",
     "GEMV_NVRTC",
     "GEMV_CPU_ISA",
+    CBLAS_ENV,
 ];
 
 fn device(info: &DeviceInfo, out: &mut impl Write) -> io::Result<()> {

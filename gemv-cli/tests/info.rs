@@ -1,4 +1,4 @@
-//! `gemv info`, and what is said of devices that are not there.
+//! `gemv info`, and what is said of devices and libraries that are not there.
 
 use std::process::{Command, Output};
 
@@ -175,4 +175,27 @@ fn cuda_that_is_not_there_says_so_at_once() {
         }
         assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     }
+}
+
+/// Else `gemv bench` would compare another library without a word.
+#[test]
+fn a_blas_that_is_not_there_ends_a_benchmark_with_one_sentence() {
+    let out = Command::new(env!("CARGO_BIN_EXE_gemv"))
+        .args([
+            "bench",
+            "--device",
+            "cpu",
+            "--dtype",
+            "f32",
+            "--shape",
+            "8x8",
+            "--cold-bytes",
+            "1M",
+        ])
+        .env("GEMV_CBLAS", "/nowhere/libblas.so")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.trim_end().lines().count() == 1, "{said}");
+    assert!(said.contains("vendor-cblas is not there") && said.contains("/nowhere"), "{said}");
 }

@@ -81,7 +81,7 @@ pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use plan::Plan;
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
-pub use rival::{HostGemm, RIVALS, Rival};
+pub use rival::{Fits, HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
 pub use vector::Factor;

@@ -8,20 +8,28 @@ use crate::{Desc, Dtype, Name};
 /// Y (batch × m × k). No axis is empty, and alpha is not 0.
 pub type HostGemm<T> = fn(T, ArrayView3<'_, T>, ArrayView3<'_, T>, T, ArrayViewMut3<'_, T>);
 
-/// Another library's product with several right-hand sides, for f32 and f64. It keeps an order of its own, so nothing
-/// but an explicit request runs it.
+/// Whether a rival computes a problem of f32 or f64; the error goes on after its name: "is for one product".
+pub type Fits = fn(&Desc) -> Result<(), String>;
+
+/// Another library's product for f32 and f64: with several right-hand sides, or also with one. It keeps an order of its own, so
+/// nothing but an explicit request runs it.
 ///
 /// ```
 /// use gemv_core::{Desc, Dtype, Layout, Rival};
 ///
-/// static NONE: Rival = Rival::new("vendor-none", |_, _, _, _, _| (), |_, _, _, _, _| ());
-/// let one = Desc::of(Dtype::F32, Layout::Row, (100, 100), 6);
-/// assert!(NONE.fits(&Desc { rhs: 2, ..one }).is_ok());
-/// assert_eq!(NONE.fits(&one).unwrap_err(), "vendor-none is for several right-hand sides or products");
+/// fn few(desc: &Desc) -> Result<(), String> {
+///     if desc.m < 10 { Ok(()) } else { Err("is for fewer than ten rows".into()) }
+/// }
+/// static NONE: Rival = Rival::new("vendor-none", few, |_, _, _, _, _| (), |_, _, _, _, _| ());
+/// let nine = Desc::of(Dtype::F32, Layout::Row, (9, 9), 6);
+/// assert!(NONE.fits(&nine).is_ok());
+/// assert_eq!(NONE.fits(&Desc { m: 10, ..nine }).unwrap_err(), "vendor-none is for fewer than ten rows");
+/// assert_eq!(NONE.fits(&nine.of_type(Dtype::C32)).unwrap_err(), "vendor-none is for f32 and f64");
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Rival {
     name: Name,
+    fits: Fits,
     /// For f32.
     pub f32: HostGemm<f32>,
     /// For f64.
@@ -34,16 +42,16 @@ impl Rival {
     ///
     /// ```compile_fail,E0080
     /// use gemv_core::Rival;
-    /// static NONE: Rival = Rival::new("none", |_, _, _, _, _| (), |_, _, _, _, _| ());
+    /// static NONE: Rival = Rival::new("none", |_| Ok(()), |_, _, _, _, _| (), |_, _, _, _, _| ());
     /// ```
     ///
     /// # Panics
     /// If the name is not legal as [`Name::new`] says, or does not begin with `vendor-`; at compile time, as [`RIVALS`] are
     /// statics.
-    pub const fn new(name: &str, f32: HostGemm<f32>, f64: HostGemm<f64>) -> Rival {
+    pub const fn new(name: &str, fits: Fits, f32: HostGemm<f32>, f64: HostGemm<f64>) -> Rival {
         let prefixed = matches!(name.as_bytes(), [b'v', b'e', b'n', b'd', b'o', b'r', b'-', _, ..]);
         assert!(prefixed, "the name of a rival begins with vendor-");
-        Rival { name: Name::new(name), f32, f64 }
+        Rival { name: Name::new(name), fits, f32, f64 }
     }
 
     /// Its name as a kernel.
@@ -56,17 +64,15 @@ impl Rival {
     /// # Errors
     /// A sentence that says why not.
     pub fn fits(&self, desc: &Desc) -> Result<(), String> {
-        let is_for = |what: &str| Err(format!("{} is for {what}", self.name));
-        // Which of them would answer depends on the linker.
-        if RIVALS.iter().filter(|rival| rival.name == self.name).count() > 1 {
-            return Err(format!("{} is linked more than once", self.name));
-        }
-        match desc.dtype {
-            _ if desc.rhs <= 1 && desc.batch <= 1 => is_for("several right-hand sides or products"),
-            _ if desc.is_mixed() => is_for("a matrix and vectors of one type"),
-            Dtype::F32 | Dtype::F64 => Ok(()),
-            _ => is_for("f32 and f64"),
-        }
+        let named = RIVALS.iter().filter(|rival| rival.name == self.name);
+        let fits = match desc.dtype {
+            // Which of them would answer depends on the linker.
+            _ if named.count() > 1 => Err("is linked more than once".into()),
+            _ if desc.is_mixed() => Err("is for a matrix and vectors of one type".into()),
+            Dtype::F32 | Dtype::F64 => (self.fits)(desc),
+            _ => Err("is for f32 and f64".into()),
+        };
+        fits.map_err(|why: String| format!("{} {why}", self.name))
     }
 
     /// The one of this name, if it is linked.

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Axis, Dimension,
+    ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut, ArrayViewMut1, ArrayViewMut3,
+    Axis, Dimension,
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
@@ -380,6 +381,14 @@ impl Backend for Cpu {
         if params.kernel() == READ.kernel() {
             return self.read(job, params);
         }
+        if let Some(theirs) = Rival::named(params.kernel()) {
+            match job {
+                AnyJob::F32(job) => rival_of_one(theirs.f32, job),
+                AnyJob::F64(job) => rival_of_one(theirs.f64, job),
+                _ => unreachable!("it fits f32 and f64 alone"),
+            }
+            return Ok(());
+        }
         for_compiled!(
             AnyJob, &mut job,
             job => if !self.small(job, params) { self.run(job, params) },
@@ -418,18 +427,37 @@ impl Backend for Cpu {
     }
 }
 
-/// The product by another library.
+/// Products by another library.
 #[cold]
 fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, mut job: GemmJob<'_, T>) {
     let GemmJob { alpha, a, x, beta, y, .. } = &mut job;
-    let (alpha, beta, a, mut y) = (*alpha, *beta, view(a), view_mut(y));
+    rival_of_views(gemm, (*alpha, *beta), view(a), view(x), view_mut(y));
+}
+
+/// The same with one right-hand side.
+#[cold]
+fn rival_of_one<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, mut job: Job<'_, T>) {
+    let Job { alpha, a, x, beta, y, .. } = &mut job;
+    let a = view(a).insert_axis(Axis(0));
+    let x = view(x).insert_axis(Axis(0)).insert_axis(Axis(2));
+    let y = view_mut(y).insert_axis(Axis(0)).insert_axis(Axis(2));
+    rival_of_views(gemm, (*alpha, *beta), a, x, y);
+}
+
+fn rival_of_views<T: CpuElement<Acc = T> + Accumulator>(
+    gemm: HostGemm<T>,
+    (alpha, beta): (T, T),
+    a: ArrayView3<'_, T>,
+    x: ArrayView3<'_, T>,
+    mut y: ArrayViewMut3<'_, T>,
+) {
     if y.is_empty() {
         return;
     }
     if alpha == <T as Accumulator>::ZERO || a.dim().2 == 0 {
         return y.lanes_mut(Axis(1)).into_iter().for_each(|y| run::without_a(alpha, beta, y));
     }
-    gemm(alpha, a, view(x), beta, y);
+    gemm(alpha, a, x, beta, y);
 }
 
 impl Cpu {

@@ -7,17 +7,21 @@ use gemv_core::{Desc, Device, Dtype, Layout, Params, RIVALS, Rival};
 
 /// By its name, the one that is offered is neither the first nor the last of those that are linked.
 #[linkme::distributed_slice(RIVALS)]
-static LAST: Rival = Rival::new("vendor-c", |_, _, _, _, _| (), |_, _, _, _, _| ());
+static LAST: Rival = Rival::new("vendor-c", several, |_, _, _, _, _| (), |_, _, _, _, _| ());
 #[linkme::distributed_slice(RIVALS)]
-static FIRST: Rival = Rival::new("vendor-b", first, |_, _, _, _, _| ());
+static FIRST: Rival = Rival::new("vendor-b", several, first, |_, _, _, _, _| ());
 #[linkme::distributed_slice(RIVALS)]
-static BETWEEN: Rival = Rival::new("vendor-d", |_, _, _, _, _| (), |_, _, _, _, _| ());
+static BETWEEN: Rival = Rival::new("vendor-d", several, |_, _, _, _, _| (), |_, _, _, _, _| ());
 
 /// Two of one name.
 #[linkme::distributed_slice(RIVALS)]
-static ONE: Rival = Rival::new("vendor-a", |_, _, _, _, _| (), |_, _, _, _, _| ());
+static ONE: Rival = Rival::new("vendor-a", several, |_, _, _, _, _| (), |_, _, _, _, _| ());
 #[linkme::distributed_slice(RIVALS)]
-static OTHER: Rival = Rival::new("vendor-a", |_, _, _, _, _| (), |_, _, _, _, _| ());
+static OTHER: Rival = Rival::new("vendor-a", several, |_, _, _, _, _| (), |_, _, _, _, _| ());
+
+fn several(desc: &Desc) -> Result<(), String> {
+    if desc.rhs > 1 { Ok(()) } else { Err("is for several right-hand sides".into()) }
+}
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
@@ -64,5 +68,5 @@ fn what_cannot_run_is_refused_in_one_sentence() {
         assert!(refused(params).ends_with(why), "{}", refused(params));
     }
     let one = cpu.fits(&Desc { rhs: 1, ..desc }, &Params::new("vendor-b")).unwrap_err();
-    assert!(one.to_string().ends_with("is for several right-hand sides or products"), "{one}");
+    assert!(one.to_string().ends_with("vendor-b is for several right-hand sides"), "{one}");
 }

@@ -38,6 +38,7 @@ const UNSAFE: &[&str] = &[
     "tests/kernel_source.rs",
     "examples/src/bin/bignum_digit",
     "examples/src/bin/rotate_points",
+    "gemv-baselines/src/cblas.rs",
     "gemv-cpu/src/simd",
     "gemv-cpu/tests/robust.rs", // mprotect: a page that must not be touched
     "gemv-cpu/tests/allocations.rs", // a counting allocator
@@ -54,7 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
-    ("gemv-baselines", &["gemv-core", "gemv-gpu", "linkme", "rayon"]),
+    ("gemv-baselines", &["gemv-core", "gemv-gpu", "libloading", "linkme", "rayon"]),
     (
         "gemv-shard",
         &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "rayon", "thiserror"],

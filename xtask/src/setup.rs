@@ -1,4 +1,4 @@
-//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, MPI, and
+//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, MPI, OpenBLAS, and
 //! Chromium.
 
 use std::path::{Path, PathBuf};
@@ -59,11 +59,15 @@ fn shown(sh: &Shell, path: &Path) -> String {
     path.strip_prefix(sh.current_dir()).unwrap_or(path).display().to_string()
 }
 
+/// The library that stands for every one with the C interface of the BLAS.
+pub const OPENBLAS: &str = "libopenblas.so.0";
+
 /// A file that the package installs, and the package's name on Debian and Ubuntu.
-const PACKAGES: [(&[&str], &str); 5] = [
+const PACKAGES: [(&[&str], &str); 6] = [
     (&["libOpenCL.so.1"], "ocl-icd-libopencl1"),
     (&["/etc/OpenCL/vendors/pocl.icd"], "pocl-opencl-icd"),
     (&["/usr/bin/oclgrind"], "oclgrind"),
+    (&[OPENBLAS], "libopenblas0-pthread"),
     (&["/usr/bin/cc", "/usr/local/bin/cc"], "gcc"),
     (&["/usr/bin/python3", "/usr/local/bin/python3"], "python3"),
 ];

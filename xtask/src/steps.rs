@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 
 use crate::bare::Bare;
 use crate::programs::{self, Program};
-use crate::setup::Tools;
+use crate::setup::{OPENBLAS, Tools};
 
 /// One step.
 pub struct Step {
@@ -135,6 +135,7 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
         ("OCL_ICD_VENDORS", tools.pocl.display().to_string()),
         ("GEMV_REQUIRE", "cpu,opencl".to_string()),
         ("GEMV_TEST_CHROMIUM", u8::from(tools.chromium).to_string()),
+        ("GEMV_TEST_CBLAS", OPENBLAS.to_string()),
     ];
     let mut tests = built(sh, &WORKSPACE)?;
     tests.extend(built(sh, &ALONE)?);
