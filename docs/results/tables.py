@@ -208,24 +208,26 @@ def published():
 
 
 def opencl():
-    """Every shape of at least 16 x 16: NVIDIA's OpenCL beside CUDA, and beside its own pass that only reads."""
+    """Every shape of at least 16 x 16: NVIDIA's OpenCL beside its own pass that only reads, CUDA and cuBLAS."""
     shapes = {}
-    for row in rows("h200/opencl-beside-cuda.csv"):
+    for row in rows("h100/opencl-mesh.csv"):
         if int(row["m"]) >= 16 and int(row["n"]) >= 16:
             key = (row["dtype"], row["layout"], int(row["m"]), int(row["n"]), int(row["bytes"]))
-            shapes.setdefault(key, {})[row["device"]] = (float(row["us"]), float(row["read_us"]))
+            times = shapes.setdefault(key, {})
+            times[row["device"], row["who"]] = float(row["us"])
+            if row["device"] == "opencl:0":
+                times["read"] = float(row["read_us"] or "nan")
     mib = 1 << 20
-    print("\n## H200: OpenCL beside CUDA\n")
-    header("matrix", "bytes", "shapes", "share of OpenCL's read bandwidth", "of CUDA's speed")
+    print("\n## H100: OpenCL beside CUDA\n")
+    header("matrix", "bytes", "shapes", "share of OpenCL's read bandwidth", "of CUDA's speed", "of cuBLAS's speed")
     for dtype in ("f32", "f64"):
         for layout, long in (("row", "row-major"), ("col", "column-major")):
             for name, low, high in (("over 48 MiB", 48 * mib, 1 << 62), ("1 to 48 MiB", mib, 48 * mib)):
-                times = [t for k, t in shapes.items()
-                         if k[:2] == (dtype, layout) and low < k[4] <= high]
-                share = [t["opencl:0"][1] / t["opencl:0"][0] for t in times]
-                speed = [t["cuda:0"][0] / t["opencl:0"][0] for t in times]
-                line(f"{dtype} {long}", name, len(times),
-                     *[f"{geomean(c):.2f} / {min(c):.2f}" for c in (share, speed)])
+                of = [t for k, t in shapes.items() if k[:2] == (dtype, layout) and low < k[4] <= high]
+                others = ("read", ("cuda:0", "gemv"), ("cuda:0", "cublas"))
+                speeds = [[t[other] / t["opencl:0", "gemv"] for t in of] for other in others]
+                line(f"{dtype} {long}", name, len(of),
+                     *[f"{geomean(c):.2f} / {min(c):.2f}" for c in speeds])
 
 
 def complex_columns():
@@ -267,7 +269,8 @@ def bounds(text):
 
 
 def held_out():
-    """Regret of the rows of OpenCL's h100.txt, by the times of the held-out shapes that the tuner left."""
+    """Regret of the rows of OpenCL's h100.txt, by the times of the held-out shapes that the tuner left. Columns of complex
+    types are not among them: their rows are of later measurements, joined from two."""
     def sorted_words(params):
         kernel, *args = params.split()
         return kernel, *sorted(args)
@@ -287,7 +290,8 @@ def held_out():
         times, unknown, regrets = {}, 0, []
         with gzip.open(HERE / f"h100/{name}.holdout.csv.gz", "rt", newline="") as file:
             for row in csv.DictReader(file):
-                if row["kind"] == "trial" and row["us"]:
+                later = name == "opencl-complex" and row["layout"] == "col"
+                if row["kind"] == "trial" and row["us"] and not later:
                     key = (row["dtype"], row["layout"], 2 ** int(row["align"]), int(row["m"]), int(row["n"]))
                     times.setdefault(key, {})[sorted_words(row["params"])] = float(row["us"])
         for (dtype, layout, align, m, n), of in times.items():

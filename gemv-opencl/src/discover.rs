@@ -197,6 +197,9 @@ fn describe(
     }
     caps.fp64 = has("cl_khr_fp64");
     caps.atomics64 = has("cl_khr_int64_base_atomics");
+    let vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
+    // NVIDIA's has an instruction for it; a CPU's atomics are fences.
+    caps.fences = vendor == "nvidia" || caps.cpu;
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));
     let largest = match ask(Ask::MaxMemAllocSize) {
         Some(Answer::MaxMemAllocSize(bytes)) => bytes,
@@ -204,7 +207,7 @@ fn describe(
     };
 
     let mut info = DeviceInfo::new(NAME);
-    info.vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
+    info.vendor = vendor;
     info.arch = arch(platform_name, &info.vendor);
     info.driver = driver;
     info.memory = match ask(Ask::GlobalMemSize) {
