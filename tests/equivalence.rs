@@ -638,7 +638,8 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
 /// Memory of more bytes than 32 bits count, which held other numbers before, is zero when it is new.
 fn huge_zeros(id: &str, device: &Device, trials: &mut Vec<Trial>) {
     const LEN: usize = (1 << 30) + 3;
-    if device.info().memory.is_none_or(|bytes| bytes < 6 << 30) {
+    // Of OpenCL a buffer may have a quarter of the memory.
+    if device.info().memory.is_none_or(|bytes| bytes < 20 << 30) {
         return;
     }
     let device = device.clone();

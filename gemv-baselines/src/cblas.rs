@@ -1,5 +1,5 @@
 //! A library with the C interface of the BLAS (OpenBLAS, MKL, BLIS) as a rival of the CPU's products, found at run time.
-//! Sizes are 32-bit integers, as in the interface named LP64.
+//! Its integers have 32 bits (LP64): of a library with 64-bit integers under the same names (ILP64), nothing tells.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ pub const CBLAS_ENV: &str = "GEMV_CBLAS";
 #[linkme::distributed_slice(RIVALS)]
 static CBLAS: Rival = Rival::new("vendor-cblas", fits, product, product);
 
-/// Order, whether A is transposed, rows and columns of A as it lies, alpha, A, its leading dimension, x, its step, beta,
+/// Order, whether A is transposed, rows and columns of A before that, alpha, A, its leading dimension, x, its step, beta,
 /// y, its step.
 type Gemv<T> = unsafe extern "C" fn(
     c_int,
@@ -67,38 +67,53 @@ struct Functions<T> {
 struct Cblas {
     f32: Functions<f32>,
     f64: Functions<f64>,
-    /// Kept, since the functions are of it.
+    /// Keeps it loaded.
     _library: Library,
 }
 
-/// What is loaded, once a process, or why nothing is.
+/// Loads the library that [`CBLAS_ENV`] names, once a process.
+///
+/// ```
+/// match gemv_baselines::load_cblas() {
+///     Ok(()) => println!("`gemv bench` compares with it"),
+///     Err(why) => assert!(why.contains("GEMV_CBLAS"), "{why}"),
+/// }
+/// ```
+///
+/// # Errors
+/// A sentence that says why there is none.
+pub fn load_cblas() -> Result<(), &'static str> {
+    cblas().map(|_| ())
+}
+
 fn cblas() -> Result<&'static Cblas, &'static str> {
     static LOADED: OnceLock<Result<Cblas, String>> = OnceLock::new();
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
-/// What failed, and the loader's own words.
-fn not_loaded(why: libloading::Error) -> String {
-    let words = std::error::Error::source(&why).map(|words| format!(": {words}"));
-    format!("is not there: {CBLAS_ENV}: {why}{}", words.unwrap_or_default())
-}
-
 fn load() -> Result<Cblas, String> {
-    let path = std::env::var_os(CBLAS_ENV).filter(|path| !path.is_empty()).ok_or_else(|| {
-        format!("needs the environment variable {CBLAS_ENV}, the path of a library such as libopenblas.so.0")
-    })?;
+    let path = std::env::var_os(CBLAS_ENV).filter(|path| !path.is_empty());
+    let path = path.ok_or_else(|| format!("{CBLAS_ENV} names no library"))?;
+    let shown = path.to_string_lossy();
+    let failed = |what: &str, why: libloading::Error| {
+        // The loader's own words, where it has some.
+        let words = std::error::Error::source(&why).map(ToString::to_string);
+        format!("{CBLAS_ENV}={shown} {what}: {}", words.unwrap_or_else(|| why.to_string()))
+    };
     // SAFETY: whoever sets the variable answers for the initialisers of the library.
-    let library = unsafe { Library::new(&path) }.map_err(not_loaded)?;
-    // SAFETY: functions of these names have these types in every library with the C interface of the BLAS.
+    let library = unsafe { Library::new(&path) }.map_err(|why| failed("cannot be loaded", why))?;
+    let missing = |why| failed("is no BLAS", why);
+    // SAFETY: whoever sets the variable answers for a library whose functions of these names are those of the C interface of
+    // the BLAS with 32-bit integers.
     unsafe {
         Ok(Cblas {
             f32: Functions {
-                gemv: *library.get(b"cblas_sgemv\0").map_err(not_loaded)?,
-                gemm: *library.get(b"cblas_sgemm\0").map_err(not_loaded)?,
+                gemv: *library.get(b"cblas_sgemv\0").map_err(missing)?,
+                gemm: *library.get(b"cblas_sgemm\0").map_err(missing)?,
             },
             f64: Functions {
-                gemv: *library.get(b"cblas_dgemv\0").map_err(not_loaded)?,
-                gemm: *library.get(b"cblas_dgemm\0").map_err(not_loaded)?,
+                gemv: *library.get(b"cblas_dgemv\0").map_err(missing)?,
+                gemm: *library.get(b"cblas_dgemm\0").map_err(missing)?,
             },
             _library: library,
         })
@@ -106,7 +121,7 @@ fn load() -> Result<Cblas, String> {
 }
 
 fn fits(desc: &Desc) -> Result<(), String> {
-    cblas()?;
+    cblas().map_err(|why| format!("is not there: {why}"))?;
     if desc.batch > 1 {
         return Err("is for one product".into());
     }
@@ -141,7 +156,7 @@ fn product<T: Blas>(
     let functions = T::functions(cblas().expect("it fits only where it was loaded"));
     let (a, x) = (a.index_axis(Axis(0), 0), x.index_axis(Axis(0), 0));
     let y = y.index_axis_mut(Axis(0), 0);
-    // The interface has no strides for both axes: what has none of 1 is copied.
+    // The interface has one stride a matrix: the other one must be 1, else the matrix is copied.
     let (a_copy, x_copy);
     let a = match leading(&a) {
         Some(_) => a,

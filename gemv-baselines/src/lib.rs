@@ -26,8 +26,8 @@
 //!
 //! The crate [matrixmultiply](https://docs.rs/matrixmultiply) is there as `vendor-matrixmul`, a rival of the CPU's products
 //! with several right-hand sides ([`gemv_core::RIVALS`]). A library with the C interface of the BLAS, such as OpenBLAS, MKL or BLIS, is
-//! `vendor-cblas`, for one right-hand side and for several: the environment variable [`CBLAS_ENV`] has its path, and its own variables its
-//! number of threads. Where it is there, it is offered before matrixmultiply.
+//! `vendor-cblas`, for one right-hand side and for several: the environment variable [`CBLAS_ENV`] has its path. The library's
+//! own variables, such as `OPENBLAS_NUM_THREADS`, set its threads. Its integers must have 32 bits (LP64). Where it is there, it is offered before matrixmultiply.
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod bainville;
@@ -40,7 +40,7 @@ mod sorensen;
 
 use gemv_gpu::Kernel;
 
-pub use cblas::CBLAS_ENV;
+pub use cblas::{CBLAS_ENV, load_cblas};
 
 /// Enters the kernels where the backends look them up.
 #[linkme::distributed_slice(gemv_gpu::BASELINES)]

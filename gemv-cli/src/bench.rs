@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::files::append;
 use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 
-/// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU that of GEMV_CBLAS, the path of a
-/// BLAS) and ndarray.
+/// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU: the BLAS that the variable
+/// GEMV_CBLAS names) and ndarray.
 ///
 /// Operands are resident and the caches are cold, unless asked otherwise. Results are checked.
 #[derive(clap::Args)]
@@ -338,8 +338,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     let cblas = std::env::var_os(CBLAS_ENV).is_some_and(|path| !path.is_empty());
     if cblas && device.info().id.starts_with("cpu") && !args.no_rivals {
         // A wrong path ends here: else another rival would be compared without a word.
-        let smallest = Desc::of(Dtype::F32, Layout::Row, (1, 1), 0);
-        device.backend().fits(&smallest, &Params::new("vendor-cblas"))?;
+        gemv_baselines::load_cblas().map_err(anyhow::Error::msg)?;
     }
     let max_bytes = settings.max_bytes;
     let mut runner = DeviceRunner::new(device, settings);

@@ -8,7 +8,7 @@ use crate::{Desc, Dtype, Name};
 /// Y (batch × m × k). No axis is empty, and alpha is not 0.
 pub type HostGemm<T> = fn(T, ArrayView3<'_, T>, ArrayView3<'_, T>, T, ArrayViewMut3<'_, T>);
 
-/// Whether a rival computes a problem of f32 or f64; the error goes on after its name: "is for one product".
+/// Whether a rival computes a problem of f32 or f64; the error text follows its name, as in "is for one product".
 pub type Fits = fn(&Desc) -> Result<(), String>;
 
 /// Another library's product for f32 and f64: with several right-hand sides, or also with one. It keeps an order of its own, so
@@ -86,7 +86,7 @@ impl Rival {
     }
 }
 
-/// The rivals that are linked into this program: `use gemv_baselines as _;` links matrixmultiply.
+/// The rivals that are linked into this program: `use gemv_baselines as _;` links matrixmultiply and a BLAS of the user.
 #[cfg(not(target_family = "wasm"))]
 #[linkme::distributed_slice]
 pub static RIVALS: [Rival];

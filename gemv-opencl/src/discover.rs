@@ -198,8 +198,10 @@ fn describe(
     caps.fp64 = has("cl_khr_fp64");
     caps.atomics64 = has("cl_khr_int64_base_atomics");
     let vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
-    // NVIDIA's has an instruction for it; a CPU's atomics are fences.
-    caps.fences = vendor == "nvidia" || caps.cpu;
+    // NVIDIA's compiler has an instruction for it, which other platforms for NVIDIA's devices may lack, and whose meaning is
+    // written down from 7.0 on. An atomic operation of an x86 processor is a fence.
+    let nvidia = platform_name == "NVIDIA CUDA" && cl::capability(device).is_some_and(|of| of >= 7);
+    caps.fences = nvidia || (caps.cpu && cfg!(target_arch = "x86_64"));
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));
     let largest = match ask(Ask::MaxMemAllocSize) {
         Some(Answer::MaxMemAllocSize(bytes)) => bytes,

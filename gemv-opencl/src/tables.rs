@@ -20,7 +20,7 @@ pub(crate) fn tables(found: &Found) -> Vec<BuiltinTable> {
     match (found.caps.cpu, found.info.vendor.as_str()) {
         // The kernels for CPUs suit every CPU runtime.
         (true, _) => vec![POCL, DEFAULT],
-        // The first two do not meet: f32 and f64 by rows were tuned on an H200, all else on an H100.
+        // The first two have no rows in common: f32 and f64 by rows are in the first, all else is in the second.
         (_, "nvidia") => vec![H200, H100, NVIDIA, DEFAULT],
         _ => vec![DEFAULT],
     }

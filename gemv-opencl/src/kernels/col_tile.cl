@@ -12,10 +12,10 @@
 //   sums       one segment: the block writes y. Else the sums are left in `workspace`, segment by segment
 //              (entry s * m + i), and tiles_super_segments and tiles_reduce add them, up to
 //              256 x 256 segments.
-//   last_block LAST_BLOCK = 1: no further launches. A block counts itself in for each of its tiles when it has
-//              left all of their sums. The last one of a super-segment's 256 segments, or fewer, of a set of
-//              rows adds them, and the last one of all super-segments adds their sums. It leaves its
-//              counter at 0.
+//   last_block LAST_BLOCK = 1: no further launches. When a block has written the sums of all its tiles, it
+//              counts itself in for each of them. Of those with a set of rows and a super-segment (256
+//              segments), the last one to do so adds their sums; of the super-segments of a set, the
+//              last one adds theirs. Whoever is last resets the counter to 0.
 //   row_accs   ROW_ACCS > 0: a block has a set of rows with all of its segments one after another, and
 //              keeps so many lanes of the second level of each row: no second launch. 2 to ROW_ACCS
 //              segments, or 256 where it keeps all 64 lanes.
@@ -259,7 +259,7 @@ STATIC ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, const U32
 #define FENCE() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
 
-// Counts this block in. Whether it is the last of so many, which leaves the counter at 0.
+// Counts this block in. Returns 1, and resets the counter, if all of so many blocks have counted.
 STATIC U32 is_last(GLOBAL U32 *counter, const U32 blocks) {
   if (atomic_inc(counter) + 1 < blocks) return 0;
   *counter = 0;
@@ -284,7 +284,7 @@ STATIC void add_set(GLOBAL const ACC *from, const U64 m, const U32 set, const U3
   }
 }
 
-// Adds the sums of the sets whose last segment was a tile of this block.
+// Adds the sums of the sets for which this block was the last to count itself in.
 STATIC void add_as_last(const U64 m, const U64 n, GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta,
                         GLOBAL ACC *workspace, GLOBAL U32 *counters, LOCAL_PTR(ACC) exchange,
                         LOCAL_PTR(U32) last) {

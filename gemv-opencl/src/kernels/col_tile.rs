@@ -14,7 +14,7 @@ pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 const KERNEL: Kernel = Kernel {
     name: "col-tile",
     about: "Column-major matrices on GPUs: blocks read tiles of tile_m rows by 256 columns, one ahead \
-            in registers; sums of segments are added by further launches or in the block (row_accs).",
+            in registers; further launches, a last block or the rows' own block add sums of segments.",
     source: source![SOURCE, include_str!("col_tile.cl")],
     args: ARGS,
     defines: &[],
@@ -91,10 +91,12 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     }
     if get("last_block") > 0 {
         if !caps.fences {
-            return Err("blocks of one launch do not see what the others wrote".into());
+            return Err(
+                "on this device a block does not see what the others of its launch wrote".into()
+            );
         }
         if row_accs > 0 || segments < 2 {
-            return Err("last_block is for several segments that a block has not all of".into());
+            return Err("last_block needs more than 256 columns and row_accs=0".into());
         }
     }
     let sums = 2 * (vec * threads + 32) + (tile_m * row_accs).max(1);
@@ -202,8 +204,9 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     // Of a small matrix a further launch takes longer than what the last block adds.
     let bytes = desc.m.saturating_mul(desc.n).saturating_mul(desc.dtype.bytes());
     if caps.fences && segments > 1 && bytes <= SMALL {
-        all.extend(shapes.iter().map(|params| params.with("last_block", 1)));
+        let last_block: Vec<_> = shapes.iter().map(|params| params.with("last_block", 1)).collect();
         shapes.truncate(2);
+        shapes.extend(last_block);
     }
     all.append(&mut shapes);
     distinct(&KERNEL, desc, caps, 16, all)
