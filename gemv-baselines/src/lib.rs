@@ -29,7 +29,7 @@
 //! `vendor-cblas`, for one right-hand side and for several: the environment variable [`CBLAS_ENV`] has its path. The library's
 //! own variables, such as `OPENBLAS_NUM_THREADS`, set its threads. Its integers must have 32 bits (LP64).
 //! Threads that go on spinning after a product take processors from what is measured next: set `OPENBLAS_THREAD_TIMEOUT=4`, for MKL
-//! `KMP_BLOCKTIME=0`. Where it is there, it is offered before matrixmultiply.
+//! `KMP_BLOCKTIME=0`. Where a BLAS is there, it is offered before matrixmultiply.
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod bainville;
