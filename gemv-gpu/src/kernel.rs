@@ -40,6 +40,9 @@ pub struct Caps {
     pub async_copies: bool,
     /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
     pub atomics64: bool,
+    /// Whether a block sees what another block of the launch wrote before a fence. OpenCL 1.2 does not promise
+    /// it; CUDA always has it.
+    pub fences: bool,
     /// Most blocks of a cluster, whose blocks run at once and reach each other's shared memory; 1
     /// where there are none.
     pub cluster: u32,
@@ -59,6 +62,7 @@ impl Caps {
             fp64_mma: false,
             async_copies: false,
             atomics64: language == Language::Cuda,
+            fences: language == Language::Cuda,
             cluster: 1,
         }
     }

@@ -147,6 +147,14 @@ impl OpenCl {
         Ok(Box::new(Block::new(mem, len, dtype, self.state.clone())))
     }
 
+    /// What a call says that waited for earlier products. After a failure their counters may not be 0.
+    fn ended(&self, state: &mut State, waited: Result<(), cl::Failure>) -> Result<()> {
+        if waited.is_err() {
+            state.buffers.forget_counters();
+        }
+        waited.map_err(|e| self.found.failed(e, 0))
+    }
+
     fn has(&self, dtype: Dtype) -> Result<()> {
         if !dtype.needs_f64() || self.found.caps.fp64 {
             return Ok(());
@@ -230,10 +238,11 @@ impl Backend for OpenCl {
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let block = Block::of(from, to.dtype());
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         for_any!(AnySliceMut, to, to => {
             block.assert_holds(first, &[(to.len(), 1)]);
-            state.queue.read(block.mem(), first, to).map_err(|e| self.found.failed(e, 0))
+            let read = state.queue.read(block.mem(), first, to);
+            self.ended(&mut state, read)
         })
     }
 
@@ -282,7 +291,9 @@ impl Backend for OpenCl {
     }
 
     fn synchronize(&self) -> Result<()> {
-        lock(&self.state).queue.finish().map_err(|e| self.found.failed(e, 0))
+        let mut state = lock(&self.state);
+        let finished = state.queue.finish();
+        self.ended(&mut state, finished)
     }
 
     fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {

@@ -85,7 +85,7 @@ pub(crate) const OF_ALL: &[Bug] = &[
         name: "nvidia-fill",
         driver: "",
         about: "NVIDIA's driver 580 does not return from clEnqueueFillBuffer with a pattern of one byte \
-                for 2 GiB or more, and does nothing at an offset of 5 GiB.",
+                for 2 GiB or more, and does nothing at an offset of more than 4 GiB.",
         workaround: "Buffers are cleared by a pattern of 16 bytes.",
         check: "With a pattern of one byte in `Queue::zero`, the trials `zeros/beyond-int` of the test \
                 `equivalence` end on an NVIDIA GPU.",

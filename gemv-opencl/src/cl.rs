@@ -50,6 +50,24 @@ pub(crate) fn platforms() -> Result<u32, i32> {
     }
 }
 
+/// The major part of an NVIDIA device's compute capability (`cl_nv_device_attribute_query`).
+pub(crate) fn capability(device: core::DeviceId) -> Option<u32> {
+    const COMPUTE_CAPABILITY_MAJOR_NV: u32 = 0x4000;
+    let (mut major, size) = (0_u32, size_of::<u32>());
+    let to = ptr::from_mut(&mut major).cast();
+    // SAFETY: the device is valid, as `ocl` found it; `to` has so many bytes and outlives the call.
+    let status = unsafe {
+        ffi::clGetDeviceInfo(
+            device.as_raw(),
+            COMPUTE_CAPABILITY_MAJOR_NV,
+            size,
+            to,
+            ptr::null_mut(),
+        )
+    };
+    (status == 0).then_some(major)
+}
+
 /// One device's context and in-order queue, for one thread at a time: every method is called with
 /// the device's lock held. See `pocl-threads` of the known bugs.
 #[derive(Debug)]

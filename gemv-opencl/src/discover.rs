@@ -197,6 +197,11 @@ fn describe(
     }
     caps.fp64 = has("cl_khr_fp64");
     caps.atomics64 = has("cl_khr_int64_base_atomics");
+    let vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
+    // NVIDIA's compiler has an instruction for it, which other platforms for NVIDIA's devices may lack, and whose meaning is
+    // written down from 7.0 on. An atomic operation of an x86 processor is a fence.
+    let nvidia = platform_name == "NVIDIA CUDA" && cl::capability(device).is_some_and(|of| of >= 7);
+    caps.fences = nvidia || (caps.cpu && cfg!(target_arch = "x86_64"));
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));
     let largest = match ask(Ask::MaxMemAllocSize) {
         Some(Answer::MaxMemAllocSize(bytes)) => bytes,
@@ -204,7 +209,7 @@ fn describe(
     };
 
     let mut info = DeviceInfo::new(NAME);
-    info.vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
+    info.vendor = vendor;
     info.arch = arch(platform_name, &info.vendor);
     info.driver = driver;
     info.memory = match ask(Ask::GlobalMemSize) {

@@ -23,6 +23,9 @@ pub(crate) fn product<T: Element + Times<V>, V: Element>(
     job: GemmJob<'_, T, V>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
+    if result.is_err() {
+        state.buffers.forget_counters();
+    }
     state.buffers.trim();
     result
 }
@@ -71,8 +74,9 @@ fn run<T: Element + Times<V>, V: Element>(
     };
     let y_at: Operand<'_, 3> = output(found, state, &y, beta != V::Acc::ZERO)?;
     let (workspace, bytes) = workspace::<V>(found, state, choice)?;
+    let counters = state.buffers.counters(&state.queue, found, choice.plan.counters)?;
 
-    let State { queue, programs, buffers, .. } = &*state;
+    let State { queue, programs, .. } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
     let finish = in_place.then(|| Finish(queue));
     let launch = |b: usize, c: usize| -> Result<()> {
@@ -101,7 +105,7 @@ fn run<T: Element + Times<V>, V: Element>(
                 .factor::<V>(beta)
                 .flag(conj)
                 .mem(&workspace)
-                .mem(&buffers.dummy)
+                .mem(&counters)
                 .done()
                 .and_then(|()| queue.launch(kernel, launch))
                 .map_err(|e| found.failed(e, bytes))?;

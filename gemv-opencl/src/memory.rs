@@ -25,7 +25,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(queue: Queue, programs: Programs) -> Result<State, Failure> {
         let dummy = queue.buffer(64)?;
-        let buffers = Buffers { kept: [const { None }; SLOTS], dummy };
+        let buffers = Buffers { kept: [const { None }; SLOTS], counters: None, dummy };
         let sources = Sources::default();
         Ok(State { queue, programs, sources, buffers, refused: None })
     }
@@ -41,6 +41,8 @@ pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 pub(crate) struct Buffers {
     /// Kept from one product to the next, with their bytes.
     kept: [Option<(core::Mem, usize)>; SLOTS],
+    /// Counters of blocks, with their bytes: 0 before and after every product.
+    counters: Option<(core::Mem, usize)>,
     /// In place of an operand that is not read: not every driver accepts null.
     pub(crate) dummy: core::Mem,
 }
@@ -78,6 +80,31 @@ impl Buffers {
         let mem = new_buffer(queue, found, size)?;
         *kept = Some((mem.clone(), size));
         Ok(mem)
+    }
+
+    /// So many counters, all 0.
+    pub(crate) fn counters(
+        &mut self,
+        queue: &Queue,
+        found: &Found,
+        count: u64,
+    ) -> Result<core::Mem> {
+        let bytes = (count as usize).saturating_mul(size_of::<u32>());
+        match &self.counters {
+            _ if bytes == 0 => return Ok(self.dummy.clone()),
+            Some((mem, size)) if *size >= bytes => return Ok(mem.clone()),
+            _ => self.counters = None,
+        }
+        let size = bytes.next_multiple_of(4096).min(found.largest.max(bytes as u64) as usize);
+        let mem = new_buffer(queue, found, size)?;
+        queue.zero(&mem, size).map_err(|e| found.failed(e, size))?;
+        self.counters = Some((mem.clone(), size));
+        Ok(mem)
+    }
+
+    /// After a product that may not have run to its end.
+    pub(crate) fn forget_counters(&mut self) {
+        self.counters = None;
     }
 
     pub(crate) fn trim(&mut self) {

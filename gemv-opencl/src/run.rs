@@ -94,6 +94,9 @@ pub(crate) fn product<T: Element + Times<V>, V: Element>(
     job: Job<'_, T, V>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
+    if result.is_err() {
+        state.buffers.forget_counters();
+    }
     state.buffers.trim();
     result
 }
@@ -138,8 +141,9 @@ fn run<T: Element + Times<V>, V: Element>(
     };
     let y_at: Operand<'_, 1> = output(found, state, &job.y, job.beta != V::Acc::ZERO)?;
     let (workspace, bytes) = workspace::<V>(found, state, choice)?;
+    let counters = state.buffers.counters(&state.queue, found, choice.plan.counters)?;
 
-    let State { queue, programs, buffers, .. } = &*state;
+    let State { queue, programs, .. } = &*state;
     let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
     let finish = in_place.then(|| Finish(queue));
     for (launch, &entry) in choice.plan.launches.iter().zip(entries) {
@@ -161,7 +165,7 @@ fn run<T: Element + Times<V>, V: Element>(
             .factor::<V>(job.beta)
             .flag(job.conj)
             .mem(&workspace)
-            .mem(&buffers.dummy)
+            .mem(&counters)
             .done()
             .and_then(|()| queue.launch(kernel, launch))
             .map_err(|e| found.failed(e, bytes))?;

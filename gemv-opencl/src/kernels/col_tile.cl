@@ -12,6 +12,10 @@
 //   sums       one segment: the block writes y. Else the sums are left in `workspace`, segment by segment
 //              (entry s * m + i), and tiles_super_segments and tiles_reduce add them, up to
 //              256 x 256 segments.
+//   last_block LAST_BLOCK = 1: no further launches. When a block has written the sums of all its tiles, it
+//              counts itself in for each of them. Of those with a set of rows and a super-segment (256
+//              segments), the last one to do so adds their sums; of the super-segments of a set, the
+//              last one adds theirs. Whoever is last resets the counter to 0.
 //   row_accs   ROW_ACCS > 0: a block has a set of rows with all of its segments one after another, and
 //              keeps so many lanes of the second level of each row: no second launch. 2 to ROW_ACCS
 //              segments, or 256 where it keeps all 64 lanes.
@@ -25,6 +29,9 @@
 #endif
 #ifndef UNROLL
 #define UNROLL 1
+#endif
+#ifndef LAST_BLOCK
+#define LAST_BLOCK 0
 #endif
 #ifndef ROW_ACCS
 #define ROW_ACCS 0
@@ -206,27 +213,11 @@ STATIC INLINED void tiles_by_elements(TILES_ARGUMENTS) {
   tiles(false, TILES);
 }
 
-KERNEL(THREADS) col_tile(ARGUMENTS) {
-  LOCAL ACC exchange[2 * VEC * PLANE];
-  LOCAL ELEM xs[2 * SEG];
-  LOCAL ACC lanes[WHOLE_ROWS ? ROW_ACCS * TILE_M : 1];
-  if (acc_is(alpha, (REAL)0) || n == 0) {
-    // Of several segments, the last launch writes y.
-    const bool all = WHOLE_ROWS || n <= SEG;
-    for (U64 i = GROUP_ID * THREADS + LID; all && i < m; i += GROUPS * THREADS)
-      finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
-    return;
-  }
-  if (VEC == 1 || (BEYOND(a + a0) == 0 && ((U64)cs & (VEC - 1u)) == 0 && (m & (VEC - 1u)) == 0))
-    tiles_by_vectors(TILES_VALUES);
-  else
-    tiles_by_elements(TILES_VALUES);
-}
-
-// The sum of up to 256 values from[0], from[m], ... of row i, for thread r of 32, where thread (r, g) of
-// 32 x 8 has lanes g, g + 8, ...: halved as in the tiles.
-STATIC ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, LOCAL_PTR(ACC) exchange) {
-  const U32 r = LID % 32, g = LID / 32;
+// The sum of up to 256 values from[0], from[m], ... of a row, for thread r of `rows`, where thread (r, g) of
+// rows x 8 has lanes g, g + 8, ...: halved as in the tiles.
+STATIC ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, const U32 rows,
+                   LOCAL_PTR(ACC) exchange) {
+  const U32 r = LID % rows, g = LID / rows;
   ACC acc[8];
 #pragma unroll
   for (U32 q = 0; q < 8; q++) acc[q] = acc_zero();
@@ -245,17 +236,114 @@ STATIC ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, LOCAL_PTR
 #pragma unroll
     for (U32 q = 0; q < 4; q++)
       if (q < 8u >> level) acc[q] = acc_add(acc[q], acc[q + (8u >> level)]);
-  exchange[g * 32 + r] = acc[0];
+  exchange[g * rows + r] = acc[0];
   BARRIER();
   ACC v[8];
 #pragma unroll
-  for (U32 q = 0; q < 8; q++) v[q] = exchange[q * 32 + r];
+  for (U32 q = 0; q < 8; q++) v[q] = exchange[q * rows + r];
 #pragma unroll
   for (U32 level = 1; level <= 3; level++)
 #pragma unroll
     for (U32 q = 0; q < 4; q++)
       if (q < 8u >> level) v[q] = acc_add(v[q], v[q + (8u >> level)]);
   return v[0];
+}
+
+#if LAST_BLOCK
+// Tiles that a block counts itself in for at once.
+#define COUNTED 32
+// What a thread wrote before is seen by every block before what it writes after (Caps::fences).
+#ifdef __NV_CL_C_VERSION
+#define FENCE() asm volatile("membar.gl;" ::: "memory")
+#else
+#define FENCE() mem_fence(CLK_GLOBAL_MEM_FENCE)
+#endif
+
+// Counts this block in. Returns 1, and resets the counter, if all of so many blocks have counted.
+STATIC U32 is_last(GLOBAL U32 *counter, const U32 blocks) {
+  if (atomic_inc(counter) + 1 < blocks) return 0;
+  *counter = 0;
+  return 1;
+}
+
+// Adds `len` sums, from[0], from[m], ..., of each row of a set.
+STATIC void add_set(GLOBAL const ACC *from, const U64 m, const U32 set, const U32 len, GLOBAL ACC *to,
+                    GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta, LOCAL_PTR(ACC) exchange) {
+  const U32 at_once = THREADS / 8;
+  for (U32 first = 0; first < TILE_M; first += at_once) {
+    const U32 row = first + LID % at_once;
+    const U64 i = (U64)set * TILE_M + row;
+    const bool there = row < TILE_M && i < m;
+    const ACC sum = row_sum(from + i, m, there ? len : 0, at_once, exchange);
+    if (there && LID < at_once) {
+      if (to) to[i] = sum;
+      else finish(y + (I64)i * incy, alpha, sum, beta);
+    }
+    // The exchange is free again.
+    BARRIER();
+  }
+}
+
+// Adds the sums of the sets for which this block was the last to count itself in.
+STATIC void add_as_last(const U64 m, const U64 n, GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta,
+                        GLOBAL ACC *workspace, GLOBAL U32 *counters, LOCAL_PTR(ACC) exchange,
+                        LOCAL_PTR(U32) last) {
+  const U32 sets = (U32)ceil_div(m, TILE_M), segments = (U32)ceil_div(n, SEG);
+  const U32 super_segments = (segments + SEG - 1) / SEG;
+  const U64 tiles = (U64)sets * segments;
+  // What this block left is there before it counts itself in.
+  FENCE();
+  for (U64 first = GROUP_ID; first < tiles; first += COUNTED * GROUPS) {
+    BARRIER();
+    if (LID < COUNTED) {
+      const U64 tile = first + LID * GROUPS;
+      const U32 super_segment = (U32)(tile / sets) / SEG, left = segments - super_segment * SEG;
+      last[LID] = tile < tiles && is_last(counters + ((U64)super_segment * sets + tile % sets),
+                                          left < SEG ? left : SEG);
+    }
+    BARRIER();
+    for (U32 k = 0; k < COUNTED; k++) {
+      if (!last[k]) continue;
+      const U64 tile = first + k * GROUPS;
+      const U32 super_segment = (U32)(tile / sets) / SEG, set = (U32)(tile % sets);
+      const U32 left = segments - super_segment * SEG;
+      GLOBAL ACC *sums = workspace + (U64)segments * m;
+      FENCE();
+      add_set(workspace + (U64)super_segment * SEG * m, m, set, left < SEG ? left : SEG,
+              super_segments > 1 ? sums + (U64)super_segment * m : 0, y, incy, alpha, beta, exchange);
+      if (super_segments == 1) continue;
+      FENCE();
+      BARRIER();
+      if (LID == 0)
+        last[COUNTED] = is_last(counters + ((U64)super_segments * sets + set), super_segments);
+      BARRIER();
+      if (!last[COUNTED]) continue;
+      FENCE();
+      add_set(sums, m, set, super_segments, 0, y, incy, alpha, beta, exchange);
+    }
+  }
+}
+#endif
+
+KERNEL(THREADS) col_tile(ARGUMENTS) {
+  LOCAL ACC exchange[2 * VEC * PLANE];
+  LOCAL ELEM xs[2 * SEG];
+  LOCAL ACC lanes[WHOLE_ROWS ? ROW_ACCS * TILE_M : 1];
+  if (acc_is(alpha, (REAL)0) || n == 0) {
+    // Of several segments, the last launch writes y.
+    const bool all = WHOLE_ROWS || LAST_BLOCK || n <= SEG;
+    for (U64 i = GROUP_ID * THREADS + LID; all && i < m; i += GROUPS * THREADS)
+      finish(y + (y0 + (I64)i * incy), alpha, acc_zero(), beta);
+    return;
+  }
+  if (VEC == 1 || (BEYOND(a + a0) == 0 && ((U64)cs & (VEC - 1u)) == 0 && (m & (VEC - 1u)) == 0))
+    tiles_by_vectors(TILES_VALUES);
+  else
+    tiles_by_elements(TILES_VALUES);
+#if LAST_BLOCK
+  LOCAL U32 last[COUNTED + 1];
+  if (n > SEG) add_as_last(m, n, y + y0, incy, alpha, beta, workspace, counters, exchange, last);
+#endif
 }
 
 // 256 segment sums of a row to one: super_segment c of row i goes to workspace[m * segments + c * m + i].
@@ -267,7 +355,7 @@ KERNEL(256) tiles_super_segments(ARGUMENTS) {
   const U64 left = segments - (U64)super_segment * SEG;
   if (acc_is(alpha, (REAL)0)) return;
   const U32 len = i >= m ? 0 : (U32)(left < SEG ? left : SEG);
-  const ACC sum = row_sum(workspace + ((U64)super_segment * SEG * m + i), m, len, exchange);
+  const ACC sum = row_sum(workspace + ((U64)super_segment * SEG * m + i), m, len, 32, exchange);
   if (LID < 32 && i < m) workspace[(segments + super_segment) * m + i] = sum;
 }
 
@@ -278,6 +366,6 @@ KERNEL(256) tiles_reduce(ARGUMENTS) {
   const U64 i = GROUP_ID * 32 + LID % 32;
   const U64 count = segments <= SEG ? segments : super_segments;
   const U32 len = i >= m || acc_is(alpha, (REAL)0) ? 0 : (U32)count;
-  const ACC sum = row_sum(workspace + ((segments <= SEG ? 0 : segments * m) + i), m, len, exchange);
+  const ACC sum = row_sum(workspace + ((segments <= SEG ? 0 : segments * m) + i), m, len, 32, exchange);
   if (LID < 32 && i < m) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
 }

@@ -14,7 +14,7 @@ pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 const KERNEL: Kernel = Kernel {
     name: "col-tile",
     about: "Column-major matrices on GPUs: blocks read tiles of tile_m rows by 256 columns, one ahead \
-            in registers; sums of segments are added by further launches or in the block (row_accs).",
+            in registers; further launches, a last block or the rows' own block add sums of segments.",
     source: source![SOURCE, include_str!("col_tile.cl")],
     args: ARGS,
     defines: &[],
@@ -45,6 +45,13 @@ const ARGS: &[Arg] = &[
         0,
         "ROW_ACCS",
     ),
+    compiled(
+        "last_block",
+        "1: the last block of a set of rows adds their segments' sums, in place of further launches.",
+        Values::Range(0, 1),
+        0,
+        "LAST_BLOCK",
+    ),
     BLOCKS_PER_SM,
 ];
 
@@ -52,6 +59,8 @@ const ARGS: &[Arg] = &[
 const TWO_LEVELS: usize = SEGMENT * SEGMENT * SEGMENT;
 /// Threads of a multiprocessor (compute capability 8.0 and 9.0). Others have fewer, and some blocks wait.
 const SM_THREADS: u32 = 2048;
+/// Tiles that a block counts itself in for at once.
+const COUNTED: u32 = 32;
 /// Threads of a block of the further launches.
 const FURTHER: u32 = 256;
 
@@ -80,8 +89,19 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if row_accs > 0 && !(2..=most).contains(&segments) {
         return Err(format!("{} columns for row_accs={row_accs} of 2 to {most} segments", desc.n));
     }
+    if get("last_block") > 0 {
+        if !caps.fences {
+            return Err(
+                "on this device a block does not see what the others of its launch wrote".into()
+            );
+        }
+        if row_accs > 0 || segments < 2 {
+            return Err("last_block needs more than 256 columns and row_accs=0".into());
+        }
+    }
     let sums = 2 * (vec * threads + 32) + (tile_m * row_accs).max(1);
     let local = sums * desc.dtype.acc_bytes() as u32 + 2 * (SEGMENT * desc.dtype.bytes()) as u32;
+    let local = local + get("last_block") * 4 * (COUNTED + 1);
     if sets(desc, tile_m) > gemv_gpu::MAX_GRID {
         return Err(format!("{} rows are too many sets of {tile_m}", desc.m));
     }
@@ -103,10 +123,18 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let mut plan = Plan::default();
     plan.launches.push(Launch::new("col_tile", tiles.min(most).max(1), get("threads")));
     if segments > 1 && !whole_rows {
+        let last_block = get("last_block") > 0;
         let further = |entry, blocks: u64| Launch::new(entry, blocks.max(1), FURTHER);
         plan.workspace = m * segments;
         if super_segments > 1 {
             plan.workspace += m * super_segments;
+        }
+        if last_block {
+            let of_rows = super_segments + u64::from(super_segments > 1);
+            plan.counters = sets(desc, get("tile_m")).saturating_mul(of_rows);
+            return plan;
+        }
+        if super_segments > 1 {
             let blocks = m.div_ceil(32) * super_segments;
             plan.launches.push(further("tiles_super_segments", blocks));
         }
@@ -117,6 +145,9 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
 
 /// Rows from which blocks with all segments of their rows may be faster.
 const TALL: usize = 4096;
+
+/// Bytes up to which a last block may be faster than further launches.
+const SMALL: usize = 32 << 20;
 
 /// Threads, tile_m and unroll: for the widest loads, for single elements, of which a thread needs more
 /// at once, and for blocks with all segments of their rows.
@@ -163,11 +194,20 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let row_accs = if segments <= 4 { 4 } else { LANES as u32 };
         all.extend(shapes.map(|of| shape(vec, of).with("row_accs", row_accs)));
     }
+    let mut shapes = Vec::new();
     if vec > 1 {
-        all.extend(WIDE.map(|of| shape(vec, of)));
-        all.extend(SINGLE[..3].iter().map(|&of| shape(1, of)));
+        shapes.extend(WIDE.map(|of| shape(vec, of)));
+        shapes.extend(SINGLE[..3].iter().map(|&of| shape(1, of)));
     } else {
-        all.extend(SINGLE.map(|of| shape(1, of)));
+        shapes.extend(SINGLE.map(|of| shape(1, of)));
     }
+    // Of a small matrix a further launch takes longer than what the last block adds.
+    let bytes = desc.m.saturating_mul(desc.n).saturating_mul(desc.dtype.bytes());
+    if caps.fences && segments > 1 && bytes <= SMALL {
+        let last_block: Vec<_> = shapes.iter().map(|params| params.with("last_block", 1)).collect();
+        shapes.truncate(2);
+        shapes.extend(last_block);
+    }
+    all.append(&mut shapes);
     distinct(&KERNEL, desc, caps, 16, all)
 }
