@@ -68,6 +68,14 @@ pub(crate) const OF_ALL: &[Bug] = &[
         check: "The trial `threads` passes without the lock of `memory::State`, a hundred times.",
     },
     Bug {
+        name: "pocl-inline",
+        driver: "",
+        about: "PoCL 3.1 goes wrong where it does not inline a function with a barrier: all blocks that run at \
+                once share such a function's local array (pocl/pocl#668).",
+        workaround: "Every function of a kernel is inlined: STATIC in `prelude.h`.",
+        check: "With STATIC as `static inline` alone, the trial `f64/repeated` of the test `opencl` passes.",
+    },
+    Bug {
         name: "null-buffers",
         driver: "",
         about: "Some drivers fail on a null buffer as the argument of a kernel.",

@@ -99,7 +99,7 @@ STATIC void leave_x(const ELEM *xv, LOCAL_PTR(ELEM) to) {
 
 // The tiles of a block. Inlined into two functions with a constant `vectors`: the two ways must not
 // share registers in flight, and a compiler could make two calls of one function into one.
-STATIC INLINED void tiles(const bool vectors, TILES_ARGUMENTS) {
+STATIC void tiles(const bool vectors, TILES_ARGUMENTS) {
   const U32 sets = (U32)ceil_div(m, TILE_M), segments = (U32)ceil_div(n, SEG);
   const U32 blocks = (U32)GROUPS, block = (U32)GROUP_ID, col = LID / COLUMN_THREADS;
   const U32 quotient = block / sets, s_step = blocks / sets;
@@ -206,10 +206,10 @@ STATIC INLINED void tiles(const bool vectors, TILES_ARGUMENTS) {
   }
 }
 
-STATIC INLINED void tiles_by_vectors(TILES_ARGUMENTS) {
+STATIC void tiles_by_vectors(TILES_ARGUMENTS) {
   tiles(true, TILES);
 }
-STATIC INLINED void tiles_by_elements(TILES_ARGUMENTS) {
+STATIC void tiles_by_elements(TILES_ARGUMENTS) {
   tiles(false, TILES);
 }
 
