@@ -309,7 +309,8 @@ impl Table {
     /// [`Error::Table`] with the first line that is not well formed.
     pub fn parse(origin: &str, text: &str) -> Result<Table> {
         let mut table = Table { origin: origin.into(), ..Table::default() };
-        for (i, line) in text.lines().enumerate() {
+        // Some editors begin a file with a byte order mark.
+        for (i, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
             if let Some((key, value)) = line.strip_prefix("# ").and_then(|c| c.split_once(": ")) {
                 table.header.push((key.trim().into(), value.trim().into()));
             }

@@ -70,6 +70,13 @@ fn rows_for_many_are_for_many_alone_and_come_first() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_a_table() {
+    let table = Table::parse("t", "\u{feff}# card: big\nf32 row : x").unwrap();
+    assert_eq!(table.header, [("card".to_string(), "big".to_string())]);
+    assert_eq!(table.rows.len(), 1);
+}
+
+#[test]
 fn bad_rows_name_their_line() {
     for (text, part) in [
         ("\nf32 row", "colon"),
@@ -86,6 +93,7 @@ fn bad_rows_name_their_line() {
         ("\nf32 row rhs=2 rhs=3 : x", "rhs is there twice"),
         ("\nf32 row : x a", "name=value"),
         ("\nf32 row : x a=1 a=2", "twice"),
+        ("\nf32 row : x a=4294967296", "no whole number below 2^32"),
     ] {
         let e = Table::parse("t", text).unwrap_err().to_string();
         assert!(e.starts_with("t, line 2: ") && e.contains(part), "{e}");

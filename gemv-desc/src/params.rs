@@ -262,7 +262,9 @@ impl FromStr for Params {
         for (i, word) in words.enumerate() {
             let (k, v) = word.split_once('=').ok_or(format!("{word:?} is not name=value"))?;
             let key = Key::try_new(k).ok_or(format!("{k:?} is no argument's name"))?;
-            let v = v.parse().map_err(|_| format!("{v:?} in {word:?} is no whole number"))?;
+            let v = v
+                .parse()
+                .map_err(|_| format!("{v:?} in {word:?} is no whole number below 2^32"))?;
             if i >= MAX_ARGS {
                 return Err(format!("more than {MAX_ARGS} arguments"));
             }

@@ -46,14 +46,28 @@ pub struct Cache {
     most: u64,
 }
 
-/// Whether an environment variable switches something off: `off`, `no`, `0` or `false`.
+/// Whether an environment variable switches something off: `off`, `no`, `0` or `false`. A warning is logged for a value that is
+/// neither one of these, nor `on`, `yes`, `1` or `true`, nor empty.
 ///
 /// ```
 /// assert!(!gemv_gpu::is_off("A_VARIABLE_THAT_IS_NOT_SET"));
 /// ```
 pub fn is_off(variable: &str) -> bool {
-    let switch = std::env::var(variable).unwrap_or_default().to_lowercase();
-    matches!(switch.trim(), "off" | "no" | "0" | "false")
+    let value = std::env::var(variable).unwrap_or_default();
+    let Some(on) = is_on(&value) else {
+        log::warn!("{variable}={value} is neither on nor off, and changes nothing");
+        return false;
+    };
+    !on
+}
+
+/// What the value of a switch says, if it says something. An empty one is on.
+fn is_on(value: &str) -> Option<bool> {
+    match value.trim().to_lowercase().as_str() {
+        "off" | "no" | "0" | "false" => Some(false),
+        "on" | "yes" | "1" | "true" | "" => Some(true),
+        _ => None,
+    }
 }
 
 /// The environment variable that switches the self-tests of devices off (`off`, `no` or `0`).
@@ -220,6 +234,18 @@ fn write(dir: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_says_on_or_off_or_nothing() {
+        for (value, on) in
+            [("", true), (" On", true), ("1", true), ("off", false), ("NO ", false), ("0", false)]
+        {
+            assert_eq!(is_on(value), Some(on), "{value:?}");
+        }
+        for value in ["of", "2", "rubbish"] {
+            assert_eq!(is_on(value), None, "{value:?}");
+        }
+    }
 
     #[test]
     fn damaged_and_foreign_files_are_not_found_and_are_replaced() {

@@ -26,8 +26,7 @@ typedef uint U32;
 typedef ulong U64;
 typedef long I64;
 #define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
-// Inlined always: see `pocl-inline` of the known bugs of gemv-opencl.
-#define STATIC static inline __attribute__((always_inline))
+#define STATIC static inline
 #define GLOBAL __global
 #define LOCAL __local
 #define RESTRICT restrict

@@ -99,7 +99,7 @@ STATIC void leave_x(const ELEM *xv, LOCAL_PTR(ELEM) to) {
 
 // The tiles of a block. Inlined into two functions with a constant `vectors`: the two ways must not
 // share registers in flight, and a compiler could make two calls of one function into one.
-STATIC void tiles(const bool vectors, TILES_ARGUMENTS) {
+STATIC INLINED void tiles(const bool vectors, TILES_ARGUMENTS) {
   const U32 sets = (U32)ceil_div(m, TILE_M), segments = (U32)ceil_div(n, SEG);
   const U32 blocks = (U32)GROUPS, block = (U32)GROUP_ID, col = LID / COLUMN_THREADS;
   const U32 quotient = block / sets, s_step = blocks / sets;
@@ -206,16 +206,17 @@ STATIC void tiles(const bool vectors, TILES_ARGUMENTS) {
   }
 }
 
-STATIC void tiles_by_vectors(TILES_ARGUMENTS) {
+STATIC INLINED void tiles_by_vectors(TILES_ARGUMENTS) {
   tiles(true, TILES);
 }
-STATIC void tiles_by_elements(TILES_ARGUMENTS) {
+STATIC INLINED void tiles_by_elements(TILES_ARGUMENTS) {
   tiles(false, TILES);
 }
 
+// Inlined, as are those below: see `pocl-inline` of the known bugs.
 // The sum of up to 256 values from[0], from[m], ... of a row, for thread r of `rows`, where thread (r, g) of
 // rows x 8 has lanes g, g + 8, ...: halved as in the tiles.
-STATIC ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, const U32 rows,
+STATIC INLINED ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, const U32 rows,
                    LOCAL_PTR(ACC) exchange) {
   const U32 r = LID % rows, g = LID / rows;
   ACC acc[8];
@@ -267,7 +268,7 @@ STATIC U32 is_last(GLOBAL U32 *counter, const U32 blocks) {
 }
 
 // Adds `len` sums, from[0], from[m], ..., of each row of a set.
-STATIC void add_set(GLOBAL const ACC *from, const U64 m, const U32 set, const U32 len, GLOBAL ACC *to,
+STATIC INLINED void add_set(GLOBAL const ACC *from, const U64 m, const U32 set, const U32 len, GLOBAL ACC *to,
                     GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta, LOCAL_PTR(ACC) exchange) {
   const U32 at_once = THREADS / 8;
   for (U32 first = 0; first < TILE_M; first += at_once) {
@@ -285,7 +286,7 @@ STATIC void add_set(GLOBAL const ACC *from, const U64 m, const U32 set, const U3
 }
 
 // Adds the sums of the sets for which this block was the last to count itself in.
-STATIC void add_as_last(const U64 m, const U64 n, GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta,
+STATIC INLINED void add_as_last(const U64 m, const U64 n, GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta,
                         GLOBAL ACC *workspace, GLOBAL U32 *counters, LOCAL_PTR(ACC) exchange,
                         LOCAL_PTR(U32) last) {
   const U32 sets = (U32)ceil_div(m, TILE_M), segments = (U32)ceil_div(n, SEG);

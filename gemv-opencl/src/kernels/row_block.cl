@@ -54,7 +54,7 @@ STATIC GLOBAL const ELEM *pinned(GLOBAL const ELEM *p) {
 }
 
 // The sum of the lanes of SUBWARP neighbouring threads, SLOTS vectors each, for every one of them.
-STATIC ACC halve_subwarp(ACC *acc, const U32 t, LOCAL_PTR(ACC) buffer) {
+STATIC INLINED ACC halve_subwarp(ACC *acc, const U32 t, LOCAL_PTR(ACC) buffer) {
 #pragma unroll
   for (U32 level = 1; level <= 6; level++)
 #pragma unroll
@@ -98,7 +98,7 @@ STATIC ACC halve_subwarp(ACC *acc, const U32 t, LOCAL_PTR(ACC) buffer) {
 }
 
 // What the threads of a set have written to local memory is there for all of them.
-STATIC void set_barrier(void) {
+STATIC INLINED void set_barrier(void) {
 #if SHUFFLES && SUBWARP * WARPS_K <= 32
   asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
 #else
@@ -127,7 +127,7 @@ STATIC GLOBAL const ELEM *row_of(const SHARE w, GLOBAL const ELEM *a, const I64 
 }
 
 // The loads of one iteration of the block's rows from `at` on.
-STATIC void load_rows(PACK *av, const SHARE w, GLOBAL const ELEM *a, const I64 rs, const U64 at,
+STATIC INLINED void load_rows(PACK *av, const SHARE w, GLOBAL const ELEM *a, const I64 rs, const U64 at,
                               const U32 iteration) {
   const U32 from = first_column(w, iteration);
 #pragma unroll
@@ -140,14 +140,14 @@ STATIC void load_rows(PACK *av, const SHARE w, GLOBAL const ELEM *a, const I64 r
 }
 
 // The same of x, which may have a stride.
-STATIC void load_x(PACK *xv, const SHARE w, GLOBAL const ELEM *x, const U32 iteration) {
+STATIC INLINED void load_x(PACK *xv, const SHARE w, GLOBAL const ELEM *x, const U32 iteration) {
   const U32 from = first_column(w, iteration);
   GLOBAL const ELEM *p = pinned(x + from);
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++)
     load_if(&xv[k], p + k * SUBWARP * VEC, from + k * SUBWARP * VEC < w.vectors);
 }
-STATIC void load_strided_x(PACK *xv, const SHARE w, GLOBAL const ELEM *x, const I64 incx,
+STATIC INLINED void load_strided_x(PACK *xv, const SHARE w, GLOBAL const ELEM *x, const I64 incx,
                                    const U32 iteration) {
   const U32 from = first_column(w, iteration);
 #pragma unroll
@@ -158,7 +158,7 @@ STATIC void load_strided_x(PACK *xv, const SHARE w, GLOBAL const ELEM *x, const 
 }
 
 // The products of one iteration.
-STATIC void add_products(ACC *acc, const PACK *av, const PACK *xv, const SHARE w,
+STATIC INLINED void add_products(ACC *acc, const PACK *av, const PACK *xv, const SHARE w,
                                  GLOBAL const ELEM *a, const I64 rs, GLOBAL const ELEM *x, const I64 incx,
                                  const U32 conj, const U64 at, const U32 iteration) {
   const U32 from = first_column(w, iteration);
@@ -197,7 +197,7 @@ STATIC void add_products(ACC *acc, const PACK *av, const PACK *xv, const SHARE w
 
 // The sums of the products of one iteration; y after the last one. `done` is how many rows were finished
 // before. Every thread of the block takes part.
-STATIC void add_sums(ACC *acc, const SHARE w, GLOBAL ELEM *y, const I64 incy, const ACC alpha,
+STATIC INLINED void add_sums(ACC *acc, const SHARE w, GLOBAL ELEM *y, const I64 incy, const ACC alpha,
                              const ACC beta, const U64 at, const U32 iteration, const U32 done,
                              LOCAL_PTR(ACC) lanes, LOCAL_PTR(ACC) buffer) {
   const U32 halver = LID % HALVERS, set_warp = LID % ROW_THREADS / HALVERS;

@@ -1,5 +1,6 @@
 // What the kernels for GPUs share: vectors of VEC elements as one load brings them, and loads under a
 // condition.
+#define INLINED __attribute__((always_inline))
 #if VEC * ELEM_BYTES == 2
 typedef U16 WORD;
 #define WORDS 1
