@@ -147,14 +147,6 @@ impl OpenCl {
         Ok(Box::new(Block::new(mem, len, dtype, self.state.clone())))
     }
 
-    /// What a call says that waited for earlier products. After a failure their counters may not be 0.
-    fn ended(&self, state: &mut State, waited: Result<(), cl::Failure>) -> Result<()> {
-        if waited.is_err() {
-            state.buffers.forget_counters();
-        }
-        waited.map_err(|e| self.found.failed(e, 0))
-    }
-
     fn has(&self, dtype: Dtype) -> Result<()> {
         if !dtype.needs_f64() || self.found.caps.fp64 {
             return Ok(());
@@ -238,11 +230,10 @@ impl Backend for OpenCl {
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let block = Block::of(from, to.dtype());
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         for_any!(AnySliceMut, to, to => {
             block.assert_holds(first, &[(to.len(), 1)]);
-            let read = state.queue.read(block.mem(), first, to);
-            self.ended(&mut state, read)
+            state.queue.read(block.mem(), first, to).map_err(|e| self.found.failed(e, 0))
         })
     }
 
@@ -291,9 +282,7 @@ impl Backend for OpenCl {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let mut state = lock(&self.state);
-        let finished = state.queue.finish();
-        self.ended(&mut state, finished)
+        lock(&self.state).queue.finish().map_err(|e| self.found.failed(e, 0))
     }
 
     fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
@@ -374,6 +363,23 @@ mod tests {
             let want: Vec<u8> = (0..got.len()).map(|k| if k < bytes { 0 } else { 255 }).collect();
             assert_eq!(got, want, "{bytes} bytes");
         }
+    }
+
+    #[test]
+    fn counters_are_zero_again_after_a_failure() {
+        let Some(found) = first() else { return };
+        let opencl = OpenCl::on(found.clone()).unwrap();
+        let State { queue, buffers, .. } = &mut *lock(&opencl.state);
+        let kept = buffers.counters(queue, &found, 8).unwrap();
+        queue.write(&kept, &[1.5_f32; 8]).unwrap();
+        let same = buffers.counters(queue, &found, 5).unwrap();
+        assert_eq!(same.as_ptr(), kept.as_ptr(), "no failure: kept");
+        // Beyond the end of the buffer.
+        queue.read(&kept, 1 << 20, &mut [0.0_f32]).unwrap_err();
+        let anew = buffers.counters(queue, &found, 8).unwrap();
+        let mut got = [7.0_f32; 8];
+        queue.read(&anew, 0, &mut got).unwrap();
+        assert_eq!(got, [0.0; 8]);
     }
 
     /// The first device is taken for one that is not the host.

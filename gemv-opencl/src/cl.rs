@@ -1,5 +1,6 @@
 //! Every unsafe call of this crate: host memory that the driver reads, and launches.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr;
 
@@ -79,6 +80,8 @@ pub(crate) struct Queue {
     begins: bool,
     /// Whether it tells when a [mark](Self::mark) was reached.
     pub(crate) clock: bool,
+    /// Whether a command, or a wait for commands, has failed since [`Self::take_failed`].
+    failed: Cell<bool>,
 }
 
 /// A failed call: its name and what the runtime said.
@@ -144,7 +147,7 @@ impl Queue {
         let profiling = clock.then_some(CommandQueueProperties::PROFILING_ENABLE);
         let queue = core::create_command_queue(&context, device, profiling)
             .map_err(|e| Failure::new("clCreateCommandQueue", e))?;
-        Ok(Queue { context, queue, device, begins, clock })
+        Ok(Queue { context, queue, device, begins, clock, failed: Cell::new(false) })
     }
 
     /// A buffer of this many bytes (at least one), not initialised.
@@ -169,6 +172,17 @@ impl Queue {
         Ok(Borrowed { mem, _host: std::marker::PhantomData })
     }
 
+    /// A command, or a wait, that failed: so may have any command before it.
+    fn failure(&self, call: &'static str, error: core::Error) -> Failure {
+        self.failed.set(true);
+        Failure::new(call, error)
+    }
+
+    /// Whether a command may have failed since the last call of this.
+    pub(crate) fn take_failed(&self) -> bool {
+        self.failed.take()
+    }
+
     /// Copies a slice to the start of a buffer, and waits for it.
     pub(crate) fn write<T: Element>(&self, to: &core::Mem, data: &[T]) -> Result<(), Failure> {
         self.write_at(to, 0, bytes(data))
@@ -191,7 +205,7 @@ impl Queue {
                 None::<NoWait<'_>>.flatten(),
                 None::<NoEvent<'_>>.flatten(),
             )
-            .map_err(|e| Failure::new("clEnqueueWriteBuffer", e))
+            .map_err(|e| self.failure("clEnqueueWriteBuffer", e))
         }
     }
 
@@ -217,7 +231,7 @@ impl Queue {
                 None::<NoWait<'_>>.flatten(),
                 None::<NoEvent<'_>>.flatten(),
             )
-            .map_err(|e| Failure::new("clEnqueueReadBuffer", e))
+            .map_err(|e| self.failure("clEnqueueReadBuffer", e))
         }
     }
 
@@ -237,7 +251,7 @@ impl Queue {
                 None::<NoEvent<'_>>.flatten(),
                 None,
             )
-            .map_err(|e| Failure::new("clEnqueueFillBuffer", e))?;
+            .map_err(|e| self.failure("clEnqueueFillBuffer", e))?;
         }
         self.write_at(to, bytes - rest, &[0; 15][..rest])?;
         self.finish()
@@ -271,7 +285,7 @@ impl Queue {
             None::<NoWait<'_>>.flatten(),
             None::<NoEvent<'_>>.flatten(),
         )
-        .map_err(|e| Failure::new("clEnqueueCopyBuffer", e))?;
+        .map_err(|e| self.failure("clEnqueueCopyBuffer", e))?;
         Ok(copy)
     }
 
@@ -343,7 +357,7 @@ impl Queue {
                 None::<NoWait<'_>>.flatten(),
                 None::<NoEvent<'_>>.flatten(),
             )
-            .map_err(|e| Failure::new("clEnqueueNDRangeKernel", e))
+            .map_err(|e| self.failure("clEnqueueNDRangeKernel", e))
         }
     }
 
@@ -351,7 +365,7 @@ impl Queue {
     pub(crate) fn mark(&self) -> Result<Event, Failure> {
         let mut mark = Event::null();
         core::enqueue_marker_with_wait_list(&self.queue, NoWait::None, Some(&mut mark), None)
-            .map_err(|e| Failure::new("clEnqueueMarkerWithWaitList", e))?;
+            .map_err(|e| self.failure("clEnqueueMarkerWithWaitList", e))?;
         Ok(mark)
     }
 
@@ -367,12 +381,12 @@ impl Queue {
         if self.begins {
             return Ok(());
         }
-        core::flush(&self.queue).map_err(|e| Failure::new("clFlush", e))
+        core::flush(&self.queue).map_err(|e| self.failure("clFlush", e))
     }
 
     /// Waits until everything enqueued is done.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
-        core::finish(&self.queue).map_err(|e| Failure::new("clFinish", e))
+        core::finish(&self.queue).map_err(|e| self.failure("clFinish", e))
     }
 }
 

@@ -23,9 +23,6 @@ pub(crate) fn product<T: Element + Times<V>, V: Element>(
     job: GemmJob<'_, T, V>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
-    if result.is_err() {
-        state.buffers.forget_counters();
-    }
     state.buffers.trim();
     result
 }

@@ -41,7 +41,8 @@ pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 pub(crate) struct Buffers {
     /// Kept from one product to the next, with their bytes.
     kept: [Option<(core::Mem, usize)>; SLOTS],
-    /// Counters of blocks, with their bytes: 0 before and after every product.
+    /// Counters of blocks, with their bytes: 0 before and after every product. Kept whatever their size, which is four bytes for
+    /// each set of rows.
     counters: Option<(core::Mem, usize)>,
     /// In place of an operand that is not read: not every driver accepts null.
     pub(crate) dummy: core::Mem,
@@ -82,7 +83,7 @@ impl Buffers {
         Ok(mem)
     }
 
-    /// So many counters, all 0.
+    /// So many counters, all 0. After a failure they are made anew: a product that did not run to its end may have left others.
     pub(crate) fn counters(
         &mut self,
         queue: &Queue,
@@ -90,8 +91,11 @@ impl Buffers {
         count: u64,
     ) -> Result<core::Mem> {
         let bytes = (count as usize).saturating_mul(size_of::<u32>());
+        if bytes == 0 {
+            return Ok(self.dummy.clone());
+        }
         match &self.counters {
-            _ if bytes == 0 => return Ok(self.dummy.clone()),
+            _ if queue.take_failed() => self.counters = None,
             Some((mem, size)) if *size >= bytes => return Ok(mem.clone()),
             _ => self.counters = None,
         }
@@ -100,11 +104,6 @@ impl Buffers {
         queue.zero(&mem, size).map_err(|e| found.failed(e, size))?;
         self.counters = Some((mem.clone(), size));
         Ok(mem)
-    }
-
-    /// After a product that may not have run to its end.
-    pub(crate) fn forget_counters(&mut self) {
-        self.counters = None;
     }
 
     pub(crate) fn trim(&mut self) {

@@ -94,9 +94,6 @@ pub(crate) fn product<T: Element + Times<V>, V: Element>(
     job: Job<'_, T, V>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
-    if result.is_err() {
-        state.buffers.forget_counters();
-    }
     state.buffers.trim();
     result
 }
