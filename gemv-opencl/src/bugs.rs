@@ -70,10 +70,12 @@ pub(crate) const OF_ALL: &[Bug] = &[
     Bug {
         name: "pocl-inline",
         driver: "",
-        about: "PoCL 3.1 goes wrong where it does not inline a function with a barrier: all blocks that run at \
-                once share such a function's local array (pocl/pocl#668).",
-        workaround: "INLINED before the functions of `col_tile.cl` that add sums.",
-        check: "Without INLINED there, the trial `f64/repeated` of the test `opencl` passes.",
+        about: "Where a function is not inlined, LLVM may put the kernel's local array in place of its argument, \
+                and PoCL 3.1 then lets all blocks that run at once share the array. Nor does it take barriers in \
+                such a function (pocl/pocl#668).",
+        workaround: "INLINED before every function with a barrier or a pointer to local memory; `cargo xtask house` looks \
+                     for others.",
+        check: "With an empty INLINED in `prelude.h`, the trial `f64/repeated` of the test `opencl` passes.",
     },
     Bug {
         name: "null-buffers",

@@ -198,8 +198,8 @@ fn describe(
     caps.fp64 = has("cl_khr_fp64");
     caps.atomics64 = has("cl_khr_int64_base_atomics");
     let vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
-    // NVIDIA's compiler has an instruction for it, which other platforms for NVIDIA's devices may lack, and whose meaning is
-    // written down from 7.0 on. An atomic operation of an x86 processor is a fence.
+    // Only NVIDIA's own compiler takes the instruction that `col_tile.cl` has for it. NVIDIA defines what it means from compute
+    // capability 7.0 on. On x86 an atomic operation orders memory, and the compiler moves nothing across it.
     let nvidia = platform_name == "NVIDIA CUDA" && cl::capability(device).is_some_and(|of| of >= 7);
     caps.fences = nvidia || (caps.cpu && cfg!(target_arch = "x86_64"));
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));

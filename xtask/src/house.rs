@@ -1,7 +1,8 @@
 //! `cargo xtask house`: what the compiler does not check of the architecture.
 //!
 //! Circles of files, imports that climb, `unsafe` outside its folders, kernels named outside their
-//! own files, the size of gemv-core, and what each published crate may depend on.
+//! own files, functions of OpenCL that PoCL spoils, the size of gemv-core, and what each published crate may
+//! depend on.
 
 mod circles;
 mod source;
@@ -176,6 +177,13 @@ fn findings(packages: &[Package], files: &Files) -> Result<Vec<String>> {
     for (file, text) in files.iter().filter(|(p, _)| has(p, "tables") && !has(p, "tests")) {
         kernels.table(folder(packages, file), text);
     }
+    let opencl =
+        |p: &Path| p.extension().is_some_and(|e| ["cl", "k", "h"].iter().any(|of| e == *of));
+    for (file, text) in files.iter().filter(|(p, _)| opencl(p) && has(p, "src")) {
+        let shown = file.display();
+        let functions = words::not_inlined(text);
+        found.extend(functions.iter().map(|f| format!("{shown}: {f} is not INLINED")));
+    }
     let mut lines = 0;
     for (file, text) in sources() {
         let (of, shown) = (folder(packages, file), file.display());
@@ -278,7 +286,7 @@ fn packages(sh: &Shell, root: &Path) -> Result<Vec<Package>> {
     Ok(packages)
 }
 
-/// Reads the sources and the tables below a folder.
+/// Reads the sources, those of OpenCL among them, and the tables below a folder.
 fn gather(root: &Path, folder: &Path, files: &mut Files) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -287,7 +295,9 @@ fn gather(root: &Path, folder: &Path, files: &mut Files) -> Result<()> {
             if !name.starts_with('.') && !name.starts_with("target") {
                 gather(root, &path, files)?;
             }
-        } else if name.ends_with(".rs") || (name.ends_with(".txt") && has(&path, "tables")) {
+        } else if [".rs", ".cl", ".k", ".h"].iter().any(|end| name.ends_with(end))
+            || (name.ends_with(".txt") && has(&path, "tables"))
+        {
             let text = std::fs::read_to_string(&path)
                 .with_context(|| format!("reading {}", path.display()))?;
             files.insert(path.strip_prefix(root)?.to_path_buf(), text);

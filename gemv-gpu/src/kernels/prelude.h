@@ -27,6 +27,8 @@ typedef ulong U64;
 typedef long I64;
 #define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
 #define STATIC static inline
+// Before every function with a barrier or a pointer to local memory: see `pocl-inline` of the known bugs of gemv-opencl.
+#define INLINED __attribute__((always_inline))
 #define GLOBAL __global
 #define LOCAL __local
 #define RESTRICT restrict
@@ -56,6 +58,7 @@ typedef long long I64;
 // The second bound keeps ptxas from spilling registers for an occupancy that is not needed.
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define STATIC static __device__ __forceinline__
+#define INLINED
 #define GLOBAL
 #define LOCAL __shared__
 #define RESTRICT __restrict__
@@ -312,7 +315,7 @@ STATIC ACC acc_xor(const ACC v, const U32 o) { return PAIR(real_xor(v.x, o), rea
 #else
 STATIC ACC acc_xor(const ACC v, const U32 o) { return real_xor(v, o); }
 #endif
-STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,
+STATIC INLINED void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,
                       LOCAL_PTR(ACC) buffer) {
   // A constant trip count with a guard, so that it is unrolled before `width` is known.
 #pragma unroll
@@ -323,7 +326,7 @@ STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 thread
 }
 #else
 #define EXCHANGE_SIZE(threads, count) ((threads) * (count))
-STATIC void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,
+STATIC INLINED void butterfly(ACC *v, const U32 count, const U32 width, const U32 threads,
                       LOCAL_PTR(ACC) buffer) {
   for (U32 o = width / 2; o > 0; o >>= 1) {
     BARRIER();

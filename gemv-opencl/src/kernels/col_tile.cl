@@ -81,7 +81,7 @@ STATIC void read_x(ELEM *xv, const U64 n, GLOBAL const ELEM *x, const I64 incx, 
     xv[k] = k * THREADS + LID < SEG && j < n ? x[(I64)j * incx] : (ELEM)(0);
   }
 }
-STATIC void leave_x(const ELEM *xv, LOCAL_PTR(ELEM) to) {
+STATIC INLINED void leave_x(const ELEM *xv, LOCAL_PTR(ELEM) to) {
 #pragma unroll
   for (U32 k = 0; k < X_LOADS; k++)
     if (k * THREADS + LID < SEG) to[k * THREADS + LID] = xv[k];
@@ -213,7 +213,6 @@ STATIC INLINED void tiles_by_elements(TILES_ARGUMENTS) {
   tiles(false, TILES);
 }
 
-// Inlined, as are those below: see `pocl-inline` of the known bugs.
 // The sum of up to 256 values from[0], from[m], ... of a row, for thread r of `rows`, where thread (r, g) of
 // rows x 8 has lanes g, g + 8, ...: halved as in the tiles.
 STATIC INLINED ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, const U32 rows,
@@ -253,17 +252,20 @@ STATIC INLINED ACC row_sum(GLOBAL const ACC *from, const U64 m, const U32 len, c
 #if LAST_BLOCK
 // Tiles that a block counts itself in for at once.
 #define COUNTED 32
-// What a thread wrote before is seen by every block before what it writes after (Caps::fences).
+// What this thread wrote, or saw written, before is seen by every block before what it writes after (Caps::fences).
 #ifdef __NV_CL_C_VERSION
 #define FENCE() asm volatile("membar.gl;" ::: "memory")
 #else
 #define FENCE() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
 
-// Counts this block in. Returns 1, and resets the counter, if all of so many blocks have counted.
+// Counts this block in. Returns 1, and resets the counter, if all of so many blocks have counted. BARRIER_GLOBAL goes
+// before, for what the block's other threads wrote, and after, for what they read.
 STATIC U32 is_last(GLOBAL U32 *counter, const U32 blocks) {
+  FENCE();
   if (atomic_inc(counter) + 1 < blocks) return 0;
   *counter = 0;
+  FENCE();
   return 1;
 }
 
@@ -292,34 +294,29 @@ STATIC INLINED void add_as_last(const U64 m, const U64 n, GLOBAL ELEM *y, const 
   const U32 sets = (U32)ceil_div(m, TILE_M), segments = (U32)ceil_div(n, SEG);
   const U32 super_segments = (segments + SEG - 1) / SEG;
   const U64 tiles = (U64)sets * segments;
-  // What this block left is there before it counts itself in.
-  FENCE();
   for (U64 first = GROUP_ID; first < tiles; first += COUNTED * GROUPS) {
-    BARRIER();
+    BARRIER_GLOBAL();
     if (LID < COUNTED) {
       const U64 tile = first + LID * GROUPS;
       const U32 super_segment = (U32)(tile / sets) / SEG, left = segments - super_segment * SEG;
       last[LID] = tile < tiles && is_last(counters + ((U64)super_segment * sets + tile % sets),
                                           left < SEG ? left : SEG);
     }
-    BARRIER();
+    BARRIER_GLOBAL();
     for (U32 k = 0; k < COUNTED; k++) {
       if (!last[k]) continue;
       const U64 tile = first + k * GROUPS;
       const U32 super_segment = (U32)(tile / sets) / SEG, set = (U32)(tile % sets);
       const U32 left = segments - super_segment * SEG;
       GLOBAL ACC *sums = workspace + (U64)segments * m;
-      FENCE();
       add_set(workspace + (U64)super_segment * SEG * m, m, set, left < SEG ? left : SEG,
               super_segments > 1 ? sums + (U64)super_segment * m : 0, y, incy, alpha, beta, exchange);
       if (super_segments == 1) continue;
-      FENCE();
-      BARRIER();
+      BARRIER_GLOBAL();
       if (LID == 0)
         last[COUNTED] = is_last(counters + ((U64)super_segments * sets + set), super_segments);
-      BARRIER();
+      BARRIER_GLOBAL();
       if (!last[COUNTED]) continue;
-      FENCE();
       add_set(sums, m, set, super_segments, 0, y, incy, alpha, beta, exchange);
     }
   }

@@ -38,7 +38,7 @@
 
 // Copies `per` neighbouring vectors of each of `rows` rows. Rows are `step` elements apart in memory and
 // PITCH in local memory.
-STATIC void copy_vectors(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 step, const U32 per,
+STATIC INLINED void copy_vectors(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 step, const U32 per,
                        const U32 rows) {
   if (per == 0) return;
   U32 r = LID / per, j = LID - r * per;
@@ -64,7 +64,7 @@ STATIC void copy_vectors(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 
 }
 
 // The same for elements.
-STATIC void copy_elements(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 step, const U32 per,
+STATIC INLINED void copy_elements(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64 step, const U32 per,
                        const U32 rows) {
   if (per == 0) return;
   U32 r = LID / per, j = LID - r * per;
@@ -91,7 +91,7 @@ STATIC void copy_elements(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const I64
 
 // Copies a run of `count` elements by the widest loads, those at its ends by elements. It begins `begin`
 // elements beyond such a vector, in local memory as well.
-STATIC void copy_run(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const U32 begin, const U32 count) {
+STATIC INLINED void copy_run(LOCAL_PTR(ELEM) to, GLOBAL const ELEM *from, const U32 begin, const U32 count) {
   const U32 end = begin + count;
   for (U32 v = LID * WIDEST; v < end; v += COPIES * THREADS * WIDEST) {
     uint4 held[COPIES];

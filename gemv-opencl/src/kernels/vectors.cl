@@ -1,6 +1,5 @@
 // What the kernels for GPUs share: vectors of VEC elements as one load brings them, and loads under a
 // condition.
-#define INLINED __attribute__((always_inline))
 #if VEC * ELEM_BYTES == 2
 typedef U16 WORD;
 #define WORDS 1
@@ -76,7 +75,7 @@ STATIC void store_vector(GLOBAL ELEM *p, const PACK *from) {
 #endif
 }
 // The same in local memory.
-STATIC void load_local(PACK *to, LOCAL_PTR(const ELEM) p) {
+STATIC INLINED void load_local(PACK *to, LOCAL_PTR(const ELEM) p) {
 #if ELEM_BYTES * VEC == 16
   const uint4 v = *(LOCAL_PTR(const uint4))p;
   to->w[0] = v.x, to->w[1] = v.y, to->w[2] = v.z, to->w[3] = v.w;
@@ -87,7 +86,7 @@ STATIC void load_local(PACK *to, LOCAL_PTR(const ELEM) p) {
   to->w[0] = *(LOCAL_PTR(const WORD))p;
 #endif
 }
-STATIC void store_local(LOCAL_PTR(ELEM) p, const PACK *from) {
+STATIC INLINED void store_local(LOCAL_PTR(ELEM) p, const PACK *from) {
 #if ELEM_BYTES * VEC == 16
   *(LOCAL_PTR(uint4))p = (uint4)(from->w[0], from->w[1], from->w[2], from->w[3]);
 #elif ELEM_BYTES * VEC == 8

@@ -118,6 +118,17 @@ fn unsafe_outside_its_folders() {
 }
 
 #[test]
+fn functions_of_opencl_that_have_to_be_inlined() {
+    let of = |text: &str| found(&[("gemv-gpu/src/kernels/a.k", text)]);
+    let pointer = "STATIC ACC sum(const U32 n,\n    LOCAL_PTR(ACC) from) { return from[n]; }";
+    assert_eq!(of(pointer), ["gemv-gpu/src/kernels/a.k: sum is not INLINED"]);
+    assert_eq!(of("STATIC void f(U32 n) {\n  if (n) { BARRIER(); }\n}").len(), 1);
+    assert_eq!(of(&pointer.replace("STATIC", "STATIC INLINED")), [""; 0]);
+    // The barrier is the kernel's.
+    assert_eq!(of("STATIC U32 f(U32 n) { return n; }\nKERNEL(9) g() { BARRIER(); }"), [""; 0]);
+}
+
+#[test]
 fn a_root_that_denies_nothing() {
     let root = found(&[("gemv-gpu/src/lib.rs", "//! deny(unsafe_code)\n#![warn(unsafe_code)]")]);
     assert_eq!(root, ["gemv-gpu: gemv-gpu/src/lib.rs: no deny(unsafe_code)"]);

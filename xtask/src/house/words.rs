@@ -1,4 +1,4 @@
-//! `unsafe` outside its folders, and kernels' names outside their own files.
+//! `unsafe` outside its folders, kernels' names outside their own files, and functions of OpenCL that have to be inlined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,32 @@ pub fn denies_unsafe(text: &str) -> Result<bool> {
             && a.iter().any(|t| t.is("unsafe_code"))
     };
     Ok(source::inner_attributes(text)?.iter().any(denies))
+}
+
+/// The functions of an OpenCL text that are not INLINED though they have a barrier, or a pointer to local memory: the known
+/// bug `pocl-inline`.
+pub fn not_inlined(text: &str) -> Vec<String> {
+    let starts = text.match_indices("STATIC ").map(|(at, _)| at);
+    let starts = starts.filter(|&at| at == 0 || text[..at].ends_with('\n'));
+    let function = |at: usize| {
+        let (head, rest) = text[at..].split_once('(')?;
+        let (parameters, rest) = rest.split_once('{')?;
+        // A declaration, or no function.
+        if head.contains([';', '=', '#']) || parameters.contains(';') {
+            return None;
+        }
+        let mut depth = 1;
+        let end = rest.find(|c| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            depth == 0
+        });
+        let body = &rest[..end.unwrap_or(rest.len())];
+        let spoiled = parameters.contains("LOCAL_PTR(")
+            || ["BARRIER()", "BARRIER_GLOBAL()", "barrier("].iter().any(|b| body.contains(b));
+        let name = head.split_whitespace().last()?;
+        (spoiled && !head.contains("INLINED")).then(|| name.to_string())
+    };
+    starts.filter_map(function).collect()
 }
 
 /// Words that are also names of kernels. Such a name counts only where it can mean nothing but a
