@@ -129,7 +129,14 @@ const KERNELS: [Kernel; 10] = [
         name: "gemm-row",
         about: "Several columns of X or many products by rows, each load of the matrix for a tile of columns.",
         layout: Some(Layout::Row),
-        args: &[arg("rows", 1, 1 << 12, 48, BLOCK), COLUMNS, PREFETCH, GRAIN_KIB, GRAIN_COLD],
+        args: &[
+            arg("rows", 1, 1 << 12, 48, BLOCK),
+            COLUMNS,
+            PREFETCH,
+            PREFETCH_NEXT,
+            GRAIN_KIB,
+            GRAIN_COLD,
+        ],
         text: texts!("gemm_row.rs" "rows.rs" "gemm.rs"),
     },
     Kernel {
@@ -196,14 +203,14 @@ pub(crate) fn gemm_plan(params: &Params) -> GemmPlan {
     let kernel = KERNELS.iter().find(|k| k.name == params.kernel().as_str());
     if params.kernel() == GEMM_NARROW {
         // As the others for an instruction set without the kernel.
-        return GemmPlan { rows: 64, columns: 16, prefetch: 0, narrow: true };
+        return GemmPlan { rows: 64, columns: 16, prefetch: 0, prefetch_next: false, narrow: true };
     }
     let get = |name| {
         let arg = kernel.and_then(|k| k.args.iter().find(|a| a.name == name));
         params.get_or(name, arg.map_or(0, |a| a.default)) as usize
     };
     let (rows, columns, prefetch) = (get("rows"), get("tile_rhs"), get("prefetch"));
-    GemmPlan { rows, columns, prefetch, narrow: false }
+    GemmPlan { rows, columns, prefetch, prefetch_next: get("prefetch_next") != 0, narrow: false }
 }
 
 /// The parameters to try for several right-hand sides, or a batch.
@@ -219,10 +226,10 @@ fn gemm_candidates(desc: &Desc) -> Vec<Params> {
             let row =
                 |rows, columns, prefetch| of(GEMM_ROW, rows, columns).with("prefetch", prefetch);
             vec![
+                row(48, 16, 0).with("prefetch_next", 1),
+                row(192, 16, 0).with("prefetch_next", 1),
                 row(48, 16, 1024),
-                row(48, 8, 1024),
                 row(12, 16, 512),
-                row(192, 16, 2048),
                 row(48, 16, 0),
             ]
         }

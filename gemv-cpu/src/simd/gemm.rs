@@ -27,6 +27,8 @@ pub(crate) struct GemmPlan {
     pub(crate) columns: usize,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) prefetch: usize,
+    /// Whether what is read next is prefetched in place of a distance ahead, by rows.
+    pub(crate) prefetch_next: bool,
     /// Whether matrices of few columns are for the kernel that has whole rows.
     pub(crate) narrow: bool,
 }
@@ -107,7 +109,10 @@ const L1: usize = 16 << 10;
 const L2: usize = 128 << 10;
 
 /// Bytes of X that some rows are multiplied with before the next rows are.
-const X_BYTES: usize = 64 << 10;
+const X_BYTES: usize = 128 << 10;
+
+/// Bytes of a row, as accumulators, up to which each column of X has calls of the kernel for one.
+const SHORT_ROW: usize = 512;
 
 /// Rows of a cut matrix that are read side by side.
 const ROWS: usize = 16;
@@ -165,8 +170,10 @@ impl<'a> Gemm<'a> {
             false => (by_rows, step),
         };
         let real = (k.real)();
+        // Calls of the kernel for one column take less time, where rows are so short.
+        let short = by_rows && n * k.acc <= SHORT_ROW;
         let (rhs, converts) = match (k.rhs, real.rhs) {
-            _ if columns == 1 => (None, false),
+            _ if columns == 1 || short => (None, false),
             (Some(rhs), _) => (Some(rhs), false),
             // Not for pairs.
             (None, Some(rhs)) if k.acc == real.acc => (Some(rhs), true),
@@ -282,13 +289,18 @@ impl<'a> Gemm<'a> {
         (self.n - s * SEGMENT).min(SEGMENT)
     }
 
+    /// Segments whose part of X the second-level cache should hold.
+    fn group(&self) -> usize {
+        (X_BYTES / (self.columns * SEGMENT * self.k.acc)).max(1)
+    }
+
     /// Accumulators of a packed X.
     fn packed_len(&self) -> usize {
         self.columns * (self.n + UNIT)
     }
 
     /// Calls `f` with entries `b .. end` as one part. An X that they share is packed first, unless `later`: then each
-    /// part packs what it reads, which must be done where parts are segments.
+    /// part packs what it reads, for parts that are segments.
     fn part(&self, (b, end): (usize, usize), later: bool, f: impl FnOnce(Panel<'_>)) {
         let part = |x| Panel {
             g: self,
@@ -304,10 +316,10 @@ impl<'a> Gemm<'a> {
         if end - b > 1 && self.x.strides[0] != 0 {
             return f(part(X::Own));
         }
+        if later {
+            return f(part(X::Later));
+        }
         scratch::with(self.packed_len() * self.k.acc, |to| {
-            if later {
-                return f(part(X::Later(to)));
-            }
             // SAFETY: the scratch is good for a packed X.
             unsafe { self.pack(b, (0, self.segments()), to) };
             f(part(X::Packed(to)));
@@ -505,7 +517,7 @@ impl<'a> Gemm<'a> {
 
     /// Accumulators of scratch for a block of `h` rows: its sums; those of all segments; the levels above; partial sums
     /// of a kernel; a copy of a segment's lines; X.
-    fn areas(&self, h: usize, x: bool) -> [usize; 6] {
+    fn areas(&self, h: usize, x: usize) -> [usize; 6] {
         let (line, segments) = (self.columns * h, self.segments());
         let several = usize::from(segments > 1);
         let stack = if self.rhs.is_some() && !self.by_rows {
@@ -514,7 +526,6 @@ impl<'a> Gemm<'a> {
             0
         };
         let copy = if self.copies { h * self.n.min(SEGMENT).next_multiple_of(UNIT) } else { 0 };
-        let x = if x { self.packed_len() } else { 0 };
         [line, several * segments * line, several * spare_lines(segments) * line, stack, copy, x]
     }
 }
@@ -531,8 +542,8 @@ enum X {
     Direct,
     /// In a packed copy.
     Packed(*const u8),
-    /// In a packed copy, to which each part copies its segments first.
-    Later(*mut u8),
+    /// In a copy that each part makes of some of its segments after others.
+    Later,
     /// In a copy that each part makes for one entry after the other.
     Own,
 }
@@ -613,7 +624,16 @@ impl<'a> Panel<'a> {
             return unsafe { g.whole_rows(entries, rows) };
         }
         let h = g.rows.min(rows.1 - rows.0).next_multiple_of(UNIT);
-        let areas = g.areas(h, matches!(x, X::Own)).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
+        let packed = match x {
+            X::Own => g.packed_len(),
+            X::Later => g.columns * g.group() * SEGMENT,
+            X::Direct | X::Packed(_) => 0,
+        };
+        let mut areas = g.areas(h, packed).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
+        if self.partials.is_some() {
+            // The sums go there.
+            areas[..3].fill(0);
+        }
         scratch::with(areas.iter().sum(), |scratch| {
             let mut end = scratch;
             let places = areas.map(|len| {
@@ -625,29 +645,36 @@ impl<'a> Panel<'a> {
                 // SAFETY: the entries are the product's, and the scratch is good for all rows.
                 return unsafe { g.entries(entries, &places) };
             }
+            let group = if matches!(x, X::Later) { g.group() } else { usize::MAX };
             for b in entries.0..entries.1 {
-                // SAFETY: the scratch is good for a packed X; a later one is good for these segments.
-                let x = unsafe {
-                    match x {
-                        X::Direct => core::ptr::null(),
-                        X::Packed(p) => p,
-                        X::Later(to) => {
-                            g.pack(b, segments, to);
-                            to.cast_const()
+                let mut from = segments.0;
+                while from < segments.1 {
+                    let some = Panel {
+                        segments: (from, segments.1.min(from.saturating_add(group))),
+                        ..*self
+                    };
+                    // SAFETY: the scratch is good for what is packed.
+                    let x = unsafe {
+                        match x {
+                            X::Direct => core::ptr::null(),
+                            X::Packed(p) => p,
+                            X::Own | X::Later => {
+                                let all =
+                                    places[5].wrapping_sub(from * SEGMENT * g.columns * g.k.acc);
+                                g.pack(b, some.segments, all);
+                                all.cast_const()
+                            }
                         }
-                        X::Own => {
-                            g.pack(b, segments, places[5]);
-                            places[5].cast_const()
-                        }
+                    };
+                    let mut i = rows.0;
+                    while i < rows.1 {
+                        let count = g.rows.min(rows.1 - i);
+                        // SAFETY: the rows and segments are the view's and this part's; X is packed, if it has to be; the
+                        // scratch is good for so many rows.
+                        unsafe { some.block(b, (i, count), x, &places) };
+                        i += count;
                     }
-                };
-                let mut i = rows.0;
-                while i < rows.1 {
-                    let count = g.rows.min(rows.1 - i);
-                    // SAFETY: the rows and segments are the view's and this part's; X is packed, if it has to be; the
-                    // scratch is good for so many rows.
-                    unsafe { self.block(b, (i, count), x, &places) };
-                    i += count;
+                    from = some.segments.1;
                 }
             }
         });
@@ -674,16 +701,30 @@ impl<'a> Panel<'a> {
         // By rows, some rows through as many segments as leave X in the second-level cache: so a row is read in long
         // runs.
         let (group, some) = match g.by_rows && g.rhs.is_some() {
-            true => ((X_BYTES / (columns * SEGMENT * acc)).max(1), SOME),
+            true => (g.group(), SOME),
             false => (1, h),
         };
         for from in (self.segments.0..self.segments.1).step_by(group) {
             for r in (0..h).step_by(some) {
+                let prefetch = match g.plan.prefetch_next && g.by_rows && g.rhs.is_some() {
+                    true => self.distance_of_next((r, some, h), (from, group)),
+                    false => g.plan.prefetch as isize,
+                };
                 for s in from..(from + group).min(self.segments.1) {
                     let row = if g.row_sums { r * columns } else { r };
                     let out = out.wrapping_add((s * columns * ld + row) * acc);
                     // SAFETY: the caller's; out is good for these sums.
-                    unsafe { self.segment(b, (i + r, some.min(h - r)), s, x, (out, ld), places) };
+                    unsafe {
+                        self.segment(
+                            b,
+                            (i + r, some.min(h - r)),
+                            s,
+                            prefetch,
+                            x,
+                            (out, ld),
+                            places,
+                        );
+                    }
                 }
             }
         }
@@ -700,6 +741,25 @@ impl<'a> Panel<'a> {
         }
     }
 
+    /// Bytes from rows `r .. r + some` of a block of `h` rows to those that are read next, in segments `from ..` of a
+    /// group of them.
+    fn distance_of_next(
+        &self,
+        (r, some, h): (usize, usize, usize),
+        (from, group): (usize, usize),
+    ) -> isize {
+        let (rows, segments) = if r + some < h {
+            (some as isize, 0)
+        } else if self.partials.is_some() || from + group < self.segments.1 {
+            // The next group, for the first rows again.
+            (-(r as isize), group as isize)
+        } else {
+            // The next block.
+            ((h - r) as isize, self.segments.0 as isize - from as isize)
+        };
+        (rows * self.g.line + segments * SEGMENT as isize) * self.g.element as isize
+    }
+
     /// The sums of segment s for these rows and all columns of X.
     ///
     /// # Safety
@@ -709,6 +769,7 @@ impl<'a> Panel<'a> {
         b: usize,
         (i, h): (usize, usize),
         s: usize,
+        mut prefetch: isize,
         x: *const u8,
         (out, ld): (*mut u8, usize),
         places: &[*mut u8; 6],
@@ -721,7 +782,6 @@ impl<'a> Panel<'a> {
             false => (x.wrapping_add(j * columns * k.acc), w.next_multiple_of(UNIT) as isize),
         };
         let mut a = Window { p: g.a.at([b, i, j], g.element), line: g.line, m: h, n: w };
-        let mut prefetch = g.plan.prefetch as isize;
         if g.copies {
             // SAFETY: the caller's; the copy has a place for each element.
             a = unsafe { g.copied(a, places[4]) };
@@ -736,7 +796,9 @@ impl<'a> Panel<'a> {
                 };
                 let mut call = Call::new(a, g.conj, offset(x, c as isize * x_ld, k.acc), out);
                 if c == 0 && g.by_rows {
-                    call.of.prefetch = prefetch;
+                    // The next rows, at whatever distance they are: any but 0 turns prefetches on.
+                    call.prefetch_next = g.plan.prefetch_next;
+                    call.of.prefetch = if call.prefetch_next { 1 } else { prefetch };
                 }
                 // SAFETY: the caller's.
                 unsafe { kernel(&call) };

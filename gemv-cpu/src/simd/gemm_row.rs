@@ -4,6 +4,7 @@
 // Arrays of rows and of columns are indexed together: the numbers say more than iterators would.
 #![allow(clippy::needless_range_loop)]
 
+use core::hint::black_box;
 use core::mem::MaybeUninit;
 
 use gemv_core::Accumulator;
@@ -17,6 +18,12 @@ pub(super) const COLUMNS: usize = 16;
 
 /// Rows of a tile, at most.
 const ROWS: usize = 3;
+
+/// Columns of X of a tile that has one vector of lanes.
+const WIDE: usize = 8;
+
+/// Sums that are halved together, where there are so many.
+const ALL: usize = 16;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -58,29 +65,32 @@ impl<O: Ops> Body for RowRhs<'_, O> {
     unsafe fn run(self) {
         let RowRhs { c, .. } = self;
         let rows = if O::FOLD_ALL { 3 } else { 2 };
-        let mut lanes = [[const { MaybeUninit::uninit() }; COLUMNS]; ROWS];
+        let mut lanes = [const { MaybeUninit::uninit() }; ROWS * COLUMNS];
         for i in (0..c.a.m).step_by(rows) {
             let (mut at, mut prefetch) = (0, c.prefetch);
             // SAFETY: the caller's; so many columns are left, and tiles write all lanes that are halved.
             unsafe {
                 while at < c.columns {
                     let left = c.columns - at;
+                    if O::FOLD_ALL && left >= WIDE && c.a.n == SEGMENT {
+                        self.wide::<3>(i, at, prefetch, &mut lanes);
+                        (at, prefetch) = (at + WIDE, 0);
+                        continue;
+                    }
                     at += match c.a.n == SEGMENT {
                         true => tile!(true, left, self.tile(i, at, prefetch, &mut lanes)),
                         false => tile!(false, left, self.tile(i, at, prefetch, &mut lanes)),
                     };
                     prefetch = 0;
                 }
-                for (r, lanes) in lanes.iter().enumerate().take(rows.min(c.a.m - i)) {
-                    self.halve(i + r, lanes);
-                }
+                self.halve(i, rows.min(c.a.m - i), &mut lanes);
             }
         }
     }
 }
 
-/// The lanes of a row, a vector for each column of X.
-type Lanes<O> = [MaybeUninit<<O as Ops>::V>; COLUMNS];
+/// The lanes of some rows, row after row: a vector for each column of X.
+type Lanes<O> = [MaybeUninit<<O as Ops>::V>; ROWS * COLUMNS];
 
 /// The sums of a tile for one vector of lanes.
 type Sums<O, const R: usize, const C: usize> = [[<O as Ops>::V; R]; C];
@@ -93,7 +103,7 @@ impl<O: Ops> RowRhs<'_, O> {
         i: usize,
         at: usize,
         prefetch: isize,
-        lanes: &mut [Lanes<O>; ROWS],
+        lanes: &mut Lanes<O>,
     ) -> usize {
         let RowRhs { o, c } = *self;
         let a: Window<O::T> = c.a.cast();
@@ -186,7 +196,7 @@ impl<O: Ops> RowRhs<'_, O> {
                 }
                 for k in 0..C {
                     for r in 0..R {
-                        lanes[r][at + k].write(sum[k][r]);
+                        lanes[r * c.columns + at + k].write(sum[k][r]);
                     }
                 }
             }
@@ -194,33 +204,119 @@ impl<O: Ops> RowRhs<'_, O> {
         C
     }
 
-    /// Halves the lanes of row i and stores its sums.
+    /// [`WIDE`] columns `at ..` of X for the `R` rows from i on, of whole segments: one vector of lanes at a time, so that
+    /// a load serves more sums.
     #[inline(always)]
-    unsafe fn halve(&self, i: usize, lanes: &Lanes<O>) {
+    unsafe fn wide<const R: usize>(
+        &self,
+        i: usize,
+        at: usize,
+        prefetch: isize,
+        lanes: &mut Lanes<O>,
+    ) {
         let RowRhs { o, c } = *self;
-        let out = c.out.cast::<O::Acc>().wrapping_offset(i as isize * c.out_row);
-        let left_out = c.a.n.div_ceil(O::W).next_power_of_two().max(2) < O::VECTORS;
-        // SAFETY: the caller's: out is good for this row; the lanes of all columns are there.
+        let a: Window<O::T> = c.a.cast();
+        // The last row again for those beyond it.
+        let rows: [*const O::T; R] =
+            core::array::from_fn(|r| a.p.wrapping_offset((i + r).min(a.m - 1) as isize * a.line));
+        let x = c.x.cast::<O::Acc>().wrapping_offset(at as isize * c.x_ld);
+        // SAFETY: the caller's: rows and columns are good for a segment.
         unsafe {
-            for at in (0..c.columns).step_by(4) {
-                let mut v = [o.zero(); 4];
-                for (k, v) in v.iter_mut().enumerate() {
-                    *v = lanes[(at + k).min(c.columns - 1)].assume_init();
-                    if left_out {
-                        // For the absent lanes.
-                        *v = o.add(*v, o.zero());
+            let mut pending = [const { MaybeUninit::<Sums<O, R, WIDE>>::uninit() }; 3];
+            let mut depth = 0;
+            for q in 0..O::VECTORS {
+                let first = bit_reversed(q, O::VECTORS.trailing_zeros()) * O::W;
+                let mut sum = [[o.zero(); R]; WIDE];
+                // Not unrolled: loads would be moved forward, and take the registers of sums.
+                for s in 0..black_box(SEGMENT / LANES) {
+                    let j = first + s * LANES;
+                    if prefetch != 0 {
+                        // Line by line, though the vectors are not neighbours.
+                        let line = (q * SEGMENT / LANES + s) * O::W * size_of::<O::T>();
+                        for row in rows {
+                            o.prefetch(row.wrapping_byte_offset(prefetch + line as isize));
+                        }
+                    }
+                    let mut v = [o.zero(); R];
+                    for r in 0..R {
+                        v[r] = o.load(rows[r].wrapping_add(j));
+                    }
+                    for k in 0..WIDE {
+                        let x = o.x(x.wrapping_offset(k as isize * c.x_ld).wrapping_add(j));
+                        for r in 0..R {
+                            sum[k][r] = o.fma(v[r], x, sum[k][r]);
+                        }
                     }
                 }
-                let place = out.wrapping_offset(at as isize * c.out_column);
-                if c.out_column == 1 && c.columns - at >= 4 {
-                    o.fold4(v, place);
+                let mut level = q;
+                while level & 1 == 1 {
+                    depth -= 1;
+                    let earlier = pending[depth].assume_init_ref();
+                    for k in 0..WIDE {
+                        for r in 0..R {
+                            sum[k][r] = o.add(earlier[k][r], sum[k][r]);
+                        }
+                    }
+                    level >>= 1;
+                }
+                if q + 1 < O::VECTORS {
+                    pending[depth].write(sum);
+                    depth += 1;
                     continue;
                 }
-                let mut four = [O::Acc::ZERO; 4];
-                o.fold4(v, four.as_mut_ptr());
-                for (k, sum) in four.into_iter().enumerate().take(c.columns - at) {
-                    *place.wrapping_offset(k as isize * c.out_column) = sum;
+                for k in 0..WIDE {
+                    for r in 0..R {
+                        lanes[r * c.columns + at + k].write(sum[k][r]);
+                    }
                 }
+            }
+        }
+    }
+
+    /// Halves the lanes of `rows` rows from i on, for all columns of X, and stores the sums.
+    #[inline(always)]
+    unsafe fn halve(&self, i: usize, rows: usize, lanes: &mut Lanes<O>) {
+        let RowRhs { o, c } = *self;
+        let out = c.out.cast::<O::Acc>().wrapping_offset(i as isize * c.out_row);
+        let count = rows * c.columns;
+        // Whether the sums of all these rows are neighbours.
+        let together = c.out_column == 1 && (rows == 1 || c.out_row == c.columns as isize);
+        // SAFETY: the caller's: out is good for these rows; the lanes of all columns are there.
+        unsafe {
+            if c.a.n.div_ceil(O::W).next_power_of_two().max(2) < O::VECTORS {
+                // For the absent lanes.
+                for v in &mut lanes[..count] {
+                    v.write(o.add(v.assume_init(), o.zero()));
+                }
+            }
+            let (mut at, mut row, mut column) = (0, 0, 0);
+            while at < count {
+                let all = O::FOLD_ALL && count - at >= ALL;
+                let here = if all { ALL } else { 4.min(count - at) };
+                let mut sums = [O::Acc::ZERO; ALL];
+                let direct = together && (all || here == 4);
+                let to = if direct { out.wrapping_add(at) } else { sums.as_mut_ptr() };
+                // The last again for those beyond it.
+                let lane = |k: usize| lanes[(at + k).min(count - 1)].assume_init();
+                if all {
+                    o.fold_all(core::array::from_fn(lane), to);
+                } else {
+                    o.fold4(core::array::from_fn(lane), to);
+                }
+                if together {
+                    for (k, sum) in sums[..here].iter().enumerate().filter(|_| !direct) {
+                        *out.wrapping_add(at + k) = *sum;
+                    }
+                } else {
+                    for sum in &sums[..here] {
+                        *out.wrapping_offset(row * c.out_row + column * c.out_column) = *sum;
+                        column += 1;
+                        if column == c.columns as isize {
+                            (row, column) = (row + 1, 0);
+                        }
+                    }
+                }
+                at += here;
             }
         }
     }
