@@ -245,10 +245,13 @@ def complex_columns():
 def cpu_columns():
     """Several right-hand sides on the CPU: times as multiples of the time of one, and beside others."""
     times, counts = {}, (2, 4, 8, 16)
+    libraries = {"OpenBLAS": "cpu/columns-openblas.csv", "MKL": "cpu/columns-mkl.csv"}
     beside = {}
-    for row in rows("cpu/columns-openblas.csv"):
-        of = beside.setdefault(row["dtype"], {}).setdefault((row["m"], row["n"]), {})
-        of[row["who"], int(row["rhs"])] = float(row["us"])
+    for library, path in libraries.items():
+        for row in rows(path):
+            key = library, row["dtype"]
+            of = beside.setdefault(key, {}).setdefault((row["m"], row["n"]), {})
+            of[row["who"], int(row["rhs"])] = float(row["us"])
     for row in rows("cpu/columns.csv"):
         of = times.setdefault(row["dtype"], {}).setdefault((row["m"], row["n"]), {})
         of[row["who"], int(row["rhs"])] = float(row["us"])
@@ -261,9 +264,11 @@ def cpu_columns():
             ratios = [[of[who, k] / of["gemv", k] for of in shapes.values()] for k in counts]
             line(dtype, f"times faster than {name}",
                  *[f"{geomean(r):.2f} / {min(r):.2f}" for r in ratios])
-        ratios = [[of["cblas", k] / of["gemv", k] for of in beside[dtype].values()] for k in counts]
-        line(dtype, "times faster than OpenBLAS",
-             *[f"{geomean(r):.2f} / {min(r):.2f}" for r in ratios])
+        for library in libraries:
+            of_shapes = beside[library, dtype].values()
+            ratios = [[of["cblas", k] / of["gemv", k] for of in of_shapes] for k in counts]
+            line(dtype, f"times faster than {library}",
+                 *[f"{geomean(r):.2f} / {min(r):.2f}" for r in ratios])
 
 
 def bounds(text):
