@@ -715,15 +715,8 @@ impl<'a> Panel<'a> {
                     let out = out.wrapping_add((s * columns * ld + row) * acc);
                     // SAFETY: the caller's; out is good for these sums.
                     unsafe {
-                        self.segment(
-                            b,
-                            (i + r, some.min(h - r)),
-                            s,
-                            prefetch,
-                            x,
-                            (out, ld),
-                            places,
-                        );
+                        let rows = (i + r, some.min(h - r));
+                        self.segment(b, rows, (s, prefetch), x, (out, ld), places);
                     }
                 }
             }
@@ -760,7 +753,7 @@ impl<'a> Panel<'a> {
         (rows * self.g.line + segments * SEGMENT as isize) * self.g.element as isize
     }
 
-    /// The sums of segment s for these rows and all columns of X.
+    /// The sums of segment s for these rows and all columns of X, with prefetches at a distance.
     ///
     /// # Safety
     /// As [`block`](Self::block); `out` is good for the sums, with rows rounded up to a multiple of [`UNIT`].
@@ -768,8 +761,7 @@ impl<'a> Panel<'a> {
         &self,
         b: usize,
         (i, h): (usize, usize),
-        s: usize,
-        mut prefetch: isize,
+        (s, mut prefetch): (usize, isize),
         x: *const u8,
         (out, ld): (*mut u8, usize),
         places: &[*mut u8; 6],
