@@ -49,7 +49,10 @@ fn params(cpu: &dyn Backend, rng: &mut Numbers, desc: &Desc) -> Params {
     }
     let tile = |p: Params| shared(p.with("rows", rows).with("tile_rhs", columns));
     let many = match desc.layout {
-        Layout::Row => tile(Params::new("gemm-row")).with("prefetch", prefetch),
+        Layout::Row => {
+            let next = rng.below(2) as u32;
+            tile(Params::new("gemm-row")).with("prefetch", prefetch).with("prefetch_next", next)
+        }
         Layout::Col => tile(Params::new("gemm-col")).with("prefetch", prefetch),
         Layout::Strided => tile(Params::new("gemm-strided")),
     };
@@ -300,6 +303,25 @@ fn long_rows_have_the_bits_of_their_columns() {
                 check::<bf16, f32>(&*cpu, rng, (1, 2, n, 1));
                 check::<f32, f64>(&*cpu, rng, (1, 2, n, 2));
                 check::<Complex<f32>, Complex<f32>>(&*cpu, rng, (1, 2, n, 2));
+            });
+        }
+    }
+}
+
+/// Each thread packs X in several parts: of some segments each, for several blocks of rows.
+#[test]
+fn rows_that_are_cut_into_segments_have_the_bits_of_their_columns() {
+    let rng = &mut Numbers::new(100);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+    for cpu in cpus() {
+        for (m, n, columns) in [(1, 70_000, 9), (7, 40_000, 16), (17, 20_000, 17), (60, 10_000, 33)]
+        {
+            pool.install(|| {
+                check::<f32, f32>(&*cpu, rng, (1, m, n, columns));
+                check::<f64, f64>(&*cpu, rng, (1, m, n, columns));
+                check::<f16, f16>(&*cpu, rng, (1, m, n, columns));
+                check::<f16, f32>(&*cpu, rng, (1, m, n, columns));
+                check::<Complex<f64>, Complex<f64>>(&*cpu, rng, (1, m, n, columns));
             });
         }
     }

@@ -89,6 +89,6 @@ mod tests {
         }
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen, ["col-thread", "col-tile", "row-block", "row-smem"]);
+        assert_eq!(seen, ["col-thread", "col-tile", "row-block", "row-block-long", "row-smem"]);
     }
 }

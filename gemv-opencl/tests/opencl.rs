@@ -280,12 +280,14 @@ fn compare<T: Element>(
 
 /// The kernels for GPUs, which are no candidates of a CPU, with every phase of each: layout and
 /// parameters. `{v}` is as many elements as are 16 bytes, `{h}` half of them; `{s}` and `{u}` are threads
-/// whose vectors of so many elements are at least, and at most, 64 lanes.
+/// whose vectors of so many elements are at least, and at most, 64 lanes; `{w}` times `{s}` is 128.
 const FOR_GPUS: &[(&str, &str)] = &[
     ("row", "row-block threads=128 subwarp={s} warps_k=4 vec={v} blocks_per_sm=1"),
     ("row", "row-block threads=64 subwarp={u} warps_k=1 rows=2 vec={h} blocks_per_sm=1"),
     ("row", "row-block threads=32 subwarp=32 warps_k=1 vec=1 blocks_per_sm=2"),
     ("row", "row-block threads=64 subwarp=32 warps_k=2 rows=2 vec=1"),
+    ("row", "row-block-long threads=128 subwarp=32 warps_k=4 vec=1 blocks_per_sm=1"),
+    ("row", "row-block-long threads=128 subwarp={s} warps_k={w} vec={v}"),
     ("col", "col-thread threads=32 vec={v} max_n=64"),
     ("col", "col-thread threads=32 rows=2 vec={h} max_n=4"),
     ("col", "col-thread threads=64 vec=1 max_n=16"),
@@ -320,8 +322,10 @@ const EDGES: &[(usize, usize)] = &[
     (8, 70_000),
     (1, 70_000),
     (40, 70_000),
+    (3, 200_000),
 ];
-const FEW_EDGES: &[(usize, usize)] = &[(3, 3), (19, 63), (48, 64), (5, 13), (20, 257), (16, 520)];
+const FEW_EDGES: &[(usize, usize)] =
+    &[(3, 3), (19, 63), (48, 64), (5, 13), (20, 257), (16, 520), (1, 65_540)];
 
 /// Each of the kernels for GPUs on shapes at the edges of its tiles, of matrices with and without gaps.
 fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
@@ -336,6 +340,7 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
         let text = text.replace("{v}", &wide.to_string()).replace("{h}", &half.to_string());
         let (few, many) = ((32 / wide).max(8), (64 / half).min(32));
         let text = text.replace("{s}", &few.to_string()).replace("{u}", &many.to_string());
+        let text = text.replace("{w}", &(128 / few).to_string());
         (layout, text.parse::<Params>().expect("well formed"))
     };
     let all: Vec<_> = FOR_GPUS.iter().map(params).collect();

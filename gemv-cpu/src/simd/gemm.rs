@@ -27,7 +27,7 @@ pub(crate) struct GemmPlan {
     pub(crate) columns: usize,
     /// Prefetch distance in bytes, 0 for none.
     pub(crate) prefetch: usize,
-    /// Whether what is read next is prefetched in place of a distance ahead, by rows.
+    /// By rows: whether the rows that are read next are prefetched, in place of what lies at the distance.
     pub(crate) prefetch_next: bool,
     /// Whether matrices of few columns are for the kernel that has whole rows.
     pub(crate) narrow: bool,
@@ -111,7 +111,7 @@ const L2: usize = 128 << 10;
 /// Bytes of X that some rows are multiplied with before the next rows are.
 const X_BYTES: usize = 128 << 10;
 
-/// Bytes of a row, as accumulators, up to which each column of X has calls of the kernel for one.
+/// Bytes of a row of accumulators up to which the columns of X are computed one by one.
 const SHORT_ROW: usize = 512;
 
 /// Rows of a cut matrix that are read side by side.
@@ -170,8 +170,10 @@ impl<'a> Gemm<'a> {
             false => (by_rows, step),
         };
         let real = (k.real)();
-        // Calls of the kernel for one column take less time, where rows are so short.
-        let short = by_rows && n * k.acc <= SHORT_ROW;
+        // Where rows are so short, the kernel for one column of X takes less time, called once for each column. Elements
+        // of 16 bits it converts each time.
+        let few = if k.rhs.is_some() { COLUMNS } else { COLUMNS / 2 };
+        let short = by_rows && n * k.acc <= SHORT_ROW && columns <= few;
         let (rhs, converts) = match (k.rhs, real.rhs) {
             _ if columns == 1 || short => (None, false),
             (Some(rhs), _) => (Some(rhs), false),
@@ -289,7 +291,7 @@ impl<'a> Gemm<'a> {
         (self.n - s * SEGMENT).min(SEGMENT)
     }
 
-    /// Segments whose part of X the second-level cache should hold.
+    /// How many segments of X the second-level cache should hold.
     fn group(&self) -> usize {
         (X_BYTES / (self.columns * SEGMENT * self.k.acc)).max(1)
     }
@@ -542,7 +544,7 @@ enum X {
     Direct,
     /// In a packed copy.
     Packed(*const u8),
-    /// In a copy that each part makes of some of its segments after others.
+    /// In a copy of a few segments, which each part makes before it computes them.
     Later,
     /// In a copy that each part makes for one entry after the other.
     Own,
@@ -631,7 +633,7 @@ impl<'a> Panel<'a> {
         };
         let mut areas = g.areas(h, packed).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
         if self.partials.is_some() {
-            // The sums go there.
+            // Sums go to `partials`.
             areas[..3].fill(0);
         }
         scratch::with(areas.iter().sum(), |scratch| {
@@ -707,7 +709,7 @@ impl<'a> Panel<'a> {
         for from in (self.segments.0..self.segments.1).step_by(group) {
             for r in (0..h).step_by(some) {
                 let prefetch = match g.plan.prefetch_next && g.by_rows && g.rhs.is_some() {
-                    true => self.distance_of_next((r, some, h), (from, group)),
+                    true => self.distance_of_next((r, some), (i, h), (from, group)),
                     false => g.plan.prefetch as isize,
                 };
                 for s in from..(from + group).min(self.segments.1) {
@@ -734,18 +736,22 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// Bytes from rows `r .. r + some` of a block of `h` rows to those that are read next, in segments `from ..` of a
-    /// group of them.
+    /// Bytes from rows `r .. r + some` of the block of rows `i .. i + h` to the rows that are read next, where `from` is the
+    /// first segment of a group.
     fn distance_of_next(
         &self,
-        (r, some, h): (usize, usize, usize),
+        (r, some): (usize, usize),
+        (i, h): (usize, usize),
         (from, group): (usize, usize),
     ) -> isize {
         let (rows, segments) = if r + some < h {
             (some as isize, 0)
-        } else if self.partials.is_some() || from + group < self.segments.1 {
-            // The next group, for the first rows again.
+        } else if from + group < self.segments.1 {
+            // The next group, from the first rows of the block on.
             (-(r as isize), group as isize)
+        } else if self.partials.is_some() && i + h == self.rows.1 {
+            // The next group, from the first rows of all on.
+            (self.rows.0 as isize - (i + r) as isize, group as isize)
         } else {
             // The next block.
             ((h - r) as isize, self.segments.0 as isize - from as isize)
@@ -788,8 +794,9 @@ impl<'a> Panel<'a> {
                 };
                 let mut call = Call::new(a, g.conj, offset(x, c as isize * x_ld, k.acc), out);
                 if c == 0 && g.by_rows {
-                    // The next rows, at whatever distance they are: any but 0 turns prefetches on.
-                    call.prefetch_next = g.plan.prefetch_next;
+                    // The next rows, at whatever distance they are: any but 0 turns prefetches on. The kernel for rows
+                    // of at most 64 columns has no such prefetches.
+                    call.prefetch_next = g.plan.prefetch_next && !g.copies && w > LANES;
                     call.of.prefetch = if call.prefetch_next { 1 } else { prefetch };
                 }
                 // SAFETY: the caller's.

@@ -22,7 +22,7 @@ const ROWS: usize = 3;
 /// Columns of X of a tile that has one vector of lanes.
 const WIDE: usize = 8;
 
-/// Sums that are halved together, where there are so many.
+/// Sums that are halved together where at least so many are left.
 const ALL: usize = 16;
 
 /// Bytes of a cache line.
@@ -31,7 +31,7 @@ const LINE: usize = 64;
 /// The sums of one segment, at most 256 columns of the matrix, for all rows and all columns of X.
 ///
 /// The sums of a tile of rows and columns stay in registers, for two vectors of lanes at a time that the halving adds
-/// first. These pairs come in bit-reversed order, so that the halving adds neighbours. The columns of X that follow find
+/// first ([`RowRhs::wide`] has one). These pairs come in bit-reversed order, so that the halving adds neighbours. The columns of X that follow find
 /// the rows in the first-level cache. Lanes within a vector are halved for all columns together: the additions of one
 /// tile are a chain that the next tile would wait for.
 pub(super) struct RowRhs<'a, O> {
@@ -290,30 +290,31 @@ impl<O: Ops> RowRhs<'_, O> {
                 }
             }
             let (mut at, mut row, mut column) = (0, 0, 0);
+            let place = |row: usize, column: usize| {
+                out.wrapping_offset(row as isize * c.out_row + column as isize * c.out_column)
+            };
             while at < count {
                 let all = O::FOLD_ALL && count - at >= ALL;
                 let here = if all { ALL } else { 4.min(count - at) };
                 let mut sums = [O::Acc::ZERO; ALL];
-                let direct = together && (all || here == 4);
-                let to = if direct { out.wrapping_add(at) } else { sums.as_mut_ptr() };
-                // The last again for those beyond it.
+                let whole = together || c.out_column == 1 && column + here <= c.columns;
+                let direct = whole && (all || here == 4);
+                let to = if direct { place(row, column) } else { sums.as_mut_ptr() };
+                // Those beyond the last one are the last one.
                 let lane = |k: usize| lanes[(at + k).min(count - 1)].assume_init();
                 if all {
-                    o.fold_all(core::array::from_fn(lane), to);
+                    let v: [O::V; ALL] = core::array::from_fn(lane);
+                    o.fold_all(v, to);
                 } else {
                     o.fold4(core::array::from_fn(lane), to);
                 }
-                if together {
-                    for (k, sum) in sums[..here].iter().enumerate().filter(|_| !direct) {
-                        *out.wrapping_add(at + k) = *sum;
+                for sum in &sums[..here] {
+                    if !direct {
+                        *place(row, column) = *sum;
                     }
-                } else {
-                    for sum in &sums[..here] {
-                        *out.wrapping_offset(row * c.out_row + column * c.out_column) = *sum;
-                        column += 1;
-                        if column == c.columns as isize {
-                            (row, column) = (row + 1, 0);
-                        }
+                    column += 1;
+                    if column == c.columns {
+                        (row, column) = (row + 1, 0);
                     }
                 }
                 at += here;

@@ -111,8 +111,8 @@ pub(super) struct RhsCall {
     pub(super) out: *mut u8,
     pub(super) out_row: isize,
     pub(super) out_column: isize,
-    /// The distance of prefetches in bytes, 0 for none: along a line; for the column kernel with at most 64 columns,
-    /// from all elements.
+    /// The distance of prefetches in bytes, 0 for none: from all elements of the row kernel, along a line or to other
+    /// rows, and of the column kernel with at most 64 columns; else along a line.
     pub(super) prefetch: isize,
     /// The same from columns of X, for the column kernel with at most 64 columns of the matrix.
     pub(super) x_prefetch: isize,

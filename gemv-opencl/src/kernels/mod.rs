@@ -22,6 +22,7 @@ gpu::kernel_files! {
     mod col_thread;
     mod row_smem;
     mod row_block;
+    mod row_block_long;
     mod col_tile;
 }
 

@@ -16,6 +16,11 @@
 //              whole vector one by one. With other rows every element is a load of its own, in a short
 //              loop: right, but slow where VEC > 1.
 //   never read A and x where alpha = 0; y where beta = 0; anything outside of the rows' n elements.
+//   LONG       rows of more than 65,536 columns are cut into pieces of so many. A block has a piece at a time
+//              (SETS and ROWS are 1) and leaves its sum in the workspace; reduce_super_segments goes on.
+#ifndef LONG
+#define LONG 0
+#endif
 #ifndef THREADS
 #define THREADS 128
 #endif
@@ -195,11 +200,15 @@ STATIC INLINED void add_products(ACC *acc, const PACK *av, const PACK *xv, const
   }
 }
 
-// The sums of the products of one iteration; y after the last one. `done` is how many rows were finished
-// before. Every thread of the block takes part.
-STATIC INLINED void add_sums(ACC *acc, const SHARE w, GLOBAL ELEM *y, const I64 incy, const ACC alpha,
-                             const ACC beta, const U64 at, const U32 iteration, const U32 done,
-                             LOCAL_PTR(ACC) lanes, LOCAL_PTR(ACC) buffer) {
+#if LONG
+#define RESULT_ARGUMENTS GLOBAL ACC *result
+#else
+#define RESULT_ARGUMENTS GLOBAL ELEM *y, const I64 incy, const ACC alpha, const ACC beta
+#endif
+// The sums of the products of one iteration; the result after the last one. `done` is how many rows were
+// finished before. Every thread of the block takes part.
+STATIC INLINED void add_sums(ACC *acc, const SHARE w, RESULT_ARGUMENTS, const U64 at, const U32 iteration,
+                             const U32 done, LOCAL_PTR(ACC) lanes, LOCAL_PTR(ACC) buffer) {
   const U32 halver = LID % HALVERS, set_warp = LID % ROW_THREADS / HALVERS;
   const bool finished = iteration + 1 == w.iterations;
   // Thread r of a sub-warp goes on with row r.
@@ -241,10 +250,97 @@ STATIC INLINED void add_sums(ACC *acc, const SHARE w, GLOBAL ELEM *y, const I64 
       }
     }
   }
+#if LONG
+  if (mine && halver == 0) *result = sum;
+#else
   const U64 i = at + w.set + halver * SETS;
   if (mine && halver < ROWS && i < w.m) finish(y + (I64)i * incy, alpha, sum, beta);
+#endif
 }
 
+#if LONG
+#define PIECE (SEG * SEG)
+
+// A piece of a row: what a thread computes of it, its first elements of A and x, and the place of its sum.
+typedef struct {
+  SHARE w;
+  GLOBAL const ELEM *a, *x;
+  GLOBAL ACC *result;
+} PART;
+
+// Piece `number` of all rows; the pieces of a row follow each other.
+STATIC PART part_of(SHARE w, const U64 number, const U64 n, GLOBAL const ELEM *a, const I64 rs,
+                    GLOBAL const ELEM *x, const I64 incx, const bool zero, GLOBAL ACC *workspace) {
+  // Not number % pieces: Oclgrind does not know an instruction of what a compiler makes of both.
+  const U64 pieces = ceil_div(n, PIECE), i = number / pieces, piece = number - i * pieces;
+  const U64 left = n - piece * PIECE;
+  // alpha = 0: as if there were no columns.
+  w.cols = zero ? 0 : left < PIECE ? (U32)left : PIECE, w.segments = (w.cols + SEG - 1) / SEG;
+  w.iterations = w.segments <= WARPS_K ? 1 : (w.segments + WARPS_K - 1) / WARPS_K;
+  w.vectors = w.whole ? w.cols & ~(VEC - 1u) : 0;
+  PART of;
+  of.w = w;
+  of.a = a + ((I64)i * rs + (I64)(piece * PIECE));
+  of.x = x + (I64)(piece * PIECE) * incx;
+  of.result = workspace + (i * levels_total(pieces) + piece);
+  return of;
+}
+
+KERNEL(THREADS) row_block_long(ARGUMENTS) {
+  LOCAL ACC lanes[2 * BLOCK_ROWS * 64];
+  LOCAL ACC buffer[EXCHANGE_SIZE(THREADS, VEC)];
+  GLOBAL const ELEM *first_a = a + a0, *first_x = x + x0;
+  const bool zero = acc_is(alpha, (REAL)0);
+  const U64 all = m * ceil_div(n, PIECE);
+  SHARE w;
+  w.t = LID % SUBWARP, w.segment_k = LID / SUBWARP, w.set = 0, w.m = 1;
+  w.whole = BEYOND(first_a) == 0 && (m == 1 || ((U64)rs & (VEC - 1u)) == 0);
+  const bool x_vectors = incx == 1 && BEYOND(first_x) == 0;
+  PACK av[LOADS], xv[LOADS];
+  ACC acc[SLOTS * VEC];
+  U32 done = 0;
+#if SHUFFLES
+  // As in row_block: `acc` belongs to the piece `now` in this iteration; the next loads are of `to`.
+  U64 number = GROUP_ID;
+  PART to = part_of(w, number < all ? number : 0, n, first_a, rs, first_x, incx, zero, workspace), now = to;
+  U32 iteration = 0, next = 0;
+  bool there = false;
+#pragma unroll 1
+  for (;;) {
+    if (number < all) {
+      load_rows(av, to.w, to.a, 0, 0, next);
+      if (x_vectors) load_x(xv, to.w, to.x, next);
+    }
+    if (there) {
+      add_sums(acc, now.w, now.result, 0, iteration, done, lanes, buffer);
+      done += iteration + 1 == now.w.iterations;
+    }
+    now = to;
+    iteration = next;
+    there = number < all;
+    if (!there) break;
+    if (++next == to.w.iterations) {
+      next = 0;
+      number += GROUPS;
+      if (number < all) to = part_of(w, number, n, first_a, rs, first_x, incx, zero, workspace);
+    }
+    if (!x_vectors) load_strided_x(xv, now.w, now.x, incx, iteration);
+    add_products(acc, av, xv, now.w, now.a, 0, now.x, incx, conj, 0, iteration);
+  }
+#else
+  for (U64 number = GROUP_ID; number < all; number += GROUPS, done++) {
+    const PART now = part_of(w, number, n, first_a, rs, first_x, incx, zero, workspace);
+    for (U32 iteration = 0; iteration < now.w.iterations; iteration++) {
+      load_rows(av, now.w, now.a, 0, 0, iteration);
+      if (x_vectors) load_x(xv, now.w, now.x, iteration);
+      else load_strided_x(xv, now.w, now.x, incx, iteration);
+      add_products(acc, av, xv, now.w, now.a, 0, now.x, incx, conj, 0, iteration);
+      add_sums(acc, now.w, now.result, 0, iteration, done, lanes, buffer);
+    }
+  }
+#endif
+}
+#else
 KERNEL(THREADS) row_block(ARGUMENTS) {
   // Double-buffered: a row may begin while the one before is halved.
   LOCAL ACC lanes[2 * BLOCK_ROWS * 64];
@@ -302,3 +398,4 @@ KERNEL(THREADS) row_block(ARGUMENTS) {
     }
 #endif
 }
+#endif

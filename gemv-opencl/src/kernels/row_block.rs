@@ -27,7 +27,7 @@ const KERNEL: Kernel = Kernel {
     plan,
 };
 
-const ARGS: &[Arg] = &[
+pub(super) const ARGS: &[Arg] = &[
     threads(128, 512),
     compiled(
         "subwarp",
@@ -49,7 +49,7 @@ const ARGS: &[Arg] = &[
 ];
 
 /// Most columns: a block has one level of sums of segments.
-const MOST_COLUMNS: usize = SEGMENT * SEGMENT;
+pub(super) const MOST_COLUMNS: usize = SEGMENT * SEGMENT;
 /// With fewer columns, rows are `row`'s and `row-smem`'s.
 const LEAST_COLUMNS: usize = 65;
 /// From so many columns on, even waves are faster than more blocks.
@@ -71,13 +71,18 @@ fn block_rows(params: &Params) -> u32 {
 }
 
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    if desc.n > MOST_COLUMNS {
+        return Err(format!("the kernel is for up to {MOST_COLUMNS} columns, not {}", desc.n));
+    }
+    limits(&plan(desc, params, caps), caps, legal_shape(desc, params)?)
+}
+
+/// How a block is shared out. Returns its bytes of local memory.
+pub(super) fn legal_shape(desc: &Desc, params: &Params) -> Result<u64, String> {
     let get = |name| value(ARGS, params, name);
     let (threads, subwarp, warps) = (get("threads"), get("subwarp"), get("warps_k"));
     let vec = get("vec");
     of_layout(desc, Layout::Row, vec)?;
-    if desc.n > MOST_COLUMNS {
-        return Err(format!("the kernel is for up to {MOST_COLUMNS} columns, not {}", desc.n));
-    }
     let lanes = LANES as u32;
     if subwarp * vec > lanes {
         return Err(format!("subwarp={subwarp} with vec={vec} is more than {lanes} lanes"));
@@ -90,8 +95,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     registers(held(desc, params), if threads > 256 { 88 } else { 176 })?;
     // Lanes of the second level, and what sub-warps exchange where there are no shuffles.
     let sums = 2 * block_rows(params) * lanes + threads * vec;
-    let local = sums * desc.dtype.acc_bytes() as u32;
-    limits(&plan(desc, params, caps), caps, local.into())
+    Ok(u64::from(sums) * desc.dtype.acc_bytes() as u64)
 }
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
