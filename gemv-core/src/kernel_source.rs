@@ -25,7 +25,7 @@ use crate::{Element, Error, KernelLimits, KernelType, LaunchShape, Parameter, Re
 /// |---|---|
 /// | `KERNEL(threads) name(..)`, `ENTRY name(..)` | an entry point for blocks of so many threads, or of any number |
 /// | `GLOBAL`, `LOCAL`, `RESTRICT`, `STATIC` | pointers to global memory, shared memory, functions |
-/// | `STATIC INLINED` | functions with a barrier or a pointer to shared memory: PoCL does not compile others right |
+/// | `STATIC INLINED` | functions with a barrier or a pointer to shared memory: PoCL compiles them wrong where they are not inlined |
 /// | `LID`, `GROUP_ID`, `GROUPS`, `GROUP_SIZE`, `BARRIER()` | the thread and its block, in x |
 /// | `I32`, `U32`, `I64`, `U64`, `U16` | integers; `U16` has the bits of an f16 or bf16 |
 /// | `FMA_(a, b, c)`, `ADD_`, `MUL_` | arithmetic that is rounded once a step |

@@ -172,7 +172,7 @@ impl Queue {
         Ok(Borrowed { mem, _host: std::marker::PhantomData })
     }
 
-    /// A command, or a wait, that failed: so may have any command before it.
+    /// A command, or a wait, that failed. A failure of an earlier command may be reported by it.
     fn failure(&self, call: &'static str, error: core::Error) -> Failure {
         self.failed.set(true);
         Failure::new(call, error)

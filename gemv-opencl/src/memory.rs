@@ -83,7 +83,8 @@ impl Buffers {
         Ok(mem)
     }
 
-    /// So many counters, all 0. After a failure they are made anew: a product that did not run to its end may have left others.
+    /// So many counters, all 0. After a failure they are made anew: a product that did not run to its end may have left other
+    /// values.
     pub(crate) fn counters(
         &mut self,
         queue: &Queue,

@@ -1,8 +1,8 @@
 //! `cargo xtask house`: what the compiler does not check of the architecture.
 //!
 //! Circles of files, imports that climb, `unsafe` outside its folders, kernels named outside their
-//! own files, functions of OpenCL that PoCL spoils, the size of gemv-core, and what each published crate may
-//! depend on.
+//! own files, functions of OpenCL that PoCL compiles wrong unless they are inlined, the size of gemv-core,
+//! and what each published crate may depend on.
 
 mod circles;
 mod source;

@@ -31,16 +31,16 @@ const LINE: usize = 64;
 /// The sums of one segment, at most 256 columns of the matrix, for all rows and all columns of X.
 ///
 /// The sums of a tile of rows and columns stay in registers, for two vectors of lanes at a time that the halving adds
-/// first ([`RowRhs::wide`] has one). These pairs come in bit-reversed order, so that the halving adds neighbours. The columns of X that follow find
-/// the rows in the first-level cache. Lanes within a vector are halved for all columns together: the additions of one
-/// tile are a chain that the next tile would wait for.
+/// first ([`RowRhs::wide`] has one). These pairs come in bit-reversed order, so that the halving adds neighbours. The
+/// columns of X that follow find the rows in the first-level cache. Lanes within a vector are halved for all columns
+/// together: the additions of one tile are a chain that the next tile would wait for.
 pub(super) struct RowRhs<'a, O> {
     pub(super) o: O,
     pub(super) c: &'a RhsCall,
 }
 
 /// An expression of `R` and `C`, the rows and columns of a tile for `left` columns. Twice as many sums as the tile has
-/// stay in registers, with a vector of each of its rows: 24 of 32 registers, or 12 of 16.
+/// stay in registers, with a vector of each of its rows: 24 of 32 registers, or 12 of 16. [`RowRhs::wide`] has 24 sums too.
 macro_rules! tile {
     ($full:literal, $left:expr, $self:ident.$tile:ident($($arg:expr),*)) => {
         if const { O::FOLD_ALL } {
