@@ -408,8 +408,8 @@ mod tests {
             Duration::ZERO < one && 20 * one < many && many < all,
             "{one:?}, {many:?}, {all:?}"
         );
-        // The first call keeps the device busy, and does not count.
-        let (few, all) = timed(200, 10);
-        assert!(4 * few < all, "{few:?} of {all:?}");
+        // The first call keeps the device busy, and does not count. Once, since other processes may interrupt either.
+        let shares: Vec<_> = (0..5).map(|_| timed(200, 10)).collect();
+        assert!(shares.iter().any(|(few, all)| 4 * *few < *all), "{shares:?}");
     }
 }
