@@ -313,16 +313,16 @@ fn parameters_that_nothing_takes_are_an_error() -> Result<(), Failed> {
 fn published_kernels_are_scanned_and_mapped(device: &str) -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
-    let common = ["bench", "--device", device, "--dtype=f32", "--cold-bytes=4M", "--max-bytes=1M"];
-    let scan = ["--layout=row", "--scan", "--shape=256x256", "--out=run.csv", "--no-rivals"];
-    gemv(dir, &[&common[..], &scan].concat())?;
+    let common = ["bench", "--device", device, "--dtype=f32", "--cold-bytes=4M"];
+    let scan = ["--layout=row", "--scan", "--shape=256x256", "--max-bytes=1M", "--no-rivals"];
+    gemv(dir, &[&common[..], &scan, &["--out=run.csv"]].concat())?;
     let csv = std::fs::read_to_string(dir.join("run.csv"))?;
     for kernel in ["thread", "columns", "rows", "spread", "stages", "block", "block-x", "tile"] {
         let part = format!(",scan,classic-{kernel} ");
         assert!(csv.lines().filter(|l| l.contains(&part)).count() >= 9, "{kernel}: {csv}");
     }
-    let many = ["--layout=row", "--scan", "--shape=40x30", "--columns=9", "--out=many.csv"];
-    gemv(dir, &[&common[..], &many].concat())?;
+    let many = ["--layout=row", "--scan", "--shape=40x30", "--columns=9", "--max-bytes=1M"];
+    gemv(dir, &[&common[..], &many, &["--out=many.csv"]].concat())?;
     let csv = std::fs::read_to_string(dir.join("many.csv"))?;
     for (kernel, least) in [("1", 4), ("2", 4), ("3", 7), ("4", 7)] {
         let part = format!(",scan,classic-sgemm-{kernel} ");
@@ -331,8 +331,8 @@ fn published_kernels_are_scanned_and_mapped(device: &str) -> Result<(), Failed> 
     gemv(dir, &["report", "many.csv", "--out", "many.html"])?;
     let html = std::fs::read_to_string(dir.join("many.html"))?;
     assert!(html.contains("GFLOP/s") && html.contains("scan of width"), "{:?}", plots(&html));
-    let mesh = ["--layout=row", "--classic", "--shapes=mesh", "--points=5", "--out=run.csv"];
-    gemv(dir, &[&common[..], &mesh].concat())?;
+    let mesh = ["--layout=row", "--classic", "--shapes=mesh", "--points=5", "--max-bytes=64k"];
+    gemv(dir, &[&common[..], &mesh, &["--out=run.csv"]].concat())?;
     gemv(dir, &["report", "run.csv", "--out", "page.html"])?;
     let html = std::fs::read_to_string(dir.join("page.html"))?;
     assert!(html.matches("data-plot=\"scan\"").count() >= 15, "{:?}", plots(&html));

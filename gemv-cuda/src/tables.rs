@@ -85,12 +85,13 @@ mod tests {
         let tuned = ALL.into_iter().filter(|shipped| shipped.capability.is_some());
         let tables = tuned.map(|of| Table::parse(of.table.name, of.table.text).unwrap());
         let tables: Vec<_> = tables.collect();
+        let infos: Vec<_> = infos().collect();
         for (table, row) in
             tables.iter().flat_map(|table| table.rows.iter().map(move |r| (table, r)))
         {
             let kernel = row.params.kernel();
-            let info =
-                infos().find(|info| info.name == kernel.as_str()).expect("an ordered kernel");
+            let mut infos = infos.iter();
+            let info = infos.find(|info| info.name == kernel.as_str()).expect("an ordered kernel");
             let tuned = table.header(&format!("kernel {kernel}")).unwrap_or_else(|| {
                 panic!("no line for {kernel}, whose fingerprint is {}", info.fingerprint)
             });

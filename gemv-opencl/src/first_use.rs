@@ -12,23 +12,26 @@ use gemv_gpu::{SELF_TEST_ENV, Signature, self_test_wanted};
 use crate::discover::Found;
 use crate::gemm;
 use crate::memory::State;
+use crate::programs::Entry;
 use crate::run::Choice;
 use crate::selftest::{Case, Sizes};
 use crate::tables::tables;
 
-/// Columns of a test, and whether it has many rows, the best first: more than one segment, one segment, few
-/// rows, whose columns are split, fewer columns for kernels of narrow matrices, more than 256 segments.
-const SIZES: [(usize, bool); 10] = [
-    (643, true),
-    (256, true),
-    (643, false),
-    (64, true),
-    (16, true),
-    (8, true),
-    (4, true),
-    (2, true),
-    (1, true),
-    (66_000, false),
+/// Columns and rows of a test, the best first: more than one segment, one segment, few rows, whose columns are
+/// split, fewer columns for kernels of narrow matrices, more than 256 segments. Where no rows are given, there
+/// are more than compute units, so that rows are whole unless parameters split them.
+const SIZES: [(usize, Option<usize>); 11] = [
+    (643, None),
+    (256, None),
+    (643, Some(2)),
+    (643, Some(1)),
+    (64, None),
+    (16, None),
+    (8, None),
+    (4, None),
+    (2, None),
+    (1, None),
+    (66_000, Some(2)),
 ];
 /// How many tests a program has to pass at least, of those that suit it.
 const TESTS: usize = 2;
@@ -48,14 +51,18 @@ pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
     }
     found.usable(&state.refused)?;
     let entries = choice.entries(found, state)?.to_vec();
-    if choice.kernel.ordered && self_test_wanted() && !state.programs.are_tested(&entries) {
+    let of = (choice.params, (choice.desc.dtype, choice.desc.vectors));
+    if choice.kernel.ordered && self_test_wanted() && !state.programs.are_tested(of, &entries) {
         let launched = match fault::<T, V>(found, state, choice)? {
             Ok(launched) => launched,
             Err(fault) => return Err(refused(found, state, choice, fault)),
         };
-        let tested = choice.plan.launches.iter().zip(&entries);
-        let tested = tested.filter(|(launch, _)| launched.contains(launch.entry));
-        state.programs.passed(&tested.map(|(_, entry)| *entry).collect::<Vec<_>>());
+        let all = choice.plan.launches.iter().zip(&entries);
+        let (tested, untested) = all.partition::<Vec<_>, _>(|(l, _)| launched.contains(l.entry));
+        let entries = |of: Vec<(_, &Entry)>| of.into_iter().map(|(_, entry)| *entry).collect();
+        let (tested, untested): (Vec<_>, Vec<_>) = (entries(tested), entries(untested));
+        state.programs.passed(&tested);
+        state.programs.untestable(of, &untested);
     }
     let State { programs, queue, .. } = state;
     programs.keep(queue, &entries);
@@ -77,13 +84,12 @@ fn fault<T: Element + Times<V>, V: Element>(
     // Other entry points of the program are compiled only where no test is without them.
     for any_entry in [false, true] {
         let mut done = 0;
-        for (columns, many) in SIZES {
+        for (columns, rows) in SIZES {
             if done >= TESTS && wanted.is_subset(&launched) {
                 return Ok(Ok(launched));
             }
             for &[batch, rhs] in counts(choice) {
-                // More rows than compute units, so that rows are whole unless parameters split them.
-                let rows = if many { (found.caps.units as usize).clamp(19, 131) } else { 2 };
+                let rows = rows.unwrap_or((found.caps.units as usize).clamp(19, 131));
                 let sizes: Sizes = [batch, rows, columns, rhs];
                 let suited = |desc: Desc| {
                     choice.kernel.fits(&desc, &choice.params, &found.caps).ok()?;
@@ -174,7 +180,7 @@ mod tests {
     use std::sync::Arc;
 
     use gemv_core::ndarray::{Array1, Array2};
-    use gemv_core::{Desc, Dtype, Engine, Layout};
+    use gemv_core::{Desc, Dtype, Engine, Layout, Params};
     use gemv_gpu::Kernel;
 
     use super::*;
@@ -222,6 +228,26 @@ mod tests {
             return println!("listed: {:?}", listed.found.map(|info| info.id));
         }
         let device = OpenCl::open(0).unwrap();
+        if std::env::var(CHILD).unwrap() == "one row" {
+            let desc = Desc::of(Dtype::F32, Layout::Row, (1, 300), 4);
+            let kernel = kernels::find("row-cpu").unwrap();
+            let params = Params::new("row-cpu");
+            let choice = Choice { kernel, params, ..chosen(&device, desc) };
+            let choice = choice.of(desc, device.found());
+            let mut state = lock(device.state());
+            let entries = choice.entries(device.found(), &mut state).unwrap();
+            let of = |params| (params, (Dtype::F32, Dtype::F32));
+            let (this, other) = (of(choice.params), of(choice.params.with("rows", 2)));
+            assert!(!state.programs.are_tested(this, entries));
+            state.programs.untestable(this, &entries[..1]);
+            assert!(state.programs.are_tested(this, &entries[..1]));
+            assert!(!state.programs.are_tested(other, &entries[..1]));
+            prepare::<f32, f32>(device.found(), &mut state, &choice).unwrap();
+            return println!(
+                "tested {}",
+                entries.iter().filter(|e| state.programs.are_tested(other, &[**e])).count()
+            );
+        }
         let desc = Desc::of(Dtype::F32, Layout::Row, (64, 300), 4);
         let right = chosen(&device, desc);
         let mut wrong = Choice { kernel: broken(right.kernel), ..chosen(&device, desc) };
@@ -279,6 +305,17 @@ mod tests {
         assert!(later.contains("listed: Err(opencl:0 is refused: "), "{later}");
         let asked = run("product", dir.path(), "off");
         assert!(asked.contains("product: 9\nlisted: Ok(\"opencl:0\")"), "{asked}");
+    }
+
+    /// Each entry point that it launches has been compared, so that a second choice of them is not tested again.
+    #[test]
+    fn a_row_in_parts_is_tested_whole() {
+        if !is_there() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let out = run("one row", dir.path(), "");
+        assert!(out.contains("tested 2"), "{out}");
     }
 
     #[test]

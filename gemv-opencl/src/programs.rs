@@ -1,6 +1,6 @@
 //! The programs that a device has compiled, and their kernel objects.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use gemv_core::{Dtype, Error, Params, Result};
 use gemv_gpu::Kernel;
@@ -31,6 +31,8 @@ pub(crate) struct Programs {
     entries: Vec<Object>,
     /// By what is asked, so that a repeated request renders no text.
     known: HashMap<(Params, Types, &'static str), Entry>,
+    /// What no self-test launches, so that it is not looked for again.
+    untestable: HashSet<(Params, Types, &'static str)>,
 }
 
 #[derive(Debug)]
@@ -55,8 +57,8 @@ struct Object {
 
 impl Programs {
     pub(crate) fn new(store: Store, binaries: bool) -> Programs {
-        let (numbers, programs, entries, known) = Default::default();
-        Programs { store, binaries, numbers, programs, entries, known }
+        let (numbers, programs, entries, known, untestable) = Default::default();
+        Programs { store, binaries, numbers, programs, entries, known, untestable }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -157,11 +159,19 @@ impl Programs {
         &self.entries[entry.0].kernel
     }
 
-    /// Whether these entry points have passed the self-test.
-    pub(crate) fn are_tested(&self, entries: &[Entry]) -> bool {
+    /// Whether these entry points have passed the self-test, or none launches them with these parameters.
+    pub(crate) fn are_tested(&self, (params, types): (Params, Types), entries: &[Entry]) -> bool {
         entries.iter().map(|entry| &self.entries[entry.0]).all(|object| {
-            self.programs[object.program].tested.iter().any(|name| name == object.name)
+            let mut tested = self.programs[object.program].tested.iter();
+            tested.any(|name| name == object.name)
+                || self.untestable.contains(&(params, types, object.name))
         })
+    }
+
+    /// Notes, for this process, that no self-test launches these entry points with these parameters.
+    pub(crate) fn untestable(&mut self, (params, types): (Params, Types), entries: &[Entry]) {
+        let names = entries.iter().map(|entry| (params, types, self.entries[entry.0].name));
+        self.untestable.extend(names);
     }
 
     /// Notes that these entry points have passed it.

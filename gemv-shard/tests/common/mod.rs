@@ -62,8 +62,10 @@ impl Random {
             0 => sign * 0.0,
             1 => sign,
             _ => {
-                sign * (1.0 + (z >> 12) as f64 / 2f64.powi(52))
-                    * 2f64.powi((z >> 6) as i32 % 12 - 6)
+                // By its bits: `powi` takes most of the time of making large matrices.
+                let exponent = i64::from((z >> 6) as i32 % 12 - 6);
+                let bits = ((1023 + exponent) as u64) << 52;
+                sign * f64::from_bits(bits | z >> 12)
             }
         }
     }
@@ -114,6 +116,19 @@ pub fn held<T: Element>(random: &mut Random, a: ArrayView2<'_, T>) -> Array2<T> 
 /// The same element in all places.
 pub fn element<T: Element>(re: f64, im: f64) -> T {
     T::narrow(T::Acc::from_parts(re, im))
+}
+
+/// These columns of a matrix, and of what it is multiplied with. `select` copies a column at a time, which takes
+/// longer than the products.
+pub fn select<T: Element, V: Element>(
+    a: &Array2<T>,
+    x: &Array1<V>,
+    columns: &[usize],
+) -> (Array2<T>, Array1<V>) {
+    let (m, n) = (a.nrows(), columns.len());
+    let values = a.rows().into_iter().flat_map(|row| columns.iter().map(move |&j| row[j]));
+    let part = Array2::from_shape_vec((m, n), values.collect()).unwrap();
+    (part, columns.iter().map(|&j| x[j]).collect())
 }
 
 /// What the whole product is.

@@ -2,7 +2,7 @@
 //! (`tests/golden/make.py`), on every device.
 use std::collections::BTreeMap;
 
-use crate::common::{devices, element};
+use crate::common::{devices, element, select};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Axis, Slice};
 use gemv::num_complex::Complex;
@@ -60,7 +60,7 @@ where
                 Partial::new(&device, a, x, first, n).unwrap()
             } else {
                 let mine: Vec<usize> = (0..n).filter(|j| j / SEGMENT % second == first).collect();
-                let (a, x) = (a.select(Axis(1), &mine), x.select(Axis(0), &mine));
+                let (a, x) = select(a, x, &mine);
                 let part = Partial::cyclic(&device, &a, &x, first, second, n).unwrap();
                 if words[0] == "reduced" { part.reduce(second).unwrap() } else { part }
             };

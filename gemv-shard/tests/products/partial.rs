@@ -1,5 +1,5 @@
 //! Products in parts have the bits of the whole: on every device, of every type, cut anywhere.
-use crate::common::{Random, devices, element, held, reversed, same, whole};
+use crate::common::{Random, devices, element, held, reversed, same, select, whole};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Slice};
 use gemv::num_complex::Complex;
@@ -77,7 +77,7 @@ where
     let mut parts: Vec<_> = (0..processes)
         .map(|process| {
             let columns = blocks(process, processes, n);
-            let (a, x) = (a.select(Axis(1), &columns), x.select(Axis(0), &columns));
+            let (a, x) = select(a, x, &columns);
             let device = &on[random.below(on.len())];
             part(random, device, a.view(), x.view(), |a, x| {
                 Partial::cyclic(device, a, x, process, processes, n)

@@ -1,7 +1,7 @@
 //! Signed zeros, infinities and subnormals in the sums of segments, whole and reduced, against the
 //! reference.
-use crate::common::{Random, devices, same, whole};
-use gemv::ndarray::{Array1, Array2, Axis};
+use crate::common::{Random, devices, same, select, whole};
+use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
 use gemv::{Device, Element, Times};
 use gemv_core::order::SEGMENT;
@@ -58,22 +58,23 @@ fn check<S: SumElement + Times<S>>(a: &Array2<S>, x: &Array1<S>, on: &[Device], 
         let each = (0..processes).map(|process| {
             let columns: Vec<usize> =
                 (0..n).filter(|j| j / SEGMENT % processes == process).collect();
-            let (a, x) = (a.select(Axis(1), &columns), x.select(Axis(0), &columns));
+            let (a, x) = select(a, x, &columns);
             let device = &on[process % on.len()];
             Partial::cyclic(device, &a, &x, process, processes, n).unwrap()
         });
         parts.push(each.map(|part| part.reduce(processes).unwrap()).collect());
     }
+    let before = Array1::from_elem(a.nrows(), S::from_parts(-0.0, -0.0));
+    let factors = [(S::ONE, S::ZERO), (S::ONE, S::ONE), (odd, S::ZERO), (odd, odd)];
+    let wanted = factors.map(|(alpha, beta)| whole(alpha, a, x, beta, &before));
     for (cut, parts) in parts.into_iter().enumerate() {
         let sums = Partial::merge(parts).unwrap();
-        for (alpha, beta) in [(S::ONE, S::ZERO), (S::ONE, S::ONE), (odd, S::ZERO), (odd, odd)] {
-            let before = Array1::from_elem(a.nrows(), S::from_parts(-0.0, -0.0));
-            let want = whole(alpha, a, x, beta, &before);
+        for ((alpha, beta), want) in factors.iter().zip(&wanted) {
             for device in on {
                 let mut y = before.clone();
-                sums.finish(device, alpha, beta, &mut y).unwrap();
+                sums.finish(device, *alpha, *beta, &mut y).unwrap();
                 let what = format!("{what}, cut {cut}, {alpha:?} and {beta:?} on {device}");
-                same(&y, &want, &what);
+                same(&y, want, &what);
             }
         }
     }
