@@ -131,13 +131,14 @@ def further():
     """Several right-hand sides of shapes for which no bar was set: times as multiples of the time of one."""
     times, counts = {}, (2, 4, 8, 16)
     for row in rows("h200/further.csv"):
-        of = times.setdefault(row["dtype"], {}).setdefault((row["m"], row["n"]), {})
+        kind = row["dtype"], row["layout"]
+        of = times.setdefault(kind, {}).setdefault((row["m"], row["n"]), {})
         of[int(row["rhs"])] = float(row["us"])
     print("\n## H200: time of k right-hand sides over that of one, 20 further shapes, geometric mean / most\n")
-    header("type", *[f"k = {k}" for k in counts])
-    for dtype, shapes in times.items():
+    header("type", "layout", *[f"k = {k}" for k in counts])
+    for kind, shapes in times.items():
         ratios = {k: [of[k] / of[1] for of in shapes.values() if k in of] for k in counts}
-        line(dtype, *[f"{geomean(r):.2f} / {max(r):.2f}" if r else "" for r in ratios.values()])
+        line(*kind, *[f"{geomean(r):.2f} / {max(r):.2f}" if r else "" for r in ratios.values()])
 
 
 def decode():
@@ -207,10 +208,10 @@ def published():
     print("\nbest on so many samples: " + ", ".join(f"`{k}` {n}" for n, k in counts))
 
 
-def opencl():
+def opencl(gpu):
     """Every shape of at least 16 x 16: NVIDIA's OpenCL beside its own pass that only reads, CUDA and cuBLAS."""
     shapes = {}
-    for row in rows("h100/opencl-mesh.csv"):
+    for row in rows(f"{gpu}/opencl-mesh.csv"):
         if int(row["m"]) >= 16 and int(row["n"]) >= 16:
             key = (row["dtype"], row["layout"], int(row["m"]), int(row["n"]), int(row["bytes"]))
             times = shapes.setdefault(key, {})
@@ -218,7 +219,7 @@ def opencl():
             if row["device"] == "opencl:0":
                 times["read"] = float(row["read_us"] or "nan")
     mib = 1 << 20
-    print("\n## H100: OpenCL beside CUDA\n")
+    print(f"\n## {gpu.upper()}: OpenCL beside CUDA\n")
     header("matrix", "bytes", "shapes", "share of OpenCL's read bandwidth", "of CUDA's speed", "of cuBLAS's speed")
     for dtype in ("f32", "f64"):
         for layout, long in (("row", "row-major"), ("col", "column-major")):
@@ -287,36 +288,45 @@ def bounds(text):
 
 
 def held_out():
-    """Regret of the rows of OpenCL's h100.txt, by the times of the held-out shapes that the tuner left. Columns of complex
-    types are not among them: their rows are of later measurements, joined from two."""
+    """Regret of rows of shipped tables, by the times of the held-out shapes that the tuner left: OpenCL's h100.txt, without
+    columns of complex types, whose rows are of later measurements, joined from two; and several right-hand sides on the CPU."""
     def sorted_words(params):
         kernel, *args = params.split()
         return kernel, *sorted(args)
 
-    table = []
-    for row in (HERE / "../../gemv-opencl/tables/h100.txt").read_text().splitlines():
-        if not row.startswith("#"):
-            key, params = row.split(" : ")
-            dtype, layout, *ranges = key.split()
-            ranges = dict(part.split("=") for part in ranges)
-            low, between, high = ranges.get("align", "..").partition("..")
-            align = int(low or 1), int(high or 64) if between else int(low)
-            table.append((dtype, layout, align, *(bounds(ranges.get(axis, "..")) for axis in "mn"), params))
-    print("\n## H100 by OpenCL: regret on held-out shapes\n")
-    header("types", "shapes", "without a time", "geometric mean", "worst")
-    for name in ("opencl-complex", "opencl-16-bit"):
-        times, unknown, regrets = {}, 0, []
-        with gzip.open(HERE / f"h100/{name}.holdout.csv.gz", "rt", newline="") as file:
+    def table(path):
+        for row in (HERE / "../.." / path).read_text().splitlines():
+            if not row.startswith("#"):
+                key, params = row.split(" : ")
+                dtype, layout, *ranges = key.split()
+                ranges = dict(part.split("=") for part in ranges)
+                low, between, high = ranges.get("align", "..").partition("..")
+                align = int(low or 1), int(high or 64) if between else int(low)
+                rhs = bounds(ranges.get("rhs", "1"))
+                yield dtype, layout, align, rhs, *(bounds(ranges.get(axis, "..")) for axis in "mn"), params
+
+    def fits(row, n):
+        # The one kernel here that does not take every matrix of its layout.
+        return n <= 8 or not row[-1].startswith("gemm-narrow ")
+
+    print("\n## Regret on held-out shapes\n")
+    header("measured", "shapes", "without a time", "geometric mean", "worst")
+    for name, path in (("h100/opencl-complex", "gemv-opencl/tables/h100.txt"), ("h100/opencl-16-bit", "gemv-opencl/tables/h100.txt"),
+                       ("cpu/tune-rhs", "gemv-cpu/tables/cpu.txt")):
+        present, times, unknown, regrets = list(table(path)), {}, 0, []
+        with gzip.open(HERE / f"{name}.holdout.csv.gz", "rt", newline="") as file:
             for row in csv.DictReader(file):
-                later = name == "opencl-complex" and row["layout"] == "col"
+                later = name == "h100/opencl-complex" and row["layout"] == "col"
                 if row["kind"] == "trial" and row["us"] and not later:
-                    key = (row["dtype"], row["layout"], 2 ** int(row["align"]), int(row["m"]), int(row["n"]))
+                    numbers = [int(row[key] or 1) for key in ("m", "n", "rhs")]
+                    key = (row["dtype"], row["layout"], 2 ** int(row["align"]), *numbers)
                     times.setdefault(key, {})[sorted_words(row["params"])] = float(row["us"])
-        for (dtype, layout, align, m, n), of in times.items():
+        for (dtype, layout, align, m, n, rhs), of in times.items():
             def distance(row):
-                far = [max(low - log2(v), log2(v) - high, 0) for v, (low, high) in ((m, row[3]), (n, row[4]))]
+                far = [max(low - log2(v), log2(v) - high, 0) for v, (low, high) in ((m, row[4]), (n, row[5]))]
                 return far[0] ** 2 + far[1] ** 2
-            fit = [row for row in table if row[:2] == (dtype, layout) and row[2][0] <= align <= row[2][1]]
+            fit = [row for row in present if row[:2] == (dtype, layout) and row[2][0] <= align <= row[2][1]
+                   and row[3][0] <= log2(rhs) <= row[3][1] and fits(row, n)]
             chosen = of.get(sorted_words(min(fit, key=distance)[-1]))
             unknown += chosen is None
             if chosen:
@@ -330,7 +340,8 @@ columns()
 further()
 decode()
 batches()
-opencl()
+opencl("h100")
+opencl("h200")
 sgemm()
 published()
 cpu()
