@@ -18,13 +18,13 @@ use crate::selftest::{Case, Sizes};
 use crate::tables::tables;
 
 /// Columns and rows of a test, the best first: more than one segment, one segment, few rows, whose columns are
-/// split, fewer columns for kernels of narrow matrices, more than 256 segments. Where no rows are given, there
-/// are more than compute units, so that rows are whole unless parameters split them.
+/// split, fewer columns for kernels of narrow matrices, more than 256 segments, and one row, for launches that
+/// no other has. Where no rows are given, there are more than compute units, so that rows are whole unless
+/// parameters split them.
 const SIZES: [(usize, Option<usize>); 11] = [
     (643, None),
     (256, None),
     (643, Some(2)),
-    (643, Some(1)),
     (64, None),
     (16, None),
     (8, None),
@@ -32,6 +32,7 @@ const SIZES: [(usize, Option<usize>); 11] = [
     (2, None),
     (1, None),
     (66_000, Some(2)),
+    (643, Some(1)),
 ];
 /// How many tests a program has to pass at least, of those that suit it.
 const TESTS: usize = 2;
@@ -230,6 +231,10 @@ mod tests {
         let device = OpenCl::open(0).unwrap();
         if std::env::var(CHILD).unwrap() == "one row" {
             let desc = Desc::of(Dtype::F32, Layout::Row, (1, 300), 4);
+            // Two rows are whole there, and one is not.
+            if !device.found().caps.cpu || device.found().caps.units != 2 {
+                return println!("not for this device");
+            }
             let kernel = kernels::find("row-cpu").unwrap();
             let params = Params::new("row-cpu");
             let choice = Choice { kernel, params, ..chosen(&device, desc) };
@@ -315,7 +320,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let out = run("one row", dir.path(), "");
-        assert!(out.contains("tested 2"), "{out}");
+        assert!(out.contains("tested 2") || out.contains("not for this device"), "{out}");
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(crate) struct Programs {
     entries: Vec<Object>,
     /// By what is asked, so that a repeated request renders no text.
     known: HashMap<(Params, Types, &'static str), Entry>,
-    /// What no self-test launches, so that it is not looked for again.
+    /// What no self-test launches with these parameters, so that it is not looked for again. Plans launch each of
+    /// these with the same others, so that another shape has no other test.
     untestable: HashSet<(Params, Types, &'static str)>,
 }
 

@@ -1,7 +1,7 @@
 //! What the suites share: devices, numbers, comparison.
 #![allow(dead_code)] // each suite uses a part
 
-use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Slice};
+use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, ShapeBuilder, Slice};
 use gemv::{Accumulator, Device, Element, Engine, Times};
 use gemv_core::Desc;
 
@@ -118,16 +118,15 @@ pub fn element<T: Element>(re: f64, im: f64) -> T {
     T::narrow(T::Acc::from_parts(re, im))
 }
 
-/// These columns of a matrix, and of what it is multiplied with. `select` copies a column at a time, which takes
-/// longer than the products.
+/// These columns of a matrix, which lie one after the other, and the entries that they are multiplied with. ndarray's
+/// `select` copies a column at a time as well, and takes longer than the products.
 pub fn select<T: Element, V: Element>(
     a: &Array2<T>,
     x: &Array1<V>,
     columns: &[usize],
 ) -> (Array2<T>, Array1<V>) {
-    let (m, n) = (a.nrows(), columns.len());
-    let values = a.rows().into_iter().flat_map(|row| columns.iter().map(move |&j| row[j]));
-    let part = Array2::from_shape_vec((m, n), values.collect()).unwrap();
+    let values = columns.iter().flat_map(|&j| a.column(j).to_vec()).collect();
+    let part = Array2::from_shape_vec((a.nrows(), columns.len()).f(), values).unwrap();
     (part, columns.iter().map(|&j| x[j]).collect())
 }
 
