@@ -320,7 +320,10 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let out = run("one row", dir.path(), "");
-        assert!(out.contains("tested 2") || out.contains("not for this device"), "{out}");
+        if out.contains("not for this device") {
+            return eprintln!("not tested: the device is no CPU with two compute units");
+        }
+        assert!(out.contains("tested 2"), "{out}");
     }
 
     #[test]
