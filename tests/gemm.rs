@@ -309,6 +309,8 @@ fn body<T: Multiply<V>, V: Element>(
             (1, 130, 13, 4),
             (1, 3, 0, 4),
             (2, 5, 64, 3),
+            (1, 777, 50, 9),
+            (1, 300, 64, 35),
             (1, 17, 300, 4),
             (1, 33, 257, 8),
             (1, 64, 520, 16),
@@ -328,10 +330,16 @@ fn body<T: Multiply<V>, V: Element>(
         _ if compiles && size != Size::Full => &[(1, 33, 257, 1)],
         _ => &[(1, 1, 1, 1), (1, 33, 257, 1), (1, 300, 64, 1), (1, 9, 1025, 1), (1, 2, 66_000, 1)],
     };
+    // Blocks of a GPU that have several tiles, one after another.
+    let tall: &[Dim] = match (device.info().id.starts_with("cuda"), size) {
+        (false, _) => &[],
+        (true, Size::Tiny) => &[(1, 300, 20, 3)],
+        (true, _) => &[(1, 60_000, 20, 3), (1, 560_000, 2, 3)],
+    };
     let xs = [ROW, COL, PART, STEPS, BACK, BATCH_LAST];
     let ys = [ROW, COL, STEPS, PART_COL, BETWEEN, BATCH_LAST];
     let mut taken: HashSet<String> = HashSet::new();
-    for (turn, &dim) in many.iter().chain(single).enumerate() {
+    for (turn, &dim) in many.iter().chain(single).chain(tall).enumerate() {
         let place = |turn: usize| (xs[turn % xs.len()], ys[turn / 2 % ys.len()]);
         for (round, resident) in [false, true].into_iter().enumerate() {
             let (x, y) = place(2 * turn + round);
@@ -409,7 +417,10 @@ fn specials<T: Multiply<T>>(device: &Device, size: Size, compiles: bool) -> Chec
     let problems: &[(usize, usize, usize)] = match size {
         // Oclgrind does not know the instruction that a division by 3 becomes.
         Size::Tiny => &[(7, 70, 4)],
-        _ => &[(23, 300, 9), (18, 256, 16), (37, 1021, 17), (13, 70, 33), (205, 3, 3)],
+        _ if compiles => &[(23, 300, 9), (18, 256, 16), (37, 1021, 17), (13, 70, 33), (205, 3, 3)],
+        _ => {
+            &[(23, 300, 9), (18, 256, 16), (37, 1021, 17), (13, 70, 33), (205, 3, 3), (150, 50, 9)]
+        }
     };
     for (turn, &(m, n, k)) in problems.iter().enumerate() {
         let a = Array3::from_shape_fn((1, m, n), |(_, i, j)| entry(i, j));

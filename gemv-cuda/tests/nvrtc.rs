@@ -31,8 +31,8 @@
 //! - Programs that have passed before. `golden/compiled.txt` has their fingerprints, with the version of NVRTC and a
 //!   fingerprint of this file, and the compiler says the same of the same text. What has another text, other options or
 //!   another compiler than the record is compiled; of the rest one program of each kernel, so that a wrong record
-//!   of a whole kernel shows. Whoever changes a kernel compiles all of its programs with `GEMV_GOLDEN=write`, which
-//!   writes the record anew if they pass.
+//!   of a whole kernel shows. A record of this compiler that lacks a program is an error: whoever changes a kernel
+//!   compiles all of its programs with `GEMV_GOLDEN=write`, which writes the record anew if they pass.
 //!
 //! `GEMV_TEST_FULL=1` thins nothing.
 //!
@@ -103,7 +103,7 @@ const SHAPES: [(usize, usize); 25] = [
 ];
 
 /// Shapes of many right-hand sides and of batches: (m, n), columns and entries.
-const MANY: [((usize, usize), usize, usize); 15] = [
+const MANY: [((usize, usize), usize, usize); 17] = [
     ((4096, 4096), 2, 1),
     ((4096, 4096), 4, 1),
     ((4096, 4096), 16, 1),
@@ -114,6 +114,8 @@ const MANY: [((usize, usize), usize, usize); 15] = [
     ((4_000_000, 3), 3, 1),
     ((1 << 20, 8), 8, 1),
     ((1 << 20, 16), 5, 1),
+    ((1 << 20, 50), 2, 1),
+    ((1 << 20, 50), 8, 1),
     ((4, 4), 1, 100_000),
     ((16, 16), 1, 100_000),
     ((64, 64), 3, 20_000),
@@ -334,6 +336,13 @@ fn head(nvrtc: &Nvrtc) -> String {
 
 fn record() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/compiled.txt")
+}
+
+/// Whether the record is of this compiler.
+fn is_of_this_compiler(nvrtc: &Nvrtc) -> bool {
+    let text = std::fs::read_to_string(record()).unwrap_or_default();
+    let version = |line: &str| line.split_once(',').map(|(version, _)| version.to_owned());
+    version(text.lines().next().unwrap_or_default()) == version(&head(nvrtc))
 }
 
 /// What passed before, with this compiler and these checks.
@@ -585,10 +594,22 @@ fn main() -> ExitCode {
             trials.push(Trial::test(trial, move || compile(nvrtc()?, arch, &programs[..some])));
         }
     }
+    let writes = std::env::var("GEMV_GOLDEN").is_ok_and(|v| v == "write");
+    let stale = lines.iter().filter(|line| !recorded().contains(*line)).count();
+    trials.push(Trial::test("the record has every program", move || {
+        if stale > 0 && !writes && !full() && is_of_this_compiler(nvrtc()?) {
+            return Err(format!(
+                "{stale} lines of {} are missing: GEMV_GOLDEN=write",
+                record().display()
+            )
+            .into());
+        }
+        Ok(())
+    }));
     let trials = trials.into_iter().map(|t| t.with_ignored_flag(ignored)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     let all = conclusion.num_filtered_out + conclusion.num_ignored + conclusion.num_failed == 0;
-    if std::env::var("GEMV_GOLDEN").is_ok_and(|v| v == "write") && all && !arguments.list {
+    if writes && all && !arguments.list {
         let head = nvrtc().map(head).expect("it has compiled the programs");
         let text: String = [head].into_iter().chain(lines).map(|line| line + "\n").collect();
         std::fs::write(record(), text).expect("the record can be written");

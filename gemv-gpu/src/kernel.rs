@@ -197,12 +197,16 @@ pub struct Launch {
     /// Whether the kernel itself waits for the launch before it, so that a device may begin it
     /// early (CUDA's programmatic dependent launch).
     pub pdl_wait: bool,
+    /// Parts of a row: the last argument of the entry points that take it behind those of their
+    /// signature (CUDA only).
+    pub parts: u32,
 }
 
 impl Launch {
     /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
     pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
-        Launch { entry, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, pdl_wait: false }
+        let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
+        Launch { entry, grid, block, shared: 0, pdl_wait: false, parts: 1 }
     }
 
     /// The same of a kernel that waits by itself ([`pdl_wait`](Self::pdl_wait)).

@@ -107,7 +107,7 @@ const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gem
 const ALONE: [&str; 2] = ["-p", "gemv-core"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
-const LONG: [&str; 5] = ["gemm", "opencl", "products", "report", "equivalence"];
+const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", "ptx", "bits"];
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the part that is run with the optimiser. With it `equivalence` compiles the kernels for one vector on CPUs: all in f32,

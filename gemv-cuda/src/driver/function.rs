@@ -28,6 +28,8 @@ pub(crate) struct Launch {
     pub(super) shared: u32,
     /// Whether the driver may begin it before the launch ahead has ended.
     pub(super) early: bool,
+    /// The last argument of the entry points that take it.
+    pub(super) parts: u32,
 }
 
 // cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.

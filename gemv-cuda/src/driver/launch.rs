@@ -218,7 +218,8 @@ impl Gpu {
             });
         }
         let early = planned.pdl_wait && function.pdl_waits;
-        Ok(Launch { function, grid, block: planned.block, shared: planned.shared, early })
+        let Planned { block, shared, parts, .. } = *planned;
+        Ok(Launch { function, grid, block, shared, early, parts })
     }
 
     /// Queues one launch.
@@ -320,6 +321,8 @@ impl Gpu {
             at(&conj),
             at(&workspace.at),
             at(&counters.at),
+            // The driver reads as many as the entry point has.
+            at(&launch.parts),
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
         // has; operands and scratch memory were checked above.

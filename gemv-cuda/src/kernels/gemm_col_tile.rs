@@ -47,18 +47,18 @@ const ARGS: &[Arg] = &[
         "STAGES",
     ),
     compiled(
-        "parts",
-        "Parts of a row, each with every parts-th segment.",
-        Values::Powers(1, 64),
-        1,
-        "PARTS",
-    ),
-    compiled(
         "min_blocks",
         "Blocks that are to be resident on a multiprocessor, and are launched for each.",
         Values::Range(1, 4),
         1,
         "MIN_BLOCKS",
+    ),
+    compiled(
+        "realign",
+        "1: elements of 2 bytes are copied by words of 4 and shifted into place, for columns that begin anywhere.",
+        Values::Range(0, 1),
+        0,
+        "REALIGN",
     ),
 ];
 
@@ -73,8 +73,8 @@ struct Shape {
     /// Steps of a warp for one tile, a power of two.
     steps: u32,
     stages: u32,
-    parts: u32,
     min_blocks: u32,
+    realign: bool,
 }
 
 impl Shape {
@@ -87,8 +87,8 @@ impl Shape {
             cols: get("tile_rhs"),
             steps: 32 / warps.max(1),
             stages: get("stages"),
-            parts: get("parts"),
             min_blocks: get("min_blocks"),
+            realign: get("realign") == 1,
         }
     }
 
@@ -98,38 +98,59 @@ impl Shape {
         each * (self.steps.ilog2() + 2)
     }
 
-    /// Bytes of shared memory of a block.
-    fn shared(&self, desc: &Desc) -> u64 {
+    /// Whether a block writes Y where a row has one part: with more blocks, registers are too few.
+    fn writes_y(&self) -> bool {
+        self.min_blocks < 3
+    }
+
+    /// Bytes of shared memory of a block, for so many parts.
+    fn shared(&self, desc: &Desc, parts: u32) -> u64 {
         let tile = u64::from(self.rows * self.cols);
-        let ring = u64::from(self.warps * self.stages * 8 * self.rows) * desc.dtype.bytes() as u64;
+        // A further word of each column, padded to a load.
+        let column = if self.realign { self.rows + self.rows / 32 } else { self.rows };
+        let ring = u64::from(self.warps * self.stages * 8 * column) * desc.dtype.bytes() as u64;
         let x = u64::from((self.stages.div_ceil(self.steps) + 1) * self.cols) * SEGMENT as u64;
         // Sums of the second level that wait, and one of a lane with several segments.
         let segments = desc.n.min(SUPER_SEGMENT).div_ceil(SEGMENT);
-        let own = segments.min(LANES).div_ceil(self.parts as usize).max(1);
+        let own = segments.min(LANES).div_ceil(parts as usize).max(1);
         let open = match segments > LANES {
-            true => (LANES as u32 / self.parts).ilog2() + 1,
+            true => (LANES as u32 / parts).ilog2() + 1,
             false => own.next_power_of_two().ilog2(),
         };
         ring + (x + (u64::from(self.warps) + u64::from(open)) * tile)
             * desc.dtype.acc_bytes() as u64
     }
 
+    /// Parts of a row: as many as leave the block that has the most tiles with the fewest, of those for which shared
+    /// memory suffices. Of several, the fewest, which have the fewest sums to add; where blocks have several tasks, 8 or
+    /// the nearest to it, which are faster.
+    fn parts(&self, desc: &Desc, caps: &Caps) -> u32 {
+        let fits = |log: &u32| self.shared(desc, 1 << log) <= u64::from(caps.dynamic_bytes);
+        let all = (0..=LANES.ilog2()).filter(fits);
+        let best = all.min_by_key(|log| {
+            let (tasks, blocks) = self.tasks(desc, caps, 1 << log);
+            let from_best = if tasks > blocks { log.abs_diff(3) } else { *log };
+            (self.tiles(desc, caps, 1 << log), from_best, *log)
+        });
+        1 << best.unwrap_or(LANES.ilog2())
+    }
+
     /// Tasks of a panel, and the blocks that share them.
-    fn tasks(&self, desc: &Desc, caps: &Caps) -> (u64, u64) {
+    fn tasks(&self, desc: &Desc, caps: &Caps, parts: u32) -> (u64, u64) {
         let super_segments = desc.n.div_ceil(SUPER_SEGMENT).max(1) as u64;
         let tasks = (desc.m as u64)
             .div_ceil(self.rows.into())
-            .saturating_mul(super_segments.saturating_mul(self.parts.into()));
+            .saturating_mul(super_segments.saturating_mul(parts.into()));
         let panels = (desc.rhs as u64).div_ceil(self.cols.into()).max(1);
         let most = (u64::from(caps.units) * u64::from(self.min_blocks) / panels).max(1);
         (tasks, tasks.clamp(1, most))
     }
 
     /// Tiles of the block that has the most.
-    fn tiles(&self, desc: &Desc, caps: &Caps) -> u64 {
-        let (tasks, blocks) = self.tasks(desc, caps);
+    fn tiles(&self, desc: &Desc, caps: &Caps, parts: u32) -> u64 {
+        let (tasks, blocks) = self.tasks(desc, caps, parts);
         let segments = desc.n.min(SUPER_SEGMENT).div_ceil(SEGMENT) as u64;
-        tasks.div_ceil(blocks).saturating_mul(segments.div_ceil(self.parts.into()))
+        tasks.div_ceil(blocks).saturating_mul(segments.div_ceil(parts.into()))
     }
 }
 
@@ -149,17 +170,22 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         ("threads", shape.warps * 32, caps.max_group),
         ("vec", shape.rows / 32, widest(desc.dtype)),
     ])?;
+    let (bytes, vec) = (desc.dtype.bytes(), shape.rows / 32);
+    if shape.realign && (bytes != 2 || vec < 2 || shape.warps < 2) {
+        return Err("realign=1 is for elements of 2 bytes, vec=2 or more, and several warps".into());
+    }
     // Sums, one row of X, the elements of a load, addresses.
     let held = shape.sums(desc) + (shape.cols + shape.rows / 32) * words(desc.dtype) + 40;
     let most = ((65_536 / (shape.warps * 32 * shape.min_blocks)) & !7).min(255);
     if held > most {
         return Err(format!("{held} registers of {most}"));
     }
-    let bytes = shape.shared(desc);
+    let parts = shape.parts(desc, caps);
+    let bytes = shape.shared(desc, parts);
     if bytes > u64::from(caps.dynamic_bytes) {
         return Err(format!("{bytes} bytes of shared memory of {}", caps.dynamic_bytes));
     }
-    if shape.tasks(desc, caps).0 > u64::from(u32::MAX) {
+    if shape.tasks(desc, caps, parts).0 > u64::from(u32::MAX) {
         return Err(format!("{} rows are too many", desc.m));
     }
     blocks(&plan(desc, params, caps))
@@ -168,19 +194,21 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let shape = Shape::of(params);
     let panels = (desc.rhs as u64).div_ceil(shape.cols.into());
-    let all_parts = desc.n.div_ceil(SUPER_SEGMENT).max(1) as u64 * u64::from(shape.parts);
-    let blocks = shape.tasks(desc, caps).1;
+    let parts = shape.parts(desc, caps);
+    let all_parts = desc.n.div_ceil(SUPER_SEGMENT).max(1) as u64 * u64::from(parts);
+    let blocks = shape.tasks(desc, caps, parts).1;
     let mut first = Launch::new("gemm_col_tile", blocks * panels, shape.warps * 32);
-    first.shared = u32::try_from(shape.shared(desc)).unwrap_or(u32::MAX);
+    first.shared = u32::try_from(shape.shared(desc, parts)).unwrap_or(u32::MAX);
     let mut launches = vec![first];
     let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
     if desc.n > SUPER_SEGMENT {
         launches.push(Launch::new("gemm_parts_long_reduce", outputs.div_ceil(4), 128));
-    } else if shape.parts > 1 {
+    } else if parts > 1 || !shape.writes_y() {
         launches.push(Launch::new("gemm_parts_reduce", outputs.div_ceil(128), 128));
     }
     let workspace = if launches.len() > 1 { all_parts.saturating_mul(outputs) } else { 0 };
-    let launches = launches.into_iter().map(Launch::waiting).collect();
+    let launches =
+        launches.into_iter().map(|launch| Launch { parts, ..launch.waiting() }).collect();
     Plan { launches, workspace, counters: 0 }
 }
 
@@ -203,26 +231,22 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
         _ => &[(256, 8, 16, 3, 1), (128, 8, 16, 4, 2)],
     };
     let mut all = Vec::new();
-    for &(threads, cols, bytes, stages, min_blocks) in shapes {
-        let vec = (bytes / desc.dtype.bytes() as u32).min(aligned(desc));
-        // Elements of two bytes that lie anywhere have no asynchronous copy.
-        if vec * (desc.dtype.bytes() as u32) < 4 {
-            continue;
-        }
+    // Elements of two bytes that lie anywhere have no asynchronous copy of their own.
+    let realigns: &[u32] = match (desc.dtype.bytes(), aligned(desc)) {
+        (2, 1) => &[1],
+        (2, 2) => &[0, 1],
+        _ => &[0],
+    };
+    for (&realign, &(threads, cols, bytes, stages, min_blocks)) in
+        realigns.iter().flat_map(|realign| shapes.iter().map(move |shape| (realign, shape)))
+    {
+        let widest = bytes / desc.dtype.bytes() as u32;
+        let vec = if realign == 1 { widest.min(4) } else { widest.min(aligned(desc)) };
         let params = Params::new(KERNEL.name).with("threads", threads).with("tile_rhs", cols);
         let params = params.with("vec", vec).with("stages", stages).with("min_blocks", min_blocks);
-        // Of one part the kernel writes Y itself: for f32, three blocks leave too few registers for that.
-        let least = u32::from(min_blocks == 3 && desc.dtype.bytes() == 4);
-        let parts = (least..=LANES.ilog2()).map(|k| params.with("parts", 1 << k));
-        let mut parts: Vec<_> = parts.filter(|p| KERNEL.fits(desc, p, caps).is_ok()).collect();
-        // Fewer parts have fewer sums to add.
-        parts.sort_by_key(|p| Shape::of(p).tiles(desc, caps));
-        // A second number of parts for the best guess only: each is a program of its own.
-        let some = if all.is_empty() { 2 } else { 1 };
-        for params in parts.into_iter().take(some) {
-            if !all.contains(&params) {
-                all.push(params);
-            }
+        let params = params.with("realign", realign);
+        if KERNEL.fits(desc, &params, caps).is_ok() && !all.contains(&params) {
+            all.push(params);
         }
     }
     all
@@ -257,18 +281,39 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_chosen_so_that_blocks_have_equally_many_tiles() {
+    fn blocks_have_equally_many_tiles() {
         let best = |m, n| {
             let desc = desc(Dtype::F32, m, n, 2);
-            let params = candidates(&desc, &caps())[0];
-            (value(ARGS, &params, "parts"), Shape::of(&params).tiles(&desc, &caps()))
+            let shape = Shape::of(&candidates(&desc, &caps())[0]);
+            let parts = shape.parts(&desc, &caps());
+            (parts, shape.tiles(&desc, &caps(), parts))
         };
-        // 32 sets of 16 segments for 132 blocks: 4 tiles each.
-        assert_eq!(best(4096, 4096), (4, 4));
+        // 32 sets of 16 segments for 132 blocks: 2 tasks of 2 tiles each.
+        assert_eq!(best(4096, 4096), (8, 4));
         // 1563 sets of one segment.
         assert_eq!(best(200_000, 256), (1, 12));
         // 2 sets of 782 segments in 4 super-segments.
         assert!(best(256, 200_000).1 <= 16);
+    }
+
+    #[test]
+    fn launches_have_the_parts_of_the_plan() {
+        let desc = desc(Dtype::F32, 4096, 4096, 8);
+        for (text, launches) in [
+            ("gemm-col-tile tile_rhs=8 vec=4", 2),
+            // Too few registers to write Y.
+            ("gemm-col-tile threads=128 tile_rhs=8 vec=2 min_blocks=3", 2),
+            ("gemm-col-tile tile_rhs=8 vec=1", 1),
+        ] {
+            let params: Params = text.parse().unwrap();
+            KERNEL.fits(&desc, &params, &caps()).unwrap();
+            let plan = plan(&desc, &params, &caps());
+            let parts = Shape::of(&params).parts(&desc, &caps());
+            assert!(plan.launches.iter().all(|l| l.parts == parts), "{text}");
+            assert_eq!(plan.launches.len(), launches, "{text}: {parts} parts");
+            let workspace = if launches > 1 { 4096 * 8 * u64::from(parts) } else { 0 };
+            assert_eq!(plan.workspace, workspace, "{text}");
+        }
     }
 
     #[test]
@@ -281,6 +326,7 @@ mod tests {
             (desc(Dtype::C32, 100, 5000, 8), "gemm-col-tile", "real numbers"),
             (desc(Dtype::F64, 100, 5000, 8), "gemm-col-tile vec=4", "vec=4 is more than 2"),
             (Desc { layout: Layout::Row, ..wide }, "gemm-col-tile", "layout col"),
+            (wide, "gemm-col-tile realign=1", "elements of 2 bytes"),
             (Desc { n: TWO_LEVELS + 1, ..wide }, "gemm-col-tile", "are more than 16777216"),
             (Desc { m: 1 << 40, ..wide }, "gemm-col-tile", "rows are too many"),
         ] {

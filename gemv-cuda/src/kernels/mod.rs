@@ -21,6 +21,7 @@ gpu::kernel_files! {
     mod gemm_col_batch; // the same of column-major matrices
     mod gemm_row_ring;  // several right-hand sides, rows through shared memory
     mod gemm_row_panel; // the same, rows through registers
+    mod gemm_thread;    // several right-hand sides of few columns, a thread a row
     mod row_splitk;     // sub-warps take rows, and split long ones
     mod row_warp;       // a sub-warp a row of one segment
     mod col_thread;     // a thread a row, few columns

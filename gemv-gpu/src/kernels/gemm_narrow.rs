@@ -62,6 +62,8 @@ const ARGS: &[Arg] = &[
 
 /// Columns of the widest matrix.
 const MOST: usize = 16;
+/// Threads that a compute unit has room for.
+const RESIDENT: u32 = 2048;
 /// Bytes of A, X and Y that a thread may hold: more are spilled to memory.
 const MAX_BYTES: u64 = 640;
 /// As many as a candidate has.
@@ -107,11 +109,13 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     rules::limits(&plan(desc, params, caps), caps, 0)
 }
 
-fn plan(desc: &Desc, params: &Params, _: &Caps) -> Plan {
+fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let threads = value(ARGS, params, "threads");
     let slots = (u64::from(threads) / panels(desc, params).max(1)).max(1);
     let rows = slots * u64::from(value(ARGS, params, "rows"));
-    let launch = Launch::new("gemm_narrow", (desc.m as u64).div_ceil(rows), threads);
+    // A block that has further rows loads X once.
+    let most = u64::from(caps.units.max(1)) * u64::from((RESIDENT / threads).max(1));
+    let launch = Launch::new("gemm_narrow", (desc.m as u64).div_ceil(rows).min(most), threads);
     Plan { launches: vec![launch], workspace: 0, counters: 0 }
 }
 
@@ -127,13 +131,14 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let whole = gemm::panel(desc, 6).min(8);
     let mut all = Vec::new();
     for (threads, rows, tile_rhs) in [
-        (128, 1, whole),
+        // Words of 16 bytes of Y, or of 8 for elements of 2 bytes.
+        (128, 2, whole.min(4)),
+        (128, 1, whole.min(4)),
+        (256, 4, whole.min(4)),
         (128, 2, whole),
-        (64, 1, whole),
         // A thread for each entry of Y: whole warps write whole rows.
         (32 * desc.rhs.min(16) as u32, 2, 1),
-        (256, 4, whole),
-        (128, 1, 2),
+        (128, 2, 2),
     ] {
         let threads = [512, 384, 256, 192, 128, 96, 64, 32].into_iter().find(|t| *t <= threads);
         let mut tile_rhs = tile_rhs;
