@@ -334,7 +334,7 @@ fn body<T: Multiply<V>, V: Element>(
     let tall: &[Dim] = match (device.info().id.starts_with("cuda"), size) {
         (false, _) => &[],
         (true, Size::Tiny) => &[(1, 300, 20, 3)],
-        (true, _) => &[(1, 60_000, 20, 3), (1, 560_000, 2, 3)],
+        (true, _) => &[(1, 60_000, 20, 3), (1, 560_000, 2, 3), (1, 20_000, 0, 4), (1, 3_000, 0, 8)],
     };
     let xs = [ROW, COL, PART, STEPS, BACK, BATCH_LAST];
     let ys = [ROW, COL, STEPS, PART_COL, BETWEEN, BATCH_LAST];

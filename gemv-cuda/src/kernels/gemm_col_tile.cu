@@ -6,7 +6,7 @@
 //   lanes      a step is the pair of lanes l and l + 32. The steps of a warp come in bit-reversed order, so
 //              that a stack of partial sums replaces the lanes. Warps meet in shared memory, once a tile.
 //   stages     A comes by cp.async into a ring of STAGES steps a warp. A thread reads what it
-//              copied itself: no barrier.
+//              copied itself, but for REALIGN: no barrier.
 //   REALIGN    Columns of elements of 2 bytes that begin anywhere are copied by whole words, from the one that holds
 //              their first element on, and shifted when they are read. A warp's columns begin in the same half of a
 //              word: they are an even number of columns apart. Then a thread reads what others of its warp copied.
@@ -19,7 +19,8 @@
 //              gemm_parts.cuh follows.
 //   the end    Past the last column +0 * -0 takes the place of the products, which leaves any sum as it is.
 //   never read A and X where alpha = 0; Y where beta = 0; vectors without an element of the matrix. The
-//              one at a column's end is read whole; allocations end with a whole one.
+//              one at a column's end is read whole; allocations end with a whole one. Of REALIGN, neither are words: the
+//              one at a column's begin has one element before it.
 #ifndef THREADS
 #define THREADS 256
 #endif

@@ -125,6 +125,10 @@ impl Shape {
     /// memory suffices. Of several, the fewest, which have the fewest sums to add; where blocks have several tasks, 8 or
     /// the nearest to it, which are faster.
     fn parts(&self, desc: &Desc, caps: &Caps) -> u32 {
+        // Without columns there are no sums, and the first launch writes Y.
+        if desc.n == 0 {
+            return 1;
+        }
         let fits = |log: &u32| self.shared(desc, 1 << log) <= u64::from(caps.dynamic_bytes);
         let all = (0..=LANES.ilog2()).filter(fits);
         let best = all.min_by_key(|log| {
@@ -162,6 +166,9 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     }
     if desc.batch != 1 {
         return Err("the kernel is for one matrix".into());
+    }
+    if desc.n == 0 && !shape.writes_y() {
+        return Err("with min_blocks=3 or more the kernel is for matrices with columns".into());
     }
     if desc.n > TWO_LEVELS {
         return Err(format!("{} columns are more than {TWO_LEVELS}", desc.n));
@@ -317,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn without_columns_one_launch_writes_y() {
+        for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16] {
+            for m in [1, 20_000, 3_000_000] {
+                let desc = desc(dtype, m, 0, 8);
+                for params in candidates(&desc, &caps()) {
+                    let plan = plan(&desc, &params, &caps());
+                    assert_eq!((plan.launches.len(), plan.workspace), (1, 0), "{desc} {params}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_legal_is_said() {
         let wide = desc(Dtype::F32, 100, 5000, 8);
         for (desc, text, part) in [
@@ -327,6 +347,11 @@ mod tests {
             (desc(Dtype::F64, 100, 5000, 8), "gemm-col-tile vec=4", "vec=4 is more than 2"),
             (Desc { layout: Layout::Row, ..wide }, "gemm-col-tile", "layout col"),
             (wide, "gemm-col-tile realign=1", "elements of 2 bytes"),
+            (
+                Desc { n: 0, ..wide },
+                "gemm-col-tile threads=128 tile_rhs=8 vec=2 min_blocks=3",
+                "with columns",
+            ),
             (Desc { n: TWO_LEVELS + 1, ..wide }, "gemm-col-tile", "are more than 16777216"),
             (Desc { m: 1 << 40, ..wide }, "gemm-col-tile", "rows are too many"),
         ] {

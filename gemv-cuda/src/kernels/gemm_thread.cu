@@ -1,10 +1,11 @@
-// gemm-thread: Y = alpha A X + beta Y, one matrix of at most MAX_N <= 64 columns, real numbers. A thread has ROWS whole rows and
+// gemm-thread: Y = alpha A X + beta Y, one matrix of 8 to MAX_N <= 64 columns, real numbers. A thread has ROWS whole rows and
 // TILE_RHS columns of X at a time. No exchange between threads.
 //
 //   tiles      of THREADS * ROWS rows. A block has every blocks-th of them, and copies the next one to shared memory, by
 //              cp.async, while it multiplies one. Row r of a thread is r * THREADS rows behind its first.
-//   in shared  of a row-major matrix, rows ROW_LD elements apart, an odd number of words: threads that read a column
-//              of neighbouring rows meet no bank twice. Of a column-major one, columns of TILE_M elements.
+//   in shared  of a row-major matrix, rows row_ld(n) elements apart, an odd number of words, or of elements of 8 bytes:
+//              threads that read a column of neighbouring rows meet no bank twice. Of a column-major one, columns of
+//              TILE_M elements.
 //   X          The columns of X that the block has, up to GROUP_RHS, lie in shared memory, in the accumulator's type.
 //   lanes      A lane has one column, or none. Up to eight lanes, l, l + 8, ..., are multiplied one after another and
 //              added up as they come, in bit-reversed order; so are the eight sums of l = 0, 4, 2, 6, ... Lanes from
