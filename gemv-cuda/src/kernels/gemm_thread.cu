@@ -103,22 +103,6 @@ template <U32 N> STATIC void copy_columns(ELEM *to, const ELEM *from, const I64 
 // Sums of this thread, all of which are one subtree.
 #define SUMS (ROWS * TILE_RHS)
 
-// Adds `sum`, the b-th of eight, to those that wait for it, or leaves it there: the last one becomes the sum of all.
-STATIC void join(ACC (&open)[3][SUMS], ACC (&sum)[SUMS], const U32 b) {
-  bool goes_on = true;
-#pragma unroll
-  for (U32 k = 0; k < 3; k++) {
-    if (goes_on && (b >> k & 1u) == 0) {
-      goes_on = false;
-#pragma unroll
-      for (U32 i = 0; i < SUMS; i++) open[k][i] = sum[i];
-    }
-    if (goes_on)
-#pragma unroll
-      for (U32 i = 0; i < SUMS; i++) sum[i] = acc_add(open[k][i], sum[i]);
-  }
-}
-
 typedef struct __align__(TILE_RHS * sizeof(ACC) < 16 ? TILE_RHS * sizeof(ACC) : 16) {
   ACC e[TILE_RHS];
 } X_ROW;
@@ -166,12 +150,12 @@ STATIC void multiply(ACC (&total)[SUMS], Factors of, const U32 n) {
   ACC open[3][SUMS];
 #pragma unroll 1
   for (U32 g = 0; g < 8; g++) {
-    const U32 first = (g & 1u) << 2 | (g & 2u) | g >> 2;
+    const U32 first = visited<8>(g);
     of.a = a + first * of.j_step;
     of.x = x + first * GROUP_RHS;
     ACC sum[SUMS];
     Lanes<0, 1>::sum(sum, of, n - first);
-    join(open, sum, g);
+    merge<8>(open, sum, g);
 #pragma unroll
     for (U32 i = 0; i < SUMS; i++) total[i] = sum[i];
   }
