@@ -38,9 +38,12 @@ LARGE, WEIGHT = 1 << 24, 4
 FIRST = """
 f32 col align=16.. rhs=3..4 batch=1 m=12289.. n=193..1024 : gemm-col-tile threads=256 tile_rhs=4 vec=4 stages=4 min_blocks=1
 f32 col align=16.. rhs=3..4 batch=1 m=769..28232 n=4096..2^24 : gemm-col-tile threads=128 tile_rhs=4 vec=4 stages=4 min_blocks=2
-f64 row align=16.. rhs=2 batch=1 m=2^11.. n=2^11..2^15 : gemm-row-panel threads=256 warps_k=8 tile_rhs=2 rows=4 vec=1 min_blocks=1
-f64 row align=16.. rhs=3..4 batch=1 m=2^11.. n=2^11..2^15 : gemm-row-panel threads=256 warps_k=8 tile_rhs=4 rows=4 vec=1 min_blocks=1
-f64 row align=16.. rhs=5..8 batch=1 m=2^11.. n=2^11..2^15 : gemm-row-panel threads=256 warps_k=8 tile_rhs=8 rows=4 vec=1 min_blocks=1
+f64 row align=16.. rhs=2 batch=1 m=2^11.. n=2^12..2^15 : gemm-row-panel threads=256 warps_k=8 tile_rhs=2 rows=4 vec=1 min_blocks=1
+f64 row align=16.. rhs=3..4 batch=1 m=2^11.. n=2^12..2^15 : gemm-row-panel threads=256 warps_k=8 tile_rhs=4 rows=4 vec=1 min_blocks=1
+f64 row align=16.. rhs=5..8 batch=1 m=2^11.. n=2^12 : gemm-row-panel threads=256 warps_k=8 tile_rhs=8 rows=4 vec=1 min_blocks=1
+f64 row align=16.. rhs=5..8 batch=1 m=2^11.. n=2^13 : gemm-row-panel threads=256 warps_k=8 tile_rhs=8 rows=4 vec=1 min_blocks=1
+f64 row align=16.. rhs=5..8 batch=1 m=2^11.. n=14336 : gemm-row-panel threads=256 warps_k=8 tile_rhs=8 rows=4 vec=1 min_blocks=1
+f64 row align=16.. rhs=5..8 batch=1 m=2^11.. n=2^14 : gemm-row-panel threads=256 warps_k=8 tile_rhs=8 rows=4 vec=1 min_blocks=1
 bf16 row align=16.. rhs=2 batch=1 m=8193..2^17 n=4097..8192 : gemm-row-ring threads=512 warps_k=16 tile_rhs=2 rows=8 stages=3 min_blocks=1
 bf16 row align=16.. rhs=3..4 batch=1 m=12289.. n=2049..8192 : gemm-row-ring threads=512 warps_k=16 tile_rhs=4 rows=8 stages=3 min_blocks=1
 bf16 row align=16.. rhs=2 batch=1 m=100001.. n=193..256 : gemm-row-panel threads=512 warps_k=1 tile_rhs=2 rows=8 vec=2 min_blocks=1
