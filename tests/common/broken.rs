@@ -1,10 +1,10 @@
 //! Backends with one planted bug each: the suites must refuse every one of them.
 
+use gemv::ndarray::{ArrayView, ArrayViewMut1, Ix1, Ix2};
 use gemv::unstable::reference::ordered_sum;
 use gemv::unstable::{AnyJob, Job, for_any, scale};
 use gemv::{Accumulator, Device, Element};
 use gemv_testkit::{Host, view, view_mut};
-use ndarray::{ArrayView, ArrayViewMut1, Ix1, Ix2};
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -151,7 +151,8 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     // be used; it is the linking and what is said that is tested, so nothing is optimised.
     let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \
                    \"elements\", \"driverless\", \"nothing\"]\n";
-    let profile = "[profile.dev]\nopt-level = 0\ndebug = false\nincremental = false\n";
+    let profile = "[profile.dev]\nopt-level = 0\ndebug = false\nincremental = false\n\
+                   debug-assertions = false\noverflow-checks = false\n";
     sh.write_file(folder.join("Cargo.toml"), format!("{members}\n{profile}"))?;
     sh.copy_file("Cargo.lock", folder.join("Cargo.lock"))?;
     let _folder = sh.push_dir(folder);

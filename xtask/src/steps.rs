@@ -112,12 +112,13 @@ const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the part that is run with the optimiser. With it `equivalence` compiles the kernels for one vector on CPUs: all in f32,
 /// and in the other types those of the table that PoCL gets. The parts are several right-hand sides (`specials`), the rules
-/// for NaN, zeros and infinities (f32), a matrix of a narrower type (`*`), and the kernels for GPUs (f64). Those in other
-/// types, and what `report`, `share` and `products` compute, are the same texts by other ways.
-const UNOPTIMISED: [(&str, &str, Option<&str>); 7] = [
-    ("gemv", "gemm", Some("specials")),
+/// for NaN, zeros and infinities and the steps of each entry (f32), a matrix of a narrower type (`*`), and the kernels for GPUs
+/// (f64). Those in other types, and what `report`, `share` and `products` compute, are the same texts by other ways.
+const UNOPTIMISED: [(&str, &str, Option<&str>); 8] = [
+    ("gemv-testkit", "gemm", Some("specials")),
     ("gemv", "golden", Some("*")),
     ("gemv", "semantics", Some("f32")),
+    ("gemv", "vectors", Some("f32")),
     ("gemv-cli", "report", None),
     ("gemv-cli", "share", None),
     ("gemv-opencl", "opencl", Some("f64")),
@@ -207,7 +208,7 @@ fn isa(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
     let own = one(sh, |b| b.package == "gemv-opencl" && b.name == "opencl")?;
-    let gemm = one(sh, |b| b.package == "gemv" && b.name == "gemm")?;
+    let gemm = one(sh, |b| b.package == "gemv-testkit" && b.name == "gemm")?;
     // As a platform of its own: the `oclgrind` wrapper preloads a library, which the loader that
     // is looked for at run time does not see.
     let variables = [

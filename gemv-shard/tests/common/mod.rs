@@ -4,6 +4,7 @@
 use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, ShapeBuilder, Slice};
 use gemv::{Accumulator, Device, Element, Engine, Times};
 use gemv_core::Desc;
+use gemv_core::order::SEGMENT;
 
 /// The reference, and every device that is found and computes the type.
 ///
@@ -116,6 +117,12 @@ pub fn held<T: Element>(random: &mut Random, a: ArrayView2<'_, T>) -> Array2<T> 
 /// The same element in all places.
 pub fn element<T: Element>(re: f64, im: f64) -> T {
     T::narrow(T::Acc::from_parts(re, im))
+}
+
+/// The columns of a process where blocks of one segment are dealt in turn, one block after the other.
+pub fn blocks(process: usize, processes: usize, n: usize) -> Vec<usize> {
+    let starts = (process * SEGMENT..n).step_by(processes * SEGMENT);
+    starts.flat_map(|start| start..n.min(start + SEGMENT)).collect()
 }
 
 /// These columns of a matrix, which lie one after the other, and the entries that they are multiplied with. ndarray's

@@ -1,5 +1,5 @@
 //! Products in parts have the bits of the whole: on every device, of every type, cut anywhere.
-use crate::common::{Random, devices, element, held, reversed, same, select, whole};
+use crate::common::{Random, blocks, devices, element, held, reversed, same, select, whole};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Slice};
 use gemv::num_complex::Complex;
@@ -54,11 +54,6 @@ where
     }
     random.shuffle(&mut parts);
     parts
-}
-
-/// The columns of a process, one block after the other.
-fn blocks(process: usize, processes: usize, n: usize) -> Vec<usize> {
-    (0..n).filter(|j| j / SEGMENT % processes == process).collect()
 }
 
 fn cyclic<T, V, S>(

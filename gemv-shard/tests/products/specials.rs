@@ -1,10 +1,9 @@
 //! Signed zeros, infinities and subnormals in the sums of segments, whole and reduced, against the
 //! reference.
-use crate::common::{Random, devices, same, select, whole};
+use crate::common::{Random, blocks, devices, same, select, whole};
 use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
 use gemv::{Device, Element, Times};
-use gemv_core::order::SEGMENT;
 use gemv_shard::{Partial, SumElement};
 
 /// Numbers whose sums are -0, infinite or subnormal. A product of two `tiny` ones is below all numbers: a
@@ -56,9 +55,7 @@ fn check<S: SumElement + Times<S>>(a: &Array2<S>, x: &Array1<S>, on: &[Device], 
     for k in 0..=6 {
         let processes = 1 << k;
         let each = (0..processes).map(|process| {
-            let columns: Vec<usize> =
-                (0..n).filter(|j| j / SEGMENT % processes == process).collect();
-            let (a, x) = select(a, x, &columns);
+            let (a, x) = select(a, x, &blocks(process, processes, n));
             let device = &on[process % on.len()];
             Partial::cyclic(device, &a, &x, process, processes, n).unwrap()
         });
