@@ -140,6 +140,16 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     ];
     let mut tests = built(sh, &WORKSPACE)?;
     tests.extend(built(sh, &ALONE)?);
+    // Two manifests name them, and what none names is not compiled.
+    for entry in std::fs::read_dir("tests")? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let is_test = path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").exists();
+        let built = tests
+            .iter()
+            .any(|b| ["gemv", "gemv-testkit"].contains(&&*b.package) && b.name == *name);
+        ensure!(built || !is_test, "{} is in no manifest", path.display());
+    }
     // The ranks of MPI are more than the processors, and wait for each other: they have a step of their own.
     tests.retain(|b| b.test && b.name != RANKS);
     tests.sort_by_key(|b| LONG.iter().position(|name| *name == b.name).unwrap_or(LONG.len()));

@@ -380,7 +380,7 @@ fn filled_memory() {
     let mut on = devices::<f32, f32>();
     on.push(feeding(1 << 12, |_| false).0);
     for device in &on {
-        for len in [1, 1000, 5000, 800_001, 3 << 20] {
+        for len in [1, 1000, 5000, 800_001, 5 << 20] {
             let mut there = device.zeros::<f32, _>(len).unwrap();
             let mut fill = |bytes: usize, source: PieceSource<'_>| {
                 let memory = there.window_mut().unwrap().memory;
