@@ -154,7 +154,7 @@ impl<W: Work> Remaining<W> {
         let (first, second) = all.cut(at);
         // Neither is empty: a share and the remainder are `least` or more, which is a multiple of any unit.
         let (mine, left) = if front { (first, second) } else { (second, first) };
-        assert!(mine.len() > 0 && left.len() > 0);
+        debug_assert!(mine.len() > 0 && left.len() > 0);
         *work = Some(left);
         Some(mine)
     }

@@ -149,6 +149,15 @@ fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
             shapes(&KERNEL, desc, caps, (vec, caps.cluster, 0), &CLUSTERED, &mut out);
         }
     }
+    // 16-bit rows of two rounds: more blocks than have registers at one time were faster.
+    if desc.dtype.bytes() == 2 && aligned(desc) == 8 && desc.n <= 2 * LANES {
+        let shape =
+            Params::new(KERNEL.name).with("threads", 128).with("subwarp", 8).with("warps_k", 1);
+        let params = shape.with("rows", 4).with("vec", 8).with("blocks_per_sm", 8);
+        if KERNEL.fits(desc, &params, caps).is_ok() {
+            out.push((KERNEL.launch_id(desc, &params, caps), params));
+        }
+    }
     out.into_iter().map(|o| o.1).collect()
 }
 
