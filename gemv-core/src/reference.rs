@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, Ix3};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, Ix3, indices};
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
@@ -156,20 +156,23 @@ pub fn vector<'a, T: Element>(
     block: &mut [T],
 ) {
     let alpha = job.alpha.value(|memory, at| read(memory)[at]);
-    let entry = |window: &Option<Window<&'a dyn Memory, Ix3>>, at| match window {
-        Some(window) => read(window.memory)[window.place(at)],
-        None => T::default(),
+    let [x, z] = [&job.x, &job.z].map(|window| window.as_ref().map(|w| (read(w.memory), w)));
+    let entry = |of: Option<(&[T], &Window<_, Ix3>)>, at| {
+        of.map_or(T::default(), |(elements, window)| elements[window.place(at)])
     };
-    let [n0, n1, n2] = [0, 1, 2].map(|axis| job.y.dim[axis]);
-    for (i, j) in (0..n0).flat_map(|i| (0..n1).map(move |j| (i, j))) {
-        for at in (0..n2).map(|k| [i, j, k]) {
-            let (x, z, y) = (entry(&job.x, at), entry(&job.z, at), &mut block[job.y.place(at)]);
-            *y = match job.step {
-                Step::Assign => x,
-                step => T::narrow(widened(step, alpha, x.widen(), z.widen(), y.widen())),
-            };
-        }
-    }
+    for_each_index(job.y.dim, &mut |at| {
+        let (x, z, y) = (entry(x, at), entry(z, at), &mut block[job.y.place(at)]);
+        *y = match job.step {
+            Step::Assign => x,
+            step => T::narrow(widened(step, alpha, x.widen(), z.widen(), y.widen())),
+        };
+    });
+}
+
+/// Calls `f` with each index. A function of its own for the sake of the size of programs: all types share it.
+#[inline(never)]
+fn for_each_index(dim: Ix3, f: &mut dyn FnMut([usize; 3])) {
+    indices(dim).into_iter().for_each(|(i, j, k)| f([i, j, k]));
 }
 
 /// One entry of a step. A function of its own for the sake of the size of programs: all types share those of their

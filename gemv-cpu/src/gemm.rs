@@ -47,6 +47,9 @@ fn share(g: &Gemm<'_>, grain: usize) {
         true => 1,
         false => rayon::current_num_threads().min(kib / grain.max(1)),
     };
+    if tasks <= 1 && g.is_wide() {
+        return (0..batch).for_each(|b| g.by_segments(b, |mut all| all.run()));
+    }
     if tasks <= 1 {
         return g.panel((0, batch), |mut all| all.run());
     }
@@ -61,7 +64,8 @@ fn share(g: &Gemm<'_>, grain: usize) {
     }
     let count = n.div_ceil(SEGMENT);
     // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments.
-    let segments = m < tasks * if g.by_rows() { 16 } else { 256 } && count >= tasks;
+    let few = m < tasks * if g.by_rows() { 16 } else { 256 };
+    let segments = (few || g.is_wide()) && count >= tasks;
     for b in 0..batch {
         if segments {
             let least = LEAST.div_ceil(m * SEGMENT * element);

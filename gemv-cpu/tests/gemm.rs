@@ -308,14 +308,21 @@ fn long_rows_have_the_bits_of_their_columns() {
     }
 }
 
-/// Each thread packs X in several parts: of some segments each, for several blocks of rows.
+/// Each thread packs X in several parts: of some segments each, for several blocks of rows. One thread does so too, and
+/// several do where there are rows enough for each, since X is larger than the caches.
 #[test]
 fn rows_that_are_cut_into_segments_have_the_bits_of_their_columns() {
     let rng = &mut Numbers::new(100);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let (one, four) = (pool(1), pool(4));
     for cpu in cpus() {
-        for (m, n, columns) in [(1, 70_000, 9), (7, 40_000, 16), (17, 20_000, 17), (60, 10_000, 33)]
-        {
+        for (pool, m, n, columns) in [
+            (&four, 1, 70_000, 9),
+            (&four, 7, 40_000, 16),
+            (&one, 7, 40_000, 16),
+            (&four, 17, 20_000, 17),
+            (&four, 65, 10_000, 33),
+        ] {
             pool.install(|| {
                 check::<f32, f32>(&*cpu, rng, (1, m, n, columns));
                 check::<f64, f64>(&*cpu, rng, (1, m, n, columns));

@@ -120,8 +120,14 @@ const ROWS: usize = 16;
 /// Bytes of a cut matrix that may lie in the caches: larger ones are prefetched.
 const CACHED: usize = 2 << 20;
 
-/// Rows that the row kernel takes through several segments: a multiple of its tiles.
-const SOME: usize = 6;
+/// Rows that the row kernel takes through several segments, a multiple of its tiles: for a few columns of X, and for
+/// more, whose segments come from the second-level cache more slowly.
+const SOME: [usize; 2] = [6, 12];
+
+/// Rows up to which a matrix by rows is cut by segments if X is larger than the second-level cache: X would be read
+/// again for each block of rows, and there are few sums to store.
+const WIDE_ROWS: usize = 512;
+const WIDE_X: usize = 1 << 20;
 
 // SAFETY: it reads elements that nothing writes while it lives; only its parts write, each a place of its own.
 unsafe impl Sync for Gemm<'_> {}
@@ -280,6 +286,12 @@ impl<'a> Gemm<'a> {
         let rows = self.by_rows && !self.copies && self.n == SEGMENT && self.columns == 1;
         let here = self.x_direct && self.in_place && self.y.strides[0] >= 0;
         self.batch > 1 && rows && here && next(self.a) && next(self.x)
+    }
+
+    /// Whether it is cut by segments rather than by rows, even for one thread.
+    pub(crate) fn is_wide(&self) -> bool {
+        let x = self.packed_len() * self.k.acc;
+        self.by_rows && self.rhs.is_some() && self.m <= WIDE_ROWS && x > WIDE_X
     }
 
     fn segments(&self) -> usize {
@@ -703,7 +715,7 @@ impl<'a> Panel<'a> {
         // By rows, some rows through as many segments as leave X in the second-level cache: so a row is read in long
         // runs.
         let (group, some) = match g.by_rows && g.rhs.is_some() {
-            true => (g.group(), SOME),
+            true => (g.group(), SOME[usize::from(columns > 4)]),
             false => (1, h),
         };
         for from in (self.segments.0..self.segments.1).step_by(group) {
