@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use gemv::unstable::table::Row;
 use gemv::unstable::{Desc, Layout, Table};
 use gemv::{Dtype, Engine, Error};
 
@@ -19,7 +20,7 @@ fn every_table_file_is_well_formed() {
                 for layout in Layout::ALL {
                     // Those for one vector, for several right-hand sides, and for batches.
                     for kind in 0..3 {
-                        let of = |r: &&gemv::unstable::table::Row| {
+                        let of = |r: &&Row| {
                             let is = match r.batch {
                                 Some((least, _)) if least > 1 => 2,
                                 _ => usize::from(r.rhs.is_some()),
@@ -31,12 +32,31 @@ fn every_table_file_is_well_formed() {
                     }
                 }
             }
+            for (i, row) in table.rows.iter().enumerate() {
+                let hidden = table.rows[..i].iter().find(|earlier| holds(earlier, row));
+                assert!(hidden.is_none(), "{}: {row}: never chosen", path.display());
+            }
             let again = Table::parse(&table.origin, &table.to_string()).unwrap();
             assert_eq!(again.rows, table.rows, "{} changes when it is written", path.display());
             seen += 1;
         }
     }
     assert!(seen >= 3, "a table for each backend, but there are {seen}");
+}
+
+/// Whether a row before another one takes all of its problems.
+fn holds(earlier: &Row, row: &Row) -> bool {
+    let sizes = |a: (f32, f32), b: (f32, f32)| a.0 <= b.0 && b.1 <= a.1;
+    let counts = |a: Option<(usize, usize)>, b: Option<(usize, usize)>| match (a, b) {
+        (Some(a), Some(b)) => a.0 <= b.0 && b.1 <= a.1,
+        _ => a == b,
+    };
+    (earlier.dtype, earlier.layout) == (row.dtype, row.layout)
+        && (earlier.align.low <= row.align.low && row.align.high <= earlier.align.high)
+        && sizes(earlier.m, row.m)
+        && sizes(earlier.n, row.n)
+        && counts(earlier.rhs, row.rhs)
+        && counts(earlier.batch, row.batch)
 }
 
 /// Every row of the tables of every device that is here, on the sizes that it names.
@@ -78,8 +98,7 @@ fn every_row_fits_the_device_that_it_is_for() {
                     {
                         let desc =
                             Desc::of(dtype, layout, (m, n), align.max(dtype.bytes().ilog2() as u8));
-                        let legal =
-                            |p: &gemv::unstable::table::Row| backend.fits(&desc, &p.params).is_ok();
+                        let legal = |p: &Row| backend.fits(&desc, &p.params).is_ok();
                         if backend.accepts(&desc).is_ok()
                             && !table.nearest(&desc).into_iter().any(legal)
                         {

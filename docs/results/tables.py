@@ -170,19 +170,36 @@ def batches():
                       for t in (of[kind] for kind in kinds)])
 
 
-def sgemm():
-    """The best of each kernel of Nugteren's tutorial, beside our product and cuBLAS."""
+def sgemm(path, title, unit):
+    """The best of each kernel of Nugteren's tutorial, beside our product and the rival's, in units of so many FLOP/s."""
     flops, best = {}, {}
-    for row in rows("h200/sgemm.csv"):
+    for row in rows(path):
         work = 2 * int(row["m"]) * int(row["n"]) * int(row["rhs"])
         name = row["params"].split(" ")[0] if row["who"] == "scan" else row["who"]
-        speed = work / float(row["us"]) / 1e6
+        speed = work / float(row["us"]) * 1e6 / unit
         if row["who"] != "classic" and speed > flops.get(name, 0):
             flops[name], best[name] = speed, row["params"]
-    print("\n## H200: TFLOP/s of a product of f32 4096 x 4096 matrices\n")
-    header("kernel", "TFLOP/s", "parameters")
+    print(f"\n## {title}\n")
+    header("kernel", "speed", "parameters")
     for name, speed in flops.items():
         line(name, f"{speed:.1f}", f"`{best[name]}`")
+
+
+def opencl_on_cpu():
+    """PoCL beside the CPU backend and CLBlast: other times divided by that of ours on PoCL, as geometric mean / least."""
+    times = {}
+    for row in rows("pocl/beside-cpu.csv"):
+        key = row["dtype"], row["layout"]
+        of = times.setdefault(key, {}).setdefault((row["m"], row["n"]), {})
+        of[row["device"].split(":")[0], row["who"]] = float(row["us"])
+    print("\n## PoCL: how many times the others' time, geometric mean / least\n")
+    header("type", "layout", "gemv-cpu", "CLBlast")
+    for (dtype, layout), shapes in times.items():
+        def of(*who):
+            ratios = {shape: t[who] / t["opencl", "gemv"] for shape, t in shapes.items()}
+            least = min(ratios, key=ratios.get)
+            return f"{geomean(list(ratios.values())):.2f} / {ratios[least]:.2f} ({' x '.join(least)})"
+        line(dtype, layout, of("cpu", "gemv"), of("opencl", "clblast"))
 
 
 def published():
@@ -348,7 +365,9 @@ decode()
 batches()
 opencl("h100")
 opencl("h200")
-sgemm()
+sgemm("h200/sgemm.csv", "H200: TFLOP/s of a product of f32 4096 x 4096 matrices", 1e12)
+sgemm("pocl/sgemm.csv", "PoCL: GFLOP/s of a product of f32 512 x 512 matrices", 1e9)
+opencl_on_cpu()
 published()
 cpu()
 cpu_columns()

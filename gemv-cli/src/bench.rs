@@ -20,7 +20,7 @@ use crate::files::append;
 use crate::parse::{parse_bytes, parse_dtype, parse_layout};
 
 /// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU: the BLAS that the variable
-/// GEMV_CBLAS names) and ndarray.
+/// GEMV_CBLAS names; on OpenCL: the CLBlast that GEMV_CLBLAST names) and ndarray.
 ///
 /// Operands are resident and the caches are cold, unless asked otherwise. Results are checked.
 #[derive(clap::Args)]
@@ -314,6 +314,20 @@ struct Run<'a> {
     classic: classic::Classic,
 }
 
+/// Loads the rival that a variable names for this device. A wrong path ends the run: else another rival would be compared
+/// without a word, or none.
+fn load_rival(device: &str) -> anyhow::Result<()> {
+    let named = |name| std::env::var_os(name).is_some_and(|path| !path.is_empty());
+    if device.starts_with("cpu") && named(CBLAS_ENV) {
+        gemv_baselines::load_cblas().map_err(anyhow::Error::msg)?;
+    }
+    #[cfg(feature = "opencl")]
+    if device.starts_with(gemv::opencl::NAME) && named(gemv::opencl::CLBLAST_ENV) {
+        gemv::opencl::load_clblast().map_err(anyhow::Error::msg)?;
+    }
+    Ok(())
+}
+
 fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut settings = RunnerSettings::default();
@@ -335,10 +349,8 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     if device.info().host {
         settings.batch = 1e-3; // as in `gemv tune`
     }
-    let cblas = std::env::var_os(CBLAS_ENV).is_some_and(|path| !path.is_empty());
-    if cblas && device.info().id.starts_with("cpu") && !args.no_rivals {
-        // A wrong path ends here: else another rival would be compared without a word.
-        gemv_baselines::load_cblas().map_err(anyhow::Error::msg)?;
+    if !args.no_rivals {
+        load_rival(&device.info().id)?;
     }
     let max_bytes = settings.max_bytes;
     let mut runner = DeviceRunner::new(device, settings);

@@ -161,8 +161,8 @@ fn caches() -> Vec<(&'static str, Option<PathBuf>)> {
     ]
 }
 
-/// The variables that the library reads, and the rival of `gemv bench`.
-const ENVIRONMENT: [&str; 8] = [
+/// The variables that the library reads, and the rivals of `gemv bench`.
+const ENVIRONMENT: &[&str] = &[
     BACKEND_ENV,
     TABLES_ENV,
     "GEMV_CACHE_DIR",
@@ -171,6 +171,8 @@ const ENVIRONMENT: [&str; 8] = [
     "GEMV_NVRTC",
     "GEMV_CPU_ISA",
     CBLAS_ENV,
+    #[cfg(feature = "opencl")]
+    gemv::opencl::CLBLAST_ENV,
 ];
 
 fn device(info: &DeviceInfo, out: &mut impl Write) -> io::Result<()> {

@@ -18,7 +18,7 @@ use crate::programs::Programs;
 use crate::run::{self, Choice};
 use crate::store::Store;
 use crate::tables::tables;
-use crate::{bugs, cl, first_use, gemm, kernel_source, kernels, vector};
+use crate::{bugs, cl, clblast, first_use, gemm, kernel_source, kernels, vector};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
@@ -98,15 +98,22 @@ impl OpenCl {
         choice
     }
 
+    fn refuse(&self, desc: &Desc, params: &Params, reason: String) -> Error {
+        let device = self.found.info.id.clone();
+        Error::Params { device, desc: *desc, params: params.to_string(), reason }
+    }
+
+    /// CLBlast, if these parameters name it and it takes the problem.
+    fn clblast(&self, desc: &Desc, params: &Params) -> Option<Result<clblast::Choice>> {
+        let refuse = |reason| self.refuse(desc, params, reason);
+        let named = params.kernel().as_str() == clblast::NAME;
+        named.then(|| clblast::Choice::new(desc, params).map_err(refuse))
+    }
+
     /// The kernel that these parameters name, if they are legal.
     fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
         let name = params.kernel();
-        let refuse = |reason| Error::Params {
-            device: self.found.info.id.clone(),
-            desc: *desc,
-            params: params.to_string(),
-            reason,
-        };
+        let refuse = |reason| self.refuse(desc, params, reason);
         let kernel = kernels::find(name.as_str())
             .ok_or_else(|| refuse(format!("there is no kernel {name}")))?;
         kernel.fits(desc, params, &self.found.caps).map_err(&refuse)?;
@@ -205,7 +212,10 @@ impl Backend for OpenCl {
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        self.kernel(desc, params).map(|_| ())
+        match self.clblast(desc, params) {
+            Some(choice) => choice.map(|_| ()),
+            None => self.kernel(desc, params).map(|_| ()),
+        }
     }
 
     fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
@@ -238,6 +248,9 @@ impl Backend for OpenCl {
     }
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        if let Some(choice) = self.clblast(desc, params) {
+            return Ok(Prepared::new(*params).with_state(choice?));
+        }
         let kernel = self.kernel(desc, params)?;
         let choice = Choice {
             desc: *desc,
@@ -252,6 +265,13 @@ impl Backend for OpenCl {
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        if let Some(choice) = prepared.state::<clblast::Choice>() {
+            let mut state = lock(&self.state);
+            let result =
+                for_any!(AnyJob, job, job => clblast::gemv(&self.found, &mut state, choice, job));
+            state.buffers.trim();
+            return result;
+        }
         let choice = self.choice(prepared);
         for_any!(AnyJob, job, job => {
             let mut state = lock(&self.state);
@@ -261,6 +281,12 @@ impl Backend for OpenCl {
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        if let Some(choice) = prepared.state::<clblast::Choice>() {
+            let mut state = lock(&self.state);
+            let result = for_any!(AnyGemmJob, job, job => clblast::gemm(&self.found, &mut state, choice, job));
+            state.buffers.trim();
+            return result;
+        }
         let choice = self.choice(prepared);
         for_any!(AnyGemmJob, job, job => {
             let mut state = lock(&self.state);
@@ -271,6 +297,17 @@ impl Backend for OpenCl {
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut lock(&self.state), job))
+    }
+
+    fn vendor(&self, desc: &Desc) -> Option<Params> {
+        let params = Params::new(clblast::NAME);
+        match self.clblast(desc, &params)? {
+            Ok(_) => Some(params),
+            Err(why) => {
+                log::debug!("{why}");
+                None
+            }
+        }
     }
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {

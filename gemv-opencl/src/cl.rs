@@ -1,5 +1,7 @@
 //! Every unsafe call of this crate: host memory that the driver reads, and launches.
 
+mod clblast;
+
 use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr;
@@ -8,6 +10,9 @@ use gemv_core::{Accumulator, Element, Error};
 use gemv_gpu::Launch;
 use ocl::core::{self, ArgVal, CommandQueueProperties, Event, MemFlags, ProfilingInfo};
 use ocl::ffi;
+
+pub use clblast::CLBLAST_ENV;
+pub(crate) use clblast::{Clblast, Place, clblast};
 
 /// How every program is compiled. Nothing relaxes the arithmetic: the prelude turns contraction off,
 /// and no `-cl-` option allows more.

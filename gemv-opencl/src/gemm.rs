@@ -7,9 +7,7 @@ use gemv_gpu::{Signature, assert_layout};
 use crate::cl::Args;
 use crate::discover::Found;
 use crate::memory::{Slot, State};
-use crate::run::{
-    Choice, Finish, Operand, Place, fetch, host, output, resident, unread, workspace,
-};
+use crate::run::{Choice, Finish, Operand, fetch, host, output, resident, unread, workspace};
 
 /// Computes one job. A host Y is written on return; a product of resident operands alone may still be
 /// in flight.
@@ -74,7 +72,7 @@ fn run<T: Element + Times<V>, V: Element>(
     let counters = state.buffers.counters(&state.queue, found, choice.plan.counters)?;
 
     let State { queue, programs, .. } = &*state;
-    let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
+    let in_place = a.is_borrowed() || x.is_borrowed();
     let finish = in_place.then(|| Finish(queue));
     let launch = |b: usize, c: usize| -> Result<()> {
         for (launch, &entry) in choice.plan.launches.iter().zip(entries) {

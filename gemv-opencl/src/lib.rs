@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `GEMV_CACHE_DIR` | directory of compiled programs, in place of the user's cache directory |
 //! | `GEMV_CACHE=off` | neither read nor write compiled programs |
+//! | `GEMV_CLBLAST` | path of [CLBlast](https://github.com/CNugteren/CLBlast), such as `libclblast.so.1`: a rival for benchmarks by the name `vendor-clblast`, in f32 and f64 |
 //! | `GEMV_SELF_TEST=off` | do not compare with the reference, and use devices that were refused |
 #![deny(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod backend;
 mod bugs;
 #[allow(unsafe_code)] // the one module that calls OpenCL
 mod cl;
+mod clblast;
 mod discover;
 mod first_use;
 mod gemm;
@@ -45,6 +47,8 @@ use gemv_core::{BACKENDS, BackendEntry};
 
 pub use backend::OpenCl;
 pub use bugs::{Bug, known_bugs};
+pub use cl::CLBLAST_ENV;
+pub use clblast::load_clblast;
 pub use discover::{NAME, cache_dir};
 
 #[linkme::distributed_slice(BACKENDS)]

@@ -80,6 +80,11 @@ impl<const N: usize> Operand<'_, N> {
             Place::Host(borrowed) => &borrowed.mem,
         }
     }
+
+    /// Whether it is memory of the host's.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        matches!(self.mem, Place::Host(_))
+    }
 }
 
 /// Computes one product. A host y is written on return; a product of resident operands alone may
@@ -141,7 +146,7 @@ fn run<T: Element + Times<V>, V: Element>(
     let counters = state.buffers.counters(&state.queue, found, choice.plan.counters)?;
 
     let State { queue, programs, .. } = &*state;
-    let in_place = matches!(a.mem, Place::Host(_)) || matches!(x.mem, Place::Host(_));
+    let in_place = a.is_borrowed() || x.is_borrowed();
     let finish = in_place.then(|| Finish(queue));
     for (launch, &entry) in choice.plan.launches.iter().zip(entries) {
         let kernel = programs.get(entry);

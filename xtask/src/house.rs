@@ -64,7 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("gemv-mpi", &["bytemuck", "gemv", "gemv-core", "gemv-shard", "mpi", "ndarray", "thiserror"]),
     ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
-    ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "linkme", "log", "ocl"]),
+    ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "libloading", "linkme", "log", "ocl"]),
     (
         "gemv-cuda",
         &[

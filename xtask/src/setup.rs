@@ -1,4 +1,4 @@
-//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, MPI, OpenBLAS, and
+//! What the checks need from the system: an OpenCL loader, PoCL, Oclgrind, NVRTC, MPI, OpenBLAS, CLBlast, and
 //! Chromium.
 
 use std::path::{Path, PathBuf};
@@ -62,12 +62,16 @@ fn shown(sh: &Shell, path: &Path) -> String {
 /// The library that stands for every one with the C interface of the BLAS.
 pub const OPENBLAS: &str = "libopenblas.so.0";
 
+/// The rival of products on OpenCL.
+pub const CLBLAST: &str = "libclblast.so.1";
+
 /// A file that the package installs, and the package's name on Debian and Ubuntu.
-const PACKAGES: [(&[&str], &str); 6] = [
+const PACKAGES: [(&[&str], &str); 7] = [
     (&["libOpenCL.so.1"], "ocl-icd-libopencl1"),
     (&["/etc/OpenCL/vendors/pocl.icd"], "pocl-opencl-icd"),
     (&["/usr/bin/oclgrind"], "oclgrind"),
     (&[OPENBLAS], "libopenblas0-pthread"),
+    (&[CLBLAST], "libclblast1"),
     (&["/usr/bin/cc", "/usr/local/bin/cc"], "gcc"),
     (&["/usr/bin/python3", "/usr/local/bin/python3"], "python3"),
 ];

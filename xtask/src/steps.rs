@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 
 use crate::bare::Bare;
 use crate::programs::{self, Program};
-use crate::setup::{OPENBLAS, Tools};
+use crate::setup::{CLBLAST, OPENBLAS, Tools};
 
 /// One step.
 pub struct Step {
@@ -113,14 +113,16 @@ const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", 
 /// the part that is run with the optimiser. With it `equivalence` compiles the kernels for one vector on CPUs: all in f32,
 /// and in the other types those of the table that PoCL gets. The parts are several right-hand sides (`specials`), the rules
 /// for NaN, zeros and infinities and the steps of each entry (f32), a matrix of a narrower type (`*`), and the kernels for GPUs
-/// (f64). Those in other types, and what `report`, `share` and `products` compute, are the same texts by other ways.
-const UNOPTIMISED: [(&str, &str, Option<&str>); 8] = [
+/// (f64). Those in other types, and what `report`, `share` and `products` compute, are the same texts by other ways. `clblast`
+/// compiles another library's kernels.
+const UNOPTIMISED: [(&str, &str, Option<&str>); 9] = [
     ("gemv-testkit", "gemm", Some("specials")),
     ("gemv", "golden", Some("*")),
     ("gemv", "semantics", Some("f32")),
     ("gemv", "vectors", Some("f32")),
     ("gemv-cli", "report", None),
     ("gemv-cli", "share", None),
+    ("gemv-opencl", "clblast", None),
     ("gemv-opencl", "opencl", Some("f64")),
     ("gemv-shard", "products", None),
 ];
@@ -137,6 +139,7 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
         ("GEMV_REQUIRE", "cpu,opencl".to_string()),
         ("GEMV_TEST_CHROMIUM", u8::from(tools.chromium).to_string()),
         ("GEMV_TEST_CBLAS", OPENBLAS.to_string()),
+        ("GEMV_TEST_CLBLAST", CLBLAST.to_string()),
     ];
     let mut tests = built(sh, &WORKSPACE)?;
     tests.extend(built(sh, &ALONE)?);

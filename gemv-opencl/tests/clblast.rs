@@ -1,0 +1,134 @@
+//! CLBlast as a rival. `GEMV_TEST_CLBLAST` has its path; without, nothing but the refusal is tested.
+
+use gemv_core::ndarray::{Array2, Array3, Axis};
+use gemv_core::{
+    Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Job, Layout, Output, Params, Times,
+};
+
+const PATH: &str = "GEMV_TEST_CLBLAST";
+const NAME: &str = "vendor-clblast";
+
+/// Each test in a process of its own, since the library is looked for once a process.
+fn child(test: &str, path: &str) {
+    let program = std::env::current_exe().unwrap();
+    let out = std::process::Command::new(program)
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .env(gemv_opencl::CLBLAST_ENV, path)
+        .output()
+        .unwrap();
+    let text = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(out.status.success() && text[0].contains("1 passed"), "{}", text.concat());
+}
+
+#[test]
+fn it_multiplies_whole_numbers_exactly() {
+    match std::env::var(PATH) {
+        Ok(path) => child("whole_numbers", &path),
+        Err(_) => eprintln!("not tested: {PATH} is not set"),
+    }
+}
+
+#[test]
+fn what_is_no_library_is_refused_in_one_sentence() {
+    child("no_library", "/nowhere/libclblast.so");
+    child("no_name", "");
+}
+
+#[test]
+#[ignore = "a part of another test"]
+fn no_library() {
+    let why = gemv_opencl::load_clblast().unwrap_err();
+    let words = "GEMV_CLBLAST=/nowhere/libclblast.so cannot be loaded: ";
+    assert!(why.starts_with(words) && !why.contains('\n'), "{why}");
+}
+
+#[test]
+#[ignore = "a part of another test"]
+fn no_name() {
+    let why = gemv_opencl::load_clblast().unwrap_err();
+    assert_eq!(why, "GEMV_CLBLAST names no library");
+}
+
+/// Small whole numbers, so that every sum is exact.
+fn numbers<T: Element<Acc = T> + From<i8>>(dim: (usize, usize)) -> Array2<T> {
+    Array2::from_shape_fn(dim, |(i, j)| T::from(((i * 31 + j * 7) % 17) as i8 - 8))
+}
+
+fn check<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
+    opencl: &dyn Backend,
+    shapes: &[[usize; 3]],
+) {
+    let params = Params::new(NAME);
+    // What must not be read.
+    let nan = T::from_parts(f64::NAN, 0.0);
+    for &[m, n, k] in shapes {
+        let (a, x, y) = (numbers::<T>((m, n)), numbers::<T>((n, k)), numbers::<T>((m, k)));
+        for factors in [(1, 0), (2, -1)].map(|(alpha, beta)| (T::from(alpha), T::from(beta))) {
+            let mut want = y.clone();
+            let y = if factors.1 == T::default() { y.mapv(|_| nan) } else { y.clone() };
+            for (x, y) in x.columns().into_iter().zip(want.columns_mut()) {
+                gemv_core::reference::gemv(factors.0, a.view(), false, x, factors.1, y);
+            }
+            // Each operand by rows and by columns.
+            for lies in 0..8 {
+                let place = |of: &Array2<T>, bit: u32| match lies >> bit & 1 {
+                    0 => of.clone(),
+                    _ => of.t().as_standard_layout().into_owned().reversed_axes(),
+                };
+                let (a, x, mut got) = (place(&a, 0), place(&x, 1), place(&y, 2));
+                let whole = |of: &Array2<T>| -> Array3<T> { of.clone().insert_axis(Axis(0)) };
+                let (alpha, beta) = factors;
+                let desc = if k == 1 {
+                    let (x, y) = (x.column(0), got.column_mut(0));
+                    let (a, x, y) = (Input::Host(a.view()), Input::Host(x), Output::Host(y));
+                    let job = Job { alpha, a, conj: false, x, beta, y };
+                    let desc = job.desc();
+                    opencl.gemv(job.erase(), &opencl.prepare(&desc, &params).unwrap()).unwrap();
+                    desc
+                } else {
+                    let (a, x) = (whole(&a), whole(&x));
+                    let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
+                    let y = Output::Host(got.view_mut().insert_axis(Axis(0)));
+                    let job = GemmJob { alpha, a, conj: false, x, beta, y };
+                    let desc = job.desc();
+                    opencl.gemm(job.erase(), &opencl.prepare(&desc, &params).unwrap()).unwrap();
+                    desc
+                };
+                assert_eq!(opencl.vendor(&desc), Some(params), "{desc}");
+                assert_eq!(got, want, "{desc}, {lies}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "a part of another test"]
+fn whole_numbers() {
+    let opencl = gemv_opencl::OpenCl::open(0).unwrap();
+    check::<f32>(&opencl, &[[1, 1, 1], [37, 300, 1], [300, 37, 1], [37, 300, 5]]);
+    // Without its product of matrices, which takes PoCL long to compile.
+    check::<f64>(&opencl, &[[37, 300, 1], [300, 37, 1]]);
+    let one = Desc::of(Dtype::F32, Layout::Row, (9, 9), 6);
+    for (desc, words) in [
+        (Desc { batch: 2, ..one }, "is for one product"),
+        (one.of_type(Dtype::Bf16), "is for f32 and f64"),
+        (Desc { n: 0, ..one }, "is for matrices with columns"),
+    ] {
+        let why = opencl.fits(&desc, &Params::new(NAME)).unwrap_err().to_string();
+        assert!(
+            why.ends_with(&format!("{NAME} {words}")) && opencl.vendor(&desc).is_none(),
+            "{why}"
+        );
+    }
+    // An X that runs backwards.
+    let (a, x) = (numbers::<f32>((3, 3)).insert_axis(Axis(0)), numbers::<f32>((3, 2)));
+    let mut x = x.view().insert_axis(Axis(0));
+    x.invert_axis(Axis(1));
+    let (a, x) = (Input::Host(a.view()), Input::Host(x));
+    let mut y = Array3::<f32>::ones((1, 3, 2));
+    let job = GemmJob { alpha: 1.0, a, conj: false, x, beta: 0.0, y: Output::Host(y.view_mut()) };
+    let prepared = opencl.prepare(&job.desc(), &Params::new(NAME)).unwrap();
+    let why = opencl.gemm(job.erase(), &prepared).unwrap_err().to_string();
+    assert!(why.ends_with("has one distance for each operand, which is positive"), "{why}");
+    assert_eq!(y, Array3::ones((1, 3, 2)));
+}
