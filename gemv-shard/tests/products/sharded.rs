@@ -93,7 +93,7 @@ where
     let random = &mut Random(seed);
     for on in sets(&devices::<T, V>()) {
         for split in splits(on.len()) {
-            for dim in [(0, 0), (0, 300), (5, 0), (1, 1), (2, 600), (9, 257), (700, 513)] {
+            for dim in [(0, 0), (0, 300), (5, 0), (1, 1), (2, 600), (9, 257), (300, 513)] {
                 check_one::<T, V, S>(random, &on, split, dim);
             }
         }
