@@ -180,7 +180,7 @@ def sgemm(path, title, unit):
         if row["who"] != "classic" and speed > flops.get(name, 0):
             flops[name], best[name] = speed, row["params"]
     print(f"\n## {title}\n")
-    header("kernel", "speed", "parameters")
+    header("kernel", title.split(": ")[1].split(" ")[0], "parameters")
     for name, speed in flops.items():
         line(name, f"{speed:.1f}", f"`{best[name]}`")
 

@@ -47,7 +47,7 @@ fn share(g: &Gemm<'_>, grain: usize) {
         true => 1,
         false => rayon::current_num_threads().min(kib / grain.max(1)),
     };
-    if tasks <= 1 && g.is_wide() {
+    if tasks <= 1 && g.is_wide(1) {
         return (0..batch).for_each(|b| g.by_segments(b, |mut all| all.run()));
     }
     if tasks <= 1 {
@@ -65,7 +65,7 @@ fn share(g: &Gemm<'_>, grain: usize) {
     let count = n.div_ceil(SEGMENT);
     // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments.
     let few = m < tasks * if g.by_rows() { 16 } else { 256 };
-    let segments = (few || g.is_wide()) && count >= tasks;
+    let segments = few && count >= tasks || g.is_wide(tasks);
     for b in 0..batch {
         if segments {
             let least = LEAST.div_ceil(m * SEGMENT * element);

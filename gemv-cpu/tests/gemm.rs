@@ -334,6 +334,70 @@ fn rows_that_are_cut_into_segments_have_the_bits_of_their_columns() {
     }
 }
 
+/// Matrices of few rows by rows whose X is larger than the caches: nothing is left to chance, neither the layout nor the kernel.
+fn wide<T: Element + Times<T>>(cpu: &dyn Backend, rng: &mut Numbers, batch: usize) {
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let pools = [pool(1), pool(2), pool(4)];
+    for (m, n, columns) in [
+        (3, 200, 1400),
+        (4, 255, 1100),
+        (4, 256, 1100),
+        (4, 257, 1100),
+        (20, 8, 40_000),
+        (17, 9000, 32),
+        (19, 20_000, 16),
+    ] {
+        let dense = |rng: &mut Numbers, dim, order| {
+            let (place, len) = place(dim, order, 1, 0, 0);
+            (place, rng.elements::<T>(len))
+        };
+        let (a_at, a) = dense(rng, [batch, m, n], ORDERS[0]);
+        let (mut x_at, x) = dense(rng, [batch, n, columns], ORDERS[batch % 2]);
+        if batch > 2 {
+            x_at.strides[0] = 0;
+        }
+        let (y_at, mut y) = dense(rng, [batch, m, columns], ORDERS[0]);
+        let (a, x) = (a_at.view(&a), x_at.view(&x));
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+        let mut want = y_at.view(&y).to_owned();
+        for (b, c) in (0..batch).flat_map(|b| (0..columns).map(move |c| (b, c))) {
+            let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
+            gemv_testkit::gemv(alpha, a, false, x, beta, want.slice_mut(s![b, .., c]));
+        }
+        for kernel in ["gemm-row rows=48 tile_rhs=16 grain_kib=1", "gemm-narrow grain_kib=1"] {
+            let params: Params = kernel.parse().unwrap();
+            for pool in &pools {
+                y.fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
+                let (a, x, mut to) = (Input::Host(a), Input::Host(x), y_at.view_mut(&mut y));
+                let y = Output::Host(to.view_mut());
+                let job = GemmJob { alpha, a, conj: false, x, beta, y };
+                let desc = job.desc();
+                if cpu.fits(&desc, &params).is_err() {
+                    continue;
+                }
+                let prepared = cpu.prepare(&desc, &params).unwrap();
+                pool.install(|| cpu.gemm(job.erase(), &prepared)).unwrap();
+                let same = to.iter().zip(&want).all(|(got, want)| same(*got, *want));
+                let threads = pool.current_num_threads();
+                assert!(same, "{batch} x {m} x {n} x {columns}, {kernel}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn wide_matrices_have_the_bits_of_their_columns() {
+    let rng = &mut Numbers::new(101);
+    for cpu in cpus() {
+        wide::<f32>(&*cpu, rng, 1);
+    }
+    let cpu = cpus().next().unwrap();
+    wide::<f64>(&*cpu, rng, 1);
+    wide::<f16>(&*cpu, rng, 1);
+    wide::<f32>(&*cpu, rng, 2);
+    wide::<f32>(&*cpu, rng, 3);
+}
+
 /// A batch that is one matrix by rows, cut at every 256 columns: what the parts of a product over several devices are.
 fn cut<T: Element + Times<V>, V: Element>(cpu: &dyn Backend, rng: &mut Numbers) {
     for (batch, m) in [(2, 1), (7, 3), (3, 15), (2, 16), (3, 33), (4, 50), (5, 100), (9, 300)] {

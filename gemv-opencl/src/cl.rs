@@ -171,7 +171,7 @@ impl Queue {
         let flags = MemFlags::READ_ONLY | MemFlags::USE_HOST_PTR;
         // SAFETY: the slice is borrowed for 'a, which the result carries: it is neither moved nor
         // written before the result is dropped, and `run::Finish` waits for the queue before that,
-        // so no launch reads it later. Kernels only read A and x (`GLOBAL const`).
+        // so no launch reads it later. Kernels only read A and x (`GLOBAL const`), CLBlast's too.
         let mem = unsafe { core::create_buffer(&self.context, flags, data.len(), Some(data)) }
             .map_err(|e| Failure::new("clCreateBuffer", e))?;
         Ok(Borrowed { mem, _host: std::marker::PhantomData })

@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `GEMV_CACHE_DIR` | directory of compiled programs, in place of the user's cache directory |
 //! | `GEMV_CACHE=off` | neither read nor write compiled programs |
-//! | `GEMV_CLBLAST` | path of [CLBlast](https://github.com/CNugteren/CLBlast), such as `libclblast.so.1`: a rival for benchmarks by the name `vendor-clblast`, in f32 and f64 |
+//! | `GEMV_CLBLAST` | path of [CLBlast](https://github.com/CNugteren/CLBlast), such as `libclblast.so.1`: a rival for benchmarks by the name `vendor-clblast`, in f32 and f64; with beta = 0 a NaN in a resident y stays |
 //! | `GEMV_SELF_TEST=off` | do not compare with the reference, and use devices that were refused |
 #![deny(unsafe_code)]
 

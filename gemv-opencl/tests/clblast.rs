@@ -1,8 +1,9 @@
 //! CLBlast as a rival. `GEMV_TEST_CLBLAST` has its path; without, nothing but the refusal is tested.
 
-use gemv_core::ndarray::{Array2, Array3, Axis};
+use gemv_core::ndarray::{Array2, Array3, Axis, Ix3, s};
 use gemv_core::{
-    Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Job, Layout, Output, Params, Times,
+    Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Job, Layout, Output, Params,
+    Slices, SlicesMut, Times, Window,
 };
 
 const PATH: &str = "GEMV_TEST_CLBLAST";
@@ -101,6 +102,58 @@ fn check<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
     }
 }
 
+/// Resident operands that lie by rows or by columns, behind other elements, with gaps between lines, or steps of a vector.
+fn resident<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
+    opencl: &dyn Backend,
+    k: usize,
+) {
+    let (m, n, first) = (5, 7, 3);
+    for lies in 0..8 {
+        let window = |bit: u32, (rows, cols): (usize, usize)| {
+            let strides = match lies >> bit & 1 {
+                0 => Ix3(0, cols + 2, 1),
+                _ => Ix3(0, 1, rows + 2),
+            };
+            Window { memory: (), first, dim: Ix3(1, rows, cols), strides }
+        };
+        let places = [window(0, (m, n)), window(1, (n, k)), window(2, (m, k))];
+        let numbers = |at: usize| -> Vec<T> {
+            (0..100).map(|i| T::from(((i * 31 + at * 7) % 17) as i8 - 8)).collect()
+        };
+        let [a, x, y] = [0, 1, 2].map(numbers);
+        let mut want = y.clone();
+        let (alpha, beta) = (T::from(2), T::from(-1));
+        for c in 0..k {
+            let (a, x) = (places[0].view(&a), places[1].view(&x));
+            let y = places[2].view_mut(&mut want);
+            let (a, x) = (a.index_axis_move(Axis(0), 0), x.slice_move(s![0, .., c]));
+            gemv_core::reference::gemv(alpha, a, false, x, beta, y.slice_move(s![0, .., c]));
+        }
+        let [a, x, mut y] = [a, x, y].map(|of| opencl.upload(T::any::<Slices>(&of)).unwrap());
+        let on = |place: Window<(), Ix3>, memory| {
+            let Window { first, dim, strides, .. } = place;
+            Window { memory, first, dim, strides }
+        };
+        let (a, x) = (Input::Device(on(places[0], &*a)), Input::Device(on(places[1], &*x)));
+        let Window { first, dim, strides, .. } = places[2];
+        let to = Output::Device(Window { memory: &mut *y, first, dim, strides });
+        let mut job = GemmJob::<T, T> { alpha, a, conj: false, x, beta, y: to };
+        let params = Params::new(NAME);
+        let prepared = |desc| opencl.prepare(desc, &params).unwrap();
+        if k == 1 {
+            let one = job.column(0, 0);
+            let prepared = prepared(&one.desc());
+            opencl.gemv(one.erase(), &prepared).unwrap();
+        } else {
+            let prepared = prepared(&job.desc());
+            opencl.gemm(job.erase(), &prepared).unwrap();
+        }
+        let mut got = vec![T::default(); want.len()];
+        opencl.download(&*y, 0, T::any::<SlicesMut>(&mut got)).unwrap();
+        assert_eq!(got, want, "{k}, {lies}");
+    }
+}
+
 #[test]
 #[ignore = "a part of another test"]
 fn whole_numbers() {
@@ -108,6 +161,9 @@ fn whole_numbers() {
     check::<f32>(&opencl, &[[1, 1, 1], [37, 300, 1], [300, 37, 1], [37, 300, 5]]);
     // Without its product of matrices, which takes PoCL long to compile.
     check::<f64>(&opencl, &[[37, 300, 1], [300, 37, 1]]);
+    resident::<f32>(&opencl, 1);
+    resident::<f32>(&opencl, 3);
+    resident::<f64>(&opencl, 1);
     let one = Desc::of(Dtype::F32, Layout::Row, (9, 9), 6);
     for (desc, words) in [
         (Desc { batch: 2, ..one }, "is for one product"),

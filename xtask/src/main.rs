@@ -90,7 +90,9 @@ fn test(sh: &Shell, only: &[String]) -> Result<()> {
     let together = only.is_empty();
     let (mut beside, mut times) = (None, Vec::new());
     for step in asked().filter(|step| !(together && step.when == When::Beside)) {
-        if together && step.when == When::After {
+        // A failure there ends the checks before the next step.
+        let ended = beside.as_mut().map(Beside::has_ended).transpose()?.unwrap_or_default();
+        if ended || together && step.when == When::After {
             times.extend(beside.take().map(Beside::end).transpose()?);
         }
         println!("\n=== {}: {}", step.name, step.about);
@@ -102,6 +104,7 @@ fn test(sh: &Shell, only: &[String]) -> Result<()> {
             beside = Some(Beside::start(asked().filter(|step| step.when == When::Beside))?);
         }
     }
+    times.extend(beside.take().map(Beside::end).transpose()?);
     let all = ("together", times.iter().map(|t| t.1).sum(), times.iter().map(|t| t.2).sum());
     println!("\nEvery step passed, in seconds of time and of the processors:");
     for (name, seconds, cpu) in times.iter().chain([&all]) {
@@ -114,8 +117,8 @@ fn test(sh: &Shell, only: &[String]) -> Result<()> {
 /// A step's name, its time in seconds, and the seconds of the processors.
 type Took = (&'static str, f64, Option<f64>);
 
-/// Steps that run in a process of their own, while others compile: neither keeps two processors busy. What it writes is
-/// shown when it has ended.
+/// Steps that run in a process of their own, while others compile: both have phases that keep one processor busy. What it
+/// writes is shown when it has ended.
 struct Beside {
     process: Child,
     output: Option<JoinHandle<std::io::Result<String>>>,
@@ -137,23 +140,36 @@ impl Beside {
         Ok(Beside { process, output: Some(output) })
     }
 
-    /// Waits for the end. The time is that of waiting.
+    fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait()?.is_some())
+    }
+
+    /// Waits for the end, and shows the output. The time is that of waiting.
     fn end(mut self) -> Result<Took> {
         let (start, before) = (Instant::now(), cpu_seconds());
         let status = self.process.wait()?;
-        let output = self.output.take().context("not read before")?;
-        println!("\n{}", output.join().expect("it does not panic")?.trim());
-        ensure!(status.success(), "a step beside the others failed");
+        self.show()?;
+        ensure!(
+            status.success(),
+            "one of the steps that ran beside the others failed, as said above"
+        );
         let cpu = cpu_seconds().zip(before).map(|(now, before)| now - before);
         Ok(("beside", start.elapsed().as_secs_f64(), cpu))
+    }
+
+    fn show(&mut self) -> Result<()> {
+        if let Some(output) = self.output.take() {
+            println!("\n{}", output.join().expect("it does not panic")?.trim());
+        }
+        Ok(())
     }
 }
 
 impl Drop for Beside {
+    /// Where another step has failed, too: nothing goes on running, and what was found is shown.
     fn drop(&mut self) {
-        // Another step has failed, or it has ended.
-        let _ = self.process.kill();
         let _ = self.process.wait();
+        let _ = self.show();
     }
 }
 

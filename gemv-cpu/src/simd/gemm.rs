@@ -124,10 +124,14 @@ const CACHED: usize = 2 << 20;
 /// more, whose segments come from the second-level cache more slowly.
 const SOME: [usize; 2] = [6, 12];
 
-/// Rows up to which a matrix by rows is cut by segments if X is larger than the second-level cache: X would be read
-/// again for each block of rows, and there are few sums to store.
+/// Of matrices by rows that are cut by segments though there are rows enough: most rows, and least bytes of X. Such an X is larger
+/// than the second-level cache, and would be read again for each block of rows.
 const WIDE_ROWS: usize = 512;
 const WIDE_X: usize = 1 << 20;
+
+/// Most bytes of sums, and most columns of X times tasks: one task adds the sums of all segments at the end.
+const WIDE_SUMS: usize = 64 << 20;
+const WIDE_COLUMNS: usize = 64;
 
 // SAFETY: it reads elements that nothing writes while it lives; only its parts write, each a place of its own.
 unsafe impl Sync for Gemm<'_> {}
@@ -288,10 +292,19 @@ impl<'a> Gemm<'a> {
         self.batch > 1 && rows && here && next(self.a) && next(self.x)
     }
 
-    /// Whether it is cut by segments rather than by rows, even for one thread.
-    pub(crate) fn is_wide(&self) -> bool {
-        let x = self.packed_len() * self.k.acc;
-        self.by_rows && self.rhs.is_some() && self.m <= WIDE_ROWS && x > WIDE_X
+    /// Whether so many tasks take segments rather than rows, even where there are rows enough, and even one task.
+    pub(crate) fn is_wide(&self, tasks: usize) -> bool {
+        let (x, count) = (self.packed_len() * self.k.acc, self.segments());
+        let sums = count * self.columns * self.m * self.k.acc;
+        let shares_x = self.batch > 1 && self.x.strides[0] == 0;
+        self.by_rows
+            && self.rhs.is_some()
+            && self.m <= WIDE_ROWS
+            && x > WIDE_X
+            && sums <= WIDE_SUMS
+            && tasks * self.columns <= WIDE_COLUMNS
+            && count >= (4 * tasks).max(2)
+            && !shares_x
     }
 
     fn segments(&self) -> usize {
@@ -346,8 +359,12 @@ impl<'a> Gemm<'a> {
     }
 
     /// Calls `f` with entry b as one part, which can be split by segments, and reduces their sums.
+    ///
+    /// # Panics
+    /// If there is one segment: then kernels may write Y itself.
     pub(crate) fn by_segments(&self, b: usize, f: impl FnOnce(Panel<'_>)) {
         let (k, ld, count) = (self.k, self.m.next_multiple_of(UNIT), self.segments());
+        assert!(count > 1);
         let line = self.columns * ld;
         scratch::with(count * line * k.acc, |p| {
             self.part((b, b + 1), true, |part| f(Panel { partials: Some(p), ..part }));

@@ -150,7 +150,7 @@ impl Clblast {
         }
         queue.failed.set(true);
         // Its numbers are those of OpenCL, and some of its own.
-        let (call, reason) = ("CLBlast", format!("CLBlast's status {status}"));
+        let (call, reason) = ("CLBlast", format!("status {status}, as listed in clblast_c.h"));
         Err(Failure { call, status: Some(status), reason })
     }
 }
