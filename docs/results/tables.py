@@ -185,6 +185,19 @@ def sgemm(path, title, unit):
         line(name, f"{speed:.1f}", f"`{best[name]}`")
 
 
+def opencl_columns():
+    """Several right-hand sides with OpenCL on an H100: times over that of one, as geometric mean / most."""
+    times, counts = {}, (2, 4, 8, 16)
+    for row in rows("h100/opencl-rhs.csv"):
+        of = times.setdefault((row["dtype"], row["layout"]), {}).setdefault((row["m"], row["n"]), {})
+        of[int(row["rhs"])] = float(row["us"])
+    print("\n## H100, OpenCL: time of k right-hand sides over that of one, geometric mean / most\n")
+    header("type", "layout", *[f"k = {k}" for k in counts])
+    for (dtype, layout), shapes in times.items():
+        ratios = [[of[k] / of[1] for of in shapes.values()] for k in counts]
+        line(dtype, layout, *[f"{geomean(r):.2f} / {max(r):.1f}" for r in ratios])
+
+
 def opencl_on_cpu():
     """PoCL beside the CPU backend and CLBlast: other times divided by that of ours on PoCL, as geometric mean / least."""
     times = {}
@@ -367,6 +380,7 @@ opencl("h100")
 opencl("h200")
 sgemm("h200/sgemm.csv", "H200: TFLOP/s of a product of f32 4096 x 4096 matrices", 1e12)
 sgemm("pocl/sgemm.csv", "PoCL: GFLOP/s of a product of f32 512 x 512 matrices", 1e9)
+opencl_columns()
 opencl_on_cpu()
 published()
 cpu()
