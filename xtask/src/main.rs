@@ -9,16 +9,12 @@ mod programs;
 mod setup;
 mod steps;
 
-use std::io::Read;
-use std::process::{Child, ExitCode};
-use std::thread::JoinHandle;
+use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use xshell::{Shell, cmd};
-
-use steps::{Step, When};
 
 /// The checks of gemv, and what they need.
 #[derive(Parser)]
@@ -84,27 +80,17 @@ fn test(sh: &Shell, only: &[String]) -> Result<()> {
         bail!("there is no step {unknown:?}; see `cargo xtask steps`");
     }
     let tools = setup::all(sh)?;
-    let asked = |step: &&Step| only.is_empty() || only.iter().any(|o| o == step.name);
-    let asked = || steps::ALL.iter().filter(asked);
-    // Alone, each is a step as any other.
-    let together = only.is_empty();
-    let (mut beside, mut times) = (None, Vec::new());
-    for step in asked().filter(|step| !(together && step.when == When::Beside)) {
-        // A failure there ends the checks before the next step.
-        let ended = beside.as_mut().map(Beside::has_ended).transpose()?.unwrap_or_default();
-        if ended || together && step.when == When::After {
-            times.extend(beside.take().map(Beside::end).transpose()?);
+    let mut times = Vec::new();
+    for step in steps::ALL {
+        if !only.is_empty() && !only.iter().any(|o| o == step.name) {
+            continue;
         }
         println!("\n=== {}: {}", step.name, step.about);
         let (start, before) = (Instant::now(), cpu_seconds());
         (step.run)(sh, &tools).with_context(|| format!("the step {} failed", step.name))?;
         let cpu = cpu_seconds().zip(before).map(|(now, before)| now - before);
         times.push((step.name, start.elapsed().as_secs_f64(), cpu));
-        if together && step.name == "test" {
-            beside = Some(Beside::start(asked().filter(|step| step.when == When::Beside))?);
-        }
     }
-    times.extend(beside.take().map(Beside::end).transpose()?);
     let all = ("together", times.iter().map(|t| t.1).sum(), times.iter().map(|t| t.2).sum());
     println!("\nEvery step passed, in seconds of time and of the processors:");
     for (name, seconds, cpu) in times.iter().chain([&all]) {
@@ -112,65 +98,6 @@ fn test(sh: &Shell, only: &[String]) -> Result<()> {
         println!("  {name:<10} {seconds:7.1} {cpu}");
     }
     Ok(())
-}
-
-/// A step's name, its time in seconds, and the seconds of the processors.
-type Took = (&'static str, f64, Option<f64>);
-
-/// Steps that run in a process of their own, while others compile: both have phases that keep one processor busy. What it
-/// writes is shown when it has ended.
-struct Beside {
-    process: Child,
-    output: Option<JoinHandle<std::io::Result<String>>>,
-}
-
-impl Beside {
-    fn start<'s>(steps: impl Iterator<Item = &'s Step>) -> Result<Beside> {
-        let (mut from, to) = std::io::pipe()?;
-        let mut command = std::process::Command::new(std::env::current_exe()?);
-        command.arg("test").args(steps.flat_map(|step| ["--only", step.name]));
-        let process = command.stdout(to.try_clone()?).stderr(to).spawn()?;
-        drop(command);
-        // The pipe holds little: it is emptied as it fills.
-        let output = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            from.read_to_end(&mut text)?;
-            Ok(String::from_utf8_lossy(&text).into_owned())
-        });
-        Ok(Beside { process, output: Some(output) })
-    }
-
-    fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.process.try_wait()?.is_some())
-    }
-
-    /// Waits for the end, and shows the output. The time is that of waiting.
-    fn end(mut self) -> Result<Took> {
-        let (start, before) = (Instant::now(), cpu_seconds());
-        let status = self.process.wait()?;
-        self.show()?;
-        ensure!(
-            status.success(),
-            "one of the steps that ran beside the others failed, as said above"
-        );
-        let cpu = cpu_seconds().zip(before).map(|(now, before)| now - before);
-        Ok(("beside", start.elapsed().as_secs_f64(), cpu))
-    }
-
-    fn show(&mut self) -> Result<()> {
-        if let Some(output) = self.output.take() {
-            println!("\n{}", output.join().expect("it does not panic")?.trim());
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Beside {
-    /// Where another step has failed, too: nothing goes on running, and what was found is shown.
-    fn drop(&mut self) {
-        let _ = self.process.wait();
-        let _ = self.show();
-    }
 }
 
 /// Seconds that the processors have spent on this program, on those that it started and that have ended,

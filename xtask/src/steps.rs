@@ -14,57 +14,45 @@ use crate::setup::{CLBLAST, OPENBLAS, Tools};
 pub struct Step {
     pub name: &'static str,
     pub about: &'static str,
-    pub when: When,
     pub run: fn(&Shell, &Tools) -> Result<()>,
 }
 
-/// When a step runs.
-#[derive(PartialEq, Eq)]
-pub enum When {
-    /// After the one before it.
-    Next,
-    /// From the step `test` on, beside those that follow: it runs what that step has compiled.
-    Beside,
-    /// After all others: it measures times.
-    After,
-}
-use When::{After, Beside, Next};
-
-const fn step(
-    name: &'static str,
-    about: &'static str,
-    when: When,
-    run: fn(&Shell, &Tools) -> Result<()>,
-) -> Step {
-    Step { name, about, when, run }
-}
-
 pub const ALL: &[Step] = &[
-    step("format", "rustfmt", Next, format),
-    step("house", "the architecture: circles, floors, unsafe, names", Next, house),
-    step("clippy", "clippy on everything, warnings denied", Next, clippy),
-    step("test", "all tests on the CPU and on OpenCL (PoCL)", Next, test),
-    step("isa", "the CPU backend, made to open with each instruction set", Beside, isa),
-    step("oclgrind", "OpenCL kernels under Oclgrind; its log stays empty", Beside, oclgrind),
-    step(
-        "nvrtc",
-        "every CUDA kernel compiled for sm_80, sm_90 and sm_100, or as recorded",
-        Beside,
-        nvrtc,
-    ),
-    step("golden", "the golden vectors, computed again", Beside, golden),
-    step("mpi", "gemv-mpi on 1 to 4 ranks", Beside, mpi),
-    step("features", "every combination of the root's features", Next, features),
-    step("docs", "rustdoc, warnings denied", Next, docs),
-    step("newcomer", "small crates that use this one", Next, newcomer),
-    step("package", "the crates as they would be published", Next, package),
-    step(
-        "quickstart",
-        "the example of the README, and the size of the smallest program",
-        Next,
-        quickstart,
-    ),
-    step("bare", "a binary with every feature, without libOpenCL and libcuda", After, bare),
+    Step { name: "format", about: "rustfmt", run: format },
+    Step { name: "house", about: "the architecture: circles, floors, unsafe, names", run: house },
+    Step { name: "clippy", about: "clippy on everything, warnings denied", run: clippy },
+    Step { name: "features", about: "every combination of the root's features", run: features },
+    Step { name: "docs", about: "rustdoc, warnings denied", run: docs },
+    Step { name: "test", about: "all tests on the CPU and on OpenCL (PoCL)", run: test },
+    Step {
+        name: "isa",
+        about: "the CPU backend, made to open with each instruction set",
+        run: isa,
+    },
+    Step {
+        name: "oclgrind",
+        about: "OpenCL kernels under Oclgrind; its log stays empty",
+        run: oclgrind,
+    },
+    Step {
+        name: "nvrtc",
+        about: "every CUDA kernel compiled for sm_80, sm_90 and sm_100, or as recorded",
+        run: nvrtc,
+    },
+    Step { name: "golden", about: "the golden vectors, computed again", run: golden },
+    Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
+    Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
+    Step { name: "package", about: "the crates as they would be published", run: package },
+    Step {
+        name: "quickstart",
+        about: "the example of the README, and the size of the smallest program",
+        run: quickstart,
+    },
+    Step {
+        name: "bare",
+        about: "a binary with every feature, without libOpenCL and libcuda",
+        run: bare,
+    },
 ];
 
 /// Each file by its name: `cargo fmt` does not see the modules that a macro declares.
