@@ -298,6 +298,9 @@ fn body<T: Multiply<V>, V: Element>(
             (5, 16, 16, 1),
             (300, 4, 4, 3),
             (2, 9, 700, 3),
+            // More than 256 segments: of few rows with much X, and with little.
+            (1, 3, 66_000, 5),
+            (2, 3, 66_000, 1),
         ],
         _ => &[
             (1, 1, 1, 2),

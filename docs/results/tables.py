@@ -186,16 +186,25 @@ def sgemm(path, title, unit):
 
 
 def opencl_columns():
-    """Several right-hand sides with OpenCL on an H100: times over that of one, as geometric mean / most."""
+    """Several right-hand sides with OpenCL on an H200: times over that of one, as geometric mean / most; and CLBlast's time over ours."""
     times, counts = {}, (2, 4, 8, 16)
-    for row in rows("h100/opencl-rhs.csv"):
+    for row in rows("h200/opencl-rhs.csv"):
         of = times.setdefault((row["dtype"], row["layout"]), {}).setdefault((row["m"], row["n"]), {})
         of[int(row["rhs"])] = float(row["us"])
-    print("\n## H100, OpenCL: time of k right-hand sides over that of one, geometric mean / most\n")
+    print("\n## H200, OpenCL: time of k right-hand sides over that of one, geometric mean / most\n")
     header("type", "layout", *[f"k = {k}" for k in counts])
     for (dtype, layout), shapes in times.items():
         ratios = [[of[k] / of[1] for of in shapes.values()] for k in counts]
         line(dtype, layout, *[f"{geomean(r):.2f} / {max(r):.1f}" for r in ratios])
+    times = {}
+    for row in rows("h200/opencl-rhs-clblast.csv"):
+        of = times.setdefault((row["dtype"], row["layout"]), {}).setdefault((row["m"], row["n"], row["rhs"]), {})
+        of[row["who"]] = float(row["us"])
+    print("\n## H200, OpenCL: CLBlast's time over that of gemv\n")
+    problems = list(next(iter(times.values())))
+    header("type", "layout", *[f"{m} x {n}, k = {k}" for m, n, k in problems])
+    for (dtype, layout), of in times.items():
+        line(dtype, layout, *[f"{of[p]['clblast'] / of[p]['gemv']:.2f}" for p in problems])
 
 
 def opencl_on_cpu():

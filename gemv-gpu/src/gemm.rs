@@ -32,63 +32,103 @@ pub(crate) const KEPT: Arg = Arg {
     define: Some("LANES_KEPT"),
 };
 
-/// What follows from a kernel's arguments.
+/// A kernel in the frame of several right-hand sides ([`GEMM_FRAME_SOURCE`]): its arguments and entry point,
+/// and what follows from parameters.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Layout};
+/// use gemv_gpu::{Caps, GemmFrame, Language};
+/// // A block of 128 threads with 4 rows each.
+/// let frame = GemmFrame { args: &[], entry: "gemm", group_rows: 4, groups: 128, local: 0, accs: 16 };
+/// let desc = Desc { rhs: 8, ..Desc::of(Dtype::F32, Layout::Col, (5120, 100), 4) };
+/// let params = "gemm threads=128 tile_rhs=4 split_k=1".parse().unwrap();
+/// let caps = Caps::new(Language::Cuda);
+/// assert_eq!(frame.plan(&desc, &params, &caps).launches[0].grid[0], 20); // 10 sets of rows, 2 panels
+/// assert!(frame.limits(&desc, &params, &caps).is_ok());
+/// ```
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub struct GemmFrame {
+    /// The kernel's arguments; `tile_rhs`, `threads`, `split_k` and `blocks_per_sm` are among them.
+    pub args: &'static [Arg],
+    /// Its entry point.
+    pub entry: &'static str,
     /// Neighbouring rows of one entry that stay together.
-    pub(crate) group_rows: u64,
+    pub group_rows: u64,
     /// Groups of a block.
-    pub(crate) groups: u64,
+    pub groups: u64,
     /// Values of the accumulator's type in a block's local memory.
-    pub(crate) local: u64,
+    pub local: u64,
     /// Accumulators of a thread, and entries of X that it holds.
-    pub(crate) accs: u64,
+    pub accs: u64,
 }
+
+/// The frame: what stands behind the text of such a kernel. [`REDUCE_SOURCE`](crate::REDUCE_SOURCE) and
+/// [`GEMM_REDUCE_SOURCE`](crate::GEMM_REDUCE_SOURCE) follow.
+///
+/// ```
+/// assert!(gemv_gpu::GEMM_FRAME_SOURCE.contains("ENTRY(GEMM_ARGUMENTS)"));
+/// ```
+pub const GEMM_FRAME_SOURCE: &str = include_str!("kernels/gemm_frame.k");
 
 /// Bytes of accumulators and of X that a thread may hold: more are spilled to memory.
 const MAX_BYTES: u64 = 512;
 /// As many of them as a candidate has: with addresses and loads beside them, no more fit.
 pub(crate) const CHOSEN_BYTES: u64 = 200;
 
-/// A kernel's arguments, its entry point, and what follows from the parameters.
-pub(crate) type Of = (&'static [Arg], &'static str, Shape);
-
-/// Sets of rows times panels of columns.
-fn sets(desc: &Desc, params: &Params, args: &[Arg], shape: Shape) -> u64 {
-    let groups = (desc.m as u64).div_ceil(shape.group_rows).saturating_mul(desc.batch as u64);
-    let panels = (desc.rhs as u64).div_ceil(value(args, params, "tile_rhs").into());
-    groups.div_ceil(shape.groups).saturating_mul(panels)
-}
-
-pub(crate) fn plan(desc: &Desc, params: &Params, caps: &Caps, (args, entry, shape): Of) -> Plan {
-    let get = |name| value(args, params, name);
-    let sets = sets(desc, params, args, shape);
-    let split = match get("split_k") {
-        0 => split_sets(sets, desc.n, caps, 1, get("blocks_per_sm")),
-        split => split,
-    };
-    let split = Split::of(desc.n, split);
-    let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64).saturating_mul(desc.batch as u64);
-    let blocks = sets.saturating_mul(split.parts);
-    let mut launches = vec![Launch::new(entry, blocks, get("threads"))];
-    launches.extend(split.reduce(outputs).map(|reduce| Launch {
-        entry: match split.super_segments {
-            true => "gemm_reduce_super_segments",
-            false => "gemm_reduce_segments",
-        },
-        ..reduce
-    }));
-    Plan { launches, workspace: split.workspace(outputs), counters: 0 }
-}
-
-/// Whether a device can run it.
-pub(crate) fn limits(desc: &Desc, params: &Params, caps: &Caps, of: Of) -> Result<(), String> {
-    let bytes = desc.vectors.acc_bytes() as u64;
-    if of.2.accs * bytes > MAX_BYTES {
-        let held = of.2.accs * bytes;
-        return Err(format!("a thread holds {held} bytes of sums and of X, more than {MAX_BYTES}"));
+impl GemmFrame {
+    /// Sets of rows times panels of columns.
+    fn sets(&self, desc: &Desc, params: &Params) -> u64 {
+        let groups = (desc.m as u64).div_ceil(self.group_rows).saturating_mul(desc.batch as u64);
+        let panels = (desc.rhs as u64).div_ceil(value(self.args, params, TILE_RHS.name).into());
+        groups.div_ceil(self.groups).saturating_mul(panels)
     }
-    rules::limits(&plan(desc, params, caps, of), caps, of.2.local * bytes)
+
+    /// Its launches.
+    pub fn plan(&self, desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+        let get = |name| value(self.args, params, name);
+        let sets = self.sets(desc, params);
+        let split = match get("split_k") {
+            0 => split_sets(sets, desc.n, caps, 1, get("blocks_per_sm")),
+            split => split,
+        };
+        let split = Split::of(desc.n, split);
+        let [m, rhs, batch] = [desc.m, desc.rhs, desc.batch].map(|count| count as u64);
+        let outputs = m.saturating_mul(rhs).saturating_mul(batch);
+        let blocks = sets.saturating_mul(split.parts);
+        let mut launches = vec![Launch::new(self.entry, blocks, get("threads"))];
+        launches.extend(split.gemm_reduce(outputs));
+        Plan { launches, workspace: split.workspace(outputs), counters: 0 }
+    }
+
+    /// Whether a device can run it.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub fn limits(&self, desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+        let bytes = desc.vectors.acc_bytes() as u64;
+        let held = self.accs * bytes;
+        if held > MAX_BYTES {
+            return Err(format!(
+                "a thread holds {held} bytes of sums and of X, more than {MAX_BYTES}"
+            ));
+        }
+        rules::limits(&self.plan(desc, params, caps), caps, self.local * bytes)
+    }
+
+    /// One block shape with each way to split rows, as [`rules::with_splits`].
+    pub(crate) fn with_splits<'f>(
+        &self,
+        params: Params,
+        fills: &'f [u32],
+        desc: &Desc,
+        caps: &Caps,
+    ) -> impl Iterator<Item = Params> + 'f {
+        let whole = split_sets(self.sets(desc, &params), desc.n, caps, 1, 1) <= 8;
+        fills.iter().filter(move |&&fill| fill > 0 || whole).map(move |&fill| match fill {
+            0 => params.with("split_k", 1),
+            fill => params.with("blocks_per_sm", fill),
+        })
+    }
 }
 
 /// Whether so many lanes hold the columns of a row.
@@ -111,22 +151,6 @@ pub(crate) fn panel(desc: &Desc, about: u32) -> u32 {
     // One panel of up to a half more is better than two.
     let panels = if rhs <= about + about / 2 { 1 } else { rhs.div_ceil(about) };
     rhs.div_ceil(panels).min(16)
-}
-
-/// One block shape with each way to split rows, as [`rules::with_splits`].
-pub(crate) fn with_splits<'f>(
-    params: Params,
-    fills: &'f [u32],
-    desc: &Desc,
-    caps: &Caps,
-    shape: Shape,
-) -> impl Iterator<Item = Params> + 'f {
-    let sets = sets(desc, &params, &[TILE_RHS], shape);
-    let whole = split_sets(sets, desc.n, caps, 1, 1) <= 8;
-    fills.iter().filter(move |&&fill| fill > 0 || whole).map(move |&fill| match fill {
-        0 => params.with("split_k", 1),
-        fill => params.with("blocks_per_sm", fill),
-    })
 }
 
 /// Checks that matrices of these strides have the layout that a kernel was chosen for, which it does

@@ -52,7 +52,7 @@ mod split;
 mod text;
 
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache, SELF_TEST_ENV, digest, is_off, self_test_wanted};
-pub use gemm::{GEMM_PRELUDE, assert_layout};
+pub use gemm::{GEMM_FRAME_SOURCE, GEMM_PRELUDE, GemmFrame, assert_layout};
 pub use gemv_core::Arg;
 pub use kernel::{
     Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, Signature, value,
@@ -63,5 +63,5 @@ pub use kernels::{
 };
 pub use rules::limits;
 pub use source::with_words;
-pub use split::{REDUCE_SOURCE, Split, split_to_fill};
+pub use split::{GEMM_REDUCE_SOURCE, REDUCE_SOURCE, Split, split_to_fill};
 pub use text::{joined, joined_len};

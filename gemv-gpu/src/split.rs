@@ -78,7 +78,7 @@ impl Split {
             count = count.div_ceil(SEGMENT as u64);
             total += count;
         }
-        m * total
+        m.saturating_mul(total)
     }
 
     /// The launch of [`REDUCE_SOURCE`] that reduces `m` rows of sums to y; `None` where there are none.
@@ -95,6 +95,21 @@ impl Split {
         let rows = if self.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
         let entry = if self.super_segments { "reduce_super_segments" } else { "reduce_segments" };
         Some(Launch::new(entry, m.div_ceil(rows), REDUCE))
+    }
+
+    /// The same for the `outputs` entries of Y, of several right-hand sides and batches: a launch of
+    /// [`GEMM_REDUCE_SOURCE`].
+    ///
+    /// ```
+    /// use gemv_gpu::Split;
+    /// assert_eq!(Split::of(1 << 24, 1).gemm_reduce(10).unwrap().entry, "gemm_reduce_super_segments");
+    /// ```
+    pub fn gemm_reduce(&self, outputs: u64) -> Option<Launch> {
+        let entry = match self.super_segments {
+            true => "gemm_reduce_super_segments",
+            false => "gemm_reduce_segments",
+        };
+        self.reduce(outputs).map(|reduce| Launch { entry, ..reduce })
     }
 }
 
@@ -152,6 +167,15 @@ pub(crate) fn split_sets(
 /// assert!(REDUCE_SOURCE.contains(launch.entry));
 /// ```
 pub const REDUCE_SOURCE: &str = include_str!("kernels/reduce.k");
+
+/// The same for several right-hand sides and batches, behind [`REDUCE_SOURCE`].
+///
+/// ```
+/// use gemv_gpu::{GEMM_REDUCE_SOURCE, Split};
+/// let launch = Split::of(1 << 16, 4).gemm_reduce(1).unwrap();
+/// assert!(GEMM_REDUCE_SOURCE.contains(launch.entry));
+/// ```
+pub const GEMM_REDUCE_SOURCE: &str = include_str!("kernels/gemm_reduce.k");
 
 #[cfg(test)]
 mod tests {

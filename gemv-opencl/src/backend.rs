@@ -122,7 +122,7 @@ impl OpenCl {
         let has = |name| kernel.args.iter().any(|arg| arg.name == name);
         let by_columns = has("threads_k") && has("vec");
         let vectors = by_columns && complex && arg("vec") > 1;
-        let many_lanes = by_columns && has("tile_rhs") && {
+        let many_lanes = by_columns && has("lanes") && {
             let lanes = arg("lanes") / arg("threads_k");
             let sums = lanes * arg("vec") * arg("tile_rhs") * desc.vectors.acc_bytes() as u64;
             lanes >= 8 && sums >= if complex { 128 } else { 256 }

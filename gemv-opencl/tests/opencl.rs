@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 // Linked for its kernels.
 use gemv_baselines as _;
-use gemv_core::ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
+use gemv_core::ndarray::{Array1, Array2, ArrayView2, Axis, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
     Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
@@ -93,6 +93,7 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
             }
             if !left_out {
                 add(format!("{name}/for-gpus"), Box::new(move |d| for_gpus::<$t>(d, small)));
+                add(format!("{name}/many-for-gpus"), Box::new(move |d| many_for_gpus::<$t>(d, small)));
             }
             if !small {
                 add(format!("{name}/resident"), Box::new(resident::<$t>));
@@ -369,6 +370,97 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
         params.get("last_block").is_none() || (!small && cfg!(target_arch = "x86_64"))
     };
     for ((_, params), _) in all.iter().zip(&ran).filter(|(a, ran)| **ran == 0 && possible(&a.1)) {
+        wrong.push(format!("{params} fits no shape"));
+    }
+    said(wrong)
+}
+
+/// The same kernels for several right-hand sides.
+const MANY_FOR_GPUS: &[(&str, &str)] = &[
+    ("row", "gemm-row-panel threads=128 warps_k=4 tile_rhs=4 rows=4 vec=1 blocks_per_sm=1"),
+    ("row", "gemm-row-panel threads=64 warps_k=1 tile_rhs=2 rows=2 vec=2 blocks_per_sm=3"),
+    ("row", "gemm-row-panel threads=64 warps_k=2 tile_rhs=8 rows=1 vec=1"),
+    ("row", "gemm-row-panel threads=256 warps_k=8 tile_rhs=1 rows=4 vec=1"),
+    ("col", "gemm-col-tile threads=256 threads_k=8 tile_rhs=4 vec=1"),
+    ("col", "gemm-col-tile threads=128 threads_k=16 tile_rhs=2 vec=2 split_k=2"),
+    ("col", "gemm-col-tile threads=64 threads_k=32 tile_rhs=1 vec=4 split_k=1"),
+    ("col", "gemm-col-tile threads=256 threads_k=4 tile_rhs=2 vec=1 blocks_per_sm=1"),
+];
+/// m, n and columns of X for them: also several batches of rows, and more than 256 segments.
+const MANY_EDGES: &[(usize, usize, usize)] =
+    &[(1, 1, 2), (37, 300, 5), (130, 257, 9), (33, 1290, 4), (2, 70_000, 2), (3, 140_000, 2)];
+const FEW_MANY_EDGES: &[(usize, usize, usize)] = &[(5, 70, 4), (17, 257, 2), (3, 520, 2)];
+
+/// Each of them on shapes at the edges of its tiles, of matrices with and without gaps: each column has the
+/// bits of its own product.
+fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
+    if !has::<T>(device)? {
+        return Ok(());
+    }
+    let mut random = Random(37);
+    let mut wrong = Vec::new();
+    let all: Vec<(&str, Params)> = (MANY_FOR_GPUS.iter())
+        .map(|&(layout, text)| (layout, text.parse().expect("well formed")))
+        .collect();
+    let mut ran = vec![0; all.len()];
+    let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
+    let (alpha, beta) = (T::Acc::from_parts(-1.5, 0.25), T::Acc::from_parts(0.75, -2.0));
+    let factors = [(one, zero), (alpha, beta), (zero, beta)];
+    let shapes = if small { FEW_MANY_EDGES } else { MANY_EDGES };
+    for (case, &(m, n, rhs)) in shapes.iter().enumerate() {
+        // Every other matrix has gaps.
+        let gap = 3 * (case % 2);
+        for layout in ["row", "col"] {
+            let by_rows = layout == "row";
+            let (rows, cols) = if by_rows { (m, n + gap) } else { (m + gap, n) };
+            let strides = if by_rows { (cols, 1) } else { (1, rows) };
+            let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+            let a = strided(&data, (m, n), 0, (strides.0 as isize, strides.1 as isize));
+            // X by rows and by columns.
+            let x = Array2::from_shape_simple_fn((n, rhs), || random.value());
+            let x = if case % 2 == 0 {
+                x
+            } else {
+                x.t().as_standard_layout().reversed_axes().to_owned()
+            };
+            for (k, ((of, params), ran)) in all.iter().zip(&mut ran).enumerate() {
+                let (alpha, beta) = factors[(k + case) % factors.len()];
+                // One column more than Y has: a canary.
+                let y = Array2::from_shape_simple_fn((m, rhs + 1), || random.value::<T>());
+                let (mut got, mut expected) = (y.clone(), y);
+                let (mut before, at) =
+                    (expected.slice_mut(s![.., ..rhs]), got.slice_mut(s![.., ..rhs]));
+                let job = (a.insert_axis(Axis(0)), x.view().insert_axis(Axis(0)));
+                let desc =
+                    Desc { rhs, ..Desc::new(T::DTYPE, m, n, (a.strides()[0], a.strides()[1]), 64) };
+                if *of != layout || device.backend().fits(&desc, params).is_err() {
+                    continue;
+                }
+                *ran += 1;
+                let (conj, y) = (case % 2 == 1, at.insert_axis(Axis(0)));
+                match conj {
+                    true => device.gemm_conj_as(params, alpha, job.0, job.1, beta, y)?,
+                    false => device.gemm_as(params, alpha, job.0, job.1, beta, y)?,
+                }
+                for (x, y) in x.columns().into_iter().zip(before.columns_mut()) {
+                    gemv_testkit::gemv(alpha, a, conj, x, beta, y);
+                }
+                let differ = |(_, (g, e)): &(_, (&T, &T))| g.bits() != e.bits();
+                if let Some((at, (g, e))) =
+                    got.indexed_iter().zip(&expected).map(|((at, g), e)| (at, (g, e))).find(differ)
+                {
+                    wrong.push(format!("{desc} {params}: {at:?} is {g:?}, not {e:?}"));
+                }
+            }
+        }
+    }
+    // What no shape takes is for smaller types.
+    let large = |params: &Params| {
+        let [cols, rows] = ["tile_rhs", "rows"].map(|name| params.get(name).unwrap_or(1) as usize);
+        params.get("vec") > Some(1) || cols * rows.max(2) * T::DTYPE.bytes() > 128
+    };
+    let meant = |params: &Params| !large(params);
+    for ((_, params), _) in all.iter().zip(&ran).filter(|(a, ran)| **ran == 0 && meant(&a.1)) {
         wrong.push(format!("{params} fits no shape"));
     }
     said(wrong)

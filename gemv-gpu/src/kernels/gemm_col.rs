@@ -3,7 +3,7 @@
 
 use gemv_core::{Arg, Desc, Layout, Params, Values};
 
-use crate::gemm::{self, CHOSEN_BYTES, KEPT, Shape, TILE_RHS, keeps_enough, kept};
+use crate::gemm::{self, CHOSEN_BYTES, GemmFrame, KEPT, TILE_RHS, keeps_enough, kept};
 use crate::kernel::{Caps, Kernel, Plan, Signature, value};
 use crate::rules::{BLOCKS_PER_SM, SPLIT_K, aligned_vec, for_layout, one_load};
 use crate::split;
@@ -48,9 +48,9 @@ pub(super) const KERNELS: &[Kernel] = &[
 const SOURCE: &str = crate::source![
     gemm::GEMM_PRELUDE,
     include_str!("gemm_col.k"),
-    include_str!("gemm_frame.k"),
+    gemm::GEMM_FRAME_SOURCE,
     split::REDUCE_SOURCE,
-    include_str!("gemm_reduce.k"),
+    split::GEMM_REDUCE_SOURCE,
 ];
 
 const THREADS: Arg = Arg {
@@ -77,11 +77,13 @@ const VEC: Arg = Arg {
 const ONE: Arg = Arg { about: "Rows of a thread.", values: Values::OneOf(&[1]), ..VEC };
 const ARGS: &[Arg] = KERNELS[0].args;
 
-fn shape(params: &Params) -> Shape {
+fn frame(params: &Params) -> GemmFrame {
     let get = |name| u64::from(value(ARGS, params, name));
     let (threads_k, vec, cols) = (get("threads_k"), get("vec"), get("tile_rhs"));
     let groups = (get("threads") / threads_k).max(1);
-    Shape {
+    GemmFrame {
+        args: ARGS,
+        entry: "gemm_col",
         group_rows: vec,
         groups,
         local: (threads_k + 7) * groups * vec * cols,
@@ -99,11 +101,11 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps, layout: Option<Layout>) -> R
         let most = lanes.min(threads);
         return Err(format!("threads_k={threads_k} is more than {most}, the lanes or threads"));
     }
-    gemm::limits(desc, params, caps, (ARGS, "gemm_col", shape(params)))
+    frame(params).limits(desc, params, caps)
 }
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    gemm::plan(desc, params, caps, (ARGS, "gemm_col", shape(params)))
+    frame(params).plan(desc, params, caps)
 }
 
 /// Block shapes for the columns and rows of the problem, each made smaller until it is legal.
@@ -137,7 +139,7 @@ fn candidates(
             let (threads, threads_k, cols, vec) = shape;
             let params = Params::new(kernel).with("threads", threads).with("threads_k", threads_k);
             let params = params.with("tile_rhs", cols).with("vec", vec).with("lanes", lanes);
-            let accs = self::shape(&params).accs * desc.vectors.acc_bytes() as u64;
+            let accs = frame(&params).accs * desc.vectors.acc_bytes() as u64;
             if accs <= CHOSEN_BYTES && legal(desc, &params, caps, layout).is_ok() {
                 break Some(params);
             }
@@ -151,7 +153,7 @@ fn candidates(
             };
         };
         let Some(params) = params else { continue };
-        all.extend(gemm::with_splits(params, fills, desc, caps, self::shape(&params)));
+        all.extend(frame(&params).with_splits(params, fills, desc, caps));
     }
     let plan = |p: &Params| plan(desc, p, caps);
     crate::rules::distinct(all, most, |p| legal(desc, p, caps, layout), plan)

@@ -2,8 +2,10 @@
 //
 //   rows        A work-group is one item. It has a band of the rows of all entries, in vectors of 16 rows
 //               that begin at multiples of 16 and in tiles of at most TILE_M rows.
-//   columns     TILE_RHS columns of X at a time: each vector of A is read once for them. Of A, at most 256
-//               segments: longer rows are computed by other kernels.
+//   columns     TILE_RHS columns of X at a time: each vector of A is read once for them.
+//   super-segments  Of more than 256 segments, a band is one of the list of all rows for the first 256
+//               segments, then of all rows for the next. Their sums go to the workspace, and
+//               gemm_reduce_super_segments follows.
 //   lanes       As in col_cpu.cl, with a stack of partial vectors for each of the columns.
 //   strides     Any; A is read by vectors where its row stride is 1.
 //   never read  A and X where alpha = 0; Y where beta = 0; anything outside of the m x n elements but
@@ -69,19 +71,23 @@ STATIC void segment_sums(GLOBAL const ELEM *p, const I64 rs, const I64 cs, const
 }
 
 KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
-  const U64 all = ceil_div(m, 16), total = all * batch, band = total / GROUPS;
-  const U64 more = total - band * GROUPS;
+  const bool zero = acc_is(alpha, (REAL)0) || n == 0;
+  const U64 segments = zero ? 0 : ceil_div(n, SEG), supers = super_segments_of(n);
+  if (zero && supers > 1) return;
+  const U64 vectors = ceil_div(m, 16), of_entries = vectors * batch, all = of_entries * supers;
+  const U64 band = all / GROUPS, more = all - band * GROUPS;
   U64 g = GROUP_ID * band + (GROUP_ID < more ? GROUP_ID : more);
   const U64 last = g + band + (GROUP_ID < more ? 1 : 0);
-  const bool zero = acc_is(alpha, (REAL)0) || n == 0;
-  const U64 segments = zero ? 0 : ceil_div(n, SEG);
-  const U32 bits = bits_for(segments);
+  const U64 total = levels_total(supers);
   SUMS inner[TILE_RHS * STACK], outer[TILE_RHS * STACK];
   SUMS sum[TILE_RHS * WIDES], lane_sum[TILE_RHS * WIDES];
-  // Tiles of neighbouring rows of one entry.
+  // Tiles of neighbouring rows of one entry and one super-segment.
   while (g < last) {
-    const U64 b = quotient(g, all), first = g - b * all, i = first * 16;
-    U64 wides = last - g < all - first ? last - g : all - first;
+    const U64 u = quotient(g, of_entries), of_all = g - u * of_entries;
+    const U64 b = quotient(of_all, vectors), first = of_all - b * vectors, i = first * 16;
+    const U64 s0 = u * SEG, s1 = segments - s0 < SEG ? segments : s0 + SEG;
+    const U32 bits = bits_for(s1 - s0);
+    U64 wides = last - g < vectors - first ? last - g : vectors - first;
     if (wides > WIDES) wides = WIDES;
     g += wides;
     const U32 rows = (U32)(m - i < wides * 16 ? m - i : wides * 16);
@@ -90,7 +96,7 @@ KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
       const U32 cols = (U32)(rhs - c0 < TILE_RHS ? rhs - c0 : TILE_RHS);
       for (U32 k = 0; k < 1u << bits; k++) {
         for (U32 v = 0; v < TILE_RHS * WIDES; v++) lane_sum[v] = sums_zero();
-        for (U64 s = reversed(k, bits); s < segments; s += LANES) {
+        for (U64 s = s0 + reversed(k, bits); s < s1; s += LANES) {
           const U32 len = (U32)(n - s * SEG < SEG ? n - s * SEG : SEG);
           segment_sums(a + (I64)a0 + (I64)b * ab + (I64)i * rs + (I64)(s * SEG) * cs, rs, cs, rows,
                        x + (I64)x0 + (I64)b * xb + (I64)(s * SEG) * xrs + (I64)c0 * xcs, xrs, xcs,
@@ -112,8 +118,17 @@ KERNEL(1) gemm_col_cpu(GEMM_ARGUMENTS) {
         for (U32 w = 0; w < wides; w++) {
           SUMS v = outer[c * STACK + bits * WIDES + w];
           if (segments > 1) v = sums_add(v, sums_zero());
-          finish_rows(y + (I64)y0 + (I64)b * yb + (I64)(i + w * 16) * yrs + (I64)(c0 + c) * ycs, yrs,
-                   alpha, v, beta, rows - w * 16 < 16 ? rows - w * 16 : 16);
+          const U32 left = rows - w * 16, count = left < 16 ? left : 16;
+          const U64 row = i + w * 16, col = c0 + c;
+          if (supers > 1) {
+            ACC out[16];
+            sums_store(v, out);
+            for (U32 r = 0; r < count; r++)
+              workspace[((b * m + row + r) * rhs + col) * total + u] = out[r];
+          } else {
+            finish_rows(y + (I64)y0 + (I64)b * yb + (I64)row * yrs + (I64)col * ycs, yrs, alpha, v,
+                        beta, count);
+          }
         }
     }
   }

@@ -1,9 +1,11 @@
 //! `gemm-col-cpu`: several right-hand sides and batches of column-major matrices, a work-item with a
 //! band of rows. The text is `gemm_col_cpu.cl`.
 
-use gemv_core::order::SEGMENT;
 use gemv_core::{Arg, Desc, Layout, Params, Values};
-use gemv_gpu::{Caps, GEMM_PRELUDE, Kernel, Launch, Plan, Signature, limits, source, value};
+use gemv_gpu::{
+    Caps, GEMM_PRELUDE, GEMM_REDUCE_SOURCE, Kernel, Launch, Plan, REDUCE_SOURCE, Signature, Split,
+    limits, source, value,
+};
 
 use super::wide::{self, BLOCKS_PER_SM};
 
@@ -11,7 +13,14 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
     name: "gemm-col-cpu",
     about: "Several right-hand sides and batches of column-major matrices on CPUs: a work-item computes a \
             tile of rows for a few columns of X, four columns of A a pass.",
-    source: source![GEMM_PRELUDE, wide::SOURCE, wide::TREE, include_str!("gemm_col_cpu.cl")],
+    source: source![
+        GEMM_PRELUDE,
+        wide::SOURCE,
+        wide::TREE,
+        include_str!("gemm_col_cpu.cl"),
+        REDUCE_SOURCE,
+        GEMM_REDUCE_SOURCE,
+    ],
     args: ARGS,
     defines: &[],
     signature: Signature::Gemm,
@@ -40,14 +49,8 @@ const ARGS: &[Arg] = &[
     BLOCKS_PER_SM,
 ];
 
-/// Columns of the longest row: its segments' sums are one level.
-const MOST: usize = SEGMENT * SEGMENT;
-
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     wide::legal(caps)?;
-    if desc.n > MOST {
-        return Err(format!("{} columns are more than {MOST}", desc.n));
-    }
     let get = |name| value(ARGS, params, name) as usize;
     // Two stacks of seven and two vectors for each column, in the private memory of one item.
     let bytes = 16 * get("tile_m") * get("tile_rhs") * desc.vectors.acc_bytes();
@@ -59,9 +62,13 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let groups = u64::from(value(ARGS, params, "blocks_per_sm")) * u64::from(caps.units);
+    let split = Split::of(desc.n, 1);
     let vectors = (desc.m as u64).div_ceil(16).saturating_mul(desc.batch as u64);
-    let launch = Launch::new("gemm_col_cpu", vectors.min(groups).max(1), 1);
-    Plan { launches: vec![launch], workspace: 0, counters: 0 }
+    let vectors = vectors.saturating_mul(split.count.max(1));
+    let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64).saturating_mul(desc.batch as u64);
+    let mut launches = vec![Launch::new("gemm_col_cpu", vectors.min(groups).max(1), 1)];
+    launches.extend(split.gemm_reduce(outputs));
+    Plan { launches, workspace: split.workspace(outputs), counters: 0 }
 }
 
 fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {

@@ -19,6 +19,8 @@ gpu::kernel_files! {
     mod gemm_narrow_cpu;
     mod gemm_row_cpu;
     mod gemm_col_cpu;
+    mod gemm_row_panel;
+    mod gemm_col_tile;
     mod col_thread;
     mod row_smem;
     mod row_block;

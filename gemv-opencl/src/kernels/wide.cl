@@ -208,6 +208,12 @@ STATIC void finish_rows(GLOBAL ELEM *y, const I64 incy, const ACC alpha, const S
   for (U32 c = 0; c < count; c++) finish(y + (I64)c * incy, alpha, out[c], beta);
 }
 
+// Super-segments of a row of n columns, of 256 segments each: at least one.
+STATIC U64 super_segments_of(const U64 n) {
+  const U64 count = ceil_div(ceil_div(n, SEG), SEG);
+  return count > 0 ? count : 1;
+}
+
 // What a work-group computes: a band of rows by the grid's x, a part of the segments by its y.
 typedef struct {
   U64 first, last;                // rows
