@@ -285,6 +285,7 @@ fn body<T: Multiply<V>, V: Element>(
             (1, 35, 600, 19),
             (1, 19, 1300, 9),
             (1, 2, 66_000, 10),
+            (2, 3, 66_000, 1),
         ],
         (Size::Normal, true) if T::DTYPE != Dtype::F32 => {
             &[(1, 33, 257, 5), (5, 16, 16, 1), (1, 201, 3, 3)]
@@ -301,6 +302,8 @@ fn body<T: Multiply<V>, V: Element>(
             // More than 256 segments: of few rows with much X, and with little.
             (1, 3, 66_000, 5),
             (2, 3, 66_000, 1),
+            // Rows of one segment with much X.
+            (8, 2, 100, 1500),
         ],
         _ => &[
             (1, 1, 1, 2),

@@ -3,9 +3,9 @@
 //   rows        A work-group is one item. It has a band of the rows of all entries, in vectors of 16 rows
 //               that begin at multiples of 16 and in tiles of at most TILE_M rows.
 //   columns     TILE_RHS columns of X at a time: each vector of A is read once for them.
-//   super-segments  Of more than 256 segments, a band is one of the list of all rows for the first 256
-//               segments, then of all rows for the next. Their sums go to the workspace, and
-//               gemm_reduce_super_segments follows.
+//   super-segments  Where rows have more than 256 segments, the work is a list: all rows for the first 256
+//               segments, then all rows for the next 256, and so on. A work-item has a band of that list. The
+//               sums go to the workspace; gemm_reduce_super_segments follows.
 //   lanes       As in col_cpu.cl, with a stack of partial vectors for each of the columns.
 //   strides     Any; A is read by vectors where its row stride is 1.
 //   never read  A and X where alpha = 0; Y where beta = 0; anything outside of the m x n elements but

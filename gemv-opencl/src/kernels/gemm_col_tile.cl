@@ -106,7 +106,7 @@ STATIC INLINED void load_lane(VECTOR *av, GLOBAL const ELEM *p, const I64 cs, co
 #endif
 #pragma unroll
         for (U32 v = 0; v < VEC; v++)
-          if (v < rows) av[round].e[v] = q[v];
+          av[round].e[v] = v < rows ? q[v] : (ELEM)0;
     }
   }
 }

@@ -11,9 +11,9 @@
 //                 a time, multiplies them by all rows, and leaves a sum a segment, row and column in the
 //                 workspace. gemm_reduce_segments follows.
 //   lanes         The 64 lanes of a row and a column are four vectors of 16.
-//   super-segments  Of more than 256 segments, a band is one of the list of all rows for the first 256
-//                 segments, then of all rows for the next: X of 256 segments stays in the cache. Their sums
-//                 go to the workspace, and gemm_reduce_super_segments follows.
+//   super-segments  Where rows have more than 256 segments, the work is a list: every row for the first 256
+//                 segments, then every row for the next 256, and so on. A work-item has a band of that list, so X of
+//                 256 segments stays in the cache. The sums go to the workspace; gemm_reduce_super_segments follows.
 //   strides       Any; A is read by vectors where its column stride is 1.
 //   never read    A and X where alpha = 0; Y where beta = 0; anything outside of a row's n elements but other memory
 //                 between the first and the last element of its matrix.

@@ -68,7 +68,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 }
 
 /// A matrix of few rows is shared by columns where packed columns of X are of so many bytes.
-const WIDE: u64 = 1 << 19;
+const WIDE: u64 = 640 << 10;
 /// Most rows of such a matrix, and most bytes of its segments' sums.
 const FEW: (usize, u64) = (512, 64 << 20);
 
@@ -82,7 +82,8 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let packs = n.div_ceil(PACK[0]).saturating_mul(batch);
     let split = Split::of(desc.n, u32::MAX); // one sum a segment
     let (rows, sums) = FEW;
-    let few = desc.m <= rows && bytes(split.workspace(outputs)) <= sums;
+    // A row of one segment leaves no sums.
+    let few = split.count > 0 && desc.m <= rows && bytes(split.workspace(outputs)) <= sums;
     if few && bytes(packed) >= WIDE && packs >= 2 * u64::from(caps.units) {
         let groups = blocks(packs);
         let mut launches = vec![Launch::new("gemm_row_wide_cpu", groups, 1)];

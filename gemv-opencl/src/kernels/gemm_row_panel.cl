@@ -147,20 +147,26 @@ KERNEL(THREADS) gemm_row_panel(GEMM_ARGUMENTS) {
   LOCAL ACC sums[2 * WARPS_K * BLOCK_ROWS * TILE_RHS];
   LOCAL ACC buffer[EXCHANGE_SIZE(THREADS, EXCHANGED)];
   const U32 t = LID % 32, wk = LID / 32 % WARPS_K, wm = LID / 32 / WARPS_K;
-  const U32 panels = (U32)ceil_div(rhs, TILE_RHS), c0 = (U32)GROUP_ID % panels * TILE_RHS;
+  // Remainders are written as differences: Oclgrind does not know the instruction that a pair of a quotient and a
+  // remainder becomes.
+  const U32 panels = (U32)ceil_div(rhs, TILE_RHS), rest = (U32)GROUP_ID / panels;
+  const U32 c0 = ((U32)GROUP_ID - rest * panels) * TILE_RHS;
   const U32 cols = rhs - c0 < TILE_RHS ? (U32)(rhs - c0) : TILE_RHS;
   const U32 parts = parts_of(n), all_parts = parts * super_segments_of(n);
-  const U32 rest = (U32)GROUP_ID / panels, part = rest % all_parts, block = rest / all_parts;
+  const U32 block = rest / all_parts, part = rest - block * all_parts;
   const U32 blocks = (U32)GROUPS / panels / all_parts;
   const U64 begin = block * m / blocks, end = (block + 1) * m / blocks;
   const bool zero = acc_is(alpha, (REAL)0) || n == 0;
   if (begin >= end || (zero && all_parts > 1)) return;
 
-  const U64 s = (U64)(part / parts) * SEG + part % parts + parts * wk, first = s * SEG;
+  const U32 super_segment = part / parts, in_super = part - super_segment * parts + parts * wk;
+  const U64 first = ((U64)super_segment * SEG + in_super) * SEG;
   // The last segment of a super-segment is its 256th.
-  const bool none = zero || part % parts + parts * wk >= SEG || first >= n;
+  const bool none = zero || in_super >= SEG || first >= n;
   const U32 len = none ? 0 : n - first < SEG ? (U32)(n - first) : SEG;
-  const U32 left = len > t * VEC ? len - t * VEC : 0; // columns from this thread's first one on
+  // Columns from this thread's first one on. (A comparison of unsigned numbers becomes an instruction that Oclgrind
+  // does not know.)
+  const U32 left = (U32)max((int)len - (int)(t * VEC), 0);
 
   GLOBAL const ELEM *base = a + a0 + (len > 0 ? (I64)first + t * VEC : 0);
   const bool aligned = VEC == 1 || (BEYOND(a + a0) == 0 && (rs & (I64)(VEC - 1)) == 0);
@@ -240,8 +246,8 @@ KERNEL(THREADS) gemm_row_panel(GEMM_ARGUMENTS) {
   }
 }
 
-// The sum of at most MOST parts of a super-segment, `step` apart: of `filled` of them, lanes of the second level, none
-// of which is -0. Parts that are absent are +0.
+// The sum of at most `most` parts of a super-segment, which lie `step` apart. The first `filled` are there, and none of
+// them is -0; the others are +0.
 #define DEFINE_SUM_OF(most)                                                                     \
   STATIC ACC sum_of_##most(GLOBAL const ACC *from, const U64 step, const U32 filled) {          \
     ACC v[most];                                                                                \

@@ -43,6 +43,9 @@ const ARGS: &[Arg] = &[
 
 /// Rows that a warp takes before its sums are added up, as in the text.
 const BATCH: u32 = 16;
+/// Most bytes of the sums of parts, or a quarter of the matrix if that is more: with more right-hand sides, `gemm-row`
+/// leaves none.
+const MOST_BYTES: u64 = 1 << 30;
 /// Columns of a super-segment.
 const SUPER_SEGMENT: usize = SEGMENT * SEGMENT;
 /// Threads of a block of the second launch, as in the text. 32 of them have an output of a long row.
@@ -63,9 +66,9 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         return Err("the kernel is for one matrix".into());
     }
     // Their sums are one more level.
-    let most = SEGMENT * SUPER_SEGMENT;
-    if desc.n > most {
-        return Err(format!("{} columns are more than {most}", desc.n));
+    let longest = SEGMENT * SUPER_SEGMENT;
+    if desc.n > longest {
+        return Err(format!("{} columns are more than {longest}", desc.n));
     }
     if warps_k > threads / 32 {
         return Err(format!("warps_k={warps_k} of {} warps", threads / 32));
@@ -79,16 +82,23 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let load = (get("vec") * desc.dtype.bytes() as u32).div_ceil(4);
     let held = 8 * cols * words + get("rows") * 8 / get("vec") * load + 2 * cols * words;
     registers(held, (65_536 / threads).min(255) - 28)?;
+    let plan = plan(desc, params, caps);
+    let bytes = plan.workspace.saturating_mul(desc.dtype.acc_bytes() as u64);
+    let matrix = (desc.m as u64).saturating_mul(desc.n as u64 * desc.dtype.bytes() as u64);
+    let most = MOST_BYTES.max(matrix / 4);
+    if bytes > most {
+        return Err(format!("{bytes} bytes of sums are more than {most}"));
+    }
     // Two batches of sums, and what threads exchange where there are no shuffles.
     let sums = 2 * (threads / 32) * BATCH * cols + threads * get("vec") * (cols / 2).max(1);
-    limits(&plan(desc, params, caps), caps, u64::from(sums) * desc.dtype.acc_bytes() as u64)
+    limits(&plan, caps, u64::from(sums) * desc.dtype.acc_bytes() as u64)
 }
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| u64::from(value(ARGS, params, name));
     let (m, rhs) = (desc.m as u64, desc.rhs as u64);
     let (super_segments, parts) = parts(desc.n, get("warps_k"));
-    let all = super_segments * parts * rhs.div_ceil(get("tile_rhs"));
+    let all = super_segments * parts * rhs.div_ceil(get("tile_rhs")).max(1);
     let rows = (get("threads") / 32 / get("warps_k").max(1)).max(1) * u64::from(BATCH);
     // A block for each range of rows: as many as asked, of at least one batch each.
     let most = (u64::from(caps.units) * get("blocks_per_sm") / all).max(1);
@@ -156,6 +166,11 @@ mod tests {
             (desc, "gemm-row-panel warps_k=16", "warps_k=16 of 4 warps"),
             (Desc { n: 40_000, ..desc }, "gemm-row-panel warps_k=2", "128 parts are more than 64"),
             (Desc { n: (1 << 24) + 1, ..desc }, "gemm-row-panel", "columns are more than 16777216"),
+            (
+                Desc { m: 1 << 15, n: 1 << 15, rhs: 1 << 12, ..desc },
+                "gemm-row-panel",
+                "bytes of sums",
+            ),
         ] {
             let params: Params = text.parse().unwrap();
             let why = KERNEL.fits(&desc, &params, &caps).expect_err(text);
