@@ -38,11 +38,13 @@ pub(crate) const KEPT: Arg = Arg {
 /// ```
 /// use gemv_core::{Desc, Dtype, Layout};
 /// use gemv_gpu::{Caps, GemmFrame, Language};
+/// let args = gemv_gpu::kernel("gemm-col").unwrap().args;
 /// // A block of 128 threads with 4 rows each.
-/// let frame = GemmFrame { args: &[], entry: "gemm", group_rows: 4, groups: 128, local: 0, accs: 16 };
+/// let frame = GemmFrame { args, entry: "gemm", group_rows: 4, groups: 128, local: 0, accs: 16 };
 /// let desc = Desc { rhs: 8, ..Desc::of(Dtype::F32, Layout::Col, (5120, 100), 4) };
-/// let params = "gemm threads=128 tile_rhs=4 split_k=1".parse().unwrap();
-/// let caps = Caps::new(Language::Cuda);
+/// let params = "gemm-col threads=128 tile_rhs=4 split_k=1".parse().unwrap();
+/// let mut caps = Caps::new(Language::Cuda);
+/// caps.max_group = 1024;
 /// assert_eq!(frame.plan(&desc, &params, &caps).launches[0].grid[0], 20); // 10 sets of rows, 2 panels
 /// assert!(frame.limits(&desc, &params, &caps).is_ok());
 /// ```
@@ -84,6 +86,9 @@ impl GemmFrame {
     }
 
     /// Its launches.
+    ///
+    /// # Panics
+    /// If one of the arguments that [`args`](Self::args) names is missing.
     pub fn plan(&self, desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         let get = |name| value(self.args, params, name);
         let sets = self.sets(desc, params);
@@ -104,6 +109,9 @@ impl GemmFrame {
     ///
     /// # Errors
     /// What it lacks.
+    ///
+    /// # Panics
+    /// As [`plan`](Self::plan).
     pub fn limits(&self, desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         let bytes = desc.vectors.acc_bytes() as u64;
         let held = self.accs * bytes;

@@ -93,6 +93,9 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
             }
             if !left_out {
                 add(format!("{name}/for-gpus"), Box::new(move |d| for_gpus::<$t>(d, small)));
+            }
+            // f16 is read as bf16 is, and pairs of f64 as those of f32.
+            if !left_out && ![Dtype::F16, Dtype::C64].contains(&dtype) {
                 add(format!("{name}/many-for-gpus"), Box::new(move |d| many_for_gpus::<$t>(d, small)));
             }
             if !small {
