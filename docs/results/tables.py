@@ -207,6 +207,22 @@ def opencl_columns():
         line(dtype, layout, *[f"{of[p]['clblast'] / of[p]['gemv']:.2f}" for p in problems])
 
 
+def opencl_columns_on_cpu():
+    """Several right-hand sides on PoCL: times over that of one, and the CPU backend's time over that of PoCL."""
+    times = {}
+    for row in rows("pocl/columns.csv"):
+        if row["who"] == "gemv":
+            of = times.setdefault((row["dtype"], row["layout"]), {}).setdefault((row["m"], row["n"]), {})
+            of[row["device"].split(":")[0], int(row["rhs"])] = float(row["us"])
+    print("\n## PoCL: time of k right-hand sides over that of one; gemv-cpu's time over PoCL's\n")
+    shapes = list(next(iter(times.values())))
+    header("type", "layout", "k", *[f"{m} x {n}" for m, n in shapes])
+    for (dtype, layout), of in times.items():
+        for k in (4, 8):
+            cell = lambda t: f"{t['opencl', k] / t['opencl', 1]:.1f}, {t['cpu', k] / t['opencl', k]:.2f}"
+            line(dtype, layout, k, *[cell(of[shape]) for shape in shapes])
+
+
 def opencl_on_cpu():
     """PoCL beside the CPU backend and CLBlast: other times divided by that of ours on PoCL, as geometric mean / least."""
     times = {}
@@ -391,6 +407,7 @@ sgemm("h200/sgemm.csv", "H200: TFLOP/s of a product of f32 4096 x 4096 matrices"
 sgemm("pocl/sgemm.csv", "PoCL: GFLOP/s of a product of f32 512 x 512 matrices", 1e9)
 opencl_columns()
 opencl_on_cpu()
+opencl_columns_on_cpu()
 published()
 cpu()
 cpu_columns()
