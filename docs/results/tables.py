@@ -240,6 +240,24 @@ def opencl_on_cpu():
         line(dtype, layout, of("cpu", "gemv"), of("opencl", "clblast"))
 
 
+def opencl_in_caches():
+    """PoCL beside the CPU backend on matrices in the caches: the time of gemv-cpu divided by that on PoCL."""
+    times, most = {}, 1 << 20
+    for row in rows("pocl/cached.csv"):
+        if row["who"] == "gemv":
+            where = "under 1 MiB" if int(row["bytes"]) < most else "4 to 13 MB"
+            of = times.setdefault((where, row["dtype"], row["layout"]), {}).setdefault((row["m"], row["n"]), {})
+            of[row["device"].split(":")[0]] = float(row["us"])
+    print("\n## PoCL in the caches: share of gemv-cpu's speed, geometric mean / least\n")
+    header("matrix", "f32 row", "f32 col", "f64 row", "f64 col")
+    for where in ("under 1 MiB", "4 to 13 MB"):
+        cells = []
+        for kind in (("f32", "row"), ("f32", "col"), ("f64", "row"), ("f64", "col")):
+            shares = [of["cpu"] / of["opencl"] for of in times[where, *kind].values()]
+            cells.append(f"{geomean(shares):.2f} / {min(shares):.2f}")
+        line(where, *cells)
+
+
 def published():
     """The search over the published kernels: the best of all on each sample, beside our choice and cuBLAS."""
     best = {}
@@ -407,6 +425,7 @@ sgemm("h200/sgemm.csv", "H200: TFLOP/s of a product of f32 4096 x 4096 matrices"
 sgemm("pocl/sgemm.csv", "PoCL: GFLOP/s of a product of f32 512 x 512 matrices", 1e9)
 opencl_columns()
 opencl_on_cpu()
+opencl_in_caches()
 opencl_columns_on_cpu()
 published()
 cpu()

@@ -237,11 +237,16 @@ fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
         ("GEMV_TEST_DEVICES", "opencl".into()),
         ("GEMV_TEST_TINY", "1".into()),
     ];
-    // The kernels for several right-hand sides, of one type: the simulator takes minutes for all.
-    // On one thread: the simulator crashes where a program enters it on two.
-    let gemm = Program { args: vec!["f32/", "--test-threads", "1"], ..gemm.program(&variables) };
-    let mut all = [own.program(&variables), gemm];
-    let logs = ["opencl", "gemm"].map(|name| tools.target.join(format!("oclgrind-{name}.log")));
+    // The kernels for several right-hand sides, of one type and of one pair of types, whose texts f16 has as well: the
+    // simulator takes minutes for all. On one thread: the simulator crashes where a program enters it on two.
+    let [one, pair] = ["/f32/", "/bf16*f32/"].map(|of| Program {
+        name: format!("{}: {}, {of}", gemm.package, gemm.name),
+        args: vec![of, "--test-threads", "1"],
+        ..gemm.program(&variables)
+    });
+    let mut all = [own.program(&variables), one, pair];
+    let logs = ["opencl", "gemm", "gemm-mixed"];
+    let logs = logs.map(|name| tools.target.join(format!("oclgrind-{name}.log")));
     for (program, log) in all.iter_mut().zip(&logs) {
         sh.remove_path(log)?;
         program.variables.push(("OCLGRIND_LOG", log.display().to_string()));

@@ -106,6 +106,16 @@ STATIC void segment_sums(GLOBAL const ELEM **row, const I64 cs, GLOBAL const ACC
         if (j + k * 16 >= len) continue;
         const U32 left = len - j - k * 16, count = left < 16 ? left : 16;
         const I64 at = j + k * 16;
+        if (count == 16 && cs == 1) {
+#pragma unroll
+          for (U32 r = 0; r < ROWS; r++) {
+            const SUMS av = sums_conj(load_dense(row[r] + at), conj);
+#pragma unroll
+            for (U32 c = 0; c < TILE_RHS; c++)
+              acc[r][c][k] = sums_fma(av, packed16(column[c] + at), acc[r][c][k]);
+          }
+          continue;
+        }
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
           const SUMS av = sums_conj(load_any(row[r] + at * cs, cs, count, end), conj);
@@ -176,10 +186,13 @@ KERNEL(1) gemm_row_cpu(GEMM_ARGUMENTS) {
           for (U32 c = 0; c < TILE_RHS && c0 + c < rhs; c++) {
             ACC v = zero ? acc_zero() : sum[r][c];
             if (segments > 1) {
-              for (U32 l = (U32)(s1 - s0); l < LANES; l++) lanes[r][c][l] = acc_zero();
-              for (U32 h = 32; h > 0; h >>= 1)
-                for (U32 l = 0; l < h; l++)
+              // As in row-cpu: lanes without a segment change no other.
+              const U32 filled = s1 - s0 < LANES ? (U32)(s1 - s0) : LANES;
+              for (U32 h = 32; h > 0; h >>= 1) {
+                const U32 pairs = filled <= h ? 0 : filled - h < h ? filled - h : h;
+                for (U32 l = 0; l < pairs; l++)
                   lanes[r][c][l] = acc_add(lanes[r][c][l], lanes[r][c][l + h]);
+              }
               v = lanes[r][c][0];
             }
             if (supers > 1) workspace[((b * m + i + r) * rhs + c0 + c) * total + u] = v;

@@ -42,6 +42,13 @@ STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const
         if (j + k * 16 >= len) continue;
         const U32 left = len - j - k * 16, count = left < 16 ? left : 16;
         const I64 at = j + k * 16;
+        if (count == 16 && cs == 1 && incx == 1) {
+          const SUMS xv = load_dense(x + at);
+#pragma unroll
+          for (U32 r = 0; r < ROWS; r++)
+            acc[r][k] = sums_fma(sums_conj(load_dense(row_ptr[r] + at), conj), xv, acc[r][k]);
+          continue;
+        }
         const SUMS xv = load_some(x + at * incx, incx, count);
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
@@ -96,9 +103,12 @@ KERNEL(1) row_cpu(ARGUMENTS) {
           const U32 lane = (U32)(s % LANES);
           lanes[r][lane] = acc_add(s % SEG < LANES ? acc_zero() : lanes[r][lane], v);
           if (!end) continue;
-          for (U32 l = (U32)(s % SEG) + 1; l < LANES; l++) lanes[r][l] = acc_zero();
-          for (U32 h = 32; h > 0; h >>= 1)
-            for (U32 l = 0; l < h; l++) lanes[r][l] = acc_add(lanes[r][l], lanes[r][l + h]);
+          // Lanes without a segment are +0, which changes no other lane: none of them is -0.
+          const U32 filled = s % SEG < LANES ? (U32)(s % SEG) + 1 : LANES;
+          for (U32 h = 32; h > 0; h >>= 1) {
+            const U32 pairs = filled <= h ? 0 : filled - h < h ? filled - h : h;
+            for (U32 l = 0; l < pairs; l++) lanes[r][l] = acc_add(lanes[r][l], lanes[r][l + h]);
+          }
           v = lanes[r][0];
         }
         if (w.direct) finish(y + (y0 + (I64)(i + r) * incy), alpha, v, beta);
