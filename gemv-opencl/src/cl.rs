@@ -18,6 +18,9 @@ pub(crate) use clblast::{Clblast, Place, clblast};
 /// and no `-cl-` option allows more.
 pub(crate) const OPTIONS: &str = "-cl-std=CL1.2";
 
+/// For the texts of this crate: no warnings, such as of a loop that is not unrolled. PoCL would print how many there are.
+pub(crate) const QUIET: &str = " -w";
+
 /// Looks for the system's OpenCL library, once a process.
 ///
 /// # Errors

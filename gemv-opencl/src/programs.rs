@@ -6,7 +6,7 @@ use gemv_core::{Dtype, Error, Params, Result};
 use gemv_gpu::Kernel;
 use ocl::core;
 
-use crate::cl::{Failure, OPTIONS, Queue};
+use crate::cl::{Failure, OPTIONS, QUIET, Queue};
 use crate::store::Store;
 
 /// A kernel object of [`Programs`].
@@ -84,7 +84,7 @@ impl Programs {
         let number = match self.numbers.get(&key) {
             Some(&number) => number,
             None => {
-                let mut options = String::from(OPTIONS);
+                let mut options = [OPTIONS, QUIET].concat();
                 for (name, value) in &key.1 {
                     options += &format!(" -D{name}={value}");
                 }

@@ -106,23 +106,14 @@ STATIC void segment_sums(GLOBAL const ELEM **row, const I64 cs, GLOBAL const ACC
         if (j + k * 16 >= len) continue;
         const U32 left = len - j - k * 16, count = left < 16 ? left : 16;
         const I64 at = j + k * 16;
-        if (count == 16 && cs == 1) {
-#pragma unroll
-          for (U32 r = 0; r < ROWS; r++) {
-            const SUMS av = sums_conj(load_dense(row[r] + at), conj);
-#pragma unroll
-            for (U32 c = 0; c < TILE_RHS; c++)
-              acc[r][c][k] = sums_fma(av, packed16(column[c] + at), acc[r][c][k]);
-          }
-          continue;
-        }
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
           const SUMS av = sums_conj(load_any(row[r] + at * cs, cs, count, end), conj);
 #pragma unroll
-          for (U32 c = 0; c < TILE_RHS; c++)
-            acc[r][c][k] = sums_first(
-                acc[r][c][k], sums_fma(av, packed16(column[c] + at), acc[r][c][k]), count);
+          for (U32 c = 0; c < TILE_RHS; c++) {
+            const SUMS all = sums_fma(av, packed16(column[c] + at), acc[r][c][k]);
+            acc[r][c][k] = count == 16 ? all : sums_first(acc[r][c][k], all, count);
+          }
         }
       }
   }

@@ -42,18 +42,12 @@ STATIC void segment_sums(GLOBAL const ELEM **row_ptr, const I64 cs, GLOBAL const
         if (j + k * 16 >= len) continue;
         const U32 left = len - j - k * 16, count = left < 16 ? left : 16;
         const I64 at = j + k * 16;
-        if (count == 16 && cs == 1 && incx == 1) {
-          const SUMS xv = load_dense(x + at);
-#pragma unroll
-          for (U32 r = 0; r < ROWS; r++)
-            acc[r][k] = sums_fma(sums_conj(load_dense(row_ptr[r] + at), conj), xv, acc[r][k]);
-          continue;
-        }
         const SUMS xv = load_some(x + at * incx, incx, count);
 #pragma unroll
         for (U32 r = 0; r < ROWS; r++) {
           const SUMS av = sums_conj(load_any(row_ptr[r] + at * cs, cs, count, end), conj);
-          acc[r][k] = sums_first(acc[r][k], sums_fma(av, xv, acc[r][k]), count);
+          const SUMS all = sums_fma(av, xv, acc[r][k]);
+          acc[r][k] = count == 16 ? all : sums_first(acc[r][k], all, count);
         }
       }
   }
