@@ -155,8 +155,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// assert_eq!(work("reference"), work("reference"));
     /// assert_ne!(work("row rows=1"), work("row rows=2"));
     /// ```
-    fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
-        let _ = desc;
+    fn launch_id(&self, _desc: &Desc, params: &Params) -> u64 {
         let mut hash = DefaultHasher::new();
         params.hash(&mut hash);
         hash.finish()
@@ -322,6 +321,22 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(Prepared::new(*params))
     }
 
+    /// Prepares the sums of one process to which the columns are dealt in blocks of 256; by default `None`: the backend has
+    /// no kernel for them, or not for this problem. The caller then takes the sums of segments.
+    ///
+    /// The matrix has the columns of one of `processes` processes, a power of two up to 64.
+    /// [`gemv`](Self::gemv) takes the result for a job of resident operands with `alpha = 1` and `beta = 0`. Its x begins with
+    /// the entry of the process' first column, and goes on as the whole vector does: the entries of its blocks are
+    /// `256 * processes` apart. Its y, of the accumulator's type, gets what is left of the process' lanes of the second
+    /// level: see `docs/ORDER.md`, "What follows". That is one number for each row and 65,536 columns of the whole: those of
+    /// a row follow one another in memory from its entry of y on, and y's stride leaves room for them.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    fn prepare_cyclic(&self, _desc: &Desc, _processes: usize) -> Result<Option<Prepared>> {
+        Ok(None)
+    }
+
     /// Computes one product; on return a host `y` is written. Work on resident operands may still
     /// be in flight: later calls on the same device wait for it.
     ///
@@ -372,16 +387,14 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
     /// assert_eq!((backend.classic(&desc), backend.vendor(&desc)), (vec![], None)); // the default
     /// ```
-    fn classic(&self, desc: &Desc) -> Vec<Params> {
-        let _ = desc;
+    fn classic(&self, _desc: &Desc) -> Vec<Params> {
         Vec::new()
     }
 
     /// The vendor's own library for this problem, such as `vendor-cublas`, where it is there: for
     /// benchmarks. Its name begins with `vendor-`, it keeps an order of its own, and nothing but an
     /// explicit request runs it.
-    fn vendor(&self, desc: &Desc) -> Option<Params> {
-        let _ = desc;
+    fn vendor(&self, _desc: &Desc) -> Option<Params> {
         None
     }
 

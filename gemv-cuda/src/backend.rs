@@ -14,7 +14,7 @@ use crate::candidates::candidates;
 use crate::driver::{self, Cublas, Found, Gpu, Report, Staging};
 use crate::gemm::gemm;
 use crate::kernel_source::{self, Sources};
-use crate::kernels::{kernel, kernels, uses_tensor_cores};
+use crate::kernels::{kernel, kernels, row_block_cyclic, uses_tensor_cores};
 use crate::options::OPTIONS;
 use crate::programs::Programs;
 use crate::resident::{self, Resident, resident};
@@ -175,7 +175,16 @@ impl Cuda {
 
     /// What a product with these parameters launches, proved for this problem.
     fn launches(&self, desc: &Desc, params: &Params) -> Result<Launches> {
-        let kernel = self.kernel(desc, params)?;
+        self.launches_of(self.kernel(desc, params)?, desc, params)
+    }
+
+    /// The launches of a kernel whose parameters fit.
+    fn launches_of(
+        &self,
+        kernel: &'static Kernel,
+        desc: &Desc,
+        params: &Params,
+    ) -> Result<Launches> {
         let plan = (kernel.plan)(desc, params, &self.caps);
         let types = (desc.dtype, desc.vectors);
         let functions = self.programs.functions(&self.gpu, kernel, types, params, &plan)?;
@@ -281,6 +290,14 @@ impl Backend for Cuda {
             Choice::Kernels(self.launches(desc, params)?)
         };
         Ok(Prepared::new(*params).with_state(choice))
+    }
+
+    fn prepare_cyclic(&self, desc: &Desc, processes: usize) -> Result<Option<Prepared>> {
+        let Some(params) = row_block_cyclic::params(desc, processes, &self.caps) else {
+            return Ok(None);
+        };
+        let launches = self.launches_of(&row_block_cyclic::KERNEL, desc, &params)?;
+        Ok(Some(Prepared::new(params).with_state(Choice::Cyclic(launches, processes))))
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {

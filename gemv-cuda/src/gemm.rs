@@ -58,6 +58,7 @@ fn queue<T: Element + Times<V>, V: Element>(
     let needs = match choice {
         Choice::Kernels(of) => (of.workspace, of.counters),
         Choice::Cublas(_) => (0, 0),
+        Choice::Cyclic(..) => unreachable!("sums of a process are of one vector"),
     };
     let (workspace, _) = workspace.of(needs.0, gpu)?;
     let (counters, new) = counters.of(needs.1, gpu)?;
@@ -125,6 +126,7 @@ fn queue<T: Element + Times<V>, V: Element>(
         let mut each = (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c)));
         let all = GemmArguments::<V> { element, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
+            Choice::Cyclic(..) => unreachable!("refused above"),
             Choice::Cublas(cublas) => cublas.gemm(&all),
             Choice::Kernels(of) => match of.signature {
                 Signature::Gemm => {

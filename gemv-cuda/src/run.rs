@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use gemv_core::order::SEGMENT;
 use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, Times, span};
 
 use gemv_gpu::Signature;
@@ -63,6 +64,8 @@ impl Reused {
 #[derive(Debug)]
 pub(crate) enum Choice {
     Kernels(Launches),
+    /// No product, but the sums of one of so many processes, of resident operands.
+    Cyclic(Launches, usize),
     Cublas(Arc<Cublas>),
 }
 
@@ -90,10 +93,31 @@ pub(crate) fn run<T: Element + Times<V>, V: Element>(
     job: Job<'_, T, V>,
     choice: &Choice,
 ) -> Result<()> {
-    if let Choice::Kernels(of) = choice {
+    if let Choice::Kernels(of) | Choice::Cyclic(of, _) = choice {
         assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
         assert_eq!(of.desc, job.desc(), "launches for another problem");
         assert_eq!(of.signature, Signature::Gemv, "a kernel of other arguments");
+    }
+    if let Choice::Cyclic(_, processes) = choice {
+        let (Input::Device(x), Output::Device(y)) = (&job.x, &job.y) else {
+            panic!("sums of a process are of resident operands");
+        };
+        // The entry of the last column: blocks are further apart than in the matrix. And the last number of y.
+        let last = x.dim[0].saturating_sub(1);
+        let groups = (last / (SEGMENT * SEGMENT / processes)) as isize;
+        let last = (last + last / SEGMENT * SEGMENT * (processes - 1)) as isize;
+        let inside = |first: usize, entries: isize, stride: isize, len: usize| {
+            let at = stride.checked_mul(entries).and_then(|by| first.checked_add_signed(by));
+            at.is_some_and(|at| at < len)
+        };
+        let there = inside(x.first, last, x.stride(0), x.memory.len());
+        assert!(there && x.dim[0] > 0, "x has the entries of all columns of the process");
+        let rows = y.dim[0].saturating_sub(1) as isize;
+        let there = y.stride(0) > groups
+            && inside(y.first + groups as usize, rows, y.stride(0), y.memory.len());
+        assert!(there, "y has place for the sums of all rows");
+        let plain = job.alpha == V::Acc::ONE && job.beta == V::Acc::ZERO;
+        assert!(plain, "sums of a process are not scaled");
     }
     let _guard = gpu.enter()?;
     let mut scratch = lock(scratch);
@@ -114,7 +138,7 @@ fn queue<T: Element + Times<V>, V: Element>(
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
     let needs = match choice {
-        Choice::Kernels(of) => (of.workspace, of.counters),
+        Choice::Kernels(of) | Choice::Cyclic(of, _) => (of.workspace, of.counters),
         Choice::Cublas(_) => (0, 0),
     };
     let (workspace, _) = workspace.of(needs.0, gpu)?;
@@ -172,7 +196,7 @@ fn queue<T: Element + Times<V>, V: Element>(
             Arguments::<V> { element, m, n, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
             Choice::Cublas(cublas) => cublas.gemv(&arguments),
-            Choice::Kernels(of) => {
+            Choice::Kernels(of) | Choice::Cyclic(of, _) => {
                 of.launches.iter().try_for_each(|launch| gpu.launch(launch, &arguments, needs))
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use gemv_core::order::SEGMENT;
 use gemv_core::{BuiltinTable, Desc, Dtype, Layout, Params, Step, Table};
 use gemv_gpu::{
     Caps, Kernel, Language, Program, VECTOR, chain_launch, read_params, vector_launch,
@@ -12,6 +13,7 @@ use crate::backend::cluster;
 use crate::bundle::{TARGETS, target_of};
 use crate::kernels::kernel;
 use crate::kernels::mma::TILES;
+use crate::kernels::row_block_cyclic::{self, PROCESSES};
 use crate::tables;
 
 /// A program that travels with the crate as PTX.
@@ -80,6 +82,7 @@ impl List {
         for (kernel, dtype, params) in read.chain([(&TILES, Dtype::F64, Params::new(TILES.name))]) {
             list.planned(kernel, params, Desc::of(dtype, Layout::Row, (64, 64), 64));
         }
+        list.cyclic();
         list.all.sort_by_key(|shipped| (shipped.kernel.name, shipped.types));
         list.all
     }
@@ -96,6 +99,24 @@ impl List {
                     if kernel.fits(&desc, &row.params, &self.caps).is_ok() {
                         self.planned(kernel, row.params, desc);
                     }
+                }
+            }
+        }
+    }
+
+    /// Of cyclic columns, for each number of processes and of segments.
+    fn cyclic(&mut self) {
+        // The types of sums.
+        let types = [Dtype::F32, Dtype::F64].map(|of| (of, of)).into_iter().chain(Dtype::MIXED);
+        for (dtype, vectors) in types {
+            // Of a process of two, whole super-segments have the most segments.
+            let all = (1..=SEGMENT / 2).chain([SEGMENT]);
+            let all = all.flat_map(|segments| PROCESSES.map(|processes| (processes, segments)));
+            for (processes, segments) in all {
+                let one = Desc::of(dtype, Layout::Row, (1 << 12, SEGMENT * segments), 6);
+                let desc = Desc { vectors, ..one };
+                if let Some(params) = row_block_cyclic::params(&desc, processes, &self.caps) {
+                    self.planned(&row_block_cyclic::KERNEL, params, desc);
                 }
             }
         }

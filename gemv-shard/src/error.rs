@@ -116,6 +116,12 @@ pub enum Error {
         /// The devices that there are.
         devices: usize,
     },
+    /// Columns cannot be dealt cyclically to so many devices.
+    #[error("columns are dealt cyclically to 1, 2, 4, 8, 16, 32 or 64 devices, not to {devices}")]
+    Cyclically {
+        /// The devices that there are.
+        devices: usize,
+    },
     /// Weights that are not one for each device, or no weights.
     #[error("weights do not fit: {reason}")]
     Weights {

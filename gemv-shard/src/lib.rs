@@ -46,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod dealt;
 mod element;
 mod error;
 mod exchange;

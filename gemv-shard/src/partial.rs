@@ -7,6 +7,7 @@ use gemv_core::{
     Device, Dtype, Element, Error as CoreError, MatrixRef, ShapeMismatch, Times, VectorRef,
 };
 
+use crate::dealt::Dealt;
 use crate::element::{SumElement, Vectors};
 use crate::{Error, Result, product};
 
@@ -139,15 +140,8 @@ impl<S: SumElement> Partial<S> {
     {
         let a = a.into();
         let (columns, segments) = (a.dim().1, total.div_ceil(SEGMENT));
-        let holds = (process < processes).then(|| {
-            let blocks = segments.saturating_sub(process).div_ceil(processes);
-            let has_last = segments > 0 && (segments - 1) % processes == process;
-            // The last one may be shorter. 256 of all segments can be more than a number holds.
-            match (has_last, total % SEGMENT) {
-                (true, last @ 1..) => (blocks - 1) * SEGMENT + last,
-                _ => blocks * SEGMENT,
-            }
-        });
+        let dealt = Dealt { process, processes };
+        let holds = (process < processes).then(|| dealt.columns(total));
         if holds != Some(columns) {
             return Err(Error::Cyclic { process, processes, columns, holds, total });
         }

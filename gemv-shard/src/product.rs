@@ -5,9 +5,9 @@ use std::ops::Range;
 use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, Desc, Device, DeviceMatrix, DeviceVector, Element, Error as CoreError, GemmJob,
-    Input, Layout, MatrixRef, Output, Prepared, Times, VectorRef, Window,
+    Input, Job, Layout, MatrixRef, Output, Prepared, Times, VectorRef, Window,
 };
-use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix3};
+use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix1, Ix3};
 
 use crate::Result;
 use crate::element::SumElement;
@@ -236,6 +236,33 @@ where
     let mut sums = device.zeros(rows)?;
     device.gemv(P::ONE, terms, &Array1::from_elem(count, P::ONE), P::ZERO, &mut sums)?;
     Ok(sums.download()?)
+}
+
+/// The sums of a device's cyclic columns for all rows of its matrix, from this entry of `sums` on: of each row, `groups`
+/// numbers. `x` begins with the entry of the first of its columns. `prepared` is of
+/// [`prepare_cyclic`](gemv_core::Backend::prepare_cyclic).
+pub(crate) fn cyclic_sums<T, S>(
+    device: &Device,
+    prepared: &Prepared,
+    a: &DeviceMatrix<T>,
+    x: &DeviceVector<S>,
+    sums: &mut DeviceVector<S>,
+    (first, groups): (usize, usize),
+) -> Result<()>
+where
+    T: Element + Times<S>,
+    S: SumElement,
+{
+    let (rows, columns) = a.dim();
+    let (a, x) = (a.window(), x.window());
+    let y = sums.window_mut().expect("nobody shares them");
+    let (first, strides) = (y.first + first, Ix1(groups));
+    let y = Output::Device(Window { memory: y.memory, first, dim: Ix1(rows), strides });
+    let x = Window { dim: Ix1(columns), ..x };
+    let (a, x) = (Input::Device(a).reborrow(), Input::Device(x).reborrow());
+    let y = y.reborrow();
+    let job: Job<'_, T, S> = Job { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y };
+    Ok(device.backend().gemv(job.erase(), prepared)?)
 }
 
 /// [`add_up`] for each of a batch of matrices, of at most 64 terms; one may be all there is.

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use gemv_core::order::SEGMENT;
 use gemv_core::{Device, DeviceMatrix, Element, Error as CoreError, GpuDot, ShapeMismatch, Times};
 use ndarray::{
     Array1, ArrayBase, ArrayRef1, ArrayView1, ArrayView2, ArrayViewMut1, Axis, Data, Ix1,
 };
 
+use crate::dealt::Dealt;
 use crate::element::SumElement;
 use crate::kept::Kept;
 use crate::split::Split;
@@ -22,8 +24,8 @@ use crate::{Error, Result, product};
 /// holds more of the matrix than its part.
 ///
 /// By rows, each device needs x and gives its entries of y. By columns, it needs its entries of x and gives the
-/// [sums](crate::Partial) of its columns: one number for each row and 256 columns. GPUs of CUDA copy these from each other,
-/// and each adds up those of its share of the rows; the matrix keeps the memory for them from one product to the next.
+/// [sums](crate::Partial) of its columns: one number for each row and 256 columns, or with [cyclic
+/// columns](Split::CyclicColumns) for each row and 65,536. GPUs of CUDA copy these from each other, and each adds up those of its share of the rows; the matrix keeps the memory for them from one product to the next.
 /// (Sums that are complex, or of y in f16 or bf16, pass through the host's memory, as everything does that other devices
 /// exchange.) With a device whose memory is the host's, such as the CPU, that device adds them up.
 ///
@@ -71,7 +73,10 @@ pub(crate) struct Band<T: Element> {
 pub(crate) struct Part<T: Element> {
     /// Which of the devices has it.
     pub device: usize,
+    /// With cyclic columns, from the first one to the last.
     pub columns: Range<usize>,
+    /// Of cyclic columns, which: other devices have those between.
+    pub dealt: Option<Dealt>,
     pub a: DeviceMatrix<T>,
 }
 
@@ -148,6 +153,9 @@ impl<T: Element> Sharded<T> {
             return Err(Error::Weights { reason });
         }
         let mut of = devices.iter().enumerate();
+        // A single segment has no second level: its sum is the product's.
+        let processes = devices.len();
+        let cyclic = split == Split::CyclicColumns && processes > 1 && a.ncols() > SEGMENT;
         let (mut bands, mut uploads) = (Vec::new(), Vec::<Task<'_, Part<T>>>::new());
         for (rows, blocks) in split.cut(a.dim(), weights)? {
             let before = uploads.len();
@@ -155,9 +163,18 @@ impl<T: Element> Sharded<T> {
                 if rows.is_empty() || columns.is_empty() {
                     continue;
                 }
+                let dealt = cyclic.then_some(Dealt { process: which, processes });
                 let mut mine = a.slice_axis(Axis(0), rows.clone().into());
-                mine.slice_axis_inplace(Axis(1), columns.clone().into());
-                let upload = move || Ok(Part { device: which, columns, a: device.matrix(mine)? });
+                let upload = move || {
+                    let a = match dealt {
+                        Some(dealt) => upload(device, dealt, mine)?,
+                        None => {
+                            mine.slice_axis_inplace(Axis(1), columns.clone().into());
+                            device.matrix(mine)?
+                        }
+                    };
+                    Ok(Part { device: which, columns, dealt, a })
+                };
                 uploads.push((device, Box::new(upload)));
             }
             bands.push((rows, uploads.len() - before));
@@ -182,7 +199,7 @@ impl<T: Element> Sharded<T> {
     }
 
     /// The parts in the order of the devices: the device, its rows and its columns. Devices that have nothing
-    /// are left out.
+    /// are left out. Cyclic columns go from the device's first one to its last; see [`Split::CyclicColumns`].
     pub fn parts(&self) -> impl Iterator<Item = (&Device, Range<usize>, Range<usize>)> {
         self.bands.iter().flat_map(|band| {
             let rows = &band.rows;
@@ -272,6 +289,22 @@ impl<T: Element> Sharded<T> {
         }
         Err(CoreError::Shape(ShapeMismatch::MatrixVector { matrix: (m, n), x, y }).into())
     }
+}
+
+/// The rows of cyclic columns begin at multiples of so many elements: loads of 16 bytes are whole there.
+const ALIGNED: usize = 64;
+
+/// Uploads the columns of a process, row by row.
+fn upload<T: Element>(
+    device: &Device,
+    dealt: Dealt,
+    a: ArrayView2<'_, T>,
+) -> Result<DeviceMatrix<T>> {
+    let (rows, columns) = (a.nrows(), dealt.columns(a.ncols()));
+    let width = columns.next_multiple_of(ALIGNED);
+    let mut all = product::zeros::<T>(rows, width)?;
+    dealt.copy(a, width, &mut all);
+    Ok(device.vector(&all)?.as_matrix((rows, width)).columns(..columns))
 }
 
 /// What the trait reports: of this crate's own errors none is left when a product is computed.

@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Device, DeviceVector, Element, MatrixRef, Times, VectorRef};
+use gemv_core::{Desc, Device, DeviceVector, Element, MatrixRef, Prepared, Times, VectorRef};
 use ndarray::{Array1, ShapeBuilder};
 
 use crate::Result;
+use crate::dealt::{Dealt, GROUP};
 use crate::element::{ResidentVectors, SumElement, Vectors};
 use crate::exchange::{Copies, Written, are_peers, exchange};
 use crate::kept::Kept;
 use crate::partial::Partial;
-use crate::product::{Choice, resident_segment_sums};
+use crate::product::{Choice, cyclic_sums, resident_segment_sums};
 use crate::sharded::Part;
 use crate::threads::{Task, at_once, started};
 
@@ -35,8 +36,8 @@ impl<T: Element, V: Element> Operands<'_, T, V> {
 /// `alpha * A x + beta * y` for several sets of rows, each shared by two devices or more, and what else is to be done
 /// at the same time.
 ///
-/// Each device sums up the segments of its columns. Then it gets those of its own rows from the others, and adds them
-/// up. On an error some entries of y are written, others not.
+/// Each device sums up the segments of its columns, or of cyclic columns its lanes. Then it gets the sums of its own rows
+/// from the others, and adds them up. On an error some entries of y are written, others not.
 pub(crate) fn multiply<T, V, S>(
     alpha: S,
     shared: Vec<Vec<Operands<'_, T, V>>>,
@@ -52,10 +53,18 @@ where
 {
     // Real sums are added up by a product with ones, in y's own type.
     let real = V::DTYPE == S::DTYPE && !S::DTYPE.is_complex();
-    if real && shared.iter().all(|band| are_peers(band.iter().map(Operands::device))) {
-        between_peers(alpha, shared, beta, n, others, kept)
-    } else {
-        by_the_host(alpha, shared, beta, n, others)
+    let sums = match real && shared.iter().all(|band| are_peers(band.iter().map(Operands::device)))
+    {
+        true => match kept.take::<Vec<Vec<Sums<S>>>>() {
+            Some(sums) => Some(sums),
+            // Without a kernel for cyclic columns there are none.
+            None => shared.iter().map(|band| Sums::of_band(band, n)).collect::<Result<_>>()?,
+        },
+        false => None,
+    };
+    match sums {
+        Some(sums) => between_peers(alpha, shared, beta, sums, others, kept),
+        None => by_the_host(alpha, shared, beta, n, others),
     }
 }
 
@@ -77,7 +86,14 @@ where
     });
     let sums = shared.iter().flatten().map(|of| -> Task<'_, Option<Partial<S>>> {
         let (part, x) = (of.part, of.x);
-        let sums = move || Partial::new(part.a.device(), &part.a, x, part.columns.start, n);
+        let sums = move || {
+            let Some(dealt) = part.dealt else {
+                return Partial::new(part.a.device(), &part.a, x, part.columns.start, n);
+            };
+            let Dealt { process, processes } = dealt;
+            let x = dealt.entries(x.download()?.view(), part.a.dim().1);
+            Partial::cyclic(part.a.device(), &part.a, &x, process, processes, n)?.reduce(processes)
+        };
         (of.device(), Box::new(move || sums().map(Some)))
     });
     let mut sums = at_once(others.chain(sums).collect())?.into_iter().flatten();
@@ -98,7 +114,7 @@ fn between_peers<T, V, S>(
     alpha: S,
     shared: Vec<Vec<Operands<'_, T, V>>>,
     beta: S,
-    n: usize,
+    mut all: Vec<Vec<Sums<S>>>,
     others: Vec<Task<'_, ()>>,
     kept: &Kept,
 ) -> Result<()>
@@ -107,10 +123,6 @@ where
     V: Element<Acc = S>,
     S: SumElement,
 {
-    let mut all = match kept.take::<Vec<Vec<Sums<S>>>>() {
-        Some(all) => all,
-        None => shared.iter().map(|band| Sums::of_band(band, n)).collect::<Result<_>>()?,
-    };
     let rows: Vec<Vec<_>> =
         shared.iter().map(|band| band.iter().map(|of| of.rows.clone()).collect()).collect();
 
@@ -120,8 +132,12 @@ where
             let theirs = (0..rows.len()).filter(move |which| *which != mine);
             let sent = move || {
                 let mut choice = None;
-                let mut to = theirs.zip(&mut sums.sent);
-                to.try_for_each(|(which, to)| segments(of, &mut choice, &rows[which], to, 0))
+                let Sums { sent, cyclic, .. } = sums;
+                let mut to = theirs.zip(sent);
+                to.try_for_each(|(which, to)| match cyclic {
+                    Some(cyclic) => cyclic.sums(of, which, &rows[which], to, 0),
+                    None => segments(of, &mut choice, &rows[which], to, 0),
+                })
             };
             tasks.push((of.device(), Box::new(sent)));
         }
@@ -131,21 +147,39 @@ where
     let copies = shared.iter().zip(&mut all).map(|(band, sums)| deal(band, sums));
     let copies = copies.collect::<Result<Vec<_>>>()?;
     let mut tasks = Vec::<Task<'_, ()>>::new();
-    for (of, sums) in shared.iter().flatten().zip(all.iter_mut().flatten()) {
-        let first = of.part.columns.start / SEGMENT;
-        let own = move || segments(of, &mut None, &of.rows, &mut sums.own, first);
-        tasks.push((of.device(), Box::new(own)));
+    for (band, sums) in shared.iter().zip(&mut all) {
+        for (mine, (of, sums)) in band.iter().zip(sums).enumerate() {
+            let first = of.part.columns.start / SEGMENT;
+            let own = move || match &sums.cyclic {
+                Some(cyclic) => {
+                    let first = mine * of.rows.len() * cyclic.groups;
+                    cyclic.sums(of, mine, &of.rows, &mut sums.own, first)
+                }
+                None => segments(of, &mut None, &of.rows, &mut sums.own, first),
+            };
+            tasks.push((of.device(), Box::new(own)));
+        }
     }
     started(tasks)?;
     copies.into_iter().try_for_each(Copies::finish)?;
 
     let mut tasks = Vec::<Task<'_, ()>>::new();
-    for (of, sums) in shared.into_iter().flatten().zip(all.iter().flatten()) {
-        let device = of.part.a.device();
-        let terms = sums.own.as_matrix((of.rows.len(), sums.ones.len()).f());
+    for (of, sums) in shared.into_iter().flatten().zip(all.iter_mut().flatten()) {
+        let (device, rows) = (of.part.a.device(), of.rows.len());
         let y = S::real(V::any::<ResidentVectors>(of.y)).expect("real sums of y's type");
-        tasks
-            .push((device, Box::new(move || Ok(device.gemv(alpha, &terms, &sums.ones, beta, y)?))));
+        let add_up = move || {
+            let Sums { own, ones, cyclic, .. } = sums;
+            let further = cyclic.as_mut().and_then(|cyclic| cyclic.further.as_mut());
+            let Some(Further { sums, ones: groups }) = further else {
+                let terms = own.as_matrix((rows, ones.len()).f());
+                return Ok(device.gemv(alpha, &terms, &*ones, beta, y)?);
+            };
+            let terms = own.as_matrix((sums.len(), ones.len()).f());
+            device.gemv(S::ONE, &terms, &*ones, S::ZERO, &mut *sums)?;
+            let terms = sums.as_matrix((rows, groups.len()));
+            Ok(device.gemv(alpha, &terms, &*groups, beta, y)?)
+        };
+        tasks.push((device, Box::new(add_up)));
     }
     started(tasks)?;
     kept.give(all);
@@ -159,29 +193,106 @@ struct Sums<S: Element> {
     own: DeviceVector<S>,
     /// Of its own columns, for each other device those of that device's rows.
     sent: Vec<DeviceVector<S>>,
-    /// As many as there are segments.
+    /// As many as there are segments; of cyclic columns, as there are processes.
+    ones: DeviceVector<S>,
+    cyclic: Option<Cyclic<S>>,
+}
+
+/// What cyclic columns need.
+#[derive(Debug)]
+struct Cyclic<S: Element> {
+    /// Computes the sums of each device's rows.
+    of_rows: Vec<Prepared>,
+    /// Numbers of a row: one for each 65,536 columns of all devices.
+    groups: usize,
+    /// If these are several, a level more.
+    further: Option<Further<S>>,
+}
+
+/// The sums of each row's groups, and as many ones.
+#[derive(Debug)]
+struct Further<S: Element> {
+    sums: DeviceVector<S>,
     ones: DeviceVector<S>,
 }
 
 impl<S: SumElement> Sums<S> {
-    /// For each device that has columns of these rows.
-    fn of_band<T: Element, V: Element>(
-        band: &[Operands<'_, T, V>],
-        n: usize,
-    ) -> Result<Vec<Sums<S>>> {
-        let segments = n.div_ceil(SEGMENT);
-        let tasks = band.iter().enumerate().map(|(mine, of)| -> Task<'_, Sums<S>> {
+    /// For each device that has columns of these rows; `None` if these are cyclic, and a device has no kernel for them.
+    fn of_band<T, V>(band: &[Operands<'_, T, V>], n: usize) -> Result<Option<Vec<Sums<S>>>>
+    where
+        T: Element + Times<S>,
+        V: Element,
+    {
+        let tasks = band.iter().enumerate().map(|(mine, of)| -> Task<'_, Option<Sums<S>>> {
             let new = move || {
-                let (device, columns) = (of.device(), of.part.columns.len().div_ceil(SEGMENT));
+                let (device, part) = (of.device(), of.part);
+                let ones = |count| device.vector(&Array1::from_elem(count, S::ONE));
+                let rows = of.rows.len();
+                let cyclic = match part.dealt {
+                    Some(dealt) => {
+                        let of_rows = band.iter().map(|of| {
+                            let a = part.a.step_rows(of.rows.clone(), 1);
+                            let desc = Desc { vectors: S::DTYPE, ..a.desc() };
+                            device.backend().prepare_cyclic(&desc, dealt.processes)
+                        });
+                        let of_rows = of_rows.collect::<gemv_core::Result<Option<Vec<_>>>>()?;
+                        let Some(of_rows) = of_rows else { return Ok(None) };
+                        let groups = n.div_ceil(GROUP);
+                        let further = match groups > 1 {
+                            true => Some(Further {
+                                sums: device.zeros(rows * groups)?,
+                                ones: ones(groups)?,
+                            }),
+                            false => None,
+                        };
+                        Some(Cyclic { of_rows, groups, further })
+                    }
+                    None => None,
+                };
+                // Numbers of each row: of its own columns, and of all.
+                let (columns, all, terms) = match (&cyclic, part.dealt) {
+                    (Some(Cyclic { groups, .. }), Some(Dealt { processes, .. })) => {
+                        (*groups, groups * processes, processes)
+                    }
+                    _ => {
+                        let all = n.div_ceil(SEGMENT);
+                        (part.columns.len().div_ceil(SEGMENT), all, all)
+                    }
+                };
                 let others = band.iter().enumerate().filter(|(other, _)| *other != mine);
                 let sent = others.map(|(_, other)| device.zeros(columns * other.rows.len()));
                 let sent = sent.collect::<gemv_core::Result<_>>()?;
-                let own = device.zeros(segments * of.rows.len())?;
-                Ok(Sums { own, sent, ones: device.vector(&Array1::from_elem(segments, S::ONE))? })
+                // Lanes without columns stay zeros.
+                let own = device.zeros(all * rows)?;
+                Ok(Some(Sums { own, sent, ones: ones(terms)?, cyclic }))
             };
             (of.device(), Box::new(new))
         });
-        started(tasks.collect())
+        Ok(started(tasks.collect())?.into_iter().collect())
+    }
+}
+
+impl<S: SumElement> Cyclic<S> {
+    /// The sums of a device's columns for the rows of one of the devices, from this entry of `to` on.
+    fn sums<T, V>(
+        &self,
+        of: &Operands<'_, T, V>,
+        which: usize,
+        rows: &Range<usize>,
+        to: &mut DeviceVector<S>,
+        first: usize,
+    ) -> Result<()>
+    where
+        T: Element + Times<V> + Times<S>,
+        V: Element<Acc = S>,
+    {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let a = of.part.a.step_rows(rows.clone(), 1);
+        let x = S::vector(V::any::<Vectors>(VectorRef::Device(of.x)))?;
+        let VectorRef::Device(x) = x.get() else { unreachable!("a resident x of the sums' type") };
+        cyclic_sums(of.device(), &self.of_rows[which], &a, x, to, (first, self.groups))
     }
 }
 
@@ -212,7 +323,11 @@ fn deal<T: Element, V: Element, S: SumElement>(
     for (from, Sums { sent, .. }) in sums.iter().enumerate() {
         let others = (0..band.len()).filter(|to| *to != from);
         for (to, sent) in others.zip(sent) {
-            let at = band[from].part.columns.start / SEGMENT * band[to].rows.len();
+            // Of a process all numbers follow one another, and of each segment those of all rows.
+            let at = match band[from].part.dealt {
+                Some(_) => from * sent.len(),
+                None => band[from].part.columns.start / SEGMENT * band[to].rows.len(),
+            };
             pieces[to].push((at, sent.clone()));
         }
     }

@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use gemv_core::order::SEGMENT;
+use gemv_core::order::{LANES, SEGMENT};
 
+use crate::dealt::Dealt;
 use crate::{Error, Result};
 
 /// How a matrix is cut over the devices of a process.
 ///
 /// Rows are cut anywhere, columns at multiples of 256. A device has one block: rows that follow one another, and
-/// columns that do. With more devices than rows, or than blocks of 256 columns, some have nothing.
+/// columns that do, if they are not dealt cyclically. With more devices than rows, or than blocks of 256 columns, some have nothing.
 ///
 /// ```
 /// use gemv_core::open_devices;
@@ -30,6 +31,13 @@ pub enum Split {
     Rows,
     /// Block columns. Each device sums its columns, and the sums are added up.
     Columns,
+    /// Block-cyclic columns, as ScaLAPACK deals them: device p of P has columns 256 p to 256 p + 255, and of every
+    /// further 256 P columns the same. P is a power of two up to 64, and all weights are equal.
+    ///
+    /// Each device then has whole lanes of the [order](gemv_core::order), and gives one number for each row and
+    /// 65,536 columns, where with [`Columns`](Self::Columns) it gives one for each row and 256 columns: the fastest cut by
+    /// columns between GPUs. On each device the matrix is stored row by row.
+    CyclicColumns,
     /// A grid of devices in row-major order: device d is in row `d / columns` and in column `d % columns`.
     ///
     /// (Each device has one block. The grid of `gemv-mpi` deals blocks of 256 × 256 cyclically.)
@@ -54,7 +62,7 @@ impl Split {
         }
         let in_row = match self {
             Split::Rows => 1,
-            Split::Columns => devices,
+            Split::Columns | Split::CyclicColumns => devices,
             Split::Grid { rows, columns } if rows.checked_mul(columns) == Some(devices) => columns,
             Split::Grid { rows, columns } => return Err(Error::Grid { rows, columns, devices }),
         };
@@ -63,6 +71,9 @@ impl Split {
             let weight = weights[at];
             let reason = format!("that of device {at} is {weight}, not positive and finite");
             return Err(Error::Weights { reason });
+        }
+        if self == Split::CyclicColumns {
+            return cyclic((m, n), weights);
         }
         // Their sum would overflow.
         let most = weights.iter().copied().fold(0.0, f64::max);
@@ -76,6 +87,23 @@ impl Split {
         });
         Ok(bands.collect())
     }
+}
+
+/// All rows, and of each device the columns from its first to its last.
+fn cyclic((m, n): (usize, usize), weights: &[f64]) -> Result<Vec<Band>> {
+    let processes = weights.len();
+    if !processes.is_power_of_two() || processes > LANES {
+        return Err(Error::Cyclically { devices: processes });
+    }
+    if let Some(other) = weights.iter().position(|weight| *weight != weights[0]) {
+        let (first, weight) = (weights[0], weights[other]);
+        let reason = format!(
+            "columns are dealt cyclically in equal shares, but device 0 has {first} and device {other} {weight}"
+        );
+        return Err(Error::Weights { reason });
+    }
+    let spans = (0..processes).map(|process| Dealt { process, processes }.span(n));
+    Ok(vec![(0..m, spans.collect())])
 }
 
 /// So many items, shared by these weights: each share is at most one item off.
@@ -143,6 +171,23 @@ mod tests {
                 assert_eq!(bands.iter().map(|(_, columns)| columns.len()).sum::<usize>(), 6);
             }
         }
+    }
+
+    #[test]
+    fn cyclic_columns_are_for_powers_of_two_and_equal_weights() {
+        let cut = |n, weights: &[f64]| Split::CyclicColumns.cut((5, n), weights);
+        assert_eq!(cut(1000, &[1.0; 2]).unwrap(), [(0..5, vec![0..768, 256..1000])]);
+        assert_eq!(cut(300, &[2.0; 4]).unwrap(), [(0..5, vec![0..256, 256..300, 0..0, 0..0])]);
+        assert_eq!(cut(usize::MAX, &[1.0]).unwrap()[0].1[0], 0..usize::MAX);
+        let why = |weights: &[f64]| cut(1000, weights).unwrap_err().to_string();
+        let three = "columns are dealt cyclically to 1, 2, 4, 8, 16, 32 or 64 devices, not to 3";
+        assert_eq!(why(&[1.0; 3]), three);
+        assert!(why(&[1.0; 128]).ends_with("not to 128"));
+        let unequal = "weights do not fit: columns are dealt cyclically in equal shares, but device 0 has 1 and \
+                       device 1 2";
+        assert_eq!(why(&[1.0, 2.0]), unequal);
+        assert!(why(&[0.0, 0.0]).contains("not positive"));
+        assert_eq!(why(&[]), Error::NoDevices.to_string());
     }
 
     /// Without weights, the blocks are those of `gemv-mpi`.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension,
+    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, IntoDimension,
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
@@ -76,6 +76,8 @@ pub struct Host {
     pub transfer: Transfer,
     /// What fills a block by pieces; by default nothing does, as on the host.
     pub fill: Fill,
+    /// Whether it sums what one process has of block-cyclic columns; by default it does not.
+    pub cyclic: bool,
 }
 
 impl fmt::Debug for Host {
@@ -112,6 +114,7 @@ impl Host {
             }),
             transfer: Arc::new(|_| Ok(())),
             fill: Box::new(|_, _, _| Ok(false)),
+            cyclic: false,
         }
     }
 
@@ -241,6 +244,54 @@ pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut GemmJob<'_, T, 
     }
 }
 
+/// What [`Backend::prepare_cyclic`] prepared.
+struct Cyclic {
+    processes: usize,
+}
+
+/// The sums of one of so many processes, as [`Backend::prepare_cyclic`] says.
+fn cyclic_sums<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>, processes: usize) {
+    let Job { alpha, a, conj, x, beta, y } = job;
+    let (Input::Device(a), Input::Device(x), Output::Device(y)) = (a, x, y) else {
+        panic!("operands of the host")
+    };
+    assert_eq!((alpha, beta, x.dim[0]), (V::Acc::ONE, V::Acc::ZERO, a.dim[1]));
+    let (rows, own) = (a.dim[0], 64 / processes);
+    let (first, stride) = (y.first, y.strides[0]);
+    let y = elements_mut::<V>(y.memory);
+    for group in 0..a.dim[1].div_ceil(65_536 / processes) {
+        let mut sums = vec![V::default(); rows];
+        let mut lanes = vec![vec![V::Acc::ZERO; rows]; own];
+        for s in 0..256 / processes {
+            let segment = group * 256 / processes + s;
+            let len = a.dim[1].saturating_sub(256 * segment).min(256);
+            if len == 0 {
+                break;
+            }
+            let at = a.first.wrapping_add(a.strides[1].wrapping_mul(256 * segment));
+            let dim = [rows, len].into_dimension();
+            let a = Input::<T, _>::Device(Window { first: at, dim, ..a });
+            let at = x.first.wrapping_add(x.strides[0].wrapping_mul(256 * segment * processes));
+            let x = Input::<V, _>::Device(Window { first: at, dim: [len].into_dimension(), ..x });
+            gemv(alpha, view(&a), conj, view(&x), beta, ArrayViewMut1::from(&mut sums));
+            for (lane, sum) in lanes[s % own].iter_mut().zip(&sums) {
+                *lane = lane.add(sum.widen());
+            }
+        }
+        let mut h = own / 2;
+        while h > 0 {
+            let (low, high) = lanes.split_at_mut(h);
+            for (low, high) in low.iter_mut().flatten().zip(high.iter().flatten()) {
+                *low = low.add(*high);
+            }
+            h /= 2;
+        }
+        for (row, lane) in lanes[0].iter().enumerate() {
+            y[first + row * stride + group] = V::narrow(*lane);
+        }
+    }
+}
+
 /// Copies of [`Backend::exchange`], which were over when it returned.
 struct Copied {
     transfer: Transfer,
@@ -330,8 +381,19 @@ impl Backend for Host {
         Ok(Box::new(Copied { transfer: self.transfer.clone() }))
     }
 
+    fn prepare_cyclic(&self, desc: &Desc, processes: usize) -> Result<Option<Prepared>> {
+        assert!(desc.n > 0 && processes > 1, "{desc} of {processes} processes");
+        Ok(self.cyclic.then(|| Prepared::new(REFERENCE).with_state(Cyclic { processes })))
+    }
+
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        (self.compute)(job, prepared)
+        match prepared.state() {
+            Some(Cyclic { processes }) => {
+                for_any!(AnyJob, job, job => cyclic_sums(job, *processes));
+                Ok(())
+            }
+            None => (self.compute)(job, prepared),
+        }
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {

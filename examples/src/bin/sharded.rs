@@ -88,7 +88,11 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Some(alone) => alone.print("alone", size, &mut first)?,
         None => println!("alone            does not fit"),
     }
-    for (name, split) in [("by rows", Split::Rows), ("by columns", Split::Columns)] {
+    let mut splits = vec![("by rows", Split::Rows), ("by columns", Split::Columns)];
+    if devices.len().is_power_of_two() {
+        splits.push(("cyclic columns", Split::CyclicColumns));
+    }
+    for (name, split) in splits {
         let a = Sharded::new(&a, &devices, split)?;
         sharded(&a, &x, options.times)?.print(name, size, &mut first)?;
     }

@@ -3,9 +3,10 @@
 //!
 //! To add one: the two files, and one line in the list [`OWN`]. What several texts share stands in
 //! `vectors.cuh` and `segment.cuh`, what several rules share in `rules.rs`. What needs the f64 tensor
-//! cores is in `mma.rs` and `mma.cuh`.
+//! cores is in `mma.rs` and `mma.cuh`. `row_block_cyclic.rs` computes no product, and is in no list.
 
 pub(crate) mod mma;
+pub(crate) mod row_block_cyclic;
 pub(crate) mod rules;
 mod segment;
 

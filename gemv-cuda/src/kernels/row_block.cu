@@ -23,6 +23,7 @@
 //              number has no such factors: there, each element has a condition).
 //   code size  the instruction cache is cold at launch, so each phase exists once, in the order of use.
 //   long rows  LONG_ROWS = 1 is row-block-long; see row_block_long.cu.
+//   processes  PROCESSES > 1 is row-block-cyclic; see row_block_cyclic.cu.
 //   never read A and x where alpha = 0; y where beta = 0; vectors without an element of the row or of x.
 //              The one at an end is read whole; allocations end with a whole one.
 #ifndef WARPS_K
@@ -30,7 +31,12 @@
 #endif
 #ifndef LONG_ROWS
 #define LONG_ROWS 0
+#endif
+#ifndef ENTRY
 #define ENTRY row_block
+#endif
+#ifndef PROCESSES
+#define PROCESSES 1
 #endif
 // Registers of a thread for the place of a super-segment.
 #define EXTRA_REGISTERS (8 * LONG_ROWS)
@@ -39,9 +45,13 @@
 #define BLOCK_ROWS (SETS * ROWS)
 #define AT_ONCE (WARPS_K * CLUSTER_K)
 // Columns of a super-segment.
-#define SUPER_SEGMENT ((U64)SEG * SEG)
+#define SUPER_SEGMENT ((U64)SEG * SEG / PROCESSES)
+// Lanes of the second level that the columns have.
+#define OWN_LANES (LANES / PROCESSES)
 // Sums kept for a row: one a lane, or one a segment where more segments than lanes come at once.
-#define PLACES (AT_ONCE > 64 ? 256 : 64)
+#define PLACES (AT_ONCE > OWN_LANES ? SEG / PROCESSES : OWN_LANES)
+// Where x has the entry of column j.
+#define X_PLACE(j) ((j) + (PROCESSES - 1) * ((j) & ~(SEG - 1u)))
 // The threads that halve a row's lanes, and how many such warps a set has.
 #define HALVERS (ROW_THREADS < 32 ? ROW_THREADS : 32)
 #define SET_WARPS (ROW_THREADS / HALVERS)
@@ -65,7 +75,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
   if (LONG_ROWS) {
     super_segments = (U32)ceil_div(n, SUPER_SEGMENT);
     // The cost of a row of a whole super-segment and of the last one: iterations, and one for the sums.
-    const U32 cost = SEG / AT_ONCE + 1;
+    const U32 cost = SEG / PROCESSES / AT_ONCE + 1;
     const U32 rest = (U32)ceil_div(n - (super_segments - 1) * SUPER_SEGMENT, AT_ONCE * SEG) + 1;
     const U64 all = (U64)cost * blocks;
     // Where there are blocks for all rows at once, the last super-segment has as many as the others.
@@ -83,7 +93,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
     blocks = (end < blocks ? end : blocks) - from;
   }
   const A_ELEM *const a_first = a + a0 + super_segment * SUPER_SEGMENT;
-  const ELEM *const x_first = x + x0 + (I64)(super_segment * SUPER_SEGMENT) * incx;
+  const ELEM *const x_first = x + x0 + (I64)(super_segment * SUPER_SEGMENT * PROCESSES) * incx;
   const U64 left = n - super_segment * SUPER_SEGMENT;
   // alpha = 0: as if there were no columns.
   const U32 cols = acc_is(alpha, (REAL)0) ? 0 : (U32)(left < SUPER_SEGMENT ? left : SUPER_SEGMENT);
@@ -119,7 +129,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
           load_a(av[r][k], p + k * SUBWARP * VEC, from + k * SUBWARP * VEC < vectors);
       }
       if (fresh && x_vectors) {
-        const ELEM *p = pinned(x_first + from);
+        const ELEM *p = pinned(x_first + X_PLACE(from));
 #pragma unroll
         for (U32 k = 0; k < LOADS; k++)
           load_x(xv[k], p + k * SUBWARP * VEC, from + k * SUBWARP * VEC < vectors);
@@ -146,7 +156,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
         begun = true;
         if (t < ROWS && s < segments) {
           ACC *lane = &here[t * SETS + set][s % PLACES];
-          if (PLACES == LANES) sum = acc_add(s < LANES ? acc_zero() : *lane, sum);
+          if (PLACES == OWN_LANES) sum = acc_add(s < OWN_LANES ? acc_zero() : *lane, sum);
           *(s + PLACES < segments ? lane : leader_smem(lane)) = sum;
         }
         mine = rank == 0 && iteration + 1 == iterations && set_warp == done % SET_WARPS;
@@ -171,10 +181,10 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
 #pragma unroll
             for (U32 k = 0; k < 64 / HALVERS; k++) {
               const U32 l = k * HALVERS + halver;
-              v[k] = PLACES == LANES && l < filled ? here[r * SETS + set][l] : acc_zero();
+              v[k] = PLACES == OWN_LANES && l < filled ? here[r * SETS + set][l] : acc_zero();
 #pragma unroll
-              for (U32 q = 0; q < PLACES && PLACES > LANES; q += LANES)
-                if (q + l < filled) v[k] = acc_add(v[k], here[r * SETS + set][q + l]);
+              for (U32 q = 0; q < PLACES && PLACES > OWN_LANES; q += OWN_LANES)
+                if (q + l < filled && l < OWN_LANES) v[k] = acc_add(v[k], here[r * SETS + set][q + l]);
             }
             halve(v);
             // Upper lanes that are all absent would add +0 to what is never -0.
@@ -189,7 +199,8 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
       if (mine && halver < ROWS && i < m) {
         if (!LONG_ROWS) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
         // A single segment's sum may be -0.
-        else workspace[i * super_segments + super_segment] = acc_add(acc_zero(), sum);
+        else if (PROCESSES == 1) workspace[i * super_segments + super_segment] = acc_add(acc_zero(), sum);
+        else y[y0 + (I64)i * incy + super_segment] = narrow(acc_add(acc_zero(), sum));
       }
     }
 
@@ -211,7 +222,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
 #pragma unroll
           for (U32 c = 0; c < VEC; c++)
             if (VEC == 1 || from + k * SUBWARP * VEC + c < cols)
-              xv[k].e[c] = x_first[(I64)(from + k * SUBWARP * VEC + c) * incx];
+              xv[k].e[c] = x_first[(I64)X_PLACE(from + k * SUBWARP * VEC + c) * incx];
     fresh = iterations > 1;
     if ((vectors & (VEC - 1u)) != 0 && iteration + 1 == iterations) end_row(av, xv, from, cols);
     add_products(acc, av, xv, from, vectors, cols, conj);
@@ -224,7 +235,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
       }
 #pragma unroll 1
       for (U32 round = from; round < from + SEG; round += 64) {
-        const ELEM *q = x_first + (I64)round * incx;
+        const ELEM *q = x_first + (I64)X_PLACE(round) * incx;
 #pragma unroll
         for (U32 k = 0; k < SLOTS; k++, q += (I64)(SUBWARP * VEC - VEC) * incx)
 #pragma unroll
@@ -239,7 +250,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
   }
 }
 
-#if LONG_ROWS
+#if LONG_ROWS && PROCESSES == 1
 // The last level of rows of several super-segments: a warp has a row.
 KERNEL(128) row_block_long_reduce(ARGUMENTS) {
   const U64 i = GROUP_ID * 4 + LID / 32;

@@ -49,16 +49,16 @@ pub(super) fn block_rows(params: &Params) -> u64 {
 }
 
 /// The cost of a row of a whole super-segment, and of a row of `n` columns: iterations, and one for
-/// the sums of each super-segment.
-pub(super) fn costs(n: u64, at_once: u64) -> (u64, u64) {
-    let whole = SUPER_SEGMENT as u64;
+/// the sums of each super-segment. Of several processes, one has its share of a super-segment.
+pub(super) fn costs(n: u64, at_once: u64, processes: u64) -> (u64, u64) {
+    let whole = SUPER_SEGMENT as u64 / processes;
     let at_once = at_once.max(1);
-    let (cost, super_segments) = (SEGMENT as u64 / at_once + 1, n.div_ceil(whole));
+    let (cost, super_segments) = (SEGMENT as u64 / processes / at_once + 1, n.div_ceil(whole));
     let rest = (n - (super_segments - 1) * whole).div_ceil(at_once * SEGMENT as u64) + 1;
     (cost, cost * (super_segments - 1) + rest)
 }
 
-/// The launches of this kernel and of `row-block-long`.
+/// The launches of this kernel, of `row-block-long` and of `row-block-cyclic`.
 pub(super) fn plan(entry: &'static str, desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get = |name| u64::from(value(ARGS, params, name));
     let cluster = get("cluster_k").max(1);
@@ -66,7 +66,8 @@ pub(super) fn plan(entry: &'static str, desc: &Desc, params: &Params, caps: &Cap
     let most = (u64::from(caps.units) * get("blocks_per_sm") / cluster).max(1);
     let blocks = m.div_ceil(block_rows(params).max(1));
     let threads = value(ARGS, params, "threads");
-    let super_segments = n.div_ceil(SUPER_SEGMENT as u64);
+    let processes = u64::from(params.get_or("processes", 1));
+    let super_segments = n.div_ceil(SUPER_SEGMENT as u64 / processes);
     let blocks = if super_segments <= 1 {
         // Long rows: as many blocks as make the waves even, since a few blocks with one iteration more
         // would end at their own pace. With short rows, more blocks are faster than even waves.
@@ -76,14 +77,14 @@ pub(super) fn plan(entry: &'static str, desc: &Desc, params: &Params, caps: &Cap
         blocks * super_segments
     } else {
         // Several waves: a super-segment has as many blocks as is its share of the cost.
-        let (cost, width) = costs(n, get("warps_k") * cluster);
+        let (cost, width) = costs(n, get("warps_k") * cluster, processes);
         let own = (most * cost / width).max(1);
         let own = blocks.div_ceil(blocks.div_ceil(own).max(1));
         own.saturating_mul(width).div_ceil(cost).max(super_segments)
     };
     let mut plan = Plan::default();
     plan.launches.push(Launch::new(entry, blocks.saturating_mul(cluster), threads).waiting());
-    if super_segments > 1 {
+    if super_segments > 1 && processes == 1 {
         plan.workspace = m.saturating_mul(super_segments);
         let reduce = Launch::new("row_block_long_reduce", m.div_ceil(4), 128);
         plan.launches.push(reduce.waiting());

@@ -104,7 +104,7 @@ mod tests {
         n: u64,
         at_once: u64,
     ) -> (u64, u64, u64) {
-        let (cost, width) = costs(n, at_once);
+        let (cost, width) = costs(n, at_once, 1);
         let (all, super_segments) = (cost * blocks, n.div_ceil(SUPER_SEGMENT as u64));
         let width = if blocks == rows * super_segments { super_segments * cost } else { width };
         let first = |super_segment: u64| super_segment * all / width;
@@ -140,7 +140,7 @@ mod tests {
                             assert_eq!((super_segment, from), (next, block), "{text} {desc}");
                             (next, begins) = (next + 1, end);
                             // No more than rows; in several waves, the last one has the share of its cost.
-                            let (cost, width) = costs(n, at_once);
+                            let (cost, width) = costs(n, at_once, 1);
                             let last = super_segment + 1 == n.div_ceil(w)
                                 && blocks != rows * n.div_ceil(w);
                             let own = if last { width - super_segment * cost } else { cost };

@@ -7,8 +7,10 @@ use gemv::num_complex::Complex;
 use gemv::{Device, Element, GpuDot, Times};
 use gemv_shard::{Sharded, ShardedVector, Split, SumElement};
 
-fn weights(random: &mut Random, count: usize) -> Vec<f64> {
+/// By chance, where the split takes such.
+fn weights(random: &mut Random, split: Split, count: usize) -> Vec<f64> {
     match random.below(3) {
+        _ if split == Split::CyclicColumns => vec![1.0; count],
         0 => vec![1.0; count],
         1 => (0..count).map(|_| 1.0 + random.below(100) as f64).collect(),
         _ => (0..count).map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
@@ -18,7 +20,7 @@ fn weights(random: &mut Random, count: usize) -> Vec<f64> {
 /// The vector whole on each device, or in parts that have nothing to do with the matrix.
 fn put<V: Element>(random: &mut Random, on: &[Device], x: &Array1<V>) -> ShardedVector<V> {
     let rows = Array2::<f32>::zeros((x.len(), 1));
-    let by = weights(random, on.len());
+    let by = weights(random, Split::Rows, on.len());
     let other = Sharded::weighted(&rows, on, Split::Rows, &by).unwrap();
     match random.below(2) {
         0 => other.broadcast(x).unwrap(),
@@ -45,7 +47,7 @@ where
     S: SumElement,
 {
     let (a, x): (Array2<T>, Array1<V>) = (random.matrix(m, n), random.vector(n));
-    let by = weights(random, on.len());
+    let by = weights(random, split, on.len());
     let shared = Sharded::weighted(&held(random, a.view()), on, split, &by).unwrap();
     let what = format!("{m} x {n}, {split:?} on {on:?} by {by:?}");
     let odd = S::from_parts(-0.7, 0.3);
@@ -123,7 +125,7 @@ where
     }
     for on in sets(&on) {
         for split in splits(on.len()) {
-            let by = weights(random, on.len());
+            let by = weights(random, split, on.len());
             let shared = Sharded::weighted(&a, &on, split, &by).unwrap();
             let what = format!("{split:?} on {on:?} by {by:?}");
             let mut x = shared.broadcast(&first).unwrap();

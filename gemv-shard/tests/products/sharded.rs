@@ -13,14 +13,20 @@ pub fn sets(on: &[Device]) -> Vec<Vec<Device>> {
     let reference = Engine::new(None).device("reference").unwrap();
     let (first, last) = (&on[0], &on[on.len() - 1]);
     let back: Vec<Device> = on.iter().rev().cloned().collect();
-    // Devices that copy from each other.
-    let peers = (0..3).map(|which| {
-        let mut host = Host::new(&format!("fake:{which}"));
-        (host.info.peers, host.info.asynchronous) = (true, which > 0);
-        host.device()
-    });
+    // Devices that copy from each other. Of four, each has a kernel for cyclic columns, or all but one.
+    let peers = |count, without| {
+        let peers = (0..count).map(move |which| {
+            let mut host = Host::new(&format!("fake:{which}"));
+            (host.info.peers, host.info.asynchronous) = (true, which > 0);
+            host.cyclic = which != without;
+            host.device()
+        });
+        peers.collect::<Vec<_>>()
+    };
     vec![
-        peers.collect(),
+        peers(3, 3),
+        peers(4, 4),
+        peers(4, 2),
         vec![first.clone()],
         vec![first.clone(), first.clone()],
         vec![first.clone(), last.clone()],
@@ -33,7 +39,8 @@ pub fn sets(on: &[Device]) -> Vec<Vec<Device>> {
 pub fn splits(count: usize) -> Vec<Split> {
     let grids = (1..=count).filter(|rows| count.is_multiple_of(*rows));
     let grids = grids.map(|rows| Split::Grid { rows, columns: count / rows });
-    [Split::Rows, Split::Columns].into_iter().chain(grids).collect()
+    let cyclic = count.is_power_of_two().then_some(Split::CyclicColumns);
+    [Split::Rows, Split::Columns].into_iter().chain(grids).chain(cyclic).collect()
 }
 
 /// Of all entries, the matrix, x and y with strides by chance; what is between the entries of y stays.
@@ -47,6 +54,7 @@ where
     let (m, n) = dim;
     let (a, x): (Array2<T>, Array1<V>) = (random.matrix(m, n), random.vector(n));
     let weights: Vec<f64> = match random.below(3) {
+        _ if split == Split::CyclicColumns => vec![1.0; on.len()],
         0 => vec![1.0; on.len()],
         1 => on.iter().map(|_| 1.0 + random.below(100) as f64).collect(),
         _ => on.iter().map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
@@ -56,7 +64,9 @@ where
     let what = format!("{m} x {n}, {split:?} on {on:?} by {weights:?}");
     assert_eq!(shared.dim(), dim);
     let elements = shared.parts().map(|(_, rows, columns)| rows.len() * columns.len());
-    assert_eq!(elements.sum::<usize>(), m * n, "{what}");
+    let elements: usize = elements.sum();
+    // Cyclic columns lie between each other.
+    assert!(elements == m * n || split == Split::CyclicColumns && elements > m * n, "{what}");
 
     let odd = S::from_parts(-0.7, 0.3);
     let (zero, one) = (S::ZERO, S::ONE);
@@ -126,7 +136,7 @@ proptest! {
     fn any_shape(
         m in 0usize..90,
         n in prop_oneof![0usize..300, 0usize..4000],
-        set in 0usize..5,
+        set in 0usize..7,
         split in any::<prop::sample::Index>(),
         seed in any::<u64>(),
     ) {
@@ -144,9 +154,9 @@ proptest! {
 fn a_third_level() {
     let random = &mut Random(9);
     let on = devices::<f32, f32>();
-    for on in [sets(&on)[2].clone(), sets(&on)[4].clone()] {
+    for on in [1, 4, 6].map(|set| sets(&on)[set].clone()) {
         for split in splits(on.len()) {
-            for n in [65_536, 65_537, 200_000] {
+            for n in [65_536, 65_537, 66_000, 200_000] {
                 check_one::<f32, f32, _>(random, &on, split, (2, n));
             }
         }
