@@ -117,19 +117,22 @@ fn plain(ptx: &str) -> String {
 }
 
 fn begins_function(line: &str) -> bool {
-    line.contains(".entry ") || line.contains(".func ")
+    // Most lines are instructions, and no search begins in them.
+    line.starts_with('.') && (line.contains(".entry ") || line.contains(".func "))
 }
 
 /// The first name behind one of two signs: what is before it, its sign, its class, the digits at its end,
 /// and what is behind it.
 fn next_name(text: &str, register: char, label: char) -> Option<(&str, char, &str, &str, &str)> {
-    let at = text.find([register, label])?;
-    let sign = text[at..].chars().next()?;
-    let name = &text[at + sign.len_utf8()..];
-    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
-    let (name, after) = name.split_at(end);
-    let class = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    Some((&text[..at], sign, class, &name[class.len()..], after))
+    // By bytes: the signs are ASCII, and there are a hundred million characters.
+    let bytes = text.as_bytes();
+    let at = bytes.iter().position(|b| *b == register as u8 || *b == label as u8)?;
+    let of_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let end = bytes[at + 1..].iter().position(|b| !of_name(b));
+    let end = end.map_or(bytes.len(), |end| at + 1 + end);
+    let digits = bytes[at + 1..end].iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let (class, number) = text[at + 1..end].split_at(end - at - 1 - digits);
+    Some((&text[..at], bytes[at] as char, class, number, &text[end..]))
 }
 
 #[cfg(test)]

@@ -3,11 +3,18 @@
 
 use std::collections::HashMap;
 
+use memchr::memmem;
+
 use gemv_cuda::{Bundle, Image, Shipped, bundle_key, shipped};
 
 fn name(shipped: &Shipped) -> String {
     let Shipped { types, params, target, .. } = shipped;
     format!("{params} of {}*{} for sm_{target}", types.0, types.1)
+}
+
+/// Whether the text has this part. The standard library's search is compiled with this test, without the optimiser.
+fn has(text: &str, part: &str) -> bool {
+    memmem::find(text.as_bytes(), part.as_bytes()).is_some()
 }
 
 #[test]
@@ -48,12 +55,13 @@ fn each_ptx_is_for_its_target_and_has_every_entry_point_and_rounds_as_it_says() 
         assert!(!shipped.entries.is_empty(), "{}", name(shipped));
         for entry in &shipped.entries {
             let begin = format!(".visible .entry {entry}(");
-            assert!(ptx.contains(&begin), "{} has no {entry}", name(shipped));
+            assert!(has(&ptx, &begin), "{} has no {entry}", name(shipped));
         }
-        assert!(ptx.ends_with("}\n\0") && ptx.matches('\0').count() == 1, "{}", name(shipped));
+        let end = memchr::memchr(0, ptx.as_bytes());
+        assert!(ptx.ends_with("}\n\0") && end == Some(ptx.len() - 1), "{}", name(shipped));
         // The driver compiles without our options: what does not say how it rounds, it may contract.
         for loose in ["add.f", "sub.f", "mul.f", "mad.f", ".ftz", ".approx", ".full"] {
-            assert!(!ptx.contains(loose), "{} has {loose}", name(shipped));
+            assert!(!has(&ptx, loose), "{} has {loose}", name(shipped));
         }
     }
 }
@@ -76,6 +84,6 @@ fn dependent_launches_and_large_tiles_of_tensor_cores_are_for_sm_90_alone() {
         ("mma.sync.aligned.m8n8k4.row.col.f64", true, false),
         ("cp.async.", true, true),
     ] {
-        assert_eq!((on_80.contains(what), on_90.contains(what)), (is_on_80, is_on_90), "{what}");
+        assert_eq!((has(&on_80, what), has(&on_90, what)), (is_on_80, is_on_90), "{what}");
     }
 }

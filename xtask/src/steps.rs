@@ -21,7 +21,7 @@ pub const ALL: &[Step] = &[
     Step { name: "format", about: "rustfmt", run: format },
     Step { name: "house", about: "the architecture: circles, floors, unsafe, names", run: house },
     Step { name: "clippy", about: "clippy on everything, warnings denied", run: clippy },
-    Step { name: "features", about: "every combination of the root's features", run: features },
+    Step { name: "features", about: "the root's features, alone and together", run: features },
     Step { name: "docs", about: "rustdoc, warnings denied", run: docs },
     Step { name: "test", about: "all tests on the CPU and on OpenCL (PoCL)", run: test },
     Step {
@@ -71,14 +71,19 @@ fn clippy(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn features(sh: &Shell, _: &Tools) -> Result<()> {
+    // Each backend alone and all of them are all there is to compile, as long as no condition names two.
+    for file in
+        sh.read_dir("src")?.iter().filter(|file| file.extension().is_some_and(|e| e == "rs"))
+    {
+        let text = sh.read_file(file)?;
+        let two = text.lines().find(|line| line.matches("feature = ").count() > 1);
+        ensure!(two.is_none(), "{}: a condition of two features: {two:?}", file.display());
+    }
     for set in [
         "",
         "cpu",
         "opencl",
         "cuda",
-        "cpu,opencl",
-        "cpu,cuda",
-        "opencl,cuda",
         "cpu,opencl,cuda",
         // The element types of the CPU; the other backends have all of them.
         "half,complex",
@@ -111,19 +116,19 @@ const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", 
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the part that is run with the optimiser. With it `equivalence` compiles the kernels for one vector on CPUs: all in f32,
-/// and in the other types those of the table that PoCL gets. The parts are several right-hand sides (`specials`), the rules
+/// and in the other types those of the table that PoCL gets. The parts are several right-hand sides (`f32/specials`), the rules
 /// for NaN, zeros and infinities and the steps of each entry (f32), a matrix of a narrower type (`*`), and the kernels for GPUs
-/// (f64). Those in other types, and what `report`, `share` and `products` compute, are the same texts by other ways. `clblast`
+/// with one vector (f64). Those in other types, and what `report`, `share` and `products` compute, are the same texts by other ways. `clblast`
 /// compiles another library's kernels.
 const UNOPTIMISED: [(&str, &str, Option<&str>); 9] = [
-    ("gemv-testkit", "gemm", Some("specials")),
+    ("gemv-testkit", "gemm", Some("f32/specials")),
     ("gemv", "golden", Some("*")),
     ("gemv", "semantics", Some("f32")),
     ("gemv", "vectors", Some("f32")),
     ("gemv-cli", "report", None),
     ("gemv-cli", "share", None),
     ("gemv-opencl", "clblast", None),
-    ("gemv-opencl", "opencl", Some("f64")),
+    ("gemv-opencl", "opencl", Some("f64/for-gpus")),
     ("gemv-shard", "products", None),
 ];
 
@@ -158,15 +163,10 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     tests.sort_by_key(|b| LONG.iter().position(|name| *name == b.name).unwrap_or(LONG.len()));
     for (package, name, part) in UNOPTIMISED {
         let of = tests.iter().find(|b| b.package == package && b.name == name);
-        let path = &of.with_context(|| format!("no test {name} of {package}"))?.path;
-        let Some(part) = part else { continue };
-        // A filter that is the name of no trial would pass.
-        let list = cmd!(sh, "{path} --list {part}")
-            .envs(variables.iter().cloned())
-            .env_remove("GEMV_TEST_DEVICES")
-            .read()?;
-        let on_pocl = |line: &str| line.starts_with("opencl") && line.contains(part);
-        ensure!(list.lines().any(on_pocl), "{name} has no trial {part} of opencl");
+        let of = of.with_context(|| format!("no test {name} of {package}"))?;
+        if let Some(part) = part {
+            has_trials(sh, of, part, &variables)?;
+        }
     }
     let cache = tools.target.join("unoptimised");
     programs::run(tests.iter().flat_map(|b| passes(b, &variables, &cache)).collect())?;
@@ -174,6 +174,16 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
     cmd!(sh, "cargo test --locked --doc {WORKSPACE...}").run()?;
     Ok(cmd!(sh, "cargo test --locked --doc {ALONE...}").run()?)
+}
+
+/// Whether a filter names trials on OpenCL: one that names none would pass.
+fn has_trials(sh: &Shell, of: &Built, part: &str, variables: &[(&str, String)]) -> Result<()> {
+    let (path, name) = (&of.path, &of.name);
+    let list = cmd!(sh, "{path} --list {part}").env_remove("GEMV_TEST_DEVICES");
+    let list = list.envs(variables.iter().map(|(name, value)| (name, value))).quiet().read()?;
+    let on_opencl = |line: &str| line.starts_with("opencl") && line.contains(part);
+    ensure!(list.lines().any(on_opencl), "{name} has no trial {part} of opencl");
+    Ok(())
 }
 
 /// How a test program is run: whole, or in two parts, as [`UNOPTIMISED`] says. What passes the self-test without the
@@ -239,7 +249,9 @@ fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
     ];
     // The kernels for several right-hand sides, of one type and of one pair of types, whose texts f16 has as well: the
     // simulator takes minutes for all. On one thread: the simulator crashes where a program enters it on two.
-    let [one, pair] = ["/f32/", "/bf16*f32/"].map(|of| Program {
+    let parts = ["/f32/", "/bf16*f32/"];
+    parts.iter().try_for_each(|part| has_trials(sh, &gemm, part, &variables))?;
+    let [one, pair] = parts.map(|of| Program {
         name: format!("{}: {}, {of}", gemm.package, gemm.name),
         args: vec![of, "--test-threads", "1"],
         ..gemm.program(&variables)
