@@ -329,7 +329,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// the entry of the process' first column, and goes on as the whole vector does: the entries of its blocks are
     /// `256 * processes` apart. Its y, of the accumulator's type, gets what is left of the process' lanes of the second
     /// level: see `docs/ORDER.md`, "What follows". That is one number for each row and 65,536 columns of the whole: those of
-    /// a row follow one another in memory from its entry of y on, and y's stride leaves room for them.
+    /// a row follow one another in memory from its entry of y on, and y's stride leaves room for them. A number for
+    /// columns of which the process has none is not written.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).

@@ -64,7 +64,7 @@ impl Reused {
 #[derive(Debug)]
 pub(crate) enum Choice {
     Kernels(Launches),
-    /// No product, but the sums of one of so many processes, of resident operands.
+    /// Not a product: the sums of lanes of one of so many processes. All operands are resident.
     Cyclic(Launches, usize),
     Cublas(Arc<Cublas>),
 }
@@ -102,6 +102,8 @@ pub(crate) fn run<T: Element + Times<V>, V: Element>(
         let (Input::Device(x), Output::Device(y)) = (&job.x, &job.y) else {
             panic!("sums of a process are of resident operands");
         };
+        let (rows, columns) = (job.a.raw_dim()[0], job.a.raw_dim()[1]);
+        assert_eq!((x.dim[0], y.dim[0]), (columns, rows), "shapes do not fit");
         // The entry of the last column: blocks are further apart than in the matrix. And the last number of y.
         let last = x.dim[0].saturating_sub(1);
         let groups = (last / (SEGMENT * SEGMENT / processes)) as isize;

@@ -26,6 +26,18 @@ fn rendered_programs_are_those_of_the_golden_file() {
             all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
         }
     }
+    // What is in no table, but travels with the crate.
+    let listed: BTreeSet<_> = gemv_cuda::kernels().map(|kernel| kernel.name).collect();
+    let others = gemv_cuda::shipped().into_iter().filter(|of| !listed.contains(of.kernel.name));
+    for shipped in others {
+        let program = shipped.program();
+        let defines: Vec<String> =
+            program.defines.iter().map(|(name, value)| format!("{name}={value};")).collect();
+        let text = fingerprint(&[&program.source], &[]);
+        let key =
+            format!("shipped {} {}*{}", shipped.kernel.name, shipped.types.0, shipped.types.1);
+        all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
+    }
     // Of two types no table says anything: each kernel once.
     for kernel in gemv_cuda::kernels().filter(|kernel| kernel.mixed) {
         for types in Dtype::MIXED {

@@ -1,7 +1,7 @@
 //! Compiles what the kernels become, without a GPU.
 //!
 //! - For sm_90, on which candidates were chosen: programs of every kernel and element type, for
-//!   candidates over a spread of problems.
+//!   candidates over a spread of problems; and programs that are no candidates but travel with the crate.
 //! - For sm_80: each kernel and type once. Of the programs that the tables name for GPUs without a table
 //!   of their own, as many as it takes to see every value of every argument of a kernel.
 //! - For sm_75 and sm_100: each kernel for two types, and each type for a third of the kernels. A kernel
@@ -55,7 +55,9 @@ use gemv_gpu::{self as gpu, Caps, Kernel, Language, Program};
 // Linked for its kernels.
 use gemv_baselines as _;
 use gemv_core::{Desc, Dtype, KernelType, Layout, Parameter, Params, fingerprint};
-use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options, parameters, program_of};
+use gemv_cuda::{
+    Nvrtc, Shipped, candidates, cluster, kernels, options, parameters, program_of, shipped,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Turing (where NVRTC still compiles for it), Ampere, Hopper, Blackwell.
@@ -138,7 +140,7 @@ const ORDER: [Dtype; 6] = [Dtype::F32, Dtype::C64, Dtype::F64, Dtype::F16, Dtype
 type Types = (Dtype, Dtype);
 
 /// Every different program, with the first parameters that lead to it, by kernel and types.
-fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
+fn programs(travelling: &[Shipped]) -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
     let mut seen = HashSet::new();
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let mut add = |kernel: &Kernel, types: Types, params: Params| {
@@ -197,6 +199,13 @@ fn programs() -> BTreeMap<(&'static str, Types), Vec<(Params, Program)>> {
     }
     for dtype in Dtype::ALL {
         add(&gpu::VECTOR, (dtype, dtype), gpu::vector_params(&caps(132)));
+    }
+    // What is no candidate, but travels with the crate.
+    for shipped in travelling.iter().filter(|of| of.target == CHOSEN_ON) {
+        let listed = kernels().chain([&gpu::VECTOR]).any(|k| k.name == shipped.kernel.name);
+        if !listed && (full() || brings_a_value(shipped.kernel, &shipped.params, &mut values)) {
+            add(shipped.kernel, shipped.types, shipped.params);
+        }
     }
     let rows = ["nvidia.txt", "default.txt"].into_iter().flat_map(common::programs_of);
     let mut rows: Vec<_> = rows.map(|(kernel, dtype, params, _)| (kernel, dtype, params)).collect();
@@ -535,7 +544,8 @@ fn main() -> ExitCode {
         .flat_map(common::programs_of)
         .map(|(_, _, _, program)| program)
         .collect();
-    let programs = programs();
+    let travelling = shipped();
+    let programs = programs(&travelling);
     // The values that the programs for `TABLED` have, of each kernel for all types.
     let mut values = HashSet::new();
     let names: BTreeSet<_> = programs.keys().map(|(name, _)| *name).collect();
@@ -544,7 +554,10 @@ fn main() -> ExitCode {
         let (name, (dtype, vectors)) = (*name, *types);
         let number = names.iter().position(|n| *n == name).expect("one of them");
         let mut all = kernels().chain(gpu::baselines()).chain([&gpu::VECTOR]);
-        let kernel = all.find(|k| k.name == name).expect("a kernel");
+        let kernel = all.find(|k| k.name == name);
+        let kernel =
+            kernel.or_else(|| travelling.iter().map(|s| s.kernel).find(|k| k.name == name));
+        let kernel = kernel.expect("a kernel");
         // The defines of the same kernel's programs for f16, but the type.
         let halves = programs.get(&(name, (Dtype::F16, Dtype::F16))).into_iter().flatten();
         let halves: HashSet<_> = halves.map(|(_, program)| &program.defines[1..]).collect();

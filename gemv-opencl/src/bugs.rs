@@ -75,7 +75,7 @@ pub(crate) const OF_ALL: &[Bug] = &[
                 such a function (pocl/pocl#668).",
         workaround: "INLINED before every function with a barrier or a pointer to local memory; `cargo xtask house` looks \
                      for others.",
-        check: "With an empty INLINED in `prelude.h`, the trial `f64/repeated` of the test `opencl` passes.",
+        check: "With an empty INLINED in `prelude.h`, the trial `f64/for-gpus-repeated` of the test `opencl` passes.",
     },
     Bug {
         name: "null-buffers",

@@ -118,7 +118,7 @@ pub enum Error {
     },
     /// Columns cannot be dealt cyclically to so many devices.
     #[error("columns are dealt cyclically to 1, 2, 4, 8, 16, 32 or 64 devices, not to {devices}")]
-    Cyclically {
+    CyclicDevices {
         /// The devices that there are.
         devices: usize,
     },

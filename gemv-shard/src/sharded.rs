@@ -73,7 +73,8 @@ pub(crate) struct Band<T: Element> {
 pub(crate) struct Part<T: Element> {
     /// Which of the devices has it.
     pub device: usize,
-    /// With cyclic columns, from the first one to the last.
+    /// With cyclic columns, from the first one to the last: what the part needs of x. A vector in these parts is read by
+    /// each alone, and not put together: they overlap.
     pub columns: Range<usize>,
     /// Of cyclic columns, which: other devices have those between.
     pub dealt: Option<Dealt>,
@@ -108,7 +109,8 @@ impl<T: Element> Sharded<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDevices`]; [`Error::Grid`] if the grid has not a place for each device; [`Error::Product`] of
+    /// [`Error::NoDevices`]; [`Error::Grid`] if the grid has not a place for each device;
+    /// [`Error::CyclicDevices`] if columns cannot be dealt cyclically to so many; [`Error::Product`] of
     /// what a device reports, such as too little memory.
     pub fn new<'a>(
         a: impl Into<ArrayView2<'a, T>>,
@@ -139,8 +141,8 @@ impl<T: Element> Sharded<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Error::Weights`] if there are more or fewer than devices, or if one is not
-    /// positive and finite.
+    /// As [`new`](Self::new), and [`Error::Weights`] if there are more or fewer than devices, if one is not
+    /// positive and finite, or if they differ and columns are dealt cyclically.
     pub fn weighted<'a>(
         a: impl Into<ArrayView2<'a, T>>,
         devices: &[Device],

@@ -186,7 +186,8 @@ where
     Ok(())
 }
 
-/// A device's memory for the sums of a product. Of each segment those of all rows follow one another.
+/// A device's memory for the sums of a product. Of each segment those of all rows follow one another; of cyclic columns,
+/// of each process those of all rows, and of a row those of its groups.
 #[derive(Debug)]
 struct Sums<S: Element> {
     /// Of the rows that the device adds up, with places for those of all columns.

@@ -31,12 +31,13 @@ pub enum Split {
     Rows,
     /// Block columns. Each device sums its columns, and the sums are added up.
     Columns,
-    /// Block-cyclic columns, as ScaLAPACK deals them: device p of P has columns 256 p to 256 p + 255, and of every
-    /// further 256 P columns the same. P is a power of two up to 64, and all weights are equal.
+    /// Block-cyclic columns, as ScaLAPACK deals them in blocks of 256: device p of P has blocks p, p + P, p + 2 P and so
+    /// on. P is a power of two up to 64, and all weights are equal.
     ///
     /// Each device then has whole lanes of the [order](gemv_core::order), and gives one number for each row and
-    /// 65,536 columns, where with [`Columns`](Self::Columns) it gives one for each row and 256 columns: the fastest cut by
-    /// columns between GPUs. On each device the matrix is stored row by row.
+    /// 65,536 columns of the whole, where with [`Columns`](Self::Columns) it gives one for each row and 256 columns of its
+    /// own. Between GPUs this is the faster cut by columns of large matrices that are about square. On each device the matrix is
+    /// stored row by row, in rows of a multiple of 64 elements; while it is uploaded, the host has a copy.
     CyclicColumns,
     /// A grid of devices in row-major order: device d is in row `d / columns` and in column `d % columns`.
     ///
@@ -93,7 +94,7 @@ impl Split {
 fn cyclic((m, n): (usize, usize), weights: &[f64]) -> Result<Vec<Band>> {
     let processes = weights.len();
     if !processes.is_power_of_two() || processes > LANES {
-        return Err(Error::Cyclically { devices: processes });
+        return Err(Error::CyclicDevices { devices: processes });
     }
     if let Some(other) = weights.iter().position(|weight| *weight != weights[0]) {
         let (first, weight) = (weights[0], weights[other]);

@@ -307,6 +307,55 @@ fn several_devices_in_a_plan() {
     }
 }
 
+/// Whatever fails in a product by cyclic columns, y is as it was, and the next product is right.
+#[test]
+fn cyclic_columns_after_a_failure() {
+    let (a, x) = (Array2::<f32>::ones((9, 1000)), Array1::<f32>::ones(1000));
+    for what in ["alloc", "cyclic", "exchange", "finish"] {
+        for which in 0..6 {
+            // How many of these calls are still to succeed.
+            let left = Arc::new(AtomicUsize::new(usize::MAX));
+            let peers = (0..4).map(|of| {
+                let (left, id) = (left.clone(), format!("fake:{of}"));
+                let mut host = Host::new(&id);
+                host.info.peers = true;
+                let transfer = Arc::new(move |asked: &str| {
+                    if asked == what && left.fetch_sub(1, Ordering::SeqCst) == 0 {
+                        left.store(usize::MAX, Ordering::SeqCst);
+                        let (device, reason) = (id.clone(), "late".into());
+                        return Err(CoreError::Device { device, call: "launch", reason });
+                    }
+                    Ok(())
+                });
+                Host { transfer, cyclic: true, ..host }.device()
+            });
+            let shared =
+                Sharded::new(&a, &peers.collect::<Vec<_>>(), Split::CyclicColumns).unwrap();
+            let x = shared.broadcast(&x).unwrap();
+            let mut y = shared.scatter(&Array1::from_elem(9, 7.0)).unwrap();
+            for first in [true, false] {
+                // There is one exchange. Memory for sums is kept from the first product on, so that later ones allocate
+                // memory for the result alone.
+                let calls = match what {
+                    "exchange" | "finish" => 0,
+                    "alloc" if !first => which % 4,
+                    _ => which,
+                };
+                left.store(calls, Ordering::SeqCst);
+                let failed = shared.try_gemv(1.0, &x, 0.0, &mut y);
+                let said = failed.map_err(|e| e.to_string());
+                let expected = said.as_ref().is_err_and(|e| e.ends_with("launch failed: late"));
+                assert!(expected, "{what} {which} {first}: {said:?}");
+                left.store(usize::MAX, Ordering::SeqCst);
+                let seven = Array1::from_elem(9, if first { 7.0 } else { 1007.0 });
+                assert_eq!(y.gather().unwrap(), seven, "{what} {which}");
+                shared.try_gemv(1.0, &x, 1.0, &mut y).unwrap();
+                assert_eq!(y.gather().unwrap(), seven + 1000.0, "{what} {which}");
+            }
+        }
+    }
+}
+
 /// By rows, with x whole and y in parts, nothing passes through the host; between peers nothing does at all.
 #[test]
 fn no_copies() {
@@ -320,12 +369,13 @@ fn no_copies() {
         });
         let mut host = Host::new("fake:0");
         host.info.peers = peers;
-        Host { transfer, ..host }.device()
+        Host { transfer, cyclic: true, ..host }.device()
     };
-    let peers: Vec<Device> = (0..3).map(|_| counting(true)).collect();
+    let peers: Vec<Device> = (0..4).map(|_| counting(true)).collect();
     let square = Array2::<f32>::ones((900, 900));
-    for split in SPLITS {
-        let shared = Sharded::new(&square, &peers, split).unwrap();
+    for split in SPLITS.into_iter().chain([Split::CyclicColumns]) {
+        let count = if split == Split::CyclicColumns { 4 } else { 3 };
+        let shared = Sharded::new(&square, &peers[..count], split).unwrap();
         // The first product by columns uploads ones, which add up the sums.
         shared.gpu_dot(&shared.broadcast(&Array1::ones(900)).unwrap());
         for x in [shared.broadcast(&Array1::ones(900)), shared.scatter(&Array1::ones(900))] {

@@ -26,7 +26,7 @@ pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bo
 pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
 /// What a device says before it moves data, by what it is asked: `upload`, `alloc`, `download`, `exchange`, or `finish` of
-/// an exchange.
+/// an exchange; and before it sums `cyclic` columns.
 pub type Transfer = Arc<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
 /// The backend. Each field is what its device says or does; [`Host::new`] has those of the reference.
@@ -389,6 +389,7 @@ impl Backend for Host {
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         match prepared.state() {
             Some(Cyclic { processes }) => {
+                (self.transfer)("cyclic")?;
                 for_any!(AnyJob, job, job => cyclic_sums(job, *processes));
                 Ok(())
             }

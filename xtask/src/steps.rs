@@ -76,7 +76,8 @@ fn features(sh: &Shell, _: &Tools) -> Result<()> {
         sh.read_dir("src")?.iter().filter(|file| file.extension().is_some_and(|e| e == "rs"))
     {
         let text = sh.read_file(file)?;
-        let two = text.lines().find(|line| line.matches("feature = ").count() > 1);
+        let mut conditions = text.split("cfg").skip(1).filter_map(|rest| rest.split(']').next());
+        let two = conditions.find(|condition| condition.matches("feature = ").count() > 1);
         ensure!(two.is_none(), "{}: a condition of two features: {two:?}", file.display());
     }
     for set in [

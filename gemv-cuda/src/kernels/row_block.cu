@@ -64,7 +64,7 @@ STATIC void prefetch_l2(const ELEM *p) {
 }
 
 extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
-  begin(LONG_ROWS);
+  begin(LONG_ROWS && PROCESSES == 1);
   // Double-buffered: a row may begin while the one before is halved.
   __shared__ ACC lanes[2][BLOCK_ROWS][PLACES];
   const U32 rank = (U32)GROUP_ID % CLUSTER_K;
@@ -197,7 +197,7 @@ extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
       }
       const U64 i = at + set + halver * SETS;
       if (mine && halver < ROWS && i < m) {
-        if (!LONG_ROWS) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
+        if (!LONG_ROWS && PROCESSES == 1) finish(y + (y0 + (I64)i * incy), alpha, sum, beta);
         // A single segment's sum may be -0.
         else if (PROCESSES == 1) workspace[i * super_segments + super_segment] = acc_add(acc_zero(), sum);
         else y[y0 + (I64)i * incy + super_segment] = narrow(acc_add(acc_zero(), sum));

@@ -37,7 +37,7 @@ const ARGS: &[Arg] = &{
     };
     let about = "Processes to which the columns are dealt.";
     let processes = compiled("processes", about, Values::Powers(2, 64), 2, "PROCESSES");
-    let about = "1: all processes have more than 65,536 columns.";
+    let about = "1: this process has more columns than its share of 65,536.";
     let long_rows = compiled("long_rows", about, Values::OneOf(&[0, 1]), 0, "LONG_ROWS");
     [threads, subwarp, warps_k, rows, vec, cluster_k, blocks_per_sm, processes, long_rows]
 };
@@ -76,7 +76,9 @@ pub(crate) fn params(desc: &Desc, processes: usize, caps: &Caps) -> Option<Param
     let long_rows = u32::from(desc.n > SUPER_SEGMENT / processes);
     // Sub-warps with nothing to do in the last iteration cost more than iterations do.
     let segments = desc.n.div_ceil(SEGMENT).min(SEGMENT / processes) as u32;
-    let most = (LANES / processes).min(512 / subwarp as usize) as u32;
+    // The last super-segment may have few segments: with more sub-warps its rows would take as long as whole ones.
+    let most = if long_rows == 1 { 8 } else { 512 / subwarp };
+    let most = most.min((LANES / processes) as u32);
     let idle = |warps: &u32| segments.next_multiple_of(*warps) - segments;
     let warps_k = [32, 16, 8, 4, 2, 1].into_iter().filter(|warps| *warps <= most);
     let warps_k = warps_k.min_by_key(|warps| idle(warps) > segments / 16)?;
@@ -85,7 +87,10 @@ pub(crate) fn params(desc: &Desc, processes: usize, caps: &Caps) -> Option<Param
         .with("threads", threads)
         .with("subwarp", subwarp)
         .with("warps_k", warps_k)
-        .with("rows", if desc.dtype.bytes() == 2 && warps_k > 1 { 2 } else { 1 })
+        .with(
+            "rows",
+            if (desc.dtype.bytes() == 2 || long_rows == 1) && warps_k > 1 { 2 } else { 1 },
+        )
         .with("vec", vec)
         .with("processes", processes as u32)
         .with("long_rows", long_rows);

@@ -4,29 +4,32 @@ use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView1, Axis, Slice};
 use gemv::num_complex::Complex;
 use gemv::{Device, Dtype, Element, Engine, GpuDot, Times};
+use gemv_core::order::SEGMENT;
 use gemv_shard::{Sharded, Split, SumElement};
 use gemv_testkit::Host;
 use proptest::prelude::*;
+
+/// Devices that copy from each other, and have a kernel for cyclic columns, all but one.
+fn peers(count: usize, without: Option<usize>) -> Vec<Device> {
+    let peers = (0..count).map(|which| {
+        let mut host = Host::new(&format!("fake:{which}"));
+        (host.info.peers, host.info.asynchronous) = (true, which > 0);
+        host.cyclic = Some(which) != without;
+        host.device()
+    });
+    peers.collect()
+}
 
 /// One device, several, one twice, of one kind and of all.
 pub fn sets(on: &[Device]) -> Vec<Vec<Device>> {
     let reference = Engine::new(None).device("reference").unwrap();
     let (first, last) = (&on[0], &on[on.len() - 1]);
     let back: Vec<Device> = on.iter().rev().cloned().collect();
-    // Devices that copy from each other. Of four, each has a kernel for cyclic columns, or all but one.
-    let peers = |count, without| {
-        let peers = (0..count).map(move |which| {
-            let mut host = Host::new(&format!("fake:{which}"));
-            (host.info.peers, host.info.asynchronous) = (true, which > 0);
-            host.cyclic = which != without;
-            host.device()
-        });
-        peers.collect::<Vec<_>>()
-    };
     vec![
-        peers(3, 3),
-        peers(4, 4),
-        peers(4, 2),
+        peers(3, None),
+        // Each has a kernel for cyclic columns, or all but one.
+        peers(4, None),
+        peers(4, Some(2)),
         vec![first.clone()],
         vec![first.clone(), first.clone()],
         vec![first.clone(), last.clone()],
@@ -64,9 +67,20 @@ where
     let what = format!("{m} x {n}, {split:?} on {on:?} by {weights:?}");
     assert_eq!(shared.dim(), dim);
     let elements = shared.parts().map(|(_, rows, columns)| rows.len() * columns.len());
-    let elements: usize = elements.sum();
-    // Cyclic columns lie between each other.
-    assert!(elements == m * n || split == Split::CyclicColumns && elements > m * n, "{what}");
+    // Cyclic columns lie between each other: all but the blocks of the processes before and behind.
+    let processes = on.len();
+    let want = match split {
+        Split::CyclicColumns if processes > 1 && n > SEGMENT => {
+            let blocks = n.div_ceil(SEGMENT);
+            let span = |p: usize| {
+                let last = p + (blocks - 1 - p) / processes * processes;
+                ((last + 1) * SEGMENT).min(n) - p * SEGMENT
+            };
+            m * (0..processes.min(blocks)).map(span).sum::<usize>()
+        }
+        _ => m * n,
+    };
+    assert_eq!(elements.sum::<usize>(), want, "{what}");
 
     let odd = S::from_parts(-0.7, 0.3);
     let (zero, one) = (S::ZERO, S::ONE);
@@ -174,6 +188,16 @@ fn a_third_level() {
         }
         let split = Split::Columns;
         check_one::<Complex<f32>, Complex<f32>, _>(random, &on, split, (1, 70_000));
+    }
+    // Of eight, some have no column in the last 65,536 of all.
+    let on =
+        if on[0].info().id.starts_with("cuda") { vec![on[0].clone(); 8] } else { peers(8, None) };
+    for n in [40_000, 66_000, 200_000] {
+        let split = Split::CyclicColumns;
+        check_one::<f32, f32, _>(random, &on, split, (3, n));
+        check_one::<f64, f64, _>(random, &on, split, (9, n));
+        check_one::<bf16, f32, _>(random, &on, split, (2, n));
+        check_one::<f32, f64, _>(random, &on, split, (2, n));
     }
 }
 
