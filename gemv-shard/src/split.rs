@@ -23,6 +23,8 @@ use crate::{Error, Result};
 /// };
 /// assert_eq!(blocks(Split::Rows)?, [(0..2, 0..600), (2..5, 0..600)]);
 /// assert_eq!(blocks(Split::Columns)?, [(0..5, 0..256), (0..5, 256..600)]);
+/// // Blocks 0 and 2, and block 1: from the first column of each to the last.
+/// assert_eq!(blocks(Split::CyclicColumns)?, [(0..5, 0..600), (0..5, 256..512)]);
 /// # Ok::<(), gemv_shard::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
