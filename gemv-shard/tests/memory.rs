@@ -61,7 +61,7 @@ fn a_product_holds_its_window_or_the_least() {
     let cpu = Engine::new(None).device("cpu").unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(8).build().unwrap();
     let one = aview0(&1f32);
-    for (by_rows, m, n) in [(true, 24, 1 << 22), (true, 9, 3000), (false, 1000, 1 << 14)] {
+    for (by_rows, m, n) in [(true, 8, 1 << 21), (true, 9, 3000), (false, 1000, 1 << 14)] {
         // All elements are one in memory.
         let a: ArrayView2<'_, f32> = one.broadcast(if by_rows { (m, n) } else { (n, m) }).unwrap();
         let (x, mut y) = (Array1::<f32>::ones(n).to_device(&cpu).unwrap(), Array1::<f32>::zeros(m));
