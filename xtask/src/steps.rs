@@ -66,8 +66,7 @@ fn house(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 fn clippy(sh: &Shell, _: &Tools) -> Result<()> {
-    let of = ["--workspace", "--all-features"];
-    Ok(cmd!(sh, "cargo clippy --locked {of...} --all-targets -- -D warnings").run()?)
+    Ok(cmd!(sh, "cargo clippy --locked {WORKSPACE...} --all-targets -- -D warnings").run()?)
 }
 
 fn features(sh: &Shell, _: &Tools) -> Result<()> {
@@ -102,15 +101,12 @@ fn features(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn docs(sh: &Shell, _: &Tools) -> Result<()> {
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    Ok(cmd!(sh, "cargo doc --locked --workspace --all-features --no-deps").run()?)
+    Ok(cmd!(sh, "cargo doc --locked {WORKSPACE...} --no-deps").run()?)
 }
 
-/// One selection for all that is built for tests, so that each crate is compiled once: another
-/// selection may unify other features. gemv-core is tested alone.
-const WORKSPACE: [&str; 4] = ["--workspace", "--all-features", "--exclude", "gemv-core"];
-
-/// gemv-core alone, so that no backend is linked and the reference answers.
-const ALONE: [&str; 2] = ["-p", "gemv-core"];
+/// One selection for all that is compiled here, so that each crate is compiled once: another
+/// selection may unify other features.
+const WORKSPACE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
 const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", "ptx", "bits"];
@@ -119,12 +115,11 @@ const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", 
 /// the part that is run with the optimiser. These parts are, for one vector, a shape that takes the kernels for CPUs of
 /// PoCL's table in every type; several right-hand sides (`f32/specials`); the rules for NaN, zeros and infinities and the
 /// steps of each entry (f32); a matrix of a narrower type; and the kernels for GPUs with one vector (f64). What the other
-/// parts compile are the same texts in other types and with other parameters. `baselines` and `clblast` compile kernels of
-/// others, `dot`, `report` and `share` call for the same kernels as the rest.
-const UNOPTIMISED: [(&str, &str, Option<&str>); 12] = [
+/// parts compile are the same texts in other types and with other parameters. `clblast` compiles kernels of others; `dot`,
+/// `report` and `share` call for the same kernels as the rest. The published kernels of `baselines` take minutes without it.
+const UNOPTIMISED: [(&str, &str, Option<&str>); 11] = [
     ("gemv-testkit", "equivalence", Some("33x1025/chosen")),
     ("gemv-testkit", "gemm", Some("f32/specials")),
-    ("gemv", "baselines", None),
     ("gemv", "golden", Some("bf16*")),
     ("gemv", "semantics", Some("f32")),
     ("gemv", "vectors", Some("f32")),
@@ -150,8 +145,7 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
         ("GEMV_TEST_CBLAS", OPENBLAS.to_string()),
         ("GEMV_TEST_CLBLAST", CLBLAST.to_string()),
     ];
-    let mut tests = built(sh, &WORKSPACE)?;
-    tests.extend(built(sh, &ALONE)?);
+    let mut tests = built(sh)?;
     // Two manifests name them, and what none names is not compiled.
     for entry in std::fs::read_dir("tests")? {
         let path = entry?.path();
@@ -176,8 +170,7 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     programs::run(tests.iter().flat_map(|b| passes(b, &variables, &cache)).collect())?;
 
     let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
-    cmd!(sh, "cargo test --locked --doc {WORKSPACE...}").run()?;
-    Ok(cmd!(sh, "cargo test --locked --doc {ALONE...}").run()?)
+    Ok(cmd!(sh, "cargo test --locked --doc {WORKSPACE...}").run()?)
 }
 
 /// Whether a filter names trials on OpenCL: one that names none would pass.
@@ -211,7 +204,7 @@ fn passes(built: &Built, variables: &[(&'static str, String)], cache: &Path) -> 
 }
 
 fn isa(sh: &Shell, _: &Tools) -> Result<()> {
-    let built = built(sh, &WORKSPACE)?;
+    let built = built(sh)?;
     // The others open a device for each instruction set themselves.
     let opened_by_default = ["robust", "allocations"];
     let tests: Vec<_> = built
@@ -294,10 +287,10 @@ impl Built {
     }
 }
 
-/// Builds the tests of a selection, and the programs that they run, and says where they lie.
-fn built(sh: &Shell, selection: &[&str]) -> Result<Vec<Built>> {
+/// Builds the tests, and the programs that they run, and says where they lie.
+fn built(sh: &Shell) -> Result<Vec<Built>> {
     let form = "json-render-diagnostics";
-    let build = cmd!(sh, "cargo test --locked {selection...} --no-run --message-format {form}");
+    let build = cmd!(sh, "cargo test --locked {WORKSPACE...} --no-run --message-format {form}");
     let json = build.read()?;
     let mut built = Vec::new();
     for line in json.lines() {
@@ -321,7 +314,7 @@ fn built(sh: &Shell, selection: &[&str]) -> Result<Vec<Built>> {
 }
 
 fn one(sh: &Shell, which: impl Fn(&Built) -> bool) -> Result<Built> {
-    built(sh, &WORKSPACE)?.into_iter().find(which).context("the program was not built")
+    built(sh)?.into_iter().find(which).context("the program was not built")
 }
 
 fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
