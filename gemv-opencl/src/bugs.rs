@@ -41,7 +41,7 @@ pub(crate) const MANY_LANES: Bug = Bug {
     about: "PoCL 3.1 computes wrong sums in `gemm-col` where a thread has 8 or more lanes and 128 \
             bytes of complex sums, or 256 bytes of real ones. Oclgrind finds no fault.",
     workaround: "These parameters are refused; no table has them.",
-    check: "The test `gemm` of the package gemv passes with this name in GEMV_OPENCL_LIFT.",
+    check: "The test `gemm` of the package gemv-testkit passes with this name in GEMV_OPENCL_LIFT.",
 };
 pub(crate) const BINARIES: Bug = Bug {
     name: "pocl-binaries",

@@ -3,7 +3,7 @@
 //!
 //! Trials are made at run time. Without a device they are ignored and counted;
 //! `GEMV_REQUIRE=opencl` turns that into a failure. With `GEMV_OPENCL_SMALL=1` shapes are so small
-//! that Oclgrind can follow.
+//! that Oclgrind can follow. With `GEMV_TEST_FULL=1` every type takes every kernel for GPUs.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -285,7 +285,8 @@ fn compare<T: Element>(
 
 /// The kernels for GPUs, which are no candidates of a CPU, with every phase of each: layout and
 /// parameters. `{v}` is as many elements as are 16 bytes, `{h}` half of them; `{s}` and `{u}` are threads
-/// whose vectors of so many elements are at least, and at most, 64 lanes; `{w}` times `{s}` is 128.
+/// whose vectors of so many elements are at least, and at most, 64 lanes; `{w}` times `{s}` is 128. Some types take every
+/// other one, as [`half_of`] says: a new one in between changes which these are.
 const FOR_GPUS: &[(&str, &str)] = &[
     ("row", "row-block threads=128 subwarp={s} warps_k=4 vec={v} blocks_per_sm=1"),
     ("row", "row-block threads=64 subwarp={u} warps_k=1 rows=2 vec={h} blocks_per_sm=1"),
@@ -332,23 +333,26 @@ const EDGES: &[(usize, usize)] = &[
 const LARGEST: (usize, usize) = (40, 70_000);
 const FEW_EDGES: &[(usize, usize)] =
     &[(3, 3), (19, 63), (48, 64), (5, 13), (20, 257), (16, 520), FEW_LARGEST];
-const FEW_LARGEST: (usize, usize) = (1, 65_540);
+const FEW_LARGEST: (usize, usize) = (2, 65_540);
 
-/// Types whose kernels are one text take turns where a CPU compiles or a simulator runs them, but for f32: every other
-/// kernel of a list, from the first (0) or the second (1) on. f16 and bf16 differ in how an element is widened, c32 and c64
-/// in the type of a part, f64 from f32 in the width of a load: races and accesses outside of memory, which a simulator
-/// finds, come from there alone. `GEMV_TEST_FULL=1` lets each take all.
-fn turn(device: &Device, dtype: Dtype, small: bool) -> Option<usize> {
+/// Which half of a list of kernels a type takes: every other one from the first (0) or the second (1) on, or all (None).
+/// f32 takes all, and so do all types on a GPU. Where a CPU compiles or a simulator runs the kernels, types of one text
+/// take half: f16 and bf16, which differ in how an element is widened, one half each. c64 has the text of c32 without
+/// vectors, and what a simulator looks for in f64 differs from f32 in the width of a load. `GEMV_TEST_FULL=1` lets each
+/// type take all.
+fn half_of(device: &Device, dtype: Dtype, small: bool) -> Option<usize> {
     let full = std::env::var(FULL).is_ok_and(|v| !v.is_empty() && v != "0");
     match dtype {
-        _ if full || !(small || device.info().host) => None,
-        Dtype::F32 => None,
-        Dtype::F64 | Dtype::F16 | Dtype::C32 => Some(0),
-        Dtype::Bf16 | Dtype::C64 => Some(1),
+        _ if full => None,
+        Dtype::F64 if small => Some(0),
+        // The simulator runs no f16.
+        Dtype::Bf16 if !small && device.info().host => Some(1),
+        Dtype::F16 | Dtype::C64 if !small && device.info().host => Some(0),
+        _ => None,
     }
 }
 
-/// Each of the kernels for GPUs on shapes at the edges of its tiles, of matrices with and without gaps.
+/// The type's share of the kernels for GPUs on shapes at the edges of their tiles, of matrices with and without gaps.
 fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
@@ -364,20 +368,24 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
         let text = text.replace("{w}", &(128 / few).to_string());
         (layout, text.parse::<Params>().expect("well formed"))
     };
-    let turn = turn(device, T::DTYPE, small);
+    let half_of_list = half_of(device, T::DTYPE, small);
     let all: Vec<_> = (FOR_GPUS.iter().enumerate())
-        .filter(|(k, _)| turn.is_none_or(|turn| k % 2 == turn))
+        .filter(|(k, _)| half_of_list.is_none_or(|half| k % 2 == half))
         .map(|(_, of)| params(of))
         .collect();
     let mut ran = vec![0; all.len()];
     for (case, &shape) in (if small { FEW_EDGES } else { EDGES }).iter().enumerate() {
-        // It takes as long as all others.
-        if turn.is_some() && shape == LARGEST {
+        // These shapes take as long as all others together.
+        let left_out = match small {
+            true => T::DTYPE == Dtype::Bf16 && shape == FEW_LARGEST,
+            false => half_of_list.is_some() && shape == LARGEST,
+        };
+        if left_out {
             continue;
         }
         for (name, build) in LAYOUTS.iter().filter(|l| l.0 == "row" || l.0 == "col") {
             let gaps = LAYOUTS.iter().find(|l| l.0 == format!("{name}-gaps")).expect("listed").1;
-            // Segments of rows with gaps are those of short rows.
+            // Shorter rows have gaps: the segments are the same.
             let gaps = Some(gaps).filter(|_| shape != FEW_LARGEST);
             for build in [Some(*build), gaps].into_iter().flatten() {
                 let choose = |desc: &Desc| {
@@ -431,10 +439,10 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     }
     let mut random = Random(37);
     let mut wrong = Vec::new();
-    // Elsewhere one type of two has none of them.
-    let turn = if small { turn(device, T::DTYPE, small) } else { None };
+    // On other devices f16 and c64 have no such trial, so bf16 and c32 take all.
+    let half_of_list = if small { half_of(device, T::DTYPE, small) } else { None };
     let all: Vec<(&str, Params)> = (MANY_FOR_GPUS.iter().enumerate())
-        .filter(|(k, _)| turn.is_none_or(|turn| k % 2 == turn))
+        .filter(|(k, _)| half_of_list.is_none_or(|half| k % 2 == half))
         .map(|(_, &(layout, text))| (layout, text.parse().expect("well formed")))
         .collect();
     let mut ran = vec![0; all.len()];

@@ -61,14 +61,14 @@ fn a_product_holds_its_window_or_the_least() {
     let cpu = Engine::new(None).device("cpu").unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(8).build().unwrap();
     let one = aview0(&1f32);
-    for (by_rows, m, n) in [(true, 8, 1 << 21), (true, 9, 3000), (false, 1000, 1 << 14)] {
+    for (by_rows, m, n) in [(true, 16, 1 << 21), (true, 9, 3000), (false, 1000, 1 << 14)] {
         // All elements are one in memory.
         let a: ArrayView2<'_, f32> = one.broadcast(if by_rows { (m, n) } else { (n, m) }).unwrap();
         let (x, mut y) = (Array1::<f32>::ones(n).to_device(&cpu).unwrap(), Array1::<f32>::zeros(m));
         // One row, or 256 bytes of each column.
         let rows = if by_rows { 1 } else { 64 };
         let least = 256 * rows * 4 + 3 * rows * n.div_ceil(256) * 4;
-        for window in [0, 256 << 10, 1 << 20, 8 << 20] {
+        for window in [0, 128 << 10, 256 << 10, 1 << 20, 8 << 20] {
             let of = Streamed::of(a).window(window);
             let of = if by_rows { of } else { of.transposed() };
             let mut run = || of.gemv::<f32, f32, _>(&cpu, 1.0, &x, 0.0, &mut y, |_, _| ()).unwrap();

@@ -156,6 +156,8 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     sh.write_file(folder.join("Cargo.toml"), format!("{members}\n{profile}"))?;
     sh.copy_file("Cargo.lock", folder.join("Cargo.lock"))?;
     let _folder = sh.push_dir(folder);
+    // No other step compiles these sets of features.
+    let _flags = sh.push_env("RUSTFLAGS", "-D warnings");
     let built = &folder.join("target");
     let run = |name: &str, backend: Option<&str>| -> Result<(bool, String)> {
         cmd!(sh, "cargo build -q -p {name} --target-dir {built}").run()?;
