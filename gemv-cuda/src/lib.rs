@@ -8,6 +8,9 @@
 //! ([`Bundle`]), for GPUs of compute capability 8.0 and newer. The driver compiles it, and keeps it in a
 //! cache of its own. Other kernels need NVRTC once.
 //!
+//! The work is queued on a stream of its own in each GPU's primary context. The context that is current on the
+//! calling thread is the same before and after each call, so a program's own current GPU stays what it is.
+//!
 //! | environment | meaning |
 //! |---|---|
 //! | `GEMV_NVRTC` | absolute path of the NVRTC library, in place of the search |

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use cudarc::driver::CudaFunction;
 use cudarc::driver::sys::{self, CUresult};
 
+use super::current::Held;
+
 /// Keeps what a launch works on.
 pub(super) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A loaded entry point.
 #[derive(Debug)]
 pub(crate) struct Function {
-    pub(super) inner: CudaFunction,
+    pub(super) inner: Held<CudaFunction>,
     pub(super) name: String,
     /// Whether it was compiled for an architecture on which a launch can wait by itself.
     pub(super) pdl_waits: bool,

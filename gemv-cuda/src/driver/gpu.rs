@@ -9,6 +9,7 @@ use cudarc::nvrtc::Ptx;
 use gemv_core::{Element, Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
+use super::current::{Caller, Held};
 use super::function::{Function, Keep, LaunchEx, RECORDS_EARLY};
 use super::nvrtc::{Image, refused_ptx};
 use super::probe::{LIBRARY, probe};
@@ -20,8 +21,8 @@ use crate::lock::lock;
 #[derive(Debug)]
 pub(crate) struct Gpu {
     id: String,
-    pub(super) context: Arc<CudaContext>,
-    pub(super) stream: Arc<CudaStream>,
+    pub(super) context: Held<Arc<CudaContext>>,
+    pub(super) stream: Held<Arc<CudaStream>>,
     /// Bytes of shared memory that a block may have without and with asking.
     pub(super) shared: (u32, u32),
     max_group: u32,
@@ -49,13 +50,21 @@ pub(crate) struct Gpu {
 #[derive(Debug)]
 pub(super) struct Peers {
     /// Copies to this GPU, beside the work of its stream.
-    pub(super) copies: Arc<CudaStream>,
+    pub(super) copies: Held<Arc<CudaStream>>,
     /// What the GPU's stream had before the copies.
-    pub(super) before: CudaEvent,
+    pub(super) before: Held<CudaEvent>,
     /// The copies to this GPU.
-    pub(super) copied: CudaEvent,
+    pub(super) copied: Held<CudaEvent>,
     /// Ordinals of GPUs, and whether this one reads their memory directly.
     pub(super) direct: Vec<(usize, bool)>,
+}
+
+/// A thread's hold on a GPU's stream: no other thread has it, and the GPU's context is current.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    // Dropped first: the caller's context is current again.
+    _caller: Option<Caller>,
+    _queue: ReentrantMutexGuard<'a, ()>,
 }
 
 /// A block of device memory.
@@ -77,7 +86,8 @@ pub(super) struct Allocation {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        if let Err(e) = self.bind().and_then(|()| self.free_spare()) {
+        let freed = self.bind().and_then(|_caller| self.free_spare());
+        if let Err(e) = freed {
             log::warn!("{e}");
         }
     }
@@ -93,6 +103,7 @@ impl Gpu {
         // SAFETY: the type is the one that cuda.h declares for this symbol; the library stays loaded.
         let launch_ex = unsafe { library.get::<LaunchEx>(b"cuLaunchKernelEx") }.ok().map(|f| *f);
         let launch_ex = launch_ex.filter(|_| report.version >= RECORDS_EARLY);
+        let _caller = Caller::now();
         let context = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: there is one stream, and blocks are freed in its order.
         unsafe { context.disable_event_tracking() };
@@ -109,8 +120,8 @@ impl Gpu {
         let (id, tape, peers) = (id.into(), Mutex::default(), Mutex::default());
         Ok(Gpu {
             id,
-            context,
-            stream,
+            context: Held::new(context),
+            stream: Held::new(stream),
             shared,
             max_group,
             units,
@@ -138,12 +149,11 @@ impl Gpu {
         self.max_group
     }
 
-    /// Makes the context current on this thread, and keeps other threads from the stream while
+    /// Makes the context current on this thread, and keeps other threads from the stream, while
     /// the guard lives. Whatever queues work needs it.
-    pub(crate) fn enter(&self) -> Result<ReentrantMutexGuard<'_, ()>> {
-        let guard = self.queue.lock();
-        self.bind()?;
-        Ok(guard)
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let queue = self.queue.lock();
+        Ok(Entered { _caller: self.bind()?, _queue: queue })
     }
 
     /// Whether this thread is inside of [`enter`](Self::enter).
@@ -151,8 +161,14 @@ impl Gpu {
         self.queue.is_owned_by_current_thread()
     }
 
-    pub(super) fn bind(&self) -> Result<()> {
-        self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))
+    /// Makes the context current on this thread until the guard is dropped; `None` if it was.
+    pub(super) fn bind(&self) -> Result<Option<Caller>> {
+        let caller = Caller::now();
+        if caller.has(self.context.cu_ctx()) {
+            return Ok(None);
+        }
+        self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))?;
+        Ok(Some(caller))
     }
 
     /// Waits for all work of this device's stream.
@@ -292,7 +308,7 @@ impl Gpu {
         image: &Image,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<Vec<Function>> {
-        self.bind()?;
+        let _caller = self.bind()?;
         // A driver that loads lazily compiles PTX when a function is asked for.
         let failed = |call, e: DriverError| match refused_ptx(e.0) {
             Some(why) if image.is_ptx() => {
@@ -324,7 +340,7 @@ impl Gpu {
                 use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PTX_VERSION;
                 let ptx = inner.get_attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
                 let pdl_waits = ptx.is_ok_and(|version| version >= 90);
-                Ok(Function { inner, name: name.into(), pdl_waits })
+                Ok(Function { inner: Held::new(inner), name: name.into(), pdl_waits })
             })
             .collect()
     }

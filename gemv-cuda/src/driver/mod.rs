@@ -8,6 +8,7 @@
 
 mod chain;
 mod cublas;
+mod current;
 mod function;
 mod gpu;
 mod launch;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 use gemv_core::{Exchange, Result};
 
+use super::current::{Caller, Held};
 use super::function::Keep;
 use super::gpu::{Block, Gpu, Peers};
 use super::probe::LIBRARY;
@@ -177,13 +178,15 @@ impl Gpu {
     fn handles(&self) -> Result<Handles> {
         let mut peers = lock(&self.peers);
         if peers.is_none() {
+            // Another GPU's may be current.
+            let _caller = Caller::now();
             let event =
                 || self.context.new_event(None).map_err(|e| self.failed("cuEventCreate", e));
             let copies = self.context.new_stream();
             *peers = Some(Peers {
-                copies: copies.map_err(|e| self.failed("cuStreamCreate", e))?,
-                before: event()?,
-                copied: event()?,
+                copies: Held::new(copies.map_err(|e| self.failed("cuStreamCreate", e))?),
+                before: Held::new(event()?),
+                copied: Held::new(event()?),
                 direct: Vec::new(),
             });
         }

@@ -13,6 +13,7 @@ use crate::resident::resident;
 impl Gpu {
     /// What a launch of this function may ask for.
     pub(crate) fn limits(&self, function: &Function) -> Result<KernelLimits> {
+        let _caller = self.bind()?;
         use sys::CUdevice_attribute_enum::*;
         use sys::CUfunction_attribute_enum::*;
         let device = |name| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, result, sys};
 use gemv_core::{Element, PieceSource, Result};
 
+use super::current::{Caller, Held};
 use super::gpu::{Block, Gpu, bytes_mut};
 use crate::pool::{PAIR, Pool, Taken, deal};
 
@@ -20,7 +21,7 @@ const FEEDERS: usize = 16;
 struct Slot {
     gpu: Arc<Gpu>,
     at: *mut u8,
-    done: CudaEvent,
+    done: Held<CudaEvent>,
     busy: bool,
 }
 
@@ -37,12 +38,13 @@ impl Slot {
             std::ptr::write_bytes(at.cast::<u8>(), 0, SLOT);
             at.cast()
         };
-        Ok(Slot { gpu: gpu.clone(), at, done, busy: false })
+        Ok(Slot { gpu: gpu.clone(), at, done: Held::new(done), busy: false })
     }
 
     /// The buffer, once the device is done with it.
     fn buffer(&mut self) -> Result<&mut [u8]> {
         if self.busy {
+            let _caller = Caller::now();
             let waited = self.done.synchronize();
             waited.map_err(|e| self.gpu.failed("cuEventSynchronize", e))?;
             self.busy = false;
@@ -204,10 +206,8 @@ impl Staging {
                 return Ok(false);
             }
             let _guard = if held { None } else { Some(gpu.enter()?) };
-            if held {
-                // As entering does: the thread is new, or `source` has left another context current.
-                gpu.bind()?;
-            }
+            // As entering does: the thread is new, or `source` has left another context current.
+            let _caller = if held { gpu.bind()? } else { None };
             slot.queue(len, to.at + first as u64)?;
             Ok(true)
         })
@@ -235,7 +235,7 @@ impl Staging {
         }
         let gpu = &self.gpu;
         let worker = |mut pieces: Vec<(u64, &mut [T])>, slots: &mut [Slot]| -> Result<()> {
-            gpu.bind()?;
+            let _caller = gpu.bind()?;
             for k in 0..=pieces.len() {
                 if let Some((at, piece)) = pieces.get(k) {
                     slots[k % PAIR].fetch(*at, size_of_val(&**piece))?;

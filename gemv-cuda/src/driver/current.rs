@@ -1,0 +1,69 @@
+//! The context that is current on a thread. Other libraries read it: the current GPU of CUDA's runtime follows it.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use cudarc::driver::{result, sys};
+
+/// The context that was current on this thread, or that there was none. It is current again when this is dropped.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Caller {
+    context: sys::CUcontext,
+}
+
+impl Caller {
+    /// What is current.
+    pub(super) fn now() -> Caller {
+        Caller { context: current() }
+    }
+
+    /// Whether it was this context.
+    pub(super) fn has(&self, context: sys::CUcontext) -> bool {
+        self.context == context
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if current() == self.context {
+            return;
+        }
+        // SAFETY: no context, or one that was current on this thread. A context that was destroyed since is refused.
+        if let Err(e) = unsafe { result::ctx::set_current(self.context) } {
+            log::debug!("cuCtxSetCurrent: {:?}", e.0);
+        }
+    }
+}
+
+/// The context of this thread; null where there is none, or where the driver does not say.
+fn current() -> sys::CUcontext {
+    result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())
+}
+
+/// An object of cudarc, which makes its own context current when it is dropped: the thread's is restored.
+#[derive(Debug)]
+pub(super) struct Held<T>(ManuallyDrop<T>);
+
+impl<T> Held<T> {
+    pub(super) fn new(object: T) -> Held<T> {
+        Held(ManuallyDrop::new(object))
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        let _caller = Caller::now();
+        // SAFETY: it is dropped here alone, once.
+        unsafe { ManuallyDrop::drop(&mut self.0) }
+    }
+}
