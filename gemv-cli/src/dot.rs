@@ -80,6 +80,10 @@ pub(crate) struct Args {
     /// Use this kernel and these parameters in place of the table's, such as "row rows=4"
     #[arg(long, value_name = "PARAMS", conflicts_with = "conj")]
     params: Option<Params>,
+    /// Refuse a result of more bytes than this that is also larger than A and x together: a number, or one with
+    /// K, M or G. (A file of a few bytes may announce a matrix of any number of rows without columns.)
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    max_result: u64,
     /// Read a matrix of more bytes than this in parts, and hold no more of it at a time: a number, or one
     /// with K, M or G. (With one vector, of a file by itself, without --conj and --params. The arrays are
     /// read whole otherwise.)
@@ -213,6 +217,18 @@ impl Shapes {
         Ok(Shapes { batch: batch.unwrap_or(1), m, n, rhs, y })
     }
 
+    /// Refuses a result that is larger than its operands, and than what is allowed.
+    fn allow(&self, element: usize, operands: u64, most: u64) -> Result<()> {
+        let bytes = self.y.iter().fold(element as u128, |all, &d| all.saturating_mul(d as u128));
+        let shape: Vec<String> = self.y.iter().map(usize::to_string).collect();
+        ensure!(
+            bytes <= u128::from(most.max(operands)),
+            "the result ({}) has {bytes} bytes, far more than the operands: --max-result {bytes} allows it",
+            shape.join(" x ")
+        );
+        Ok(())
+    }
+
     /// Whether it is one product with one vector.
     fn is_single(&self) -> bool {
         self.y.len() == 1
@@ -245,6 +261,7 @@ where
 {
     // Everything is checked before anything large is read.
     let shapes = Shapes::of(args, &a, &x)?;
+    shapes.allow(size_of::<V>(), a.bytes() + x.bytes(), args.max_result)?;
     let y = args.y.clone().map(|path| operand(path, &x)).transpose()?;
     if let Some(y) = &y {
         let column = shapes.is_single() && *y.dim() == [shapes.m, 1];
@@ -334,7 +351,7 @@ fn array<T: Number>(file: Npy, dim: (usize, usize, usize)) -> Result<Array3<T>> 
     Array3::from_shape_vec(shape, file.read::<T>()?).context("the shape of its own header")
 }
 
-/// Zeros for the result. That of a matrix without columns can be longer than any file.
+/// Zeros for the result.
 fn zeros<T: Number>(dim: (usize, usize, usize)) -> Result<Array3<T>> {
     let len = dim.0.checked_mul(dim.1).and_then(|len| len.checked_mul(dim.2));
     let len = len.context("the result has more entries than can be addressed")?;

@@ -112,6 +112,11 @@ impl Npy {
         self.path.display()
     }
 
+    /// Bytes of its elements.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.len * self.header.dtype.bytes()) as u64
+    }
+
     /// The number of entries along each axis.
     pub(crate) fn dim(&self) -> &[usize] {
         &self.header.shape
@@ -120,8 +125,7 @@ impl Npy {
     /// The matrix to be read in parts, if it is a file of its own (no pipe, no member of an archive) and has
     /// more data than a window of so many bytes.
     pub(crate) fn streamed(&self, window: u64) -> Result<Option<Streamed<'static>>> {
-        let fits = (self.len * self.header.dtype.bytes()) as u64 <= window;
-        if fits || !self.is_file {
+        if self.bytes() <= window || !self.is_file {
             return Ok(None);
         }
         let window = usize::try_from(window).unwrap_or(usize::MAX);

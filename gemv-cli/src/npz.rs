@@ -1,7 +1,7 @@
 //! NumPy's `.npz` archives: zip files whose members are stored or deflated. One member is found by
 //! the directory at the file's end, and read as a stream.
 
-use std::fs::File;
+use std::collections::HashSet;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -41,16 +41,26 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Opens a member by its name, with or without `.npy`; without a name, the only one.
-pub(crate) fn open(mut file: File, name: Option<&str>) -> Result<Member> {
+/// The most bytes of a directory: of more members than any archive of arrays has.
+const MOST_OF_DIRECTORY: u64 = 64 << 20;
+
+/// Opens a member by its name, with or without `.npy`; without a name, the only one. Of members with one name it is
+/// the last, as for NumPy: an archive is changed by appending to it.
+pub(crate) fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<Member> {
     let mut entries = directory(&mut file)?;
+    let mut later = HashSet::new();
+    let mut last: Vec<bool> = entries.iter().rev().map(|e| later.insert(e.name.clone())).collect();
+    last.reverse();
+    let mut last = last.into_iter();
+    entries.retain(|_| last.next().unwrap_or_default());
     let names: Vec<&str> =
         entries.iter().map(|e| e.name.strip_suffix(".npy").unwrap_or(&e.name)).collect();
     let list = names.join(", ");
     let at = match name {
         Some(name) => {
             let wanted = name.strip_suffix(".npy").unwrap_or(name);
-            let at = names.iter().position(|n| *n == wanted);
+            let exact = entries.iter().position(|e| e.name == name);
+            let at = exact.or_else(|| names.iter().position(|n| *n == wanted));
             at.with_context(|| format!("the archive has no {name:?}: it has {list}"))?
         }
         None if names.len() == 1 => 0,
@@ -80,7 +90,7 @@ pub(crate) fn open(mut file: File, name: Option<&str>) -> Result<Member> {
 }
 
 /// The entries of the directory at the end of the file.
-fn directory(file: &mut File) -> Result<Vec<Entry>> {
+fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<Entry>> {
     const NONE: &str = "the archive is truncated: it has no directory at its end";
     let all = file.seek(SeekFrom::End(0))?;
     // A comment of up to 65,535 bytes may follow, a zip64 locator of 20 stand before.
@@ -88,7 +98,9 @@ fn directory(file: &mut File) -> Result<Vec<Entry>> {
     file.seek(SeekFrom::End(-(tail as i64)))?;
     let mut bytes = vec![0; tail as usize];
     file.read_exact(&mut bytes)?;
-    let end = bytes.windows(4).rposition(|w| w == b"PK\x05\x06").context(NONE)?;
+    // As long as a record without a comment.
+    let mut records = bytes.windows(22);
+    let end = records.rposition(|w| w.starts_with(b"PK\x05\x06")).context(NONE)?;
     let mut fields = Fields(&bytes[end + 10..]);
     let (mut count, mut size, mut start) =
         (fields.number(2)?, fields.number(4)?, fields.number(4)?);
@@ -103,6 +115,10 @@ fn directory(file: &mut File) -> Result<Vec<Entry>> {
         (count, size, start) = (fields.number(8)?, fields.number(8)?, fields.number(8)?);
     }
     ensure!(start.checked_add(size).is_some_and(|end| end <= all), NONE);
+    ensure!(
+        size <= MOST_OF_DIRECTORY,
+        "the archive's directory has {size} bytes, more than {MOST_OF_DIRECTORY}"
+    );
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = vec![0; usize::try_from(size)?];
     file.read_exact(&mut bytes)?;
@@ -151,5 +167,114 @@ impl Read for Checked {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum is wrong"));
         }
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    /// A zip file of stored members, with the records of zip64 on request, as `numpy.savez` writes to a pipe.
+    fn archive(members: &[(&str, &[u8])], zip64: bool) -> Vec<u8> {
+        let (mut file, mut directory) = (Vec::new(), Vec::new());
+        let small = |n: usize| if zip64 { [0xff; 4] } else { (n as u32).to_le_bytes() };
+        for (name, data) in members {
+            let offset = file.len();
+            let mut crc = Crc::new();
+            crc.update(data);
+            let sizes = [small(data.len()), small(data.len())].concat();
+            let common = [&[45, 0, 0, 0, 0, 0, 0, 0, 0, 0], &crc.sum().to_le_bytes()[..], &sizes];
+            let common = [&common.concat()[..], &[name.len() as u8, 0]].concat();
+            let numbers = [data.len(), data.len(), offset].map(|n| (n as u64).to_le_bytes());
+            let extra = match zip64 {
+                true => [&[1, 0, 24, 0][..], numbers.as_flattened()].concat(),
+                false => Vec::new(),
+            };
+            file.extend([b"PK\x03\x04", &common[..], &[0, 0], name.as_bytes(), data].concat());
+            let rest = [&[extra.len() as u8][..], &[0; 11], &small(offset)].concat();
+            let entry = [b"PK\x01\x02-\0", &common[..], &rest, name.as_bytes(), &extra];
+            directory.extend(entry.concat());
+        }
+        let (start, count) = (file.len(), members.len());
+        let [counted, size, first] =
+            [count, directory.len(), start].map(|n| (n as u64).to_le_bytes());
+        let record = file.len() + directory.len();
+        file.extend(directory.iter());
+        if zip64 {
+            let head = [b"PK\x06\x06", &44u64.to_le_bytes()[..], &[45, 0, 45, 0], &[0; 8]].concat();
+            file.extend([&head[..], &counted, &counted, &size, &first].concat());
+            let at = (record as u64).to_le_bytes();
+            file.extend([b"PK\x06\x07", &[0; 4][..], &at, &[1, 0, 0, 0]].concat());
+        }
+        let count = if zip64 { [0xff; 2] } else { (count as u16).to_le_bytes() };
+        let end = [b"PK\x05\x06", &[0; 4][..], &count, &count, &small(directory.len())];
+        file.extend([&end.concat()[..], &small(start), &[0, 0]].concat());
+        file
+    }
+
+    /// The bytes of a member, as many as it announces.
+    fn read(file: &[u8], name: Option<&str>) -> Result<Vec<u8>> {
+        let Member { data, len } = open(Cursor::new(file.to_vec()), name)?;
+        let mut bytes = Vec::new();
+        data.take(1 << 20).read_to_end(&mut bytes)?;
+        ensure!(bytes.len() as u64 == len, "{} of {len} bytes", bytes.len());
+        Ok(bytes)
+    }
+
+    #[test]
+    fn the_last_member_of_a_name_is_read() {
+        for zip64 in [false, true] {
+            let file = archive(&[("a.npy", b"old"), ("x.npy", b"x"), ("a.npy", b"newer")], zip64);
+            assert_eq!(read(&file, Some("a")).unwrap(), b"newer");
+            assert_eq!(read(&file, Some("x.npy")).unwrap(), b"x");
+            assert_eq!(read(&file, None).unwrap_err().to_string().matches("a,").count(), 0);
+            // Appended to, it has one array still.
+            let file = archive(&[("a.npy", b"old"), ("a.npy", b"newer")], zip64);
+            assert_eq!(read(&file, None).unwrap(), b"newer");
+            // The name as it is comes before one that it would have with the ending.
+            let file = archive(&[("a", b"plain"), ("a.npy", b"array")], zip64);
+            assert_eq!(read(&file, Some("a")).unwrap(), b"plain");
+            assert_eq!(read(&file, Some("a.npy")).unwrap(), b"array");
+        }
+    }
+
+    #[test]
+    fn a_comment_is_passed_over() {
+        let mut file = archive(&[("a.npy", b"data")], false);
+        let at = file.len() - 2;
+        file[at..].copy_from_slice(&9u16.to_le_bytes());
+        file.extend(b"PK\x05\x06 text");
+        assert_eq!(read(&file, None).unwrap(), b"data");
+    }
+
+    /// At each length and with each field changed, the answer is the member or a sentence.
+    #[test]
+    fn cut_and_changed_archives() {
+        for zip64 in [false, true] {
+            let whole = archive(&[("x.npy", b"some data")], zip64);
+            assert_eq!(read(&whole, None).unwrap(), b"some data");
+            for len in 0..whole.len() {
+                assert!(read(&whole[..len], None).is_err(), "{len} bytes of {}", whole.len());
+            }
+            let mut refused = 0;
+            for width in [1, 2, 4, 8] {
+                for at in 0..=whole.len() - width {
+                    for value in [0, 1, 0x7f, 0x80, 0xfe, 0xff] {
+                        let mut file = whole.clone();
+                        file[at..at + width].fill(value);
+                        match read(&file, None) {
+                            Ok(data) => assert_eq!(data, b"some data", "{at}: {value}"),
+                            Err(e) => refused += usize::from(!e.to_string().is_empty()),
+                        }
+                    }
+                }
+            }
+            assert!(refused > whole.len() * 6, "{refused}");
+        }
+        for file in [&b"PK\x03\x04PK\x05\x06"[..], b"PK\x05\x06", b"PK\x06\x07PK\x05\x06", b""] {
+            assert!(read(file, None).is_err(), "{file:?}");
+        }
     }
 }

@@ -251,9 +251,29 @@ fn empty_shapes() {
     assert_eq!(text(&dot(&rows, &empty, &["--transpose"])), "0.0\n0.0\n");
     let y = two.to_str().unwrap();
     assert_eq!(text(&dot(&columns, &empty, &["--y", y, "--beta", "2"])), "10.0\n12.0\n");
-    let endless = files.file("endless.npy", npy("<f4", "(2305843009213693951, 0)", &[]));
-    let e = failure(&dot(&endless, &empty, &[]));
+    // A file of 128 bytes asks for a result of any size.
+    for (name, rows, bytes) in [
+        ("large", 4_000_000_000u64, "16000000000"),
+        ("endless", 2305843009213693951, "9223372036854775804"),
+    ] {
+        let a = files.file(name, npy("<f4", &format!("({rows}, 0)"), &[]));
+        let e = failure(&dot(&a, &empty, &["-o", "-"]));
+        let start = format!("the result ({rows}) has {bytes} bytes, far more than the operands");
+        assert_eq!(e, format!("{start}: --max-result {bytes} allows it"));
+    }
+    let e = failure(&dot(&files.path("endless"), &empty, &["--max-result", "9223372036854775807"]));
     assert!(e.starts_with("no memory for 2305843009213693951 entries of y"), "{e}");
+    // Columns and rows of one entry: the product is larger than both.
+    let (tall, wide) = (vec![0; 4 * 400], npy("<f4", "(1, 400)", &vec![0; 4 * 400]));
+    let (tall, wide) =
+        (files.file("tall", npy("<f4", "(400, 1)", &tall)), files.file("wide", wide));
+    let e = failure(&dot(&tall, &wide, &["--max-result", "10K"]));
+    assert!(e.starts_with("the result (400 x 400) has 640000 bytes"), "{e}");
+    let out = files.path("outer.npy");
+    text(&dot(&tall, &wide, &["--max-result", "640000", "-o", out.to_str().unwrap()]));
+    // No larger than the operands.
+    let one = files.file("one.npy", vector(&[1.0]));
+    assert_eq!(text(&dot(&tall, &one, &["--max-result", "1"])), "0.0\n".repeat(400));
     let out = files.path("out.npy");
     text(&dot(&rows, &two, &["-o", out.to_str().unwrap()]));
     assert_eq!(fs::read(out).unwrap(), vector(&[]));
@@ -307,7 +327,7 @@ fn bad_files_get_one_sentence_that_names_them() {
             npy("<f4", "(1, 1, 4)", &[0; 16]),
             "x.npy: the array has 1 axis, but for a batch of matrices it has 2 or 3",
         ),
-        ("ints", fs::read(numpy("ints")).unwrap(), "the array's type is <i8"),
+        ("ints", fs::read(numpy("ints")).unwrap(), "the array holds integers (type \"<i8\")"),
         ("records", fs::read(numpy("records")).unwrap(), "records"),
         ("archive", b"PK\x03\x04 and no directory".into(), "the archive is truncated"),
         ("python", npy("<f4", "[3, 4]", &[]), "its header is not understood"),

@@ -1,7 +1,7 @@
 //! NumPy's `.npy` files, formats 1.0 to 3.0: what their header says.
 //!
 //! Written here because no crate knows all the element types: `f2`, `f4`, `f8`, `c8`, `c16` of either byte
-//! order, and bfloat16, which NumPy does not know. `numpy.save` of an `ml_dtypes` array writes that as `<V2`
+//! order, under every name that NumPy reads, and bfloat16, which NumPy does not know. `numpy.save` of an `ml_dtypes` array writes that as `<V2`
 //! (two bytes without a meaning), so every `V2` is taken for one.
 //!
 //! The header is the text of a Python dictionary. Only what NumPy writes there is understood: no nesting, so
@@ -145,37 +145,70 @@ fn parse_header(text: &str) -> Result<Header> {
     else {
         return Err(bad());
     };
-    let (dtype, big_endian) = parse_descr(descr).ok_or_else(|| {
-        refused(format!(
-            "the array's type is {descr}, but only f2, f4, f8, c8, c16 and bfloat16 (V2) are \
-             multiplied"
-        ))
-    })?;
+    let (dtype, big_endian) = parse_descr(descr).ok_or_else(|| refused(not_multiplied(descr)))?;
     Ok(Header { dtype, big_endian, fortran, shape })
 }
 
-/// A type as NumPy writes it: a byte order and a kind with its bytes.
+/// A type as NumPy reads it: a code, alone or behind a byte order, or a name (`numpy.dtype` of a text).
 fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
-    if descr == "bfloat16" {
-        return Some((Dtype::Bf16, cfg!(target_endian = "big")));
-    }
-    let mut kind = descr.chars();
-    let big_endian = match kind.next()? {
-        '<' | '|' => false,
-        '>' => true,
-        '=' => cfg!(target_endian = "big"),
-        _ => return None,
+    const NATIVE: bool = cfg!(target_endian = "big");
+    let named = match descr {
+        "half" | "float16" => Some(Dtype::F16),
+        "single" | "float32" => Some(Dtype::F32),
+        "double" | "float" | "float64" => Some(Dtype::F64),
+        "csingle" | "complex64" => Some(Dtype::C32),
+        "cdouble" | "complex" | "complex128" => Some(Dtype::C64),
+        "bfloat16" => Some(Dtype::Bf16),
+        _ => None,
     };
-    let dtype = match kind.as_str() {
-        "f2" => Dtype::F16,
-        "f4" => Dtype::F32,
-        "f8" => Dtype::F64,
-        "c8" => Dtype::C32,
-        "c16" => Dtype::C64,
+    if let Some(dtype) = named {
+        return Some((dtype, NATIVE));
+    }
+    let (code, big_endian) = match descr.split_at_checked(1)? {
+        ("<", code) => (code, false),
+        (">", code) => (code, true),
+        ("=" | "|", code) => (code, NATIVE),
+        _ => (descr, NATIVE),
+    };
+    let dtype = match code {
+        "f2" | "e" => Dtype::F16,
+        "f4" | "f" => Dtype::F32,
+        "f8" | "d" => Dtype::F64,
+        "c8" | "F" => Dtype::C32,
+        "c16" | "D" => Dtype::C64,
         "V2" => Dtype::Bf16,
         _ => return None,
     };
     Some((dtype, big_endian))
+}
+
+/// Why an array of another type is refused, and what to do.
+fn not_multiplied(descr: &str) -> String {
+    let code = descr.trim_start_matches(['<', '>', '=', '|']);
+    // As in `uint8`.
+    let unsigned = code.strip_prefix('u').unwrap_or(code);
+    let holds = match (code, unsigned) {
+        (
+            "f16" | "g" | "longdouble" | "float128" | "c32" | "G" | "clongdouble" | "complex256",
+            _,
+        ) => "numbers of extended precision",
+        ("b1" | "?" | "bool", _) => "truth values",
+        ("O" | "object", _) => "Python objects",
+        ("i1" | "i2" | "i4" | "i8" | "u1" | "u2" | "u4" | "u8", _) => "integers",
+        ("b" | "B" | "h" | "H" | "i" | "I" | "l" | "L" | "q" | "Q" | "p" | "P", _) => "integers",
+        (_, "byte" | "short" | "intc" | "long" | "longlong" | "intp") => "integers",
+        (_, "int" | "int8" | "int16" | "int32" | "int64") => "integers",
+        _ => {
+            return format!(
+                "the array's type is {descr:?}, but float16, float32, float64, complex64, complex128 and \
+                 bfloat16 are multiplied"
+            );
+        }
+    };
+    format!(
+        "the array holds {holds} (type {descr:?}), but float16, float32, float64, complex64, complex128 and \
+         bfloat16 are multiplied: save a.astype(\"float64\")"
+    )
 }
 
 /// The rest of a header's text.
@@ -194,6 +227,9 @@ impl<'a> Scan<'a> {
     }
 
     fn string(&mut self) -> Option<&'a str> {
+        // Python 2 wrote u'..' for some texts.
+        self.0 = self.0.trim_start();
+        self.0 = self.0.strip_prefix(['u', 'U', 'r', 'R']).unwrap_or(self.0);
         let quote = if self.next_is('"') { '"' } else { '\'' };
         self.expect(quote)?;
         let (text, rest) = self.0.split_once(quote)?;
@@ -245,6 +281,58 @@ mod tests {
         let c64 = Header { dtype: Dtype::C64, big_endian: true, fortran: true, shape: vec![] };
         assert_eq!(h("{'descr': '>c16', 'fortran_order': True, 'shape': (), }"), c64);
         assert_eq!(h("{'descr': '<V2', 'fortran_order': True, 'shape': (7,)}").dtype, Dtype::Bf16);
+        let f32 = Header { shape: vec![1], ..f32 };
+        assert_eq!(h("{u'descr': u'<f4', u'fortran_order': False, u'shape': (1L,), }"), f32);
+    }
+
+    /// What `numpy.dtype` makes of these texts (NumPy 2.4), on a little-endian machine.
+    #[test]
+    fn types_as_numpy_reads_them() {
+        let native = cfg!(target_endian = "big");
+        for (dtype, codes, names) in [
+            (Dtype::F16, &["f2", "e"][..], &["half", "float16"][..]),
+            (Dtype::F32, &["f4", "f"], &["single", "float32"]),
+            (Dtype::F64, &["f8", "d"], &["double", "float", "float64"]),
+            (Dtype::C32, &["c8", "F"], &["csingle", "complex64"]),
+            (Dtype::C64, &["c16", "D"], &["cdouble", "complex", "complex128"]),
+            (Dtype::Bf16, &["V2"], &["bfloat16"]),
+        ] {
+            for code in codes {
+                for (order, big) in
+                    [("", native), ("=", native), ("|", native), ("<", false), (">", true)]
+                {
+                    assert_eq!(
+                        parse_descr(&format!("{order}{code}")),
+                        Some((dtype, big)),
+                        "{order}{code}"
+                    );
+                }
+            }
+            for name in names {
+                assert_eq!(parse_descr(name), Some((dtype, native)), "{name}");
+                assert_eq!(parse_descr(&format!("<{name}")), None, "NumPy refuses <{name}");
+            }
+        }
+        for (descr, holds) in [
+            ("<i8", "integers"),
+            ("int64", "integers"),
+            ("|u1", "integers"),
+            ("|b1", "truth values"),
+            ("bool", "truth values"),
+            ("|O", "objects"),
+            ("<f16", "extended"),
+            ("longdouble", "extended"),
+        ] {
+            assert_eq!(parse_descr(descr), None, "{descr}");
+            let why = not_multiplied(descr);
+            assert!(why.contains(holds) && why.contains(descr) && why.contains("astype"), "{why}");
+        }
+        for descr in
+            ["", "<", "<U3", "hello", "u3", "F4", " f4", "f4 ", "1f4", "Float32", "!f4", "\u{e9}f4"]
+        {
+            assert_eq!(parse_descr(descr), None, "{descr:?}");
+            assert!(not_multiplied(descr).contains(&format!("type is {descr:?}")), "{descr:?}");
+        }
     }
 
     /// Whatever a byte of a header becomes, the answer is a header or a sentence.
@@ -285,7 +373,7 @@ mod tests {
             (&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {deep}"), "not underst"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "not u"),
             ("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", "<i4"),
-            ("{'descr': '', 'fortran_order': False, 'shape': (1,)}", "only f2"),
+            ("{'descr': '', 'fortran_order': False, 'shape': (1,)}", "are multiplied"),
             ("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "|O"),
             ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "records"),
         ] {
