@@ -148,7 +148,7 @@ pub(crate) struct Sample {
 }
 
 /// The names of its fields, in order.
-const COLUMNS: [&str; 20] = [
+pub(crate) const COLUMNS: [&str; 20] = [
     "device", "name", "dtype", "layout", "curve", "m", "n", "rhs", "batch", "bytes", "caches",
     "who", "params", "us", "gbs", "read_us", "driver", "version", "date", "command",
 ];

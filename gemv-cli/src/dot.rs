@@ -1,7 +1,7 @@
 //! `gemv dot`: the product of arrays in NumPy files.
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Desc, Params};
@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array3, ShapeBuilder};
 use num_complex::Complex;
 
+use crate::files::{Output, is_same};
 use crate::npy::{self, Npy, Number};
 use crate::parse::parse_bytes;
 
@@ -277,6 +278,7 @@ where
             text(&shapes.y)
         );
     }
+    let output = args.output.as_deref().map(|path| place(args, path)).transpose()?;
     let alpha = args.alpha.value::<V>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(V::Acc::ZERO), |b| b.value::<V>("--beta"))?;
     let engine = Engine::global();
@@ -332,10 +334,30 @@ where
         }
     }
 
-    match &args.output {
-        Some(path) => npy::write(path, &shapes.y, y.as_slice().context("an array without gaps")?),
+    match output {
+        Some(output) => {
+            let y = y.as_slice().context("an array without gaps")?;
+            npy::write(output, &shapes.y, y).with_context(|| {
+                format!(
+                    "cannot write {}",
+                    args.output.as_deref().unwrap_or(Path::new("-")).display()
+                )
+            })
+        }
         None => Ok(print(&shapes, &y)?),
     }
+}
+
+/// Where the result goes. It may take the place of y alone.
+fn place(args: &Args, path: &Path) -> Result<Output> {
+    for (operand, what) in [(&args.a, "the matrix"), (&args.x, "x")] {
+        ensure!(
+            !is_same(path, npy::parts(operand).0),
+            "{}: this is the file of {what}, which is not overwritten: name another one",
+            path.display()
+        );
+    }
+    Output::open(path)
 }
 
 /// What is shown of a matrix that is read in parts, where standard error is a terminal.

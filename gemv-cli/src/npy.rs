@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
@@ -12,6 +13,7 @@ use gemv_shard::npy::{Header, MAGIC, check_length};
 use half::{bf16, f16};
 use num_complex::Complex;
 
+use crate::files::Output;
 use crate::npz;
 
 /// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
@@ -66,7 +68,17 @@ pub(crate) struct Npy {
     data: Box<dyn Read>,
     header: Header,
     len: usize,
+    /// The file itself, and what it was when it was opened; of a pipe nothing.
+    file: Option<(File, Stamp)>,
     is_file: bool,
+}
+
+/// The length of a file, and when it was changed.
+type Stamp = (u64, Option<SystemTime>);
+
+fn stamp(file: &File) -> io::Result<Stamp> {
+    let of = file.metadata()?;
+    Ok((of.len(), of.modified().ok()))
 }
 
 /// What a name stands for.
@@ -74,6 +86,8 @@ struct Source {
     data: Box<dyn Read>,
     /// How many there are, where it is known before they are read.
     bytes: Option<u64>,
+    /// The file that it comes from; of a pipe none.
+    file: Option<File>,
     /// Whether it is a file of its own: neither a pipe nor a member of an archive.
     is_file: bool,
 }
@@ -86,7 +100,8 @@ impl Npy {
     }
 
     fn open_unnamed(path: &Path) -> Result<Npy> {
-        let Source { mut data, bytes: known, is_file } = source(path)?;
+        let Source { mut data, bytes: known, file, is_file } = source(path)?;
+        let file = file.map(|file| stamp(&file).map(|stamp| (file, stamp))).transpose()?;
         let (header, header_bytes) = Header::read(&mut data)?;
         let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
@@ -94,7 +109,7 @@ impl Npy {
         if let Some(all) = known {
             check_length(bytes as u64, all.saturating_sub(header_bytes as u64))?;
         }
-        Ok(Npy { path: path.into(), data, header, len, is_file })
+        Ok(Npy { path: path.into(), data, header, len, file, is_file })
     }
 
     /// The element type.
@@ -171,41 +186,50 @@ impl Npy {
                 "the file is too long: its header announces {bytes} bytes of data, but more follow"
             );
         }
+        if let Some((file, before)) = &self.file
+            && stamp(file)? != *before
+        {
+            bail!("the file was changed while it was read");
+        }
         Ok(data)
     }
 }
 
-fn source(path: &Path) -> Result<Source> {
-    if path == Path::new("-") {
-        return Ok(Source { data: Box::new(io::stdin()), bytes: None, is_file: false });
-    }
-    // A file of exactly this name comes first.
+/// The file that a name stands for, and the member of an archive. A file of exactly this name comes first.
+pub(crate) fn parts(path: &Path) -> (&Path, Option<&str>) {
     let named = path.to_str().filter(|_| !path.exists()).and_then(|text| {
         let at = text.rfind(".npz:")? + ".npz".len();
-        Some((&text[..at], &text[at + 1..]))
+        Some((Path::new(&text[..at]), Some(&text[at + 1..])))
     });
-    let mut file = File::open(named.map_or(path, |named| Path::new(named.0)))?;
+    named.unwrap_or((path, None))
+}
+
+fn source(path: &Path) -> Result<Source> {
+    if path == Path::new("-") {
+        return Ok(Source { data: Box::new(io::stdin()), bytes: None, file: None, is_file: false });
+    }
+    let (name, member) = parts(path);
+    let mut file = File::open(name)?;
     let meta = file.metadata()?;
     if meta.is_file() {
         let mut start = Vec::new();
         (&file).take(4).read_to_end(&mut start)?;
         file.rewind()?;
-        if named.is_some() || start == b"PK\x03\x04" {
-            let member = npz::open(file, named.map(|named| named.1))?;
-            return Ok(Source { data: member.data, bytes: Some(member.len), is_file: false });
+        if member.is_some() || start == b"PK\x03\x04" {
+            let own = Some(file.try_clone()?);
+            let member = npz::open(file, member)?;
+            let (data, bytes) = (member.data, Some(member.len));
+            return Ok(Source { data, bytes, file: own, is_file: false });
         }
     }
     let is_file = meta.is_file();
-    Ok(Source { data: Box::new(file), bytes: is_file.then_some(meta.len()), is_file })
+    let own = if is_file { Some(file.try_clone()?) } else { None };
+    Ok(Source { data: Box::new(file), bytes: is_file.then_some(meta.len()), file: own, is_file })
 }
 
 /// Writes an array, whose last index runs fastest, as `numpy.save` does, in the byte order of this
-/// machine; `-` is standard output.
-pub(crate) fn write<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> Result<()> {
-    write_to(path, shape, y).with_context(|| path.display().to_string())
-}
-
-fn write_to<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> io::Result<()> {
+/// machine.
+pub(crate) fn write<T: Number>(mut file: Output, shape: &[usize], y: &[T]) -> io::Result<()> {
     let kind = match T::DTYPE {
         Dtype::F16 => "f2",
         Dtype::F32 => "f4",
@@ -225,13 +249,9 @@ fn write_to<T: Number>(path: &Path, shape: &[usize], y: &[T]) -> io::Result<()> 
     let padded = (start + header.len() + line_end).next_multiple_of(64) - start;
     header.extend(std::iter::repeat_n(' ', padded - line_end - header.len()));
     header.push('\n');
-    let mut file: Box<dyn Write> = match path == Path::new("-") {
-        true => Box::new(io::stdout().lock()),
-        false => Box::new(File::create(path)?),
-    };
     let mut text = [MAGIC, &[1, 0], &(padded as u16).to_le_bytes()].concat();
     text.extend(header.as_bytes());
     file.write_all(&text)?;
     file.write_all(bytemuck::cast_slice(y))?;
-    file.flush()
+    file.finish()
 }

@@ -5,11 +5,13 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use gemv::unstable::{Desc, Layout, Params};
+use anyhow::{Context, ensure};
+use gemv::unstable::{Align, Desc, Layout, Params};
 use gemv::{Dtype, Error};
 use gemv_tune::{Failure, Measurements, ProblemResult, Trial};
 use serde::{Deserialize, Serialize};
+
+use crate::files::Output;
 
 /// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;
 /// lines without an `end` (the run was killed between them) are measured again.
@@ -42,7 +44,7 @@ struct Line {
 }
 
 /// The names of its fields, in order.
-const HEADER: [&str; 18] = [
+pub(crate) const HEADER: [&str; 18] = [
     "kind",
     "dtype",
     "layout",
@@ -82,6 +84,8 @@ impl Line {
     }
 
     fn desc(&self) -> anyhow::Result<Desc> {
+        ensure!(can_be([self.m, self.n, self.rhs, 1]), "no problem has this shape");
+        ensure!(self.align <= Align::WHOLE.high, "no alignment is 2^{}", self.align);
         let desc = Desc::of(
             Dtype::parse(&self.dtype).context("no element type")?,
             Layout::parse(&self.layout).context("no layout")?,
@@ -92,8 +96,11 @@ impl Line {
     }
 
     fn trial(&self) -> anyhow::Result<Trial> {
-        let seconds =
-            |us: Option<f64>| Ok::<_, anyhow::Error>(us.context("a time is missing")? / 1e6);
+        let seconds = |us: Option<f64>| {
+            let us = us.context("a time is missing")?;
+            ensure!(is_time(us), "{us} microseconds are no time");
+            Ok::<_, anyhow::Error>(us / 1e6)
+        };
         Ok(Trial {
             params: self.params.parse().map_err(anyhow::Error::msg)?,
             launch_id: 0,
@@ -105,6 +112,18 @@ impl Line {
             finalist: self.finalist.unwrap_or(false),
         })
     }
+}
+
+/// Whether so many microseconds can have been measured: at least a picosecond, at most some thirty years.
+pub(crate) fn is_time(us: f64) -> bool {
+    (1e-6..=1e15).contains(&us)
+}
+
+/// Whether rows, columns, right-hand sides and matrices can be those of a problem: no more products than any machine
+/// computes.
+pub(crate) fn can_be(counts: [usize; 4]) -> bool {
+    counts.iter().map(|&c| c.max(1) as f64).product::<f64>() <= (1u64 << 60) as f64
+        && counts[2..].iter().all(|&c| c > 0)
 }
 
 /// A file of measured problems.
@@ -129,17 +148,13 @@ impl Record {
             result.trials = trials.into_iter().filter_map(legal).collect();
         }
         // Written aside and renamed: a reader never sees half a file.
-        let aside = path.with_extension("csv.new");
-        let mut all = csv::WriterBuilder::new()
-            .has_headers(false)
-            .from_path(&aside)
-            .with_context(|| format!("cannot write {}", aside.display()))?;
+        let mut all = csv::WriterBuilder::new().has_headers(false).from_writer(Output::open(path)?);
         all.write_record(HEADER)?;
         for result in known.values() {
             append(&mut all, result)?;
         }
-        all.flush()?;
-        std::fs::rename(&aside, path)?;
+        let whole = all.into_inner().map_err(|e| e.into_error())?;
+        whole.finish().with_context(|| format!("cannot write {}", path.display()))?;
         let file = OpenOptions::new().append(true).open(path)?;
         let out = csv::WriterBuilder::new().has_headers(false).from_writer(file);
         Ok((Record { path: path.into(), out }, known))
@@ -208,7 +223,10 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
         };
         let mut result = result;
         match &*line.kind {
-            "trial" => result.trials.push(line.trial()?),
+            "trial" => {
+                let trial = line.trial().with_context(|| format!("record {}", i + 1));
+                result.trials.push(trial?);
+            }
             "failure" => {
                 let params = line.params.parse().map_err(anyhow::Error::msg)?;
                 let why = Error::Device {
@@ -221,6 +239,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
             "end" => {
                 result.candidates = line.candidates.unwrap_or(0);
                 result.at_ceiling = line.at_ceiling.unwrap_or(false);
+                if let Some(us) = line.read_us {
+                    ensure!(is_time(us), "record {}: {us} microseconds are no time", i + 1);
+                }
                 result.read_seconds = line.read_us.map(|us| us / 1e6);
                 known.insert(desc, result);
                 continue;

@@ -6,13 +6,13 @@ mod plot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use gemv::unstable::{Align, Desc, Params};
 use gemv_tune::{Measurements, ProblemResult};
 
 use crate::bench::Sample;
 use crate::files::{whole_lines, write};
-use crate::record;
+use crate::record::{self, can_be, is_time};
 use page::Page;
 use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
 
@@ -78,20 +78,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 impl Data {
     fn read(&mut self, path: &Path) -> anyhow::Result<()> {
-        let text = std::fs::read_to_string(path)?;
-        let mut reader = csv::Reader::from_reader(whole_lines(path, &text).as_bytes());
-        let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
+        self.add(path, &std::fs::read_to_string(path)?)
+    }
+
+    /// Takes the text of a file.
+    fn add(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
+        let mut reader = csv::Reader::from_reader(whole_lines(path, text).as_bytes());
+        let header = reader.headers()?.clone();
         let has = |name: &str| header.iter().any(|h| h == name);
         if has("who") && has("gbs") {
-            for sample in reader.deserialize() {
-                let sample: Sample = sample?;
-                let number = |v: f64| v.is_finite() && v > 0.0;
-                let read = sample.read_us.is_none_or(number);
-                let counts = sample.rhs > 0 && sample.batch > 0;
-                if !(number(sample.us) && number(sample.gbs) && sample.bytes > 0 && read && counts)
-                {
-                    bail!("the line of {} holds a number that cannot be", problem(&sample));
-                }
+            for record in reader.records() {
+                let record = record?;
+                let line = record.position().map_or(0, |at| at.line());
+                let sample: Sample = record.deserialize(Some(&header))?;
+                ensure!(
+                    is_possible(&sample),
+                    "line {line}, {}: it holds a number that cannot be",
+                    problem(&sample)
+                );
                 self.samples.push(sample);
             }
         } else if has("kind") && has("finalist") {
@@ -479,6 +483,15 @@ fn problem(s: &Sample) -> String {
     format!("{dtype} {layout} {m}x{n}{also}")
 }
 
+/// Whether a sample can have been measured.
+fn is_possible(s: &Sample) -> bool {
+    is_time(s.us)
+        && s.read_us.is_none_or(is_time)
+        && (1e-12..=1e12).contains(&s.gbs)
+        && (1..=1 << 60).contains(&s.bytes)
+        && can_be([s.m, s.n, s.rhs, s.batch])
+}
+
 /// Fewer values of an argument are no scan.
 const SCAN: usize = 4;
 
@@ -622,4 +635,177 @@ fn tuned(
         choices.arguments(page, &what, axes)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value at each of these places of a line, the others as they were.
+    fn changed(line: &[&str], at: &[usize], value: &str) -> String {
+        let fields: Vec<&str> = line
+            .iter()
+            .enumerate()
+            .map(|(k, old)| if at.contains(&k) { value } else { old })
+            .collect();
+        fields.join(",")
+    }
+
+    const EXTREMES: [&str; 24] = [
+        "0",
+        "-0",
+        "1",
+        "-1",
+        "2",
+        "4503599627370497",
+        "4294967295",
+        "4294967296",
+        "18446744073709551615",
+        "18446744073709551616",
+        "9223372036854775808",
+        "1e-320",
+        "1e-12",
+        "1e-6",
+        "1e15",
+        "1e16",
+        "1e308",
+        "-1e308",
+        "inf",
+        "-inf",
+        "nan",
+        "",
+        "x",
+        "0.5",
+    ];
+
+    /// Every field takes every number, alone and with the others of its kind: the answer is a page or a sentence.
+    #[test]
+    fn numbers_that_no_machine_measures() {
+        let line = [
+            "d",
+            "n",
+            "f32",
+            "row",
+            "mesh",
+            "64",
+            "128",
+            "1",
+            "1",
+            "33000",
+            "cold",
+            "gemv",
+            "row threads=128",
+            "2.5",
+            "13.2",
+            "2.0",
+            "",
+            "",
+            "",
+            "",
+        ];
+        let header = crate::bench::COLUMNS.join(",");
+        let (mut pages, mut refused) = (0, 0);
+        for curve in ["mesh", "square", "shape"] {
+            for who in ["gemv", "scan"] {
+                let mut line = line;
+                (line[4], line[11]) = (curve, who);
+                let places: Vec<Vec<usize>> = (5..10)
+                    .chain(13..16)
+                    .map(|k| vec![k])
+                    .chain([vec![5, 6], vec![13, 14, 15], vec![7, 8]])
+                    .collect();
+                for (at, value) in places.iter().flat_map(|at| EXTREMES.map(|value| (at, value))) {
+                    let lines =
+                        [header.clone(), changed(&line, at, value), line.join(","), String::new()];
+                    let mut data = Data::default();
+                    let read = data.add(Path::new("f.csv"), &lines.join("\n"));
+                    match read.and_then(|()| data.page()) {
+                        Ok(page) => pages += usize::from(!page.html().is_empty()),
+                        Err(e) => {
+                            let why = format!("{e:#}");
+                            assert!(!why.is_empty() && !why.contains('\n'), "{why}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(pages > 300 && refused > 300, "{pages} pages, {refused} refused");
+    }
+
+    #[test]
+    fn a_number_that_cannot_be_is_told_with_its_line() {
+        let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,\n";
+        let text = crate::bench::COLUMNS.join(",") + "\n" + line;
+        let e = Data::default().add(Path::new("f.csv"), &text).unwrap_err();
+        assert_eq!(e.to_string(), "line 2, f32 row 64x128: it holds a number that cannot be");
+    }
+
+    /// The same of the tuner's files.
+    #[test]
+    fn numbers_that_no_tuner_measures() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f32.cells.csv");
+        let trial = [
+            "trial",
+            "f32",
+            "row",
+            "64",
+            "128",
+            "1",
+            "6",
+            "row threads=128",
+            "2.5",
+            "2.4",
+            "2.6",
+            "5",
+            "true",
+            "true",
+            "",
+            "",
+            "",
+            "",
+        ];
+        let end = [
+            "end", "f32", "row", "64", "128", "1", "6", "", "", "", "", "", "", "", "9", "true",
+            "2.0", "",
+        ];
+        let (mut pages, mut refused) = (0, 0);
+        let places = [
+            vec![3],
+            vec![4],
+            vec![5],
+            vec![6],
+            vec![8],
+            vec![9],
+            vec![10],
+            vec![11],
+            vec![14],
+            vec![16],
+            vec![3, 4],
+        ];
+        for (at, value) in places.iter().flat_map(|at| EXTREMES.map(|value| (at, value))) {
+            let lines = [
+                record::HEADER.join(","),
+                changed(&trial, at, value),
+                changed(&end, at, value),
+                String::new(),
+            ];
+            let mut data = Data::default();
+            std::fs::write(&path, lines.join("\n")).unwrap();
+            match data.read(&path).and_then(|()| data.page()) {
+                Ok(page) => pages += usize::from(!page.html().is_empty()),
+                Err(e) => {
+                    let why = format!("{e:#}");
+                    assert!(!why.contains('\n'), "{why}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(
+            pages + refused == places.len() * EXTREMES.len(),
+            "{pages} pages, {refused} refused"
+        );
+        assert!(pages > 50 && refused > 20, "{pages} pages, {refused} refused");
+    }
 }

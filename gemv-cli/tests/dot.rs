@@ -192,6 +192,134 @@ fn the_result_may_replace_an_input() {
     assert_eq!(fs::read(&y).unwrap(), vector(&[11.5, 23.5, 27.875]));
 }
 
+/// The old file stays until the new one is whole, and what is read is not overwritten.
+#[test]
+fn a_result_is_written_aside() {
+    let files = Files::new();
+    let names = |part: &str| -> Vec<String> {
+        let all = fs::read_dir(files.0.path()).unwrap();
+        let all = all.map(|e| e.unwrap().file_name().into_string().unwrap());
+        all.filter(|name| name.contains(part)).collect()
+    };
+    let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
+    let (own_a, own_x) = (files.file("a.npy", fs::read(&a).unwrap()), files.path("x.npy"));
+    fs::copy(&x, &own_x).unwrap();
+    let archive = files.file("both.npz", npz(&[("a.npy", &fs::read(&a).unwrap())]));
+    let member = PathBuf::from(format!("{}:a", archive.display()));
+    let out = |a: &Path, x: &Path, y: &Path| dot(a, x, &["-o", y.to_str().unwrap()]);
+    let spelled = files.0.path().join(".").join("a.npy");
+    for (a, x, y) in [
+        (&own_a, &own_x, &own_a),
+        (&own_a, &own_x, &spelled),
+        (&own_a, &own_x, &own_x),
+        (&member, &own_x, &archive),
+    ] {
+        let before = fs::read(y).unwrap();
+        let e = failure(&out(a, x, y));
+        assert!(e.contains("which is not overwritten: name another one"), "{e}");
+        assert_eq!(fs::read(y).unwrap(), before);
+    }
+    // A place that takes no file is told before the data is read, which is not there.
+    let announced = npy("<f4", "(3, 4)", &[]);
+    for (y, why) in [("missing/y.npy", "No such file"), (".", "it is a directory"), ("", "")] {
+        let y = if y.is_empty() { own_a.join("y.npy") } else { files.path(y) };
+        let mut child = gemv()
+            .args(["dot", "-"])
+            .args([&x, Path::new("-o"), &y])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), &announced).unwrap();
+        let e = failure(&child.wait_with_output().unwrap());
+        assert!(
+            e.starts_with(&format!("cannot write {}: ", y.display())) && e.contains(why),
+            "{e}"
+        );
+    }
+    assert_eq!(names(".part"), [""; 0]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_permissions_and_places_that_are_no_files() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let files = Files::new();
+    let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
+    let result = vector(&[10.5, 21.5, 24.875]);
+    let out = |y: &Path| dot(&a, &x, &["-o", y.to_str().unwrap()]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    // A link stays, and its file is replaced, or made.
+    let (old, link, new) =
+        (files.file("old.npy", b"old"), files.path("link"), files.path("new.npy"));
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("old.npy", &link).unwrap();
+    symlink(&new, files.path("dangling")).unwrap();
+    text(&out(&link));
+    text(&out(&files.path("dangling")));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!((fs::read(&old).unwrap(), mode(&old)), (result.clone(), 0o640));
+    assert_eq!(fs::read(&new).unwrap(), result);
+    // As any other program's.
+    fs::write(files.path("plain"), b"").unwrap();
+    assert_eq!(mode(&new), mode(&files.path("plain")));
+    // Links to what is read.
+    let own = files.file("a.npy", fs::read(&a).unwrap());
+    symlink(&own, files.path("soft")).unwrap();
+    fs::hard_link(&own, files.path("hard")).unwrap();
+    for y in ["soft", "hard"] {
+        let e = failure(&dot(&own, &x, &["-o", files.path(y).to_str().unwrap()]));
+        assert!(e.contains("this is the file of the matrix"), "{e}");
+    }
+    assert_eq!(fs::read(&own).unwrap(), fs::read(&a).unwrap());
+    let stdout = out(Path::new("/dev/stdout"));
+    assert!(stdout.status.success() && stdout.stdout == result, "{stdout:?}");
+    if Path::new("/dev/full").exists() {
+        assert!(failure(&out(Path::new("/dev/full"))).contains("No space left"));
+    }
+}
+
+/// The limit of a file's size stands for a disk that is full.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_loses_nothing() {
+    let files = Files::new();
+    let tall = files.file("tall", npy("<f4", "(9000, 1)", &vec![0; 36_000]));
+    let one = files.file("one.npy", vector(&[1.0]));
+    let y = files.file("y.npy", b"old");
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_gemv"), "dot"]);
+    let e = failure(&command.args([&tall, &one, Path::new("-o"), &y]).output().unwrap());
+    assert!(e.starts_with(&format!("cannot write {}: File too large", y.display())), "{e}");
+    assert_eq!(fs::read(&y).unwrap(), b"old");
+    assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 3, "a part is left");
+}
+
+/// Whenever it is killed, the file is the old one or the new one.
+#[cfg(unix)]
+#[test]
+fn a_killed_process_leaves_a_whole_file() {
+    let files = Files::new();
+    let rows = 4_000_000;
+    let tall = files.file("tall", npy("<f4", &format!("({rows}, 1)"), &vec![0; 4 * rows]));
+    let one = files.file("one.npy", vector(&[1.0]));
+    let y = files.file("y.npy", b"old");
+    for milliseconds in [5, 10, 20, 40, 80] {
+        let mut command = gemv();
+        command.arg("dot").args([&tall, &one, Path::new("-o"), &y]);
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        // It may have ended.
+        let _ = child.kill();
+        child.wait().unwrap();
+        let now = fs::read(&y).unwrap();
+        let whole = now.len() == 128 + 4 * rows;
+        assert!(now == b"old" || whole, "{milliseconds} ms: {} bytes", now.len());
+    }
+}
+
 /// What is read in parts has the bits of what is read whole; one that is not to be read in parts is read.
 #[test]
 fn in_parts() {
@@ -343,7 +471,7 @@ fn bad_files_get_one_sentence_that_names_them() {
     assert!(e.starts_with(&format!("{}: No such file", missing.display())), "{e}");
     assert!(failure(&dot(files.0.path(), &x, &[])).starts_with(files.0.path().to_str().unwrap()));
     let e = failure(&dot(&a, &x, &["-o", "/nowhere/y.npy"]));
-    assert!(e.starts_with("/nowhere/y.npy: "), "{e}");
+    assert!(e.starts_with("cannot write /nowhere/y.npy: "), "{e}");
     assert!(failure(&dot(&a, &numpy("scalar"), &[])).contains("has 0 axes, but a vector has 1"));
 }
 

@@ -31,6 +31,7 @@ mod device;
 mod dot;
 mod element;
 mod engine;
+mod files;
 mod host;
 mod integers;
 mod job;
@@ -65,6 +66,7 @@ pub use element::{
     SlicesMut, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
+pub use files::read_plain;
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,

@@ -15,6 +15,7 @@
 
 use std::fmt;
 
+use crate::files::read_text;
 use crate::table::{file_name_of, user_dirs};
 use crate::{Desc, DeviceInfo, Dtype, Error, Layout, Result};
 
@@ -242,6 +243,9 @@ impl fmt::Display for Profile {
     }
 }
 
+/// Bytes of a profile's file, at most.
+const MOST_OF_PROFILE: u64 = 1 << 20;
+
 impl Profile {
     /// Reads a profile's text. Blank lines and other comments are left out.
     ///
@@ -327,14 +331,13 @@ impl Profile {
         let name = Profile::file_name(info);
         user_dirs().into_iter().find_map(|dir| {
             let path = dir.join(&name);
-            let text = std::fs::read_to_string(&path).ok()?;
-            match Profile::parse(&path.display().to_string(), &text) {
-                Ok(profile) => Some(profile),
-                Err(why) => {
-                    log::warn!("profile left out: {why}");
-                    None
-                }
-            }
+            let origin = path.display().to_string();
+            let read = match read_text(&path, MOST_OF_PROFILE) {
+                Ok(text) => Profile::parse(&origin, &text),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+                Err(e) => Err(Error::Table { origin, line: 0, reason: e.to_string() }),
+            };
+            read.inspect_err(|why| log::warn!("profile left out: {why}")).ok()
         })
     }
 

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use crate::backend::BuiltinTable;
+use crate::files::read_text;
 use crate::{Align, Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Result};
 
 /// The environment variable that names a directory of tables, looked at before the user's own.
@@ -245,15 +246,17 @@ fn log2(v: usize) -> f32 {
     (v.max(1) as f32).log2()
 }
 
-/// A power of two or a whole number where it is one, else a power with three digits.
+/// A power of two or a whole number where it is one, else a power: with three digits, or with as many as give it back.
 fn show(log: f32) -> String {
     let whole = log.exp2().round();
+    let short = format!("{log:.3}");
     match () {
         () if log.fract() == 0.0 && log < 10.0 => format!("{whole}"),
         () if log.fract() == 0.0 => format!("2^{log:.0}"),
         // Beyond 2^24 not every whole number is a float.
         () if log < 24.0 && log2(whole as usize) == log => format!("{whole}"),
-        () => format!("2^{log:.3}"),
+        () if short.parse() == Ok(log) => format!("2^{short}"),
+        () => format!("2^{log}"),
     }
 }
 
@@ -508,9 +511,12 @@ pub fn user_dirs() -> Vec<PathBuf> {
     env.into_iter().chain(config).collect()
 }
 
+/// Bytes of a table's file, at most.
+const MOST_OF_TABLE: u64 = 16 << 20;
+
 fn read(path: &Path) -> Option<Result<Table>> {
     let origin = path.display().to_string();
-    match std::fs::read_to_string(path) {
+    match read_text(path, MOST_OF_TABLE) {
         Ok(text) => Some(Table::parse(&origin, &text)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => Some(Err(Error::Table { origin, line: 0, reason: e.to_string() })),

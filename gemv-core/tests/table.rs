@@ -31,6 +31,28 @@ fn text_form_round_trips() {
     assert_eq!(row("* * : row").to_string(), "* * : row");
 }
 
+/// Beyond 2^24 not every whole number is a float: a bound comes back from its text all the same.
+#[test]
+fn bounds_of_any_size_come_back() {
+    let near = |n: usize| [n.saturating_sub(1), n, n.saturating_add(1)];
+    let powers = (0..usize::BITS).map(|k| 1usize << k);
+    let tens = (0..20).map(|k| 10usize.pow(k));
+    let sizes: Vec<usize> = powers.chain(tens).flat_map(near).chain([usize::MAX]).collect();
+    let texts = sizes.iter().flat_map(|m| {
+        let (half, more) = (m / 2, m.saturating_mul(3));
+        [
+            format!("f32 row m={m} : row"),
+            format!("f32 row n={m}.. rhs={}.. : row", m.max(&1)),
+            format!("f32 row m={half}..{m} n={m}..{more} batch=1..{} : row", m.max(&1)),
+        ]
+    });
+    let logs = (0..64_000).step_by(77).map(|log| f64::from(log) / 1000.0 + 1e-5);
+    for text in texts.chain(logs.map(|log| format!("f32 row m=2^{log} n=2^{log:.3} : row"))) {
+        let read = row(&text);
+        assert_eq!(row(&read.to_string()), read, "{text} became {read}");
+    }
+}
+
 #[test]
 fn nearest_row_wins_and_a_key_beats_a_distance() {
     let text = "* * : any\nf32 row m=16 n=16 : small\nf32 row m=4096..8192 n=4096 : large\n\

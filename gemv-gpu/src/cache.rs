@@ -3,15 +3,18 @@
 //! The name of a file says all that its contents depend on, as a hash ([`digest`]). A file is written
 //! aside and renamed whole, and begins with the hash of what follows, so a reader sees a complete one
 //! or none: many processes may share a directory.
+//!
+//! What is read here is run. So a directory that somebody else could write to is not used.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use etcetera::BaseStrategy;
+use gemv_core::read_plain;
 use sha2::{Digest, Sha256};
 
 /// The environment variable that names the directory of compiled kernels.
@@ -22,11 +25,19 @@ pub const CACHE_ENV: &str = "GEMV_CACHE";
 const MAGIC: &[u8; 8] = b"gemvbin\n";
 /// Bytes that a directory holds at most.
 const MOST: u64 = 512 << 20;
+/// Bytes of one file, at most.
+const MOST_OF_FILE: u64 = 128 << 20;
+/// What the name of a file begins with that is being written.
+const ASIDE: &str = ".gemv-";
+/// A file that is older and still being written was left by a process that was killed.
+const LEFT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A directory of files that are kept from one process to the next; or none, which keeps nothing and
 /// finds nothing.
 ///
-/// It holds at most 512 MiB: what was written first goes first.
+/// It holds at most 512 MiB: what was written first goes first. It is made for its user alone. On Unix it is not used, and
+/// a warning says so once, unless it belongs to this user or to root, and nobody else may write to it. The same goes
+/// for the directory above, where others may write if it is sticky, as `/tmp`.
 ///
 /// ```
 /// use gemv_gpu::{Cache, digest};
@@ -147,15 +158,22 @@ impl Cache {
 
     /// The names of what it holds, in any order.
     pub fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let entries = self.dir.as_ref().and_then(|d| std::fs::read_dir(d).ok());
+        let entries = self.trusted().and_then(|d| std::fs::read_dir(d).ok());
         entries.into_iter().flatten().flatten().filter_map(|e| e.file_name().into_string().ok())
     }
 
     /// What is kept under a name. A file that is damaged, or another program's, is not found; the
     /// next [`put`](Self::put) replaces it.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
-        let path = self.dir.as_deref()?.join(name);
-        let bytes = std::fs::read(&path).ok()?;
+        let path = self.trusted()?.join(name);
+        let bytes = match read_plain(&path, MOST_OF_FILE) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+            Err(e) => {
+                log::warn!("{} is left out: {e}", path.display());
+                return None;
+            }
+        };
         let contents = open(&bytes);
         if contents.is_none() {
             log::warn!("{} is damaged and will be written again", path.display());
@@ -167,13 +185,29 @@ impl Cache {
     /// does no harm.
     pub fn put(&self, name: &str, contents: &[u8]) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        let Some(dir) = &self.dir else { return };
+        let Some(dir) = self.trusted() else { return };
         if let Err(e) = write(dir, name, contents)
             && !TOLD.swap(true, Ordering::Relaxed)
         {
             log::warn!("compiled kernels are not kept in {}: {e}", dir.display());
         }
         self.trim(dir, name);
+        clear_left(dir);
+    }
+
+    /// The directory, unless somebody else could have written what is in it.
+    fn trusted(&self) -> Option<&Path> {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        let dir = self.dir.as_deref()?;
+        match refused(dir) {
+            None => Some(dir),
+            Some(why) => {
+                if !TOLD.swap(true, Ordering::Relaxed) {
+                    log::warn!("the cache is not used: {why}");
+                }
+                None
+            }
+        }
     }
 
     /// Removes what was written first where there is too much, but not what was written now. Down to
@@ -208,6 +242,48 @@ impl Cache {
     }
 }
 
+/// Why a cache's directory is not used: who else could write to it, or to the one above.
+#[cfg(unix)]
+fn refused(dir: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+    [Some(dir), above].into_iter().flatten().find_map(|place| {
+        // What is not there is made for this user alone.
+        let of = std::fs::metadata(place).ok()?;
+        let sticky = of.mode() & 0o1000 != 0 && place != dir;
+        let place = place.display();
+        match (of.uid(), of.mode() & 0o022) {
+            (owner, _) if owner != own && owner != 0 => {
+                Some(format!("{place} belongs to the user {owner}, who could put programs there"))
+            }
+            (_, others) if others != 0 && !sticky => {
+                Some(format!("others may write to {place}: chmod go-w {place}"))
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(not(unix))]
+fn refused(_: &Path) -> Option<String> {
+    None
+}
+
+/// Removes what processes that were killed left behind.
+fn clear_left(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries.filter(|e| e.file_name().as_encoded_bytes().starts_with(ASIDE.as_bytes()))
+    {
+        let of = entry.metadata().ok().filter(std::fs::Metadata::is_file);
+        let age = of.and_then(|of| of.modified().ok()?.elapsed().ok());
+        if age.is_some_and(|age| age > LEFT) {
+            // Another process may have removed it.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Whether a file was kept by a cache, and is not being written aside.
 fn is_own(dir: &Path, name: &OsStr) -> bool {
     let mut begin = [0; MAGIC.len()];
@@ -222,8 +298,11 @@ fn open(file: &[u8]) -> Option<&[u8]> {
 }
 
 fn write(dir: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
-    std::fs::create_dir_all(dir)?;
-    let mut aside = tempfile::NamedTempFile::new_in(dir)?;
+    let mut make = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
+    make.recursive(true).create(dir)?;
+    let mut aside = tempfile::Builder::new().prefix(ASIDE).tempfile_in(dir)?;
     aside.write_all(MAGIC)?;
     aside.write_all(&Sha256::digest(contents))?;
     aside.write_all(contents)?;
@@ -289,6 +368,77 @@ mod tests {
         });
         // Nothing is left aside.
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_one_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path());
+        let old = SystemTime::now() - 2 * LEFT;
+        for (name, time) in [(".gemv-old", old), (".gemv-new", SystemTime::now()), ("own", old)] {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_modified(time).unwrap();
+        }
+        cache.put("k", &[1]);
+        let left: std::collections::BTreeSet<String> = cache.names().collect();
+        assert_eq!(left.into_iter().collect::<Vec<_>>(), [".gemv-new", "k", "own"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_directory_that_others_may_write_to_is_not_used() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let dir = tempfile::tempdir().unwrap();
+        let (above, own) = (dir.path().join("above"), dir.path().join("above/own"));
+        let cache = Cache::at(&own);
+        cache.put("k", b"kept");
+        // Made for the user alone.
+        assert_eq!(std::fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        for (of_above, of_own, used) in [
+            (0o700, 0o755, true),
+            (0o1777, 0o700, true),
+            (0o777, 0o700, false),
+            (0o770, 0o700, false),
+            (0o700, 0o720, false),
+            (0o700, 0o702, false),
+            (0o700, 0o1777, false),
+        ] {
+            for (place, mode) in [(&above, of_above), (&own, of_own)] {
+                std::fs::set_permissions(place, std::fs::Permissions::from_mode(mode)).unwrap();
+            }
+            assert_eq!(cache.get("k").is_some(), used, "{of_above:o} {of_own:o}");
+            assert_eq!(cache.names().count(), usize::from(used));
+            cache.put("another", b"kept");
+            assert_eq!(own.join("another").exists(), used, "{of_above:o} {of_own:o}");
+            let _ = std::fs::remove_file(own.join("another"));
+            let why = refused(&own);
+            assert!(why.is_none_or(|why| why.contains("chmod go-w")));
+        }
+        // Root's directories are for all, another user's for nobody else.
+        std::fs::set_permissions(&above, std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(12345), None).unwrap();
+            assert!(refused(&own).unwrap().contains("belongs to the user 12345"));
+            assert_eq!(cache.get("k"), None);
+        }
+    }
+
+    /// A pipe in the place of a file would have each product wait.
+    #[cfg(unix)]
+    #[test]
+    fn only_plain_files_of_some_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path());
+        let pipe = std::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status();
+        assert!(pipe.unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("device")).unwrap();
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        let large = File::create(dir.path().join("large")).unwrap();
+        large.set_len(MOST_OF_FILE + 1).unwrap();
+        for name in ["pipe", "device", "folder", "large"] {
+            assert_eq!(cache.get(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
-    Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo, KernelLaunch, Memory,
-    Params, Prepared, Result, Times, for_any,
+    Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo, KernelLaunch, Layout,
+    Memory, Params, Prepared, Result, Table, Times, VectorJob, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
@@ -24,6 +24,8 @@ use crate::{bugs, cl, clblast, first_use, gemm, kernel_source, kernels, vector};
 pub struct OpenCl {
     found: Found,
     state: Arc<Mutex<State>>,
+    /// Types of which [`prove`](Self::prove) has tested a product.
+    proved: Mutex<Vec<Dtype>>,
 }
 
 impl fmt::Debug for OpenCl {
@@ -79,7 +81,7 @@ impl OpenCl {
         let state = cl::Queue::open(found.platform, found.device, begins, clock)
             .and_then(|queue| State::new(queue, programs))
             .map_err(|e| e.on(&found.info.id))?;
-        Ok(OpenCl { found, state: Arc::new(Mutex::new(state)) })
+        Ok(OpenCl { found, state: Arc::new(Mutex::new(state)), proved: Mutex::default() })
     }
 
     #[cfg(test)]
@@ -101,6 +103,34 @@ impl OpenCl {
     fn refuse(&self, desc: &Desc, params: &Params, reason: String) -> Error {
         let device = self.found.info.id.clone();
         Error::Params { device, desc: *desc, params: params.to_string(), reason }
+    }
+
+    /// Tests a product of the type of a step, once, on a device that does not say that it keeps subnormals: steps have no test
+    /// of their own, and one that flushes does so in both.
+    fn prove<T: Element + Times<T>>(&self, _: &VectorJob<'_, T>) -> Result<()> {
+        let mut proved = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
+        if proved.contains(&T::DTYPE) {
+            return Ok(());
+        }
+        let desc = Desc::of(T::DTYPE, Layout::Row, (64, 643), 6);
+        let rows =
+            tables(&self.found).into_iter().filter_map(|t| Table::parse(t.name, t.text).ok());
+        let params = rows
+            .flat_map(|table| {
+                table.nearest(&desc).into_iter().map(|row| row.params).collect::<Vec<_>>()
+            })
+            .find(|params| self.kernel(&desc, params).is_ok());
+        let Some(params) = params else {
+            return Err(self.refuse(
+                &desc,
+                &Params::new("none"),
+                "no kernel tests the device".into(),
+            ));
+        };
+        let prepared = self.prepare(&desc, &params)?;
+        first_use::prepare::<T, T>(&self.found, &mut lock(&self.state), self.choice(&prepared))?;
+        proved.push(T::DTYPE);
+        Ok(())
     }
 
     /// CLBlast, if these parameters name it and it takes the problem.
@@ -296,6 +326,9 @@ impl Backend for OpenCl {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        if !self.found.says_subnormals {
+            for_any!(AnyVectorJob, &job, job => self.prove(job))?;
+        }
         for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut lock(&self.state), job))
     }
 

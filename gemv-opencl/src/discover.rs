@@ -53,6 +53,8 @@ pub(crate) struct Found {
     pub(crate) largest: u64,
     /// Whether the device reads the host's memory, so that nothing has to be copied to it.
     pub(crate) shares_memory: bool,
+    /// Whether it says that it keeps the subnormals of single precision.
+    pub(crate) says_subnormals: bool,
     /// All that is said of the device, its platform and its driver: what is kept on disk holds for one
     /// of them.
     pub(crate) identity: Vec<String>,
@@ -171,13 +173,11 @@ fn describe(
         Some(Answer::Type(kind)) => kind,
         _ => return Err(format!("{name} does not say what it is")),
     };
-    // Every device of the full profile rounds `fma` correctly. Not all keep subnormals, which the
-    // order of additions needs.
-    match ask(Ask::SingleFpConfig) {
-        Some(Answer::SingleFpConfig(c))
-            if c.contains(DeviceFpConfig::DENORM | DeviceFpConfig::ROUND_TO_NEAREST) => {}
-        _ => return Err(format!("{name} does not keep the subnormals of single precision")),
-    }
+    let says = match ask(Ask::SingleFpConfig) {
+        Some(Answer::SingleFpConfig(says)) => says,
+        _ => DeviceFpConfig::empty(),
+    };
+    let says_subnormals = says_subnormals(&name, says, gemv_gpu::self_test_wanted())?;
     let mut caps = Caps::new(Language::OpenCl);
     if let Some(Answer::MaxComputeUnits(units)) = ask(Ask::MaxComputeUnits) {
         caps.units = units.max(1);
@@ -228,7 +228,23 @@ fn describe(
     if gemv_gpu::self_test_wanted() {
         info.refused = Store::new(cache(), &identity).refusal();
     }
-    Ok(Found { platform, device, caps, largest, shares_memory: info.host, identity, info })
+    let shares_memory = info.host;
+    Ok(Found { platform, device, caps, largest, shares_memory, says_subnormals, identity, info })
+}
+
+/// Whether a device says that it keeps the subnormals of single precision, which the order of additions needs. One that
+/// does not say so may keep them all the same: the self-test decides, and without it the device is left out. (Every
+/// device of the full profile rounds `fma` correctly.)
+fn says_subnormals(name: &str, says: DeviceFpConfig, self_test: bool) -> Result<bool, String> {
+    if says.contains(DeviceFpConfig::DENORM | DeviceFpConfig::ROUND_TO_NEAREST) {
+        return Ok(true);
+    }
+    let what = format!("{name} does not say that it keeps the subnormals of single precision");
+    if self_test {
+        log::info!("opencl: {what}: the self-test will tell");
+        return Ok(false);
+    }
+    Err(format!("{what}, and the self-test is off"))
 }
 
 /// One lower-case word.
@@ -247,5 +263,29 @@ fn arch(platform: &str, vendor: &str) -> String {
         "Portable Computing Language" => "pocl".into(),
         "Oclgrind" => "oclgrind".into(),
         _ => vendor.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a device says is a hint: rusticl keeps subnormals and does not say so.
+    #[test]
+    fn a_device_that_does_not_speak_of_subnormals_is_tested() {
+        let all = DeviceFpConfig::DENORM | DeviceFpConfig::ROUND_TO_NEAREST | DeviceFpConfig::FMA;
+        for self_test in [true, false] {
+            assert_eq!(says_subnormals("a", all, self_test), Ok(true));
+        }
+        for says in
+            [DeviceFpConfig::ROUND_TO_NEAREST, DeviceFpConfig::DENORM, DeviceFpConfig::empty()]
+        {
+            assert_eq!(says_subnormals("a", says, true), Ok(false));
+            let why = says_subnormals("a", says, false).unwrap_err();
+            assert!(
+                why.starts_with("a does not say") && why.ends_with("the self-test is off"),
+                "{why}"
+            );
+        }
     }
 }

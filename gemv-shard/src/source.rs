@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use bytemuck::Pod;
 use ndarray::{ArrayView2, Axis, Slice};
@@ -14,9 +15,20 @@ use crate::{Error, Result};
 /// Bytes of a matrix, in the order of its elements. Any number of threads read them at once.
 pub(crate) enum Source<'a> {
     /// Of a file, from where its data begins.
-    File { path: PathBuf, file: File, start: u64 },
+    File { path: PathBuf, file: File, start: u64, stamp: Stamp },
     /// Of an array.
     Memory(Copies<'a>),
+}
+
+/// The length of a file, and when it was changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stamp(u64, Option<SystemTime>);
+
+impl Stamp {
+    pub(crate) fn of(file: &File) -> io::Result<Stamp> {
+        let of = file.metadata()?;
+        Ok(Stamp(of.len(), of.modified().ok()))
+    }
 }
 
 /// Copies the bytes from a place on.
@@ -74,6 +86,16 @@ impl<'a> Source<'a> {
                 copy(first, to);
                 Ok(())
             }
+        }
+    }
+
+    /// Fails if the file is not the one that was opened, so that parts of two may have been read.
+    pub(crate) fn unchanged(&self) -> Result<()> {
+        let Source::File { file, stamp, .. } = self else { return Ok(()) };
+        match Stamp::of(file) {
+            Ok(now) if now == *stamp => Ok(()),
+            Ok(_) => Err(self.refused("the file was changed while it was read")),
+            Err(e) => Err(self.refused(e.to_string())),
         }
     }
 

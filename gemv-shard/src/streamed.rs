@@ -19,7 +19,7 @@ use crate::finish::finish_resident;
 use crate::npy::{Header, check_length, refused};
 use crate::partial::Partial;
 use crate::product::resident_segment_sums;
-use crate::source::{Source, named};
+use crate::source::{Source, Stamp, named};
 use crate::stored::{Block, Stored};
 use crate::threads::on_cpu;
 use crate::{Result, on_cpu};
@@ -33,7 +33,8 @@ use crate::{Result, on_cpu};
 /// are columns, whose sums are [`Partial`]. So the result has the bits of the product of the whole.
 ///
 /// A file is read and not mapped: a file that becomes shorter, or a disk that fails, is an error then, where
-/// a map would end the program. Reading is faster too.
+/// a map would end the program. Reading is faster too. A file whose length or time of change is another after the
+/// product than when it was opened is an error as well: parts of two matrices may have been read.
 ///
 /// ```
 /// use gemv_core::device;
@@ -92,6 +93,7 @@ impl Streamed<'static> {
         let told = |e: io::Error| refused(e.to_string());
         let mut file = File::open(path).map_err(told)?;
         let meta = file.metadata().map_err(told)?;
+        let stamp = Stamp::of(&file).map_err(told)?;
         if !meta.is_file() {
             return Err(refused("only a file can be read in parts"));
         }
@@ -113,7 +115,7 @@ impl Streamed<'static> {
             }
         };
         let Header { dtype, big_endian, fortran, .. } = header;
-        let source = Source::File { path: path.to_path_buf(), file, start };
+        let source = Source::File { path: path.to_path_buf(), file, start, stamp };
         let stored = Stored { source, dtype, big_endian, dim, by_rows: !fortran };
         Ok(Streamed { stored, window: Streamed::WINDOW })
     }
@@ -186,7 +188,7 @@ impl<'a> Streamed<'a> {
     /// for a CUDA device by up to 16.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) if the matrix has another type, or the file cannot be read or has become shorter;
+    /// [`Error::File`](crate::Error::File) if the matrix has another type, or the file cannot be read or was changed since it was opened;
     /// [`Error::Product`](crate::Error::Product) of [`Error::Shape`](gemv_core::Error::Shape) or what the device reports. `y` is then
     /// as it was.
     pub fn gemv<'x, 'y, T, V, S>(
@@ -238,6 +240,7 @@ impl<'a> Streamed<'a> {
                 result,
                 &mut told,
             )?;
+            self.stored.source.unchanged()?;
             y.iter_mut().zip(result).for_each(|(to, from)| *to = *from);
             return Ok(());
         }
@@ -274,6 +277,7 @@ impl<'a> Streamed<'a> {
         if let Sink::Rows(_, there) = &sink {
             result = there.download()?;
         }
+        self.stored.source.unchanged()?;
         y.assign(&result);
         Ok(())
     }
@@ -300,7 +304,7 @@ impl<'a> Streamed<'a> {
     ///
     /// # Errors
     /// [`Error::File`](crate::Error::File) if the matrix has another type or no such rows or columns, or the file cannot be read or
-    /// has become shorter; [`Error::Product`](crate::Error::Product) without memory.
+    /// was changed since it was opened; [`Error::Product`](crate::Error::Product) without memory.
     pub fn read_part<T: Element + Pod>(
         &self,
         rows: Range<usize>,
@@ -316,6 +320,7 @@ impl<'a> Streamed<'a> {
         }
         let (part, mut elements) = (Block { rows, columns }, Vec::new());
         self.stored.read(&part, &mut elements)?;
+        self.stored.source.unchanged()?;
         let shape = self.stored.shape(&part);
         Ok(Array2::from_shape_vec(shape, elements).expect("as many as were read"))
     }

@@ -56,7 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
     ("gemv-desc", &["thiserror"]),
     ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
-    ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "sha2", "tempfile"]),
+    ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "rustix", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-baselines", &["gemv-core", "gemv-gpu", "libloading", "linkme", "rayon"]),
     (

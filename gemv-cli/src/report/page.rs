@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::plot::{Picture, escape};
+use crate::files::write;
 
 pub(super) struct Page {
     title: String,
@@ -123,9 +124,7 @@ impl Page {
     pub(super) fn write_pictures(&self, dir: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         for (name, text) in &self.files {
-            let path = dir.join(name);
-            std::fs::write(&path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            write(&dir.join(name), text)?;
         }
         Ok(())
     }

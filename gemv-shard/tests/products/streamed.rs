@@ -1,10 +1,12 @@
 //! Products in parts of matrices in files and in memory have the bits of the product of the whole, whatever the
 //! window.
 use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use crate::common::{Random, devices, element, held, same, whole};
 use bytemuck::Pod;
@@ -489,6 +491,21 @@ fn refuses(device: &Device) {
             let part = format!("no part of rows {rows:?} and columns {columns:?}");
             assert_eq!(e, format!("a matrix of 3000 × 300 has {part}"));
         }
+
+        // Another matrix of the same length takes its place while it is read. The time is set, since clocks of files
+        // are coarse.
+        let mut y = [7.0f32; 3000];
+        let overwrite = |_, _| {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            (&file).write_all(&bytes).unwrap();
+            file.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
+        };
+        let e = there.gemv::<f32, f32, _>(device, 1.0, &[1.0; 300], 0.0, &mut y, overwrite);
+        assert_eq!(text(e.unwrap_err()), "the file was changed while it was read");
+        assert_eq!(y, [7.0; 3000]);
+        let e = there.read_part::<f32>(0..3, 0..3).unwrap_err();
+        assert_eq!(text(e), "the file was changed while it was read");
+        let there = Streamed::open(&path).unwrap().window(1 << 18);
 
         // It becomes shorter while it is read.
         let mut y = [7.0f32; 3000];
