@@ -58,6 +58,9 @@ pub(super) struct Peers {
     pub(super) direct: Vec<(usize, bool)>,
 }
 
+/// What the driver says where there is no memory.
+pub(super) const NO_MEMORY: DriverError = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+
 /// A block of device memory.
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -208,7 +211,6 @@ impl Gpu {
                 }
             }
         };
-        const NO_MEMORY: DriverError = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut at = new();
         if at == Err(NO_MEMORY) {
             self.free_spare()?;
