@@ -2,9 +2,9 @@
 //! say so, y is as it was, and the next call works. An allocation that may not fail would end the process, and so the
 //! test.
 
-use gemv::ndarray::{Array1, Array2, ShapeBuilder, s};
+use gemv::ndarray::{Array1, Array2, Axis, ShapeBuilder, s};
 use gemv::num_complex::Complex;
-use gemv::unstable::{Accumulator, Element, Error as CoreError, reference::Reference};
+use gemv::unstable::{Element, Error as CoreError, reference::Reference};
 use gemv::{Device, Engine};
 use gemv_shard::{Error, Partial, Result, Streamed, SumElement};
 use gemv_testkit::{FailingAllocator, Numbers, each_failure};
@@ -66,12 +66,14 @@ where
         let upper = all.slice_rows(0..m)?;
         upper.finish(device, alpha, beta, y)
     });
+    let parts = [0, 1].map(|process| {
+        let mine: Vec<usize> = (0..n).filter(|j| j / 256 % 2 == process).collect();
+        (a.select(Axis(1), &mine), x.select(Axis(0), &mine))
+    });
     fails(&format!("cyclic {what}"), &y, |y| {
         let part = |process: usize| {
-            let mine: Vec<usize> = (0..n).filter(|j| j / 256 % 2 == process).collect();
-            let (a, x) =
-                (a.select(gemv::ndarray::Axis(1), &mine), x.select(gemv::ndarray::Axis(0), &mine));
-            Partial::cyclic(device, &a, &x, process, 2, n)?.reduce(2)
+            let (a, x) = &parts[process];
+            Partial::cyclic(device, a, x, process, 2, n)?.reduce(2)
         };
         Partial::merge([part(0)?, part(1)?])?.finish(device, alpha, beta, y)
     });
