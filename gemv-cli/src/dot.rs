@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use gemv::unstable::{Desc, Params};
+use gemv::unstable::{Desc, Params, packed};
 use gemv::{Accumulator, Dtype, Element, Engine, Times};
 use gemv_shard::SumElement;
 use gemv_tune::many;
@@ -304,7 +304,11 @@ where
         None => zeros((batch, m, rhs))?,
     };
     // Its last index runs fastest, as in the file that is written.
-    let mut y = if y.is_standard_layout() { y } else { y.as_standard_layout().into_owned() };
+    let mut y = if y.is_standard_layout() {
+        y
+    } else {
+        Array3::from_shape_vec(y.dim(), packed(&y.view())?)?
+    };
     if let Some(mut a) = streamed {
         if args.transpose {
             a = a.transposed();

@@ -15,9 +15,10 @@ use crate::{Element, Error, Result};
 /// use ndarray::{array, s};
 ///
 /// let x = array![1.0f32, 2.0, 3.0];
-/// let span = span(&x.slice(s![..;-1]));
+/// let span = span(&x.slice(s![..;-1]))?;
 /// let entry = |i: isize| span.data[(span.first as isize + i * span.stride(0)) as usize];
 /// assert_eq!([0, 1, 2].map(entry), [3.0, 2.0, 1.0]);
+/// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Span<'a, T: Element, D> {
@@ -48,15 +49,19 @@ impl<T: Element, D: Dimension> Span<'_, T, D> {
 ///
 /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
 /// let columns = a.slice(s![.., ..;-1]).reversed_axes(); // the last column as the first row
-/// let whole = span(&columns);
+/// let whole = span(&columns)?;
 /// assert!(matches!(whole.data, Cow::Borrowed(_)));
 /// assert_eq!((&*whole.data, whole.first), (a.as_slice().unwrap(), 2));
 /// assert_eq!((whole.stride(0), whole.stride(1)), (-1, 3));
 ///
-/// let part = span(&a.slice(s![.., ..2])); // leaves a gap: packed
+/// let part = span(&a.slice(s![.., ..2]))?; // leaves a gap: packed
 /// assert_eq!((&*part.data, part.stride(0), part.stride(1)), (&[1.0, 2.0, 4.0, 5.0][..], 2, 1));
+/// # Ok::<(), gemv_core::Error>(())
 /// ```
-pub fn span<'a, T: Element, D: Dimension>(view: &ArrayView<'a, T, D>) -> Span<'a, T, D> {
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if there is no memory to pack the view.
+pub fn span<'a, T: Element, D: Dimension>(view: &ArrayView<'a, T, D>) -> Result<Span<'a, T, D>> {
     let axes = view.ndim();
     let stride = |axis: usize| view.strides()[axis];
     let repeated = |axis: usize| stride(axis) == 0 && view.len_of(Axis(axis)) > 1;
@@ -76,10 +81,10 @@ pub fn span<'a, T: Element, D: Dimension>(view: &ArrayView<'a, T, D>) -> Span<'a
         }
     }
     if once.is_empty() {
-        return Span { data: Cow::Borrowed(&[]), first: 0, strides };
+        return Ok(Span { data: Cow::Borrowed(&[]), first: 0, strides });
     }
     if let Some(data) = once.to_slice_memory_order() {
-        return Span { data: Cow::Borrowed(data), first, strides };
+        return Ok(Span { data: Cow::Borrowed(data), first, strides });
     }
     // Packed in the order that the memory suggests: the axis of the smallest stride is contiguous, so
     // a part of a column-major matrix stays column-major. Of equal strides the last axis is.
@@ -95,19 +100,67 @@ pub fn span<'a, T: Element, D: Dimension>(view: &ArrayView<'a, T, D>) -> Span<'a
         strides[axis] = if repeated(axis) { 0 } else { apart };
         apart *= gaps.len_of(Axis(axis));
     }
-    let data: Vec<T> = gaps.permuted_axes(permutation).iter().copied().collect();
-    Span { data: Cow::Owned(data), first: 0, strides }
+    let data = packed(&gaps.permuted_axes(permutation))?;
+    Ok(Span { data: Cow::Owned(data), first: 0, strides })
+}
+
+/// The entries of a view one after the other, the last axis first, in new memory of the host.
+///
+/// ```
+/// use gemv_core::packed;
+/// use ndarray::{array, s};
+///
+/// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// assert_eq!(packed(&a.slice(s![.., ..;2]))?, [1.0, 3.0, 4.0, 6.0]);
+/// assert_eq!(packed(&a.t())?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::OutOfMemory`]. A view of repeated entries may have more of them than there is memory.
+pub fn packed<T: Element, D: Dimension>(view: &ArrayView<'_, T, D>) -> Result<Vec<T>> {
+    collected(view.iter().copied())
+}
+
+/// What an iterator has, of a length that it tells, in new memory of the host.
+pub(crate) fn collected<T>(of: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut all = host_vec("the host", of.len())?;
+    // As many as there is memory for.
+    all.extend(of);
+    Ok(all)
+}
+
+/// An empty `Vec` with room for so many elements.
+fn host_vec<T>(device: &str, len: usize) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+        device: device.into(),
+        asked: (len as u64).saturating_mul(size_of::<T>() as u64),
+        free: None,
+    })?;
+    Ok(all)
+}
+
+/// So many zeros in new memory of the host.
+///
+/// ```
+/// use gemv_core::{Error, zeros_on_host};
+///
+/// assert_eq!(zeros_on_host::<f32>(3)?, [0.0; 3]);
+/// assert!(matches!(zeros_on_host::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn zeros_on_host<T: Element>(len: usize) -> Result<Vec<T>> {
+    host_zeros("the host", len)
 }
 
 /// Zeros in the host's memory. A length may be beyond any memory: that of the result of a broadcast
 /// matrix, or of one without columns.
 pub(crate) fn host_zeros<T: Element>(device: &str, len: usize) -> Result<Vec<T>> {
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-        device: device.into(),
-        asked: (len as u64).saturating_mul(T::DTYPE.bytes() as u64),
-        free: None,
-    })?;
+    let mut zeros = host_vec(device, len)?;
     zeros.resize(len, T::default());
     Ok(zeros)
 }

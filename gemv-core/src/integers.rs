@@ -3,6 +3,7 @@
 use num_complex::Complex;
 
 use crate::device::Device;
+use crate::host::collected;
 use crate::kernel_source::{KernelArray, sealed};
 use crate::launch::KernelArgument;
 use crate::resident::DeviceVector;
@@ -86,7 +87,7 @@ impl<T: Integer> DeviceIntegers<T> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's refusal.
     pub fn upload(device: &Device, data: &[T]) -> Result<Self> {
-        let carried: Vec<_> = data.iter().map(|v| v.carried()).collect();
+        let carried = collected(data.iter().map(|v| v.carried()))?;
         Ok(DeviceIntegers(device.vector(&carried)?))
     }
 
@@ -101,9 +102,9 @@ impl<T: Integer> DeviceIntegers<T> {
     /// A copy on the host. Waits for what is under way on the device.
     ///
     /// # Errors
-    /// The driver's refusal.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) on the host, or the driver's refusal.
     pub fn download(&self) -> Result<Vec<T>> {
-        Ok(self.0.download()?.into_iter().map(T::of_carrier).collect())
+        collected(self.0.download()?.iter().map(|&carrier| T::of_carrier(carrier)))
     }
 
     /// Number of integers.

@@ -72,7 +72,7 @@ pub use gemv_desc::{
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
     source_digest,
 };
-pub use host::{Span, span};
+pub use host::{Span, packed, span, zeros_on_host};
 pub use integers::{DeviceIntegers, Integer};
 pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};

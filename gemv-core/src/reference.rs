@@ -52,11 +52,9 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
     match len.div_ceil(SEGMENT) {
         0 => A::ZERO, // rule 5
         1 => segment(0),
-        // Rule 4: the segments' sums are summed the same way.
-        count => {
-            let sums: Vec<A> = (0..count).map(segment).collect();
-            ordered_sum(count, &|s, lane: A| lane.add(sums[s]))
-        }
+        // Rule 4: the segments' sums are summed the same way. Each is asked for once, when it is added: none
+        // has to be kept.
+        count => ordered_sum(count, &|s, lane: A| lane.add(segment(s))),
     }
 }
 
@@ -307,7 +305,12 @@ impl Backend for Reference {
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        Ok(for_any!(AnySlice, data, data => Box::new(HostMemory(data.to_vec()))))
+        fn copy<T: Element>(data: &[T]) -> Result<Box<dyn Memory>> {
+            let mut copy = host_zeros("reference", data.len())?;
+            copy.copy_from_slice(data);
+            Ok(Box::new(HostMemory(copy)))
+        }
+        for_any!(AnySlice, data, data => copy(data))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {

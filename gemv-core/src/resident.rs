@@ -86,7 +86,7 @@ pub type DeviceVector<T> = DeviceArray<T, Ix1>;
 
 impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     pub(crate) fn upload(device: &Device, a: ArrayView<'_, T, D>) -> Result<Self> {
-        let span = span(&a);
+        let span = span(&a)?;
         let memory = device.backend().upload(T::any::<Slices>(&span.data))?.into();
         let (device, element) = (device.clone(), PhantomData);
         let (dim, strides) = (a.raw_dim(), span.strides);
@@ -179,7 +179,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// The driver's refusal.
+    /// [`Error::OutOfMemory`] on the host, or the driver's refusal.
     pub fn download(&self) -> Result<Array<T, D>> {
         let host = "the host";
         let mut array = host_array::<T, D>(host, self.dim)?;

@@ -48,7 +48,11 @@ fn share(g: &Gemm<'_>, grain: usize) {
         false => rayon::current_num_threads().min(kib / grain.max(1)),
     };
     if tasks <= 1 && g.is_wide(1) {
-        return (0..batch).for_each(|b| g.by_segments(b, |mut all| all.run()));
+        return (0..batch).for_each(|b| {
+            if !g.by_segments(b, |mut all| all.run()) {
+                g.panel((b, b + 1), |mut all| all.run());
+            }
+        });
     }
     if tasks <= 1 {
         return g.panel((0, batch), |mut all| all.run());
@@ -67,10 +71,9 @@ fn share(g: &Gemm<'_>, grain: usize) {
     let few = m < tasks * if g.by_rows() { 16 } else { 256 };
     let segments = few && count >= tasks || g.is_wide(tasks);
     for b in 0..batch {
-        if segments {
-            let least = LEAST.div_ceil(m * SEGMENT * element);
-            g.by_segments(b, |all| sharing(Segments(all), tasks, least));
-        } else {
+        let least = LEAST.div_ceil(m * SEGMENT * element);
+        // By rows as well where there is no memory for the sums of segments.
+        if !segments || !g.by_segments(b, |all| sharing(Segments(all), tasks, least)) {
             let least = (LEAST / (n * element)).next_multiple_of(UNIT).max(UNIT);
             g.panel((b, b + 1), |all| sharing(Rows(all), tasks, least));
         }

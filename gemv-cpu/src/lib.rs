@@ -18,6 +18,10 @@
 //! # Memory
 //! Resident operands lie in host memory, aligned to 64 bytes. From 2 MiB on they lie on huge pages, if the system
 //! grants them.
+//!
+//! A product packs some operands and keeps sums of segments, in scratch that each thread keeps for its next product. Where
+//! there is no memory for it, rows are computed one after the other on the stack: slower, with the same bits. An operand
+//! of repeated elements (stride 0) takes at most 256 MiB of scratch, however long it is.
 
 #![deny(unsafe_code)]
 

@@ -59,7 +59,10 @@ fn share_out(part: Part<'_>, tasks: usize) {
     };
     if segments {
         let least = LEAST.div_ceil(m * SEGMENT * element);
-        return part.by_segments(|all| sharing(Segments(all), tasks, least));
+        // By rows as well where there is no memory for the sums of segments.
+        if part.by_segments(|all| sharing(Segments(all), tasks, least)) {
+            return;
+        }
     }
     let (unit, stream) = match part.by_rows() {
         true => (4, 4),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use gemv_core::ndarray::{Dimension, Ix3};
 use gemv_core::{
-    Accumulator, Element, GemmJob, Input, Memory, Output, Result, Times, Window, span,
+    Accumulator, Element, GemmJob, Input, Memory, Output, Result, Times, Window, packed, span,
 };
 use gemv_gpu::{Signature, assert_layout};
 
@@ -76,7 +76,7 @@ fn queue<T: Element + Times<V>, V: Element>(
     let a = match &a {
         Input::Device(a) => at::<T>(a, gpu),
         Input::Host(a) => {
-            let span = span(a);
+            let span = span(a)?;
             let strides = [0, 1, 2].map(|axis| span.stride(axis));
             let (data, first) = (span.data, span.first);
             let size = size_of_val(&*data);
@@ -98,7 +98,7 @@ fn queue<T: Element + Times<V>, V: Element>(
     let x = match &x {
         Input::Device(x) => at::<V>(x, gpu),
         Input::Host(x) => {
-            let span = span(x);
+            let span = span(x)?;
             let strides = [0, 1, 2].map(|axis| span.stride(axis));
             let (data, first) = (span.data, span.first);
             let (block, _) = x_block.of(size_of_val(&*data), gpu)?;
@@ -150,7 +150,7 @@ fn queue<T: Element + Times<V>, V: Element>(
             if beta != V::Acc::ZERO {
                 match y.as_slice() {
                     Some(old) => staging.send(old, block)?,
-                    None => staging.send(&y.iter().copied().collect::<Vec<V>>(), block)?,
+                    None => staging.send(&packed(&y.view())?, block)?,
                 }
             }
             let strides = [(m * rhs) as isize, rhs as isize, 1];

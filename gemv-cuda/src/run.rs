@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, Times, span};
+use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, Times, packed, span};
 
 use gemv_gpu::Signature;
 
@@ -162,7 +162,7 @@ fn queue<T: Element + Times<V>, V: Element>(
             strides: (a.stride(0), a.stride(1)),
         },
         Input::Host(a) => {
-            let s = span(a);
+            let s = span(a)?;
             let size = size_of_val(&*s.data);
             let block = if size <= KEPT {
                 a_block.of(size, gpu)?.0
@@ -184,7 +184,7 @@ fn queue<T: Element + Times<V>, V: Element>(
             strides: (x.stride(0), 0),
         },
         Input::Host(x) => {
-            let s = span(x);
+            let s = span(x)?;
             let (block, _) = x_block.of(size_of_val(&*s.data), gpu)?;
             if used {
                 staging.send(&s.data, block)?;
@@ -216,7 +216,7 @@ fn queue<T: Element + Times<V>, V: Element>(
             if beta != V::Acc::ZERO {
                 match y.as_slice() {
                     Some(old) => staging.send(old, block)?,
-                    None => staging.send(&y.iter().copied().collect::<Vec<V>>(), block)?,
+                    None => staging.send(&packed(&y.view())?, block)?,
                 }
             }
             launch(Operand { block, first: 0, dim: (m, 1), strides: (1, 0) })?;

@@ -20,9 +20,14 @@ pub(crate) fn filled<T: Element>(count: usize, each: usize, value: T) -> Result<
 
 /// Memory for so many bytes.
 pub(crate) fn reserved(count: usize) -> Result<Vec<u8>> {
-    let refused =
-        |_| CoreError::OutOfMemory { device: "the host".into(), asked: count as u64, free: None };
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(count).map_err(refused)?;
+    reserve(&mut bytes, count)?;
     Ok(bytes)
+}
+
+/// Makes room for so many more bytes.
+pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+    let refused =
+        |_| CoreError::OutOfMemory { device: "the host".into(), asked: more as u64, free: None };
+    Ok(bytes.try_reserve(more).map_err(refused)?)
 }

@@ -13,7 +13,7 @@ use crate::agree::{Call, TOLD, agree, agree_and_tell};
 use crate::distributed::Distributed;
 use crate::exchange::{all_to_all, ranges};
 use crate::layout::Split;
-use crate::memory::{filled, reserved};
+use crate::memory::{filled, reserve, reserved};
 use crate::vectors::select;
 use crate::{Error, Result};
 
@@ -246,12 +246,14 @@ impl<T: Element> Distributed<'_, T> {
         for other in self.ranks_of_row() {
             let before = message.len();
             if other != grid.rank {
-                message.extend(sums.slice_rows(layout.finishes(other))?.to_bytes());
+                let bytes = sums.slice_rows(layout.finishes(other))?.to_bytes()?;
+                reserve(&mut message, bytes.len())?;
+                message.extend(bytes);
             }
             send.push(message.len() - before);
         }
         let own = sums.slice_rows(layout.finishes(grid.rank))?;
-        let header = sums.slice_rows(0..0)?.to_bytes().len();
+        let header = sums.slice_rows(0..0)?.to_bytes()?.len();
         let row = size_of::<S>() * sums.len().checked_div(sums.rows()).unwrap_or(0);
         // All ranks together have no more sums of a row than one for each segment, and no more runs.
         let segments = layout.n.div_ceil(SEGMENT) + grid.q;

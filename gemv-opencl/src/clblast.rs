@@ -114,7 +114,7 @@ fn input<'k, 'a, T: Element, D: Dimension + Copy, const N: usize>(
 ) -> Result<Operand<'k, N>> {
     match of {
         Input::Device(window) => Ok(resident::<T, D, N>(&window)),
-        Input::Host(view) => host(found, state, slot, kept.insert(span(&view))),
+        Input::Host(view) => host(found, state, slot, kept.insert(span(&view)?)),
     }
 }
 

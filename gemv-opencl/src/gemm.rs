@@ -51,7 +51,7 @@ fn run<T: Element + Times<V>, V: Element>(
         let a = match a {
             Input::Device(a) => resident::<T, _, 3>(&a),
             Input::Host(a) => {
-                a_data = span(&a);
+                a_data = span(&a)?;
                 host(found, state, Slot::A, &a_data)?
             }
         };
@@ -59,7 +59,7 @@ fn run<T: Element + Times<V>, V: Element>(
         let x = match x {
             Input::Device(x) => resident::<V, _, 3>(&x),
             Input::Host(x) => {
-                x_data = span(&x);
+                x_data = span(&x)?;
                 host(found, state, Slot::X, &x_data)?
             }
         };

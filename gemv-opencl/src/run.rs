@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, Weak};
 use gemv_core::ndarray::{ArrayView2, Dimension, Ix1, Ix2};
 use gemv_core::{
     Accumulator, Desc, Element, Error, Input, Job, Layout, Memory, Output, Params, Result, Span,
-    Times, Window, span,
+    Times, Window, packed, span, zeros_on_host,
 };
 use gemv_gpu::{Kernel, Plan};
 use ocl::core;
@@ -123,7 +123,7 @@ fn run<T: Element + Times<V>, V: Element>(
         _ if !reads => unread::<2>(state),
         Input::Device(a) => resident::<T, _, _>(&a),
         Input::Host(a) => {
-            a_data = matrix_span(&a, desc.layout);
+            a_data = matrix_span(&a, desc.layout)?;
             host(found, state, Slot::A, &a_data)?
         }
     };
@@ -131,11 +131,14 @@ fn run<T: Element + Times<V>, V: Element>(
         _ if !reads => unread::<1>(state),
         Input::Device(x) => resident::<V, _, _>(&x),
         Input::Host(x) => {
-            let mut data = span(&x);
-            if data.stride(0) != 1 && x.len() > 1 {
-                // A copy of n elements makes the loads of every row contiguous.
-                let packed: Vec<V> = x.iter().copied().collect();
-                data = Span { data: packed.into(), first: 0, strides: Ix1(1) };
+            let mut data = span(&x)?;
+            // A copy of n elements makes the loads of every row contiguous. One element that is repeated has no need of
+            // it, and may be repeated more often than there is memory.
+            if !matches!(data.stride(0), 0 | 1)
+                && x.len() > 1
+                && let Ok(copy) = packed(&x)
+            {
+                data = Span { data: copy.into(), first: 0, strides: Ix1(1) };
             }
             x_data = data;
             host(found, state, Slot::X, &x_data)?
@@ -210,7 +213,7 @@ pub(crate) fn output<T: Element, D: Dimension + Copy, const N: usize>(
     if reads {
         let wrote = match y.as_slice() {
             Some(y) => state.queue.write(&mem, y),
-            None => state.queue.write(&mem, &y.iter().copied().collect::<Vec<T>>()),
+            None => state.queue.write(&mem, &packed(&y.view())?),
         };
         wrote.map_err(|e| found.failed(e, bytes))?;
     }
@@ -254,10 +257,10 @@ pub(crate) fn fetch<T: Element, D: Dimension + Copy>(
     let read = match y.as_slice_mut() {
         Some(y) => queue.read(from, 0, y),
         None => {
-            let mut packed = vec![T::default(); y.len()];
-            let read = queue.read(from, 0, &mut packed);
+            let mut new = zeros_on_host(y.len())?;
+            let read = queue.read(from, 0, &mut new);
             if read.is_ok() {
-                y.iter_mut().zip(packed).for_each(|(y, v)| *y = v);
+                y.iter_mut().zip(new).for_each(|(y, v)| *y = v);
             }
             read
         }
@@ -292,17 +295,15 @@ pub(crate) fn host<'a, T: Element, D: Dimension, const N: usize>(
 
 /// The memory behind a matrix, in the layout that it was described with: a view with gaps is
 /// packed, and what packing makes of it must still suit the kernel that was chosen.
-fn matrix_span<'a, T: Element>(a: &ArrayView2<'a, T>, layout: Layout) -> Span<'a, T, Ix2> {
-    let found = span(a);
+fn matrix_span<'a, T: Element>(a: &ArrayView2<'a, T>, layout: Layout) -> Result<Span<'a, T, Ix2>> {
+    let found = span(a)?;
     let (m, n) = a.dim();
     let now = Layout::of(m, n, found.stride(0), found.stride(1));
     if now == layout || layout == Layout::Strided {
-        return found;
+        return Ok(found);
     }
-    if layout == Layout::Col {
-        let data: Vec<T> = a.t().iter().copied().collect();
-        return Span { data: data.into(), first: 0, strides: Ix2(1, m) };
-    }
-    let data: Vec<T> = a.iter().copied().collect();
-    Span { data: data.into(), first: 0, strides: Ix2(n, 1) }
+    Ok(match layout {
+        Layout::Col => Span { data: packed(&a.t())?.into(), first: 0, strides: Ix2(1, m) },
+        _ => Span { data: packed(a)?.into(), first: 0, strides: Ix2(n, 1) },
+    })
 }

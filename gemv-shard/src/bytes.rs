@@ -6,6 +6,7 @@ use gemv_core::Dtype;
 use gemv_core::order::LANES;
 
 use crate::element::SumElement;
+use crate::memory::reserve;
 use crate::partial::{Cut, Partial};
 use crate::{Error, Result, product};
 
@@ -30,7 +31,7 @@ const TYPES: [(u8, Dtype); 4] =
 /// use ndarray::array;
 ///
 /// let sums = Partial::new(&device("reference")?, &array![[2.0]], &[3.0], 0, 1)?;
-/// assert_eq!(dtype_of_bytes(&sums.to_bytes())?, Dtype::F64);
+/// assert_eq!(dtype_of_bytes(&sums.to_bytes()?)?, Dtype::F64);
 /// assert!(dtype_of_bytes(b"PK\x03\x04").is_err());
 /// # Ok::<(), gemv_shard::Error>(())
 /// ```
@@ -81,10 +82,13 @@ impl<S: SumElement> Partial<S> {
     /// Segment s has columns 256 s to 256 s + 255. Runs ascend, none is empty, and there is a unit between any
     /// two. Sums are in the format of IEEE 754, pairs the real part first. Nothing follows them. There is no
     /// checksum: what carries the bytes has one.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// [`Error::Product`] without memory.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let size = S::DTYPE.bytes();
-        let mut bytes = Vec::with_capacity(HEADER + RUN * self.held.len() + size * self.sums.len());
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, HEADER + RUN * self.held.len() + size * self.sums.len())?;
         bytes.extend(MAGIC);
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend(ORDER.to_le_bytes());
@@ -105,7 +109,7 @@ impl<S: SumElement> Partial<S> {
         } else {
             self.sums.iter().for_each(|sum| sum.write(&mut bytes));
         }
-        bytes
+        Ok(bytes)
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote, in a program of any language.
@@ -118,7 +122,7 @@ impl<S: SumElement> Partial<S> {
     /// use ndarray::array;
     ///
     /// let sums = Partial::new(&device("reference")?, &array![[2.0f32]], &[3.0f32], 0, 1)?;
-    /// let bytes = sums.to_bytes();
+    /// let bytes = sums.to_bytes()?;
     /// assert_eq!(bytes[56..], 6.0f32.to_le_bytes());
     /// assert_eq!(Partial::from_bytes(&bytes)?, sums);
     /// let e = Partial::<f32>::from_bytes(&bytes[..58]).unwrap_err();
@@ -154,6 +158,7 @@ impl<S: SumElement> Partial<S> {
             return refused(format!("sums of {columns} columns cannot be reduced"));
         }
         let (mut after, mut units) = (None, 0);
+        reserve(&mut partial.held, runs)?;
         for _ in 0..runs {
             let run = Range { start: reader.size()?, end: reader.size()? };
             let apart = after.is_none_or(|after| run.start > after);

@@ -6,6 +6,9 @@ use gemv_core::Element;
 use gemv_core::order::SEGMENT;
 use ndarray::{Array1, ArrayView1, ArrayView2, Axis};
 
+use crate::Result;
+use crate::memory::filled;
+
 /// A process, from 0, and how many there are: it has blocks p, p + P, p + 2 P and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dealt {
@@ -53,14 +56,18 @@ impl Dealt {
     }
 
     /// Its entries of a vector that begins with the first of them.
-    pub fn entries<T: Element>(self, from_first: ArrayView1<'_, T>, columns: usize) -> Array1<T> {
-        let mut entries = Array1::from_elem(columns, T::default());
+    pub fn entries<T: Element>(
+        self,
+        from_first: ArrayView1<'_, T>,
+        columns: usize,
+    ) -> Result<Array1<T>> {
+        let mut entries = filled(columns, T::default())?;
         for (all, own) in self.blocks(columns) {
             let first = self.place(0);
             let all = from_first.slice_axis(Axis(0), (all.start - first..all.end - first).into());
             entries.slice_axis_mut(Axis(0), own.into()).assign(&all);
         }
-        entries
+        Ok(entries)
     }
 
     /// Copies its columns of a matrix, row by row, to rows that are `width` apart.
@@ -105,7 +112,8 @@ mod tests {
                     let (there, between) = there.view().split_at(Axis(1), columns);
                     assert_eq!(there, a.select(Axis(1), &want));
                     assert!(between.iter().all(|v| v.is_nan()));
-                    let entries = dealt.entries(x.slice_axis(Axis(0), span.into()), columns);
+                    let entries =
+                        dealt.entries(x.slice_axis(Axis(0), span.into()), columns).unwrap();
                     assert_eq!(entries, x.select(Axis(0), &want));
                     want.into_iter().for_each(|j| seen[j] += 1);
                 }

@@ -7,6 +7,7 @@ use gemv_core::{Accumulator, Any, DeviceVector, Dtype, Element, Family, VectorRe
 use ndarray::{Array1, ArrayView1};
 use num_complex::Complex;
 
+use crate::memory::collected;
 use crate::{Error, Result};
 
 mod sealed {
@@ -33,10 +34,10 @@ pub trait SumElement: Element<Acc = Self> + Accumulator + Pod + sealed::Sealed {
     type Part: Element<Acc = Self::Part> + Accumulator;
     /// Real and imaginary parts, one after the other; of real sums, these.
     #[doc(hidden)]
-    fn split(sums: &[Self]) -> Cow<'_, [Self::Part]>;
+    fn split(sums: &[Self]) -> Result<Cow<'_, [Self::Part]>>;
     /// The sums of these parts.
     #[doc(hidden)]
-    fn join(parts: Vec<Self::Part>) -> Vec<Self>;
+    fn join(parts: Vec<Self::Part>) -> Result<Vec<Self>>;
     /// Appends the bytes, the least significant first.
     #[doc(hidden)]
     fn write(self, bytes: &mut Vec<u8>);
@@ -90,11 +91,12 @@ fn widened<'a, V: Element>(x: VectorRef<'a, V>) -> Result<Vector<'a, V::Acc>>
 where
     V::Acc: Element,
 {
-    let widen = |x: ArrayView1<'_, V>| x.mapv(V::widen);
-    Ok(Vector::Widened(match x {
+    let widen = |x: ArrayView1<'_, V>| collected(x.iter().map(|x| x.widen()));
+    let widened = match x {
         VectorRef::Host(x) => widen(x),
         VectorRef::Device(x) => widen(x.download()?.view()),
-    }))
+    };
+    Ok(Vector::Widened(widened?.into()))
 }
 
 /// Whoever calls it has compared the accumulators.
@@ -108,11 +110,11 @@ macro_rules! real {
         impl sealed::Sealed for $t {}
         impl SumElement for $t {
             type Part = $t;
-            fn split(sums: &[Self]) -> Cow<'_, [$t]> {
-                Cow::Borrowed(sums)
+            fn split(sums: &[Self]) -> Result<Cow<'_, [$t]>> {
+                Ok(Cow::Borrowed(sums))
             }
-            fn join(parts: Vec<$t>) -> Vec<Self> {
-                parts
+            fn join(parts: Vec<$t>) -> Result<Vec<Self>> {
+                Ok(parts)
             }
             fn write(self, bytes: &mut Vec<u8>) {
                 bytes.extend(self.to_le_bytes());
@@ -147,11 +149,11 @@ macro_rules! complex {
     ($($t:ident => $variant:ident;)*) => { $(
         impl SumElement for Complex<$t> {
             type Part = $t;
-            fn split(sums: &[Self]) -> Cow<'_, [$t]> {
-                sums.iter().flat_map(|sum| [sum.re, sum.im]).collect()
+            fn split(sums: &[Self]) -> Result<Cow<'_, [$t]>> {
+                Ok(Cow::Borrowed(bytemuck::cast_slice(sums)))
             }
-            fn join(parts: Vec<$t>) -> Vec<Self> {
-                parts.chunks_exact(2).map(|pair| Complex::new(pair[0], pair[1])).collect()
+            fn join(parts: Vec<$t>) -> Result<Vec<Self>> {
+                collected(parts.chunks_exact(2).map(|pair| Complex::new(pair[0], pair[1])))
             }
             fn write(self, bytes: &mut Vec<u8>) {
                 self.re.write(bytes);

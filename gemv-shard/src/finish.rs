@@ -7,6 +7,7 @@ use gemv_core::{
 use ndarray::{Array1, ArrayView2, ArrayView3, ArrayViewMut1, ShapeBuilder};
 
 use crate::element::SumElement;
+use crate::memory::{collected, copied};
 use crate::partial::{Cut, Partial};
 use crate::{Error, Result, product};
 
@@ -69,7 +70,7 @@ impl<S: SumElement> Partial<S> {
             there => {
                 let before = if reads { Some(download(there)?) } else { None };
                 let at = |i: usize| entry(i, before.as_ref().map(|before| before[i]));
-                let after = Array1::from_shape_fn(self.rows, at);
+                let after = Array1::from_vec(collected((0..self.rows).map(at))?);
                 match there {
                     VectorMut::Device(y) => y.assign(&after)?,
                     VectorMut::View(y) => y.assign(&after)?,
@@ -85,10 +86,10 @@ impl<S: SumElement> Partial<S> {
         let (rows, units) = (self.rows, self.units());
         match (self.cut, units) {
             (_, 0) => product::zeros(rows, 1),
-            (Cut::Segments, 1) => Ok(self.sums.clone()),
+            (Cut::Segments, 1) => collected(self.sums.iter().copied()),
             _ => {
                 // An addition of pairs is one of their parts. A product with (1, +0) is not.
-                let parts = S::split(&self.sums);
+                let parts = S::split(&self.sums)?;
                 let rows = parts.len() / self.width() / units;
                 let shape = "as many as there are";
                 let sums = match self.cut {
@@ -107,7 +108,7 @@ impl<S: SumElement> Partial<S> {
                         }
                     }
                 };
-                Ok(S::join(sums.into_raw_vec_and_offset().0))
+                S::join(sums.into_raw_vec_and_offset().0)
             }
         }
     }
@@ -140,7 +141,7 @@ pub(crate) fn finish_resident<S: SumElement, V: Element<Acc = S>>(
 /// The entries of a resident y.
 fn download<V: Element>(y: &mut VectorMut<'_, V>) -> Result<Array1<V>> {
     Ok(match y {
-        VectorMut::Host(y) => y.to_owned(),
+        VectorMut::Host(y) => copied(y.view())?,
         VectorMut::Device(y) => y.download()?,
         VectorMut::View(y) => {
             let device = y.device().clone();
@@ -148,7 +149,8 @@ fn download<V: Element>(y: &mut VectorMut<'_, V>) -> Result<Array1<V>> {
             let (at, len) = (Window { memory: (), first, dim, strides }).range();
             let mut block = product::zeros::<V>(len, 1)?;
             device.backend().download(&*memory, at, V::any::<SlicesMut>(&mut block))?;
-            Window { memory: (), first: first - at, dim, strides }.view(&block).to_owned()
+            let window = Window { memory: (), first: first - at, dim, strides };
+            copied(window.view(&block))?
         }
     })
 }

@@ -24,7 +24,7 @@
 //! // On each of two processes: its columns, as bytes.
 //! let send = |columns: std::ops::Range<usize>| -> gemv_shard::Result<Vec<u8>> {
 //!     let (a, mine) = (a.slice(s![.., columns.clone()]), x.slice(s![columns.clone()]));
-//!     Ok(Partial::new(&here, a, mine, columns.start, 2000)?.to_bytes())
+//!     Ok(Partial::new(&here, a, mine, columns.start, 2000)?.to_bytes()?)
 //! };
 //! let messages = [send(1024..2000)?, send(0..1024)?];
 //!
@@ -52,6 +52,7 @@ mod error;
 mod exchange;
 mod finish;
 mod kept;
+mod memory;
 mod merge;
 pub mod npy;
 mod on_cpu;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::element::SumElement;
+use crate::memory::reserve;
 use crate::partial::{Cut, Partial};
 use crate::{Error, Result, product};
 
@@ -26,6 +27,7 @@ impl<S: SumElement> Partial<S> {
 
         // Each run, with the part that has it and its place there.
         let mut runs = Vec::new();
+        reserve(&mut runs, parts.iter().map(|part| part.held.len()).sum())?;
         for part in &parts {
             let mut at = 0;
             for run in &part.held {
@@ -33,7 +35,7 @@ impl<S: SumElement> Partial<S> {
                 at += run.len();
             }
         }
-        runs.sort_by_key(|(run, ..)| run.start);
+        runs.sort_unstable_by_key(|(run, ..)| run.start);
         if let Some(pair) = runs.windows(2).find(|pair| pair[0].0.end > pair[1].0.start) {
             let twice = pair[1].0.start..pair[0].0.end.min(pair[1].0.end);
             return Err(Error::Overlap { part: first.name(twice) });
@@ -44,6 +46,7 @@ impl<S: SumElement> Partial<S> {
         let each = if units == 0 { 0 } else { first.rows * first.width() };
         let mut sums = product::zeros::<S>(units, each)?;
         let (mut held, mut rest) = (Vec::<Range<usize>>::new(), &mut sums[..]);
+        reserve(&mut held, runs.len())?;
         for (run, part, at) in runs {
             let to;
             (to, rest) = rest.split_at_mut(run.len() * each);

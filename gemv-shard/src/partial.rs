@@ -9,6 +9,7 @@ use gemv_core::{
 
 use crate::dealt::Dealt;
 use crate::element::{SumElement, Vectors};
+use crate::memory::collected;
 use crate::{Error, Result, product};
 
 /// The sums that a part of the columns contributes to every row of `A x`: one number a row and segment of
@@ -33,7 +34,7 @@ use crate::{Error, Result, product};
 /// for columns in [512..1000, 0..256, 256..512] {
 ///     let (first, range) = (columns.start, s![columns.clone()]);
 ///     let part = Partial::new(&here, a.slice(s![.., columns]), x.slice(range), first, 1000)?;
-///     parts.push(part.to_bytes()); // 12 bytes for each segment, and a header
+///     parts.push(part.to_bytes()?); // 12 bytes for each segment, and a header
 /// }
 /// let parts = parts.iter().map(|bytes| Partial::<f32>::from_bytes(bytes));
 /// let whole = Partial::merge(parts.collect::<Result<Vec<_>, _>>()?)?;
@@ -148,7 +149,7 @@ impl<S: SumElement> Partial<S> {
         // The blocks of a single process follow one another.
         let run = if processes == 1 { segments } else { 1 };
         let starts = (process..segments).step_by(processes.max(run));
-        let held = starts.map(|start| start..start + run).collect();
+        let held = collected(starts.map(|start| start..start + run))?;
         Partial::of(device, a, x.into(), held, total)
     }
 
@@ -246,7 +247,7 @@ impl<S: Element> Partial<S> {
                 to.copy_from_slice(&unit[rows.clone()]);
             }
         }
-        let held = self.held.clone();
+        let held = collected(self.held.iter().cloned())?;
         Ok(Partial { rows: rows.len(), columns: self.columns, cut: self.cut, held, sums })
     }
 

@@ -5,12 +5,13 @@ use std::ops::Range;
 use gemv_core::order::SEGMENT;
 use gemv_core::{
     Accumulator, Desc, Device, DeviceMatrix, DeviceVector, Element, Error as CoreError, GemmJob,
-    Input, Job, Layout, MatrixRef, Output, Prepared, Times, VectorRef, Window,
+    Input, Job, Layout, MatrixRef, Output, Prepared, Times, VectorRef, Window, zeros_on_host,
 };
 use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix1, Ix3};
 
 use crate::Result;
 use crate::element::SumElement;
+use crate::memory::filled;
 use crate::threads::on_cpu;
 
 /// Whether the resident operands are this device's.
@@ -27,16 +28,7 @@ pub(crate) fn owns<const N: usize>(device: &Device, of: [Option<&Device>; N]) ->
 
 /// Zeros in the host's memory, `count` times `each`.
 pub(crate) fn zeros<S: Element>(count: usize, each: usize) -> Result<Vec<S>> {
-    let refused = || CoreError::OutOfMemory {
-        device: "the host".into(),
-        asked: (count as u64).saturating_mul(each as u64).saturating_mul(S::DTYPE.bytes() as u64),
-        free: None,
-    };
-    let len = count.checked_mul(each).ok_or_else(refused)?;
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(len).map_err(|_| refused())?;
-    zeros.resize(len, S::default());
-    Ok(zeros)
+    Ok(zeros_on_host(count.saturating_mul(each))?)
 }
 
 /// The sums of all segments, one after the other; of each, those of all rows.
@@ -223,7 +215,7 @@ where
 {
     let (rows, count) = terms.dim();
     let mut sums = Array1::from_vec(zeros(rows, 1)?);
-    device.gemv(P::ONE, terms, &Array1::from_elem(count, P::ONE), P::ZERO, &mut sums)?;
+    device.gemv(P::ONE, terms, &filled(count, P::ONE)?, P::ZERO, &mut sums)?;
     Ok(sums)
 }
 
@@ -234,7 +226,7 @@ where
 {
     let (rows, count) = terms.dim();
     let mut sums = device.zeros(rows)?;
-    device.gemv(P::ONE, terms, &Array1::from_elem(count, P::ONE), P::ZERO, &mut sums)?;
+    device.gemv(P::ONE, terms, &filled(count, P::ONE)?, P::ZERO, &mut sums)?;
     Ok(sums.download()?)
 }
 

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Device, DeviceVector, Element, MatrixRef, Prepared, Times, VectorRef};
-use ndarray::{Array1, ShapeBuilder};
+use ndarray::ShapeBuilder;
 
 use crate::Result;
 use crate::dealt::{Dealt, GROUP};
 use crate::element::{ResidentVectors, SumElement, Vectors};
 use crate::exchange::{Copies, Written, are_peers, exchange};
 use crate::kept::Kept;
+use crate::memory::filled;
 use crate::partial::Partial;
 use crate::product::{Choice, cyclic_sums, resident_segment_sums};
 use crate::sharded::Part;
@@ -91,7 +92,7 @@ where
                 return Partial::new(part.a.device(), &part.a, x, part.columns.start, n);
             };
             let Dealt { process, processes } = dealt;
-            let x = dealt.entries(x.download()?.view(), part.a.dim().1);
+            let x = dealt.entries(x.download()?.view(), part.a.dim().1)?;
             Partial::cyclic(part.a.device(), &part.a, &x, process, processes, n)?.reduce(processes)
         };
         (of.device(), Box::new(move || sums().map(Some)))
@@ -227,7 +228,7 @@ impl<S: SumElement> Sums<S> {
         let tasks = band.iter().enumerate().map(|(mine, of)| -> Task<'_, Option<Sums<S>>> {
             let new = move || {
                 let (device, part) = (of.device(), of.part);
-                let ones = |count| device.vector(&Array1::from_elem(count, S::ONE));
+                let ones = |count| -> Result<_> { Ok(device.vector(&filled(count, S::ONE)?)?) };
                 let rows = of.rows.len();
                 let cyclic = match part.dealt {
                     Some(dealt) => {

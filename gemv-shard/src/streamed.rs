@@ -12,10 +12,11 @@ use gemv_core::{
     Device, DeviceVector, Dtype, Element, Error as CoreError, MatrixRef, ShapeMismatch, Times,
     VectorRef,
 };
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, Slice};
+use ndarray::{Array2, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, Slice};
 
 use crate::element::{SumElement, Vectors};
 use crate::finish::finish_resident;
+use crate::memory::{copied, filled, reserve};
 use crate::npy::{Header, check_length, refused};
 use crate::partial::Partial;
 use crate::product::resident_segment_sums;
@@ -213,8 +214,8 @@ impl<'a> Streamed<'a> {
         }
         self.holds::<T>()?;
         let mut result = match beta == S::ZERO {
-            true => Array1::from_elem(m, V::default()),
-            false => y.to_owned(),
+            true => filled(m, V::default())?,
+            false => copied(y.view())?,
         };
         if alpha == S::ZERO {
             Partial::of_nothing(m).finish(device, alpha, beta, &mut result)?;
@@ -244,7 +245,7 @@ impl<'a> Streamed<'a> {
             y.iter_mut().zip(result).for_each(|(to, from)| *to = *from);
             return Ok(());
         }
-        let blocks = self.blocks(size_of::<T>(), size_of::<S>(), device.info().host);
+        let blocks = self.blocks(size_of::<T>(), size_of::<S>(), device.info().host)?;
         let mut sink = if self.stored.by_rows {
             Sink::Rows(device.vector(x)?, device.vector(&result)?)
         } else {
@@ -336,7 +337,7 @@ impl<'a> Streamed<'a> {
 
     /// The parts, in the order in which they are read. Each third of the window is for one of two parts, or for
     /// sums. (Where a device takes its parts from pieces, it has one part, and the pieces less than another.)
-    fn blocks(&self, element: usize, sum: usize, host: bool) -> Vec<Block> {
+    fn blocks(&self, element: usize, sum: usize, host: bool) -> Result<Vec<Block>> {
         let ((m, n), third) = (self.dim(), self.window / 3);
         let (rows, columns) = if self.stored.by_rows {
             let cached = (CACHED.0 * rayon::current_num_threads()).max(CACHED.1);
@@ -359,9 +360,12 @@ impl<'a> Streamed<'a> {
             // A matrix without columns has rows nevertheless.
             let whole = (n == 0).then_some(0..0);
             let columns = whole.into_iter().chain(pieces(n, columns));
-            blocks.extend(columns.map(|columns| Block { rows: rows.clone(), columns }));
+            for columns in columns {
+                reserve(&mut blocks, 1)?;
+                blocks.push(Block { rows: rows.clone(), columns });
+            }
         }
-        blocks
+        Ok(blocks)
     }
 
     /// Reads the parts one by one, each while the one before it is used.

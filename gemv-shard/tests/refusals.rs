@@ -183,7 +183,7 @@ fn samples() -> Vec<Vec<u8>> {
     let empty = part(0, 0, 700).unwrap();
     let no_rows =
         Partial::new(&reference(), &Array2::<f32>::ones((0, 512)), &[1.0f32; 512], 0, 512).unwrap();
-    [whole, gap, reduced, empty, no_rows].iter().map(Partial::to_bytes).collect()
+    [whole, gap, reduced, empty, no_rows].iter().map(|sums| sums.to_bytes().unwrap()).collect()
 }
 
 /// Reads bytes from anywhere, and uses what they are: without a panic, without memory beyond theirs.
@@ -193,7 +193,7 @@ fn uses(bytes: &[u8]) -> bool {
         assert!(matches!(e, Error::Bytes { .. }), "{e}");
         return false;
     };
-    assert_eq!(sums.to_bytes(), bytes);
+    assert_eq!(sums.to_bytes().unwrap(), bytes);
     let mut y = [1.0f32; 3];
     let _ = sums.finish(&reference(), 1.0, 0.5, &mut y);
     let _ = sums.clone().reduce(2);
@@ -226,7 +226,7 @@ fn every_byte_and_length() {
 
 #[test]
 fn sentences_of_bytes() {
-    let bytes = part(0, 256, 256).unwrap().to_bytes();
+    let bytes = part(0, 256, 256).unwrap().to_bytes().unwrap();
     let with = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;

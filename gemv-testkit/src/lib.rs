@@ -1,6 +1,9 @@
 //! A backend for tests: the reference on memory of its own, where a test says what its device is, what
 //! it refuses, and what it does wrong.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod failing;
 
 use std::any::Any;
 use std::fmt;
@@ -15,6 +18,8 @@ use gemv_core::{
     Params, Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window, for_any, half,
     num_complex, reference,
 };
+
+pub use failing::{FailingAllocator, Failure, LEAST, each_failure};
 
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;

@@ -8,14 +8,15 @@ use gemv_core::ndarray::{ArrayView3, ArrayViewMut3};
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::{CpuElement, CpuTimes, Reader};
-use super::entry::{Call, EntryPoints, FinishBlock, RhsKernel, Widen};
+use super::entry::{Call, EntryPoints, Finish, FinishBlock, RhsKernel, Widen};
 use super::gemm_col::STACK;
 use super::gemm_row::COLUMNS;
 use super::isa::Isa;
 use super::narrow::{NARROW, NarrowCall};
 use super::ops::Scalar;
-use super::product::{Lines, Strided, gather, levels, offset};
+use super::product::{Lines, Strided, gather, offset};
 use super::scratch;
+use super::sums::{Place, Row, levels, spare_lines};
 use super::window::{RhsCall, Window};
 
 /// The arguments of a kernel.
@@ -323,7 +324,7 @@ impl<'a> Gemm<'a> {
 
     /// Accumulators of a packed X.
     fn packed_len(&self) -> usize {
-        self.columns * (self.n + UNIT)
+        self.columns.saturating_mul(self.n + UNIT)
     }
 
     /// Calls `f` with entries `b .. end` as one part. An X that they share is packed first, unless `later`: then each
@@ -346,11 +347,14 @@ impl<'a> Gemm<'a> {
         if later {
             return f(part(X::Later));
         }
-        scratch::with(self.packed_len() * self.k.acc, |to| {
-            // SAFETY: the scratch is good for a packed X.
-            unsafe { self.pack(b, (0, self.segments()), to) };
-            f(part(X::Packed(to)));
-        });
+        let bytes = self.packed_len().saturating_mul(self.k.acc);
+        let Some(mut scratch) = scratch::take(bytes, self.x.strides[1] == 0) else {
+            return f(part(X::Single));
+        };
+        let to = scratch.as_mut_ptr();
+        // SAFETY: the scratch is good for a packed X.
+        unsafe { self.pack(b, (0, self.segments()), to) };
+        f(part(X::Packed(to)));
     }
 
     /// Calls `f` with entries `b .. end` as one part, which can be split by entries and by rows.
@@ -358,25 +362,34 @@ impl<'a> Gemm<'a> {
         self.part(entries, false, f);
     }
 
-    /// Calls `f` with entry b as one part, which can be split by segments, and reduces their sums.
+    /// Calls `f` with entry b as one part, which can be split by segments, and reduces their sums. Returns false, before
+    /// anything is computed, if there is no memory for them.
     ///
     /// # Panics
     /// If there is one segment: then kernels may write Y itself.
-    pub(crate) fn by_segments(&self, b: usize, f: impl FnOnce(Panel<'_>)) {
+    pub(crate) fn by_segments(&self, b: usize, f: impl FnOnce(Panel<'_>)) -> bool {
         let (k, ld, count) = (self.k, self.m.next_multiple_of(UNIT), self.segments());
         assert!(count > 1);
         let line = self.columns * ld;
-        scratch::with(count * line * k.acc, |p| {
-            self.part((b, b + 1), true, |part| f(Panel { partials: Some(p), ..part }));
-            scratch::with((spare_lines(count) + 1) * line * k.acc, |sums| {
-                let spare = sums.wrapping_add(line * k.acc);
-                // SAFETY: the parts have computed all sums; the scratch is good for the lines of the levels.
-                unsafe {
-                    levels(k, p, line, line, count, spare, sums);
-                    self.finish(sums, ld, b, (0, self.m));
-                }
-            });
-        });
+        // Their sums, the result, and the levels above.
+        let lines = count + 1 + spare_lines(count);
+        let bytes = lines.saturating_mul(line).saturating_mul(k.acc);
+        let Some(mut scratch) = scratch::take(bytes, self.is_repeated()) else { return false };
+        let p = scratch.as_mut_ptr();
+        self.part((b, b + 1), true, |part| f(Panel { partials: Some(p), ..part }));
+        let sums = p.wrapping_add(count * line * k.acc);
+        let spare = sums.wrapping_add(line * k.acc);
+        // SAFETY: the parts have computed all sums; the scratch is good for the lines of the levels.
+        unsafe {
+            levels(k, p, line, line, count, spare, sums);
+            self.finish(sums, ld, b, (0, self.m));
+        }
+        true
+    }
+
+    /// Whether the columns of the matrix are one that is repeated, of which there may be any number.
+    fn is_repeated(&self) -> bool {
+        self.a.strides[2] == 0
     }
 
     /// Copies segments of X of entry b to their places in a packed one: segment after segment, and in each column after
@@ -561,11 +574,6 @@ impl<'a> Gemm<'a> {
     }
 }
 
-/// Lines of scratch for the levels above so many segments.
-fn spare_lines(segments: usize) -> usize {
-    segments.div_ceil(255) + 4
-}
-
 /// Where columns of X are read.
 #[derive(Clone, Copy)]
 enum X {
@@ -577,6 +585,8 @@ enum X {
     Later,
     /// In a copy that each part makes for one entry after the other.
     Own,
+    /// In their place, one column of one segment at a time: there is no memory for a copy.
+    Single,
 }
 
 /// Some entries, rows or segments of a product.
@@ -654,61 +664,114 @@ impl<'a> Panel<'a> {
             // SAFETY: the entries and rows are the product's and this part's alone.
             return unsafe { g.whole_rows(entries, rows) };
         }
+        if matches!(x, X::Single) {
+            return self.row_by_row();
+        }
         let h = g.rows.min(rows.1 - rows.0).next_multiple_of(UNIT);
         let packed = match x {
             X::Own => g.packed_len(),
             X::Later => g.columns * g.group() * SEGMENT,
-            X::Direct | X::Packed(_) => 0,
+            X::Direct | X::Packed(_) | X::Single => 0,
         };
-        let mut areas = g.areas(h, packed).map(|len| len.next_multiple_of(UNIT) * g.k.acc);
+        let mut areas = g.areas(h, packed).map(|len| {
+            // Not rounded up where that would be no number any more.
+            len.checked_next_multiple_of(UNIT).unwrap_or(len).saturating_mul(g.k.acc)
+        });
         if self.partials.is_some() {
             // Sums go to `partials`.
             areas[..3].fill(0);
         }
-        scratch::with(areas.iter().sum(), |scratch| {
-            let mut end = scratch;
-            let places = areas.map(|len| {
-                let place = end;
-                end = end.wrapping_add(len);
-                place
-            });
-            if g.in_place && g.x_direct && rows == (0, g.m) && g.m <= g.rows {
-                // SAFETY: the entries are the product's, and the scratch is good for all rows.
-                return unsafe { g.entries(entries, &places) };
-            }
-            let group = if matches!(x, X::Later) { g.group() } else { usize::MAX };
-            for b in entries.0..entries.1 {
-                let mut from = segments.0;
-                while from < segments.1 {
-                    let some = Panel {
-                        segments: (from, segments.1.min(from.saturating_add(group))),
-                        ..*self
-                    };
-                    // SAFETY: the scratch is good for what is packed.
-                    let x = unsafe {
-                        match x {
-                            X::Direct => core::ptr::null(),
-                            X::Packed(p) => p,
-                            X::Own | X::Later => {
-                                let all =
-                                    places[5].wrapping_sub(from * SEGMENT * g.columns * g.k.acc);
-                                g.pack(b, some.segments, all);
-                                all.cast_const()
-                            }
+        let bytes = areas.iter().fold(0, |all: usize, &area| all.saturating_add(area));
+        let repeated = g.is_repeated() || packed > 0 && g.x.strides[1] == 0;
+        let Some(mut scratch) = scratch::take(bytes, repeated) else {
+            return self.row_by_row();
+        };
+        let mut end = scratch.as_mut_ptr();
+        let places = areas.map(|len| {
+            let place = end;
+            end = end.wrapping_add(len);
+            place
+        });
+        if g.in_place && g.x_direct && rows == (0, g.m) && g.m <= g.rows {
+            // SAFETY: the entries are the product's, and the scratch is good for all rows.
+            return unsafe { g.entries(entries, &places) };
+        }
+        let group = if matches!(x, X::Later) { g.group() } else { usize::MAX };
+        for b in entries.0..entries.1 {
+            let mut from = segments.0;
+            while from < segments.1 {
+                let some =
+                    Panel { segments: (from, segments.1.min(from.saturating_add(group))), ..*self };
+                // SAFETY: the scratch is good for what is packed.
+                let x = unsafe {
+                    match x {
+                        X::Direct | X::Single => core::ptr::null(),
+                        X::Packed(p) => p,
+                        X::Own | X::Later => {
+                            let all = places[5].wrapping_sub(from * SEGMENT * g.columns * g.k.acc);
+                            g.pack(b, some.segments, all);
+                            all.cast_const()
                         }
-                    };
-                    let mut i = rows.0;
-                    while i < rows.1 {
-                        let count = g.rows.min(rows.1 - i);
-                        // SAFETY: the rows and segments are the view's and this part's; X is packed, if it has to be; the
-                        // scratch is good for so many rows.
-                        unsafe { some.block(b, (i, count), x, &places) };
-                        i += count;
                     }
-                    from = some.segments.1;
+                };
+                let mut i = rows.0;
+                while i < rows.1 {
+                    let count = g.rows.min(rows.1 - i);
+                    // SAFETY: the rows and segments are the view's and this part's; X is packed, if it has to be; the
+                    // scratch is good for so many rows.
+                    unsafe { some.block(b, (i, count), x, &places) };
+                    i += count;
+                }
+                from = some.segments.1;
+            }
+        }
+    }
+
+    /// On the stack alone, where there is no memory for copies and sums.
+    #[cold]
+    #[inline(never)]
+    fn row_by_row(&self) {
+        let Panel { g, entries, rows, segments, partials, .. } = *self;
+        let Gemm { k, v, alpha, beta, .. } = *g;
+        // A kernel reads the matrix' own elements, or none does.
+        let widens = g.element != k.vector.element;
+        let mut stack = Place::NEW;
+        let of_rows = |b: usize| (rows.0..rows.1).map(move |i| (b, i));
+        for (b, i) in (entries.0..entries.1).flat_map(of_rows) {
+            let copy_a = |j: usize, w: usize, to: *mut u8| {
+                let (p, step) = (g.a.at([b, i, j], g.element), g.a.strides[2]);
+                // SAFETY: the row is the product's, and the place good for a segment.
+                unsafe {
+                    match widens {
+                        true => (g.widen)(p, step, w, to),
+                        false => gather(p, (1, 0), (w, step), g.element, to),
+                    }
+                }
+            };
+            for c in 0..g.columns {
+                let copy_x = |j: usize, w: usize, to: *mut u8| {
+                    // SAFETY: as above, for the column.
+                    unsafe { (v.widen)(g.x.at([b, j, c], g.entry()), g.x.strides[1], w, to) }
+                };
+                let row = Row { k, conj: g.conj, n: g.n, a: &copy_a, x: &copy_x };
+                let Some(p) = partials else {
+                    let y = g.y.at([b, i, c], g.entry()).cast_mut();
+                    // SAFETY: the copies are those of the row and the column, and the entry of Y is this part's.
+                    unsafe {
+                        let sums = row.sum(&mut stack);
+                        (v.finish)(&Finish { sums, m: 1, y, stride: 1, alpha, beta });
+                    }
+                    continue;
+                };
+                let (ld, columns) = (g.m.next_multiple_of(UNIT), g.columns);
+                let at = if g.row_sums { i * columns + c } else { c * ld + i };
+                for s in segments.0..segments.1 {
+                    let out = p.wrapping_add((s * columns * ld + at) * k.acc);
+                    // SAFETY: as above; the sums of all segments have a place.
+                    unsafe { row.segment(&mut stack, s, out) };
                 }
             }
-        });
+        }
     }
 
     /// Rows `i .. i + h` of entry b.

@@ -24,6 +24,7 @@ mod scratch;
 mod small;
 #[cfg(target_arch = "x86_64")]
 mod stride_two;
+mod sums;
 mod vector;
 mod window;
 // Vectors of the types whose feature is absent are not used, and not compiled to code.

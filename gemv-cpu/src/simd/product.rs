@@ -11,7 +11,8 @@ use super::element::CpuElement;
 use super::entry::{Call, EntryPoints, Finish, Kernel};
 use super::isa::Isa;
 use super::ops::Scalar;
-use super::scratch;
+use super::scratch::{self, Scratch};
+use super::sums::{Place, Row, Tree, levels, spare_lines};
 use super::window::{Window, head, lead};
 
 /// The arguments of a kernel.
@@ -182,7 +183,10 @@ impl<'a> Product<'a> {
             }
             _ => None,
         };
-        let part = |x| Part { shared: self.shared(lines), a, x, target: y, operands: PhantomData };
+        let part = |x| {
+            let shared = self.shared(lines);
+            Part { shared, a, x, unpacked: None, target: y, operands: PhantomData }
+        };
         let aligned = |lead: usize| (x.addr() + lead * k.acc).is_multiple_of(64);
         let neighbours = x_stride == 1 || a.n == 1;
         if !lines.reversed() && k.same && neighbours && lead.is_none_or(aligned) {
@@ -190,7 +194,17 @@ impl<'a> Product<'a> {
         }
         let line = 64 >> k.acc.trailing_zeros();
         let first = lead.unwrap_or(0).wrapping_neg() & (line - 1);
-        let mut buffer = scratch::take((first + a.n) * k.acc);
+        let buffer = match a.n {
+            ..LONGEST => scratch::take((first + a.n) * k.acc, x_stride == 0),
+            _ => None,
+        };
+        let Some(mut buffer) = buffer else {
+            // Copies of tiles, each with its entries of x.
+            let mut part = part(x);
+            part.unpacked = Some(x_stride);
+            part.shared.direct = false;
+            return f(part);
+        };
         let packed = buffer.as_mut_ptr().wrapping_add(first * k.acc);
         let (from, stride) = match lines.reversed() {
             true => (offset(x, (a.n as isize - 1) * x_stride, k.vector.element), -x_stride),
@@ -236,6 +250,9 @@ impl<'a> Product<'a> {
     }
 }
 
+/// Columns from which on no scratch is proportional to them. Only repeated elements make so many.
+const LONGEST: usize = 1 << 40;
+
 /// The address `by` elements of `size` bytes further.
 #[inline(always)]
 pub(super) fn offset(p: *const u8, by: isize, size: usize) -> *const u8 {
@@ -260,6 +277,8 @@ pub(crate) struct Part<'a> {
     a: Strided,
     /// n accumulators, in the opposite order for [`Lines::reversed`].
     x: *const u8,
+    /// The stride of x, if it is not packed for want of memory: then it has elements, in their own order.
+    unpacked: Option<isize>,
     target: Target,
     operands: PhantomData<&'a mut u8>,
 }
@@ -298,7 +317,7 @@ impl<'a> Part<'a> {
     /// # Panics
     /// If there are not so many, or the part is one of segments.
     pub(crate) fn split_rows(self, at: usize) -> (Part<'a>, Part<'a>) {
-        let Part { shared, a, x, target, operands } = self;
+        let Part { shared, a, x, unpacked, target, operands } = self;
         assert!(at <= a.m);
         let k = shared.kernels;
         let upper = Strided { m: at, ..a };
@@ -312,7 +331,7 @@ impl<'a> Part<'a> {
             Target::Sums(p) => Target::Sums(p.wrapping_add(at * k.acc)),
             Target::Partials { .. } => panic!("partial sums are not split by rows"),
         };
-        let part = |a, target| Part { shared, a, x, target, operands };
+        let part = |a, target| Part { shared, a, x, unpacked, target, operands };
         (part(upper, target), part(lower, second))
     }
 
@@ -321,7 +340,7 @@ impl<'a> Part<'a> {
     /// # Panics
     /// If the part is none of [`by_segments`](Self::by_segments).
     pub(crate) fn split_segments(self, at: usize) -> (Part<'a>, Part<'a>) {
-        let Part { shared, a, x, target, operands } = self;
+        let Part { shared, a, x, unpacked, target, operands } = self;
         let Target::Partials { p, ld } = target else {
             panic!("only partial sums are split by segments")
         };
@@ -330,25 +349,40 @@ impl<'a> Part<'a> {
         let left = Strided { n: columns, ..a };
         let q = offset(a.p, columns as isize * a.cs, k.vector.element);
         let right = Strided { p: q, n: a.n - columns, ..a };
-        let (x0, x1) = match shared.lines.reversed() {
-            true => (x.wrapping_add((a.n - columns) * k.acc), x),
-            false => (x, x.wrapping_add(columns * k.acc)),
+        let (x0, x1) = match unpacked {
+            Some(stride) => (x, offset(x, columns as isize * stride, k.vector.element)),
+            None if shared.lines.reversed() => (x.wrapping_add((a.n - columns) * k.acc), x),
+            None => (x, x.wrapping_add(columns * k.acc)),
         };
         let second = Target::Partials { p: p.wrapping_add(at * ld * k.acc), ld };
-        let part = |a, x, target| Part { shared, a, x, target, operands };
+        let part = |a, x, target| Part { shared, a, x, unpacked, target, operands };
         (part(left, x0, target), part(right, x1, second))
     }
 
-    /// Calls `f` with the same product as segments, and reduces their sums.
-    pub(crate) fn by_segments(self, f: impl FnOnce(Part<'_>)) {
-        let Part { shared, a, x, target, .. } = self;
+    /// Calls `f` with the same product as segments, and reduces their sums. Returns false, before anything is computed,
+    /// if there is no memory for them.
+    pub(crate) fn by_segments(&self, f: impl FnOnce(Part<'_>)) -> bool {
+        let Part { shared, a, x, unpacked, target, .. } = *self;
         let (k, count) = (shared.kernels, a.n.div_ceil(SEGMENT));
-        scratch::with(count * a.m * k.acc, |p| {
-            let partials = Target::Partials { p, ld: a.m };
-            f(Part { shared, a, x, target: partials, operands: PhantomData });
-            // SAFETY: the scratch is good for the sums of all segments of m rows, and the target for m rows.
-            unsafe { reduce(k, p, a.m, count, target) }
-        });
+        // Their sums, the result, and the levels above.
+        let lines = count + 1 + spare_lines(count);
+        let bytes = lines.saturating_mul(a.m * k.acc);
+        let Some(mut scratch) = self.scratch(bytes) else { return false };
+        let p = scratch.as_mut_ptr();
+        let partials = Target::Partials { p, ld: a.m };
+        f(Part { shared, a, x, unpacked, target: partials, operands: PhantomData });
+        // SAFETY: the scratch is good for the sums of all segments of m rows and the lines above, and the target for m
+        // rows.
+        unsafe { reduce(k, p, a.m, count, target) }
+        true
+    }
+
+    /// Scratch that depends on the number of columns.
+    fn scratch(&self, bytes: usize) -> Option<Scratch> {
+        match self.a.n {
+            ..LONGEST => scratch::take(bytes, self.a.cs == 0),
+            _ => None,
+        }
     }
 
     /// Computes it on the calling thread.
@@ -374,11 +408,15 @@ impl<'a> Part<'a> {
         // an entry for every column and the target a place for every row. The scratch has `scratch_len`.
         let run = |scratch| unsafe { if row { self.rows(scratch) } else { self.columns(scratch) } };
         let mut stack = MaybeUninit::<Stack>::uninit();
-        let mut buffer = (bytes > STACK).then(|| scratch::take(bytes));
-        run(match &mut buffer {
-            Some(buffer) => buffer.as_mut_ptr(),
-            None => stack.as_mut_ptr().cast(),
-        });
+        if bytes <= STACK {
+            return run(stack.as_mut_ptr().cast());
+        }
+        match self.scratch(bytes) {
+            Some(mut buffer) => run(buffer.as_mut_ptr()),
+            // A tile is a part of one segment.
+            None if a.n > SEGMENT => self.tiles(),
+            None => self.row_by_row(),
+        }
     }
 }
 
@@ -606,12 +644,12 @@ impl Part<'_> {
         }
     }
 
-    /// Elements of which no two are neighbours: some rows of a segment at a time are copied together, in the order of
-    /// memory, while they are in the first-level cache.
+    /// Elements of which no two are neighbours, or for whose sums there is no memory: some rows of a segment at a time
+    /// are copied together, in the order of memory, while they are in the first-level cache.
     #[inline(never)]
     fn tiles(&self) {
-        let Part { shared, a, x, target, .. } = *self;
-        let (k, by_rows, count) = (shared.kernels, self.by_rows(), a.n.div_ceil(SEGMENT));
+        let Part { shared, a, target, .. } = *self;
+        let (k, by_rows, count) = (self.neighbours(), self.by_rows(), a.n.div_ceil(SEGMENT));
         let (element, acc) = (k.vector.element, k.acc);
         // The sums of a segment lie together: all rows of it, then.
         let rows = match (target, by_rows) {
@@ -619,63 +657,163 @@ impl Part<'_> {
             (_, true) => 16,
             (_, false) => 32,
         };
-        scratch::with(rows.min(a.m) * a.n.min(SEGMENT) * element, |tile| {
-            let one = |i: usize, c: usize, target: Target| {
-                let (h, w) = ((a.m - i).min(rows), (a.n - c * SEGMENT).min(SEGMENT));
-                let p = offset(a.p, i as isize * a.rs, element);
-                let p = offset(p, (c * SEGMENT) as isize * a.cs, element);
-                // SAFETY: the rows and columns are the view's, and the tile is good for as many.
-                unsafe {
-                    match by_rows {
-                        true => gather(p, (h, a.rs), (w, a.cs), element, tile),
-                        false => gather(p, (w, a.cs), (h, a.rs), element, tile),
+        let rows = rows.min(a.m);
+        let packed = self.is_packed();
+        let area = |bytes: usize| bytes.next_multiple_of(64);
+        let sums = match target {
+            Target::Partials { .. } => 0,
+            _ => (1 + Tree::lines(count)) * rows * acc,
+        };
+        let tile = area(rows * a.n.min(SEGMENT) * element);
+        let own_x = if packed { 0 } else { area(SEGMENT * acc) };
+        let Some(mut scratch) = scratch::take(tile + own_x + sums, false) else {
+            return self.row_by_row();
+        };
+        let tile_at = scratch.as_mut_ptr();
+        let x_at = tile_at.wrapping_add(tile);
+        let sums_at = x_at.wrapping_add(own_x);
+        let one = |i: usize, c: usize, target: Target| {
+            let (h, w) = ((a.m - i).min(rows), (a.n - c * SEGMENT).min(SEGMENT));
+            let p = offset(a.p, i as isize * a.rs, element);
+            let p = offset(p, (c * SEGMENT) as isize * a.cs, element);
+            // SAFETY: the rows and columns are the view's, and the tile is good for as many.
+            unsafe {
+                match by_rows {
+                    true => gather(p, (h, a.rs), (w, a.cs), element, tile_at),
+                    false => gather(p, (w, a.cs), (h, a.rs), element, tile_at),
+                }
+            }
+            let (rs, cs) = if by_rows { (w as isize, 1) } else { (1, h as isize) };
+            let rows = by_rows && w > 1 || h <= 1;
+            let lines = if rows { Lines::Rows(1) } else { Lines::Columns(1) };
+            // A tile is small: the sums of its columns stay in registers.
+            let plan = Plan {
+                tile_m: 0,
+                few_rows: false,
+                prefetch: 0,
+                prefetch_next: false,
+                ..shared.plan
+            };
+            let shared = Shared { kernels: k, direct: true, plan, lines, ..shared };
+            let a = Strided { p: tile_at, m: h, n: w, rs, cs };
+            let x = match packed {
+                true => self.x.wrapping_add(c * SEGMENT * acc),
+                false => {
+                    // SAFETY: the place is good for the entries of a segment.
+                    unsafe { self.copy_x(c * SEGMENT, w, x_at) };
+                    x_at.cast_const()
+                }
+            };
+            Part { shared, a, x, unpacked: None, target, operands: PhantomData }.run();
+        };
+        if let Target::Partials { p, ld } = target {
+            let partials = |c: usize| Target::Partials { p: p.wrapping_add(c * ld * acc), ld };
+            return (0..count).for_each(|c| one(0, c, partials(c)));
+        }
+        let rows_from = |i: usize| match target {
+            Target::Y { y, stride, alpha, beta, unscaled } => {
+                let y = offset(y, i as isize * stride, element).cast_mut();
+                Target::Y { y, stride, alpha, beta, unscaled }
+            }
+            Target::Sums(p) => Target::Sums(p.wrapping_add(i * acc)),
+            Target::Partials { .. } => unreachable!("returned above"),
+        };
+        if count == 1 {
+            return (0..a.m).step_by(rows).for_each(|i| one(i, 0, rows_from(i)));
+        }
+        for i in (0..a.m).step_by(rows) {
+            let h = rows.min(a.m - i);
+            let mut tree = Tree::new(k, count, h, sums_at.wrapping_add(rows * acc));
+            for c in 0..count {
+                one(i, c, Target::Partials { p: tree.next(k), ld: h });
+                // SAFETY: the sums of this segment are there, and the scratch is good for the tree.
+                unsafe { tree.push(k) };
+            }
+            let target = in_place(k, rows_from(i), h);
+            let sums = place(k, &target, 0, sums_at);
+            // SAFETY: the sums of all segments are there; these rows are the target's.
+            unsafe {
+                tree.finish(k, sums);
+                finish(k, sums, h, 0, &target);
+            }
+        }
+    }
+
+    /// On the stack alone, where there is no memory for a tile.
+    #[cold]
+    #[inline(never)]
+    fn row_by_row(&self) {
+        let Part { shared, a, target, .. } = *self;
+        let k = self.neighbours();
+        let (element, acc) = (k.vector.element, k.acc);
+        let mut stack = Place::NEW;
+        for i in 0..a.m {
+            let line = offset(a.p, i as isize * a.rs, element);
+            let row = Row {
+                k,
+                conj: shared.conj,
+                n: a.n,
+                a: &|j, w, to| {
+                    let p = offset(line, j as isize * a.cs, element);
+                    // SAFETY: the row is the view's, and the place good for a segment.
+                    unsafe { gather(p, (1, 0), (w, a.cs), element, to) }
+                },
+                // SAFETY: as above.
+                x: &|j, w, to| unsafe { self.copy_x(j, w, to) },
+            };
+            // SAFETY: the row's segments are the part's, the kernels those of neighbours, and the target has a place
+            // for the row.
+            unsafe {
+                let Target::Partials { p, ld } = target else {
+                    let sum = row.sum(&mut stack);
+                    match target {
+                        Target::Sums(p) => {
+                            p.wrapping_add(i * acc).copy_from_nonoverlapping(sum, acc)
+                        }
+                        _ => finish(k, sum, 1, i, &target),
                     }
-                }
-                let (rs, cs) = if by_rows { (w as isize, 1) } else { (1, h as isize) };
-                let rows = by_rows && w > 1 || h <= 1;
-                let lines = if rows { Lines::Rows(1) } else { Lines::Columns(1) };
-                // A tile is small: the sums of its columns stay in registers.
-                let plan = Plan {
-                    tile_m: 0,
-                    few_rows: false,
-                    prefetch: 0,
-                    prefetch_next: false,
-                    ..shared.plan
+                    continue;
                 };
-                let shared = Shared { direct: true, plan, lines, ..shared };
-                let a = Strided { p: tile, m: h, n: w, rs, cs };
-                let x = x.wrapping_add(c * SEGMENT * acc);
-                Part { shared, a, x, target, operands: PhantomData }.run();
-            };
-            let segments = |i: usize, p: *mut u8, ld: usize| {
-                for c in 0..count {
-                    let p = p.wrapping_add(c * ld * acc);
-                    one(i, c, Target::Partials { p, ld });
+                for s in 0..a.n.div_ceil(SEGMENT) {
+                    row.segment(&mut stack, s, p.wrapping_add((s * ld + i) * acc));
                 }
-            };
-            if let Target::Partials { p, ld } = target {
-                return segments(0, p, ld);
             }
-            let rows_from = |i: usize| match target {
-                Target::Y { y, stride, alpha, beta, unscaled } => {
-                    let y = offset(y, i as isize * stride, element).cast_mut();
-                    Target::Y { y, stride, alpha, beta, unscaled }
+        }
+    }
+
+    /// The kernels of lines whose elements are neighbours.
+    fn neighbours(&self) -> &'static EntryPoints {
+        match self.shared.kernels {
+            k if k.step == 1 => k,
+            // Real elements alone have kernels of other steps.
+            k => (k.real)(),
+        }
+    }
+
+    /// Whether x has accumulators in the order of the columns.
+    fn is_packed(&self) -> bool {
+        self.unpacked.is_none() && !self.shared.lines.reversed()
+    }
+
+    /// Copies `w` entries of x from column j on as accumulators.
+    ///
+    /// # Safety
+    /// They are there, and `to` is good for them.
+    unsafe fn copy_x(&self, j: usize, w: usize, to: *mut u8) {
+        let (k, at) = (self.shared.kernels, j as isize);
+        // SAFETY: the caller's.
+        unsafe {
+            match (self.unpacked, self.shared.lines.reversed()) {
+                (Some(stride), _) => {
+                    (k.widen)(offset(self.x, at * stride, k.vector.element), stride, w, to);
                 }
-                Target::Sums(p) => Target::Sums(p.wrapping_add(i * acc)),
-                Target::Partials { .. } => unreachable!("returned above"),
-            };
-            if count == 1 {
-                return (0..a.m).step_by(rows).for_each(|i| one(i, 0, rows_from(i)));
+                (None, back) => {
+                    let (first, step) =
+                        if back { (self.a.n as isize - 1 - at, -1) } else { (at, 1) };
+                    gather(offset(self.x, first, k.acc), (1, 0), (w, step), k.acc, to);
+                }
             }
-            scratch::with(rows * count * acc, |partials| {
-                for i in (0..a.m).step_by(rows) {
-                    let h = rows.min(a.m - i);
-                    segments(i, partials, h);
-                    // SAFETY: the partial sums are those of `count` segments of h rows.
-                    unsafe { reduce(k, partials, h, count, rows_from(i)) }
-                }
-            });
-        });
+        }
     }
 }
 
@@ -740,46 +878,6 @@ fn place(k: &EntryPoints, target: &Target, at: usize, scratch: *mut u8) -> *mut 
     }
 }
 
-/// Rule 4 for many rows: `sums` has, for each of `count` segments, `m` sums `ld` apart. The result goes to `out`;
-/// `spare` is good for `ceil(count / 256) + 2` lines. Accumulators that are pairs are summed as two rows.
-///
-/// # Safety
-/// The lengths are those.
-pub(super) unsafe fn levels(
-    k: &EntryPoints,
-    mut sums: *const u8,
-    m: usize,
-    ld: usize,
-    mut count: usize,
-    mut spare: *mut u8,
-    out: *mut u8,
-) {
-    let (parts, k) = (k.acc, (k.real)());
-    let reals = parts / k.acc;
-    let mut ones = MaybeUninit::<[f64; SEGMENT]>::uninit();
-    // SAFETY: no part of an accumulator is larger than f64.
-    unsafe { (k.ones)(ones.as_mut_ptr().cast()) };
-    let (m, ld) = (m * reals, ld * reals);
-    loop {
-        let groups = count.div_ceil(SEGMENT);
-        for g in 0..groups {
-            let n = (count - g * SEGMENT).min(SEGMENT);
-            let p = sums.wrapping_add(g * SEGMENT * ld * k.acc);
-            let out = if groups == 1 { out } else { spare.wrapping_add(g * ld * k.acc) };
-            let a = Window { p, line: ld as isize, m, n };
-            let call = Call::new(a, false, ones.as_ptr().cast(), out);
-            // SAFETY: the caller's; fma(v, 1, acc) is acc + v, rounded once.
-            unsafe { (k.col_registers)(&call) }
-        }
-        if groups == 1 {
-            return;
-        }
-        sums = spare;
-        spare = spare.wrapping_add(groups * ld * k.acc);
-        count = groups;
-    }
-}
-
 /// Rule 6 for `m` rows from `at` on, whose sums are there.
 ///
 /// # Safety
@@ -795,16 +893,14 @@ unsafe fn finish(k: &EntryPoints, sums: *const u8, m: usize, at: usize, target: 
 /// Rules 4 and 6 for the sums of `count` segments of `m` rows, segment after segment.
 ///
 /// # Safety
-/// `partials` is good for as many, the target for m rows.
+/// `partials` is good for as many, for [`spare_lines`] after them and one more; the target for m rows.
 unsafe fn reduce(k: &EntryPoints, partials: *mut u8, m: usize, count: usize, target: Target) {
     let target = in_place(k, target, m);
-    let len = m * (count.div_ceil(SEGMENT) + count.div_ceil(SEGMENT * SEGMENT) + 4);
-    scratch::with(len * k.acc, |scratch| {
-        let sums = place(k, &target, 0, scratch);
-        // SAFETY: the caller's; the scratch is good for m sums and the lines of the levels.
-        unsafe {
-            levels(k, partials, m, m, count, scratch.wrapping_add(m * k.acc), sums);
-            finish(k, sums, m, 0, &target);
-        }
-    });
+    let scratch = partials.wrapping_add(count * m * k.acc);
+    let sums = place(k, &target, 0, scratch);
+    // SAFETY: the caller's.
+    unsafe {
+        levels(k, partials, m, m, count, scratch.wrapping_add(m * k.acc), sums);
+        finish(k, sums, m, 0, &target);
+    }
 }

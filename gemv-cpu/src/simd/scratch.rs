@@ -25,30 +25,43 @@ impl Scratch {
     }
 }
 
-/// Takes a buffer of this thread's. Dropping it puts it back.
-pub(super) fn take(bytes: usize) -> Scratch {
+/// Most bytes on behalf of an operand whose elements are repeated: it may be of any length without memory of its own.
+const REPEATED: usize = 256 << 20;
+
+/// Takes a buffer of this thread's, if there is memory for it. Dropping it puts it back. `repeated` says that it is as
+/// long as an operand of stride 0: then a long one is refused, since the system may promise memory that it does not
+/// have.
+#[inline]
+pub(super) fn take(bytes: usize, repeated: bool) -> Option<Scratch> {
+    if repeated && bytes > REPEATED {
+        return None;
+    }
     let lines = bytes.div_ceil(size_of::<Line>());
-    let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
     if buffer.len() < lines {
         // Not resize: there is nothing to copy.
-        buffer = vec![Line([0; 8]); lines];
+        drop(buffer);
+        return allocate(lines);
     }
-    Scratch(buffer)
+    Some(Scratch(buffer))
+}
+
+#[cold]
+fn allocate(lines: usize) -> Option<Scratch> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(lines).ok()?;
+    buffer.resize(lines, Line([0; 8]));
+    Some(Scratch(buffer))
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
         FREE.with_borrow_mut(|free| {
-            if buffer.len() * size_of::<Line>() <= CACHED.0 && free.len() < CACHED.1 {
+            let keep = buffer.len() * size_of::<Line>() <= CACHED.0 && free.len() < CACHED.1;
+            if keep && free.try_reserve(1).is_ok() {
                 free.push(buffer);
             }
         });
     }
-}
-
-/// Runs `f` with so many bytes.
-pub(super) fn with<R>(bytes: usize, f: impl FnOnce(*mut u8) -> R) -> R {
-    let mut scratch = take(bytes);
-    f(scratch.as_mut_ptr())
 }

@@ -66,6 +66,8 @@ pub(crate) struct Entered<'a> {
     _caller: Option<Caller>,
     _queue: ReentrantMutexGuard<'a, ()>,
 }
+/// What the driver says where there is no memory.
+pub(super) const NO_MEMORY: DriverError = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
 
 /// A block of device memory.
 #[derive(Debug)]
@@ -224,7 +226,6 @@ impl Gpu {
                 }
             }
         };
-        const NO_MEMORY: DriverError = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut at = new();
         if at == Err(NO_MEMORY) {
             self.free_spare()?;

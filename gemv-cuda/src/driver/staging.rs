@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, result, sys};
-use gemv_core::{Element, PieceSource, Result};
+use gemv_core::{Element, Error, PieceSource, Result, zeros_on_host};
 
 use super::current::{Caller, Held};
-use super::gpu::{Block, Gpu, bytes_mut};
+use super::gpu::{Block, Gpu, NO_MEMORY, bytes_mut};
 use crate::pool::{PAIR, Pool, Taken, deal};
 
 /// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
@@ -34,7 +34,10 @@ impl Slot {
         // SAFETY: no flags, so the memory is cached and may be read back. It is cleared, so it
         // never holds uninitialised bytes.
         let at = unsafe {
-            let at = result::malloc_host(SLOT, 0).map_err(|e| gpu.failed("cuMemHostAlloc", e))?;
+            let at = result::malloc_host(SLOT, 0).map_err(|e| match e {
+                NO_MEMORY => full(SLOT),
+                e => gpu.failed("cuMemHostAlloc", e),
+            })?;
             std::ptr::write_bytes(at.cast::<u8>(), 0, SLOT);
             at.cast()
         };
@@ -226,9 +229,14 @@ impl Staging {
         assert!(end.is_some_and(|e| e <= from.bytes()), "a copy from outside of a block");
         self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
         let per = SLOT / size;
-        let mut slots = self.take(to.len().div_ceil(per), COPIERS)?;
+        let pieces = to.len().div_ceil(per);
+        let mut slots = self.take(pieces, COPIERS)?;
         let threads = slots.len().div_ceil(PAIR);
         let mut parts: Vec<Vec<(u64, &mut [T])>> = (0..threads).map(|_| Vec::new()).collect();
+        for part in &mut parts {
+            let each = pieces.div_ceil(threads);
+            part.try_reserve_exact(each).map_err(|_| full(each * size_of::<(u64, &[T])>()))?;
+        }
         for (k, piece) in to.chunks_mut(per).enumerate() {
             let at = from.at + ((first + k * per) * size) as u64;
             parts[k % threads].push((at, piece));
@@ -271,7 +279,7 @@ impl Staging {
     ) -> Result<()> {
         let size = len * size_of::<T>();
         if size > SLOT {
-            let mut all = vec![T::default(); len];
+            let mut all = zeros_on_host(len)?;
             self.fetch(from, 0, &mut all)?;
             then(&all);
             return Ok(());
@@ -289,6 +297,11 @@ impl Staging {
 }
 
 /// The bytes of elements.
+/// The error for so many bytes of the host's memory.
+fn full(asked: usize) -> Error {
+    Error::OutOfMemory { device: "the host".into(), asked: asked as u64, free: None }
+}
+
 fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: elements are floats or pairs of floats (the trait is sealed): no padding.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }

@@ -64,7 +64,7 @@ where
                 let part = Partial::cyclic(&device, &a, &x, first, second, n).unwrap();
                 if words[0] == "reduced" { part.reduce(second).unwrap() } else { part }
             };
-            assert!(part.to_bytes() == want, "{device}: {name}, n = {n}: {}", &line[..30]);
+            assert!(part.to_bytes().unwrap() == want, "{device}: {name}, n = {n}: {}", &line[..30]);
             assert_eq!(Partial::from_bytes(&want).unwrap(), part);
             let kind = ["range", "cyclic", "reduced"].into_iter().find(|kind| *kind == words[0]);
             *seen.entry(kind.expect("a kind of part")).or_default() += 1;

@@ -28,7 +28,7 @@ where
     let a = if random.below(2) == 0 { MatrixRef::from(&there_a) } else { MatrixRef::from(&a) };
     let x = if random.below(2) == 0 { VectorRef::from(&there_x) } else { VectorRef::from(&x) };
     let part = make(a, x).unwrap();
-    Partial::from_bytes(&part.to_bytes()).unwrap()
+    Partial::from_bytes(&part.to_bytes().unwrap()).unwrap()
 }
 
 /// The product cut by chance, at multiples of 256.
@@ -205,7 +205,7 @@ where
             let reduced = parts.into_iter().map(|part| {
                 let part = part.reduce(processes).unwrap();
                 assert!(part.len() <= m * n.div_ceil(65_536), "{what}: {} numbers", part.len());
-                Partial::from_bytes(&part.to_bytes()).unwrap()
+                Partial::from_bytes(&part.to_bytes().unwrap()).unwrap()
             });
             let reduced: Vec<_> = reduced.collect();
             let last = reduced.iter().map(|part| part.slice_rows(m.saturating_sub(1)..m).unwrap());
