@@ -1,6 +1,10 @@
 //! A backend for tests: the reference on memory of its own, where a test says what its device is, what
 //! it refuses, and what it does wrong.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)] // fork, and limits of the process
+pub mod processes;
 
 use std::any::Any;
 use std::fmt;
