@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 
 use gemv_core::Result;
 
@@ -108,13 +109,28 @@ pub(crate) fn deal<B: Send>(
         }
         Ok(())
     };
-    let share = &share;
+    let shares = buffers.chunks_mut(PAIR).enumerate().collect();
+    each(shares, &|(t, own): (usize, &mut [B])| share(t, own))
+}
+
+/// Does the work of each share on a thread of its own, the caller's among them. The caller does what is left where fewer
+/// threads can be made.
+///
+/// All have ended when it returns. Of several errors one is returned; a panic is passed on.
+pub(crate) fn each<S: Send>(shares: Vec<S>, work: &(dyn Fn(S) -> Result<()> + Sync)) -> Result<()> {
+    let others = shares.len().saturating_sub(1);
+    let left = Mutex::new(shares.into_iter());
+    let some = || {
+        let mut outcome = Ok(());
+        loop {
+            let Some(share) = lock(&left).next() else { return outcome };
+            outcome = outcome.and(work(share));
+        }
+    };
     std::thread::scope(|scope| {
-        let mut parts = buffers.chunks_mut(PAIR).enumerate();
-        let Some((_, own)) = parts.next() else { return Ok(()) };
-        let others: Vec<_> =
-            parts.map(|(t, buffers)| scope.spawn(move || share(t, buffers))).collect();
-        let mut outcome = share(0, own);
+        let start = |_| Builder::new().spawn_scoped(scope, some).ok();
+        let others: Vec<_> = (0..others).map_while(start).collect();
+        let mut outcome = some();
         for other in others {
             let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
             outcome = outcome.and(other);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaFunction;
 use cudarc::driver::sys::{self, CUresult};
+use gemv_core::fork::forks;
 
 /// Keeps what a launch works on.
 pub(super) type Keep = Arc<dyn Any + Send + Sync>;
@@ -17,6 +18,17 @@ pub(crate) struct Function {
     pub(super) name: String,
     /// Whether it was compiled for an architecture on which a launch can wait by itself.
     pub(super) pdl_waits: bool,
+    /// [`forks`] when its GPU was opened.
+    pub(super) forks: u32,
+}
+
+/// In a child of the process that opened the GPU the program stays loaded: no call of the driver works there.
+impl Drop for Function {
+    fn drop(&mut self) {
+        if self.forks != forks() {
+            std::mem::forget(self.inner.clone());
+        }
+    }
 }
 
 /// A launch whose grid the driver takes.

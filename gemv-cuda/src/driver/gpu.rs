@@ -1,11 +1,12 @@
 //! A GPU, opened: its memory and its programs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
+use gemv_core::fork::{check, forks};
 use gemv_core::{Element, Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -20,6 +21,8 @@ use crate::lock::lock;
 #[derive(Debug)]
 pub(crate) struct Gpu {
     id: String,
+    /// [`forks`] when it was opened.
+    forks: u32,
     pub(super) context: Arc<CudaContext>,
     pub(super) stream: Arc<CudaStream>,
     /// Bytes of shared memory that a block may have without and with asking.
@@ -77,6 +80,12 @@ pub(super) struct Allocation {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        if self.here().is_err() {
+            // What is the driver's stays with the process that opened it.
+            let peers = self.peers.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((self.context.clone(), self.stream.clone(), peers.take()));
+            return;
+        }
         if let Err(e) = self.bind().and_then(|()| self.free_spare()) {
             log::warn!("{e}");
         }
@@ -87,8 +96,7 @@ impl Gpu {
     /// Opens a GPU by its ordinal.
     pub(crate) fn open(ordinal: usize, id: &str) -> Result<Gpu> {
         let failed = |call| move |e: DriverError| device_error(id, call, e);
-        let report = probe();
-        let report = report.map_err(|reason| Error::DriverMissing { backend: "cuda", reason })?;
+        let report = probe()?;
         let library = LIBRARY.get().expect("the driver was just found");
         // SAFETY: the type is the one that cuda.h declares for this symbol; the library stays loaded.
         let launch_ex = unsafe { library.get::<LaunchEx>(b"cuLaunchKernelEx") }.ok().map(|f| *f);
@@ -109,6 +117,7 @@ impl Gpu {
         let (id, tape, peers) = (id.into(), Mutex::default(), Mutex::default());
         Ok(Gpu {
             id,
+            forks: forks(),
             context,
             stream,
             shared,
@@ -138,9 +147,20 @@ impl Gpu {
         self.max_group
     }
 
+    /// Whether this process opened it: in a child that was forked later, no call of the driver works.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], if it did not.
+    #[inline]
+    pub(crate) fn here(&self) -> Result<()> {
+        check(self.forks, &self.id)
+    }
+
     /// Makes the context current on this thread, and keeps other threads from the stream while
     /// the guard lives. Whatever queues work needs it.
     pub(crate) fn enter(&self) -> Result<ReentrantMutexGuard<'_, ()>> {
+        // First: a thread that is not in this process may have the lock.
+        self.here()?;
         let guard = self.queue.lock();
         self.bind()?;
         Ok(guard)
@@ -152,11 +172,13 @@ impl Gpu {
     }
 
     pub(super) fn bind(&self) -> Result<()> {
+        self.here()?;
         self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))
     }
 
     /// Waits for all work of this device's stream.
     pub(crate) fn synchronize(&self) -> Result<()> {
+        self.here()?;
         // SAFETY: the stream lives as long as `self`.
         let done = unsafe { result::stream::synchronize(self.stream.cu_stream()) };
         done.map_err(|e| self.failed("cuStreamSynchronize", e))
@@ -324,7 +346,7 @@ impl Gpu {
                 use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PTX_VERSION;
                 let ptx = inner.get_attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
                 let pdl_waits = ptx.is_ok_and(|version| version >= 90);
-                Ok(Function { inner, name: name.into(), pdl_waits })
+                Ok(Function { inner, name: name.into(), pdl_waits, forks: self.forks })
             })
             .collect()
     }
@@ -379,6 +401,9 @@ impl Block {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.gpu.here().is_err() {
+            return;
+        }
         // A thread may drop what it never used.
         let freed = self.gpu.enter().and_then(|_guard| match self.gpu.recording() {
             // Else the record would free it, each time.

@@ -75,7 +75,7 @@ impl Gpu {
             return Err(self.nothing());
         };
         graph.upload().map_err(|e| self.failed("cuGraphUpload", e))?;
-        Ok(Box::new(Replay { graph, launches: launches.into(), gpu: self.clone() }))
+        Ok(Box::new(Replay { graph: Some(graph), launches: launches.into(), gpu: self.clone() }))
     }
 
     fn nothing(&self) -> Error {
@@ -86,8 +86,8 @@ impl Gpu {
 
 /// A graph, and what it works on.
 struct Replay {
-    // Dropped first: it uses the memory.
-    graph: CudaGraph,
+    // Dropped first: it uses the memory. `None` only while it is being dropped.
+    graph: Option<CudaGraph>,
     launches: Arc<[Taped]>,
     gpu: Arc<Gpu>,
 }
@@ -116,12 +116,17 @@ impl Record for Replay {
 
     fn replay(&self) -> Result<()> {
         let _guard = self.gpu.enter()?;
-        self.graph.launch().map_err(|e| self.gpu.failed("cuGraphLaunch", e))
+        let graph = self.graph.as_ref().expect("alive");
+        graph.launch().map_err(|e| self.gpu.failed("cuGraphLaunch", e))
     }
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
+        if self.gpu.here().is_err() {
+            std::mem::forget(self.graph.take());
+            return;
+        }
         // It may be under way, and the memory goes with it.
         let waited = self.gpu.enter().and_then(|_guard| self.gpu.synchronize());
         if let Err(e) = waited {
@@ -171,6 +176,8 @@ impl<'a> Recording<'a> {
     fn stop(&mut self) -> Result<(Option<CudaGraph>, Mode)> {
         self.ended = true;
         let gpu = self.gpu;
+        // A child of the process that began it does not end it.
+        gpu.here()?;
         gpu.recording.store(false, Ordering::Relaxed);
         let Tape { mode, chain, freed, freed_host } = std::mem::take(&mut *lock(&gpu.tape));
 

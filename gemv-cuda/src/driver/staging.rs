@@ -6,7 +6,7 @@ use cudarc::driver::{CudaEvent, result, sys};
 use gemv_core::{Element, PieceSource, Result};
 
 use super::gpu::{Block, Gpu, bytes_mut};
-use crate::pool::{PAIR, Pool, Taken, deal};
+use crate::pool::{PAIR, Pool, Taken, deal, each};
 
 /// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
 const SLOT: usize = 2 << 20;
@@ -20,7 +20,7 @@ const FEEDERS: usize = 16;
 struct Slot {
     gpu: Arc<Gpu>,
     at: *mut u8,
-    done: CudaEvent,
+    done: Arc<CudaEvent>,
     busy: bool,
 }
 
@@ -37,7 +37,7 @@ impl Slot {
             std::ptr::write_bytes(at.cast::<u8>(), 0, SLOT);
             at.cast()
         };
-        Ok(Slot { gpu: gpu.clone(), at, done, busy: false })
+        Ok(Slot { gpu: gpu.clone(), at, done: Arc::new(done), busy: false })
     }
 
     /// The buffer, once the device is done with it.
@@ -89,6 +89,10 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let gpu = self.gpu.clone();
+        if gpu.here().is_err() {
+            std::mem::forget(self.done.clone());
+            return;
+        }
         let freed = gpu.enter().and_then(|_guard| {
             if gpu.recording() {
                 gpu.free_host_later(self.at);
@@ -248,15 +252,8 @@ impl Staging {
             }
             Ok(())
         };
-        std::thread::scope(|scope| {
-            let mut shares = parts.into_iter().zip(slots.chunks_mut(PAIR));
-            let (own, own_slots) = shares.next().expect("at least one thread");
-            let others: Vec<_> =
-                shares.map(|(part, slots)| scope.spawn(|| worker(part, slots))).collect();
-            let mut outcomes = vec![worker(own, own_slots)];
-            outcomes.extend(others.into_iter().map(|o| o.join().expect("a copy does not panic")));
-            outcomes.into_iter().collect()
-        })
+        let shares = parts.into_iter().zip(slots.chunks_mut(PAIR)).collect();
+        each(shares, &|(part, slots)| worker(part, slots))
     }
 
     /// Copies the first elements of a block to the host, waits for all work, and hands them on.
