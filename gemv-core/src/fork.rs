@@ -281,3 +281,57 @@ mod watch {
     #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]
     static AT_LOAD: extern "C" fn() = watch;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::{Arc, Barrier};
+
+    use super::*;
+
+    #[test]
+    fn one_of_many_threads_makes_it() {
+        for _ in 0..200 {
+            let (once, made, begin) = (Once::new(), AtomicUsize::new(0), Barrier::new(4));
+            let own: PerProcess<Mutex<u32>> = PerProcess::new();
+            std::thread::scope(|scope| {
+                let all: Vec<_> = (0..4)
+                    .map(|k| {
+                        let (once, made, begin, own) = (&once, &made, &begin, &own);
+                        scope.spawn(move || {
+                            begin.wait();
+                            let value = once.get_or_init(|| {
+                                made.fetch_add(1, Ordering::Relaxed);
+                                vec![k]
+                            });
+                            (ptr::from_ref(value) as usize, ptr::from_ref(own.get()) as usize)
+                        })
+                    })
+                    .collect();
+                let mut all = all.into_iter().map(|thread| thread.join().unwrap());
+                let first = all.next();
+                assert!(all.all(|other| Some(other) == first));
+            });
+            assert_eq!(made.into_inner(), 1);
+        }
+    }
+
+    #[test]
+    fn what_panics_is_made_by_the_next() {
+        let once = Once::new();
+        let panic = || -> u32 { panic!("it cannot be made") };
+        assert!(catch_unwind(AssertUnwindSafe(|| *once.get_or_init(panic))).is_err());
+        assert_eq!((once.get(), once.get_or_init(|| 7)), (None, &7));
+    }
+
+    #[test]
+    fn it_is_dropped_once() {
+        let value = Arc::new(());
+        let (once, _none) = (Once::new(), Once::<Arc<()>>::new());
+        once.get_or_init(|| value.clone());
+        assert_eq!(Arc::strong_count(&value), 2);
+        drop(once);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}

@@ -8,6 +8,9 @@
 //! ([`Bundle`]), for GPUs of compute capability 8.0 and newer. The driver compiles it, and keeps it in a
 //! cache of its own. Other kernels need NVRTC once.
 //!
+//! CUDA does not work in a child that `fork` makes of a process that has used it, if only to list its GPUs. There each
+//! call answers [`Error::Forked`](gemv_core::Error::Forked). A child whose parent has not used it does as usual.
+//!
 //! | environment | meaning |
 //! |---|---|
 //! | `GEMV_NVRTC` | absolute path of the NVRTC library, in place of the search |

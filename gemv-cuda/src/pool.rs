@@ -233,4 +233,25 @@ mod tests {
         let panic = run(&|| panic!("a source")).unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"a source"));
     }
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn without_threads_the_caller_does_all() {
+        use gemv_testkit::processes::{in_a_process, limit_addresses};
+        let name = "pool::tests::without_threads_the_caller_does_all";
+        // More than the limit leaves.
+        if !in_a_process(name, &[("RUST_MIN_STACK", "1073741824")]) {
+            return;
+        }
+        limit_addresses(Some(1 << 29));
+        assert!(Builder::new().spawn(|| ()).is_err(), "the limit limits nothing");
+        let mut own = [0; 6];
+        let count = |buffer: &mut usize, _| {
+            *buffer += 1;
+            Ok(true)
+        };
+        deal(&mut own, 100, &count).unwrap();
+        assert_eq!(own.iter().sum::<usize>(), 100);
+        let refuse = |share| if share == 2 { Err(failed()) } else { Ok(()) };
+        assert_eq!(each(vec![1, 2, 3], &refuse), Err(failed()));
+    }
 }

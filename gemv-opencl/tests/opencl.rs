@@ -20,8 +20,8 @@ use gemv_core::{
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
 /// Set in a child process. `none`: it asks for devices, prints the answer and the time, and ends.
-/// `threads` and a device's id: eight threads compute a product, and it prints what the library logs. `fork` or
-/// `fork-first` and a device's id: it forks after or before its first use. A device's id: it runs what the workaround of a known bug avoids, and prints what is wrong.
+/// `threads` and a device's id: eight threads compute a product, and it prints what the library logs. A
+/// device's id: it runs what the workaround of a known bug avoids, and prints what is wrong.
 const CHILD: &str = "GEMV_OPENCL_CHILD";
 const SMALL: &str = "GEMV_OPENCL_SMALL";
 const FULL: &str = "GEMV_TEST_FULL";
@@ -32,8 +32,6 @@ fn main() -> ExitCode {
     match std::env::var(CHILD) {
         Ok(none) if none == "none" => return child(),
         Ok(what) if what.starts_with("threads ") => return first_use(&what["threads ".len()..]),
-        #[cfg(target_os = "linux")]
-        Ok(what) if what.starts_with("fork") => return forks::process(&what),
         Ok(id) => return complex_vectors(&id),
         Err(_) => {}
     }
@@ -118,15 +116,6 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
         add("tables".into(), Box::new(tables));
         add("known-bugs".into(), Box::new(known_bugs));
         add("cache".into(), Box::new(cache));
-        #[cfg(target_os = "linux")]
-        for what in ["fork", "fork-first"] {
-            let process = move |device: &Device| {
-                let what = format!("{what} {}", device.info().id);
-                gemv_testkit::processes::again(&[], &[(CHILD, &what)]);
-                Ok(())
-            };
-            add(what.into(), Box::new(process));
-        }
         add("cache-of-many".into(), Box::new(cache_of_many));
     }
     trials
@@ -958,86 +947,6 @@ fn cache_of_many(device: &Device) -> Outcome {
         expect("after them", process(device, "GEMV_CACHE_DIR", dir.path()), "loaded")?;
     }
     Ok(())
-}
-
-// ---- forks
-
-#[cfg(target_os = "linux")]
-mod forks {
-    use gemv_testkit::processes::in_a_child;
-
-    use super::*;
-
-    /// Longer than a child takes, which may compile a program.
-    const LONG: Duration = Duration::from_secs(30);
-
-    /// Fails with what went wrong.
-    pub fn process(what: &str) -> ExitCode {
-        let done = match what.split_once(' ') {
-            Some(("fork", id)) => after(id),
-            Some((_, id)) => before(id),
-            None => Err("no device".into()),
-        };
-        match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("{why}");
-                ExitCode::FAILURE
-            }
-        }
-    }
-
-    /// A child of a process that has used the device is told so by every call, and may drop what it has.
-    fn after(id: &str) -> Result<(), String> {
-        let text = |e: Error| e.to_string();
-        let engine = Engine::new(None);
-        let device = engine.device(id).map_err(text)?;
-        let (a, x) = (Array2::<f32>::ones((70, 50)), Array1::<f32>::ones(50));
-        let (there, mut y) =
-            (device.matrix(&a).map_err(text)?, device.zeros::<f32, _>(70).map_err(text)?);
-        there.try_gemv(1.0, &x, 0.0, &mut y).map_err(text)?;
-        let found = in_a_child(LONG, || {
-            let columns = Array2::<f32>::ones((50, 3));
-            let source = "KERNEL void fill(global float* y) { y[get_global_id(0)] = 1.0f; }";
-            let again = gemv_opencl::OpenCl::open(0).map(drop);
-            let calls = [
-                ("a product", device.try_gpu_dot(&a, &x).map(drop)),
-                ("a resident product", there.try_gpu_dot(&x).map(drop)),
-                ("a product into y", there.try_gemv(1.0, &x, 1.0, &mut y)),
-                ("several columns", there.try_gpu_dot(&columns).map(drop)),
-                ("an upload", device.vector(&x).map(drop)),
-                ("zeros", device.zeros::<f64, _>(5).map(drop)),
-                ("a download", y.download().map(drop)),
-                ("a step", y.scal(2.0)),
-                ("a wait", device.synchronize()),
-                ("a kernel", device.backend().compile(source, "fill").map(drop)),
-                ("a time", device.backend().timed(&mut || Ok(())).map(drop)),
-                ("another engine", Engine::new(None).device(id).map(drop)),
-                ("another device", again),
-            ];
-            drop((there, y, device, engine));
-            let wrong = calls.iter().filter(|(_, done)| !matches!(done, Err(Error::Forked { .. })));
-            let wrong: Vec<_> = wrong.map(|(call, done)| format!("{call}: {done:?}")).collect();
-            if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
-        });
-        found.map_err(|e| format!("{id}: {e}"))
-    }
-
-    /// A child of a process that has not used OpenCL computes with it, and its own child does not.
-    fn before(id: &str) -> Result<(), String> {
-        in_a_child(LONG, || {
-            let device = Engine::new(None).device(id).map_err(|e| e.to_string())?;
-            let compute = || device.try_gpu_dot(&Array2::<f32>::ones((70, 50)), &Array1::ones(50));
-            match compute() {
-                Ok(y) if y == Array1::from_elem(70, 50.0) => {}
-                other => return Err(format!("{other:?}")),
-            }
-            in_a_child(LONG, || match compute() {
-                Err(Error::Forked { .. }) => Ok(()),
-                other => Err(format!("{other:?}")),
-            })
-        })
-    }
 }
 
 // ---- bugs of drivers
