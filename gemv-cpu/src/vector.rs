@@ -47,6 +47,9 @@ fn share<T: CpuElement>(
     sharing(Entries { isa, step, alpha, x, z, y }, tasks, task);
 }
 
+/// Entries at whose multiples a line is cut, so that vectors begin where those of the whole line do.
+const UNIT: usize = 64;
+
 /// Neighbours in y, and what they are computed from.
 struct Entries<'a, T: CpuElement> {
     isa: Isa,
@@ -64,6 +67,7 @@ impl<T: CpuElement> Work for Entries<'_, T> {
 
     fn cut(self, at: usize) -> (Self, Self) {
         let Entries { x, z, .. } = self;
+        let at = at.next_multiple_of(UNIT).min(self.y.len());
         let (y, rest) = self.y.split_at_mut(at);
         let [after_x, after_z] = [x, z].map(|line| line.map(|line| line.from(at)));
         (Entries { y, ..self }, Entries { x: after_x, z: after_z, y: rest, ..self })
