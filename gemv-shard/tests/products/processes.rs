@@ -44,8 +44,8 @@ fn products(path: &Path, a: &Array2<f32>, x: &Array1<f32>) -> gemv_shard::Result
     results.push(part.sum_axis(gemv::ndarray::Axis(1)));
     for split in [Split::Rows, Split::Columns, Split::CyclicColumns] {
         let shared = Sharded::new(a, &all, split)?;
-        results.push(shared.try_gpu_dot(x.slice(gemv::ndarray::s![..n]))?);
-        let x = shared.broadcast(&x.as_slice().unwrap()[..n])?;
+        results.push(shared.try_gpu_dot(x)?);
+        let x = shared.broadcast(x)?;
         results.push(shared.try_gpu_dot(&x)?.gather()?);
     }
     Ok(results)
