@@ -48,7 +48,7 @@ const UNSAFE: &[&str] = &[
     "gemv-cuda/src/driver",
     "gemv-opencl/src/cl.rs",
     "gemv-opencl/src/cl",
-    "gemv-shard/tests/memory.rs", // a counting allocator
+    "gemv-shard/tests/memory.rs",    // a counting allocator
     "gemv-testkit/src/processes.rs", // fork, and limits of the process
 ];
 
