@@ -1,5 +1,7 @@
 //! The crate matrixmultiply, through ndarray, as a rival of the CPU's products with several right-hand sides.
 
+use std::sync::Mutex;
+
 use gemv_core::ndarray::linalg::general_mat_mul;
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis, LinalgScalar};
 use gemv_core::{Desc, RIVALS, Rival};
@@ -16,7 +18,7 @@ fn fits(desc: &Desc) -> Result<(), String> {
     }
 }
 
-/// Entries are shared by the threads of rayon's pool if there are several, else blocks of rows.
+/// Entries are shared by the threads if there are several, else blocks of rows.
 fn gemm<T: LinalgScalar + Send + Sync>(
     alpha: T,
     a: ArrayView3<'_, T>,
@@ -26,16 +28,17 @@ fn gemm<T: LinalgScalar + Send + Sync>(
 ) {
     let (batch, m, _) = a.dim();
     let (axis, len) = if batch > 1 { (Axis(0), batch) } else { (Axis(1), m) };
-    let share = len.div_ceil(rayon::current_num_threads());
-    rayon::scope(|scope| {
-        let parts = y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share));
-        for (part, (mut y, a)) in parts.enumerate() {
+    let threads = gemv_threads::count();
+    let share = len.div_ceil(threads);
+    let parts = y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share));
+    let parts = Mutex::new(parts.enumerate());
+    let next = || parts.lock().expect("nothing panics while it is held").next();
+    gemv_threads::share(threads, &|_| {
+        while let Some((part, (mut y, a))) = next() {
             let first = if batch > 1 { part * share } else { 0 };
-            scope.spawn(move |_| {
-                for (b, (a, mut y)) in a.outer_iter().zip(y.outer_iter_mut()).enumerate() {
-                    general_mat_mul(alpha, &a, &x.index_axis(Axis(0), first + b), beta, &mut y);
-                }
-            });
+            for (b, (a, mut y)) in a.outer_iter().zip(y.outer_iter_mut()).enumerate() {
+                general_mat_mul(alpha, &a, &x.index_axis(Axis(0), first + b), beta, &mut y);
+            }
         }
     });
 }

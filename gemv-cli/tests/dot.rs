@@ -848,3 +848,24 @@ fn pipes_are_read_too() {
         }
     }
 }
+
+/// No thread can have a stack as large as all addresses.
+#[test]
+#[cfg(target_os = "linux")]
+fn without_threads_it_computes() {
+    let files = Files::new();
+    let values: Vec<f32> = (0..700_000).map(|k| (k % 13) as f32).collect();
+    let a = files.file("a.npy", npy("<f4", "(700, 1000)", &floats(&values)));
+    let x = files.file("x.npy", vector(&values[..1000]));
+    for more in [&[][..], &["--window", "700K"], &["--window", "700K", "--device", "reference"]] {
+        let run = |stack: u64| {
+            let mut command = gemv();
+            command.arg("dot").args([&a, &x]).args(more).env("RAYON_NUM_THREADS", "4");
+            command.env("RUST_MIN_STACK", stack.to_string()).output().unwrap()
+        };
+        let (many, none) = (run(1 << 20), run(1 << 47));
+        let told = String::from_utf8_lossy(&none.stderr);
+        assert!(none.status.success() && !told.contains("panicked"), "{more:?}: {told}");
+        assert_eq!(String::from_utf8_lossy(&none.stdout), text(&many), "{more:?}");
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backend::{Backend, DeviceInfo, Prepared};
+use crate::fork::PerProcess;
 use crate::table::Tables;
 use crate::{Desc, Params, Result};
 
@@ -82,8 +83,8 @@ impl Drop for Taken {
 /// tables and candidates have parameters.
 #[cold]
 fn kept(prepared: Prepared) -> &'static Prepared {
-    static ALL: Mutex<BTreeMap<Params, &'static Prepared>> = Mutex::new(BTreeMap::new());
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    static ALL: PerProcess<Mutex<BTreeMap<Params, &'static Prepared>>> = PerProcess::new();
+    let mut all = ALL.get().lock().unwrap_or_else(PoisonError::into_inner);
     all.entry(*prepared.params()).or_insert_with(|| Box::leak(Box::new(prepared)))
 }
 

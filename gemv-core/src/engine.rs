@@ -1,8 +1,10 @@
 //! Which devices there are, and which one computes.
 
 use std::fmt;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::fork::{Once, forks};
 use crate::profile::Profile;
 use crate::reference::Reference;
 use crate::router::Router;
@@ -46,15 +48,15 @@ const FEATURES: [&str; 3] = ["cpu", "opencl", "cuda"];
 #[derive(Debug)]
 pub struct Engine {
     backends: Vec<Found>,
-    reference: OnceLock<Device>,
+    reference: Once<Device>,
     /// The features of gemv that this program was built without.
     absent: Vec<&'static str>,
     /// The device that was asked for in place of the first by rank.
     forced: Option<String>,
     /// Whether `GEMV_BACKEND` asked for it.
     by_environment: bool,
-    default: OnceLock<Result<Device>>,
-    router: OnceLock<Option<Router>>,
+    default: Once<Result<Device>>,
+    router: Once<Option<Router>>,
 }
 
 /// What `GEMV_BACKEND` says; text that is no Unicode names no device, and is refused as such.
@@ -65,13 +67,13 @@ fn asked() -> Option<String> {
 #[derive(Debug)]
 struct Found {
     entry: BackendEntry,
-    devices: OnceLock<Result<Vec<Slot>>>,
+    devices: Once<Result<Vec<Slot>>>,
 }
 
 #[derive(Debug)]
 struct Slot {
     info: DeviceInfo,
-    device: OnceLock<Result<Device>>,
+    device: Once<Result<Device>>,
 }
 
 /// One line of [`Engine::devices`]: a device that was found, or a backend without any.
@@ -110,7 +112,7 @@ impl Engine {
     /// ```
     #[inline]
     pub fn global() -> &'static Engine {
-        static GLOBAL: OnceLock<Engine> = OnceLock::new();
+        static GLOBAL: Once<Engine> = Once::new();
         GLOBAL.get_or_init(|| Engine { by_environment: true, ..Engine::new(asked()) })
     }
 
@@ -153,7 +155,7 @@ impl Engine {
         let order = |entry: &BackendEntry| (entry.rank, entry.name);
         for entry in entries {
             let at = backends.partition_point(|f| order(&f.entry) <= order(&entry));
-            backends.insert(at, Found { entry, devices: OnceLock::new() });
+            backends.insert(at, Found { entry, devices: Once::new() });
         }
         let forced = forced.filter(|f| !f.trim().is_empty());
         let (reference, default, router) = Default::default();
@@ -274,6 +276,8 @@ impl Engine {
         let default = self.default_ref()?;
         match self.router.get() {
             Some(None) => Ok(default),
+            // Other devices were opened by the parent.
+            Some(Some(router)) if router.forks() != forks() => Ok(default),
             _ => Ok(self.router().map_or(default, |router| router.route(desc))),
         }
     }
@@ -376,20 +380,21 @@ impl Engine {
 
     /// Warns once of tables in `GEMV_TABLES` that are of no device.
     fn check_tables(&self) {
-        static CHECKED: Once = Once::new();
-        CHECKED.call_once(|| {
-            let Some(dir) = std::env::var_os(TABLES_ENV).filter(|dir| !dir.is_empty()) else {
-                return;
-            };
-            let found = self.devices().into_iter().filter_map(|line| line.found.ok());
-            let known: Vec<String> = found.map(|info| file_name_of(&info)).collect();
-            for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if name.ends_with(".txt") && !known.contains(&name) {
-                    log::warn!("{TABLES_ENV}: {} is of no device here", entry.path().display());
-                }
+        static CHECKED: AtomicBool = AtomicBool::new(false);
+        if CHECKED.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(dir) = std::env::var_os(TABLES_ENV).filter(|dir| !dir.is_empty()) else {
+            return;
+        };
+        let found = self.devices().into_iter().filter_map(|line| line.found.ok());
+        let known: Vec<String> = found.map(|info| file_name_of(&info)).collect();
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".txt") && !known.contains(&name) {
+                log::warn!("{TABLES_ENV}: {} is of no device here", entry.path().display());
             }
-        });
+        }
     }
 
     fn no_device(&self, asked: &str) -> Error {
@@ -421,7 +426,7 @@ impl Found {
     fn slots(&self) -> Result<&[Slot]> {
         let devices = self.devices.get_or_init(|| {
             let devices = (self.entry.discover)()?;
-            Ok(devices.into_iter().map(|info| Slot { info, device: OnceLock::new() }).collect())
+            Ok(devices.into_iter().map(|info| Slot { info, device: Once::new() }).collect())
         });
         devices.as_deref().map_err(Clone::clone)
     }

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::fork::forks;
 use crate::profile::Profile;
 use crate::{Desc, Device};
 
@@ -117,6 +118,8 @@ impl fmt::Display for Estimate {
 pub struct Router {
     /// Apart from every other router's, of which threads remember choices.
     id: u64,
+    /// [`forks`] when its devices were opened.
+    forks: u32,
     /// The host's own first.
     devices: Vec<(Device, Profile)>,
 }
@@ -146,7 +149,12 @@ impl Router {
     pub fn new(devices: Vec<(Device, Profile)>) -> Option<Router> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        (devices.len() > 1).then_some(Router { id, devices })
+        (devices.len() > 1).then_some(Router { id, forks: forks(), devices })
+    }
+
+    /// [`forks`] when it was made: drivers of its devices work in that process.
+    pub(crate) fn forks(&self) -> u32 {
+        self.forks
     }
 
     /// The device for a product of host arrays.

@@ -24,7 +24,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::BuiltinTable;
 use crate::files::read_text;
@@ -387,13 +387,13 @@ impl Tables {
     /// ```
     pub fn load(backend: &dyn Backend) -> Tables {
         let mut tables = Vec::new();
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if !TOLD.swap(true, Ordering::Relaxed) {
             let named = std::env::var_os(TABLES_ENV).filter(|d| !d.is_empty()).map(PathBuf::from);
             if let Some(dir) = named.filter(|dir| !dir.is_dir()) {
                 log::warn!("{TABLES_ENV} names {}, which is no directory", dir.display());
             }
-        });
+        }
         for dir in user_dirs() {
             let path = dir.join(file_name(backend));
             match read(&path) {

@@ -1,4 +1,4 @@
-//! Products with several right-hand sides, and batches, shared by the threads of rayon's pool.
+//! Products with several right-hand sides, and batches, shared by several threads.
 
 use gemv_core::Accumulator;
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis};
@@ -45,7 +45,7 @@ fn share(g: &Gemm<'_>, grain: usize) {
     // The cheap test first: most calls are small.
     let tasks = match kib < 2 * grain {
         true => 1,
-        false => rayon::current_num_threads().min(kib / grain.max(1)),
+        false => gemv_threads::count().min(kib / grain.max(1)),
     };
     if tasks <= 1 && g.is_wide(1) {
         return (0..batch).for_each(|b| {

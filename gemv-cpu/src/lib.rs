@@ -1,8 +1,18 @@
 //! The CPU backend of gemv: rayon and SIMD, with the bits of the [order](gemv_core::order).
 //!
-//! Linking this crate registers the device `cpu`. It computes on the calling thread, or on rayon's current pool if
-//! the product is large enough; the table says from where. A caller's `ThreadPool::install` is respected, and a pool
-//! of one thread means serial. The bits do not depend on it.
+//! Linking this crate registers the device `cpu`.
+//!
+//! # Threads
+//! It computes on the calling thread, or on rayon's current pool if the product is large enough; the table says from where.
+//! A caller's `ThreadPool::install` is respected, and a pool of one thread means serial. The bits do not depend on it.
+//!
+//! A child that `fork` makes (as Python's multiprocessing does) has none of its parent's threads. Products there are
+//! computed by a pool of its own, with as many threads. A worker of a pool that forks computes alone in the child. Work of
+//! the child's own, such as `install` on a pool that its parent made, still waits for ever: that is rayon's.
+//!
+//! Where no thread can be made, for a limit of the system or little memory, the caller computes; where some can, these do.
+//! It is tried again after a second. Rayon's global pool is made at the first product that several threads share. Rayon
+//! makes it once: if fewer threads can be made than it is to have, other users of it find none in that process.
 //!
 //! # Instruction sets
 //! Opening the device chooses the best that the processor has: `avx512` (F, BW, VL, DQ), `avx2` (with FMA and F16C)

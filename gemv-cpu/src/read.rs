@@ -1,9 +1,9 @@
 //! The pass that only reads: an upper bound for the bandwidth of a product.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use gemv_core::{Desc, Dtype, Layout, Params};
-use rayon::prelude::*;
 
 /// Its parameters; the argument is the least KiB for each thread.
 pub(crate) const READ: Params = Params::new(gemv_core::READ);
@@ -27,13 +27,21 @@ const STREAMS: usize = 8;
 /// Reads all of `data` once.
 pub(crate) fn read(data: &[f32], grain: usize) {
     let piece = (grain << 10) / size_of::<f32>();
-    let threads = rayon::current_num_threads();
+    let threads = gemv_threads::count();
     let bits = if data.len() < 2 * piece || threads == 1 {
         streams(data)
     } else {
         // A few pieces a thread, so that no thread waits long for the last.
         let piece = data.len().div_ceil(4 * threads).max(piece);
-        data.par_chunks(piece).map(streams).reduce(|| 0, |a, b| a ^ b)
+        let (next, bits) = (AtomicUsize::new(0), AtomicU32::new(0));
+        let pieces = data.len().div_ceil(piece);
+        gemv_threads::share(threads.min(pieces), &|_| {
+            let mine = std::iter::from_fn(|| {
+                data.chunks(piece).nth(next.fetch_add(1, Ordering::Relaxed)).map(streams)
+            });
+            bits.fetch_xor(mine.fold(0, |a, b| a ^ b), Ordering::Relaxed);
+        });
+        bits.into_inner()
     };
     black_box(bits);
 }

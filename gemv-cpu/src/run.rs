@@ -1,7 +1,6 @@
-//! The work of a product, shared by the threads of rayon's pool.
+//! The work of a product, shared by several threads.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv_core::ndarray::ArrayViewMut1;
 use gemv_core::order::SEGMENT;
@@ -37,7 +36,7 @@ fn share(mut part: Part<'_>, grain: usize) {
     // The cheap test first: most calls are small.
     let tasks = match kib < 2 * grain {
         true => 1,
-        false => rayon::current_num_threads().min(kib / grain.max(1)),
+        false => gemv_threads::count().min(kib / grain.max(1)),
     };
     if tasks <= 1 {
         return part.run_inline();
@@ -133,8 +132,7 @@ impl Work for Segments<'_> {
 
 /// Work that no thread has taken yet. A thread that is free takes a share: large ones at first and smaller ones
 /// towards the end (guided self-scheduling, Polychronopoulos and Kuck, 1987). So a thread that starts late, or shares
-/// its core, delays no more than its own share. A caller outside of the pool waits until every thread has looked,
-/// even if nothing was left.
+/// its core, delays no more than its own share.
 struct Remaining<W> {
     work: Mutex<Option<W>>,
     tasks: usize,
@@ -163,48 +161,12 @@ impl<W: Work> Remaining<W> {
     }
 }
 
-/// Does all of the work on `tasks` threads of rayon's current pool, this one among them.
+/// Does all of the work on `tasks` threads, this one among them.
 pub(crate) fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
     let remaining = Remaining { work: Mutex::new(Some(work)), tasks, least };
-    let take_all = |front: bool| {
-        while let Some(mut part) = remaining.take(front) {
+    gemv_threads::share(tasks, &|mine| {
+        while let Some(mut part) = remaining.take(mine) {
             part.run();
-        }
-    };
-    if rayon::current_thread_index().is_some() {
-        rayon::join(|| take_all(true), || beside(tasks - 1, &|| take_all(false)));
-        return;
-    }
-    // Outside of the pool, this thread takes its part as well. It does not sleep while the others finish; it yields,
-    // since they may need its core.
-    let done = AtomicUsize::new(1);
-    rayon::in_place_scope(|scope| {
-        for _ in 1..tasks {
-            scope.spawn(|_| {
-                take_all(false);
-                done.fetch_add(1, Ordering::Release);
-            });
-        }
-        take_all(true);
-        for _ in 0..YIELDS {
-            if done.load(Ordering::Acquire) == tasks {
-                break;
-            }
-            std::thread::yield_now();
         }
     });
 }
-
-/// Runs `run` on so many threads.
-fn beside(tasks: usize, run: &(impl Fn() + Sync)) {
-    match tasks {
-        0 => {}
-        1 => run(),
-        _ => {
-            rayon::join(|| beside(tasks / 2, run), || beside(tasks - tasks / 2, run));
-        }
-    }
-}
-
-/// How often the calling thread looks for the others: some tens of microseconds.
-const YIELDS: usize = 100;

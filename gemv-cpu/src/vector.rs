@@ -1,9 +1,9 @@
-//! Elementwise steps: lines shared by the threads of rayon's pool.
+//! Elementwise steps: lines shared by several threads.
 
 use gemv_core::ndarray::Ix3;
 use gemv_core::{Memory, Step, VectorJob, Window};
-use rayon::prelude::*;
 
+use crate::run::{Work, sharing};
 use crate::simd::{CpuElement, Isa, Line, Lines};
 
 /// Bytes of y that are worth a task of their own.
@@ -43,8 +43,38 @@ fn share<T: CpuElement>(
     y: &mut [T],
 ) {
     let task = TASK / size_of::<T>();
-    y.par_chunks_mut(task).enumerate().for_each(|(k, y)| {
-        let [x, z] = [x, z].map(|line| line.map(|line| line.from(k * task)));
-        Lines { step, alpha, x, z }.strided(isa, y, 0, 1, y.len());
-    });
+    let tasks = gemv_threads::count().min(y.len() / task);
+    sharing(Entries { isa, step, alpha, x, z, y }, tasks, task);
+}
+
+/// Entries at whose multiples a line is cut, so that vectors begin where those of the whole line do.
+const UNIT: usize = 64;
+
+/// Neighbours in y, and what they are computed from.
+struct Entries<'a, T: CpuElement> {
+    isa: Isa,
+    step: Step,
+    alpha: T::Acc,
+    x: Option<Line<'a, T>>,
+    z: Option<Line<'a, T>>,
+    y: &'a mut [T],
+}
+
+impl<T: CpuElement> Work for Entries<'_, T> {
+    fn len(&self) -> usize {
+        self.y.len()
+    }
+
+    fn cut(self, at: usize) -> (Self, Self) {
+        let Entries { x, z, .. } = self;
+        let at = at.next_multiple_of(UNIT).min(self.y.len());
+        let (y, rest) = self.y.split_at_mut(at);
+        let [after_x, after_z] = [x, z].map(|line| line.map(|line| line.from(at)));
+        (Entries { y, ..self }, Entries { x: after_x, z: after_z, y: rest, ..self })
+    }
+
+    fn run(&mut self) {
+        let Entries { isa, step, alpha, x, z, .. } = *self;
+        Lines { step, alpha, x, z }.strided(isa, self.y, 0, 1, self.y.len());
+    }
 }

@@ -54,19 +54,15 @@ fn describe(ordinal: usize, report: &Report, gpu: &Found) -> DeviceInfo {
     info
 }
 
-fn missing(reason: String) -> Error {
-    Error::DriverMissing { backend: "cuda", reason }
-}
-
 /// The GPUs that the driver reports; opens none.
 pub(crate) fn discover() -> Result<Vec<DeviceInfo>> {
-    let report = driver::probe().map_err(missing)?;
+    let report = driver::probe()?;
     Ok(report.gpus.iter().enumerate().map(|(i, gpu)| describe(i, report, gpu)).collect())
 }
 
 /// Opens a GPU.
 pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
-    let report = driver::probe().map_err(missing)?;
+    let report = driver::probe()?;
     let found = report.gpus.get(ordinal).ok_or_else(|| Error::NoDevice {
         asked: format!("cuda:{ordinal}"),
         found: format!("{} GPUs", report.gpus.len()),
@@ -284,6 +280,7 @@ impl Backend for Cuda {
     }
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        self.gpu.here()?;
         let choice = if params.kernel().as_str() == CUBLAS {
             Choice::Cublas(self.cublas(desc, params)?.clone())
         } else {
@@ -293,6 +290,7 @@ impl Backend for Cuda {
     }
 
     fn prepare_cyclic(&self, desc: &Desc, processes: usize) -> Result<Option<Prepared>> {
+        self.gpu.here()?;
         let Some(params) = row_block_cyclic::params(desc, processes, &self.caps) else {
             return Ok(None);
         };
@@ -317,6 +315,7 @@ impl Backend for Cuda {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        self.gpu.here()?;
         let programs = (&self.programs, &self.steps);
         for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, programs, job))
     }
@@ -337,6 +336,7 @@ impl Backend for Cuda {
     }
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
+        self.gpu.here()?;
         self.sources.compile(&self.gpu, &self.programs, text, entry)
     }
 

@@ -11,6 +11,9 @@
 //! The work is queued on a stream of its own in each GPU's primary context. The context that is current on the
 //! calling thread is the same before and after each call, so a program's own current GPU stays what it is.
 //!
+//! CUDA does not work in a child that `fork` makes of a process that has used it, if only to list its GPUs. There each
+//! call answers [`Error::Forked`](gemv_core::Error::Forked). A child whose parent has not used it does as usual.
+//!
 //! | environment | meaning |
 //! |---|---|
 //! | `GEMV_NVRTC` | absolute path of the NVRTC library, in place of the search |

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 
 use gemv_core::Result;
 
@@ -108,13 +109,28 @@ pub(crate) fn deal<B: Send>(
         }
         Ok(())
     };
-    let share = &share;
+    let shares = buffers.chunks_mut(PAIR).enumerate().collect();
+    each(shares, &|(t, own): (usize, &mut [B])| share(t, own))
+}
+
+/// Does the work of each share on a thread of its own, the caller's among them. The caller does what is left where fewer
+/// threads can be made.
+///
+/// All have ended when it returns. Of several errors one is returned; a panic is passed on.
+pub(crate) fn each<S: Send>(shares: Vec<S>, work: &(dyn Fn(S) -> Result<()> + Sync)) -> Result<()> {
+    let others = shares.len().saturating_sub(1);
+    let left = Mutex::new(shares.into_iter());
+    let some = || {
+        let mut outcome = Ok(());
+        loop {
+            let Some(share) = lock(&left).next() else { return outcome };
+            outcome = outcome.and(work(share));
+        }
+    };
     std::thread::scope(|scope| {
-        let mut parts = buffers.chunks_mut(PAIR).enumerate();
-        let Some((_, own)) = parts.next() else { return Ok(()) };
-        let others: Vec<_> =
-            parts.map(|(t, buffers)| scope.spawn(move || share(t, buffers))).collect();
-        let mut outcome = share(0, own);
+        let start = |_| Builder::new().spawn_scoped(scope, some).ok();
+        let others: Vec<_> = (0..others).map_while(start).collect();
+        let mut outcome = some();
         for other in others {
             let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
             outcome = outcome.and(other);
@@ -216,5 +232,26 @@ mod tests {
         assert_eq!(run(&|| Err(failed())).unwrap(), Err(failed()));
         let panic = run(&|| panic!("a source")).unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"a source"));
+    }
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn without_threads_the_caller_does_all() {
+        use gemv_testkit::processes::{in_a_process, limit_addresses};
+        let name = "pool::tests::without_threads_the_caller_does_all";
+        // More than the limit leaves.
+        if !in_a_process(name, &[("RUST_MIN_STACK", "1073741824")]) {
+            return;
+        }
+        limit_addresses(Some(1 << 29));
+        assert!(Builder::new().spawn(|| ()).is_err(), "the limit limits nothing");
+        let mut own = [0; 6];
+        let count = |buffer: &mut usize, _| {
+            *buffer += 1;
+            Ok(true)
+        };
+        deal(&mut own, 100, &count).unwrap();
+        assert_eq!(own.iter().sum::<usize>(), 100);
+        let refuse = |share| if share == 2 { Err(failed()) } else { Ok(()) };
+        assert_eq!(each(vec![1, 2, 3], &refuse), Err(failed()));
     }
 }

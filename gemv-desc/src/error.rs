@@ -177,6 +177,15 @@ pub enum Error {
         /// What it computes with other bits, and how to use it all the same.
         reason: String,
     },
+    /// The device's driver was in use when this process was forked, and does not work in the child.
+    #[error(
+        "{device} was in use before this process was forked, and its driver does not work in the \
+         child: fork before its first use, or start the process anew (Python's \"spawn\")"
+    )]
+    Forked {
+        /// The device, or its backend.
+        device: String,
+    },
     /// The device or its driver refused a call. A host `y` is as it was; a resident `y` is
     /// undefined if the failure came after the launch.
     #[error("{device}: {call} failed: {reason}")]

@@ -1,9 +1,10 @@
 //! The OpenCL side of [`Backend`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use gemv_core::fork::{check, forks};
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
     Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo, KernelLaunch, Layout,
@@ -26,6 +27,17 @@ pub struct OpenCl {
     state: Arc<Mutex<State>>,
     /// Types of which [`prove`](Self::prove) has tested a product.
     proved: Mutex<Vec<Dtype>>,
+    /// [`forks`] when it was opened.
+    forks: u32,
+}
+
+/// In a child of the process that opened it nothing is released: the driver would wait for its threads.
+impl Drop for OpenCl {
+    fn drop(&mut self) {
+        if self.here().is_err() {
+            std::mem::forget(self.state.clone());
+        }
+    }
 }
 
 impl fmt::Debug for OpenCl {
@@ -81,7 +93,26 @@ impl OpenCl {
         let state = cl::Queue::open(found.platform, found.device, begins, clock)
             .and_then(|queue| State::new(queue, programs))
             .map_err(|e| e.on(&found.info.id))?;
-        Ok(OpenCl { found, state: Arc::new(Mutex::new(state)), proved: Mutex::default() })
+        Ok(OpenCl {
+            found,
+            state: Arc::new(Mutex::new(state)),
+            proved: Mutex::default(),
+            forks: forks(),
+        })
+    }
+
+    /// Whether this process opened it.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], if it is a child of the one that did.
+    fn here(&self) -> Result<()> {
+        check(self.forks, &self.found.info.id)
+    }
+
+    /// All that calls the driver, by one thread at a time.
+    fn enter(&self) -> Result<MutexGuard<'_, State>> {
+        self.here()?;
+        Ok(lock(&self.state))
     }
 
     #[cfg(test)]
@@ -173,7 +204,7 @@ impl OpenCl {
         fill: impl FnOnce(&State, &core::Mem) -> Result<(), cl::Failure>,
     ) -> Result<Box<dyn Memory>> {
         self.has(dtype)?;
-        let state = lock(&self.state);
+        let state = self.enter()?;
         let bytes = len.checked_mul(dtype.bytes()).ok_or_else(|| Error::OutOfMemory {
             device: self.found.info.id.clone(),
             asked: u64::MAX,
@@ -270,7 +301,7 @@ impl Backend for OpenCl {
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let block = Block::of(from, to.dtype());
-        let state = lock(&self.state);
+        let state = self.enter()?;
         for_any!(AnySliceMut, to, to => {
             block.assert_holds(first, &[(to.len(), 1)]);
             state.queue.read(block.mem(), first, to).map_err(|e| self.found.failed(e, 0))
@@ -296,7 +327,7 @@ impl Backend for OpenCl {
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
         if let Some(choice) = prepared.state::<clblast::Choice>() {
-            let mut state = lock(&self.state);
+            let mut state = self.enter()?;
             let result =
                 for_any!(AnyJob, job, job => clblast::gemv(&self.found, &mut state, choice, job));
             state.buffers.trim();
@@ -304,7 +335,7 @@ impl Backend for OpenCl {
         }
         let choice = self.choice(prepared);
         for_any!(AnyJob, job, job => {
-            let mut state = lock(&self.state);
+            let mut state = self.enter()?;
             prepare_for(&job, &self.found, &mut state, choice)?;
             run::product(&self.found, &mut state, choice, job)
         })
@@ -312,24 +343,25 @@ impl Backend for OpenCl {
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         if let Some(choice) = prepared.state::<clblast::Choice>() {
-            let mut state = lock(&self.state);
+            let mut state = self.enter()?;
             let result = for_any!(AnyGemmJob, job, job => clblast::gemm(&self.found, &mut state, choice, job));
             state.buffers.trim();
             return result;
         }
         let choice = self.choice(prepared);
         for_any!(AnyGemmJob, job, job => {
-            let mut state = lock(&self.state);
+            let mut state = self.enter()?;
             prepare_for_many(&job, &self.found, &mut state, choice)?;
             gemm::product(&self.found, &mut state, choice, job)
         })
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        self.here()?;
         if !self.found.says_subnormals {
             for_any!(AnyVectorJob, &job, job => self.prove(job))?;
         }
-        for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut lock(&self.state), job))
+        for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut *self.enter()?, job))
     }
 
     fn vendor(&self, desc: &Desc) -> Option<Params> {
@@ -344,26 +376,28 @@ impl Backend for OpenCl {
     }
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
+        self.here()?;
         kernel_source::compile(&self.found, &self.state, text, entry)
     }
 
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
+        self.here()?;
         kernel_source::launch(&self.found, &self.state, launch)
     }
 
     fn synchronize(&self) -> Result<()> {
-        lock(&self.state).queue.finish().map_err(|e| self.found.failed(e, 0))
+        self.enter()?.queue.finish().map_err(|e| self.found.failed(e, 0))
     }
 
     fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
         let failed = |e| self.found.failed(e, 0);
-        if lock(&self.state).queue.clock {
+        if self.enter()?.queue.clock {
             // The device is busy with the first products while the others are enqueued. Without them, the time until
             // the host sees the end of so few launches would count as theirs.
             product()?;
-            let first = lock(&self.state).queue.mark().map_err(failed)?;
+            let first = self.enter()?.queue.mark().map_err(failed)?;
             let enqueued = product();
-            let state = lock(&self.state);
+            let state = self.enter()?;
             // Moved, so that the marks are released before the lock is.
             let (first, queue) = (first, &state.queue);
             enqueued?;

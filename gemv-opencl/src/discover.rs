@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use gemv_core::fork::Owner;
 use gemv_core::{DeviceInfo, Error, Result};
 use gemv_gpu::{Cache, Caps, Language};
 use ocl::core::{
@@ -87,8 +88,19 @@ impl Found {
 }
 
 /// The devices, looked for once a process: see `pocl-threads` of the known bugs.
+///
+/// # Errors
+/// [`Error::Forked`] in a child of the process that looked: drivers begin their threads when they are asked for devices.
 pub(crate) fn found() -> Result<&'static [Found]> {
     static FOUND: OnceLock<Result<Vec<Found>>> = OnceLock::new();
+    static DRIVERS: Owner = Owner::new();
+    if !DRIVERS.claim() {
+        return match FOUND.get() {
+            // There were none.
+            Some(Err(why)) => Err(why.clone()),
+            _ => Err(Error::Forked { device: NAME.into() }),
+        };
+    }
     FOUND.get_or_init(search).as_deref().map_err(Clone::clone)
 }
 

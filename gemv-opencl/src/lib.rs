@@ -9,6 +9,10 @@
 //! are uploaded. Products on one device run one after another. Drivers' bugs that are worked around
 //! are listed by [`known_bugs`].
 //!
+//! Drivers have threads of their own, which a child that `fork` makes does not have. In the child of a process that has
+//! looked for devices, each call answers [`Error::Forked`](gemv_core::Error::Forked); one whose parent has not looked
+//! uses them as usual.
+//!
 //! Compiled programs are kept on disk ([`cache_dir`]), but not those of kernels that people bring: OpenCL
 //! tells their arguments only of programs that it has compiled from source. Before a program's first
 //! result is given out, small products are compared with the reference, once for each device and driver.

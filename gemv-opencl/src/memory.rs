@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use gemv_core::fork::forks;
 use gemv_core::{Dtype, Error, Memory, Result};
 use ocl::core;
 
@@ -134,11 +135,13 @@ pub(crate) struct Block {
     len: usize,
     dtype: Dtype,
     state: Arc<Mutex<State>>,
+    /// [`forks`] when it was made.
+    forks: u32,
 }
 
 impl Block {
     pub(crate) fn new(mem: core::Mem, len: usize, dtype: Dtype, state: Arc<Mutex<State>>) -> Block {
-        Block { mem: Some(mem), len, dtype, state }
+        Block { mem: Some(mem), len, dtype, state, forks: forks() }
     }
 
     /// The block behind an operand, which the engine has checked to be of this device.
@@ -186,6 +189,11 @@ impl Memory for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.forks != forks() {
+            // The driver would wait for threads of the process that this one was forked from.
+            std::mem::forget((self.mem.take(), self.state.clone()));
+            return;
+        }
         // Released under the lock, as every call to the driver.
         let _guard = lock(&self.state);
         self.mem = None;

@@ -47,8 +47,7 @@ where
     S: SumElement,
 {
     let n = stored.dim.1;
-    let (threads, rows, columns) =
-        cut(stored, window, rayon::current_num_threads(), size_of::<S>());
+    let (threads, rows, columns) = cut(stored, window, gemv_threads::count(), size_of::<S>());
     let every = (y.len() as u64 * n as u64 * size_of::<T>() as u64 / TELLINGS).min(TELLING);
     let count = y.len().div_ceil(rows) * n.div_ceil(columns.max(1)).max(1);
     let x = match columns >= n {
@@ -78,7 +77,7 @@ where
         }
         drop(ended);
     };
-    each_alone(device, threads.min(count), every, &work, told)?;
+    each_alone(threads.min(count), every, &work, told);
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 

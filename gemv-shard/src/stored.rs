@@ -1,11 +1,11 @@
 //! The elements of a matrix where they are stored, and the reading of a part.
 
 use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytemuck::Pod;
 use gemv_core::{Dtype, Element, Error as CoreError};
 use ndarray::{Ix2, Shape, ShapeBuilder};
-use rayon::prelude::*;
 
 use crate::Result;
 use crate::source::Source;
@@ -45,11 +45,25 @@ impl Stored<'_> {
         (part.rows.len(), part.columns.len()).set_f(!self.by_rows)
     }
 
-    /// Reads one part by all threads of rayon's current pool.
+    /// Reads one part by all threads.
     pub fn read<T: Pod + Element>(&self, part: &Block, to: &mut Vec<T>) -> Result<()> {
         resize(to, part.len())?;
-        let chunks = bytemuck::cast_slice_mut::<T, u8>(to).par_chunks_mut(CHUNK).enumerate();
-        chunks.try_for_each(|(k, chunk)| self.read_bytes(part, k * CHUNK, chunk))
+        let (chunks, failed) =
+            (bytemuck::cast_slice_mut::<T, u8>(to).chunks_mut(CHUNK), OnceLock::new());
+        let threads = gemv_threads::count().min(chunks.len());
+        let chunks = Mutex::new(chunks.enumerate());
+        let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+        gemv_threads::share(threads, &|_| {
+            while failed.get().is_none()
+                && let Some((k, chunk)) = next()
+            {
+                if let Err(e) = self.read_bytes(part, k * CHUNK, chunk) {
+                    // The first one is told.
+                    let _ = failed.set(e);
+                }
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// Reads bytes of a part from this one on.

@@ -340,7 +340,7 @@ impl<'a> Streamed<'a> {
     fn blocks(&self, element: usize, sum: usize, host: bool) -> Result<Vec<Block>> {
         let ((m, n), third) = (self.dim(), self.window / 3);
         let (rows, columns) = if self.stored.by_rows {
-            let cached = (CACHED.0 * rayon::current_num_threads()).max(CACHED.1);
+            let cached = (CACHED.0 * gemv_threads::count()).max(CACHED.1);
             let part = if host { third.min(cached) } else { third };
             ((part / (n * element).max(1)).max(1), n)
         } else {
@@ -395,15 +395,12 @@ impl<'a> Streamed<'a> {
         for (k, block) in blocks.iter().enumerate() {
             let a =
                 ArrayView2::from_shape(stored.shape(block), &now).expect("as many as were read");
-            let mut read = Ok(());
-            rayon::in_place_scope(|scope| {
-                if let Some(block) = blocks.get(k + 1) {
-                    let (read, next) = (&mut read, &mut next);
-                    scope.spawn(move |_| *read = stored.read(block, next));
-                }
-                use_it(block, MatrixRef::Host(a))
-            })?;
-            read?;
+            let mut used = || use_it(block, MatrixRef::Host(a));
+            let (used, read) = match blocks.get(k + 1) {
+                Some(block) => gemv_threads::at_once(used, || stored.read(block, &mut next)),
+                None => (used(), Ok(())),
+            };
+            used.and(read)?;
             std::mem::swap(&mut now, &mut next);
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
 use gemv_core::{Device, Error as CoreError};
@@ -18,8 +19,8 @@ pub(crate) fn on_cpu(device: &Device) -> bool {
     device.info().rayon
 }
 
-/// Does the tasks of the CPU one after another on this thread, and each other one on a thread of its own; without
-/// any of the CPU, the last one on this thread. The results are in the order of the tasks.
+/// Does the tasks of the CPU one after another on this thread, and each other one on a thread of its own, or on this one
+/// where none can be made; without any of the CPU, the last one on this thread. The results are in the order of the tasks.
 ///
 /// The CPU computes on rayon's current pool. A thread of its own would take the global one, and wait for ever
 /// if this thread is a worker of it. And its parts would share the same cores.
@@ -70,31 +71,35 @@ fn together<R: Send>(tasks: Vec<Task<'_, R>>, by: impl Fn(usize, &Device) -> By)
         return Err(failed(first, "Plan::run", reason));
     }
     let by = |place, device: &Device| if recording { By::Caller } else { by(place, device) };
+    let (devices, tasks): (Vec<_>, Vec<_>) =
+        tasks.into_iter().map(|(device, task)| (device, Mutex::new(Some(task)))).unzip();
+    let take = |place: usize| {
+        let task = tasks[place].lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.expect("each is done once")
+    };
+    let take = &take;
     let results: Vec<Result<R>> = scope(|scope| {
-        let begun = tasks.into_iter().enumerate().map(|(place, (device, task))| {
-            let by = by(place, device);
-            let work = match by {
-                By::Thread => Work::There(Builder::new().spawn_scoped(scope, task)),
-                _ => Work::Here(task),
-            };
-            (device, by, work)
+        let begun = devices.iter().enumerate().map(|(place, device)| match by(place, device) {
+            By::Thread => match Builder::new().spawn_scoped(scope, move || take(place)()) {
+                Ok(thread) => (By::Thread, Some(thread)),
+                // None can be made.
+                Err(_) => (By::Caller, None),
+            },
+            by => (by, None),
         });
         let mut begun: Vec<_> = begun.map(Some).collect();
         let mut results: Vec<Option<Result<R>>> = begun.iter().map(|_| None).collect();
         // All of this thread's are done before the first other one is waited for.
         for turn in [By::CallerFirst, By::Caller, By::Thread] {
-            for (begun, result) in begun.iter_mut().zip(&mut results) {
-                let Some((device, _, work)) = begun.take_if(|(_, by, _)| *by == turn) else {
+            for (place, device) in devices.iter().enumerate() {
+                let Some((_, thread)) = begun[place].take_if(|(by, _)| *by == turn) else {
                     continue;
                 };
-                let done = match work {
-                    Work::Here(task) => catch_unwind(AssertUnwindSafe(task)),
-                    Work::There(Ok(thread)) => thread.join(),
-                    Work::There(Err(why)) => {
-                        Ok(Err(failed(device, "starting a thread for it", why.to_string())))
-                    }
+                let done = match thread {
+                    Some(thread) => thread.join(),
+                    None => catch_unwind(AssertUnwindSafe(take(place))),
                 };
-                *result = Some(done.map_err(|panic| panicked(device, &*panic)).flatten());
+                results[place] = Some(done.map_err(|panic| panicked(device, &*panic)).flatten());
             }
         }
         results.into_iter().map(|result| result.expect("one of each turn")).collect()
@@ -111,29 +116,30 @@ pub(crate) type Told<'a> = &'a mut dyn FnMut(u64) -> bool;
 /// The CPU computes on rayon's current pool. Each thread is a pool by itself here, so that none waits for another's
 /// part. A single thread is this one, with its own pool.
 pub(crate) fn each_alone(
-    device: &Device,
     threads: usize,
     every: u64,
     work: &(dyn Fn(Told<'_>) + Sync),
     told: &mut dyn FnMut(u64),
-) -> Result<()> {
+) {
     if threads < 2 {
         work(&mut |bytes| {
             told(bytes);
             true
         });
-        return Ok(());
+        return;
     }
-    let pool = |_| ThreadPoolBuilder::new().num_threads(1).build();
-    let pools = (0..threads).map(pool).collect::<Result<Vec<_>, _>>();
-    let pools = pools.map_err(|why| failed(device, "starting its threads", why.to_string()))?;
+    // As many as can be made.
+    let pool = |_| ThreadPoolBuilder::new().num_threads(1).build().ok();
+    let pools: Vec<_> = (0..threads).map_while(pool).collect();
+    if pools.is_empty() {
+        return each_alone(1, every, work, told);
+    }
     // What is told is hardly behind what is done.
     let (sender, heard) = sync_channel(2 * threads);
     let mut heard = Some(heard);
     // A panic drops it: no thread is heard any more.
     let mut wait = || heard.take().into_iter().flatten().for_each(&mut *told);
     start(&pools, sender, every, work, &mut wait);
-    Ok(())
 }
 
 /// Starts the work in each pool, and then waits on this thread. A panic of either is passed on when all have ended.
@@ -165,12 +171,6 @@ fn start(
     });
 }
 
-/// A task of this thread, or another thread.
-enum Work<H, T> {
-    Here(H),
-    There(T),
-}
-
 fn panicked(device: &Device, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -191,8 +191,6 @@ mod tests {
 
     #[test]
     fn threads_tell_of_several_parts_together() {
-        let device = gemv_core::Engine::new(Some("reference".into())).default_device();
-        let device = device.unwrap();
         for (every, most) in [(0, 1000), (1, 1000), (100, 12), (u64::MAX, 2)] {
             let left = AtomicUsize::new(1000);
             let take =
@@ -200,7 +198,7 @@ mod tests {
             let work = |told: Told<'_>| while take().is_ok() && told(1) {};
             let (mut tellings, mut bytes) = (0, 0);
             let mut told = |some| (tellings, bytes) = (tellings + 1, bytes + some);
-            each_alone(&device, 2, every, &work, &mut told).unwrap();
+            each_alone(2, every, &work, &mut told);
             assert_eq!(bytes, 1000);
             assert!((1..=most).contains(&tellings), "{tellings} tellings, {every} bytes each");
         }

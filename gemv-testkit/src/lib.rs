@@ -4,6 +4,9 @@
 
 #[allow(unsafe_code)]
 mod failing;
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)] // fork, and limits of the process
+pub mod processes;
 
 use std::any::Any;
 use std::fmt;

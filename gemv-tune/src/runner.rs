@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
 use std::time::Instant;
 
 use super::mesh::packed;
@@ -294,7 +295,11 @@ impl Runner for DeviceRunner {
         };
         let threads = std::thread::available_parallelism().map_or(1, |p| p.get());
         std::thread::scope(|scope| {
-            (0..threads).for_each(|_| drop(scope.spawn(worker)));
+            let start = |_: &usize| Builder::new().spawn_scoped(scope, worker).is_ok();
+            if (0..threads).take_while(start).count() == 0 {
+                // None can be made.
+                worker();
+            }
         });
     }
 

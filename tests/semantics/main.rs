@@ -9,9 +9,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod calls;
+#[cfg(target_os = "linux")]
+mod forks;
 mod helpers;
 mod laws;
 mod values;
+
+use std::process::ExitCode;
 
 use calls::*;
 use common::broken::{Broken, Bug};
@@ -89,12 +93,18 @@ fn checker(trials: &mut Vec<Trial>) {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = forks::process() {
+        return code;
+    }
     let targets = common::targets();
     let mut trials = common::absences(&targets);
     checker(&mut trials);
     for target in &targets {
         let Ok(device) = &target.device else { continue };
+        #[cfg(target_os = "linux")]
+        trials.extend(forks::trials(&target.id));
         for dtype in Dtype::ALL {
             if let Err(why) = common::supported(device, dtype) {
                 let name = format!("{}/{dtype}/unsupported: {why}", target.id);
@@ -116,4 +126,5 @@ fn main() {
         }
     }
     common::main(trials);
+    ExitCode::SUCCESS
 }

@@ -23,7 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["gemv"],
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
-    &["gemv-gpu"],
+    &["gemv-gpu", "gemv-threads"],
     &["gemv-core"],
     &["gemv-desc"],
 ];
@@ -35,6 +35,7 @@ const BESIDE: &[&str] = &["xtask", "gemv-testkit"];
 const UNSAFE: &[&str] = &[
     // Whoever launches a kernel of their own answers for what it touches.
     "gemv-core/src/kernel_source.rs",
+    "gemv-core/src/fork.rs", // pthread_atfork, and values that outlast a fork
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
     "examples/src/bin/bignum_digit",
@@ -50,6 +51,8 @@ const UNSAFE: &[&str] = &[
     "gemv-opencl/src/cl",
     "gemv-shard/tests/memory.rs",  // a counting allocator
     "gemv-testkit/src/failing.rs", // an allocator that fails
+    "gemv-shard/tests/memory.rs",    // a counting allocator
+    "gemv-testkit/src/processes.rs", // fork, and limits of the process
 ];
 
 /// What each published library may depend on, optional dependencies included.
@@ -57,15 +60,25 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
     ("gemv-desc", &["thiserror"]),
     ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-threads", &["gemv-core", "log", "rayon"]),
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "rustix", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
-    ("gemv-baselines", &["gemv-core", "gemv-gpu", "libloading", "linkme", "rayon"]),
+    ("gemv-baselines", &["gemv-core", "gemv-gpu", "gemv-threads", "libloading", "linkme"]),
     (
         "gemv-shard",
-        &["bytemuck", "gemv-core", "half", "ndarray", "num-complex", "rayon", "thiserror"],
+        &[
+            "bytemuck",
+            "gemv-core",
+            "gemv-threads",
+            "half",
+            "ndarray",
+            "num-complex",
+            "rayon",
+            "thiserror",
+        ],
     ),
     ("gemv-mpi", &["bytemuck", "gemv", "gemv-core", "gemv-shard", "mpi", "ndarray", "thiserror"]),
-    ("gemv-cpu", &["gemv-core", "libc", "linkme", "log", "rayon"]),
+    ("gemv-cpu", &["gemv-core", "gemv-threads", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "libloading", "linkme", "log", "ocl"]),
     (
         "gemv-cuda",

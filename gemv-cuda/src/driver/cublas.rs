@@ -96,7 +96,7 @@ const WORKSPACE: usize = 32 << 20;
 /// cuBLAS with a handle on one GPU's stream. Its calls queue work, as a launch does.
 #[derive(Debug)]
 pub(crate) struct Cublas {
-    library: Library,
+    library: Arc<Library>,
     handle: Handle,
     gpu: Arc<Gpu>,
     _workspace: Block,
@@ -140,6 +140,7 @@ impl Cublas {
             let create = create(&library, gpu, "cublasCreate_v2")?;
             check(gpu, "cublasCreate", create(&mut handle))?;
         }
+        let library = Arc::new(library);
         let cublas = Cublas { library, handle, gpu: gpu.clone(), _workspace: workspace };
         // SAFETY: as above; the stream and the workspace outlive the handle, since `cublas` owns
         // the one and shares the GPU that owns the other.
@@ -367,6 +368,11 @@ impl<'a> Matrices<'a> {
 impl Drop for Cublas {
     fn drop(&mut self) {
         type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+        if self.gpu.here().is_err() {
+            // To unload it calls the driver.
+            std::mem::forget(self.library.clone());
+            return;
+        }
         let done = self.gpu.enter().and_then(|_guard| {
             // SAFETY: made by cublasCreate, and destroyed once.
             unsafe {

@@ -4,6 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use cudarc::driver::{result, sys};
+use gemv_core::fork::forks;
 
 /// The context that was current on this thread, or that there was none. It is current again when this is dropped.
 #[must_use]
@@ -41,13 +42,18 @@ fn current() -> sys::CUcontext {
     result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())
 }
 
-/// An object of cudarc, which makes its own context current when it is dropped: the thread's is restored.
+/// An object of cudarc, which makes its own context current when it is dropped: the thread's is restored. In a child of
+/// the process that made it, where no call of the driver works, it is not dropped.
 #[derive(Debug)]
-pub(super) struct Held<T>(ManuallyDrop<T>);
+pub(super) struct Held<T> {
+    object: ManuallyDrop<T>,
+    /// [`forks`] when it was made.
+    forks: u32,
+}
 
 impl<T> Held<T> {
     pub(super) fn new(object: T) -> Held<T> {
-        Held(ManuallyDrop::new(object))
+        Held { object: ManuallyDrop::new(object), forks: forks() }
     }
 }
 
@@ -56,14 +62,17 @@ impl<T> Deref for Held<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.0
+        &self.object
     }
 }
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
+        if self.forks != forks() {
+            return;
+        }
         let _caller = Caller::now();
         // SAFETY: it is dropped here alone, once.
-        unsafe { ManuallyDrop::drop(&mut self.0) }
+        unsafe { ManuallyDrop::drop(&mut self.object) }
     }
 }

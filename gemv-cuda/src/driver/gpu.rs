@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
+use gemv_core::fork::{check, forks};
 use gemv_core::{Element, Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -21,6 +22,8 @@ use crate::lock::lock;
 #[derive(Debug)]
 pub(crate) struct Gpu {
     id: String,
+    /// [`forks`] when it was opened.
+    forks: u32,
     pub(super) context: Held<Arc<CudaContext>>,
     pub(super) stream: Held<Arc<CudaStream>>,
     /// Bytes of shared memory that a block may have without and with asking.
@@ -88,6 +91,10 @@ pub(super) struct Allocation {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        if self.here().is_err() {
+            // What is the driver's stays with the process that opened it.
+            return;
+        }
         let freed = self.bind().and_then(|_caller| self.free_spare());
         if let Err(e) = freed {
             log::warn!("{e}");
@@ -99,8 +106,7 @@ impl Gpu {
     /// Opens a GPU by its ordinal.
     pub(crate) fn open(ordinal: usize, id: &str) -> Result<Gpu> {
         let failed = |call| move |e: DriverError| device_error(id, call, e);
-        let report = probe();
-        let report = report.map_err(|reason| Error::DriverMissing { backend: "cuda", reason })?;
+        let report = probe()?;
         let library = LIBRARY.get().expect("the driver was just found");
         // SAFETY: the type is the one that cuda.h declares for this symbol; the library stays loaded.
         let launch_ex = unsafe { library.get::<LaunchEx>(b"cuLaunchKernelEx") }.ok().map(|f| *f);
@@ -122,6 +128,7 @@ impl Gpu {
         let (id, tape, peers) = (id.into(), Mutex::default(), Mutex::default());
         Ok(Gpu {
             id,
+            forks: forks(),
             context: Held::new(context),
             stream: Held::new(stream),
             shared,
@@ -151,9 +158,20 @@ impl Gpu {
         self.max_group
     }
 
+    /// Whether this process opened it: in a child that was forked later, no call of the driver works.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], if it did not.
+    #[inline]
+    pub(crate) fn here(&self) -> Result<()> {
+        check(self.forks, &self.id)
+    }
+
     /// Makes the context current on this thread, and keeps other threads from the stream, while
     /// the guard lives. Whatever queues work needs it.
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        // First: a thread that is not in this process may have the lock.
+        self.here()?;
         let queue = self.queue.lock();
         Ok(Entered { _caller: self.bind()?, _queue: queue })
     }
@@ -165,6 +183,7 @@ impl Gpu {
 
     /// Makes the context current on this thread until the guard is dropped; `None` if it was.
     pub(super) fn bind(&self) -> Result<Option<Caller>> {
+        self.here()?;
         let caller = Caller::now();
         if caller.has(self.context.cu_ctx()) {
             return Ok(None);
@@ -175,6 +194,7 @@ impl Gpu {
 
     /// Waits for all work of this device's stream.
     pub(crate) fn synchronize(&self) -> Result<()> {
+        self.here()?;
         // SAFETY: the stream lives as long as `self`.
         let done = unsafe { result::stream::synchronize(self.stream.cu_stream()) };
         done.map_err(|e| self.failed("cuStreamSynchronize", e))
@@ -396,6 +416,9 @@ impl Block {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.gpu.here().is_err() {
+            return;
+        }
         // A thread may drop what it never used.
         let freed = self.gpu.enter().and_then(|_guard| match self.gpu.recording() {
             // Else the record would free it, each time.

@@ -176,6 +176,7 @@ impl Drop for InFlight {
 impl Gpu {
     /// What it has for copies to it, made when it is first needed. It lives as long as the GPU.
     fn handles(&self) -> Result<Handles> {
+        self.here()?;
         let mut peers = lock(&self.peers);
         if peers.is_none() {
             // Another GPU's may be current.

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
+use gemv_core::Error;
+use gemv_core::fork::Owner;
 use libloading::Library;
 
 /// A GPU that the driver reports.
@@ -82,10 +84,20 @@ pub(super) static LIBRARY: OnceLock<&'static Library> = OnceLock::new();
 
 /// Looks for the driver and its GPUs, once a process; opens none.
 ///
-/// Fails with a sentence that says what was looked for.
-pub(crate) fn probe() -> Result<&'static Report, String> {
-    static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
-    REPORT.get_or_init(|| look(DRIVER_NAMES)).as_ref().map_err(Clone::clone)
+/// # Errors
+/// [`Error::DriverMissing`] with what was looked for; [`Error::Forked`] in a child of the process that found a driver.
+pub(crate) fn probe() -> gemv_core::Result<&'static Report> {
+    static REPORT: OnceLock<gemv_core::Result<Report>> = OnceLock::new();
+    static DRIVER: Owner = Owner::new();
+    if !DRIVER.claim() {
+        return match REPORT.get() {
+            // There is none.
+            Some(Err(why)) => Err(why.clone()),
+            _ => Err(Error::Forked { device: "cuda".into() }),
+        };
+    }
+    let missing = |reason| Error::DriverMissing { backend: "cuda", reason };
+    REPORT.get_or_init(|| look(DRIVER_NAMES).map_err(missing)).as_ref().map_err(Clone::clone)
 }
 
 pub(super) fn look(names: &[&str]) -> Result<Report, String> {

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaEvent, CudaGraph};
 use gemv_core::{Error, Record, Result};
 
+use super::current::Held;
 use super::gpu::Gpu;
 use super::probe::LIBRARY;
 use super::tape::{Mode, Tape, Taped};
@@ -75,7 +76,11 @@ impl Gpu {
             return Err(self.nothing());
         };
         graph.upload().map_err(|e| self.failed("cuGraphUpload", e))?;
-        Ok(Box::new(Replay { graph, launches: launches.into(), gpu: self.clone() }))
+        Ok(Box::new(Replay {
+            graph: Held::new(graph),
+            launches: launches.into(),
+            gpu: self.clone(),
+        }))
     }
 
     fn nothing(&self) -> Error {
@@ -87,7 +92,7 @@ impl Gpu {
 /// A graph, and what it works on.
 struct Replay {
     // Dropped first: it uses the memory.
-    graph: CudaGraph,
+    graph: Held<CudaGraph>,
     launches: Arc<[Taped]>,
     gpu: Arc<Gpu>,
 }
@@ -122,6 +127,9 @@ impl Record for Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
+        if self.gpu.here().is_err() {
+            return;
+        }
         // It may be under way, and the memory goes with it.
         let waited = self.gpu.enter().and_then(|_guard| self.gpu.synchronize());
         if let Err(e) = waited {
@@ -171,6 +179,8 @@ impl<'a> Recording<'a> {
     fn stop(&mut self) -> Result<(Option<CudaGraph>, Mode)> {
         self.ended = true;
         let gpu = self.gpu;
+        // A child of the process that began it does not end it.
+        gpu.here()?;
         gpu.recording.store(false, Ordering::Relaxed);
         let Tape { mode, chain, freed, freed_host } = std::mem::take(&mut *lock(&gpu.tape));
 

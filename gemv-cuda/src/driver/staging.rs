@@ -7,7 +7,7 @@ use gemv_core::{Element, Error, PieceSource, Result, zeros_on_host};
 
 use super::current::{Caller, Held};
 use super::gpu::{Block, Gpu, NO_MEMORY, bytes_mut};
-use crate::pool::{PAIR, Pool, Taken, deal};
+use crate::pool::{PAIR, Pool, Taken, deal, each};
 
 /// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
 const SLOT: usize = 2 << 20;
@@ -94,6 +94,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let gpu = self.gpu.clone();
+        if gpu.here().is_err() {
+            return;
+        }
         let freed = gpu.enter().and_then(|_guard| {
             if gpu.recording() {
                 gpu.free_host_later(self.at);
@@ -256,15 +259,8 @@ impl Staging {
             }
             Ok(())
         };
-        std::thread::scope(|scope| {
-            let mut shares = parts.into_iter().zip(slots.chunks_mut(PAIR));
-            let (own, own_slots) = shares.next().expect("at least one thread");
-            let others: Vec<_> =
-                shares.map(|(part, slots)| scope.spawn(|| worker(part, slots))).collect();
-            let mut outcomes = vec![worker(own, own_slots)];
-            outcomes.extend(others.into_iter().map(|o| o.join().expect("a copy does not panic")));
-            outcomes.into_iter().collect()
-        })
+        let shares = parts.into_iter().zip(slots.chunks_mut(PAIR)).collect();
+        each(shares, &|(part, slots)| worker(part, slots))
     }
 
     /// Copies the first elements of a block to the host, waits for all work, and hands them on.

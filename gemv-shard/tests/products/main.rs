@@ -6,6 +6,8 @@
 mod common;
 mod golden;
 mod partial;
+#[cfg(target_os = "linux")]
+mod processes;
 mod resident;
 mod sharded;
 mod specials;

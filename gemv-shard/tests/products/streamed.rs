@@ -100,7 +100,7 @@ fn with_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
 }
 
 /// Writes a matrix as NumPy does, in either order and byte order.
-fn write<T: Element + Pod>(path: &Path, a: &Array2<T>, fortran: bool, big_endian: bool) {
+pub fn write<T: Element + Pod>(path: &Path, a: &Array2<T>, fortran: bool, big_endian: bool) {
     let kind = match T::DTYPE {
         Dtype::F16 => "f2",
         Dtype::F32 => "f4",
