@@ -1,5 +1,6 @@
 //! The crate matrixmultiply, through ndarray, as a rival of the CPU's products with several right-hand sides.
 
+use gemv_core::float_mode::{in_default, outside};
 use gemv_core::ndarray::linalg::general_mat_mul;
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis, LinalgScalar};
 use gemv_core::{Desc, RIVALS, Rival};
@@ -27,15 +28,14 @@ fn gemm<T: LinalgScalar + Send + Sync>(
     let (batch, m, _) = a.dim();
     let (axis, len) = if batch > 1 { (Axis(0), batch) } else { (Axis(1), m) };
     let share = len.div_ceil(rayon::current_num_threads());
-    rayon::scope(|scope| {
-        let parts = y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share));
-        for (part, (mut y, a)) in parts.enumerate() {
-            let first = if batch > 1 { part * share } else { 0 };
-            scope.spawn(move |_| {
-                for (b, (a, mut y)) in a.outer_iter().zip(y.outer_iter_mut()).enumerate() {
-                    general_mat_mul(alpha, &a, &x.index_axis(Axis(0), first + b), beta, &mut y);
-                }
-            });
+    let parts = y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share)).enumerate();
+    let run = |(part, (mut y, a)): (usize, (ArrayViewMut3<'_, T>, ArrayView3<'_, T>))| {
+        let first = if batch > 1 { part * share } else { 0 };
+        for (b, (a, mut y)) in a.outer_iter().zip(y.outer_iter_mut()).enumerate() {
+            general_mat_mul(alpha, &a, &x.index_axis(Axis(0), first + b), beta, &mut y);
         }
+    };
+    outside(|| {
+        rayon::scope(|scope| parts.for_each(|part| scope.spawn(move |_| in_default(|| run(part)))));
     });
 }

@@ -31,6 +31,8 @@ mod device;
 mod dot;
 mod element;
 mod engine;
+#[allow(unsafe_code)] // assembly: the register of the mode
+pub mod float_mode;
 mod host;
 mod integers;
 mod job;

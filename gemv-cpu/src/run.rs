@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use gemv_core::float_mode::{in_default, outside};
 use gemv_core::ndarray::ArrayViewMut1;
 use gemv_core::order::SEGMENT;
 use gemv_core::{Accumulator, scale};
@@ -42,7 +43,7 @@ fn share(mut part: Part<'_>, grain: usize) {
     if tasks <= 1 {
         return part.run_inline();
     }
-    share_out(part, tasks);
+    in_default(|| share_out(part, tasks));
 }
 
 #[inline(never)]
@@ -160,12 +161,17 @@ impl<W: Work> Remaining<W> {
     }
 }
 
-/// Does all of the work on `tasks` threads of rayon's current pool, this one among them.
+/// Does all of the work on `tasks` threads of rayon's current pool, this one among them. While it waits, this thread may
+/// take up other tasks of the pool, which are in the caller's floating-point mode.
 pub(crate) fn sharing<W: Work>(work: W, tasks: usize, least: usize) {
+    outside(|| shared(work, tasks, least));
+}
+
+fn shared<W: Work>(work: W, tasks: usize, least: usize) {
     let remaining = Remaining { work: Mutex::new(Some(work)), tasks, least };
     let take_all = |front: bool| {
         while let Some(mut part) = remaining.take(front) {
-            part.run();
+            in_default(|| part.run());
         }
     };
     if rayon::current_thread_index().is_some() {

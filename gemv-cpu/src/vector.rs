@@ -1,5 +1,6 @@
 //! Elementwise steps: lines shared by the threads of rayon's pool.
 
+use gemv_core::float_mode::{in_default, outside};
 use gemv_core::ndarray::Ix3;
 use gemv_core::{Memory, Step, VectorJob, Window};
 use rayon::prelude::*;
@@ -43,8 +44,9 @@ fn share<T: CpuElement>(
     y: &mut [T],
 ) {
     let task = TASK / size_of::<T>();
-    y.par_chunks_mut(task).enumerate().for_each(|(k, y)| {
+    let run = |(k, y): (usize, &mut [T])| {
         let [x, z] = [x, z].map(|line| line.map(|line| line.from(k * task)));
-        Lines { step, alpha, x, z }.strided(isa, y, 0, 1, y.len());
-    });
+        in_default(|| Lines { step, alpha, x, z }.strided(isa, y, 0, 1, y.len()));
+    };
+    outside(|| y.par_chunks_mut(task).enumerate().for_each(run));
 }

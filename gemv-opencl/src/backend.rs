@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
     Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo, KernelLaunch, Memory,
@@ -62,7 +63,8 @@ impl OpenCl {
             asked: format!("{NAME}:{ordinal}"),
             found: all.iter().map(|f| f.info.id.as_str()).collect::<Vec<_>>().join(", "),
         })?;
-        OpenCl::on(found.clone())
+        // A driver may compute on threads of this process, which keep the mode in which they are made.
+        in_default(|| OpenCl::on(found.clone()))
     }
 
     fn on(found: Found) -> Result<OpenCl> {
@@ -265,6 +267,9 @@ impl Backend for OpenCl {
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemv(job, prepared));
+        }
         if let Some(choice) = prepared.state::<clblast::Choice>() {
             let mut state = lock(&self.state);
             let result =
@@ -281,6 +286,9 @@ impl Backend for OpenCl {
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemm(job, prepared));
+        }
         if let Some(choice) = prepared.state::<clblast::Choice>() {
             let mut state = lock(&self.state);
             let result = for_any!(AnyGemmJob, job, job => clblast::gemm(&self.found, &mut state, choice, job));
@@ -296,6 +304,9 @@ impl Backend for OpenCl {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.vector(job));
+        }
         for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut lock(&self.state), job))
     }
 
@@ -311,7 +322,7 @@ impl Backend for OpenCl {
     }
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
-        kernel_source::compile(&self.found, &self.state, text, entry)
+        in_default(|| kernel_source::compile(&self.found, &self.state, text, entry))
     }
 
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
+use gemv_core::float_mode::in_default;
 use gemv_core::{Accumulator, Any, DeviceVector, Dtype, Element, Family, VectorRef};
 use ndarray::{Array1, ArrayView1};
 use num_complex::Complex;
@@ -90,7 +91,7 @@ fn widened<'a, V: Element>(x: VectorRef<'a, V>) -> Result<Vector<'a, V::Acc>>
 where
     V::Acc: Element,
 {
-    let widen = |x: ArrayView1<'_, V>| x.mapv(V::widen);
+    let widen = |x: ArrayView1<'_, V>| in_default(|| x.mapv(V::widen));
     Ok(Vector::Widened(match x {
         VectorRef::Host(x) => widen(x),
         VectorRef::Device(x) => widen(x.download()?.view()),

@@ -210,11 +210,11 @@ impl<'a> Streamed<'a> {
             return Err(CoreError::Shape(shapes).into());
         }
         self.holds::<T>()?;
-        let mut result = match beta == S::ZERO {
+        let mut result = match beta.is_zero() {
             true => Array1::from_elem(m, V::default()),
             false => y.to_owned(),
         };
-        if alpha == S::ZERO {
+        if alpha.is_zero() {
             Partial::of_nothing(m).finish(device, alpha, beta, &mut result)?;
             y.assign(&result);
             return Ok(());

@@ -1,6 +1,9 @@
 //! A backend for tests: the reference on memory of its own, where a test says what its device is, what
-//! it refuses, and what it does wrong.
-#![forbid(unsafe_code)]
+//! it refuses, and what it does wrong. And floating-point modes that a caller may have set.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)] // assembly: the register of the mode
+mod float_mode;
 
 use std::any::Any;
 use std::fmt;
@@ -15,6 +18,8 @@ use gemv_core::{
     Params, Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window, for_any, half,
     num_complex, reference,
 };
+
+pub use float_mode::{MODES, Mode, with_mode};
 
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;

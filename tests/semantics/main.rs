@@ -11,6 +11,7 @@ mod common;
 mod calls;
 mod helpers;
 mod laws;
+mod modes;
 mod values;
 
 use calls::*;
@@ -19,6 +20,7 @@ use common::{Check, trial};
 use gemv::{Device, Dtype};
 use laws::*;
 use libtest_mimic::Trial;
+use modes::*;
 use values::*;
 
 type Body = fn(&Device, Dtype) -> Check;
@@ -29,7 +31,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 27] = checks![
+const CHECKS: [(&str, Body); 28] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -56,6 +58,7 @@ const CHECKS: [(&str, Body); 27] = checks![
     columns_permute_exactly,
     one_hot,
     anything_goes,
+    no_mode_of_the_caller_changes_a_bit,
     concurrent_callers,
 ];
 

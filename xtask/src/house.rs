@@ -35,6 +35,7 @@ const BESIDE: &[&str] = &["xtask", "gemv-testkit"];
 const UNSAFE: &[&str] = &[
     // Whoever launches a kernel of their own answers for what it touches.
     "gemv-core/src/kernel_source.rs",
+    "gemv-core/src/float_mode.rs", // assembly: the floating-point mode of the thread
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
     "examples/src/bin/bignum_digit",
@@ -48,6 +49,7 @@ const UNSAFE: &[&str] = &[
     "gemv-opencl/src/cl.rs",
     "gemv-opencl/src/cl",
     "gemv-shard/tests/memory.rs", // a counting allocator
+    "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
 ];
 
 /// What each published library may depend on, optional dependencies included.
