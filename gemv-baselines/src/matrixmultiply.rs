@@ -28,7 +28,8 @@ fn gemm<T: LinalgScalar + Send + Sync>(
     let (batch, m, _) = a.dim();
     let (axis, len) = if batch > 1 { (Axis(0), batch) } else { (Axis(1), m) };
     let share = len.div_ceil(rayon::current_num_threads());
-    let parts = y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share)).enumerate();
+    let parts =
+        y.axis_chunks_iter_mut(axis, share).zip(a.axis_chunks_iter(axis, share)).enumerate();
     let run = |(part, (mut y, a)): (usize, (ArrayViewMut3<'_, T>, ArrayView3<'_, T>))| {
         let first = if batch > 1 { part * share } else { 0 };
         for (b, (a, mut y)) in a.outer_iter().zip(y.outer_iter_mut()).enumerate() {

@@ -77,11 +77,12 @@ macro_rules! real_accumulator {
             const ONE: Self = 1.0;
             #[inline]
             fn is_zero(self) -> bool {
-                opaque(self.to_bits().into()) & !(Self::to_bits(-0.0) as u64) == 0
+                // Without the sign.
+                opaque(self.to_bits().into()) << (65 - 8 * size_of::<$t>()) == 0
             }
             #[inline]
             fn is_one(self) -> bool {
-                opaque(self.to_bits().into()) == Self::ONE.to_bits() as u64
+                self.to_bits() == Self::ONE.to_bits()
             }
             #[inline]
             fn fma(self, a: Self, b: Self) -> Self {

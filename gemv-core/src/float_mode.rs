@@ -262,10 +262,7 @@ mod control {
 }
 
 /// No mode that is known.
-#[cfg(not(any(
-    all(target_arch = "x86_64", target_feature = "sse"),
-    target_arch = "aarch64"
-)))]
+#[cfg(not(any(all(target_arch = "x86_64", target_feature = "sse"), target_arch = "aarch64")))]
 mod control {
     pub(super) type Mode = ();
 

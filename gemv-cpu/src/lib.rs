@@ -4,6 +4,12 @@
 //! the product is large enough; the table says from where. A caller's `ThreadPool::install` is respected, and a pool
 //! of one thread means serial. The bits do not depend on it.
 //!
+//! # Floating-point mode
+//! Neither the caller's mode nor that of a pool's threads changes a bit: flushing of subnormals, other rounding, exceptions that
+//! trap. Each thread computes in the [default mode](gemv_core::float_mode), and has its own again afterwards. A thread that waits in
+//! a product may take up other work of its pool, which runs in the thread's own mode. Exception flags stay as products raise
+//! them.
+//!
 //! # Instruction sets
 //! Opening the device chooses the best that the processor has: `avx512` (F, BW, VL, DQ), `avx2` (with FMA and F16C)
 //! or `plain`. The environment variable [`GEMV_CPU_ISA`](ISA_ENV) names one. If the processor does not have it, the

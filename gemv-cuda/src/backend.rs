@@ -163,8 +163,7 @@ impl Cuda {
         if self.gpu.recording() {
             return Err("the tensor cores cannot be tested while work is recorded".into());
         }
-        let test =
-            || selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps);
+        let test = || selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps);
         match in_default(test) {
             Ok(found) => self.tensor_cores.get_or_init(|| found).clone(),
             // Not kept: the next one may find memory.
@@ -299,8 +298,7 @@ impl Backend for Cuda {
         let Some(params) = row_block_cyclic::params(desc, processes, &self.caps) else {
             return Ok(None);
         };
-        let launches =
-            in_default(|| self.launches_of(&row_block_cyclic::KERNEL, desc, &params))?;
+        let launches = in_default(|| self.launches_of(&row_block_cyclic::KERNEL, desc, &params))?;
         Ok(Some(Prepared::new(params).with_state(Choice::Cyclic(launches, processes))))
     }
 

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, IntoDimension,
 };
@@ -395,7 +396,7 @@ impl Backend for Host {
         match prepared.state() {
             Some(Cyclic { processes }) => {
                 (self.transfer)("cyclic")?;
-                for_any!(AnyJob, job, job => cyclic_sums(job, *processes));
+                for_any!(AnyJob, job, job => in_default(|| cyclic_sums(job, *processes)));
                 Ok(())
             }
             None => (self.compute)(job, prepared),

@@ -66,8 +66,14 @@ impl<T: Raw> Given<T> {
         let Given { a, x, y, sides, batch, alpha, tiny, .. } = self;
         let (one, zero) = (one::<T>(), zero::<T>());
         let mut all = vec![device.try_gpu_dot(a, x)?.into_dyn()];
-        let factors =
-            [(*alpha, one), (*alpha, *alpha), (*tiny, zero), (one, *tiny), (zero, *tiny), (zero, *alpha)];
+        let factors = [
+            (*alpha, one),
+            (*alpha, *alpha),
+            (*tiny, zero),
+            (one, *tiny),
+            (zero, *tiny),
+            (zero, *alpha),
+        ];
         for (alpha, beta) in factors {
             let mut to = y.clone();
             device.gemv(alpha, a, x, beta, &mut to)?;
@@ -122,7 +128,11 @@ impl<T: Raw> Given<T> {
 }
 
 pub fn no_mode_of_the_caller_changes_a_bit<T: Raw>(device: &Device) -> Check {
-    for dim in [(5, 7), (40, 700)] {
+    // Each further shape has programs of its own, where they are compiled.
+    let dims = [(40, 700), (5, 7)];
+    let compiles = !["cpu", "reference"].contains(&device.info().id.as_str());
+    for dim in if compiles { &dims[..1] } else { &dims } {
+        let dim = *dim;
         let given = Given::<T>::new(device, dim).map_err(text)?;
         let all = || Ok([given.products(device)?, given.steps(device)?].concat());
         let want = all().map_err(text)?;

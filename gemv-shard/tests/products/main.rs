@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod golden;
+mod modes;
 mod partial;
 mod resident;
 mod sharded;
