@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use gemv::unstable::float_mode::in_default;
 // Linked for its kernels, which enter the backends by name.
 use gemv_baselines as _;
 
@@ -43,6 +44,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // The text of a number means the same in any mode; a library that was loaded first may have set another one.
+    in_default(command)
+}
+
+fn command() -> ExitCode {
     // Warnings, such as a table that was left out, reach the user; RUST_LOG shows more or less.
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
         .format(|out, record| {

@@ -418,8 +418,10 @@ impl Data {
                     true => ("share of the read bandwidth", Some((0.0, 1.0))),
                     false => ("10^9 bytes per second", None),
                 };
-                let picture = map.continuous(axes, range)?;
-                page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
+                if !map.is_empty() {
+                    let picture = map.continuous(axes, range)?;
+                    page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
+                }
                 // A map of one kernel shows nothing.
                 if choices.kernels.distinct() > 1 {
                     let what = format!("{name}, {area}, {who}");
@@ -602,6 +604,9 @@ fn tuned(
             })
             .filter(|(d, _)| align.holds(d.align))
             .collect();
+        if results.is_empty() {
+            continue;
+        }
         let (mut choices, mut share) = (Choices::default(), Map::default());
         let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
         for (desc, result) in &results {
@@ -630,8 +635,11 @@ fn tuned(
             true => ("share of the read bandwidth", Some((0.0, 1.0))),
             false => ("10^9 bytes per second", None),
         };
-        let picture = share.continuous(axes, range)?;
-        page.plot("share", &format!("{what}: {unit}"), &picture);
+        // Of the shapes that were read, none may have a time.
+        if !share.is_empty() {
+            let picture = share.continuous(axes, range)?;
+            page.plot("share", &format!("{what}: {unit}"), &picture);
+        }
         choices.arguments(page, &what, axes)?;
     }
     Ok(())

@@ -869,3 +869,48 @@ fn without_threads_it_computes() {
         assert_eq!(String::from_utf8_lossy(&none.stdout), text(&many), "{more:?}");
     }
 }
+
+/// A library that is loaded before the program sets a floating-point mode, as those do that GCC linked with -ffast-math: it
+/// changes neither the numbers of the options nor those of the result.
+#[test]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn a_library_that_sets_a_mode_changes_nothing() {
+    let files = Files::new();
+    let source = files.file(
+        "mode.c",
+        r#"
+        __attribute__((constructor)) static void set(void) {
+        #ifdef __x86_64__
+            unsigned mode = 0xdfc0; /* rounds up, and flushes to zero */
+            __asm__ volatile("ldmxcsr %0" : : "m"(mode));
+        #else
+            unsigned long mode = 1ul << 24 | 1ul << 22;
+            __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+        #endif
+        }
+        "#,
+    );
+    let library = files.path("libmode.so");
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .expect("the C compiler that links Rust's programs");
+    assert!(made.success());
+    let one = files.file("one.npy", vector(&[1.0]));
+    let a = files.file("a.npy", npy("<f4", "(4, 1)", &floats(&[1.0, 1e-30, 0.1, 3e-39])));
+    let x = files.file("x.npy", vector(&[0.7]));
+    for more in [&["--alpha", "1e-41"], &["--alpha", "0.7"], &["--alpha", "1e-9"]] {
+        for x in [&one, &x] {
+            let plain = text(&dot(&a, x, more));
+            let loaded = gemv().arg("dot").args([&a, x]).args(more).env("LD_PRELOAD", &library);
+            assert_eq!(text(&loaded.output().unwrap()), plain, "{more:?}");
+        }
+    }
+    let tiny = files.file("tiny.npy", npy("<f4", "(1, 1)", &floats(&[1e-30])));
+    let small = files.file("small.npy", vector(&[1e-9]));
+    assert_eq!(text(&dot(&tiny, &small, &[])), "1e-39\n");
+    let mut loaded = gemv();
+    loaded.arg("dot").args([&tiny, &small]).env("LD_PRELOAD", &library);
+    assert_eq!(text(&loaded.output().unwrap()), "1e-39\n");
+}

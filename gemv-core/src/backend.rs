@@ -85,7 +85,8 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 
 /// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
 ///
-/// A backend computes with the bits of the [order](crate::order) whatever the `Params`, except
+/// A backend computes with the bits of the [order](crate::order) whatever the `Params` and the caller's
+/// [floating-point mode](crate::float_mode), except
 /// for kernels whose name begins with `classic-` or `vendor-`, and for its [read-bandwidth passes](Backend::read_params).
 ///
 /// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,

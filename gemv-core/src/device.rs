@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backend::{Backend, DeviceInfo, Prepared};
+use crate::float_mode::in_default;
 use crate::fork::PerProcess;
 use crate::table::Tables;
 use crate::{Desc, Params, Result};
@@ -130,7 +131,7 @@ impl Device {
     /// ```
     pub fn new(backend: Arc<dyn Backend>) -> Device {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
-        let tables = Tables::load(&*backend);
+        let tables = in_default(|| Tables::load(&*backend));
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let logged = AtomicBool::new(false);
         Device(Arc::new(Inner { backend, tables, serial, logged }))
@@ -268,7 +269,8 @@ impl Device {
 
     #[cold]
     fn remember(&self, desc: &Desc, key: Key, slot: usize) -> Result<Taken> {
-        let prepared = self.search(desc)?;
+        // A mode of the caller's would be part of what is chosen and compiled, for other callers too.
+        let prepared = in_default(|| self.search(desc))?;
         if prepared.state.is_some() || desc.rhs != 1 || desc.batch != 1 {
             let choice = Choice { device: self.0.serial, desc: *desc, prepared };
             return Ok(Taken::Owned(Some(Box::new(choice)), slot));

@@ -11,7 +11,8 @@ type Acc<T> = <T as Element>::Acc;
 /// [`Dot`](ndarray::linalg::Dot).
 ///
 /// The sums follow one [order](crate::order), so the result has the same bits on every backend,
-/// for every layout and number of threads.
+/// for every layout and number of threads. The [floating-point mode](crate::float_mode) of the calling thread has no part in it,
+/// and stays as it is.
 ///
 /// | `self` | `rhs` | the product | `Output` |
 /// |---|---|---|---|

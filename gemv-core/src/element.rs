@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::Dtype;
+use crate::float_mode::opaque;
 
 mod sealed {
     pub trait Sealed {}
@@ -14,7 +15,8 @@ mod sealed {
 /// The type in which products are summed: f32, f64, or a complex pair of them.
 ///
 /// Sealed. The operations are exactly those that the order of additions names; each rounds once
-/// (per component) to nearest, ties to even.
+/// (per component) to nearest, ties to even. They do so in the default [mode](crate::float_mode), which is for
+/// their caller to enter.
 ///
 /// ```
 /// use gemv_core::{Accumulator, num_complex::Complex};
@@ -28,6 +30,9 @@ mod sealed {
 /// assert_eq!(Accumulator::mul(i, i), Complex::new(-1.0, 0.0));
 /// assert_eq!(i.fma(i, i).parts(), (-1.0, 1.0));
 /// assert_eq!(<f32 as Accumulator>::from_parts(0.1, 7.0), 0.1);
+///
+/// assert!((-0.0f32).is_zero() && !f32::from_bits(1).is_zero());
+/// assert!(Complex::new(1.0f64, -0.0).is_one());
 /// ```
 pub trait Accumulator:
     sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
@@ -36,6 +41,11 @@ pub trait Accumulator:
     const ZERO: Self;
     /// 1.
     const ONE: Self;
+    /// Whether it is 0 of either sign (in each component). The bits are compared, so no floating-point mode takes a
+    /// subnormal number for 0.
+    fn is_zero(self) -> bool;
+    /// Whether it is 1 (and an imaginary part 0), compared as [`is_zero`](Self::is_zero).
+    fn is_one(self) -> bool;
     /// `a * b + self`, rounded once; for pairs, each component by two such steps:
     /// `re = fma(-a.im, b.im, fma(a.re, b.re, re))`, `im = fma(a.im, b.re, fma(a.re, b.im, im))`.
     fn fma(self, a: Self, b: Self) -> Self;
@@ -65,6 +75,15 @@ macro_rules! real_accumulator {
         impl Accumulator for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
+            #[inline]
+            fn is_zero(self) -> bool {
+                // Without the sign.
+                opaque(self.to_bits().into()) << (65 - 8 * size_of::<$t>()) == 0
+            }
+            #[inline]
+            fn is_one(self) -> bool {
+                self.to_bits() == Self::ONE.to_bits()
+            }
             #[inline]
             fn fma(self, a: Self, b: Self) -> Self {
                 a.mul_add(b, self)
@@ -104,6 +123,14 @@ macro_rules! real_accumulator {
         impl Accumulator for Complex<$t> {
             const ZERO: Self = Complex { re: 0.0, im: 0.0 };
             const ONE: Self = Complex { re: 1.0, im: 0.0 };
+            #[inline]
+            fn is_zero(self) -> bool {
+                self.re.is_zero() && self.im.is_zero()
+            }
+            #[inline]
+            fn is_one(self) -> bool {
+                self.re.is_one() && self.im.is_zero()
+            }
             #[inline]
             fn fma(self, a: Self, b: Self) -> Self {
                 Complex {
@@ -339,7 +366,7 @@ complex_element!(f64, C64);
 /// then passed as `None`), and a factor of exactly 1 is not multiplied.
 ///
 /// Leaving out a factor of 1 changes no bit of a real result; for pairs it keeps `0 * inf` out of
-/// the other component.
+/// the other component. It is computed in the [mode](crate::float_mode) of the calling thread.
 ///
 /// ```
 /// use gemv_core::scale;

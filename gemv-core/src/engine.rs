@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::float_mode::in_default;
 use crate::fork::{Once, forks};
 use crate::profile::Profile;
 use crate::reference::Reference;
@@ -289,7 +290,7 @@ impl Engine {
     /// assert!(Engine::new(Some("reference".into())).router().is_none());
     /// ```
     pub fn router(&self) -> Option<&Router> {
-        self.router.get_or_init(|| self.find_router()).as_ref()
+        self.router.get_or_init(|| in_default(|| self.find_router())).as_ref()
     }
 
     /// Finds no other device and opens none, unless there are profiles.
@@ -375,7 +376,8 @@ impl Engine {
             self.check_tables();
             (found.entry.open)(ordinal).map(Device::new)
         };
-        slot.device.get_or_init(open).clone()
+        // Threads that a driver makes keep the mode in which they are made.
+        slot.device.get_or_init(|| in_default(open)).clone()
     }
 
     /// Warns once of tables in `GEMV_TABLES` that are of no device.
@@ -425,7 +427,7 @@ impl fmt::Display for Listing {
 impl Found {
     fn slots(&self) -> Result<&[Slot]> {
         let devices = self.devices.get_or_init(|| {
-            let devices = (self.entry.discover)()?;
+            let devices = in_default(self.entry.discover)?;
             Ok(devices.into_iter().map(|info| Slot { info, device: Once::new() }).collect())
         });
         devices.as_deref().map_err(Clone::clone)

@@ -32,6 +32,8 @@ mod dot;
 mod element;
 mod engine;
 mod files;
+#[allow(unsafe_code)] // assembly: the register of the mode
+pub mod float_mode;
 #[allow(unsafe_code)] // the call that has forks counted, and values that outlast one
 pub mod fork;
 mod host;

@@ -3,6 +3,7 @@
 use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
 
 use crate::device::Device;
+use crate::float_mode::in_default;
 use crate::host::host_zeros;
 use crate::job::{GemmJob, Input, Job, Output};
 use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
@@ -321,8 +322,8 @@ impl Device {
         if a.dim().0 == 0 {
             return Ok(());
         }
-        if alpha == V::Acc::ZERO {
-            if beta == V::Acc::ONE {
+        if alpha.is_zero() {
+            if beta.is_one() {
                 return Ok(());
             }
             if let VectorMut::Host(y) = y {
@@ -389,7 +390,7 @@ impl Device {
                 let y = Output::Host(y.reborrow());
                 self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
             }
-            VectorMut::Device(y) => y.written(beta != V::Acc::ZERO, |y| {
+            VectorMut::Device(y) => y.written(!beta.is_zero(), |y| {
                 let (a, x) = (a.reborrow(), x.reborrow());
                 let y = Output::Device(y.place().1);
                 self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
@@ -415,19 +416,19 @@ impl Device {
     ) -> Result<()> {
         A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
         self.owns([a.device(), x.device(), y.device()])?;
-        if y.raw_dim().slice().contains(&0) || (alpha == V::Acc::ZERO && beta == V::Acc::ONE) {
+        if y.raw_dim().slice().contains(&0) || (alpha.is_zero() && beta.is_one()) {
             return Ok(());
         }
         let (a, x) = (A::input(a.input()), A::rhs(x.input()));
         match y {
-            OperandMut::Host(y) if alpha == V::Acc::ZERO => {
+            OperandMut::Host(y) if alpha.is_zero() => {
                 without_a(beta, y);
                 Ok(())
             }
             OperandMut::Host(y) => {
                 self.launch_many(params, conj, alpha, a, x, beta, A::output(Output::Host(y)))
             }
-            OperandMut::Device(y) => y.written(beta != V::Acc::ZERO, |y| {
+            OperandMut::Device(y) => y.written(!beta.is_zero(), |y| {
                 let y = A::output(Output::Device(y.place().1));
                 self.launch_many(params, conj, alpha, a, x, beta, y)
             }),
@@ -479,10 +480,10 @@ impl Device {
 /// `alpha = 0`: nothing to compute that would be worth a launch.
 #[cold]
 fn without_a<T: Element, D: Dimension>(beta: T::Acc, mut y: ArrayViewMut<'_, T, D>) {
-    if beta == T::Acc::ZERO {
+    if beta.is_zero() {
         y.fill(T::default());
     } else {
-        y.mapv_inplace(|v| T::narrow(beta.mul(v.widen())));
+        in_default(|| y.mapv_inplace(|v| T::narrow(beta.mul(v.widen()))));
     }
 }
 

@@ -8,6 +8,7 @@ use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, 
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
+use crate::float_mode::in_default;
 use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
 use crate::step::{Step, VectorJob};
@@ -19,7 +20,8 @@ use crate::{
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
 ///
 /// This is rules 1 to 5 of the [order](crate::order). `visit` is called once for each `j` below
-/// `len`, lane by lane in ascending `j`; a product's `visit` is `lane.fma(a[j], x[j])`.
+/// `len`, lane by lane in ascending `j`; a product's `visit` is `lane.fma(a[j], x[j])`. As all functions of this
+/// module it computes in the default [floating-point mode](crate::float_mode), `visit` included.
 ///
 /// ```
 /// use gemv_core::reference::ordered_sum;
@@ -35,6 +37,11 @@ use crate::{
 /// assert_eq!(sum(&terms), 16_777_218.0);
 /// ```
 pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) -> A {
+    in_default(|| sum(len, visit))
+}
+
+/// The same in the mode of this thread.
+fn sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) -> A {
     // Rules 1 and 2: segments of 256 terms; lane l of a segment takes terms l, l + 64, ...
     let segment = |s: usize| {
         let mut lane = [A::ZERO; LANES];
@@ -54,7 +61,7 @@ pub fn ordered_sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) ->
         1 => segment(0),
         // Rule 4: the segments' sums are summed the same way. Each is asked for once, when it is added: none
         // has to be kept.
-        count => ordered_sum(count, &|s, lane: A| lane.add(segment(s))),
+        count => sum(count, &|s, lane: A| lane.add(segment(s))),
     }
 }
 
@@ -128,19 +135,21 @@ pub fn gemv<T, V>(
 {
     assert_eq!((y.len(), x.len()), a.dim(), "shapes do not fit");
     let zero = V::Acc::ZERO;
-    for (i, y) in y.iter_mut().enumerate() {
-        if alpha == zero {
-            // A and x are not read, and y is only scaled.
-            *y = match beta {
-                b if b == zero => V::default(),
-                b if b == V::Acc::ONE => *y,
-                b => V::narrow(b.mul(y.widen())),
-            };
-        } else {
-            let old = (beta != zero).then_some(*y);
-            *y = scale(alpha, dot(a.row(i), x, conj), beta, old);
+    in_default(|| {
+        for (i, y) in y.iter_mut().enumerate() {
+            if alpha == zero {
+                // A and x are not read, and y is only scaled.
+                *y = match beta {
+                    b if b == zero => V::default(),
+                    b if b == V::Acc::ONE => *y,
+                    b => V::narrow(b.mul(y.widen())),
+                };
+            } else {
+                let old = (beta != zero).then_some(*y);
+                *y = scale(alpha, dot(a.row(i), x, conj), beta, old);
+            }
         }
-    }
+    });
 }
 
 /// One elementwise step, entry by entry; `block` is all elements of y's block, and `read` those of
@@ -153,18 +162,19 @@ pub fn vector<'a, T: Element>(
     read: impl Fn(&'a dyn Memory) -> &'a [T],
     block: &mut [T],
 ) {
-    let alpha = job.alpha.value(|memory, at| read(memory)[at]);
+    let alpha = in_default(|| job.alpha.value(|memory, at| read(memory)[at]));
     let [x, z] = [&job.x, &job.z].map(|window| window.as_ref().map(|w| (read(w.memory), w)));
     let entry = |of: Option<(&[T], &Window<_, Ix3>)>, at| {
         of.map_or(T::default(), |(elements, window)| elements[window.place(at)])
     };
-    for_each_index(job.y.dim, &mut |at| {
+    let mut step = |at| {
         let (x, z, y) = (entry(x, at), entry(z, at), &mut block[job.y.place(at)]);
         *y = match job.step {
             Step::Assign => x,
             step => T::narrow(widened(step, alpha, x.widen(), z.widen(), y.widen())),
         };
-    });
+    };
+    in_default(|| for_each_index(job.y.dim, &mut step));
 }
 
 /// Calls `f` with each index. A function of its own for the sake of the size of programs: all types share it.

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::float_mode::in_default;
 use crate::fork::forks;
 use crate::profile::Profile;
 use crate::{Desc, Device};
@@ -174,7 +175,7 @@ impl Router {
         let index = match LAST.get() {
             Some((who, known, index)) if who == self.id && known == *desc => index,
             _ => {
-                let index = self.weigh(desc);
+                let index = in_default(|| self.weigh(desc));
                 LAST.set(Some((self.id, *desc, index)));
                 index
             }

@@ -1,11 +1,16 @@
 //! The order of additions, rule by rule.
 #![deny(unsafe_code)]
 
+use std::panic::{catch_unwind, panic_any};
+use std::sync::Arc;
+
+use gemv_core::float_mode::{in_default, is_default, outside};
 use gemv_core::half::f16;
 use gemv_core::num_complex::Complex;
 use gemv_core::reference::{Reference, dot, gemv, ordered_sum};
-use gemv_core::{Desc, Dtype, Params};
-use ndarray::{Array1, Array2, array};
+use gemv_core::{BackendEntry, Desc, Device, DeviceInfo, Dtype, Engine, Params};
+use gemv_testkit::{Host, MODES, Mode, with_mode};
+use ndarray::{Array1, Array2, array, s};
 
 /// Its one kernel.
 const PARAMS: Params = Params::new("reference");
@@ -119,5 +124,147 @@ fn as_a_device_it_has_one_kernel() {
     for dtype in Dtype::ALL {
         let block = device.alloc(dtype, 3).unwrap();
         assert_eq!((block.len(), block.is_empty()), (3, false));
+    }
+}
+
+/// A product that is subnormal, and one that is not exact, with their bits.
+#[test]
+fn no_mode_of_the_caller_changes_a_bit() {
+    let (a, x) = (array![[1e-30f32], [1.0]], array![1e-9f32]);
+    let (third, three) = (array![[1.0f64 / 3.0, 0.1]], array![0.7, 1e-17]);
+    let want = third[[0, 0]].mul_add(three[0], third[[0, 1]] * three[1]);
+    let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    // 1e-9 is rounded to 0x3089705f.
+    let tiny = [0x000a_e398, 0x3089_705f];
+    for (name, mode) in MODES {
+        let (mut y, mut half, mut wide) = (array![0.0f32, 0.0], array![3e-38f32], array![0.0]);
+        with_mode(mode, || gemv(1.0, a.view(), false, x.view(), 0.0, y.view_mut()));
+        assert_eq!(bits(y.as_slice().unwrap()), tiny, "{name}");
+        // A factor that is subnormal is no 0, and its product with y is none.
+        with_mode(mode, || gemv(0.0, a.slice(s![..1, ..]), false, x.view(), 0.25, half.view_mut()));
+        assert_eq!(half[0].to_bits(), 0x0051_aaf3, "{name}");
+        let least = f32::from_bits(1);
+        with_mode(mode, || {
+            gemv(least, a.slice(s![1.., ..]), false, array![2.0].view(), least, half.view_mut());
+        });
+        assert_eq!(half[0].to_bits(), 2, "{name}");
+        with_mode(mode, || gemv(1.0, third.view(), false, three.view(), 0.0, wide.view_mut()));
+        assert_eq!(wide[0].to_bits(), want.to_bits(), "{name}");
+        let s: f32 = with_mode(mode, || dot(a.row(0), x.view(), false));
+        assert_eq!(s.to_bits(), tiny[0], "{name}");
+        let terms = [f32::from_bits(3); 2];
+        let s = with_mode(mode, || ordered_sum(2, &|j, lane: f32| lane + terms[j]));
+        assert_eq!(s.to_bits(), 6, "{name}");
+    }
+}
+
+/// What a device does beside its backend: factors, shapes, refusals.
+#[test]
+fn a_device_leaves_the_mode_as_it_was() {
+    let device = Device::new(Reference::open());
+    let (a, x) = (array![[1e-30f32]], array![1e-9f32]);
+    let least = f32::from_bits(1);
+    for (name, mode) in MODES {
+        let y = with_mode(mode, || device.try_gpu_dot(&a, &x)).unwrap();
+        assert_eq!(y[0].to_bits(), 0x000a_e398, "{name}");
+        // A factor of A that is no 0, though one mode says so: A is read.
+        let mut y = array![f32::NAN];
+        with_mode(mode, || device.gemv(least, &array![[4.0]], &array![1.0], 0.0, &mut y)).unwrap();
+        assert_eq!(y[0].to_bits(), 4, "{name}");
+        // And of y.
+        let mut y = array![2.0f32];
+        with_mode(mode, || device.gemv(0.0, &a, &x, least, &mut y)).unwrap();
+        assert_eq!(y[0].to_bits(), 2, "{name}");
+        let mut y = array![[2.0f32]];
+        with_mode(mode, || device.gemm(0.0, &a, &array![[1.0]], least, &mut y)).unwrap();
+        assert_eq!(y[[0, 0]].to_bits(), 2, "{name}");
+        let refused = with_mode(mode, || device.try_gpu_dot(&a, &array![1.0, 2.0]));
+        assert!(refused.is_err(), "{name}");
+        let other = Params::new("row");
+        let refused = with_mode(mode, || device.gemv_as(&other, 1.0, &a, &x, 0.0, &mut [0.0]));
+        assert!(refused.is_err(), "{name}");
+    }
+}
+
+#[test]
+fn the_mode_is_given_back_after_a_panic_and_lent_while_work_waits() {
+    for (name, mode) in MODES {
+        let panicked = with_mode(mode, || {
+            catch_unwind(|| {
+                ordered_sum(1, &|_, _: f32| panic_any(is_default()));
+            })
+        });
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&true), "{name}");
+        with_mode(mode, || {
+            let here = Mode::of_this_thread();
+            in_default(|| {
+                assert!(is_default());
+                // Within another one as well.
+                in_default(|| outside(|| assert_eq!(Mode::of_this_thread(), here)));
+                assert!(is_default());
+                let panicked = catch_unwind(|| outside(|| panic_any(Mode::of_this_thread())));
+                assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&here));
+                assert!(is_default());
+                // Work that is lent the thread may use gemv itself.
+                outside(|| in_default(|| assert!(is_default())));
+                assert!(is_default());
+            });
+            // Where nothing is entered there is nothing to leave.
+            outside(|| assert_eq!(Mode::of_this_thread(), here));
+        });
+    }
+}
+
+/// Of work that sets a mode, one that it sets on a thread that is lent to it stays, and no other.
+#[test]
+fn a_mode_that_is_set_meanwhile_is_that_of_the_thread() {
+    let mine = Mode::of_this_thread();
+    for (name, mode) in MODES {
+        std::thread::spawn(move || {
+            in_default(|| {
+                outside(|| mode.set());
+                assert!(is_default(), "{name}");
+                in_default(|| {
+                    mode.set();
+                });
+                assert!(is_default(), "{name}");
+            });
+            assert_eq!(Mode::of_this_thread(), mode, "{name}");
+        })
+        .join()
+        .unwrap();
+    }
+    assert_eq!(Mode::of_this_thread(), mine);
+}
+
+/// Threads that a driver starts keep the mode in which it was loaded or opened; and what is compiled for one caller is
+/// for all.
+#[test]
+fn drivers_are_opened_and_asked_in_the_default_mode() {
+    fn asked() -> bool {
+        assert!(is_default(), "asked in a mode of the caller's");
+        true
+    }
+    for (name, mode) in MODES {
+        let entry = BackendEntry {
+            name: "mine",
+            rank: 0,
+            discover: || {
+                Ok(vec![DeviceInfo::new("mine:0")].into_iter().filter(|_| asked()).collect())
+            },
+            open: |_| {
+                asked();
+                let host = Host {
+                    accepts: |_| asked().then_some(()).ok_or_else(String::new),
+                    ..Host::new("mine:0")
+                };
+                Ok(Arc::new(host))
+            },
+        };
+        let y = with_mode(mode, || {
+            let engine = Engine::with_entries([entry], None);
+            engine.default_device()?.try_gpu_dot(&array![[1e-30f32]], &array![1e-9f32])
+        });
+        assert_eq!(y.unwrap()[0].to_bits(), 0x000a_e398, "{name}");
     }
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut, ArrayViewMut1, ArrayViewMut3,
     Axis, Dimension,
@@ -377,6 +378,9 @@ impl Backend for Cpu {
     }
 
     fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemv(job, prepared));
+        }
         let params = prepared.params();
         if params.kernel() == READ.kernel() {
             return self.read(job, params);
@@ -399,6 +403,9 @@ impl Backend for Cpu {
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemm(job, prepared));
+        }
         let params = prepared.params();
         if let Some(theirs) = Rival::named(params.kernel()) {
             match job {
@@ -418,6 +425,9 @@ impl Backend for Cpu {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.vector(job));
+        }
         for_compiled!(
             AnyVectorJob, job,
             job => self.step(job),
@@ -467,7 +477,8 @@ impl Cpu {
             // A kernel for one vector: one product after the other.
             let Desc { batch, rhs, .. } = job.desc();
             for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
-                self.run(&mut job.column(entry, column), params);
+                // What this thread did while it waited in the one before may have left another mode.
+                in_default(|| self.run(&mut job.column(entry, column), params));
             }
             return;
         }

@@ -1,6 +1,7 @@
 //! Products with several right-hand sides, and batches, shared by several threads.
 
 use gemv_core::Accumulator;
+use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, Axis};
 use gemv_core::order::SEGMENT;
 
@@ -57,6 +58,13 @@ fn share(g: &Gemm<'_>, grain: usize) {
     if tasks <= 1 {
         return g.panel((0, batch), |mut all| all.run());
     }
+    in_default(|| share_out(g, tasks, grain));
+}
+
+#[inline(never)]
+fn share_out(g: &Gemm<'_>, tasks: usize, grain: usize) {
+    let ((batch, m, n, _), element) = (g.dim(), g.element());
+    let bytes = m * n * element;
     if g.is_cut() && m >= tasks * UNIT {
         let least = (LEAST / (batch * n * element)).next_multiple_of(UNIT).max(UNIT);
         return g.panel((0, batch), |all| sharing(Rows(all), tasks, least));

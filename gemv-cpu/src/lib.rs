@@ -14,6 +14,12 @@
 //! It is tried again after a second. Rayon's global pool is made at the first product that several threads share. Rayon
 //! makes it once: if fewer threads can be made than it is to have, other users of it find none in that process.
 //!
+//! # Floating-point mode
+//! Neither the caller's mode nor that of a pool's threads changes a bit: flushing of subnormals, other rounding, exceptions that
+//! trap. Each thread computes in the [default mode](gemv_core::float_mode), and has its own again afterwards. A thread that waits in
+//! a product may take up other work of its pool, which runs in the thread's own mode. Exception flags stay as products raise
+//! them.
+//!
 //! # Instruction sets
 //! Opening the device chooses the best that the processor has: `avx512` (F, BW, VL, DQ), `avx2` (with FMA and F16C)
 //! or `plain`. The environment variable [`GEMV_CPU_ISA`](ISA_ENV) names one. If the processor does not have it, the

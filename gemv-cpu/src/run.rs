@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::ArrayViewMut1;
 use gemv_core::order::SEGMENT;
 use gemv_core::{Accumulator, scale};
@@ -41,7 +42,7 @@ fn share(mut part: Part<'_>, grain: usize) {
     if tasks <= 1 {
         return part.run_inline();
     }
-    share_out(part, tasks);
+    in_default(|| share_out(part, tasks));
 }
 
 #[inline(never)]

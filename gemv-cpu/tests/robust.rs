@@ -2,9 +2,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gemv_core::ndarray::{Array1, Array2, ArrayView1, ArrayView2, ShapeBuilder, s};
-use gemv_core::{Device, Element, Engine, Error, GpuDot, Params};
+use gemv_core::half::{bf16, f16};
+use gemv_core::ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, ShapeBuilder, s};
+use gemv_core::num_complex::Complex;
+use gemv_core::{
+    Accumulator, Desc, Device, DeviceVector, Element, Engine, Error, Factor, GpuDot, Params, Times,
+};
+use gemv_testkit::{MODES, Mode, Numbers, with_mode};
 use proptest::prelude::*;
 
 /// Counts this thread's allocations.
@@ -251,7 +257,6 @@ fn resident_operands_equal_host_operands() {
 #[cfg(target_os = "linux")]
 #[test]
 fn indices_beyond_31_bits() {
-    use gemv_core::half::f16;
     let (m, n) = ((1usize << 31) / 65_536 + 1, 65_536usize);
     let bytes = m * n * 2;
     let (prot, flags) = (
@@ -329,5 +334,214 @@ proptest! {
         rest.slice_mut(s![4..4 + m * ys.unsigned_abs();ys])
             .assign(&before.slice(s![4..4 + m * ys.unsigned_abs();ys]));
         prop_assert_eq!(bits(&rest), bits(&before));
+    }
+}
+
+/// Numbers of all magnitudes; every other row is subnormal, or has subnormal products.
+fn rows<T: Element>(count: usize, len: usize, numbers: &mut Numbers) -> Vec<T> {
+    let tiny = if T::DTYPE.needs_f64() { 1e-305 } else { 3e-36 };
+    let tiny = T::Acc::from_parts(tiny, 0.0);
+    let mut row = |i: usize| {
+        let row = numbers.elements::<T>(len);
+        row.into_iter().map(move |v| match i % 2 {
+            0 => T::narrow(v.widen().mul(tiny)),
+            _ => v,
+        })
+    };
+    (0..count).flat_map(&mut row).collect()
+}
+
+/// A product on several threads, and what it is computed from. Nothing is computed while another mode is set.
+struct Many<T, V: Element> {
+    a: Array3<T>,
+    x: Array3<V>,
+    y: Array3<V>,
+    factors: (V::Acc, V::Acc),
+}
+
+impl<T: Element + Times<V>, V: Element> Many<T, V> {
+    fn new(batch: usize, (m, n): (usize, usize), by_columns: bool, rhs: usize) -> Many<T, V> {
+        let mut numbers = Numbers::new(17 + n as u64);
+        let shape = (batch, m, n);
+        let a = Array3::from_shape_vec(shape, rows(batch * m, n, &mut numbers)).unwrap();
+        let a = match by_columns {
+            true => {
+                a.permuted_axes([0, 2, 1]).as_standard_layout().to_owned().permuted_axes([0, 2, 1])
+            }
+            false => a,
+        };
+        let of = |shape, numbers: &mut Numbers| {
+            let (b, m, n) = shape;
+            Array3::from_shape_vec(shape, numbers.elements(b * m * n)).unwrap()
+        };
+        let (x, y) = (of((batch, n, rhs), &mut numbers), of((batch, m, rhs), &mut numbers));
+        let factors = (V::Acc::from_parts(1.0 / 3.0, 0.1), V::Acc::from_parts(-0.7, 0.3));
+        Many { a, x, y, factors }
+    }
+
+    /// Some of the parameters that are legal, on all threads however small the product is.
+    fn params(&self, device: &Device) -> Vec<Params> {
+        let ((batch, m, n), rhs) = (self.a.dim(), self.x.dim().2);
+        let strides = (self.a.strides()[1], self.a.strides()[2]);
+        let desc = Desc::new(T::DTYPE, m, n, strides, 0);
+        let all = device.backend().candidates(&Desc { vectors: V::DTYPE, rhs, batch, ..desc });
+        let all = all.iter().step_by(all.len().div_ceil(4));
+        let everywhere = |p: &Params| match p.get("grain_kib") {
+            Some(_) => p.with("grain_kib", 1),
+            None => *p,
+        };
+        all.map(everywhere).collect()
+    }
+
+    fn run(&self, device: &Device, params: &Params) -> Array3<V> {
+        let (mut y, (alpha, beta)) = (self.y.clone(), self.factors);
+        device.gemm_mixed_as(params, alpha, &self.a, &self.x, beta, &mut y).unwrap();
+        y
+    }
+}
+
+/// The modes with a pool each, whose threads inherit theirs.
+fn pools() -> Vec<(&'static str, Mode, rayon::ThreadPool)> {
+    let made = |(name, mode)| (name, mode, with_mode(mode, || pool(3)));
+    MODES.into_iter().map(made).collect()
+}
+
+#[test]
+fn no_mode_of_a_thread_changes_a_bit() {
+    fn check<T: Element + Times<V>, V: Element>(pools: &[(&str, Mode, rayon::ThreadPool)]) {
+        let same = |got: &Array3<V>, want: &Array3<V>, what: &dyn std::fmt::Display| {
+            let differ = got.iter().zip(want).filter(|(got, want)| got.bits() != want.bits());
+            assert_eq!(differ.count(), 0, "{what}");
+        };
+        for isa in gemv_cpu::isas() {
+            let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+            // Cut by rows, and by segments; several columns, and batches.
+            for (batch, dim, rhs) in
+                [(1, (70, 300), 1), (1, (4, 3001), 1), (1, (70, 300), 3), (3, (40, 90), 2)]
+            {
+                for by_columns in [false, true] {
+                    let given = Many::<T, V>::new(batch, dim, by_columns, rhs);
+                    for params in given.params(&device) {
+                        let want = given.run(&device, &params);
+                        for (name, mode, pool) in pools {
+                            let what = format!(
+                                "{isa} {}*{} {batch} of {dim:?} and {rhs}, {params}: {name}",
+                                T::DTYPE,
+                                V::DTYPE
+                            );
+                            // Called from elsewhere, and in a pool whose threads have the mode.
+                            let got = with_mode(*mode, || given.run(&device, &params));
+                            same(&got, &want, &what);
+                            let got = pool.install(|| given.run(&device, &params));
+                            same(&got, &want, &what);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let pools = pools();
+    check::<f32, f32>(&pools);
+    check::<f64, f64>(&pools);
+    check::<f16, f16>(&pools);
+    check::<bf16, bf16>(&pools);
+    check::<Complex<f32>, Complex<f32>>(&pools);
+    check::<Complex<f64>, Complex<f64>>(&pools);
+    check::<f16, f32>(&pools);
+    check::<bf16, f32>(&pools);
+    check::<f32, f64>(&pools);
+    // Every thread of them has its own mode.
+    for (name, mode, pool) in &pools {
+        let own = with_mode(*mode, Mode::of_this_thread);
+        assert_eq!(pool.broadcast(|_| Mode::of_this_thread()), [own; 3], "{name}");
+    }
+}
+
+/// Steps of vectors that are long enough for several threads.
+#[test]
+fn no_mode_of_a_thread_changes_a_step() {
+    fn check<T: Element>(pools: &[(&str, Mode, rayon::ThreadPool)]) {
+        let device = device();
+        let mut numbers = Numbers::new(3);
+        // Without zeros, which are no divisors.
+        let mut vector = || {
+            let mut all = rows::<T>(200, 1000, &mut numbers);
+            all.iter_mut()
+                .filter(|v| v.widen().is_zero())
+                .for_each(|v| *v = T::narrow(T::Acc::ONE));
+            device.vector(&all).unwrap()
+        };
+        let [x, y, z] = [(); 3].map(|()| vector());
+        let alpha = T::Acc::from_parts(1.0 / 3.0, 0.1);
+        let all = || {
+            let step = |step: &dyn Fn(&mut DeviceVector<T>) -> Result<(), Error>| {
+                let mut y = y.clone();
+                step(&mut y).unwrap();
+                y.download().unwrap()
+            };
+            [
+                step(&|y| y.axpy(Factor::number(alpha), &x)),
+                step(&|y| y.assign_quotient(&x, &z)),
+                step(&|y| y.assign_sqrt(&x)),
+            ]
+        };
+        let want = all();
+        for (name, mode, pool) in pools {
+            for got in [with_mode(*mode, all), pool.install(all)] {
+                for (k, (got, want)) in got.iter().zip(&want).enumerate() {
+                    let differ =
+                        got.iter().zip(want).filter(|(got, want)| got.bits() != want.bits());
+                    assert_eq!(differ.count(), 0, "{}, step {k}: {name}", T::DTYPE);
+                }
+            }
+        }
+    }
+    let pools = pools();
+    check::<f32>(&pools);
+    check::<f64>(&pools);
+    check::<bf16>(&pools);
+    check::<Complex<f32>>(&pools);
+}
+
+/// A thread that waits in a product takes up other work of its pool. That has the pool's mode; and if it leaves another
+/// one, the product goes on in its own.
+#[test]
+fn other_work_of_the_pool_has_a_mode_of_its_own() {
+    let device = device();
+    let tiny = 3e-39f32;
+    // By rows, and by segments, whose sums are added up at the end.
+    for ((m, n), (name, mode)) in
+        [(300, 300), (4, 20_000)].into_iter().flat_map(|dim| MODES.map(|mode| (dim, mode)))
+    {
+        let a = Array2::from_shape_fn((m, n), |(i, j)| tiny / (i + j + 1) as f32 + tiny);
+        let x = Array1::from(numbers(n, 9));
+        let params: Params = "row rows=4 grain_kib=1".parse().unwrap();
+        let run = || {
+            let mut y = Array1::zeros(m);
+            device.gemv_as(&params, 1.0, &a, &x, 0.0, &mut y).unwrap();
+            bits(&y)
+        };
+        let want = run();
+        let (wrong, strangers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let products = |pool: &rayon::ThreadPool, other: &(dyn Fn() + Sync)| {
+            pool.scope(|scope| {
+                for _ in 0..10 {
+                    scope.spawn(|scope| {
+                        (0..20).for_each(|_| scope.spawn(|_| other()));
+                        wrong.fetch_add(usize::from(run() != want), Ordering::Relaxed);
+                    });
+                }
+            });
+        };
+        let its = with_mode(mode, || pool(2));
+        let own = with_mode(mode, Mode::of_this_thread);
+        products(&its, &|| {
+            let strange = Mode::of_this_thread() != own;
+            strangers.fetch_add(usize::from(strange), Ordering::Relaxed);
+        });
+        assert_eq!(strangers.load(Ordering::Relaxed), 0, "{name}");
+        assert_eq!(its.broadcast(|_| Mode::of_this_thread()), [own; 2], "{name}");
+        products(&pool(2), &|| mode.set());
+        assert_eq!(wrong.load(Ordering::Relaxed), 0, "{name}");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
     Desc, DeviceInfo, Dtype, Error, Exchange, KernelInfo, KernelLaunch, Layout, Memory, Params,
@@ -158,7 +159,8 @@ impl Cuda {
         if self.gpu.recording() {
             return Err("the tensor cores cannot be tested while work is recorded".into());
         }
-        match selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps) {
+        let test = || selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps);
+        match in_default(test) {
             Ok(found) => self.tensor_cores.get_or_init(|| found).clone(),
             // Not kept: the next one may find memory.
             Err(e) => {
@@ -284,7 +286,7 @@ impl Backend for Cuda {
         let choice = if params.kernel().as_str() == CUBLAS {
             Choice::Cublas(self.cublas(desc, params)?.clone())
         } else {
-            Choice::Kernels(self.launches(desc, params)?)
+            Choice::Kernels(in_default(|| self.launches(desc, params))?)
         };
         Ok(Prepared::new(*params).with_state(choice))
     }
@@ -294,11 +296,14 @@ impl Backend for Cuda {
         let Some(params) = row_block_cyclic::params(desc, processes, &self.caps) else {
             return Ok(None);
         };
-        let launches = self.launches_of(&row_block_cyclic::KERNEL, desc, &params)?;
+        let launches = in_default(|| self.launches_of(&row_block_cyclic::KERNEL, desc, &params))?;
         Ok(Some(Prepared::new(params).with_state(Choice::Cyclic(launches, processes))))
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemv(job, prepared));
+        }
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
         for_any!(AnyJob, job, job => {
             let ours = matches!(choice, Choice::Kernels(_));
@@ -310,12 +315,18 @@ impl Backend for Cuda {
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemm(job, prepared));
+        }
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
         for_any!(AnyGemmJob, job, job => gemm(&self.gpu, &self.scratch, job, choice))
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         self.gpu.here()?;
+        if !is_default() {
+            return in_default(|| self.vector(job));
+        }
         let programs = (&self.programs, &self.steps);
         for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, programs, job))
     }
@@ -337,7 +348,7 @@ impl Backend for Cuda {
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
         self.gpu.here()?;
-        self.sources.compile(&self.gpu, &self.programs, text, entry)
+        in_default(|| self.sources.compile(&self.gpu, &self.programs, text, entry))
     }
 
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {

@@ -3,6 +3,7 @@
 //! MPI has no time limit: a rank that waits for another in a collective waits for ever. So a rank that fails says so
 //! before the next collective, and none enters it. The ranks' arguments are compared at the same time.
 
+use gemv_core::float_mode::in_default;
 use gemv_core::{Accumulator, Dtype};
 use mpi::Count;
 use mpi::topology::SimpleCommunicator;
@@ -97,7 +98,8 @@ impl Call {
 
     pub fn factors<S: Accumulator>(mut self, alpha: S, beta: S) -> Call {
         for (at, factor) in [(10, alpha), (12, beta)] {
-            let (re, im) = factor.parts();
+            // In a mode of one rank's own its factor would be another one.
+            let (re, im) = in_default(|| factor.parts());
             self.0[at..at + 2].copy_from_slice(&[re.to_bits(), im.to_bits()]);
         }
         self

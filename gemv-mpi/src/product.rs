@@ -84,7 +84,7 @@ impl<T: Element> Distributed<'_, T> {
                 return Err(CoreError::Shape(shapes).into());
             }
             let count = layout.finishes(rank).len();
-            let mine = match beta == S::ZERO {
+            let mine = match beta.is_zero() {
                 true => filled(1, count, V::default())?,
                 false => select(&y.view(), layout.entries(rank), count)?,
             };
@@ -153,7 +153,7 @@ impl<T: Element> Distributed<'_, T> {
                     return Err(Error::Local { vector, holds, needs });
                 }
             }
-            let mine = match beta == S::ZERO {
+            let mine = match beta.is_zero() {
                 true => filled(1, y.len(), V::default())?,
                 false => select(&y.view(), std::iter::once(0..y.len()), y.len())?,
             };
@@ -184,7 +184,7 @@ impl<T: Element> Distributed<'_, T> {
         let (grid, layout, device) = (self.grid, &self.layout, &self.device);
         let call = call.matrix(layout, T::DTYPE).vectors(V::DTYPE).factors(alpha, beta);
         // Whole rows: a product. And without A x there are no sums to send.
-        if grid.q == 1 || alpha == S::ZERO {
+        if grid.q == 1 || alpha.is_zero() {
             let done = ready.and_then(|(x, mut mine)| {
                 let y = ArrayViewMut1::from(&mut mine[..]);
                 if grid.q == 1 {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
     AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
@@ -76,7 +77,8 @@ impl OpenCl {
             asked: format!("{NAME}:{ordinal}"),
             found: all.iter().map(|f| f.info.id.as_str()).collect::<Vec<_>>().join(", "),
         })?;
-        OpenCl::on(found.clone())
+        // A driver may compute on threads of this process, which keep the mode in which they are made.
+        in_default(|| OpenCl::on(found.clone()))
     }
 
     fn on(found: Found) -> Result<OpenCl> {
@@ -326,6 +328,9 @@ impl Backend for OpenCl {
     }
 
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemv(job, prepared));
+        }
         if let Some(choice) = prepared.state::<clblast::Choice>() {
             let mut state = self.enter()?;
             let result =
@@ -342,6 +347,9 @@ impl Backend for OpenCl {
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.gemm(job, prepared));
+        }
         if let Some(choice) = prepared.state::<clblast::Choice>() {
             let mut state = self.enter()?;
             let result = for_any!(AnyGemmJob, job, job => clblast::gemm(&self.found, &mut state, choice, job));
@@ -357,6 +365,9 @@ impl Backend for OpenCl {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.vector(job));
+        }
         self.here()?;
         if !self.found.says_subnormals {
             for_any!(AnyVectorJob, &job, job => self.prove(job))?;
@@ -377,7 +388,7 @@ impl Backend for OpenCl {
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
         self.here()?;
-        kernel_source::compile(&self.found, &self.state, text, entry)
+        in_default(|| kernel_source::compile(&self.found, &self.state, text, entry))
     }
 
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {

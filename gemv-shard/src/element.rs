@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
+use gemv_core::float_mode::in_default;
 use gemv_core::{Accumulator, Any, DeviceVector, Dtype, Element, Family, VectorRef};
 use ndarray::{Array1, ArrayView1};
 use num_complex::Complex;
@@ -91,7 +92,7 @@ fn widened<'a, V: Element>(x: VectorRef<'a, V>) -> Result<Vector<'a, V::Acc>>
 where
     V::Acc: Element,
 {
-    let widen = |x: ArrayView1<'_, V>| collected(x.iter().map(|x| x.widen()));
+    let widen = |x: ArrayView1<'_, V>| in_default(|| collected(x.iter().map(|x| x.widen())));
     let widened = match x {
         VectorRef::Host(x) => widen(x),
         VectorRef::Device(x) => widen(x.download()?.view()),

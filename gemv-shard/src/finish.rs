@@ -1,5 +1,6 @@
 //! The rest of the product: rules 4 to 6 of the order.
 
+use gemv_core::float_mode::in_default;
 use gemv_core::{
     Device, DeviceMatrix, Element, Error as CoreError, ShapeMismatch, SlicesMut, VectorMut, Window,
     scale,
@@ -53,24 +54,25 @@ impl<S: SumElement> Partial<S> {
             let shapes = ShapeMismatch::MatrixVector { matrix, x, y: Some(y.len()) };
             return Err(CoreError::Shape(shapes).into());
         }
-        if self.rows == 0 || (alpha == S::ZERO && beta == S::ONE) {
+        if self.rows == 0 || (alpha.is_zero() && beta.is_one()) {
             return Ok(());
         }
-        let sums = if alpha == S::ZERO { Vec::new() } else { self.add_up(device)? };
-        let entry = |i: usize, y: Option<V>| match (alpha == S::ZERO, y) {
+        let sums = if alpha.is_zero() { Vec::new() } else { self.add_up(device)? };
+        let entry = |i: usize, y: Option<V>| match (alpha.is_zero(), y) {
             (true, None) => V::default(),
             (true, Some(y)) => V::narrow(beta.mul(y.widen())),
             (false, y) => scale(alpha, sums[i], beta, y),
         };
-        let reads = beta != S::ZERO;
+        let reads = !beta.is_zero();
         match &mut y {
             VectorMut::Host(y) => {
-                y.iter_mut().enumerate().for_each(|(i, y)| *y = entry(i, reads.then_some(*y)));
+                let entries = y.iter_mut().enumerate();
+                in_default(|| entries.for_each(|(i, y)| *y = entry(i, reads.then_some(*y))));
             }
             there => {
                 let before = if reads { Some(download(there)?) } else { None };
                 let at = |i: usize| entry(i, before.as_ref().map(|before| before[i]));
-                let after = Array1::from_vec(collected((0..self.rows).map(at))?);
+                let after = Array1::from_vec(in_default(|| collected((0..self.rows).map(at)))?);
                 match there {
                     VectorMut::Device(y) => y.assign(&after)?,
                     VectorMut::View(y) => y.assign(&after)?,
@@ -132,9 +134,11 @@ pub(crate) fn finish_resident<S: SumElement, V: Element<Acc = S>>(
             .finish(device, alpha, beta, y);
     }
     let sums = product::add_up_resident(device, terms)?;
-    for (y, &sum) in y.iter_mut().zip(&sums) {
-        *y = scale(alpha, sum, beta, (beta != S::ZERO).then_some(*y));
-    }
+    let entries = y.iter_mut().zip(&sums);
+    let reads = !beta.is_zero();
+    in_default(|| {
+        entries.for_each(|(y, &sum)| *y = scale(alpha, sum, beta, reads.then_some(*y)));
+    });
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gemv_core::Accumulator;
+use gemv_core::float_mode::in_default;
 use gemv_core::order::{LANES, SEGMENT};
 
 use crate::element::SumElement;
@@ -113,5 +114,6 @@ impl<S: SumElement> Partial<S> {
 
 /// Adds to each lane, of one row each, a term.
 fn add<S: SumElement>(lanes: &mut [S], terms: &[S]) {
-    lanes.iter_mut().zip(terms).for_each(|(lane, &term)| *lane = Accumulator::add(*lane, term));
+    let both = lanes.iter_mut().zip(terms);
+    in_default(|| both.for_each(|(lane, &term)| *lane = Accumulator::add(*lane, term)));
 }

@@ -157,7 +157,7 @@ impl<T: Element> Sharded<T> {
         let places = self.places();
         // New memory: y stays as it is if a device fails.
         let computes: Vec<_> = places.iter().map(|place| place.computes.clone()).collect();
-        let mut result = match y.filter(|_| beta != S::ZERO) {
+        let mut result = match y.filter(|_| !beta.is_zero()) {
             Some(y) => y.held_as(&computes)?,
             None => {
                 let zeros = self.devices.iter().zip(computes).map(|(device, range)| {
@@ -167,7 +167,7 @@ impl<T: Element> Sharded<T> {
                 ShardedVector { len: self.dim.0, parts: started(zeros.collect())? }
             }
         };
-        if alpha == S::ZERO || self.bands.is_empty() {
+        if alpha.is_zero() || self.bands.is_empty() {
             let scaled = result.parts.iter_mut().zip(&self.devices);
             let scaled = scaled.filter(|(part, _)| !part.range.is_empty());
             let tasks = scaled.map(|(part, device)| -> Task<'_, ()> {

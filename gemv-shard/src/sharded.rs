@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use gemv_core::float_mode::in_default;
 use gemv_core::order::SEGMENT;
 use gemv_core::{Device, DeviceMatrix, Element, Error as CoreError, GpuDot, ShapeMismatch, Times};
 use ndarray::{
@@ -159,7 +160,7 @@ impl<T: Element> Sharded<T> {
         let processes = devices.len();
         let cyclic = split == Split::CyclicColumns && processes > 1 && a.ncols() > SEGMENT;
         let (mut bands, mut uploads) = (Vec::new(), Vec::<Task<'_, Part<T>>>::new());
-        for (rows, blocks) in split.cut(a.dim(), weights)? {
+        for (rows, blocks) in in_default(|| split.cut(a.dim(), weights))? {
             let before = uploads.len();
             for (columns, (which, device)) in blocks.into_iter().zip(&mut of) {
                 if rows.is_empty() || columns.is_empty() {
@@ -245,13 +246,13 @@ impl<T: Element> Sharded<T> {
         let (x, mut y) = (x.into(), y.into());
         self.fits(x.len(), Some(y.len()))?;
         let places = self.places();
-        let columns = places.iter().map(|place| match alpha == S::ZERO {
+        let columns = places.iter().map(|place| match alpha.is_zero() {
             true => 0..0,
             false => place.columns.clone(),
         });
         let there = self.upload(&x, columns.collect())?;
         let rows = places.iter().map(|place| place.computes.clone());
-        let before = match beta == S::ZERO {
+        let before = match beta.is_zero() {
             true => None,
             false => Some(self.upload(&y.view(), rows.collect())?),
         };

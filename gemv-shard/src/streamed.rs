@@ -213,11 +213,11 @@ impl<'a> Streamed<'a> {
             return Err(CoreError::Shape(shapes).into());
         }
         self.holds::<T>()?;
-        let mut result = match beta == S::ZERO {
+        let mut result = match beta.is_zero() {
             true => filled(m, V::default())?,
             false => copied(y.view())?,
         };
-        if alpha == S::ZERO {
+        if alpha.is_zero() {
             Partial::of_nothing(m).finish(device, alpha, beta, &mut result)?;
             y.assign(&result);
             return Ok(());

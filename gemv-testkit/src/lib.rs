@@ -1,9 +1,12 @@
 //! A backend for tests: the reference on memory of its own, where a test says what its device is, what
-//! it refuses, and what it does wrong.
+//! it refuses, and what it does wrong. And what tests have of a process: allocations that fail, floating-point modes
+//! that a caller may have set, forks and limits.
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
+#[allow(unsafe_code)] // an allocator
 mod failing;
+#[allow(unsafe_code)] // assembly: the register of the mode
+mod float_mode;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)] // fork, and limits of the process
 pub mod processes;
@@ -12,6 +15,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, IntoDimension,
 };
@@ -23,6 +27,7 @@ use gemv_core::{
 };
 
 pub use failing::{FailingAllocator, Failure, LEAST, each_failure};
+pub use float_mode::{MODES, Mode, with_mode};
 
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
@@ -398,7 +403,7 @@ impl Backend for Host {
         match prepared.state() {
             Some(Cyclic { processes }) => {
                 (self.transfer)("cyclic")?;
-                for_any!(AnyJob, job, job => cyclic_sums(job, *processes));
+                for_any!(AnyJob, job, job => in_default(|| cyclic_sums(job, *processes)));
                 Ok(())
             }
             None => (self.compute)(job, prepared),

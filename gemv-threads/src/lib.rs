@@ -24,6 +24,7 @@ mod pool;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use gemv_core::float_mode::{self, in_default};
 use gemv_core::fork;
 use rayon::{Scope, ThreadPool};
 
@@ -71,7 +72,7 @@ pub fn count() -> usize {
 /// whether it runs on this thread. Where no other thread is free, this one runs it alone: it does what is left to
 /// be done, not a part of its own.
 ///
-/// A panic is passed on.
+/// `work` is called in the default [floating-point mode](gemv_core::float_mode) on each of them. A panic is passed on.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -90,6 +91,12 @@ pub fn share(tasks: usize, work: &(impl Fn(bool) + Sync)) {
     if tasks <= 1 {
         return work(true);
     }
+    let work = &|mine| in_default(|| work(mine));
+    // While it waits, this thread may take up other tasks of the pool, which are in the caller's floating-point mode.
+    float_mode::outside(|| shared(tasks, work));
+}
+
+fn shared(tasks: usize, work: &(impl Fn(bool) + Sync)) {
     let ended = AtomicUsize::new(1);
     match place() {
         Place::Worker => {

@@ -11,6 +11,7 @@ use super::problem::{is_single, lens};
 use super::search::{Failure, Runner, median};
 use super::settings::{Mode, RunnerSettings};
 use super::workload::{AnyWorkload, Ready, Workload, products};
+use gemv_core::float_mode::in_default;
 use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 use ndarray::ShapeBuilder;
@@ -314,7 +315,8 @@ impl Runner for DeviceRunner {
 
     fn check(&mut self, desc: &Desc, params: &Params) -> Result<(), Failure> {
         let device = self.device.clone();
-        self.workload(desc.dtype)?.check(&device, desc, params)
+        let workload = self.workload(desc.dtype)?;
+        in_default(|| workload.check(&device, desc, params))
     }
 
     fn revoked(&mut self) -> Vec<(Params, Failure)> {

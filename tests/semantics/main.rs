@@ -13,6 +13,7 @@ mod calls;
 mod forks;
 mod helpers;
 mod laws;
+mod modes;
 mod values;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ use common::{Check, trial};
 use gemv::{Device, Dtype};
 use laws::*;
 use libtest_mimic::Trial;
+use modes::*;
 use values::*;
 
 type Body = fn(&Device, Dtype) -> Check;
@@ -33,7 +35,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 27] = checks![
+const CHECKS: [(&str, Body); 28] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -60,6 +62,7 @@ const CHECKS: [(&str, Body); 27] = checks![
     columns_permute_exactly,
     one_hot,
     anything_goes,
+    no_mode_of_the_caller_changes_a_bit,
     concurrent_callers,
 ];
 

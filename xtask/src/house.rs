@@ -36,6 +36,7 @@ const UNSAFE: &[&str] = &[
     // Whoever launches a kernel of their own answers for what it touches.
     "gemv-core/src/kernel_source.rs",
     "gemv-core/src/fork.rs", // pthread_atfork, and values that outlast a fork
+    "gemv-core/src/float_mode.rs", // assembly: the floating-point mode of the thread
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
     "examples/src/bin/bignum_digit",
@@ -49,10 +50,10 @@ const UNSAFE: &[&str] = &[
     "gemv-cuda/tests/context.rs", // the driver's own word on the current context
     "gemv-opencl/src/cl.rs",
     "gemv-opencl/src/cl",
-    "gemv-shard/tests/memory.rs",  // a counting allocator
-    "gemv-testkit/src/failing.rs", // an allocator that fails
-    "gemv-shard/tests/memory.rs",    // a counting allocator
-    "gemv-testkit/src/processes.rs", // fork, and limits of the process
+    "gemv-shard/tests/memory.rs",     // a counting allocator
+    "gemv-testkit/src/failing.rs",    // an allocator that fails
+    "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
+    "gemv-testkit/src/processes.rs",  // fork, and limits of the process
 ];
 
 /// What each published library may depend on, optional dependencies included.

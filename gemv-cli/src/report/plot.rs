@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::colors::colormaps::ViridisRGB;
@@ -242,6 +242,10 @@ impl Map {
         self.add(m, n, index as f64, hover);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
     /// Number of different values.
     pub(super) fn distinct(&self) -> usize {
         self.values().len()
@@ -268,6 +272,7 @@ impl Map {
         let all = || self.cells.values().map(|c| c.0);
         let own = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
         let (low, high) = range.unwrap_or(own);
+        ensure!(low.is_finite() && high.is_finite(), "a map has cells");
         let width = if high > low { high - low } else { 1.0 };
         let colour = |v: f64| viridis((v - low) / width);
         let steps = (0..=5).map(|k| {

@@ -11,7 +11,7 @@ use gemv_core::{Accumulator, Device, Dtype, Element, Job, Times, devices, for_an
 use gemv_mpi::mpi::traits::*;
 use gemv_mpi::{Distributed, Grid, Split};
 use gemv_shard::SumElement;
-use gemv_testkit::{Host, Numbers, view, view_mut};
+use gemv_testkit::{Host, MODES, Numbers, view, view_mut, with_mode};
 
 use super::{folder, rank_and_size};
 
@@ -53,6 +53,7 @@ pub fn all(world: &impl Communicator) {
         check::<f64, f64, _>(&grid, mixed, 200 + seed);
         check::<bf16, bf16, _>(&grid, &reference, 300 + seed);
         check::<bf16, f32, _>(&grid, &reference, 400 + seed);
+        modes(&grid, mixed, 700 + seed);
         // In pieces.
         let grid = grid.message_bytes(1000);
         check::<f64, f64, _>(&grid, &cpu, 500 + seed);
@@ -85,6 +86,33 @@ pub fn wrong_bits(world: &impl Communicator) {
     };
     let grid = Grid::new(world, Split::Rows).unwrap();
     check::<f32, f32, _>(&grid, &wrong.device(), 1);
+}
+
+/// Each rank calls in another floating-point mode, with factors that are subnormal.
+fn modes(grid: &Grid, device: &Device, seed: u64) {
+    // Of MPI itself nobody knows whether it computes: no mode in which that traps.
+    let modes: Vec<_> = MODES.into_iter().filter(|(name, _)| !name.contains("traps")).collect();
+    let (m, n) = (9, 1100);
+    let mut numbers = Numbers::new(seed);
+    let whole = Array2::from_shape_vec((m, n), numbers.elements::<f32>(m * n)).unwrap();
+    let x = Array1::from_vec(numbers.elements::<f32>(n));
+    let before = Array1::from_vec(numbers.elements::<f32>(m));
+    let a = Distributed::from_fn(grid, device, (m, n), |i, j| whole[(i, j)]).unwrap();
+    for (alpha, beta) in [(1.0, 0.0), (1e-41, 1e-41), (0.0, 1e-41), (0.7, -1.3)] {
+        let mut want = before.clone();
+        gemv_testkit::gemv(alpha, whole.view(), false, x.view(), beta, want.view_mut());
+        for turn in 0..modes.len() {
+            let mut got = before.clone();
+            let call = || a.gemv(alpha, &x, beta, &mut got);
+            // One of the ranks in its own mode.
+            match (grid.rank() + turn).checked_rem(modes.len()).filter(|which| *which > 0) {
+                Some(which) => with_mode(modes[which].1, call),
+                None => call(),
+            }
+            .unwrap();
+            assert!(bits(&got) == bits(&want), "{grid:?}: {alpha:e} and {beta:e}, turn {turn}");
+        }
+    }
 }
 
 fn bits<V: Element>(of: &Array1<V>) -> Vec<u128> {

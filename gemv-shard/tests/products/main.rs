@@ -1,10 +1,11 @@
 //! Products in parts, over several devices and from files: one program, since each would compile the same code for each
 //! element type.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // the macro `s!` allows it for its own
 
 #[path = "../common/mod.rs"]
 mod common;
 mod golden;
+mod modes;
 mod partial;
 #[cfg(target_os = "linux")]
 mod processes;

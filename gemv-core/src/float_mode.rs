@@ -1,0 +1,287 @@
+//! The floating-point mode in which the host computes: the default one, whatever the caller's is.
+//!
+//! Each thread has a mode of its own: how results are rounded, whether subnormal numbers are flushed to zero, and which
+//! exceptions trap. A new thread has that of the thread that made it. The [order](crate::order) rounds to nearest and
+//! keeps subnormals, which is the default mode. So whatever computes on the host enters that mode, on each thread for
+//! itself, and leaves the thread with its own. Where the mode is the default one already, nothing is written.
+//!
+//! Exception flags that a product raises stay raised, as after any other arithmetic; none traps.
+//!
+//! These functions are for backends, and for what computes with their results. The mode is known on x86-64 (MXCSR) and on
+//! AArch64 (FPCR). WebAssembly has no other than the default one. On further processors this thread is taken to be in the
+//! default mode, as it is by Rust.
+//!
+//! ```
+//! use gemv_core::float_mode::{in_default, is_default};
+//!
+//! let third = in_default(|| 1.0f32 / 3.0);
+//! assert_eq!(third, 0.333_333_34); // in any mode of this thread
+//! assert!(in_default(is_default));
+//! ```
+
+use std::cell::Cell;
+
+use self::control::{DEFAULT, Mode};
+
+thread_local! {
+    /// Within [`in_default`], the thread's mode outside of it.
+    static OUTER: Cell<Option<Mode>> = const { Cell::new(None) };
+}
+
+/// Whether this thread is in the default mode: it rounds to nearest, keeps subnormals, and no exception traps.
+///
+/// A function for small problems asks this first, and calls itself by [`in_default`] if it has to: that takes less time
+/// than to enter at each call.
+///
+/// ```
+/// use gemv_core::float_mode::{in_default, is_default};
+///
+/// fn sum(terms: &[f32]) -> f32 {
+///     if !is_default() {
+///         return in_default(|| sum(terms));
+///     }
+///     terms.iter().sum()
+/// }
+/// assert_eq!(sum(&[0.5, 0.25]), 0.75);
+/// ```
+#[inline(always)]
+pub fn is_default() -> bool {
+    // What a compiler moves from one side of the question to the other stays in the same mode where the answer is yes,
+    // and is not used where it is no.
+    control::is_default(control::get())
+}
+
+/// Calls `work` in the default mode, and leaves the thread in its own. On other threads `work` enters it anew.
+///
+/// ```
+/// assert_eq!(gemv_core::float_mode::in_default(|| 0.1f64 + 0.2), 0.300_000_000_000_000_04);
+/// ```
+///
+/// # Panics
+/// If `work` does; the mode is then the thread's own as well.
+pub fn in_default<R>(work: impl FnOnce() -> R) -> R {
+    called(work, enter)
+}
+
+/// Calls `work` in the mode that this thread has outside of [`in_default`]: for what may run a caller's own code, such as
+/// waiting for other threads of a pool, which takes up other tasks meanwhile. If it leaves another mode, that is the
+/// thread's.
+///
+/// ```
+/// use gemv_core::float_mode::{in_default, is_default, outside};
+///
+/// let mine = is_default();
+/// in_default(|| {
+///     assert_eq!(outside(is_default), mine);
+///     assert!(is_default());
+/// });
+/// ```
+///
+/// # Panics
+/// If `work` does; the mode is then the default one again.
+pub fn outside<R>(work: impl FnOnce() -> R) -> R {
+    called(work, leave)
+}
+
+/// The same bits. Of those of a number the compiler knows what they are, and would compare the number with 0 where its
+/// bits are compared: in the thread's mode, in which a subnormal number may be one.
+#[inline(always)]
+pub(crate) fn opaque(bits: u64) -> u64 {
+    control::opaque(bits)
+}
+
+/// Calls `work` by `by`. All kinds of work share the code of that, and what they compute is out of the compiler's sight
+/// there.
+fn called<R>(work: impl FnOnce() -> R, by: fn(&mut dyn FnMut())) -> R {
+    let (mut work, mut result) = (Some(work), None);
+    by(&mut || result = work.take().map(|work| work()));
+    result.expect("it was called")
+}
+
+#[inline(never)]
+fn enter(work: &mut dyn FnMut()) {
+    let (mode, outer) = (control::get(), OUTER.get());
+    if outer.is_some() && control::is_default(mode) {
+        /// A library that is loaded by the work may set another mode.
+        struct Within;
+        impl Drop for Within {
+            fn drop(&mut self) {
+                control::set(DEFAULT, &mut ());
+            }
+        }
+        let _within = Within;
+        return work();
+    }
+    /// Restores the thread's mode, which is by then what [`leave`] found last.
+    struct Entered(Option<Mode>);
+    impl Drop for Entered {
+        fn drop(&mut self) {
+            if let Some(mode) = OUTER.replace(self.0) {
+                control::set(mode, &mut ());
+            }
+        }
+    }
+    OUTER.set(Some(mode));
+    let _entered = Entered(outer);
+    control::set(DEFAULT, work)();
+}
+
+#[inline(never)]
+fn leave(work: &mut dyn FnMut()) {
+    let Some(mode) = OUTER.take() else { return work() };
+    struct Left;
+    impl Drop for Left {
+        fn drop(&mut self) {
+            OUTER.set(Some(control::get()));
+            control::set(DEFAULT, &mut ());
+        }
+    }
+    let _left = Left;
+    control::set(mode, work)();
+}
+
+/// The register that holds the mode.
+///
+/// A compiler takes arithmetic to depend on its operands alone, so it could move it from one side of a change of the mode
+/// to the other. It cannot move what [`set`](control::set) returns the way to. The address goes into the assembly and
+/// comes out of it, so it may be another one: operands are loaded from there after the change, and arithmetic needs its
+/// operands. The assembly may also read and write all memory whose address it ever got: results are stored before the
+/// next change. The x87 unit, with a mode of its own, is not used.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
+mod control {
+    use std::arch::asm;
+
+    /// MXCSR.
+    pub(super) type Mode = u32;
+
+    /// All exceptions masked, to nearest, no flush.
+    pub(super) const DEFAULT: Mode = 0x1f80;
+
+    /// Flush to zero, rounding, masks of exceptions, denormals are zero; not the exception flags, which are no mode.
+    const CONTROL: Mode = 0xffc0;
+
+    #[inline(always)]
+    pub(super) fn is_default(mode: Mode) -> bool {
+        mode & CONTROL == DEFAULT
+    }
+
+    #[inline(always)]
+    pub(super) fn opaque(mut bits: u64) -> u64 {
+        // SAFETY: it does nothing.
+        unsafe {
+            asm!("/* {} */", inout(reg) bits, options(pure, nomem, nostack, preserves_flags));
+        }
+        bits
+    }
+
+    #[inline(always)]
+    pub(super) fn get() -> Mode {
+        let mut mode = 0;
+        // SAFETY: it writes the four bytes at an address that is good for them.
+        unsafe {
+            asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack, preserves_flags));
+        }
+        mode
+    }
+
+    pub(super) fn set<T: ?Sized>(mode: Mode, mut way: &mut T) -> &mut T {
+        let now = get();
+        if (now ^ mode) & CONTROL == 0 {
+            return way;
+        }
+        // With the flags as they are. None traps when its mask is taken away, but when it is raised again.
+        let (mode, mut place) = (now & !CONTROL | mode & CONTROL, &raw mut way);
+        // SAFETY: it reads four bytes at an address that is good for them, of which no reserved bit is set that was not
+        // before. `place` comes back as it was. Rust code needs the default mode: while gemv computes this thread has
+        // it, and code in another mode is its caller's, who has chosen that mode.
+        unsafe {
+            asm!(
+                "ldmxcsr [{mode}]",
+                "/* {place} */",
+                mode = in(reg) &raw const mode,
+                place = inout(reg) place,
+                options(nostack, preserves_flags),
+            );
+            &mut **place
+        }
+    }
+}
+
+/// As above.
+#[cfg(target_arch = "aarch64")]
+mod control {
+    use std::arch::asm;
+
+    /// FPCR, which holds no flags: these are in FPSR.
+    pub(super) type Mode = u64;
+
+    /// No exception traps, to nearest, no flush, and none of the newer alternatives.
+    pub(super) const DEFAULT: Mode = 0;
+
+    #[inline(always)]
+    pub(super) fn is_default(mode: Mode) -> bool {
+        mode == DEFAULT
+    }
+
+    #[inline(always)]
+    pub(super) fn opaque(mut bits: u64) -> u64 {
+        // SAFETY: it does nothing.
+        unsafe {
+            asm!("/* {} */", inout(reg) bits, options(pure, nomem, nostack, preserves_flags));
+        }
+        bits
+    }
+
+    #[inline(always)]
+    pub(super) fn get() -> Mode {
+        let mode;
+        // SAFETY: it reads a register.
+        unsafe { asm!("mrs {}, fpcr", out(reg) mode, options(nostack, preserves_flags)) };
+        mode
+    }
+
+    pub(super) fn set<T: ?Sized>(mode: Mode, mut way: &mut T) -> &mut T {
+        if get() == mode {
+            return way;
+        }
+        let mut place = &raw mut way;
+        // SAFETY: the mode is the default one, or was read from the register. `place` comes back as it was. Rust code
+        // needs the default mode: while gemv computes this thread has it, and code in another mode is its caller's, who
+        // has chosen that mode.
+        unsafe {
+            asm!(
+                "msr fpcr, {mode}",
+                "/* {place} */",
+                mode = in(reg) mode,
+                place = inout(reg) place,
+                options(nostack, preserves_flags),
+            );
+            &mut **place
+        }
+    }
+}
+
+/// No mode that is known.
+#[cfg(not(any(all(target_arch = "x86_64", target_feature = "sse"), target_arch = "aarch64")))]
+mod control {
+    pub(super) type Mode = ();
+
+    pub(super) const DEFAULT: Mode = ();
+
+    #[inline(always)]
+    pub(super) fn is_default(_: Mode) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    pub(super) fn opaque(bits: u64) -> u64 {
+        bits
+    }
+
+    #[inline(always)]
+    pub(super) fn get() -> Mode {}
+
+    pub(super) fn set<T: ?Sized>(_: Mode, way: &mut T) -> &mut T {
+        way
+    }
+}
