@@ -285,7 +285,7 @@ impl Backend for Cuda {
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
         let choice = if params.kernel().as_str() == CUBLAS {
-            Choice::Cublas(self.cublas(desc, params)?.clone())
+            Choice::Cublas(self.cublas(desc, params)?.clone(), *desc)
         } else {
             Choice::Kernels(self.launches(desc, params)?)
         };
