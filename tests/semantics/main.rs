@@ -11,6 +11,7 @@ mod common;
 mod calls;
 mod helpers;
 mod laws;
+mod seam;
 mod values;
 
 use calls::*;
@@ -59,6 +60,16 @@ const CHECKS: [(&str, Body); 27] = checks![
     concurrent_callers,
 ];
 
+/// What any backend does with operands that do not fit, one type standing for all.
+const SEAM: [(&str, fn(&Device) -> Check); 6] = [
+    ("short operands", seam::short_operands),
+    ("far operands", seam::far_operands),
+    ("foreign operands", seam::foreign_operands),
+    ("steps", seam::steps),
+    ("copies", seam::copies),
+    ("choices of others", seam::choices_of_others),
+];
+
 /// Every planted bug that has to do with meaning is refused by the check that is about it.
 fn checker(trials: &mut Vec<Trial>) {
     let planted: [(Bug, Body, &[Dtype]); 11] = {
@@ -95,6 +106,10 @@ fn main() {
     checker(&mut trials);
     for target in &targets {
         let Ok(device) = &target.device else { continue };
+        for (name, body) in SEAM {
+            let device = device.clone();
+            trials.push(trial(format!("{}/f32/seam: {name}", target.id), move || body(&device)));
+        }
         for dtype in Dtype::ALL {
             if let Err(why) = common::supported(device, dtype) {
                 let name = format!("{}/{dtype}/unsupported: {why}", target.id);
