@@ -30,7 +30,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 27] = checks![
+const CHECKS: [(&str, Body); 28] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -53,6 +53,7 @@ const CHECKS: [(&str, Body); 27] = checks![
     products_follow_each_other,
     long_vectors_come_and_go,
     errors_leave_y,
+    errors_leave_many,
     rows_permute,
     columns_permute_exactly,
     one_hot,
@@ -120,6 +121,16 @@ fn main() {
                 let device = device.clone();
                 let name = format!("{}/{dtype}/{}", target.id, name.replace('_', "-"));
                 trials.push(trial(name, move || body(&device, dtype)));
+            }
+            let odd: Option<fn(&Device) -> Check> = match dtype {
+                Dtype::C32 => Some(pairs_at_an_odd_half::<f32>),
+                Dtype::C64 => Some(pairs_at_an_odd_half::<f64>),
+                _ => None,
+            };
+            if let Some(body) = odd {
+                let device = device.clone();
+                let name = format!("{}/{dtype}/pairs-at-an-odd-half", target.id);
+                trials.push(trial(name, move || body(&device)));
             }
             if target.id == "cpu" {
                 let device = device.clone();

@@ -1,7 +1,9 @@
 //! The seam itself: safe code may hand a backend any operands, choices and ranges. What does not fit is refused, by an
 //! error or a panic, and no other memory is read or written.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
 
 use gemv::half::f16;
 use gemv::ndarray::{Array1, Array2, Array3, Axis, Dimension, Ix0, Ix1, Ix2, Ix3};
@@ -44,10 +46,30 @@ fn block(device: &Device, data: &[f32]) -> Result<Box<dyn Memory>, String> {
 
 /// Whether this is refused: by an error, or by a panic.
 fn refused(what: &str, call: impl FnOnce() -> Result<()>) -> Check {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(())) => Err(format!("{what}: it was taken")),
-        Ok(Err(_)) | Err(_) => Ok(()),
+    match is_taken(call) {
+        true => Err(format!("{what}: it was taken")),
+        false => Ok(()),
     }
+}
+
+/// Whether this returns, and no error. Its panic is not printed.
+fn is_taken(call: impl FnOnce() -> Result<()>) -> bool {
+    thread_local! {
+        static QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let ended = panic::catch_unwind(AssertUnwindSafe(call));
+    QUIET.set(false);
+    matches!(ended, Ok(Ok(())))
 }
 
 /// Whether this is an error of a job's operands, before a backend sees them.
@@ -83,14 +105,7 @@ fn one(device: &Device) -> Result<Problem<Ix2, Ix1>, String> {
     let (a, x, before) = (numbers(1, m * n), numbers(2, n), numbers(3, m));
     let mut after = before.clone();
     let a_view = Array2::from_shape_vec((m, n), a.clone()).expect("as many");
-    gemv_testkit::gemv(
-        1.0,
-        a_view.view(),
-        false,
-        (&x[..]).into(),
-        1.0,
-        (&mut after[..]).into(),
-    );
+    gemv_testkit::gemv(1.0, a_view.view(), false, (&x[..]).into(), 1.0, (&mut after[..]).into());
     let blocks = [block(device, &a)?, block(device, &x)?, block(device, &before)?];
     let (a, x, y) = (packed(Ix2(m, n)), packed(Ix1(n)), packed(Ix1(m)));
     Ok(Problem { blocks, a, x, y, before, after })
@@ -525,8 +540,7 @@ fn with_choice(
         (1, 1) => backend.gemv(job.column(0, 0).erase(), prepared),
         _ => backend.gemm(job.erase(), prepared),
     };
-    let taken = catch_unwind(AssertUnwindSafe(run)).is_ok_and(|done| done.is_ok());
-    if !taken {
+    if !is_taken(run) {
         return Ok(());
     }
     let entries = |of: &Array3<f32>| of.iter().copied().collect::<Vec<_>>();
