@@ -8,6 +8,10 @@ use common::{Check, absences, targets};
 use gemv::half::{bf16, f16};
 use gemv::kernel::{DeviceIntegers, Kernel, KernelScalar, KernelType, LaunchShape, Parameter};
 use gemv::num_complex::Complex;
+use gemv::unstable::{
+    AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel, Desc,
+    DeviceInfo, Dtype, KernelLaunch, Memory, Params, Prepared,
+};
 use gemv::{Device, DeviceVector, Element, Error, GpuDot, ToDevice};
 use libtest_mimic::{Arguments, Trial};
 use ndarray::{Array1, Array2, array, s};
@@ -358,6 +362,82 @@ fn wrong_texts(device: &Device) -> Check {
     }
 }
 
+/// A backend that mixes up two openings of one device.
+#[derive(Debug)]
+struct Mixed {
+    memory: Device,
+    compiles: Device,
+    launches: Device,
+}
+
+impl Backend for Mixed {
+    fn device(&self) -> &DeviceInfo {
+        self.memory.info()
+    }
+    fn accepts(&self, desc: &Desc) -> gemv::Result<()> {
+        self.memory.backend().accepts(desc)
+    }
+    fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        self.memory.backend().candidates(desc)
+    }
+    fn fits(&self, desc: &Desc, params: &Params) -> gemv::Result<()> {
+        self.memory.backend().fits(desc, params)
+    }
+    fn tables(&self) -> Vec<BuiltinTable> {
+        self.memory.backend().tables()
+    }
+    fn upload(&self, data: AnySlice<'_>) -> gemv::Result<Box<dyn Memory>> {
+        self.memory.backend().upload(data)
+    }
+    fn alloc(&self, dtype: Dtype, len: usize) -> gemv::Result<Box<dyn Memory>> {
+        self.memory.backend().alloc(dtype, len)
+    }
+    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> gemv::Result<()> {
+        self.memory.backend().download(from, first, to)
+    }
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> gemv::Result<()> {
+        self.memory.backend().gemv(job, prepared)
+    }
+    fn vector(&self, job: AnyVectorJob<'_>) -> gemv::Result<()> {
+        self.memory.backend().vector(job)
+    }
+    fn compile(&self, text: &str, entry: &str) -> gemv::Result<CompiledKernel> {
+        self.compiles.backend().compile(text, entry)
+    }
+    fn launch(&self, launch: KernelLaunch<'_>) -> gemv::Result<()> {
+        self.launches.backend().launch(launch)
+    }
+}
+
+/// A kernel, or an array, of another opening of the device is refused where it is launched, and nothing is written.
+fn launches_of_others(device: &Device) -> Check {
+    let other = text(gemv::Engine::new(None).device(&device.info().id))?;
+    let of = |memory: &Device, compiles: &Device, launches: &Device| {
+        let [memory, compiles, launches] = [memory, compiles, launches].map(Device::clone);
+        Device::new(std::sync::Arc::new(Mixed { memory, compiles, launches }))
+    };
+    for (what, mixed, taken) in [
+        ("all of one", of(device, device, device), true),
+        ("an array of another", of(&other, device, device), false),
+        ("a kernel of another", of(device, &other, device), false),
+    ] {
+        let fixed = text(Kernel::from_source(&mixed, TEXT, "fixed"))?;
+        let mut y = text(mixed.vector(&[5.0f32; 32]))?;
+        let call = fixed.arguments().write(&mut y).of_len(32);
+        let launch = std::panic::AssertUnwindSafe(|| {
+            // SAFETY: 32 threads, and as many entries.
+            unsafe { call.launch(LaunchShape::new(1, 32)) }
+        });
+        let ended = std::panic::catch_unwind(launch);
+        if matches!(ended, Ok(Ok(()))) != taken {
+            return Err(format!("{what}: {:?}", ended.map_err(|_| "a panic")));
+        }
+        let want = if taken { 1.0 } else { 5.0 };
+        equal(text(y.download())?, Array1::from_elem(32, want))?;
+    }
+    Ok(())
+}
+
 /// Devices without kernels say so in one sentence.
 fn refuses(device: &Device) -> Check {
     let id = &device.info().id;
@@ -386,6 +466,7 @@ fn main() -> ExitCode {
                     ("wrong_arguments", wrong_arguments),
                     ("wrong_shapes", wrong_shapes),
                     ("wrong_texts", wrong_texts),
+                    ("launches_of_others", launches_of_others),
                 ]
             } else {
                 &[("refuses", refuses)]

@@ -7,12 +7,12 @@ mod common;
 
 use common::{Check, Size, acc, random, same, trial};
 use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array, Array1, Array2, ArrayView1, Axis, Dimension, array, s};
+use gemv::ndarray::{Array, Array1, Array2, ArrayView1, Axis, Dimension, ShapeBuilder, array, s};
 use gemv::num_complex::Complex;
 use gemv::unstable::reference;
 use gemv::{
     Accumulator, Device, DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector, Dtype, Element,
-    Error, Factor, GpuDot, Result,
+    Error, Factor, GpuDot, Result, ShapeMismatch,
 };
 use libtest_mimic::Trial;
 
@@ -522,6 +522,163 @@ fn refusals(device: &Device) -> Check {
     equal("y", &y, &array![1.0, 2.0])
 }
 
+/// Every step with an operand of as many entries in another shape, on the device and on the host, for arrays and for
+/// views: it names both shapes, and y is as it was.
+fn other_shapes(device: &Device) -> Check {
+    let before = array![[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]];
+    let mut y = device.matrix(&before).map_err(text)?;
+    let here = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
+    let (fits, there) = (device.matrix(&before), device.matrix(&here));
+    let (fits, there) = (fits.map_err(text)?, there.map_err(text)?);
+    let flat = there.clone().t();
+    let wrong = |name: &str, done: Result<()>| match done {
+        Err(Error::Shape(ShapeMismatch::Step { axes: 2, x: [2, 3, 1], y: [3, 2, 1] })) => Ok(()),
+        other => Err(format!("{name}: {other:?}")),
+    };
+    macro_rules! each {
+        ($of:expr, $what:literal) => {{
+            wrong(concat!($what, " assign"), $of.assign(&there))?;
+            wrong(concat!($what, " axpy"), $of.axpy(2.0, &there))?;
+            wrong(concat!($what, " xpay"), $of.xpay(2.0, &there))?;
+            wrong(concat!($what, " sqrt"), $of.assign_sqrt(&there))?;
+            for (name, x, z) in [("x", &there, &fits), ("z", &fits, &there)] {
+                wrong(&format!("{} product, {name}", $what), $of.assign_product(x, z))?;
+                wrong(&format!("{} add, {name}", $what), $of.add_product(x, z))?;
+                wrong(&format!("{} quotient, {name}", $what), $of.assign_quotient(x, z))?;
+            }
+            wrong(concat!($what, " assign, host"), $of.assign(&here))?;
+            wrong(concat!($what, " axpy, host"), $of.axpy(2.0, here.view()))?;
+            wrong(concat!($what, " add, host"), $of.add_product(&here, &fits))?;
+        }};
+    }
+    each!(y, "an array:");
+    let shared = y.clone();
+    each!(y, "one that shares its memory:");
+    drop(shared);
+    {
+        let mut view = y.view_mut().map_err(text)?;
+        each!(view, "a view:");
+    }
+    equal("y", &y, &before)?;
+    let why = y.axpy(1.0, &there).map_err(text).expect_err("another shape");
+    if why != "shapes do not fit: y has 3 × 2 entries and an operand 2 × 3" {
+        return Err(why);
+    }
+    // Of three axes, and of a part.
+    let mut cube = device.zeros::<f32, _>((2, 3, 4)).map_err(text)?;
+    let other = device.zeros::<f32, _>((4, 3, 2)).map_err(text)?;
+    match cube.assign(&other) {
+        Err(Error::Shape(ShapeMismatch::Step { axes: 3, x: [4, 3, 2], y: [2, 3, 4] })) => {}
+        other => return Err(format!("three axes: {other:?}")),
+    }
+    let mut part = y.rows_mut(..2).map_err(text)?;
+    match part.assign(&fits.rows(..1)) {
+        Err(Error::Shape(ShapeMismatch::Step { axes: 2, x: [1, 2, 1], y: [2, 2, 1] })) => {}
+        other => return Err(format!("a part: {other:?}")),
+    }
+    // What has the shape is taken: the other one's transpose.
+    y.assign(&flat).map_err(text)?;
+    equal("y", &y, &here.t().to_owned())
+}
+
+/// Elements of the operands of [`beyond_two_billion`], which are more than a number of 31 bits counts.
+const MANY: usize = (1 << 31) + (1 << 16);
+
+/// A matrix of more than 2^31 elements by rows and by columns, whose last row lies beyond them: it has the bits of that row
+/// alone. Steps and copies reach there too.
+fn beyond_two_billion(device: &Device) -> Check {
+    let (n, m) = (1 << 16, MANY >> 16);
+    let x = Array1::from_shape_fn(n, |j| random::<f16>(1, j, 0));
+    let rows = [0, m / 2, m - 1];
+    let row = |i: usize| Array1::from_shape_fn(n, |j| random::<f16>(2, i, j));
+    let mut all = device.zeros::<f16, _>(MANY).map_err(text)?;
+    let there = device.vector(&x).map_err(text)?;
+    for by_columns in [false, true] {
+        // Where the entries of a row lie, all of them, or their beginning.
+        let place = |i: usize| match by_columns {
+            false => (i * n..(i + 1) * n, 1),
+            true => (i..i + (n - 1) * m + 1, m as isize),
+        };
+        for i in rows {
+            let (range, step) = place(i);
+            let part = all.step_mut(range.clone(), step);
+            part.and_then(|mut part| part.assign(&row(i))).map_err(text)?;
+            if i == m - 1 {
+                let back = all.step(range, step);
+                // Of a row by columns all that lies between would be copied.
+                let back = if by_columns { back.step(n - 3.., 1) } else { back };
+                let want = if by_columns { row(i).slice(s![n - 3..]).to_owned() } else { row(i) };
+                equal("what was written", &back, &want)?;
+            }
+        }
+        let a = match by_columns {
+            false => all.as_matrix((m, n)),
+            true => all.as_matrix((m, n).f()),
+        };
+        let products: Vec<_> = match device.info().host {
+            // A processor takes seconds for each.
+            true => vec![None],
+            false => {
+                let desc = a.desc();
+                let all = device.backend().candidates(&desc).into_iter().map(Some);
+                std::iter::once(None).chain(all).collect()
+            }
+        };
+        for params in products {
+            let mut y = device.vector(&Array1::from_elem(m, f16::NAN)).map_err(text)?;
+            match &params {
+                None => device.gemv(1.0, &a, &there, 0.0, &mut y),
+                Some(params) => device.gemv_as(params, 1.0, &a, &there, 0.0, &mut y),
+            }
+            .map_err(text)?;
+            let mut want = Array1::from_elem(m, f16::ZERO);
+            for i in rows {
+                want[i] = f16::from_f32(reference::dot(row(i).view(), x.view(), false));
+            }
+            let layout = if by_columns { "by columns" } else { "by rows" };
+            let which = params.map_or("the choice".into(), |params| params.to_string());
+            equal(&format!("{layout}, {which}"), &y, &want)?;
+        }
+        // Two right-hand sides, as the two halves of x and x backwards.
+        let both = Array2::from_shape_fn((n, 2), |(j, c)| if c == 0 { x[j] } else { x[n - 1 - j] });
+        let mut y = device.zeros::<f16, _>((m, 2)).map_err(text)?;
+        let sides = device.matrix(&both).map_err(text)?;
+        device.gemm(1.0, &a, &sides, 0.0, &mut y).map_err(text)?;
+        let mut want = Array2::from_elem((m, 2), f16::ZERO);
+        for (i, c) in rows.into_iter().flat_map(|i| [(i, 0), (i, 1)]) {
+            let sum = reference::dot(row(i).view(), both.column(c), false);
+            want[[i, c]] = f16::from_f32(sum);
+        }
+        equal("two right-hand sides", &y, &want)?;
+        drop(a);
+        for i in rows {
+            let (range, step) = place(i);
+            let part = all.step_mut(range, step);
+            part.and_then(|mut part| part.fill(Factor::number(0.0))).map_err(text)?;
+        }
+    }
+    Ok(())
+}
+
+/// The trial of [`beyond_two_billion`]: ignored where it is not asked for, or the device has no memory for it, which its
+/// name says.
+fn large(id: &str, device: &Device) -> Trial {
+    let asked = std::env::var("GEMV_TEST_LARGE").is_ok_and(|v| !v.is_empty() && v != "0");
+    let why = match asked {
+        false => Some("GEMV_TEST_LARGE=1 asks for it".to_owned()),
+        true => device.zeros::<f16, _>(MANY).err().map(|e| e.to_string()),
+    };
+    let device = device.clone();
+    let name = format!("{id}/beyond two billion elements");
+    match why {
+        None => trial(name, move || beyond_two_billion(&device)),
+        Some(why) => {
+            let text = why.clone();
+            Trial::test(format!("{name}: {why}"), move || Err(text.into())).with_ignored_flag(true)
+        }
+    }
+}
+
 fn main() {
     let targets = common::targets();
     let mut trials: Vec<Trial> = common::absences(&targets);
@@ -532,6 +689,7 @@ fn main() {
             trials.push(trial(format!("{}/{name}", target.id), move || body(&device)));
         };
         add("refusals".into(), Box::new(refusals));
+        add("f32/other shapes".into(), Box::new(other_shapes));
         add("what cannot be recorded".into(), Box::new(unplannable));
         let count = if common::size() == Size::Tiny { 100 } else { 60_000 };
         let narrow = move || bits().take(count).map(|bits| bits as u16);
@@ -581,6 +739,10 @@ fn main() {
                 }
             }
         }
+    }
+    // The oracle takes minutes.
+    for target in targets.iter().filter(|target| target.id != "reference") {
+        trials.extend(target.device.as_ref().ok().map(|device| large(&target.id, device)));
     }
     common::main(trials);
 }

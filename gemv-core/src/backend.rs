@@ -89,9 +89,13 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 /// [floating-point mode](crate::float_mode), except
 /// for kernels whose name begins with `classic-` or `vendor-`, and for its [read-bandwidth passes](Backend::read_params).
 ///
-/// [`Device`](crate::Device) stands before it and does what is the same for all: shapes agree,
-/// operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is not shared and
-/// its entries have places of their own. To write one, see `docs/adding-a-backend.md`.
+/// A job that arrives is [`Checked`](crate::Checked): shapes agree, operands lie in their memory, and no two
+/// entries of `y` at one place. [`Device`](crate::Device) stands before it and does what else is the same
+/// for all: operands live here, `alpha = 0` of a host `y` never arrives, a resident `y` is not shared.
+///
+/// All of its methods are safe, and may be called without a [`Device`](crate::Device): no memory is read or written
+/// but that of the operands. Memory of another backend, device or element type is a panic, as is a [`Prepared`]
+/// of another device or problem. To write one, see `docs/adding-a-backend.md`.
 ///
 /// ```
 /// use gemv_core::{AnyJob, Job, reference::Reference};
@@ -108,6 +112,7 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 ///     beta: 0.0,
 ///     y: y.view_mut().into(),
 /// };
+/// let job = job.check()?; // the operands fit
 /// let desc = job.desc();
 /// let params = backend.candidates(&desc)[0];
 /// let prepared = backend.prepare(&desc, &params)?; // proved once
@@ -224,7 +229,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// The driver's refusal.
     ///
     /// # Panics
-    /// If the block is not this backend's, is shorter, or has another type.
+    /// If the block is not this device's, is shorter, or has another type.
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()>;
 
     /// Fills a block from its beginning, by pieces that `source` writes: for data that is larger than the
@@ -258,7 +263,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// then undefined.
     ///
     /// # Panics
-    /// If the block is not this backend's, or is shorter; or if `source` panics.
+    /// If the block is not this device's, or is shorter; or if `source` panics.
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
         let _ = (to, bytes, source);
         Ok(false)
@@ -347,6 +352,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// # Errors
     /// See [`Error`](crate::Error). `y` is as it was, except where documented there.
+    ///
+    /// # Panics
+    /// If memory is another device's or of another type. If `prepared` is another device's, or for another problem;
+    /// a backend to which the parameters alone say all may compute the product by them instead.
     fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()>;
 
     /// Computes many products of one shape; on return a host `y` is written, as by
@@ -359,6 +368,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// # Errors
     /// As [`gemv`](Self::gemv). If a later product fails, earlier ones have written their part of `y`.
+    ///
+    /// # Panics
+    /// As [`gemv`](Self::gemv).
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
         for_any!(AnyGemmJob, job, mut job => {
             let Desc { batch, rhs, .. } = job.desc();
@@ -378,6 +390,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// # Errors
     /// As [`gemv`](Self::gemv).
+    ///
+    /// # Panics
+    /// If memory is another device's or of another type.
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()>;
 
     /// The published kernels for this problem, as named baselines: their names begin with
@@ -428,7 +443,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// The driver's refusal.
     ///
     /// # Panics
-    /// If another backend has compiled it; the default always, since it compiles nothing.
+    /// If another device has compiled it, or an array is another device's; the default always, since it compiles
+    /// nothing.
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
         panic!("{} has not compiled {:?}", self.device().id, launch.compiled())
     }

@@ -1,10 +1,57 @@
 //! The data of one product, or of many of one shape, as a backend gets it.
 
+use std::ops::Deref;
+
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix1, Ix2, Ix3, RemoveAxis};
 
 use crate::element::{AnyPair, PairFamily, Times};
 use crate::memory::{Memory, Window};
-use crate::{Desc, Element};
+use crate::{Desc, Element, Error, Result, ShapeMismatch};
+
+/// A job whose operands fit: made by `check` of a [`Job`], a [`GemmJob`] or a
+/// [`VectorJob`](crate::VectorJob), and by nothing else. So no backend can forget to look.
+///
+/// - The shapes agree, and a step has the operands that it reads.
+/// - Every [`Window`] lies inside of its block.
+/// - Each entry of the result has a place of its own.
+///
+/// What a block is only its backend knows: whether it is of this device, and of the job's element type.
+///
+/// ```
+/// use gemv_core::{Error, Job};
+/// use ndarray::{Array2, array};
+///
+/// let (a, x) = (Array2::<f64>::ones((1000, 3)), array![1.0, 2.0, 3.0]);
+/// let mut y = array![0.0]; // too short
+/// let (x, y) = (x.view().into(), y.view_mut().into());
+/// let job = Job { alpha: 1.0, a: a.view().into(), conj: false, x, beta: 0.0, y };
+/// assert!(matches!(job.check(), Err(Error::Shape(_))));
+/// ```
+#[derive(Debug)]
+pub struct Checked<J>(J);
+
+impl<J> Checked<J> {
+    /// A job that fits by the way it was made.
+    #[inline(always)]
+    pub(crate) fn trust(job: J) -> Checked<J> {
+        Checked(job)
+    }
+
+    /// The job itself, whose parts may then be anything.
+    #[inline(always)]
+    pub fn into_inner(self) -> J {
+        self.0
+    }
+}
+
+impl<J> Deref for Checked<J> {
+    type Target = J;
+
+    #[inline(always)]
+    fn deref(&self) -> &J {
+        &self.0
+    }
+}
 
 /// An operand that is read.
 ///
@@ -78,6 +125,14 @@ impl<'a, T, D: Dimension + Copy> Input<'a, T, D> {
         match self {
             Input::Host(view) => view.strides()[axis],
             Input::Device(window) => window.stride(axis),
+        }
+    }
+
+    /// Whether it lies in its memory: an array of the host always does.
+    fn check(&self, operand: &'static str) -> Result<()> {
+        match self {
+            Input::Host(_) => Ok(()),
+            Input::Device(window) => window.check(operand, window.memory.len()),
         }
     }
 
@@ -211,6 +266,14 @@ impl<'a, T, D: Dimension + Copy> Output<'a, T, D> {
         }
     }
 
+    /// Whether it lies in its memory, each entry at a place of its own: those of a host array always do.
+    fn check(&self, operand: &'static str) -> Result<()> {
+        match self {
+            Output::Host(_) => Ok(()),
+            Output::Device(window) => window.check_result(operand, window.memory.len()),
+        }
+    }
+
     /// The part at this index of an axis.
     ///
     /// # Panics
@@ -250,8 +313,7 @@ impl<'a, T> Output<'a, T, Ix2> {
 /// One product, `y = alpha * A x + beta * y`.
 ///
 /// The matrix has elements of `T`, the vectors of `V`: the same type, or a wider one
-/// ([`Times`]). The shapes agree: [`Device`](crate::Device) checks them before it hands a job to a
-/// backend.
+/// ([`Times`]). A backend takes it once it is [`Checked`].
 ///
 /// ```
 /// use gemv_core::Job;
@@ -292,10 +354,61 @@ impl<'a, T: Element + Times<V>, V: Element> Job<'a, T, V> {
         Desc { vectors: V::DTYPE, ..self.a.desc() }
     }
 
+    /// The job, if its operands fit.
+    ///
+    /// ```
+    /// use gemv_core::{AnySlice, Error, Input, Job, Window, reference::Reference};
+    /// use ndarray::{Ix1, array};
+    ///
+    /// let backend = Reference::open();
+    /// let block = backend.upload(AnySlice::F32(&[1.0, 2.0, 3.0]))?;
+    /// let (a, mut y) = (array![[1.0f32, 1.0]], array![0.0f32]);
+    /// let mut ask = |first: usize, stride: isize| {
+    ///     let (dim, strides) = (Ix1(2), Ix1(stride as usize));
+    ///     let x = Input::Device(Window { memory: &*block, first, dim, strides });
+    ///     let (a, y) = (a.view().into(), y.view_mut().into());
+    ///     Job::<f32> { alpha: 1.0, a, conj: false, x, beta: 0.0, y }.check().map(|_| ())
+    /// };
+    /// assert!(ask(0, 2).is_ok() && ask(2, -2).is_ok());
+    /// assert!(matches!(ask(0, 3), Err(Error::Operand { operand: "x", .. })));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape); [`Error::Operand`](crate::Error::Operand) if an operand does
+    /// not lie in its memory, or two entries of y lie at one place.
+    pub fn check(self) -> Result<Checked<Self>> {
+        self.proof()?;
+        Ok(Checked(self))
+    }
+
+    fn proof(&self) -> Result<()> {
+        check(self.a.raw_dim(), self.x.raw_dim(), Some(self.y.raw_dim()))?;
+        self.a.check("A")?;
+        self.x.check("x")?;
+        self.y.check("y")
+    }
+
+    /// A job of resident arrays and of views, whose shapes were compared.
+    #[inline(always)]
+    pub(crate) fn checked_before(self) -> Checked<Self> {
+        debug_assert_eq!(self.proof(), Ok(()));
+        Checked(self)
+    }
+}
+
+impl<'a, T: Element + Times<V>, V: Element> Checked<Job<'a, T, V>> {
     /// The job without its element type.
     #[inline(always)]
     pub fn erase(self) -> AnyJob<'a> {
         <T as Times<V>>::erase::<Jobs>(self)
+    }
+
+    /// A, x and the place of y, where they are: to move the job takes longer than a small product.
+    #[inline(always)]
+    pub fn operands(&mut self) -> (&Input<'a, T, Ix2>, &Input<'a, V, Ix1>, Output<'_, V, Ix1>) {
+        let Job { a, x, y, .. } = &mut self.0;
+        (a, x, y.view_mut())
     }
 }
 
@@ -358,9 +471,26 @@ impl<'a, T: Element + Times<V>, V: Element> GemmJob<'a, T, V> {
         GemmJob { alpha, a, conj, x, beta, y }
     }
 
-    /// The job without its element type.
-    pub fn erase(self) -> AnyGemmJob<'a> {
-        <T as Times<V>>::erase::<GemmJobs>(self)
+    /// The job, if its operands fit.
+    ///
+    /// # Errors
+    /// As [`Job::check`].
+    pub fn check(self) -> Result<Checked<Self>> {
+        self.proof()?;
+        Ok(Checked(self))
+    }
+
+    fn proof(&self) -> Result<()> {
+        check_batch(self.a.raw_dim(), self.x.raw_dim(), Some(self.y.raw_dim()))?;
+        self.a.check("A")?;
+        self.x.check("X")?;
+        self.y.check("Y")
+    }
+
+    /// A job of resident arrays and of views, whose shapes were compared.
+    pub(crate) fn checked_before(self) -> Checked<Self> {
+        debug_assert_eq!(self.proof(), Ok(()));
+        Checked(self)
     }
 
     /// The product of one entry of the batch and one column.
@@ -379,15 +509,49 @@ impl<'a, T: Element + Times<V>, V: Element> GemmJob<'a, T, V> {
     }
 }
 
+impl<'a, T: Element + Times<V>, V: Element> Checked<GemmJob<'a, T, V>> {
+    /// The job without its element type.
+    pub fn erase(self) -> AnyGemmJob<'a> {
+        <T as Times<V>>::erase::<GemmJobs>(self)
+    }
+
+    /// As [`GemmJob::column`]: a part of what fits.
+    ///
+    /// # Panics
+    /// If there is no such entry, or no such column.
+    pub fn column(&mut self, entry: usize, column: usize) -> Checked<Job<'_, T, V>> {
+        Checked(self.0.column(entry, column))
+    }
+}
+
+/// Compares the shapes of a single product.
+#[inline]
+pub(crate) fn check(matrix: Ix2, x: Ix1, y: Option<Ix1>) -> Result<()> {
+    let (matrix, x, y) = ((matrix[0], matrix[1]), x[0], y.map(|y| y[0]));
+    if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
+        return Ok(());
+    }
+    Err(Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }))
+}
+
+/// Compares the shapes of a batch of products.
+pub(crate) fn check_batch(a: Ix3, x: Ix3, y: Option<Ix3>) -> Result<()> {
+    if (a[0], a[2]) == (x[0], x[1]) && y.is_none_or(|y| y == Ix3(a[0], a[1], x[2])) {
+        return Ok(());
+    }
+    let of = |d: Ix3| (d[0], d[1], d[2]);
+    Err(Error::Shape(ShapeMismatch::BatchMatrices { matrices: of(a), x: of(x), y: y.map(of) }))
+}
+
 /// The [`PairFamily`] of [`AnyJob`].
 #[derive(Debug)]
 pub enum Jobs {}
 
 impl PairFamily for Jobs {
-    type Of<'a, T: Element, V: Element> = Job<'a, T, V>;
+    type Of<'a, T: Element, V: Element> = Checked<Job<'a, T, V>>;
 }
 
-/// A [`Job`] of any pair of element types.
+/// A [`Checked`] [`Job`] of any pair of element types.
 ///
 /// ```
 /// use gemv_core::{AnyJob, Dtype, Job, for_any};
@@ -395,9 +559,10 @@ impl PairFamily for Jobs {
 ///
 /// let (a, x, mut y) = (array![[2.0f64, 3.0]], array![1.0, 1.0], array![0.0]);
 /// let (a, x, y) = (a.view().into(), x.view().into(), y.view_mut().into());
-/// let job = AnyJob::F64(Job { alpha: 1.0, a, conj: false, x, beta: 0.0, y });
+/// let job = AnyJob::F64(Job { alpha: 1.0, a, conj: false, x, beta: 0.0, y }.check()?);
 /// assert_eq!(job.dtypes(), (Dtype::F64, Dtype::F64));
 /// assert_eq!(for_any!(AnyJob, job, job => job.desc().n), 2);
+/// # Ok::<(), gemv_core::Error>(())
 /// ```
 pub type AnyJob<'a> = AnyPair<'a, Jobs>;
 
@@ -406,8 +571,8 @@ pub type AnyJob<'a> = AnyPair<'a, Jobs>;
 pub enum GemmJobs {}
 
 impl PairFamily for GemmJobs {
-    type Of<'a, T: Element, V: Element> = GemmJob<'a, T, V>;
+    type Of<'a, T: Element, V: Element> = Checked<GemmJob<'a, T, V>>;
 }
 
-/// A [`GemmJob`] of any pair of element types.
+/// A [`Checked`] [`GemmJob`] of any pair of element types.
 pub type AnyGemmJob<'a> = AnyPair<'a, GemmJobs>;

@@ -78,7 +78,7 @@ pub use gemv_desc::{
 };
 pub use host::{Span, packed, span, zeros_on_host};
 pub use integers::{DeviceIntegers, Integer};
-pub use job::{AnyGemmJob, AnyJob, GemmJob, GemmJobs, Input, Job, Jobs, Output};
+pub use job::{AnyGemmJob, AnyJob, Checked, GemmJob, GemmJobs, Input, Job, Jobs, Output};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
 pub use memory::{Exchange, Memory, Piece, Receive, Window};

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix2, Ix3, RemoveAxis, ShapeBuilder};
 
+use crate::{Error, Result};
+
 /// A block of device memory that holds elements of one type. Made by
 /// [`Backend::upload`](crate::Backend::upload) and [`Backend::alloc`](crate::Backend::alloc); freed
 /// on drop.
@@ -66,8 +68,8 @@ pub trait Exchange: Send + Debug {
     /// Lets later work on the devices wait for the copies. The host does not.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device): the driver's refusal. What was to be written is then undefined.
-    fn finish(self: Box<Self>) -> crate::Result<()>;
+    /// [`Error::Device`](Error::Device): the driver's refusal. What was to be written is then undefined.
+    fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// The memory of an array, and of its clones and views.
@@ -177,6 +179,56 @@ impl<M, D: Dimension> Window<M, D> {
             high += far.max(0);
         }
         (low as usize, (high - low + 1) as usize)
+    }
+
+    /// Whether every entry lies in a block of so many elements. An array without entries does.
+    ///
+    /// ```
+    /// use gemv_core::Window;
+    /// use ndarray::Ix2;
+    ///
+    /// let every_other = |step: isize| {
+    ///     Window { memory: (), first: 4, dim: Ix2(1, 3), strides: Ix2(0, step as usize) }
+    /// };
+    /// assert!(every_other(2).lies_in(9) && !every_other(2).lies_in(8));
+    /// assert!(every_other(-2).lies_in(5) && !every_other(-3).lies_in(9));
+    /// assert!(!every_other(isize::MIN).lies_in(usize::MAX));
+    /// ```
+    pub fn lies_in(&self, len: usize) -> bool {
+        if self.dim.slice().contains(&0) {
+            return true;
+        }
+        let (mut low, mut high) = (self.first, self.first);
+        (0..self.dim.ndim()).all(|axis| {
+            let stride = self.stride(axis);
+            let Some(far) = stride.unsigned_abs().checked_mul(self.dim[axis] - 1) else {
+                return false;
+            };
+            let moved = match stride < 0 {
+                true => low.checked_sub(far).map(|to| low = to),
+                false => high.checked_add(far).map(|to| high = to),
+            };
+            moved.is_some()
+        }) && high < len
+    }
+
+    /// Whether an operand of this name lies in its block of so many elements.
+    pub(crate) fn check(&self, operand: &'static str, len: usize) -> Result<()> {
+        if self.lies_in(len) {
+            return Ok(());
+        }
+        let reason = format!("does not lie in its memory, which has {len} elements");
+        Err(Error::Operand { operand, reason })
+    }
+
+    /// The same of a result, each of whose entries has to have a place of its own.
+    pub(crate) fn check_result(&self, operand: &'static str, len: usize) -> Result<()> {
+        self.check(operand, len)?;
+        if self.is_distinct() {
+            return Ok(());
+        }
+        let reason = "has several entries at one place, or axes that cross".into();
+        Err(Error::Operand { operand, reason })
     }
 
     /// Whether every entry has a place of its own: none is repeated, and no two axes cross.

@@ -10,9 +10,10 @@ use half::{bf16, f16};
 
 use crate::dot::{GpuDot, Product};
 use crate::host::{host_array, host_zeros};
+use crate::job::check;
 use crate::mixed::Widened;
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::product::{Stack, check};
+use crate::product::Stack;
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
 use crate::{Accumulator, Desc, Element, Engine, Error, Result, ShapeMismatch, Times};
 

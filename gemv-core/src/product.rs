@@ -1,11 +1,11 @@
-//! Products on a device: the one place that checks operands before a backend sees them.
+//! Products on a device: shapes are compared and devices checked before a backend sees operands.
 
-use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
+use ndarray::{Array1, ArrayViewMut, Dimension, Ix2, Ix3};
 
 use crate::device::Device;
 use crate::float_mode::in_default;
 use crate::host::host_zeros;
-use crate::job::{GemmJob, Input, Job, Output};
+use crate::job::{GemmJob, Input, Job, Output, check, check_batch};
 use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 
@@ -388,16 +388,19 @@ impl Device {
         match y {
             VectorMut::Host(y) => {
                 let y = Output::Host(y.reborrow());
-                self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
+                self.backend()
+                    .gemv(Job { alpha, a, conj, x, beta, y }.checked_before().erase(), prepared)
             }
             VectorMut::Device(y) => y.written(!beta.is_zero(), |y| {
                 let (a, x) = (a.reborrow(), x.reborrow());
                 let y = Output::Device(y.place().1);
-                self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
+                self.backend()
+                    .gemv(Job { alpha, a, conj, x, beta, y }.checked_before().erase(), prepared)
             }),
             VectorMut::View(y) => {
                 let y = Output::Device(y.reborrow().window());
-                self.backend().gemv(Job { alpha, a, conj, x, beta, y }.erase(), prepared)
+                self.backend()
+                    .gemv(Job { alpha, a, conj, x, beta, y }.checked_before().erase(), prepared)
             }
         }
     }
@@ -453,7 +456,8 @@ impl Device {
         let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
         let job = GemmJob { alpha, a, conj, x, beta, y };
         // Given parameters are for the problem as it is.
-        let mut job = if params.is_none() { job.without_batch() } else { job };
+        let job = if params.is_none() { job.without_batch() } else { job };
+        let mut job = job.checked_before();
         let desc = job.desc();
         self.with_choice(params, &desc, |prepared| match (desc.batch, desc.rhs) {
             (1, 1) => self.backend().gemv(job.column(0, 0).erase(), prepared),
@@ -556,11 +560,7 @@ impl Stack<Ix2> for Ix3 {
 
 impl Stack<Ix3> for Ix3 {
     fn check(a: Ix3, x: Ix3, y: Option<Ix3>) -> Result<()> {
-        if (a[0], a[2]) == (x[0], x[1]) && y.is_none_or(|y| y == Self::result(a, x)) {
-            return Ok(());
-        }
-        let of = |d: Ix3| (d[0], d[1], d[2]);
-        Err(Error::Shape(ShapeMismatch::BatchMatrices { matrices: of(a), x: of(x), y: y.map(of) }))
+        check_batch(a, x, y)
     }
 
     fn result(a: Ix3, x: Ix3) -> Ix3 {
@@ -578,14 +578,4 @@ impl Stack<Ix3> for Ix3 {
     fn output<'a, T>(y: Output<'a, T, Ix3>) -> Output<'a, T, Ix3> {
         y
     }
-}
-
-/// Compares the shapes of a single product.
-#[inline]
-pub(crate) fn check(matrix: Ix2, x: Ix1, y: Option<Ix1>) -> Result<()> {
-    let (matrix, x, y) = ((matrix[0], matrix[1]), x[0], y.map(|y| y[0]));
-    if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
-        return Ok(());
-    }
-    Err(Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }))
 }

@@ -343,13 +343,13 @@ impl Backend for Reference {
     }
 
     fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
-        for_any!(AnyJob, job, job => run(job));
+        for_any!(AnyJob, job, job => run(job.into_inner()));
         Ok(())
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         for_any!(AnyVectorJob, job, job => {
-            let (job, memory) = job.split();
+            let (job, memory) = job.into_inner().split();
             vector(&job, elements, elements_mut(memory));
         });
         Ok(())

@@ -3,8 +3,9 @@
 use ndarray::{Dimension, Ix0, Ix3};
 
 use crate::element::{Any, Family};
+use crate::job::Checked;
 use crate::memory::{Memory, Window};
-use crate::{Accumulator, Element};
+use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 
 /// What a [`VectorJob`] does to each entry of `y`: one line of the [order](crate::order)'s rule 10.
 ///
@@ -151,8 +152,8 @@ impl<'a, T: Element> Scalar<'a, T> {
 /// One elementwise step on resident arrays: every entry of `y` becomes [`Step::apply`] of the
 /// factor and of the entries of `x`, `z` and `y` at its place.
 ///
-/// `x`, `z` and `y` have one shape, of at least one entry. No two entries of `y` lie at one place, and
-/// nothing else lies in its block but what is not touched. What a step does not read is `None`.
+/// `x`, `z` and `y` have one shape. What lies between the entries of `y` is not touched. What a step does
+/// not read is `None`. A backend takes the job once it is [`Checked`].
 #[derive(Debug)]
 pub struct VectorJob<'a, T: Element, M = &'a mut dyn Memory> {
     /// What is done.
@@ -168,7 +169,7 @@ pub struct VectorJob<'a, T: Element, M = &'a mut dyn Memory> {
 }
 
 impl<'a, T: Element> VectorJob<'a, T> {
-    /// A job of arrays of one shape.
+    /// A job of arrays whose shapes were compared.
     ///
     /// # Panics
     /// If they have more than three axes.
@@ -178,16 +179,73 @@ impl<'a, T: Element> VectorJob<'a, T> {
         x: Option<Window<&'a dyn Memory, D>>,
         z: Option<Window<&'a dyn Memory, D>>,
         y: Window<&'a mut dyn Memory, D>,
-    ) -> Self {
+    ) -> Checked<Self> {
         let (x, z, y) = (x.map(three_axes), z.map(three_axes), three_axes(y));
-        VectorJob { step, alpha, x, z, y }.merged()
+        let job = VectorJob { step, alpha, x, z, y };
+        debug_assert_eq!(job.proof(), Ok(()));
+        Checked::trust(job.merged())
+    }
+
+    /// The job, if its operands fit.
+    ///
+    /// ```
+    /// use gemv_core::{Dtype, Error, Scalar, Step, VectorJob, Window, reference::Reference};
+    /// use ndarray::Ix3;
+    ///
+    /// let backend = Reference::open();
+    /// let (x, mut y) = (backend.alloc(Dtype::F64, 6)?, backend.alloc(Dtype::F64, 6)?);
+    /// let x = Window { memory: &*x, first: 0, dim: Ix3(1, 2, 3), strides: Ix3(6, 3, 1) };
+    /// let y = Window { memory: &mut *y, first: 0, dim: Ix3(1, 3, 2), strides: Ix3(6, 2, 1) };
+    /// let alpha = Scalar::Number(1.0);
+    /// let job = VectorJob::<f64> { step: Step::Axpy, alpha, x: Some(x), z: None, y };
+    /// let why = job.check().unwrap_err().to_string();
+    /// assert!(why.ends_with("y has 1 × 3 × 2 entries and an operand 1 × 2 × 3"), "{why}");
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; [`Error::Operand`] if an operand or the factor does not lie in its memory, one that the
+    /// step reads is missing, or two entries of y lie at one place.
+    pub fn check(self) -> Result<Checked<Self>> {
+        self.proof()?;
+        Ok(Checked::trust(self))
+    }
+
+    fn proof(&self) -> Result<()> {
+        let VectorJob { step, alpha, x, z, y } = self;
+        for (operand, of, least) in [("x", x, 1), ("z", z, 2)] {
+            let read = step.operands() >= least;
+            match of {
+                None if read => {
+                    let reason = format!("is missing: {step:?} reads it");
+                    return Err(Error::Operand { operand, reason });
+                }
+                None => {}
+                Some(_) if !read => {
+                    let reason = format!("is not of a step that is {step:?}");
+                    return Err(Error::Operand { operand, reason });
+                }
+                Some(of) if of.dim != y.dim => {
+                    let [x, y] = [of.dim, y.dim].map(|dim| dim.into_pattern().into());
+                    return Err(Error::Shape(ShapeMismatch::Step { axes: 3, x, y }));
+                }
+                Some(of) => of.check(operand, of.memory.len())?,
+            }
+        }
+        let number = |of: &Window<&dyn Memory, Ix0>| of.check("the factor", of.memory.len());
+        match alpha {
+            Scalar::Number(_) => {}
+            Scalar::Device { of, .. } => number(of)?,
+            Scalar::Quotient { of, by, .. } => number(of).and_then(|()| number(by))?,
+        }
+        y.check_result("y", y.memory.len())
     }
 
     /// `y = x`.
     pub(crate) fn assign<D: Dimension + Copy>(
         x: Window<&'a dyn Memory, D>,
         y: Window<&'a mut dyn Memory, D>,
-    ) -> Self {
+    ) -> Checked<Self> {
         Self::new(Step::Assign, Scalar::Number(T::Acc::ZERO), Some(x), None, y)
     }
 
@@ -229,7 +287,9 @@ impl<'a, T: Element> VectorJob<'a, T> {
         let VectorJob { step, alpha, x, z, y: Window { memory, first, dim, strides } } = self;
         (VectorJob { step, alpha, x, z, y: Window { memory: (), first, dim, strides } }, memory)
     }
+}
 
+impl<'a, T: Element> Checked<VectorJob<'a, T>> {
     /// The job without its element type.
     pub fn erase(self) -> AnyVectorJob<'a> {
         T::any::<VectorJobs>(self)
@@ -251,8 +311,8 @@ fn three_axes<M, D: Dimension>(window: Window<M, D>) -> Window<M, Ix3> {
 pub enum VectorJobs {}
 
 impl Family for VectorJobs {
-    type Of<'a, T: Element> = VectorJob<'a, T>;
+    type Of<'a, T: Element> = Checked<VectorJob<'a, T>>;
 }
 
-/// A [`VectorJob`] of any element type.
+/// A [`Checked`] [`VectorJob`] of any element type.
 pub type AnyVectorJob<'a> = Any<'a, VectorJobs>;

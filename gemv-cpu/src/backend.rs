@@ -10,8 +10,9 @@ use gemv_core::ndarray::{
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
-    BackendEntry, BuiltinTable, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, HostGemm, Input,
-    Job, KernelInfo, Memory, Output, Params, Prepared, Result, Rival, VectorJob, Window, for_any,
+    BackendEntry, BuiltinTable, Checked, Desc, DeviceInfo, Dtype, Element, Error, GemmJob,
+    HostGemm, Input, Job, KernelInfo, Memory, Output, Params, Prepared, Result, Rival, VectorJob,
+    Window, for_any,
 };
 
 use crate::gemm::gemm;
@@ -166,15 +167,15 @@ impl Cpu {
     /// Computes a product that needs nothing but a kernel. Returns false for all others, and y is untouched. By
     /// reference: a copy of the job, or of the views in it, takes longer than a small product.
     #[inline(always)]
-    fn small<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) -> bool {
+    fn small<T: CpuElement>(&self, job: &mut Checked<Job<'_, T>>, params: &Params) -> bool {
         if !kernels::is_small(params.kernel()) {
             return false;
         }
-        let Job { alpha, a, conj, x, beta, y } = job;
-        let (Input::Host(a), Input::Host(x), Output::Host(y)) = (a, x, y) else {
+        let Job { alpha, conj, beta, .. } = **job;
+        let (Input::Host(a), Input::Host(x), Output::Host(mut y)) = job.operands() else {
             return false;
         };
-        self.small_host(*alpha, a, *conj, x, *beta, y)
+        self.small_host(alpha, a, conj, x, beta, &mut y)
     }
 
     /// As [`small`](Self::small), for operands in the host's memory.
@@ -202,10 +203,10 @@ impl Cpu {
     }
 
     #[inline(never)]
-    fn run<T: CpuElement>(&self, job: &mut Job<'_, T>, params: &Params) {
-        let (a, x) = (view(&job.a), view(&job.x));
-        let mut y = view_mut(&mut job.y);
-        let (alpha, beta, conj) = (job.alpha, job.beta, job.conj);
+    fn run<T: CpuElement>(&self, job: &mut Checked<Job<'_, T>>, params: &Params) {
+        let Job { alpha, conj, beta, .. } = **job;
+        let (a, x, y) = job.operands();
+        let (a, x, mut y) = (view(a), view(x), view_mut(y));
         // Resident operands, too: the tuner compares them with host arrays.
         let small = kernels::is_small(params.kernel());
         if small && self.small_host(alpha, &a, conj, &x, beta, &mut y) {
@@ -252,15 +253,14 @@ fn view<'a, T: CpuElement, D: Dimension + Copy>(input: &'a Input<'_, T, D>) -> A
 ///
 /// # Panics
 /// If it is in another backend's memory, or of another type.
-#[inline]
-fn view_mut<'a, T: CpuElement, D: Dimension + Copy>(
-    output: &'a mut Output<'_, T, D>,
-) -> ArrayViewMut<'a, T, D> {
+#[inline(always)]
+fn view_mut<T: CpuElement, D: Dimension + Copy>(
+    output: Output<'_, T, D>,
+) -> ArrayViewMut<'_, T, D> {
     match output {
-        Output::Host(view) => view.view_mut(),
+        Output::Host(view) => view,
         Output::Device(Window { memory, first, dim, strides }) => {
-            Window { memory: (), first: *first, dim: *dim, strides: *strides }
-                .view_mut(elements_mut(&mut **memory))
+            Window { memory: (), first, dim, strides }.view_mut(elements_mut(memory))
         }
     }
 }
@@ -418,7 +418,7 @@ impl Backend for Cpu {
         for_compiled!(
             AnyGemmJob, job,
             job => self.many(job, params),
-            mixed mut job => self.blocks(&mut job, params),
+            mixed job => self.blocks(job, params),
             else job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
         );
         Ok(())
@@ -439,19 +439,19 @@ impl Backend for Cpu {
 
 /// Products by another library.
 #[cold]
-fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, mut job: GemmJob<'_, T>) {
-    let GemmJob { alpha, a, x, beta, y, .. } = &mut job;
-    rival_of_views(gemm, (*alpha, *beta), view(a), view(x), view_mut(y));
+fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: Checked<GemmJob<'_, T>>) {
+    let GemmJob { alpha, a, x, beta, y, .. } = job.into_inner();
+    rival_of_views(gemm, (alpha, beta), view(&a), view(&x), view_mut(y));
 }
 
 /// The same with one right-hand side.
 #[cold]
-fn rival_of_one<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, mut job: Job<'_, T>) {
-    let Job { alpha, a, x, beta, y, .. } = &mut job;
-    let a = view(a).insert_axis(Axis(0));
-    let x = view(x).insert_axis(Axis(0)).insert_axis(Axis(2));
+fn rival_of_one<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: Checked<Job<'_, T>>) {
+    let Job { alpha, a, x, beta, y, .. } = job.into_inner();
+    let a = view(&a).insert_axis(Axis(0));
+    let x = view(&x).insert_axis(Axis(0)).insert_axis(Axis(2));
     let y = view_mut(y).insert_axis(Axis(0)).insert_axis(Axis(2));
-    rival_of_views(gemm, (*alpha, *beta), a, x, y);
+    rival_of_views(gemm, (alpha, beta), a, x, y);
 }
 
 fn rival_of_views<T: CpuElement<Acc = T> + Accumulator>(
@@ -472,7 +472,7 @@ fn rival_of_views<T: CpuElement<Acc = T> + Accumulator>(
 
 impl Cpu {
     #[inline(never)]
-    fn many<T: CpuTimes<T>>(&self, mut job: GemmJob<'_, T>, params: &Params) {
+    fn many<T: CpuTimes<T>>(&self, mut job: Checked<GemmJob<'_, T>>, params: &Params) {
         if !kernels::is_gemm(params.kernel()) {
             // A kernel for one vector: one product after the other.
             let Desc { batch, rhs, .. } = job.desc();
@@ -482,31 +482,40 @@ impl Cpu {
             }
             return;
         }
-        self.blocks(&mut job, params);
+        self.blocks(job, params);
     }
 
     /// Several columns, or a batch, by a kernel for them.
-    fn blocks<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut GemmJob<'_, T, V>, params: &Params) {
-        let GemmJob { alpha, a, conj, x, beta, y } = job;
+    fn blocks<T: CpuTimes<V>, V: CpuElement>(
+        &self,
+        job: Checked<GemmJob<'_, T, V>>,
+        params: &Params,
+    ) {
+        let GemmJob { alpha, a, conj, x, beta, y } = job.into_inner();
         let plan = kernels::gemm_plan(params);
         let grain = grain(params);
-        gemm(self.isa, plan, *alpha, view(a), *conj, view(x), *beta, view_mut(y), grain);
+        gemm(self.isa, plan, alpha, view(&a), conj, view(&x), beta, view_mut(y), grain);
     }
 
-    fn step<T: CpuElement>(&self, job: VectorJob<'_, T>) {
-        let (job, memory) = job.split();
+    fn step<T: CpuElement>(&self, job: Checked<VectorJob<'_, T>>) {
+        let (job, memory) = job.into_inner().split();
         vector::run(self.isa, &job, elements, elements_mut(memory));
     }
 
     /// One vector of a wider type, as the one column of X.
     #[inline(never)]
-    fn mixed<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut Job<'_, T, V>, params: &Params) {
-        let Job { alpha, a, conj, x, beta, y } = job;
+    fn mixed<T: CpuTimes<V>, V: CpuElement>(
+        &self,
+        job: &mut Checked<Job<'_, T, V>>,
+        params: &Params,
+    ) {
+        let Job { alpha, conj, beta, .. } = **job;
+        let (a, x, y) = job.operands();
         let (a, x, y) = (view(a), view(x), view_mut(y));
         let (a, x, y) = (a.insert_axis(Axis(0)), x.insert_axis(Axis(1)), y.insert_axis(Axis(1)));
         let (x, y) = (x.insert_axis(Axis(0)), y.insert_axis(Axis(0)));
         let plan = kernels::gemm_plan(params);
-        gemm(self.isa, plan, *alpha, a, *conj, x, *beta, y, grain(params));
+        gemm(self.isa, plan, alpha, a, conj, x, beta, y, grain(params));
     }
 
     #[cold]

@@ -209,7 +209,9 @@ pub(crate) fn gemm_plan(params: &Params) -> GemmPlan {
         let arg = kernel.and_then(|k| k.args.iter().find(|a| a.name == name));
         params.get_or(name, arg.map_or(0, |a| a.default)) as usize
     };
-    let (rows, columns, prefetch) = (get("rows"), get("tile_rhs"), get("prefetch"));
+    // Within what the kernels are written for, as for one vector.
+    let (rows, prefetch) = (get("rows").clamp(1, 1 << 16), get("prefetch").min(1 << 16));
+    let columns = get("tile_rhs");
     GemmPlan { rows, columns, prefetch, prefetch_next: get("prefetch_next") != 0, narrow: false }
 }
 

@@ -126,7 +126,8 @@ fn check<T: Element<Acc = T> + Times<T> + LinalgScalar + From<i8>>(cpu: &dyn Bac
                     let desc = job.desc();
                     let params = cpu.vendor(&desc).expect("it computes such a problem");
                     assert_eq!(params, Params::new("vendor-cblas"));
-                    cpu.gemm(job.erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
+                    cpu.gemm(job.check().unwrap().erase(), &cpu.prepare(&desc, &params).unwrap())
+                        .unwrap();
                     assert_eq!(got, want, "{m} x {n} x {k}");
                 }
             }

@@ -146,7 +146,7 @@ fn compare<T: Element + Times<V>, V: Element>(
     let desc = job.desc();
     let params = params(cpu, rng, &desc);
     let prepared = cpu.prepare(&desc, &params).unwrap();
-    cpu.gemm(job.erase(), &prepared).unwrap();
+    cpu.gemm(job.check().unwrap().erase(), &prepared).unwrap();
     let got = py.view(&y);
     let what = format!(
         "{} {}*{} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {params}",
@@ -376,7 +376,8 @@ fn wide<T: Element + Times<T>>(cpu: &dyn Backend, rng: &mut Numbers, batch: usiz
                     continue;
                 }
                 let prepared = cpu.prepare(&desc, &params).unwrap();
-                pool.install(|| cpu.gemm(job.erase(), &prepared)).unwrap();
+                let job = job.check().unwrap().erase();
+                pool.install(|| cpu.gemm(job, &prepared)).unwrap();
                 let same = to.iter().zip(&want).all(|(got, want)| same(*got, *want));
                 let threads = pool.current_num_threads();
                 assert!(same, "{batch} x {m} x {n} x {columns}, {kernel}, {threads} threads");
@@ -468,7 +469,7 @@ fn matrixmultiply_multiplies_whole_numbers_exactly() {
             let desc = job.desc();
             let params = cpu.vendor(&desc).expect("it computes such a problem");
             assert!(!params.keeps_order());
-            cpu.gemm(job.erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
+            cpu.gemm(job.check().unwrap().erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
             assert_eq!(got, want, "{batch} x {m} x {n} x {columns}, {alpha}, {beta}");
         }
     }

@@ -134,7 +134,7 @@ fn check<T: Element + Times<V>, V: Element>(
         };
         let desc = job.desc();
         let params = all.get_or_insert_with(|| params(cpu, &desc))[next];
-        cpu.gemm(job.erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
+        cpu.gemm(job.check().unwrap().erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
         let same = y.iter().zip(&want).all(|(a, b)| a.bits() == b.bits());
         assert!(same, "{} {desc} {params}, by {apart}, {pad} between lines", cpu.device().arch);
         next += 1;

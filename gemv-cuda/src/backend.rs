@@ -284,7 +284,7 @@ impl Backend for Cuda {
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
         self.gpu.here()?;
         let choice = if params.kernel().as_str() == CUBLAS {
-            Choice::Cublas(self.cublas(desc, params)?.clone())
+            Choice::Cublas(self.cublas(desc, params)?.clone(), *desc)
         } else {
             Choice::Kernels(in_default(|| self.launches(desc, params))?)
         };

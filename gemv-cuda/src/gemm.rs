@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use gemv_core::ndarray::{Dimension, Ix3};
 use gemv_core::{
-    Accumulator, Element, GemmJob, Input, Memory, Output, Result, Times, Window, packed, span,
+    Accumulator, Checked, Element, GemmJob, Input, Memory, Output, Result, Times, Window, packed,
+    span,
 };
 use gemv_gpu::{Signature, assert_layout};
 
@@ -18,24 +19,21 @@ use crate::run::{Choice, KEPT, Scratch};
 /// which are queued and not waited for.
 ///
 /// # Panics
-/// If the choice is for another problem or another GPU.
+/// If the choice is for another problem or another GPU, or an operand is another GPU's or of another type.
 pub(crate) fn gemm<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &Mutex<Scratch>,
-    job: GemmJob<'_, T, V>,
+    job: Checked<GemmJob<'_, T, V>>,
     choice: &Choice,
 ) -> Result<()> {
-    let (batch, m, n) = job.a.raw_dim().into_pattern();
-    let rhs = job.x.raw_dim()[2];
-    let fits = (job.x.raw_dim(), job.y.raw_dim()) == (Ix3(batch, n, rhs), Ix3(batch, m, rhs));
-    assert!(fits, "shapes do not fit");
-    if let Choice::Kernels(of) = choice {
-        assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
-        let desc = &of.desc;
-        let asked = (desc.dtype, desc.vectors, desc.m, desc.n, desc.rhs, desc.batch);
-        assert_eq!(asked, (T::DTYPE, V::DTYPE, m, n, rhs, batch), "launches for another problem");
-    }
-    if m == 0 || rhs == 0 || batch == 0 {
+    let (of_gpu, desc) = match choice {
+        Choice::Kernels(of) => (Arc::ptr_eq(&of.gpu, gpu), of.desc),
+        Choice::Cublas(cublas, desc) => (cublas.is_of(gpu), *desc),
+        Choice::Cyclic(..) => panic!("sums of a process are of one vector"),
+    };
+    assert!(of_gpu, "a choice of another GPU");
+    assert_eq!(desc, job.desc(), "a choice for another problem");
+    if job.y.raw_dim().slice().contains(&0) {
         return Ok(());
     }
     let _guard = gpu.enter()?;
@@ -51,13 +49,13 @@ pub(crate) fn gemm<T: Element + Times<V>, V: Element>(
 fn queue<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &mut Scratch,
-    job: GemmJob<'_, T, V>,
+    job: Checked<GemmJob<'_, T, V>>,
     choice: &Choice,
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
     let needs = match choice {
         Choice::Kernels(of) => (of.workspace, of.counters),
-        Choice::Cublas(_) => (0, 0),
+        Choice::Cublas(..) => (0, 0),
         Choice::Cyclic(..) => unreachable!("sums of a process are of one vector"),
     };
     let (workspace, _) = workspace.of(needs.0, gpu)?;
@@ -65,7 +63,7 @@ fn queue<T: Element + Times<V>, V: Element>(
     if new {
         gpu.clear(counters)?;
     }
-    let GemmJob { alpha, a, conj, x, beta, y } = job;
+    let GemmJob { alpha, a, conj, x, beta, y } = job.into_inner();
     let (batch, m, n) = a.raw_dim().into_pattern();
     let rhs = x.raw_dim()[2];
     let (a_dim, x_dim) = ([batch, m, n], [batch, n, rhs]);
@@ -127,7 +125,7 @@ fn queue<T: Element + Times<V>, V: Element>(
         let all = GemmArguments::<V> { element, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
             Choice::Cyclic(..) => unreachable!("refused above"),
-            Choice::Cublas(cublas) => cublas.gemm(&all),
+            Choice::Cublas(cublas, _) => cublas.gemm(&all),
             Choice::Kernels(of) => match of.signature {
                 Signature::Gemm => {
                     of.launches.iter().try_for_each(|launch| gpu.launch_gemm(launch, &all, needs))

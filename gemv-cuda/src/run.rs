@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Accumulator, Desc, Element, Input, Job, Output, Result, Times, packed, span};
+use gemv_core::{
+    Accumulator, Checked, Desc, Element, Input, Job, Output, Result, Times, packed, span,
+};
 
 use gemv_gpu::Signature;
 
@@ -66,7 +68,8 @@ pub(crate) enum Choice {
     Kernels(Launches),
     /// Not a product: the sums of lanes of one of so many processes. All operands are resident.
     Cyclic(Launches, usize),
-    Cublas(Arc<Cublas>),
+    /// The library of a GPU, for this problem.
+    Cublas(Arc<Cublas>, Desc),
 }
 
 /// The launches of a problem with chosen parameters.
@@ -86,11 +89,11 @@ pub(crate) struct Launches {
 /// launch, which is queued and not waited for.
 ///
 /// # Panics
-/// If the choice is for another problem or another GPU.
+/// If the choice is for another problem or another GPU, or an operand is another GPU's or of another type.
 pub(crate) fn run<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &Mutex<Scratch>,
-    job: Job<'_, T, V>,
+    job: Checked<Job<'_, T, V>>,
     choice: &Choice,
 ) -> Result<()> {
     if let Choice::Kernels(of) | Choice::Cyclic(of, _) = choice {
@@ -98,12 +101,14 @@ pub(crate) fn run<T: Element + Times<V>, V: Element>(
         assert_eq!(of.desc, job.desc(), "launches for another problem");
         assert_eq!(of.signature, Signature::Gemv, "a kernel of other arguments");
     }
+    if let Choice::Cublas(cublas, desc) = choice {
+        assert!(cublas.is_of(gpu), "cuBLAS of another GPU");
+        assert_eq!(*desc, job.desc(), "cuBLAS for another problem");
+    }
     if let Choice::Cyclic(_, processes) = choice {
         let (Input::Device(x), Output::Device(y)) = (&job.x, &job.y) else {
             panic!("sums of a process are of resident operands");
         };
-        let (rows, columns) = (job.a.raw_dim()[0], job.a.raw_dim()[1]);
-        assert_eq!((x.dim[0], y.dim[0]), (columns, rows), "shapes do not fit");
         // The entry of the last column: blocks are further apart than in the matrix. And the last number of y.
         let last = x.dim[0].saturating_sub(1);
         let groups = (last / (SEGMENT * SEGMENT / processes)) as isize;
@@ -135,20 +140,20 @@ pub(crate) fn run<T: Element + Times<V>, V: Element>(
 fn queue<T: Element + Times<V>, V: Element>(
     gpu: &Arc<Gpu>,
     scratch: &mut Scratch,
-    job: Job<'_, T, V>,
+    job: Checked<Job<'_, T, V>>,
     choice: &Choice,
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
     let needs = match choice {
         Choice::Kernels(of) | Choice::Cyclic(of, _) => (of.workspace, of.counters),
-        Choice::Cublas(_) => (0, 0),
+        Choice::Cublas(..) => (0, 0),
     };
     let (workspace, _) = workspace.of(needs.0, gpu)?;
     let (counters, new) = counters.of(needs.1, gpu)?;
     if new {
         gpu.clear(counters)?;
     }
-    let Job { alpha, a, conj, x, beta, y } = job;
+    let Job { alpha, a, conj, x, beta, y } = job.into_inner();
     let (m, n) = (a.raw_dim()[0], a.raw_dim()[1]);
     // With alpha = 0 the kernel reads neither A nor x.
     let used = alpha != V::Acc::ZERO;
@@ -197,7 +202,7 @@ fn queue<T: Element + Times<V>, V: Element>(
         let arguments =
             Arguments::<V> { element, m, n, a, x, y, alpha, beta, conj, workspace, counters };
         match choice {
-            Choice::Cublas(cublas) => cublas.gemv(&arguments),
+            Choice::Cublas(cublas, _) => cublas.gemv(&arguments),
             Choice::Kernels(of) | Choice::Cyclic(of, _) => {
                 of.launches.iter().try_for_each(|launch| gpu.launch(launch, &arguments, needs))
             }

@@ -107,7 +107,7 @@ fn products(
     let launches = launches.collect::<Result<_>>()?;
     let (signature, gpu_of_it) = (Signature::Gemm, gpu.clone());
     let of = Launches { gpu: gpu_of_it, desc, signature, launches, workspace: 0, counters: 0 };
-    gemm(gpu, scratch, job, &Choice::Kernels(of))?;
+    gemm(gpu, scratch, job.check()?, &Choice::Kernels(of))?;
     Ok(y)
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use gemv_core::ndarray::{Dimension, Ix0, Ix3};
 use gemv_core::{
-    Accumulator, Dtype, Element, Input, Job, Memory, Output, Result, Scalar, Step, VectorJob,
-    Window,
+    Accumulator, Checked, Dtype, Element, Input, Job, Memory, Output, Result, Scalar, Step,
+    VectorJob, Window,
 };
 use gemv_gpu::{Caps, Plan, VECTOR, chain_launch, vector_launch, vector_params};
 
@@ -42,14 +42,18 @@ impl Steps {
 /// Queues one step, which is not waited for.
 ///
 /// # Panics
-/// If an operand does not lie in its block.
+/// If an operand is another GPU's, or of another type.
 pub(crate) fn step<T: Element>(
     gpu: &Arc<Gpu>,
     caps: &Caps,
     (programs, steps): (&Programs, &Steps),
-    job: VectorJob<'_, T>,
+    job: Checked<VectorJob<'_, T>>,
 ) -> Result<()> {
+    let job = job.into_inner();
     let (ni, nj, nk) = job.y.dim.into_pattern();
+    if [ni, nj, nk].contains(&0) {
+        return Ok(());
+    }
     let link = Link::Step(job.step);
     let planned = vector_launch(job.step, [ni, nj, nk], caps);
     let functions = steps.functions(gpu, caps, programs, T::DTYPE)?;
@@ -78,7 +82,7 @@ pub(crate) fn step<T: Element>(
 pub(crate) fn joins<T: Element, V: Element>(
     gpu: &Arc<Gpu>,
     steps: &Steps,
-    job: &Job<'_, T, V>,
+    job: &Checked<Job<'_, T, V>>,
 ) -> Result<bool> {
     if !gpu.recording() {
         return Ok(false);

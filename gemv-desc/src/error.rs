@@ -51,6 +51,14 @@ pub enum Error {
     /// The operands' shapes do not fit.
     #[error("shapes do not fit: {0}")]
     Shape(ShapeMismatch),
+    /// An operand of a backend's job does not lie in its memory, is missing, or cannot be written.
+    #[error("{operand} {reason}")]
+    Operand {
+        /// Which one.
+        operand: &'static str,
+        /// What is wrong with it, as the end of a sentence.
+        reason: String,
+    },
     /// There is no device by this name.
     #[error("no such device: {asked:?}; there is {found}")]
     NoDevice {

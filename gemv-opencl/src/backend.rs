@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
-    Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo, KernelLaunch, Layout,
-    Memory, Params, Prepared, Result, Table, Times, VectorJob, for_any,
+    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked,
+    CompiledKernel, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo,
+    KernelLaunch, Layout, Memory, Params, Prepared, Result, Table, Times, VectorJob, for_any,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
@@ -214,7 +214,7 @@ impl OpenCl {
         })?;
         let mem = new_buffer(&state.queue, &self.found, bytes)?;
         fill(&state, &mem).map_err(|e| self.found.failed(e, bytes))?;
-        Ok(Box::new(Block::new(mem, len, dtype, self.state.clone())))
+        Ok(Box::new(Block::new(mem, len, dtype, state.queue.id(), self.state.clone())))
     }
 
     fn has(&self, dtype: Dtype) -> Result<()> {
@@ -231,7 +231,7 @@ impl OpenCl {
 
 /// [`first_use::prepare`] for the types of a job.
 fn prepare_for<T: Element + Times<V>, V: Element>(
-    _: &Job<'_, T, V>,
+    _: &Checked<Job<'_, T, V>>,
     found: &Found,
     state: &mut State,
     choice: &Choice,
@@ -241,7 +241,7 @@ fn prepare_for<T: Element + Times<V>, V: Element>(
 
 /// The same for several right-hand sides.
 fn prepare_for_many<T: Element + Times<V>, V: Element>(
-    _: &GemmJob<'_, T, V>,
+    _: &Checked<GemmJob<'_, T, V>>,
     found: &Found,
     state: &mut State,
     choice: &Choice,
@@ -302,10 +302,10 @@ impl Backend for OpenCl {
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        let block = Block::of(from, to.dtype());
         let state = self.enter()?;
+        let block = Block::of(from, to.dtype(), &state.queue);
         for_any!(AnySliceMut, to, to => {
-            block.assert_holds(first, &[(to.len(), 1)]);
+            block.assert_holds(first, to.len());
             state.queue.read(block.mem(), first, to).map_err(|e| self.found.failed(e, 0))
         })
     }

@@ -158,6 +158,12 @@ impl Queue {
         Ok(Queue { context, queue, device, begins, clock, failed: Cell::new(false) })
     }
 
+    /// Another number for each device that is open, and each time that it was opened. Of a device that closes, its blocks
+    /// keep it.
+    pub(crate) fn id(&self) -> usize {
+        self.context.as_ptr().addr()
+    }
+
     /// A buffer of this many bytes (at least one), not initialised.
     pub(crate) fn buffer(&self, bytes: usize) -> Result<core::Mem, Failure> {
         let none = None::<&[u8]>;
@@ -351,8 +357,8 @@ impl Queue {
         // SAFETY: the kernel's arguments were set by `Args` for this launch. For a kernel that a person
         // brings, whoever made the `KernelLaunch` answers for what it touches. Else: OpenCL keeps a buffer
         // until the commands that use it have ended; host memory that one borrows is kept by
-        // `run::Finish`. The operands' extents were checked against the buffers
-        // (`memory::Block::assert_holds`), and the kernel's contract is to stay within the operands
+        // `run::Finish`. The operands lie in their buffers, which the job was checked for
+        // (`gemv_core::Checked`) and which are of this context (`memory::Block::of`); the kernel's contract is to stay within the operands
         // and the workspace that its plan asks for.
         unsafe {
             core::enqueue_kernel(

@@ -4,8 +4,8 @@
 
 use gemv_core::ndarray::Dimension;
 use gemv_core::{
-    Accumulator, Desc, Dtype, Element, Error, GemmJob, Input, Job, Layout, Output, Params, Result,
-    Span, Times, span,
+    Accumulator, Checked, Desc, Dtype, Element, Error, GemmJob, Input, Job, Layout, Output, Params,
+    Result, Span, Times, span,
 };
 use ocl::core::Mem;
 
@@ -61,14 +61,15 @@ impl Choice {
 /// Computes one product. A host y is written on return; one of resident operands alone may still be in flight.
 ///
 /// # Panics
-/// If the choice is for another problem, or an operand does not lie within its block.
+/// If the choice is for another problem, or an operand is another device's or of another type.
 pub(crate) fn gemv<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Job<'_, T, V>,
+    job: Checked<Job<'_, T, V>>,
 ) -> Result<()> {
     assert_eq!(job.desc(), choice.desc, "a choice for another problem");
+    let job = job.into_inner();
     let (mut a_data, mut x_data) = (None, None);
     let a: Operand<'_, 2> = input(found, state, Slot::A, job.a, &mut a_data)?;
     let x: Operand<'_, 1> = input(found, state, Slot::X, job.x, &mut x_data)?;
@@ -90,9 +91,10 @@ pub(crate) fn gemm<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: GemmJob<'_, T, V>,
+    job: Checked<GemmJob<'_, T, V>>,
 ) -> Result<()> {
     assert_eq!(job.desc(), choice.desc, "a choice for another problem");
+    let job = job.into_inner();
     let (mut a_data, mut x_data) = (None, None);
     let a: Operand<'_, 3> = input(found, state, Slot::A, job.a, &mut a_data)?;
     let x: Operand<'_, 3> = input(found, state, Slot::X, job.x, &mut x_data)?;
@@ -113,7 +115,7 @@ fn input<'k, 'a, T: Element, D: Dimension + Copy, const N: usize>(
     kept: &'k mut Option<Span<'a, T, D>>,
 ) -> Result<Operand<'k, N>> {
     match of {
-        Input::Device(window) => Ok(resident::<T, D, N>(&window)),
+        Input::Device(window) => Ok(resident::<T, D, N>(&state.queue, &window)),
         Input::Host(view) => host(found, state, slot, kept.insert(span(&view)?)),
     }
 }

@@ -111,7 +111,7 @@ fn fault<T: Element + Times<V>, V: Element>(
                 let desc = case.job().desc();
                 let Some((test, of_it)) = suited(desc) else { continue };
                 let expected = case.expected();
-                gemm::product(found, state, &test, case.job())?;
+                gemm::product(found, state, &test, case.job().check()?)?;
                 if let Some(fault) = case.fault(&expected) {
                     return Ok(Err(format!("{desc}: {fault}")));
                 }

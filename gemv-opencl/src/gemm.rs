@@ -1,7 +1,7 @@
 //! Several right-hand sides and batches: `Y = alpha A X + beta Y`.
 
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Element, GemmJob, Input, Result, Span, Times, span};
+use gemv_core::{Accumulator, Checked, Element, GemmJob, Input, Result, Span, Times, span};
 use gemv_gpu::{Signature, assert_layout};
 
 use crate::cl::Args;
@@ -13,12 +13,12 @@ use crate::run::{Choice, Finish, Operand, fetch, host, output, resident, unread,
 /// in flight.
 ///
 /// # Panics
-/// If the choice is for another problem, or an operand does not lie within its block.
+/// If the choice is for another problem, or an operand is another device's or of another type.
 pub(crate) fn product<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: GemmJob<'_, T, V>,
+    job: Checked<GemmJob<'_, T, V>>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
     state.buffers.trim();
@@ -29,16 +29,13 @@ fn run<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: GemmJob<'_, T, V>,
+    job: Checked<GemmJob<'_, T, V>>,
 ) -> Result<()> {
-    let GemmJob { alpha, a, conj, x, beta, y } = job;
+    let desc = &choice.desc;
+    assert_eq!(job.desc(), *desc, "a choice for another problem");
+    let GemmJob { alpha, a, conj, x, beta, y } = job.into_inner();
     let (batch, m, n) = a.raw_dim().into_pattern();
     let rhs = x.raw_dim()[2];
-    let desc = &choice.desc;
-    let asked = (desc.dtype, desc.vectors, desc.m, desc.n, desc.rhs, desc.batch);
-    assert_eq!(asked, (T::DTYPE, V::DTYPE, m, n, rhs, batch), "a choice for another problem");
-    let dims = (Ix3(batch, n, rhs), Ix3(batch, m, rhs));
-    assert_eq!((x.raw_dim(), y.raw_dim()), dims, "shapes do not fit");
     if m * rhs * batch == 0 {
         return Ok(());
     }
@@ -49,7 +46,7 @@ fn run<T: Element + Times<V>, V: Element>(
     let reads = alpha != V::Acc::ZERO && n > 0;
     let (a, x) = if reads {
         let a = match a {
-            Input::Device(a) => resident::<T, _, 3>(&a),
+            Input::Device(a) => resident::<T, _, 3>(&state.queue, &a),
             Input::Host(a) => {
                 a_data = span(&a)?;
                 host(found, state, Slot::A, &a_data)?
@@ -57,7 +54,7 @@ fn run<T: Element + Times<V>, V: Element>(
         };
         assert_layout(desc.layout, [batch, m, n], a.strides);
         let x = match x {
-            Input::Device(x) => resident::<V, _, 3>(&x),
+            Input::Device(x) => resident::<V, _, 3>(&state.queue, &x),
             Input::Host(x) => {
                 x_data = span(&x)?;
                 host(found, state, Slot::X, &x_data)?

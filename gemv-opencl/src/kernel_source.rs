@@ -35,7 +35,7 @@ pub(crate) fn compile(
 /// Sets the arguments and enqueues.
 ///
 /// # Panics
-/// If another device has compiled it.
+/// If another device has compiled it, or an array is another device's or does not lie within its block.
 pub(crate) fn launch(
     found: &Found,
     device: &Arc<Mutex<State>>,
@@ -55,13 +55,13 @@ pub(crate) fn launch(
         args = match argument {
             KernelArgument::Scalar(value) => args.bytes(value.bytes()),
             KernelArgument::Write { memory, dtype, len } => {
-                let block = Block::of(&**memory, *dtype);
-                block.assert_holds(0, &[(*len, 1)]);
+                let block = Block::of(&**memory, *dtype, queue);
+                block.assert_holds(0, *len);
                 args.mem(block.mem())
             }
             KernelArgument::Read { memory, dtype, first, len } => {
-                let block = Block::of(*memory, *dtype);
-                block.assert_holds(*first, &[(*len, 1)]);
+                let block = Block::of(*memory, *dtype, queue);
+                block.assert_holds(*first, *len);
                 if *first == 0 {
                     args.mem(block.mem())
                 } else {

@@ -134,23 +134,33 @@ pub(crate) struct Block {
     mem: Option<core::Mem>,
     len: usize,
     dtype: Dtype,
+    /// [`Queue::id`] of its device.
+    device: usize,
     state: Arc<Mutex<State>>,
     /// [`forks`] when it was made.
     forks: u32,
 }
 
 impl Block {
-    pub(crate) fn new(mem: core::Mem, len: usize, dtype: Dtype, state: Arc<Mutex<State>>) -> Block {
-        Block { mem: Some(mem), len, dtype, state, forks: forks() }
+    pub(crate) fn new(
+        mem: core::Mem,
+        len: usize,
+        dtype: Dtype,
+        device: usize,
+        state: Arc<Mutex<State>>,
+    ) -> Block {
+        Block { mem: Some(mem), len, dtype, device, state, forks: forks() }
     }
 
-    /// The block behind an operand, which the engine has checked to be of this device.
+    /// The block behind an operand of this device.
     ///
     /// # Panics
-    /// If it is another backend's, or holds another type.
-    pub(crate) fn of(memory: &dyn Memory, dtype: Dtype) -> &Block {
+    /// If it is another backend's or device's, or holds another type.
+    pub(crate) fn of<'a>(memory: &'a dyn Memory, dtype: Dtype, queue: &Queue) -> &'a Block {
         let any: &dyn std::any::Any = memory;
         let block = any.downcast_ref::<Block>().expect("memory of an OpenCL device");
+        // A driver need not look for itself: PoCL reads a buffer of another context.
+        assert_eq!(block.device, queue.id(), "memory of another OpenCL device");
         assert_eq!(block.dtype, dtype, "memory of another type");
         block
     }
@@ -160,18 +170,10 @@ impl Block {
     }
 
     /// # Panics
-    /// If an operand of these axes (count and stride) does not lie within the block.
-    pub(crate) fn assert_holds(&self, first: usize, axes: &[(usize, isize)]) {
-        if axes.iter().any(|a| a.0 == 0) {
-            return;
-        }
-        let (mut low, mut high) = (first as i128, first as i128);
-        for &(count, stride) in axes {
-            let far = (count as i128 - 1) * stride as i128;
-            low += far.min(0);
-            high += far.max(0);
-        }
-        assert!(low >= 0 && high < self.len as i128, "an operand beyond its block");
+    /// If so many elements from `first` on do not lie within the block.
+    pub(crate) fn assert_holds(&self, first: usize, len: usize) {
+        let end = first.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "an operand beyond its block");
     }
 }
 

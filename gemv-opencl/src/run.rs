@@ -4,8 +4,8 @@ use std::sync::{Mutex, OnceLock, Weak};
 
 use gemv_core::ndarray::{ArrayView2, Dimension, Ix1, Ix2};
 use gemv_core::{
-    Accumulator, Desc, Element, Error, Input, Job, Layout, Memory, Output, Params, Result, Span,
-    Times, Window, packed, span, zeros_on_host,
+    Accumulator, Checked, Desc, Element, Error, Input, Job, Layout, Memory, Output, Params, Result,
+    Span, Times, Window, packed, span, zeros_on_host,
 };
 use gemv_gpu::{Kernel, Plan};
 use ocl::core;
@@ -91,12 +91,12 @@ impl<const N: usize> Operand<'_, N> {
 /// still be in flight.
 ///
 /// # Panics
-/// If the choice is for another problem, or an operand does not lie within its block.
+/// If the choice is for another problem, or an operand is another device's or of another type.
 pub(crate) fn product<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Job<'_, T, V>,
+    job: Checked<Job<'_, T, V>>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
     state.buffers.trim();
@@ -107,13 +107,14 @@ fn run<T: Element + Times<V>, V: Element>(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Job<'_, T, V>,
+    job: Checked<Job<'_, T, V>>,
 ) -> Result<()> {
     let desc = job.desc();
     assert_eq!(desc, choice.desc, "a choice for another problem");
     if desc.m == 0 {
         return Ok(());
     }
+    let job = job.into_inner();
     let entries = choice.entries(found, state)?;
 
     // Owned copies of operands with gaps; they outlive `Finish` below.
@@ -121,7 +122,7 @@ fn run<T: Element + Times<V>, V: Element>(
     let reads = job.alpha != V::Acc::ZERO && desc.n > 0;
     let a = match job.a {
         _ if !reads => unread::<2>(state),
-        Input::Device(a) => resident::<T, _, _>(&a),
+        Input::Device(a) => resident::<T, _, _>(&state.queue, &a),
         Input::Host(a) => {
             a_data = matrix_span(&a, desc.layout)?;
             host(found, state, Slot::A, &a_data)?
@@ -129,7 +130,7 @@ fn run<T: Element + Times<V>, V: Element>(
     };
     let x = match job.x {
         _ if !reads => unread::<1>(state),
-        Input::Device(x) => resident::<V, _, _>(&x),
+        Input::Device(x) => resident::<V, _, _>(&state.queue, &x),
         Input::Host(x) => {
             let mut data = span(&x)?;
             // A copy of n elements makes the loads of every row contiguous. One element that is repeated has no need of
@@ -183,14 +184,16 @@ pub(crate) fn unread<const N: usize>(state: &State) -> Operand<'static, N> {
     Operand { mem: Place::Device(state.buffers.dummy.clone()), first: 0, strides: [0; N] }
 }
 
-/// A resident operand, within its block.
+/// A resident operand of a job that was checked: it lies within its block.
+///
+/// # Panics
+/// If the block is another device's, or of another type.
 pub(crate) fn resident<T: Element, D: Dimension, const N: usize>(
+    queue: &Queue,
     window: &Window<&dyn Memory, D>,
 ) -> Operand<'static, N> {
-    let block = Block::of(window.memory, T::DTYPE);
+    let block = Block::of(window.memory, T::DTYPE, queue);
     let strides = std::array::from_fn(|axis| window.stride(axis));
-    let axes: [_; N] = std::array::from_fn(|axis| (window.dim[axis], strides[axis]));
-    block.assert_holds(window.first, &axes);
     Operand { mem: Place::Device(block.mem().clone()), first: window.first, strides }
 }
 
@@ -204,7 +207,8 @@ pub(crate) fn output<T: Element, D: Dimension + Copy, const N: usize>(
     let y = match y {
         Output::Device(Window { memory, first, dim, strides }) => {
             let (first, dim, strides) = (*first, *dim, *strides);
-            return Ok(resident::<T, D, N>(&Window { memory: &**memory, first, dim, strides }));
+            let y = Window { memory: &**memory, first, dim, strides };
+            return Ok(resident::<T, D, N>(&state.queue, &y));
         }
         Output::Host(y) => y,
     };

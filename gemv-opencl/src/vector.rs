@@ -1,7 +1,7 @@
 //! Elementwise steps.
 
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Element, Memory, Result, Scalar, VectorJob, Window};
+use gemv_core::{Accumulator, Checked, Element, Memory, Result, Scalar, VectorJob, Window};
 use gemv_gpu::{VECTOR, vector_launch, vector_params};
 
 use crate::cl::Args;
@@ -12,14 +12,18 @@ use crate::run::{Operand, resident, unread};
 /// Enqueues one step. It may still be in flight on return.
 ///
 /// # Panics
-/// If an operand does not lie within its block.
+/// If an operand is another device's, or of another type.
 pub(crate) fn step<T: Element>(
     found: &Found,
     state: &mut State,
-    job: VectorJob<'_, T>,
+    job: Checked<VectorJob<'_, T>>,
 ) -> Result<()> {
     found.usable(&state.refused)?;
+    let job = job.into_inner();
     let (ni, nj, nk) = job.y.dim.into_pattern();
+    if [ni, nj, nk].contains(&0) {
+        return Ok(());
+    }
     let launch = vector_launch(job.step, [ni, nj, nk], &found.caps);
     let State { queue, programs, .. } = &mut *state;
     let of = (&vector_params(&found.caps), (T::DTYPE, T::DTYPE));
@@ -28,13 +32,14 @@ pub(crate) fn step<T: Element>(
     programs.keep(queue, &[entry]);
 
     let read = |window: &Option<Window<&dyn Memory, Ix3>>| match window {
-        Some(window) => resident::<T, _, 3>(window),
+        Some(window) => resident::<T, _, 3>(&state.queue, window),
         None => unread(state),
     };
-    let number = |window| resident::<T, _, 0>(&window);
+    let number = |window| resident::<T, _, 0>(&state.queue, &window);
     let (x, z) = (read(&job.x), read(&job.z));
     let Window { memory, first, dim, strides } = job.y;
-    let y = resident::<T, _, 3>(&Window { memory: &*memory, first, dim, strides });
+    let y = Window { memory: &*memory, first, dim, strides };
+    let y = resident::<T, _, 3>(&state.queue, &y);
     let (s, t, value, of, negate): (Operand<'_, 0>, Operand<'_, 0>, _, u32, _) = match job.alpha {
         Scalar::Number(value) => (unread(state), unread(state), value, 0, false),
         Scalar::Device { of, negated } => (number(of), unread(state), T::Acc::ZERO, 1, negated),

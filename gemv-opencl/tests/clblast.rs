@@ -84,7 +84,12 @@ fn check<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
                     let (a, x, y) = (Input::Host(a.view()), Input::Host(x), Output::Host(y));
                     let job = Job { alpha, a, conj: false, x, beta, y };
                     let desc = job.desc();
-                    opencl.gemv(job.erase(), &opencl.prepare(&desc, &params).unwrap()).unwrap();
+                    opencl
+                        .gemv(
+                            job.check().unwrap().erase(),
+                            &opencl.prepare(&desc, &params).unwrap(),
+                        )
+                        .unwrap();
                     desc
                 } else {
                     let (a, x) = (whole(&a), whole(&x));
@@ -92,7 +97,12 @@ fn check<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
                     let y = Output::Host(got.view_mut().insert_axis(Axis(0)));
                     let job = GemmJob { alpha, a, conj: false, x, beta, y };
                     let desc = job.desc();
-                    opencl.gemm(job.erase(), &opencl.prepare(&desc, &params).unwrap()).unwrap();
+                    opencl
+                        .gemm(
+                            job.check().unwrap().erase(),
+                            &opencl.prepare(&desc, &params).unwrap(),
+                        )
+                        .unwrap();
                     desc
                 };
                 assert_eq!(opencl.vendor(&desc), Some(params), "{desc}");
@@ -143,10 +153,10 @@ fn resident<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
         if k == 1 {
             let one = job.column(0, 0);
             let prepared = prepared(&one.desc());
-            opencl.gemv(one.erase(), &prepared).unwrap();
+            opencl.gemv(one.check().unwrap().erase(), &prepared).unwrap();
         } else {
             let prepared = prepared(&job.desc());
-            opencl.gemm(job.erase(), &prepared).unwrap();
+            opencl.gemm(job.check().unwrap().erase(), &prepared).unwrap();
         }
         let mut got = vec![T::default(); want.len()];
         opencl.download(&*y, 0, T::any::<SlicesMut>(&mut got)).unwrap();
@@ -184,7 +194,7 @@ fn whole_numbers() {
     let mut y = Array3::<f32>::ones((1, 3, 2));
     let job = GemmJob { alpha: 1.0, a, conj: false, x, beta: 0.0, y: Output::Host(y.view_mut()) };
     let prepared = opencl.prepare(&job.desc(), &Params::new(NAME)).unwrap();
-    let why = opencl.gemm(job.erase(), &prepared).unwrap_err().to_string();
+    let why = opencl.gemm(job.check().unwrap().erase(), &prepared).unwrap_err().to_string();
     assert!(why.ends_with("has one distance for each operand, which is positive"), "{why}");
     assert_eq!(y, Array3::ones((1, 3, 2)));
 }

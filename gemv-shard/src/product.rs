@@ -166,12 +166,13 @@ where
 /// From so many rows on, a segment has work enough for all threads of a host.
 const MANY_ROWS: usize = 512;
 
-/// Hands a batch to the backend, whose operands are checked.
-fn run<T, S>(device: &Device, choice: &mut Option<Choice>, mut job: GemmJob<'_, T, S>) -> Result<()>
+/// Hands a batch to the backend.
+fn run<T, S>(device: &Device, choice: &mut Option<Choice>, job: GemmJob<'_, T, S>) -> Result<()>
 where
     T: Element + Times<S>,
     S: SumElement,
 {
+    let mut job = job.check()?;
     let (desc, backend, info) = (job.desc(), device.backend(), device.info());
     // In the host's memory, kernels for one vector read a large segment faster than those for a batch do. But the CPU
     // reads a batch by rows along its rows, unless it widens the elements first; and of the others, some would copy a
@@ -254,7 +255,7 @@ where
     let (a, x) = (Input::Device(a).reborrow(), Input::Device(x).reborrow());
     let y = y.reborrow();
     let job: Job<'_, T, S> = Job { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y };
-    Ok(device.backend().gemv(job.erase(), prepared)?)
+    Ok(device.backend().gemv(job.check()?.erase(), prepared)?)
 }
 
 /// [`add_up`] for each of a batch of matrices, of at most 64 terms; one may be all there is.

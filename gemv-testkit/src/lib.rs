@@ -21,9 +21,9 @@ use gemv_core::ndarray::{
 };
 use gemv_core::{
     Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
-    Desc, Device, DeviceInfo, Dtype, Element, Error, Exchange, GemmJob, Input, Job, Memory, Output,
-    Params, Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window, for_any, half,
-    num_complex, reference,
+    Checked, Desc, Device, DeviceInfo, Dtype, Element, Error, Exchange, GemmJob, Input, Job,
+    Memory, Output, Params, Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window,
+    for_any, half, num_complex, reference,
 };
 
 pub use failing::{FailingAllocator, Failure, LEAST, each_failure};
@@ -238,19 +238,20 @@ pub fn gemv<T: Element + Times<V>, V: Element>(
     y: ArrayViewMut1<'_, V>,
 ) {
     let (a, x, y) = (Input::Host(a), Input::Host(x), Output::Host(y));
-    compute(Job { alpha, a, conj, x, beta, y }.erase());
+    let job = Job { alpha, a, conj, x, beta, y };
+    compute(job.check().expect("operands that fit").erase());
 }
 
 /// Computes a job as the reference does.
 pub fn compute(job: AnyJob<'_>) {
     for_any!(AnyJob, job, job => {
-        let Job { alpha, a, conj, x, beta, mut y } = job;
+        let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
         reference::gemv(alpha, view(&a), conj, view(&x), beta, view_mut(&mut y));
     });
 }
 
 /// Computes many products as the reference does, column after column.
-pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut GemmJob<'_, T, V>) {
+pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut Checked<GemmJob<'_, T, V>>) {
     let Desc { batch, rhs, .. } = job.desc();
     for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
         compute(job.column(entry, column).erase());
@@ -403,7 +404,7 @@ impl Backend for Host {
         match prepared.state() {
             Some(Cyclic { processes }) => {
                 (self.transfer)("cyclic")?;
-                for_any!(AnyJob, job, job => in_default(|| cyclic_sums(job, *processes)));
+                for_any!(AnyJob, job, job => in_default(|| cyclic_sums(job.into_inner(), *processes)));
                 Ok(())
             }
             None => (self.compute)(job, prepared),
@@ -416,7 +417,7 @@ impl Backend for Host {
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         for_any!(AnyVectorJob, job, job => {
-            let (job, memory) = job.split();
+            let (job, memory) = job.into_inner().split();
             reference::vector(&job, elements, elements_mut(memory));
         });
         Ok(())

@@ -83,10 +83,11 @@ fn faulty(host: bool) -> (Arc<Mutex<Seen>>, Device) {
     device.compute = Box::new(move |job, prepared| {
         let AnyJob::F32(job) = job else { unreachable!() };
         let n = job.desc().n;
-        let Job { alpha, a, conj, x, beta, mut y } = job;
+        let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
         if Seen::note(&one, &a, prepared.params()) {
             let (a, x, place) = (a.reborrow(), x.reborrow(), y.view_mut());
-            compute(Job { alpha, a, conj, x, beta, y: place }.erase());
+            let job = Job { alpha, a, conj, x, beta, y: place };
+            compute(job.check()?.erase());
             spoil(y, 1, n, prepared.params());
         }
         Ok(())
@@ -96,7 +97,7 @@ fn faulty(host: bool) -> (Arc<Mutex<Seen>>, Device) {
         if Seen::note(&many, &job.a, prepared.params()) {
             let Desc { n, rhs, .. } = job.desc();
             compute_many(&mut job);
-            spoil(job.y, rhs, n, prepared.params());
+            spoil(job.into_inner().y, rhs, n, prepared.params());
         }
         Ok(())
     });

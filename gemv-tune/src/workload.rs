@@ -637,7 +637,7 @@ fn gemm<'a, T: Element>(
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
     let job = GemmJob { alpha, a, conj: false, x, beta, y };
     let prepared = ready.of(backend, &job.desc())?;
-    backend.gemm(job.erase(), prepared)
+    backend.gemm(job.check()?.erase(), prepared)
 }
 
 /// A x to y.
@@ -651,7 +651,7 @@ fn product<'a, T: Element>(
     let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
     let job = Job { alpha, a, conj: false, x, beta, y };
     let prepared = ready.of(backend, &job.desc())?;
-    backend.gemv(job.erase(), prepared)
+    backend.gemv(job.check()?.erase(), prepared)
 }
 
 /// Seconds of one of so many products. Without `timed`, by the host's clock, the cost of a

@@ -87,7 +87,7 @@ impl Broken {
 
     fn compute(&self, job: AnyJob<'_>) {
         for_any!(AnyJob, job, job => {
-            let Job { alpha, a, conj, x, beta, mut y } = job;
+            let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
             self.run((alpha, view(&a)), conj, view(&x), beta, view_mut(&mut y));
         }, mixed _ => unreachable!("the faults are planted for one type"));
     }

@@ -6,6 +6,7 @@
 //!   backend's name, or a backend and a part of a device's ordinal, vendor, name or driver.
 //! - `GEMV_TEST_DEVICES=opencl,cuda:1`: only devices whose id begins with one of these.
 //! - `GEMV_TEST_FULL=1`: everything on every device, for machines with time and memory.
+//! - `GEMV_TEST_LARGE=1`: operands of 4 GiB, one device after the other.
 //! - `GEMV_TEST_TINY=1`: a few small shapes, for simulators and sanitizers.
 #![allow(dead_code, unused_macros)] // each suite uses a part
 

@@ -1,8 +1,9 @@
 //! Operands that are shared, products one after the other and at once, and what an error leaves behind.
 
-use gemv::ndarray::{Array1, Array2, aview1, s};
+use gemv::ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, aview1, s};
+use gemv::num_complex::Complex;
 use gemv::unstable::{Layout, Params};
-use gemv::{Device, Error, GpuDot, MatrixRef, ShapeMismatch};
+use gemv::{Accumulator, Device, Element, Error, GpuDot, MatrixRef, ShapeMismatch};
 
 use crate::common::broken::{Broken, Bug};
 use crate::common::{Check, acc, random, same};
@@ -174,6 +175,168 @@ pub fn errors_leave_y<T: Raw>(device: &Device) -> Check {
     device.gemv(one, &a, &short, zero, &mut ry).expect_err("x is short");
     same(&ry.download().map_err(text)?.to_vec(), &before.to_vec())?;
     same(&y.to_vec(), &before.to_vec())
+}
+
+/// Many right-hand sides and batches, with an operand of another device or of another shape: an error says so, and Y is as
+/// it was, wherever it lives.
+pub fn errors_leave_many<T: Raw>(device: &Device) -> Check {
+    let (one, zero) = (one::<T>(), zero::<T>());
+    let elsewhere = Broken::device(Bug::None);
+    let (a, x) = (some::<T>(4, 6).0, some::<T>(6, 3).0);
+    let before = Array2::from_elem((4, 3), real::<T>(7.0));
+    let batch = |of: &Array2<T>| of.broadcast((2, of.nrows(), of.ncols())).unwrap().to_owned();
+    let (stack, sides, results) = (batch(&a), batch(&x), batch(&before));
+    let (vectors, single) = (sides.index_axis(Axis(2), 0), results.index_axis(Axis(2), 0));
+    let (vectors, single) = (vectors.to_owned(), single.to_owned());
+    let params = Params::new("no-such-kernel");
+    let is_elsewhere = |what: &str, done: gemv::Result<()>| match done {
+        Err(Error::WrongDevice { operand, .. }) if operand == elsewhere.info().id => Ok(()),
+        other => Err(format!("{what}: {other:?}")),
+    };
+    let kept = |what: &str, got: Vec<T>| {
+        same(&got, &vec![real::<T>(7.0); got.len()]).map_err(|e| format!("{what} wrote: {e}"))
+    };
+    // Each call with Y of the other device, as an array and as a part of one.
+    macro_rules! y_elsewhere {
+        ($($what:literal: $results:expr, |$y:ident| $call:expr;)*) => { $({
+            let mut there = elsewhere.array(&$results).map_err(text)?;
+            let $y = &mut there;
+            is_elsewhere($what, $call)?;
+            let shared = there.clone();
+            let $y = &mut there;
+            is_elsewhere(concat!($what, ", shared"), $call)?;
+            drop(shared);
+            let $y = there.view_mut().map_err(text)?;
+            is_elsewhere(concat!($what, ", a view"), $call)?;
+            kept($what, there.download().map_err(text)?.into_iter().collect())?;
+        })* };
+    }
+    y_elsewhere! {
+        "gemm": before, |y| device.gemm(one, &a, &x, zero, y);
+        "gemm of nothing": before, |y| device.gemm(zero, &a, &x, one, y);
+        "gemm_conj": before, |y| device.gemm_conj(one, &a, &x, one, y);
+        "gemm_batched": results, |y| device.gemm_batched(one, &stack, &sides, zero, y);
+        "gemv_batched": single, |y| device.gemv_batched(one, &stack, &vectors, zero, y);
+        "gemm_as": results, |y| device.gemm_as(&params, one, &stack, &sides, zero, y);
+        "gemm_conj_as": results, |y| device.gemm_conj_as(&params, one, &stack, &sides, zero, y);
+    }
+    // A and X of the other device, and Y of this one and of the host.
+    let (fa, fx) = (elsewhere.array(&a).map_err(text)?, elsewhere.array(&x).map_err(text)?);
+    let (fs, fv) = (elsewhere.array(&stack).map_err(text)?, elsewhere.array(&vectors));
+    let (fv, fb) = (fv.map_err(text)?, elsewhere.array(&sides).map_err(text)?);
+    let (mut y, mut ry) = (before.clone(), device.array(&before).map_err(text)?);
+    let (mut ys, mut rys) = (results.clone(), device.array(&results).map_err(text)?);
+    let (mut yv, mut ryv) = (single.clone(), device.array(&single).map_err(text)?);
+    is_elsewhere("gemm, A", device.gemm(one, &fa, &x, zero, &mut y))?;
+    is_elsewhere("gemm, X", device.gemm(one, &a, &fx, zero, &mut ry))?;
+    is_elsewhere("gemm_batched, A", device.gemm_batched(one, &fs, &sides, zero, &mut rys))?;
+    is_elsewhere("gemm_batched, X", device.gemm_batched(one, &stack, &fb, zero, &mut ys))?;
+    is_elsewhere("gemv_batched, A", device.gemv_batched(one, &fs, &vectors, zero, &mut ryv))?;
+    is_elsewhere("gemv_batched, X", device.gemv_batched(one, &stack, &fv, zero, &mut yv))?;
+    // By the method: the device is A's.
+    let ra = device.array(&a).map_err(text)?;
+    let mut fy = elsewhere.array(&before).map_err(text)?;
+    match ra.try_gpu_dot_into(&x, &mut fy) {
+        Err(Error::WrongDevice { .. }) => {}
+        other => return Err(format!("gpu_dot_into: {other:?}")),
+    }
+    kept("gpu_dot_into", fy.download().map_err(text)?.into_iter().collect())?;
+    let shape = |what: &str, done: gemv::Result<()>| match done {
+        Err(Error::Shape(_)) => Ok(()),
+        other => Err(format!("{what}: {other:?}")),
+    };
+    shape("X", device.gemm(one, &a, &before, zero, &mut y))?;
+    shape("Y", device.gemm(one, &a, &x, zero, ry.columns_mut(..2).map_err(text)?))?;
+    shape(
+        "a batch",
+        device.gemm_batched(one, &stack, sides.slice(s![..1, .., ..]), zero, &mut ys),
+    )?;
+    for (what, got) in [
+        ("Y", y.into_iter().collect()),
+        ("a resident Y", ry.download().map_err(text)?.into_iter().collect()),
+        ("Y of a batch", ys.into_iter().collect()),
+        ("a resident Y of a batch", rys.download().map_err(text)?.into_iter().collect()),
+        ("y of a batch", yv.into_iter().collect()),
+        ("a resident y of a batch", ryv.download().map_err(text)?.into_iter().collect()),
+    ] {
+        kept(what, got)?;
+    }
+    Ok(())
+}
+
+/// Pairs of which each begins where the second half of one would: at an address that is no multiple of their size. Devices
+/// that read memory of the host in place take whole elements.
+pub fn pairs_at_an_odd_half<F>(device: &Device) -> Check
+where
+    F: Copy + Default,
+    Complex<F>: Raw,
+{
+    #[repr(C)]
+    struct Odd<F, const N: usize> {
+        half: F,
+        pairs: [Complex<F>; N],
+    }
+    fn held<F: Copy + Default, const N: usize>(
+        of: impl Fn(usize) -> Complex<F>,
+    ) -> Result<Box<Odd<F, N>>, String> {
+        let held = Box::new(Odd { half: F::default(), pairs: std::array::from_fn(of) });
+        match held.pairs.as_ptr().addr() % size_of::<Complex<F>>() {
+            half if half == size_of_val(&held.half) => Ok(held),
+            other => Err(format!("the allocator gives no odd half, but {other}")),
+        }
+    }
+    let (m, n, k) = (5, 300, 3);
+    let entry = |seed, i| random::<Complex<F>>(seed, i, 0);
+    let a = held::<F, 1500>(|i| entry(1, i))?;
+    let x = held::<F, 900>(|i| entry(2, i))?;
+    let before: [Complex<F>; 15] = std::array::from_fn(|i| entry(3, i));
+    let (alpha, beta) = (acc::<Complex<F>>(0.5, -1.0), one::<Complex<F>>());
+    for by_columns in [false, true] {
+        let a = match by_columns {
+            false => ArrayView2::from_shape((m, n), &a.pairs[..]),
+            true => ArrayView2::from_shape((m, n).f(), &a.pairs[..]),
+        };
+        let a = a.expect("as many");
+        let x = ArrayView2::from_shape((n, k), &x.pairs[..]).expect("as many");
+        let want: Vec<_> = (0..k)
+            .map(|c| {
+                let y: Vec<_> = (0..m).map(|i| before[i * k + c]).collect();
+                oracle(alpha, &a.to_owned(), &x.column(c).to_vec(), beta, &y)
+            })
+            .collect();
+        let mut y = held::<F, 15>(|i| before[i])?;
+        // One vector without gaps, and one with.
+        for c in 0..k {
+            let column = x.column(c).to_vec();
+            let odd = held::<F, 300>(|i| column[i])?;
+            let mut y = held::<F, 5>(|i| before[i * k + c])?;
+            device.gemv(alpha, a, &odd.pairs[..], beta, &mut y.pairs[..]).map_err(text)?;
+            same(&y.pairs, &want[c]).map_err(|e| format!("by columns: {by_columns}, {e}"))?;
+            let mut y: Vec<_> = (0..m).map(|i| before[i * k + c]).collect();
+            device.gemv(alpha, a, x.column(c), beta, &mut y).map_err(text)?;
+            same(&y, &want[c]).map_err(|e| format!("a column, by columns: {by_columns}, {e}"))?;
+        }
+        let mut whole = ArrayViewMut2::from_shape((m, k), &mut y.pairs[..]).expect("as many");
+        device.gemm(alpha, a, x, beta, whole.view_mut()).map_err(text)?;
+        for (c, want) in want.iter().enumerate() {
+            let what = |e| format!("X, by columns: {by_columns}, {e}");
+            same(&whole.column(c).to_vec(), want).map_err(what)?;
+        }
+        // On its way to the device, and as the operand of a step.
+        let mut there = device.matrix(a).map_err(text)?;
+        let back = there.download().map_err(text)?;
+        same(&entries(&back.view()), &entries(&a)).map_err(|e| format!("a copy: {e}"))?;
+        there.assign_product(a, a).map_err(text)?;
+        let square = |v: Complex<F>| Complex::<F>::narrow(v.widen().mul(v.widen()));
+        let want: Vec<_> = a.iter().map(|v| square(*v)).collect();
+        let got = entries(&there.download().map_err(text)?.view());
+        same(&got, &want).map_err(|e| format!("a step: {e}"))?;
+    }
+    Ok(())
+}
+
+fn entries<T: Copy>(of: &ArrayView2<'_, T>) -> Vec<T> {
+    of.iter().copied().collect()
 }
 
 /// Threads share the work and change no bit; the caller's pool is the one that is used.

@@ -14,6 +14,7 @@ mod forks;
 mod helpers;
 mod laws;
 mod modes;
+mod seam;
 mod values;
 
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ macro_rules! checks {
     };
 }
 
-const CHECKS: [(&str, Body); 28] = checks![
+const CHECKS: [(&str, Body); 29] = checks![
     beta_zero_never_reads_y,
     alpha_zero_never_uses_a_and_x,
     alpha_zero_beta_one_leaves_every_bit,
@@ -58,12 +59,23 @@ const CHECKS: [(&str, Body); 28] = checks![
     products_follow_each_other,
     long_vectors_come_and_go,
     errors_leave_y,
+    errors_leave_many,
     rows_permute,
     columns_permute_exactly,
     one_hot,
     anything_goes,
     no_mode_of_the_caller_changes_a_bit,
     concurrent_callers,
+];
+
+/// What any backend does with operands that do not fit, one type standing for all.
+const SEAM: [(&str, fn(&Device) -> Check); 6] = [
+    ("short operands", seam::short_operands),
+    ("far operands", seam::far_operands),
+    ("foreign operands", seam::foreign_operands),
+    ("steps", seam::steps),
+    ("copies", seam::copies),
+    ("choices of others", seam::choices_of_others),
 ];
 
 /// Every planted bug that has to do with meaning is refused by the check that is about it.
@@ -108,6 +120,10 @@ fn main() -> ExitCode {
         let Ok(device) = &target.device else { continue };
         #[cfg(target_os = "linux")]
         trials.extend(forks::trials(&target.id));
+        for (name, body) in SEAM {
+            let device = device.clone();
+            trials.push(trial(format!("{}/f32/seam: {name}", target.id), move || body(&device)));
+        }
         for dtype in Dtype::ALL {
             if let Err(why) = common::supported(device, dtype) {
                 let name = format!("{}/{dtype}/unsupported: {why}", target.id);
@@ -118,6 +134,16 @@ fn main() -> ExitCode {
                 let device = device.clone();
                 let name = format!("{}/{dtype}/{}", target.id, name.replace('_', "-"));
                 trials.push(trial(name, move || body(&device, dtype)));
+            }
+            let odd: Option<fn(&Device) -> Check> = match dtype {
+                Dtype::C32 => Some(pairs_at_an_odd_half::<f32>),
+                Dtype::C64 => Some(pairs_at_an_odd_half::<f64>),
+                _ => None,
+            };
+            if let Some(body) = odd {
+                let device = device.clone();
+                let name = format!("{}/{dtype}/pairs-at-an-odd-half", target.id);
+                trials.push(trial(name, move || body(&device)));
             }
             if target.id == "cpu" {
                 let device = device.clone();

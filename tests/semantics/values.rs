@@ -46,7 +46,8 @@ pub fn alpha_zero_never_uses_a_and_x<T: Raw>(device: &Device) -> Check {
                 };
                 let params = device.choose(&job.desc()).map_err(text)?;
                 let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
-                device.backend().gemv(job.erase(), &prepared).map_err(text)?;
+                let job = job.check().map_err(text)?.erase();
+                device.backend().gemv(job, &prepared).map_err(text)?;
                 same(out.as_slice().expect("owned"), &halved).map_err(|e| format!("seam: {e}"))?;
             }
         }

@@ -125,7 +125,9 @@ impl<'a> Product<'a> {
         mut y: ArrayViewMut1<'a, T>,
     ) -> Product<'a> {
         let (m, n) = a.dim();
-        assert!(x.len() == n && y.len() == m && plan.rows > 0);
+        assert!(x.len() == n && y.len() == m);
+        // Anybody can make a choice of any parameters. The others are bounded by the matrix.
+        assert!((1..=128).contains(&plan.rows) && (plan.tile_m > 0 || !plan.few_rows));
         let (rs, cs) = (a.strides()[0], a.strides()[1]);
         let (p, stride) = (y.as_mut_ptr().cast(), y.strides()[0]);
         let unscaled = alpha == T::Acc::ONE && beta == T::Acc::ZERO;

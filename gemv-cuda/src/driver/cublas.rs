@@ -155,6 +155,11 @@ impl Cublas {
         Ok(cublas)
     }
 
+    /// Whether its handle is on this GPU's stream.
+    pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
+        Arc::ptr_eq(&self.gpu, gpu)
+    }
+
     /// Queues one product. The caller holds the queue.
     ///
     /// # Errors

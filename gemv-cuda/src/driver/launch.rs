@@ -29,14 +29,14 @@ impl Operand<'_> {
         if self.dim.0 == 0 || self.dim.1 == 0 {
             return true;
         }
-        // i128: no product of two 64-bit values overflows it.
+        // i128: no product of two 64-bit values overflows it, and sums stay at its ends.
         let (mut lo, mut hi) = (self.first as i128, self.first as i128);
         for (len, stride) in [(self.dim.0, self.strides.0), (self.dim.1, self.strides.1)] {
             let far = (len as i128 - 1) * stride as i128;
-            lo += far.min(0);
-            hi += far.max(0);
+            lo = lo.saturating_add(far.min(0));
+            hi = hi.saturating_add(far.max(0));
         }
-        lo >= 0 && (hi + 1) * element as i128 <= self.block.bytes as i128
+        lo >= 0 && hi.saturating_add(1).saturating_mul(element as i128) <= self.block.bytes as i128
     }
 }
 

@@ -74,7 +74,7 @@ pub fn wrong_bits(world: &impl Communicator) {
     let wrong = Host {
         compute: Box::new(|job, _| {
             for_any!(AnyJob, job, job => {
-                let Job { alpha, a, conj, x, beta, mut y } = job;
+                let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
                 let mut y = view_mut(&mut y);
                 gemv_testkit::gemv(alpha, view(&a), conj, view(&x), beta, y.view_mut());
                 let nearly = Accumulator::from_parts(1.0 + f64::from(f32::EPSILON), 0.0);
