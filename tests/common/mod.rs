@@ -11,6 +11,7 @@
 
 pub mod broken;
 pub mod operand;
+pub mod place;
 
 use gemv::{Accumulator, Device, Dtype, Element, Engine};
 use libtest_mimic::{Failed, Trial};
