@@ -38,6 +38,9 @@ pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bo
 /// The same for several right-hand sides and for batches.
 pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
+/// What computes an elementwise step in place of the backend.
+pub type ComputeStep = Box<dyn Fn(AnyVectorJob<'_>) -> Result<()> + Send + Sync>;
+
 /// What a device says before it moves data, by what it is asked: `upload`, `alloc`, `download`, `exchange`, or `finish` of
 /// an exchange; and before it sums `cyclic` columns.
 pub type Transfer = Arc<dyn Fn(&str) -> Result<()> + Send + Sync>;
@@ -84,6 +87,8 @@ pub struct Host {
     pub compute: Compute,
     /// What computes many products: by default as the reference, column after column.
     pub compute_many: ComputeMany,
+    /// What computes an elementwise step.
+    pub compute_step: ComputeStep,
     /// What it says before it allocates memory, or copies from the host, to it or from other devices; by default it
     /// does so.
     pub transfer: Transfer,
@@ -123,6 +128,10 @@ impl Host {
             }),
             compute_many: Box::new(|job, _| {
                 for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
+                Ok(())
+            }),
+            compute_step: Box::new(|job| {
+                compute_step(job);
                 Ok(())
             }),
             transfer: Arc::new(|_| Ok(())),
@@ -256,6 +265,14 @@ pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut Checked<GemmJob
     for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
         compute(job.column(entry, column).erase());
     }
+}
+
+/// Computes an elementwise step as the reference does.
+pub fn compute_step(job: AnyVectorJob<'_>) {
+    for_any!(AnyVectorJob, job, job => {
+        let (job, memory) = job.into_inner().split();
+        reference::vector(&job, elements, elements_mut(memory));
+    });
 }
 
 /// What [`Backend::prepare_cyclic`] prepared.
@@ -416,11 +433,7 @@ impl Backend for Host {
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        for_any!(AnyVectorJob, job, job => {
-            let (job, memory) = job.into_inner().split();
-            reference::vector(&job, elements, elements_mut(memory));
-        });
-        Ok(())
+        (self.compute_step)(job)
     }
 
     fn record(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {

@@ -12,6 +12,7 @@
 
 pub mod broken;
 pub mod operand;
+pub mod place;
 
 use gemv::{Accumulator, Device, Dtype, Element, Engine};
 use libtest_mimic::{Failed, Trial};

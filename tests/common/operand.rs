@@ -377,6 +377,11 @@ impl<T: Element> Strided<T> {
     }
 
     /// The whole buffer, canaries and all.
+    pub fn whole(&self) -> &[T] {
+        &self.buffer.data
+    }
+
+    /// As [`whole`](Self::whole), to write to.
     pub fn whole_mut(&mut self) -> &mut [T] {
         &mut self.buffer.data
     }

@@ -1,0 +1,356 @@
+//! Random products beside a second oracle, `oracle/order.c`: the order in C, written from `docs/ORDER.md` alone.
+//!
+//! 100,000 products on the CPU and some on every other device, of all pairs of types, of any layout, strides and factors,
+//! with zeros, subnormal numbers, infinities and NaN. Trials are named `device/types`; the first ones show that the
+//! comparison notices a rule that is broken.
+#![deny(unsafe_code)]
+
+#[macro_use]
+mod common;
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bytemuck::Pod;
+use common::{Check, hash, trial};
+use gemv::half::{bf16, f16};
+use gemv::ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
+use gemv::num_complex::Complex;
+use gemv::{Accumulator, Device, Dtype, Element, Times};
+use libtest_mimic::Trial;
+
+/// Products of all pairs of types on the CPU, and on a device that is slow.
+const PRODUCTS: [usize; 2] = [100_000, 1_800];
+/// Products that one process of the oracle computes.
+const BATCH: usize = 400;
+/// Pairs of types.
+const PAIRS: usize = 9;
+
+/// A sequence of random numbers.
+struct Random(u64, u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.1 += 1;
+        hash(self.0, self.1, 0)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.next() >> 11) as usize % count
+    }
+
+    /// Between -1 and 1.
+    fn signed(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// What the elements of an array are like.
+fn element<T: Element + Pod>(random: &mut Random, kind: usize) -> T {
+    let mut part = || match (kind, random.below(24)) {
+        (_, 0) => 0.0,
+        (_, 1) => -0.0,
+        // Far apart, so that every order of additions is another.
+        (0 | 1, k) => random.signed() * (k as f64 - 12.0).exp2(),
+        (2, _) => random.below(9) as f64 - 4.0,
+        // Products that are subnormal, or sums of them.
+        (3, _) => random.signed() * (-70.0f64).exp2(),
+        (4, 2) => f64::INFINITY,
+        (4, 3) => f64::NAN,
+        (4, _) => random.signed(),
+        // Two large terms that cancel.
+        (5, 2) => 1e6,
+        (5, 3) => -1e6,
+        _ => random.signed(),
+    };
+    let (re, im) = (part(), part());
+    if kind != 6 {
+        return T::narrow(T::Acc::from_parts(re, im));
+    }
+    // Any bits.
+    let mut any = T::zeroed();
+    bytemuck::bytes_of_mut(&mut any).iter_mut().for_each(|byte| *byte = random.next() as u8);
+    any
+}
+
+/// A matrix somewhere in a larger array: by rows or by columns, with steps, backwards.
+struct Laid<T> {
+    all: Array2<T>,
+    steps: [usize; 2],
+    back: [bool; 2],
+}
+
+impl<T: Element + Pod> Laid<T> {
+    fn new(random: &mut Random, of: &Array2<T>) -> Laid<T> {
+        let step = |random: &mut Random| [1, 1, 1, 2, 3][random.below(5)];
+        let (steps, fortran) = ([step(random), step(random)], random.below(2) == 1);
+        let back = [random.below(6) == 0, random.below(6) == 0];
+        let (m, n) = of.dim();
+        let shape = (m * steps[0], n * steps[1]).set_f(fortran);
+        let mut laid = Laid { all: Array2::from_elem(shape, T::zeroed()), steps, back };
+        laid.view_mut().assign(of);
+        laid
+    }
+
+    fn view_mut(&mut self) -> ArrayViewMut2<'_, T> {
+        let mut view = self.all.slice_mut(s![..;self.steps[0], ..;self.steps[1]]);
+        for axis in [0, 1] {
+            if self.back[axis] {
+                view.invert_axis(Axis(axis));
+            }
+        }
+        view
+    }
+
+    fn view(&self) -> ArrayView2<'_, T> {
+        let mut view = self.all.slice(s![..;self.steps[0], ..;self.steps[1]]);
+        for axis in [0, 1] {
+            if self.back[axis] {
+                view.invert_axis(Axis(axis));
+            }
+        }
+        view
+    }
+}
+
+fn columns(random: &mut Random) -> usize {
+    match random.below(100) {
+        0..40 => random.below(72),
+        40..70 => 192 + random.below(130),
+        70..98 => random.below(600),
+        98 => 1020 + random.below(1200),
+        // Segments of segments.
+        _ if random.below(12) == 0 => 65_530 + random.below(600),
+        _ => 2560,
+    }
+}
+
+fn factor<A: Accumulator>(random: &mut Random) -> A {
+    let mut part = || match random.below(16) {
+        0..4 => 0.0,
+        4..9 => 1.0,
+        9 => -1.0,
+        10 => -0.0,
+        11 => f64::INFINITY,
+        12 => 1e-40,
+        _ => random.signed(),
+    };
+    let (re, im) = (part(), part());
+    A::from_parts(re, if random.below(2) == 0 { 0.0 } else { im })
+}
+
+/// `Y = alpha conj(A) X + beta Y`, for types that have conjugates.
+type Conjugated<T, V> = fn(
+    &Device,
+    <V as Element>::Acc,
+    ArrayView2<'_, T>,
+    ArrayView2<'_, V>,
+    <V as Element>::Acc,
+    ArrayViewMut2<'_, V>,
+) -> gemv::Result<()>;
+
+fn code(dtype: Dtype) -> u32 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::F64 => 1,
+        Dtype::F16 => 2,
+        Dtype::Bf16 => 3,
+        Dtype::C32 => 4,
+        Dtype::C64 => 5,
+    }
+}
+
+/// Results of the library for some random products, and what the oracle is to be told of them.
+fn batch<T, V>(
+    device: &Device,
+    random: &mut Random,
+    (count, broken): (usize, u32),
+    conjugated: Option<Conjugated<T, V>>,
+) -> gemv::Result<(Vec<u8>, Vec<V>)>
+where
+    T: Element + Pod + Times<V>,
+    V: Element + Pod,
+{
+    let (mut told, mut results) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let (n, rhs) = (columns(random), [1, 1, 1, 2, 3, 8][random.below(6)]);
+        let m = if n > 2000 { 1 + random.below(2) } else { 1 + random.below(9) };
+        let mut kind = || [0, 0, 0, 1, 2, 3, 4, 5, 6][random.below(9)];
+        let (of_a, of_x, of_y) = (kind(), kind(), kind());
+        let a = Array2::from_shape_simple_fn((m, n), || element::<T>(random, of_a));
+        let x = Array2::from_shape_simple_fn((n, rhs), || element::<V>(random, of_x));
+        let y = Array2::from_shape_simple_fn((m, rhs), || element::<V>(random, of_y));
+        let (alpha, beta) = (factor::<V::Acc>(random), factor::<V::Acc>(random));
+        let conj = if random.below(3) == 0 { conjugated } else { None };
+        let head = [code(T::DTYPE), code(V::DTYPE), u32::from(conj.is_some()), broken];
+        told.extend(bytemuck::bytes_of(&head));
+        told.extend(bytemuck::bytes_of(&[m as u32, n as u32, rhs as u32]));
+        let ((re, im), (beta_re, beta_im)) = (alpha.parts(), beta.parts());
+        told.extend(bytemuck::bytes_of(&[re, im, beta_re, beta_im]));
+        told.extend(bytemuck::cast_slice(a.as_slice().expect("by rows")));
+        told.extend(bytemuck::cast_slice(x.as_slice().expect("by rows")));
+        told.extend(bytemuck::cast_slice(y.as_slice().expect("by rows")));
+
+        let (a, x, mut y) = (Laid::new(random, &a), Laid::new(random, &x), Laid::new(random, &y));
+        match conj {
+            Some(product) => product(device, alpha, a.view(), x.view(), beta, y.view_mut())?,
+            None if rhs == 1 && random.below(4) > 0 => {
+                let (x, mut y) = (x.view(), y.view_mut());
+                device.gemv_mixed(alpha, a.view(), x.column(0), beta, y.column_mut(0))?;
+            }
+            None => device.gemm_mixed(alpha, a.view(), x.view(), beta, y.view_mut())?,
+        }
+        results.extend(y.view().iter().copied());
+    }
+    Ok((told, results))
+}
+
+/// Runs the oracle.
+fn asked<V: Pod>(oracle: &Path, told: Vec<u8>) -> Result<Vec<V>, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", oracle.display());
+    let mut child = Command::new(oracle)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let (mut to, mut from) =
+        (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+    let mut bytes = Vec::new();
+    std::thread::scope(|scope| {
+        // What it does not read it does not answer.
+        scope.spawn(move || to.write_all(&told));
+        from.read_to_end(&mut bytes)
+    })
+    .map_err(failed)?;
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        return Err(format!("the oracle ended with {status}"));
+    }
+    Ok(bytemuck::pod_collect_to_vec(&bytes))
+}
+
+/// Whether a result is that of the oracle. Sign and payload of a NaN are not defined.
+fn is_same<V: Element>(got: V, want: V) -> bool {
+    let parts = |v: V| {
+        let (re, im) = v.widen().parts();
+        [re, im].map(|part| if part.is_nan() { u64::MAX } else { part.to_bits() })
+    };
+    parts(got) == parts(want)
+}
+
+fn compare<T, V>(
+    oracle: &Path,
+    device: &Device,
+    count: usize,
+    broken: u32,
+    conjugated: Option<Conjugated<T, V>>,
+) -> Check
+where
+    T: Element + Pod + Times<V>,
+    V: Element + Pod,
+{
+    let mut random = Random(u64::from(code(T::DTYPE) * 8 + code(V::DTYPE)), 0);
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(BATCH);
+        let (told, got) = batch::<T, V>(device, &mut random, (some, broken), conjugated)
+            .map_err(|e| e.to_string())?;
+        let want = asked::<V>(oracle, told)?;
+        if want.len() != got.len() {
+            return Err(format!("{} results, and {} of the oracle", got.len(), want.len()));
+        }
+        let wrong = got.iter().zip(&want).position(|(got, want)| !is_same(*got, *want));
+        if let Some(at) = wrong {
+            let (first, got, want) = (count - left, got[at], want[at]);
+            return Err(format!(
+                "result {at} of the products from {first} on is {got:?}, and {want:?} for the oracle"
+            ));
+        }
+        left -= some;
+    }
+    Ok(())
+}
+
+/// Compiles the oracle.
+fn compiled() -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/oracle/order.c");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::create_dir_all(folder).map_err(|e| e.to_string())?;
+    // Another process may run the one that is there.
+    let (new, program) =
+        (folder.join(format!("order-{}", std::process::id())), folder.join("order"));
+    let cc = std::env::var_os("CC").unwrap_or("cc".into());
+    let made = Command::new(&cc)
+        .args(["-O2", "-ffp-contract=off", "-o"])
+        .args([&new, &source])
+        .arg("-lm")
+        .output()
+        .map_err(|e| format!("{}: {e}", cc.display()))?;
+    if !made.status.success() {
+        return Err(String::from_utf8_lossy(&made.stderr).into_owned());
+    }
+    std::fs::rename(&new, &program).map_err(|e| e.to_string())?;
+    Ok(program)
+}
+
+/// A trial for each pair of types.
+fn trials(id: &str, device: &Device, oracle: &Path, all: usize) -> Vec<Trial> {
+    macro_rules! pair {
+        ($t:ty, $v:ty, $conj:expr) => {{
+            let (device, oracle) = (device.clone(), oracle.to_path_buf());
+            let (of, by) = (<$t>::DTYPE, <$v>::DTYPE);
+            let types = if of == by { of.to_string() } else { format!("{of}*{by}") };
+            trial(format!("{id}/{types}"), move || {
+                compare::<$t, $v>(&oracle, &device, all / PAIRS + 1, 0, $conj)
+            })
+        }};
+    }
+    macro_rules! conj {
+        ($t:ty) => {
+            Some(|device, alpha, a, x, beta, y| device.gemm_conj::<$t>(alpha, a, x, beta, y))
+        };
+    }
+    vec![
+        pair!(f32, f32, None),
+        pair!(f64, f64, None),
+        pair!(f16, f16, None),
+        pair!(bf16, bf16, None),
+        pair!(Complex<f32>, Complex<f32>, conj!(Complex<f32>)),
+        pair!(Complex<f64>, Complex<f64>, conj!(Complex<f64>)),
+        pair!(f16, f32, None),
+        pair!(bf16, f32, None),
+        pair!(f32, f64, None),
+    ]
+}
+
+fn main() {
+    let targets = common::targets();
+    let mut all = common::absences(&targets);
+    let oracle = match compiled() {
+        Ok(oracle) => oracle,
+        Err(why) => {
+            all.push(trial("the oracle is compiled".into(), move || Err(why)));
+            return common::main(all);
+        }
+    };
+    for target in &targets {
+        let Ok(device) = &target.device else { continue };
+        if target.id == "cpu" {
+            // Rules that the oracle breaks: in fma, in the halving, in the scaling.
+            for broken in [1, 3, 6] {
+                let (device, oracle) = (device.clone(), oracle.clone());
+                all.push(trial(format!("cpu/rule broken: {broken}"), move || {
+                    match compare::<f32, f32>(&oracle, &device, BATCH, broken, None) {
+                        Err(why) if why.starts_with("result ") => Ok(()),
+                        other => Err(format!("it was not noticed: {other:?}")),
+                    }
+                }));
+            }
+        }
+        let fast = target.id.starts_with("cpu");
+        // Each program is compiled once, and each product waits for the device.
+        all.extend(trials(&target.id, device, &oracle, PRODUCTS[usize::from(!fast)]));
+    }
+    common::main(all);
+}
