@@ -32,6 +32,9 @@
 //! failed. A rank that is killed ends the program on all ranks, which is what MPI does by default; let a panic do
 //! the same by [`abort_on_panic`].
 //!
+//! Programs that run without mpirun, several at one time, race for the session folder of Open MPI, and one of them may
+//! fail to start: give each a `TMPDIR` of its own.
+//!
 //! Backends are those of the program: it depends on `gemv` with features, or asks this crate for `cpu`, `cuda` or
 //! `opencl`. Without any there is the slow `reference`.
 //!

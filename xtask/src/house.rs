@@ -29,7 +29,7 @@ const FLOORS: &[&[&str]] = &[
 ];
 
 /// Crates that stand beside the floors: no crate imports them but for its tests.
-const BESIDE: &[&str] = &["xtask", "gemv-testkit"];
+const BESIDE: &[&str] = &["xtask", "gemv-fuzz", "gemv-testkit"];
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &[

@@ -36,6 +36,17 @@ enum Command {
     House,
     /// Compile the PTX that travels with gemv-cuda, where kernels or tables have changed.
     Ptx,
+    /// The tests of products on the CPU under AddressSanitizer; needs a nightly toolchain.
+    Asan,
+    /// Look for inputs that the parsers answer with a panic, with libFuzzer; what it keeps goes to `fuzz/corpus`.
+    Fuzz {
+        /// Only these targets (repeatable); all by default
+        #[arg(long = "target", value_name = "NAME")]
+        targets: Vec<String>,
+        /// For each target
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -64,6 +75,8 @@ fn run() -> Result<()> {
         }
         Command::House => house::run(&sh),
         Command::Ptx => ptx(&sh),
+        Command::Asan => asan(&sh),
+        Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }
@@ -73,6 +86,69 @@ fn run() -> Result<()> {
 fn ptx(sh: &Shell) -> Result<()> {
     let _nvrtc = sh.push_env("GEMV_NVRTC", setup::nvrtc_of_ptx(sh)?);
     Ok(cmd!(sh, "cargo run --locked --release -q -p gemv-cuda --example ptx").run()?)
+}
+
+/// Any toolchain does: LLVM's passes count the edges. What is new is found in a folder of its own, and what covers
+/// more than the corpus is added to it.
+fn fuzz(sh: &Shell, targets: &[String], seconds: u32) -> Result<()> {
+    let folders = sh.read_dir("fuzz/corpus")?;
+    let names = folders.iter().filter_map(|folder| folder.file_name()?.to_str().map(str::to_owned));
+    let names: Vec<String> = names.collect();
+    if let Some(unknown) = targets.iter().find(|target| !names.contains(target)) {
+        bail!("there is no target {unknown:?}: there are {}", names.join(", "));
+    }
+    let flags = [
+        "-Cpasses=sancov-module",
+        "-Cllvm-args=-sanitizer-coverage-level=4",
+        "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+        "-Cllvm-args=-sanitizer-coverage-pc-table",
+        "-Ccodegen-units=1",
+    ];
+    {
+        let _flags = sh.push_env("RUSTFLAGS", flags.join(" "));
+        let host = cmd!(sh, "rustc -vV").quiet().read()?;
+        let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("a host")?;
+        // With a target, so that neither build scripts nor macros are counted.
+        let place = ["--target", host, "--target-dir", "target/fuzz"];
+        let manifest = "fuzz/libfuzzer/Cargo.toml";
+        cmd!(sh, "cargo build --release --manifest-path {manifest} {place...}").run()?;
+        sh.create_dir("target/fuzz/bin")?;
+        let built = format!("target/fuzz/{host}/release/gemv-libfuzzer");
+        sh.copy_file(built, "target/fuzz/bin/gemv-libfuzzer")?;
+    }
+    for name in names.iter().filter(|name| targets.is_empty() || targets.contains(name)) {
+        let (corpus, found) = (format!("fuzz/corpus/{name}"), format!("target/fuzz/found/{name}"));
+        sh.create_dir(&found)?;
+        println!("\n=== {name}, {seconds} s");
+        let _target = sh.push_env("GEMV_FUZZ", name);
+        let limits = [
+            format!("-max_total_time={seconds}"),
+            format!("-artifact_prefix=target/fuzz/{name}-"),
+            "-max_len=4096".into(),
+            "-timeout=5".into(),
+            "-malloc_limit_mb=512".into(),
+            "-print_final_stats=1".into(),
+            "-verbosity=0".into(),
+        ];
+        cmd!(sh, "target/fuzz/bin/gemv-libfuzzer {found} {corpus} {limits...}").run()?;
+        cmd!(sh, "target/fuzz/bin/gemv-libfuzzer -merge=1 -max_len=4096 {corpus} {found}").run()?;
+    }
+    Ok(())
+}
+
+/// In a folder of its own: everything is compiled anew.
+fn asan(sh: &Shell) -> Result<()> {
+    let version = cmd!(sh, "rustc +nightly -vV").quiet().ignore_stderr().read();
+    let version = version
+        .context("AddressSanitizer needs a nightly toolchain: rustup toolchain install nightly")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("rustc does not name its host")?;
+    let _flags = sh.push_env("RUSTFLAGS", "-Zsanitizer=address");
+    let _devices = sh.push_env("GEMV_TEST_DEVICES", "cpu");
+    let _required = sh.push_env("GEMV_REQUIRE", "cpu");
+    let tests = ["--test", "equivalence", "--test", "gemm"];
+    let place = ["--target", host, "--target-dir", "target/asan"];
+    Ok(cmd!(sh, "cargo +nightly test --locked -p gemv-testkit {tests...} {place...}").run()?)
 }
 
 fn test(sh: &Shell, only: &[String]) -> Result<()> {

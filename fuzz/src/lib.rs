@@ -1,0 +1,150 @@
+//! Parsers of gemv as functions of any bytes. Whatever these are, a parser answers with a value or a sentence.
+//!
+//! `tests/corpus.rs` replays the inputs in `corpus`, a folder for each target; `cargo xtask fuzz` looks for further ones.
+#![deny(unsafe_code)]
+
+#[path = "../../gemv-cli/src/npz.rs"]
+#[allow(dead_code)] // the command has the rest
+mod npz;
+
+use std::io::{Cursor, Read};
+
+use gemv_core::profile::Profile;
+use gemv_core::{Desc, Params, Table};
+use gemv_cuda::Bundle;
+use gemv_gpu::Cache;
+use gemv_shard::npy::Header;
+use gemv_shard::{Partial, dtype_of_bytes};
+
+/// A name, and what takes the bytes. It panics where a parser is wrong.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 9] = [
+    ("npy", npy),
+    ("npz", archive),
+    ("table", table),
+    ("profile", profile),
+    ("params", params),
+    ("desc", desc),
+    ("partial", partial),
+    ("bundle", bundle),
+    ("cache", cache),
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<fn(&[u8])> {
+    TARGETS.into_iter().find(|target| target.0 == name).map(|target| target.1)
+}
+
+/// An error is one line that says something.
+fn is_sentence(text: &str) {
+    assert!(!text.trim().is_empty() && text.len() < 1 << 20, "{text:?}");
+}
+
+fn text(data: &[u8]) -> Option<&str> {
+    std::str::from_utf8(data).ok()
+}
+
+fn npy(mut data: &[u8]) {
+    let all = data.len();
+    match Header::read(&mut data) {
+        Ok((header, bytes)) => {
+            assert_eq!(all - data.len(), bytes, "as many bytes are read as are told");
+            if let Some((len, bytes)) = header.size() {
+                assert_eq!(len * header.dtype.bytes(), bytes);
+            }
+        }
+        Err(e) => is_sentence(&e.to_string()),
+    }
+}
+
+fn archive(data: &[u8]) {
+    for name in [None, Some("a"), Some("x.npy")] {
+        match npz::open(Cursor::new(data.to_vec()), name) {
+            Ok(member) => {
+                // What is packed well may be long: a reader takes what it has asked for.
+                let mut bytes = Vec::new();
+                let _ = member.data.take(1 << 16).read_to_end(&mut bytes);
+            }
+            Err(e) => is_sentence(&format!("{e:#}")),
+        }
+    }
+}
+
+fn table(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match Table::parse("table", text) {
+        Ok(table) => {
+            let again = Table::parse("table", &table.to_string());
+            let again = again.expect("a table reads what it writes");
+            assert_eq!(again.rows, table.rows);
+            table.rows.iter().for_each(|row| row.examples().take(4).for_each(drop));
+        }
+        Err(e) => is_sentence(&e.to_string()),
+    }
+}
+
+fn profile(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match Profile::parse("profile", text) {
+        Ok(profile) => {
+            let again = Profile::parse("profile", &profile.to_string());
+            assert_eq!(
+                again.expect("a profile reads what it writes").to_string(),
+                profile.to_string()
+            );
+        }
+        Err(e) => is_sentence(&e.to_string()),
+    }
+}
+
+fn params(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match text.parse::<Params>() {
+        Ok(params) => assert_eq!(params.to_string().parse(), Ok(params)),
+        Err(e) => is_sentence(&e),
+    }
+}
+
+fn desc(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Ok(desc) = text.parse::<Desc>() {
+        let again = desc.to_string().parse::<Desc>();
+        assert_eq!(again.ok(), Some(desc), "{desc}");
+    }
+}
+
+fn partial(data: &[u8]) {
+    if let Err(e) = dtype_of_bytes(data) {
+        is_sentence(&e.to_string());
+    }
+    match Partial::<f32>::from_bytes(data) {
+        Ok(partial) => assert_eq!(partial.to_bytes().expect("memory for as many bytes"), data),
+        Err(e) => is_sentence(&e.to_string()),
+    }
+    if let Err(e) = Partial::<f64>::from_bytes(data) {
+        is_sentence(&e.to_string());
+    }
+}
+
+fn bundle(data: &[u8]) {
+    match Bundle::read(data) {
+        Ok(bundle) => bundle.texts().take(8).for_each(|text| {
+            if let Err(e) = text {
+                is_sentence(&e);
+            }
+        }),
+        Err(e) => is_sentence(&e),
+    }
+}
+
+fn cache(data: &[u8]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("entry"), data).expect("a file");
+    let cache = Cache::at(folder.path());
+    if let Some(contents) = cache.get("entry") {
+        cache.put("again", &contents);
+        assert_eq!(cache.get("again"), Some(contents));
+    }
+}
