@@ -106,16 +106,18 @@ fn docs(sh: &Shell, _: &Tools) -> Result<()> {
 const WORKSPACE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
-const LONG: [&str; 7] = ["gemm", "opencl", "products", "report", "equivalence", "ptx", "bits"];
+const LONG: [&str; 8] =
+    ["gemm", "opencl", "lengths", "products", "report", "equivalence", "ptx", "bits"];
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the parts that are run with the optimiser. `equivalence`: what PoCL's table chooses for a few shapes in every type, of which
 /// one has super-segments. `gemm`: several right-hand sides. `semantics` and `vectors`: NaN, zeros and infinities, and the steps
 /// of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs. The rest compiles these texts for other
 /// types and parameters. `baselines` is not in the list: its kernels take minutes without the optimiser.
-const UNOPTIMISED: [(&str, &str, &[&str]); 11] = [
+const UNOPTIMISED: [(&str, &str, &[&str]); 12] = [
     ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen"]),
     ("gemv-testkit", "gemm", &["f32/specials"]),
+    ("gemv-testkit", "lengths", &[]),
     ("gemv", "golden", &["/f16*"]),
     ("gemv", "semantics", &["f32"]),
     ("gemv", "vectors", &["f32"]),
