@@ -5,8 +5,9 @@
 //! result. Trials are named `device/type/what`. The CPU has a device for each instruction set, such as `cpu-avx2`.
 //! - On the CPU every candidate takes every length.
 //! - On a GPU so does all that its tables name, and each other kernel once.
-//! - Where a CPU compiles the kernels, f32 takes each of them, those for GPUs too, at every length. The other types take
-//!   what the table chooses, at the lengths about which vectors, lanes and segments end and a part of those between.
+//! - Where a CPU compiles the kernels, f32 takes every length by those for CPUs, and by a quarter of those for GPUs in
+//!   turn. About where vectors, lanes and segments end it takes all. Several columns of X, and the other types, are
+//!   computed at those lengths and a part of those between. `GEMV_TEST_FULL=1` gives every type every length.
 #![deny(unsafe_code)]
 
 #[macro_use]
@@ -287,9 +288,13 @@ impl Choices {
         // Each launch once.
         let mut seen = HashSet::new();
         all.retain(|params| seen.insert(backend.launch_id(desc, params)));
-        // Without an optimiser a CPU takes long for many rows of many columns: two of the choices in turn.
-        if self.is_large(desc.m * desc.rhs * desc.batch, desc.n) {
-            let first = hash(10, desc.m as u64, desc.n as u64) as usize % all.len().max(1);
+        // Without an optimiser a CPU takes long for many rows of many columns, and for many columns of X: two of the
+        // choices in turn.
+        let many = self.kind == Kind::Compiles && (desc.rhs > 1 || desc.batch > 1);
+        if many || self.is_large(desc.m, desc.n) {
+            let dims = [desc.n, desc.rhs, desc.batch].map(|length| length as u64);
+            let turn = hash(dims[1] << 32 | dims[2], desc.m as u64, dims[0]);
+            let first = turn as usize % all.len().max(1);
             all.rotate_left(first);
             all.truncate(2);
         }
@@ -881,6 +886,7 @@ fn trials_of(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Vec
             }
             add(name.clone(), "rows", ignored, Box::new(move |d, c| rows::<T>(d, c, all)));
             add(name.clone(), "steps", ignored, Box::new(move |d, _| steps::<T>(d, all)));
+            let all = if kind == Kind::Compiles && size != Size::Full { Lengths::Some } else { all };
             for what in MANY {
                 let run = move |d: &Device, c: &Choices| all_many::<T, T>(d, c, what, all);
                 add(name.clone(), &format!("many-{what}"), ignored, Box::new(run));
