@@ -5,8 +5,9 @@
 //! result. Trials are named `device/type/what`. The CPU has a device for each instruction set, such as `cpu-avx2`.
 //! - On the CPU every candidate takes every length.
 //! - On a GPU so does all that its tables name, and each other kernel once.
-//! - Where a CPU compiles the kernels, f32 takes each of them, those for GPUs too, at every length. The other types take
-//!   what the table chooses, at the lengths about which vectors, lanes and segments end and a part of those between.
+//! - Where a CPU compiles the kernels, f32 takes every length by those for CPUs, and by a quarter of those for GPUs in
+//!   turn. About where vectors, lanes and segments end it takes all. Several columns of X, and the other types, are
+//!   computed at those lengths and a part of those between. `GEMV_TEST_FULL=1` gives every type every length.
 #![deny(unsafe_code)]
 
 #[macro_use]
@@ -287,9 +288,13 @@ impl Choices {
         // Each launch once.
         let mut seen = HashSet::new();
         all.retain(|params| seen.insert(backend.launch_id(desc, params)));
-        // Without an optimiser a CPU takes long for many rows of many columns: two of the choices in turn.
-        if self.is_large(desc.m * desc.rhs * desc.batch, desc.n) {
-            let first = hash(10, desc.m as u64, desc.n as u64) as usize % all.len().max(1);
+        // Without an optimiser a CPU takes long for many rows of many columns, and for many columns of X: two of the
+        // choices in turn.
+        let many = self.kind == Kind::Compiles && (desc.rhs > 1 || desc.batch > 1);
+        if many || self.is_large(desc.m, desc.n) {
+            let dims = [desc.n, desc.rhs, desc.batch].map(|length| length as u64);
+            let turn = hash(dims[1] << 32 | dims[2], desc.m as u64, dims[0]);
+            let first = turn as usize % all.len().max(1);
             all.rotate_left(first);
             all.truncate(2);
         }
@@ -505,6 +510,7 @@ fn columns<T: Element>(device: &Device, choices: &Choices, lengths: Lengths) -> 
 fn rows<T: Element>(device: &Device, choices: &Choices, lengths: Lengths) -> Check {
     // Kernels for few columns have sizes of their own, of which a GPU has more.
     let (most, columns, few): (usize, &[usize], &[usize]) = match choices.kind {
+        Kind::Host if choices.slow => (300, &[5], &[]),
         Kind::Host => (300, &[5, 70], &[]),
         Kind::Compiles => (300, &[4], &[13, 70]),
         Kind::Gpu => (MOST, &[4, 61, 260], &[1, 2, 7, 13]),
@@ -652,7 +658,8 @@ fn all_many<T: Element + Times<V>, V: Element>(
                     let some = [(8, 9, lengths), (61, 3, lengths), (260, 9, lengths)];
                     (MOST, &[few[0], few[1], some[0], some[1], some[2]])
                 }
-                false => (300, &[(5, 3, lengths), (70, 3, lengths)]),
+                false if choices.slow => (300, &[(5, 3, lengths)]),
+                false => (300, &[(5, 3, lengths), (70, 3, thin)]),
             };
             let problems = |&(n, k, lengths): &(usize, usize, Lengths)| {
                 (n, lengths.up_to(most).into_iter().map(|m| (1, m, k)).collect())
@@ -660,16 +667,26 @@ fn all_many<T: Element + Times<V>, V: Element>(
             sweep::<T, V>(of, (2, most, 260, 9), columns.iter().map(problems))
         }
         "right-hand-sides" => {
-            let columns: &[usize] = if gpu { &[3, 8, 16, 61, 260] } else { &[5, 70] };
-            let counts = || lengths.up_to(MOST_MANY).into_iter().map(|k| (1, 19, k)).collect();
+            let (rows, columns): (_, &[usize]) = match choices.kind {
+                Kind::Host if choices.slow => (5, &[5]),
+                Kind::Host => (19, &[5, 70]),
+                Kind::Compiles => (3, &[5]),
+                Kind::Gpu => (19, &[3, 8, 16, 61, 260]),
+            };
+            let counts = || lengths.up_to(MOST_MANY).into_iter().map(|k| (1, rows, k)).collect();
             let problems = |&n: &usize| (n, counts());
-            sweep::<T, V>(of, (2, 19, 260, MOST_MANY), columns.iter().map(problems))
+            sweep::<T, V>(of, (2, rows, 260, MOST_MANY), columns.iter().map(problems))
         }
         "matrices" => {
-            let columns: &[usize] = if gpu { &[3, 8, 16, 61] } else { &[5, 20] };
+            let columns: &[usize] = match choices.kind {
+                Kind::Host if !choices.slow => &[5, 20],
+                Kind::Host | Kind::Compiles => &[5],
+                Kind::Gpu => &[3, 8, 16, 61],
+            };
             let problems = |&n: &usize| {
                 let counts = lengths.up_to(MOST_MANY).into_iter();
-                (n, counts.flat_map(|b| [(b, 5, 1), (b, 5, 3)]).collect())
+                let rows = if choices.kind == Kind::Compiles { 2 } else { 5 };
+                (n, counts.flat_map(|b| [(b, rows, 1), (b, rows, 3)]).collect())
             };
             sweep::<T, V>(of, (MOST_MANY, 5, 61, 3), columns.iter().map(problems))
         }
@@ -862,9 +879,14 @@ fn trials_of(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Vec
         let name = dtype.to_string();
         with_type!(dtype, T => {
             add(name.clone(), "columns", ignored, Box::new(move |d, c| columns::<T>(d, c, all)));
+            add(name.clone(), "sums", ignored, Box::new(move |d, _| sums::<T>(d, all)));
+            // Programs of one text: what the other types choose, at some lengths.
+            if kind == Kind::Compiles && !every {
+                continue;
+            }
             add(name.clone(), "rows", ignored, Box::new(move |d, c| rows::<T>(d, c, all)));
             add(name.clone(), "steps", ignored, Box::new(move |d, _| steps::<T>(d, all)));
-            add(name.clone(), "sums", ignored, Box::new(move |d, _| sums::<T>(d, all)));
+            let all = if kind == Kind::Compiles && size != Size::Full { Lengths::Some } else { all };
             for what in MANY {
                 let run = move |d: &Device, c: &Choices| all_many::<T, T>(d, c, what, all);
                 add(name.clone(), &format!("many-{what}"), ignored, Box::new(run));
@@ -877,6 +899,9 @@ fn trials_of(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Vec
         let all = if every { Lengths::All } else { Lengths::Some };
         with_mixed!(pair, T, V => {
             for what in MANY.into_iter().chain(["columns-of-one"]) {
+                if kind == Kind::Compiles && !every && what != "columns-of-one" {
+                    continue;
+                }
                 let run = move |d: &Device, c: &Choices| all_many::<T, V>(d, c, what, all);
                 let name = format!("{}*{}", pair.0, pair.1);
                 add(name, &format!("many-{what}"), ignored, Box::new(run));

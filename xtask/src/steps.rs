@@ -107,7 +107,7 @@ const WORKSPACE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
 const LONG: [&str; 8] =
-    ["gemm", "opencl", "products", "lengths", "report", "equivalence", "ptx", "bits"];
+    ["gemm", "opencl", "lengths", "products", "report", "equivalence", "ptx", "bits"];
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the parts that are run with the optimiser. `equivalence`: what PoCL's table chooses for a few shapes in every type, of which
