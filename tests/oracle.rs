@@ -1,8 +1,8 @@
 //! Random products beside a second oracle, `oracle/order.c`: the order in C, written from `docs/ORDER.md` alone.
 //!
 //! 100,000 products on the CPU and some on every other device, of all pairs of types, of any layout, strides and factors,
-//! with zeros, subnormal numbers, infinities and NaN. Trials are named `device/types`; the first ones show that the
-//! comparison notices a rule that is broken.
+//! with zeros, subnormal numbers, infinities and NaN; and steps, dot products and norms. Trials are named `device/types` and
+//! `device/steps/type`; the first ones show that the comparison notices a rule that is broken.
 #![deny(unsafe_code)]
 
 #[macro_use]
@@ -15,17 +15,20 @@ use std::process::{Command, Stdio};
 use bytemuck::Pod;
 use common::{Check, hash, trial};
 use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
+use gemv::ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
 use gemv::num_complex::Complex;
-use gemv::{Accumulator, Device, Dtype, Element, Times};
+use gemv::{Accumulator, Device, DeviceScalar, Dtype, Element, Factor, Times};
 use libtest_mimic::Trial;
 
 /// Products of all pairs of types on the CPU, and on a device that is slow.
 const PRODUCTS: [usize; 2] = [100_000, 1_800];
-/// Products that one process of the oracle computes.
+/// Steps, dot products and norms of all types, likewise.
+const STEPS: [usize; 2] = [24_000, 600];
+/// Products or steps that one process of the oracle computes.
 const BATCH: usize = 400;
-/// Pairs of types.
+/// Pairs of types, and types.
 const PAIRS: usize = 9;
+const TYPES: usize = 6;
 
 /// A sequence of random numbers.
 struct Random(u64, u64);
@@ -183,7 +186,7 @@ where
         let y = Array2::from_shape_simple_fn((m, rhs), || element::<V>(random, of_y));
         let (alpha, beta) = (factor::<V::Acc>(random), factor::<V::Acc>(random));
         let conj = if random.below(3) == 0 { conjugated } else { None };
-        let head = [code(T::DTYPE), code(V::DTYPE), u32::from(conj.is_some()), broken];
+        let head = [0, code(T::DTYPE), code(V::DTYPE), u32::from(conj.is_some()), broken];
         told.extend(bytemuck::bytes_of(&head));
         told.extend(bytemuck::bytes_of(&[m as u32, n as u32, rhs as u32]));
         let ((re, im), (beta_re, beta_im)) = (alpha.parts(), beta.parts());
@@ -202,6 +205,95 @@ where
             None => device.gemm_mixed(alpha, a.view(), x.view(), beta, y.view_mut())?,
         }
         results.extend(y.view().iter().copied());
+    }
+    Ok((told, results))
+}
+
+/// Results of the library for some random steps, dot products and norms, and what the oracle is to be told of them.
+fn steps<T: Element + Pod>(
+    device: &Device,
+    random: &mut Random,
+    (count, broken): (usize, u32),
+) -> gemv::Result<(Vec<u8>, Vec<T>)> {
+    let (mut told, mut results) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        // `enum what` of the oracle.
+        let (what, n) = (1 + random.below(11), columns(random));
+        let step = |random: &mut Random| [1, 1, 1, 2, 3, -1, -2][random.below(7)];
+        let steps: [isize; 3] = [step(random), step(random), step(random)];
+        let all = steps.map(|step| {
+            let kind = [0, 0, 0, 1, 2, 3, 4, 5, 6][random.below(9)];
+            let count = n * step.unsigned_abs();
+            Array1::from_shape_simple_fn(count, || element::<T>(random, kind))
+        });
+        let [x, z, y] = [0, 1, 2].map(|k| all[k].slice(s![..;steps[k]]));
+        let mut there = Vec::new();
+        for (of, step) in all.iter().zip(steps) {
+            there.push(device.vector(of)?.step(.., step));
+        }
+        let [x_there, z_there, y_there] = &mut there[..] else { unreachable!() };
+        // A factor is a number of the host, a resident one or a quotient of two, and either sign of it.
+        let kind = random.below(8);
+        let (negated, divided, resident) = (kind % 2 == 1, kind >= 6, kind >= 2);
+        let mut number: T::Acc = factor(random);
+        let by = T::narrow(factor(random));
+        let numbers: [DeviceScalar<T>; 2] = [device.scalar(T::narrow(number))?, device.scalar(by)?];
+        let of = match (divided, resident) {
+            (true, _) => &numbers[0] / &numbers[1],
+            (false, true) => Factor::from(&numbers[0]),
+            (false, false) => Factor::number(number),
+        };
+        if resident {
+            number = T::narrow(number).widen();
+        }
+        let of = if negated { -of } else { of };
+        let conj = random.below(2) == 1;
+        let by = by.widen().parts();
+        let made = u32::from(negated) + 2 * u32::from(divided);
+        let dtype = code(T::DTYPE);
+        told.extend(bytemuck::bytes_of(&[what as u32, dtype, dtype, u32::from(conj), broken]));
+        told.extend(bytemuck::bytes_of(&[1, n as u32, made]));
+        told.extend(bytemuck::bytes_of(&[number.parts().0, number.parts().1, by.0, by.1]));
+        for of in [&x, &z, &y] {
+            of.iter().for_each(|of| told.extend(bytemuck::bytes_of(of)));
+        }
+        // Operands of the host are uploaded for the one step.
+        let host = random.below(4) == 0;
+        macro_rules! with {
+            ($y:ident.$name:ident($($factor:expr)?; $($here:ident, $there:ident);*)) => {
+                match host {
+                    true => $y.$name($($factor,)? $($here),*),
+                    false => $y.$name($($factor,)? $(&*$there),*),
+                }?
+            };
+        }
+        match what {
+            1 => y_there.fill(of)?,
+            2 => with!(y_there.assign(; x, x_there)),
+            3 => y_there.scal(of)?,
+            4 => with!(y_there.axpy(of; x, x_there)),
+            5 => with!(y_there.xpay(of; x, x_there)),
+            6 => with!(y_there.assign_product(; x, x_there; z, z_there)),
+            7 => with!(y_there.add_product(; x, x_there; z, z_there)),
+            8 => with!(y_there.assign_quotient(; x, x_there; z, z_there)),
+            9 => with!(y_there.assign_sqrt(; x, x_there)),
+            10 => {
+                let mut sum = device.scalar(T::zeroed())?;
+                match (conj, host) {
+                    (false, false) => x_there.dot_into(&*y_there, &mut sum)?,
+                    (false, true) => x_there.dot_into(y, &mut sum)?,
+                    (true, false) => x_there.dotc_into(&*y_there, &mut sum)?,
+                    (true, true) => x_there.dotc_into(y, &mut sum)?,
+                }
+                results.push(sum.value()?);
+                continue;
+            }
+            _ => {
+                results.push(x_there.nrm2()?);
+                continue;
+            }
+        }
+        results.extend(y_there.download()?);
     }
     Ok((told, results))
 }
@@ -239,7 +331,35 @@ fn is_same<V: Element>(got: V, want: V) -> bool {
     parts(got) == parts(want)
 }
 
-fn compare<T, V>(
+/// Compares what `batch` does with what the oracle says, `count` times.
+fn compare<V: Element + Pod>(
+    oracle: &Path,
+    (types, count): (u32, usize),
+    mut batch: impl FnMut(&mut Random, usize) -> gemv::Result<(Vec<u8>, Vec<V>)>,
+) -> Check {
+    let mut random = Random(u64::from(types), 0);
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(BATCH);
+        let (told, got) = batch(&mut random, some).map_err(|e| e.to_string())?;
+        let want = asked::<V>(oracle, told)?;
+        if want.len() != got.len() {
+            return Err(format!("{} results, and {} of the oracle", got.len(), want.len()));
+        }
+        let wrong = got.iter().zip(&want).position(|(got, want)| !is_same(*got, *want));
+        if let Some(at) = wrong {
+            let (first, got, want) = (count - left, got[at], want[at]);
+            return Err(format!(
+                "result {at} of the problems from {first} on is {got:?}, and {want:?} for the oracle"
+            ));
+        }
+        left -= some;
+    }
+    Ok(())
+}
+
+/// Products.
+fn compare_products<T, V>(
     oracle: &Path,
     device: &Device,
     count: usize,
@@ -250,26 +370,22 @@ where
     T: Element + Pod + Times<V>,
     V: Element + Pod,
 {
-    let mut random = Random(u64::from(code(T::DTYPE) * 8 + code(V::DTYPE)), 0);
-    let mut left = count;
-    while left > 0 {
-        let some = left.min(BATCH);
-        let (told, got) = batch::<T, V>(device, &mut random, (some, broken), conjugated)
-            .map_err(|e| e.to_string())?;
-        let want = asked::<V>(oracle, told)?;
-        if want.len() != got.len() {
-            return Err(format!("{} results, and {} of the oracle", got.len(), want.len()));
-        }
-        let wrong = got.iter().zip(&want).position(|(got, want)| !is_same(*got, *want));
-        if let Some(at) = wrong {
-            let (first, got, want) = (count - left, got[at], want[at]);
-            return Err(format!(
-                "result {at} of the products from {first} on is {got:?}, and {want:?} for the oracle"
-            ));
-        }
-        left -= some;
-    }
-    Ok(())
+    let types = code(T::DTYPE) * 8 + code(V::DTYPE);
+    compare(oracle, (types, count), |random, some| {
+        batch::<T, V>(device, random, (some, broken), conjugated)
+    })
+}
+
+/// Steps, dot products and norms.
+fn compare_steps<T: Element + Pod>(
+    oracle: &Path,
+    device: &Device,
+    count: usize,
+    broken: u32,
+) -> Check {
+    compare(oracle, (64 + code(T::DTYPE), count), |random, some| {
+        steps::<T>(device, random, (some, broken))
+    })
 }
 
 /// Compiles the oracle.
@@ -294,15 +410,15 @@ fn compiled() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// A trial for each pair of types.
-fn trials(id: &str, device: &Device, oracle: &Path, all: usize) -> Vec<Trial> {
+/// A trial for each pair of types, and for steps of each type.
+fn trials(id: &str, device: &Device, oracle: &Path, [products, all]: [usize; 2]) -> Vec<Trial> {
     macro_rules! pair {
         ($t:ty, $v:ty, $conj:expr) => {{
             let (device, oracle) = (device.clone(), oracle.to_path_buf());
             let (of, by) = (<$t>::DTYPE, <$v>::DTYPE);
             let types = if of == by { of.to_string() } else { format!("{of}*{by}") };
             trial(format!("{id}/{types}"), move || {
-                compare::<$t, $v>(&oracle, &device, all / PAIRS + 1, 0, $conj)
+                compare_products::<$t, $v>(&oracle, &device, products / PAIRS + 1, 0, $conj)
             })
         }};
     }
@@ -311,7 +427,21 @@ fn trials(id: &str, device: &Device, oracle: &Path, all: usize) -> Vec<Trial> {
             Some(|device, alpha, a, x, beta, y| device.gemm_conj::<$t>(alpha, a, x, beta, y))
         };
     }
+    macro_rules! steps {
+        ($t:ty) => {{
+            let (device, oracle) = (device.clone(), oracle.to_path_buf());
+            trial(format!("{id}/steps/{}", <$t>::DTYPE), move || {
+                compare_steps::<$t>(&oracle, &device, all / TYPES, 0)
+            })
+        }};
+    }
     vec![
+        steps!(f32),
+        steps!(f64),
+        steps!(f16),
+        steps!(bf16),
+        steps!(Complex<f32>),
+        steps!(Complex<f64>),
         pair!(f32, f32, None),
         pair!(f64, f64, None),
         pair!(f16, f16, None),
@@ -337,11 +467,19 @@ fn main() {
     for target in &targets {
         let Ok(device) = &target.device else { continue };
         if target.id == "cpu" {
-            // Rules that the oracle breaks: in fma, in the halving, in the scaling.
-            for broken in [1, 3, 6] {
+            // Rules that the oracle breaks: in fma, in the halving, in the scaling; in a quotient, in a norm.
+            type Broken = fn(&Path, &Device, u32) -> Check;
+            let products: Broken = |oracle, device, rule| {
+                compare_products::<f32, f32>(oracle, device, BATCH, rule, None)
+            };
+            let steps: Broken =
+                |oracle, device, rule| compare_steps::<f16>(oracle, device, BATCH, rule);
+            let all_broken =
+                [(1, products), (3, products), (6, products), (10, steps), (11, steps)];
+            for (rule, compare) in all_broken {
                 let (device, oracle) = (device.clone(), oracle.clone());
-                all.push(trial(format!("cpu/rule broken: {broken}"), move || {
-                    match compare::<f32, f32>(&oracle, &device, BATCH, broken, None) {
+                all.push(trial(format!("cpu/rule broken: {rule}"), move || {
+                    match compare(&oracle, &device, rule) {
                         Err(why) if why.starts_with("result ") => Ok(()),
                         other => Err(format!("it was not noticed: {other:?}")),
                     }
@@ -350,7 +488,12 @@ fn main() {
         }
         let fast = target.id.starts_with("cpu");
         // Each program is compiled once, and each product waits for the device.
-        all.extend(trials(&target.id, device, &oracle, PRODUCTS[usize::from(!fast)]));
+        all.extend(trials(
+            &target.id,
+            device,
+            &oracle,
+            [PRODUCTS, STEPS].map(|of| of[usize::from(!fast)]),
+        ));
     }
     common::main(all);
 }

@@ -1,13 +1,16 @@
-/* The order of additions of docs/ORDER.md, rules 1 to 9, as a program: a second oracle, in another language and from the
- * text alone. It is written to be read beside the text, and is slow.
+/* The order of additions of docs/ORDER.md as a program: a second oracle, in another language and from the text alone.
+ * It is written to be read beside the text, and is slow.
  *
- * It reads products from standard input and writes their results to standard output, in the byte order of the machine:
+ * It reads problems from standard input and writes their results to standard output, in the byte order of the machine:
  *
+ *   u32 what              as in `enum what`
  *   u32 matrix, vectors   element types, as in `enum type`
  *   u32 conj, broken      whether A is conjugated; a rule to break, to test the comparison, or 0
- *   u32 m, n, rhs         A is m x n, X is n x rhs, Y is m x rhs, each row by row
+ *   u32 m, n, rhs         of a product: A is m x n, X is n x rhs, Y is m x rhs, each row by row
+ *                         else: m = 1, n entries, and how the factor is made, as in `enum factor`
  *   f64 alpha[2], beta[2] real and imaginary parts, which are numbers of the accumulator's type
- *   A, X, Y               elements; the result has the size of Y
+ *   A, X, Y               elements; of a product. The result has the size of Y
+ *   X, Z, Y               elements; else. The result has the size of Y, or is one element, if `what` is a sum
  *
  * Compile it without contraction of a multiplication and an addition: cc -O2 -ffp-contract=off order.c -lm
  */
@@ -18,6 +21,8 @@
 #include <string.h>
 
 enum type { F32, F64, F16, BF16, C32, C64 };
+enum what { PRODUCT, FILL, ASSIGN, SCAL, AXPY, XPAY, ASSIGN_PRODUCT, ADD_PRODUCT, QUOTIENT, ROOT, DOT, NRM2 };
+enum factor { NEGATED = 1, DIVIDED = 2 }; /* -alpha, alpha / beta, -(alpha / beta) */
 enum { SEGMENT = 256, LANES = 64 };
 
 static int is_complex(uint32_t t) { return t == C32 || t == C64; }
@@ -36,6 +41,12 @@ static double fma1(double a, double b, double c) {
     if (broken == 1) return add1(mul1(a, b), c); /* rounds twice */
     return wide ? fma(a, b, c) : (double)fmaf((float)a, (float)b, (float)c);
 }
+
+static double div1(double a, double b) {
+    if (broken == 10) return mul1(a, wide ? 1 / b : (double)(1 / (float)b)); /* rounds twice */
+    return wide ? a / b : (double)((float)a / (float)b);
+}
+static double sqrt1(double a) { return wide ? sqrt(a) : (double)sqrtf((float)a); }
 
 static acc add(acc a, acc b) {
     return (acc){add1(a.re, b.re), complex_ ? add1(a.im, b.im) : 0};
@@ -110,6 +121,37 @@ static acc scale(acc alpha, acc s, acc beta, acc y, int *keeps) {
     return equals(alpha, 1) ? add(s, old) : add_product(alpha, s, old);
 }
 
+/* Rule 10: a quotient and a root. */
+static acc quotient(acc a, acc b) {
+    if (!complex_) return (acc){div1(a.re, b.re), 0};
+    double d = fma1(b.im, b.im, mul1(b.re, b.re));
+    double re = fma1(a.im, b.im, mul1(a.re, b.re)), im = fma1(a.im, b.re, -mul1(a.re, b.im));
+    return (acc){div1(re, d), div1(im, d)};
+}
+
+static acc root(acc a) {
+    if (!complex_) return (acc){sqrt1(a.re), 0};
+    double size = sqrt1(fma1(a.im, a.im, mul1(a.re, a.re)));
+    double t = sqrt1(mul1(add1(size, fabs(a.re)), 0.5));
+    if (t == 0) return (acc){0, a.im};
+    if (a.re < 0) return (acc){div1(fabs(a.im), add1(t, t)), copysign(t, a.im)};
+    return (acc){t, div1(a.im, add1(t, t))};
+}
+
+/* Rule 10: one entry of a step. No factor is special. */
+static acc step(uint32_t what, acc factor, acc x, acc z, acc y) {
+    switch (what) {
+    case FILL: return factor;
+    case SCAL: return product(factor, y);
+    case AXPY: return add_product(factor, x, y);
+    case XPAY: return add_product(factor, y, x);
+    case ASSIGN_PRODUCT: return product(x, z);
+    case ADD_PRODUCT: return add_product(x, z, y);
+    case QUOTIENT: return quotient(x, z);
+    default: return root(x);
+    }
+}
+
 /* Conversions of 16-bit types. To them a number is rounded once, to nearest, ties to even. */
 static float f32_of(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
 static uint32_t bits_of(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
@@ -182,32 +224,74 @@ static acc *read_array(uint32_t type, size_t count, char **raw) {
     return values;
 }
 
-int main(void) {
-    uint32_t head[7];
-    double factors[4];
-    while (read_all(head, sizeof head)) {
-        if (!read_all(factors, sizeof factors)) return 1;
-        uint32_t matrix = head[0], vectors = head[1];
-        size_t m = head[4], n = head[5], rhs = head[6];
-        conj_ = head[2], broken = head[3];
-        wide = is_double(matrix) || is_double(vectors), complex_ = is_complex(matrix);
-        acc alpha = {factors[0], factors[1]}, beta = {factors[2], factors[3]};
-        char *raw_a, *raw_x, *raw_y;
-        acc *a = read_array(matrix, m * n, &raw_a);
-        acc *x = read_array(vectors, n * rhs, &raw_x);
-        acc *y = read_array(vectors, m * rhs, &raw_y);
-        acc *sums = take(n / SEGMENT + 1, sizeof(acc));
-        if (complex_ && conj_) /* rule 7 */
-            for (size_t i = 0; i < m * n; i++) a[i].im = -a[i].im;
-        for (size_t i = 0; i < m; i++)
-            for (size_t c = 0; c < rhs; c++) { /* rule 8: each column by itself */
-                acc s = equals(alpha, 0) ? (acc){0, 0} : dot(a + i * n, x + c, rhs, n, sums);
-                int keeps = 0;
-                acc result = scale(alpha, s, beta, y[i * rhs + c], &keeps);
-                if (!keeps) store(vectors, raw_y + (i * rhs + c) * bytes_of(vectors), result);
+static acc conjugate(acc a) { return complex_ ? (acc){a.re, -a.im} : a; }
+
+/* Rules 1 to 9. */
+static void compute_product(const uint32_t head[8], acc alpha, acc beta) {
+    uint32_t matrix = head[1], vectors = head[2];
+    size_t m = head[5], n = head[6], rhs = head[7];
+    char *raw_a, *raw_x, *raw_y;
+    acc *a = read_array(matrix, m * n, &raw_a);
+    acc *x = read_array(vectors, n * rhs, &raw_x);
+    acc *y = read_array(vectors, m * rhs, &raw_y);
+    acc *sums = take(n / SEGMENT + 1, sizeof(acc));
+    if (conj_) /* rule 7 */
+        for (size_t i = 0; i < m * n; i++) a[i] = conjugate(a[i]);
+    for (size_t i = 0; i < m; i++)
+        for (size_t c = 0; c < rhs; c++) { /* rule 8: each column by itself */
+            acc s = equals(alpha, 0) ? (acc){0, 0} : dot(a + i * n, x + c, rhs, n, sums);
+            int keeps = 0;
+            acc result = scale(alpha, s, beta, y[i * rhs + c], &keeps);
+            if (!keeps) store(vectors, raw_y + (i * rhs + c) * bytes_of(vectors), result);
+        }
+    fwrite(raw_y, bytes_of(vectors), m * rhs, stdout);
+    free(a), free(x), free(y), free(sums), free(raw_a), free(raw_x), free(raw_y);
+}
+
+/* Rules 10 and 11. */
+static void compute_step(const uint32_t head[8], acc factor, acc divisor) {
+    uint32_t what = head[0], type = head[1];
+    size_t n = head[6], each = bytes_of(type);
+    char *raw_x, *raw_z, *raw_y;
+    acc *x = read_array(type, n, &raw_x), *z = read_array(type, n, &raw_z), *y = read_array(type, n, &raw_y);
+    if (what == DOT || what == NRM2) {
+        acc *sums = take(n / SEGMENT + 1, sizeof(acc)), *row = take(n + 1, sizeof(acc));
+        int conjugated = conj_ || what == NRM2;
+        for (size_t j = 0; j < n; j++) row[j] = conjugated ? conjugate(x[j]) : x[j];
+        acc sum = dot(row, what == NRM2 ? x : y, 1, n, sums);
+        char result[16];
+        if (what == NRM2) {
+            if (broken != 11) { /* it is rounded to the element type first */
+                store(type, result, sum);
+                sum = load(type, result);
             }
-        fwrite(raw_y, bytes_of(vectors), m * rhs, stdout);
-        free(a), free(x), free(y), free(sums), free(raw_a), free(raw_x), free(raw_y);
+            sum = (acc){sqrt1(sum.re), 0};
+        }
+        store(type, result, sum);
+        fwrite(result, each, 1, stdout);
+        free(sums), free(row);
+    } else {
+        if (head[7] & DIVIDED) factor = quotient(factor, divisor);
+        if (head[7] & NEGATED) factor = (acc){-factor.re, complex_ ? -factor.im : 0};
+        for (size_t i = 0; i < n; i++) {
+            if (what == ASSIGN) memcpy(raw_y + i * each, raw_x + i * each, each);
+            else store(type, raw_y + i * each, step(what, factor, x[i], z[i], y[i]));
+        }
+        fwrite(raw_y, each, n, stdout);
+    }
+    free(x), free(z), free(y), free(raw_x), free(raw_z), free(raw_y);
+}
+
+int main(void) {
+    uint32_t head[8];
+    double numbers[4];
+    while (read_all(head, sizeof head)) {
+        if (!read_all(numbers, sizeof numbers)) return 1;
+        conj_ = head[3], broken = head[4];
+        wide = is_double(head[1]) || is_double(head[2]), complex_ = is_complex(head[1]);
+        acc alpha = {numbers[0], numbers[1]}, beta = {numbers[2], numbers[3]};
+        if (head[0] == PRODUCT) compute_product(head, alpha, beta);
+        else compute_step(head, alpha, beta);
     }
     return fflush(stdout) != 0;
 }
