@@ -925,7 +925,7 @@ impl Fault {
     fn job(self, job: AnyJob<'_>) {
         for_any!(AnyJob, job, job => {
             let layout = job.desc().layout;
-            let Job { alpha, a, conj, x, beta, mut y } = job;
+            let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
             let (a, x, mut y) = (view(&a), view(&x), view_mut(&mut y));
             let (mut m, mut n) = a.dim();
             match self {
@@ -953,7 +953,7 @@ impl Fault {
 
     fn step(self, job: AnyVectorJob<'_>) {
         for_any!(AnyVectorJob, job, job => {
-            let (mut job, memory) = job.split();
+            let (mut job, memory) = job.into_inner().split();
             if matches!(self, Fault::Entries(length) if job.y.dim[2] == length) {
                 job.y.dim[2] -= 1;
             }
