@@ -230,8 +230,11 @@ where
     }
 }
 
-/// Blocks that are not this device's, or not of f32, each with whose it is.
-fn strangers(device: &Device, len: usize) -> Result<Vec<(String, Box<dyn Memory>)>, String> {
+/// A block, and whose it is.
+type Stranger = (String, Box<dyn Memory>);
+
+/// Blocks that are not this device's, or not of f32.
+fn strangers(device: &Device, len: usize) -> Result<Vec<Stranger>, String> {
     let zeros = vec![0.0; len];
     let other = Host::new("a stranger").device();
     let mut all = vec![("another backend".to_owned(), block(&other, &zeros)?)];
@@ -585,27 +588,20 @@ pub fn choices_of_others(device: &Device) -> Check {
             }
         }
     }
-    // Parameters that no kernel has, or that are beyond what it takes.
-    for text_of in [
-        "none",
-        "row rows=0",
-        "row rows=4294967295 streams=4294967295 prefetch=4294967295",
-        "row streams=0 grain_kib=0 grain_cold=0",
-        "col tile_m=4294967295",
-        "col-few-rows tile_m=0",
-        "col-few-rows tile_m=4294967295",
-        "strided rows=0 tile_m=1",
-        "row-small",
-        "col-small",
-        "gemm-row rows=0 tile_rhs=0",
-        "gemm-col rows=4294967295 tile_rhs=4294967295 prefetch=4294967295",
-        "gemm-strided rows=0",
-        "gemm-narrow",
-        "vendor-cblas",
-    ] {
-        let params: Params = text_of.parse()?;
+    // Kernels that there are not, and arguments beyond what a kernel takes: nobody has looked at them.
+    let mut made_up = vec![Params::new("none"), Params::new("vendor-cblas")];
+    for kernel in backend.kernels() {
+        let of =
+            |value| kernel.args.iter().fold(Params::new(kernel.name), |p, a| p.with(a.name, value));
+        made_up.extend([Params::new(kernel.name), of(0), of(1), of(u32::MAX)]);
+        // One at a time.
+        for (arg, value) in kernel.args.iter().flat_map(|arg| [(arg, 0), (arg, u32::MAX)]) {
+            made_up.push(Params::new(kernel.name).with(arg.name, value));
+        }
+    }
+    for params in made_up {
         for (problem, by_columns) in problems {
-            let what = format!("{text_of} for {problem:?}");
+            let what = format!("{params}, made up, for {problem:?}");
             with_choice(device, &what, &Prepared::new(params), problem, by_columns)?;
         }
     }
