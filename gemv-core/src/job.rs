@@ -406,6 +406,7 @@ impl<'a, T: Element + Times<V>, V: Element> Checked<Job<'a, T, V>> {
 
     /// A, x and the place of y, where they are: to move the job takes longer than a small product.
     #[inline(always)]
+    #[allow(clippy::type_complexity)] // the three operands
     pub fn operands(&mut self) -> (&Input<'a, T, Ix2>, &Input<'a, V, Ix1>, Output<'_, V, Ix1>) {
         let Job { a, x, y, .. } = &mut self.0;
         (a, x, y.view_mut())

@@ -205,8 +205,8 @@ impl Cpu {
     #[inline(never)]
     fn run<T: CpuElement>(&self, job: &mut Checked<Job<'_, T>>, params: &Params) {
         let Job { alpha, conj, beta, .. } = **job;
-        let (a, x, y) = job.operands();
-        let (a, x, mut y) = (view(a), view(x), view_mut(y));
+        let (a, x, mut y) = job.operands();
+        let (a, x, mut y) = (view(a), view(x), view_mut(&mut y));
         // Resident operands, too: the tuner compares them with host arrays.
         let small = kernels::is_small(params.kernel());
         if small && self.small_host(alpha, &a, conj, &x, beta, &mut y) {
@@ -253,14 +253,15 @@ fn view<'a, T: CpuElement, D: Dimension + Copy>(input: &'a Input<'_, T, D>) -> A
 ///
 /// # Panics
 /// If it is in another backend's memory, or of another type.
-#[inline(always)]
-fn view_mut<T: CpuElement, D: Dimension + Copy>(
-    output: Output<'_, T, D>,
-) -> ArrayViewMut<'_, T, D> {
+#[inline]
+fn view_mut<'a, T: CpuElement, D: Dimension + Copy>(
+    output: &'a mut Output<'_, T, D>,
+) -> ArrayViewMut<'a, T, D> {
     match output {
-        Output::Host(view) => view,
+        Output::Host(view) => view.view_mut(),
         Output::Device(Window { memory, first, dim, strides }) => {
-            Window { memory: (), first, dim, strides }.view_mut(elements_mut(memory))
+            Window { memory: (), first: *first, dim: *dim, strides: *strides }
+                .view_mut(elements_mut(&mut **memory))
         }
     }
 }
@@ -440,17 +441,17 @@ impl Backend for Cpu {
 /// Products by another library.
 #[cold]
 fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: Checked<GemmJob<'_, T>>) {
-    let GemmJob { alpha, a, x, beta, y, .. } = job.into_inner();
-    rival_of_views(gemm, (alpha, beta), view(&a), view(&x), view_mut(y));
+    let GemmJob { alpha, a, x, beta, mut y, .. } = job.into_inner();
+    rival_of_views(gemm, (alpha, beta), view(&a), view(&x), view_mut(&mut y));
 }
 
 /// The same with one right-hand side.
 #[cold]
 fn rival_of_one<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: Checked<Job<'_, T>>) {
-    let Job { alpha, a, x, beta, y, .. } = job.into_inner();
+    let Job { alpha, a, x, beta, mut y, .. } = job.into_inner();
     let a = view(&a).insert_axis(Axis(0));
     let x = view(&x).insert_axis(Axis(0)).insert_axis(Axis(2));
-    let y = view_mut(y).insert_axis(Axis(0)).insert_axis(Axis(2));
+    let y = view_mut(&mut y).insert_axis(Axis(0)).insert_axis(Axis(2));
     rival_of_views(gemm, (alpha, beta), a, x, y);
 }
 
@@ -491,10 +492,10 @@ impl Cpu {
         job: Checked<GemmJob<'_, T, V>>,
         params: &Params,
     ) {
-        let GemmJob { alpha, a, conj, x, beta, y } = job.into_inner();
+        let GemmJob { alpha, a, conj, x, beta, mut y } = job.into_inner();
         let plan = kernels::gemm_plan(params);
         let grain = grain(params);
-        gemm(self.isa, plan, alpha, view(&a), conj, view(&x), beta, view_mut(y), grain);
+        gemm(self.isa, plan, alpha, view(&a), conj, view(&x), beta, view_mut(&mut y), grain);
     }
 
     fn step<T: CpuElement>(&self, job: Checked<VectorJob<'_, T>>) {
@@ -510,8 +511,8 @@ impl Cpu {
         params: &Params,
     ) {
         let Job { alpha, conj, beta, .. } = **job;
-        let (a, x, y) = job.operands();
-        let (a, x, y) = (view(a), view(x), view_mut(y));
+        let (a, x, mut y) = job.operands();
+        let (a, x, y) = (view(a), view(x), view_mut(&mut y));
         let (a, x, y) = (a.insert_axis(Axis(0)), x.insert_axis(Axis(1)), y.insert_axis(Axis(1)));
         let (x, y) = (x.insert_axis(Axis(0)), y.insert_axis(Axis(0)));
         let plan = kernels::gemm_plan(params);

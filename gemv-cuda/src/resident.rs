@@ -31,12 +31,14 @@ pub(crate) fn resident<'a>(memory: &'a dyn Memory, gpu: &Arc<Gpu>, dtype: Dtype)
     ours
 }
 
-/// A block of resident memory of any type.
+/// A block of resident memory of any type, whose array has so many bytes or more.
 ///
 /// # Panics
-/// If it is another backend's.
-pub(crate) fn block(memory: &dyn Memory) -> &Block {
-    &ours(memory).block
+/// If it is another backend's, or the array is shorter.
+pub(crate) fn block(memory: &dyn Memory, bytes: usize) -> &Block {
+    let Resident { block, dtype, len } = ours(memory);
+    assert!(bytes <= len * dtype.bytes(), "more bytes than the array has");
+    block
 }
 
 fn ours(memory: &dyn Memory) -> &Resident {

@@ -291,7 +291,9 @@ where
     let x = held::<F, 900>(|i| entry(2, i))?;
     let before: [Complex<F>; 15] = std::array::from_fn(|i| entry(3, i));
     let (alpha, beta) = (acc::<Complex<F>>(0.5, -1.0), one::<Complex<F>>());
-    for by_columns in [false, true] {
+    // Each layout, and each of the rest once: programs take long to compile.
+    let wide = Complex::<F>::DTYPE.needs_f64();
+    for by_columns in [false, true].into_iter().filter(|by_columns| !(wide && *by_columns)) {
         let a = match by_columns {
             false => ArrayView2::from_shape((m, n), &a.pairs[..]),
             true => ArrayView2::from_shape((m, n).f(), &a.pairs[..]),
@@ -315,6 +317,9 @@ where
             let mut y: Vec<_> = (0..m).map(|i| before[i * k + c]).collect();
             device.gemv(alpha, a, x.column(c), beta, &mut y).map_err(text)?;
             same(&y, &want[c]).map_err(|e| format!("a column, by columns: {by_columns}, {e}"))?;
+        }
+        if wide || by_columns {
+            continue;
         }
         let mut whole = ArrayViewMut2::from_shape((m, k), &mut y.pairs[..]).expect("as many");
         device.gemm(alpha, a, x, beta, whole.view_mut()).map_err(text)?;

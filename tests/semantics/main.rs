@@ -29,6 +29,7 @@ use modes::*;
 use values::*;
 
 type Body = fn(&Device, Dtype) -> Check;
+type OnDevice = fn(&Device) -> Check;
 
 macro_rules! checks {
     ($($name:ident),* $(,)?) => {
@@ -69,7 +70,7 @@ const CHECKS: [(&str, Body); 29] = checks![
 ];
 
 /// What any backend does with operands that do not fit, one type standing for all.
-const SEAM: [(&str, fn(&Device) -> Check); 6] = [
+const SEAM: [(&str, OnDevice); 6] = [
     ("short operands", seam::short_operands),
     ("far operands", seam::far_operands),
     ("foreign operands", seam::foreign_operands),
@@ -135,7 +136,7 @@ fn main() -> ExitCode {
                 let name = format!("{}/{dtype}/{}", target.id, name.replace('_', "-"));
                 trials.push(trial(name, move || body(&device, dtype)));
             }
-            let odd: Option<fn(&Device) -> Check> = match dtype {
+            let odd: Option<OnDevice> = match dtype {
                 Dtype::C32 => Some(pairs_at_an_odd_half::<f32>),
                 Dtype::C64 => Some(pairs_at_an_odd_half::<f64>),
                 _ => None,

@@ -230,8 +230,11 @@ where
     }
 }
 
-/// Blocks that are not this device's, or not of f32, each with whose it is.
-fn strangers(device: &Device, len: usize) -> Result<Vec<(String, Box<dyn Memory>)>, String> {
+/// A block, and whose it is.
+type Stranger = (String, Box<dyn Memory>);
+
+/// Blocks that are not this device's, or not of f32.
+fn strangers(device: &Device, len: usize) -> Result<Vec<Stranger>, String> {
     let zeros = vec![0.0; len];
     let other = Host::new("a stranger").device();
     let mut all = vec![("another backend".to_owned(), block(&other, &zeros)?)];
@@ -510,41 +513,47 @@ pub fn copies(device: &Device) -> Check {
     }
 }
 
-/// A product with a choice that was not prepared for it: it is refused, or it is right.
-fn with_choice(
-    device: &Device,
-    what: &str,
-    prepared: &Prepared,
-    (batch, m, n, rhs): (usize, usize, usize, usize),
-    by_columns: bool,
-) -> Check {
-    let (a, x) = (numbers(1, batch * m * n), numbers(2, batch * n * rhs));
-    let cube = |dim, of: &[f32]| Array3::from_shape_vec(dim, of.to_vec()).expect("as many");
-    let a = match by_columns {
-        true => cube((batch, n, m), &a).permuted_axes([0, 2, 1]),
-        false => cube((batch, m, n), &a),
-    };
-    let x = cube((batch, n, rhs), &x);
-    let (mut y, mut want) = (Array3::zeros((batch, m, rhs)), Array3::zeros((batch, m, rhs)));
-    for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(want.outer_iter_mut()) {
-        for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
-            gemv_testkit::gemv(1.0, a, false, x, 0.0, y);
+/// A problem of host arrays, and its answer.
+struct Arrays {
+    a: Array3<f32>,
+    x: Array3<f32>,
+    want: Array3<f32>,
+}
+
+impl Arrays {
+    fn new((batch, m, n, rhs): (usize, usize, usize, usize), by_columns: bool) -> Arrays {
+        let (a, x) = (numbers(1, batch * m * n), numbers(2, batch * n * rhs));
+        let cube = |dim, of: Vec<f32>| Array3::from_shape_vec(dim, of).expect("as many");
+        let a = match by_columns {
+            true => cube((batch, n, m), a).permuted_axes([0, 2, 1]),
+            false => cube((batch, m, n), a),
+        };
+        let (x, mut want) = (cube((batch, n, rhs), x), Array3::zeros((batch, m, rhs)));
+        for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(want.outer_iter_mut()) {
+            for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
+                gemv_testkit::gemv(1.0, a, false, x, 0.0, y);
+            }
         }
+        Arrays { a, x, want }
     }
-    let (a, x) = (a.view().into(), x.view().into());
-    let y_at = y.view_mut().into();
-    let job = GemmJob::<f32> { alpha: 1.0, a, conj: false, x, beta: 0.0, y: y_at };
-    let mut job = job.check().map_err(text)?;
-    let backend = device.backend();
-    let run = || match (batch, rhs) {
-        (1, 1) => backend.gemv(job.column(0, 0).erase(), prepared),
-        _ => backend.gemm(job.erase(), prepared),
-    };
-    if !is_taken(run) {
-        return Ok(());
+
+    /// Its product with a choice that was not prepared for it: it is refused, or it is right.
+    fn with_choice(&self, device: &Device, what: &str, prepared: &Prepared) -> Check {
+        let (dim, mut y) = (self.want.dim(), Array3::zeros(self.want.dim()));
+        let (a, x, to) = (self.a.view().into(), self.x.view().into(), y.view_mut().into());
+        let job = GemmJob::<f32> { alpha: 1.0, a, conj: false, x, beta: 0.0, y: to };
+        let mut job = job.check().map_err(text)?;
+        let backend = device.backend();
+        let run = || match (dim.0, dim.2) {
+            (1, 1) => backend.gemv(job.column(0, 0).erase(), prepared),
+            _ => backend.gemm(job.erase(), prepared),
+        };
+        if !is_taken(run) {
+            return Ok(());
+        }
+        let entries = |of: &Array3<f32>| of.iter().copied().collect::<Vec<_>>();
+        same(&entries(&y), &entries(&self.want)).map_err(|e| format!("{what}, {dim:?}: {e}"))
     }
-    let entries = |of: &Array3<f32>| of.iter().copied().collect::<Vec<_>>();
-    same(&entries(&y), &entries(&want)).map_err(|e| format!("{what}: {e}"))
 }
 
 /// Choices for other problems, types and devices, and choices that nobody has proved.
@@ -576,27 +585,30 @@ pub fn choices_of_others(device: &Device) -> Check {
         ((5, 41, 301, 1), true),
         ((2, 20, 7, 3), false),
     ];
+    let problems = problems.map(|(dim, by_columns)| Arrays::new(dim, by_columns));
     for desc in descs {
         for params in backend.candidates(&desc).into_iter().take(4) {
             let prepared = backend.prepare(&desc, &params).map_err(text)?;
-            for (problem, by_columns) in problems {
-                let what = format!("{params} of {desc} for {problem:?}");
-                with_choice(device, &what, &prepared, problem, by_columns)?;
+            for problem in &problems {
+                problem.with_choice(device, &format!("{params} of {desc}"), &prepared)?;
             }
         }
     }
-    // Parameters that no kernel has, or that are beyond what it takes.
-    let names: Vec<String> =
-        device.backend().kernels().into_iter().map(|k| k.name.to_string()).collect();
-    const LEAST: &str = "rows=0 streams=0 grain_kib=0 grain_cold=0 tile_m=0 tile_rhs=0";
-    const MOST: &str = "rows=4294967295 streams=4294967295 prefetch=4294967295 tile_m=4294967295";
-    let of_all =
-        names.iter().flat_map(|name| ["", LEAST, MOST].map(|args| format!("{name} {args}")));
-    for text_of in ["none", "vendor-cblas"].map(str::to_owned).into_iter().chain(of_all) {
-        let params: Params = text_of.parse()?;
-        for (problem, by_columns) in problems {
-            let what = format!("{text_of} for {problem:?}");
-            with_choice(device, &what, &Prepared::new(params), problem, by_columns)?;
+    // Kernels that there are not, and arguments beyond what a kernel takes: nobody has looked at them.
+    let mut made_up = vec![Params::new("none"), Params::new("vendor-cblas")];
+    for kernel in backend.kernels() {
+        let of =
+            |value| kernel.args.iter().fold(Params::new(kernel.name), |p, a| p.with(a.name, value));
+        made_up.extend([Params::new(kernel.name), of(0), of(1), of(u32::MAX)]);
+        // One at a time.
+        for (arg, value) in kernel.args.iter().flat_map(|arg| [(arg, 0), (arg, u32::MAX)]) {
+            made_up.push(Params::new(kernel.name).with(arg.name, value));
+        }
+    }
+    for params in made_up {
+        for problem in &problems {
+            let what = format!("{params}, made up");
+            problem.with_choice(device, &what, &Prepared::new(params))?;
         }
     }
     let id = &device.info().id;
@@ -604,7 +616,7 @@ pub fn choices_of_others(device: &Device) -> Check {
         let again = Engine::new(None).device(id).map_err(text)?;
         let desc = of(Layout::Row, 41, 301);
         let prepared = again.prepared(&desc).map_err(text)?;
-        with_choice(device, "another device's choice", &prepared, (1, 41, 301, 1), false)?;
+        problems[0].with_choice(device, "another device's choice", &prepared)?;
     }
     // The device is as before.
     self::one(device)?.still(device)
