@@ -268,11 +268,13 @@ impl Backend for Cuda {
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         let from = resident(from, &self.gpu, to.dtype());
-        // Its block is longer.
-        let inside = first.checked_add(to.len()).is_some_and(|end| end <= from.len);
-        assert!(inside, "a copy from outside of an array");
         let _guard = self.gpu.enter()?;
-        for_any!(AnySliceMut, to, to => self.staging.fetch(&from.block, first, to))
+        for_any!(AnySliceMut, to, to => {
+            // Its block is longer.
+            let inside = first.checked_add(to.len()).is_some_and(|end| end <= from.len);
+            assert!(inside, "a copy from outside of an array");
+            self.staging.fetch(&from.block, first, to)
+        })
     }
 
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
