@@ -9,6 +9,7 @@
 //!   turn. About where vectors, lanes and segments end it takes all. Several columns of X, and the other types, are
 //!   computed at those lengths and a part of those between. `GEMV_TEST_FULL=1` gives every type every length.
 #![deny(unsafe_code)]
+#![allow(clippy::type_complexity)] // launches and trials, as closures
 
 #[macro_use]
 mod common;
@@ -411,7 +412,7 @@ fn one<T: Element>(
     let host = Matrix::new(a, layout, turn % 16);
     // Plain, and with factors, strides and, of complex numbers, the conjugate.
     let [mut plain, mut varied] = [false, true].map(|varied| {
-        let conj = varied && T::DTYPE.is_complex() && turn % 2 == 0;
+        let conj = varied && T::DTYPE.is_complex() && turn.is_multiple_of(2);
         let scaling = case.scaling((1, m, 1), conj, varied);
         let want = case.answer(&scaling, conj);
         let [old, want] = [&scaling.old, &want].map(|of| of.iter().copied().collect::<Vec<T>>());
@@ -457,7 +458,7 @@ fn one<T: Element>(
         return list.iter().enumerate().try_for_each(|(at, params)| {
             launch(Some(params), false)?;
             // Each of them sees some lengths so, and each length some of them.
-            if (turn + at) % 3 == 0 { launch(Some(params), true) } else { Ok(()) }
+            if (turn + at).is_multiple_of(3) { launch(Some(params), true) } else { Ok(()) }
         });
     }
     let a = host.resident(device).map_err(text)?;
