@@ -734,7 +734,8 @@ fn a_library_that_sets_a_mode_changes_nothing() {
     for more in [&["--alpha", "1e-41"], &["--alpha", "0.7"], &["--alpha", "1e-9"]] {
         for x in [&one, &x] {
             let plain = text(&dot(&a, x, more));
-            let loaded = gemv().arg("dot").args([&a, x]).args(more).env("LD_PRELOAD", &library);
+            let mut loaded = gemv();
+            loaded.arg("dot").args([&a, x]).args(more).env("LD_PRELOAD", &library);
             assert_eq!(text(&loaded.output().unwrap()), plain, "{more:?}");
         }
     }

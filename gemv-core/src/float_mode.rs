@@ -123,7 +123,10 @@ fn enter(work: &mut dyn FnMut()) {
     }
     OUTER.set(Some(mode));
     let _entered = Entered(outer);
-    control::set(DEFAULT, work)();
+    match control::is_default(mode) {
+        true => work(),
+        false => control::set(DEFAULT, work)(),
+    }
 }
 
 #[inline(never)]

@@ -103,7 +103,7 @@ fn modes(grid: &Grid, device: &Device, seed: u64) {
         gemv_testkit::gemv(alpha, whole.view(), false, x.view(), beta, want.view_mut());
         for turn in 0..modes.len() {
             let mut got = before.clone();
-            let call = || a.gemv(alpha, &x, beta, &mut got);
+            let mut call = || a.gemv(alpha, &x, beta, &mut got);
             // One of the ranks in its own mode.
             match (grid.rank() + turn).checked_rem(modes.len()).filter(|which| *which > 0) {
                 Some(which) => with_mode(modes[which].1, call),
