@@ -90,61 +90,84 @@ pub(crate) fn opaque(bits: u64) -> u64 {
     control::opaque(bits)
 }
 
-/// Calls `work` by `by`. All kinds of work share the code of that, and what they compute is out of the compiler's sight
-/// there.
-fn called<R>(work: impl FnOnce() -> R, by: fn(&mut dyn FnMut())) -> R {
-    let (mut work, mut result) = (Some(work), None);
-    by(&mut || result = work.take().map(|work| work()));
-    result.expect("it was called")
+/// What is called through an address that only assembly knows: a function, and what it works on. Not a closure by
+/// reference, whose table of functions would hold a second copy of its code.
+type Work = (unsafe fn(*mut ()), *mut ());
+
+/// Calls `work` by `by`. All kinds of work share the code of that.
+fn called<R, F: FnOnce() -> R>(work: F, by: unsafe fn(Work)) -> R {
+    /// # Safety
+    /// At this address are the work and a place for its result, which nobody else uses.
+    unsafe fn call<R, F: FnOnce() -> R>(both: *mut ()) {
+        // SAFETY: the caller's.
+        let (work, result) = unsafe { &mut *both.cast::<(Option<F>, Option<R>)>() };
+        *result = work.take().map(|work| work());
+    }
+    let mut both = (Some(work), None);
+    // SAFETY: the address is that of these two, of these types, and nobody else uses them before it returns.
+    unsafe { by((call::<R, F>, (&raw mut both).cast())) };
+    both.1.expect("it was called")
 }
 
+/// # Safety
+/// The work may be called once, at its address.
 #[inline(never)]
-fn enter(work: &mut dyn FnMut()) {
+unsafe fn enter((call, at): Work) {
     let (mode, outer) = (control::get(), OUTER.get());
     if outer.is_some() && control::is_default(mode) {
         /// A library that is loaded by the work may set another mode.
         struct Within;
         impl Drop for Within {
             fn drop(&mut self) {
-                control::set(DEFAULT, &mut ());
+                control::set(DEFAULT, std::ptr::null_mut());
             }
         }
         let _within = Within;
-        return work();
+        // SAFETY: the caller's.
+        return unsafe { call(at) };
     }
     /// Restores the thread's mode, which is by then what [`leave`] found last.
     struct Entered(Option<Mode>);
     impl Drop for Entered {
         fn drop(&mut self) {
             if let Some(mode) = OUTER.replace(self.0) {
-                control::set(mode, &mut ());
+                control::set(mode, std::ptr::null_mut());
             }
         }
     }
     OUTER.set(Some(mode));
     let _entered = Entered(outer);
-    control::set(DEFAULT, work)();
+    let at = if control::is_default(mode) { at } else { control::set(DEFAULT, at) };
+    // SAFETY: the caller's; the address is the same.
+    unsafe { call(at) }
 }
 
+/// # Safety
+/// As [`enter`].
 #[inline(never)]
-fn leave(work: &mut dyn FnMut()) {
-    let Some(mode) = OUTER.take() else { return work() };
+unsafe fn leave((call, at): Work) {
+    let Some(mode) = OUTER.take() else {
+        // SAFETY: the caller's.
+        return unsafe { call(at) };
+    };
     struct Left;
     impl Drop for Left {
         fn drop(&mut self) {
             OUTER.set(Some(control::get()));
-            control::set(DEFAULT, &mut ());
+            control::set(DEFAULT, std::ptr::null_mut());
         }
     }
     let _left = Left;
-    control::set(mode, work)();
+    let at = control::set(mode, at);
+    // SAFETY: the caller's; the address is the same.
+    unsafe { call(at) }
 }
 
 /// The register that holds the mode.
 ///
 /// A compiler takes arithmetic to depend on its operands alone, so it could move it from one side of a change of the mode
-/// to the other. It cannot move what [`set`](control::set) returns the way to. The address goes into the assembly and
-/// comes out of it, so it may be another one: operands are loaded from there after the change, and arithmetic needs its
+/// to the other. It cannot do so with work whose address goes through [`set`](control::set): that goes into the assembly and
+/// comes out of it, so it may be another one. Operands are loaded from there after the change, and arithmetic needs its
 /// operands. The assembly may also read and write all memory whose address it ever got: results are stored before the
 /// next change. The x87 unit, with a mode of its own, is not used.
 #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
@@ -184,26 +207,27 @@ mod control {
         mode
     }
 
-    pub(super) fn set<T: ?Sized>(mode: Mode, mut way: &mut T) -> &mut T {
+    /// Returns the address `at` through the assembly.
+    pub(super) fn set(mode: Mode, mut at: *mut ()) -> *mut () {
         let now = get();
         if (now ^ mode) & CONTROL == 0 {
-            return way;
+            return at;
         }
         // With the flags as they are. None traps when its mask is taken away, but when it is raised again.
-        let (mode, mut place) = (now & !CONTROL | mode & CONTROL, &raw mut way);
+        let mode = now & !CONTROL | mode & CONTROL;
         // SAFETY: it reads four bytes at an address that is good for them, of which no reserved bit is set that was not
-        // before. `place` comes back as it was. Rust code needs the default mode: while gemv computes this thread has
-        // it, and code in another mode is its caller's, who has chosen that mode.
+        // before. Rust code needs the default mode: while gemv computes this thread has it, and code in another mode is
+        // its caller's, who has chosen that mode.
         unsafe {
             asm!(
                 "ldmxcsr [{mode}]",
-                "/* {place} */",
+                "/* {at} */",
                 mode = in(reg) &raw const mode,
-                place = inout(reg) place,
+                at = inout(reg) at,
                 options(nostack, preserves_flags),
             );
-            &mut **place
         }
+        at
     }
 }
 
@@ -240,24 +264,23 @@ mod control {
         mode
     }
 
-    pub(super) fn set<T: ?Sized>(mode: Mode, mut way: &mut T) -> &mut T {
+    /// Returns the address `at` through the assembly.
+    pub(super) fn set(mode: Mode, mut at: *mut ()) -> *mut () {
         if get() == mode {
-            return way;
+            return at;
         }
-        let mut place = &raw mut way;
-        // SAFETY: the mode is the default one, or was read from the register. `place` comes back as it was. Rust code
-        // needs the default mode: while gemv computes this thread has it, and code in another mode is its caller's, who
-        // has chosen that mode.
+        // SAFETY: the mode is the default one, or was read from the register. Rust code needs the default mode: while gemv
+        // computes this thread has it, and code in another mode is its caller's, who has chosen that mode.
         unsafe {
             asm!(
                 "msr fpcr, {mode}",
-                "/* {place} */",
+                "/* {at} */",
                 mode = in(reg) mode,
-                place = inout(reg) place,
+                at = inout(reg) at,
                 options(nostack, preserves_flags),
             );
-            &mut **place
         }
+        at
     }
 }
 
@@ -281,7 +304,7 @@ mod control {
     #[inline(always)]
     pub(super) fn get() -> Mode {}
 
-    pub(super) fn set<T: ?Sized>(_: Mode, way: &mut T) -> &mut T {
-        way
+    pub(super) fn set(_: Mode, at: *mut ()) -> *mut () {
+        at
     }
 }

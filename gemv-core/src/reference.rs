@@ -8,7 +8,7 @@ use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, 
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
-use crate::float_mode::in_default;
+use crate::float_mode::{in_default, is_default};
 use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
 use crate::step::{Step, VectorJob};
@@ -93,7 +93,16 @@ where
     T: Element + Times<V>,
     V: Element,
 {
-    ordered_sum(row.len(), &|j, lane: V::Acc| {
+    in_default(|| sum_of_products(row, x, conj))
+}
+
+/// [`dot`] in the mode of this thread.
+fn sum_of_products<T, V>(row: ArrayView1<'_, T>, x: ArrayView1<'_, V>, conj: bool) -> V::Acc
+where
+    T: Element + Times<V>,
+    V: Element,
+{
+    sum(row.len(), &|j, lane: V::Acc| {
         let a = if conj { row[j].conj() } else { row[j] };
         lane.fma(Times::<V>::promote(a), x[j].widen())
     })
@@ -128,6 +137,21 @@ pub fn gemv<T, V>(
     conj: bool,
     x: ArrayView1<'_, V>,
     beta: V::Acc,
+    y: ArrayViewMut1<'_, V>,
+) where
+    T: Element + Times<V>,
+    V: Element,
+{
+    in_default(|| product(alpha, a, conj, x, beta, y));
+}
+
+/// [`gemv`] in the mode of this thread.
+fn product<T, V>(
+    alpha: V::Acc,
+    a: ArrayView2<'_, T>,
+    conj: bool,
+    x: ArrayView1<'_, V>,
+    beta: V::Acc,
     mut y: ArrayViewMut1<'_, V>,
 ) where
     T: Element + Times<V>,
@@ -135,21 +159,19 @@ pub fn gemv<T, V>(
 {
     assert_eq!((y.len(), x.len()), a.dim(), "shapes do not fit");
     let zero = V::Acc::ZERO;
-    in_default(|| {
-        for (i, y) in y.iter_mut().enumerate() {
-            if alpha == zero {
-                // A and x are not read, and y is only scaled.
-                *y = match beta {
-                    b if b == zero => V::default(),
-                    b if b == V::Acc::ONE => *y,
-                    b => V::narrow(b.mul(y.widen())),
-                };
-            } else {
-                let old = (beta != zero).then_some(*y);
-                *y = scale(alpha, dot(a.row(i), x, conj), beta, old);
-            }
+    for (i, y) in y.iter_mut().enumerate() {
+        if alpha == zero {
+            // A and x are not read, and y is only scaled.
+            *y = match beta {
+                b if b == zero => V::default(),
+                b if b == V::Acc::ONE => *y,
+                b => V::narrow(b.mul(y.widen())),
+            };
+        } else {
+            let old = (beta != zero).then_some(*y);
+            *y = scale(alpha, sum_of_products(a.row(i), x, conj), beta, old);
         }
-    });
+    }
 }
 
 /// One elementwise step, entry by entry; `block` is all elements of y's block, and `read` those of
@@ -162,19 +184,27 @@ pub fn vector<'a, T: Element>(
     read: impl Fn(&'a dyn Memory) -> &'a [T],
     block: &mut [T],
 ) {
-    let alpha = in_default(|| job.alpha.value(|memory, at| read(memory)[at]));
+    in_default(|| step(job, read, block));
+}
+
+/// [`vector`] in the mode of this thread.
+fn step<'a, T: Element>(
+    job: &VectorJob<'a, T, ()>,
+    read: impl Fn(&'a dyn Memory) -> &'a [T],
+    block: &mut [T],
+) {
+    let alpha = job.alpha.value(|memory, at| read(memory)[at]);
     let [x, z] = [&job.x, &job.z].map(|window| window.as_ref().map(|w| (read(w.memory), w)));
     let entry = |of: Option<(&[T], &Window<_, Ix3>)>, at| {
         of.map_or(T::default(), |(elements, window)| elements[window.place(at)])
     };
-    let mut step = |at| {
+    for_each_index(job.y.dim, &mut |at| {
         let (x, z, y) = (entry(x, at), entry(z, at), &mut block[job.y.place(at)]);
         *y = match job.step {
             Step::Assign => x,
             step => T::narrow(widened(step, alpha, x.widen(), z.widen(), y.widen())),
         };
-    };
-    in_default(|| for_each_index(job.y.dim, &mut step));
+    });
 }
 
 /// Calls `f` with each index. A function of its own for the sake of the size of programs: all types share it.
@@ -282,7 +312,7 @@ fn view_mut<T: Element>(output: Output<'_, T, Ix1>) -> ArrayViewMut1<'_, T> {
 }
 
 fn run<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>) {
-    gemv(job.alpha, view(job.a), job.conj, view(job.x), job.beta, view_mut(job.y));
+    product(job.alpha, view(job.a), job.conj, view(job.x), job.beta, view_mut(job.y));
 }
 
 impl Backend for Reference {
@@ -342,15 +372,22 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
+    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+        // Not each type for itself.
+        if !is_default() {
+            return in_default(|| self.gemv(job, prepared));
+        }
         for_any!(AnyJob, job, job => run(job.into_inner()));
         Ok(())
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
+        if !is_default() {
+            return in_default(|| self.vector(job));
+        }
         for_any!(AnyVectorJob, job, job => {
             let (job, memory) = job.into_inner().split();
-            vector(&job, elements, elements_mut(memory));
+            step(&job, elements, elements_mut(memory));
         });
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use gemv_core::float_mode::{in_default, is_default};
+use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut, ArrayViewMut1, ArrayViewMut3,
     Axis, Dimension,
@@ -379,7 +379,7 @@ impl Backend for Cpu {
     }
 
     fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        if !is_default() {
+        if !self.isa.in_default_mode() {
             return in_default(|| self.gemv(job, prepared));
         }
         let params = prepared.params();
@@ -404,7 +404,7 @@ impl Backend for Cpu {
     }
 
     fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
-        if !is_default() {
+        if !self.isa.in_default_mode() {
             return in_default(|| self.gemm(job, prepared));
         }
         let params = prepared.params();
@@ -416,17 +416,15 @@ impl Backend for Cpu {
             }
             return Ok(());
         }
-        for_compiled!(
-            AnyGemmJob, job,
-            job => self.many(job, params),
-            mixed job => self.blocks(job, params),
-            else job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
-        );
-        Ok(())
+        if kernels::is_gemm(params.kernel()) {
+            return self.any_many(job, params);
+        }
+        // One product after the other: what this thread does while it waits in one leaves no mode for the next.
+        in_default(|| self.any_many(job, params))
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        if !is_default() {
+        if !self.isa.in_default_mode() {
             return in_default(|| self.vector(job));
         }
         for_compiled!(
@@ -472,14 +470,23 @@ fn rival_of_views<T: CpuElement<Acc = T> + Accumulator>(
 }
 
 impl Cpu {
+    fn any_many(&self, job: AnyGemmJob<'_>, params: &Params) -> Result<()> {
+        for_compiled!(
+            AnyGemmJob, job,
+            job => self.many(job, params),
+            mixed job => self.blocks(job, params),
+            else job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
+        );
+        Ok(())
+    }
+
     #[inline(never)]
     fn many<T: CpuTimes<T>>(&self, mut job: Checked<GemmJob<'_, T>>, params: &Params) {
         if !kernels::is_gemm(params.kernel()) {
             // A kernel for one vector: one product after the other.
             let Desc { batch, rhs, .. } = job.desc();
             for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
-                // What this thread did while it waited in the one before may have left another mode.
-                in_default(|| self.run(&mut job.column(entry, column), params));
+                self.run(&mut job.column(entry, column), params);
             }
             return;
         }

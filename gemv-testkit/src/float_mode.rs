@@ -7,14 +7,17 @@ pub struct Mode(u64);
 /// Modes other than the default one, by name; none where the processor has none that is known.
 #[cfg(target_arch = "x86_64")]
 pub const MODES: [(&str, Mode); 7] = [
-    ("results are flushed to zero", Mode(0x9f80)),
-    ("subnormal operands are zeros", Mode(0x1fc0)),
-    ("both are flushed", Mode(0x9fc0)),
-    ("rounding down", Mode(0x3f80)),
-    ("rounding up", Mode(0x5f80)),
-    ("rounding to zero", Mode(0x7f80)),
-    ("every exception traps", Mode(0)),
+    ("results are flushed to zero", Mode(X87 | 0x9f80)),
+    ("subnormal operands are zeros", Mode(X87 | 0x1fc0)),
+    ("both are flushed", Mode(X87 | 0x9fc0)),
+    ("rounding down", Mode(X87 | 0x3f80)),
+    ("rounding up", Mode(X87 | 0x5f80)),
+    ("rounding to zero", Mode(X87 | 0x7f80)),
+    ("every exception traps", Mode(X87 & !(0x3f << 32))),
 ];
+/// The mode of the x87 unit, above that of SSE: exceptions do not trap. The C library sets those of both.
+#[cfg(target_arch = "x86_64")]
+const X87: u64 = 0x37f << 32;
 /// As above.
 #[cfg(target_arch = "aarch64")]
 pub const MODES: [(&str, Mode); 5] = [
@@ -39,6 +42,13 @@ impl Mode {
     #[inline(never)]
     pub fn set(self) {
         set(self.0, &mut ());
+    }
+
+    /// The same but for the x87 unit: as libraries do when they are loaded.
+    #[inline(never)]
+    pub fn set_by_library(self) {
+        let x87 = u64::MAX << 32;
+        set(self.0 & !x87 | get() & x87, &mut ());
     }
 }
 
@@ -82,26 +92,34 @@ fn call(mode: Mode, work: &mut dyn FnMut()) -> (Mode, Mode) {
 
 #[cfg(target_arch = "x86_64")]
 fn get() -> u64 {
-    let mut mode = 0u32;
-    // SAFETY: it writes four bytes at an address that is good for them.
+    let (mut mode, mut x87) = (0u32, 0u16);
+    // SAFETY: it writes four and two bytes at addresses that are good for them.
     unsafe {
-        std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack, preserves_flags));
+        std::arch::asm!(
+            "stmxcsr [{}]",
+            "fnstcw [{}]",
+            in(reg) &raw mut mode,
+            in(reg) &raw mut x87,
+            options(nostack, preserves_flags),
+        );
     }
     // Without the exception flags.
-    u64::from(mode & !0x3f)
+    u64::from(x87) << 32 | u64::from(mode & !0x3f)
 }
 
 /// Returns `way` so that the compiler does not know it: what needs it comes afterwards.
 #[cfg(target_arch = "x86_64")]
 fn set<T: ?Sized>(mode: u64, mut way: &mut T) -> &mut T {
-    let (mode, mut place) = (mode as u32, &raw mut way);
-    // SAFETY: it reads four bytes at an address that is good for them, a mode that the processor has. Rust code in it
-    // does not compute.
+    let (mode, x87, mut place) = (mode as u32, (mode >> 32) as u16, &raw mut way);
+    // SAFETY: it reads four and two bytes at addresses that are good for them, modes that the processor has. Rust code in
+    // them does not compute.
     unsafe {
         std::arch::asm!(
             "ldmxcsr [{mode}]",
+            "fldcw [{x87}]",
             "/* {place} */",
             mode = in(reg) &raw const mode,
+            x87 = in(reg) &raw const x87,
             place = inout(reg) place,
             options(nostack),
         );

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use gemv::half::bf16;
-use gemv::ndarray::{Array1, Array2};
+use gemv::ndarray::{Array1, Array2, Axis, Slice};
 use gemv::num_complex::Complex;
 use gemv::{Accumulator, Device, Element, Times};
 use gemv_shard::{Partial, Result, Sharded, Split, Streamed, SumElement};
@@ -46,9 +46,11 @@ where
         let Given { a, x, y, factors } = self;
         let n = x.len();
         let segments = || {
-            let (left, right) =
-                (a.slice(gemv::ndarray::s![.., ..512]), a.slice(gemv::ndarray::s![.., 512..]));
-            let (x0, x1) = (x.slice(gemv::ndarray::s![..512]), x.slice(gemv::ndarray::s![512..]));
+            let cut = |part: std::ops::Range<usize>| {
+                let part = Slice::from(part);
+                (a.slice_axis(Axis(1), part), x.slice_axis(Axis(0), part))
+            };
+            let ((left, x0), (right, x1)) = (cut(0..512), cut(512..n));
             Partial::merge([
                 Partial::new(device, left, x0, 0, n)?,
                 Partial::new(device, right, x1, 512, n)?,
