@@ -20,6 +20,7 @@
 //! ```
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 use self::control::{DEFAULT, Mode};
 
@@ -81,6 +82,44 @@ pub fn in_default<R>(work: impl FnOnce() -> R) -> R {
 /// If `work` does; the mode is then the default one again.
 pub fn outside<R>(work: impl FnOnce() -> R) -> R {
     called(work, leave)
+}
+
+/// This thread in the default mode, until it is dropped: see [`for_calls`].
+#[must_use]
+#[derive(Debug)]
+pub struct ForCalls {
+    outer: Option<Mode>,
+    /// A mode is one thread's.
+    _here: PhantomData<*const ()>,
+}
+
+/// Sets the default mode for calls of a driver, or of another library whose functions the compiler does not see. They
+/// compute, too: times, sizes, and what a CPU runs as a device. Arithmetic of this program needs [`in_default`], since a
+/// compiler may move it to where this is not yet, or no more.
+///
+/// ```
+/// use gemv_core::float_mode::{for_calls, is_default};
+///
+/// let _mode = for_calls();
+/// assert!(is_default());
+/// ```
+#[inline]
+pub fn for_calls() -> ForCalls {
+    let mode = control::get();
+    let outer = (!control::is_default(mode)).then_some(mode);
+    if outer.is_some() {
+        control::set(DEFAULT, std::ptr::null_mut());
+    }
+    ForCalls { outer, _here: PhantomData }
+}
+
+impl Drop for ForCalls {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(mode) = self.outer {
+            control::set(mode, std::ptr::null_mut());
+        }
+    }
 }
 
 /// The same bits. Of those of a number the compiler knows what they are, and would compare the number with 0 where its

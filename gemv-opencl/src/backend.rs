@@ -1,7 +1,7 @@
 //! The OpenCL side of [`Backend`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use gemv_core::float_mode::{in_default, is_default};
@@ -15,7 +15,7 @@ use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
 
 use crate::discover::{self, Found, NAME};
-use crate::memory::{Block, State, lock, new_buffer};
+use crate::memory::{Block, Entered, State, lock, new_buffer};
 use crate::programs::Programs;
 use crate::run::{self, Choice};
 use crate::store::Store;
@@ -112,7 +112,7 @@ impl OpenCl {
     }
 
     /// All that calls the driver, by one thread at a time.
-    fn enter(&self) -> Result<MutexGuard<'_, State>> {
+    fn enter(&self) -> Result<Entered<'_>> {
         self.here()?;
         Ok(lock(&self.state))
     }

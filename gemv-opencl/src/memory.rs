@@ -1,8 +1,10 @@
 //! What a device's lock guards, and the memory that is behind operands.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use gemv_core::float_mode::{ForCalls, for_calls};
 use gemv_core::fork::forks;
 use gemv_core::{Dtype, Error, Memory, Result};
 use ocl::core;
@@ -32,9 +34,31 @@ impl State {
     }
 }
 
-pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+/// A thread's hold on a device: no other has it. The driver may compute on this thread, which is in the default
+/// floating-point mode.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    state: MutexGuard<'a, State>,
+    _mode: ForCalls,
+}
+
+impl Deref for Entered<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+pub(crate) fn lock(state: &Mutex<State>) -> Entered<'_> {
     // A panic leaves at worst a cache without an entry, which is in order.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    Entered { state: state.lock().unwrap_or_else(PoisonError::into_inner), _mode: for_calls() }
 }
 
 /// Buffers for what is not resident.

@@ -87,16 +87,16 @@ pub fn count() -> usize {
 /// });
 /// assert_eq!(sum.into_inner().unwrap(), 5050);
 /// ```
-pub fn share(tasks: usize, work: &(impl Fn(bool) + Sync)) {
+pub fn share(tasks: usize, work: &(dyn Fn(bool) + Sync)) {
     if tasks <= 1 {
         return work(true);
     }
-    let work = &|mine| in_default(|| work(mine));
+    let work = &|mine: bool| in_default(|| work(mine));
     // While it waits, this thread may take up other tasks of the pool, which are in the caller's floating-point mode.
     float_mode::outside(|| shared(tasks, work));
 }
 
-fn shared(tasks: usize, work: &(impl Fn(bool) + Sync)) {
+fn shared(tasks: usize, work: &(dyn Fn(bool) + Sync)) {
     let ended = AtomicUsize::new(1);
     match place() {
         Place::Worker => {
@@ -155,7 +155,7 @@ fn outside<'a>(
     scope: &Scope<'a>,
     tasks: usize,
     ended: &'a AtomicUsize,
-    work: &'a (impl Fn(bool) + Sync),
+    work: &'a (dyn Fn(bool) + Sync),
 ) {
     for _ in 1..tasks {
         scope.spawn(|_| {

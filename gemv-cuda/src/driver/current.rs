@@ -4,30 +4,39 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use cudarc::driver::{result, sys};
+use gemv_core::float_mode::{ForCalls, for_calls};
 use gemv_core::fork::forks;
 
-/// The context that was current on this thread, or that there was none. It is current again when this is dropped.
+/// What this thread had before the driver is called, and has again when this is dropped: its current context, or none,
+/// and its floating-point mode. The driver computes on the host, and a process may have asked for exceptions that trap.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Caller {
     context: sys::CUcontext,
+    /// Whether it stays current all along.
+    stays: bool,
+    _mode: ForCalls,
 }
 
 impl Caller {
     /// What is current.
     pub(super) fn now() -> Caller {
-        Caller { context: current() }
+        let _mode = for_calls();
+        Caller { context: current(), stays: false, _mode }
     }
 
-    /// Whether it was this context.
-    pub(super) fn has(&self, context: sys::CUcontext) -> bool {
-        self.context == context
+    /// What is current, before this context is. Whether it is already.
+    pub(super) fn before(context: sys::CUcontext) -> (Caller, bool) {
+        let mut now = Caller::now();
+        now.stays = now.context == context;
+        let stays = now.stays;
+        (now, stays)
     }
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        if current() == self.context {
+        if self.stays || current() == self.context {
             return;
         }
         // SAFETY: no context, or one that was current on this thread. A context that was destroyed since is refused.

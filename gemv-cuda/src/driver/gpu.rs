@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
+use gemv_core::float_mode::for_calls;
 use gemv_core::fork::{check, forks};
 use gemv_core::{Element, Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
@@ -66,7 +67,7 @@ pub(super) struct Peers {
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
     // Dropped first: the caller's context is current again.
-    _caller: Option<Caller>,
+    _caller: Caller,
     _queue: ReentrantMutexGuard<'a, ()>,
 }
 /// What the driver says where there is no memory.
@@ -181,20 +182,20 @@ impl Gpu {
         self.queue.is_owned_by_current_thread()
     }
 
-    /// Makes the context current on this thread until the guard is dropped; `None` if it was.
-    pub(super) fn bind(&self) -> Result<Option<Caller>> {
+    /// Makes the context current on this thread until the guard is dropped.
+    pub(super) fn bind(&self) -> Result<Caller> {
         self.here()?;
-        let caller = Caller::now();
-        if caller.has(self.context.cu_ctx()) {
-            return Ok(None);
+        let (caller, is_current) = Caller::before(self.context.cu_ctx());
+        if !is_current {
+            self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))?;
         }
-        self.context.bind_to_thread().map_err(|e| self.failed("cuCtxSetCurrent", e))?;
-        Ok(Some(caller))
+        Ok(caller)
     }
 
     /// Waits for all work of this device's stream.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.here()?;
+        let _mode = for_calls();
         // SAFETY: the stream lives as long as `self`.
         let done = unsafe { result::stream::synchronize(self.stream.cu_stream()) };
         done.map_err(|e| self.failed("cuStreamSynchronize", e))

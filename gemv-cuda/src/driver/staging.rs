@@ -213,7 +213,7 @@ impl Staging {
             }
             let _guard = if held { None } else { Some(gpu.enter()?) };
             // As entering does: the thread is new, or `source` has left another context current.
-            let _caller = if held { gpu.bind()? } else { None };
+            let _caller = if held { Some(gpu.bind()?) } else { None };
             slot.queue(len, to.at + first as u64)?;
             Ok(true)
         })
