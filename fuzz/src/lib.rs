@@ -3,12 +3,9 @@
 //! `tests/corpus.rs` replays the inputs in `corpus`, a folder for each target; `cargo xtask fuzz` looks for further ones.
 #![deny(unsafe_code)]
 
-#[path = "../../gemv-cli/src/npz.rs"]
-#[allow(dead_code)] // the command has the rest
-mod npz;
-
 use std::io::{Cursor, Read};
 
+use gemv_cli::{npz, report};
 use gemv_core::profile::Profile;
 use gemv_core::{Desc, Params, Table};
 use gemv_cuda::Bundle;
@@ -20,7 +17,7 @@ use gemv_shard::{Partial, dtype_of_bytes};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("npy", npy),
     ("npz", archive),
     ("table", table),
@@ -30,6 +27,7 @@ pub const TARGETS: [Target; 9] = [
     ("partial", partial),
     ("bundle", bundle),
     ("cache", cache),
+    ("report", measured),
 ];
 
 /// The target of this name.
@@ -146,5 +144,15 @@ fn cache(data: &[u8]) {
     if let Some(contents) = cache.get("entry") {
         cache.put("again", &contents);
         assert_eq!(cache.get("again"), Some(contents));
+    }
+}
+
+fn measured(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    for name in ["bench.csv", "f32.cells.csv"] {
+        match report::html(name, text) {
+            Ok(page) => assert!(page.contains("</html>") && page.len() < 16 << 20, "{}", page.len()),
+            Err(e) => is_sentence(&format!("{e:#}")),
+        }
     }
 }

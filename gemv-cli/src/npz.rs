@@ -9,10 +9,11 @@ use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
 /// A member that is open for reading.
-pub(crate) struct Member {
-    pub(crate) data: Box<dyn Read>,
+pub struct Member {
+    /// What it holds, unpacked while it is read; an error where it is damaged.
+    pub data: Box<dyn Read>,
     /// Bytes of it, as they are read.
-    pub(crate) len: u64,
+    pub len: u64,
 }
 
 /// Where a member lies.
@@ -46,7 +47,7 @@ const MOST_OF_DIRECTORY: u64 = 64 << 20;
 
 /// Opens a member by its name, with or without `.npy`; without a name, the only one. Of members with one name it is
 /// the last, as for NumPy: an archive is changed by appending to it.
-pub(crate) fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<Member> {
+pub fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<Member> {
     let mut entries = directory(&mut file)?;
     let mut later = HashSet::new();
     let mut last: Vec<bool> = entries.iter().rev().map(|e| later.insert(e.name.clone())).collect();

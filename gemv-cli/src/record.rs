@@ -194,11 +194,15 @@ fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::
     Ok(())
 }
 
-/// The complete problems of a file, without the identities of their trials. A line that cannot
-/// be read ends it.
+/// The complete problems of a file, without the identities of their trials.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
-    let mut reader =
-        csv::Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path);
+    parse(path, &text.with_context(|| format!("cannot read {}", path.display()))?)
+}
+
+/// As [`read`], of the text of a file of this name. A line that cannot be read ends it.
+pub(crate) fn parse(path: &Path, text: &str) -> anyhow::Result<Measurements> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
     let mut known = Measurements::new();
     let mut open: Option<ProblemResult> = None;
     for (i, line) in reader.deserialize::<Line>().enumerate() {

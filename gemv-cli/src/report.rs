@@ -20,7 +20,7 @@ use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
 ///
 /// It needs no other file and no network. Pointing at a cell or a mark shows its numbers.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Directories (all their CSV files are taken) and CSV files.
     #[arg(required = true, value_name = "DIR")]
     from: Vec<PathBuf>,
@@ -38,6 +38,16 @@ struct Data {
     /// Tuner runs, by the names of their files.
     tuned: BTreeMap<String, Measurements>,
     samples: Vec<Sample>,
+}
+
+/// The HTML page of one CSV file, from its name and text.
+///
+/// # Errors
+/// If it has a line that cannot be, of those that a file of this kind has.
+pub fn html(name: &str, text: &str) -> anyhow::Result<String> {
+    let mut data = Data::default();
+    data.add(Path::new(name), text)?;
+    Ok(data.page()?.html())
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
@@ -103,7 +113,7 @@ impl Data {
             // Held-out shapes are not on the mesh; the table's header has their
             // regret.
             if let Some(stem) = name.strip_suffix(".cells.csv") {
-                self.tuned.insert(stem.into(), record::read(path)?);
+                self.tuned.insert(stem.into(), record::parse(path, text)?);
             }
         } else {
             log::warn!("{} is of neither gemv tune nor gemv bench", path.display());

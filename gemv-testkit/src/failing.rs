@@ -30,6 +30,24 @@ static GRANTED: AtomicUsize = AtomicUsize::new(usize::MAX);
 static LASTING: AtomicBool = AtomicBool::new(false);
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 static HAPPENED: AtomicBool = AtomicBool::new(false);
+/// The most bytes that were asked for at once.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+/// The most bytes that one allocation asks for while `f` runs, on any thread; and what `f` returns. One test of a program
+/// at a time calls it.
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: gemv_testkit::FailingAllocator = gemv_testkit::FailingAllocator;
+///
+/// let (bytes, largest) = gemv_testkit::largest_allocation(|| vec![1u8; 1 << 20]);
+/// assert_eq!((bytes.len(), largest), (1 << 20, 1 << 20));
+/// ```
+pub fn largest_allocation<R>(f: impl FnOnce() -> R) -> (R, usize) {
+    LARGEST.store(0, Ordering::SeqCst);
+    let result = f();
+    (result, LARGEST.load(Ordering::SeqCst))
+}
 
 fn fails(size: usize) -> bool {
     if size < LEAST || !UNDER_WAY.load(Ordering::Relaxed) {
@@ -48,6 +66,7 @@ fn fails(size: usize) -> bool {
 // SAFETY: forwards to the system's allocator, or returns null, which says that there is no memory.
 unsafe impl GlobalAlloc for FailingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
         if fails(layout.size()) {
             return std::ptr::null_mut();
         }

@@ -26,7 +26,7 @@ use gemv_core::{
     for_any, half, num_complex, reference,
 };
 
-pub use failing::{FailingAllocator, Failure, LEAST, each_failure};
+pub use failing::{FailingAllocator, Failure, LEAST, each_failure, largest_allocation};
 pub use float_mode::{MODES, Mode, with_mode};
 
 /// What computes a job in place of the backend.

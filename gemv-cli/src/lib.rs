@@ -1,0 +1,82 @@
+//! The command `gemv`: matrix-vector products from the command line.
+//!
+//! What is public is for the binary and for the fuzzer of its parsers. One module a subcommand; each has its arguments and a `run`. Exit codes: 0 done, 1 failed (one
+//! sentence on standard error), 2 wrong usage.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod dot;
+mod files;
+mod info;
+mod npy;
+pub mod npz;
+mod parse;
+mod record;
+pub mod report;
+mod share;
+mod tune;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gemv::unstable::float_mode::in_default;
+// Linked for its kernels, which enter the backends by name.
+use gemv_baselines as _;
+
+/// Matrix-vector products on CPU, OpenCL and CUDA, with the same bits everywhere.
+#[derive(Parser)]
+#[command(name = "gemv", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+#[allow(clippy::large_enum_variant)] // one a process
+enum Command {
+    Info(info::Args),
+    Dot(dot::Args),
+    Tune(tune::Args),
+    Bench(bench::Args),
+    Report(report::Args),
+    Share(share::Args),
+}
+
+/// Runs the command with the arguments of this process.
+pub fn main() -> ExitCode {
+    // The text of a number means the same in any mode; a library that was loaded first may have set another one.
+    in_default(command)
+}
+
+fn command() -> ExitCode {
+    // Warnings, such as a table that was left out, reach the user; RUST_LOG shows more or less.
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
+        .format(|out, record| {
+            let level = record.level().as_str().to_lowercase();
+            writeln!(out, "gemv: {level}: {}", record.args())
+        })
+        .init();
+    let done = match Cli::parse().command {
+        Command::Info(args) => info::run(args),
+        Command::Dot(args) => dot::run(args),
+        Command::Tune(args) => tune::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Share(args) => share::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader closed the pipe, as in `gemv dot a.npy x.npy | head`.
+        Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            // Standard error may be closed, too.
+            let _ = writeln!(io::stderr(), "gemv: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn broken_pipe(e: &anyhow::Error) -> bool {
+    e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
