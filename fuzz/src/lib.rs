@@ -151,7 +151,9 @@ fn measured(data: &[u8]) {
     let Some(text) = text(data) else { return };
     for name in ["bench.csv", "f32.cells.csv"] {
         match report::html(name, text) {
-            Ok(page) => assert!(page.contains("</html>") && page.len() < 16 << 20, "{}", page.len()),
+            Ok(page) => {
+                assert!(page.contains("</html>") && page.len() < 16 << 20, "{}", page.len())
+            }
             Err(e) => is_sentence(&format!("{e:#}")),
         }
     }
