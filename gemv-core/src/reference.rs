@@ -8,7 +8,7 @@ use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, 
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
-use crate::float_mode::{in_default, is_default};
+use crate::float_mode::in_default;
 use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
 use crate::step::{Step, VectorJob};
@@ -372,22 +372,17 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        // Not each type for itself.
-        if !is_default() {
-            return in_default(|| self.gemv(job, prepared));
-        }
-        for_any!(AnyJob, job, job => run(job.into_inner()));
+    fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
+        in_default(|| for_any!(AnyJob, job, job => run(job.into_inner())));
         Ok(())
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        if !is_default() {
-            return in_default(|| self.vector(job));
-        }
-        for_any!(AnyVectorJob, job, job => {
-            let (job, memory) = job.into_inner().split();
-            step(&job, elements, elements_mut(memory));
+        in_default(|| {
+            for_any!(AnyVectorJob, job, job => {
+                let (job, memory) = job.into_inner().split();
+                step(&job, elements, elements_mut(memory));
+            });
         });
         Ok(())
     }
