@@ -5,9 +5,9 @@
 //! result. Trials are named `device/type/what`. The CPU has a device for each instruction set, such as `cpu-avx2`.
 //! - On the CPU every candidate takes every length.
 //! - On a GPU so does all that its tables name, and each other kernel once.
-//! - Where a CPU compiles the kernels, f32 takes every length by those for CPUs, and by a quarter of those for GPUs in
-//!   turn. About where vectors, lanes and segments end it takes all. Several columns of X, and the other types, are
-//!   computed at those lengths and a part of those between. `GEMV_TEST_FULL=1` gives every type every length.
+//! - Where a CPU compiles the kernels, f32 takes every length by what its table names, and by each other kernel once.
+//!   Several columns of X, and the other types, are computed about where vectors, lanes and segments end, and at a part
+//!   of the lengths between. `GEMV_TEST_FULL=1` gives every type every length, and f32 every candidate.
 #![deny(unsafe_code)]
 #![allow(clippy::type_complexity)] // launches and trials, as closures
 
@@ -249,17 +249,14 @@ impl Choices {
                 all.extend(self.kernels.iter().filter(known).map(|k| Params::new(k.name)));
             }
             Kind::Compiles if desc.dtype == Dtype::F32 && !desc.is_mixed() => {
-                all.extend(backend.candidates(desc));
-                let texts =
-                    FOR_GPUS.lines().map(|text| text.parse::<Params>().expect("well formed"));
-                let others = texts.chain(self.kernels.iter().map(|k| Params::new(k.name)));
-                // A quarter of the kernels for GPUs, in turn, where nothing ends: a GPU runs all of them.
-                let dims = [desc.m, desc.n, desc.rhs, desc.batch];
-                let turn = dims.into_iter().sum::<usize>();
-                let ends = dims.into_iter().all(|length| Lengths::Some.has(length));
-                all.extend(
-                    others.enumerate().filter(|(at, _)| ends || (at + turn) % 4 == 0).map(|o| o.1),
-                );
+                all.extend(named);
+                all.extend(self.kernels.iter().map(|k| Params::new(k.name)));
+                if common::size() == Size::Full {
+                    all.extend(backend.candidates(desc));
+                    all.extend(
+                        FOR_GPUS.lines().map(|text| text.parse::<Params>().expect("well formed")),
+                    );
+                }
             }
             Kind::Compiles => {}
         }

@@ -123,7 +123,7 @@ fn main() -> ExitCode {
         trials.extend(forks::trials(&target.id));
         for (name, body) in SEAM {
             let device = device.clone();
-            trials.push(trial(format!("{}/f32/seam: {name}", target.id), move || body(&device)));
+            trials.push(trial(format!("{}/seam: {name}", target.id), move || body(&device)));
         }
         for dtype in Dtype::ALL {
             if let Err(why) = common::supported(device, dtype) {

@@ -106,18 +106,28 @@ fn docs(sh: &Shell, _: &Tools) -> Result<()> {
 const WORKSPACE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
-const LONG: [&str; 8] =
-    ["gemm", "opencl", "lengths", "products", "report", "equivalence", "ptx", "bits"];
+const LONG: [&str; 9] = [
+    "gemm",
+    "opencl",
+    "lengths",
+    "products",
+    "report",
+    "equivalence",
+    "ptx",
+    "oracle",
+    "baselines",
+];
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the parts that are run with the optimiser. `equivalence`: what PoCL's table chooses for a few shapes in every type, of which
 /// one has super-segments. `gemm`: several right-hand sides. `semantics` and `vectors`: NaN, zeros and infinities, and the steps
 /// of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs. The rest compiles these texts for other
 /// types and parameters. `baselines` is not in the list: its kernels take minutes without the optimiser.
-const UNOPTIMISED: [(&str, &str, &[&str]); 12] = [
+const UNOPTIMISED: [(&str, &str, &[&str]); 13] = [
     ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen"]),
     ("gemv-testkit", "gemm", &["f32/specials"]),
     ("gemv-testkit", "lengths", &[]),
+    ("gemv-testkit", "oracle", &[]),
     ("gemv", "golden", &["/f16*"]),
     ("gemv", "semantics", &["f32"]),
     ("gemv", "vectors", &["f32"]),
@@ -166,12 +176,8 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
     programs::run(tests.iter().flat_map(|b| passes(b, &variables, &cache)).collect())?;
 
     let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
-    // Processes of MPI by themselves that start at one time race for the session folder of Open MPI: their examples run one
-    // after the other. With gemv, so that the features are those of the other selection.
-    let ranks = ["-p", "gemv-mpi", "-p", "gemv", "--all-features"];
-    cmd!(sh, "cargo test --locked --doc {ranks...} -- --test-threads=1").run()?;
-    let others = ["--exclude", "gemv-mpi", "--exclude", "gemv"];
-    Ok(cmd!(sh, "cargo test --locked --doc {WORKSPACE...} {others...}").run()?)
+    // One at a time: processes of MPI by themselves that start together race for the session folder of Open MPI.
+    Ok(cmd!(sh, "cargo test --locked --doc {WORKSPACE...} -- --test-threads=1").run()?)
 }
 
 /// Whether a filter names trials on OpenCL: one that names none would pass.
