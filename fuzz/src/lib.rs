@@ -6,7 +6,6 @@
 use std::io::{Cursor, Read};
 
 use gemv_cli::{npz, report};
-use gemv_core::profile::Profile;
 use gemv_core::{Desc, Params, Table};
 use gemv_cuda::Bundle;
 use gemv_gpu::Cache;
@@ -17,11 +16,10 @@ use gemv_shard::{Partial, dtype_of_bytes};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 9] = [
     ("npy", npy),
     ("npz", archive),
     ("table", table),
-    ("profile", profile),
     ("params", params),
     ("desc", desc),
     ("partial", partial),
@@ -78,20 +76,6 @@ fn table(data: &[u8]) {
             let again = again.expect("a table reads what it writes");
             assert_eq!(again.rows, table.rows);
             table.rows.iter().for_each(|row| row.examples().take(4).for_each(drop));
-        }
-        Err(e) => is_sentence(&e.to_string()),
-    }
-}
-
-fn profile(data: &[u8]) {
-    let Some(text) = text(data) else { return };
-    match Profile::parse("profile", text) {
-        Ok(profile) => {
-            let again = Profile::parse("profile", &profile.to_string());
-            assert_eq!(
-                again.expect("a profile reads what it writes").to_string(),
-                profile.to_string()
-            );
         }
         Err(e) => is_sentence(&e.to_string()),
     }

@@ -354,9 +354,9 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     }
     let max_bytes = settings.max_bytes;
     let mut runner = DeviceRunner::new(device, settings);
-    let profile = runner.profile()?;
+    let speed = runner.device_speed()?;
     writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
-    match profile.read_bandwidth.points.last() {
+    match speed.read_bandwidth.points.last() {
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
@@ -371,7 +371,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         if times { " t(k)/t(1)" } else { "" }
     ))?;
     // Below the smallest measured read there is no ceiling.
-    let least = profile.read_bandwidth.points.first().map_or(0, |p| p.bytes);
+    let least = speed.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     let (ready, classic) = Default::default();
     let mut run = Run { args, device, runner, told, least, deadline: None, ready, classic };
     for (k, &dtype) in args.dtype.iter().enumerate() {

@@ -4,10 +4,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use gemv::unstable::{Desc, Params, packed};
+use gemv::unstable::{Params, packed};
 use gemv::{Accumulator, Dtype, Element, Engine, Times};
 use gemv_shard::SumElement;
-use gemv_tune::many;
 use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array3, ShapeBuilder};
@@ -234,17 +233,6 @@ impl Shapes {
     fn is_single(&self) -> bool {
         self.y.len() == 1
     }
-
-    /// What is asked of a device.
-    fn desc(&self, args: &Args, a: &Npy, vectors: Dtype) -> Desc {
-        let Shapes { batch, m, n, rhs, .. } = *self;
-        let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
-        let (row, column) = if a.fortran() { (batch, batch * rows) } else { (columns, 1) };
-        let strides = if args.transpose { (column, row) } else { (row, column) };
-        let strides = (strides.0 as isize, strides.1 as isize);
-        let one = Desc { vectors, ..Desc::new(a.dtype(), m, n, strides, 0) };
-        many(one, rhs, batch)
-    }
 }
 
 /// The beginning of a refusal: how many axes an array has, but what it should be.
@@ -282,11 +270,9 @@ where
     let alpha = args.alpha.value::<V>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(V::Acc::ZERO), |b| b.value::<V>("--beta"))?;
     let engine = Engine::global();
-    let device = match (&args.device, &args.params) {
-        (Some(name), _) => engine.device(name)?,
-        // Parameters belong to a backend, so the device must not depend on the shape.
-        (None, Some(_)) => engine.default_device()?,
-        (None, None) => engine.device_for(&shapes.desc(args, &a, V::DTYPE))?.clone(),
+    let device = match &args.device {
+        Some(name) => engine.device(name)?,
+        None => engine.default_device()?,
     };
 
     if let Some(params) = &args.params {

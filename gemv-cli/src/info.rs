@@ -71,8 +71,7 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
     }
     match engine.default_device() {
         Ok(device) => {
-            let unless = if engine.router().is_some() { ", or where the profiles say" } else { "" };
-            writeln!(out, "  products of host arrays go to {}{unless}", device.info().id)?;
+            writeln!(out, "  products of host arrays go to {}", device.info().id)?;
         }
         Err(why) => writeln!(out, "  products of host arrays fail: {why}")?,
     }
@@ -216,7 +215,7 @@ fn tables_in(dir: &Path) -> String {
         Ok(entries) => entries
             .flatten()
             .map(|e| e.file_name().to_string_lossy().into_owned())
-            .filter(|name| name.ends_with(".txt") && !name.ends_with(".device.txt"))
+            .filter(|name| name.ends_with(".txt"))
             .collect(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return "not there".into(),
         Err(e) => return e.to_string(),
@@ -255,30 +254,7 @@ fn explain(
             Err(why) => writeln!(out, "{id}: {why}")?,
         }
     }
-    match engine.router() {
-        Some(router) => {
-            writeln!(out, "With A, x and y on the host, by what was measured")?;
-            for (device, estimate) in router.explain(desc) {
-                match estimate {
-                    Some(estimate) => {
-                        let info = device.info();
-                        let shares = info.host && info.id != "cpu";
-                        let rule = ", and has to be three times as fast: it shares this memory";
-                        writeln!(
-                            out,
-                            "  {}: {estimate}{}",
-                            info.id,
-                            if shares { rule } else { "" }
-                        )?;
-                    }
-                    None => writeln!(out, "  {}: not known", device.info().id)?,
-                }
-            }
-        }
-        None if std::env::var(BACKEND_ENV).is_ok_and(|v| !v.trim().is_empty()) => {}
-        None => writeln!(out, "There are no profiles of two devices to weigh (see gemv tune)")?,
-    }
-    match engine.device_for(desc) {
+    match engine.default_device() {
         Ok(device) => writeln!(out, "A product of host arrays goes to {}", device.info().id)?,
         Err(why) => writeln!(out, "A product of host arrays fails: {why}")?,
     }

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gemv::unstable::profile::Profile;
 use gemv::unstable::table::file_name;
 use gemv::unstable::{Align, Desc, Params, Table};
 use gemv::{Device, Engine};
@@ -28,7 +27,7 @@ pub(crate) use args::Args;
 use args::{Space, Start};
 use result::{
     caches, changes, first_legal, header, install, is_refused, is_worse, of_parts, per_class,
-    products, started, tell, unchecked,
+    started, tell, unchecked,
 };
 use watch::RunProgress;
 
@@ -115,10 +114,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
         runner = runner.classic();
     }
-    let mut profile = runner.profile()?;
-    tell(&profile);
-    let profile_path = out.join(Profile::file_name(device.info()));
-    write(&profile_path, &profile.to_string())?;
+    tell(&runner.device_speed()?);
 
     let count = args.mesh.map_or_else(|| Mesh::count(&info), usize::from);
     let mesh = Mesh::new(count, args.from as usize, args.to as usize, max_bytes);
@@ -240,12 +236,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     table.header.extend(started(&device, &classes, &parts));
     table.header.extend(of_parts(&classes, &parts));
     table.header.extend(kernel_lines(&device.backend().kernels(), &table.rows));
-    profile.products = products(&mesh, &classes, &known);
-    if classes.iter().all(|class| class.rhs > 1) {
-        // Nothing was measured of single products: the installed profile's stay.
-        profile.products = Profile::load(&info).map_or_else(Vec::new, |known| known.products);
-    }
-    write(&profile_path, &profile.to_string())?;
     let table_path = out.join(format!("{stem}{suffix}.txt"));
     write(&table_path, &table.to_string())?;
 
@@ -262,7 +252,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("not installed, since it is worse than the present one: {}", table_path.display());
     }
     if args.install {
-        install(&device, table, &profile, &unchecked(&classes, &holdouts))?;
+        install(&device, table, &unchecked(&classes, &holdouts))?;
     } else if args.space == Space::Ordered {
         changes(&device, &table, &known);
         println!("--install puts it where your tables are looked for");

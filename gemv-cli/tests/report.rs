@@ -387,7 +387,7 @@ fn right_hand_sides_are_tuned_and_installed_beside_single_products() -> Result<(
     let table = |out: &str| -> Result<(String, PathBuf), Failed> {
         let files = std::fs::read_dir(dir.join(out))?.flatten().map(|e| e.path());
         let name = |p: &PathBuf| p.to_string_lossy().into_owned();
-        let is = |p: &PathBuf| name(p).ends_with(".txt") && !name(p).ends_with(".device.txt");
+        let is = |p: &PathBuf| name(p).ends_with(".txt");
         let path = files.into_iter().find(is).ok_or("no table")?;
         Ok((std::fs::read_to_string(&path)?, path))
     };

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::float_mode::in_default;
-use crate::fork::{Once, forks};
-use crate::profile::Profile;
+use crate::fork::Once;
 use crate::reference::Reference;
-use crate::router::Router;
 use crate::table::{TABLES_ENV, file_name_of};
-use crate::{BACKENDS, Backend, BackendEntry, Desc, Device, DeviceInfo, Error, Result};
+use crate::{BACKENDS, Backend, BackendEntry, Device, DeviceInfo, Error, Result};
 
 /// The environment variable that forces a device: `cpu`, `opencl:0`, `cuda:1`, `reference`.
 ///
@@ -57,7 +55,6 @@ pub struct Engine {
     /// Whether `GEMV_BACKEND` asked for it.
     by_environment: bool,
     default: Once<Result<Device>>,
-    router: Once<Option<Router>>,
 }
 
 /// What `GEMV_BACKEND` says; text that is no Unicode names no device, and is refused as such.
@@ -159,9 +156,9 @@ impl Engine {
             backends.insert(at, Found { entry, devices: Once::new() });
         }
         let forced = forced.filter(|f| !f.trim().is_empty());
-        let (reference, default, router) = Default::default();
+        let (reference, default) = Default::default();
         let (absent, by_environment) = (Vec::new(), false);
-        Engine { backends, reference, absent, forced, by_environment, default, router }
+        Engine { backends, reference, absent, forced, by_environment, default }
     }
 
     /// Every device of every linked backend, and for a backend without any, why. Backends that are
@@ -225,13 +222,14 @@ impl Engine {
         self.default_ref().cloned()
     }
 
+    /// [`default_device`](Self::default_device), without a copy of its handle.
     #[inline]
-    fn default_ref(&self) -> Result<&Device> {
+    pub(crate) fn default_ref(&self) -> Result<&Device> {
         self.default.get_or_init(|| self.find_default()).as_ref().map_err(Clone::clone)
     }
 
     /// Makes this device the [default](Self::default_device) of the engine, in place of what
-    /// `GEMV_BACKEND` says: for a program that lets its user choose. No profile is asked then.
+    /// `GEMV_BACKEND` says: for a program that lets its user choose.
     ///
     /// ```
     /// use gemv_core::{Engine, GpuDot};
@@ -248,67 +246,12 @@ impl Engine {
     pub fn set_default(&self, name: &str) -> Result<()> {
         let device = self.device(name)?;
         let default = self.default.get_or_init(|| Ok(device.clone()));
-        let routed = self.router.get_or_init(|| None);
         match default {
-            Ok(default) if *default == device && routed.is_none() => Ok(()),
+            Ok(default) if *default == device => Ok(()),
             Ok(default) => Err(Error::DefaultInUse { device: Some(default.info().id.clone()) }),
             // A product came before, found no device, and none after it looks again.
             Err(_) => Err(Error::DefaultInUse { device: None }),
         }
-    }
-
-    /// The device for this product of host arrays: the [default](Self::default_device), or
-    /// another one where the user has installed [profiles](crate::profile) of both by which it is
-    /// faster there, the way there and back included.
-    ///
-    /// ```
-    /// use gemv_core::{Desc, Dtype, Engine};
-    ///
-    /// let engine = Engine::new(Some("reference".into())); // forced: nothing to weigh
-    /// let large = Desc::new(Dtype::F32, 1 << 15, 1 << 15, (1 << 15, 1), 0);
-    /// assert_eq!(*engine.device_for(&large)?, engine.default_device()?);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`default_device`](Self::default_device).
-    #[inline]
-    pub fn device_for(&self, desc: &Desc) -> Result<&Device> {
-        let default = self.default_ref()?;
-        match self.router.get() {
-            Some(None) => Ok(default),
-            // Other devices were opened by the parent.
-            Some(Some(router)) if router.forks() != forks() => Ok(default),
-            _ => Ok(self.router().map_or(default, |router| router.route(desc))),
-        }
-    }
-
-    /// The router of products of host arrays, where there is something to choose.
-    ///
-    /// ```
-    /// use gemv_core::Engine;
-    /// assert!(Engine::new(Some("reference".into())).router().is_none());
-    /// ```
-    pub fn router(&self) -> Option<&Router> {
-        self.router.get_or_init(|| in_default(|| self.find_router())).as_ref()
-    }
-
-    /// Finds no other device and opens none, unless there are profiles.
-    fn find_router(&self) -> Option<Router> {
-        if self.forced.is_some() || !Profile::any() {
-            return None;
-        }
-        let default = self.default_ref().ok()?;
-        let mut devices = vec![(default.clone(), Profile::load(default.info())?)];
-        let found = self.devices().into_iter().filter_map(|l| l.found.ok());
-        for info in found.filter(|info| info.id != default.info().id) {
-            let Some(profile) = Profile::load(&info) else { continue };
-            match self.device(&info.id) {
-                Ok(device) => devices.push((device, profile)),
-                Err(why) => log::warn!("left out of the choice of devices: {why}"),
-            }
-        }
-        Router::new(devices)
     }
 
     fn find_default(&self) -> Result<Device> {

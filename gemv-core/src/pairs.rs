@@ -15,7 +15,7 @@ use crate::mixed::Widened;
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::product::Stack;
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
-use crate::{Accumulator, Desc, Element, Engine, Error, Result, ShapeMismatch, Times};
+use crate::{Accumulator, Element, Engine, Error, Result, ShapeMismatch, Times};
 
 type Acc<T> = <T as Element>::Acc;
 
@@ -35,10 +35,7 @@ fn gemv<T: Element + Times<V>, V: Element>(
             of.device().clone().run(None, false, alpha, a, x, beta, y)
         }
         (_, _, OperandMut::View(of)) => of.device().run(None, false, alpha, a, x, beta, y),
-        _ => {
-            let desc = Desc { vectors: V::DTYPE, ..a.desc() };
-            Engine::global().device_for(&desc)?.run(None, false, alpha, a, x, beta, y)
-        }
+        _ => Engine::global().default_ref()?.run(None, false, alpha, a, x, beta, y),
     }
 }
 
@@ -53,15 +50,7 @@ fn gemm<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
     A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
     let device = match a.device().or(x.device()).or(y.device()) {
         Some(device) => device.clone(),
-        None => match (A::input(a.input()), A::rhs(x.input()).raw_dim()) {
-            // An empty batch has no first matrix, and nothing to compute.
-            (_, x) if x[0] == 0 => return Ok(()),
-            (a, x) => {
-                let one = a.index_axis(0, 0).desc();
-                let desc = Desc { vectors: V::DTYPE, batch: x[0], rhs: x[2], ..one };
-                Engine::global().device_for(&desc)?.clone()
-            }
-        },
+        None => Engine::global().default_device()?,
     };
     device.run_many(None, false, alpha, &a, &x, beta, y)
 }

@@ -122,7 +122,7 @@ impl<T: Element> Sharded<T> {
     }
 
     /// As [`new`](Self::new), with parts in proportion to weights: one for each device, such as its memory
-    /// bandwidth in any unit, or one over the [seconds](gemv_core::profile::Profile::seconds) of a product.
+    /// bandwidth in any unit, or one over the seconds of a product.
     ///
     /// By rows, a device has rows by its weight; by columns, blocks of 256 columns. In a grid, the devices of a
     /// row share their columns by their weights, and have rows by the sum of these. A device with too small a

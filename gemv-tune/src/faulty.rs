@@ -278,7 +278,7 @@ fn arrays_are_measured_where_they_are_asked_for_and_are_cold_as_well() {
         assert_eq!(counted.distinct(), 32);
         // What is wrong is found either way, and the read bandwidth is that of resident operands.
         assert_eq!(runner.check(&d, &Params::new("spill")), Err(Failure::Canary(64)));
-        assert!(runner.profile().unwrap().read_bandwidth.points.len() == 12);
+        assert!(runner.device_speed().unwrap().read_bandwidth.points.len() == 12);
     }
     // Another's memory has no arrays of the host.
     let (seen, mut runner) = runner(RunnerSettings { arrays: true, ..small() });
@@ -291,7 +291,7 @@ fn what_is_measured_in_both_modes_has_their_geometric_mean() {
     let d = desc(64, 1000);
     let times = |mode, both_to| {
         let (_, mut runner) = runner(RunnerSettings { mode, both_to, batch: 1e-6, ..small() });
-        let read = runner.profile().unwrap().read_bandwidth;
+        let read = runner.device_speed().unwrap().read_bandwidth;
         let of = |warm| read.seconds(d.bytes(), warm).unwrap();
         (runner.read_seconds(&d).unwrap(), of(false), of(true))
     };
@@ -312,12 +312,12 @@ fn what_does_not_fit_the_lab_is_refused() {
 }
 
 #[test]
-fn a_profile_knows_the_read_bandwidth_and_the_link() {
+fn a_device_has_the_read_bandwidth_and_the_link() {
     let (seen, mut runner) = runner(RunnerSettings { batch: 1e-6, ..small() });
     assert_eq!(runner.read_seconds(&desc(64, 64)), None);
-    let profile = runner.profile().unwrap();
-    assert!(profile.read_bandwidth.points.len() == 12 && seen.lock().unwrap().reads > 100);
-    assert!(profile.link.is_some() && profile.launch > 0.0 && profile.round_trip > 0.0);
+    let speed = runner.device_speed().unwrap();
+    assert!(speed.read_bandwidth.points.len() == 12 && seen.lock().unwrap().reads > 100);
+    assert!(speed.link.is_some() && speed.launch > 0.0 && speed.round_trip > 0.0);
     assert!(runner.read_seconds(&desc(64, 64)).is_some());
 }
 

@@ -10,9 +10,9 @@ use super::mesh::packed;
 use super::problem::{is_single, lens};
 use super::search::{Failure, Runner, median};
 use super::settings::{Mode, RunnerSettings};
+use super::speed::{DeviceSpeed, Link, ReadBandwidth};
 use super::workload::{AnyWorkload, Ready, Workload, products};
 use gemv_core::float_mode::in_default;
-use gemv_core::profile::{Link, Profile, ReadBandwidth};
 use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 use ndarray::ShapeBuilder;
 
@@ -194,22 +194,21 @@ impl DeviceRunner {
     /// let device = Engine::new(None).device("reference")?;
     /// let mut settings = RunnerSettings::default();
     /// (settings.cold_bytes, settings.max_bytes) = (1 << 16, 1 << 16);
-    /// let profile = DeviceRunner::new(&device, settings).profile()?;
-    /// assert!(profile.launch > 0.0 && profile.round_trip > 0.0); // seconds
-    /// assert_eq!(profile.link, None); // its memory is the host's
+    /// let speed = DeviceRunner::new(&device, settings).device_speed()?;
+    /// assert!(speed.launch > 0.0 && speed.round_trip > 0.0); // seconds
+    /// assert_eq!(speed.link, None); // its memory is the host's
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     ///
     /// # Errors
     /// The driver's refusal.
-    pub fn profile(&mut self) -> Result<Profile> {
+    pub fn device_speed(&mut self) -> Result<DeviceSpeed> {
         let device = self.device.clone();
         let backend = device.backend();
-        let info = device.info();
         let read_bandwidth = self.workload(Dtype::F32)?.read_bandwidth(backend)?;
         let known = !read_bandwidth.points.is_empty();
         self.read_bandwidth = known.then(|| Arc::new(read_bandwidth.clone()));
-        let link = if info.host { None } else { Some(link(&device)?) };
+        let link = if device.info().host { None } else { Some(link(&device)?) };
         // The smallest product: the cost of a launch in a queue, and with the round
         // trip.
         let desc = packed(Dtype::F32, Layout::Row, 1, 2);
@@ -217,9 +216,7 @@ impl DeviceRunner {
         let mut tiny = || self.measure(&desc, &params).map_err(|why| why.into_error(&device));
         let launch = median(&(0..5).map(|_| tiny()).collect::<Result<Vec<_>>>()?);
         let round_trip = round_trip(&device)?;
-        let (name, driver) = (info.name.clone(), info.driver.clone());
-        let products = Vec::new();
-        Ok(Profile { name, driver, launch, round_trip, link, read_bandwidth, products })
+        Ok(DeviceSpeed { launch, round_trip, link, read_bandwidth })
     }
 }
 

@@ -13,7 +13,7 @@ use super::mesh::packed;
 use super::problem::{is_single, lens};
 use super::search::{Failure, median};
 use super::settings::{Mode, RunnerSettings};
-use gemv_core::profile::{ReadBandwidth, ReadPoint};
+use super::speed::{ReadBandwidth, ReadPoint};
 use gemv_core::{
     Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, GemmJob, Input,
     Job, Layout, Memory, Output, Params, Prepared, Result, SlicesMut, Window, reference,

@@ -1,29 +1,27 @@
-//! The results of a run: the table with its header, the products for the router, and what is
-//! printed.
+//! The results of a run: the table with its header, and what is printed.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use gemv::Device;
-use gemv::unstable::profile::{Product, Profile};
 use gemv::unstable::table::{Row, file_name, user_dirs};
 use gemv::unstable::{Desc, Params, Table};
 use gemv_tune::{
-    Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, ProblemResult, Regret, RunnerSettings,
+    DeviceSpeed, Fit, Holdout, Measurements, Mesh, Mode, ProblemClass, Regret, RunnerSettings,
     kernel_key, present_rows,
 };
 
 use crate::files::write;
 
-pub(super) fn tell(profile: &Profile) {
+pub(super) fn tell(speed: &DeviceSpeed) {
     let us = |s: f64| format!("{:.2} us", s * 1e6);
-    eprintln!("launch {}, round trip {}", us(profile.launch), us(profile.round_trip));
-    if let Some(l) = &profile.link {
+    eprintln!("launch {}, round trip {}", us(speed.launch), us(speed.round_trip));
+    if let Some(l) = &speed.link {
         let (up, down) = (l.up / 1e9, l.down / 1e9);
         eprintln!("host link: {up:.1} GB/s up, {down:.1} GB/s down, {} to begin", us(l.up_latency));
     }
-    if let Some(p) = profile.read_bandwidth.points.last() {
+    if let Some(p) = speed.read_bandwidth.points.last() {
         eprintln!("read bandwidth: {:.1} GB/s of memory", p.bytes as f64 / p.cold / 1e9);
     }
 }
@@ -144,30 +142,6 @@ pub(super) fn caches(settings: &RunnerSettings) -> String {
     }
 }
 
-/// Times for the router: every third point of the mesh is enough.
-pub(super) fn products(
-    mesh: &Mesh,
-    classes: &[ProblemClass],
-    known: &Measurements,
-) -> Vec<Product> {
-    let mut products = Vec::new();
-    // What is predicted is a product with one vector.
-    for &class in classes.iter().filter(|class| class.rhs == 1) {
-        let ProblemClass { dtype, layout, .. } = class;
-        for at in mesh.points(class) {
-            let desc = mesh.desc(class, at).expect("a point of the mesh");
-            if let Some(best) = known.get(&desc).and_then(ProblemResult::best)
-                && at.i % 3 == 0
-                && at.j % 3 == 0
-            {
-                let (m, n) = (desc.m, desc.n);
-                products.push(Product { dtype, layout, m, n, seconds: best.seconds });
-            }
-        }
-    }
-    products
-}
-
 /// The classes in which no held-out shape was measured.
 pub(super) fn unchecked(classes: &[ProblemClass], holdouts: &[Holdout]) -> Vec<ProblemClass> {
     let of = |class: &ProblemClass| {
@@ -200,7 +174,6 @@ pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
 pub(super) fn install(
     device: &Device,
     mut table: Table,
-    profile: &Profile,
     unchecked: &[ProblemClass],
 ) -> anyhow::Result<()> {
     for class in unchecked {
@@ -235,7 +208,6 @@ pub(super) fn install(
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
-    write(&dir.join(Profile::file_name(device.info())), &profile.to_string())?;
     println!("installed in {}", path.display());
     Ok(())
 }
