@@ -10,7 +10,7 @@ use crate::kernels::{OWN, kernel};
 /// The parameters worth trying for a problem, best guess first, each launch once.
 ///
 /// Few of the shared kernels' are left where this crate has its own: those without which some shape
-/// was slower on an H200 (`docs/results/h200`).
+/// was slower on an H200 (`CANDIDATES_ALL=1` and the example `candidates` time all of them).
 pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let many = |p: &Params| kernel(p.kernel().as_str()).map(|k| k.signature);
     if desc.is_mixed() {
