@@ -40,15 +40,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let device = Engine::new(Some("cuda".into())).default_device()?.clone();
     let mut runner = DeviceRunner::new(&device, RunnerSettings::default());
-    let profile = runner.profile()?;
+    let speed = runner.device_speed()?;
     println!(
         "{}: launch {:.2} us, round trip {:.2} us, {:?}",
-        profile.name,
-        profile.launch * 1e6,
-        profile.round_trip * 1e6,
-        profile.link
+        device.info().name,
+        speed.launch * 1e6,
+        speed.round_trip * 1e6,
+        speed.link
     );
-    for p in &profile.read_bandwidth.points {
+    for p in &speed.read_bandwidth.points {
         println!(
             "roof {:>11} B: cold {:9.2} us, warm {:9.2} us, {:.2} TB/s",
             p.bytes,
