@@ -229,6 +229,9 @@ impl Choices {
         match self.kind {
             Kind::Host => {
                 all = backend.candidates(desc);
+                // The CPU shares large products alone; small ones have as many places to be cut at.
+                let shared = all.iter().find(|p| p.get("grain_kib").is_some());
+                let shared = shared.map(|p| p.with("grain_kib", 1));
                 // There all kernels have one loop over the columns of a row.
                 if self.slow {
                     let mut seen = HashSet::new();
@@ -237,9 +240,7 @@ impl Choices {
                 if self.is_large(desc.m * desc.rhs * desc.batch, desc.n) {
                     all.clear();
                 }
-                // The CPU shares large products alone; small ones have as many places to be cut at.
-                let shared = all.iter().find(|p| p.get("grain_kib").is_some());
-                all.extend(shared.map(|p| p.with("grain_kib", 1)));
+                all.extend(shared);
                 return all;
             }
             Kind::Gpu => {

@@ -1,4 +1,4 @@
-//! Files that are read without being asked for: tables, profiles, compiled programs.
+//! Files that are read without being asked for: tables, compiled programs.
 
 use std::fs::File;
 use std::io::{self, Read};

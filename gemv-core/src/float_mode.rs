@@ -88,13 +88,13 @@ pub fn outside<R>(work: impl FnOnce() -> R) -> R {
 #[must_use]
 #[derive(Debug)]
 pub struct ForCalls {
-    outer: Option<Mode>,
+    outer: Mode,
     /// A mode is one thread's.
     _here: PhantomData<*const ()>,
 }
 
 /// Sets the default mode for calls of a driver, or of another library whose functions the compiler does not see. They
-/// compute, too: times, sizes, and what a CPU runs as a device. Arithmetic of this program needs [`in_default`], since a
+/// compute, too: times, sizes, and what a CPU runs as a device. What they set themselves is not kept. Arithmetic of this program needs [`in_default`], since a
 /// compiler may move it to where this is not yet, or no more.
 ///
 /// ```
@@ -105,9 +105,8 @@ pub struct ForCalls {
 /// ```
 #[inline]
 pub fn for_calls() -> ForCalls {
-    let mode = control::get();
-    let outer = (!control::is_default(mode)).then_some(mode);
-    if outer.is_some() {
+    let outer = control::get();
+    if !control::is_default(outer) {
         control::set(DEFAULT, std::ptr::null_mut());
     }
     ForCalls { outer, _here: PhantomData }
@@ -116,9 +115,7 @@ pub fn for_calls() -> ForCalls {
 impl Drop for ForCalls {
     #[inline]
     fn drop(&mut self) {
-        if let Some(mode) = self.outer {
-            control::set(mode, std::ptr::null_mut());
-        }
+        control::set(self.outer, std::ptr::null_mut());
     }
 }
 
@@ -153,8 +150,9 @@ fn called<R, F: FnOnce() -> R>(work: F, by: unsafe fn(Work)) -> R {
 #[inline(never)]
 unsafe fn enter((call, at): Work) {
     let (mode, outer) = (control::get(), OUTER.get());
-    if outer.is_some() && control::is_default(mode) {
-        /// A library that is loaded by the work may set another mode.
+    let enter = |at| if control::is_default(mode) { at } else { control::set(DEFAULT, at) };
+    if outer.is_some() {
+        /// A library that is loaded by the work, or was before it, may have set another mode.
         struct Within;
         impl Drop for Within {
             fn drop(&mut self) {
@@ -162,8 +160,8 @@ unsafe fn enter((call, at): Work) {
             }
         }
         let _within = Within;
-        // SAFETY: the caller's.
-        return unsafe { call(at) };
+        // SAFETY: the caller's; the address is the same.
+        return unsafe { call(enter(at)) };
     }
     /// Restores the thread's mode, which is by then what [`leave`] found last.
     struct Entered(Option<Mode>);
@@ -176,9 +174,8 @@ unsafe fn enter((call, at): Work) {
     }
     OUTER.set(Some(mode));
     let _entered = Entered(outer);
-    let at = if control::is_default(mode) { at } else { control::set(DEFAULT, at) };
     // SAFETY: the caller's; the address is the same.
-    unsafe { call(at) }
+    unsafe { call(enter(at)) }
 }
 
 /// # Safety

@@ -156,8 +156,10 @@ impl<T> Default for PerProcess<T> {
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
         let at = *self.0.get_mut();
-        if !at.is_null() {
-            // SAFETY: from `into_raw`; nobody borrows `self`, so nobody has a reference to it.
+        // SAFETY: null, or from `into_raw`, and freed here alone.
+        if unsafe { at.as_ref() }.is_some_and(|own| own.forks == forks()) {
+            // SAFETY: nobody borrows `self`, so nobody has a reference to it. A parent's stays: one of its threads may have been
+            // writing to it.
             drop(unsafe { Box::from_raw(at) });
         }
     }

@@ -416,8 +416,8 @@ impl<'a, T: Element + Times<V>, V: Element> Checked<Job<'a, T, V>> {
 /// Many products of one shape: `Y = alpha * A X + beta * Y` for each of a batch of matrices, and for
 /// each column of X.
 ///
-/// Column c of entry b has the bits of the [`Job`] of `a[b]`, `x[b][:, c]` and `y[b][:, c]`. Neither
-/// `batch` nor `rhs` is 0.
+/// Column c of entry b has the bits of the [`Job`] of `a[b]`, `x[b][:, c]` and `y[b][:, c]`. Any dimension may
+/// be 0.
 #[derive(Debug)]
 pub struct GemmJob<'a, T: Element, V: Element = T> {
     /// Factor of the products. 0: A and X are not read.

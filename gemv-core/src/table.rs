@@ -32,7 +32,7 @@ use crate::{Align, Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Resu
 
 /// The environment variable that names a directory of tables, looked at before the user's own.
 ///
-/// It holds files named by [`file_name`], and [profiles](crate::profile).
+/// It holds files named by [`file_name`].
 ///
 /// ```
 /// assert_eq!(gemv_core::table::TABLES_ENV, "GEMV_TABLES");

@@ -18,7 +18,8 @@
 //! Neither the caller's mode nor that of a pool's threads changes a bit: flushing of subnormals, other rounding, exceptions that
 //! trap. Each thread computes in the [default mode](gemv_core::float_mode), and has its own again afterwards. A thread that waits in
 //! a product may take up other work of its pool, which runs in the thread's own mode. Exception flags stay as products raise
-//! them. Exceptions trap in a small product where assembly has asked SSE alone for that, and not the C library, on x86-64.
+//! them. On x86-64 outside of Windows, a program that unmasks exceptions
+//! of SSE alone (`_MM_SET_EXCEPTION_MASK`, and not `feenableexcept`) may be trapped in a product, as in its own arithmetic.
 //!
 //! # Instruction sets
 //! Opening the device chooses the best that the processor has: `avx512` (F, BW, VL, DQ), `avx2` (with FMA and F16C)

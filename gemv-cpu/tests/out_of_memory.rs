@@ -14,7 +14,7 @@ use gemv_core::{
     Accumulator, Desc, Device, DeviceIntegers, DeviceVector, Element, Error, GpuDot, MatrixRef,
     Params, Result, Times, ToDevice,
 };
-use gemv_testkit::{FailingAllocator, Numbers, each_failure};
+use gemv_testkit::{FailingAllocator, Numbers, each_failure, largest_allocation};
 
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
@@ -343,6 +343,17 @@ fn a_repeated_number_needs_no_memory_of_its_length() {
     // 8 GiB of accumulators, if x were copied.
     let n = (1 << 30) + 5;
     let (a, x) = (array![[1.0]], array![0.5]);
-    let y = cpu.try_gpu_dot(&a.broadcast((1, n)).unwrap(), &x.broadcast(n).unwrap()).unwrap();
-    assert_eq!(y, array![n as f64 / 2.0]);
+    let product = || cpu.try_gpu_dot(&a.broadcast((1, n)).unwrap(), &x.broadcast(n).unwrap());
+    let (y, largest) = largest_allocation(product);
+    assert_eq!(y.unwrap(), array![n as f64 / 2.0]);
+    assert!(largest <= 256 << 20, "{largest} bytes");
+    // 2 GiB, if the columns of X were copied.
+    let (rows, columns) = (1 << 17, 1 << 12);
+    let (a, x) = (Array2::<f32>::ones((2, rows)), Array1::<f32>::ones(rows));
+    let x = x.insert_axis(Axis(1));
+    let mut y = Array2::zeros((2, columns));
+    let product = || cpu.gemm(1.0, &a, x.broadcast((rows, columns)).unwrap(), 0.0, &mut y);
+    let (done, largest) = largest_allocation(product);
+    assert!(done.is_ok() && y.iter().all(|&sum| sum == rows as f32));
+    assert!(largest <= 256 << 20, "{largest} bytes");
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use gemv_core::float_mode::in_default;
 use gemv_core::fork::Owner;
 use gemv_core::{DeviceInfo, Error, Result};
 use gemv_gpu::{Cache, Caps, Language};
@@ -101,7 +102,7 @@ pub(crate) fn found() -> Result<&'static [Found]> {
             _ => Err(Error::Forked { device: NAME.into() }),
         };
     }
-    FOUND.get_or_init(search).as_deref().map_err(Clone::clone)
+    FOUND.get_or_init(|| in_default(search)).as_deref().map_err(Clone::clone)
 }
 
 pub(crate) fn discover() -> Result<Vec<DeviceInfo>> {

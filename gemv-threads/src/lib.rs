@@ -72,7 +72,7 @@ pub fn count() -> usize {
 /// whether it runs on this thread. Where no other thread is free, this one runs it alone: it does what is left to
 /// be done, not a part of its own.
 ///
-/// `work` is called in the default [floating-point mode](gemv_core::float_mode) on each of them. A panic is passed on.
+/// `work` is called in the default [floating-point mode](gemv_core::float_mode) on each of them.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -87,9 +87,12 @@ pub fn count() -> usize {
 /// });
 /// assert_eq!(sum.into_inner().unwrap(), 5050);
 /// ```
+///
+/// # Panics
+/// If `work` does, on any of them, once all have ended.
 pub fn share(tasks: usize, work: &(dyn Fn(bool) + Sync)) {
     if tasks <= 1 {
-        return work(true);
+        return in_default(|| work(true));
     }
     let work = &|mine: bool| in_default(|| work(mine));
     // While it waits, this thread may take up other tasks of the pool, which are in the caller's floating-point mode.
@@ -108,14 +111,16 @@ fn shared(tasks: usize, work: &(dyn Fn(bool) + Sync)) {
     }
 }
 
-/// Runs `there` on another thread while `here` runs on this one; or after it, where no other is free.
-///
-/// A panic of either is passed on when both have ended.
+/// Runs `there` on another thread while `here` runs on this one; or after it, where no other is free. Each has the
+/// floating-point mode of its thread.
 ///
 /// ```
 /// let (next, sum) = gemv_threads::at_once(|| (0..10).sum::<u32>(), || 1 + 1);
 /// assert_eq!((next, sum), (45, 2));
 /// ```
+///
+/// # Panics
+/// If one of them does, once both have ended.
 pub fn at_once<H, T: Send>(here: impl FnOnce() -> H, there: impl FnOnce() -> T + Send) -> (H, T) {
     let mut result = None;
     let here = match place() {

@@ -348,13 +348,18 @@ impl<'a> Gemm<'a> {
             return f(part(X::Later));
         }
         let bytes = self.packed_len().saturating_mul(self.k.acc);
-        let Some(mut scratch) = scratch::take(bytes, self.x.strides[1] == 0) else {
+        let Some(mut scratch) = scratch::take(bytes, self.x_repeats()) else {
             return f(part(X::Single));
         };
         let to = scratch.as_mut_ptr();
         // SAFETY: the scratch is good for a packed X.
         unsafe { self.pack(b, (0, self.segments()), to) };
         f(part(X::Packed(to)));
+    }
+
+    /// Whether X has numbers that stand for several: its packed copy may be any number of times as large.
+    fn x_repeats(&self) -> bool {
+        self.x.strides[1] == 0 || self.x.strides[2] == 0 && self.columns > 1
     }
 
     /// Calls `f` with entries `b .. end` as one part, which can be split by entries and by rows.
@@ -682,7 +687,7 @@ impl<'a> Panel<'a> {
             areas[..3].fill(0);
         }
         let bytes = areas.iter().fold(0, |all: usize, &area| all.saturating_add(area));
-        let repeated = g.is_repeated() || packed > 0 && g.x.strides[1] == 0;
+        let repeated = g.is_repeated() || packed > 0 && g.x_repeats();
         let Some(mut scratch) = scratch::take(bytes, repeated) else {
             return self.row_by_row();
         };

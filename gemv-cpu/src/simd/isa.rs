@@ -74,12 +74,15 @@ impl Isa {
     /// says; for small products, in a fraction of a nanosecond. Some processors take several to store the register of the
     /// mode. So this one computes what other modes round or flush to other bits.
     ///
-    /// Exceptions that trap are seen where the C library was asked for them: it sets them for both units. Where assembly
+    /// Exceptions that trap are seen where the C library was asked for them: it sets them for both units. Where `_MM_SET_EXCEPTION_MASK`
     /// has set them for SSE alone a small product traps as the caller's own arithmetic does; of underflow and
     /// subnormal operands the question itself does.
     #[inline(always)]
     pub(crate) fn in_default_mode(self) -> bool {
         match self.0 {
+            // There the C library leaves the x87 unit alone.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 | Kind::Avx2 if cfg!(windows) => is_default(),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 | Kind::Avx2 => {
                 // SAFETY: such an `Isa` exists only where the processor has AVX.

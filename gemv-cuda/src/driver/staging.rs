@@ -292,12 +292,12 @@ impl Staging {
     }
 }
 
-/// The bytes of elements.
 /// The error for so many bytes of the host's memory.
 fn full(asked: usize) -> Error {
     Error::OutOfMemory { device: "the host".into(), asked: asked as u64, free: None }
 }
 
+/// The bytes of elements.
 fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: elements are floats or pairs of floats (the trait is sealed): no padding.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
