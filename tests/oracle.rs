@@ -21,9 +21,9 @@ use gemv::{Accumulator, Device, DeviceScalar, Dtype, Element, Factor, Times};
 use libtest_mimic::Trial;
 
 /// Products of all pairs of types on the CPU, and on a device that is slow.
-const PRODUCTS: [usize; 2] = [100_000, 1_800];
+const PRODUCTS: [usize; 2] = [100_000, 900];
 /// Steps, dot products and norms of all types, likewise.
-const STEPS: [usize; 2] = [24_000, 600];
+const STEPS: [usize; 2] = [24_000, 300];
 /// Products or steps that one process of the oracle computes.
 const BATCH: usize = 400;
 /// Pairs of types, and types.

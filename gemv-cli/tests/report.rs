@@ -375,7 +375,7 @@ fn tuning_is_resumed_and_installed_only_on_request() -> Result<(), Failed> {
         .flatten()
         .map(|e| e.file_name().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(names.len(), 1, "{names:?}");
     let explained = gemv(dir, &["info", "--explain", "f32 row 64x64", "--device", "reference"])?;
     assert!(explained.contains("config/gemv/tables"), "{explained}");
     Ok(())
