@@ -104,7 +104,7 @@ fn product<T: Element>(
         false => Array1::from_shape_fn(m, |i| random::<T>(7, i, 2)),
     };
     let (mut y, mut right) = (old.clone(), old.clone());
-    let done = device.gemv_as(params, alpha, &a, &x, beta, &mut y);
+    let done = device.product(&a, &x).with(params).scaled(alpha, beta).to(&mut y);
     done.map_err(|e| format!("{m}x{n} {params}: {e}"))?;
     gemv_testkit::gemv(alpha, a, false, x.view(), beta, right.view_mut());
     column(a, x.view(), (alpha, beta), (old.view(), right.view()), y.view())
@@ -232,7 +232,12 @@ fn products<T: Element>(
             false => device.array(of),
         };
         let (x_there, mut y) = (there(&x).map_err(text)?, there(&old).map_err(text)?);
-        device.gemm_as(params, alpha, &a_there, &x_there, beta, &mut y).map_err(text)?;
+        device
+            .product(&a_there, &x_there)
+            .with(params)
+            .scaled(alpha, beta)
+            .to(&mut y)
+            .map_err(text)?;
         let got = y.download().map_err(text)?;
         // The first, some, and the last: the reference is slow.
         for b in (0..batch).step_by(batch.div_ceil(20)).chain([batch - 1]) {

@@ -125,7 +125,7 @@ enum Place {
 enum How {
     /// The table's choice, through `Device::gemv`.
     Chosen,
-    /// These, through `Device::gemv_as`, or at the seam where that cannot say it (conjugate).
+    /// These.
     With(Params),
 }
 
@@ -221,11 +221,11 @@ fn launch<T: Element>(
                 return Ok(false);
             }
             match conj {
-                true => device.gemv_conj_as(&params, alpha, a, x_ref, beta, y_ref),
-                false => device.gemv_as(&params, alpha, a, x_ref, beta, y_ref),
+                true => device.product(a, x_ref).conj().with(&params).scaled(alpha, beta).to(y_ref),
+                false => device.product(a, x_ref).with(&params).scaled(alpha, beta).to(y_ref),
             }
         }
-        (_, true) => device.gemv_conj(alpha, a, x_ref, beta, y_ref),
+        (_, true) => device.product(a, x_ref).conj().scaled(alpha, beta).to(y_ref),
         (_, false) => device.gemv(alpha, a, x_ref, beta, y_ref),
     };
     done.map_err(text)?;
@@ -626,7 +626,7 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
                 }
                 seen.push(params.kernel());
                 let mut y = Array3::zeros((1, m, 3));
-                device.gemm_as(&params, 1.0, &resident, &x, 0.0, &mut y).map_err(text)?;
+                device.product(&resident, &x).with(&params).to(&mut y).map_err(text)?;
                 let (got, want) = (y.as_slice().expect("new"), expected.as_slice().expect("new"));
                 common::same(got, want).map_err(|e| format!("{params}: {e}"))?;
             }

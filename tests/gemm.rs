@@ -15,7 +15,7 @@ use common::{Check, Size, acc, elem, nan, random, supported, supported_mixed, tr
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array2, Array3, ArrayView3, Axis, Ix3};
 use gemv::num_complex::Complex;
-use gemv::unstable::{Desc, GemmJob, Params};
+use gemv::unstable::{Desc, Job, Number, Params};
 use gemv::{Accumulator, Device, Dtype, Element, OperandMut, OperandRef, Times};
 use libtest_mimic::Trial;
 
@@ -129,9 +129,9 @@ macro_rules! multiply {
                 (beta, y): (<$t as Element>::Acc, OperandMut<'_, $t, Ix3>),
             ) -> gemv::Result<()> {
                 match params {
-                    Some(params) if conj => device.gemm_conj_as(params, alpha, a, x, beta, y),
-                    Some(params) => device.gemm_as(params, alpha, a, x, beta, y),
-                    None => device.gemm_batched(alpha, a, x, beta, y),
+                    Some(params) if conj => device.product(a, x).conj().with(params).scaled(alpha, beta).to(y),
+                    Some(params) => device.product(a, x).with(params).scaled(alpha, beta).to(y),
+                    None => device.product(a, x).scaled(alpha, beta).to(y),
                 }
             }
         }
@@ -149,8 +149,8 @@ macro_rules! multiply_mixed {
                 (beta, y): ($v, OperandMut<'_, $v, Ix3>),
             ) -> gemv::Result<()> {
                 match params {
-                    Some(params) => device.gemm_mixed_as(params, alpha, a, x, beta, y),
-                    None => device.gemm_batched_mixed(alpha, a, x, beta, y),
+                    Some(params) => device.product(a, x).with(params).scaled(alpha, beta).to(y),
+                    None => device.product(a, x).scaled(alpha, beta).to(y),
                 }
             }
         }
@@ -202,9 +202,9 @@ fn check<T: Multiply<V>, V: Element>(
 fn desc<T: Times<V> + Element, V: Element>(a: Place, (b, m, n, k): Dim) -> Desc {
     let parent = a.parent([b, m, n], |_| T::default());
     let [x, mut y] = [[b, n, k], [b, m, k]].map(|dim| ROW.parent(dim, |_| V::default()));
-    let (zero, y) = (V::Acc::ZERO, y.view_mut());
+    let (zero, y) = (Number::new(V::Acc::ZERO), y.view_mut());
     let (a, x) = (a.view(parent.view()).into(), x.view().into());
-    GemmJob::<T, V> { alpha: zero, a, conj: false, x, beta: zero, y: y.into() }.desc()
+    Job { alpha: zero, a, conj: false, x, beta: zero, y: y.into() }.desc()
 }
 
 /// Every place of A; X and Y take turns.
@@ -438,7 +438,7 @@ fn columns<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
     Ok(())
 }
 
-/// `Aᴴ X` on the host and resident: each column as from `gemv_conj`.
+/// `Aᴴ X` on the host and resident: each column as by itself.
 fn conjugates<T: Element>(device: &Device) -> Check {
     let values = |seed: u64, (m, n)| Array2::from_shape_fn((m, n), |(i, j)| random(seed, i, j));
     let (a, x) = (values(5, (70, 4)), values(6, (70, 4)));
@@ -446,15 +446,15 @@ fn conjugates<T: Element>(device: &Device) -> Check {
     let text = |e: gemv::Error| e.to_string();
     let mut want = Array2::from_elem((4, 4), nan::<T>());
     for (x, y) in x.columns().into_iter().zip(want.columns_mut()) {
-        device.gemv_conj(one, &a.t(), x, zero, y).map_err(text)?;
+        device.product(&a.t(), x).conj().scaled(one, zero).to(y).map_err(text)?;
     }
     let mut got = Array2::from_elem((4, 4), nan::<T>());
-    device.gemm_conj(one, &a.t(), &x, zero, &mut got).map_err(text)?;
+    device.product(&a.t(), &x).conj().scaled(one, zero).to(&mut got).map_err(text)?;
     let batch = |y: Array2<T>| y.insert_axis(Axis(0));
     same(&batch(got), &batch(want.clone())).map_err(|e| format!("conjugated: {e}"))?;
     let (a, x) = (device.matrix(&a).map_err(text)?, device.matrix(&x).map_err(text)?);
     let mut got = device.zeros((4, 4)).map_err(text)?;
-    device.gemm_conj(one, &a.t(), &x, zero, &mut got).map_err(text)?;
+    device.product(&a.t(), &x).conj().scaled(one, zero).to(&mut got).map_err(text)?;
     let got = got.download().map_err(text)?;
     same(&batch(got), &batch(want)).map_err(|e| format!("conjugated, resident: {e}"))
 }

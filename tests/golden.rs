@@ -146,7 +146,7 @@ fn run<T: Element>(device: &Device, case: &Case<T>, variant: Variant) -> Check {
         let mut y = Array1::from(case.y.clone().unwrap_or(vec![nan(); case.want.len()]));
         let (alpha, beta) = (case.alpha, case.beta);
         let done = match case.conj {
-            true => device.gemv_conj(alpha, a, &case.x, beta, &mut y),
+            true => device.product(a, &case.x).conj().scaled(alpha, beta).to(&mut y),
             false => device.gemv(alpha, a, &case.x, beta, &mut y),
         };
         done.map_err(|e| e.to_string())?;
@@ -169,7 +169,11 @@ fn columns<T: Element>(device: &Device, case: &Case<T>, a: MatrixRef<'_, T>) -> 
         x.column_mut(at).assign(&case.x);
         let mut y = Array2::from_elem((before.len(), count), zero);
         y.column_mut(at).assign(&Array1::from(before.clone()));
-        device.gemm(case.alpha, a, &x, case.beta, &mut y).map_err(|e| e.to_string())?;
+        device
+            .product(a, &x)
+            .scaled(case.alpha, case.beta)
+            .to(&mut y)
+            .map_err(|e| e.to_string())?;
         same(&y.column(at).to_vec(), &case.want)?;
     }
     Ok(())
@@ -225,8 +229,8 @@ where
                     y.column_mut(at).assign(&Array1::from(before.clone()));
                     let (alpha, beta) = (case.alpha, case.beta);
                     let done = match count {
-                        1 => device.gemv_mixed(alpha, a, x.column(0), beta, y.column_mut(0)),
-                        _ => device.gemm_mixed(alpha, a, &x, beta, &mut y),
+                        1 => device.product(a, x.column(0)).scaled(alpha, beta).to(y.column_mut(0)),
+                        _ => device.product(a, &x).scaled(alpha, beta).to(&mut y),
                     };
                     done.map_err(|e| e.to_string())?;
                     same(&y.column(at).to_vec(), &case.want)

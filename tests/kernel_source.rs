@@ -9,8 +9,8 @@ use gemv::half::{bf16, f16};
 use gemv::kernel::{DeviceIntegers, Kernel, KernelScalar, KernelType, LaunchShape, Parameter};
 use gemv::num_complex::Complex;
 use gemv::unstable::{
-    AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel, Desc,
-    DeviceInfo, Dtype, KernelLaunch, Memory, Params, Prepared,
+    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
+    DeviceInfo, Dtype, Job, KernelLaunch, Memory, Params, Prepared,
 };
 use gemv::{Device, DeviceVector, Element, Error, GpuDot, ToDevice};
 use libtest_mimic::{Arguments, Trial};
@@ -395,8 +395,8 @@ impl Backend for Mixed {
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> gemv::Result<()> {
         self.memory.backend().download(from, first, to)
     }
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> gemv::Result<()> {
-        self.memory.backend().gemv(job, prepared)
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> gemv::Result<()> {
+        self.memory.backend().product(job, prepared)
     }
     fn vector(&self, job: AnyVectorJob<'_>) -> gemv::Result<()> {
         self.memory.backend().vector(job)

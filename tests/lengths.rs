@@ -23,14 +23,14 @@ use common::{Check, Size, acc, elem, hash, nan, random, same, supported, support
 use gemv::half::bf16;
 use gemv::ndarray::{Array1, Array3, ArrayView1, ArrayView2, Axis, ShapeBuilder, s};
 use gemv::unstable::{
-    AnyGemmJob, AnyJob, AnyVectorJob, Desc, GemmJob, Job, KernelInfo, Layout, Params, Table,
-    for_any, reference, scale,
+    AnyVectorJob, Checked, Desc, Job, KernelInfo, Layout, Number, Params, Table, for_any,
+    for_types, reference, scale,
 };
 use gemv::{
     Accumulator, Device, DeviceMatrix, DeviceScalar, DeviceVector, DeviceViewMut, Dtype, Element,
     Error, Factor, MatrixRef, Times,
 };
-use gemv_testkit::{Host, elements, elements_mut, view, view_mut};
+use gemv_testkit::{Host, elements, elements_mut};
 use libtest_mimic::Trial;
 
 /// More than two segments, and more rows than a block has threads.
@@ -432,9 +432,11 @@ fn one<T: Element>(
         let (a, x, to) = (host.view(), x.view(), y.view_mut());
         let done = match (params, conj) {
             (None, false) => device.gemv(*alpha, a, x, *beta, to),
-            (None, true) => device.gemv_conj(*alpha, a, x, *beta, to),
-            (Some(params), false) => device.gemv_as(params, *alpha, a, x, *beta, to),
-            (Some(params), true) => device.gemv_conj_as(params, *alpha, a, x, *beta, to),
+            (None, true) => device.product(a, x).conj().scaled(*alpha, *beta).to(to),
+            (Some(params), false) => device.product(a, x).with(params).scaled(*alpha, *beta).to(to),
+            (Some(params), true) => {
+                device.product(a, x).conj().with(params).scaled(*alpha, *beta).to(to)
+            }
         };
         let strides = x.strides()[0];
         let what = |e| match params {
@@ -466,8 +468,8 @@ fn one<T: Element>(
     resident(device, case, (1, m, 1), (&list, ROW, turn), &mut |params, conj, of, y| {
         let y = y.index_axis(Axis(0), 0).index_axis(Axis(1), 0);
         match conj {
-            false => device.gemv_as(params, of.alpha, &a, &x, of.beta, y),
-            true => device.gemv_conj_as(params, of.alpha, &a, &x, of.beta, y),
+            false => device.product(&a, &x).with(params).scaled(of.alpha, of.beta).to(y),
+            true => device.product(&a, &x).conj().with(params).scaled(of.alpha, of.beta).to(y),
         }
     })
 }
@@ -551,8 +553,8 @@ fn many<T: Element + Times<V>, V: Element>(
         y.as_slice_mut().expect("a parent").copy_from_slice(before.as_slice().expect("a parent"));
         let (x, to) = (x_place.view(x_held.view()), y_place.view(y.view_mut()));
         let done = match params {
-            None => device.gemm_batched_mixed(*alpha, a, x, *beta, to),
-            Some(params) => device.gemm_mixed_as(params, *alpha, a, x, *beta, to),
+            None => device.product(a, x).scaled(*alpha, *beta).to(to),
+            Some(params) => device.product(a, x).with(params).scaled(*alpha, *beta).to(to),
         };
         let what = |e| match params {
             Some(params) => format!("{params}, X {x_place:?}, Y {y_place:?}: {e}"),
@@ -566,9 +568,10 @@ fn many<T: Element + Times<V>, V: Element>(
     };
     launch(None, turn % 2 == 1)?;
     let desc = {
-        let (zero, mut y) = (V::Acc::ZERO, Array3::from_elem((b, m, k), V::default()));
+        let zero = Number::new(V::Acc::ZERO);
+        let mut y = Array3::from_elem((b, m, k), V::default());
         let (a, x, y) = (a.into(), x.view().into(), y.view_mut().into());
-        GemmJob::<T, V> { alpha: zero, a, conj: false, x, beta: zero, y }.desc()
+        Job { alpha: zero, a, conj: false, x, beta: zero, y }.desc()
     };
     let list = choices.of(device, &desc);
     if choices.kind == Kind::Host {
@@ -579,7 +582,7 @@ fn many<T: Element + Times<V>, V: Element>(
     let x_there = device.array(&x_place.view(x_held.view())).map_err(text)?;
     let y_place = [ROW, COL][turn / 2 % 2];
     resident(device, case, (b, m, k), (&list, y_place, turn), &mut |params, _, of, y| {
-        device.gemm_mixed_as(params, of.alpha, &there, &x_there, of.beta, y)
+        device.product(&there, &x_there).with(params).scaled(of.alpha, of.beta).to(y)
     })
 }
 
@@ -904,11 +907,15 @@ enum Fault {
 }
 
 impl Fault {
-    fn job(self, job: AnyJob<'_>) {
-        for_any!(AnyJob, job, job => {
-            let layout = job.desc().layout;
-            let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
-            let (a, x, mut y) = (view(&a), view(&x), view_mut(&mut y));
+    /// One column.
+    fn job(self, job: &mut Checked<Job<'_>>) {
+        let layout = job.desc().layout;
+        for_types!((job.a.dtype(), job.x.dtype()), T, V => {
+            let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
+            let a = job.a.matrix_with::<T>(elements);
+            let x = job.x.vector_with::<V>(elements);
+            let mut y = job.y();
+            let mut y = y.vector_mut_with::<V>(elements_mut);
             let (mut m, mut n) = a.dim();
             match self {
                 Fault::Columns(length, of) if n == length && layout == of => n -= 1,
@@ -920,17 +927,15 @@ impl Fault {
         });
     }
 
-    fn jobs(self, job: AnyGemmJob<'_>) {
-        for_any!(AnyGemmJob, job, mut job => {
-            let Desc { batch, rhs, .. } = job.desc();
-            for (b, c) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
-                match self {
-                    Fault::RightHandSides(length) if rhs == length && c + 1 == rhs => {}
-                    Fault::Matrices(length) if batch == length && b + 1 == batch => {}
-                    _ => self.job(job.column(b, c).erase()),
-                }
+    fn jobs(self, job: &mut Checked<Job<'_>>) {
+        let Desc { batch, rhs, .. } = job.desc();
+        for (b, c) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
+            match self {
+                Fault::RightHandSides(length) if rhs == length && c + 1 == rhs => {}
+                Fault::Matrices(length) if batch == length && b + 1 == batch => {}
+                _ => self.job(&mut job.column(b, c)),
             }
-        });
+        }
     }
 
     fn step(self, job: AnyVectorJob<'_>) {
@@ -946,10 +951,6 @@ impl Fault {
     fn device(self) -> Device {
         let host = Host {
             compute: Box::new(move |job, _| {
-                self.job(job);
-                Ok(())
-            }),
-            compute_many: Box::new(move |job, _| {
                 self.jobs(job);
                 Ok(())
             }),
@@ -1004,7 +1005,7 @@ fn checker(trials: &mut Vec<Trial>) {
     ];
     for fault in faults {
         trials.push(trial(format!("checker/{fault:?}"), move || {
-            for kind in [Kind::Host, Kind::Gpu] {
+            for kind in [Kind::Host, Kind::Compiles, Kind::Gpu] {
                 let right = fault.sweeps(&Host::new("right").device(), kind);
                 for (at, (right, got)) in
                     right.into_iter().zip(fault.sweeps(&fault.device(), kind)).enumerate()

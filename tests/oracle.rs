@@ -201,9 +201,9 @@ where
             Some(product) => product(device, alpha, a.view(), x.view(), beta, y.view_mut())?,
             None if rhs == 1 && random.below(4) > 0 => {
                 let (x, mut y) = (x.view(), y.view_mut());
-                device.gemv_mixed(alpha, a.view(), x.column(0), beta, y.column_mut(0))?;
+                device.product(a.view(), x.column(0)).scaled(alpha, beta).to(y.column_mut(0))?;
             }
-            None => device.gemm_mixed(alpha, a.view(), x.view(), beta, y.view_mut())?,
+            None => device.product(a.view(), x.view()).scaled(alpha, beta).to(y.view_mut())?,
         }
         results.extend(y.view().iter().copied());
     }
@@ -425,7 +425,9 @@ fn trials(id: &str, device: &Device, oracle: &Path, [products, all]: [usize; 2])
     }
     macro_rules! conj {
         ($t:ty) => {
-            Some(|device, alpha, a, x, beta, y| device.gemm_conj::<$t>(alpha, a, x, beta, y))
+            Some(|device, alpha, a, x, beta, y| {
+                device.product(a, x).conj().scaled(alpha, beta).to(y)
+            })
         };
     }
     macro_rules! steps {

@@ -628,7 +628,7 @@ fn beyond_two_billion(device: &Device) -> Check {
             let mut y = device.vector(&Array1::from_elem(m, f16::NAN)).map_err(text)?;
             match &params {
                 None => device.gemv(1.0, &a, &there, 0.0, &mut y),
-                Some(params) => device.gemv_as(params, 1.0, &a, &there, 0.0, &mut y),
+                Some(params) => device.product(&a, &there).with(params).to(&mut y),
             }
             .map_err(text)?;
             let mut want = Array1::from_elem(m, f16::ZERO);
@@ -643,7 +643,7 @@ fn beyond_two_billion(device: &Device) -> Check {
         let both = Array2::from_shape_fn((n, 2), |(j, c)| if c == 0 { x[j] } else { x[n - 1 - j] });
         let mut y = device.zeros::<f16, _>((m, 2)).map_err(text)?;
         let sides = device.matrix(&both).map_err(text)?;
-        device.gemm(1.0, &a, &sides, 0.0, &mut y).map_err(text)?;
+        device.product(&a, &sides).to(&mut y).map_err(text)?;
         let mut want = Array2::from_elem((m, 2), f16::ZERO);
         for (i, c) in rows.into_iter().flat_map(|i| [(i, 0), (i, 1)]) {
             let sum = reference::dot(row(i).view(), both.column(c), false);

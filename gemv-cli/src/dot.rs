@@ -319,8 +319,8 @@ where
             a.mapv_inplace(T::conj);
         }
         match &args.params {
-            Some(params) => device.gemm_mixed_as(params, alpha, &a, &x, beta, &mut y)?,
-            None => device.gemm_batched_mixed(alpha, &a, &x, beta, &mut y)?,
+            Some(params) => device.product(&a, &x).with(params).scaled(alpha, beta).to(&mut y)?,
+            None => device.product(&a, &x).scaled(alpha, beta).to(&mut y)?,
         }
     }
 

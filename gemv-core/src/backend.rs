@@ -6,12 +6,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::element::{AnySlice, AnySliceMut};
-use crate::job::{AnyGemmJob, AnyJob};
+use crate::element::{AnySlice, AnySliceMut, AnySmall};
+use crate::job::{Checked, Job};
 use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::{Exchange, Memory, Receive};
 use crate::step::AnyVectorJob;
-use crate::{Desc, Dtype, Error, KernelInfo, Params, Result, for_any};
+use crate::{Desc, Dtype, Error, KernelInfo, Params, Result};
 
 /// What a device says of itself.
 ///
@@ -83,7 +83,7 @@ impl DeviceInfo {
 /// several threads at once.
 pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 
-/// A device, opened. Users, tuner, tests and benches all launch through [`gemv`](Self::gemv).
+/// A device, opened. Users, tuner, tests and benches all launch through [`product`](Self::product).
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params` and the caller's
 /// [floating-point mode](crate::float_mode), except
@@ -98,25 +98,25 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 /// of another device or problem. To write one, see `docs/adding-a-backend.md`.
 ///
 /// ```
-/// use gemv_core::{AnyJob, Job, reference::Reference};
+/// use gemv_core::{Job, Number, reference::Reference};
 /// use ndarray::array;
 ///
 /// let backend = Reference::open();
 /// let (a, x) = (array![[1.0f32, 2.0], [3.0, 4.0]], array![1.0f32, 1.0]);
 /// let mut y = array![0.0f32, 0.0];
 /// let job = Job {
-///     alpha: 1.0,
+///     alpha: Number::new(1.0f32),
 ///     a: a.view().into(),
 ///     conj: false,
 ///     x: x.view().into(),
-///     beta: 0.0,
+///     beta: Number::new(0.0f32),
 ///     y: y.view_mut().into(),
 /// };
-/// let job = job.check()?; // the operands fit
+/// let mut job = job.check()?; // the operands fit
 /// let desc = job.desc();
 /// let params = backend.candidates(&desc)[0];
 /// let prepared = backend.prepare(&desc, &params)?; // proved once
-/// backend.gemv(AnyJob::F32(job), &prepared)?; // as often as needed
+/// backend.product(&mut job, &prepared)?; // as often as needed
 /// assert_eq!(y, array![3.0, 7.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
@@ -331,7 +331,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// no kernel for them, or not for this problem. The caller then takes the sums of segments.
     ///
     /// The matrix has the columns of one of `processes` processes, a power of two up to 64.
-    /// [`gemv`](Self::gemv) takes the result for a job of resident operands with `alpha = 1` and `beta = 0`. Its x begins with
+    /// [`product`](Self::product) takes the result for a job of one vector and resident operands with `alpha = 1` and `beta = 0`. Its x begins with
     /// the entry of the process' first column, and goes on as the whole vector does: the entries of its blocks are
     /// `256 * processes` apart. Its y, of the accumulator's type, gets what is left of the process' lanes of the second
     /// level: see `docs/ORDER.md`, "What follows". That is one number for each row and 65,536 columns of the whole: those of
@@ -344,44 +344,22 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(None)
     }
 
-    /// Computes one product; on return a host `y` is written. Work on resident operands may still
+    /// Computes a product; on return a host `Y` is written. Work on resident operands may still
     /// be in flight: later calls on the same device wait for it.
     ///
     /// `prepared` is of this backend's [`prepare`](Self::prepare), for the job's
-    /// [`desc`](crate::Job::desc).
+    /// [`desc`](crate::Job::desc). Parameters of a kernel for one vector are legal for any
+    /// number of columns and any batch: then one column is computed after the other, as by
+    /// [`columns`](crate::Checked::columns).
     ///
     /// # Errors
-    /// See [`Error`](crate::Error). `y` is as it was, except where documented there.
+    /// See [`Error`](crate::Error). `Y` is as it was, except where documented there. Where columns are computed one after
+    /// the other and a later one fails, earlier ones are written.
     ///
     /// # Panics
     /// If memory is another device's or of another type. If `prepared` is another device's, or for another problem;
     /// a backend to which the parameters alone say all may compute the product by them instead.
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()>;
-
-    /// Computes many products of one shape; on return a host `y` is written, as by
-    /// [`gemv`](Self::gemv).
-    ///
-    /// `prepared` is of this backend's [`prepare`](Self::prepare), for the job's
-    /// [`desc`](crate::GemmJob::desc). Parameters of a kernel for one vector are legal for any
-    /// number of columns and any batch: then one column is computed after the other, as this method
-    /// does if a backend has no other.
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv). If a later product fails, earlier ones have written their part of `y`.
-    ///
-    /// # Panics
-    /// As [`gemv`](Self::gemv).
-    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
-        for_any!(AnyGemmJob, job, mut job => {
-            let Desc { batch, rhs, .. } = job.desc();
-            for entry in 0..batch {
-                for column in 0..rhs {
-                    self.gemv(job.column(entry, column).erase(), prepared)?;
-                }
-            }
-            Ok(())
-        })
-    }
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()>;
 
     /// Computes one elementwise step. Work may still be in flight: later calls on the same device wait
     /// for it.
@@ -389,7 +367,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// A backend whose memory is the host's may call [`reference::vector`](crate::reference::vector).
     ///
     /// # Errors
-    /// As [`gemv`](Self::gemv).
+    /// As [`product`](Self::product).
     ///
     /// # Panics
     /// If memory is another device's or of another type.
@@ -515,7 +493,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
         false
     }
 
-    /// Passes that only read: parameters for [`gemv`](Self::gemv) with a row-major f32 matrix
+    /// Passes that only read: parameters for [`product`](Self::product) with a row-major f32 matrix
     /// without gaps, of which every element is read once, x is not read and y not written, but for
     /// one matrix in billions. The fastest bounds every product: no kernel that reads a matrix
     /// can beat it by much. Empty if the backend has none.
@@ -573,18 +551,37 @@ pub struct Prepared {
     params: Params,
     /// Without one, the parameters alone say all.
     pub(crate) state: Option<Arc<dyn Any + Send + Sync>>,
+    /// Whether the state is the parameters once more.
+    pub(crate) parsed: bool,
+    pub(crate) small: Option<AnySmall>,
 }
 
 impl Prepared {
     /// Parameters that need no state.
     pub fn new(params: Params) -> Prepared {
-        Prepared { params, state: None }
+        Prepared { params, state: None, parsed: true, small: None }
+    }
+
+    /// With a function for products of host arrays without gaps whose factors are 1 and 0. Such a product needs no job: to make
+    /// one takes longer than a small product. Whatever the function does not take goes to [`Backend::product`].
+    ///
+    /// The parameters, the problem's element type and the device say which function it is.
+    #[must_use]
+    pub fn with_small(self, small: AnySmall) -> Prepared {
+        Prepared { small: Some(small), ..self }
     }
 
     /// With what the backend needs to run them.
     #[must_use]
     pub fn with_state(self, state: impl Any + Send + Sync) -> Prepared {
-        Prepared { state: Some(Arc::new(state)), ..self }
+        Prepared { state: Some(Arc::new(state)), parsed: false, ..self }
+    }
+
+    /// With the parameters in another form, which is the same for all problems and devices. A thread finds it faster than
+    /// other [state](Self::with_state).
+    #[must_use]
+    pub fn with_parsed(self, params: impl Any + Send + Sync) -> Prepared {
+        Prepared { state: Some(Arc::new(params)), parsed: true, ..self }
     }
 
     /// The parameters.

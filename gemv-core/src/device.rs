@@ -10,7 +10,7 @@ use crate::backend::{Backend, DeviceInfo, Prepared};
 use crate::float_mode::in_default;
 use crate::fork::PerProcess;
 use crate::table::Tables;
-use crate::{Desc, Params, Result};
+use crate::{Desc, Dtype, Params, Result, for_any};
 
 /// A device, opened, with the tables by which it chooses. Cloning is cheap.
 ///
@@ -80,13 +80,18 @@ impl Drop for Taken {
     }
 }
 
+/// The parameters of a choice without state, and its function for small products.
+type Known = (Params, Option<(Dtype, usize)>);
+
 /// The one copy of a choice without state, which lasts as long as the program: there are as many as
-/// tables and candidates have parameters.
+/// tables and candidates have parameters, and functions for small products.
 #[cold]
 fn kept(prepared: Prepared) -> &'static Prepared {
-    static ALL: PerProcess<Mutex<BTreeMap<Params, &'static Prepared>>> = PerProcess::new();
+    static ALL: PerProcess<Mutex<BTreeMap<Known, &'static Prepared>>> = PerProcess::new();
     let mut all = ALL.get().lock().unwrap_or_else(PoisonError::into_inner);
-    all.entry(*prepared.params()).or_insert_with(|| Box::leak(Box::new(prepared)))
+    let small =
+        prepared.small.map(|of| (of.dtype(), for_any!(AnySmall, of, small => small as usize)));
+    all.entry((*prepared.params(), small)).or_insert_with(|| Box::leak(Box::new(prepared)))
 }
 
 /// Equal handles are of one opened device; see [`Device::is`].
@@ -201,7 +206,7 @@ impl Device {
         Ok(*self.choice(desc)?.prepared().params())
     }
 
-    /// What [`choose`](Self::choose) says, proved for the problem: what [`Backend::gemv`] and [`Backend::gemm`] take.
+    /// What [`choose`](Self::choose) says, proved for the problem: what [`Backend::product`] takes.
     /// The thread remembers it, so that the next product of the shape looks nothing up.
     ///
     /// ```
@@ -271,7 +276,7 @@ impl Device {
     fn remember(&self, desc: &Desc, key: Key, slot: usize) -> Result<Taken> {
         // A mode of the caller's would be part of what is chosen and compiled, for other callers too.
         let prepared = in_default(|| self.search(desc))?;
-        if prepared.state.is_some() || desc.rhs != 1 || desc.batch != 1 {
+        if !prepared.parsed || desc.rhs != 1 || desc.batch != 1 {
             let choice = Choice { device: self.0.serial, desc: *desc, prepared };
             return Ok(Taken::Owned(Some(Box::new(choice)), slot));
         }

@@ -3,10 +3,12 @@
 use std::fmt::{self, Debug};
 
 use half::{bf16, f16};
+use ndarray::ArrayView2;
 use num_complex::Complex;
 
-use crate::Dtype;
 use crate::float_mode::opaque;
+use crate::tensor::{bytes_of, bytes_of_mut};
+use crate::{Dtype, for_any};
 
 mod sealed {
     pub trait Sealed {}
@@ -67,6 +69,26 @@ pub trait Accumulator:
     fn parts(self) -> (f64, f64);
     /// From real and imaginary part, each rounded once; the imaginary part is dropped by real types.
     fn from_parts(re: f64, im: f64) -> Self;
+    /// Bytes of one component.
+    const PART: usize;
+    /// The value as it lies in memory, and zeros behind it.
+    fn to_bytes(self) -> [u8; 16];
+    /// The value that lies so in memory.
+    fn from_bytes(bytes: [u8; 16]) -> Self;
+}
+
+/// Bytes, and zeros behind them.
+#[inline]
+fn padded<const N: usize>(bytes: [u8; N]) -> [u8; 16] {
+    let mut all = [0; 16];
+    all[..N].copy_from_slice(&bytes);
+    all
+}
+
+/// N bytes from this place on.
+#[inline]
+fn part<const N: usize>(bytes: &[u8; 16], first: usize) -> [u8; N] {
+    std::array::from_fn(|byte| bytes[first + byte])
 }
 
 macro_rules! real_accumulator {
@@ -117,6 +139,15 @@ macro_rules! real_accumulator {
             }
             fn from_parts(re: f64, _: f64) -> Self {
                 re as $t
+            }
+            const PART: usize = size_of::<$t>();
+            #[inline]
+            fn to_bytes(self) -> [u8; 16] {
+                padded(self.to_ne_bytes())
+            }
+            #[inline]
+            fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self::from_ne_bytes(part(&bytes, 0))
             }
         }
         impl sealed::Sealed for Complex<$t> {}
@@ -181,6 +212,18 @@ macro_rules! real_accumulator {
             fn from_parts(re: f64, im: f64) -> Self {
                 Complex { re: re as $t, im: im as $t }
             }
+            const PART: usize = size_of::<$t>();
+            #[inline]
+            fn to_bytes(self) -> [u8; 16] {
+                let mut bytes = padded(self.re.to_ne_bytes());
+                bytes[Self::PART..2 * Self::PART].copy_from_slice(&self.im.to_ne_bytes());
+                bytes
+            }
+            #[inline]
+            fn from_bytes(bytes: [u8; 16]) -> Self {
+                let of = |first| <$t>::from_ne_bytes(part(&bytes, first));
+                Complex { re: of(0), im: of(Self::PART) }
+            }
         }
     };
 }
@@ -239,6 +282,14 @@ pub trait Element:
     /// assert_eq!(bytes(&[1.0f32, 2.0]), 8);
     /// ```
     fn any<F: Family>(value: F::Of<'_, Self>) -> Any<'_, F>;
+    /// The value of one that is of this element type.
+    ///
+    /// ```
+    /// use gemv_core::{AnySlice, Element};
+    /// assert!(f32::of_any(&AnySlice::F32(&[1.0])).is_some_and(|slice| slice.len() == 1));
+    /// assert!(f64::of_any(&AnySlice::F32(&[1.0])).is_none());
+    /// ```
+    fn of_any<'r, 'a, F: Family>(any: &'r Any<'a, F>) -> Option<&'r F::Of<'a, Self>>;
 }
 
 /// An element type of matrices that have products with vectors of `V`: `V` itself, or a narrower type.
@@ -263,36 +314,47 @@ pub trait Element:
 pub trait Times<V: Element>: sealed::Sealed + Sized {
     /// The element as the accumulator value of a product with `V`; exact.
     fn promote(self) -> V::Acc;
-    /// The value as one of any pair of types, for the [`Backend`](crate::Backend) seam.
-    fn erase<F: PairFamily>(value: F::Of<'_, Self, V>) -> AnyPair<'_, F>
-    where
-        Self: Element;
+    /// Computes `y = A x` by a function for small products; false if it is for other types, or does not take the
+    /// operands, and y is untouched.
+    #[doc(hidden)]
+    fn small(of: &AnySmall, a: &ArrayView2<'_, Self>, conj: bool, x: &[V], y: &mut [V]) -> bool;
 }
 
 macro_rules! times {
-    ($($t:ty, $v:ty, $variant:ident, $promote:expr;)*) => { $(
+    ($($t:ty, $v:ty, $promote:expr, |$of:ident, $a:ident, $conj:ident, $x:ident, $y:ident| $small:expr;)*) => { $(
         impl Times<$v> for $t {
             #[inline]
             fn promote(self) -> <$v as Element>::Acc {
                 $promote(self)
             }
             #[inline(always)]
-            fn erase<F: PairFamily>(value: F::Of<'_, Self, $v>) -> AnyPair<'_, F> {
-                AnyPair::$variant(value)
+            fn small(
+                $of: &AnySmall,
+                $a: &ArrayView2<'_, $t>,
+                $conj: bool,
+                $x: &[$v],
+                $y: &mut [$v],
+            ) -> bool {
+                $small
             }
         }
     )* };
+    (same $($t:ty),*) => {
+        times! { $(
+            $t, $t, Element::widen, |of, a, conj, x, y| {
+                <$t>::of_any(of).is_some_and(|small| small(a, conj, x, y))
+            };
+        )* }
+    };
+    (mixed $($t:ty, $v:ty, $promote:expr;)*) => {
+        times! { $( $t, $v, $promote, |_of, _a, _conj, _x, _y| false; )* }
+    };
 }
-times! {
-    f32, f32, F32, Element::widen;
-    f64, f64, F64, Element::widen;
-    f16, f16, F16, Element::widen;
-    bf16, bf16, Bf16, Element::widen;
-    Complex<f32>, Complex<f32>, C32, Element::widen;
-    Complex<f64>, Complex<f64>, C64, Element::widen;
-    f16, f32, F16F32, Element::widen;
-    bf16, f32, Bf16F32, Element::widen;
-    f32, f64, F32F64, f64::from;
+times! { same f32, f64, f16, bf16, Complex<f32>, Complex<f64> }
+times! { mixed
+    f16, f32, Element::widen;
+    bf16, f32, Element::widen;
+    f32, f64, f64::from;
 }
 
 macro_rules! erase {
@@ -300,6 +362,13 @@ macro_rules! erase {
         #[inline(always)]
         fn any<F: Family>(value: F::Of<'_, Self>) -> Any<'_, F> {
             Any::$variant(value)
+        }
+        #[inline(always)]
+        fn of_any<'r, 'a, F: Family>(any: &'r Any<'a, F>) -> Option<&'r F::Of<'a, Self>> {
+            match any {
+                Any::$variant(value) => Some(value),
+                _ => None,
+            }
         }
     };
 }
@@ -438,6 +507,17 @@ impl Family for Slices {
 /// A slice of any element type.
 pub type AnySlice<'a> = Any<'a, Slices>;
 
+impl AnySlice<'_> {
+    /// Its memory.
+    ///
+    /// ```
+    /// assert_eq!(gemv_core::AnySlice::F64(&[0.0]).bytes(), [0; 8]);
+    /// ```
+    pub fn bytes(&self) -> &[u8] {
+        for_any!(AnySlice, self, slice => bytes_of(slice))
+    }
+}
+
 /// The [`Family`] of [`AnySliceMut`].
 #[derive(Debug)]
 pub enum SlicesMut {}
@@ -456,92 +536,46 @@ impl Family for SlicesMut {
 /// ```
 pub type AnySliceMut<'a> = Any<'a, SlicesMut>;
 
-/// A type for each pair of element types: what an [`AnyPair`] holds.
-pub trait PairFamily {
-    /// Its type for a matrix of `T` and vectors of `V`.
-    type Of<'a, T: Element, V: Element>;
-}
-
-/// A value of a [`PairFamily`], of any pair of element types, the matrix' and the vectors': a job, as
-/// it passes the [`Backend`](crate::Backend) seam.
-///
-/// A variant that names one type is for a matrix and vectors of this type.
-#[allow(missing_docs)] // a variant per pair of element types
-pub enum AnyPair<'a, F: PairFamily> {
-    F32(F::Of<'a, f32, f32>),
-    F64(F::Of<'a, f64, f64>),
-    F16(F::Of<'a, f16, f16>),
-    Bf16(F::Of<'a, bf16, bf16>),
-    C32(F::Of<'a, Complex<f32>, Complex<f32>>),
-    C64(F::Of<'a, Complex<f64>, Complex<f64>>),
-    F16F32(F::Of<'a, f16, f32>),
-    Bf16F32(F::Of<'a, bf16, f32>),
-    F32F64(F::Of<'a, f32, f64>),
-}
-
-impl<F: PairFamily> AnyPair<'_, F> {
-    /// The matrix' element type, and the vectors'.
-    pub fn dtypes(&self) -> (Dtype, Dtype) {
-        let both = |dtype| (dtype, dtype);
-        match self {
-            AnyPair::F32(_) => both(Dtype::F32),
-            AnyPair::F64(_) => both(Dtype::F64),
-            AnyPair::F16(_) => both(Dtype::F16),
-            AnyPair::Bf16(_) => both(Dtype::Bf16),
-            AnyPair::C32(_) => both(Dtype::C32),
-            AnyPair::C64(_) => both(Dtype::C64),
-            AnyPair::F16F32(_) => (Dtype::F16, Dtype::F32),
-            AnyPair::Bf16F32(_) => (Dtype::Bf16, Dtype::F32),
-            AnyPair::F32F64(_) => (Dtype::F32, Dtype::F64),
-        }
+impl AnySliceMut<'_> {
+    /// Its memory, to write to.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        for_any!(AnySliceMut, self, slice => bytes_of_mut(slice))
     }
 }
 
-impl<F: PairFamily> Debug for AnyPair<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (matrix, vectors) = self.dtypes();
-        write!(f, "AnyPair({matrix}, {vectors})")
+/// The [`Family`] of [`AnySmall`].
+#[derive(Debug)]
+pub enum Small {}
+
+impl Family for Small {
+    type Of<'a, T: Element> = SmallProduct<T>;
+}
+
+/// `y = A x` for a small matrix of the host, x and y without gaps: false if the function does not take it, and y is untouched.
+/// It has the bits of the [order](crate::order), or false, in any mode of the caller's.
+pub type SmallProduct<T> = fn(a: &ArrayView2<'_, T>, conj: bool, x: &[T], y: &mut [T]) -> bool;
+
+/// A [`SmallProduct`] of any element type.
+pub type AnySmall = Any<'static, Small>;
+
+impl Clone for AnySmall {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-/// Runs one expression with the typed value inside an [`Any`] or an [`AnyPair`]: an [`AnySlice`],
-/// [`AnySliceMut`], [`AnyJob`](crate::AnyJob) or [`AnyGemmJob`](crate::AnyGemmJob).
-///
-/// A job whose matrix and vectors are of two types may have an expression of its own, behind `mixed`.
+impl Copy for AnySmall {}
+
+/// Runs one expression with the typed value inside an [`Any`]: an [`AnySlice`], an [`AnySliceMut`] or an
+/// [`AnyVectorJob`](crate::AnyVectorJob).
 ///
 /// ```
-/// use gemv_core::{AnyJob, AnySlice, for_any};
+/// use gemv_core::{AnySlice, for_any};
 /// let s = AnySlice::F32(&[1.0, 2.0]);
 /// assert_eq!(for_any!(AnySlice, s, v => std::mem::size_of_val(v)), 8);
-///
-/// fn types(job: &AnyJob<'_>) -> usize {
-///     for_any!(AnyJob, job, _ => 1, mixed _ => 2)
-/// }
 /// ```
 #[macro_export]
 macro_rules! for_any {
-    (AnyJob, $value:expr, $typed:pat => $body:expr) => {
-        $crate::for_any!(@pairs AnyJob, $value, $typed => $body, $typed => $body)
-    };
-    (AnyGemmJob, $value:expr, $typed:pat => $body:expr) => {
-        $crate::for_any!(@pairs AnyGemmJob, $value, $typed => $body, $typed => $body)
-    };
-    ($any:ident, $value:expr, $typed:pat => $body:expr, mixed $mixed:pat => $other:expr) => {
-        $crate::for_any!(@pairs $any, $value, $typed => $body, $mixed => $other)
-    };
-    (@pairs $any:ident, $value:expr, $typed:pat => $body:expr, $mixed:pat => $other:expr) => {
-        match $value {
-            $crate::$any::F32($typed) => $body,
-            $crate::$any::F64($typed) => $body,
-            $crate::$any::F16($typed) => $body,
-            $crate::$any::Bf16($typed) => $body,
-            $crate::$any::C32($typed) => $body,
-            $crate::$any::C64($typed) => $body,
-            $crate::$any::F16F32($mixed) => $other,
-            $crate::$any::Bf16F32($mixed) => $other,
-            $crate::$any::F32F64($mixed) => $other,
-        }
-    };
     ($any:ident, $value:expr, $typed:pat => $body:expr) => {
         match $value {
             $crate::$any::F32($typed) => $body,
@@ -550,6 +584,68 @@ macro_rules! for_any {
             $crate::$any::Bf16($typed) => $body,
             $crate::$any::C32($typed) => $body,
             $crate::$any::C64($typed) => $body,
+        }
+    };
+}
+
+/// Runs one expression with the types of a matrix and of its vectors, from their [`Dtype`]s: where arithmetic is done.
+///
+/// Two types may have an expression of their own, behind `mixed`.
+///
+/// ```
+/// use gemv_core::{Dtype, Element, for_types};
+///
+/// fn bytes(matrix: Dtype, vectors: Dtype) -> (usize, usize) {
+///     for_types!((matrix, vectors), T, V => (size_of::<T>(), size_of::<V>()))
+/// }
+/// assert_eq!(bytes(Dtype::Bf16, Dtype::F32), (2, 4));
+/// ```
+///
+/// # Panics
+/// If a matrix of the one type has no product with vectors of the other.
+#[macro_export]
+macro_rules! for_types {
+    ($types:expr, $t:ident, $v:ident => $body:expr) => {
+        $crate::for_types!($types, $t => { #[allow(dead_code)] type $v = $t; $body }, mixed $t, $v => $body)
+    };
+    ($types:expr, $t:ident => $body:expr, mixed $m:ident, $v:ident => $mixed:expr) => {
+        match $types {
+            ($crate::Dtype::F32, $crate::Dtype::F32) => { #[allow(dead_code)] type $t = f32; $body }
+            ($crate::Dtype::F64, $crate::Dtype::F64) => { #[allow(dead_code)] type $t = f64; $body }
+            ($crate::Dtype::F16, $crate::Dtype::F16) => { #[allow(dead_code)] type $t = $crate::half::f16; $body }
+            ($crate::Dtype::Bf16, $crate::Dtype::Bf16) => { #[allow(dead_code)] type $t = $crate::half::bf16; $body }
+            ($crate::Dtype::C32, $crate::Dtype::C32) => {
+                #[allow(dead_code)]
+                type $t = $crate::num_complex::Complex<f32>;
+                $body
+            }
+            ($crate::Dtype::C64, $crate::Dtype::C64) => {
+                #[allow(dead_code)]
+                type $t = $crate::num_complex::Complex<f64>;
+                $body
+            }
+            ($crate::Dtype::F16, $crate::Dtype::F32) => {
+                #[allow(dead_code)]
+                type $m = $crate::half::f16;
+                #[allow(dead_code)]
+                type $v = f32;
+                $mixed
+            }
+            ($crate::Dtype::Bf16, $crate::Dtype::F32) => {
+                #[allow(dead_code)]
+                type $m = $crate::half::bf16;
+                #[allow(dead_code)]
+                type $v = f32;
+                $mixed
+            }
+            ($crate::Dtype::F32, $crate::Dtype::F64) => {
+                #[allow(dead_code)]
+                type $m = f32;
+                #[allow(dead_code)]
+                type $v = f64;
+                $mixed
+            }
+            (matrix, vectors) => panic!("a matrix of {matrix} has no product with vectors of {vectors}"),
         }
     };
 }

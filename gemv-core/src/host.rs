@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ndarray::{Array, ArrayView, Axis, Dimension, Slice};
+use ndarray::{Array, Array1, ArrayView, Axis, Dimension, Slice};
 
 use crate::{Element, Error, Result};
 
@@ -21,7 +21,7 @@ use crate::{Element, Error, Result};
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Span<'a, T: Element, D> {
+pub struct Span<'a, T: Copy, D> {
     /// The elements: borrowed where the array's memory has no gaps, else packed.
     pub data: Cow<'a, [T]>,
     /// Index in `data` of the entry whose indices are all 0.
@@ -30,7 +30,7 @@ pub struct Span<'a, T: Element, D> {
     pub strides: D,
 }
 
-impl<T: Element, D: Dimension> Span<'_, T, D> {
+impl<T: Copy, D: Dimension> Span<'_, T, D> {
     /// The stride of an axis, in elements.
     #[inline]
     pub fn stride(&self, axis: usize) -> isize {
@@ -61,7 +61,7 @@ impl<T: Element, D: Dimension> Span<'_, T, D> {
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] if there is no memory to pack the view.
-pub fn span<'a, T: Element, D: Dimension>(view: &ArrayView<'a, T, D>) -> Result<Span<'a, T, D>> {
+pub fn span<'a, T: Copy, D: Dimension>(view: &ArrayView<'a, T, D>) -> Result<Span<'a, T, D>> {
     let axes = view.ndim();
     let stride = |axis: usize| view.strides()[axis];
     let repeated = |axis: usize| stride(axis) == 0 && view.len_of(Axis(axis)) > 1;
@@ -118,7 +118,7 @@ pub fn span<'a, T: Element, D: Dimension>(view: &ArrayView<'a, T, D>) -> Result<
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]. A view of repeated entries may have more of them than there is memory.
-pub fn packed<T: Element, D: Dimension>(view: &ArrayView<'_, T, D>) -> Result<Vec<T>> {
+pub fn packed<T: Copy, D: Dimension>(view: &ArrayView<'_, T, D>) -> Result<Vec<T>> {
     collected(view.iter().copied())
 }
 
@@ -153,13 +153,13 @@ fn host_vec<T>(device: &str, len: usize) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
-pub fn zeros_on_host<T: Element>(len: usize) -> Result<Vec<T>> {
+pub fn zeros_on_host<T: Copy + Default>(len: usize) -> Result<Vec<T>> {
     host_zeros("the host", len)
 }
 
 /// Zeros in the host's memory. A length may be beyond any memory: that of the result of a broadcast
 /// matrix, or of one without columns.
-pub(crate) fn host_zeros<T: Element>(device: &str, len: usize) -> Result<Vec<T>> {
+pub(crate) fn host_zeros<T: Copy + Default>(device: &str, len: usize) -> Result<Vec<T>> {
     let mut zeros = host_vec(device, len)?;
     zeros.resize(len, T::default());
     Ok(zeros)
@@ -168,6 +168,10 @@ pub(crate) fn host_zeros<T: Element>(device: &str, len: usize) -> Result<Vec<T>>
 /// Zeros of this shape in the host's memory, in standard layout.
 pub(crate) fn host_array<T: Element, D: Dimension>(device: &str, dim: D) -> Result<Array<T, D>> {
     let zeros = host_zeros(device, entries(&dim))?;
+    if D::NDIM == Some(1) {
+        // There is nothing to compare.
+        return Ok(Array1::from_vec(zeros).into_dimensionality().expect("one axis"));
+    }
     // A shape that is empty may have axes whose product overflows, which ndarray refuses.
     Array::from_shape_vec(dim, zeros).map_err(|_| Error::OutOfMemory {
         device: device.into(),

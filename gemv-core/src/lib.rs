@@ -55,6 +55,8 @@ mod resident;
 mod rival;
 mod step;
 pub mod table;
+#[allow(unsafe_code)] // views of memory whose element type is a value
+mod tensor;
 mod vector;
 mod view_mut;
 
@@ -64,8 +66,8 @@ pub use backend::{
 pub use device::Device;
 pub use dot::GpuDot;
 pub use element::{
-    Accumulator, Any, AnyPair, AnySlice, AnySliceMut, Element, Family, PairFamily, Slices,
-    SlicesMut, Times, scale,
+    Accumulator, Any, AnySlice, AnySliceMut, AnySmall, Element, Family, Slices, SlicesMut, Small,
+    SmallProduct, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use files::read_plain;
@@ -76,7 +78,7 @@ pub use gemv_desc::{
 };
 pub use host::{Span, packed, span, zeros_on_host};
 pub use integers::{DeviceIntegers, Integer};
-pub use job::{AnyGemmJob, AnyJob, Checked, GemmJob, GemmJobs, Input, Job, Jobs, Output};
+pub use job::{Checked, Job, Number};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
 pub use memory::{Exchange, Memory, Piece, Receive, Window};
@@ -84,10 +86,12 @@ pub use mixed::{Widen, Widened};
 pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use plan::Plan;
+pub use product::{Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
+pub use tensor::{Bytes, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut};
 pub use vector::Factor;
 pub use view_mut::DeviceViewMut;
 

@@ -6,7 +6,7 @@ use std::ops::{Deref, Range, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix2, Ix3, RemoveAxis, ShapeBuilder};
+use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix3, RemoveAxis, ShapeBuilder};
 
 use crate::{Error, Result};
 
@@ -354,40 +354,6 @@ impl<M, D: RemoveAxis> Window<M, D> {
         let first = self.first.wrapping_add_signed(step);
         let dim = self.dim.remove_axis(Axis(axis));
         Window { memory: self.memory, first, dim, strides: self.strides.remove_axis(Axis(axis)) }
-    }
-}
-
-impl<M> Window<M, Ix2> {
-    /// The transpose.
-    pub fn reversed_axes(self) -> Self {
-        let Window { memory, first, dim, strides } = self;
-        let (dim, strides) = (Ix2(dim[1], dim[0]), Ix2(strides[1], strides[0]));
-        Window { memory, first, dim, strides }
-    }
-
-    /// The same matrix with a further axis, of one entry.
-    ///
-    /// # Panics
-    /// If `axis` is over 2.
-    pub fn insert_axis(self, axis: usize) -> Window<M, Ix3> {
-        let Window { memory, first, dim, strides } = self;
-        let insert = |of: Ix2, entry| match axis {
-            0 => Ix3(entry, of[0], of[1]),
-            1 => Ix3(of[0], entry, of[1]),
-            2 => Ix3(of[0], of[1], entry),
-            _ => panic!("axis {axis} of 3"),
-        };
-        Window { memory, first, dim: insert(dim, 1), strides: insert(strides, 0) }
-    }
-}
-
-impl<M> Window<M, Ix3> {
-    /// The rows of all entries as those of one entry, where they follow each other.
-    pub(crate) fn merge_rows(self) -> Self {
-        let Window { memory, first, dim, strides } = self;
-        let apart = if dim[1] == 1 { strides[0] } else { strides[1] };
-        let (dim, strides) = (Ix3(1, dim[0] * dim[1], dim[2]), Ix3(0, apart, strides[2]));
-        Window { memory, first, dim, strides }
     }
 }
 

@@ -1,12 +1,9 @@
-//! Products of a matrix with vectors of a wider type: [`Widen`], and those of a [`Device`].
+//! Products of a matrix with vectors of a wider type: [`Widen`].
 
-use ndarray::{ArrayRef, Dimension, Ix3};
+use ndarray::{ArrayRef, Dimension};
 
-use crate::device::Device;
 use crate::dot::Operand;
-use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::resident::DeviceArray;
-use crate::{Element, Params, Result, Times};
 
 /// A matrix of f32 as the left or right operand of vectors of f64; see [`Widen`].
 #[derive(Debug)]
@@ -65,98 +62,3 @@ pub trait Widen: Operand<Elem = f32> {
 }
 
 impl<M: Operand<Elem = f32> + ?Sized> Widen for M {}
-
-/// Products whose matrix has elements of `T` and whose vectors have those of `V`, a wider type.
-///
-/// They have names of their own, because the compiler finds the one type of [`gemv`](Device::gemv) from
-/// any of its operands.
-impl Device {
-    /// [`gemv`](Self::gemv) of a matrix of `T` with vectors of `V`: `y = alpha * A x + beta * y`.
-    ///
-    /// A is m × n, `x` has n entries, `y` m. The factors have the accumulator's type of `V`.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::half::f16;
-    /// use ndarray::array;
-    ///
-    /// let a = array![[0.5f32, 1.0], [2.0, 4.0]].mapv(f16::from_f32);
-    /// let (x, mut y) = (array![1.0f32, 0.1], array![1.0f32, 1.0]);
-    /// device.gemv_mixed(2.0, &a, &x, -1.0, &mut y)?;
-    /// assert_eq!(y, array![2.0 * 0.6 - 1.0, 2.0 * 2.4 - 1.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemv_mixed<'a, 'x, 'y, T: Element + Times<V>, V: Element>(
-        &self,
-        alpha: V::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, V>>,
-        beta: V::Acc,
-        y: impl Into<VectorMut<'y, V>>,
-    ) -> Result<()> {
-        self.run(None, false, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// [`gemm`](Self::gemm) of a matrix of `T` with matrices X and Y of `V`: A is m × n, X n × k, Y m × k.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use ndarray::{Array2, array};
-    ///
-    /// let (a, mut y) = (array![[0.1f32, 2.0]], Array2::from_elem((1, 2), f64::NAN));
-    /// device.gemm_mixed(1.0, &a, &Array2::<f64>::eye(2), 0.0, &mut y)?;
-    /// assert_eq!(y, array![[f64::from(0.1f32), 2.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemm_mixed<'a, 'x, 'y, T: Element + Times<V>, V: Element>(
-        &self,
-        alpha: V::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<MatrixRef<'x, V>>,
-        beta: V::Acc,
-        y: impl Into<MatrixMut<'y, V>>,
-    ) -> Result<()> {
-        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemm_batched`](Self::gemm_batched) of matrices of `T` with X and Y of `V`: A is batch × m × n, X
-    /// batch × n × k, Y batch × m × k.
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemm_batched_mixed<'a, 'x, 'y, T: Element + Times<V>, V: Element>(
-        &self,
-        alpha: V::Acc,
-        a: impl Into<OperandRef<'a, T, Ix3>>,
-        x: impl Into<OperandRef<'x, V, Ix3>>,
-        beta: V::Acc,
-        y: impl Into<OperandMut<'y, V, Ix3>>,
-    ) -> Result<()> {
-        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemm_batched_mixed`](Self::gemm_batched_mixed) with these parameters in place of the table's, as
-    /// [`gemv_as`](Self::gemv_as).
-    ///
-    /// # Errors
-    /// As [`gemv_as`](Self::gemv_as).
-    pub fn gemm_mixed_as<'a, 'x, 'y, T: Element + Times<V>, V: Element>(
-        &self,
-        params: &Params,
-        alpha: V::Acc,
-        a: impl Into<OperandRef<'a, T, Ix3>>,
-        x: impl Into<OperandRef<'x, V, Ix3>>,
-        beta: V::Acc,
-        y: impl Into<OperandMut<'y, V, Ix3>>,
-    ) -> Result<()> {
-        self.run_many(Some(params), false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-}

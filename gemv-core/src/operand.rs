@@ -5,13 +5,13 @@ use ndarray::{
 };
 
 use crate::device::Device;
-use crate::job::Input;
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::tensor::{Axes, Tensor};
 use crate::view_mut::DeviceViewMut;
 use crate::{Desc, Element, Result};
 
-/// An array on the host or on a device, to be read, as a caller has it. A backend gets an
-/// [`Input`](crate::Input), which has no device of its own.
+/// An array on the host or on a device, to be read, as a caller has it. A backend gets a
+/// [`Tensor`], which has no device of its own.
 ///
 /// Every array and view, and every resident array, is turned into one by `into()`.
 #[derive(Debug, Clone, Copy)]
@@ -121,15 +121,30 @@ impl<'a, T: Element, D: Dimension + Copy> OperandRef<'a, T, D> {
         }
     }
 
-    /// As a backend gets it.
+    /// The stride of an axis, in elements.
     #[inline(always)]
-    pub(crate) fn input<'b>(self) -> Input<'b, T, D>
-    where
-        'a: 'b,
-    {
+    pub(crate) fn stride(&self, axis: usize) -> isize {
         match self {
-            OperandRef::Host(a) => Input::Host(a.reborrow()),
-            OperandRef::Device(a) => Input::Device(a.window()),
+            OperandRef::Host(a) => a.strides()[axis],
+            OperandRef::Device(a) => a.window().stride(axis),
+        }
+    }
+
+    /// Where the first entry lies, as far as its alignment goes.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            OperandRef::Host(a) => a.as_ptr() as usize,
+            OperandRef::Device(a) => a.window().first.wrapping_mul(T::DTYPE.bytes()),
+        }
+    }
+
+    /// As a backend gets it, by these axes.
+    #[inline(always)]
+    pub(crate) fn tensor(&self, axes: Axes) -> Tensor<'_> {
+        match self {
+            OperandRef::Host(a) => Tensor::host(a, axes),
+            OperandRef::Device(a) => Tensor::resident(T::DTYPE, a.window(), axes),
         }
     }
 }
@@ -138,7 +153,8 @@ impl<T: Element> OperandRef<'_, T, Ix2> {
     /// What is asked of a product with it.
     #[inline]
     pub fn desc(&self) -> Desc {
-        self.input().desc()
+        let dim = self.raw_dim();
+        Desc::new(T::DTYPE, dim[0], dim[1], (self.stride(0), self.stride(1)), self.address())
     }
 
     /// Rows and columns.
@@ -481,7 +497,8 @@ impl Device {
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.zeros::<f64, _>(1000)?; // a vector
     /// let mut y = device.zeros((3, 1000))?; // a matrix
-    /// device.gemm(1.0, &device.zeros((3, 7))?, &device.zeros((7, 1000))?, 0.0, &mut y)?;
+    /// let (a, b) = (device.zeros::<f64, _>((3, 7))?, device.zeros::<f64, _>((7, 1000))?);
+    /// device.product(&a, &b).to(&mut y)?;
     /// assert_eq!(y.download()?.dot(&x.download()?).sum(), 0.0);
     /// assert!(matches!(device.zeros::<f64, _>(1 << 60), Err(Error::OutOfMemory { .. })));
     /// # Ok::<(), gemv_core::Error>(())

@@ -8,95 +8,76 @@ use ndarray::{
 
 use half::{bf16, f16};
 
+use crate::device::Device;
 use crate::dot::{GpuDot, Product};
-use crate::host::{host_array, host_zeros};
-use crate::job::check;
+use crate::host::host_array;
 use crate::mixed::Widened;
-use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::product::Stack;
+use crate::operand::{OperandMut, OperandRef, VectorMut};
+use crate::product::{Ask, Stack};
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
+use crate::tensor::Rank;
 use crate::{Accumulator, Element, Engine, Error, Result, ShapeMismatch, Times};
 
 type Acc<T> = <T as Element>::Acc;
 
-/// `y = alpha * A x + beta * y` on the device of a resident operand, or where the engine says.
+/// `Y = alpha * A X + beta * Y` on the device of a resident operand, or where the engine says.
 #[inline]
-fn gemv<T: Element + Times<V>, V: Element>(
-    alpha: V::Acc,
-    a: OperandRef<'_, T, Ix2>,
-    x: VectorRef<'_, V>,
-    beta: V::Acc,
-    y: VectorMut<'_, V>,
-) -> Result<()> {
-    match (&a, &x, &y) {
-        (OperandRef::Device(of), ..) => of.device().run(None, false, alpha, a, x, beta, y),
-        (_, OperandRef::Device(of), _) => of.device().run(None, false, alpha, a, x, beta, y),
-        (_, _, OperandMut::Device(of)) => {
-            of.device().clone().run(None, false, alpha, a, x, beta, y)
-        }
-        (_, _, OperandMut::View(of)) => of.device().run(None, false, alpha, a, x, beta, y),
-        _ => Engine::global().default_ref()?.run(None, false, alpha, a, x, beta, y),
-    }
-}
-
-/// `Y = alpha * A X + beta * Y` for a matrix or a batch of them, on the device as [`gemv`].
-fn gemm<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
+fn product<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
     alpha: V::Acc,
     a: OperandRef<'_, T, A>,
     x: OperandRef<'_, V, X>,
     beta: V::Acc,
     y: OperandMut<'_, V, X>,
 ) -> Result<()> {
-    A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
-    let device = match a.device().or(x.device()).or(y.device()) {
-        Some(device) => device.clone(),
-        None => Engine::global().default_device()?,
-    };
-    device.run_many(None, false, alpha, &a, &x, beta, y)
+    let ask = Ask { params: None, conj: false, alpha, beta };
+    match (a.device(), x.device(), &y) {
+        (None, None, OperandMut::Host(_)) => {
+            // Before a device is looked for, which is known where it is a matter of nanoseconds.
+            if !A::SINGLE {
+                A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
+            }
+            Engine::global().default_ref()?.run(ask, a, x, y)
+        }
+        (Some(device), ..) | (_, Some(device), _) => on(device, ask, a, x, y),
+        (.., y_mut) => {
+            let device = y_mut.device().expect("one of the operands is resident").clone();
+            on(&device, ask, a, x, y)
+        }
+    }
 }
 
-/// `A x` in a new array.
-fn on_host<T: Element + Times<V>, V: Element>(
-    a: &ArrayRef2<T>,
-    x: VectorRef<'_, V>,
-) -> Result<Array1<V>> {
-    // Before memory is allocated for it.
-    check(a.raw_dim(), x.raw_dim(), None)?;
-    let mut y = Array1::from_vec(host_zeros("the host", a.nrows())?);
-    gemv(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
-    Ok(y)
-}
-
-/// `A x` in a new vector on A's device.
-fn on_device<T: Element + Times<V>, V: Element>(
-    a: &DeviceMatrix<T>,
-    x: VectorRef<'_, V>,
-) -> Result<DeviceVector<V>> {
-    check(a.raw_dim(), x.raw_dim(), None)?;
-    let mut y = a.device().zeros(a.dim().0)?;
-    gemv(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
-    Ok(y)
+/// On the device of an operand.
+#[inline(never)]
+fn on<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
+    device: &Device,
+    ask: Ask<'_, V::Acc>,
+    a: OperandRef<'_, T, A>,
+    x: OperandRef<'_, V, X>,
+    y: OperandMut<'_, V, X>,
+) -> Result<()> {
+    device.run(ask, a, x, y)
 }
 
 /// `A X` in a new array.
-fn many_on_host<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
+fn on_host<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
     a: &ArrayRef<T, A>,
     x: OperandRef<'_, V, X>,
 ) -> Result<Array<V, X>> {
+    // Before memory is allocated for it.
     A::check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = host_array("the host", A::result(a.raw_dim(), x.raw_dim()))?;
-    gemm(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
+    product(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
 /// `A X` in a new array on A's device.
-fn many_on_device<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
+fn on_device<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
     a: &DeviceArray<T, A>,
     x: OperandRef<'_, V, X>,
 ) -> Result<DeviceArray<V, X>> {
     A::check(a.raw_dim(), x.raw_dim(), None)?;
     let mut y = DeviceArray::zeros(a.device(), A::result(a.raw_dim(), x.raw_dim()))?;
-    gemm(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
+    product(V::Acc::ONE, a.into(), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
@@ -131,7 +112,7 @@ macro_rules! matrix_and_vector {
                 beta: Acc<$elem>,
                 y: VectorMut<'_, $elem>,
             ) -> Result<()> {
-                gemv(alpha, $of(self).into(), x.into(), beta, y)
+                product(alpha, $of(self).into(), x.into(), beta, y)
             }
         }
 
@@ -151,7 +132,7 @@ macro_rules! matrix_and_vector {
                 beta: Acc<$elem>,
                 y: VectorMut<'_, $elem>,
             ) -> Result<()> {
-                gemv(alpha, (&$of(a).t()).into(), self.into(), beta, y).map_err(of_row_vector)
+                product(alpha, (&$of(a).t()).into(), self.into(), beta, y).map_err(of_row_vector)
             }
         }
     )* };
@@ -176,7 +157,7 @@ macro_rules! matrix_and_matrix {
                 beta: Acc<$elem>,
                 y: OperandMut<'_, $elem, $axes>,
             ) -> Result<()> {
-                gemm(alpha, $of(self).into(), x.into(), beta, y)
+                product(alpha, $of(self).into(), x.into(), beta, y)
             }
         }
     )* };
@@ -204,18 +185,18 @@ macro_rules! matrices {
             [$($generic)*] $v, $there, $of, DeviceVector<$v> => DeviceVector<$v>, on_device;
         );
         matrix_and_matrix!(
-            [$($generic)*] $v, $host, $of, ArrayRef2<$v> => Array2<$v>, many_on_host, Ix2;
-            [$($generic)*] $v, $host, $of, DeviceMatrix<$v> => Array2<$v>, many_on_host, Ix2;
-            [$($generic)*] $v, $there, $of, ArrayRef2<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
-            [$($generic)*] $v, $there, $of, DeviceMatrix<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
-            [$($generic)*] $v, $hosts, $of, ArrayRef2<$v> => Array2<$v>, many_on_host, Ix2;
-            [$($generic)*] $v, $hosts, $of, DeviceMatrix<$v> => Array2<$v>, many_on_host, Ix2;
-            [$($generic)*] $v, $theres, $of, ArrayRef2<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
-            [$($generic)*] $v, $theres, $of, DeviceMatrix<$v> => DeviceMatrix<$v>, many_on_device, Ix2;
-            [$($generic)*] $v, $hosts, $of, ArrayRef<$v, Ix3> => Array3<$v>, many_on_host, Ix3;
-            [$($generic)*] $v, $hosts, $of, DeviceArray<$v, Ix3> => Array3<$v>, many_on_host, Ix3;
-            [$($generic)*] $v, $theres, $of, ArrayRef<$v, Ix3> => DeviceArray<$v, Ix3>, many_on_device, Ix3;
-            [$($generic)*] $v, $theres, $of, DeviceArray<$v, Ix3> => DeviceArray<$v, Ix3>, many_on_device, Ix3;
+            [$($generic)*] $v, $host, $of, ArrayRef2<$v> => Array2<$v>, on_host, Ix2;
+            [$($generic)*] $v, $host, $of, DeviceMatrix<$v> => Array2<$v>, on_host, Ix2;
+            [$($generic)*] $v, $there, $of, ArrayRef2<$v> => DeviceMatrix<$v>, on_device, Ix2;
+            [$($generic)*] $v, $there, $of, DeviceMatrix<$v> => DeviceMatrix<$v>, on_device, Ix2;
+            [$($generic)*] $v, $hosts, $of, ArrayRef2<$v> => Array2<$v>, on_host, Ix2;
+            [$($generic)*] $v, $hosts, $of, DeviceMatrix<$v> => Array2<$v>, on_host, Ix2;
+            [$($generic)*] $v, $theres, $of, ArrayRef2<$v> => DeviceMatrix<$v>, on_device, Ix2;
+            [$($generic)*] $v, $theres, $of, DeviceMatrix<$v> => DeviceMatrix<$v>, on_device, Ix2;
+            [$($generic)*] $v, $hosts, $of, ArrayRef<$v, Ix3> => Array3<$v>, on_host, Ix3;
+            [$($generic)*] $v, $hosts, $of, DeviceArray<$v, Ix3> => Array3<$v>, on_host, Ix3;
+            [$($generic)*] $v, $theres, $of, ArrayRef<$v, Ix3> => DeviceArray<$v, Ix3>, on_device, Ix3;
+            [$($generic)*] $v, $theres, $of, DeviceArray<$v, Ix3> => DeviceArray<$v, Ix3>, on_device, Ix3;
         );
     };
 }
@@ -258,7 +239,7 @@ macro_rules! vector_and_vector {
                 // A matrix of one row: the same bits as that row's entry of `A x`.
                 let row = $row(self);
                 let y = aview_mut1(std::slice::from_mut(y));
-                gemv(alpha, (&row).into(), rhs.into(), beta, y.into())
+                product(alpha, (&row).into(), rhs.into(), beta, y.into())
             }
         }
     )* };

@@ -1,12 +1,16 @@
 //! Products on a device: shapes are compared and devices checked before a backend sees operands.
 
-use ndarray::{Array1, ArrayViewMut, Dimension, Ix2, Ix3};
+use std::fmt;
+
+use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
 
 use crate::device::Device;
+use crate::element::AnySmall;
 use crate::float_mode::in_default;
 use crate::host::host_zeros;
-use crate::job::{GemmJob, Input, Job, Output, check, check_batch};
-use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::job::{Checked, Job, Number, check_batch};
+use crate::operand::{MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::tensor::{Axes, Rank, Tensor, TensorMut};
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 
 impl Device {
@@ -34,7 +38,7 @@ impl Device {
     ) -> Result<Array1<T>> {
         let (a, x) = (a.into(), x.into());
         // Before a vector is allocated for it.
-        check(a.raw_dim(), x.raw_dim(), None)?;
+        Ix2::check(a.raw_dim(), x.raw_dim(), None)?;
         let mut y = Array1::from_vec(host_zeros("the host", a.dim().0)?);
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         self.gemv(alpha, a, x, beta, VectorMut::Host(y.view_mut()))?;
@@ -45,7 +49,8 @@ impl Device {
     /// A and x, `beta = 0` does not read y. Operands may be on the host or resident here.
     ///
     /// A is m × n, `x` has n entries, `y` m. The factors have the accumulator's type: f32 for f16
-    /// and bf16.
+    /// and bf16. Conjugates, several right-hand sides, batches, two element types and given parameters are
+    /// [`product`](Self::product)'s.
     ///
     /// ```
     /// # use gemv_core::Engine;
@@ -66,7 +71,7 @@ impl Device {
     /// # Errors
     /// [`Error::Shape`]; [`Error::WrongDevice`] if a resident operand lives elsewhere;
     /// [`Error::Unsupported`], [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from
-    /// the device.
+    /// the device; [`Error::Forked`] in a child of the process that opened a device of OpenCL or CUDA.
     #[inline]
     pub fn gemv<'a, 'x, 'y, T: Element>(
         &self,
@@ -76,393 +81,160 @@ impl Device {
         beta: T::Acc,
         y: impl Into<VectorMut<'y, T>>,
     ) -> Result<()> {
-        self.run(None, false, alpha, a.into(), x.into(), beta, y.into())
+        let ask = Ask { params: None, conj: false, alpha, beta };
+        self.run(ask, a.into(), x.into(), y.into())
     }
 
-    /// [`gemv`](Self::gemv) with the conjugate of A (the same for real types). With
-    /// `A.t()` it is BLAS's `C`.
+    /// The product of A and X on this device, to be written by [`to`](Product::to): with options, of any rank, and of two
+    /// element types.
+    ///
+    /// | A | X | Y | what it is |
+    /// |---|---|---|---|
+    /// | m × n | n | m | one vector |
+    /// | m × n | n × k | m × k | several right-hand sides: column c of Y is the product with column c of X |
+    /// | batch × m × n | batch × n | batch × m | a vector for each matrix |
+    /// | batch × m × n | batch × n × k | batch × m × k | several for each matrix |
+    ///
+    /// Each operand has any strides, and is on the host or resident here. A batch stride of 0, such as of a broadcast view,
+    /// shares A or X. Whatever k and the batch are, each column has the bits of its product alone.
+    ///
+    /// X and Y have the elements of A, or those of a wider type: f32 for a matrix of f16 or bf16, f64 for one of f32. The sum
+    /// is kept in that type.
     ///
     /// ```
     /// # use gemv_core::Engine;
     /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::half::f16;
     /// use gemv_core::num_complex::Complex;
-    /// use ndarray::array;
+    /// use ndarray::{Array3, array};
     ///
-    /// let i = Complex::new(0.0f32, 1.0);
-    /// let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
-    /// let (a, x) = (array![[one, i], [zero, one]], array![one, i]);
-    /// let mut y = array![zero, zero];
-    /// device.gemv_conj(one, &a.t(), &x, zero, &mut y)?; // Aᴴ x
-    /// assert_eq!(y, array![one, zero]); // second: -i + i
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemv_conj<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<VectorMut<'y, T>>,
-    ) -> Result<()> {
-        self.run(None, true, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// [`gemv`](Self::gemv) with these parameters in place of the table's: for the tuner, tests
-    /// and benchmarks, and for the published `classic-*` kernels, which keep another order.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, Error, Params};
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![0.0]);
-    /// device.gemv_as(&Params::new("reference"), 1.0, &a, &x, 0.0, &mut y)?;
-    /// assert_eq!(y, array![11.0]);
-    /// let other = "row threads=128".parse().unwrap();
-    /// let e = device.gemv_as(&other, 1.0, &a, &x, 0.0, &mut y).unwrap_err();
-    /// assert!(matches!(e, Error::Params { .. }) && y == array![11.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv), and [`Error::Params`] if they are not legal for the problem.
-    pub fn gemv_as<'a, 'x, 'y, T: Element>(
-        &self,
-        params: &Params,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<VectorMut<'y, T>>,
-    ) -> Result<()> {
-        self.run(Some(params), false, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// [`gemv_conj`](Self::gemv_conj) with these parameters in place of the table's.
-    ///
-    /// # Errors
-    /// As [`gemv_as`](Self::gemv_as).
-    pub fn gemv_conj_as<'a, 'x, 'y, T: Element>(
-        &self,
-        params: &Params,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<VectorRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<VectorMut<'y, T>>,
-    ) -> Result<()> {
-        self.run(Some(params), true, alpha, a.into(), x.into(), beta, y.into())
-    }
-
-    /// `Y = alpha * A X + beta * Y` on this device: [`gemv`](Self::gemv) for every column of X.
-    ///
-    /// A is m × n, X n × k, Y m × k, each of any strides. Column c of Y has the bits of the product of
-    /// A and column c of X, whatever k is.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
+    /// // Several right-hand sides: Y = 2 A X - Y.
     /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![[1.0, 0.0], [0.0, 1.0]]);
     /// let mut y = array![[1.0, 1.0], [1.0, 1.0]];
-    /// device.gemm(2.0, &a, &x, -1.0, &mut y)?;
+    /// device.product(&a, &x).scaled(2.0, -1.0).to(&mut y)?;
     /// assert_eq!(y, array![[1.0, 3.0], [5.0, 7.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
     ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemm<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<MatrixRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<MatrixMut<'y, T>>,
-    ) -> Result<()> {
-        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemm`](Self::gemm) with the conjugate of A (the same for real types). With `A.t()` it is
-    /// `Aᴴ X`.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::num_complex::Complex;
-    /// use ndarray::array;
-    ///
-    /// let (one, zero, i) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0), Complex::new(0.0, 1.0));
-    /// let (a, x) = (array![[one, i]], array![[one, i]]);
-    /// let mut y = array![[zero, zero], [zero, zero]];
-    /// device.gemm_conj(one, &a.t(), &x, zero, &mut y)?; // Aᴴ X
-    /// assert_eq!(y, array![[one, i], [-i, one]]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemm_conj<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<MatrixRef<'a, T>>,
-        x: impl Into<MatrixRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<MatrixMut<'y, T>>,
-    ) -> Result<()> {
-        self.run_many(None, true, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemm`](Self::gemm) for each of a batch: A is batch × m × n, X batch × n × k, Y
-    /// batch × m × k. A batch stride of 0, such as of a broadcast view, shares A or X.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::{Array3, array};
-    /// # let device = Engine::new(None).device("reference")?;
+    /// // A batch, whose matrices share X.
     /// let a = Array3::from_shape_fn((3, 2, 2), |(b, i, j)| (b * (i + j)) as f32);
     /// let x = array![[1.0f32, 2.0], [3.0, 4.0]];
     /// let mut y = Array3::zeros((3, 2, 2));
-    /// device.gemm_batched(1.0, &a, x.broadcast((3, 2, 2)).unwrap(), 0.0, &mut y)?;
+    /// device.product(&a, x.broadcast((3, 2, 2)).unwrap()).to(&mut y)?;
     /// assert_eq!(y[[2, 1, 0]], 2.0 * 1.0 + 4.0 * 3.0);
+    ///
+    /// // A matrix of f16 with vectors of f32.
+    /// let a = array![[0.5f32, 1.0], [2.0, 4.0]].mapv(f16::from_f32);
+    /// let (x, mut y) = (array![1.0f32, 0.1], array![0.0f32, 0.0]);
+    /// device.product(&a, &x).to(&mut y)?;
+    /// assert_eq!(y, array![0.6, 2.4]);
+    ///
+    /// // Aᴴ x, BLAS's `C`.
+    /// let (one, i) = (Complex::new(1.0, 0.0), Complex::new(0.0, 1.0));
+    /// let mut y = array![one];
+    /// device.product(&array![[i], [one]].t(), &array![one, i]).conj().to(&mut y)?;
+    /// assert_eq!(y, array![-i + i]);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemm_batched<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<OperandRef<'a, T, Ix3>>,
-        x: impl Into<OperandRef<'x, T, Ix3>>,
-        beta: T::Acc,
-        y: impl Into<OperandMut<'y, T, Ix3>>,
-    ) -> Result<()> {
-        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemv`](Self::gemv) for each of a batch: A is batch × m × n, X batch × n, Y batch × m, a vector
-    /// for each matrix.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::{Array3, array};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = Array3::from_shape_fn((2, 2, 2), |(b, i, j)| (b + i * j) as f32);
-    /// let (x, mut y) = (array![[1.0f32, 2.0], [3.0, 4.0]], array![[0.0f32, 0.0], [0.0, 0.0]]);
-    /// device.gemv_batched(1.0, &a, &x, 0.0, &mut y)?;
-    /// assert_eq!(y, array![[0.0, 2.0], [7.0, 11.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gemv`](Self::gemv).
-    pub fn gemv_batched<'a, 'x, 'y, T: Element>(
-        &self,
-        alpha: T::Acc,
-        a: impl Into<OperandRef<'a, T, Ix3>>,
-        x: impl Into<MatrixRef<'x, T>>,
-        beta: T::Acc,
-        y: impl Into<MatrixMut<'y, T>>,
-    ) -> Result<()> {
-        self.run_many(None, false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemm_batched`](Self::gemm_batched) with these parameters in place of the table's, as
-    /// [`gemv_as`](Self::gemv_as). Parameters of a kernel for one vector compute one column after the
-    /// other.
-    ///
-    /// # Errors
-    /// As [`gemv_as`](Self::gemv_as).
-    pub fn gemm_as<'a, 'x, 'y, T: Element>(
-        &self,
-        params: &Params,
-        alpha: T::Acc,
-        a: impl Into<OperandRef<'a, T, Ix3>>,
-        x: impl Into<OperandRef<'x, T, Ix3>>,
-        beta: T::Acc,
-        y: impl Into<OperandMut<'y, T, Ix3>>,
-    ) -> Result<()> {
-        self.run_many(Some(params), false, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// [`gemm_as`](Self::gemm_as) with the conjugate of A.
-    ///
-    /// # Errors
-    /// As [`gemv_as`](Self::gemv_as).
-    pub fn gemm_conj_as<'a, 'x, 'y, T: Element>(
-        &self,
-        params: &Params,
-        alpha: T::Acc,
-        a: impl Into<OperandRef<'a, T, Ix3>>,
-        x: impl Into<OperandRef<'x, T, Ix3>>,
-        beta: T::Acc,
-        y: impl Into<OperandMut<'y, T, Ix3>>,
-    ) -> Result<()> {
-        self.run_many(Some(params), true, alpha, &a.into(), &x.into(), beta, y.into())
-    }
-
-    /// Where all single products come together. Each operand is moved once, into the job.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    pub(crate) fn run<T: Element + Times<V>, V: Element>(
-        &self,
-        params: Option<&Params>,
-        conj: bool,
-        alpha: V::Acc,
-        a: MatrixRef<'_, T>,
-        x: VectorRef<'_, V>,
-        beta: V::Acc,
-        y: VectorMut<'_, V>,
-    ) -> Result<()> {
-        check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
-        self.owns([a.device(), x.device(), y.device()])?;
-        if a.dim().0 == 0 {
-            return Ok(());
-        }
-        if alpha.is_zero() {
-            if beta.is_one() {
-                return Ok(());
-            }
-            if let VectorMut::Host(y) = y {
-                without_a(beta, y);
-                return Ok(());
-            }
-        }
-        let desc = Desc { vectors: V::DTYPE, ..a.desc() };
-        if params.is_none()
-            && let Some(prepared) = self.recall(&desc)
-        {
-            return self.launch(prepared, conj, alpha, a, x, beta, y);
-        }
-        self.launch_new(params, &desc, conj, alpha, a, x, beta, y)
+    pub fn product<'d, 'a, 'x, T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
+        &'d self,
+        a: impl Into<OperandRef<'a, T, A>>,
+        x: impl Into<OperandRef<'x, V, X>>,
+    ) -> Product<'d, 'a, 'x, T, V, A, X> {
+        let (alpha, beta) = (V::Acc::ONE, V::Acc::ZERO);
+        let ask = Ask { params: None, conj: false, alpha, beta };
+        Product { device: self, ask, a: a.into(), x: x.into() }
     }
 
-    /// As [`run`](Self::run), for given parameters, for choices with state, and for new problems.
-    #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch_new<T: Element + Times<V>, V: Element>(
-        &self,
-        params: Option<&Params>,
-        desc: &Desc,
-        conj: bool,
-        alpha: V::Acc,
-        a: MatrixRef<'_, T>,
-        x: VectorRef<'_, V>,
-        beta: V::Acc,
-        y: VectorMut<'_, V>,
-    ) -> Result<()> {
-        self.with_choice(params, desc, |prepared| self.launch(prepared, conj, alpha, a, x, beta, y))
-    }
-
-    /// Runs `launch` with the given parameters, or with the choice of the tables.
-    #[inline]
-    fn with_choice(
-        &self,
-        params: Option<&Params>,
-        desc: &Desc,
-        launch: impl FnOnce(&Prepared) -> Result<()>,
-    ) -> Result<()> {
-        match params {
-            Some(params) => launch(&self.backend().prepare(desc, params)?),
-            None => launch(self.choice(desc)?.prepared()),
-        }
-    }
-
-    /// Hands the job to the backend.
+    /// Where all products come together.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch<T: Element + Times<V>, V: Element>(
+    pub(crate) fn run<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
         &self,
-        prepared: &Prepared,
-        conj: bool,
-        alpha: V::Acc,
-        a: MatrixRef<'_, T>,
-        x: VectorRef<'_, V>,
-        beta: V::Acc,
-        y: VectorMut<'_, V>,
-    ) -> Result<()> {
-        let (a, x) = (a.input(), x.input());
-        match y {
-            VectorMut::Host(y) => {
-                let y = Output::Host(y.reborrow());
-                self.backend()
-                    .gemv(Job { alpha, a, conj, x, beta, y }.checked_before().erase(), prepared)
-            }
-            VectorMut::Device(y) => y.written(!beta.is_zero(), |y| {
-                let (a, x) = (a.reborrow(), x.reborrow());
-                let y = Output::Device(y.place().1);
-                self.backend()
-                    .gemv(Job { alpha, a, conj, x, beta, y }.checked_before().erase(), prepared)
-            }),
-            VectorMut::View(y) => {
-                let y = Output::Device(y.reborrow().window());
-                self.backend()
-                    .gemv(Job { alpha, a, conj, x, beta, y }.checked_before().erase(), prepared)
-            }
-        }
-    }
-
-    /// Where all products of many columns or of a batch come together.
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    pub(crate) fn run_many<T: Element + Times<V>, V: Element, A: Stack<X>, X: Dimension + Copy>(
-        &self,
-        params: Option<&Params>,
-        conj: bool,
-        alpha: V::Acc,
-        a: &OperandRef<'_, T, A>,
-        x: &OperandRef<'_, V, X>,
-        beta: V::Acc,
-        y: OperandMut<'_, V, X>,
+        ask: Ask<'_, V::Acc>,
+        a: OperandRef<'_, T, A>,
+        x: OperandRef<'_, V, X>,
+        mut y: OperandMut<'_, V, X>,
     ) -> Result<()> {
         A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
         self.owns([a.device(), x.device(), y.device()])?;
-        if y.raw_dim().slice().contains(&0) || (alpha.is_zero() && beta.is_one()) {
+        if y.raw_dim().slice().contains(&0) {
             return Ok(());
         }
-        let (a, x) = (A::input(a.input()), A::rhs(x.input()));
+        if ask.alpha.is_zero() {
+            if ask.beta.is_one() {
+                return Ok(());
+            }
+            if let OperandMut::Host(y) = y {
+                without_a(ask.beta, y);
+                return Ok(());
+            }
+        }
+        let mut known = None;
+        if A::SINGLE && ask.params.is_none() {
+            let (dim, strides) = (a.raw_dim(), (a.stride(0), a.stride(1)));
+            let desc = Desc::new(T::DTYPE, dim[0], dim[1], strides, a.address());
+            known = self.recall(&Desc { vectors: V::DTYPE, ..desc });
+            // Before a job is made, which takes longer than a small product.
+            if let Some(small) = known.and_then(|prepared| prepared.small.as_ref())
+                && ask.alpha.is_one()
+                && ask.beta.is_zero()
+                && A::small(small, ask.conj, &a, &x, &mut y)
+            {
+                return Ok(());
+            }
+        }
+        self.launch(known, &ask, &a, &x, y)
+    }
+
+    /// Hands the job to the backend, with the choice that is known, the given parameters, or what the tables say.
+    #[inline(never)]
+    fn launch<T: Element, V: Element, A: Stack<X>, X: Rank>(
+        &self,
+        known: Option<&Prepared>,
+        ask: &Ask<'_, V::Acc>,
+        a: &OperandRef<'_, T, A>,
+        x: &OperandRef<'_, V, X>,
+        y: OperandMut<'_, V, X>,
+    ) -> Result<()> {
+        let (a, x) = (a.tensor(A::A), x.tensor(A::X));
         match y {
-            OperandMut::Host(y) if alpha.is_zero() => {
-                without_a(beta, y);
-                Ok(())
-            }
-            OperandMut::Host(y) => {
-                self.launch_many(params, conj, alpha, a, x, beta, A::output(Output::Host(y)))
-            }
-            OperandMut::Device(y) => y.written(!beta.is_zero(), |y| {
-                let y = A::output(Output::Device(y.place().1));
-                self.launch_many(params, conj, alpha, a, x, beta, y)
+            OperandMut::Host(y) => self.start(known, ask, a, x, TensorMut::host(y, A::X)),
+            OperandMut::Device(y) => y.written(!ask.beta.is_zero(), |y| {
+                self.start(known, ask, a, x, TensorMut::resident(V::DTYPE, y.place().1, A::X))
             }),
             OperandMut::View(y) => {
-                let y = A::output(Output::Device(y.window()));
-                self.launch_many(params, conj, alpha, a, x, beta, y)
+                self.start(known, ask, a, x, TensorMut::resident(V::DTYPE, y.window(), A::X))
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // the parts of a job, not yet one
-    fn launch_many<T: Element + Times<V>, V: Element>(
+    #[inline(always)]
+    fn start<N: Accumulator>(
         &self,
-        params: Option<&Params>,
-        conj: bool,
-        alpha: V::Acc,
-        a: Input<'_, T, Ix3>,
-        x: Input<'_, V, Ix3>,
-        beta: V::Acc,
-        y: Output<'_, V, Ix3>,
+        known: Option<&Prepared>,
+        ask: &Ask<'_, N>,
+        a: Tensor<'_>,
+        x: Tensor<'_>,
+        y: TensorMut<'_>,
     ) -> Result<()> {
-        let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
-        let job = GemmJob { alpha, a, conj, x, beta, y };
+        let (alpha, beta) = (Number::new(ask.alpha), Number::new(ask.beta));
+        // Made where it stays: to move it would take a part of a small product's time.
+        let mut job = Checked::trust(Job { alpha, a, conj: ask.conj, x, beta, y });
         // Given parameters are for the problem as it is.
-        let job = if params.is_none() { job.without_batch() } else { job };
-        let mut job = job.checked_before();
-        let desc = job.desc();
-        self.with_choice(params, &desc, |prepared| match (desc.batch, desc.rhs) {
-            (1, 1) => self.backend().gemv(job.column(0, 0).erase(), prepared),
-            _ => self.backend().gemm(job.erase(), prepared),
-        })
+        if ask.params.is_none() {
+            job.without_batch();
+        }
+        debug_assert_eq!(job.proof(), Ok(()));
+        match (known, ask.params) {
+            (Some(prepared), _) => self.backend().product(&mut job, prepared),
+            (None, Some(params)) => {
+                let prepared = in_default(|| self.backend().prepare(&job.desc(), params))?;
+                self.backend().product(&mut job, &prepared)
+            }
+            (None, None) => {
+                let choice = self.choice(&job.desc())?;
+                self.backend().product(&mut job, choice.prepared())
+            }
+        }
     }
 
     /// Whether the resident operands are this device's.
@@ -481,6 +253,83 @@ impl Device {
     }
 }
 
+/// What is asked of a product, beside its operands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'p, N> {
+    pub(crate) params: Option<&'p Params>,
+    pub(crate) conj: bool,
+    pub(crate) alpha: N,
+    pub(crate) beta: N,
+}
+
+/// A product of [`Device::product`], of which nothing is computed yet: `Y = alpha * A X + beta * Y`, with factors of 1 and
+/// 0 unless [`scaled`](Self::scaled) says otherwise.
+#[must_use = "nothing is computed before `to` says where the result goes"]
+pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimension> {
+    device: &'d Device,
+    ask: Ask<'d, V::Acc>,
+    a: OperandRef<'a, T, A>,
+    x: OperandRef<'x, V, X>,
+}
+
+impl<T: Element, V: Element, A: Dimension, X: Dimension> fmt::Debug
+    for Product<'_, '_, '_, T, V, A, X>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Product").field("device", &self.device).field("ask", &self.ask).finish()
+    }
+}
+
+impl<'d, T, V, A, X> Product<'d, '_, '_, T, V, A, X>
+where
+    T: Element + Times<V>,
+    V: Element,
+    A: Stack<X>,
+    X: Rank,
+{
+    /// With the conjugate of A (the same for real types). With `A.t()` it is `Aᴴ X`.
+    pub fn conj(mut self) -> Self {
+        self.ask.conj = true;
+        self
+    }
+
+    /// With these factors, `Y = alpha * A X + beta * Y`, and BLAS's meaning: `alpha = 0` does not read A and X, `beta = 0`
+    /// does not read Y. They have the accumulator's type of X: f32 for f16 and bf16.
+    pub fn scaled(mut self, alpha: V::Acc, beta: V::Acc) -> Self {
+        (self.ask.alpha, self.ask.beta) = (alpha, beta);
+        self
+    }
+
+    /// With these parameters in place of the table's: for the tuner, tests and benchmarks, and for the published `classic-*`
+    /// kernels, which keep another order. Parameters of a kernel for one vector compute one column after the other.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Error, Params};
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![0.0]);
+    /// device.product(&a, &x).with(&Params::new("reference")).to(&mut y)?;
+    /// assert_eq!(y, array![11.0]);
+    /// let other = "row threads=128".parse().unwrap();
+    /// let e = device.product(&a, &x).with(&other).to(&mut y).unwrap_err();
+    /// assert!(matches!(e, Error::Params { .. }) && y == array![11.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    pub fn with(mut self, params: &'d Params) -> Self {
+        self.ask.params = Some(params);
+        self
+    }
+
+    /// Computes it, and writes Y. Work on resident operands may still be under way on return: what uses them waits for it.
+    ///
+    /// # Errors
+    /// As [`Device::gemv`], and [`Error::Params`] if given parameters are not legal for the problem.
+    #[inline]
+    pub fn to<'y>(self, y: impl Into<OperandMut<'y, V, X>>) -> Result<()> {
+        self.device.run(self.ask, self.a, self.x, y.into())
+    }
+}
+
 /// `alpha = 0`: nothing to compute that would be worth a launch.
 #[cold]
 fn without_a<T: Element, D: Dimension>(beta: T::Acc, mut y: ArrayViewMut<'_, T, D>) {
@@ -491,21 +340,86 @@ fn without_a<T: Element, D: Dimension>(beta: T::Acc, mut y: ArrayViewMut<'_, T, 
     }
 }
 
-/// A shape of A, for X and Y of shape `X`: a matrix, or a batch of matrices.
-pub(crate) trait Stack<X: Dimension + Copy>: Dimension + Copy {
+/// A number of axes of A that has products with an X and a Y of so many axes: a matrix with a vector or a matrix, a batch of
+/// matrices with a batch of vectors or of matrices. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "there is no product of an A and an X of these numbers of axes",
+    note = "products: matrix (2 axes) times vector (1 axis) or matrix, batch (3 axes) times batch of vectors (2) or of matrices (3)"
+)]
+pub trait Stack<X: Rank>: Rank + StackOf<X> {}
+
+impl<X: Rank, A: Rank + StackOf<X>> Stack<X> for A {}
+
+/// What a [`Stack`] has for this crate.
+pub trait StackOf<X>: Sized {
+    /// Whether it is one matrix and one vector.
+    const SINGLE: bool = false;
+    /// Which axes of A and of X are those of a job.
+    #[doc(hidden)]
+    const A: [Option<usize>; 3];
+    #[doc(hidden)]
+    const X: [Option<usize>; 3];
     /// Compares the shapes.
+    #[doc(hidden)]
     fn check(a: Self, x: X, y: Option<X>) -> Result<()>;
     /// The shape of Y.
+    #[doc(hidden)]
     fn result(a: Self, x: X) -> X;
-    /// A as a batch.
-    fn input<'a, T>(a: Input<'a, T, Self>) -> Input<'a, T, Ix3>;
-    /// X as a batch.
-    fn rhs<'a, T>(x: Input<'a, T, X>) -> Input<'a, T, Ix3>;
-    /// Y as a batch.
-    fn output<'a, T>(y: Output<'a, T, X>) -> Output<'a, T, Ix3>;
+    /// Computes a small product of host arrays; false if the function does not, and y is untouched.
+    #[doc(hidden)]
+    fn small<T: Element + Times<V>, V: Element>(
+        _of: &AnySmall,
+        _conj: bool,
+        _a: &OperandRef<'_, T, Self>,
+        _x: &OperandRef<'_, V, X>,
+        _y: &mut OperandMut<'_, V, X>,
+    ) -> bool
+    where
+        Self: Dimension,
+        X: Dimension,
+    {
+        false
+    }
 }
 
-impl Stack<Ix2> for Ix2 {
+impl StackOf<Ix1> for Ix2 {
+    const SINGLE: bool = true;
+    const A: Axes = [None, Some(0), Some(1)];
+    const X: Axes = [None, Some(0), None];
+
+    #[inline]
+    fn check(a: Ix2, x: Ix1, y: Option<Ix1>) -> Result<()> {
+        let (matrix, x, y) = ((a[0], a[1]), x[0], y.map(|y| y[0]));
+        if x == matrix.1 && y.is_none_or(|y| y == matrix.0) {
+            return Ok(());
+        }
+        Err(Error::Shape(ShapeMismatch::MatrixVector { matrix, x, y }))
+    }
+
+    fn result(a: Ix2, _: Ix1) -> Ix1 {
+        Ix1(a[0])
+    }
+
+    #[inline(always)]
+    fn small<T: Element + Times<V>, V: Element>(
+        of: &AnySmall,
+        conj: bool,
+        a: &OperandRef<'_, T, Ix2>,
+        x: &OperandRef<'_, V, Ix1>,
+        y: &mut OperandMut<'_, V, Ix1>,
+    ) -> bool {
+        let (OperandRef::Host(a), OperandRef::Host(x), OperandMut::Host(y)) = (a, x, y) else {
+            return false;
+        };
+        let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
+        T::small(of, a, conj, x, y)
+    }
+}
+
+impl StackOf<Ix2> for Ix2 {
+    const A: Axes = [None, Some(0), Some(1)];
+    const X: Axes = [None, Some(0), Some(1)];
+
     fn check(a: Ix2, x: Ix2, y: Option<Ix2>) -> Result<()> {
         if a[1] == x[0] && y.is_none_or(|y| y == Self::result(a, x)) {
             return Ok(());
@@ -517,22 +431,13 @@ impl Stack<Ix2> for Ix2 {
     fn result(a: Ix2, x: Ix2) -> Ix2 {
         Ix2(a[0], x[1])
     }
-
-    fn input<'a, T>(a: Input<'a, T, Ix2>) -> Input<'a, T, Ix3> {
-        a.insert_axis(0)
-    }
-
-    fn rhs<'a, T>(x: Input<'a, T, Ix2>) -> Input<'a, T, Ix3> {
-        x.insert_axis(0)
-    }
-
-    fn output<'a, T>(y: Output<'a, T, Ix2>) -> Output<'a, T, Ix3> {
-        y.insert_axis(0)
-    }
 }
 
 /// One vector for each matrix.
-impl Stack<Ix2> for Ix3 {
+impl StackOf<Ix2> for Ix3 {
+    const A: Axes = [Some(0), Some(1), Some(2)];
+    const X: Axes = [Some(0), Some(1), None];
+
     fn check(a: Ix3, x: Ix2, y: Option<Ix2>) -> Result<()> {
         if x == Ix2(a[0], a[2]) && y.is_none_or(|y| y == Self::result(a, x)) {
             return Ok(());
@@ -544,38 +449,18 @@ impl Stack<Ix2> for Ix3 {
     fn result(a: Ix3, _: Ix2) -> Ix2 {
         Ix2(a[0], a[1])
     }
-
-    fn input<'a, T>(a: Input<'a, T, Ix3>) -> Input<'a, T, Ix3> {
-        a
-    }
-
-    fn rhs<'a, T>(x: Input<'a, T, Ix2>) -> Input<'a, T, Ix3> {
-        x.insert_axis(2)
-    }
-
-    fn output<'a, T>(y: Output<'a, T, Ix2>) -> Output<'a, T, Ix3> {
-        y.insert_axis(2)
-    }
 }
 
-impl Stack<Ix3> for Ix3 {
+impl StackOf<Ix3> for Ix3 {
+    const A: Axes = [Some(0), Some(1), Some(2)];
+    const X: Axes = [Some(0), Some(1), Some(2)];
+
     fn check(a: Ix3, x: Ix3, y: Option<Ix3>) -> Result<()> {
-        check_batch(a, x, y)
+        let of = |d: Ix3| [d[0], d[1], d[2]];
+        check_batch(of(a), of(x), y.map(of))
     }
 
     fn result(a: Ix3, x: Ix3) -> Ix3 {
         Ix3(a[0], a[1], x[2])
-    }
-
-    fn input<'a, T>(a: Input<'a, T, Ix3>) -> Input<'a, T, Ix3> {
-        a
-    }
-
-    fn rhs<'a, T>(x: Input<'a, T, Ix3>) -> Input<'a, T, Ix3> {
-        x
-    }
-
-    fn output<'a, T>(y: Output<'a, T, Ix3>) -> Output<'a, T, Ix3> {
-        y
     }
 }

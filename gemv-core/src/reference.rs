@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut1, Dimension, Ix1, Ix3, indices};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, Ix3, indices};
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
@@ -13,8 +13,8 @@ use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
 use crate::step::{Step, VectorJob};
 use crate::{
-    Accumulator, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, Desc, DeviceInfo, Dtype,
-    Element, Error, Input, Job, Memory, Output, Params, Prepared, Result, Times, Window, for_any,
+    Accumulator, AnySlice, AnySliceMut, AnyVectorJob, Backend, Checked, Desc, DeviceInfo, Dtype,
+    Element, Error, Job, Memory, Params, Prepared, Result, Times, Window, for_any, for_types,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -293,26 +293,18 @@ fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut Vec<T> {
     &mut memory.downcast_mut::<HostMemory<T>>().expect("memory of the reference").0
 }
 
-#[inline(never)] // all pairs of types share it
-fn view<'a, T: Element, D: Dimension>(input: Input<'a, T, D>) -> ArrayView<'a, T, D> {
-    match input {
-        Input::Host(view) => view,
-        Input::Device(window) => window.view(elements(window.memory)),
-    }
-}
-
-#[inline(never)] // all pairs of types share it
-fn view_mut<T: Element>(output: Output<'_, T, Ix1>) -> ArrayViewMut1<'_, T> {
-    match output {
-        Output::Host(view) => view,
-        Output::Device(Window { memory, first, dim, strides }) => {
-            Window { memory: (), first, dim, strides }.view_mut(elements_mut(memory))
+/// A product of any rank, column by column.
+fn run<T: Element + Times<V>, V: Element>(job: &mut Checked<Job<'_>>) {
+    let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
+    let a = job.a.view_with::<T>(elements);
+    let x = job.x.view_with::<V>(elements);
+    let mut y = job.y();
+    let mut y = y.view_mut_with::<V>(|memory| elements_mut(memory));
+    for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(y.outer_iter_mut()) {
+        for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
+            product(alpha, a, conj, x, beta, y);
         }
     }
-}
-
-fn run<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>) {
-    product(job.alpha, view(job.a), job.conj, view(job.x), job.beta, view_mut(job.y));
 }
 
 impl Backend for Reference {
@@ -372,8 +364,8 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn gemv(&self, job: AnyJob<'_>, _: &Prepared) -> Result<()> {
-        in_default(|| for_any!(AnyJob, job, job => run(job.into_inner())));
+    fn product(&self, job: &mut Checked<Job<'_>>, _: &Prepared) -> Result<()> {
+        in_default(|| for_types!((job.a.dtype(), job.x.dtype()), T, V => run::<T, V>(job)));
         Ok(())
     }
 

@@ -324,7 +324,8 @@ impl<T: Element> DeviceMatrix<T> {
     /// What is asked of a product with it and one vector.
     #[inline]
     pub fn desc(&self) -> Desc {
-        crate::job::Input::<T, Ix2>::Device(self.window()).desc()
+        let first = self.first.wrapping_mul(T::DTYPE.bytes());
+        Desc::new(T::DTYPE, self.dim[0], self.dim[1], self.strides(), first)
     }
 
     /// The transpose, n × m, of the same memory.

@@ -9,6 +9,7 @@ use num_complex::Complex;
 use crate::device::Device;
 use crate::memory::{Memory, Window};
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::product::Ask;
 use crate::resident::{DeviceArray, DeviceScalar, DeviceVector, too_many_axes};
 use crate::step::{Scalar, Step, VectorJob};
 use crate::view_mut::DeviceViewMut;
@@ -450,10 +451,8 @@ impl<T: Element> DeviceVector<T> {
         let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
         device.owns([to.device()])?;
         // A matrix of one row: the same bits as that row's entry of `A x`.
-        let write = |to: VectorMut<'_, T>| match conj {
-            false => device.gemv(one, &row, y, zero, to),
-            true => device.gemv_conj(one, &row, y, zero, to),
-        };
+        let ask = Ask { params: None, conj, alpha: one, beta: zero };
+        let write = |to: VectorMut<'_, T>| device.run(ask, (&row).into(), y, to);
         match to {
             OperandMut::Host(to) => write(to.insert_axis(Axis(0)).into()),
             OperandMut::Device(to) => {

@@ -350,7 +350,7 @@ fn what_a_device_cannot_do_is_never_cast() {
     let params = Params::new("row").with("rows", 9);
     let a = array![[1.0f32, 2.0], [3.0, 4.0]];
     let mut y = array![7.0f32, 7.0];
-    let e = device.gemv_as(&params, 1.0, &a, &array![1.0, 1.0], 0.0, &mut y).unwrap_err();
+    let e = device.product(&a, &array![1.0, 1.0]).with(&params).to(&mut y).unwrap_err();
     assert_eq!(e.to_string(), "row rows=9 does not fit f32 row 2x2 on fake:0: rows is 1 to 8");
     assert_eq!(y, array![7.0, 7.0]);
 }

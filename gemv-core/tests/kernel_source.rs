@@ -6,8 +6,8 @@ use gemv_core::half::f16;
 use gemv_core::num_complex::Complex;
 use gemv_core::reference::Reference;
 use gemv_core::{
-    AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel, Desc,
-    Device, DeviceInfo, DeviceIntegers, Dtype, Error, Kernel, KernelArgument, KernelCall,
+    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
+    Device, DeviceInfo, DeviceIntegers, Dtype, Error, Job, Kernel, KernelArgument, KernelCall,
     KernelLaunch, KernelLimits, KernelScalar, KernelType, LaunchShape, Memory, Parameter, Params,
     Prepared, Result,
 };
@@ -47,8 +47,8 @@ impl Backend for Scribe {
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         self.reference.download(from, first, to)
     }
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        self.reference.gemv(job, prepared)
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
+        self.reference.product(job, prepared)
     }
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         self.reference.vector(job)

@@ -295,7 +295,7 @@ fn shapes_are_named() {
          each matrix, with as many rows as it has columns"
     );
     let mut y: Array3<f32> = Array3::zeros(Ix3(4, 2, 2));
-    let e = device.gemm_batched(1.0, &batch, &wave((4, 3, 5), 0.0), 0.0, &mut y).unwrap_err();
+    let e = device.product(&batch, &wave((4, 3, 5), 0.0)).to(&mut y).unwrap_err();
     assert!(text(e).ends_with("so Y must be 4 of 2 × 5, but it is 4 of 2 × 2"));
     // Of two devices.
     let other = Device::new(Reference::open());

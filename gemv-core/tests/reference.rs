@@ -176,12 +176,13 @@ fn a_device_leaves_the_mode_as_it_was() {
         with_mode(mode, || device.gemv(0.0, &a, &x, least, &mut y)).unwrap();
         assert_eq!(y[0].to_bits(), 2, "{name}");
         let mut y = array![[2.0f32]];
-        with_mode(mode, || device.gemm(0.0, &a, &array![[1.0]], least, &mut y)).unwrap();
+        with_mode(mode, || device.product(&a, &array![[1.0]]).scaled(0.0, least).to(&mut y))
+            .unwrap();
         assert_eq!(y[[0, 0]].to_bits(), 2, "{name}");
         let refused = with_mode(mode, || device.try_gpu_dot(&a, &array![1.0, 2.0]));
         assert!(refused.is_err(), "{name}");
         let other = Params::new("row");
-        let refused = with_mode(mode, || device.gemv_as(&other, 1.0, &a, &x, 0.0, &mut [0.0]));
+        let refused = with_mode(mode, || device.product(&a, &x).with(&other).to(&mut [0.0]));
         assert!(refused.is_err(), "{name}");
     }
 }

@@ -4,22 +4,18 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gemv_core::float_mode::in_default;
-use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut, ArrayViewMut1, ArrayViewMut3,
-    Axis, Dimension,
-};
+use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 use gemv_core::{
-    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, BACKENDS, Backend,
-    BackendEntry, BuiltinTable, Checked, Desc, DeviceInfo, Dtype, Element, Error, GemmJob,
-    HostGemm, Input, Job, KernelInfo, Memory, Output, Params, Prepared, Result, Rival, VectorJob,
-    Window, for_any,
+    Accumulator, AnySlice, AnySliceMut, AnySmall, AnyVectorJob, BACKENDS, Backend, BackendEntry,
+    BuiltinTable, Checked, Desc, DeviceInfo, Dtype, Element, Error, HostGemm, Job, KernelInfo,
+    Memory, Params, Prepared, Result, Rival, Small, VectorJob, for_any,
 };
 
 use crate::gemm::gemm;
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::read::{self, READ};
 use crate::run;
-use crate::simd::{Allocation, CpuElement, CpuTimes, ISA_ENV, Isa, Plan, Product};
+use crate::simd::{Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan, Product};
 use crate::vector;
 
 #[linkme::distributed_slice(BACKENDS)]
@@ -78,10 +74,7 @@ pub fn open(isa: Option<&str>) -> Result<Arc<dyn Backend>> {
 /// As gemv-core's `for_any`, for the element types that have kernels in this program. The last expression is for the
 /// others: `accepts` refuses them, so it is not reached by products.
 macro_rules! for_compiled {
-    (
-        $any:ident, $value:expr, $typed:pat => $body:expr,
-        $(mixed $mixed:pat => $two:expr,)? else $other:pat => $refused:expr
-    ) => {
+    ($any:ident, $value:expr, $typed:pat => $body:expr, else $other:pat => $refused:expr) => {
         match $value {
             $any::F32($typed) => $body,
             $any::F64($typed) => $body,
@@ -93,15 +86,65 @@ macro_rules! for_compiled {
             $any::C32($typed) => $body,
             #[cfg(feature = "complex")]
             $any::C64($typed) => $body,
-            $(
-                $any::F32F64($mixed) => $two,
-                #[cfg(feature = "half")]
-                $any::F16F32($mixed) => $two,
-                #[cfg(feature = "half")]
-                $any::Bf16F32($mixed) => $two,
-            )?
             #[cfg(not(all(feature = "half", feature = "complex")))]
             $other => $refused,
+        }
+    };
+}
+
+/// As gemv-core's `for_types`, likewise.
+macro_rules! for_compiled_types {
+    (
+        $types:expr, $t:ident => $body:expr,
+        mixed $m:ident, $v:ident => $mixed:expr, else => $refused:expr
+    ) => {
+        match $types {
+            (Dtype::F32, Dtype::F32) => {
+                type $t = f32;
+                $body
+            }
+            (Dtype::F64, Dtype::F64) => {
+                type $t = f64;
+                $body
+            }
+            #[cfg(feature = "half")]
+            (Dtype::F16, Dtype::F16) => {
+                type $t = gemv_core::half::f16;
+                $body
+            }
+            #[cfg(feature = "half")]
+            (Dtype::Bf16, Dtype::Bf16) => {
+                type $t = gemv_core::half::bf16;
+                $body
+            }
+            #[cfg(feature = "complex")]
+            (Dtype::C32, Dtype::C32) => {
+                type $t = gemv_core::num_complex::Complex<f32>;
+                $body
+            }
+            #[cfg(feature = "complex")]
+            (Dtype::C64, Dtype::C64) => {
+                type $t = gemv_core::num_complex::Complex<f64>;
+                $body
+            }
+            (Dtype::F32, Dtype::F64) => {
+                type $m = f32;
+                type $v = f64;
+                $mixed
+            }
+            #[cfg(feature = "half")]
+            (Dtype::F16, Dtype::F32) => {
+                type $m = gemv_core::half::f16;
+                type $v = f32;
+                $mixed
+            }
+            #[cfg(feature = "half")]
+            (Dtype::Bf16, Dtype::F32) => {
+                type $m = gemv_core::half::bf16;
+                type $v = f32;
+                $mixed
+            }
+            _ => $refused,
         }
     };
 }
@@ -164,105 +207,133 @@ impl Cpu {
         }
     }
 
-    /// Computes a product that needs nothing but a kernel. Returns false for all others, and y is untouched. By
-    /// reference: a copy of the job, or of the views in it, takes longer than a small product.
-    #[inline(always)]
-    fn small<T: CpuElement>(&self, job: &mut Checked<Job<'_, T>>, params: &Params) -> bool {
-        if !kernels::is_small(params.kernel()) {
-            return false;
+    /// The kernel for small products with these parameters, if the problem has one. For a matrix that may need another thread
+    /// it has not. Outside of the pool one thread computes up to four times as much, by the general path.
+    fn small(&self, desc: &Desc, params: &Params) -> Option<AnySmall> {
+        let bytes = desc.m.checked_mul(desc.n)?.checked_mul(desc.dtype.bytes())?;
+        if !kernels::is_small(params.kernel())
+            || desc.is_mixed()
+            || desc.rhs * desc.batch != 1
+            || bytes >= (2 * GRAIN as usize) << 10
+        {
+            return None;
         }
-        let Job { alpha, conj, beta, .. } = **job;
-        let (Input::Host(a), Input::Host(x), Output::Host(mut y)) = job.operands() else {
-            return false;
-        };
-        self.small_host(alpha, a, conj, x, beta, &mut y)
+        for_compiled_types!(
+            (desc.dtype, desc.vectors),
+            T => self.isa.small_product::<T>().map(T::any::<Small>),
+            mixed _T, _V => None,
+            else => None
+        )
     }
 
-    /// As [`small`](Self::small), for operands in the host's memory.
-    #[inline(always)]
-    fn small_host<T: CpuElement>(
-        &self,
-        alpha: T::Acc,
-        a: &ArrayView2<'_, T>,
-        conj: bool,
-        x: &ArrayView1<'_, T>,
-        beta: T::Acc,
-        y: &mut ArrayViewMut1<'_, T>,
-    ) -> bool {
-        // A matrix that may need another thread. Outside of the pool one thread computes up to four times as
-        // much, by the general path.
-        if a.len() * size_of::<T>() >= (2 * GRAIN as usize) << 10 {
-            return false;
-        }
-        if alpha != T::Acc::ONE || beta != T::Acc::ZERO {
-            return false;
-        }
-        let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut()) else { return false };
-        let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
-        self.isa.small(a, conj, x, y)
-    }
-
+    /// One vector by a kernel for one.
     #[inline(never)]
-    fn run<T: CpuElement>(&self, job: &mut Checked<Job<'_, T>>, params: &Params) {
-        let Job { alpha, conj, beta, .. } = **job;
-        let (a, x, mut y) = job.operands();
-        let (a, x, mut y) = (view(a), view(x), view_mut(&mut y));
-        // Resident operands, too: the tuner compares them with host arrays.
-        let small = kernels::is_small(params.kernel());
-        if small && self.small_host(alpha, &a, conj, &x, beta, &mut y) {
+    #[expect(clippy::too_many_arguments, reason = "a product has them")]
+    fn one<T: CpuElement>(
+        &self,
+        choice: &Choice,
+        alpha: T::Acc,
+        a: ArrayView2<'_, T>,
+        conj: bool,
+        x: ArrayView1<'_, T>,
+        beta: T::Acc,
+        mut y: ArrayViewMut1<'_, T>,
+    ) {
+        // As the function that `small` gives.
+        let small = choice.small
+            && a.len() * size_of::<T>() < (2 * GRAIN as usize) << 10
+            && alpha == T::Acc::ONE
+            && beta == T::Acc::ZERO;
+        if small
+            && let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut())
+            && self.isa.small(&a, conj, x, y)
+        {
             return;
         }
         if alpha == T::Acc::ZERO || a.ncols() == 0 {
             return run::without_a(alpha, beta, y);
         }
+        run::run(Product::new(self.isa, choice.one, alpha, a, conj, x, beta, y), choice.grain());
+    }
+
+    /// A product of one element type: by a kernel for one vector, or for many.
+    fn compute<T: CpuTimes<T>>(&self, job: &mut Checked<Job<'_>>, choice: &Choice) {
+        if choice.is_gemm {
+            return self.blocks::<T, T>(job, choice);
+        }
+        let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
+        if job.a.dim()[0] == 1 && job.x.dim()[2] == 1 {
+            let (a, x) = (job.a.matrix_with::<T>(elements), job.x.vector_with::<T>(elements));
+            let mut place = job.y();
+            let y = place.vector_mut_with::<T>(elements_mut);
+            return self.one(choice, alpha, a, conj, x, beta, y);
+        }
+        // One after the other: what this thread does while it waits in one leaves no mode for the next.
+        let (a, x) = (job.a.view_with::<T>(elements), job.x.view_with::<T>(elements));
+        let mut place = job.y();
+        let mut y = place.view_mut_with::<T>(elements_mut);
+        in_default(|| {
+            for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(y.outer_iter_mut()) {
+                for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
+                    self.one(choice, alpha, a, conj, x, beta, y);
+                }
+            }
+        });
+    }
+
+    /// Several columns, or a batch, or a vector of a wider type, by a kernel for many.
+    fn blocks<T: CpuTimes<V>, V: CpuElement>(&self, job: &mut Checked<Job<'_>>, choice: &Choice) {
+        let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
+        let (a, x) = (job.a.view_with::<T>(elements), job.x.view_with::<V>(elements));
+        let mut place = job.y();
+        let y = place.view_mut_with::<V>(elements_mut);
+        gemm(self.isa, choice.many, alpha, a, conj, x, beta, y, choice.grain());
+    }
+}
+
+/// Parameters, parsed.
+struct Choice {
+    /// Of a kernel for one vector.
+    one: Plan,
+    /// Of a kernel for many, or for vectors of a wider type.
+    many: GemmPlan,
+    is_gemm: bool,
+    /// Whether the kernel takes small products without a plan.
+    small: bool,
+    read: bool,
+    rival: Option<&'static Rival>,
+    /// KiB of the matrix that are worth a thread of their own: of the pool, and of others, which have to wake one of it.
+    grain: usize,
+    cold: usize,
+}
+
+impl Choice {
+    fn new(params: &Params) -> Choice {
         let few_rows = params.kernel() == COL_FEW_ROWS;
         let get = |key, default| params.get_or(key, default) as usize;
-        let plan = Plan {
-            rows: get("rows", 16),
-            streams: get("streams", 1),
-            tile_m: get("tile_m", if few_rows { 128 } else { 0 }),
-            few_rows,
-            prefetch: get("prefetch", 0),
-            prefetch_next: get("prefetch_next", 0) > 0,
-        };
-        run::run(Product::new(self.isa, plan, alpha, a, conj, x, beta, y), grain(params));
-    }
-}
-
-/// KiB of the matrix that are worth a thread of their own.
-#[inline]
-fn grain(params: &Params) -> usize {
-    let grain = params.get_or("grain_kib", GRAIN) as usize;
-    match rayon::current_thread_index() {
-        Some(_) => grain,
-        // A thread outside of the pool has to wake one of the pool.
-        None => params.get("grain_cold").map_or(4 * grain, |kib| kib as usize),
-    }
-}
-
-/// An operand in the host's memory, where this backend keeps all of them.
-#[inline]
-fn view<'a, T: CpuElement, D: Dimension + Copy>(input: &'a Input<'_, T, D>) -> ArrayView<'a, T, D> {
-    match input {
-        Input::Host(view) => view.view(),
-        Input::Device(window) => window.view(elements(window.memory)),
-    }
-}
-
-/// The place of a result.
-///
-/// # Panics
-/// If it is in another backend's memory, or of another type.
-#[inline]
-fn view_mut<'a, T: CpuElement, D: Dimension + Copy>(
-    output: &'a mut Output<'_, T, D>,
-) -> ArrayViewMut<'a, T, D> {
-    match output {
-        Output::Host(view) => view.view_mut(),
-        Output::Device(Window { memory, first, dim, strides }) => {
-            Window { memory: (), first: *first, dim: *dim, strides: *strides }
-                .view_mut(elements_mut(&mut **memory))
+        let grain = params.get_or("grain_kib", GRAIN) as usize;
+        Choice {
+            one: Plan {
+                rows: get("rows", 16),
+                streams: get("streams", 1),
+                tile_m: get("tile_m", if few_rows { 128 } else { 0 }),
+                few_rows,
+                prefetch: get("prefetch", 0),
+                prefetch_next: get("prefetch_next", 0) > 0,
+            },
+            many: kernels::gemm_plan(params),
+            is_gemm: kernels::is_gemm(params.kernel()),
+            small: kernels::is_small(params.kernel()),
+            read: params.kernel() == READ.kernel(),
+            rival: Rival::named(params.kernel()),
+            grain,
+            cold: params.get("grain_cold").map_or(grain.saturating_mul(4), |kib| kib as usize),
         }
+    }
+
+    #[inline]
+    fn grain(&self) -> usize {
+        if rayon::current_thread_index().is_some() { self.grain } else { self.cold }
     }
 }
 
@@ -378,49 +449,47 @@ impl Backend for Cpu {
         Rival::of(desc).map(|rival| Params::new(rival.name().as_str()))
     }
 
-    fn gemv(&self, mut job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
-        if !self.isa.in_default_mode() {
-            return in_default(|| self.gemv(job, prepared));
-        }
-        let params = prepared.params();
-        if params.kernel() == READ.kernel() {
-            return self.read(job, params);
-        }
-        if let Some(theirs) = Rival::named(params.kernel()) {
-            match job {
-                AnyJob::F32(job) => rival_of_one(theirs.f32, job),
-                AnyJob::F64(job) => rival_of_one(theirs.f64, job),
-                _ => unreachable!("it fits f32 and f64 alone"),
-            }
-            return Ok(());
-        }
-        for_compiled!(
-            AnyJob, &mut job,
-            job => if !self.small(job, params) { self.run(job, params) },
-            mixed job => self.mixed(job, params),
-            else job => return self.accepts(&for_any!(AnyJob, job, job => job.desc()))
-        );
-        Ok(())
+    fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
+        self.accepts(desc)?;
+        self.fits(desc, params)?;
+        let prepared = Prepared::new(*params).with_parsed(Choice::new(params));
+        Ok(match self.small(desc, params) {
+            Some(small) => prepared.with_small(small),
+            None => prepared,
+        })
     }
 
-    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         if !self.isa.in_default_mode() {
-            return in_default(|| self.gemm(job, prepared));
+            return in_default(|| self.product(job, prepared));
         }
-        let params = prepared.params();
-        if let Some(theirs) = Rival::named(params.kernel()) {
-            match job {
-                AnyGemmJob::F32(job) => rival(theirs.f32, job),
-                AnyGemmJob::F64(job) => rival(theirs.f64, job),
+        let own;
+        let choice = match prepared.state::<Choice>() {
+            Some(choice) => choice,
+            None => {
+                own = Choice::new(prepared.params());
+                &own
+            }
+        };
+        if choice.read {
+            return self.read(job, prepared.params());
+        }
+        let types = (job.a.dtype(), job.x.dtype());
+        if let Some(theirs) = choice.rival {
+            match types {
+                (Dtype::F32, Dtype::F32) => rival(theirs.f32, job),
+                (Dtype::F64, Dtype::F64) => rival(theirs.f64, job),
                 _ => unreachable!("it fits f32 and f64 alone"),
             }
             return Ok(());
         }
-        if kernels::is_gemm(params.kernel()) {
-            return self.any_many(job, params);
-        }
-        // One product after the other: what this thread does while it waits in one leaves no mode for the next.
-        in_default(|| self.any_many(job, params))
+        for_compiled_types!(
+            types,
+            T => self.compute::<T>(job, choice),
+            mixed T, V => self.blocks::<T, V>(job, choice),
+            else => return self.accepts(&job.desc())
+        );
+        Ok(())
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
@@ -438,28 +507,11 @@ impl Backend for Cpu {
 
 /// Products by another library.
 #[cold]
-fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: Checked<GemmJob<'_, T>>) {
-    let GemmJob { alpha, a, x, beta, mut y, .. } = job.into_inner();
-    rival_of_views(gemm, (alpha, beta), view(&a), view(&x), view_mut(&mut y));
-}
-
-/// The same with one right-hand side.
-#[cold]
-fn rival_of_one<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: Checked<Job<'_, T>>) {
-    let Job { alpha, a, x, beta, mut y, .. } = job.into_inner();
-    let a = view(&a).insert_axis(Axis(0));
-    let x = view(&x).insert_axis(Axis(0)).insert_axis(Axis(2));
-    let y = view_mut(&mut y).insert_axis(Axis(0)).insert_axis(Axis(2));
-    rival_of_views(gemm, (alpha, beta), a, x, y);
-}
-
-fn rival_of_views<T: CpuElement<Acc = T> + Accumulator>(
-    gemm: HostGemm<T>,
-    (alpha, beta): (T, T),
-    a: ArrayView3<'_, T>,
-    x: ArrayView3<'_, T>,
-    mut y: ArrayViewMut3<'_, T>,
-) {
+fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: &mut Checked<Job<'_>>) {
+    let (alpha, beta): (T, T) = (job.alpha.get(), job.beta.get());
+    let (a, x) = (job.a.view_with::<T>(elements), job.x.view_with::<T>(elements));
+    let mut place = job.y();
+    let mut y = place.view_mut_with::<T>(elements_mut);
     if y.is_empty() {
         return;
     }
@@ -470,67 +522,15 @@ fn rival_of_views<T: CpuElement<Acc = T> + Accumulator>(
 }
 
 impl Cpu {
-    fn any_many(&self, job: AnyGemmJob<'_>, params: &Params) -> Result<()> {
-        for_compiled!(
-            AnyGemmJob, job,
-            job => self.many(job, params),
-            mixed job => self.blocks(job, params),
-            else job => return self.accepts(&for_any!(AnyGemmJob, job, job => job.desc()))
-        );
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn many<T: CpuTimes<T>>(&self, mut job: Checked<GemmJob<'_, T>>, params: &Params) {
-        if !kernels::is_gemm(params.kernel()) {
-            // A kernel for one vector: one product after the other.
-            let Desc { batch, rhs, .. } = job.desc();
-            for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
-                self.run(&mut job.column(entry, column), params);
-            }
-            return;
-        }
-        self.blocks(job, params);
-    }
-
-    /// Several columns, or a batch, by a kernel for them.
-    fn blocks<T: CpuTimes<V>, V: CpuElement>(
-        &self,
-        job: Checked<GemmJob<'_, T, V>>,
-        params: &Params,
-    ) {
-        let GemmJob { alpha, a, conj, x, beta, mut y } = job.into_inner();
-        let plan = kernels::gemm_plan(params);
-        let grain = grain(params);
-        gemm(self.isa, plan, alpha, view(&a), conj, view(&x), beta, view_mut(&mut y), grain);
-    }
-
     fn step<T: CpuElement>(&self, job: Checked<VectorJob<'_, T>>) {
         let (job, memory) = job.into_inner().split();
         vector::run(self.isa, &job, elements, elements_mut(memory));
     }
 
-    /// One vector of a wider type, as the one column of X.
-    #[inline(never)]
-    fn mixed<T: CpuTimes<V>, V: CpuElement>(
-        &self,
-        job: &mut Checked<Job<'_, T, V>>,
-        params: &Params,
-    ) {
-        let Job { alpha, conj, beta, .. } = **job;
-        let (a, x, mut y) = job.operands();
-        let (a, x, y) = (view(a), view(x), view_mut(&mut y));
-        let (a, x, y) = (a.insert_axis(Axis(0)), x.insert_axis(Axis(1)), y.insert_axis(Axis(1)));
-        let (x, y) = (x.insert_axis(Axis(0)), y.insert_axis(Axis(0)));
-        let plan = kernels::gemm_plan(params);
-        gemm(self.isa, plan, alpha, a, conj, x, beta, y, grain(params));
-    }
-
     #[cold]
-    fn read(&self, job: AnyJob<'_>, params: &Params) -> Result<()> {
-        self.fits(&for_any!(AnyJob, &job, job => job.desc()), params)?;
-        let AnyJob::F32(job) = job else { unreachable!("it fits f32 alone") };
-        let a = view(&job.a);
+    fn read(&self, job: &Job<'_>, params: &Params) -> Result<()> {
+        self.fits(&job.desc(), params)?;
+        let a = job.a.view_with::<f32>(elements);
         let grain = params.get_or("grain_kib", GRAIN) as usize;
         // Row by row if there are gaps between the rows.
         match a.to_slice() {

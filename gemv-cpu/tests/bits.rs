@@ -45,9 +45,9 @@ fn check<T: Element>(
             }
             if conj {
                 // The only entry point with conjugation chooses by the table.
-                device.gemv_conj(alpha, &a, &x, beta, y).unwrap();
+                device.product(&a, &x).conj().scaled(alpha, beta).to(y).unwrap();
             } else {
-                device.gemv_as(&p, alpha, &a, &x, beta, y).unwrap();
+                device.product(&a, &x).with(&p).scaled(alpha, beta).to(y).unwrap();
             }
             let y = memory.slice(s![8..8 + m * gap;stride]);
             for i in 0..m {

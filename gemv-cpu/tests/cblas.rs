@@ -3,7 +3,7 @@
 
 use gemv_baselines as _;
 use gemv_core::ndarray::{Array3, Axis, LinalgScalar, ShapeBuilder, s};
-use gemv_core::{Backend, Desc, Dtype, Element, GemmJob, Input, Layout, Output, Params, Times};
+use gemv_core::{Accumulator, Backend, Desc, Dtype, Element, Job, Layout, Number, Params, Times};
 
 const PATH: &str = "GEMV_TEST_CBLAS";
 /// What the backend reads.
@@ -92,7 +92,9 @@ fn array<T: Clone>(dim: (usize, usize, usize), lies: Lies, entry: impl FnMut() -
     Array3::from_shape_vec(shape, full).unwrap()
 }
 
-fn check<T: Element<Acc = T> + Times<T> + LinalgScalar + From<i8>>(cpu: &dyn Backend) {
+fn check<T: Element<Acc = T> + Accumulator + Times<T> + LinalgScalar + From<i8>>(
+    cpu: &dyn Backend,
+) {
     let mut at = 3_usize;
     let mut number = move || {
         at = (at * 31 + 7) % 1009;
@@ -120,14 +122,14 @@ fn check<T: Element<Acc = T> + Times<T> + LinalgScalar + From<i8>>(cpu: &dyn Bac
                         // Must not be read.
                         got.fill(T::from(1) / T::from(0) - T::from(1) / T::from(0));
                     }
-                    let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
-                    let job =
-                        GemmJob { alpha, a, conj: false, x, beta, y: Output::Host(got.view_mut()) };
+                    let (a, x, y) = (a.view().into(), x.view().into(), got.view_mut().into());
+                    let (alpha, beta) = (Number::new(alpha), Number::new(beta));
+                    let job = Job { alpha, a, conj: false, x, beta, y };
                     let desc = job.desc();
                     let params = cpu.vendor(&desc).expect("it computes such a problem");
                     assert_eq!(params, Params::new("vendor-cblas"));
-                    cpu.gemm(job.check().unwrap().erase(), &cpu.prepare(&desc, &params).unwrap())
-                        .unwrap();
+                    let prepared = cpu.prepare(&desc, &params).unwrap();
+                    cpu.product(&mut job.check().unwrap(), &prepared).unwrap();
                     assert_eq!(got, want, "{m} x {n} x {k}");
                 }
             }

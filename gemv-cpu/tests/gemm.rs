@@ -5,8 +5,7 @@ use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array3, Axis, Dimension, IntoDimension, Ix3, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Layout, Output, Params, Times,
-    Window,
+    Accumulator, Backend, Desc, Dtype, Element, Job, Layout, Number, Params, Times, Window,
 };
 use gemv_testkit::Numbers;
 
@@ -135,18 +134,13 @@ fn compare<T: Element + Times<V>, V: Element>(
     }
     let before = y.clone();
     let mut to = py.view_mut(&mut y);
-    let job = GemmJob::<T, V> {
-        alpha,
-        a: Input::Host(a),
-        conj,
-        x: Input::Host(x),
-        beta,
-        y: Output::Host(to.view_mut()),
-    };
+    let (factor_a, factor_y) = (Number::new(alpha), Number::new(beta));
+    let (a_in, x_in, y_in) = (a.into(), x.into(), to.view_mut().into());
+    let job = Job { alpha: factor_a, a: a_in, conj, x: x_in, beta: factor_y, y: y_in };
     let desc = job.desc();
     let params = params(cpu, rng, &desc);
     let prepared = cpu.prepare(&desc, &params).unwrap();
-    cpu.gemm(job.check().unwrap().erase(), &prepared).unwrap();
+    cpu.product(&mut job.check().unwrap(), &prepared).unwrap();
     let got = py.view(&y);
     let what = format!(
         "{} {}*{} {batch} x {m} x {n} x {columns}, A {:?}, X {:?}, Y {:?}, {params}",
@@ -368,16 +362,17 @@ fn wide<T: Element + Times<T>>(cpu: &dyn Backend, rng: &mut Numbers, batch: usiz
             let params: Params = kernel.parse().unwrap();
             for pool in &pools {
                 y.fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
-                let (a, x, mut to) = (Input::Host(a), Input::Host(x), y_at.view_mut(&mut y));
-                let y = Output::Host(to.view_mut());
-                let job = GemmJob { alpha, a, conj: false, x, beta, y };
+                let mut to = y_at.view_mut(&mut y);
+                let (a, x, y) = (a.into(), x.into(), to.view_mut().into());
+                let (alpha, beta) = (Number::new(alpha), Number::new(beta));
+                let job = Job { alpha, a, conj: false, x, beta, y };
                 let desc = job.desc();
                 if cpu.fits(&desc, &params).is_err() {
                     continue;
                 }
                 let prepared = cpu.prepare(&desc, &params).unwrap();
-                let job = job.check().unwrap().erase();
-                pool.install(|| cpu.gemm(job, &prepared)).unwrap();
+                let mut job = job.check().unwrap();
+                pool.install(|| cpu.product(&mut job, &prepared)).unwrap();
                 let same = to.iter().zip(&want).all(|(got, want)| same(*got, *want));
                 let threads = pool.current_num_threads();
                 assert!(same, "{batch} x {m} x {n} x {columns}, {kernel}, {threads} threads");
@@ -464,12 +459,14 @@ fn matrixmultiply_multiplies_whole_numbers_exactly() {
                 // Must not be read.
                 got.fill(f64::NAN);
             }
-            let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
-            let job = GemmJob { alpha, a, conj: false, x, beta, y: Output::Host(got.view_mut()) };
+            let (a, x, y) = (a.view().into(), x.view().into(), got.view_mut().into());
+            let (factor, beta_in) = (Number::new(alpha), Number::new(beta));
+            let job = Job { alpha: factor, a, conj: false, x, beta: beta_in, y };
             let desc = job.desc();
             let params = cpu.vendor(&desc).expect("it computes such a problem");
             assert!(!params.keeps_order());
-            cpu.gemm(job.check().unwrap().erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
+            let prepared = cpu.prepare(&desc, &params).unwrap();
+            cpu.product(&mut job.check().unwrap(), &prepared).unwrap();
             assert_eq!(got, want, "{batch} x {m} x {n} x {columns}, {alpha}, {beta}");
         }
     }

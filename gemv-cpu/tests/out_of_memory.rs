@@ -128,8 +128,8 @@ fn one_vector<T: Element>() {
                 for params in kernels(cpu, &MatrixRef::from(&a).desc()) {
                     let what = || format!("{} {m} x {n} {params}, matrix {k}, x {l}", T::DTYPE);
                     failed += computes(&what, &y, &want, &|y| match k % 3 {
-                        0 => cpu.gemv_conj_as(&params, alpha, &a, x, beta, y),
-                        _ => cpu.gemv_as(&params, alpha, &a, x, beta, y),
+                        0 => cpu.product(&a, x).conj().with(&params).scaled(alpha, beta).to(y),
+                        _ => cpu.product(&a, x).with(&params).scaled(alpha, beta).to(y),
                     });
                 }
             }
@@ -210,7 +210,7 @@ fn several_vectors<T: Element + Times<V>, V: Element>() {
                 for params in kernels(cpu, &desc) {
                     let what = || format!("{desc} {params}, matrix {p}, x {q}");
                     failed += computes(&what, y, &want, &|y| {
-                        cpu.gemm_mixed_as(&params, alpha, a, x, beta, y)
+                        cpu.product(a, x).with(&params).scaled(alpha, beta).to(y)
                     });
                 }
             }
@@ -352,7 +352,7 @@ fn a_repeated_number_needs_no_memory_of_its_length() {
     let (a, x) = (Array2::<f32>::ones((2, rows)), Array1::<f32>::ones(rows));
     let x = x.insert_axis(Axis(1));
     let mut y = Array2::zeros((2, columns));
-    let product = || cpu.gemm(1.0, &a, x.broadcast((rows, columns)).unwrap(), 0.0, &mut y);
+    let product = || cpu.product(&a, x.broadcast((rows, columns)).unwrap()).to(&mut y);
     let (done, largest) = largest_allocation(product);
     assert!(done.is_ok() && y.iter().all(|&sum| sum == rows as f32));
     assert!(largest <= 256 << 20, "{largest} bytes");

@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{ArrayView3, ArrayViewMut3, ShapeBuilder};
 use gemv_core::num_complex::Complex;
-use gemv_core::{Accumulator, Backend, Element, GemmJob, Input, Output, Params, Times};
+use gemv_core::{Accumulator, Backend, Element, Job, Number, Params, Times};
 use gemv_testkit::Numbers;
 
 /// A multiple of every page size in use.
@@ -124,17 +124,19 @@ fn check<T: Element + Times<V>, V: Element>(
     let mut next = 0;
     while all.as_ref().is_none_or(|all| next < all.len()) {
         let y = y_memory.hold(&old, at_end);
-        let job = GemmJob::<T, V> {
-            alpha: V::Acc::ONE,
-            a: Input::Host(a),
+        let to = ArrayViewMut3::from_shape(shape(place_y), &mut *y).unwrap();
+        let job = Job {
+            alpha: Number::new(V::Acc::ONE),
+            a: a.into(),
             conj: false,
-            x: Input::Host(x),
-            beta,
-            y: Output::Host(ArrayViewMut3::from_shape(shape(place_y), &mut *y).unwrap()),
+            x: x.into(),
+            beta: Number::new(beta),
+            y: to.into(),
         };
         let desc = job.desc();
         let params = all.get_or_insert_with(|| params(cpu, &desc))[next];
-        cpu.gemm(job.check().unwrap().erase(), &cpu.prepare(&desc, &params).unwrap()).unwrap();
+        let prepared = cpu.prepare(&desc, &params).unwrap();
+        cpu.product(&mut job.check().unwrap(), &prepared).unwrap();
         let same = y.iter().zip(&want).all(|(a, b)| a.bits() == b.bits());
         assert!(same, "{} {desc} {params}, by {apart}, {pad} between lines", cpu.device().arch);
         next += 1;

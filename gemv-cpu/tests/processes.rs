@@ -58,10 +58,10 @@ fn products(device: &Device) -> Result<Vec<Vec<u32>>, gemv_core::Error> {
     // Another library's product, and the pass that only reads.
     let mut y = Array3::zeros((1, 1500, 9));
     let (a3, x3) = (a.view().insert_axis(Axis(0)), columns.view().insert_axis(Axis(0)));
-    device.gemm_as(&Params::new("vendor-matrixmul"), 1.0, &a3, &x3, 0.0, &mut y)?;
+    device.product(&a3, &x3).with(&Params::new("vendor-matrixmul")).to(&mut y)?;
     all.push(bits(&y));
     let read = Params::new(gemv_core::READ).with("grain_kib", 1);
-    device.gemv_as(&read, 1.0, &a, &x.slice(s![..1000]), 0.0, &mut Array1::zeros(1500))?;
+    device.product(&a, &x.slice(s![..1000])).with(&read).to(&mut Array1::zeros(1500))?;
     Ok(all)
 }
 

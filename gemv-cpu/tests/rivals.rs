@@ -44,7 +44,7 @@ fn the_first_by_name_is_offered_and_runs_by_name() {
     assert_eq!(offered, Some(Params::new("vendor-b")));
     let mut y = Array3::<f32>::zeros((1, 2, 3));
     let (a, x) = (Array3::<f32>::ones((1, 2, 2)), Array3::<f32>::ones((1, 2, 3)));
-    cpu.gemm_as(&offered.unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap();
+    cpu.product(&a, &x).with(&offered.unwrap()).to(&mut y).unwrap();
     assert_eq!((CALLS.load(Ordering::Relaxed), y), (1, Array3::from_elem((1, 2, 3), 7.0)));
 }
 

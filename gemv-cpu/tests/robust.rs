@@ -85,7 +85,7 @@ fn any_number_of_threads_gives_the_same_bits() {
                     // On all threads, however small it is.
                     let p = if p.get("grain_kib").is_some() { p.with("grain_kib", 1) } else { p };
                     let mut y = Array1::from_elem(m, f32::NAN);
-                    pool(threads).install(|| device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y)).unwrap();
+                    pool(threads).install(|| device.product(&a, &x).with(&p).to(&mut y)).unwrap();
                     assert_eq!(bits(&y), bits(&want), "{m}x{n} {p} on {threads} threads");
                 }
             }
@@ -105,7 +105,7 @@ fn concurrent_callers_do_not_disturb_one_another() {
             scope.spawn(|| {
                 for _ in 0..20 {
                     let mut y = Array1::zeros(600);
-                    device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y).unwrap();
+                    device.product(&a, &x).with(&p).to(&mut y).unwrap();
                     assert_eq!(bits(&y), bits(&want));
                 }
             });
@@ -115,7 +115,7 @@ fn concurrent_callers_do_not_disturb_one_another() {
     use rayon::prelude::*;
     (0..200).into_par_iter().for_each(|_| {
         let mut y = Array1::zeros(600);
-        device.gemv_as(&p, 1.0, &a, &x, 0.0, &mut y).unwrap();
+        device.product(&a, &x).with(&p).to(&mut y).unwrap();
         assert_eq!(bits(&y), bits(&want));
     });
 }
@@ -176,7 +176,7 @@ fn bad_parameters_are_refused() {
         ("magic", "no kernel"),
     ] {
         let mut y = Array1::from_elem(9, 5.0f32);
-        let error = device.gemv_as(&text.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap_err();
+        let error = device.product(&a, &x).with(&text.parse().unwrap()).to(&mut y).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
         assert!(y.iter().all(|v| *v == 5.0));
     }
@@ -209,7 +209,12 @@ fn vectors_that_are_not_whole_meet_nothing_else() {
                         x[j] = want;
                     }
                     let mut y = Array1::from_elem(11, one);
-                    device.gemv_as(&params, one, &a, &x, T::default(), &mut y).unwrap();
+                    device
+                        .product(&a, &x)
+                        .with(&params)
+                        .scaled(one, T::default())
+                        .to(&mut y)
+                        .unwrap();
                     assert!(y.iter().all(|v| *v == want), "{params} at {first}, n {n}, {j:?}");
                 }
             }
@@ -232,7 +237,7 @@ fn many_rows_come_from_several_places() {
         let want = device.try_gpu_dot(&a, &x).unwrap();
         for params in ["row rows=128 streams=2 prefetch=0", "row rows=128 streams=16 prefetch=64"] {
             let mut y = Array1::from_elem(1000, 5.0f32);
-            device.gemv_as(&params.parse().unwrap(), 1.0, &a, &x, 0.0, &mut y).unwrap();
+            device.product(&a, &x).with(&params.parse().unwrap()).to(&mut y).unwrap();
             assert_eq!(y, want, "{params}");
         }
     }
@@ -395,7 +400,7 @@ impl<T: Element + Times<V>, V: Element> Many<T, V> {
 
     fn run(&self, device: &Device, params: &Params) -> Array3<V> {
         let (mut y, (alpha, beta)) = (self.y.clone(), self.factors);
-        device.gemm_mixed_as(params, alpha, &self.a, &self.x, beta, &mut y).unwrap();
+        device.product(&self.a, &self.x).with(params).scaled(alpha, beta).to(&mut y).unwrap();
         y
     }
 }
@@ -518,7 +523,7 @@ fn other_work_of_the_pool_has_a_mode_of_its_own() {
         let params: Params = "row rows=4 grain_kib=1".parse().unwrap();
         let run = || {
             let mut y = Array1::zeros(m);
-            device.gemv_as(&params, 1.0, &a, &x, 0.0, &mut y).unwrap();
+            device.product(&a, &x).with(&params).to(&mut y).unwrap();
             bits(&y)
         };
         let want = run();

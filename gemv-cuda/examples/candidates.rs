@@ -26,7 +26,7 @@ fn prepare<T: Element>(device: &Device, desc: &Desc, all: &[Params]) -> gemv_cor
         let worker = || -> gemv_core::Result<()> {
             while let Some(params) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut y = device.zeros::<T, _>(desc.m)?;
-                device.gemv_as(params, one, &a, &x, zero, &mut y)?;
+                device.product(&a, &x).with(params).scaled(one, zero).to(&mut y)?;
             }
             Ok(())
         };

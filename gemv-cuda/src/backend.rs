@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, CompiledKernel,
-    Desc, DeviceInfo, Dtype, Error, Exchange, KernelInfo, KernelLaunch, Layout, Memory, Params,
+    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
+    DeviceInfo, Dtype, Error, Exchange, Job, KernelInfo, KernelLaunch, Layout, Memory, Params,
     PieceSource, Prepared, Receive, Record, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
 use crate::driver::{self, Cublas, Found, Gpu, Report, Staging};
-use crate::gemm::gemm;
 use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels, row_block_cyclic, uses_tensor_cores};
 use crate::options::OPTIONS;
@@ -250,12 +249,10 @@ impl Backend for Cuda {
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         let dtype = data.dtype();
-        for_any!(AnySlice, data, data => {
-            let _guard = self.gpu.enter()?;
-            let block = self.gpu.alloc(size_of_val(data))?;
-            self.staging.send(data, &block)?;
-            Ok(Box::new(Resident { block, dtype, len: data.len() }))
-        })
+        let _guard = self.gpu.enter()?;
+        let block = self.gpu.alloc(data.bytes().len())?;
+        self.staging.send(data.bytes(), &block)?;
+        Ok(Box::new(Resident { block, dtype, len: data.bytes().len() / dtype.bytes() }))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
@@ -266,15 +263,14 @@ impl Backend for Cuda {
         Ok(Box::new(Resident { block, dtype, len }))
     }
 
-    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
-        let from = resident(from, &self.gpu, to.dtype());
+    fn download(&self, from: &dyn Memory, first: usize, mut to: AnySliceMut<'_>) -> Result<()> {
+        let (size, from) = (to.dtype().bytes(), resident(from, &self.gpu, to.dtype()));
         let _guard = self.gpu.enter()?;
-        for_any!(AnySliceMut, to, to => {
-            // Its block is longer.
-            let inside = first.checked_add(to.len()).is_some_and(|end| end <= from.len);
-            assert!(inside, "a copy from outside of an array");
-            self.staging.fetch(&from.block, first, to)
-        })
+        let to = to.bytes();
+        // Its block is longer.
+        let inside = first.checked_add(to.len() / size).is_some_and(|end| end <= from.len);
+        assert!(inside, "a copy from outside of an array");
+        self.staging.fetch(&from.block, first * size, to)
     }
 
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
@@ -305,26 +301,16 @@ impl Backend for Cuda {
         Ok(Some(Prepared::new(params).with_state(Choice::Cyclic(launches, processes))))
     }
 
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         if !is_default() {
-            return in_default(|| self.gemv(job, prepared));
+            return in_default(|| self.product(job, prepared));
         }
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(AnyJob, job, job => {
-            let ours = matches!(choice, Choice::Kernels(_));
-            match ours && vector::joins(&self.gpu, &self.steps, &job)? {
-                true => Ok(()),
-                false => run(&self.gpu, &self.scratch, job, choice),
-            }
-        })
-    }
-
-    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
-        if !is_default() {
-            return in_default(|| self.gemm(job, prepared));
+        let ours = matches!(choice, Choice::Kernels(_));
+        match ours && vector::joins(&self.gpu, &self.steps, job)? {
+            true => Ok(()),
+            false => run(&self.gpu, &self.scratch, job, choice),
         }
-        let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
-        for_any!(AnyGemmJob, job, job => gemm(&self.gpu, &self.scratch, job, choice))
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {

@@ -26,9 +26,9 @@ mod backend;
 mod bundle;
 mod cache;
 mod candidates;
+mod cyclic;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
-mod gemm;
 mod kernel_source;
 mod kernels;
 mod lock;

@@ -1,14 +1,12 @@
-//! One product on the device: operands brought there, launches queued, y brought back.
+//! A product on the device: operands brought there, launches queued, Y brought back.
 
 use std::sync::{Arc, Mutex};
 
-use gemv_core::order::SEGMENT;
-use gemv_core::{
-    Accumulator, Checked, Desc, Element, Input, Job, Output, Result, Times, packed, span,
-};
+use gemv_core::ndarray::{Dimension, Ix3};
+use gemv_core::{Checked, Desc, Dtype, Job, Memory, Result, Tensor, Window};
+use gemv_gpu::{Signature, assert_layout};
 
-use gemv_gpu::Signature;
-
+use crate::cyclic;
 use crate::driver::{Arguments, Block, Cublas, Gpu, Launch, Operand, Staging};
 use crate::lock::lock;
 use crate::resident::resident;
@@ -28,9 +26,9 @@ pub(crate) struct Scratch {
 #[derive(Debug, Default)]
 pub(crate) struct Reused(Option<Block>);
 
-/// A host matrix of more bytes than this has a block of its own for one call: gigabytes are not kept
+/// An operand of the host of more bytes than this has a block of its own for one call: gigabytes are not kept
 /// for a next call that may never come.
-pub(crate) const KEPT: usize = 64 << 20;
+const KEPT: usize = 64 << 20;
 
 impl Scratch {
     pub(crate) fn new(staging: &Arc<Staging>) -> Scratch {
@@ -85,46 +83,38 @@ pub(crate) struct Launches {
     pub(crate) counters: usize,
 }
 
-/// Computes one product. A host y is written at the very end. A resident one is written by the
-/// launch, which is queued and not waited for.
+impl Choice {
+    /// The launches, if they are this crate's.
+    fn launches(&self) -> Option<&Launches> {
+        match self {
+            Choice::Kernels(of) | Choice::Cyclic(of, _) => Some(of),
+            Choice::Cublas(..) => None,
+        }
+    }
+}
+
+/// Computes one job. A host Y is written at the very end. A resident one is written by the launches,
+/// which are queued and not waited for.
 ///
 /// # Panics
 /// If the choice is for another problem or another GPU, or an operand is another GPU's or of another type.
-pub(crate) fn run<T: Element + Times<V>, V: Element>(
+pub(crate) fn run(
     gpu: &Arc<Gpu>,
     scratch: &Mutex<Scratch>,
-    job: Checked<Job<'_, T, V>>,
+    job: &mut Checked<Job<'_>>,
     choice: &Choice,
 ) -> Result<()> {
-    if let Choice::Kernels(of) | Choice::Cyclic(of, _) = choice {
-        assert!(Arc::ptr_eq(&of.gpu, gpu), "launches of another GPU");
-        assert_eq!(of.desc, job.desc(), "launches for another problem");
-        assert_eq!(of.signature, Signature::Gemv, "a kernel of other arguments");
-    }
-    if let Choice::Cublas(cublas, desc) = choice {
-        assert!(cublas.is_of(gpu), "cuBLAS of another GPU");
-        assert_eq!(*desc, job.desc(), "cuBLAS for another problem");
-    }
+    let (of_gpu, desc) = match choice {
+        Choice::Kernels(of) | Choice::Cyclic(of, _) => (Arc::ptr_eq(&of.gpu, gpu), of.desc),
+        Choice::Cublas(cublas, desc) => (cublas.is_of(gpu), *desc),
+    };
+    assert!(of_gpu, "a choice of another GPU");
+    assert_eq!(desc, job.desc(), "a choice for another problem");
     if let Choice::Cyclic(_, processes) = choice {
-        let (Input::Device(x), Output::Device(y)) = (&job.x, &job.y) else {
-            panic!("sums of a process are of resident operands");
-        };
-        // The entry of the last column: blocks are further apart than in the matrix. And the last number of y.
-        let last = x.dim[0].saturating_sub(1);
-        let groups = (last / (SEGMENT * SEGMENT / processes)) as isize;
-        let last = (last + last / SEGMENT * SEGMENT * (processes - 1)) as isize;
-        let inside = |first: usize, entries: isize, stride: isize, len: usize| {
-            let at = stride.checked_mul(entries).and_then(|by| first.checked_add_signed(by));
-            at.is_some_and(|at| at < len)
-        };
-        let there = inside(x.first, last, x.stride(0), x.memory.len());
-        assert!(there && x.dim[0] > 0, "x has the entries of all columns of the process");
-        let rows = y.dim[0].saturating_sub(1) as isize;
-        let there = y.stride(0) > groups
-            && inside(y.first + groups as usize, rows, y.stride(0), y.memory.len());
-        assert!(there, "y has place for the sums of all rows");
-        let plain = job.alpha == V::Acc::ONE && job.beta == V::Acc::ZERO;
-        assert!(plain, "sums of a process are not scaled");
+        cyclic::check(job, *processes);
+    }
+    if job.y.is_empty() {
+        return Ok(());
     }
     let _guard = gpu.enter()?;
     let mut scratch = lock(scratch);
@@ -137,97 +127,96 @@ pub(crate) fn run<T: Element + Times<V>, V: Element>(
     done
 }
 
-fn queue<T: Element + Times<V>, V: Element>(
+fn queue(
     gpu: &Arc<Gpu>,
     scratch: &mut Scratch,
-    job: Checked<Job<'_, T, V>>,
+    job: &mut Checked<Job<'_>>,
     choice: &Choice,
 ) -> Result<()> {
     let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
-    let needs = match choice {
-        Choice::Kernels(of) | Choice::Cyclic(of, _) => (of.workspace, of.counters),
-        Choice::Cublas(..) => (0, 0),
-    };
+    let launches = choice.launches();
+    let needs = launches.map_or((0, 0), |of| (of.workspace, of.counters));
     let (workspace, _) = workspace.of(needs.0, gpu)?;
     let (counters, new) = counters.of(needs.1, gpu)?;
     if new {
         gpu.clear(counters)?;
     }
-    let Job { alpha, a, conj, x, beta, y } = job.into_inner();
-    let (m, n) = (a.raw_dim()[0], a.raw_dim()[1]);
-    // With alpha = 0 the kernel reads neither A nor x.
-    let used = alpha != V::Acc::ZERO;
-
-    let own;
-    let a = match &a {
-        Input::Device(a) => Operand {
-            block: &resident(a.memory, gpu, T::DTYPE).block,
-            first: a.first,
-            dim: (m, n),
-            strides: (a.stride(0), a.stride(1)),
-        },
-        Input::Host(a) => {
-            let s = span(a)?;
-            let size = size_of_val(&*s.data);
-            let block = if size <= KEPT {
-                a_block.of(size, gpu)?.0
-            } else {
-                own = gpu.alloc(size)?;
-                &own
-            };
-            if used {
-                staging.send(&s.data, block)?;
-            }
-            Operand { block, first: s.first, dim: (m, n), strides: (s.stride(0), s.stride(1)) }
-        }
-    };
-    let x = match &x {
-        Input::Device(x) => Operand {
-            block: &resident(x.memory, gpu, V::DTYPE).block,
-            first: x.first,
-            dim: (n, 1),
-            strides: (x.stride(0), 0),
-        },
-        Input::Host(x) => {
-            let s = span(x)?;
-            let (block, _) = x_block.of(size_of_val(&*s.data), gpu)?;
-            if used {
-                staging.send(&s.data, block)?;
-            }
-            Operand { block, first: s.first, dim: (n, 1), strides: (s.stride(0), 0) }
-        }
-    };
+    // With alpha = 0 the kernel reads neither A nor X.
+    let Job { alpha, beta, conj, .. } = **job;
+    let (used, types) = (!alpha.is_zero(), (job.a.dtype(), job.x.dtype()));
+    let (mut own_a, mut own_x) = (None, None);
+    let a = there(gpu, staging, (a_block, &mut own_a), &job.a, used)?;
+    if let Some(of) = launches {
+        assert_layout(of.desc.layout, a.dim, a.strides);
+    }
+    let x = there(gpu, staging, (x_block, &mut own_x), &job.x, used)?;
     let launch = |y: Operand<'_>| -> Result<()> {
-        let element = size_of::<T>();
-        let arguments =
-            Arguments::<V> { element, m, n, a, x, y, alpha, beta, conj, workspace, counters };
-        match choice {
-            Choice::Cublas(cublas, _) => cublas.gemv(&arguments),
-            Choice::Kernels(of) | Choice::Cyclic(of, _) => {
-                of.launches.iter().try_for_each(|launch| gpu.launch(launch, &arguments, needs))
-            }
+        let all = Arguments { types, a, x, y, alpha, beta, conj, workspace, counters };
+        let [batch, _, rhs] = y.dim;
+        let of = match choice {
+            Choice::Cublas(cublas, _) if batch == 1 && rhs == 1 => return cublas.gemv(&all),
+            Choice::Cublas(cublas, _) => return cublas.gemm(&all),
+            Choice::Kernels(of) | Choice::Cyclic(of, _) => of,
+        };
+        let each = |all: &Arguments<'_>| {
+            of.launches.iter().try_for_each(|launch| gpu.launch(launch, of.signature, all, needs))
+        };
+        match of.signature {
+            Signature::Gemv if batch > 1 || rhs > 1 => (0..batch)
+                .flat_map(|b| (0..rhs).map(move |c| (b, c)))
+                .try_for_each(|(b, c)| each(&all.column(b, c))),
+            _ => each(&all),
         }
     };
 
-    match y {
-        Output::Device(y) => launch(Operand {
-            block: &resident(y.memory, gpu, V::DTYPE).block,
-            first: y.first,
-            dim: (m, 1),
-            strides: (y.stride(0), 0),
-        }),
-        Output::Host(mut y) => {
-            let (block, _) = y_block.of(gpu.size_of(m as u64, size_of::<V>())?, gpu)?;
-            if beta != V::Acc::ZERO {
-                match y.as_slice() {
-                    Some(old) => staging.send(old, block)?,
-                    None => staging.send(&packed(&y.view())?, block)?,
-                }
-            }
-            launch(Operand { block, first: 0, dim: (m, 1), strides: (1, 0) })?;
-            staging.receive(block, m, |new: &[V]| {
-                y.iter_mut().zip(new).for_each(|(y, new)| *y = *new);
-            })
-        }
+    let mut y = job.y();
+    if let Some(window) = y.window() {
+        return launch(at(&window, gpu, types.1));
+    }
+    let (dim @ [_, m, rhs], size) = (y.dim(), types.1.bytes());
+    let (block, _) = y_block.of(gpu.size_of(y.len() as u64, size)?, gpu)?;
+    if !beta.is_zero()
+        && let Some(old) = y.packed()?
+    {
+        staging.send(&old, block)?;
+    }
+    launch(Operand { block, first: 0, dim, strides: [(m * rhs) as isize, rhs as isize, 1] })?;
+    let bytes = y.len() * size;
+    match y.slice_mut() {
+        Some(all) if bytes > staging.slot() => staging.fetch(block, 0, all),
+        _ => staging.receive(block, bytes, |new| y.assign(new)),
+    }
+}
+
+/// An operand where the kernels read it: an array of the host is copied there, if it is read at all.
+fn there<'b>(
+    gpu: &Arc<Gpu>,
+    staging: &Staging,
+    (reused, own): (&'b mut Reused, &'b mut Option<Block>),
+    operand: &Tensor<'b>,
+    used: bool,
+) -> Result<Operand<'b>> {
+    if let Some(window) = operand.window() {
+        return Ok(at(&window, gpu, operand.dtype()));
+    }
+    let span = operand.span()?.expect("it is in the host's memory");
+    let block: &Block = match span.data.len() {
+        size if size <= KEPT => reused.of(size, gpu)?.0,
+        size => own.insert(gpu.alloc(size)?),
+    };
+    if used {
+        staging.send(&span.data, block)?;
+    }
+    Ok(Operand { block, first: span.first, dim: operand.dim(), strides: span.strides })
+}
+
+/// A resident operand.
+fn at<'a>(window: &Window<&'a dyn Memory, Ix3>, gpu: &Arc<Gpu>, dtype: Dtype) -> Operand<'a> {
+    let (batch, rows, columns) = window.dim.into_pattern();
+    Operand {
+        block: &resident(window.memory, gpu, dtype).block,
+        first: window.first,
+        dim: [batch, rows, columns],
+        strides: [0, 1, 2].map(|axis| window.stride(axis)),
     }
 }

@@ -7,14 +7,13 @@
 use std::sync::{Arc, Mutex};
 
 use gemv_core::ndarray::{Array3, Axis};
-use gemv_core::{Dtype, GemmJob, Params, Result};
+use gemv_core::{Dtype, Job, Number, Params, Result};
 use gemv_gpu::{Caps, SELF_TEST_ENV, Signature};
 
 use crate::driver::Gpu;
-use crate::gemm::gemm;
 use crate::kernels::mma::TILES;
 use crate::programs::Programs;
-use crate::run::{Choice, Launches, Scratch};
+use crate::run::{Choice, Launches, Scratch, run};
 
 /// Rows and columns of A, and columns of X, of one instruction.
 const M: usize = 8;
@@ -24,11 +23,11 @@ const N: usize = 16;
 const TILES_OF_A_KIND: usize = 16;
 
 /// What the tiles of a kind are made of.
-type Number = fn(&mut Random) -> f64;
+type Draw = fn(&mut Random) -> f64;
 
 /// Numbers of A and of X, in which every liberty shows: other orders, more bits between two products,
 /// products that are rounded, subnormals flushed, infinities and zeros of the wrong sign.
-const KINDS: [(&str, Number, Number); 9] = [
+const KINDS: [(&str, Draw, Draw); 9] = [
     ("ordinary numbers", |r| r.power(-3, 0), |r| r.power(-3, 0)),
     ("numbers of any size", |r| r.power(-250, 250), |r| r.power(-250, 250)),
     ("any bits", |r| f64::from_bits(r.next()), |r| f64::from_bits(r.next())),
@@ -89,8 +88,8 @@ fn products(
     (a, x): (&Array3<f64>, &Array3<f64>),
 ) -> Result<Array3<f64>> {
     let mut y = Array3::from_elem((a.len_of(Axis(0)), M, N), f64::NAN);
-    let (alpha, beta) = (1.0, 0.0);
-    let job = GemmJob {
+    let (alpha, beta) = (Number::new(1.0), Number::new(0.0));
+    let job = Job {
         alpha,
         a: a.view().into(),
         conj: false,
@@ -107,7 +106,7 @@ fn products(
     let launches = launches.collect::<Result<_>>()?;
     let (signature, gpu_of_it) = (Signature::Gemm, gpu.clone());
     let of = Launches { gpu: gpu_of_it, desc, signature, launches, workspace: 0, counters: 0 };
-    gemm(gpu, scratch, job.check()?, &Choice::Kernels(of))?;
+    run(gpu, scratch, &mut job.check()?, &Choice::Kernels(of))?;
     Ok(y)
 }
 

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use gemv_core::ndarray::{Dimension, Ix0, Ix3};
 use gemv_core::{
-    Accumulator, Checked, Dtype, Element, Input, Job, Memory, Output, Result, Scalar, Step,
-    VectorJob, Window,
+    Accumulator, Checked, Dtype, Element, Job, Memory, Result, Scalar, Step, VectorJob, Window,
+    for_types,
 };
 use gemv_gpu::{Caps, Plan, VECTOR, chain_launch, vector_launch, vector_params};
 
-use crate::driver::{Batched, Function, Gpu, Link, VectorArguments};
+use crate::driver::{Function, Gpu, Link, Operand, VectorArguments};
 use crate::programs::Programs;
 use crate::resident::resident;
 
@@ -79,44 +79,43 @@ pub(crate) fn step<T: Element>(
 
 /// Whether a product is a dot product that joins the steps before it; see [`Gpu::join`]. If it is not,
 /// nothing was done.
-pub(crate) fn joins<T: Element, V: Element>(
-    gpu: &Arc<Gpu>,
-    steps: &Steps,
-    job: &Checked<Job<'_, T, V>>,
-) -> Result<bool> {
+pub(crate) fn joins(gpu: &Arc<Gpu>, steps: &Steps, job: &Checked<Job<'_>>) -> Result<bool> {
     if !gpu.recording() {
         return Ok(false);
     }
     // Another thread may be the one that records: this one waits for it.
     let _guard = gpu.enter()?;
-    let (Input::Device(a), Input::Device(x), Output::Device(y)) = (&job.a, &job.x, &job.y) else {
+    let (dtype, [batch, m, n], rhs) = (job.x.dtype(), job.a.dim(), job.x.dim()[2]);
+    let (Some(a), Some(x), Some(y)) = (job.a.window(), job.x.window(), job.y.window()) else {
         return Ok(false);
     };
-    let plain = job.alpha == V::Acc::ONE && job.beta == V::Acc::ZERO;
+    let plain = job.alpha.is_one() && job.beta.is_zero();
     // A step of this type has run, or else there is no program, and none to be had now.
-    let Some(functions) = steps.0[V::DTYPE as usize].get() else { return Ok(false) };
-    if !plain || T::DTYPE != V::DTYPE || y.dim[0] != 1 || x.dim[0] == 0 {
+    let Some(functions) = steps.0[dtype as usize].get() else { return Ok(false) };
+    if !plain || job.a.dtype() != dtype || [batch, m, rhs] != [1, 1, 1] || n == 0 {
         return Ok(false);
     }
-    let line = |memory, first, len, stride| {
-        let (dim, strides) = (Ix3(1, 1, len), Ix3(0, 0, stride));
-        at::<V>(&Window { memory, first, dim, strides }, gpu)
-    };
-    let n = x.dim[0];
-    let arguments = VectorArguments::<V> {
-        x: Some(line(a.memory, a.first, n, a.strides[1])),
-        z: Some(line(x.memory, x.first, n, x.strides[0])),
-        y: line(&*y.memory, y.first, 1, 0),
-        s: None,
-        t: None,
-        alpha: V::Acc::ZERO,
-        negate: false,
-    };
-    gpu.join(&functions[Step::ALL.len()], Link::Dot { conj: job.conj }, &arguments)
+    let function = &functions[Step::ALL.len()];
+    for_types!((dtype, dtype), T, _V => {
+        let line = |memory, first, len, stride: isize| {
+            let (dim, strides) = (Ix3(1, 1, len), Ix3(0, 0, stride as usize));
+            at::<T>(&Window { memory, first, dim, strides }, gpu)
+        };
+        let arguments = VectorArguments::<T> {
+            x: Some(line(a.memory, a.first, n, a.stride(2))),
+            z: Some(line(x.memory, x.first, n, x.stride(1))),
+            y: line(y.memory, y.first, 1, 0),
+            s: None,
+            t: None,
+            alpha: Accumulator::ZERO,
+            negate: false,
+        };
+        gpu.join(function, Link::Dot { conj: job.conj }, &arguments)
+    })
 }
 
-fn at<'a, T: Element>(window: &Window<&'a dyn Memory, Ix3>, gpu: &Arc<Gpu>) -> Batched<'a> {
-    Batched {
+fn at<'a, T: Element>(window: &Window<&'a dyn Memory, Ix3>, gpu: &Arc<Gpu>) -> Operand<'a> {
+    Operand {
         block: &resident(window.memory, gpu, T::DTYPE).block,
         first: window.first,
         dim: window.dim.into_pattern().into(),
@@ -124,7 +123,7 @@ fn at<'a, T: Element>(window: &Window<&'a dyn Memory, Ix3>, gpu: &Arc<Gpu>) -> B
     }
 }
 
-fn number<'a, T: Element>(window: Window<&'a dyn Memory, Ix0>, gpu: &Arc<Gpu>) -> Batched<'a> {
+fn number<'a, T: Element>(window: Window<&'a dyn Memory, Ix0>, gpu: &Arc<Gpu>) -> Operand<'a> {
     let Window { memory, first, .. } = window;
     at::<T>(&Window { memory, first, dim: Ix3(1, 1, 1), strides: Ix3(0, 0, 0) }, gpu)
 }

@@ -188,7 +188,7 @@ impl<T: Element> Distributed<'_, T> {
             let done = ready.and_then(|(x, mut mine)| {
                 let y = ArrayViewMut1::from(&mut mine[..]);
                 if grid.q == 1 {
-                    device.gemv_mixed(alpha, self.part(), &x[..], beta, y)?;
+                    device.product(self.part(), &x[..]).scaled(alpha, beta).to(y)?;
                 } else {
                     let nothing = ndarray::Array2::<T>::default((y.len(), 0));
                     let sums = Partial::new(device, &nothing, &[] as &[V], 0, 0)?;

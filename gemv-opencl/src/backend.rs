@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
-    AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked,
-    CompiledKernel, Desc, DeviceInfo, Dtype, Element, Error, GemmJob, Job, KernelInfo,
-    KernelLaunch, Layout, Memory, Params, Prepared, Result, Table, Times, VectorJob, for_any,
+    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
+    DeviceInfo, Dtype, Element, Error, Job, KernelInfo, KernelLaunch, Layout, Memory, Params,
+    Prepared, Result, Table, Times, VectorJob, for_any, for_types,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
@@ -20,7 +20,7 @@ use crate::programs::Programs;
 use crate::run::{self, Choice};
 use crate::store::Store;
 use crate::tables::tables;
-use crate::{bugs, cl, clblast, first_use, gemm, kernel_source, kernels, vector};
+use crate::{bugs, cl, clblast, first_use, kernel_source, kernels, vector};
 
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
@@ -229,26 +229,6 @@ impl OpenCl {
     }
 }
 
-/// [`first_use::prepare`] for the types of a job.
-fn prepare_for<T: Element + Times<V>, V: Element>(
-    _: &Checked<Job<'_, T, V>>,
-    found: &Found,
-    state: &mut State,
-    choice: &Choice,
-) -> Result<()> {
-    first_use::prepare::<T, V>(found, state, choice)
-}
-
-/// The same for several right-hand sides.
-fn prepare_for_many<T: Element + Times<V>, V: Element>(
-    _: &Checked<GemmJob<'_, T, V>>,
-    found: &Found,
-    state: &mut State,
-    choice: &Choice,
-) -> Result<()> {
-    first_use::prepare::<T, V>(found, state, choice)
-}
-
 impl Backend for OpenCl {
     fn device(&self) -> &DeviceInfo {
         &self.found.info
@@ -292,22 +272,20 @@ impl Backend for OpenCl {
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
         let dtype = data.dtype();
-        for_any!(AnySlice, data, data => {
-            self.allocate(dtype, data.len(), |state, mem| state.queue.write(mem, data))
-        })
+        let data = data.bytes();
+        self.allocate(dtype, data.len() / dtype.bytes(), |state, mem| state.queue.write(mem, data))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
         self.allocate(dtype, len, |state, mem| state.queue.zero(mem, len * dtype.bytes()))
     }
 
-    fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+    fn download(&self, from: &dyn Memory, first: usize, mut to: AnySliceMut<'_>) -> Result<()> {
         let state = self.enter()?;
-        let block = Block::of(from, to.dtype(), &state.queue);
-        for_any!(AnySliceMut, to, to => {
-            block.assert_holds(first, to.len());
-            state.queue.read(block.mem(), first, to).map_err(|e| self.found.failed(e, 0))
-        })
+        let (block, size) = (Block::of(from, to.dtype(), &state.queue), to.dtype().bytes());
+        let to = to.bytes();
+        block.assert_holds(first, to.len() / size);
+        state.queue.read(block.mem(), first * size, to).map_err(|e| self.found.failed(e, 0))
     }
 
     fn prepare(&self, desc: &Desc, params: &Params) -> Result<Prepared> {
@@ -327,41 +305,23 @@ impl Backend for OpenCl {
         Ok(Prepared::new(*params).with_state(choice))
     }
 
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         if !is_default() {
-            return in_default(|| self.gemv(job, prepared));
+            return in_default(|| self.product(job, prepared));
         }
         if let Some(choice) = prepared.state::<clblast::Choice>() {
             let mut state = self.enter()?;
-            let result =
-                for_any!(AnyJob, job, job => clblast::gemv(&self.found, &mut state, choice, job));
+            let result = clblast::product(&self.found, &mut state, choice, job);
             state.buffers.trim();
             return result;
         }
         let choice = self.choice(prepared);
-        for_any!(AnyJob, job, job => {
-            let mut state = self.enter()?;
-            prepare_for(&job, &self.found, &mut state, choice)?;
-            run::product(&self.found, &mut state, choice, job)
-        })
-    }
-
-    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
-        if !is_default() {
-            return in_default(|| self.gemm(job, prepared));
-        }
-        if let Some(choice) = prepared.state::<clblast::Choice>() {
-            let mut state = self.enter()?;
-            let result = for_any!(AnyGemmJob, job, job => clblast::gemm(&self.found, &mut state, choice, job));
-            state.buffers.trim();
-            return result;
-        }
-        let choice = self.choice(prepared);
-        for_any!(AnyGemmJob, job, job => {
-            let mut state = self.enter()?;
-            prepare_for_many(&job, &self.found, &mut state, choice)?;
-            gemm::product(&self.found, &mut state, choice, job)
-        })
+        assert_eq!(job.desc(), choice.desc, "a choice for another problem");
+        let mut state = self.enter()?;
+        for_types!((choice.desc.dtype, choice.desc.vectors), T, V => {
+            first_use::prepare::<T, V>(&self.found, &mut state, choice)
+        })?;
+        run::product(&self.found, &mut state, choice, job)
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
@@ -444,8 +404,8 @@ impl Backend for OpenCl {
 
 #[cfg(test)]
 mod tests {
-    use gemv_core::Device;
     use gemv_core::ndarray::{Array1, Array2};
+    use gemv_core::{Device, bytes_of, bytes_of_mut};
 
     use super::*;
 
@@ -470,10 +430,10 @@ mod tests {
         let ones = [f32::from_bits(u32::MAX); 20];
         let mem = queue.buffer(size_of_val(&ones)).unwrap();
         for bytes in (0..=4 * ones.len()).step_by(2) {
-            queue.write(&mem, &ones).unwrap();
+            queue.write(&mem, bytes_of(&ones)).unwrap();
             queue.zero(&mem, bytes).unwrap();
             let mut got = ones;
-            queue.read(&mem, 0, &mut got).unwrap();
+            queue.read(&mem, 0, bytes_of_mut(&mut got)).unwrap();
             let got: Vec<u8> = got.iter().flat_map(|v| v.to_ne_bytes()).collect();
             let want: Vec<u8> = (0..got.len()).map(|k| if k < bytes { 0 } else { 255 }).collect();
             assert_eq!(got, want, "{bytes} bytes");
@@ -486,14 +446,14 @@ mod tests {
         let opencl = OpenCl::on(found.clone()).unwrap();
         let State { queue, buffers, .. } = &mut *lock(&opencl.state);
         let kept = buffers.counters(queue, &found, 8).unwrap();
-        queue.write(&kept, &[1.5_f32; 8]).unwrap();
+        queue.write(&kept, bytes_of(&[1.5_f32; 8])).unwrap();
         let same = buffers.counters(queue, &found, 5).unwrap();
         assert_eq!(same.as_ptr(), kept.as_ptr(), "no failure: kept");
         // Beyond the end of the buffer.
-        queue.read(&kept, 1 << 20, &mut [0.0_f32]).unwrap_err();
+        queue.read(&kept, 1 << 20, &mut [0]).unwrap_err();
         let anew = buffers.counters(queue, &found, 8).unwrap();
         let mut got = [7.0_f32; 8];
-        queue.read(&anew, 0, &mut got).unwrap();
+        queue.read(&anew, 0, bytes_of_mut(&mut got)).unwrap();
         assert_eq!(got, [0.0; 8]);
     }
 

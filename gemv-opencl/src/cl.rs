@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr;
 
-use gemv_core::{Accumulator, Element, Error};
+use gemv_core::{Dtype, Error, Number};
 use gemv_gpu::Launch;
 use ocl::core::{self, ArgVal, CommandQueueProperties, Event, MemFlags, ProfilingInfo};
 use ocl::ffi;
@@ -175,8 +175,7 @@ impl Queue {
     }
 
     /// A buffer that is the slice itself, read in place.
-    pub(crate) fn borrow<'a, T: Element>(&self, data: &'a [T]) -> Result<Borrowed<'a>, Failure> {
-        let data = bytes(data);
+    pub(crate) fn borrow<'a>(&self, data: &'a [u8]) -> Result<Borrowed<'a>, Failure> {
         let flags = MemFlags::READ_ONLY | MemFlags::USE_HOST_PTR;
         // SAFETY: the slice is borrowed for 'a, which the result carries: it is neither moved nor
         // written before the result is dropped, and `run::Finish` waits for the queue before that,
@@ -198,8 +197,8 @@ impl Queue {
     }
 
     /// Copies a slice to the start of a buffer, and waits for it.
-    pub(crate) fn write<T: Element>(&self, to: &core::Mem, data: &[T]) -> Result<(), Failure> {
-        self.write_at(to, 0, bytes(data))
+    pub(crate) fn write(&self, to: &core::Mem, data: &[u8]) -> Result<(), Failure> {
+        self.write_at(to, 0, data)
     }
 
     /// The same from byte `first` of the buffer on.
@@ -223,25 +222,25 @@ impl Queue {
         }
     }
 
-    /// Copies from a buffer, from element `first` on, and waits for it.
-    pub(crate) fn read<T: Element>(
+    /// Copies from a buffer, from byte `first` on, and waits for it.
+    pub(crate) fn read(
         &self,
         from: &core::Mem,
         first: usize,
-        to: &mut [T],
+        to: &mut [u8],
     ) -> Result<(), Failure> {
         if to.is_empty() {
             return Ok(());
         }
         // SAFETY: a blocking read: the slice is not written after the call. The runtime refuses a
-        // read beyond the buffer's end. Any bits are a valid T (see `bytes_mut`).
+        // read beyond the buffer's end.
         unsafe {
             core::enqueue_read_buffer(
                 &self.queue,
                 from,
                 true,
-                first * size_of::<T>(),
-                bytes_mut(to),
+                first,
+                to,
                 None::<NoWait<'_>>.flatten(),
                 None::<NoEvent<'_>>.flatten(),
             )
@@ -446,15 +445,8 @@ impl<'k> Args<'k> {
     }
 
     /// A float, a double, or a pair of either.
-    pub(crate) fn factor<T: Element>(self, value: T::Acc) -> Self {
-        let (re, im) = value.parts();
-        // The parts are exact in f64 and go back to the accumulator's own type.
-        match (T::DTYPE.needs_f64(), T::DTYPE.is_complex()) {
-            (false, false) => self.set(ArgVal::scalar(&(re as f32))),
-            (true, false) => self.set(ArgVal::scalar(&re)),
-            (false, true) => self.set(ArgVal::vector(&ocl::prm::Float2::new(re as f32, im as f32))),
-            (true, true) => self.set(ArgVal::vector(&ocl::prm::Double2::new(re, im))),
-        }
+    pub(crate) fn factor(self, value: Number, vectors: Dtype) -> Self {
+        self.bytes(&value.bytes()[..vectors.acc_bytes()])
     }
 
     /// The bytes of a scalar of 2, 4, 8 or 16 bytes.
@@ -472,17 +464,4 @@ impl<'k> Args<'k> {
     pub(crate) fn done(self) -> Result<(), Failure> {
         self.failed.map_or(Ok(()), Err)
     }
-}
-
-/// The memory of a slice.
-fn bytes<T: Element>(data: &[T]) -> &[u8] {
-    // SAFETY: `Element` is sealed to f32, f64, f16, bf16 and pairs of f32 or f64: no padding, so
-    // every byte is initialised; u8 has no alignment; the length is that of the slice.
-    unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
-}
-
-/// The memory of a slice, to write to.
-fn bytes_mut<T: Element>(data: &mut [T]) -> &mut [u8] {
-    // SAFETY: as in `bytes`; and any bits are a value of those types.
-    unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
 }

@@ -2,17 +2,13 @@
 //!
 //! With beta = 0 it reads y all the same. So what a host y becomes is set to zero before; a NaN in a resident y stays.
 
-use gemv_core::ndarray::Dimension;
-use gemv_core::{
-    Accumulator, Checked, Desc, Dtype, Element, Error, GemmJob, Input, Job, Layout, Output, Params,
-    Result, Span, Times, span,
-};
+use gemv_core::{Checked, Desc, Dtype, Error, Job, Layout, Number, Params, Result};
 use ocl::core::Mem;
 
 use crate::cl::{Clblast, Place, Queue, clblast};
 use crate::discover::Found;
 use crate::memory::{Slot, State};
-use crate::run::{Finish, Operand, fetch, host, output, resident};
+use crate::run::{Finish, fetch, output, there};
 
 pub(crate) const NAME: &str = "vendor-clblast";
 
@@ -58,90 +54,40 @@ impl Choice {
     }
 }
 
-/// Computes one product. A host y is written on return; one of resident operands alone may still be in flight.
+/// Computes one job. A host Y is written on return; one of resident operands alone may still be in flight.
 ///
 /// # Panics
 /// If the choice is for another problem, or an operand is another device's or of another type.
-pub(crate) fn gemv<T: Element + Times<V>, V: Element>(
+pub(crate) fn product(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Checked<Job<'_, T, V>>,
+    job: &mut Checked<Job<'_>>,
 ) -> Result<()> {
     assert_eq!(job.desc(), choice.desc, "a choice for another problem");
-    let job = job.into_inner();
-    let (mut a_data, mut x_data) = (None, None);
-    let a: Operand<'_, 2> = input(found, state, Slot::A, job.a, &mut a_data)?;
-    let x: Operand<'_, 1> = input(found, state, Slot::X, job.x, &mut x_data)?;
-    let y: Operand<'_, 1> = place_y(found, state, &job.y, job.beta)?;
-    let queue = &state.queue;
-    let finish = (a.is_borrowed() || x.is_borrowed()).then(|| Finish(queue));
-    let column = |of: &Operand<'_, 1>| [of.strides[0], 1];
-    let operands = [
-        (a.mem(), a.first, a.strides),
-        (x.mem(), x.first, column(&x)),
-        (y.mem(), y.first, column(&y)),
-    ];
-    enqueue::<V>(found, queue, choice, (job.alpha, job.beta), operands)?;
-    fetch(found, queue, finish, job.y, (y.mem(), 0))
-}
-
-/// The same for several right-hand sides.
-pub(crate) fn gemm<T: Element + Times<V>, V: Element>(
-    found: &Found,
-    state: &mut State,
-    choice: &Choice,
-    job: Checked<GemmJob<'_, T, V>>,
-) -> Result<()> {
-    assert_eq!(job.desc(), choice.desc, "a choice for another problem");
-    let job = job.into_inner();
-    let (mut a_data, mut x_data) = (None, None);
-    let a: Operand<'_, 3> = input(found, state, Slot::A, job.a, &mut a_data)?;
-    let x: Operand<'_, 3> = input(found, state, Slot::X, job.x, &mut x_data)?;
-    let y: Operand<'_, 3> = place_y(found, state, &job.y, job.beta)?;
+    let Job { alpha, a: a_in, x: x_in, beta, .. } = **job;
+    let (a_data, x_data) = (a_in.span()?, x_in.span()?);
+    let a = there(found, state, Slot::A, &a_in, a_data.as_ref())?;
+    let x = there(found, state, Slot::X, &x_in, x_data.as_ref())?;
+    let y = output(found, state, &job.y, !beta.is_zero())?;
+    if job.y.window().is_none() && beta.is_zero() {
+        // The library reads it.
+        let zeroed = state.queue.zero(y.mem(), job.y.len() * job.y.dtype().bytes());
+        zeroed.map_err(|e| found.failed(e, 0))?;
+    }
     let queue = &state.queue;
     let finish = (a.is_borrowed() || x.is_borrowed()).then(|| Finish(queue));
     let operands = [&a, &x, &y].map(|of| (of.mem(), of.first, [of.strides[1], of.strides[2]]));
-    enqueue::<V>(found, queue, choice, (job.alpha, job.beta), operands)?;
-    fetch(found, queue, finish, job.y, (y.mem(), 0))
-}
-
-/// Where the library reads A or X. `kept` is what a view of the host's memory becomes.
-fn input<'k, 'a, T: Element, D: Dimension + Copy, const N: usize>(
-    found: &Found,
-    state: &mut State,
-    slot: Slot,
-    of: Input<'a, T, D>,
-    kept: &'k mut Option<Span<'a, T, D>>,
-) -> Result<Operand<'k, N>> {
-    match of {
-        Input::Device(window) => Ok(resident::<T, D, N>(&state.queue, &window)),
-        Input::Host(view) => host(found, state, slot, kept.insert(span(&view)?)),
-    }
-}
-
-/// Where the library writes Y, which it reads.
-fn place_y<V: Element, D: Dimension + Copy, const N: usize>(
-    found: &Found,
-    state: &mut State,
-    y: &Output<'_, V, D>,
-    beta: V::Acc,
-) -> Result<Operand<'static, N>> {
-    let reads = beta != V::Acc::ZERO;
-    let place = output(found, state, y, reads)?;
-    if let (Output::Host(y), false) = (y, reads) {
-        let zeroed = state.queue.zero(place.mem(), y.len() * size_of::<V>());
-        zeroed.map_err(|e| found.failed(e, 0))?;
-    }
-    Ok(place)
+    enqueue(found, queue, choice, (alpha, beta), operands)?;
+    fetch(found, queue, finish, job.y(), (y.mem(), 0))
 }
 
 /// The library's call for A, X and Y: their buffers, first elements, and distances of rows and of columns.
-fn enqueue<V: Element>(
+fn enqueue(
     found: &Found,
     queue: &Queue,
     choice: &Choice,
-    (alpha, beta): (V::Acc, V::Acc),
+    (alpha, beta): (Number, Number),
     operands: [(&Mem, usize, [isize; 2]); 3],
 ) -> Result<()> {
     let Choice { desc, library } = choice;
@@ -162,7 +108,11 @@ fn enqueue<V: Element>(
             reason: format!("{NAME} has one distance for each operand, which is positive"),
         });
     };
-    let factors = (alpha.parts().0, beta.parts().0);
+    let factor = |of: Number| match desc.vectors {
+        Dtype::F32 => of.get::<f32>().into(),
+        _ => of.get::<f64>(),
+    };
+    let factors = (factor(alpha), factor(beta));
     library
         .enqueue(queue, desc.dtype, [m, n, rhs], factors, [a, x, y])
         .map_err(|e| found.failed(e, 0))

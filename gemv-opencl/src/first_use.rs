@@ -10,10 +10,9 @@ use gemv_core::{Desc, Element, Error, Result, Table, Times};
 use gemv_gpu::{SELF_TEST_ENV, Signature, self_test_wanted};
 
 use crate::discover::Found;
-use crate::gemm;
 use crate::memory::State;
 use crate::programs::Entry;
-use crate::run::Choice;
+use crate::run::{self, Choice};
 use crate::selftest::{Case, Sizes};
 use crate::tables::tables;
 
@@ -111,7 +110,7 @@ fn fault<T: Element + Times<V>, V: Element>(
                 let desc = case.job().desc();
                 let Some((test, of_it)) = suited(desc) else { continue };
                 let expected = case.expected();
-                gemm::product(found, state, &test, case.job().check()?)?;
+                run::product(found, state, &test, &mut case.job().check()?)?;
                 if let Some(fault) = case.fault(&expected) {
                     return Ok(Err(format!("{desc}: {fault}")));
                 }
@@ -266,7 +265,7 @@ mod tests {
         println!("right: {:?}", prepared(&right));
     }
 
-    fn run(what: &str, cache: &Path, self_test: &str) -> String {
+    fn child_says(what: &str, cache: &Path, self_test: &str) -> String {
         let out = Command::new(std::env::current_exe().unwrap())
             .args(["first_use::tests::child", "--exact", "--ignored", "--nocapture"])
             .env(CHILD, what)
@@ -298,17 +297,19 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        assert!(run("product", dir.path(), "").contains("product: 9\nlisted: Ok(\"opencl:0\")"));
-        let first = run("break", dir.path(), "");
+        assert!(
+            child_says("product", dir.path(), "").contains("product: 9\nlisted: Ok(\"opencl:0\")")
+        );
+        let first = child_says("break", dir.path(), "");
         let begin = "wrong: opencl:0 is refused: ";
         assert!(first.contains(begin) && first.contains("ordinary numbers"), "{first}");
         assert!(first.contains("GEMV_SELF_TEST=off"), "{first}");
         // Nothing is computed any more: not by the right kernel, and not by the next process.
         assert!(first.contains("right: Err(opencl:0 is refused: "), "{first}");
-        let later = run("product", dir.path(), "");
+        let later = child_says("product", dir.path(), "");
         assert!(later.contains("device: opencl:0 is refused: "), "{later}");
         assert!(later.contains("listed: Err(opencl:0 is refused: "), "{later}");
-        let asked = run("product", dir.path(), "off");
+        let asked = child_says("product", dir.path(), "off");
         assert!(asked.contains("product: 9\nlisted: Ok(\"opencl:0\")"), "{asked}");
     }
 
@@ -319,7 +320,7 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let out = run("one row", dir.path(), "");
+        let out = child_says("one row", dir.path(), "");
         if out.contains("not for this device") {
             return eprintln!("not tested: the device is no CPU with two compute units");
         }
@@ -332,7 +333,7 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let out = run("beside", dir.path(), "");
+        let out = child_says("beside", dir.path(), "");
         assert!(
             out.contains("rows=2") && out.contains(" does not fit f32 row 64x300 on "),
             "{out}"

@@ -33,7 +33,6 @@ mod cl;
 mod clblast;
 mod discover;
 mod first_use;
-mod gemm;
 #[cfg(test)]
 mod golden;
 mod kernel_source;

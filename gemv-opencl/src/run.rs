@@ -1,13 +1,12 @@
-//! One product: operands to where the device reads them, launches, and y back.
+//! A product: operands to where the device reads them, launches, and Y back.
 
 use std::sync::{Mutex, OnceLock, Weak};
 
-use gemv_core::ndarray::{ArrayView2, Dimension, Ix1, Ix2};
 use gemv_core::{
-    Accumulator, Checked, Desc, Element, Error, Input, Job, Layout, Memory, Output, Params, Result,
-    Span, Times, Window, packed, span, zeros_on_host,
+    Bytes, Checked, Desc, Dtype, Error, Job, Memory, Params, Result, Tensor, TensorMut,
+    zeros_on_host,
 };
-use gemv_gpu::{Kernel, Plan};
+use gemv_gpu::{Kernel, Plan, Signature, assert_layout};
 use ocl::core;
 
 use crate::cl::{Args, Borrowed, Queue};
@@ -61,11 +60,11 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// Where a device finds an operand.
-pub(crate) struct Operand<'a, const N: usize> {
+/// Where a device finds an operand. Strides are in elements.
+pub(crate) struct Operand<'a> {
     pub(crate) mem: Place<'a>,
     pub(crate) first: usize,
-    pub(crate) strides: [isize; N],
+    pub(crate) strides: [isize; 3],
 }
 
 pub(crate) enum Place<'a> {
@@ -73,7 +72,7 @@ pub(crate) enum Place<'a> {
     Host(Borrowed<'a>),
 }
 
-impl<const N: usize> Operand<'_, N> {
+impl Operand<'_> {
     pub(crate) fn mem(&self) -> &core::Mem {
         match &self.mem {
             Place::Device(mem) => mem,
@@ -87,202 +86,155 @@ impl<const N: usize> Operand<'_, N> {
     }
 }
 
-/// Computes one product. A host y is written on return; a product of resident operands alone may
+/// Computes one job. A host Y is written on return; a product of resident operands alone may
 /// still be in flight.
 ///
 /// # Panics
 /// If the choice is for another problem, or an operand is another device's or of another type.
-pub(crate) fn product<T: Element + Times<V>, V: Element>(
+pub(crate) fn product(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Checked<Job<'_, T, V>>,
+    job: &mut Checked<Job<'_>>,
 ) -> Result<()> {
     let result = run(found, state, choice, job);
     state.buffers.trim();
     result
 }
 
-fn run<T: Element + Times<V>, V: Element>(
+fn run(
     found: &Found,
     state: &mut State,
     choice: &Choice,
-    job: Checked<Job<'_, T, V>>,
+    job: &mut Checked<Job<'_>>,
 ) -> Result<()> {
-    let desc = job.desc();
-    assert_eq!(desc, choice.desc, "a choice for another problem");
-    if desc.m == 0 {
+    let desc = &choice.desc;
+    assert_eq!(job.desc(), *desc, "a choice for another problem");
+    if job.y.is_empty() {
         return Ok(());
     }
-    let job = job.into_inner();
+    let Job { alpha, a: a_in, conj, x: x_in, beta, .. } = **job;
+    let ([batch, m, n], rhs) = (a_in.dim(), x_in.dim()[2]);
     let entries = choice.entries(found, state)?;
 
-    // Owned copies of operands with gaps; they outlive `Finish` below.
+    // Copies of operands with gaps; they outlive `Finish` below.
     let (a_data, x_data);
-    let reads = job.alpha != V::Acc::ZERO && desc.n > 0;
-    let a = match job.a {
-        _ if !reads => unread::<2>(state),
-        Input::Device(a) => resident::<T, _, _>(&state.queue, &a),
-        Input::Host(a) => {
-            a_data = matrix_span(&a, desc.layout)?;
-            host(found, state, Slot::A, &a_data)?
-        }
+    let (a, x) = if !alpha.is_zero() && n > 0 {
+        (a_data, x_data) = (a_in.span()?, span_of_x(&x_in)?);
+        let a = there(found, state, Slot::A, &a_in, a_data.as_ref())?;
+        assert_layout(desc.layout, [batch, m, n], a.strides);
+        (a, there(found, state, Slot::X, &x_in, x_data.as_ref())?)
+    } else {
+        (unread(state), unread(state))
     };
-    let x = match job.x {
-        _ if !reads => unread::<1>(state),
-        Input::Device(x) => resident::<V, _, _>(&state.queue, &x),
-        Input::Host(x) => {
-            let mut data = span(&x)?;
-            // A copy of n elements makes the loads of every row contiguous. One element that is repeated has no need of
-            // it, and may be repeated more often than there is memory.
-            if !matches!(data.stride(0), 0 | 1)
-                && x.len() > 1
-                && let Ok(copy) = packed(&x)
-            {
-                data = Span { data: copy.into(), first: 0, strides: Ix1(1) };
-            }
-            x_data = data;
-            host(found, state, Slot::X, &x_data)?
-        }
-    };
-    let y_at: Operand<'_, 1> = output(found, state, &job.y, job.beta != V::Acc::ZERO)?;
-    let (workspace, bytes) = workspace::<V>(found, state, choice)?;
+    let y_at = output(found, state, &job.y, !beta.is_zero())?;
+    let (workspace, bytes) = workspace(found, state, choice)?;
     let counters = state.buffers.counters(&state.queue, found, choice.plan.counters)?;
 
     let State { queue, programs, .. } = &*state;
     let in_place = a.is_borrowed() || x.is_borrowed();
     let finish = in_place.then(|| Finish(queue));
-    for (launch, &entry) in choice.plan.launches.iter().zip(entries) {
-        let kernel = programs.get(entry);
-        Args::of(kernel)
-            .unsigned(desc.m)
-            .unsigned(desc.n)
-            .mem(a.mem())
-            .unsigned(a.first)
-            .signed(a.strides[0])
-            .signed(a.strides[1])
-            .mem(x.mem())
-            .unsigned(x.first)
-            .signed(x.strides[0])
-            .mem(y_at.mem())
-            .unsigned(y_at.first)
-            .signed(y_at.strides[0])
-            .factor::<V>(job.alpha)
-            .factor::<V>(job.beta)
-            .flag(job.conj)
-            .mem(&workspace)
-            .mem(&counters)
-            .done()
-            .and_then(|()| queue.launch(kernel, launch))
-            .map_err(|e| found.failed(e, bytes))?;
+    let launch = |b: usize, c: usize| -> Result<()> {
+        for (launch, &entry) in choice.plan.launches.iter().zip(entries) {
+            let kernel = programs.get(entry);
+            let args = Args::of(kernel).unsigned(m).unsigned(n);
+            let args = match choice.kernel.signature {
+                Signature::Gemm => {
+                    let args = args.unsigned(rhs).unsigned(batch);
+                    [&a, &x, &y_at].into_iter().fold(args, strided)
+                }
+                // One column of one entry: a part of the same memory.
+                Signature::Gemv => {
+                    let first = |of: &Operand<'_>, column: usize| {
+                        let [batch, _, col] = of.strides;
+                        let at = b as isize * batch + column as isize * col;
+                        of.first.wrapping_add_signed(at)
+                    };
+                    let args = args.mem(a.mem()).unsigned(first(&a, 0));
+                    let args = args.signed(a.strides[1]).signed(a.strides[2]);
+                    let args = args.mem(x.mem()).unsigned(first(&x, c)).signed(x.strides[1]);
+                    args.mem(y_at.mem()).unsigned(first(&y_at, c)).signed(y_at.strides[1])
+                }
+            };
+            args.factor(alpha, desc.vectors)
+                .factor(beta, desc.vectors)
+                .flag(conj)
+                .mem(&workspace)
+                .mem(&counters)
+                .done()
+                .and_then(|()| queue.launch(kernel, launch))
+                .map_err(|e| found.failed(e, bytes))?;
+        }
+        Ok(())
+    };
+    match choice.kernel.signature {
+        Signature::Gemm => launch(0, 0)?,
+        Signature::Gemv => (0..batch)
+            .flat_map(|b| (0..rhs).map(move |c| (b, c)))
+            .try_for_each(|(b, c)| launch(b, c))?,
     }
-    fetch(found, queue, finish, job.y, (y_at.mem(), bytes))
+    fetch(found, queue, finish, job.y(), (y_at.mem(), bytes))
+}
+
+/// An operand of three axes.
+fn strided<'k>(args: Args<'k>, of: &Operand<'_>) -> Args<'k> {
+    let [batch, row, col] = of.strides;
+    args.mem(of.mem()).unsigned(of.first).signed(row).signed(col).signed(batch)
 }
 
 /// An operand that no kernel reads.
-pub(crate) fn unread<const N: usize>(state: &State) -> Operand<'static, N> {
-    Operand { mem: Place::Device(state.buffers.dummy.clone()), first: 0, strides: [0; N] }
+pub(crate) fn unread(state: &State) -> Operand<'static> {
+    Operand { mem: Place::Device(state.buffers.dummy.clone()), first: 0, strides: [0; 3] }
 }
 
 /// A resident operand of a job that was checked: it lies within its block.
 ///
 /// # Panics
 /// If the block is another device's, or of another type.
-pub(crate) fn resident<T: Element, D: Dimension, const N: usize>(
+pub(crate) fn resident(
     queue: &Queue,
-    window: &Window<&dyn Memory, D>,
-) -> Operand<'static, N> {
-    let block = Block::of(window.memory, T::DTYPE, queue);
-    let strides = std::array::from_fn(|axis| window.stride(axis));
-    Operand { mem: Place::Device(block.mem().clone()), first: window.first, strides }
+    dtype: Dtype,
+    memory: &dyn Memory,
+    first: usize,
+    strides: [isize; 3],
+) -> Operand<'static> {
+    let block = Block::of(memory, dtype, queue);
+    Operand { mem: Place::Device(block.mem().clone()), first, strides }
 }
 
-/// Where the launches write y. That of a host y is packed, and has its old values if they are read.
-pub(crate) fn output<T: Element, D: Dimension + Copy, const N: usize>(
-    found: &Found,
-    state: &mut State,
-    y: &Output<'_, T, D>,
-    reads: bool,
-) -> Result<Operand<'static, N>> {
-    let y = match y {
-        Output::Device(Window { memory, first, dim, strides }) => {
-            let (first, dim, strides) = (*first, *dim, *strides);
-            let y = Window { memory: &**memory, first, dim, strides };
-            return Ok(resident::<T, D, N>(&state.queue, &y));
-        }
-        Output::Host(y) => y,
-    };
-    let bytes = y.len() * size_of::<T>();
-    let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
-    if reads {
-        let wrote = match y.as_slice() {
-            Some(y) => state.queue.write(&mem, y),
-            None => state.queue.write(&mem, &packed(&y.view())?),
-        };
-        wrote.map_err(|e| found.failed(e, bytes))?;
+/// The memory behind an X of the host. A copy of one vector of n elements makes the loads of every row contiguous. One element
+/// that is repeated has no need of it, and may be repeated more often than there is memory.
+fn span_of_x<'a>(x: &Tensor<'a>) -> Result<Option<Bytes<'a>>> {
+    let ([batch, n, rhs], [_, stride, _]) = (x.dim(), x.strides());
+    if batch == 1
+        && rhs == 1
+        && n > 1
+        && !matches!(stride, 0 | 1)
+        && let Ok(Some(data)) = x.packed()
+    {
+        return Ok(Some(Bytes { data, first: 0, strides: [0, 1, 0] }));
     }
-    let strides =
-        std::array::from_fn(|axis| y.shape()[axis + 1..].iter().product::<usize>() as isize);
-    Ok(Operand { mem: Place::Device(mem), first: 0, strides })
+    x.span()
 }
 
-/// The workspace of a choice, and its bytes.
-pub(crate) fn workspace<T: Element>(
-    found: &Found,
-    state: &mut State,
-    choice: &Choice,
-) -> Result<(core::Mem, usize)> {
-    let bytes = choice.plan.workspace as usize * T::DTYPE.acc_bytes();
-    let mem = match bytes {
-        0 => state.buffers.dummy.clone(),
-        _ => state.buffers.get(&state.queue, found, Slot::Workspace, bytes)?,
-    };
-    Ok((mem, bytes))
-}
-
-/// Ends what was launched: a host y is read from where the launches wrote it. `bytes` were asked for.
-pub(crate) fn fetch<T: Element, D: Dimension + Copy>(
-    found: &Found,
-    queue: &Queue,
-    finish: Option<Finish<'_>>,
-    y: Output<'_, T, D>,
-    (from, bytes): (&core::Mem, usize),
-) -> Result<()> {
-    if finish.is_some() || matches!(y, Output::Host(_)) {
-        // Waits here, so that a failed launch shows before y is touched.
-        queue.finish().map_err(|e| found.failed(e, bytes))?;
-    } else {
-        // Everything is in the device's memory: later calls, in the same queue, come after it.
-        queue.flush().map_err(|e| found.failed(e, bytes))?;
-    }
-    drop(finish);
-
-    let Output::Host(mut y) = y else { return Ok(()) };
-    let read = match y.as_slice_mut() {
-        Some(y) => queue.read(from, 0, y),
-        None => {
-            let mut new = zeros_on_host(y.len())?;
-            let read = queue.read(from, 0, &mut new);
-            if read.is_ok() {
-                y.iter_mut().zip(new).for_each(|(y, v)| *y = v);
-            }
-            read
-        }
-    };
-    read.map_err(|e| found.failed(e, 0))
-}
-
-/// An operand on the host: in place where the device can read it there, else uploaded.
-pub(crate) fn host<'a, T: Element, D: Dimension, const N: usize>(
+/// Where the launches read A or X: `span` is the memory behind an array of the host.
+pub(crate) fn there<'a>(
     found: &Found,
     state: &mut State,
     slot: Slot,
-    span: &'a Span<'_, T, D>,
-) -> Result<Operand<'a, N>> {
-    let data: &'a [T] = &span.data;
-    let bytes = size_of_val(data);
+    of: &Tensor<'_>,
+    span: Option<&'a Bytes<'_>>,
+) -> Result<Operand<'a>> {
+    if let Some(window) = of.window() {
+        let strides = [0, 1, 2].map(|axis| window.stride(axis));
+        return Ok(resident(&state.queue, of.dtype(), window.memory, window.first, strides));
+    }
+    let Bytes { data, first, strides } = span.expect("of an array of the host");
+    let data: &'a [u8] = data;
+    let bytes = data.len();
     // Kernels address whole elements: a pair that lies at an odd half is copied.
-    let whole = (data.as_ptr() as usize).is_multiple_of(size_of::<T>());
+    let whole = (data.as_ptr() as usize).is_multiple_of(of.dtype().bytes());
+    // In place where the device can read it there.
     let mem = if found.shares_memory && whole && !data.is_empty() {
         if bytes as u64 > found.largest {
             let (device, free) = (found.info.id.clone(), Some(found.largest));
@@ -294,20 +246,65 @@ pub(crate) fn host<'a, T: Element, D: Dimension, const N: usize>(
         state.queue.write(&mem, data).map_err(|e| found.failed(e, bytes))?;
         Place::Device(mem)
     };
-    Ok(Operand { mem, first: span.first, strides: std::array::from_fn(|axis| span.stride(axis)) })
+    Ok(Operand { mem, first: *first, strides: *strides })
 }
 
-/// The memory behind a matrix, in the layout that it was described with: a view with gaps is
-/// packed, and what packing makes of it must still suit the kernel that was chosen.
-fn matrix_span<'a, T: Element>(a: &ArrayView2<'a, T>, layout: Layout) -> Result<Span<'a, T, Ix2>> {
-    let found = span(a)?;
-    let (m, n) = a.dim();
-    let now = Layout::of(m, n, found.stride(0), found.stride(1));
-    if now == layout || layout == Layout::Strided {
-        return Ok(found);
+/// Where the launches write Y. That of a host Y is packed, and has its old values if they are read.
+pub(crate) fn output(
+    found: &Found,
+    state: &mut State,
+    y: &TensorMut<'_>,
+    reads: bool,
+) -> Result<Operand<'static>> {
+    if let Some(window) = y.window() {
+        let strides = [0, 1, 2].map(|axis| window.stride(axis));
+        return Ok(resident(&state.queue, y.dtype(), window.memory, window.first, strides));
     }
-    Ok(match layout {
-        Layout::Col => Span { data: packed(&a.t())?.into(), first: 0, strides: Ix2(1, m) },
-        _ => Span { data: packed(a)?.into(), first: 0, strides: Ix2(n, 1) },
-    })
+    let ([_, m, rhs], bytes) = (y.dim(), y.len() * y.dtype().bytes());
+    let mem = state.buffers.get(&state.queue, found, Slot::Y, bytes)?;
+    if reads && let Some(old) = y.packed()? {
+        state.queue.write(&mem, &old).map_err(|e| found.failed(e, bytes))?;
+    }
+    let strides = [(m * rhs) as isize, rhs as isize, 1];
+    Ok(Operand { mem: Place::Device(mem), first: 0, strides })
+}
+
+/// The workspace of a choice, and its bytes.
+fn workspace(found: &Found, state: &mut State, choice: &Choice) -> Result<(core::Mem, usize)> {
+    let bytes = choice.plan.workspace as usize * choice.desc.vectors.acc_bytes();
+    let mem = match bytes {
+        0 => state.buffers.dummy.clone(),
+        _ => state.buffers.get(&state.queue, found, Slot::Workspace, bytes)?,
+    };
+    Ok((mem, bytes))
+}
+
+/// Ends what was launched: a host Y is read from where the launches wrote it. `bytes` were asked for.
+pub(crate) fn fetch(
+    found: &Found,
+    queue: &Queue,
+    finish: Option<Finish<'_>>,
+    mut y: TensorMut<'_>,
+    (from, bytes): (&core::Mem, usize),
+) -> Result<()> {
+    let host = y.window().is_none();
+    if finish.is_some() || host {
+        // Waits here, so that a failed launch shows before Y is touched.
+        queue.finish().map_err(|e| found.failed(e, bytes))?;
+    } else {
+        // Everything is in the device's memory: later calls, in the same queue, come after it.
+        queue.flush().map_err(|e| found.failed(e, bytes))?;
+    }
+    drop(finish);
+    if !host {
+        return Ok(());
+    }
+    let read = match y.slice_mut() {
+        Some(all) => queue.read(from, 0, all),
+        None => {
+            let mut new = zeros_on_host(y.len() * y.dtype().bytes())?;
+            queue.read(from, 0, &mut new).map(|()| y.assign(&new))
+        }
+    };
+    read.map_err(|e| found.failed(e, 0))
 }

@@ -2,7 +2,7 @@
 //! orders of additions, an fma in two roundings, subnormals flushed to zero, the wrong sign of zero.
 
 use gemv_core::ndarray::{Array3, ArrayView3, Axis, s};
-use gemv_core::{Accumulator, Dtype, Element, GemmJob, Layout, Times, reference};
+use gemv_core::{Accumulator, Dtype, Element, Job, Layout, Number, Times, reference};
 
 /// The operands of one test.
 pub(crate) struct Case<T: Element, V: Element> {
@@ -76,14 +76,14 @@ impl<T: Element + Times<V>, V: Element> Case<T, V> {
     }
 
     /// What the device is to compute.
-    pub(crate) fn job(&mut self) -> GemmJob<'_, T, V> {
+    pub(crate) fn job(&mut self) -> Job<'_> {
         let Case { a, x, y, layout, alpha, beta, conj } = self;
-        GemmJob {
-            alpha: *alpha,
+        Job {
+            alpha: Number::new(*alpha),
             a: view(*layout, a).into(),
             conj: *conj,
             x: x.view().into(),
-            beta: *beta,
+            beta: Number::new(*beta),
             y: y.view_mut().into(),
         }
     }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use gemv_core::num_complex::Complex;
     use gemv_core::reference::ordered_sum;
-    use gemv_core::{Input, Output, half, scale};
+    use gemv_core::{half, scale};
 
     type Sum<T> = fn(&[T], &[T]) -> <T as Element>::Acc;
 
@@ -185,12 +185,10 @@ mod tests {
     fn fault<T: Element>(layout: Layout, sizes: Sizes, plain: bool, sum: Sum<T>) -> Option<String> {
         let mut case = Case::<T, T>::new(layout, sizes, plain);
         let expected = case.expected();
-        let GemmJob { alpha, a: Input::Host(a), conj, x: Input::Host(x), beta, y } = case.job()
-        else {
-            unreachable!("operands of the host")
-        };
-        let Output::Host(mut y) = y else { unreachable!("of the host") };
-        for ((b, i, c), y) in y.indexed_iter_mut() {
+        let Job { alpha, a, conj, x, beta, mut y } = case.job();
+        let (alpha, beta): (T::Acc, T::Acc) = (alpha.get(), beta.get());
+        let (a, x) = (a.view::<T>().unwrap(), x.view::<T>().unwrap());
+        for ((b, i, c), y) in y.view_mut::<T>().unwrap().indexed_iter_mut() {
             let row = a.slice(s![b, i, ..]).mapv(|v| if conj { v.conj() } else { v }).to_vec();
             let before = (beta != T::Acc::ZERO).then_some(*y);
             *y = scale(alpha, sum(&row, &x.slice(s![b, .., c]).to_vec()), beta, before);

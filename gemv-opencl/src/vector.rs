@@ -1,13 +1,13 @@
 //! Elementwise steps.
 
-use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Accumulator, Checked, Element, Memory, Result, Scalar, VectorJob, Window};
+use gemv_core::ndarray::{Dimension, Ix0, Ix3};
+use gemv_core::{Accumulator, Checked, Element, Memory, Number, Result, Scalar, VectorJob, Window};
 use gemv_gpu::{VECTOR, vector_launch, vector_params};
 
 use crate::cl::Args;
 use crate::discover::Found;
 use crate::memory::State;
-use crate::run::{Operand, resident, unread};
+use crate::run::{resident, unread};
 
 /// Enqueues one step. It may still be in flight on return.
 ///
@@ -31,17 +31,19 @@ pub(crate) fn step<T: Element>(
     let entry = programs.entries(queue, &found.info.id, &VECTOR, of, names)?[0];
     programs.keep(queue, &[entry]);
 
+    let lies = |memory: &dyn Memory, first, strides: Ix3| {
+        let strides = [0, 1, 2].map(|axis| strides[axis] as isize);
+        resident(&state.queue, T::DTYPE, memory, first, strides)
+    };
     let read = |window: &Option<Window<&dyn Memory, Ix3>>| match window {
-        Some(window) => resident::<T, _, 3>(&state.queue, window),
+        Some(window) => lies(window.memory, window.first, window.strides),
         None => unread(state),
     };
-    let number = |window| resident::<T, _, 0>(&state.queue, &window);
+    let number = |of: Window<&dyn Memory, Ix0>| lies(of.memory, of.first, Ix3(0, 0, 0));
     let (x, z) = (read(&job.x), read(&job.z));
-    let Window { memory, first, dim, strides } = job.y;
-    let y = Window { memory: &*memory, first, dim, strides };
-    let y = resident::<T, _, 3>(&state.queue, &y);
-    let (s, t, value, of, negate): (Operand<'_, 0>, Operand<'_, 0>, _, u32, _) = match job.alpha {
-        Scalar::Number(value) => (unread(state), unread(state), value, 0, false),
+    let y = lies(&*job.y.memory, job.y.first, job.y.strides);
+    let (s, t, value, of, negate) = match job.alpha {
+        Scalar::Number(value) => (unread(state), unread(state), value, 0u32, false),
         Scalar::Device { of, negated } => (number(of), unread(state), T::Acc::ZERO, 1, negated),
         Scalar::Quotient { of, by, negated } => (number(of), number(by), T::Acc::ZERO, 2, negated),
     };
@@ -55,7 +57,7 @@ pub(crate) fn step<T: Element>(
     for number in [&s, &t] {
         args = args.mem(number.mem()).unsigned(number.first);
     }
-    args.factor::<T>(value)
+    args.factor(Number::new(value), T::DTYPE)
         .word(of)
         .flag(negate)
         .done()

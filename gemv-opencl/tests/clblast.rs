@@ -2,8 +2,8 @@
 
 use gemv_core::ndarray::{Array2, Array3, Axis, Ix3, s};
 use gemv_core::{
-    Accumulator, Backend, Desc, Dtype, Element, GemmJob, Input, Job, Layout, Output, Params,
-    Slices, SlicesMut, Times, Window,
+    Accumulator, Backend, Desc, Dtype, Element, Job, Layout, Number, Params, Slices, SlicesMut,
+    Tensor, TensorMut, Times, Window,
 };
 
 const PATH: &str = "GEMV_TEST_CLBLAST";
@@ -77,34 +77,13 @@ fn check<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
                     _ => of.t().as_standard_layout().into_owned().reversed_axes(),
                 };
                 let (a, x, mut got) = (place(&a, 0), place(&x, 1), place(&y, 2));
-                let whole = |of: &Array2<T>| -> Array3<T> { of.clone().insert_axis(Axis(0)) };
                 let (alpha, beta) = factors;
-                let desc = if k == 1 {
-                    let (x, y) = (x.column(0), got.column_mut(0));
-                    let (a, x, y) = (Input::Host(a.view()), Input::Host(x), Output::Host(y));
-                    let job = Job { alpha, a, conj: false, x, beta, y };
-                    let desc = job.desc();
-                    opencl
-                        .gemv(
-                            job.check().unwrap().erase(),
-                            &opencl.prepare(&desc, &params).unwrap(),
-                        )
-                        .unwrap();
-                    desc
-                } else {
-                    let (a, x) = (whole(&a), whole(&x));
-                    let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
-                    let y = Output::Host(got.view_mut().insert_axis(Axis(0)));
-                    let job = GemmJob { alpha, a, conj: false, x, beta, y };
-                    let desc = job.desc();
-                    opencl
-                        .gemm(
-                            job.check().unwrap().erase(),
-                            &opencl.prepare(&desc, &params).unwrap(),
-                        )
-                        .unwrap();
-                    desc
-                };
+                let (alpha, beta) = (Number::new(alpha), Number::new(beta));
+                let (a, x, y) = (a.view().into(), x.view().into(), got.view_mut().into());
+                let job = Job { alpha, a, conj: false, x, beta, y };
+                let desc = job.desc();
+                let prepared = opencl.prepare(&desc, &params).unwrap();
+                opencl.product(&mut job.check().unwrap(), &prepared).unwrap();
                 assert_eq!(opencl.vendor(&desc), Some(params), "{desc}");
                 assert_eq!(got, want, "{desc}, {lies}");
             }
@@ -144,20 +123,14 @@ fn resident<T: Element<Acc = T> + Times<T> + Accumulator + From<i8>>(
             let Window { first, dim, strides, .. } = place;
             Window { memory, first, dim, strides }
         };
-        let (a, x) = (Input::Device(on(places[0], &*a)), Input::Device(on(places[1], &*x)));
+        let device = |at: usize, memory| Tensor::device(T::DTYPE, on(places[at], memory));
+        let (a, x) = (device(0, &*a), device(1, &*x));
         let Window { first, dim, strides, .. } = places[2];
-        let to = Output::Device(Window { memory: &mut *y, first, dim, strides });
-        let mut job = GemmJob::<T, T> { alpha, a, conj: false, x, beta, y: to };
-        let params = Params::new(NAME);
-        let prepared = |desc| opencl.prepare(desc, &params).unwrap();
-        if k == 1 {
-            let one = job.column(0, 0);
-            let prepared = prepared(&one.desc());
-            opencl.gemv(one.check().unwrap().erase(), &prepared).unwrap();
-        } else {
-            let prepared = prepared(&job.desc());
-            opencl.gemm(job.check().unwrap().erase(), &prepared).unwrap();
-        }
+        let to = TensorMut::device(T::DTYPE, Window { memory: &mut *y, first, dim, strides });
+        let (alpha, beta) = (Number::new(alpha), Number::new(beta));
+        let job = Job { alpha, a, conj: false, x, beta, y: to };
+        let prepared = opencl.prepare(&job.desc(), &Params::new(NAME)).unwrap();
+        opencl.product(&mut job.check().unwrap(), &prepared).unwrap();
         let mut got = vec![T::default(); want.len()];
         opencl.download(&*y, 0, T::any::<SlicesMut>(&mut got)).unwrap();
         assert_eq!(got, want, "{k}, {lies}");
@@ -190,11 +163,12 @@ fn whole_numbers() {
     let (a, x) = (numbers::<f32>((3, 3)).insert_axis(Axis(0)), numbers::<f32>((3, 2)));
     let mut x = x.view().insert_axis(Axis(0));
     x.invert_axis(Axis(1));
-    let (a, x) = (Input::Host(a.view()), Input::Host(x));
     let mut y = Array3::<f32>::ones((1, 3, 2));
-    let job = GemmJob { alpha: 1.0, a, conj: false, x, beta: 0.0, y: Output::Host(y.view_mut()) };
+    let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+    let (a, x, to) = (a.view().into(), x.into(), y.view_mut().into());
+    let job = Job { alpha, a, conj: false, x, beta, y: to };
     let prepared = opencl.prepare(&job.desc(), &Params::new(NAME)).unwrap();
-    let why = opencl.gemm(job.check().unwrap().erase(), &prepared).unwrap_err().to_string();
+    let why = opencl.product(&mut job.check().unwrap(), &prepared).unwrap_err().to_string();
     assert!(why.ends_with("has one distance for each operand, which is positive"), "{why}");
     assert_eq!(y, Array3::ones((1, 3, 2)));
 }

@@ -267,7 +267,7 @@ fn compare<T: Element>(
         let mut y = Array1::from_elem(step * m + 2, canary);
         y.slice_mut(s![1..1 + step * m;step]).assign(before);
         let at = y.slice_mut(s![1..1 + step * m;step]);
-        device.gemv_as(params, alpha, a, x, beta, at)?;
+        device.product(a, x).with(params).scaled(alpha, beta).to(at)?;
         let got = y.slice(s![1..1 + step * m;step]);
         if let Some(i) = (0..m).find(|&i| got[i].bits() != expected[i].bits()) {
             let (got, expected) = (got[i], expected[i]);
@@ -485,8 +485,13 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
                 *ran += 1;
                 let (conj, y) = (case % 2 == 1, at.insert_axis(Axis(0)));
                 match conj {
-                    true => device.gemm_conj_as(params, alpha, job.0, job.1, beta, y)?,
-                    false => device.gemm_as(params, alpha, job.0, job.1, beta, y)?,
+                    true => device
+                        .product(job.0, job.1)
+                        .conj()
+                        .with(params)
+                        .scaled(alpha, beta)
+                        .to(y)?,
+                    false => device.product(job.0, job.1).with(params).scaled(alpha, beta).to(y)?,
                 }
                 for (x, y) in x.columns().into_iter().zip(before.columns_mut()) {
                     gemv_testkit::gemv(alpha, a, conj, x, beta, y);
@@ -554,7 +559,7 @@ fn repeated(device: &Device) -> Outcome {
             for product in 0..products {
                 let (x, expected) = (&x[product % 2], &expected[product % 2]);
                 let mut y = Array1::from_elem(m, f64::NAN);
-                device.gemv_as(&params, 1.0, a.view(), x.view(), 0.0, y.view_mut())?;
+                device.product(a.view(), x.view()).with(&params).to(y.view_mut())?;
                 bad += usize::from(same(text, &y, expected).is_err());
             }
             if bad > 0 {
@@ -671,7 +676,7 @@ fn resident<T: Element>(device: &Device) -> Outcome {
             let mut expected = y.clone();
             gemv_testkit::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
             match conj {
-                true => device.gemv_conj(alpha, &da, &dx, beta, &mut dy)?,
+                true => device.product(&da, &dx).conj().scaled(alpha, beta).to(&mut dy)?,
                 false => device.gemv(alpha, &da, &dx, beta, &mut dy)?,
             }
             same("resident", &dy.download()?, &expected)?;
@@ -726,7 +731,7 @@ fn levels(device: &Device) -> Outcome {
                 continue; // kernels for CPUs, on another device
             }
             let mut y = Array1::zeros(3);
-            device.gemv_as(&params, 1.0, a, &x, 0.0, &mut y)?;
+            device.product(a, &x).with(&params).to(&mut y)?;
             same(&params.to_string(), &y, &expected)?;
         }
     }
@@ -789,7 +794,7 @@ fn refused(device: &Device) -> Outcome {
         &format!("{published} vec=3"),
     ] {
         let mut y = Array1::from_elem(2, 5.0);
-        match device.gemv_as(&text.parse()?, 1.0, &a, &x, 0.0, &mut y) {
+        match device.product(&a, &x).with(&text.parse()?).to(&mut y) {
             Err(Error::Params { params, .. }) if params == text => {}
             other => return Err(format!("{text}: {other:?}").into()),
         }
@@ -1001,7 +1006,7 @@ fn complex_vectors(id: &str) -> ExitCode {
         ] {
             let mut y = Array1::zeros(m);
             let params = text.parse().expect("well formed");
-            let ran = device.gemv_as(&params, one, a.t(), &x, zero, &mut y);
+            let ran = device.product(a.t(), &x).with(&params).scaled(one, zero).to(&mut y);
             ran.expect("legal without the workaround");
             wrong += usize::from(same(text, &y, &expected).is_err());
         }

@@ -197,7 +197,7 @@ impl<V: Element<Acc = S>, S: SumElement> Band<'_, V, S> {
         let x = match x {
             X::Whole(x) => {
                 let y = &mut *locked(&self.sums).y;
-                return Ok(device.gemv_mixed(alpha, a, x, beta, ArrayViewMut1::from(y))?);
+                return Ok(device.product(a, x).scaled(alpha, beta).to(ArrayViewMut1::from(y))?);
             }
             X::Sums(x) => x.step(part.columns.clone(), 1),
         };

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use gemv_core::order::SEGMENT;
 use gemv_core::{
-    Accumulator, Desc, Device, DeviceMatrix, DeviceVector, Element, Error as CoreError, GemmJob,
-    Input, Job, Layout, MatrixRef, Output, Prepared, Times, VectorRef, Window, zeros_on_host,
+    Accumulator, Desc, Device, DeviceMatrix, DeviceVector, Element, Error as CoreError, Job,
+    Layout, MatrixRef, Number, Prepared, Tensor, TensorMut, Times, VectorRef, Window,
+    zeros_on_host,
 };
 use ndarray::{Array1, Array2, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix1, Ix3};
 
@@ -70,8 +71,7 @@ where
         let place = columns.start / SEGMENT * rows..columns.end.div_ceil(SEGMENT) * rows;
         let to = &mut sums[place];
         let to = ArrayViewMut3::from_shape((to.len() / rows, rows, 1), to);
-        let to = Output::Host(to.expect("one of each row"));
-        batch(device, choice, a, x, columns, width, to)?;
+        batch(device, choice, a, x, columns, width, to.expect("one of each row").into())?;
     }
     Ok(())
 }
@@ -98,7 +98,8 @@ where
         let first = first + columns.start / SEGMENT * rows;
         let memory = sums.window_mut().expect("nobody shares them").memory;
         assert!(first + dim[0] * rows <= memory.len(), "sums beyond the end of their block");
-        let to = Output::Device(Window { memory, first, dim, strides: Ix3(rows, 1, 0) });
+        let to = Window { memory, first, dim, strides: Ix3(rows, 1, 0) };
+        let to = TensorMut::device(S::DTYPE, to);
         batch(device, choice, a, x, columns, width, to)?;
     }
     Ok(())
@@ -122,13 +123,13 @@ fn batch<T, S>(
     x: &VectorRef<'_, S>,
     columns: Range<usize>,
     width: usize,
-    y: Output<'_, S, Ix3>,
+    y: TensorMut<'_>,
 ) -> Result<()>
 where
     T: Element + Times<S>,
     S: SumElement,
 {
-    let (count, rows) = (y.raw_dim()[0], y.raw_dim()[1]);
+    let [count, rows, _] = y.dim();
     let far = |stride: usize, entries: usize| stride.wrapping_mul(entries);
     // An axis of a view is cut in two without a copy.
     let cut = "an axis as the product of two";
@@ -137,62 +138,59 @@ where
         MatrixRef::Host(a) => {
             here_a = a.slice_axis(Axis(1), columns.clone().into());
             cut_a = here_a.to_shape((rows, count, width)).expect(cut);
-            Input::Host(cut_a.view().permuted_axes([1, 0, 2]))
+            Tensor::from(cut_a.view().permuted_axes([1, 0, 2]))
         }
         MatrixRef::Device(a) => {
             let Window { memory, first, strides, .. } = a.window();
             let first = first.wrapping_add(far(strides[1], columns.start));
             let strides = Ix3(far(strides[1], width), strides[0], strides[1]);
-            Input::Device(Window { memory, first, dim: Ix3(count, rows, width), strides })
+            let window = Window { memory, first, dim: Ix3(count, rows, width), strides };
+            Tensor::device(T::DTYPE, window)
         }
     };
     let x = match x {
         VectorRef::Host(x) => {
             here_x = x.slice_axis(Axis(0), columns.into());
             cut_x = here_x.to_shape((count, width, 1)).expect(cut);
-            Input::Host(cut_x.view())
+            Tensor::from(cut_x.view())
         }
         VectorRef::Device(x) => {
             let Window { memory, first, strides, .. } = x.window();
             let first = first.wrapping_add(far(strides[0], columns.start));
             let strides = Ix3(far(strides[0], width), strides[0], 0);
-            Input::Device(Window { memory, first, dim: Ix3(count, width, 1), strides })
+            let window = Window { memory, first, dim: Ix3(count, width, 1), strides };
+            Tensor::device(S::DTYPE, window)
         }
     };
-    let (a, x, y) = (a.reborrow(), x.reborrow(), y.reborrow());
-    run(device, choice, GemmJob { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y })
+    let (alpha, beta) = (Number::new(S::ONE), Number::new(S::ZERO));
+    // Kernels of the CPU that widen the elements first.
+    let widens = size_of::<T::Acc>() != size_of::<S>();
+    run(device, choice, Job { alpha, a, conj: false, x, beta, y }, widens)
 }
 
 /// From so many rows on, a segment has work enough for all threads of a host.
 const MANY_ROWS: usize = 512;
 
 /// Hands a batch to the backend.
-fn run<T, S>(device: &Device, choice: &mut Option<Choice>, job: GemmJob<'_, T, S>) -> Result<()>
-where
-    T: Element + Times<S>,
-    S: SumElement,
-{
+fn run(device: &Device, choice: &mut Option<Choice>, job: Job<'_>, widens: bool) -> Result<()> {
     let mut job = job.check()?;
     let (desc, backend, info) = (job.desc(), device.backend(), device.info());
     // In the host's memory, kernels for one vector read a large segment faster than those for a batch do. But the CPU
     // reads a batch by rows along its rows, unless it widens the elements first; and of the others, some would copy a
     // segment by rows, to be without its gaps.
-    let along_rows = desc.layout == Layout::Row && size_of::<T::Acc>() == size_of::<S>();
     let one_by_one = info.host
         && desc.m >= MANY_ROWS
         && match on_cpu(device) {
-            true => !along_rows,
+            true => desc.layout != Layout::Row || widens,
             false => desc.layout == Layout::Col,
         };
-    if !one_by_one && desc.batch > 1 {
-        return Ok(backend.gemm(job.erase(), chosen(device, choice, desc)?)?);
+    if !one_by_one {
+        return Ok(backend.product(&mut job, chosen(device, choice, desc)?)?);
     }
-    for segment in 0..desc.batch {
-        let one = job.column(segment, 0);
+    job.columns(|one| {
         let desc = one.desc();
-        backend.gemv(one.erase(), chosen(device, choice, desc)?)?;
-    }
-    Ok(())
+        Ok(backend.product(one, chosen(device, choice, desc)?)?)
+    })
 }
 
 /// What the tables choose for a problem: the last choice, if it was for the same.
@@ -250,12 +248,13 @@ where
     let (a, x) = (a.window(), x.window());
     let y = sums.window_mut().expect("nobody shares them");
     let (first, strides) = (y.first + first, Ix1(groups));
-    let y = Output::Device(Window { memory: y.memory, first, dim: Ix1(rows), strides });
+    let y = Window { memory: y.memory, first, dim: Ix1(rows), strides };
+    let y = TensorMut::device(S::DTYPE, y);
     let x = Window { dim: Ix1(columns), ..x };
-    let (a, x) = (Input::Device(a).reborrow(), Input::Device(x).reborrow());
-    let y = y.reborrow();
-    let job: Job<'_, T, S> = Job { alpha: S::ONE, a, conj: false, x, beta: S::ZERO, y };
-    Ok(device.backend().gemv(job.check()?.erase(), prepared)?)
+    let (a, x) = (Tensor::device(T::DTYPE, a), Tensor::device(S::DTYPE, x));
+    let (alpha, beta) = (Number::new(S::ONE), Number::new(S::ZERO));
+    let job = Job { alpha, a, conj: false, x, beta, y };
+    Ok(device.backend().product(&mut job.check()?, prepared)?)
 }
 
 /// [`add_up`] for each of a batch of matrices, of at most 64 terms; one may be all there is.
@@ -268,6 +267,6 @@ where
     let mut sums = Array2::from_shape_vec((batch, rows), sums).expect("as many as there are");
     let ones = Array1::from_elem(count, P::ONE);
     let ones = ones.broadcast((batch, count)).expect("along a new axis");
-    device.gemv_batched(P::ONE, terms, ones, P::ZERO, &mut sums)?;
+    device.product(terms, ones).scaled(P::ONE, P::ZERO).to(&mut sums)?;
     Ok(sums)
 }

@@ -231,7 +231,7 @@ impl<T: Element> Sharded<T> {
                 continue;
             }
             for Operands { part: Part { a, .. }, x, y, .. } in operands {
-                let whole = move || Ok(a.device().gemv_mixed(alpha, a, x, beta, y)?);
+                let whole = move || Ok(a.device().product(a, x).scaled(alpha, beta).to(y)?);
                 products.push((a.device(), Box::new(whole)));
             }
         }

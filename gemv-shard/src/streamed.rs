@@ -258,7 +258,7 @@ impl<'a> Streamed<'a> {
             let Block { rows, columns } = block;
             match &mut sink {
                 Sink::Rows(x, y) => {
-                    device.gemv_mixed(alpha, a, &*x, beta, y.step_mut(rows.clone(), 1)?)?;
+                    device.product(a, &*x).scaled(alpha, beta).to(y.step_mut(rows.clone(), 1)?)?;
                 }
                 Sink::Columns(x, sums) => {
                     let mine = x.step(columns.clone(), 1);

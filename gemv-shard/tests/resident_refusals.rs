@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gemv::ndarray::{Array1, Array2};
 use gemv::{Device, Engine, GpuDot};
-use gemv_core::{AnyJob, Error as CoreError, Prepared, Record, ShapeMismatch, for_any};
+use gemv_core::{Checked, Error as CoreError, Job, Prepared, Record, ShapeMismatch};
 use gemv_shard::{Error, Sharded, ShardedVector, Split};
-use gemv_testkit::{Host, compute, compute_many};
+use gemv_testkit::{Host, compute};
 
 const SPLITS: [Split; 4] = [
     Split::Rows,
@@ -59,7 +59,7 @@ enum Kind {
 }
 
 fn device(calls: &Arc<Calls>, kind: Kind) -> Device {
-    let [one, many, copy] = [(); 3].map(|()| calls.clone());
+    let [one, copy] = [(); 2].map(|()| calls.clone());
     let mut host = Host::new("fake:0");
     host.info.host = kind == Kind::Host;
     (host.info.peers, host.info.asynchronous) = (kind == Kind::Peer, kind == Kind::Peer);
@@ -68,10 +68,6 @@ fn device(calls: &Arc<Calls>, kind: Kind) -> Device {
         compute: Box::new(move |job, _| {
             compute(job);
             one.before()
-        }),
-        compute_many: Box::new(move |job, _| {
-            for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
-            many.before()
         }),
         transfer: Arc::new(move |_| copy.before()),
         ..host
@@ -277,7 +273,7 @@ fn several_devices_in_a_plan() {
         let record: Option<fn() -> Box<dyn Record>> = Some(|| Box::new(Compared));
         // Only the thread that records may enter the device meanwhile, as on CUDA.
         let enter = || assert_eq!(COMPARING.load(Ordering::SeqCst), COMPARES.get());
-        let compute = Box::new(move |job: AnyJob<'_>, _: &Prepared| {
+        let compute = Box::new(move |job: &mut Checked<Job<'_>>, _: &Prepared| {
             enter();
             compute(job);
             Ok(())

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use gemv::ndarray::{Array1, Array2, Axis, Dimension, Slice};
-use gemv::{Device, Element, Engine, GpuDot};
-use gemv_core::{DeviceInfo, Error as CoreError, Input, ShapeMismatch, for_any};
+use gemv::ndarray::{Array1, Array2, Axis, Slice};
+use gemv::{Device, Engine, GpuDot};
+use gemv_core::{DeviceInfo, Error as CoreError, ShapeMismatch};
 use gemv_shard::{Error, Sharded, Split};
-use gemv_testkit::{Host, compute, compute_many};
+use gemv_testkit::{Host, compute};
 
 const SPLITS: [Split; 4] = [
     Split::Rows,
@@ -29,24 +29,12 @@ fn device(
     info: DeviceInfo,
     before: impl Fn(usize) -> Result<(), CoreError> + Send + Sync + 'static,
 ) -> Device {
-    fn held<T: Element, D: Dimension>(a: &Input<'_, T, D>) -> usize {
-        if let Input::Device(a) = a { a.memory.len() } else { 0 }
-    }
-    let before = Arc::new(before);
-    let also = before.clone();
     let host = Host::new(&info.id);
     Host {
         info,
         compute: Box::new(move |job, _| {
-            before(for_any!(AnyJob, &job, job => held(&job.a)))?;
+            before(job.a.window().map_or(0, |a| a.memory.len()))?;
             compute(job);
-            Ok(())
-        }),
-        compute_many: Box::new(move |job, _| {
-            for_any!(AnyGemmJob, job, mut job => {
-                also(held(&job.a))?;
-                compute_many(&mut job);
-            });
             Ok(())
         }),
         ..host

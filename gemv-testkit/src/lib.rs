@@ -7,6 +7,7 @@
 mod failing;
 #[allow(unsafe_code)] // assembly: the register of the mode
 mod float_mode;
+mod packing;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)] // fork, and limits of the process
 pub mod processes;
@@ -16,27 +17,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use gemv_core::float_mode::in_default;
-use gemv_core::ndarray::{
-    ArrayView, ArrayView1, ArrayView2, ArrayViewMut, ArrayViewMut1, Dimension, IntoDimension,
-};
+use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, s};
 use gemv_core::{
-    Accumulator, AnyGemmJob, AnyJob, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable,
-    Checked, Desc, Device, DeviceInfo, Dtype, Element, Error, Exchange, GemmJob, Input, Job,
-    Memory, Output, Params, Piece, PieceSource, Prepared, Receive, Record, Result, Times, Window,
-    for_any, half, num_complex, reference,
+    Accumulator, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, Desc, Device,
+    DeviceInfo, Dtype, Element, Error, Exchange, Job, Memory, Number, Params, Piece, PieceSource,
+    Prepared, Receive, Record, Result, Times, for_any, for_types, half, num_complex, reference,
 };
 
 pub use failing::{FailingAllocator, Failure, LEAST, each_failure, largest_allocation};
 pub use float_mode::{MODES, Mode, with_mode};
+pub use packing::{packing_fails, required_device};
 
 /// What computes a job in place of the backend.
-pub type Compute = Box<dyn Fn(AnyJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
+pub type Compute = Box<dyn Fn(&mut Checked<Job<'_>>, &Prepared) -> Result<()> + Send + Sync>;
 
 /// What fills a block in place of the backend.
 pub type Fill = Box<dyn Fn(&mut dyn Memory, usize, PieceSource<'_>) -> Result<bool> + Send + Sync>;
-
-/// The same for several right-hand sides and for batches.
-pub type ComputeMany = Box<dyn Fn(AnyGemmJob<'_>, &Prepared) -> Result<()> + Send + Sync>;
 
 /// What computes an elementwise step in place of the backend.
 pub type ComputeStep = Box<dyn Fn(AnyVectorJob<'_>) -> Result<()> + Send + Sync>;
@@ -83,10 +79,8 @@ pub struct Host {
     pub record: Option<fn() -> Box<dyn Record>>,
     /// Whether this thread records; by default it does not.
     pub is_recording: fn() -> bool,
-    /// What computes a product.
+    /// What computes a product: by default as the reference, column after column.
     pub compute: Compute,
-    /// What computes many products: by default as the reference, column after column.
-    pub compute_many: ComputeMany,
     /// What computes an elementwise step.
     pub compute_step: ComputeStep,
     /// What it says before it allocates memory, or copies from the host, to it or from other devices; by default it
@@ -124,10 +118,6 @@ impl Host {
             is_recording: || false,
             compute: Box::new(|job, _| {
                 compute(job);
-                Ok(())
-            }),
-            compute_many: Box::new(|job, _| {
-                for_any!(AnyGemmJob, job, mut job => compute_many(&mut job));
                 Ok(())
             }),
             compute_step: Box::new(|job| {
@@ -211,29 +201,6 @@ pub fn write_bytes(memory: &mut dyn Memory, first: usize, bytes: &[u8]) {
     assert!(written, "whole elements of memory of the test's backend");
 }
 
-/// An operand, wherever it lies.
-pub fn view<'a, T: Element, D: Dimension + Copy>(
-    input: &'a Input<'_, T, D>,
-) -> ArrayView<'a, T, D> {
-    match input {
-        Input::Host(view) => view.view(),
-        Input::Device(window) => window.view(elements(window.memory)),
-    }
-}
-
-/// The place of a result, wherever it lies.
-pub fn view_mut<'a, T: Element, D: Dimension + Copy>(
-    output: &'a mut Output<'_, T, D>,
-) -> ArrayViewMut<'a, T, D> {
-    match output {
-        Output::Host(view) => view.view_mut(),
-        Output::Device(Window { memory, first, dim, strides }) => {
-            let window = Window { memory: (), first: *first, dim: *dim, strides: *strides };
-            window.view_mut(elements_mut(&mut **memory))
-        }
-    }
-}
-
 /// [`reference::gemv`], compiled in this crate for all tests: theirs would each compile it again, for every type.
 ///
 /// # Panics
@@ -246,25 +213,24 @@ pub fn gemv<T: Element + Times<V>, V: Element>(
     beta: V::Acc,
     y: ArrayViewMut1<'_, V>,
 ) {
-    let (a, x, y) = (Input::Host(a), Input::Host(x), Output::Host(y));
-    let job = Job { alpha, a, conj, x, beta, y };
-    compute(job.check().expect("operands that fit").erase());
+    let (alpha, beta) = (Number::new(alpha), Number::new(beta));
+    let job = Job { alpha, a: a.into(), conj, x: x.into(), beta, y: y.into() };
+    compute(&mut job.check().expect("operands that fit"));
 }
 
-/// Computes a job as the reference does.
-pub fn compute(job: AnyJob<'_>) {
-    for_any!(AnyJob, job, job => {
-        let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
-        reference::gemv(alpha, view(&a), conj, view(&x), beta, view_mut(&mut y));
+/// Computes a job as the reference does, column after column.
+pub fn compute(job: &mut Checked<Job<'_>>) {
+    for_types!((job.a.dtype(), job.x.dtype()), T, V => {
+        let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
+        let (a, x) = (job.a.view_with::<T>(elements), job.x.view_with::<V>(elements));
+        let mut y = job.y();
+        let mut y = y.view_mut_with::<V>(elements_mut);
+        for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(y.outer_iter_mut()) {
+            for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
+                reference::gemv(alpha, a, conj, x, beta, y);
+            }
+        }
     });
-}
-
-/// Computes many products as the reference does, column after column.
-pub fn compute_many<T: Element + Times<V>, V: Element>(job: &mut Checked<GemmJob<'_, T, V>>) {
-    let Desc { batch, rhs, .. } = job.desc();
-    for (entry, column) in (0..batch).flat_map(|b| (0..rhs).map(move |c| (b, c))) {
-        compute(job.column(entry, column).erase());
-    }
 }
 
 /// Computes an elementwise step as the reference does.
@@ -281,30 +247,31 @@ struct Cyclic {
 }
 
 /// The sums of one of so many processes, as [`Backend::prepare_cyclic`] says.
-fn cyclic_sums<T: Element + Times<V>, V: Element>(job: Job<'_, T, V>, processes: usize) {
-    let Job { alpha, a, conj, x, beta, y } = job;
-    let (Input::Device(a), Input::Device(x), Output::Device(y)) = (a, x, y) else {
-        panic!("operands of the host")
-    };
-    assert_eq!((alpha, beta, x.dim[0]), (V::Acc::ONE, V::Acc::ZERO, a.dim[1]));
-    let (rows, own) = (a.dim[0], 64 / processes);
-    let (first, stride) = (y.first, y.strides[0]);
+fn cyclic_sums<T: Element + Times<V>, V: Element>(job: &mut Checked<Job<'_>>, processes: usize) {
+    assert!(job.alpha.is_one() && job.beta.is_zero(), "sums of a process are not scaled");
+    let a = job.a.matrix_with::<T>(elements);
+    let x = job.x.window().expect("operands of the device");
+    let (stride, conj) = (x.stride(1), job.conj);
+    let (x, first) = (elements::<V>(x.memory), x.first);
+    let entry = |j: usize| x[first.wrapping_add_signed(j as isize * stride)];
+    let ((rows, columns), own) = (a.dim(), 64 / processes);
+    let mut y = job.y();
+    let y = y.window_mut().expect("operands of the device");
+    let (first, stride) = (y.first, y.stride(1) as usize);
     let y = elements_mut::<V>(y.memory);
-    for group in 0..a.dim[1].div_ceil(65_536 / processes) {
+    for group in 0..columns.div_ceil(65_536 / processes) {
         let mut sums = vec![V::default(); rows];
         let mut lanes = vec![vec![V::Acc::ZERO; rows]; own];
         for s in 0..256 / processes {
             let segment = group * 256 / processes + s;
-            let len = a.dim[1].saturating_sub(256 * segment).min(256);
+            let len = columns.saturating_sub(256 * segment).min(256);
             if len == 0 {
                 break;
             }
-            let at = a.first.wrapping_add(a.strides[1].wrapping_mul(256 * segment));
-            let dim = [rows, len].into_dimension();
-            let a = Input::<T, _>::Device(Window { first: at, dim, ..a });
-            let at = x.first.wrapping_add(x.strides[0].wrapping_mul(256 * segment * processes));
-            let x = Input::<V, _>::Device(Window { first: at, dim: [len].into_dimension(), ..x });
-            gemv(alpha, view(&a), conj, view(&x), beta, ArrayViewMut1::from(&mut sums));
+            let a = a.slice(s![.., 256 * segment..256 * segment + len]);
+            let x: Vec<V> = (0..len).map(|j| entry(256 * segment * processes + j)).collect();
+            let to = ArrayViewMut1::from(&mut sums);
+            gemv(V::Acc::ONE, a, conj, (&x[..]).into(), V::Acc::ZERO, to);
             for (lane, sum) in lanes[s % own].iter_mut().zip(&sums) {
                 *lane = lane.add(sum.widen());
             }
@@ -417,19 +384,17 @@ impl Backend for Host {
         Ok(self.cyclic.then(|| Prepared::new(REFERENCE).with_state(Cyclic { processes })))
     }
 
-    fn gemv(&self, job: AnyJob<'_>, prepared: &Prepared) -> Result<()> {
+    fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         match prepared.state() {
             Some(Cyclic { processes }) => {
                 (self.transfer)("cyclic")?;
-                for_any!(AnyJob, job, job => in_default(|| cyclic_sums(job.into_inner(), *processes)));
+                for_types!((job.a.dtype(), job.x.dtype()), T, V => {
+                    in_default(|| cyclic_sums::<T, V>(job, *processes));
+                });
                 Ok(())
             }
             None => (self.compute)(job, prepared),
         }
-    }
-
-    fn gemm(&self, job: AnyGemmJob<'_>, prepared: &Prepared) -> Result<()> {
-        (self.compute_many)(job, prepared)
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {

@@ -8,10 +8,8 @@ use super::runner::DeviceRunner;
 use super::search::{Failure, Runner, search};
 use super::settings::{Mode, RunnerSettings};
 use super::workload::Workload;
-use gemv_core::{
-    AnyGemmJob, AnyJob, Desc, Device, Dtype, Error, Input, Job, Layout, Output, Params,
-};
-use gemv_testkit::{Host, compute, compute_many, elements_mut};
+use gemv_core::{Checked, Desc, Device, Dtype, Error, Job, Layout, Params, Tensor};
+use gemv_testkit::{Host, compute, elements_mut};
 use ndarray::Dimension;
 
 /// What the device was asked for.
@@ -26,12 +24,12 @@ struct Seen {
 
 impl Seen {
     /// Notes a product, and says whether it is to be computed: nobody looks at the result of another.
-    fn note<D: Dimension>(seen: &Mutex<Seen>, a: &Input<'_, f32, D>, params: &Params) -> bool {
+    fn note(seen: &Mutex<Seen>, a: &Tensor<'_>, params: &Params) -> bool {
         let mut seen = seen.lock().unwrap();
         let read = params.kernel().as_str() == "read";
-        let (start, array) = match a {
-            Input::Host(a) => (a.as_ptr() as usize, true),
-            Input::Device(a) => (a.first, false),
+        let (start, array) = match (a.window(), a.view::<f32>()) {
+            (Some(window), _) => (window.first, false),
+            (None, view) => (view.unwrap().as_ptr() as usize, true),
         };
         assert!(!(array && read), "reads are of resident operands");
         seen.starts.push(start);
@@ -46,8 +44,10 @@ impl Seen {
 }
 
 /// The fault of a kernel, put into a right and packed result of so many right-hand sides.
-fn spoil<D: Dimension>(y: Output<'_, f32, D>, rhs: usize, n: usize, params: &Params) {
-    let Output::Device(y) = y else { return };
+fn spoil(job: &mut Checked<Job<'_>>, params: &Params) {
+    let Desc { n, rhs, .. } = job.desc();
+    let mut y = job.y();
+    let Some(y) = y.window_mut() else { return };
     let (first, len) = (y.first, y.dim.size());
     let all = elements_mut::<f32>(y.memory);
     let flip = |v: &mut f32| *v = f32::from_bits(v.to_bits() ^ 1);
@@ -72,7 +72,7 @@ fn spoil<D: Dimension>(y: Output<'_, f32, D>, rhs: usize, n: usize, params: &Par
 /// A device of f32 whose kernels are the reference with one fault each.
 fn faulty(host: bool) -> (Arc<Mutex<Seen>>, Device) {
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let (one, many) = (seen.clone(), seen.clone());
+    let noted = seen.clone();
     let mut device = Host::new("faulty");
     device.info.host = host;
     device.candidates = |_| lab_candidates();
@@ -81,23 +81,9 @@ fn faulty(host: bool) -> (Arc<Mutex<Seen>>, Device) {
     device.classic = ["classic-good", "classic-far"].map(Params::new).to_vec();
     device.read = vec![Params::new("read")];
     device.compute = Box::new(move |job, prepared| {
-        let AnyJob::F32(job) = job else { unreachable!() };
-        let n = job.desc().n;
-        let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
-        if Seen::note(&one, &a, prepared.params()) {
-            let (a, x, place) = (a.reborrow(), x.reborrow(), y.view_mut());
-            let job = Job { alpha, a, conj, x, beta, y: place };
-            compute(job.check()?.erase());
-            spoil(y, 1, n, prepared.params());
-        }
-        Ok(())
-    });
-    device.compute_many = Box::new(move |job, prepared| {
-        let AnyGemmJob::F32(mut job) = job else { unreachable!() };
-        if Seen::note(&many, &job.a, prepared.params()) {
-            let Desc { n, rhs, .. } = job.desc();
-            compute_many(&mut job);
-            spoil(job.into_inner().y, rhs, n, prepared.params());
+        if Seen::note(&noted, &job.a, prepared.params()) {
+            compute(job);
+            spoil(job, prepared.params());
         }
         Ok(())
     });

@@ -26,8 +26,3 @@ pub(super) fn lens(desc: &Desc) -> [usize; 3] {
     let Desc { m, n, rhs, batch, .. } = *desc;
     [(m, n), (n, rhs), (m, rhs)].map(|(a, b)| a.saturating_mul(b).saturating_mul(batch))
 }
-
-/// Whether this is one product with one vector.
-pub(super) fn is_single(desc: &Desc) -> bool {
-    (desc.rhs, desc.batch) == (1, 1)
-}

@@ -7,14 +7,13 @@ use std::thread::Builder;
 use std::time::Instant;
 
 use super::mesh::packed;
-use super::problem::{is_single, lens};
+use super::problem::lens;
 use super::search::{Failure, Runner, median};
 use super::settings::{Mode, RunnerSettings};
 use super::speed::{DeviceSpeed, Link, ReadBandwidth};
-use super::workload::{AnyWorkload, Ready, Workload, products};
+use super::workload::{AnyWorkload, Ready, Workload, resident};
 use gemv_core::float_mode::in_default;
-use gemv_core::{Accumulator, Desc, Device, Dtype, Element, Error, Layout, Params, Result};
-use ndarray::ShapeBuilder;
+use gemv_core::{Desc, Device, Dtype, Element, Error, Layout, Params, Result};
 
 /// At most this many parameters of the present tables are candidates, too.
 const USED: usize = 12;
@@ -336,18 +335,11 @@ fn geomean(times: Vec<f64>) -> f64 {
 
 /// One product of zeros.
 fn once<T: Element>(device: &Device, desc: &Desc, params: &Params) -> Result<()> {
-    if !is_single(desc) {
-        let [a, x, y] = lens(desc);
-        let pool = device.zeros::<T, _>(a.max(x))?;
-        let mut y = device.zeros::<T, _>(y)?;
-        let (memory, ready) = (pool.window().memory, &mut Ready::new(params));
-        return products(device.backend(), desc, ready, memory, (0, 0), &mut y);
-    }
-    let a = device
-        .zeros::<T, _>(desc.m * desc.n)?
-        .as_matrix((desc.m, desc.n).set_f(desc.layout == Layout::Col));
-    let (x, mut y) = (device.zeros::<T, _>(desc.n)?, device.zeros::<T, _>(desc.m)?);
-    device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)
+    let [a, x, y] = lens(desc);
+    let pool = device.zeros::<T, _>(a.max(x))?;
+    let mut y = device.zeros::<T, _>(y)?;
+    let (memory, ready) = (pool.window().memory, &mut Ready::new(params));
+    resident(device.backend(), desc, ready, memory, (0, 0), &mut y)
 }
 
 /// Measures the link between host and device.

@@ -5,18 +5,16 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Instant;
 
-use ndarray::{
-    ArrayView1, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Ix1, Ix2, Ix3, ShapeBuilder,
-};
+use ndarray::{ArrayView1, ArrayView3, ArrayViewMut3, Axis, Ix3, ShapeBuilder};
 
 use super::mesh::packed;
-use super::problem::{is_single, lens};
+use super::problem::lens;
 use super::search::{Failure, median};
 use super::settings::{Mode, RunnerSettings};
 use super::speed::{ReadBandwidth, ReadPoint};
 use gemv_core::{
-    Accumulator, Backend, Desc, Device, DeviceMatrix, DeviceVector, Element, Error, GemmJob, Input,
-    Job, Layout, Memory, Output, Params, Prepared, Result, SlicesMut, Window, reference,
+    Accumulator, Backend, Desc, Device, DeviceVector, Element, Error, Job, Layout, Memory, Number,
+    Params, Prepared, Result, SlicesMut, Tensor, TensorMut, Window, reference,
 };
 
 /// A [`Workload`] of any element type.
@@ -170,21 +168,6 @@ impl<T: Element> Workload<T> {
         }
         let far = (first + self.host.len() / 2) % self.host.len();
         (first, (far / line * line).min((self.host.len() - len_x) / line * line))
-    }
-
-    fn resident(&self, desc: &Desc, (a, x): (usize, usize)) -> (DeviceMatrix<T>, DeviceVector<T>) {
-        let a = self.pool.step(a..a + desc.m * desc.n, 1);
-        (
-            a.as_matrix((desc.m, desc.n).set_f(desc.layout == Layout::Col)),
-            self.pool.step(x..x + desc.n, 1),
-        )
-    }
-
-    fn array(&self, desc: &Desc, first: usize) -> ArrayView2<'_, T> {
-        let (m, n) = (desc.m, desc.n);
-        let strides = if desc.layout == Layout::Col { (1, m) } else { (n, 1) };
-        ArrayView2::from_shape((m, n).strides(strides), &self.host[first..first + m * n])
-            .expect("checked when the problem was prepared")
     }
 
     /// The matrices of a batch, one behind the other from this entry of the pool on.
@@ -405,14 +388,8 @@ impl<T: Element> AnyWorkload for Workload<T> {
         }
         let mut y = device.vector(ndarray::aview1(&self.blank))?;
         y = y.step(MARGIN..MARGIN + len, 1);
-        if is_single(desc) {
-            let (a, x) = self.resident(desc, (0, 0));
-            device.gemv_as(params, T::Acc::ONE, &a, &x, T::Acc::ZERO, &mut y)?;
-        } else {
-            let pool = self.pool.window();
-            let ready = &mut Ready::new(params);
-            products::<T>(device.backend(), desc, ready, pool.memory, (0, 0), &mut y)?;
-        }
+        let (pool, ready) = (self.pool.window().memory, &mut Ready::new(params));
+        resident::<T>(device.backend(), desc, ready, pool, (0, 0), &mut y)?;
         let inside = |k: &usize| (MARGIN..MARGIN + len).contains(k);
         let mut got = Vec::with_capacity(len_y.min(LOOKED_AT));
         let mut part = Vec::new();
@@ -493,69 +470,28 @@ impl<T: Element> Workload<T> {
         timed: bool,
     ) -> Result<f64> {
         let places: Vec<_> = (0..products).map(|_| self.places(desc, mode)).collect();
-        if !is_single(desc) {
-            return self.batch_of_many(backend, desc, params, &places, timed);
-        }
+        let mut ready = Ready::new(params);
         if self.settings.arrays {
             let mut y = std::mem::take(&mut self.y_array);
-            let one = |&(a, x): &(usize, usize)| (self.array(desc, a), &self.host[x..x + desc.n]);
+            let one = |&(a, x): &(usize, usize)| (self.stack(desc, a), self.sides(desc, x));
             let operands: Vec<_> = places.iter().map(one).collect();
-            let mut ready = Ready::new(params);
             let mut launches = || {
                 operands.iter().try_for_each(|(a, x)| {
-                    let (a, x) = (Input::Host(a.view()), Input::Host((*x).into()));
-                    product(backend, &mut ready, a, x, Output::Host(y.as_mut_slice().into()))
+                    let y = ArrayViewMut3::from_shape(dim_y(desc), &mut y[..])
+                        .expect("made for this problem");
+                    product::<T>(backend, &mut ready, (*a).into(), (*x).into(), y.into())
                 })
             };
             let seconds = clocked(backend, &mut launches, products, timed);
             self.y_array = y;
             return seconds;
         }
-        let operands: Vec<_> = places.iter().map(|&at| self.resident(desc, at)).collect();
-        let (mut ready, y) = (Ready::new(params), &mut self.y);
-        let mut launches = || {
-            operands.iter().try_for_each(|(a, x)| {
-                let y = y.window_mut().expect("its only owner");
-                let (a, x) = (Input::Device(a.window()), Input::Device(x.window()));
-                product::<T>(backend, &mut ready, a, x, Output::Device(y))
-            })
-        };
-        clocked(backend, &mut launches, products, timed)
-    }
-
-    /// The same of products with several right-hand sides, or of batches.
-    fn batch_of_many(
-        &mut self,
-        backend: &dyn Backend,
-        desc: &Desc,
-        params: &Params,
-        places: &[(usize, usize)],
-        timed: bool,
-    ) -> Result<f64> {
-        if self.settings.arrays {
-            let mut y = std::mem::take(&mut self.y_array);
-            let one = |&(a, x): &(usize, usize)| (self.stack(desc, a), self.sides(desc, x));
-            let operands: Vec<_> = places.iter().map(one).collect();
-            let mut ready = Ready::new(params);
-            let mut launches = || {
-                operands.iter().try_for_each(|(a, x)| {
-                    let y = ArrayViewMut3::from_shape(dim_y(desc), &mut y[..])
-                        .expect("made for this problem");
-                    let (a, x) = (Input::Host(a.view()), Input::Host(x.view()));
-                    gemm(backend, &mut ready, a, x, Output::Host(y))
-                })
-            };
-            let seconds = clocked(backend, &mut launches, places.len(), timed);
-            self.y_array = y;
-            return seconds;
-        }
         let (pool, y) = (self.pool.window().memory, &mut self.y);
-        let mut ready = Ready::new(params);
         let mut launches = || {
-            let mut one = |&at| products::<T>(backend, desc, &mut ready, pool, at, y);
+            let mut one = |&at| resident::<T>(backend, desc, &mut ready, pool, at, y);
             places.iter().try_for_each(&mut one)
         };
-        clocked(backend, &mut launches, places.len(), timed)
+        clocked(backend, &mut launches, products, timed)
     }
 }
 
@@ -588,9 +524,9 @@ fn standard(dim: Ix3) -> Ix3 {
     Ix3(dim[1] * dim[2], dim[2], 1)
 }
 
-/// The products of resident operands: A and X in one block, from these entries on. `y` is of as many
+/// A product of resident operands: A and X in one block, from these entries on. `y` is of as many
 /// entries as Y, one behind the other.
-pub(super) fn products<T: Element>(
+pub(super) fn resident<T: Element>(
     backend: &dyn Backend,
     desc: &Desc,
     ready: &mut Ready<'_>,
@@ -602,7 +538,8 @@ pub(super) fn products<T: Element>(
     let x = Window { memory, first: x, dim: dim_x(desc), strides: standard(dim_x(desc)) };
     let Window { memory, first, .. } = y.window_mut().expect("its only owner");
     let y = Window { memory, first, dim: dim_y(desc), strides: standard(dim_y(desc)) };
-    gemm::<T>(backend, ready, Input::Device(a), Input::Device(x), Output::Device(y))
+    let (a, x) = (Tensor::device(T::DTYPE, a), Tensor::device(T::DTYPE, x));
+    product::<T>(backend, ready, a, x, TensorMut::device(T::DTYPE, y))
 }
 
 /// Parameters, prepared once for all products of one problem, as a device's own choices are: a timed loop
@@ -626,32 +563,18 @@ impl<'p> Ready<'p> {
     }
 }
 
-/// A X to Y, of each of a batch.
-fn gemm<'a, T: Element>(
+/// A X to Y.
+fn product<T: Element>(
     backend: &dyn Backend,
     ready: &mut Ready<'_>,
-    a: Input<'a, T, Ix3>,
-    x: Input<'a, T, Ix3>,
-    y: Output<'a, T, Ix3>,
+    a: Tensor<'_>,
+    x: Tensor<'_>,
+    y: TensorMut<'_>,
 ) -> Result<()> {
-    let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-    let job = GemmJob { alpha, a, conj: false, x, beta, y };
+    let (alpha, beta) = (Number::new(T::Acc::ONE), Number::new(T::Acc::ZERO));
+    let mut job = Job { alpha, a, conj: false, x, beta, y }.check()?;
     let prepared = ready.of(backend, &job.desc())?;
-    backend.gemm(job.check()?.erase(), prepared)
-}
-
-/// A x to y.
-fn product<'a, T: Element>(
-    backend: &dyn Backend,
-    ready: &mut Ready<'_>,
-    a: Input<'a, T, Ix2>,
-    x: Input<'a, T, Ix1>,
-    y: Output<'a, T, Ix1>,
-) -> Result<()> {
-    let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-    let job = Job { alpha, a, conj: false, x, beta, y };
-    let prepared = ready.of(backend, &job.desc())?;
-    backend.gemv(job.check()?.erase(), prepared)
+    backend.product(&mut job, prepared)
 }
 
 /// Seconds of one of so many products. Without `timed`, by the host's clock, the cost of a

@@ -2,9 +2,9 @@
 
 use gemv::ndarray::{ArrayView, ArrayViewMut1, Ix1, Ix2};
 use gemv::unstable::reference::ordered_sum;
-use gemv::unstable::{AnyJob, Job, for_any, scale};
+use gemv::unstable::{Checked, Job, for_types, scale};
 use gemv::{Accumulator, Device, Element};
-use gemv_testkit::{Host, view, view_mut};
+use gemv_testkit::{Host, elements, elements_mut};
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,11 +85,21 @@ impl Broken {
         host.device()
     }
 
-    fn compute(&self, job: AnyJob<'_>) {
-        for_any!(AnyJob, job, job => {
-            let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
-            self.run((alpha, view(&a)), conj, view(&x), beta, view_mut(&mut y));
-        }, mixed _ => unreachable!("the faults are planted for one type"));
+    fn compute(&self, job: &mut Checked<Job<'_>>) {
+        let plant = |job: &mut Checked<Job<'_>>| {
+            let both = job.a.dtype();
+            assert_eq!(both, job.x.dtype(), "the faults are planted for one type");
+            for_types!((both, both), T, _V => {
+                let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
+                let a = job.a.matrix_with::<T>(elements);
+                let x = job.x.vector_with::<T>(elements);
+                let mut y = job.y();
+                let y = y.vector_mut_with::<T>(elements_mut);
+                self.run((alpha, a), conj, x, beta, y);
+            });
+            Ok::<(), ()>(())
+        };
+        job.columns(plant).expect("no product fails");
     }
 
     fn dot<T: Element>(&self, row: &[T], x: &[T], conj: bool) -> T::Acc {

@@ -69,7 +69,10 @@ pub fn products_follow_each_other<T: Raw>(device: &Device) -> Check {
             let mut to = device.zeros(n).map_err(text)?;
             for round in 0..rounds {
                 device
-                    .gemv_as(&params, alpha, &there, &from, zero::<T>(), &mut to)
+                    .product(&there, &from)
+                    .with(&params)
+                    .scaled(alpha, zero::<T>())
+                    .to(&mut to)
                     .map_err(text)?;
                 if round % 3 == 2 {
                     let mut column = there.column_mut(round).map_err(text)?;
@@ -150,7 +153,12 @@ pub fn errors_leave_y<T: Raw>(device: &Device) -> Check {
     is("a shape", matches!(e, Error::Shape(_)), &e)?;
 
     let nonsense = Params::new("no-such-kernel").with("threads", 3);
-    let e = device.gemv_as(&nonsense, one, &a, &x, zero, &mut y).expect_err("no such kernel");
+    let e = device
+        .product(&a, &x)
+        .with(&nonsense)
+        .scaled(one, zero)
+        .to(&mut y)
+        .expect_err("no such kernel");
     is("parameters", matches!(e, Error::Params { .. }), &e)?;
     is("named", e.to_string().contains("no-such-kernel threads=3"), &e)?;
 
@@ -168,7 +176,12 @@ pub fn errors_leave_y<T: Raw>(device: &Device) -> Check {
     // A resident y too, whether it is the only owner of its memory or not.
     let mut ry = device.vector(&before).map_err(text)?;
     let shared = ry.clone();
-    device.gemv_as(&nonsense, one, &a, &x, zero, &mut ry).expect_err("no such kernel");
+    device
+        .product(&a, &x)
+        .with(&nonsense)
+        .scaled(one, zero)
+        .to(&mut ry)
+        .expect_err("no such kernel");
     same(&ry.download().map_err(text)?.to_vec(), &before.to_vec())
         .map_err(|e| format!("a resident y after an error: {e}"))?;
     drop(shared);
@@ -212,13 +225,13 @@ pub fn errors_leave_many<T: Raw>(device: &Device) -> Check {
         })* };
     }
     y_elsewhere! {
-        "gemm": before, |y| device.gemm(one, &a, &x, zero, y);
-        "gemm of nothing": before, |y| device.gemm(zero, &a, &x, one, y);
-        "gemm_conj": before, |y| device.gemm_conj(one, &a, &x, one, y);
-        "gemm_batched": results, |y| device.gemm_batched(one, &stack, &sides, zero, y);
-        "gemv_batched": single, |y| device.gemv_batched(one, &stack, &vectors, zero, y);
-        "gemm_as": results, |y| device.gemm_as(&params, one, &stack, &sides, zero, y);
-        "gemm_conj_as": results, |y| device.gemm_conj_as(&params, one, &stack, &sides, zero, y);
+        "gemm": before, |y| device.product(&a, &x).scaled(one, zero).to(y);
+        "gemm of nothing": before, |y| device.product(&a, &x).scaled(zero, one).to(y);
+        "gemm_conj": before, |y| device.product(&a, &x).conj().scaled(one, one).to(y);
+        "gemm_batched": results, |y| device.product(&stack, &sides).scaled(one, zero).to(y);
+        "gemv_batched": single, |y| device.product(&stack, &vectors).scaled(one, zero).to(y);
+        "gemm_as": results, |y| device.product(&stack, &sides).with(&params).scaled(one, zero).to(y);
+        "gemm_conj_as": results, |y| device.product(&stack, &sides).conj().with(&params).scaled(one, zero).to(y);
     }
     // A and X of the other device, and Y of this one and of the host.
     let (fa, fx) = (elsewhere.array(&a).map_err(text)?, elsewhere.array(&x).map_err(text)?);
@@ -227,12 +240,12 @@ pub fn errors_leave_many<T: Raw>(device: &Device) -> Check {
     let (mut y, mut ry) = (before.clone(), device.array(&before).map_err(text)?);
     let (mut ys, mut rys) = (results.clone(), device.array(&results).map_err(text)?);
     let (mut yv, mut ryv) = (single.clone(), device.array(&single).map_err(text)?);
-    is_elsewhere("gemm, A", device.gemm(one, &fa, &x, zero, &mut y))?;
-    is_elsewhere("gemm, X", device.gemm(one, &a, &fx, zero, &mut ry))?;
-    is_elsewhere("gemm_batched, A", device.gemm_batched(one, &fs, &sides, zero, &mut rys))?;
-    is_elsewhere("gemm_batched, X", device.gemm_batched(one, &stack, &fb, zero, &mut ys))?;
-    is_elsewhere("gemv_batched, A", device.gemv_batched(one, &fs, &vectors, zero, &mut ryv))?;
-    is_elsewhere("gemv_batched, X", device.gemv_batched(one, &stack, &fv, zero, &mut yv))?;
+    is_elsewhere("gemm, A", device.product(&fa, &x).scaled(one, zero).to(&mut y))?;
+    is_elsewhere("gemm, X", device.product(&a, &fx).scaled(one, zero).to(&mut ry))?;
+    is_elsewhere("gemm_batched, A", device.product(&fs, &sides).scaled(one, zero).to(&mut rys))?;
+    is_elsewhere("gemm_batched, X", device.product(&stack, &fb).scaled(one, zero).to(&mut ys))?;
+    is_elsewhere("gemv_batched, A", device.product(&fs, &vectors).scaled(one, zero).to(&mut ryv))?;
+    is_elsewhere("gemv_batched, X", device.product(&stack, &fv).scaled(one, zero).to(&mut yv))?;
     // By the method: the device is A's.
     let ra = device.array(&a).map_err(text)?;
     let mut fy = elsewhere.array(&before).map_err(text)?;
@@ -245,11 +258,11 @@ pub fn errors_leave_many<T: Raw>(device: &Device) -> Check {
         Err(Error::Shape(_)) => Ok(()),
         other => Err(format!("{what}: {other:?}")),
     };
-    shape("X", device.gemm(one, &a, &before, zero, &mut y))?;
-    shape("Y", device.gemm(one, &a, &x, zero, ry.columns_mut(..2).map_err(text)?))?;
+    shape("X", device.product(&a, &before).scaled(one, zero).to(&mut y))?;
+    shape("Y", device.product(&a, &x).scaled(one, zero).to(ry.columns_mut(..2).map_err(text)?))?;
     shape(
         "a batch",
-        device.gemm_batched(one, &stack, sides.slice(s![..1, .., ..]), zero, &mut ys),
+        device.product(&stack, sides.slice(s![..1, .., ..])).scaled(one, zero).to(&mut ys),
     )?;
     for (what, got) in [
         ("Y", y.into_iter().collect()),
@@ -322,7 +335,7 @@ where
             continue;
         }
         let mut whole = ArrayViewMut2::from_shape((m, k), &mut y.pairs[..]).expect("as many");
-        device.gemm(alpha, a, x, beta, whole.view_mut()).map_err(text)?;
+        device.product(a, x).scaled(alpha, beta).to(whole.view_mut()).map_err(text)?;
         for (c, want) in want.iter().enumerate() {
             let what = |e| format!("X, by columns: {by_columns}, {e}");
             same(&whole.column(c).to_vec(), want).map_err(what)?;

@@ -80,14 +80,14 @@ impl<T: Raw> Given<T> {
             let mut resident = device.vector(y)?;
             device.gemv(alpha, a, x, beta, &mut resident)?;
             let mut columns = Array2::default((a.nrows(), 3));
-            device.gemm(alpha, a, sides, beta, &mut columns)?;
+            device.product(a, sides).scaled(alpha, beta).to(&mut columns)?;
             all.extend([to.into_dyn(), resident.download()?.into_dyn(), columns.into_dyn()]);
         }
         let mut to = x.clone();
-        device.gemv_conj(*alpha, a.t(), y, *alpha, &mut to)?;
+        device.product(a.t(), y).conj().scaled(*alpha, *alpha).to(&mut to)?;
         let mut many = Array3::default((2, a.nrows(), 3));
         let both = sides.broadcast((2, a.ncols(), 3)).expect("along a new axis");
-        device.gemm_batched(*alpha, batch, both, zero, &mut many)?;
+        device.product(batch, both).scaled(*alpha, zero).to(&mut many)?;
         let there = device.matrix(a)?.try_gpu_dot(&device.vector(x)?)?.download()?;
         all.extend([to.into_dyn(), many.into_dyn(), there.into_dyn()]);
         Ok(all)
@@ -149,7 +149,12 @@ pub fn no_mode_of_the_caller_changes_a_bit<T: Raw>(device: &Device) -> Check {
                 let y = &mut y;
                 let one = one::<T>();
                 device.try_gpu_dot(&given.a, &given.y).is_err()
-                    && device.gemv_as(&nobody, one, &given.a, &given.x, one, y).is_err()
+                    && device
+                        .product(&given.a, &given.x)
+                        .with(&nobody)
+                        .scaled(one, one)
+                        .to(y)
+                        .is_err()
             });
             if !refused {
                 return Err(format!("{name}: not refused"));

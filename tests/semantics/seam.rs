@@ -6,10 +6,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use gemv::half::f16;
-use gemv::ndarray::{Array1, Array2, Array3, Axis, Dimension, Ix0, Ix1, Ix2, Ix3};
+use gemv::ndarray::{
+    Array1, Array2, Array3, ArrayView1, ArrayViewMut1, Axis, Dimension, Ix0, Ix1, Ix2, Ix3,
+};
 use gemv::unstable::{
-    AnySlice, AnySliceMut, Dtype, GemmJob, Input, Job, Memory, Output, Params, Piece, Prepared,
-    Receive, Scalar, Step, VectorJob, Window,
+    AnySlice, AnySliceMut, Dtype, Job, Memory, Number, Params, Piece, Prepared, Rank, Receive,
+    Scalar, Step, Tensor, TensorMut, VectorJob, Window,
 };
 use gemv::{Device, Engine, Error, Result};
 use gemv_testkit::Host;
@@ -129,17 +131,7 @@ fn many(device: &Device) -> Result<Problem<Ix3, Ix3>, String> {
     Ok(Problem { blocks, a, x, y, before, after: after.into_iter().collect() })
 }
 
-/// A problem of one vector or of many.
-trait Runs {
-    /// Its product, with what `made` prepares, `fault` where it is a fault of the operands alone.
-    fn run(&mut self, device: &Device, other: Option<(Role, &mut Box<dyn Memory>)>) -> Result<()>;
-    fn check(&mut self) -> Result<()>;
-}
-
-impl<D: Dimension + Copy, V: Dimension + Copy> Problem<D, V>
-where
-    Self: Runs,
-{
+impl<D: Rank, V: Rank> Problem<D, V> {
     fn y_is(&self, device: &Device, want: &[f32]) -> Check {
         let mut got = vec![0.0; want.len()];
         let to = AnySliceMut::F32(&mut got);
@@ -265,32 +257,18 @@ fn outside<D: Dimension + Copy>(right: Place<D>) -> Vec<Place<D>> {
     all
 }
 
-impl Runs for Problem<Ix2, Ix1> {
-    fn run(&mut self, device: &Device, other: Option<(Role, &mut Box<dyn Memory>)>) -> Result<()> {
-        let [a, x, y] = &mut self.blocks;
-        let (mut a, mut x, mut y) = (&mut **a, &mut **x, &mut **y);
-        match other {
-            Some((Role::A, other)) => a = &mut **other,
-            Some((Role::X, other)) => x = &mut **other,
-            Some((Role::Y, other)) => y = &mut **other,
-            None => {}
-        }
-        let (a, x) = (Input::Device(on(self.a, &*a)), Input::Device(on(self.x, &*x)));
-        let y = Output::Device(on(self.y, y));
-        let job = Job::<f32> { alpha: 1.0, a, conj: false, x, beta: 1.0, y }.check()?;
-        let prepared = device.prepared(&job.desc())?;
-        device.backend().gemv(job.erase(), &prepared)
-    }
-
-    fn check(&mut self) -> Result<()> {
-        let [a, x, y] = &mut self.blocks;
-        let (a, x) = (Input::Device(on(self.a, &**a)), Input::Device(on(self.x, &**x)));
-        let y = Output::Device(on(self.y, &mut **y));
-        Job::<f32> { alpha: 1.0, a, conj: false, x, beta: 1.0, y }.check().map(|_| ())
-    }
+/// `Y = A X + Y` in a device's memory.
+fn job<'a, D: Rank, V: Rank>(
+    a: Window<&'a dyn Memory, D>,
+    x: Window<&'a dyn Memory, V>,
+    y: Window<&'a mut dyn Memory, V>,
+) -> Job<'a> {
+    let (a, x) = (Tensor::device(Dtype::F32, a), Tensor::device(Dtype::F32, x));
+    let (one, y) = (Number::new(1.0f32), TensorMut::device(Dtype::F32, y));
+    Job { alpha: one, a, conj: false, x, beta: one, y }
 }
 
-impl Runs for Problem<Ix3, Ix3> {
+impl<D: Rank, V: Rank> Problem<D, V> {
     fn run(&mut self, device: &Device, other: Option<(Role, &mut Box<dyn Memory>)>) -> Result<()> {
         let [a, x, y] = &mut self.blocks;
         let (mut a, mut x, mut y) = (&mut **a, &mut **x, &mut **y);
@@ -300,18 +278,14 @@ impl Runs for Problem<Ix3, Ix3> {
             Some((Role::Y, other)) => y = &mut **other,
             None => {}
         }
-        let (a, x) = (Input::Device(on(self.a, &*a)), Input::Device(on(self.x, &*x)));
-        let y = Output::Device(on(self.y, y));
-        let job = GemmJob::<f32> { alpha: 1.0, a, conj: false, x, beta: 1.0, y }.check()?;
+        let mut job = job(on(self.a, &*a), on(self.x, &*x), on(self.y, y)).check()?;
         let prepared = device.prepared(&job.desc())?;
-        device.backend().gemm(job.erase(), &prepared)
+        device.backend().product(&mut job, &prepared)
     }
 
     fn check(&mut self) -> Result<()> {
         let [a, x, y] = &mut self.blocks;
-        let (a, x) = (Input::Device(on(self.a, &**a)), Input::Device(on(self.x, &**x)));
-        let y = Output::Device(on(self.y, &mut **y));
-        GemmJob::<f32> { alpha: 1.0, a, conj: false, x, beta: 1.0, y }.check().map(|_| ())
+        job(on(self.a, &**a), on(self.x, &**x), on(self.y, &mut **y)).check().map(|_| ())
     }
 }
 
@@ -325,10 +299,12 @@ pub fn far_operands(device: &Device) -> Check {
 pub fn short_operands(device: &Device) -> Check {
     let (a, x) = (Array2::<f32>::ones((100_000, 64)), Array1::<f32>::ones(64));
     let with = |x: &[f32], y: &mut [f32]| {
-        let (a, x, y) = (a.view().into(), Input::Host(x.into()), Output::Host(y.into()));
-        let job = Job::<f32> { alpha: 1.0, a, conj: false, x, beta: 0.0, y }.check()?;
+        let (x, y) = (ArrayView1::from(x), ArrayViewMut1::from(y));
+        let (a, x, y) = (a.view().into(), x.into(), y.into());
+        let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+        let mut job = Job { alpha, a, conj: false, x, beta, y }.check()?;
         let prepared = device.prepared(&job.desc())?;
-        device.backend().gemv(job.erase(), &prepared)
+        device.backend().product(&mut job, &prepared)
     };
     let x = x.as_slice().expect("without gaps");
     for len in [0, 1, 99_999, 100_001] {
@@ -541,14 +517,10 @@ impl Arrays {
     fn with_choice(&self, device: &Device, what: &str, prepared: &Prepared) -> Check {
         let (dim, mut y) = (self.want.dim(), Array3::zeros(self.want.dim()));
         let (a, x, to) = (self.a.view().into(), self.x.view().into(), y.view_mut().into());
-        let job = GemmJob::<f32> { alpha: 1.0, a, conj: false, x, beta: 0.0, y: to };
+        let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+        let job = Job { alpha, a, conj: false, x, beta, y: to };
         let mut job = job.check().map_err(text)?;
-        let backend = device.backend();
-        let run = || match (dim.0, dim.2) {
-            (1, 1) => backend.gemv(job.column(0, 0).erase(), prepared),
-            _ => backend.gemm(job.erase(), prepared),
-        };
-        if !is_taken(run) {
+        if !is_taken(|| device.backend().product(&mut job, prepared)) {
             return Ok(());
         }
         let entries = |of: &Array3<f32>| of.iter().copied().collect::<Vec<_>>();

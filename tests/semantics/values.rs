@@ -1,7 +1,7 @@
 //! Which operands are read, and what comes of special values, of rounding and of each place.
 
 use gemv::ndarray::{Array1, Array2, Axis, s};
-use gemv::unstable::Job;
+use gemv::unstable::{Job, Number};
 use gemv::{Accumulator, Device, Dtype, MatrixRef};
 
 use crate::common::{self, Check, Size, acc, elem, nan, same};
@@ -37,17 +37,17 @@ pub fn alpha_zero_never_uses_a_and_x<T: Raw>(device: &Device) -> Check {
                 let x = Array1::from(x.clone());
                 let mut out = Array1::from(y.clone());
                 let job = Job {
-                    alpha,
+                    alpha: Number::new(alpha),
                     a: a.view().into(),
                     conj: false,
                     x: x.view().into(),
-                    beta: acc::<T>(0.5, 0.0),
+                    beta: Number::new(acc::<T>(0.5, 0.0)),
                     y: out.view_mut().into(),
                 };
                 let params = device.choose(&job.desc()).map_err(text)?;
                 let prepared = device.backend().prepare(&job.desc(), &params).map_err(text)?;
-                let job = job.check().map_err(text)?.erase();
-                device.backend().gemv(job, &prepared).map_err(text)?;
+                let mut job = job.check().map_err(text)?;
+                device.backend().product(&mut job, &prepared).map_err(text)?;
                 same(out.as_slice().expect("owned"), &halved).map_err(|e| format!("seam: {e}"))?;
             }
         }
@@ -324,7 +324,12 @@ pub fn conjugate<T: Raw>(device: &Device) -> Check {
         let resident = held.upload(device).map_err(text)?;
         for a in [MatrixRef::Host(held.view()), MatrixRef::Device(&resident)] {
             let mut y = Array1::from_elem(m, nan::<T>());
-            device.gemv_conj(one::<T>(), a, &x, zero::<T>(), &mut y).map_err(text)?;
+            device
+                .product(a, &x)
+                .conj()
+                .scaled(one::<T>(), zero::<T>())
+                .to(&mut y)
+                .map_err(text)?;
             same(y.as_slice().expect("owned"), &vec![want; m])?;
             device.gemv(one::<T>(), a, &x, zero::<T>(), &mut y).map_err(text)?;
             same(y.as_slice().expect("owned"), &vec![plain; m])?;

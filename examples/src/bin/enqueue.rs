@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut product = || device.gemv(1.0, &a, &x, 0.0, &mut y);
         own = own.min(microseconds(&device, &mut product)?);
         if let Some(params) = &vendor {
-            let mut product = || device.gemv_as(params, 1.0, &a, &x, 0.0, &mut y);
+            let mut product = || device.product(&a, &x).with(params).to(&mut y);
             other = other.min(microseconds(&device, &mut product)?);
         }
     }

@@ -92,7 +92,7 @@ impl Tests {
                     }
                     let nan = T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN));
                     let mut y = Array1::from_elem(m, nan);
-                    match device.gemv_as(&params, one, a, &x, zero, &mut y) {
+                    match device.product(a, &x).with(&params).scaled(one, zero).to(&mut y) {
                         Ok(()) => self.compare(&desc, &params, &y, &expected),
                         Err(why) => self.failed.push(why.to_string()),
                     }

@@ -102,6 +102,15 @@ impl Isa {
         }
     }
 
+    /// One of a kind that there is.
+    ///
+    /// # Safety
+    /// A value of this kind exists.
+    #[inline(always)]
+    pub(super) const unsafe fn again(kind: Kind) -> Isa {
+        Isa(kind)
+    }
+
     #[inline(always)]
     pub(super) fn kind(self) -> Kind {
         self.0

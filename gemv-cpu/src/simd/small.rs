@@ -1,6 +1,7 @@
 //! Products of one segment: the operands go to a kernel without a plan, scratch or threads. To reach the kernel takes
 //! most of the time of a small product.
 
+use gemv_core::SmallProduct;
 use gemv_core::ndarray::ArrayView2;
 use gemv_core::order::SEGMENT;
 
@@ -13,19 +14,45 @@ use super::rows::Segments;
 use super::window::{Vector, Window, head};
 
 impl Isa {
+    /// [`small`](Self::small) as a function of its own, for elements that are summed in their own type. It answers false in
+    /// a floating-point mode that is not the default one.
+    pub(crate) fn small_product<T: CpuElement>(self) -> Option<SmallProduct<T>> {
+        T::as_acc(&[])?;
+        macro_rules! of {
+            ($kind:expr) => {
+                Some(|a, conj, x, y| {
+                    // SAFETY: `self` is of this kind.
+                    let isa = unsafe { Isa::again($kind) };
+                    isa.in_default_mode() && isa.small(a, conj, x, y)
+                })
+            };
+        }
+        match self.kind() {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => of!(Kind::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => of!(Kind::Avx2),
+            #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
+            Kind::Plain => of!(Kind::Plain),
+            #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
+            Kind::Plain => None,
+        }
+    }
+
     /// `y = A x` for a matrix of one segment, if there is a kernel that reads it without a copy. Else false, and y is
     /// untouched.
     ///
     /// # Panics
     /// If the shapes do not fit.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn small<T: CpuElement>(
         self,
         a: &ArrayView2<'_, T>,
         conj: bool,
-        x: &[T::Acc],
-        y: &mut [T::Acc],
+        x: &[T],
+        y: &mut [T],
     ) -> bool {
+        let (Some(x), Some(y)) = (T::as_acc(x), T::as_acc_mut(y)) else { return false };
         // SAFETY: the kind of an `Isa` says that the processor has the instructions.
         unsafe {
             match self.kind() {

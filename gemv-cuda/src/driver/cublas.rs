@@ -5,11 +5,11 @@ use std::path::Path;
 use std::ptr::from_ref;
 use std::sync::Arc;
 
-use gemv_core::{Dtype, Element, Error, Result};
+use gemv_core::{Dtype, Error, Result};
 use libloading::Library;
 
 use super::gpu::{Block, Gpu};
-use super::launch::{Arguments, Batched, GemmArguments, Operand, Scalar};
+use super::launch::{Arguments, Operand};
 use super::nvrtc::{in_toolkit, loader};
 use super::probe::{or, probe};
 
@@ -168,10 +168,11 @@ impl Cublas {
     ///
     /// # Panics
     /// If an operand does not lie in its block.
-    pub(crate) fn gemv<T: Element>(&self, arguments: &Arguments<'_, T>) -> Result<()> {
+    pub(crate) fn gemv(&self, arguments: &Arguments<'_>) -> Result<()> {
         arguments.check();
         self.gpu.refuse_on_tape("cublasGemv")?;
-        let Arguments { m, n, a, x, y, alpha, beta, conj, .. } = arguments;
+        let Arguments { types: (_, dtype), a, x, y, alpha, beta, conj, .. } = arguments;
+        let [_, m, n] = a.dim;
         let refuse = |reason: &str| {
             Err(Error::Device {
                 device: self.gpu.id().into(),
@@ -179,14 +180,14 @@ impl Cublas {
                 reason: reason.into(),
             })
         };
-        let conj = *conj && T::DTYPE.is_complex();
+        let conj = *conj && dtype.is_complex();
         // The matrix as BLAS sees it, by columns: a matrix by rows is the transpose. The stride of
         // an axis of one element says nothing.
-        let (rs, cs) = a.strides;
-        let (rows, cols, operation, step) = if (*m <= 1 || rs == 1) && !conj {
-            (*m, *n, PLAIN, cs)
-        } else if *n <= 1 || cs == 1 {
-            (*n, *m, if conj { ADJOINT } else { TRANSPOSED }, rs)
+        let [_, rs, cs] = a.strides;
+        let (rows, cols, operation, step) = if (m <= 1 || rs == 1) && !conj {
+            (m, n, PLAIN, cs)
+        } else if n <= 1 || cs == 1 {
+            (n, m, if conj { ADJOINT } else { TRANSPOSED }, rs)
         } else if rs == 1 {
             return refuse("BLAS has no product with the conjugate of a matrix by columns");
         } else {
@@ -196,16 +197,15 @@ impl Cublas {
         if step < rows.max(1) as i64 {
             return refuse("the leading dimension is less than BLAS allows");
         }
-        let inc = |v: &Operand<'_>| if v.dim.0 <= 1 { 1 } else { v.strides.0 as i64 };
+        let inc = |v: &Operand<'_>| if v.dim[1] <= 1 { 1 } else { v.strides[1] as i64 };
         let (incx, incy) = (inc(x), inc(y));
         if incx == 0 || incy == 0 {
             return refuse("BLAS knows no vector with a step of 0");
         }
-        let (ax, xx, yx) = (address::<T>(a), vector::<T>(x), vector::<T>(y));
-        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
-        let (alpha, beta) = (from_ref(&alpha).cast(), from_ref(&beta).cast());
+        let (ax, xx, yx) = (address(a, *dtype), vector(x, *dtype), vector(y, *dtype));
+        let (alpha, beta) = (from_ref(alpha.bytes()).cast(), from_ref(beta.bytes()).cast());
         let (rows, cols) = (rows as i64, cols as i64);
-        let name = match T::DTYPE {
+        let name = match dtype {
             Dtype::F32 => "cublasSgemv_v2_64",
             Dtype::F64 => "cublasDgemv_v2_64",
             Dtype::C32 => "cublasCgemv_v2_64",
@@ -219,7 +219,7 @@ impl Cublas {
         // the call returns (pointers are the host's by default); operands lie in blocks, which
         // are freed in the order of the stream.
         let code = unsafe {
-            match T::DTYPE {
+            match dtype {
                 Dtype::F16 | Dtype::Bf16 => {
                     let f = symbol::<GemvBatched>(&self.library, &self.gpu, name)?;
                     f(
@@ -244,11 +244,11 @@ impl Cublas {
     ///
     /// # Panics
     /// As [`gemv`](Self::gemv).
-    pub(crate) fn gemm<T: Element>(&self, arguments: &GemmArguments<'_, T>) -> Result<()> {
+    pub(crate) fn gemm(&self, arguments: &Arguments<'_>) -> Result<()> {
         arguments.check();
         self.gpu.refuse_on_tape("cublasGemmStridedBatchedEx")?;
-        let GemmArguments { a, x, y, alpha, beta, conj, .. } = arguments;
-        let conj = *conj && T::DTYPE.is_complex();
+        let Arguments { types: (_, dtype), a, x, y, alpha, beta, conj, .. } = arguments;
+        let conj = *conj && dtype.is_complex();
         let refuse = |reason: &str| {
             Err(Error::Device {
                 device: self.gpu.id().into(),
@@ -279,11 +279,11 @@ impl Cublas {
         if [&left, &right, &y].into_iter().any(|of| of.apart < 0) {
             return refuse("the matrices of the batch lie backwards");
         }
-        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
-        let (alpha, beta) = (from_ref(&alpha).cast(), from_ref(&beta).cast());
-        let [left_at, right_at, y_at] = [&left, &right, &y].map(|of| of.address::<T>());
+        let (alpha, beta) = (from_ref(alpha.bytes()).cast(), from_ref(beta.bytes()).cast());
+        let [left_at, right_at, y_at] = [&left, &right, &y].map(|of| of.address(*dtype));
+        let compute = COMPUTE[usize::from(dtype.needs_f64())];
         // CUDA_R_32F and the like.
-        let dtype = match T::DTYPE {
+        let dtype = match dtype {
             Dtype::F32 => 0,
             Dtype::F64 => 1,
             Dtype::F16 => 2,
@@ -291,7 +291,6 @@ impl Cublas {
             Dtype::C64 => 5,
             Dtype::Bf16 => 14,
         };
-        let compute = COMPUTE[usize::from(T::DTYPE.needs_f64())];
         let (rows, columns, terms) = (y.dim.0 as i64, y.dim.1 as i64, left.dim.1 as i64);
         let name = "cublasGemmStridedBatchedEx_64";
         // SAFETY: as in `gemv`.
@@ -341,8 +340,8 @@ struct Matrices<'a> {
 }
 
 impl<'a> Matrices<'a> {
-    fn of(operand: &Batched<'a>) -> Self {
-        let Batched { block, first, dim: [count, rows, columns], strides: [apart, rs, cs] } =
+    fn of(operand: &Operand<'a>) -> Self {
+        let Operand { block, first, dim: [count, rows, columns], strides: [apart, rs, cs] } =
             *operand;
         let apart = if count > 1 { apart as i64 } else { 0 };
         let (dim, strides) = ((rows, columns), (rs, cs));
@@ -365,8 +364,8 @@ impl<'a> Matrices<'a> {
         if self.dim.1 <= 1 { self.dim.0.max(1) as i64 } else { self.strides.1 as i64 }
     }
 
-    fn address<T>(&self) -> u64 {
-        self.block.at + (self.first * size_of::<T>()) as u64
+    fn address(&self, dtype: Dtype) -> u64 {
+        self.block.at + (self.first * dtype.bytes()) as u64
     }
 }
 
@@ -392,15 +391,15 @@ impl Drop for Cublas {
 }
 
 /// Of the first element.
-fn address<T: Element>(operand: &Operand<'_>) -> u64 {
-    operand.block.at + (operand.first * size_of::<T>()) as u64
+fn address(operand: &Operand<'_>, dtype: Dtype) -> u64 {
+    operand.block.at + (operand.first * dtype.bytes()) as u64
 }
 
 /// Of a vector as BLAS counts: the element with the lowest address, also where the step is
 /// negative.
-fn vector<T: Element>(operand: &Operand<'_>) -> u64 {
-    let back = (operand.dim.0.max(1) - 1) as i64 * (operand.strides.0 as i64).min(0);
-    address::<T>(operand).wrapping_add_signed(back * size_of::<T>() as i64)
+fn vector(operand: &Operand<'_>, dtype: Dtype) -> u64 {
+    let back = (operand.dim[1].max(1) - 1) as i64 * (operand.strides[1] as i64).min(0);
+    address(operand, dtype).wrapping_add_signed(back * dtype.bytes() as i64)
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
 use gemv_core::float_mode::for_calls;
 use gemv_core::fork::{check, forks};
-use gemv_core::{Element, Error, Result};
+use gemv_core::{Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::current::{Caller, Held};
@@ -302,20 +302,19 @@ impl Gpu {
             .map_err(|e| self.failed("cuMemsetD8Async", e))
     }
 
-    /// Copies elements from a block to host memory, and waits for all work before it.
+    /// Copies bytes from a block, from this one on, to host memory, and waits for all work before it.
     ///
     /// # Panics
     /// If they do not lie in the block.
-    pub(crate) fn read<T: Element>(&self, block: &Block, first: usize, to: &mut [T]) -> Result<()> {
-        let size = size_of::<T>();
-        let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
+    pub(crate) fn read(&self, block: &Block, first: usize, to: &mut [u8]) -> Result<()> {
+        let end = first.checked_add(to.len());
         assert!(end.is_some_and(|e| e <= block.bytes), "a copy from outside of a block");
         self.refuse_while_recording("cuMemcpyDtoHAsync")?;
         // SAFETY: the source lies in the block; the destination is `to`, which is borrowed until
         // the copy is over.
         let copied = unsafe {
-            let at = block.at + (first * size) as u64;
-            result::memcpy_dtoh_async(bytes_mut(to), at, self.stream.cu_stream())
+            let at = block.at + first as u64;
+            result::memcpy_dtoh_async(to, at, self.stream.cu_stream())
         };
         // Also after a refusal: the copy may have been queued.
         let waited = self.synchronize();
@@ -433,12 +432,4 @@ impl Drop for Allocation {
             log::warn!("{e}");
         }
     }
-}
-
-/// The bytes of elements, to be written.
-pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
-    let size = size_of_val(elements);
-    // SAFETY: elements are floats or pairs of floats (the trait is sealed), without padding; any bits are a
-    // value of one.
-    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size) }
 }

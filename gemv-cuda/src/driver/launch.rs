@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::result;
-use gemv_core::{Accumulator, Element, Error, Result};
-use gemv_gpu::{Launch as Planned, chain_launch};
+use gemv_core::{Dtype, Element, Error, Number, Result};
+use gemv_gpu::{Launch as Planned, Signature, chain_launch};
 
 use super::chain::{Argument, Chain, Given, Lines, Link, OWN, Place};
 use super::function::{Function, Keep, Launch, LaunchAttribute, LaunchConfig};
@@ -13,25 +13,33 @@ use super::gpu::{Block, Gpu};
 use super::tape::{Mode, Taped};
 use crate::lock::lock;
 
-/// A matrix or vector in a block: element (i, j) lies at `first + i * strides.0 + j * strides.1`,
-/// in elements.
+/// A batch of matrices in a block: element (b, i, j) lies at `first` and the sum of the indices times
+/// the strides, in elements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operand<'a> {
     pub(crate) block: &'a Block,
     pub(crate) first: usize,
-    pub(crate) dim: (usize, usize),
-    pub(crate) strides: (isize, isize),
+    pub(crate) dim: [usize; 3],
+    pub(crate) strides: [isize; 3],
 }
 
 impl Operand<'_> {
+    /// Entry b, from column `column` on, of `columns` columns.
+    fn entry(&self, b: usize, column: usize, columns: usize) -> Self {
+        let [batch, _, col] = self.strides;
+        let at = b as isize * batch + column as isize * col;
+        let dim = [1, self.dim[1], columns];
+        Operand { first: self.first.wrapping_add_signed(at), dim, ..*self }
+    }
+
     /// Whether every element lies in the block.
-    fn inside(&self, element: usize) -> bool {
-        if self.dim.0 == 0 || self.dim.1 == 0 {
+    pub(super) fn inside(&self, element: usize) -> bool {
+        if self.dim.contains(&0) {
             return true;
         }
         // i128: no product of two 64-bit values overflows it, and sums stay at its ends.
         let (mut lo, mut hi) = (self.first as i128, self.first as i128);
-        for (len, stride) in [(self.dim.0, self.strides.0), (self.dim.1, self.strides.1)] {
+        for (len, stride) in self.dim.into_iter().zip(self.strides) {
             let far = (len as i128 - 1) * stride as i128;
             lo = lo.saturating_add(far.min(0));
             hi = hi.saturating_add(far.max(0));
@@ -40,80 +48,51 @@ impl Operand<'_> {
     }
 }
 
-/// A batch of matrices in a block: element (b, i, j) lies at `first` and the sum of the indices times
-/// the strides, in elements.
+/// What the launches of a product are given; see `gemv_gpu` for both signatures.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Batched<'a> {
-    pub(crate) block: &'a Block,
-    pub(crate) first: usize,
-    pub(crate) dim: [usize; 3],
-    pub(crate) strides: [isize; 3],
-}
-
-impl<'a> Batched<'a> {
-    /// Entry b as a matrix, from column `column` on, of `columns` columns.
-    pub(crate) fn entry(&self, b: usize, column: usize, columns: usize) -> Operand<'a> {
-        let [batch, row, col] = self.strides;
-        let at = b as isize * batch + column as isize * col;
-        Operand {
-            block: self.block,
-            first: self.first.wrapping_add_signed(at),
-            dim: (self.dim[1], columns),
-            strides: (row, col),
-        }
-    }
-
-    /// Whether every element lies in the block.
-    pub(super) fn inside(&self, element: usize) -> bool {
-        if self.dim[0] == 0 {
-            return true;
-        }
-        let ends = [0, self.dim[0] - 1].map(|b| self.entry(b, 0, self.dim[2]));
-        // An offset that wraps round is beyond any block.
-        let far = (self.dim[0] as i128 - 1) * self.strides[0] as i128 + self.first as i128;
-        far == ends[1].first as i128 && ends.iter().all(|end| end.inside(element))
-    }
-}
-
-/// What a launch of a kernel of the signature `Gemm` is given; see `gemv_gpu`. X and Y have elements of
-/// `T`.
-pub(crate) struct GemmArguments<'a, T: Element> {
-    /// Bytes of an element of A.
-    pub(crate) element: usize,
-    pub(crate) a: Batched<'a>,
-    pub(crate) x: Batched<'a>,
-    pub(crate) y: Batched<'a>,
-    pub(crate) alpha: T::Acc,
-    pub(crate) beta: T::Acc,
+pub(crate) struct Arguments<'a> {
+    /// The element types of A, and of X and Y.
+    pub(crate) types: (Dtype, Dtype),
+    pub(crate) a: Operand<'a>,
+    pub(crate) x: Operand<'a>,
+    pub(crate) y: Operand<'a>,
+    pub(crate) alpha: Number,
+    pub(crate) beta: Number,
     pub(crate) conj: bool,
     pub(crate) workspace: &'a Block,
     pub(crate) counters: &'a Block,
 }
 
-impl<T: Element> GemmArguments<'_, T> {
+impl Arguments<'_> {
     /// # Panics
     /// If an operand does not lie in its block, or its shape is another.
     pub(super) fn check(&self) {
-        let GemmArguments { element, a, x, y, .. } = self;
-        let size = size_of::<T>();
-        for (name, operand, size) in [("A", a, *element), ("X", x, size), ("Y", y, size)] {
+        let Arguments { types, a, x, y, .. } = self;
+        let [of_a, size] = [types.0, types.1].map(Dtype::bytes);
+        for (name, operand, size) in [("A", a, of_a), ("X", x, size), ("Y", y, size)] {
             assert!(operand.inside(size), "{name} does not lie in its block");
         }
         let ([batch, m, n], rhs) = (a.dim, x.dim[2]);
         let shapes = x.dim == [batch, n, rhs] && y.dim == [batch, m, rhs];
         assert!(shapes, "operands of shapes that do not fit");
     }
+
+    /// Those of one column of one entry.
+    pub(crate) fn column(&self, b: usize, c: usize) -> Self {
+        let (x, y) = (self.x.entry(b, c, 1), self.y.entry(b, c, 1));
+        Arguments { a: self.a.entry(b, 0, self.a.dim[2]), x, y, ..*self }
+    }
 }
 
 /// What a launch of an elementwise step is given; see `vector.k` of gemv_gpu for the signature.
 pub(crate) struct VectorArguments<'a, T: Element> {
-    pub(crate) x: Option<Batched<'a>>,
-    pub(crate) z: Option<Batched<'a>>,
-    pub(crate) y: Batched<'a>,
+    pub(crate) x: Option<Operand<'a>>,
+    pub(crate) z: Option<Operand<'a>>,
+    pub(crate) y: Operand<'a>,
     /// Where the factor's number is, or its numerator.
-    pub(crate) s: Option<Batched<'a>>,
+    pub(crate) s: Option<Operand<'a>>,
     /// Where its denominator is.
-    pub(crate) t: Option<Batched<'a>>,
+    pub(crate) t: Option<Operand<'a>>,
     pub(crate) alpha: T::Acc,
     pub(crate) negate: bool,
 }
@@ -144,64 +123,6 @@ impl<T: Element> VectorArguments<'_, T> {
     }
 }
 
-/// What a launch of any kernel is given; see `gemv_gpu` for the signature. x and y have elements of `T`.
-pub(crate) struct Arguments<'a, T: Element> {
-    /// Bytes of an element of A.
-    pub(crate) element: usize,
-    pub(crate) m: usize,
-    pub(crate) n: usize,
-    pub(crate) a: Operand<'a>,
-    pub(crate) x: Operand<'a>,
-    pub(crate) y: Operand<'a>,
-    pub(crate) alpha: T::Acc,
-    pub(crate) beta: T::Acc,
-    pub(crate) conj: bool,
-    pub(crate) workspace: &'a Block,
-    pub(crate) counters: &'a Block,
-}
-
-impl<T: Element> Arguments<'_, T> {
-    /// # Panics
-    /// If an operand does not lie in its block, or its shape is another.
-    pub(super) fn check(&self) {
-        let Arguments { element, m, n, a, x, y, .. } = self;
-        let size = size_of::<T>();
-        for (name, operand, size) in [("A", a, *element), ("x", x, size), ("y", y, size)] {
-            assert!(operand.inside(size), "{name} does not lie in its block");
-        }
-        assert!(
-            a.dim == (*m, *n) && x.dim == (*n, 1) && y.dim == (*m, 1),
-            "operands of other shapes than {m} x {n}"
-        );
-    }
-}
-
-/// An accumulator value as a kernel takes it: float, double, float2 or double2.
-#[repr(C, align(16))]
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scalar([u8; 16]);
-
-impl Scalar {
-    /// The bytes, as words.
-    pub(super) fn words(self) -> [u32; 4] {
-        let word = |k| u32::from_ne_bytes(std::array::from_fn(|byte| self.0[4 * k + byte]));
-        std::array::from_fn(word)
-    }
-
-    pub(super) fn new<T: Element>(value: T::Acc) -> Scalar {
-        let (re, im) = value.parts();
-        let mut out = [0; 16];
-        if T::DTYPE.needs_f64() {
-            out[..8].copy_from_slice(&re.to_ne_bytes());
-            out[8..].copy_from_slice(&im.to_ne_bytes());
-        } else {
-            out[..4].copy_from_slice(&(re as f32).to_ne_bytes());
-            out[4..8].copy_from_slice(&(im as f32).to_ne_bytes());
-        }
-        Scalar(out)
-    }
-}
-
 impl Gpu {
     /// A planned launch of this function.
     ///
@@ -222,80 +143,62 @@ impl Gpu {
         Ok(Launch { function, grid, block, shared, early, parts })
     }
 
-    /// Queues one launch.
+    /// Queues one launch of a kernel of this signature; of `Gemv`, for one column of one entry.
     ///
     /// # Panics
     /// If an operand does not lie in its block, or the scratch blocks are smaller than the bytes of
     /// workspace and counters in `scratch`.
-    pub(crate) fn launch<T: Element>(
+    pub(crate) fn launch(
         &self,
         launch: &Launch,
-        arguments: &Arguments<'_, T>,
+        signature: Signature,
+        arguments: &Arguments<'_>,
         scratch: (usize, usize),
     ) -> Result<()> {
         arguments.check();
-        let Arguments { m, n, a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
+        let Arguments { a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
         assert!(
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
         let memory = [a.block, x.block, y.block, *workspace, *counters].map(Block::keep);
-        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
-        let (m, n, conj) = (*m as u64, *n as u64, u32::from(*conj));
-        let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
-        let [rs, cs] = [a.strides.0 as i64, a.strides.1 as i64];
-        let [incx, incy] = [x.strides.0 as i64, y.strides.0 as i64];
-        let values = [
-            at(&m),
-            at(&n),
-            at(&a.block.at),
-            at(&a0),
-            at(&rs),
-            at(&cs),
-            at(&x.block.at),
-            at(&x0),
-            at(&incx),
-            at(&y.block.at),
-            at(&y0),
-            at(&incy),
-            at(&alpha),
-            at(&beta),
-            at(&conj),
-            at(&workspace.at),
-            at(&counters.at),
-        ];
-        if self.recording() {
-            let address = a.block.at + (a.first * arguments.element) as u64;
-            let (dim, strides) = ([a.dim.0, a.dim.1], [a.strides.0, a.strides.1]);
-            self.end_chain(Lines::of(address, dim, strides, arguments.element))?;
-        }
-        // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
-        // has; operands and scratch memory were checked above.
-        unsafe { self.queue_launch(launch, values, &memory) }
-    }
-
-    /// Queues one launch of a kernel of the signature `Gemm`.
-    ///
-    /// # Panics
-    /// As [`Gpu::launch`].
-    pub(crate) fn launch_gemm<T: Element>(
-        &self,
-        launch: &Launch,
-        arguments: &GemmArguments<'_, T>,
-        scratch: (usize, usize),
-    ) -> Result<()> {
-        arguments.check();
-        let GemmArguments { a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
-        assert!(
-            scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
-            "scratch memory is too small"
-        );
-        let memory = [a.block, x.block, y.block, *workspace, *counters].map(Block::keep);
-        let (alpha, beta) = (Scalar::new::<T>(*alpha), Scalar::new::<T>(*beta));
+        let (alpha, beta) = (alpha.bytes(), beta.bytes());
         let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
         let conj = u32::from(*conj);
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
         let [sa, sx, sy] = [a, x, y].map(|o| o.strides.map(|s| s as i64));
+        if signature == Signature::Gemv {
+            assert!(batch == 1 && rhs == 1, "one column of one entry");
+            let values = [
+                at(&m),
+                at(&n),
+                at(&a.block.at),
+                at(&a0),
+                at(&sa[1]),
+                at(&sa[2]),
+                at(&x.block.at),
+                at(&x0),
+                at(&sx[1]),
+                at(&y.block.at),
+                at(&y0),
+                at(&sy[1]),
+                at(alpha),
+                at(beta),
+                at(&conj),
+                at(&workspace.at),
+                at(&counters.at),
+            ];
+            if self.recording() {
+                let element = arguments.types.0.bytes();
+                let address = a.block.at + (a.first * element) as u64;
+                let [_, rows, columns] = a.dim;
+                let strides = [a.strides[1], a.strides[2]];
+                self.end_chain(Lines::of(address, [rows, columns], strides, element))?;
+            }
+            // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
+            // has; operands and scratch memory were checked above.
+            return unsafe { self.queue_launch(launch, values, &memory) };
+        }
         let values = [
             at(&m),
             at(&n),
@@ -316,8 +219,8 @@ impl Gpu {
             at(&sy[1]),
             at(&sy[2]),
             at(&sy[0]),
-            at(&alpha),
-            at(&beta),
+            at(alpha),
+            at(beta),
             at(&conj),
             at(&workspace.at),
             at(&counters.at),
@@ -340,7 +243,7 @@ impl Gpu {
     ) -> Result<()> {
         arguments.check();
         let VectorArguments { x, z, y, s, t, alpha, negate } = arguments;
-        let none = Batched { block: y.block, first: 0, dim: y.dim, strides: [0; 3] };
+        let none = Operand { block: y.block, first: 0, dim: y.dim, strides: [0; 3] };
         let (x, z) = (x.unwrap_or(none), z.unwrap_or(none));
         let of = u32::from(s.is_some()) + u32::from(t.is_some());
         let (s, t) = (s.unwrap_or(none), t.unwrap_or(none));
@@ -348,7 +251,7 @@ impl Gpu {
         let [ni, nj, nk] = y.dim.map(|d| d as u64);
         let first = [x, z, *y, s, t].map(|o| o.first as u64);
         let [xs, zs, ys] = [x, z, *y].map(|o| o.strides.map(|s| s as i64));
-        let (alpha, negate) = (Scalar::new::<T>(*alpha), u32::from(*negate));
+        let (number, negate) = (Number::new(*alpha), u32::from(*negate));
         let values = [
             at(&ni),
             at(&nj),
@@ -372,7 +275,7 @@ impl Gpu {
             at(&first[3]),
             at(&t.block.at),
             at(&first[4]),
-            at(&alpha),
+            at(number.bytes()),
             at(&of),
             at(&negate),
         ];
@@ -403,7 +306,7 @@ impl Gpu {
         }
         let element = size_of::<T>();
         let VectorArguments { x, z, y, s, t, alpha, negate } = arguments;
-        let place = |of: &Batched<'_>| Place {
+        let place = |of: &Operand<'_>| Place {
             address: of.block.at + (of.first * element) as u64,
             dim: of.dim,
             stride: of.strides[2],
@@ -412,7 +315,7 @@ impl Gpu {
         let given = Given {
             y: place(y),
             others: [x, z, s, t].map(|of| of.as_ref().map(place)),
-            number: Scalar::new::<T>(*alpha).words(),
+            number: words(Number::new(*alpha).bytes()),
             negate: *negate,
         };
         let most = self.shared.1.saturating_sub(OWN);
@@ -530,6 +433,12 @@ impl Gpu {
         }
         .map_err(|e| self.failed("cuLaunchKernel", e))
     }
+}
+
+/// The bytes of a number, as words.
+fn words(bytes: &[u8; 16]) -> [u32; 4] {
+    let word = |k| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[4 * k + byte]));
+    std::array::from_fn(word)
 }
 
 /// A kernel's argument: where its value lies, and how many bytes it has, all of them initialised.

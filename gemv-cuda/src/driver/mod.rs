@@ -25,7 +25,7 @@ pub(crate) use chain::Link;
 pub(crate) use cublas::Cublas;
 pub(crate) use function::{Function, Launch};
 pub(crate) use gpu::{Block, Gpu};
-pub(crate) use launch::{Arguments, Batched, GemmArguments, Operand, VectorArguments};
+pub(crate) use launch::{Arguments, Operand, VectorArguments};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use peer::{BlockCopy, exchange};
 pub(crate) use probe::{Found, Report, probe};

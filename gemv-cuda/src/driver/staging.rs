@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, result, sys};
-use gemv_core::{Element, Error, PieceSource, Result, zeros_on_host};
+use gemv_core::{Error, PieceSource, Result, zeros_on_host};
 
 use super::current::{Caller, Held};
-use super::gpu::{Block, Gpu, NO_MEMORY, bytes_mut};
+use super::gpu::{Block, Gpu, NO_MEMORY};
 use crate::pool::{PAIR, Pool, Taken, deal, each};
 
 /// Bytes of a slot: long enough to hide a copy's start, short enough to overlap.
@@ -145,12 +145,16 @@ impl Staging {
         self.slots.take(slots, || Slot::new(&self.gpu))
     }
 
+    /// Bytes that are copied at once.
+    pub(crate) fn slot(&self) -> usize {
+        SLOT
+    }
+
     /// Queues a copy of host memory to the start of a block. `from` may be reused on return.
     ///
     /// # Panics
     /// If the block is shorter.
-    pub(crate) fn send<T: Element>(&self, from: &[T], to: &Block) -> Result<()> {
-        let from = bytes(from);
+    pub(crate) fn send(&self, from: &[u8], to: &Block) -> Result<()> {
         assert!(from.len() <= to.bytes(), "a copy beyond the end of a block");
         self.gpu.refuse_while_recording("cuMemcpyHtoDAsync")?;
         if !from.len().is_multiple_of(16) {
@@ -219,42 +223,40 @@ impl Staging {
         })
     }
 
-    /// Copies elements from a block to host memory, and waits for all work before it.
+    /// Copies bytes from a block, from this one on, to host memory, and waits for all work before it.
     ///
     /// # Panics
     /// If they do not lie in the block.
-    pub(crate) fn fetch<T: Element>(&self, from: &Block, first: usize, to: &mut [T]) -> Result<()> {
-        let size = size_of::<T>();
-        if size_of_val(to) <= SLOT {
+    pub(crate) fn fetch(&self, from: &Block, first: usize, to: &mut [u8]) -> Result<()> {
+        if to.len() <= SLOT {
             return self.gpu.read(from, first, to);
         }
-        let end = first.checked_add(to.len()).and_then(|e| e.checked_mul(size));
+        let end = first.checked_add(to.len());
         assert!(end.is_some_and(|e| e <= from.bytes()), "a copy from outside of a block");
         self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
-        let per = SLOT / size;
-        let pieces = to.len().div_ceil(per);
+        let pieces = to.len().div_ceil(SLOT);
         let mut slots = self.take(pieces, COPIERS)?;
         let threads = slots.len().div_ceil(PAIR);
-        let mut parts: Vec<Vec<(u64, &mut [T])>> = (0..threads).map(|_| Vec::new()).collect();
+        let mut parts: Vec<Vec<(u64, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
         for part in &mut parts {
             let each = pieces.div_ceil(threads);
-            part.try_reserve_exact(each).map_err(|_| full(each * size_of::<(u64, &[T])>()))?;
+            part.try_reserve_exact(each).map_err(|_| full(each * size_of::<(u64, &[u8])>()))?;
         }
-        for (k, piece) in to.chunks_mut(per).enumerate() {
-            let at = from.at + ((first + k * per) * size) as u64;
+        for (k, piece) in to.chunks_mut(SLOT).enumerate() {
+            let at = from.at + (first + k * SLOT) as u64;
             parts[k % threads].push((at, piece));
         }
         let gpu = &self.gpu;
-        let worker = |mut pieces: Vec<(u64, &mut [T])>, slots: &mut [Slot]| -> Result<()> {
+        let worker = |mut pieces: Vec<(u64, &mut [u8])>, slots: &mut [Slot]| -> Result<()> {
             let _caller = gpu.bind()?;
             for k in 0..=pieces.len() {
                 if let Some((at, piece)) = pieces.get(k) {
-                    slots[k % PAIR].fetch(*at, size_of_val(&**piece))?;
+                    slots[k % PAIR].fetch(*at, piece.len())?;
                 }
                 // The one before, while this one is on its way.
                 if let Some((_, piece)) = k.checked_sub(1).map(|last| &mut pieces[last]) {
-                    let to = bytes_mut(piece);
-                    to.copy_from_slice(&slots[(k + PAIR - 1) % PAIR].buffer()?[..to.len()]);
+                    let from = &slots[(k + PAIR - 1) % PAIR].buffer()?[..piece.len()];
+                    piece.copy_from_slice(from);
                 }
             }
             Ok(())
@@ -263,31 +265,27 @@ impl Staging {
         each(shares, &|(part, slots)| worker(part, slots))
     }
 
-    /// Copies the first elements of a block to the host, waits for all work, and hands them on.
+    /// Copies the first bytes of a block to the host, waits for all work, and hands them on.
     ///
     /// # Panics
     /// If the block is shorter.
-    pub(crate) fn receive<T: Element>(
+    pub(crate) fn receive(
         &self,
         from: &Block,
-        len: usize,
-        then: impl FnOnce(&[T]),
+        bytes: usize,
+        then: impl FnOnce(&[u8]),
     ) -> Result<()> {
-        let size = len * size_of::<T>();
-        if size > SLOT {
-            let mut all = zeros_on_host(len)?;
+        if bytes > SLOT {
+            let mut all = zeros_on_host(bytes)?;
             self.fetch(from, 0, &mut all)?;
             then(&all);
             return Ok(());
         }
         self.gpu.refuse_while_recording("cuMemcpyDtoHAsync")?;
         let mut slots = self.take(1, 1)?;
-        let buffer = &mut slots[0].buffer()?[..size];
-        // SAFETY: page-locked memory starts on a page; any bits are a value of an element, which
-        // is a float or a pair of floats (the trait is sealed).
-        let elements = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast(), len) };
-        self.gpu.read::<T>(from, 0, elements)?;
-        then(elements);
+        let buffer = &mut slots[0].buffer()?[..bytes];
+        self.gpu.read(from, 0, buffer)?;
+        then(buffer);
         Ok(())
     }
 }
@@ -295,10 +293,4 @@ impl Staging {
 /// The error for so many bytes of the host's memory.
 fn full(asked: usize) -> Error {
     Error::OutOfMemory { device: "the host".into(), asked: asked as u64, free: None }
-}
-
-/// The bytes of elements.
-fn bytes<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: elements are floats or pairs of floats (the trait is sealed): no padding.
-    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }

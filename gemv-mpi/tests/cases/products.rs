@@ -7,11 +7,11 @@ use bytemuck::Pod;
 use gemv_core::half::bf16;
 use gemv_core::ndarray::{Array1, Array2, Axis};
 use gemv_core::num_complex::Complex;
-use gemv_core::{Accumulator, Device, Dtype, Element, Job, Times, devices, for_any};
+use gemv_core::{Device, Dtype, Element, Times, devices};
 use gemv_mpi::mpi::traits::*;
 use gemv_mpi::{Distributed, Grid, Split};
 use gemv_shard::SumElement;
-use gemv_testkit::{Host, MODES, Numbers, view, view_mut, with_mode};
+use gemv_testkit::{Host, MODES, Numbers, elements_mut, with_mode};
 
 use super::{folder, rank_and_size};
 
@@ -73,13 +73,10 @@ fn cpu() -> Option<Device> {
 pub fn wrong_bits(world: &impl Communicator) {
     let wrong = Host {
         compute: Box::new(|job, _| {
-            for_any!(AnyJob, job, job => {
-                let Job { alpha, a, conj, x, beta, mut y } = job.into_inner();
-                let mut y = view_mut(&mut y);
-                gemv_testkit::gemv(alpha, view(&a), conj, view(&x), beta, y.view_mut());
-                let nearly = Accumulator::from_parts(1.0 + f64::from(f32::EPSILON), 0.0);
-                y.iter_mut().for_each(|y| *y = Element::narrow(y.widen().mul(nearly)));
-            });
+            gemv_testkit::compute(job);
+            let nearly = 1.0 + f32::EPSILON;
+            let mut y = job.y();
+            y.view_mut_with::<f32>(elements_mut).iter_mut().for_each(|y| *y *= nearly);
             Ok(())
         }),
         ..Host::new("fake:0")

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use gemv_core::Error as CoreError;
 use gemv_core::ndarray::{Array1, Array2};
+use gemv_core::{Checked, Desc, Error as CoreError, Job, Prepared};
 use gemv_mpi::mpi::traits::*;
 use gemv_mpi::{Distributed, Error, Grid, Result, Split};
 use gemv_testkit::Host;
@@ -193,13 +193,9 @@ impl Ranks<'_> {
         };
         let device = match odd {
             true => {
-                let (one, many) = (refused("launch"), refused("launch"));
-                Host {
-                    compute: Box::new(move |_, _| Err(one.clone())),
-                    compute_many: Box::new(move |_, _| Err(many.clone())),
-                    ..Host::new("fake:0")
-                }
-                .device()
+                let late = refused("launch");
+                Host { compute: Box::new(move |_, _| Err(late.clone())), ..Host::new("fake:0") }
+                    .device()
             }
             false => reference.clone(),
         };
@@ -210,8 +206,14 @@ impl Ranks<'_> {
         let device = match odd {
             true => {
                 let late = refused("finish");
-                Host { compute: Box::new(move |_, _| Err(late.clone())), ..Host::new("fake:0") }
-                    .device()
+                let compute = move |job: &mut Checked<Job<'_>>, _: &Prepared| match job.desc() {
+                    Desc { rhs: 1, batch: 1, .. } => Err(late.clone()),
+                    _ => {
+                        gemv_testkit::compute(job);
+                        Ok(())
+                    }
+                };
+                Host { compute: Box::new(compute), ..Host::new("fake:0") }.device()
             }
             false => reference.clone(),
         };

@@ -34,7 +34,7 @@ fn feeding(
             if fails(calls.fetch_add(1, Ordering::Relaxed)) { Err(late) } else { Ok(()) }
         }
     };
-    let (fill, one, many) = (next.clone(), next.clone(), next);
+    let fill = next.clone();
     let host = Host {
         fill: Box::new(move |to, bytes, source| {
             // In any order, and the same memory for all pieces, of which nothing is left from the one before.
@@ -54,11 +54,7 @@ fn feeding(
         }),
         compute: Box::new(move |job, _| {
             gemv_testkit::compute(job);
-            one()
-        }),
-        compute_many: Box::new(move |job, _| {
-            gemv_core::for_any!(AnyGemmJob, job, mut job => gemv_testkit::compute_many(&mut job));
-            many()
+            next()
         }),
         ..Host::new("fake:0")
     };
@@ -77,15 +73,10 @@ fn threaded(ends: impl Fn(usize) -> bool + Send + Sync + 'static) -> (Device, Ar
             if ends(calls.fetch_add(1, Ordering::Relaxed)) { Err(late) } else { Ok(()) }
         })
     };
-    let (one, many) = (next.clone(), next);
     let mut host = Host {
         compute: Box::new(move |job, _| {
             gemv_testkit::compute(job);
-            one()
-        }),
-        compute_many: Box::new(move |job, _| {
-            gemv_core::for_any!(AnyGemmJob, job, mut job => gemv_testkit::compute_many(&mut job));
-            many()
+            next()
         }),
         ..Host::new("cores")
     };

@@ -247,10 +247,10 @@ fn roof(device: &Device, bytes: usize) -> gemv::Result<Option<Duration>> {
     }
     let n = 4096;
     let a = device.zeros::<f32, _>((bytes.div_ceil(4 * n), n))?;
-    let (x, mut y) = (device.zeros(n)?, device.zeros(a.dim().0)?);
+    let (x, mut y) = (device.zeros::<f32, _>(n)?, device.zeros(a.dim().0)?);
     let mut best = None;
     for params in params {
-        let mut pass = || device.gemv_as(&params, 1.0, &a, &x, 0.0, &mut y);
+        let mut pass = || device.product(&a, &x).with(&params).to(&mut y);
         pass()?; // compiled
         for _ in 0..3 {
             let time = device.backend().timed(&mut pass)?;

@@ -100,7 +100,7 @@ fn kernel<T: Element>(
     left.column_mut(0)?.fill(gemv::Factor::number(T::Acc::ONE))?;
     left.column_mut(1)?.assign(&means)?;
     let right = left.step_columns(.., -1);
-    device.gemm(T::Acc::ONE.neg(), &left, &right.t(), T::Acc::ONE, &mut kernel)?;
+    device.product(&left, &right.t()).scaled(T::Acc::ONE.neg(), T::Acc::ONE).to(&mut kernel)?;
     Ok(kernel)
 }
 

@@ -136,7 +136,10 @@ impl<T: Element> Lobpcg<T> {
             if before > 0 {
                 let q = next.s.columns(..before);
                 let along = q.t().try_gpu_dot(&r.columns(..count))?;
-                device.gemm(T::Acc::ONE.neg(), &q, &along, T::Acc::ONE, r.columns_mut(..count)?)?;
+                device
+                    .product(&q, &along)
+                    .scaled(T::Acc::ONE.neg(), T::Acc::ONE)
+                    .to(r.columns_mut(..count)?)?;
             }
             let vectors = r.columns(..count);
             let gram = small(&vectors.t().try_gpu_dot(&vectors)?)?;
@@ -196,7 +199,10 @@ impl<T: Element> Lobpcg<T> {
         let diagonal = Small::from_diagonal(&nalgebra::DVector::from_row_slice(values));
         r.assign(product)?;
         let x = next.s.columns(..*block);
-        device.gemm(T::Acc::ONE.neg(), &x, &rounded::<T>(&diagonal), T::Acc::ONE, &mut *r)?;
+        device
+            .product(&x, &rounded::<T>(&diagonal))
+            .scaled(T::Acc::ONE.neg(), T::Acc::ONE)
+            .to(&mut *r)?;
         for k in 0..*block {
             r.column(k).nrm2_into(norms.view_mut()?.index_axis(Axis(0), k))?;
         }

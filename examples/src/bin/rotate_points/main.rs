@@ -161,11 +161,11 @@ fn by_library(device: &Device, problem: &Problem) -> Result<(Times, Array2<f32>)
             false => points.to_device(device),
         };
         let (u, r, mut v) = (u.to_device(device)?, stored(r)?, stored(s)?);
-        device.gemm(1.0, &r, &u.t(), 1.0, &mut v)?;
+        device.product(&r, &u.t()).scaled(1.0, 1.0).to(&mut v)?;
         let first = v.download()?;
         let words = first.as_slice().ok_or("points row by row")?;
         let difference = host::largest_difference(problem.u.view(), &problem.r, s, words);
-        let mut work = || device.gemm(1.0, &r, &u.t(), 1.0, &mut v);
+        let mut work = || device.product(&r, &u.t()).scaled(1.0, 1.0).to(&mut v);
         let time = seconds(Some(device), &mut work)?;
         line(problem, (way, None), time, difference)?;
         times.push((way, time));
