@@ -6,9 +6,8 @@ use half::{bf16, f16};
 use ndarray::ArrayView2;
 use num_complex::Complex;
 
+use crate::Dtype;
 use crate::float_mode::opaque;
-use crate::tensor::{bytes_of, bytes_of_mut};
-use crate::{Dtype, for_any};
 
 mod sealed {
     pub trait Sealed {}
@@ -507,17 +506,6 @@ impl Family for Slices {
 /// A slice of any element type.
 pub type AnySlice<'a> = Any<'a, Slices>;
 
-impl AnySlice<'_> {
-    /// Its memory.
-    ///
-    /// ```
-    /// assert_eq!(gemv_core::AnySlice::F64(&[0.0]).bytes(), [0; 8]);
-    /// ```
-    pub fn bytes(&self) -> &[u8] {
-        for_any!(AnySlice, self, slice => bytes_of(slice))
-    }
-}
-
 /// The [`Family`] of [`AnySliceMut`].
 #[derive(Debug)]
 pub enum SlicesMut {}
@@ -535,13 +523,6 @@ impl Family for SlicesMut {
 /// assert_eq!(entries, [2.0, 1.0]);
 /// ```
 pub type AnySliceMut<'a> = Any<'a, SlicesMut>;
-
-impl AnySliceMut<'_> {
-    /// Its memory, to write to.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        for_any!(AnySliceMut, self, slice => bytes_of_mut(slice))
-    }
-}
 
 /// The [`Family`] of [`AnySmall`].
 #[derive(Debug)]

@@ -100,37 +100,25 @@ impl Number {
 
     /// Whether it is 0 of either sign (in each component).
     pub fn is_zero(&self) -> bool {
-        let bits = u128::from_le_bytes(self.little());
-        let signs = match self.part {
-            4 => 0x8000_0000_8000_0000,
-            _ => 1 << 127 | 1 << 63,
-        };
-        bits & !signs == 0
+        let (bits, [re, im]) = self.bits();
+        bits & !(re | im) == 0
     }
 
     /// Whether it is 1 (and an imaginary part 0).
     pub fn is_one(&self) -> bool {
-        let (re, im) = self.bytes.split_at(self.part.into());
-        let one = match self.part {
-            4 => re == 1f32.to_ne_bytes(),
-            _ => re == 1f64.to_ne_bytes(),
-        };
-        one && Number { bytes: self.tail(im), ..*self }.is_zero()
+        let (bits, [_, im]) = self.bits();
+        let one = if self.part == 4 { 1f32.to_bits().into() } else { 1f64.to_bits() };
+        bits & !im == one.into()
     }
 
-    fn tail(&self, im: &[u8]) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..im.len()].copy_from_slice(im);
-        bytes
-    }
-
-    /// Its bytes with the least significant of each part first.
-    fn little(&self) -> [u8; 16] {
+    /// Its bits, the imaginary part above the real one, and the sign of each.
+    fn bits(&self) -> (u128, [u128; 2]) {
         let mut bytes = self.bytes;
         if cfg!(target_endian = "big") {
             bytes.chunks_exact_mut(self.part.into()).for_each(<[u8]>::reverse);
         }
-        bytes
+        let part = 8 * u32::from(self.part);
+        (u128::from_le_bytes(bytes), [1 << (part - 1), 1 << (2 * part - 1)])
     }
 }
 
@@ -251,12 +239,12 @@ impl Checked<Job<'_>> {
         if rhs == 1 && job.a.strides()[0] == 0 {
             // Axis 0, the batch, becomes axis 2, the columns.
             job.a = job.a.only(0, 0);
-            job.x = job.x.swapped(0, 2);
-            job.y.swap(0, 2);
+            job.x.extent_mut().swap(0, 2);
+            job.y.extent_mut().swap(0, 2);
         } else if shared_x {
-            job.a = job.a.merged_rows();
+            job.a.extent_mut().merge_rows();
             job.x = job.x.only(0, 0);
-            job.y.merge_rows();
+            job.y.extent_mut().merge_rows();
         }
     }
 

@@ -91,7 +91,7 @@ pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
-pub use tensor::{Bytes, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut};
+pub use tensor::{Bytes, Extent, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut};
 pub use vector::Factor;
 pub use view_mut::DeviceViewMut;
 

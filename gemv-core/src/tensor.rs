@@ -4,15 +4,17 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 use ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut, ArrayViewMut1, ArrayViewMut3,
     Axis, Dimension, Ix1, Ix2, Ix3, RawArrayView, RawArrayViewMut, ShapeBuilder,
 };
 
+use crate::element::{AnySlice, AnySliceMut};
 use crate::host::{packed, span};
 use crate::memory::{Memory, Window};
-use crate::{Dtype, Element, Error, Result};
+use crate::{Dtype, Element, Error, Result, for_any};
 
 /// Which axis of an array each of the three axes of a product is; `None` is a new one, of one entry.
 pub(crate) type Axes = [Option<usize>; 3];
@@ -21,10 +23,8 @@ pub(crate) type Axes = [Option<usize>; 3];
 pub trait Rank: Dimension + Copy + sealed::Rank + 'static {}
 
 mod sealed {
-    use super::Axes;
-
     pub trait Rank {
-        const AXES: Axes;
+        const AXES: super::Axes;
     }
 }
 
@@ -42,57 +42,135 @@ rank! {
     Ix3: [Some(0), Some(1), Some(2)];
 }
 
-/// Where the entries of an operand lie, but for their memory.
-#[derive(Debug, Clone, Copy)]
-struct Lies {
+/// The type of a tensor's elements, and its three axes: what a [`Tensor`] and a [`TensorMut`] have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
     dtype: Dtype,
     dim: [usize; 3],
-    /// In elements.
     strides: [isize; 3],
 }
 
-impl Lies {
+impl Extent {
     #[inline(always)]
     fn new<D: Dimension>(
         dtype: Dtype,
         dim: &D,
         stride: impl Fn(usize) -> isize,
         axes: Axes,
-    ) -> Lies {
-        Lies {
+    ) -> Extent {
+        Extent {
             dtype,
             dim: axes.map(|axis| axis.map_or(1, |axis| dim[axis])),
             strides: axes.map(|axis| axis.map_or(0, &stride)),
         }
     }
 
+    /// The type of its elements.
+    #[inline]
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Number of entries along each axis: matrices, rows, columns.
+    #[inline]
+    pub fn dim(&self) -> [usize; 3] {
+        self.dim
+    }
+
+    /// Stride of each axis, in elements.
+    #[inline]
+    pub fn strides(&self) -> [isize; 3] {
+        self.strides
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        if self.is_empty() { 0 } else { self.dim.iter().product() }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.dim.contains(&0)
+    }
+
     fn window<M>(&self, memory: M, first: usize) -> Window<M, Ix3> {
+        let (dim, strides) = self.all();
+        Window { memory, first, dim, strides }
+    }
+
+    #[inline(always)]
+    fn all(&self) -> (Ix3, Ix3) {
         let ([b, i, j], [sb, si, sj]) = (self.dim, self.strides.map(|s| s as usize));
-        Window { memory, first, dim: Ix3(b, i, j), strides: Ix3(sb, si, sj) }
+        (Ix3(b, i, j), Ix3(sb, si, sj))
     }
 
-    fn swapped(self, one: usize, other: usize) -> Lies {
-        let mut lies = self;
-        lies.dim.swap(one, other);
-        lies.strides.swap(one, other);
-        lies
+    /// # Panics
+    /// If there is not one matrix.
+    #[inline(always)]
+    fn matrix(&self) -> (Ix2, Ix2) {
+        let (dim, strides) = self.all();
+        assert_eq!(dim[0], 1, "one matrix");
+        (Ix2(dim[1], dim[2]), Ix2(strides[1], strides[2]))
     }
 
-    /// The rows of all entries as those of one, where they follow each other.
-    fn merged_rows(self) -> Lies {
-        let Lies { dtype, dim: [b, m, n], strides: [sb, si, sj] } = self;
-        let apart = if m == 1 { sb } else { si };
-        Lies { dtype, dim: [1, b * m, n], strides: [0, apart, sj] }
+    /// # Panics
+    /// If more than one axis has more than one entry.
+    #[inline(always)]
+    fn vector(&self) -> (Ix1, Ix1) {
+        let (dim, strides) = self.all();
+        assert!(dim[0] == 1 && (dim[1] == 1 || dim[2] == 1), "one vector");
+        let axis = if dim[2] == 1 { 1 } else { 2 };
+        (Ix1(dim[axis]), Ix1(strides[axis]))
     }
 
-    /// One index of an axis, which stays, and how many elements further it is.
-    fn only(self, axis: usize, index: usize) -> (Lies, isize) {
+    /// # Panics
+    /// If the elements are not of `T`.
+    #[inline(always)]
+    fn assert<T: Element>(&self) {
+        assert_eq!(self.dtype, T::DTYPE, "elements of another type");
+    }
+
+    pub(crate) fn swap(&mut self, one: usize, other: usize) {
+        self.dim.swap(one, other);
+        self.strides.swap(one, other);
+    }
+
+    /// The rows of all entries as those of one: they follow each other.
+    pub(crate) fn merge_rows(&mut self) {
+        let ([b, m, n], [sb, si, sj]) = (self.dim, self.strides);
+        (self.dim, self.strides) = ([1, b * m, n], [0, if m == 1 { sb } else { si }, sj]);
+    }
+
+    /// Leaves one index of an axis; returns how many elements further it is.
+    fn only(&mut self, axis: usize, index: usize) -> isize {
         assert!(index < self.dim[axis], "index {index} of {} entries", self.dim[axis]);
-        let mut lies = self;
-        lies.dim[axis] = 1;
+        self.dim[axis] = 1;
         // Of an array without entries, the product may be more than a number holds.
-        (lies, self.strides[axis].wrapping_mul(index as isize))
+        self.strides[axis].wrapping_mul(index as isize)
     }
+
+    /// An address so many elements further.
+    fn moved(&self, at: *mut u8, by: isize) -> *mut u8 {
+        at.wrapping_offset(by.wrapping_mul(self.dtype.bytes() as isize))
+    }
+}
+
+/// Runs an expression with N, the bytes of an element, as a constant.
+macro_rules! with_size {
+    ($dtype:expr, $n:ident => $body:expr) => {
+        match $dtype.bytes() {
+            2 => with_size!(@ 2, $n, $body),
+            4 => with_size!(@ 4, $n, $body),
+            8 => with_size!(@ 8, $n, $body),
+            _ => with_size!(@ 16, $n, $body),
+        }
+    };
+    (@ $size:literal, $n:ident, $body:expr) => {{
+        const $n: usize = $size;
+        $body
+    }};
 }
 
 /// An operand that is read: entry (b, i, j) of a batch of matrices.
@@ -114,7 +192,7 @@ impl Lies {
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     place: Place<'a>,
-    lies: Lies,
+    extent: Extent,
 }
 
 #[derive(Clone, Copy)]
@@ -129,12 +207,18 @@ unsafe impl Send for Tensor<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Tensor<'_> {}
 
+impl Deref for Tensor<'_> {
+    type Target = Extent;
+
+    #[inline(always)]
+    fn deref(&self) -> &Extent {
+        &self.extent
+    }
+}
+
 impl fmt::Debug for Tensor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Place::Host(at, _) => write!(f, "{:?} at {at:p}", self.lies),
-            Place::Device(memory, first) => write!(f, "{:?} from {first} of {memory:?}", self.lies),
-        }
+        write!(f, "{:?} in {:?}", self.extent, self.window().map(|w| (w.memory, w.first)))
     }
 }
 
@@ -149,7 +233,7 @@ impl<'a> Tensor<'a> {
     /// An array in a device's memory.
     ///
     /// ```
-    /// use gemv_core::{Engine, Tensor, Dtype};
+    /// use gemv_core::{Dtype, Engine, Tensor};
     /// use ndarray::array;
     ///
     /// let device = Engine::new(None).device("reference")?;
@@ -166,8 +250,8 @@ impl<'a> Tensor<'a> {
 
     #[inline(always)]
     pub(crate) fn host<T: Element, D: Dimension>(view: &ArrayView<'a, T, D>, axes: Axes) -> Self {
-        let lies = Lies::new(T::DTYPE, &view.raw_dim(), |axis| view.strides()[axis], axes);
-        Tensor { place: Place::Host(view.as_ptr().cast(), PhantomData), lies }
+        let extent = Extent::new(T::DTYPE, &view.raw_dim(), |axis| view.strides()[axis], axes);
+        Tensor { place: Place::Host(view.as_ptr().cast(), PhantomData), extent }
     }
 
     #[inline(always)]
@@ -176,38 +260,8 @@ impl<'a> Tensor<'a> {
         window: Window<&'a dyn Memory, D>,
         axes: Axes,
     ) -> Self {
-        let lies = Lies::new(dtype, &window.dim, |axis| window.stride(axis), axes);
-        Tensor { place: Place::Device(window.memory, window.first), lies }
-    }
-
-    /// The type of its elements.
-    #[inline]
-    pub fn dtype(&self) -> Dtype {
-        self.lies.dtype
-    }
-
-    /// Number of entries along each axis: matrices, rows, columns.
-    #[inline]
-    pub fn dim(&self) -> [usize; 3] {
-        self.lies.dim
-    }
-
-    /// Stride of each axis, in elements.
-    #[inline]
-    pub fn strides(&self) -> [isize; 3] {
-        self.lies.strides
-    }
-
-    /// Number of entries.
-    #[inline]
-    pub fn len(&self) -> usize {
-        if self.is_empty() { 0 } else { self.lies.dim.iter().product() }
-    }
-
-    /// Whether there are none.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.lies.dim.contains(&0)
+        let extent = Extent::new(dtype, &window.dim, |axis| window.stride(axis), axes);
+        Tensor { place: Place::Device(window.memory, window.first), extent }
     }
 
     /// Where it lies in a device's memory; `None` if it is in the host's.
@@ -215,7 +269,7 @@ impl<'a> Tensor<'a> {
     pub fn window(&self) -> Option<Window<&'a dyn Memory, Ix3>> {
         match self.place {
             Place::Host(..) => None,
-            Place::Device(memory, first) => Some(self.lies.window(memory, first)),
+            Place::Device(memory, first) => Some(self.extent.window(memory, first)),
         }
     }
 
@@ -225,41 +279,20 @@ impl<'a> Tensor<'a> {
     /// If its elements are not of `T`.
     #[inline]
     pub fn view<T: Element>(&self) -> Option<ArrayView3<'a, T>> {
-        assert_eq!(self.lies.dtype, T::DTYPE, "elements of another type");
-        match self.place {
-            // SAFETY: it was made of a view of these dimensions and strides or a part of one, of elements of this type, which
-            // is borrowed for 'a.
-            Place::Host(at, _) => Some(unsafe { read(at.cast(), all(&self.lies)) }),
-            Place::Device(..) => None,
-        }
+        let host = matches!(self.place, Place::Host(..));
+        host.then(|| self.view_with(|_| unreachable!("it is in the host's memory")))
     }
 
     /// The same for a backend whose memory is the host's: `elements` finds those of a block.
     ///
     /// # Panics
-    /// As [`view`](Self::view); if it does not lie in its block.
+    /// If its elements are not of `T`; if it does not lie in its block.
     #[inline]
     pub fn view_with<T: Element>(
         &self,
         elements: impl FnOnce(&'a dyn Memory) -> &'a [T],
     ) -> ArrayView3<'a, T> {
-        let at = self.at(elements);
-        // SAFETY: of `at`.
-        unsafe { read(at, all(&self.lies)) }
-    }
-
-    /// [`view_with`](Self::view_with) of one column of one matrix, or of one row, as a vector.
-    ///
-    /// # Panics
-    /// As [`view_with`](Self::view_with); if more than one axis has more than one entry.
-    #[inline]
-    pub fn vector_with<T: Element>(
-        &self,
-        elements: impl FnOnce(&'a dyn Memory) -> &'a [T],
-    ) -> ArrayView1<'a, T> {
-        let at = self.at(elements);
-        // SAFETY: of `at`.
-        unsafe { read(at, vector(&self.lies)) }
+        self.read(self.all(), elements)
     }
 
     /// [`view_with`](Self::view_with) of a batch of one matrix.
@@ -271,24 +304,39 @@ impl<'a> Tensor<'a> {
         &self,
         elements: impl FnOnce(&'a dyn Memory) -> &'a [T],
     ) -> ArrayView2<'a, T> {
-        let at = self.at(elements);
-        // SAFETY: of `at`.
-        unsafe { read(at, matrix(&self.lies)) }
+        self.read(self.matrix(), elements)
     }
 
-    /// The address of its first entry. It was made of a view of elements of this type, or of a part of one, which is borrowed
-    /// for 'a; or it lies within these elements, which are.
+    /// [`view_with`](Self::view_with) of one column of one matrix, or of one row, as a vector.
+    ///
+    /// # Panics
+    /// As [`view_with`](Self::view_with); if more than one axis has more than one entry.
+    #[inline]
+    pub fn vector_with<T: Element>(
+        &self,
+        elements: impl FnOnce(&'a dyn Memory) -> &'a [T],
+    ) -> ArrayView1<'a, T> {
+        self.read(self.vector(), elements)
+    }
+
     #[inline(always)]
-    fn at<T: Element>(&self, elements: impl FnOnce(&'a dyn Memory) -> &'a [T]) -> *const T {
-        assert_eq!(self.lies.dtype, T::DTYPE, "elements of another type");
-        match self.place {
-            Place::Host(at, _) => at.cast(),
+    fn read<T: Element, D: Dimension>(
+        &self,
+        (dim, strides): (D, D),
+        elements: impl FnOnce(&'a dyn Memory) -> &'a [T],
+    ) -> ArrayView<'a, T, D> {
+        self.assert::<T>();
+        let (dim, strides, at) = match self.place {
+            Place::Host(at, _) => (dim, strides, at.cast()),
             Place::Device(memory, first) => {
-                let all = elements(memory);
-                assert!(self.lies.window((), first).lies_in(all.len()), "it lies in its block");
-                all.as_ptr().wrapping_add(first)
+                let (all, of) = (elements(memory), Window { memory: (), first, dim, strides });
+                assert!(of.lies_in(all.len()), "it lies in its block");
+                (of.dim, of.strides, all.as_ptr().wrapping_add(first))
             }
-        }
+        };
+        // SAFETY: it was made of a view of such elements, or of a part of one, which is borrowed for 'a; or it lies within
+        // these elements, which are.
+        unsafe { read(at, dim, strides) }
     }
 
     /// The memory behind an array of the host, as [`span`](crate::span) finds it, in bytes; `None` if it is in a device's.
@@ -297,28 +345,17 @@ impl<'a> Tensor<'a> {
     /// As [`span`](crate::span).
     pub fn span(&self) -> Result<Option<Bytes<'a>>> {
         let Place::Host(at, _) = self.place else { return Ok(None) };
-        /// # Safety
-        /// As [`read`], for elements of N bytes without padding.
-        unsafe fn of<'a, const N: usize>(at: *const u8, lies: &Lies) -> Result<Bytes<'a>> {
-            // SAFETY: the caller's; bytes have no alignment.
-            let span = span(&unsafe { read::<[u8; N], _>(at.cast(), all(lies)) })?;
+        let (dim, strides) = self.all();
+        with_size!(self.dtype, N => {
+            // SAFETY: as in `read`. An element has N bytes, all of which mean something; they have no alignment.
+            let span = span(&unsafe { read::<[u8; N], _>(at.cast(), dim, strides) })?;
             let strides = [0, 1, 2].map(|axis| span.stride(axis));
             let data = match span.data {
                 Cow::Borrowed(data) => Cow::Borrowed(data.as_flattened()),
                 Cow::Owned(data) => Cow::Owned(data.into_flattened()),
             };
-            Ok(Bytes { data, first: span.first, strides })
-        }
-        // SAFETY: as in `view`: an element has so many bytes, all of which mean something.
-        let span = unsafe {
-            match self.lies.dtype.bytes() {
-                2 => of::<2>(at, &self.lies),
-                4 => of::<4>(at, &self.lies),
-                8 => of::<8>(at, &self.lies),
-                _ => of::<16>(at, &self.lies),
-            }
-        };
-        span.map(Some)
+            Ok(Some(Bytes { data, first: span.first, strides }))
+        })
     }
 
     /// As [`TensorMut::packed`].
@@ -327,8 +364,8 @@ impl<'a> Tensor<'a> {
     /// [`Error::OutOfMemory`] if there is no memory to pack them.
     pub fn packed(&self) -> Result<Option<Cow<'a, [u8]>>> {
         match self.place {
-            // SAFETY: as in `view`.
-            Place::Host(at, _) => unsafe { pack(at, &self.lies) }.map(Some),
+            // SAFETY: as in `read`.
+            Place::Host(at, _) => unsafe { pack(at, &self.extent) }.map(Some),
             Place::Device(..) => Ok(None),
         }
     }
@@ -339,18 +376,12 @@ impl<'a> Tensor<'a> {
     pub(crate) fn address(&self) -> usize {
         match self.place {
             Place::Host(at, _) => at as usize,
-            Place::Device(_, first) => first.wrapping_mul(self.lies.dtype.bytes()),
+            Place::Device(_, first) => first.wrapping_mul(self.dtype.bytes()),
         }
     }
 
-    /// The same with axes 1 and 2 exchanged: the transposes; or any other two.
-    pub(crate) fn swapped(self, one: usize, other: usize) -> Self {
-        Tensor { lies: self.lies.swapped(one, other), ..self }
-    }
-
-    /// The rows of all entries as those of one: they follow each other.
-    pub(crate) fn merged_rows(self) -> Self {
-        Tensor { lies: self.lies.merged_rows(), ..self }
+    pub(crate) fn extent_mut(&mut self) -> &mut Extent {
+        &mut self.extent
     }
 
     /// The part at this index of an axis, which stays.
@@ -358,21 +389,18 @@ impl<'a> Tensor<'a> {
     /// # Panics
     /// If there is no such index.
     #[must_use]
-    pub fn only(self, axis: usize, index: usize) -> Self {
-        let (lies, by) = self.lies.only(axis, index);
-        let place = match self.place {
-            Place::Host(at, of) => Place::Host(moved(at.cast_mut(), by, lies.dtype), of),
-            Place::Device(memory, first) => Place::Device(memory, first.wrapping_add_signed(by)),
-        };
-        Tensor { place, lies }
+    pub fn only(mut self, axis: usize, index: usize) -> Self {
+        let by = self.extent.only(axis, index);
+        match &mut self.place {
+            Place::Host(at, _) => *at = self.extent.moved(at.cast_mut(), by),
+            Place::Device(_, first) => *first = first.wrapping_add_signed(by),
+        }
+        self
     }
 
     /// Whether it lies in its memory: an array of the host always does.
     pub(crate) fn check(&self, operand: &'static str) -> Result<()> {
-        match self.window() {
-            None => Ok(()),
-            Some(window) => window.check(operand, window.memory.len()),
-        }
+        self.window().map_or(Ok(()), |window| window.check(operand, window.memory.len()))
     }
 }
 
@@ -396,12 +424,12 @@ pub struct Bytes<'a> {
 /// let mut y = Array3::<f64>::zeros((1, 3, 2));
 /// let mut column = TensorMut::from(y.slice_mut(s![.., .., 1..]));
 /// assert_eq!((column.dim(), column.strides()[1]), ([1, 3, 1], 2));
-/// column.view_mut::<f64>().unwrap().fill(1.0);
+/// column.view_mut_with::<f64>(|_| unreachable!("it is in the host's memory")).fill(1.0);
 /// assert_eq!(y, array![[[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]]);
 /// ```
 pub struct TensorMut<'a> {
     place: PlaceMut<'a>,
-    lies: Lies,
+    extent: Extent,
 }
 
 enum PlaceMut<'a> {
@@ -415,14 +443,18 @@ unsafe impl Send for TensorMut<'_> {}
 // SAFETY: as of a `Tensor`: shared, it is only read.
 unsafe impl Sync for TensorMut<'_> {}
 
+impl Deref for TensorMut<'_> {
+    type Target = Extent;
+
+    #[inline(always)]
+    fn deref(&self) -> &Extent {
+        &self.extent
+    }
+}
+
 impl fmt::Debug for TensorMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            PlaceMut::Host(at, _) => write!(f, "{:?} at {at:p}", self.lies),
-            PlaceMut::Device(memory, first) => {
-                write!(f, "{:?} from {first} of {memory:?}", self.lies)
-            }
-        }
+        write!(f, "{:?} in {:?}", self.extent, self.window().map(|w| (w.memory, w.first)))
     }
 }
 
@@ -445,8 +477,8 @@ impl<'a> TensorMut<'a> {
         mut view: ArrayViewMut<'a, T, D>,
         axes: Axes,
     ) -> Self {
-        let lies = Lies::new(T::DTYPE, &view.raw_dim(), |axis| view.strides()[axis], axes);
-        TensorMut { place: PlaceMut::Host(view.as_mut_ptr().cast(), PhantomData), lies }
+        let extent = Extent::new(T::DTYPE, &view.raw_dim(), |axis| view.strides()[axis], axes);
+        TensorMut { place: PlaceMut::Host(view.as_mut_ptr().cast(), PhantomData), extent }
     }
 
     #[inline(always)]
@@ -455,38 +487,8 @@ impl<'a> TensorMut<'a> {
         window: Window<&'a mut dyn Memory, D>,
         axes: Axes,
     ) -> Self {
-        let lies = Lies::new(dtype, &window.dim, |axis| window.stride(axis), axes);
-        TensorMut { place: PlaceMut::Device(window.memory, window.first), lies }
-    }
-
-    /// As of a [`Tensor`].
-    #[inline]
-    pub fn dtype(&self) -> Dtype {
-        self.lies.dtype
-    }
-
-    /// As of a [`Tensor`].
-    #[inline]
-    pub fn dim(&self) -> [usize; 3] {
-        self.lies.dim
-    }
-
-    /// As of a [`Tensor`].
-    #[inline]
-    pub fn strides(&self) -> [isize; 3] {
-        self.lies.strides
-    }
-
-    /// Number of entries.
-    #[inline]
-    pub fn len(&self) -> usize {
-        if self.is_empty() { 0 } else { self.lies.dim.iter().product() }
-    }
-
-    /// Whether there are none.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.lies.dim.contains(&0)
+        let extent = Extent::new(dtype, &window.dim, |axis| window.stride(axis), axes);
+        TensorMut { place: PlaceMut::Device(window.memory, window.first), extent }
     }
 
     /// The same place, borrowed.
@@ -496,7 +498,7 @@ impl<'a> TensorMut<'a> {
             PlaceMut::Host(at, _) => PlaceMut::Host(*at, PhantomData),
             PlaceMut::Device(memory, first) => PlaceMut::Device(&mut **memory, *first),
         };
-        TensorMut { place, lies: self.lies }
+        TensorMut { place, extent: self.extent }
     }
 
     /// Where it lies in a device's memory, to be read; `None` if it is in the host's.
@@ -504,7 +506,7 @@ impl<'a> TensorMut<'a> {
     pub fn window(&self) -> Option<Window<&dyn Memory, Ix3>> {
         match &self.place {
             PlaceMut::Host(..) => None,
-            PlaceMut::Device(memory, first) => Some(self.lies.window(&**memory, *first)),
+            PlaceMut::Device(memory, first) => Some(self.extent.window(&**memory, *first)),
         }
     }
 
@@ -513,36 +515,20 @@ impl<'a> TensorMut<'a> {
     pub fn window_mut(&mut self) -> Option<Window<&mut dyn Memory, Ix3>> {
         match &mut self.place {
             PlaceMut::Host(..) => None,
-            PlaceMut::Device(memory, first) => Some(self.lies.window(&mut **memory, *first)),
+            PlaceMut::Device(memory, first) => Some(self.extent.window(&mut **memory, *first)),
         }
     }
 
-    /// The view of the host's memory that it was made of; `None` if it is in a device's.
+    /// As of a [`Tensor`], to write to.
     ///
     /// # Panics
-    /// If its elements are not of `T`.
-    #[inline]
-    pub fn view_mut<T: Element>(&mut self) -> Option<ArrayViewMut3<'_, T>> {
-        assert_eq!(self.lies.dtype, T::DTYPE, "elements of another type");
-        match self.place {
-            // SAFETY: as in `Tensor::view`; nothing else reaches the entries while this is borrowed.
-            PlaceMut::Host(at, _) => Some(unsafe { write(at.cast(), all(&self.lies)) }),
-            PlaceMut::Device(..) => None,
-        }
-    }
-
-    /// The same for a backend whose memory is the host's: `elements` finds those of a block.
-    ///
-    /// # Panics
-    /// As [`view_mut`](Self::view_mut); if it does not lie in its block, or two entries are at one place.
+    /// If its elements are not of `T`; if it does not lie in its block, or two entries are at one place.
     #[inline]
     pub fn view_mut_with<T: Element>(
         &mut self,
         elements: impl FnOnce(&mut dyn Memory) -> &mut [T],
     ) -> ArrayViewMut3<'_, T> {
-        let at = self.at(elements);
-        // SAFETY: of `at`.
-        unsafe { write(at, all(&self.lies)) }
+        self.write(self.all(), elements)
     }
 
     /// As of a [`Tensor`], to write to.
@@ -554,25 +540,29 @@ impl<'a> TensorMut<'a> {
         &mut self,
         elements: impl FnOnce(&mut dyn Memory) -> &mut [T],
     ) -> ArrayViewMut1<'_, T> {
-        let at = self.at(elements);
-        // SAFETY: of `at`.
-        unsafe { write(at, vector(&self.lies)) }
+        self.write(self.vector(), elements)
     }
 
-    /// The address of its first entry. It was made of a view of elements of this type, or of a part of one, which is borrowed;
-    /// or it lies within these elements, each entry at a place of its own.
     #[inline(always)]
-    fn at<T: Element>(&mut self, elements: impl FnOnce(&mut dyn Memory) -> &mut [T]) -> *mut T {
-        assert_eq!(self.lies.dtype, T::DTYPE, "elements of another type");
-        match &mut self.place {
-            PlaceMut::Host(at, _) => at.cast(),
+    fn write<T: Element, D: Dimension>(
+        &mut self,
+        (dim, strides): (D, D),
+        elements: impl FnOnce(&mut dyn Memory) -> &mut [T],
+    ) -> ArrayViewMut<'_, T, D> {
+        self.assert::<T>();
+        let (dim, strides, at) = match &mut self.place {
+            PlaceMut::Host(at, _) => (dim, strides, at.cast()),
             PlaceMut::Device(memory, first) => {
-                let (all, window) = (elements(&mut **memory), self.lies.window((), *first));
-                let fits = window.lies_in(all.len()) && window.is_distinct();
+                let of = Window { memory: (), first: *first, dim, strides };
+                let all = elements(&mut **memory);
+                let fits = of.lies_in(all.len()) && of.is_distinct();
                 assert!(fits, "it lies in its block, each entry at a place of its own");
-                all.as_mut_ptr().wrapping_add(*first)
+                (of.dim, of.strides, all.as_mut_ptr().wrapping_add(*first))
             }
-        }
+        };
+        // SAFETY: it was made of a view of such elements, or of a part of one, which is borrowed; or it lies within these
+        // elements, which are, each entry at a place of its own. Nothing else reaches them while this is borrowed.
+        unsafe { write(at, dim, strides) }
     }
 
     /// The entries of an array of the host one after the other, the last axis first, as bytes; `None` if it is in a
@@ -582,8 +572,8 @@ impl<'a> TensorMut<'a> {
     /// [`Error::OutOfMemory`] if there is no memory to pack them.
     pub fn packed(&self) -> Result<Option<Cow<'_, [u8]>>> {
         match self.place {
-            // SAFETY: as in `view_mut`; nothing writes the entries while this is borrowed.
-            PlaceMut::Host(at, _) => unsafe { pack(at, &self.lies) }.map(Some),
+            // SAFETY: as in `write`; nothing writes the entries while this is borrowed.
+            PlaceMut::Host(at, _) => unsafe { pack(at, &self.extent) }.map(Some),
             PlaceMut::Device(..) => Ok(None),
         }
     }
@@ -591,24 +581,12 @@ impl<'a> TensorMut<'a> {
     /// The bytes of an array of the host whose entries lie one after the other, the last axis first; `None` for any other.
     pub fn slice_mut(&mut self) -> Option<&mut [u8]> {
         let PlaceMut::Host(at, _) = self.place else { return None };
-        // SAFETY: as in `packed`, and as in `view_mut`.
-        unsafe {
-            match self.lies.dtype.bytes() {
-                2 => {
-                    write::<[u8; 2], _>(at.cast(), all(&self.lies)).into_slice()?.as_flattened_mut()
-                }
-                4 => {
-                    write::<[u8; 4], _>(at.cast(), all(&self.lies)).into_slice()?.as_flattened_mut()
-                }
-                8 => {
-                    write::<[u8; 8], _>(at.cast(), all(&self.lies)).into_slice()?.as_flattened_mut()
-                }
-                _ => write::<[u8; 16], _>(at.cast(), all(&self.lies))
-                    .into_slice()?
-                    .as_flattened_mut(),
-            }
-        }
-        .into()
+        let (dim, strides) = self.all();
+        with_size!(self.dtype, N => {
+            // SAFETY: as in `write`, of the bytes of the elements.
+            let view = unsafe { write::<[u8; N], _>(at.cast(), dim, strides) };
+            Some(view.into_slice()?.as_flattened_mut())
+        })
     }
 
     /// Writes an array of the host: `packed` has its entries as [`packed`](Self::packed) gives them.
@@ -617,34 +595,18 @@ impl<'a> TensorMut<'a> {
     /// If it is in a device's memory, or there are more entries or fewer.
     pub fn assign(&mut self, packed: &[u8]) {
         let PlaceMut::Host(at, _) = self.place else { panic!("an array of the host") };
-        /// # Safety
-        /// As in [`TensorMut::slice_mut`].
-        unsafe fn to<const N: usize>(at: *mut u8, lies: &Lies, packed: &[u8]) {
+        let (dim, strides) = self.all();
+        with_size!(self.dtype, N => {
             let (new, rest) = packed.as_chunks::<N>();
-            // SAFETY: the caller's; bytes have no alignment.
-            let y = unsafe { write::<[u8; N], _>(at.cast(), all(lies)) };
+            // SAFETY: as in `write`, of the bytes of the elements.
+            let y = unsafe { write::<[u8; N], _>(at.cast(), dim, strides) };
             assert!(rest.is_empty() && new.len() == y.len(), "as many entries");
             y.into_iter().zip(new).for_each(|(y, new)| *y = *new);
-        }
-        // SAFETY: as in `slice_mut`.
-        unsafe {
-            match self.lies.dtype.bytes() {
-                2 => to::<2>(at, &self.lies, packed),
-                4 => to::<4>(at, &self.lies, packed),
-                8 => to::<8>(at, &self.lies, packed),
-                _ => to::<16>(at, &self.lies, packed),
-            }
-        }
+        });
     }
 
-    /// Exchanges two axes.
-    pub(crate) fn swap(&mut self, one: usize, other: usize) {
-        self.lies = self.lies.swapped(one, other);
-    }
-
-    /// Makes the rows of all entries those of one: they follow each other.
-    pub(crate) fn merge_rows(&mut self) {
-        self.lies = self.lies.merged_rows();
+    pub(crate) fn extent_mut(&mut self) -> &mut Extent {
+        &mut self.extent
     }
 
     /// As of a [`Tensor`].
@@ -652,23 +614,18 @@ impl<'a> TensorMut<'a> {
     /// # Panics
     /// If there is no such index.
     #[must_use]
-    pub fn only(self, axis: usize, index: usize) -> Self {
-        let (lies, by) = self.lies.only(axis, index);
-        let place = match self.place {
-            PlaceMut::Host(at, of) => PlaceMut::Host(moved(at, by, lies.dtype), of),
-            PlaceMut::Device(memory, first) => {
-                PlaceMut::Device(memory, first.wrapping_add_signed(by))
-            }
-        };
-        TensorMut { place, lies }
+    pub fn only(mut self, axis: usize, index: usize) -> Self {
+        let by = self.extent.only(axis, index);
+        match &mut self.place {
+            PlaceMut::Host(at, _) => *at = self.extent.moved(*at, by),
+            PlaceMut::Device(_, first) => *first = first.wrapping_add_signed(by),
+        }
+        self
     }
 
     /// Whether it lies in its memory, each entry at a place of its own: those of a host array always do.
     pub(crate) fn check(&self, operand: &'static str) -> Result<()> {
-        match self.window() {
-            None => Ok(()),
-            Some(window) => window.check_result(operand, window.memory.len()),
-        }
+        self.window().map_or(Ok(()), |window| window.check_result(operand, window.memory.len()))
     }
 }
 
@@ -697,79 +654,54 @@ pub fn bytes_of_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
 }
 
-/// An address of the host so many elements further.
-fn moved(at: *mut u8, by: isize, dtype: Dtype) -> *mut u8 {
-    at.wrapping_offset(by.wrapping_mul(dtype.bytes() as isize))
+impl AnySlice<'_> {
+    /// Its memory.
+    ///
+    /// ```
+    /// assert_eq!(gemv_core::AnySlice::F64(&[0.0]).bytes(), [0; 8]);
+    /// ```
+    pub fn bytes(&self) -> &[u8] {
+        for_any!(AnySlice, self, slice => bytes_of(slice))
+    }
+}
+
+impl AnySliceMut<'_> {
+    /// Its memory, to write to.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        for_any!(AnySliceMut, self, slice => bytes_of_mut(slice))
+    }
 }
 
 /// The entries one after the other.
 ///
 /// # Safety
-/// As [`read`], for elements of the type.
-unsafe fn pack<'a>(at: *const u8, lies: &Lies) -> Result<Cow<'a, [u8]>> {
-    /// # Safety
-    /// As [`pack`], for elements of N bytes without padding.
-    unsafe fn of<'a, const N: usize>(at: *const u8, lies: &Lies) -> Result<Cow<'a, [u8]>> {
-        // SAFETY: the caller's; bytes have no alignment.
-        let view = unsafe { read::<[u8; N], _>(at.cast(), all(lies)) };
+/// As [`read`], of elements of the type.
+unsafe fn pack<'a>(at: *const u8, extent: &Extent) -> Result<Cow<'a, [u8]>> {
+    let (dim, strides) = extent.all();
+    with_size!(extent.dtype, N => {
+        // SAFETY: the caller's. An element has N bytes, all of which mean something; they have no alignment.
+        let view = unsafe { read::<[u8; N], _>(at.cast(), dim, strides) };
         Ok(match view.to_slice() {
             Some(all) => Cow::Borrowed(all.as_flattened()),
             None => Cow::Owned(packed(&view)?.into_flattened()),
         })
-    }
-    // SAFETY: the caller's: an element has so many bytes, all of which mean something.
-    unsafe {
-        match lies.dtype.bytes() {
-            2 => of::<2>(at, lies),
-            4 => of::<4>(at, lies),
-            8 => of::<8>(at, lies),
-            _ => of::<16>(at, lies),
-        }
-    }
-}
-
-/// The dimensions of a matrix.
-///
-/// # Panics
-/// If there is not one.
-#[inline(always)]
-fn matrix(lies: &Lies) -> (Ix2, [isize; 2]) {
-    let ([b, i, j], [_, si, sj]) = (lies.dim, lies.strides);
-    assert_eq!(b, 1, "one matrix");
-    (Ix2(i, j), [si, sj])
-}
-
-/// The dimension of a vector.
-///
-/// # Panics
-/// If more than one axis has more than one entry.
-#[inline(always)]
-fn vector(lies: &Lies) -> (Ix1, [isize; 1]) {
-    let ([b, i, j], [_, si, sj]) = (lies.dim, lies.strides);
-    assert!(b == 1 && (i == 1 || j == 1), "one vector");
-    if j == 1 { (Ix1(i), [si]) } else { (Ix1(j), [sj]) }
-}
-
-#[inline(always)]
-fn all(lies: &Lies) -> (Ix3, [isize; 3]) {
-    let [b, i, j] = lies.dim;
-    (Ix3(b, i, j), lies.strides)
+    })
 }
 
 /// Strides without signs, the lowest address, and whether any was negative: as ndarray makes views of addresses. Of an array
 /// without entries nothing is reached.
 #[inline(always)]
-fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &[isize]) -> (D, *const T, bool) {
-    let (mut apart, mut lowest, mut backwards) = (D::zeros(strides.len()), at, false);
-    if dim.slice().contains(&0) {
-        // No two entries at one place, as ndarray sees it.
-        (0..strides.len()).for_each(|axis| apart[axis] = dim[axis].min(1));
-        return (apart, at, false);
-    }
-    for (axis, &stride) in strides.iter().enumerate() {
-        apart[axis] = stride.unsigned_abs();
-        if stride < 0 {
+fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &D) -> (D, *const T, bool) {
+    let (mut apart, mut lowest, mut backwards) = (strides.clone(), at, false);
+    let empty = dim.slice().contains(&0);
+    for axis in 0..dim.ndim() {
+        let stride = strides[axis] as isize;
+        if empty {
+            // No two entries at one place, as ndarray sees it.
+            apart[axis] = dim[axis].min(1);
+        } else if stride < 0 {
             backwards = true;
+            apart[axis] = stride.unsigned_abs();
             lowest = lowest.wrapping_offset(stride * (dim[axis] as isize - 1));
         }
     }
@@ -779,18 +711,13 @@ fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &[isize]) -> (D, *c
 /// # Safety
 /// Entries of these dimensions and strides, from this address on, are those of an array of `T` that nothing writes for 'a.
 #[inline(always)]
-unsafe fn read<'a, T, D: Dimension>(
-    at: *const T,
-    (dim, strides): (D, impl AsRef<[isize]>),
-) -> ArrayView<'a, T, D> {
-    let strides = strides.as_ref();
-    let (apart, lowest, backwards) = forwards(at, &dim, strides);
+unsafe fn read<'a, T, D: Dimension>(at: *const T, dim: D, strides: D) -> ArrayView<'a, T, D> {
+    let (apart, lowest, backwards) = forwards(at, &dim, &strides);
     // SAFETY: the caller's.
     let mut view = unsafe { RawArrayView::from_shape_ptr(dim.strides(apart), lowest) };
     if backwards {
-        for (axis, _) in strides.iter().enumerate().filter(|(_, stride)| **stride < 0) {
-            view.invert_axis(Axis(axis));
-        }
+        let negative = |axis: &usize| (strides[*axis] as isize) < 0;
+        (0..strides.ndim()).filter(negative).for_each(|axis| view.invert_axis(Axis(axis)));
     }
     // SAFETY: the caller's.
     unsafe { view.deref_into_view() }
@@ -799,19 +726,14 @@ unsafe fn read<'a, T, D: Dimension>(
 /// # Safety
 /// As [`read`], each entry has a place of its own, and nothing else reads or writes them.
 #[inline(always)]
-unsafe fn write<'a, T, D: Dimension>(
-    at: *mut T,
-    (dim, strides): (D, impl AsRef<[isize]>),
-) -> ArrayViewMut<'a, T, D> {
-    let strides = strides.as_ref();
-    let (apart, lowest, backwards) = forwards(at, &dim, strides);
+unsafe fn write<'a, T, D: Dimension>(at: *mut T, dim: D, strides: D) -> ArrayViewMut<'a, T, D> {
+    let (apart, lowest, backwards) = forwards(at, &dim, &strides);
+    let lowest = lowest.cast_mut();
     // SAFETY: the caller's.
-    let mut view =
-        unsafe { RawArrayViewMut::from_shape_ptr(dim.strides(apart), lowest.cast_mut()) };
+    let mut view = unsafe { RawArrayViewMut::from_shape_ptr(dim.strides(apart), lowest) };
     if backwards {
-        for (axis, _) in strides.iter().enumerate().filter(|(_, stride)| **stride < 0) {
-            view.invert_axis(Axis(axis));
-        }
+        let negative = |axis: &usize| (strides[*axis] as isize) < 0;
+        (0..strides.ndim()).filter(negative).for_each(|axis| view.invert_axis(Axis(axis)));
     }
     // SAFETY: the caller's.
     unsafe { view.deref_into_view_mut() }

@@ -37,6 +37,7 @@ const UNSAFE: &[&str] = &[
     "gemv-core/src/kernel_source.rs",
     "gemv-core/src/fork.rs", // pthread_atfork, and values that outlast a fork
     "gemv-core/src/float_mode.rs", // assembly: the floating-point mode of the thread
+    "gemv-core/src/tensor.rs", // views of memory whose element type is a value
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
     "examples/src/bin/bignum_digit",
@@ -97,7 +98,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The most lines of code in gemv-core: without documentation, whose examples are about as many.
-const CORE_LINES: usize = 5400;
+const CORE_LINES: usize = 5600;
 
 /// Findings that are known and still to be mended, their crate first: the beginning of each, or for
 /// a circle all files that may be in it. One that matches nothing is an error, so this list can only
