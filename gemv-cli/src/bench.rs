@@ -194,11 +194,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let out = match &args.out {
         Some(path) => {
-            let (file, header) = append(path)?;
-            if header.as_ref().is_some_and(|header| *header != COLUMNS.join(",")) {
-                bail!("{} has other columns: name another file", path.display());
-            }
-            Some(csv::WriterBuilder::new().has_headers(header.is_none()).from_writer(file))
+            let (file, has_header) = append(path, &COLUMNS.join(","))?;
+            Some(csv::WriterBuilder::new().has_headers(!has_header).from_writer(file))
         }
         None => None,
     };
