@@ -224,3 +224,25 @@ fn mask(text: &str, dir: &str) -> String {
 fn plain(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
+
+#[cfg(test)]
+mod names {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_masked_where_it_is_a_path() {
+        for (text, dir, masked) in [
+            ("tune --out=me/run/tune --resume", "me/run", "tune --out=DIR/tune --resume"),
+            ("share --out me/run", "me/run/", "share --out DIR"),
+            ("cannot write row/x: full", "row", "cannot write DIR/x: full"),
+            ("f32 row 4x4, arrow/x", "row", "f32 row 4x4, arrow/x"),
+            ("cannot read /home/me: no", "/home/me", "cannot read DIR: no"),
+            ("/home/me2 ./x ../x", ".", "/home/me2 DIR/x ../x"),
+            ("/ and", "/", "/ and"),
+        ] {
+            assert_eq!(mask(text, dir.trim_end_matches('/')), masked);
+        }
+        let all = json!({ "a": ["me/x", { "b": "me/y" }, 1, null] });
+        assert_eq!(masked(all, "me"), json!({ "a": ["DIR/x", { "b": "DIR/y" }, 1, null] }));
+    }
+}
