@@ -346,7 +346,7 @@ fn rotates(device: &str) -> Check {
     if drawn.starts_with(b"\x89PNG") { Ok(()) } else { Err("no PNG".into()) }
 }
 
-/// The limit of a file's size stands for a disk that takes all of a picture but its last bytes.
+/// The limit of a file's size stands for a disk that takes all of a picture but its last byte.
 #[cfg(target_os = "linux")]
 fn tells_a_full_disk(device: &str) -> Check {
     for (program, options) in [
@@ -357,8 +357,8 @@ fn tells_a_full_disk(device: &str) -> Check {
         let place = png.to_string_lossy();
         let options = [&["--device", device, "--picture", &*place], options].concat();
         text(program, &options)?;
-        let blocks = (std::fs::metadata(&png).map_err(|e| e.to_string())?.len() - 1) / 512;
-        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+        let bytes = std::fs::metadata(&png).map_err(|e| e.to_string())?.len() - 1;
+        let script = format!("trap '' XFSZ; exec prlimit --fsize={bytes} \"$@\"");
         match text("sh", &[&["-c", &script, "sh", program], &options[..]].concat()) {
             Ok(text) => return Err(format!("it ends well: {text}")),
             Err(why) => has(&why, "File too large")?,

@@ -12,7 +12,7 @@ use gemv_shard::npy::shown;
 use gemv_tune::{Failure, Measurements, ProblemResult, Trial};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{self, Output};
+use crate::files::{Output, read_found};
 
 /// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;
 /// lines without an `end` (the run was killed between them) are measured again.
@@ -141,7 +141,7 @@ impl Record {
         path: &Path,
         launch_id: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
     ) -> anyhow::Result<(Record, Measurements)> {
-        let mut known = if path.exists() { read(path)? } else { Measurements::new() };
+        let mut known = read(path)?;
         for result in known.values_mut() {
             let trials = std::mem::take(&mut result.trials);
             let legal =
@@ -196,10 +196,10 @@ fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::
     Ok(())
 }
 
-/// The complete problems of a file, without the identities of their trials.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
-    files::read(path)
-        .and_then(|text| parse(path, &text))
+/// The complete problems of a file, if it is there, without the identities of their trials.
+fn read(path: &Path) -> anyhow::Result<Measurements> {
+    read_found(path)
+        .and_then(|text| text.map_or(Ok(Measurements::new()), |text| parse(path, &text)))
         .with_context(|| format!("cannot read {}", path.display()))
 }
 
