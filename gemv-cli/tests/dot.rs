@@ -409,31 +409,34 @@ fn a_result_is_written_at_the_end() {
 }
 
 /// x comes slowly, and the matrix is another one when its turn comes.
+#[cfg(unix)]
 #[test]
 fn a_file_that_is_changed_while_it_is_read_is_an_error() {
     use std::io::Write;
     let files = Files::new();
     let n = 100_000;
     let a = |value: f32| npy("<f4", &format!("(1, {n})"), &floats(&vec![value; n]));
-    let path = files.file("a.npy", a(1.0));
+    let path = files.path("a.npy");
     let past = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
-    fs::File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
     let x = vector(&vec![1.0; n]);
-    let mut child = gemv()
-        .args(["dot", path.to_str().unwrap(), "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut pipe = child.stdin.take().unwrap();
-    // More than a pipe holds: both files are open.
-    pipe.write_all(&x[..200_000]).unwrap();
-    fs::write(&path, a(2.0)).unwrap();
-    pipe.write_all(&x[200_000..]).unwrap();
-    drop(pipe);
-    let e = failure(&child.wait_with_output().unwrap());
-    assert_eq!(e, format!("{}: the file was changed while it was read", path.display()));
+    let fifo = files.path("x.npy");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (name, input) in [(&*path, None), (Path::new("-"), Some(&path))] {
+        fs::write(&path, a(1.0)).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
+        let mut command = gemv();
+        command.arg("dot").args([name, &fifo]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input.map_or(Stdio::null(), |path| fs::File::open(path).unwrap().into()));
+        let child = command.spawn().unwrap();
+        let mut pipe = fs::File::options().write(true).open(&fifo).unwrap();
+        // More than a pipe holds: both files are open.
+        pipe.write_all(&x[..200_000]).unwrap();
+        fs::write(&path, a(2.0)).unwrap();
+        pipe.write_all(&x[200_000..]).unwrap();
+        drop(pipe);
+        let e = failure(&child.wait_with_output().unwrap());
+        assert_eq!(e, format!("{}: the file was changed while it was read", name.display()));
+    }
 }
 
 /// A few bytes announce two gigabytes, and a result as large. There is no memory for either.
@@ -959,6 +962,18 @@ fn a_column_is_a_vector_and_a_dash_is_a_pipe() {
     child.stdin.take().unwrap().write_all(&fs::read(&a).unwrap()).unwrap();
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success() && out.stdout == fs::read(y).unwrap());
+    // A file behind it, from where another program has stopped reading.
+    let with_more = files.file("more.npy", [b"a line\n", &fs::read(&a).unwrap()[..]].concat());
+    for (cut, part) in [(0, None), (1, Some("announces 48 bytes of data, but 47 follow"))] {
+        let bytes = fs::read(&with_more).unwrap();
+        let mut input = fs::File::open(files.file("in", &bytes[..bytes.len() - cut])).unwrap();
+        std::io::Seek::seek(&mut input, std::io::SeekFrom::Start(7)).unwrap();
+        let out = gemv().args(["dot", "-"]).arg(&column).stdin(input).output().unwrap();
+        match part {
+            None => assert_eq!(text(&out), text(&dot(&a, &column, &[]))),
+            Some(part) => assert!(failure(&out).contains(part)),
+        }
+    }
     let dash = Path::new("-");
     assert!(
         failure(&dot(dash, dash, &[])).contains("only one of the arrays can be standard input")

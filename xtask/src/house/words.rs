@@ -20,7 +20,8 @@ pub fn is_unsafe(text: &str) -> Result<bool> {
 /// Whether a file prints by a macro that panics where the reader has left or the disk is full. Its tests may.
 pub fn prints(text: &str) -> Result<bool> {
     let code = source::tokens(text, true)?;
-    let is_print = |t: &[Token]| (t[0].is("println") || t[0].is("print")) && t[1] == Token::Mark('!');
+    let is_print =
+        |t: &[Token]| (t[0].is("println") || t[0].is("print")) && t[1] == Token::Mark('!');
     Ok(code.windows(2).any(is_print))
 }
 

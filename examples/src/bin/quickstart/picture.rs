@@ -47,7 +47,8 @@ pub(crate) fn write(
             }
         }
     }
-    let mut file = BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
+    let mut file =
+        BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let mut png = png::Encoder::new(&mut file, width as u32, height as u32);
     png.set_color(png::ColorType::Rgb);
     let mut png = png.write_header()?;

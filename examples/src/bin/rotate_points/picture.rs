@@ -41,7 +41,8 @@ pub(crate) fn write(path: &Path, clouds: &[&[f32]]) -> Result<(), Box<dyn Error>
             }
         }
     }
-    let mut file = BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
+    let mut file =
+        BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let mut png = png::Encoder::new(&mut file, width as u32, SIDE as u32);
     png.set_color(png::ColorType::Rgb);
     let mut png = png.write_header()?;
