@@ -67,7 +67,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             files.push((from.clone(), true));
         }
     }
-    if let Some((file, _)) = files.iter().find(|(file, _)| is_same(file, &args.out)) {
+    let is_stdout = args.out == Path::new("-");
+    let own = files.iter().find(|(file, _)| !is_stdout && is_same(file, &args.out));
+    if let Some((file, _)) = own {
         bail!("{}: what is read is not overwritten: name another --out", file.display());
     }
     make_parent(&args.out)?;
@@ -89,7 +91,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         page.write_pictures(dir)?;
     }
     // Not behind the page.
-    let mut say: Box<dyn Write> = match args.out == Path::new("-") {
+    let mut say: Box<dyn Write> = match is_stdout {
         true => Box::new(stderr()),
         false => Box::new(stdout()),
     };

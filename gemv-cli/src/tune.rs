@@ -5,7 +5,7 @@ mod classic;
 mod result;
 mod watch;
 
-use std::io::{Write, stdout};
+use std::io::{self, Stdout, Write, stdout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -254,32 +254,41 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
     let is_refused = args.install && is_refused(&regret[1], &regret[0]);
     let rows = table.rows.len();
-    // Before anything is said: whoever reads may leave.
+    // Before anything is said: whoever reads may leave, which must not hide what failed.
     let installed = match args.install && !is_refused {
         true => Some(install(&device, &table, &unchecked(&classes, &holdouts))),
         false => None,
     };
-    let mut say = stdout();
-    writeln!(say, "{rows} rows in {}", table_path.display())?;
-    writeln!(say, "regret on shapes that are not on the mesh, against every candidate:")?;
-    for (name, regret) in ["present table", "this table"].iter().zip(&regret) {
-        writeln!(say, "  {name:14} {regret}")?;
-    }
-    per_class(&mut say, &classes, &holdouts)?;
-    if is_worse(&regret[1], &regret[0]) {
-        let why = "this table is worse than the present one there: more --minutes may help";
-        writeln!(say, "{why}")?;
-    }
+    let said = say(|out| {
+        writeln!(out, "{rows} rows in {}", table_path.display())?;
+        writeln!(out, "regret on shapes that are not on the mesh, against every candidate:")?;
+        for (name, regret) in ["present table", "this table"].iter().zip(&regret) {
+            writeln!(out, "  {name:14} {regret}")?;
+        }
+        per_class(out, &classes, &holdouts)?;
+        if is_worse(&regret[1], &regret[0]) {
+            let why = "this table is worse than the present one there: more --minutes may help";
+            writeln!(out, "{why}")?;
+        }
+        match &installed {
+            Some(installed) => out.write_all(installed.as_deref().unwrap_or_default().as_bytes()),
+            None if args.space == Space::Ordered && !is_refused => {
+                changes(out, &device, &table, &known)?;
+                writeln!(out, "--install puts it where your tables are looked for")
+            }
+            None => Ok(()),
+        }
+    });
     if is_refused {
         bail!("not installed, since it is worse than the present one: {}", table_path.display());
     }
-    if let Some(installed) = installed {
-        write!(say, "{}", installed?)?;
-    } else if args.space == Space::Ordered {
-        changes(&mut say, &device, &table, &known)?;
-        writeln!(say, "--install puts it where your tables are looked for")?;
-    }
-    Ok(())
+    installed.transpose()?;
+    Ok(said?)
+}
+
+/// Says something on standard output.
+fn say(what: impl FnOnce(&mut Stdout) -> io::Result<()>) -> io::Result<()> {
+    what(&mut stdout())
 }
 
 /// The error of a run that Ctrl-C stopped.

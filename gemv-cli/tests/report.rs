@@ -400,6 +400,11 @@ fn what_cannot_be_said_is_done() -> Result<(), Failed> {
         assert_eq!(last, "gemv: No space left on device (os error 28)", "{said}");
         assert!(out.status.code() == Some(1) && dir.join(made).is_file(), "{said}");
     }
+    // And what could not be done is told.
+    let tune = [&TUNE[..11], &few, &["--resume", "--holdout=0"]].concat();
+    let out = command(dir, &tune).stdout(full()?).output()?;
+    let said = String::from_utf8(out.stderr)?;
+    assert!(said.contains("nothing is installed") && !out.status.success(), "{said}");
     Ok(())
 }
 
