@@ -346,6 +346,27 @@ fn rotates(device: &str) -> Check {
     if drawn.starts_with(b"\x89PNG") { Ok(()) } else { Err("no PNG".into()) }
 }
 
+/// The limit of a file's size stands for a disk that takes all of a picture but its last byte.
+#[cfg(target_os = "linux")]
+fn tells_a_full_disk(device: &str) -> Check {
+    for (program, options) in [
+        (env!("CARGO_BIN_EXE_quickstart"), &[][..]),
+        (env!("CARGO_BIN_EXE_rotate_points"), &["--points", "1000"]),
+    ] {
+        let png = picture(device, "full.png")?;
+        let place = png.to_string_lossy();
+        let options = [&["--device", device, "--picture", &*place], options].concat();
+        text(program, &options)?;
+        let bytes = std::fs::metadata(&png).map_err(|e| e.to_string())?.len() - 1;
+        let script = format!("trap '' XFSZ; exec prlimit --fsize={bytes} \"$@\"");
+        match text("sh", &[&["-c", &script, "sh", program], &options[..]].concat()) {
+            Ok(text) => return Err(format!("it ends well: {text}")),
+            Err(why) => has(&why, "File too large")?,
+        }
+    }
+    Ok(())
+}
+
 /// In many parts, from a file and from memory.
 fn streams_as_the_reference(device: &str) -> Check {
     for order in ["rows", "columns"] {
@@ -397,6 +418,10 @@ fn main() {
             trials.push(trial(name, move || multiplies(&id)));
             let id = target.id.clone();
             trials.push(trial(format!("{id}/a cloud of points"), move || rotates(&id)));
+        }
+        #[cfg(target_os = "linux")]
+        if target.id == "cpu" {
+            trials.push(trial("cpu/a full disk".to_owned(), || tells_a_full_disk("cpu")));
         }
         let id = target.id.clone();
         trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id)));

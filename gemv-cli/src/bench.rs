@@ -194,11 +194,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let out = match &args.out {
         Some(path) => {
-            let (file, header) = append(path)?;
-            if header.as_ref().is_some_and(|header| *header != COLUMNS.join(",")) {
-                bail!("{} has other columns: name another file", path.display());
-            }
-            Some(csv::WriterBuilder::new().has_headers(header.is_none()).from_writer(file))
+            let (file, has_header) = append(path, &COLUMNS.join(","))?;
+            Some(csv::WriterBuilder::new().has_headers(!has_header).from_writer(file))
         }
         None => None,
     };
@@ -312,6 +309,18 @@ struct Run<'a> {
     /// The programs that were compiled, by type.
     ready: HashSet<(Dtype, Params)>,
     classic: classic::Classic,
+}
+
+/// The command, without the name of its file or directory, which may be a person's.
+fn command(args: impl Iterator<Item = String>) -> String {
+    let mut is_name = false;
+    let said = args.filter(|arg| {
+        let is_out = arg == "--out" || arg.starts_with("--out=");
+        let is_said = !is_out && !is_name;
+        is_name = arg == "--out";
+        is_said
+    });
+    said.collect::<Vec<_>>().join(" ")
 }
 
 /// Loads the rival that a variable names for this device. A wrong path ends the run: else another rival would be compared
@@ -576,7 +585,7 @@ impl Run<'_> {
             driver: info.driver.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
-            command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+            command: command(std::env::args().skip(1)),
         };
 
         // In turn, so that clock drift affects all alike. Only right results count.
@@ -726,4 +735,17 @@ where
     let mut times: Vec<f64> = (0..args.rounds.max(1)).map(|_| batch(count)).collect();
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_told_without_its_place() {
+        for text in ["bench --out /home/me --warm", "bench --out=/home/me --warm"] {
+            let args = text.split(' ').map(str::to_owned);
+            assert_eq!(command(args), "bench --warm");
+        }
+    }
 }

@@ -266,7 +266,7 @@ where
             text(&shapes.y)
         );
     }
-    let output = args.output.as_deref().map(|path| place(args, path)).transpose()?;
+    let output = args.output.as_deref().map(|path| place(args, y.as_ref(), path)).transpose()?;
     let alpha = args.alpha.value::<V>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(V::Acc::ZERO), |b| b.value::<V>("--beta"))?;
     let engine = Engine::global();
@@ -285,6 +285,12 @@ where
     let whole = args.conj || args.params.is_some() || a.dim().len() != 2 || rhs != 1;
     let streamed = if whole { None } else { a.streamed(args.window)? };
     let x = array::<V>(x, (batch, n, rhs))?;
+    let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
+    // Before y is made: what a pipe or an archive announces may not be there.
+    let held = match streamed {
+        Some(_) => None,
+        None => Some(array::<T>(a, (batch, rows, columns))?),
+    };
     let y = match y {
         Some(y) => array(y, (batch, m, rhs))?,
         None => zeros((batch, m, rhs))?,
@@ -309,9 +315,7 @@ where
         let done = a.gemv::<T, V, S>(&device, alpha, &x, beta, y, told);
         bar.finish_and_clear();
         done?;
-    } else {
-        let (rows, columns) = if args.transpose { (n, m) } else { (m, n) };
-        let mut a = array::<T>(a, (batch, rows, columns))?;
+    } else if let Some(mut a) = held {
         if args.transpose {
             a.swap_axes(1, 2);
         }
@@ -338,9 +342,12 @@ where
     }
 }
 
-/// Where the result goes. It may take the place of y alone.
-fn place(args: &Args, path: &Path) -> Result<Output> {
-    for (operand, what) in [(&args.a, "the matrix"), (&args.x, "x")] {
+/// Where the result goes. It may take the place of y alone, where that is a file of its own.
+fn place(args: &Args, y: Option<&Npy>, path: &Path) -> Result<Output> {
+    // An archive holds other arrays too.
+    let y = args.y.as_ref().filter(|_| y.is_some_and(|y| !y.is_file()));
+    for (operand, what) in [(Some(&args.a), "the matrix"), (Some(&args.x), "x"), (y, "y")] {
+        let Some(operand) = operand.filter(|_| path != Path::new("-")) else { continue };
         ensure!(
             !is_same(path, npy::parts(operand).0),
             "{}: this is the file of {what}, which is not overwritten: name another one",

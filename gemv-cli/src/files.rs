@@ -1,11 +1,53 @@
-//! Files that subcommands write.
+//! Files that subcommands read and write.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use gemv::unstable::read_plain;
 use tempfile::{Builder, NamedTempFile};
+
+/// Bytes of a text that is read whole, at most: more than any that this program writes.
+const MOST: u64 = 1 << 30;
+
+/// The text of a file that was named. It may be a pipe.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    let file = File::open(path)?;
+    fits(&file.metadata()?)?;
+    let mut bytes = Vec::new();
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
+    ensure!(bytes.len() as u64 <= MOST, TOO_LONG);
+    text(bytes)
+}
+
+/// The text of a file that nobody named, so that it must be a plain one; none where there is none.
+pub(crate) fn read_found(path: &Path) -> Result<Option<String>> {
+    let bytes = std::fs::metadata(path).and_then(|of| {
+        fits(&of)?;
+        read_plain(path, MOST)
+    });
+    match bytes {
+        Ok(bytes) => Ok(Some(text(bytes)?)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+const TOO_LONG: &str = "it is longer than any file of this program";
+
+/// Whether a file is not too long to be read, as far as its length is known.
+fn fits(of: &Metadata) -> io::Result<()> {
+    match of.len() <= MOST {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::FileTooLarge, TOO_LONG)),
+    }
+}
+
+fn text(bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).ok().context("it is no text in UTF-8")
+}
 
 /// Makes the directory that a file is to be in.
 pub(crate) fn make_parent(path: &Path) -> Result<()> {
@@ -28,26 +70,35 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 /// old one when it is whole: until then, and if anything fails, the old one stays. Standard output (`-`), pipes and
 /// devices are written as they are.
 pub(crate) enum Output {
-    Aside { file: NamedTempFile, to: PathBuf },
+    /// The file aside is made when something is written: one that is killed while it computes leaves none.
+    Aside {
+        to: PathBuf,
+        file: Option<NamedTempFile>,
+    },
     Direct(Box<dyn Write>),
 }
 
 impl Output {
-    /// Looks at the place, and begins to write. A link stays, and what it names is replaced. An old file keeps its
-    /// permissions.
+    /// Looks at the place, and whether it takes a file. A link stays, and what it names is replaced. An old file keeps
+    /// its permissions.
     pub(crate) fn open(path: &Path) -> Result<Output> {
         Output::begin(path).with_context(|| cannot(path))
     }
 
     fn begin(path: &Path) -> Result<Output> {
+        let stdout = || Ok(Output::Direct(Box::new(io::stdout().lock())));
         if path == Path::new("-") {
-            return Ok(Output::Direct(Box::new(io::stdout().lock())));
+            return stdout();
         }
-        // The links of `/dev/stdout` and its kind name no files.
-        if ["/dev", "/proc"].iter().any(|system| path.starts_with(system)) {
-            return Ok(Output::Direct(Box::new(OpenOptions::new().write(true).open(path)?)));
-        }
-        let to = behind_links(path)?;
+        let to = match behind_links(path)? {
+            Behind::Stdout => return stdout(),
+            Behind::Open(path) => {
+                // What a plain file has is not this program's to write over.
+                let file = OpenOptions::new().append(true).open(path)?;
+                return Ok(Output::Direct(Box::new(file)));
+            }
+            Behind::Name(to) => to,
+        };
         let old = match std::fs::metadata(&to) {
             Ok(old) => Some(old),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -62,40 +113,43 @@ impl Output {
                 return Ok(Output::Direct(Box::new(file)));
             }
         }
-        let directory = to.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let file = aside().tempfile_in(directory.unwrap_or(Path::new(".")))?;
-        if let Some(old) = old {
-            file.as_file().set_permissions(old.permissions())?;
+        aside(&to)?;
+        Ok(Output::Aside { to, file: None })
+    }
+
+    /// Where bytes go.
+    fn to(&mut self) -> io::Result<&mut dyn Write> {
+        match self {
+            Output::Aside { to, file } => {
+                if file.is_none() {
+                    clear_left(directory(to));
+                    *file = Some(aside(to)?);
+                }
+                Ok(file.as_mut().expect("made above"))
+            }
+            Output::Direct(file) => Ok(file),
         }
-        Ok(Output::Aside { file, to })
     }
 
     /// Puts the new file in the place of the old one.
-    pub(crate) fn finish(self) -> io::Result<()> {
-        match self {
-            Output::Direct(mut file) => file.flush(),
-            Output::Aside { file, to } => {
-                // A full disk may be told only now.
-                file.as_file().sync_all()?;
-                file.persist(to).map(drop).map_err(|e| e.error)
-            }
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.to()?.flush()?;
+        if let Output::Aside { to, file: Some(file) } = self {
+            // A full disk may be told only now.
+            file.as_file().sync_all()?;
+            file.persist(to).map_err(|e| e.error)?;
         }
+        Ok(())
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Output::Aside { file, .. } => file.write(bytes),
-            Output::Direct(file) => file.write(bytes),
-        }
+        self.to()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Output::Aside { file, .. } => file.flush(),
-            Output::Direct(file) => file.flush(),
-        }
+        self.to()?.flush()
     }
 }
 
@@ -103,34 +157,97 @@ fn cannot(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// Files beside those that they will replace. A new one has the permissions of any new file.
-fn aside() -> Builder<'static, 'static> {
-    let mut builder = Builder::new();
-    builder.prefix(".gemv-").suffix(".part");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder
+/// The directory of a file.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What a name stands for, also where a link names a file that is not there yet.
-fn behind_links(path: &Path) -> Result<PathBuf> {
+/// What the name of a file that is written aside begins and ends with.
+const ASIDE: (&str, &str) = (".gemv-", ".part");
+/// One that is older was left by a process that was killed.
+const LEFT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A file beside the one that it will replace. It has that one's permissions, or those of any new file.
+fn aside(to: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = Builder::new();
+    builder.prefix(ASIDE.0).suffix(ASIDE.1);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let old = std::fs::metadata(to);
+    let file = builder.tempfile_in(directory(to)).map_err(|e| {
+        // Without the name aside, which nobody knows.
+        let why = e.to_string();
+        let why = why.split(" at path ").next().unwrap_or_default();
+        let new = if old.is_ok() {
+            "a new file is written beside it, which the directory refuses: "
+        } else {
+            ""
+        };
+        io::Error::new(e.kind(), format!("{new}{why}"))
+    })?;
+    if let Ok(old) = old {
+        file.as_file().set_permissions(old.permissions())?;
+    }
+    Ok(file)
+}
+
+/// Removes what processes that were killed left behind.
+fn clear_left(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_aside =
+        |name: &[u8]| name.starts_with(ASIDE.0.as_bytes()) && name.ends_with(ASIDE.1.as_bytes());
+    for entry in entries.filter(|e| is_aside(e.file_name().as_encoded_bytes())) {
+        let of = entry.metadata().ok().filter(Metadata::is_file);
+        let age = of.and_then(|of| of.modified().ok()?.elapsed().ok());
+        if age.is_some_and(|age| age > LEFT) {
+            // Another process may have removed it.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// What a name stands for.
+enum Behind {
+    Stdout,
+    /// What a process has open, as `/dev/fd/3`: the link leads to no name.
+    Open(PathBuf),
+    /// A file, which may not be there yet.
+    Name(PathBuf),
+}
+
+fn behind_links(path: &Path) -> Result<Behind> {
     let mut path = path.to_path_buf();
     // As many as Linux follows.
     for _ in 0..40 {
+        if let Ok(dir) = std::fs::canonicalize(directory(&path)) {
+            let own = ["/proc/self/fd", "/dev/fd"].map(std::fs::canonicalize);
+            let own = own.iter().flatten().any(|own| *own == dir);
+            if own && path.file_name().is_some_and(|name| name == "1") {
+                return Ok(Behind::Stdout);
+            }
+            if own || dir.starts_with("/proc") && dir.ends_with("fd") {
+                return Ok(Behind::Open(path));
+            }
+        }
         match std::fs::read_link(&path) {
             Ok(to) => path = path.parent().unwrap_or(Path::new("")).join(to),
-            Err(_) => return Ok(path),
+            Err(_) => return Ok(Behind::Name(path)),
         }
     }
     bail!("there are too many links")
 }
 
-/// Whether two files are one: under one name, or by links.
+/// Whether two plain files are one: under one name, or by links. `-` is the file that standard input is.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        let id = |path: &Path| std::fs::metadata(path).ok().map(|of| (of.dev(), of.ino()));
+        let meta = |path: &Path| match path == Path::new("-") {
+            true => stdin().and_then(|file| file.metadata()),
+            false => std::fs::metadata(path),
+        };
+        let id =
+            |path: &Path| meta(path).ok().filter(Metadata::is_file).map(|of| (of.dev(), of.ino()));
         id(one).is_some_and(|one| id(other) == Some(one))
     }
     #[cfg(not(unix))]
@@ -140,28 +257,50 @@ pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Opens a file to append lines to it; the text of its first line, if there is one. A last line
-/// without an end, of a run that was killed, is cut off.
-pub(crate) fn append(path: &Path) -> Result<(File, Option<String>)> {
+/// Standard input as a file, without the buffer of the standard library.
+#[cfg(unix)]
+pub(crate) fn stdin() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+/// Opens a file to append lines to it; whether it has its header already. A last line without an end, of a run that was
+/// killed, is cut off. Nothing is cut off a file with another header. Pipes and devices are written as they are.
+pub(crate) fn append(path: &Path, header: &str) -> Result<(File, bool)> {
+    ensure!(path != Path::new("-"), "{}: lines are appended to a file by name", cannot(path));
     make_parent(path)?;
-    let open = OpenOptions::new().create(true).append(true).read(true).open(path);
-    let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
-    let mut text = String::new();
-    file.read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
-    let whole = whole_lines(path, &text);
-    if whole.len() < text.len() {
-        file.set_len(whole.len() as u64)?;
-        file.seek(SeekFrom::End(0))?;
+    if std::fs::metadata(path).is_ok_and(|of| !of.is_file()) {
+        let file = OpenOptions::new().write(true).open(path);
+        return Ok((file.with_context(|| cannot(path))?, false));
     }
-    let first = whole.lines().next().map(str::to_owned);
-    Ok((file, first))
+    let open = OpenOptions::new().create(true).append(true).read(true).open(path);
+    let file = open.with_context(|| cannot(path))?;
+    let mut bytes = Vec::new();
+    let read = fits(&file.metadata()?).and_then(|()| (&file).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    let line_end = bytes.iter().position(|&byte| byte == b'\n');
+    let is_ours = match line_end {
+        Some(end) => bytes[..end] == *header.as_bytes(),
+        None => header.as_bytes().starts_with(&bytes),
+    };
+    ensure!(is_ours, "{} has other columns: name another file", path.display());
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    if whole < bytes.len() {
+        told_cut(path);
+        file.set_len(whole as u64)?;
+    }
+    Ok((file, line_end.is_some()))
 }
 
 /// The lines of a text that have an end. Where the last has none, a warning says so.
 pub(crate) fn whole_lines<'a>(path: &Path, text: &'a str) -> &'a str {
     let end = text.rfind('\n').map_or(0, |at| at + 1);
     if end < text.len() {
-        log::warn!("{}: the last line is cut, and left out", path.display());
+        told_cut(path);
     }
     &text[..end]
+}
+
+fn told_cut(path: &Path) {
+    log::warn!("{}: the last line is cut, and left out", path.display());
 }

@@ -3,17 +3,18 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
 use gemv::{Dtype, Element};
-use gemv_shard::Streamed;
 use gemv_shard::npy::{Header, MAGIC, check_length};
+use gemv_shard::{Stamp, Streamed};
 use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::files::Output;
+#[cfg(unix)]
+use crate::files::stdin;
 use crate::npz;
 
 /// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
@@ -73,14 +74,6 @@ pub(crate) struct Npy {
     is_file: bool,
 }
 
-/// The length of a file, and when it was changed.
-type Stamp = (u64, Option<SystemTime>);
-
-fn stamp(file: &File) -> io::Result<Stamp> {
-    let of = file.metadata()?;
-    Ok((of.len(), of.modified().ok()))
-}
-
 /// What a name stands for.
 struct Source {
     data: Box<dyn Read>,
@@ -101,7 +94,7 @@ impl Npy {
 
     fn open_unnamed(path: &Path) -> Result<Npy> {
         let Source { mut data, bytes: known, file, is_file } = source(path)?;
-        let file = file.map(|file| stamp(&file).map(|stamp| (file, stamp))).transpose()?;
+        let file = file.map(|file| Stamp::of(&file).map(|stamp| (file, stamp))).transpose()?;
         let (header, header_bytes) = Header::read(&mut data)?;
         let Some((len, bytes)) = header.size() else {
             bail!("its header announces a shape of {:?}, more than can be addressed", header.shape)
@@ -137,6 +130,11 @@ impl Npy {
         &self.header.shape
     }
 
+    /// Whether it is a file of its own: neither standard input, nor a pipe, nor a member of an archive.
+    pub(crate) fn is_file(&self) -> bool {
+        self.is_file
+    }
+
     /// The matrix to be read in parts, if it is a file of its own (no pipe, no member of an archive) and has
     /// more data than a window of so many bytes.
     pub(crate) fn streamed(&self, window: u64) -> Result<Option<Streamed<'static>>> {
@@ -159,12 +157,17 @@ impl Npy {
     fn read_unnamed<T: Number>(&mut self) -> Result<Vec<T>> {
         let mut data: Vec<T> = Vec::new();
         let bytes = self.len * size_of::<T>();
-        data.try_reserve_exact(self.len)
-            .with_context(|| format!("there is no memory for its {bytes} bytes"))?;
+        let none = || format!("there is no memory for its {bytes} bytes");
+        if self.is_file {
+            data.try_reserve_exact(self.len).with_context(none)?;
+        }
         let mut read = 0;
         while data.len() < self.len {
             let start = data.len();
-            data.resize((start + PIECE / size_of::<T>()).min(self.len), T::zeroed());
+            let end = (start + PIECE / size_of::<T>()).min(self.len);
+            // A pipe or an archive may announce more than it has: memory grows with what was read.
+            data.try_reserve(end - start).with_context(none)?;
+            data.resize(end, T::zeroed());
             let mut piece: &mut [u8] = bytemuck::cast_slice_mut(&mut data[start..]);
             while !piece.is_empty() {
                 match self.data.read(piece) {
@@ -187,7 +190,7 @@ impl Npy {
             );
         }
         if let Some((file, before)) = &self.file
-            && stamp(file)? != *before
+            && !before.holds(file)?
         {
             bail!("the file was changed while it was read");
         }
@@ -206,6 +209,15 @@ pub(crate) fn parts(path: &Path) -> (&Path, Option<&str>) {
 
 fn source(path: &Path) -> Result<Source> {
     if path == Path::new("-") {
+        #[cfg(unix)]
+        if let Ok(mut file) = stdin()
+            && file.metadata()?.is_file()
+        {
+            // What comes before may have been read by another program.
+            let bytes = file.metadata()?.len().saturating_sub(file.stream_position()?);
+            let data = Box::new(file.try_clone()?);
+            return Ok(Source { data, bytes: Some(bytes), file: Some(file), is_file: false });
+        }
         return Ok(Source { data: Box::new(io::stdin()), bytes: None, file: None, is_file: false });
     }
     let (name, member) = parts(path);
@@ -215,7 +227,7 @@ fn source(path: &Path) -> Result<Source> {
         let mut start = Vec::new();
         (&file).take(4).read_to_end(&mut start)?;
         file.rewind()?;
-        if member.is_some() || start == b"PK\x03\x04" {
+        if member.is_some() || start == b"PK\x03\x04" || start == b"PK\x05\x06" {
             let own = Some(file.try_clone()?);
             let member = npz::open(file, member)?;
             let (data, bytes) = (member.data, Some(member.len));

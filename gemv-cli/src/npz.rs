@@ -7,10 +7,11 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use anyhow::{Context, Result, bail, ensure};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
+use gemv_shard::npy::shown;
 
 /// A member that is open for reading.
 pub struct Member {
-    /// What it holds, unpacked while it is read; an error where it is damaged.
+    /// What it holds, unpacked while it is read; an error where it is damaged or has another length.
     pub data: Box<dyn Read>,
     /// Bytes of it, as they are read.
     pub len: u64,
@@ -44,6 +45,8 @@ impl<'a> Fields<'a> {
 
 /// The most bytes of a directory: of more members than any archive of arrays has.
 const MOST_OF_DIRECTORY: u64 = 64 << 20;
+/// Names that an error lists.
+const LISTED: usize = 20;
 
 /// Opens a member by its name, with or without `.npy`; without a name, the only one. Of members with one name it is
 /// the last, as for NumPy: an archive is changed by appending to it.
@@ -56,8 +59,11 @@ pub fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<
     entries.retain(|_| last.next().unwrap_or_default());
     let names: Vec<&str> =
         entries.iter().map(|e| e.name.strip_suffix(".npy").unwrap_or(&e.name)).collect();
-    let list = names.join(", ");
+    let mut list: Vec<String> = names.iter().take(LISTED).map(|name| shown(name)).collect();
+    list.extend(names.len().checked_sub(LISTED + 1).map(|rest| format!("and {} more", rest + 1)));
+    let list = list.join(", ");
     let at = match name {
+        _ if names.is_empty() => bail!("the archive is empty"),
         Some(name) => {
             let wanted = name.strip_suffix(".npy").unwrap_or(name);
             let exact = entries.iter().position(|e| e.name == name);
@@ -65,10 +71,9 @@ pub fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<
             at.with_context(|| format!("the archive has no {name:?}: it has {list}"))?
         }
         None if names.len() == 1 => 0,
-        None if names.is_empty() => bail!("the archive is empty"),
         None => bail!(
             "the archive has {list}: write one behind the file's name, as in a.npz:{}",
-            names[0]
+            shown(names[0])
         ),
     };
     let Entry { method, crc, packed, len, offset, name } = entries.swap_remove(at);
@@ -84,9 +89,12 @@ pub fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<
     let data: Box<dyn Read> = match method {
         0 => Box::new(packed),
         8 => Box::new(DeflateDecoder::new(packed)),
-        other => bail!("the archive's {name} is compressed by method {other}, not by deflate"),
+        other => {
+            let name = shown(&name);
+            bail!("the archive's {name} is compressed by method {other}, not by deflate")
+        }
     };
-    let data = Box::new(Checked { data, crc: Crc::new(), want: crc });
+    let data = Box::new(Checked { data, crc: Crc::new(), want: crc, left: len });
     Ok(Member { data, len })
 }
 
@@ -105,9 +113,11 @@ fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<Entry>> {
     let mut fields = Fields(&bytes[end + 10..]);
     let (mut count, mut size, mut start) =
         (fields.number(2)?, fields.number(4)?, fields.number(4)?);
-    if start == u64::from(u32::MAX) || count == u64::from(u16::MAX) {
-        let locator = end.checked_sub(20).map(|at| &bytes[at..]).context(NONE)?;
-        ensure!(locator.starts_with(b"PK\x06\x07"), NONE);
+    let locator = end.checked_sub(20).map(|at| &bytes[at..]);
+    let locator = locator.filter(|locator| locator.starts_with(b"PK\x06\x07"));
+    // So many members may be there without zip64, too.
+    if start == u64::from(u32::MAX) || count == u64::from(u16::MAX) && locator.is_some() {
+        let locator = locator.context(NONE)?;
         file.seek(SeekFrom::Start(Fields(&locator[8..]).number(8)?))?;
         let mut record = [0; 56];
         file.read_exact(&mut record).context(NONE)?;
@@ -138,7 +148,8 @@ fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<Entry>> {
         let name = String::from_utf8_lossy(fields.take(lengths[0] as usize)?).into_owned();
         let mut extra = Fields(fields.take(lengths[1] as usize)?);
         fields.take(lengths[2] as usize)?;
-        while !extra.0.is_empty() {
+        // Up to three bytes behind them are padding, as for NumPy.
+        while extra.0.len() >= 4 {
             let (id, size) = (extra.number(2)?, extra.number(2)?);
             let mut large = Fields(extra.take(size as usize)?);
             // Zip64: those that do not fit 32 bits, in this order.
@@ -153,22 +164,34 @@ fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Fails at the end of a member whose checksum is another.
+/// Fails at the end of a member whose checksum or length is another.
 struct Checked {
     data: Box<dyn Read>,
     crc: Crc,
     want: u32,
+    left: u64,
 }
 
 impl Read for Checked {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.data.read(into)?;
         self.crc.update(&into[..read]);
-        if read == 0 && !into.is_empty() && self.crc.sum() != self.want {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum is wrong"));
+        let left = self.left.checked_sub(read as u64);
+        self.left = left.ok_or_else(|| wrong("it is longer than the archive's directory says"))?;
+        if read == 0 && !into.is_empty() {
+            if self.left > 0 {
+                return Err(wrong("it is shorter than the archive's directory says"));
+            }
+            if self.crc.sum() != self.want {
+                return Err(wrong("the checksum is wrong"));
+            }
         }
         Ok(read)
     }
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
@@ -187,7 +210,7 @@ mod tests {
             crc.update(data);
             let sizes = [small(data.len()), small(data.len())].concat();
             let common = [&[45, 0, 0, 0, 0, 0, 0, 0, 0, 0], &crc.sum().to_le_bytes()[..], &sizes];
-            let common = [&common.concat()[..], &[name.len() as u8, 0]].concat();
+            let common = [&common.concat()[..], &(name.len() as u16).to_le_bytes()].concat();
             let numbers = [data.len(), data.len(), offset].map(|n| (n as u64).to_le_bytes());
             let extra = match zip64 {
                 true => [&[1, 0, 24, 0][..], numbers.as_flattened()].concat(),
@@ -248,6 +271,58 @@ mod tests {
         file[at..].copy_from_slice(&9u16.to_le_bytes());
         file.extend(b"PK\x05\x06 text");
         assert_eq!(read(&file, None).unwrap(), b"data");
+    }
+
+    #[test]
+    fn archives_as_other_programs_write_them() {
+        // Padding behind the extra fields, of one to three bytes.
+        for padding in 1..4u8 {
+            let mut file = archive(&[("a.npy", b"data")], false);
+            let entry = file.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
+            file[entry + 30] = padding;
+            let end = entry + 46 + 5;
+            file.splice(end..end, vec![0; padding.into()]);
+            let size = file.len() - 10;
+            file[size] += padding;
+            assert_eq!(read(&file, None).unwrap(), b"data");
+        }
+        // As many members as 16 bits count.
+        let names: Vec<String> = (0..65_535).map(|k| k.to_string()).collect();
+        let members: Vec<(&str, &[u8])> = names.iter().map(|n| (&**n, &b"x"[..])).collect();
+        assert_eq!(read(&archive(&members, false), Some("65534")).unwrap(), b"x");
+    }
+
+    /// What a member's name holds, and how many there are, is the archive's choice.
+    #[test]
+    fn names_are_shown_on_one_line() {
+        let long = "\x1b[2J\n".repeat(50);
+        let names: Vec<String> = (0..1000).map(|k| format!("{k}{long}")).collect();
+        let members: Vec<(&str, &[u8])> = names.iter().map(|n| (&**n, &b"x"[..])).collect();
+        let mut file = archive(&members, false);
+        for name in [None, Some("a")] {
+            let e = read(&file, name).unwrap_err().to_string();
+            assert!(e.contains(", and 980 more") && !e.contains(char::is_control), "{e:?}");
+            assert!(e.len() < 40_000, "{}", e.len());
+        }
+        let entry = file.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
+        file[entry + 10] = 99;
+        let e = read(&file, Some(&names[0])).unwrap_err().to_string();
+        assert!(e.contains("by method 99") && !e.contains(char::is_control), "{e:?}");
+        for (file, name) in [(archive(&[], false), None), (archive(&[], true), Some("a"))] {
+            assert_eq!(read(&file, name).unwrap_err().to_string(), "the archive is empty");
+        }
+    }
+
+    #[test]
+    fn a_member_of_another_length_is_an_error() {
+        for (len, is) in [(5, "shorter"), (3, "longer")] {
+            let mut file = archive(&[("a.npy", b"data")], false);
+            let entry = file.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
+            file[entry + 24] = len;
+            let mut data = open(Cursor::new(file), None).unwrap().data;
+            let e = data.read_to_end(&mut Vec::new()).unwrap_err().to_string();
+            assert_eq!(e, format!("it is {is} than the archive's directory says"));
+        }
     }
 
     /// At each length and with each field changed, the answer is the member or a sentence.

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use gemv::unstable::{Align, Desc, Layout, Params};
 use gemv::{Dtype, Error};
+use gemv_shard::npy::shown;
 use gemv_tune::{Failure, Measurements, ProblemResult, Trial};
 use serde::{Deserialize, Serialize};
 
-use crate::files::Output;
+use crate::files::{Output, read_found};
 
 /// One line. Times are in microseconds. A problem is its `trial` and `failure` lines and an `end`;
 /// lines without an `end` (the run was killed between them) are measured again.
@@ -134,13 +135,13 @@ pub(crate) struct Record {
 
 impl Record {
     /// Reads the file, and opens it to append. Lines of an unfinished problem at the end
-    /// are cut off. `launch_id` gives the identity of a trial, which is not recorded since
+    /// are cut off; nothing else is. `launch_id` gives the identity of a trial, which is not recorded since
     /// kernels change. Trials that are not legal any more are left out.
     pub(crate) fn open(
         path: &Path,
         launch_id: &mut dyn FnMut(&Desc, &Params) -> Option<u64>,
     ) -> anyhow::Result<(Record, Measurements)> {
-        let mut known = if path.exists() { read(path)? } else { Measurements::new() };
+        let mut known = read(path)?;
         for result in known.values_mut() {
             let trials = std::mem::take(&mut result.trials);
             let legal =
@@ -181,7 +182,8 @@ fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::
     for t in &result.trials {
         let mut line = Line::new("trial", &result.desc);
         line.params = t.params.to_string();
-        let us = |seconds: f64| Some((seconds * 1e9).round() / 1e3);
+        // Whole nanoseconds, and at least one: no time is 0.
+        let us = |seconds: f64| Some((seconds * 1e9).round().max(1.0) / 1e3);
         (line.us, line.low_us, line.high_us) = (us(t.seconds), us(t.low), us(t.high));
         line.batches = Some(t.batches);
         (line.checked, line.finalist) = (Some(t.checked), Some(t.finalist));
@@ -194,67 +196,91 @@ fn append(out: &mut csv::Writer<impl Write>, result: &ProblemResult) -> anyhow::
     Ok(())
 }
 
-/// The complete problems of a file, without the identities of their trials.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
-    let text = std::fs::read_to_string(path);
-    parse(path, &text.with_context(|| format!("cannot read {}", path.display()))?)
+/// The complete problems of a file, if it is there, without the identities of their trials.
+fn read(path: &Path) -> anyhow::Result<Measurements> {
+    read_found(path)
+        .and_then(|text| text.map_or(Ok(Measurements::new()), |text| parse(path, &text)))
+        .with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// As [`read`], of the text of a file of this name. A line that cannot be read ends it.
+/// As [`read`], of the text of a file of this name.
+///
+/// # Errors
+/// With its number, if a line cannot be read: but the last one of a run that was killed in the middle of it.
 pub(crate) fn parse(path: &Path, text: &str) -> anyhow::Result<Measurements> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let header = reader.headers()?.clone();
     let mut known = Measurements::new();
     let mut open: Option<ProblemResult> = None;
-    for (i, line) in reader.deserialize::<Line>().enumerate() {
-        let parsed = line.map_err(anyhow::Error::from).and_then(|line| Ok((line.desc()?, line)));
-        let (desc, line) = match parsed {
-            Ok(parsed) => parsed,
-            Err(why) => {
-                log::warn!("{}, record {}: {why}; the rest is left out", path.display(), i + 1);
-                break;
-            }
+    let mut records = reader.records();
+    while let Some(record) = records.next() {
+        let at = match &record {
+            Ok(record) => record.position(),
+            Err(why) => why.position(),
         };
-        let result = match open.take() {
-            Some(result) if result.desc == desc => result,
-            _ => ProblemResult {
-                desc,
-                trials: vec![],
-                failures: vec![],
-                candidates: 0,
-                at_ceiling: false,
-                read_seconds: None,
-            },
-        };
-        let mut result = result;
-        match &*line.kind {
-            "trial" => {
-                let trial = line.trial().with_context(|| format!("record {}", i + 1));
-                result.trials.push(trial?);
+        let (at, number) = at.map_or((0, 0), |at| (at.byte() as usize, at.line()));
+        let line = record.and_then(|record| record.deserialize::<Line>(Some(&header)));
+        match line.map_err(anyhow::Error::from).and_then(|line| add(&mut known, &mut open, line)) {
+            Ok(()) => {}
+            Err(_) if is_cut(text.get(at..).unwrap_or_default()) && records.next().is_none() => {
+                log::warn!("{}: the last problem is cut, and left out", path.display());
             }
-            "failure" => {
-                let params = line.params.parse().map_err(anyhow::Error::msg)?;
-                let why = Error::Device {
-                    device: "an earlier run".into(),
-                    call: "a trial",
-                    reason: line.note,
-                };
-                result.failures.push((params, Failure::Refused(why)));
-            }
-            "end" => {
-                result.candidates = line.candidates.unwrap_or(0);
-                result.at_ceiling = line.at_ceiling.unwrap_or(false);
-                if let Some(us) = line.read_us {
-                    ensure!(is_time(us), "record {}: {us} microseconds are no time", i + 1);
-                }
-                result.read_seconds = line.read_us.map(|us| us / 1e6);
-                known.insert(desc, result);
-                continue;
-            }
-            other => anyhow::bail!("{}: {other:?} is no kind of line", path.display()),
+            Err(why) => return Err(why.context(format!("line {number}"))),
         }
-        open = Some(result);
     }
     Ok(known)
+}
+
+/// Whether a file ends in the middle of this record. Of a quote that is never closed too, but not where it has swallowed
+/// a problem that was finished.
+fn is_cut(rest: &str) -> bool {
+    let is_open = !rest.ends_with('\n') || rest.matches('"').count() % 2 == 1;
+    is_open && !rest.lines().skip(1).any(|line| line.starts_with("end,"))
+}
+
+/// Takes a line. `open` is the problem whose lines are being read.
+fn add(
+    known: &mut Measurements,
+    open: &mut Option<ProblemResult>,
+    line: Line,
+) -> anyhow::Result<()> {
+    let desc = line.desc()?;
+    let mut result = match open.take() {
+        Some(result) if result.desc == desc => result,
+        _ => ProblemResult {
+            desc,
+            trials: vec![],
+            failures: vec![],
+            candidates: 0,
+            at_ceiling: false,
+            read_seconds: None,
+        },
+    };
+    match &*line.kind {
+        "trial" => result.trials.push(line.trial()?),
+        "failure" => {
+            let params = line.params.parse().map_err(anyhow::Error::msg)?;
+            let why = Error::Device {
+                device: "an earlier run".into(),
+                call: "a trial",
+                reason: line.note,
+            };
+            result.failures.push((params, Failure::Refused(why)));
+        }
+        "end" => {
+            result.candidates = line.candidates.unwrap_or(0);
+            result.at_ceiling = line.at_ceiling.unwrap_or(false);
+            if let Some(us) = line.read_us {
+                ensure!(is_time(us), "{us} microseconds are no time");
+            }
+            result.read_seconds = line.read_us.map(|us| us / 1e6);
+            known.insert(desc, result);
+            return Ok(());
+        }
+        other => anyhow::bail!("\"{}\" is no kind of line", shown(other)),
+    }
+    *open = Some(result);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -289,6 +315,47 @@ mod tests {
             at_ceiling: true,
             read_seconds: Some(1e-6),
         }
+    }
+
+    /// The file stays as it is, whatever follows the line.
+    #[test]
+    fn a_bad_line_in_the_middle_is_refused_with_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("results.csv");
+        let (mut record, _) = Record::open(&path, &mut |_, _| Some(0)).unwrap();
+        record.write(&result(1)).unwrap();
+        record.write(&result(2)).unwrap();
+        drop(record);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let trial = "\ntrial,f64,col,1,3,";
+        for (bad, line) in [
+            ("\ntrial,f64,col,1,", 4),
+            ("\nf64,col,1,3,", 4),
+            ("\ntrial,f65,col,1,3,", 4),
+            ("\ntrial,f64,col,1,\"3,", 4),
+        ] {
+            let text = whole.replacen(trial, bad, 1);
+            assert_ne!(text, whole);
+            std::fs::write(&path, &text).unwrap();
+            let e = Record::open(&path, &mut |_, _| Some(0)).err().unwrap();
+            let e = format!("{e:#}");
+            let start = format!("cannot read {}: line {line}: ", path.display());
+            assert!(e.starts_with(&start) && !e.contains('\n'), "{bad:?}: {e}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    /// What rounds to no time at all could not be read again.
+    #[test]
+    fn the_shortest_time_is_read_back() {
+        let mut short = result(1);
+        short.trials[0].seconds = 1e-12;
+        let mut out = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        out.write_record(HEADER).unwrap();
+        append(&mut out, &short).unwrap();
+        let text = String::from_utf8(out.into_inner().unwrap()).unwrap();
+        let back = parse("results.csv".as_ref(), &text).unwrap();
+        assert_eq!(back[&short.desc].trials[0].seconds, 1e-9);
     }
 
     #[test]

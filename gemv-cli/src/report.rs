@@ -4,14 +4,16 @@ mod page;
 mod plot;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use gemv::unstable::{Align, Desc, Params};
+use gemv_shard::npy::shown;
 use gemv_tune::{Measurements, ProblemResult};
 
 use crate::bench::Sample;
-use crate::files::{whole_lines, write};
+use crate::files::{Output, is_same, make_parent, read, read_found, whole_lines};
 use crate::record::{self, can_be, is_time};
 use page::Page;
 use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
@@ -35,7 +37,7 @@ pub struct Args {
 /// What the files hold.
 #[derive(Default)]
 struct Data {
-    /// Tuner runs, by the names of their files.
+    /// Tuner runs, by the names of their files, those of one name by numbers.
     tuned: BTreeMap<String, Measurements>,
     samples: Vec<Sample>,
 }
@@ -51,46 +53,60 @@ pub fn html(name: &str, text: &str) -> anyhow::Result<String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let mut data = Data::default();
+    // The files, and whether each was named: a pipe may be, and is not read where it is only found.
+    let mut files = Vec::new();
     for from in &args.from {
-        let files = if from.is_dir() {
+        if from.is_dir() {
             let entries = std::fs::read_dir(from)
                 .with_context(|| format!("cannot read {}", from.display()))?;
-            let mut files: Vec<_> = entries.flatten().map(|e| e.path()).collect();
-            files.retain(|f| f.extension().is_some_and(|e| e == "csv"));
-            files.sort();
-            files
+            let mut found: Vec<_> = entries.flatten().map(|e| e.path()).collect();
+            found.retain(|f| f.extension().is_some_and(|e| e == "csv"));
+            found.sort();
+            files.extend(found.into_iter().map(|file| (file, false)));
         } else {
-            vec![from.clone()]
-        };
-        for file in files {
-            data.read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            files.push((from.clone(), true));
         }
+    }
+    let is_stdout = args.out == Path::new("-");
+    let own = files.iter().find(|(file, _)| !is_stdout && is_same(file, &args.out));
+    if let Some((file, _)) = own {
+        bail!("{}: what is read is not overwritten: name another --out", file.display());
+    }
+    make_parent(&args.out)?;
+    let mut out = Output::open(&args.out)?;
+    let mut data = Data::default();
+    for (file, named) in files {
+        let text = if named { read(&file).map(Some) } else { read_found(&file) };
+        let added = text.and_then(|text| text.map_or(Ok(()), |text| data.add(&file, &text)));
+        added.with_context(|| format!("cannot read {}", file.display()))?;
     }
     if data.tuned.is_empty() && data.samples.is_empty() {
         bail!("there is nothing to show: no CSV file of gemv tune or gemv bench was found");
     }
     let page = data.page()?;
     let plots = page.plots();
-    write(&args.out, &page.html())?;
+    let written = out.write_all(page.html().as_bytes()).and_then(|()| out.finish());
+    written.with_context(|| format!("cannot write {}", args.out.display()))?;
     if let Some(dir) = &args.pictures {
         page.write_pictures(dir)?;
     }
-    println!("{plots} plots in {}", args.out.display());
+    // Not behind the page.
+    let mut say: Box<dyn Write> = match is_stdout {
+        true => Box::new(stderr()),
+        false => Box::new(stdout()),
+    };
+    writeln!(say, "{plots} plots in {}", args.out.display())?;
     if plots == 0 {
-        println!(
+        writeln!(
+            say,
             "single shapes make no picture: they are in a table; gemv bench makes pictures of \
              curves, of --shapes mesh and of --scan"
-        );
+        )?;
     }
     Ok(())
 }
 
 impl Data {
-    fn read(&mut self, path: &Path) -> anyhow::Result<()> {
-        self.add(path, &std::fs::read_to_string(path)?)
-    }
-
     /// Takes the text of a file.
     fn add(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
         let mut reader = csv::Reader::from_reader(whole_lines(path, text).as_bytes());
@@ -104,7 +120,7 @@ impl Data {
                 ensure!(
                     is_possible(&sample),
                     "line {line}, {}: it holds a number that cannot be",
-                    problem(&sample)
+                    shown(&problem(&sample))
                 );
                 self.samples.push(sample);
             }
@@ -113,7 +129,14 @@ impl Data {
             // Held-out shapes are not on the mesh; the table's header has their
             // regret.
             if let Some(stem) = name.strip_suffix(".cells.csv") {
-                self.tuned.insert(stem.into(), record::parse(path, text)?);
+                let known = record::parse(path, text)?;
+                // Another directory may have one of the same device.
+                let names = (1..).map(|k| match k {
+                    1 => stem.to_owned(),
+                    k => format!("{stem} ({k})"),
+                });
+                let mut free = names.filter(|name| !self.tuned.contains_key(name));
+                self.tuned.insert(free.next().expect("there is no last number"), known);
             }
         } else {
             log::warn!("{} is of neither gemv tune nor gemv bench", path.display());
@@ -146,7 +169,8 @@ impl Data {
         }
         for (stem, known) in &self.tuned {
             page.section(&format!("Tuning of {stem}"));
-            tuned(&mut page, known, stem.ends_with("-classic"), &kernels)?;
+            let classic = stem.split(" (").next().is_some_and(|stem| stem.ends_with("-classic"));
+            tuned(&mut page, known, classic, &kernels)?;
         }
         Ok(page)
     }
@@ -762,8 +786,6 @@ mod tests {
     /// The same of the tuner's files.
     #[test]
     fn numbers_that_no_tuner_measures() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f32.cells.csv");
         let trial = [
             "trial",
             "f32",
@@ -810,8 +832,8 @@ mod tests {
                 String::new(),
             ];
             let mut data = Data::default();
-            std::fs::write(&path, lines.join("\n")).unwrap();
-            match data.read(&path).and_then(|()| data.page()) {
+            let read = data.add("f32.cells.csv".as_ref(), &lines.join("\n"));
+            match read.and_then(|()| data.page()) {
                 Ok(page) => pages += usize::from(!page.html().is_empty()),
                 Err(e) => {
                     let why = format!("{e:#}");

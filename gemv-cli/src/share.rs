@@ -3,6 +3,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use clap::Parser;
 use gemv::{Device, Engine};
 use serde_json::{Value, json};
 
-use crate::files::write;
+use crate::files::{read_found, write};
 use crate::info::device_json;
 use crate::parse::parse_bytes;
 use crate::{bench, tune};
@@ -130,17 +131,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         "system": format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         "device": device_json(device.info()),
         "tests": tested,
-        "tune": tune.json(&texts(&out.join("tune"))?),
-        "bench": bench.json(&one_text(&out.join("bench.csv"))?),
+        "tune": tune.json(&texts(&out.join("tune"), &tune::files(&device, ""))?),
+        "bench": bench.json(&texts(&out, &["bench.csv".into()])?),
     });
     let file = out.join("share.json");
-    let mut text = format!("{results:#}\n");
     // Commands have the directory, whose name may be a person's.
-    if out.is_absolute() {
-        text = text.replace(&*out.to_string_lossy(), "DIR");
-    }
-    write(&file, &text)?;
-    println!("{}", file.display());
+    write(&file, &format!("{:#}\n", masked(results, &out.to_string_lossy())))?;
+    // Nobody may read this, which must not hide what failed.
+    let said = writeln!(stdout(), "{}", file.display());
     for part in [tune, bench] {
         if let Some(why) = part.error {
             return Err(why.context(format!("gemv {} (noted in the file)", part.command[0])));
@@ -148,8 +146,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let wrong = tested["wrong"].as_array().map_or(0, Vec::len);
     ensure!(wrong == 0, "{wrong} products have other bits than the reference: the file names them");
-    println!("attach this file to an issue of the project; gemv report draws what is beside it");
-    Ok(())
+    said?;
+    let next = "attach this file to an issue of the project; gemv report draws what is beside it";
+    Ok(writeln!(stdout(), "{next}")?)
 }
 
 /// Notes what a directory's results are of: a device, its driver, this version and the limits.
@@ -158,14 +157,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 /// If there are results of something else.
 fn belongs(out: &Path, of: &str) -> anyhow::Result<()> {
     let path = out.join("of.json");
-    match std::fs::read_to_string(&path) {
-        Ok(known) => ensure!(
+    match found(&path)? {
+        Some(known) => ensure!(
             known == of,
             "{} has results of another device, driver, version of gemv, or limits: name another directory by \
              --out, or remove it",
             out.display()
         ),
-        Err(_) => write(&path, of)?,
+        None => write(&path, of)?,
     }
     Ok(())
 }
@@ -173,7 +172,7 @@ fn belongs(out: &Path, of: &str) -> anyhow::Result<()> {
 /// The tests' results: of an earlier run, where that has compared everything.
 fn tested(device: &Device, out: &Path, limit: Duration) -> anyhow::Result<Value> {
     let path = out.join("tests.json");
-    let known = std::fs::read_to_string(&path).ok();
+    let known = found(&path)?;
     let known = known.and_then(|text| serde_json::from_str::<Value>(&text).ok());
     if let Some(known) = known.filter(|known| known["whole"] == true) {
         return Ok(known);
@@ -183,26 +182,69 @@ fn tested(device: &Device, out: &Path, limit: Duration) -> anyhow::Result<Value>
     Ok(results)
 }
 
-/// The files of a directory, by name.
-fn texts(dir: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+/// Files of a directory, by name, as far as they are there.
+fn texts(dir: &Path, names: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        all.extend(one_text(&entry.path())?);
+    for name in names {
+        all.extend(found(&dir.join(name))?.map(|text| (name.clone(), text)));
     }
     Ok(all)
 }
 
-/// A file by its name; none where it is not there.
-fn one_text(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok([(name, text)].into()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        Err(e) => Err(e).with_context(|| format!("cannot read {}", path.display())),
+/// The text of a file of an earlier run, if there is one.
+fn found(path: &Path) -> anyhow::Result<Option<String>> {
+    read_found(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// All texts with `DIR` in place of the directory's name: behind `--out`, and where a path begins with it.
+fn masked(value: Value, dir: &str) -> Value {
+    match value {
+        Value::String(text) => Value::String(mask(&text, dir.trim_end_matches('/'))),
+        Value::Array(all) => all.into_iter().map(|value| masked(value, dir)).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, v)| (key, masked(v, dir))).collect(),
+        other => other,
     }
+}
+
+fn mask(text: &str, dir: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || "._-/".contains(c);
+    let (mut masked, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(dir).filter(|_| !dir.is_empty()) {
+        let (before, after) = (&rest[..at], &rest[at + dir.len()..]);
+        masked += before;
+        // Part of another word, or a word of its own that is no path, may be anything.
+        let begins = !masked.ends_with(is_word);
+        let is_out = masked.ends_with("--out=") || masked.ends_with("--out ");
+        let ends = !after.starts_with(is_word) && (is_out || dir.starts_with('/'));
+        masked += if begins && (ends || after.starts_with('/')) { "DIR" } else { dir };
+        rest = after;
+    }
+    masked + rest
 }
 
 /// A device's id as part of a file's name.
 fn plain(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+#[cfg(test)]
+mod names {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_masked_where_it_is_a_path() {
+        for (text, dir, masked) in [
+            ("tune --out=me/run/tune --resume", "me/run", "tune --out=DIR/tune --resume"),
+            ("share --out me/run", "me/run/", "share --out DIR"),
+            ("cannot write row/x: full", "row", "cannot write DIR/x: full"),
+            ("f32 row 4x4, arrow/x", "row", "f32 row 4x4, arrow/x"),
+            ("cannot read /home/me: no", "/home/me", "cannot read DIR: no"),
+            ("/home/me2 ./x ../x", ".", "/home/me2 DIR/x ../x"),
+            ("/ and", "/", "/ and"),
+        ] {
+            assert_eq!(mask(text, dir.trim_end_matches('/')), masked);
+        }
+        let all = json!({ "a": ["me/x", { "b": "me/y" }, 1, null] });
+        assert_eq!(masked(all, "me"), json!({ "a": ["DIR/x", { "b": "DIR/y" }, 1, null] }));
+    }
 }

@@ -5,6 +5,7 @@ mod classic;
 mod result;
 mod watch;
 
+use std::io::{self, Stdout, Write, stdout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use gemv_tune::{
     SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine, stamped, sweep,
 };
 
-use crate::files::write;
+use crate::files::{read, write};
 use crate::info::kernels::by_backend;
 use crate::parse::open_device;
 use crate::record::Record;
@@ -27,7 +28,7 @@ pub(crate) use args::Args;
 use args::{Space, Start};
 use result::{
     caches, changes, first_legal, header, install, is_refused, is_worse, of_parts, per_class,
-    started, tell, unchecked,
+    present, started, tell, unchecked,
 };
 use watch::RunProgress;
 
@@ -46,11 +47,19 @@ fn stamp(device: Option<&str>, path: &Path) -> anyhow::Result<()> {
     let kernels = by_backend(engine).remove(backend);
     let kernels = kernels.with_context(|| format!("{backend} does not describe its kernels"))?;
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let text = read(path).with_context(|| format!("cannot read {name}"))?;
     let lines = kernel_lines(&kernels, &Table::parse(&name, &text)?.rows);
     write(path, &stamped(&text, &lines))?;
-    println!("{name}: {} kernels", lines.len());
+    writeln!(stdout(), "{name}: {} kernels", lines.len())?;
     Ok(())
+}
+
+/// The names of what is written to the directory: the table, what was measured on the mesh, and on held-out shapes. `suffix`
+/// is empty but for the published kernels and warm caches.
+pub(crate) fn files(device: &Device, suffix: &str) -> [String; 3] {
+    let name = file_name(device.backend());
+    let stem = name.trim_end_matches(".txt");
+    [".txt", ".cells.csv", ".holdout.csv"].map(|end| format!("{stem}{suffix}{end}"))
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
@@ -76,12 +85,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         (_, true) => "-warm",
         _ => "",
     };
-    let results = out.join(format!("{stem}{suffix}.cells.csv"));
-    let held = out.join(format!("{stem}{suffix}.holdout.csv"));
+    let [table_file, cells, holdout_file] = files(&device, suffix);
+    let (results, held) = (out.join(cells), out.join(holdout_file));
     for path in [&results, &held] {
         if path.exists() && !args.resume {
             bail!("{} is there already: --resume goes on with it", path.display());
         }
+    }
+    if args.install {
+        // One that cannot be read would lose its rows, after all the work.
+        present(&device)?;
     }
     let stop = until_interrupted()?;
     let start = Instant::now();
@@ -236,28 +249,46 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     table.header.extend(started(&device, &classes, &parts));
     table.header.extend(of_parts(&classes, &parts));
     table.header.extend(kernel_lines(&device.backend().kernels(), &table.rows));
-    let table_path = out.join(format!("{stem}{suffix}.txt"));
+    let table_path = out.join(table_file);
     write(&table_path, &table.to_string())?;
 
-    println!("{} rows in {}", table.rows.len(), table_path.display());
-    println!("regret on shapes that are not on the mesh, against every candidate:");
-    for (name, regret) in ["present table", "this table"].iter().zip(&regret) {
-        println!("  {name:14} {regret}");
-    }
-    per_class(&classes, &holdouts);
-    if is_worse(&regret[1], &regret[0]) {
-        println!("this table is worse than the present one there: more --minutes may help");
-    }
-    if args.install && is_refused(&regret[1], &regret[0]) {
+    let is_refused = args.install && is_refused(&regret[1], &regret[0]);
+    let rows = table.rows.len();
+    // Before anything is said: whoever reads may leave, which must not hide what failed.
+    let installed = match args.install && !is_refused {
+        true => Some(install(&device, &table, &unchecked(&classes, &holdouts))),
+        false => None,
+    };
+    let said = say(|out| {
+        writeln!(out, "{rows} rows in {}", table_path.display())?;
+        writeln!(out, "regret on shapes that are not on the mesh, against every candidate:")?;
+        for (name, regret) in ["present table", "this table"].iter().zip(&regret) {
+            writeln!(out, "  {name:14} {regret}")?;
+        }
+        per_class(out, &classes, &holdouts)?;
+        if is_worse(&regret[1], &regret[0]) {
+            let why = "this table is worse than the present one there: more --minutes may help";
+            writeln!(out, "{why}")?;
+        }
+        match &installed {
+            Some(installed) => out.write_all(installed.as_deref().unwrap_or_default().as_bytes()),
+            None if args.space == Space::Ordered && !is_refused => {
+                changes(out, &device, &table, &known)?;
+                writeln!(out, "--install puts it where your tables are looked for")
+            }
+            None => Ok(()),
+        }
+    });
+    if is_refused {
         bail!("not installed, since it is worse than the present one: {}", table_path.display());
     }
-    if args.install {
-        install(&device, table, &unchecked(&classes, &holdouts))?;
-    } else if args.space == Space::Ordered {
-        changes(&device, &table, &known);
-        println!("--install puts it where your tables are looked for");
-    }
-    Ok(())
+    installed.transpose()?;
+    Ok(said?)
+}
+
+/// Says something on standard output.
+fn say(what: impl FnOnce(&mut Stdout) -> io::Result<()>) -> io::Result<()> {
+    what(&mut stdout())
 }
 
 /// The error of a run that Ctrl-C stopped.

@@ -219,6 +219,27 @@ fn a_result_is_written_aside() {
         assert!(e.contains("which is not overwritten: name another one"), "{e}");
         assert_eq!(fs::read(y).unwrap(), before);
     }
+    // Nor the file of standard input, nor the other members of y's archive.
+    let y = files.file("y.npy", vector(&[0.0; 3]));
+    let both = files.file("both.npz", npz(&[("y.npy", &fs::read(&y).unwrap()), ("z.npy", b"z")]));
+    let member = PathBuf::from(format!("{}:y", both.display()));
+    let (dash, none) = (Path::new("-"), None);
+    for (a, of_y, y, what) in [
+        (dash, none, &own_a, "the matrix"),
+        (&own_a, Some(dash), &y, "y"),
+        (&own_a, Some(&*member), &both, "y"),
+    ] {
+        let before = fs::read(y).unwrap();
+        let mut command = gemv();
+        command.arg("dot").args([a, &own_x]).arg("-o").arg(y).stdin(fs::File::open(y).unwrap());
+        if let Some(of_y) = of_y {
+            command.args(["--beta", "1", "--y"]).arg(of_y);
+        }
+        let e = failure(&command.output().unwrap());
+        let wanted = format!("{}: this is the file of {what}, which is not", y.display());
+        assert!(e.starts_with(&wanted), "{e}");
+        assert_eq!(fs::read(y).unwrap(), before);
+    }
     // A place that takes no file is told before the data is read, which is not there.
     let announced = npy("<f4", "(3, 4)", &[]);
     for (y, why) in [("missing/y.npy", "No such file"), (".", "it is a directory"), ("", "")] {
@@ -273,11 +294,44 @@ fn links_permissions_and_places_that_are_no_files() {
         assert!(e.contains("this is the file of the matrix"), "{e}");
     }
     assert_eq!(fs::read(&own).unwrap(), fs::read(&a).unwrap());
-    let stdout = out(Path::new("/dev/stdout"));
-    assert!(stdout.status.success() && stdout.stdout == result, "{stdout:?}");
+    symlink("/dev/stdout", files.path("stdout")).unwrap();
+    for y in ["/dev/stdout".into(), "/dev/fd/1".into(), files.path("stdout")] {
+        let stdout = out(&y);
+        assert!(stdout.status.success() && stdout.stdout == result, "{stdout:?}");
+    }
     if Path::new("/dev/full").exists() {
         assert!(failure(&out(Path::new("/dev/full"))).contains("No space left"));
     }
+}
+
+/// A file in memory is a file; and what a file has that is open already is not written over.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_below_dev() {
+    let files = Files::new();
+    let (a, x) = (numpy("le_f4_a"), numpy("le_f4_x"));
+    let result = vector(&[10.5, 21.5, 24.875]);
+    if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
+        let y = memory.path().join("y.npy");
+        for old in [None, Some(vec![b'?'; 1000])] {
+            old.map_or(Ok(()), |old| fs::write(&y, old)).unwrap();
+            text(&dot(&a, &x, &["-o", y.to_str().unwrap()]));
+            assert_eq!(fs::read(&y).unwrap(), result);
+        }
+    }
+    for (script, y) in [(">>", "/dev/stdout"), ("3>>", "/dev/fd/3"), ("3>>", "/proc/self/fd/3")] {
+        let log = files.file("log", b"what was there before\n");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("log=$1; shift; exec \"$@\" {script} \"$log\""), "sh"]);
+        command.args([&log, Path::new(env!("CARGO_BIN_EXE_gemv"))]);
+        let out = command.arg("dot").args([&a, &x]).args(["-o", y]).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        assert_eq!(fs::read(&log).unwrap(), [b"what was there before\n", &result[..]].concat());
+    }
+    // A file that may be written in a directory that takes no other.
+    let e = failure(&dot(&a, &x, &["-o", "/proc/self/comm"]));
+    let why = "cannot write /proc/self/comm: a new file is written beside it, which the directory";
+    assert!(e.starts_with(why) && !e.contains(".part"), "{e}");
 }
 
 /// The limit of a file's size stands for a disk that is full.
@@ -297,26 +351,122 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 3, "a part is left");
 }
 
-/// Whenever it is killed, the file is the old one or the new one.
-#[cfg(unix)]
+/// In the middle of writing, by the signal that such a limit sends: the file is the old one.
+#[cfg(target_os = "linux")]
 #[test]
 fn a_killed_process_leaves_a_whole_file() {
+    use std::os::unix::process::ExitStatusExt;
     let files = Files::new();
-    let rows = 4_000_000;
-    let tall = files.file("tall", npy("<f4", &format!("({rows}, 1)"), &vec![0; 4 * rows]));
+    let tall = files.file("tall", npy("<f4", "(9000, 1)", &vec![0; 36_000]));
     let one = files.file("one.npy", vector(&[1.0]));
     let y = files.file("y.npy", b"old");
-    for milliseconds in [5, 10, 20, 40, 80] {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -c 0; ulimit -f 8; exec \"$@\"", "sh"]);
+    command.args([env!("CARGO_BIN_EXE_gemv"), "dot"]).args([&tall, &one, Path::new("-o"), &y]);
+    let killed = command.output().unwrap();
+    assert_eq!(killed.status.signal(), Some(25), "SIGXFSZ: {killed:?}");
+    assert_eq!(fs::read(&y).unwrap(), b"old");
+    // Its part is there. A later result removes it when it is a day old, and nothing else.
+    let left = || -> Vec<PathBuf> {
+        let all = fs::read_dir(files.0.path()).unwrap().map(|e| e.unwrap().path());
+        let mut left: Vec<_> = all.filter(|p| p.to_str().unwrap().contains(".gemv-")).collect();
+        left.sort();
+        left
+    };
+    assert_eq!(left().len(), 1);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 24 * 60 * 60);
+    let [part, other] = [left()[0].clone(), files.file(".gemv-notes", b"")];
+    for (path, kept) in [(&other, 2), (&part, 1)] {
+        fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+        text(&dot(&tall, &one, &["-o", y.to_str().unwrap()]));
+        assert_eq!(left().len(), kept, "{:?}", left());
+    }
+    assert_eq!(left(), [other]);
+}
+
+/// While it computes there is nothing beside the old file.
+#[test]
+fn a_result_is_written_at_the_end() {
+    use std::io::Write;
+    let files = Files::new();
+    let (x, y) = (files.file("x.npy", vector(&[1.0])), files.path("y.npy"));
+    let rows = 100_000;
+    let tall = npy("<f4", &format!("({rows}, 1)"), &vec![0; 4 * rows]);
+    let mut child = gemv()
+        .args(["dot", "-"])
+        .args([&x, Path::new("-o"), &y])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // More than a pipe holds, so that the matrix is being read.
+    pipe.write_all(&tall[..200_000]).unwrap();
+    assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 1);
+    pipe.write_all(&tall[200_000..]).unwrap();
+    drop(pipe);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read(&y).unwrap().len(), tall.len());
+}
+
+/// x comes slowly, and the matrix is another one when its turn comes.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_changed_while_it_is_read_is_an_error() {
+    use std::io::Write;
+    let files = Files::new();
+    let n = 100_000;
+    let a = |value: f32| npy("<f4", &format!("(1, {n})"), &floats(&vec![value; n]));
+    let path = files.path("a.npy");
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let x = vector(&vec![1.0; n]);
+    let fifo = files.path("x.npy");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (name, input) in [(&*path, None), (Path::new("-"), Some(&path))] {
+        fs::write(&path, a(1.0)).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
         let mut command = gemv();
-        command.arg("dot").args([&tall, &one, Path::new("-o"), &y]);
+        command.arg("dot").args([name, &fifo]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input.map_or(Stdio::null(), |path| fs::File::open(path).unwrap().into()));
+        let child = command.spawn().unwrap();
+        let mut pipe = fs::File::options().write(true).open(&fifo).unwrap();
+        // More than a pipe holds: both files are open.
+        pipe.write_all(&x[..200_000]).unwrap();
+        fs::write(&path, a(2.0)).unwrap();
+        pipe.write_all(&x[200_000..]).unwrap();
+        drop(pipe);
+        let e = failure(&child.wait_with_output().unwrap());
+        assert_eq!(e, format!("{}: the file was changed while it was read", name.display()));
+    }
+}
+
+/// A few bytes announce two gigabytes, and a result as large. There is no memory for either.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_announced_and_not_there_takes_no_memory() {
+    use std::io::Write;
+    let files = Files::new();
+    let header = npy("<f4", "(500000000, 1)", &[]);
+    let one = files.file("one.npy", vector(&[1.0]));
+    let archive = npz(&[("a.npy", &header)]);
+    // The length of the member, as its data has it.
+    let len = (header.len() as u32 + 2_000_000_000).to_le_bytes();
+    let at = archive.windows(4).position(|w| w == b"PK\x01\x02").unwrap() + 24;
+    let archive = [&archive[..at], &len, &archive[at + 4..]].concat();
+    assert!(archive.len() < 300);
+    let archive = files.file("a.npz", archive);
+    for (a, part) in
+        [(Path::new("-"), "2000000000 bytes of data, but 0 follow"), (&archive, "shorter")]
+    {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 1500000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_gemv")]);
+        command.args([Path::new("dot"), a, &one]).args(["--device", "reference"]);
+        command.args(["--max-result", "4G"]).env_remove("RUST_LOG");
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
-        // It may have ended.
-        let _ = child.kill();
-        child.wait().unwrap();
-        let now = fs::read(&y).unwrap();
-        let whole = now.len() == 128 + 4 * rows;
-        assert!(now == b"old" || whole, "{milliseconds} ms: {} bytes", now.len());
+        // An archive does not wait for it.
+        let _ = child.stdin.take().unwrap().write_all(&header);
+        let e = failure(&child.wait_with_output().unwrap());
+        assert!(e.contains(part), "{e}");
     }
 }
 
@@ -812,6 +962,18 @@ fn a_column_is_a_vector_and_a_dash_is_a_pipe() {
     child.stdin.take().unwrap().write_all(&fs::read(&a).unwrap()).unwrap();
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success() && out.stdout == fs::read(y).unwrap());
+    // A file behind it, from where another program has stopped reading.
+    let with_more = files.file("more.npy", [b"a line\n", &fs::read(&a).unwrap()[..]].concat());
+    for (cut, part) in [(0, None), (1, Some("announces 48 bytes of data, but 47 follow"))] {
+        let bytes = fs::read(&with_more).unwrap();
+        let mut input = fs::File::open(files.file("in", &bytes[..bytes.len() - cut])).unwrap();
+        std::io::Seek::seek(&mut input, std::io::SeekFrom::Start(7)).unwrap();
+        let out = gemv().args(["dot", "-"]).arg(&column).stdin(input).output().unwrap();
+        match part {
+            None => assert_eq!(text(&out), text(&dot(&a, &column, &[]))),
+            Some(part) => assert!(failure(&out).contains(part)),
+        }
+    }
     let dash = Path::new("-");
     assert!(
         failure(&dot(dash, dash, &[])).contains("only one of the arrays can be standard input")

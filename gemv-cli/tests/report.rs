@@ -7,13 +7,15 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+    command.args(args).current_dir(dir).env("XDG_CONFIG_HOME", dir.join("config"));
+    command.env_remove("GEMV_TABLES");
+    command
+}
+
 fn gemv(dir: &Path, args: &[&str]) -> Result<String, Failed> {
-    let out = Command::new(env!("CARGO_BIN_EXE_gemv"))
-        .args(args)
-        .current_dir(dir)
-        .env("XDG_CONFIG_HOME", dir.join("config"))
-        .env_remove("GEMV_TABLES")
-        .output()?;
+    let out = command(dir, args).output()?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     if !out.status.success() {
         let why = String::from_utf8_lossy(&out.stderr);
@@ -36,6 +38,9 @@ const TUNE: [&str; 12] = [
     "1M",
     "--holdout=3",
 ];
+
+/// The table of the reference, where it is installed.
+const TABLE: &str = "config/gemv/tables/reference-the-order-of-additions-written-to-be-read.txt";
 
 /// Figures as a GPU's run would write them.
 fn figures(path: &Path) -> std::io::Result<()> {
@@ -249,10 +254,157 @@ fn directories_are_made_and_a_cut_line_is_left_out() -> Result<(), Failed> {
     let lines = std::fs::read_to_string(&path)?;
     assert_eq!(lines.lines().count(), whole.lines().count() - 1 + 2);
     gemv(dir, &["report", "run/new", "--out", "pages/page.html"])?;
-    // Another program's columns are not mixed with these.
-    std::fs::write(&path, "a,b\n1,2\n")?;
-    let why = bench("16x48").unwrap_err();
-    assert!(why.message().unwrap_or_default().contains("has other columns"), "{why:?}");
+    // Killed within its header, a file begins anew.
+    std::fs::write(&path, &whole[..20])?;
+    bench("16x48")?;
+    assert!(std::fs::read_to_string(&path)?.starts_with(&whole[..100]));
+    // Another program's columns are not mixed with these, and what it wrote stays, with an end or without.
+    for precious in ["a,b\n1,2\n", "{\"a\": 1,\n\"b\": 2}", "{}", "\u{ff}\n"] {
+        std::fs::write(&path, precious)?;
+        let why = bench("16x48").unwrap_err();
+        assert!(why.message().unwrap_or_default().contains("has other columns"), "{why:?}");
+        assert_eq!(std::fs::read_to_string(&path)?, precious);
+    }
+    let dash = gemv_fails(dir, &[&BENCH[..], &["-", "--shape=16x48"]].concat())?;
+    assert!(dash.contains("lines are appended to a file by name"), "{dash}");
+    Ok(())
+}
+
+/// Nothing that is read is written over, and the page is all that goes to standard output.
+fn a_report_keeps_what_it_reads() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("run"))?;
+    figures(&dir.join("run/gpu.csv"))?;
+    let before = std::fs::read(dir.join("run/gpu.csv"))?;
+    for from in ["run", "run/gpu.csv"] {
+        let why = gemv_fails(dir, &["report", from, "--out", "run/../run/gpu.csv"])?;
+        assert!(why.contains("run/gpu.csv: what is read is not overwritten"), "{why}");
+        assert_eq!(std::fs::read(dir.join("run/gpu.csv"))?, before);
+    }
+    let out = command(dir, &["report", "run", "--out", "-"]).output()?;
+    let (page, said) = (String::from_utf8(out.stdout)?, String::from_utf8(out.stderr)?);
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert_eq!(said, "7 plots in -\n");
+    assert!(!dir.join("-").exists());
+    // A page that has no place is told before anything is read.
+    let why = gemv_fails(dir, &["report", "lost.csv", "--out", "run"])?;
+    assert!(why.contains("cannot write run: it is a directory"), "{why}");
+    Ok(())
+}
+
+/// Two runs of one name, and two devices whose names have the same letters.
+fn equal_names_are_told_apart() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let lines = |m: usize| {
+        let head = "kind,dtype,layout,m,n,rhs,align,params,us,low_us,high_us,batches,checked,finalist,\
+                    candidates,at_ceiling,read_us,note\n";
+        let trial = format!("trial,f32,row,{m},64,1,6,row,2,2,2,5,true,true,,,,\n");
+        format!("{head}{trial}end,f32,row,{m},64,1,6,,,,,,,,9,true,1,\n")
+    };
+    for (run, m) in [("one", 64), ("two", 128)] {
+        std::fs::create_dir(dir.join(run))?;
+        std::fs::write(dir.join(run).join("cuda-x.cells.csv"), lines(m))?;
+    }
+    gemv(dir, &["report", "one", "two", "--out", "page.html"])?;
+    let html = std::fs::read_to_string(dir.join("page.html"))?;
+    for part in ["Tuning of cuda-x<", "Tuning of cuda-x (2)<", "64x64: row", "128x64: row"] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    let csv = dir.join("names.csv");
+    figures(&csv)?;
+    let figures = std::fs::read_to_string(&csv)?;
+    let of = |name: &str| figures.replace("Some <GPU> & more", name);
+    std::fs::write(&csv, of("A-1") + of("A 1").split_once('\n').ok_or("no header")?.1)?;
+    gemv(dir, &["report", "names.csv", "--out", "page.html", "--pictures", "pictures"])?;
+    let mut named = Vec::new();
+    for end in ["", "-2"] {
+        let name = format!("pictures/a-1-f32-row-wide-n-x-100-n{end}.svg");
+        let text = std::fs::read_to_string(dir.join(name))?;
+        named.push(["A-1, f32 row", "A 1, f32 row"].map(|caption| text.contains(caption)));
+    }
+    named.sort();
+    assert_eq!(named, [[false, true], [true, false]]);
+    assert_eq!(std::fs::read_dir(dir.join("pictures"))?.count(), 14);
+    Ok(())
+}
+
+/// Pipes that are only found, and what is too long; a pipe that is named is read and written.
+#[cfg(unix)]
+fn pipes_and_endless_files() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let pipe = |name: &str| Command::new("mkfifo").arg(dir.join(name)).status();
+    std::fs::create_dir_all(dir.join("run"))?;
+    assert!(pipe("run/a.csv")?.success() && pipe("b.csv")?.success());
+    let why = gemv_fails(dir, &["report", "run"])?;
+    assert!(why.contains("cannot read run/a.csv: it is no plain file"), "{why}");
+    std::fs::remove_file(dir.join("run/a.csv"))?;
+    // Without a block on the disk.
+    std::fs::File::create(dir.join("run/a.csv"))?.set_len(1 << 40)?;
+    for from in ["run", "run/a.csv"] {
+        let why = gemv_fails(dir, &["report", from])?;
+        assert!(why.contains("cannot read run/a.csv: it is longer than any file"), "{why}");
+    }
+    let reader = std::thread::spawn({
+        let path = dir.join("b.csv");
+        move || std::fs::read_to_string(path)
+    });
+    let bench = [&BENCH[..], &["b.csv", "--shape=32x48", "--dtype=f32", "--layout=row"]].concat();
+    gemv(dir, &bench)?;
+    let lines = reader.join().expect("no panic")?;
+    assert!(lines.starts_with("device,name,dtype") && lines.lines().count() == 2, "{lines}");
+    let writer = std::thread::spawn({
+        let path = dir.join("b.csv");
+        move || std::fs::write(path, lines)
+    });
+    let said = gemv(dir, &["report", "b.csv"])?;
+    writer.join().expect("no panic")?;
+    assert!(said.starts_with("0 plots"), "{said}");
+    Ok(())
+}
+
+/// A table that is no text, or a pipe, would lose its rows: told before anything is measured.
+#[cfg(unix)]
+fn a_table_that_cannot_be_read_is_not_replaced() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let table = dir.join(TABLE);
+    std::fs::create_dir_all(table.parent().ok_or("no directory")?)?;
+    let tune = [&TUNE[..], &["--out", "run", "--install"]].concat();
+    std::fs::write(&table, b"* * : reference # caf\xe9\n")?;
+    let why = gemv_fails(dir, &tune)?;
+    assert!(why.contains("to-be-read.txt: it is no text in UTF-8"), "{why}");
+    std::fs::remove_file(&table)?;
+    assert!(Command::new("mkfifo").arg(&table).status()?.success());
+    let why = gemv_fails(dir, &tune)?;
+    assert!(why.contains("to-be-read.txt: it is no plain file"), "{why}");
+    assert_eq!(std::fs::read_dir(dir.join("run"))?.count(), 0, "nothing is measured");
+    Ok(())
+}
+
+/// A full disk behind standard output is a sentence, and what was to be done is done.
+#[cfg(target_os = "linux")]
+fn what_cannot_be_said_is_done() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    figures(&dir.join("gpu.csv"))?;
+    let full = || std::fs::File::options().write(true).open("/dev/full");
+    let few = ["--out", "run", "--install", "--dtype=f32", "--layout=row"];
+    let tune = [&TUNE[..], &few].concat();
+    for (args, made) in [(&["report", "gpu.csv"][..], "gemv-report.html"), (&tune, TABLE)] {
+        let out = command(dir, args).stdout(full()?).output()?;
+        let said = String::from_utf8(out.stderr)?;
+        let last = said.lines().last().unwrap_or_default();
+        assert_eq!(last, "gemv: No space left on device (os error 28)", "{said}");
+        assert!(out.status.code() == Some(1) && dir.join(made).is_file(), "{said}");
+    }
+    // And what could not be done is told.
+    let tune = [&TUNE[..11], &few, &["--resume", "--holdout=0"]].concat();
+    let out = command(dir, &tune).stdout(full()?).output()?;
+    let said = String::from_utf8(out.stderr)?;
+    assert!(said.contains("nothing is installed") && !out.status.success(), "{said}");
     Ok(())
 }
 
@@ -488,6 +640,17 @@ fn main() {
             "directories_are_made_and_a_cut_line_is_left_out",
             directories_are_made_and_a_cut_line_is_left_out,
         ),
+        Trial::test("a_report_keeps_what_it_reads", a_report_keeps_what_it_reads),
+        Trial::test("equal_names_are_told_apart", equal_names_are_told_apart),
+        #[cfg(unix)]
+        Trial::test("pipes_and_endless_files", pipes_and_endless_files),
+        #[cfg(unix)]
+        Trial::test(
+            "a_table_that_cannot_be_read_is_not_replaced",
+            a_table_that_cannot_be_read_is_not_replaced,
+        ),
+        #[cfg(target_os = "linux")]
+        Trial::test("what_cannot_be_said_is_done", what_cannot_be_said_is_done),
         Trial::test("what_was_not_checked_is_not_installed", what_was_not_checked_is_not_installed),
         Trial::test(
             "a_limit_of_time_keeps_what_was_measured",

@@ -17,19 +17,23 @@ fn gemv(dir: &Path, args: &[&str]) -> Output {
 fn share(device: &str) {
     let dir = tempfile::tempdir().unwrap();
     let args = ["share", "--device", device, "--minutes", "0.12", "--max-bytes", "64k"];
-    let results = dir.path().join("results").display().to_string();
+    let name = "of-a-person/results";
+    let results = dir.path().join(name).display().to_string();
     let args = [&args[..], &["--cold-bytes", "1M", "--out", &results]].concat();
-    let read = || -> serde_json::Value {
-        let out = gemv(dir.path(), &args);
+    // The second run names the directory from where it is.
+    let relative = [&args[..args.len() - 1], &[name]].concat();
+    let read = |args: &[&str]| -> serde_json::Value {
+        let out = gemv(dir.path(), args);
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
         assert!(said.contains("share.json"), "{said}");
-        let text = std::fs::read_to_string(dir.path().join("results/share.json")).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(name).join("share.json")).unwrap();
         // Nothing of this machine but what the device and its driver say.
         assert!(!text.contains(&dir.path().display().to_string()), "{text}");
+        assert!(!text.contains("of-a-person") && text.contains("--out=DIR/tune"));
         serde_json::from_str(&text).unwrap()
     };
-    let results = read();
+    let results = read(&args);
     assert_eq!(results["device"]["id"], device);
     assert_eq!(results["tests"]["wrong"], serde_json::json!([]));
     // How many there is time for, where programs are compiled for them, is the machine's affair.
@@ -43,8 +47,10 @@ fn share(device: &str) {
     // The table, and what it was made from.
     let names = results["tune"]["files"].as_object().unwrap();
     assert!(names.keys().any(|name| name.ends_with(".cells.csv")), "{names:?}");
-    // Once more: it goes on, and measures no time twice.
-    let again = read();
+    // Once more: it goes on, measures no time twice, and leaves alone what is no result.
+    std::fs::write(dir.path().join(name).join("tune/notes.txt"), "private").unwrap();
+    let again = read(&relative);
+    assert!(again["tune"]["files"].get("notes.txt").is_none());
     assert_eq!(again["bench"]["files"], results["bench"]["files"]);
     // Of other limits, or another device: not mixed.
     let other = [&args[..], &["--max-bytes", "32k"]].concat();

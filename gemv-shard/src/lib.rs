@@ -80,3 +80,5 @@ pub use streamed::Streamed;
 
 #[doc(hidden)]
 pub use element::{ResidentVectors, Vector, Vectors};
+#[doc(hidden)] // for the command, which reads files whole too
+pub use source::Stamp;

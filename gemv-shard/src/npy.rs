@@ -17,6 +17,10 @@ use crate::{Error, Result};
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy's own limit for an untrusted header is 10,000.
 const MAX_HEADER: usize = 1 << 16;
+/// As many axes as an array of NumPy can have.
+const MAX_AXES: usize = 64;
+/// Characters of a file that an error shows.
+const SHOWN: usize = 200;
 
 /// The content of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +62,7 @@ impl Header {
         if start.is_empty() {
             return Err(refused("the file is empty"));
         }
-        if start.starts_with(b"PK\x03\x04") {
+        if [&b"PK\x03\x04"[..], b"PK\x05\x06"].iter().any(|zip| start.starts_with(zip)) {
             return Err(refused("this is an archive (.npz): it has to be a file"));
         }
         if !start.starts_with(MAGIC) {
@@ -115,12 +119,33 @@ pub fn check_length(announced: u64, there: u64) -> Result<()> {
     )))
 }
 
+/// The text of a file as an error shows it: its beginning, on one line, without what a terminal would obey.
+///
+/// ```
+/// use gemv_shard::npy::shown;
+/// assert_eq!(shown("'a'\n\x1b[2J"), "'a'\\n\\u{1b}[2J");
+/// assert_eq!(shown(&"b".repeat(1000)).chars().count(), 201);
+/// ```
+pub fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars().take(SHOWN) {
+        match c {
+            '\'' | '"' => shown.push(c),
+            c => shown.extend(c.escape_debug()),
+        }
+    }
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 pub(crate) fn refused(reason: impl Into<String>) -> Error {
     Error::File { reason: reason.into() }
 }
 
 fn parse_header(text: &str) -> Result<Header> {
-    let bad = || refused(format!("its header is not understood: {}", text.trim_end()));
+    let bad = || refused(format!("its header is not understood: {}", shown(text.trim_end())));
     let (mut descr, mut fortran, mut shape) = (None, None, None);
     let mut scan = Scan(text);
     scan.expect('{').ok_or_else(bad)?;
@@ -200,8 +225,9 @@ fn not_multiplied(descr: &str) -> String {
         (_, "int" | "int8" | "int16" | "int32" | "int64") => "integers",
         _ => {
             return format!(
-                "the array's type is {descr:?}, but float16, float32, float64, complex64, complex128 and \
-                 bfloat16 are multiplied"
+                "the array's type is \"{}\", but float16, float32, float64, complex64, complex128 and \
+                 bfloat16 are multiplied",
+                shown(descr)
             );
         }
     };
@@ -252,6 +278,9 @@ impl<'a> Scan<'a> {
         let mut shape = Vec::new();
         self.expect('(')?;
         while self.expect(')').is_none() {
+            if shape.len() == MAX_AXES {
+                return None;
+            }
             self.0 = self.0.trim_start();
             let digits = self.0.find(|c: char| !c.is_ascii_digit())?;
             shape.push(self.0[..digits].parse().ok()?);
@@ -331,8 +360,25 @@ mod tests {
             ["", "<", "<U3", "hello", "u3", "F4", " f4", "f4 ", "1f4", "Float32", "!f4", "\u{e9}f4"]
         {
             assert_eq!(parse_descr(descr), None, "{descr:?}");
-            assert!(not_multiplied(descr).contains(&format!("type is {descr:?}")), "{descr:?}");
+            assert!(not_multiplied(descr).contains(&format!("type is \"{descr}\"")), "{descr:?}");
         }
+    }
+
+    /// As much of a file as a line of a terminal can show.
+    #[test]
+    fn errors_show_no_more_of_a_file_than_a_line() {
+        let long = "\x1b[2J\n".repeat(8000);
+        let of = |descr: &str, shape: &str| {
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape})}}")
+        };
+        for text in
+            [long.clone(), of(&long, "1,"), of("<f4", &"0, ".repeat(9000)), of("<f4", &long)]
+        {
+            let e = parse_header(&text).unwrap_err().to_string();
+            assert!(e.len() < 1500 && !e.contains(char::is_control), "{} bytes: {e:?}", e.len());
+        }
+        let axes = |count: usize| parse_header(&of("<f4", &"1, ".repeat(count)));
+        assert!(axes(64).is_ok() && axes(65).is_err());
     }
 
     /// Whatever a byte of a header becomes, the answer is a header or a sentence.

@@ -20,14 +20,50 @@ pub(crate) enum Source<'a> {
     Memory(Copies<'a>),
 }
 
-/// The length of a file, and when it was changed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Stamp(u64, Option<SystemTime>);
+/// What a file was when it was opened: its length, and when it was changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp {
+    len: u64,
+    modified: Option<SystemTime>,
+    links: Links,
+}
+
+/// The number of a file's names, and when that or anything else of it was changed: a program may set the other time
+/// back, as `touch -r` and archivers do, but not this one.
+#[cfg(unix)]
+type Links = (u64, i64, i64);
+#[cfg(not(unix))]
+type Links = ();
 
 impl Stamp {
-    pub(crate) fn of(file: &File) -> io::Result<Stamp> {
+    /// What the file is now.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn of(file: &File) -> io::Result<Stamp> {
         let of = file.metadata()?;
-        Ok(Stamp(of.len(), of.modified().ok()))
+        #[cfg(unix)]
+        let links = {
+            use std::os::unix::fs::MetadataExt;
+            (of.nlink(), of.ctime(), of.ctime_nsec())
+        };
+        #[cfg(not(unix))]
+        let links = ();
+        Ok(Stamp { len: of.len(), modified: of.modified().ok(), links })
+    }
+
+    /// Whether the file is still the same.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn holds(&self, file: &File) -> io::Result<bool> {
+        let now = Stamp::of(file)?;
+        // Another file may have taken its name, which leaves this one as it was.
+        #[cfg(unix)]
+        let alike = now.links == self.links || now.links.0 != self.links.0;
+        #[cfg(not(unix))]
+        let alike = true;
+        Ok((now.len, now.modified) == (self.len, self.modified) && alike)
     }
 }
 
@@ -92,9 +128,9 @@ impl<'a> Source<'a> {
     /// Fails if the file is not the one that was opened, so that parts of two may have been read.
     pub(crate) fn unchanged(&self) -> Result<()> {
         let Source::File { file, stamp, .. } = self else { return Ok(()) };
-        match Stamp::of(file) {
-            Ok(now) if now == *stamp => Ok(()),
-            Ok(_) => Err(self.refused("the file was changed while it was read")),
+        match stamp.holds(file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.refused("the file was changed while it was read")),
             Err(e) => Err(self.refused(e.to_string())),
         }
     }
@@ -148,6 +184,31 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
+
+    /// Also where the time is set back; and one that only loses its name is the same.
+    #[cfg(unix)]
+    #[test]
+    fn a_changed_file_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        std::fs::write(&path, "old").unwrap();
+        let file = File::open(&path).unwrap();
+        let (before, time) = (Stamp::of(&file).unwrap(), file.metadata().unwrap().modified());
+        assert!(before.holds(&file).unwrap());
+        // Clocks of files tick some hundred times a second.
+        let changed = || {
+            std::fs::write(&path, "new").unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(*time.as_ref().unwrap())
+        };
+        let ticks = (0..1_000_000).find(|_| {
+            changed().unwrap();
+            !before.holds(&file).unwrap()
+        });
+        assert!(ticks.is_some());
+        let before = Stamp::of(&file).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(before.holds(&file).unwrap());
+    }
 
     #[test]
     fn views_are_read_from_any_place() {

@@ -2,7 +2,7 @@
 //!
 //! Circles of files, imports that climb, `unsafe` outside its folders, kernels named outside their
 //! own files, functions of OpenCL that PoCL compiles wrong unless they are inlined, the size of gemv-core,
-//! and what each published crate may depend on.
+//! what each published crate may depend on, and `println` in the command.
 
 mod circles;
 mod source;
@@ -208,6 +208,9 @@ fn findings(packages: &[Package], files: &Files) -> Result<Vec<String>> {
         let name = &packages.iter().find(|p| p.folder == of).context("a crate")?.name;
         if !words::below(file, UNSAFE) && words::is_unsafe(text)? {
             found.push(format!("{name}: {shown}: unsafe"));
+        }
+        if file.starts_with("gemv-cli/src") && words::prints(text)? {
+            found.push(format!("{name}: {shown}: println: it panics where nobody reads"));
         }
         let test = !shipped.contains(file);
         if !BESIDE.contains(&name.as_str()) {

@@ -1,5 +1,6 @@
 //! The page: one file, without scripts, that loads nothing.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -14,8 +15,9 @@ pub(super) struct Page {
     contents: String,
     sections: usize,
     plots: usize,
-    /// Pictures as files: names and texts.
-    files: Vec<(String, String)>,
+    /// Pictures as files: texts by their names, and the last number that each name had.
+    files: BTreeMap<String, String>,
+    numbers: BTreeMap<String, usize>,
 }
 
 const STYLE: &str = "
@@ -62,7 +64,8 @@ impl Page {
             contents: String::new(),
             sections: 0,
             plots: 0,
-            files: Vec::new(),
+            files: BTreeMap::new(),
+            numbers: BTreeMap::new(),
         }
     }
 
@@ -99,7 +102,12 @@ impl Page {
     /// A figure; `kind` says which sort of picture it is, for whoever looks for one.
     pub(super) fn plot(&mut self, kind: &str, caption: &str, picture: &Picture) {
         self.plots += 1;
-        self.files.push((file_name(caption), picture.file(caption)));
+        // Two devices may have names of the same letters.
+        let number = self.numbers.entry(file_name(caption, 1)).or_insert(1);
+        while self.files.contains_key(&file_name(caption, *number)) {
+            *number += 1;
+        }
+        self.files.insert(file_name(caption, *number), picture.file(caption));
         let (id, caption, svg) = (self.plots, escape(caption), picture.html());
         let _ = writeln!(
             self.body,
@@ -142,10 +150,11 @@ impl Page {
     }
 }
 
-/// `NVIDIA H200, f32 row: wide` as `nvidia-h200-f32-row-wide.svg`.
-fn file_name(caption: &str) -> String {
+/// `NVIDIA H200, f32 row: wide` as `nvidia-h200-f32-row-wide.svg`, the second of this name with `-2`.
+fn file_name(caption: &str, number: usize) -> String {
     let words = caption.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
-    let words: Vec<String> = words.map(str::to_lowercase).collect();
+    let mut words: Vec<String> = words.map(str::to_lowercase).collect();
+    words.extend((number > 1).then(|| number.to_string()));
     words.join("-") + ".svg"
 }
 
@@ -155,7 +164,8 @@ mod tests {
 
     #[test]
     fn names_of_pictures() {
-        let name = file_name("NVIDIA H200, f32 row: wide, N x 100 N");
-        assert_eq!(name, "nvidia-h200-f32-row-wide-n-x-100-n.svg");
+        let name = |number| file_name("NVIDIA H200, f32 row: wide, N x 100 N", number);
+        assert_eq!(name(1), "nvidia-h200-f32-row-wide-n-x-100-n.svg");
+        assert_eq!(name(2), "nvidia-h200-f32-row-wide-n-x-100-n-2.svg");
     }
 }

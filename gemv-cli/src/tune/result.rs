@@ -1,6 +1,7 @@
 //! The results of a run: the table with its header, and what is printed.
 
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -12,7 +13,7 @@ use gemv_tune::{
     kernel_key, present_rows,
 };
 
-use crate::files::write;
+use crate::files::{read_found, write};
 
 pub(super) fn tell(speed: &DeviceSpeed) {
     let us = |s: f64| format!("{:.2} us", s * 1e6);
@@ -151,33 +152,53 @@ pub(super) fn unchecked(classes: &[ProblemClass], holdouts: &[Holdout]) -> Vec<P
     classes.iter().copied().filter(|class| of(class).shapes == 0).collect()
 }
 
-pub(super) fn per_class(classes: &[ProblemClass], holdouts: &[Holdout]) {
+pub(super) fn per_class(
+    say: &mut impl Write,
+    classes: &[ProblemClass],
+    holdouts: &[Holdout],
+) -> io::Result<()> {
     for a in classes {
         let here = |h: &&Holdout| a.holds(&h.result.desc);
         let part: Vec<Holdout> = holdouts.iter().filter(here).cloned().collect();
-        println!("  {}: {}", name(a), Regret::of(1, &part));
+        writeln!(say, "  {}: {}", name(a), Regret::of(1, &part))?;
     }
+    Ok(())
 }
 
 /// Prints how many choices would change.
-pub(super) fn changes(device: &Device, table: &Table, known: &Measurements) {
+pub(super) fn changes(
+    say: &mut impl Write,
+    device: &Device,
+    table: &Table,
+    known: &Measurements,
+) -> io::Result<()> {
     let differs = |desc: &&Desc| {
         let old = device.tables().explain(device.backend(), desc).0;
         first_legal(table, device, desc).is_some_and(|new| new != old)
     };
     let changed = known.keys().filter(differs).count();
-    println!("{changed} of {} problems would be computed otherwise", known.len());
+    writeln!(say, "{changed} of {} problems would be computed otherwise", known.len())
 }
 
-/// Puts a table into the user's directory. Classes in which no held-out shape was measured keep
+/// Where this user's table of a device lies, and the one that is there.
+pub(super) fn present(device: &Device) -> anyhow::Result<(PathBuf, Option<Table>)> {
+    let dir = user_dirs().into_iter().next().context("this user has no home directory")?;
+    let path = dir.join(file_name(device.backend()));
+    let text = read_found(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let old = text.map(|text| Table::parse(&path.display().to_string(), &text)).transpose()?;
+    Ok((path, old))
+}
+
+/// Puts a table into the user's directory, and says so. Classes in which no held-out shape was measured keep
 /// their present rows.
 pub(super) fn install(
     device: &Device,
-    mut table: Table,
+    table: &Table,
     unchecked: &[ProblemClass],
-) -> anyhow::Result<()> {
+) -> anyhow::Result<String> {
+    let (mut table, mut said) = (table.clone(), String::new());
     for class in unchecked {
-        println!("{} was not checked: its present rows stay", name(class));
+        said += &format!("{} was not checked: its present rows stay\n", name(class));
         let here = (Some(class.dtype), Some(class.layout), class.align, class.counts());
         table.rows.retain(|r| (r.dtype, r.layout, r.align, r.rhs) != here);
     }
@@ -188,11 +209,8 @@ pub(super) fn install(
         let kernel = key.strip_prefix("kernel ");
         kernel.is_none_or(|k| table.rows.iter().any(|row| row.params.kernel().as_str() == k))
     });
-    let dir = user_dirs().into_iter().next().context("this user has no home directory")?;
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let path = dir.join(file_name(device.backend()));
-    if let Ok(text) = std::fs::read_to_string(&path) {
-        let old = Table::parse(&path.display().to_string(), &text)?;
+    let (path, old) = present(device)?;
+    if let Some(old) = old {
         let of = |r: &Row| (r.dtype, r.layout, r.align, r.rhs, r.batch);
         let new: Vec<_> = table.rows.iter().map(of).collect();
         let other = |r: &&Row| !new.contains(&of(r));
@@ -208,8 +226,7 @@ pub(super) fn install(
         table.rows.extend(kept);
     }
     write(&path, &table.to_string())?;
-    println!("installed in {}", path.display());
-    Ok(())
+    Ok(said + &format!("installed in {}\n", path.display()))
 }
 
 #[cfg(test)]

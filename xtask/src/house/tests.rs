@@ -105,6 +105,21 @@ fn imports_that_climb() {
 }
 
 #[test]
+fn prints_that_panic() {
+    let prints = |text| words::prints(text).unwrap();
+    assert!(prints("fn f() { println!(\"{}\", 1) }") && prints("fn f() { print!(\"\") }"));
+    assert!(!prints("/// println!\nfn f() { eprintln!(\"println!\"); }"));
+    assert!(!prints("#[cfg(test)] mod tests { fn f() { println!() } }"));
+    // Of the command alone.
+    assert_eq!(found(&[("gemv-gpu/src/a.rs", "fn f() { println!() }")]), [""; 0]);
+    let package = package("gemv-cli", &[]);
+    let lib = "#![deny(unsafe_code)] fn f() { println!() }";
+    let files = [("gemv-cli/src/lib.rs".into(), lib.into())].into();
+    let found = findings(&[package], &files).unwrap();
+    assert_eq!(found, ["gemv-cli: gemv-cli/src/lib.rs: println: it panics where nobody reads"]);
+}
+
+#[test]
 fn unsafe_outside_its_folders() {
     let file = "gemv-gpu/src/a.rs";
     let text = "fn f() { unsafe { g() } }";

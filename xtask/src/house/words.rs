@@ -17,6 +17,14 @@ pub fn is_unsafe(text: &str) -> Result<bool> {
     Ok(source::tokens(text, false)?.iter().any(|t| t.is("unsafe")))
 }
 
+/// Whether a file prints by a macro that panics where the reader has left or the disk is full. Its tests may.
+pub fn prints(text: &str) -> Result<bool> {
+    let code = source::tokens(text, true)?;
+    let is_print =
+        |t: &[Token]| (t[0].is("println") || t[0].is("print")) && t[1] == Token::Mark('!');
+    Ok(code.windows(2).any(is_print))
+}
+
 /// Whether a crate's root denies unsafe code.
 pub fn denies_unsafe(text: &str) -> Result<bool> {
     let denies = |a: &Vec<Token>| {

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use ndarray::{ArrayRef1, ArrayRef2};
@@ -47,11 +47,15 @@ pub(crate) fn write(
             }
         }
     }
-    let file = BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
-    let mut png = png::Encoder::new(file, width as u32, height as u32);
+    let mut file =
+        BufWriter::new(File::create(path).map_err(|e| format!("{}: {e}", path.display()))?);
+    let mut png = png::Encoder::new(&mut file, width as u32, height as u32);
     png.set_color(png::ColorType::Rgb);
-    png.write_header()?.write_image_data(&rgb)?;
-    Ok(())
+    let mut png = png.write_header()?;
+    png.write_image_data(&rgb)?;
+    png.finish()?;
+    // A full disk may be told only now.
+    Ok(file.flush()?)
 }
 
 /// The image's value under pixel (y, x) of its tile, bilinear between the centres of its pixels.
