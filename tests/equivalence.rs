@@ -220,10 +220,7 @@ fn launch<T: Element>(
             if device.backend().fits(&a.desc(), &params).is_err() {
                 return Ok(false);
             }
-            match conj {
-                true => device.product(a, x_ref).conj().with(&params).scaled(alpha, beta).to(y_ref),
-                false => device.product(a, x_ref).with(&params).scaled(alpha, beta).to(y_ref),
-            }
+            device.product(a, x_ref).conj_if(conj).with(&params).scaled(alpha, beta).to(y_ref)
         }
         (_, true) => device.product(a, x_ref).conj().scaled(alpha, beta).to(y_ref),
         (_, false) => device.gemv(alpha, a, x_ref, beta, y_ref),

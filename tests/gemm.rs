@@ -12,11 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use common::place::{BACK, BATCH_LAST, BETWEEN, COL, PART, PART_COL, Place, ROW, STEPS};
 use common::{Check, Size, acc, elem, nan, random, supported, supported_mixed, trial};
-use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array2, Array3, ArrayView3, Axis, Ix3};
-use gemv::num_complex::Complex;
+use gemv::ndarray::{Array2, Array3, ArrayView3, Axis};
 use gemv::unstable::{Desc, Job, Number, Params};
-use gemv::{Accumulator, Device, Dtype, Element, OperandMut, OperandRef, Times};
+use gemv::{Accumulator, Device, Dtype, Element, Times};
 use libtest_mimic::Trial;
 
 /// A by rows, by columns, and neither.
@@ -109,56 +107,7 @@ struct Run {
     params: Option<Params>,
 }
 
-/// A product with given parameters or those of the tables.
-trait Multiply<V: Element>: Element + Times<V> {
-    fn multiply(
-        device: &Device,
-        how: (Option<&Params>, bool),
-        product: (V::Acc, OperandRef<'_, Self, Ix3>, OperandRef<'_, V, Ix3>),
-        onto: (V::Acc, OperandMut<'_, V, Ix3>),
-    ) -> gemv::Result<()>;
-}
-
-macro_rules! multiply {
-    ($($t:ty),*) => { $(
-        impl Multiply<$t> for $t {
-            fn multiply(
-                device: &Device,
-                (params, conj): (Option<&Params>, bool),
-                (alpha, a, x): (<$t as Element>::Acc, OperandRef<'_, $t, Ix3>, OperandRef<'_, $t, Ix3>),
-                (beta, y): (<$t as Element>::Acc, OperandMut<'_, $t, Ix3>),
-            ) -> gemv::Result<()> {
-                match params {
-                    Some(params) if conj => device.product(a, x).conj().with(params).scaled(alpha, beta).to(y),
-                    Some(params) => device.product(a, x).with(params).scaled(alpha, beta).to(y),
-                    None => device.product(a, x).scaled(alpha, beta).to(y),
-                }
-            }
-        }
-    )* };
-}
-multiply!(f32, f64, f16, bf16, Complex<f32>, Complex<f64>);
-
-macro_rules! multiply_mixed {
-    ($($t:ty, $v:ty;)*) => { $(
-        impl Multiply<$v> for $t {
-            fn multiply(
-                device: &Device,
-                (params, _): (Option<&Params>, bool),
-                (alpha, a, x): ($v, OperandRef<'_, $t, Ix3>, OperandRef<'_, $v, Ix3>),
-                (beta, y): ($v, OperandMut<'_, $v, Ix3>),
-            ) -> gemv::Result<()> {
-                match params {
-                    Some(params) => device.product(a, x).with(params).scaled(alpha, beta).to(y),
-                    None => device.product(a, x).scaled(alpha, beta).to(y),
-                }
-            }
-        }
-    )* };
-}
-multiply_mixed!(f16, f32; bf16, f32; f32, f64;);
-
-fn check<T: Multiply<V>, V: Element>(
+fn check<T: Element + Times<V>, V: Element>(
     device: &Device,
     (b, m, n, k): (usize, usize, usize, usize),
     run: &Run,
@@ -166,8 +115,8 @@ fn check<T: Multiply<V>, V: Element>(
     let text = |e: gemv::Error| e.to_string();
     let case = Case::<T, V>::get((b, m, n, k), run.shared);
     for (at, (alpha, beta, conj)) in SCALINGS.into_iter().enumerate() {
-        // A batch is conjugated with given parameters only; of real numbers it is the same.
-        if conj && (!T::DTYPE.is_complex() || run.params.is_none()) {
+        // Of real numbers it is the same.
+        if conj && !T::DTYPE.is_complex() {
             continue;
         }
         let (alpha, beta) = (acc::<V>(alpha, 0.0), acc::<V>(beta, 0.0));
@@ -183,15 +132,13 @@ fn check<T: Multiply<V>, V: Element>(
         if run.resident {
             let (a, x) = (device.array(a).map_err(text)?, device.array(x).map_err(text)?);
             let mut there = device.array(&run.y.view(got.view())).map_err(text)?;
-            let how = (run.params.as_ref(), conj);
-            let (a, x) = ((&a).into(), (&x).into());
-            T::multiply(device, how, (alpha, a, x), (beta, (&mut there).into())).map_err(text)?;
+            let product = device.product(&a, &x).conj_if(conj).with_if(run.params.as_ref());
+            product.scaled(alpha, beta).to(&mut there).map_err(text)?;
             same(&there.download().map_err(text)?, want)?;
         } else {
             let place = run.y.view(got.view_mut());
-            let how = (run.params.as_ref(), conj);
-            T::multiply(device, how, (alpha, a.into(), x.into()), (beta, place.into()))
-                .map_err(text)?;
+            let product = device.product(a, x).conj_if(conj).with_if(run.params.as_ref());
+            product.scaled(alpha, beta).to(place).map_err(text)?;
             same(&got, &run.y.hold(want, canary))?;
         }
     }
@@ -208,7 +155,7 @@ fn desc<T: Times<V> + Element, V: Element>(a: Place, (b, m, n, k): Dim) -> Desc 
 }
 
 /// Every place of A; X and Y take turns.
-fn body<T: Multiply<V>, V: Element>(
+fn body<T: Element + Times<V>, V: Element>(
     device: &Device,
     a: Place,
     size: Size,
@@ -348,7 +295,7 @@ fn body<T: Multiply<V>, V: Element>(
 
 /// Numbers that hide a liberty unless each step is the order's: sums that cancel, subnormal ones, products
 /// that overflow, infinities and NaN, zeros of both signs; row by row. Every kernel's candidates.
-fn specials<T: Multiply<T>>(device: &Device, size: Size, compiles: bool) -> Check {
+fn specials<T: Element>(device: &Device, size: Size, compiles: bool) -> Check {
     let (least, most) = match T::DTYPE {
         Dtype::F16 => (2f64.powi(-24), 6e4),
         Dtype::Bf16 => (2f64.powi(-133), 3e38),
@@ -399,9 +346,8 @@ fn specials<T: Multiply<T>>(device: &Device, size: Size, compiles: bool) -> Chec
             let parent = place.hold(&a, |_| nan());
             for params in some {
                 let mut got = y.clone();
-                let (a, x) = (place.view(parent.view()).into(), (&x).into());
-                T::multiply(device, (Some(params), false), (one, a, x), (zero, (&mut got).into()))
-                    .map_err(|e| e.to_string())?;
+                let product = device.product(place.view(parent.view()), &x).with(params);
+                product.scaled(one, zero).to(&mut got).map_err(|e| e.to_string())?;
                 alike(&got, &want).map_err(|e| format!("{m}x{n} {k} columns, {params}: {e}"))?;
             }
         }
@@ -423,7 +369,7 @@ fn alike<T: Element>(got: &Array3<T>, want: &Array3<T>) -> Check {
 }
 
 /// Every number of columns that a tile may end in, on one small matrix.
-fn columns<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
+fn columns<T: Element + Times<V>, V: Element>(device: &Device, size: Size) -> Check {
     let counts: &[usize] = match size {
         Size::Tiny => &[2, 4],
         _ => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64],
@@ -460,7 +406,7 @@ fn conjugates<T: Element>(device: &Device) -> Check {
 }
 
 /// Batches of no matrix, of more than a grid's second axis has, and of the segments of one matrix.
-fn batches<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
+fn batches<T: Element + Times<V>, V: Element>(device: &Device, size: Size) -> Check {
     let counts: &[usize] = if size == Size::Tiny { &[0, 2] } else { &[0, 1, 65_537] };
     for &b in counts {
         for (a, k) in [(ROW, 1), (COL, 2)] {
@@ -479,7 +425,7 @@ fn batches<T: Multiply<V>, V: Element>(device: &Device, size: Size) -> Check {
 }
 
 /// Products of -0 alone: every absent lane makes their sum +0, whichever kernel adds them up.
-fn zeros<T: Multiply<T>>(device: &Device) -> Check {
+fn zeros<T: Element>(device: &Device) -> Check {
     let (m, k) = (200, 3);
     for n in [1, 2, 3, 4, 8] {
         let a = Array3::from_elem((1, m, n), elem::<T>(-0.0, -0.0));
@@ -491,13 +437,7 @@ fn zeros<T: Multiply<T>>(device: &Device) -> Check {
             let parent = place.hold(&a, |_| nan());
             let a = place.view(parent.view());
             let mut got = y.clone();
-            T::multiply(
-                device,
-                (None, false),
-                (one, a.into(), (&x).into()),
-                (zero, (&mut got).into()),
-            )
-            .map_err(|e| e.to_string())?;
+            device.product(a, &x).to(&mut got).map_err(|e| e.to_string())?;
             same(&got, &want).map_err(|e| format!("{n} columns of -0: {e}"))?;
         }
     }

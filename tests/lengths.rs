@@ -430,14 +430,8 @@ fn one<T: Element>(
         let (conj, Scaling { alpha, beta, .. }, x, y, before, after, want) = of;
         y.whole_mut().copy_from_slice(before);
         let (a, x, to) = (host.view(), x.view(), y.view_mut());
-        let done = match (params, conj) {
-            (None, false) => device.gemv(*alpha, a, x, *beta, to),
-            (None, true) => device.product(a, x).conj().scaled(*alpha, *beta).to(to),
-            (Some(params), false) => device.product(a, x).with(params).scaled(*alpha, *beta).to(to),
-            (Some(params), true) => {
-                device.product(a, x).conj().with(params).scaled(*alpha, *beta).to(to)
-            }
-        };
+        let product = device.product(a, x).conj_if(*conj).with_if(params);
+        let done = product.scaled(*alpha, *beta).to(to);
         let strides = x.strides()[0];
         let what = |e| match params {
             Some(params) => format!("{params}, x by {strides}: {e}"),
@@ -467,10 +461,7 @@ fn one<T: Element>(
     let list = choices.of(device, &a.desc());
     resident(device, case, (1, m, 1), (&list, ROW, turn), &mut |params, conj, of, y| {
         let y = y.index_axis(Axis(0), 0).index_axis(Axis(1), 0);
-        match conj {
-            false => device.product(&a, &x).with(params).scaled(of.alpha, of.beta).to(y),
-            true => device.product(&a, &x).conj().with(params).scaled(of.alpha, of.beta).to(y),
-        }
+        device.product(&a, &x).conj_if(conj).with(params).scaled(of.alpha, of.beta).to(y)
     })
 }
 
@@ -552,10 +543,7 @@ fn many<T: Element + Times<V>, V: Element>(
         let flat = |of: &Array3<V>| of.as_slice().expect("a parent").to_vec();
         y.as_slice_mut().expect("a parent").copy_from_slice(before.as_slice().expect("a parent"));
         let (x, to) = (x_place.view(x_held.view()), y_place.view(y.view_mut()));
-        let done = match params {
-            None => device.product(a, x).scaled(*alpha, *beta).to(to),
-            Some(params) => device.product(a, x).with(params).scaled(*alpha, *beta).to(to),
-        };
+        let done = device.product(a, x).with_if(params).scaled(*alpha, *beta).to(to);
         let what = |e| match params {
             Some(params) => format!("{params}, X {x_place:?}, Y {y_place:?}: {e}"),
             None => format!("chosen, X {x_place:?}, Y {y_place:?}: {e}"),

@@ -322,10 +322,7 @@ where
         if args.conj {
             a.mapv_inplace(T::conj);
         }
-        match &args.params {
-            Some(params) => device.product(&a, &x).with(params).scaled(alpha, beta).to(&mut y)?,
-            None => device.product(&a, &x).scaled(alpha, beta).to(&mut y)?,
-        }
+        device.product(&a, &x).with_if(args.params.as_ref()).scaled(alpha, beta).to(&mut y)?;
     }
 
     match output {

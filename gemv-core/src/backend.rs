@@ -83,7 +83,8 @@ impl DeviceInfo {
 /// several threads at once.
 pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 
-/// A device, opened. Users, tuner, tests and benches all launch through [`product`](Self::product).
+/// A device, opened. Users, tuner, tests and benches all launch through [`product`](Self::product), but for small products of
+/// host arrays where a choice has [a function](Prepared::with_small) for them.
 ///
 /// A backend computes with the bits of the [order](crate::order) whatever the `Params` and the caller's
 /// [floating-point mode](crate::float_mode), except
@@ -565,7 +566,23 @@ impl Prepared {
     /// With a function for products of host arrays without gaps whose factors are 1 and 0. Such a product needs no job: to make
     /// one takes longer than a small product. Whatever the function does not take goes to [`Backend::product`].
     ///
-    /// The parameters, the problem's element type and the device say which function it is.
+    /// A choice with [state](Self::with_state) of its own is not looked up so fast, and its function is not called. A backend that
+    /// wraps another one, and has to see each product, makes its choices without the function.
+    ///
+    /// ```
+    /// use gemv_core::{AnySmall, Params, Prepared};
+    ///
+    /// // Of one entry; what it refuses is computed by `Backend::product`.
+    /// let one = |a: &ndarray::ArrayView2<'_, f32>, _: bool, x: &[f32], y: &mut [f32]| {
+    ///     let takes = a.dim() == (1, 1);
+    ///     if takes {
+    ///         y[0] = a[[0, 0]].mul_add(x[0], 0.0);
+    ///     }
+    ///     takes
+    /// };
+    /// let prepared = Prepared::new(Params::new("one")).with_small(AnySmall::F32(one));
+    /// assert_eq!(prepared.params().to_string(), "one");
+    /// ```
     #[must_use]
     pub fn with_small(self, small: AnySmall) -> Prepared {
         Prepared { small: Some(small), ..self }

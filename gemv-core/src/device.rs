@@ -1,5 +1,6 @@
 //! A device, opened: its backend, its tables, and the choices that a thread remembers.
 
+use std::any::TypeId;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,9 +52,9 @@ impl fmt::Display for Device {
 
 /// A choice in use.
 pub(crate) enum Taken {
-    /// Without state: kept for ever, once for all problems with these parameters.
+    /// Of its parameters alone: kept for ever, once for all problems with them.
     Kept(&'static Prepared),
-    /// With state, or of several products; it goes back to its slot at the end.
+    /// With state of its own, or of several products; it goes back to its slot at the end.
     Owned(Option<Box<Choice>>, usize),
 }
 
@@ -80,10 +81,11 @@ impl Drop for Taken {
     }
 }
 
-/// The parameters of a choice without state, and its function for small products.
-type Known = (Params, Option<(Dtype, usize)>);
+/// What a choice is that depends on its parameters alone: they, the type of what they were parsed to, which is a backend's,
+/// and the function for small products.
+type Known = (Params, Option<TypeId>, Option<(Dtype, usize)>);
 
-/// The one copy of a choice without state, which lasts as long as the program: there are as many as
+/// The one copy of such a choice, which lasts as long as the program: there are as many as
 /// tables and candidates have parameters, and functions for small products.
 #[cold]
 fn kept(prepared: Prepared) -> &'static Prepared {
@@ -91,7 +93,8 @@ fn kept(prepared: Prepared) -> &'static Prepared {
     let mut all = ALL.get().lock().unwrap_or_else(PoisonError::into_inner);
     let small =
         prepared.small.map(|of| (of.dtype(), for_any!(AnySmall, of, small => small as usize)));
-    all.entry((*prepared.params(), small)).or_insert_with(|| Box::leak(Box::new(prepared)))
+    let parsed = prepared.state.as_deref().map(|of| of.type_id());
+    all.entry((*prepared.params(), parsed, small)).or_insert_with(|| Box::leak(Box::new(prepared)))
 }
 
 /// Equal handles are of one opened device; see [`Device::is`].
@@ -113,12 +116,12 @@ pub(crate) struct Choice {
     prepared: Prepared,
 }
 
-/// What a single product's choice without state is remembered by: rows, columns, and the device's serial number with
+/// What a single product's choice of its parameters alone is remembered by: rows, columns, and the device's serial number with
 /// alignment, layout and types.
 type Key = (usize, usize, u64);
 
 thread_local! {
-    /// Choices without state, of single products. Nothing of it is dropped, so a look-up is a few loads.
+    /// Choices of their parameters alone, of single products. Nothing of it is dropped, so a look-up is a few loads.
     static KEPT: [Cell<Option<(Key, &'static Prepared)>>; REMEMBERED] =
         const { [const { Cell::new(None) }; REMEMBERED] };
     /// A slot is taken while its choice is in use, and put back: no lock, no reference count.
@@ -236,7 +239,7 @@ impl Device {
         ((m, n, class), slot)
     }
 
-    /// The choice that the thread remembers, if it has no state. A reference comes back in a
+    /// The choice that the thread remembers, if it is of its parameters alone. A reference comes back in a
     /// register: a struct that is returned in pieces and read whole waits for its stores.
     #[inline(always)]
     pub(crate) fn recall(&self, desc: &Desc) -> Option<&'static Prepared> {

@@ -273,16 +273,16 @@ pub trait GpuDot<Rhs: ?Sized> {
     ) -> Result<()>;
 }
 
-/// One impl for every pair of operands, owned or borrowed: the pairs are those of `Product`.
+/// One impl for every pair of operands, owned or borrowed: the pairs are those of `Multiply`.
 impl<L, R> GpuDot<R> for L
 where
     L: Operand + ?Sized,
     R: Operand + ?Sized,
-    L::Form: Product<R::Form>,
+    L::Form: Multiply<R::Form>,
 {
-    type Elem = <L::Form as Product<R::Form>>::Elem;
-    type Output = <L::Form as Product<R::Form>>::Output;
-    type Target<'y> = <L::Form as Product<R::Form>>::Target<'y>;
+    type Elem = <L::Form as Multiply<R::Form>>::Elem;
+    type Output = <L::Form as Multiply<R::Form>>::Output;
+    type Target<'y> = <L::Form as Multiply<R::Form>>::Target<'y>;
 
     #[inline]
     fn try_gpu_dot(&self, rhs: &R) -> Result<Self::Output> {
@@ -392,7 +392,7 @@ borrowed!(&R, &mut R);
     note = "one vector for all matrices of a batch is a broadcast view on the host, which may be made resident: `x.broadcast((batch, n))`",
     note = "a resident matrix takes an `ArrayD` that was given its axes: `x.into_dimensionality::<Ix1>()`"
 )]
-pub trait Product<Rhs: ?Sized> {
+pub trait Multiply<Rhs: ?Sized> {
     /// See [`GpuDot::Elem`].
     type Elem: Element;
     /// See [`GpuDot::Output`].

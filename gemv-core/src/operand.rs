@@ -177,19 +177,6 @@ impl<T: Element> OperandRef<'_, T, Ix1> {
 }
 
 impl<'a, T: Element, D: Dimension + Copy> OperandMut<'a, T, D> {
-    /// The same operand, for a shorter time.
-    #[inline]
-    pub fn reborrow<'b>(self) -> OperandMut<'b, T, D>
-    where
-        'a: 'b,
-    {
-        match self {
-            OperandMut::Host(y) => OperandMut::Host(y.reborrow()),
-            OperandMut::Device(y) => OperandMut::Device(y),
-            OperandMut::View(y) => OperandMut::View(y.reborrow()),
-        }
-    }
-
     /// Number of entries along each axis.
     #[inline]
     pub fn raw_dim(&self) -> D {

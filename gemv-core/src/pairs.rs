@@ -9,7 +9,7 @@ use ndarray::{
 use half::{bf16, f16};
 
 use crate::device::Device;
-use crate::dot::{GpuDot, Product};
+use crate::dot::{GpuDot, Multiply};
 use crate::host::host_array;
 use crate::mixed::Widened;
 use crate::operand::{OperandMut, OperandRef, VectorMut};
@@ -95,7 +95,7 @@ fn of_row_vector(e: Error) -> Error {
 /// the wrapper, to the matrix.
 macro_rules! matrix_and_vector {
     ($([$($generic:tt)*] $elem:ty, $matrix:ty, $of:ident, $vector:ty => $output:ty, $new:ident;)*) => { $(
-        impl<$($generic)*> Product<$vector> for $matrix {
+        impl<$($generic)*> Multiply<$vector> for $matrix {
             type Elem = $elem;
             type Output = $output;
             type Target<'y> = VectorMut<'y, $elem>;
@@ -116,7 +116,7 @@ macro_rules! matrix_and_vector {
             }
         }
 
-        impl<$($generic)*> Product<$matrix> for $vector {
+        impl<$($generic)*> Multiply<$matrix> for $vector {
             type Elem = $elem;
             type Output = $output;
             type Target<'y> = VectorMut<'y, $elem>;
@@ -141,7 +141,7 @@ macro_rules! matrix_and_vector {
 /// The products of a matrix or batch with a matrix or batch.
 macro_rules! matrix_and_matrix {
     ($([$($generic:tt)*] $elem:ty, $left:ty, $of:ident, $right:ty => $output:ty, $new:ident, $axes:ty;)*) => { $(
-        impl<$($generic)*> Product<$right> for $left {
+        impl<$($generic)*> Multiply<$right> for $left {
             type Elem = $elem;
             type Output = $output;
             type Target<'y> = OperandMut<'y, $elem, $axes>;
@@ -220,7 +220,7 @@ fn narrow<'a, M: ?Sized>(a: &Widened<'a, M>) -> &'a M {
 
 macro_rules! vector_and_vector {
     ($($left:ty, $right:ty, $row:expr;)*) => { $(
-        impl<T: Element> Product<$right> for $left {
+        impl<T: Element> Multiply<$right> for $left {
             type Elem = T;
             type Output = T;
             type Target<'y> = &'y mut T;
@@ -327,7 +327,7 @@ fn update_of_dyn<T: Element>(
 
 macro_rules! axes_at_run_time {
     ($($left:ty, $left_view:ident, $right:ty, $right_view:ident;)*) => { $(
-        impl<T: Element> Product<$right> for $left {
+        impl<T: Element> Multiply<$right> for $left {
             type Elem = T;
             type Output = ArrayD<T>;
             type Target<'y> = ArrayViewMutD<'y, T>;
@@ -392,7 +392,7 @@ fn batch_place<T>(y: ArrayViewMutD<'_, T>) -> ArrayViewMut3<'_, T> {
 /// For each resident X, the axes of A that make a product with it, and those of Y.
 macro_rules! axes_at_run_time_and_resident {
     ($($right:ty, $right_axes:literal: $($axes:literal, $a:ty => $y_axes:literal, $new:ident, $place:ident;)*)*) => { $(
-        impl<T: Element> Product<$right> for ArrayRefD<T> {
+        impl<T: Element> Multiply<$right> for ArrayRefD<T> {
             type Elem = T;
             type Output = ArrayD<T>;
             type Target<'y> = ArrayViewMutD<'y, T>;

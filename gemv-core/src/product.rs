@@ -288,8 +288,13 @@ where
     X: Rank,
 {
     /// With the conjugate of A (the same for real types). With `A.t()` it is `Aᴴ X`.
-    pub fn conj(mut self) -> Self {
-        self.ask.conj = true;
+    pub fn conj(self) -> Self {
+        self.conj_if(true)
+    }
+
+    /// With the conjugate of A if `conj` says so: for callers who have a flag.
+    pub fn conj_if(mut self, conj: bool) -> Self {
+        self.ask.conj = conj;
         self
     }
 
@@ -315,8 +320,13 @@ where
     /// assert!(matches!(e, Error::Params { .. }) && y == array![11.0]);
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
-    pub fn with(mut self, params: &'d Params) -> Self {
-        self.ask.params = Some(params);
+    pub fn with(self, params: &'d Params) -> Self {
+        self.with_if(Some(params))
+    }
+
+    /// With these parameters, or with the table's choice: for callers who may have some.
+    pub fn with_if(mut self, params: Option<&'d Params>) -> Self {
+        self.ask.params = params;
         self
     }
 

@@ -285,6 +285,30 @@ impl<'a> Tensor<'a> {
 
     /// The same for a backend whose memory is the host's: `elements` finds those of a block.
     ///
+    /// ```
+    /// use gemv_core::{Dtype, Memory, Tensor, Window};
+    /// use ndarray::{Ix1, array};
+    /// use std::any::Any;
+    ///
+    /// #[derive(Debug)]
+    /// struct Block(Vec<f32>);
+    ///
+    /// impl Memory for Block {
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    /// }
+    /// fn elements(memory: &dyn Memory) -> &[f32] {
+    ///     let memory: &dyn Any = memory;
+    ///     &memory.downcast_ref::<Block>().unwrap().0
+    /// }
+    /// let block = Block(vec![1.0, 2.0, 3.0]);
+    /// let window = Window { memory: &block as &dyn Memory, first: 2, dim: Ix1(2), strides: Ix1(-2isize as usize) };
+    /// let x = Tensor::device(Dtype::F32, window);
+    /// assert_eq!(x.view_with(elements), array![[[3.0], [1.0]]]);
+    /// assert_eq!(x.vector_with(elements), array![3.0, 1.0]);
+    /// ```
+    ///
     /// # Panics
     /// If its elements are not of `T`; if it does not lie in its block.
     #[inline]
@@ -341,6 +365,19 @@ impl<'a> Tensor<'a> {
 
     /// The memory behind an array of the host, as [`span`](crate::span) finds it, in bytes; `None` if it is in a device's.
     ///
+    /// ```
+    /// use gemv_core::Tensor;
+    /// use ndarray::{array, s};
+    ///
+    /// let x = array![1.0f32, 2.0];
+    /// let back = Tensor::from(x.slice(s![..;-1]));
+    /// let span = back.span()?.expect("it is in the host's memory");
+    /// assert_eq!((span.data.len(), span.first, span.strides[1]), (8, 1, -1));
+    /// let packed = back.packed()?.expect("it is in the host's memory");
+    /// assert_eq!(packed[..4], 2f32.to_ne_bytes());
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`span`](crate::span).
     pub fn span(&self) -> Result<Option<Bytes<'a>>> {
@@ -385,6 +422,15 @@ impl<'a> Tensor<'a> {
     }
 
     /// The part at this index of an axis, which stays.
+    ///
+    /// ```
+    /// use gemv_core::Tensor;
+    /// use ndarray::array;
+    ///
+    /// let a = array![[1.0, 2.0], [3.0, 4.0]];
+    /// let column = Tensor::from(a.view()).only(2, 1);
+    /// assert_eq!(column.view::<f64>().unwrap(), array![[[2.0], [4.0]]]);
+    /// ```
     ///
     /// # Panics
     /// If there is no such index.
@@ -568,6 +614,19 @@ impl<'a> TensorMut<'a> {
     /// The entries of an array of the host one after the other, the last axis first, as bytes; `None` if it is in a
     /// device's memory.
     ///
+    /// ```
+    /// use gemv_core::{TensorMut, bytes_of};
+    /// use ndarray::{array, s};
+    ///
+    /// let mut y = array![1.0, 2.0, 3.0];
+    /// let mut part = TensorMut::from(y.slice_mut(s![..;2]));
+    /// assert_eq!(*part.packed()?.unwrap(), *bytes_of(&[1.0, 3.0]));
+    /// part.assign(bytes_of(&[10.0, 30.0]));
+    /// assert!(part.slice_mut().is_none()); // they lie apart
+    /// assert_eq!(y, array![10.0, 2.0, 30.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`] if there is no memory to pack them.
     pub fn packed(&self) -> Result<Option<Cow<'_, [u8]>>> {
@@ -688,18 +747,13 @@ unsafe fn pack<'a>(at: *const u8, extent: &Extent) -> Result<Cow<'a, [u8]>> {
     })
 }
 
-/// Strides without signs, the lowest address, and whether any was negative: as ndarray makes views of addresses. Of an array
-/// without entries nothing is reached.
+/// Strides without signs, the lowest address, and whether any was negative: as ndarray makes views of addresses.
 #[inline(always)]
 fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &D) -> (D, *const T, bool) {
     let (mut apart, mut lowest, mut backwards) = (strides.clone(), at, false);
-    let empty = dim.slice().contains(&0);
     for axis in 0..dim.ndim() {
         let stride = strides[axis] as isize;
-        if empty {
-            // No two entries at one place, as ndarray sees it.
-            apart[axis] = dim[axis].min(1);
-        } else if stride < 0 {
+        if stride < 0 {
             backwards = true;
             apart[axis] = stride.unsigned_abs();
             lowest = lowest.wrapping_offset(stride * (dim[axis] as isize - 1));
@@ -709,9 +763,13 @@ fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &D) -> (D, *const T
 }
 
 /// # Safety
-/// Entries of these dimensions and strides, from this address on, are those of an array of `T` that nothing writes for 'a.
+/// Entries of these dimensions and strides, from this address on, are those of an array of `T` that nothing writes for 'a. Of an
+/// array without entries, the address and the strides may be anything.
 #[inline(always)]
 unsafe fn read<'a, T, D: Dimension>(at: *const T, dim: D, strides: D) -> ArrayView<'a, T, D> {
+    if dim.slice().contains(&0) {
+        return ArrayView::from_shape(dim, &[]).expect("there are no entries");
+    }
     let (apart, lowest, backwards) = forwards(at, &dim, &strides);
     // SAFETY: the caller's.
     let mut view = unsafe { RawArrayView::from_shape_ptr(dim.strides(apart), lowest) };
@@ -727,6 +785,9 @@ unsafe fn read<'a, T, D: Dimension>(at: *const T, dim: D, strides: D) -> ArrayVi
 /// As [`read`], each entry has a place of its own, and nothing else reads or writes them.
 #[inline(always)]
 unsafe fn write<'a, T, D: Dimension>(at: *mut T, dim: D, strides: D) -> ArrayViewMut<'a, T, D> {
+    if dim.slice().contains(&0) {
+        return ArrayViewMut::from_shape(dim, &mut []).expect("there are no entries");
+    }
     let (apart, lowest, backwards) = forwards(at, &dim, &strides);
     let lowest = lowest.cast_mut();
     // SAFETY: the caller's.

@@ -1,13 +1,14 @@
 //! What reaches a backend: the parts of a job, and which jobs are not for a backend at all.
 #![deny(unsafe_code)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gemv_core::{
     Backend, Desc, Device, Dtype, Job, Number, Params, Tensor, TensorMut, ToDevice, Window,
 };
-use gemv_testkit::{Host, compute};
+use gemv_testkit::{Host, compute, elements, elements_mut};
 use ndarray::{Array2, Array3, Axis, Ix1, Ix2, Ix3, arr0, array, s};
 use num_complex::Complex;
 
@@ -215,6 +216,46 @@ fn single_vectors_that_share_a_matrix_are_its_columns() {
     }
     let desc = calls.lock().unwrap().pop().unwrap();
     assert_eq!((desc.batch, desc.rhs), (5, 2));
+}
+
+/// Matrices of one row each that share X, wherever each lies.
+#[test]
+fn single_rows_that_share_x_are_the_rows_of_one_matrix() {
+    let (calls, device) = noting();
+    let whole = Array3::from_shape_fn((5, 3, 4), |(b, i, j)| (7 * b + 3 * i + j) as f32);
+    let (a, x) = (whole.slice(s![.., 1..2, ..]), array![1.0f32, -2.0, 3.0, 0.5]);
+    let mut y = Array2::zeros((5, 1));
+    device.product(a, x.broadcast((5, 4)).unwrap()).to(&mut y).unwrap();
+    for (a, y) in a.outer_iter().zip(y.outer_iter()) {
+        assert_eq!(y, a.dot(&x));
+    }
+    let desc = calls.lock().unwrap().pop().unwrap();
+    assert_eq!((desc.batch, desc.m, desc.rhs), (1, 5, 1));
+}
+
+/// What a place gives to be written is looked at even if nobody has checked the job.
+#[test]
+fn places_outside_of_their_memory_are_not_given_out() {
+    let host = Host::new("fake:0");
+    let mut block = host.alloc(Dtype::F32, 6).unwrap();
+    let mut gives = |first: usize, dim: usize, stride: isize| {
+        let window =
+            Window { memory: &mut *block, first, dim: Ix1(dim), strides: Ix1(stride as usize) };
+        let mut place = TensorMut::device(Dtype::F32, window);
+        let given = AssertUnwindSafe(|| place.vector_mut_with::<f32>(elements_mut).len());
+        catch_unwind(given).is_ok()
+    };
+    assert!(gives(0, 6, 1) && gives(5, 6, -1) && gives(1, 3, 2) && gives(usize::MAX, 0, 1));
+    assert!(!gives(1, 6, 1) && !gives(4, 6, -1) && !gives(1, 4, 2) && !gives(0, 2, 0));
+    let window = Window { memory: &*block, first: 1, dim: Ix1(6), strides: Ix1(1) };
+    let read = Tensor::device(Dtype::F32, window);
+    assert!(catch_unwind(AssertUnwindSafe(|| read.vector_with::<f32>(elements).len())).is_err());
+    // Of no entries, of any address and any shape.
+    let window = Window { memory: &*block, first: usize::MAX / 4, dim: Ix1(0), strides: Ix1(1) };
+    assert_eq!(Tensor::device(Dtype::F32, window).view_with::<f32>(elements).len(), 0);
+    let huge = Array2::<f64>::zeros((1 << 61, 0));
+    assert_eq!(Tensor::from(huge.view()).view::<f64>().unwrap().dim(), (1, 1 << 61, 0));
+    assert_eq!(Tensor::from(huge.view()).span().unwrap().unwrap().data.len(), 0);
 }
 
 #[test]

@@ -22,6 +22,9 @@ struct Scribe {
     launched: Arc<Mutex<Vec<String>>>,
 }
 
+/// Parameters, as this backend has them.
+struct Parsed;
+
 impl Backend for Scribe {
     fn device(&self) -> &DeviceInfo {
         self.reference.device()
@@ -47,7 +50,11 @@ impl Backend for Scribe {
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         self.reference.download(from, first, to)
     }
+    fn prepare(&self, _: &Desc, params: &Params) -> Result<Prepared> {
+        Ok(Prepared::new(*params).with_parsed(Parsed))
+    }
     fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
+        prepared.state::<Parsed>().expect("what this backend has prepared");
         self.reference.product(job, prepared)
     }
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
@@ -108,6 +115,18 @@ fn refused(result: Result<()>, want: &str) {
             assert_eq!((&*kernel, &*device, &*reason), ("f", "reference", want));
         }
         other => panic!("{other:?}"),
+    }
+}
+
+/// Two backends with parameters of one name: each gets back what it has prepared.
+#[test]
+fn a_choice_of_another_backend_is_not_taken() {
+    let (other, (device, _)) = (Device::new(Reference::open()), scribe(&[]));
+    let (a, x) = (array![[1.0f32, 2.0]], array![3.0f32, 4.0]);
+    for _ in 0..2 {
+        for device in [&other, &device] {
+            assert_eq!(device.try_gpu_dot(&a, &x).unwrap(), array![11.0]);
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Every kernel, instruction set, type and layout against the reference, bit for bit.
 
 use gemv_core::half::{bf16, f16};
-use gemv_core::ndarray::{Array1, Array2, ArrayView2, ArrayViewMut1, s};
+use gemv_core::ndarray::{
+    Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, s,
+};
 use gemv_core::num_complex::Complex;
 use gemv_core::{Accumulator, Desc, Device, Element, Params};
-use gemv_testkit::Numbers;
+use gemv_testkit::{MODES, Numbers, with_mode};
 
 /// y between canaries, checked bit for bit.
 #[track_caller]
@@ -43,12 +45,7 @@ fn check<T: Element>(
                 // Must not be read.
                 y.fill(T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN)));
             }
-            if conj {
-                // The only entry point with conjugation chooses by the table.
-                device.product(&a, &x).conj().scaled(alpha, beta).to(y).unwrap();
-            } else {
-                device.product(&a, &x).with(&p).scaled(alpha, beta).to(y).unwrap();
-            }
+            device.product(&a, &x).conj_if(conj).with(&p).scaled(alpha, beta).to(y).unwrap();
             let y = memory.slice(s![8..8 + m * gap;stride]);
             for i in 0..m {
                 assert_eq!(
@@ -155,4 +152,57 @@ types! {
     bf16_: bf16;
     c32_: Complex<f32>;
     c64_: Complex<f64>;
+}
+
+/// Small products of each instruction set by the function that a known choice has, for every kind of layout, in each
+/// floating-point mode: the first call makes the choice, the others know it.
+fn known<T: Element>() {
+    let mut rng = Numbers::new(3);
+    for isa in gemv_cpu::isas() {
+        let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+        for (m, n) in [(1, 1), (3, 16), (16, 3), (33, 65), (2, 255), (4, 256), (3, 257)] {
+            let data = rng.elements::<T>(4 * (m + 3) * (n + 3));
+            let xs = rng.elements::<T>(3 * n);
+            let (rows, columns) = (n as isize, m as isize);
+            let lies = [(rows, 1), (1, columns), (rows + 3, 1), (1, columns + 2), (2 * rows, 2)];
+            for (rs, cs) in lies.into_iter().chain([(0, 1), (-rows, 1), (1, -columns), (rows, -1)])
+            {
+                let shape = (m, n).strides((rs.unsigned_abs(), cs.unsigned_abs()));
+                let mut a = ArrayView2::from_shape(shape, &data[1..]).unwrap();
+                [rs, cs].into_iter().enumerate().filter(|(_, stride)| *stride < 0).for_each(
+                    |(axis, _)| {
+                        a.invert_axis(Axis(axis));
+                    },
+                );
+                for (step, conj) in [(1, false), (1, true), (2, false), (-1, true)] {
+                    let x = ArrayView1::from(&xs).slice_move(s![..;step]).slice_move(s![..n]);
+                    let mut want = Array1::from_elem(m, T::default());
+                    let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
+                    gemv_testkit::gemv(one, a, conj, x, zero, want.view_mut());
+                    let call = || {
+                        let mut y = Array1::from_elem(m, T::default());
+                        device.product(a, x).conj_if(conj).to(&mut y).unwrap();
+                        assert!(
+                            y.iter().zip(&want).all(|(y, want)| y.bits() == want.bits()),
+                            "{} {isa} {m}x{n} by {rs}, {cs}, x by {step}, {conj}",
+                            T::DTYPE
+                        );
+                    };
+                    call();
+                    call();
+                    MODES.into_iter().for_each(|(_, mode)| with_mode(mode, call));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn known_small_products_are_right_in_every_mode() {
+    known::<f32>();
+    known::<f64>();
+    known::<f16>();
+    known::<bf16>();
+    known::<Complex<f32>>();
+    known::<Complex<f64>>();
 }

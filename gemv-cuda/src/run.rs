@@ -182,10 +182,8 @@ fn queue(
     }
     launch(Operand { block, first: 0, dim, strides: [(m * rhs) as isize, rhs as isize, 1] })?;
     let bytes = y.len() * size;
-    match y.slice_mut() {
-        Some(all) if bytes > staging.slot() => staging.fetch(block, 0, all),
-        _ => staging.receive(block, bytes, |new| y.assign(new)),
-    }
+    // Whole, before any of Y is written.
+    staging.receive(block, bytes, |new| y.assign(new))
 }
 
 /// An operand where the kernels read it: an array of the host is copied there, if it is read at all.

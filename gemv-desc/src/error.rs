@@ -51,7 +51,8 @@ pub enum Error {
     /// The operands' shapes do not fit.
     #[error("shapes do not fit: {0}")]
     Shape(ShapeMismatch),
-    /// An operand of a backend's job does not lie in its memory, is missing, or cannot be written.
+    /// An operand of a backend's job does not lie in its memory, is missing, cannot be written, or is of a type that does not go
+    /// with the others.
     #[error("{operand} {reason}")]
     Operand {
         /// Which one.

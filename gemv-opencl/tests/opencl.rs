@@ -484,15 +484,8 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
                 }
                 *ran += 1;
                 let (conj, y) = (case % 2 == 1, at.insert_axis(Axis(0)));
-                match conj {
-                    true => device
-                        .product(job.0, job.1)
-                        .conj()
-                        .with(params)
-                        .scaled(alpha, beta)
-                        .to(y)?,
-                    false => device.product(job.0, job.1).with(params).scaled(alpha, beta).to(y)?,
-                }
+                let product = device.product(job.0, job.1).conj_if(conj).with(params);
+                product.scaled(alpha, beta).to(y)?;
                 for (x, y) in x.columns().into_iter().zip(before.columns_mut()) {
                     gemv_testkit::gemv(alpha, a, conj, x, beta, y);
                 }
@@ -675,10 +668,7 @@ fn resident<T: Element>(device: &Device) -> Outcome {
             let mut dy = device.vector(&y)?;
             let mut expected = y.clone();
             gemv_testkit::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
-            match conj {
-                true => device.product(&da, &dx).conj().scaled(alpha, beta).to(&mut dy)?,
-                false => device.gemv(alpha, &da, &dx, beta, &mut dy)?,
-            }
+            device.product(&da, &dx).conj_if(conj).scaled(alpha, beta).to(&mut dy)?;
             same("resident", &dy.download()?, &expected)?;
         }
     }

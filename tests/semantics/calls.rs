@@ -225,13 +225,13 @@ pub fn errors_leave_many<T: Raw>(device: &Device) -> Check {
         })* };
     }
     y_elsewhere! {
-        "gemm": before, |y| device.product(&a, &x).scaled(one, zero).to(y);
-        "gemm of nothing": before, |y| device.product(&a, &x).scaled(zero, one).to(y);
-        "gemm_conj": before, |y| device.product(&a, &x).conj().scaled(one, one).to(y);
-        "gemm_batched": results, |y| device.product(&stack, &sides).scaled(one, zero).to(y);
-        "gemv_batched": single, |y| device.product(&stack, &vectors).scaled(one, zero).to(y);
-        "gemm_as": results, |y| device.product(&stack, &sides).with(&params).scaled(one, zero).to(y);
-        "gemm_conj_as": results, |y| device.product(&stack, &sides).conj().with(&params).scaled(one, zero).to(y);
+        "several columns": before, |y| device.product(&a, &x).scaled(one, zero).to(y);
+        "several columns of nothing": before, |y| device.product(&a, &x).scaled(zero, one).to(y);
+        "several columns, conjugated": before, |y| device.product(&a, &x).conj().scaled(one, one).to(y);
+        "a batch": results, |y| device.product(&stack, &sides).scaled(one, zero).to(y);
+        "a batch of vectors": single, |y| device.product(&stack, &vectors).scaled(one, zero).to(y);
+        "given parameters": results, |y| device.product(&stack, &sides).with(&params).scaled(one, zero).to(y);
+        "given parameters, conjugated": results, |y| device.product(&stack, &sides).conj().with(&params).scaled(one, zero).to(y);
     }
     // A and X of the other device, and Y of this one and of the host.
     let (fa, fx) = (elsewhere.array(&a).map_err(text)?, elsewhere.array(&x).map_err(text)?);
@@ -240,12 +240,18 @@ pub fn errors_leave_many<T: Raw>(device: &Device) -> Check {
     let (mut y, mut ry) = (before.clone(), device.array(&before).map_err(text)?);
     let (mut ys, mut rys) = (results.clone(), device.array(&results).map_err(text)?);
     let (mut yv, mut ryv) = (single.clone(), device.array(&single).map_err(text)?);
-    is_elsewhere("gemm, A", device.product(&fa, &x).scaled(one, zero).to(&mut y))?;
-    is_elsewhere("gemm, X", device.product(&a, &fx).scaled(one, zero).to(&mut ry))?;
-    is_elsewhere("gemm_batched, A", device.product(&fs, &sides).scaled(one, zero).to(&mut rys))?;
-    is_elsewhere("gemm_batched, X", device.product(&stack, &fb).scaled(one, zero).to(&mut ys))?;
-    is_elsewhere("gemv_batched, A", device.product(&fs, &vectors).scaled(one, zero).to(&mut ryv))?;
-    is_elsewhere("gemv_batched, X", device.product(&stack, &fv).scaled(one, zero).to(&mut yv))?;
+    is_elsewhere("several columns, A", device.product(&fa, &x).scaled(one, zero).to(&mut y))?;
+    is_elsewhere("several columns, X", device.product(&a, &fx).scaled(one, zero).to(&mut ry))?;
+    is_elsewhere("a batch, A", device.product(&fs, &sides).scaled(one, zero).to(&mut rys))?;
+    is_elsewhere("a batch, X", device.product(&stack, &fb).scaled(one, zero).to(&mut ys))?;
+    is_elsewhere(
+        "a batch of vectors, A",
+        device.product(&fs, &vectors).scaled(one, zero).to(&mut ryv),
+    )?;
+    is_elsewhere(
+        "a batch of vectors, X",
+        device.product(&stack, &fv).scaled(one, zero).to(&mut yv),
+    )?;
     // By the method: the device is A's.
     let ra = device.array(&a).map_err(text)?;
     let mut fy = elsewhere.array(&before).map_err(text)?;

@@ -145,11 +145,6 @@ impl Staging {
         self.slots.take(slots, || Slot::new(&self.gpu))
     }
 
-    /// Bytes that are copied at once.
-    pub(crate) fn slot(&self) -> usize {
-        SLOT
-    }
-
     /// Queues a copy of host memory to the start of a block. `from` may be reused on return.
     ///
     /// # Panics
