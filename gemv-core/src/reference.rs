@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, Ix3, indices};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Ix3, indices};
 
 use crate::backend::BuiltinTable;
 use crate::element::scale;
@@ -14,7 +14,8 @@ use crate::order::{LANES, SEGMENT};
 use crate::step::{Step, VectorJob};
 use crate::{
     Accumulator, AnySlice, AnySliceMut, AnyVectorJob, Backend, Checked, Desc, DeviceInfo, Dtype,
-    Element, Error, Job, Memory, Params, Prepared, Result, Times, Window, for_any, for_types,
+    Element, Error, Job, Memory, Params, Prepared, Result, Tensor, TensorMut, Times, Window,
+    for_any, for_types,
 };
 
 /// The sum of `len` terms in the order: `lane = visit(j, lane)` adds term `j` to its lane.
@@ -293,18 +294,26 @@ fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut Vec<T> {
     &mut memory.downcast_mut::<HostMemory<T>>().expect("memory of the reference").0
 }
 
-/// A product of any rank, column by column.
+#[inline(never)] // all pairs of types share it
+fn matrix<'a, T: Element>(of: &Tensor<'a>) -> ArrayView2<'a, T> {
+    of.matrix_with(elements)
+}
+
+#[inline(never)] // as above
+fn vector_of<'a, T: Element>(of: &Tensor<'a>) -> ArrayView1<'a, T> {
+    of.vector_with(elements)
+}
+
+#[inline(never)] // as above
+fn vector_mut<'a, T: Element>(of: &'a mut TensorMut<'_>) -> ArrayViewMut1<'a, T> {
+    of.vector_mut_with(|memory| elements_mut(memory))
+}
+
+/// One column.
 fn run<T: Element + Times<V>, V: Element>(job: &mut Checked<Job<'_>>) {
     let (alpha, beta, conj) = (job.alpha.get(), job.beta.get(), job.conj);
-    let a = job.a.view_with::<T>(elements);
-    let x = job.x.view_with::<V>(elements);
-    let mut y = job.y();
-    let mut y = y.view_mut_with::<V>(|memory| elements_mut(memory));
-    for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(y.outer_iter_mut()) {
-        for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
-            product(alpha, a, conj, x, beta, y);
-        }
-    }
+    let (a, x) = (matrix::<T>(&job.a), vector_of::<V>(&job.x));
+    product(alpha, a, conj, x, beta, vector_mut(&mut job.y()));
 }
 
 impl Backend for Reference {
@@ -365,8 +374,13 @@ impl Backend for Reference {
     }
 
     fn product(&self, job: &mut Checked<Job<'_>>, _: &Prepared) -> Result<()> {
-        in_default(|| for_types!((job.a.dtype(), job.x.dtype()), T, V => run::<T, V>(job)));
-        Ok(())
+        let types = (job.a.dtype(), job.x.dtype());
+        in_default(|| {
+            job.columns(|one| {
+                for_types!(types, T, V => run::<T, V>(one));
+                Ok(())
+            })
+        })
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::ptr::NonNull;
 
 use ndarray::{
     ArrayView, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut, ArrayViewMut1, ArrayViewMut3,
@@ -747,17 +748,29 @@ unsafe fn pack<'a>(at: *const u8, extent: &Extent) -> Result<Cow<'a, [u8]>> {
     })
 }
 
-/// Strides without signs, the lowest address, and whether any was negative: as ndarray makes views of addresses.
+/// Strides without signs, the lowest address, and whether any was negative: as ndarray makes views of addresses. Of an array
+/// without entries the address and the strides may be anything; `step` is then that of each other axis.
 #[inline(always)]
-fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &D) -> (D, *const T, bool) {
+fn forwards<T, D: Dimension>(
+    at: *const T,
+    dim: &D,
+    strides: &D,
+    step: usize,
+) -> (D, *const T, bool) {
     let (mut apart, mut lowest, mut backwards) = (strides.clone(), at, false);
+    let empty = dim.slice().contains(&0);
     for axis in 0..dim.ndim() {
         let stride = strides[axis] as isize;
-        if stride < 0 {
+        if empty {
+            apart[axis] = step * dim[axis].min(1);
+        } else if stride < 0 {
             backwards = true;
             apart[axis] = stride.unsigned_abs();
             lowest = lowest.wrapping_offset(stride * (dim[axis] as isize - 1));
         }
+    }
+    if empty {
+        return (apart, NonNull::dangling().as_ptr(), false);
     }
     (apart, lowest, backwards)
 }
@@ -767,10 +780,7 @@ fn forwards<T, D: Dimension>(at: *const T, dim: &D, strides: &D) -> (D, *const T
 /// array without entries, the address and the strides may be anything.
 #[inline(always)]
 unsafe fn read<'a, T, D: Dimension>(at: *const T, dim: D, strides: D) -> ArrayView<'a, T, D> {
-    if dim.slice().contains(&0) {
-        return ArrayView::from_shape(dim, &[]).expect("there are no entries");
-    }
-    let (apart, lowest, backwards) = forwards(at, &dim, &strides);
+    let (apart, lowest, backwards) = forwards(at, &dim, &strides, 0);
     // SAFETY: the caller's.
     let mut view = unsafe { RawArrayView::from_shape_ptr(dim.strides(apart), lowest) };
     if backwards {
@@ -785,10 +795,8 @@ unsafe fn read<'a, T, D: Dimension>(at: *const T, dim: D, strides: D) -> ArrayVi
 /// As [`read`], each entry has a place of its own, and nothing else reads or writes them.
 #[inline(always)]
 unsafe fn write<'a, T, D: Dimension>(at: *mut T, dim: D, strides: D) -> ArrayViewMut<'a, T, D> {
-    if dim.slice().contains(&0) {
-        return ArrayViewMut::from_shape(dim, &mut []).expect("there are no entries");
-    }
-    let (apart, lowest, backwards) = forwards(at, &dim, &strides);
+    // By a step of 0, ndarray would see entries at one place.
+    let (apart, lowest, backwards) = forwards(at, &dim, &strides, 1);
     let lowest = lowest.cast_mut();
     // SAFETY: the caller's.
     let mut view = unsafe { RawArrayViewMut::from_shape_ptr(dim.strides(apart), lowest) };

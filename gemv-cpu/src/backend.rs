@@ -246,7 +246,8 @@ impl Cpu {
             && beta == T::Acc::ZERO;
         if small
             && let (Some(x), Some(y)) = (x.as_slice(), y.as_slice_mut())
-            && self.isa.small(&a, conj, x, y)
+            && let Some(product) = self.isa.small_product::<T>()
+            && product(&a, conj, x, y)
         {
             return;
         }
@@ -473,6 +474,9 @@ impl Backend for Cpu {
         };
         if choice.read {
             return self.read(job, prepared.params());
+        }
+        if job.y.is_empty() {
+            return Ok(());
         }
         let types = (job.a.dtype(), job.x.dtype());
         if let Some(theirs) = choice.rival {

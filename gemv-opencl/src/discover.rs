@@ -283,7 +283,7 @@ fn arch(platform: &str, vendor: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What a device says is a hint: rusticl keeps subnormals and does not say so.
+    /// What a device says is a hint: rusticl does not say that it keeps subnormals, and some of its drivers do.
     #[test]
     fn a_device_that_does_not_speak_of_subnormals_is_tested() {
         let all = DeviceFpConfig::DENORM | DeviceFpConfig::ROUND_TO_NEAREST | DeviceFpConfig::FMA;
