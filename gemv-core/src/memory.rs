@@ -194,12 +194,13 @@ impl<M, D: Dimension> Window<M, D> {
     /// assert!(every_other(-2).lies_in(5) && !every_other(-3).lies_in(9));
     /// assert!(!every_other(isize::MIN).lies_in(usize::MAX));
     /// ```
+    #[inline]
     pub fn lies_in(&self, len: usize) -> bool {
         if self.dim.slice().contains(&0) {
             return true;
         }
         let (mut low, mut high) = (self.first, self.first);
-        (0..self.dim.ndim()).all(|axis| {
+        (0..self.dim.ndim()).filter(|&axis| self.dim[axis] > 1).all(|axis| {
             let stride = self.stride(axis);
             let Some(far) = stride.unsigned_abs().checked_mul(self.dim[axis] - 1) else {
                 return false;
@@ -242,6 +243,9 @@ impl<M, D: Dimension> Window<M, D> {
         for axis in (0..self.dim.ndim()).filter(|&axis| self.dim[axis] > 1) {
             axes[count] = axis;
             count += 1;
+        }
+        if count <= 1 {
+            return count == 0 || self.stride(axes[0]) != 0;
         }
         let axes = &mut axes.slice_mut()[..count];
         axes.sort_unstable_by_key(|&axis| self.stride(axis).unsigned_abs());
