@@ -288,6 +288,18 @@ where
     X: Rank,
 {
     /// With the conjugate of A (the same for real types). With `A.t()` it is `Aᴴ X`.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # use num_complex::Complex64;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (one, i) = (Complex64::ONE, Complex64::I);
+    /// let (a, mut y) = (array![[i]], array![one]);
+    /// device.product(&a, &array![one]).conj().to(&mut y)?;
+    /// assert_eq!(y, array![-i]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn conj(self) -> Self {
         self.conj_if(true)
     }
@@ -300,6 +312,16 @@ where
 
     /// With these factors, `Y = alpha * A X + beta * Y`, and BLAS's meaning: `alpha = 0` does not read A and X, `beta = 0`
     /// does not read Y. They have the accumulator's type of X: f32 for f16 and bf16.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![f64::NAN]);
+    /// device.product(&a, &x).scaled(2.0, 0.0).to(&mut y)?;
+    /// assert_eq!(y, array![22.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     pub fn scaled(mut self, alpha: V::Acc, beta: V::Acc) -> Self {
         (self.ask.alpha, self.ask.beta) = (alpha, beta);
         self

@@ -208,20 +208,26 @@ unsafe impl Send for Tensor<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Tensor<'_> {}
 
-impl Deref for Tensor<'_> {
-    type Target = Extent;
+macro_rules! has_an_extent {
+    ($($tensor:ident)*) => {$(
+        impl Deref for $tensor<'_> {
+            type Target = Extent;
 
-    #[inline(always)]
-    fn deref(&self) -> &Extent {
-        &self.extent
-    }
+            #[inline(always)]
+            fn deref(&self) -> &Extent {
+                &self.extent
+            }
+        }
+
+        impl fmt::Debug for $tensor<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?} in {:?}", self.extent, self.window().map(|w| (w.memory, w.first)))
+            }
+        }
+    )*};
 }
 
-impl fmt::Debug for Tensor<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} in {:?}", self.extent, self.window().map(|w| (w.memory, w.first)))
-    }
-}
+has_an_extent!(Tensor TensorMut);
 
 impl<'a, T: Element, D: Rank> From<ArrayView<'a, T, D>> for Tensor<'a> {
     #[inline]
@@ -489,21 +495,6 @@ enum PlaceMut<'a> {
 unsafe impl Send for TensorMut<'_> {}
 // SAFETY: as of a `Tensor`: shared, it is only read.
 unsafe impl Sync for TensorMut<'_> {}
-
-impl Deref for TensorMut<'_> {
-    type Target = Extent;
-
-    #[inline(always)]
-    fn deref(&self) -> &Extent {
-        &self.extent
-    }
-}
-
-impl fmt::Debug for TensorMut<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} in {:?}", self.extent, self.window().map(|w| (w.memory, w.first)))
-    }
-}
 
 impl<'a, T: Element, D: Rank> From<ArrayViewMut<'a, T, D>> for TensorMut<'a> {
     #[inline]
