@@ -1,8 +1,8 @@
 //! gemv and ger.
 
-use gemv_core::Step;
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, ArrayViewMut2, Axis};
+use gemv_core::{Step, scale};
 use gemv_cpu::HostStep;
 
 use crate::operand::{Matrix, Vector};
@@ -115,8 +115,22 @@ pub(crate) unsafe fn gemv<T: Scalar>(
     let (a, x) = unsafe { (a.view(), x.view()) };
     let a = if op == Op::Plain { a } else { a.reversed_axes() };
     let product = host().device.product(a, x).conj_if(op == Op::Conjugated);
+    if outer <= FEW && !(alpha.is_one() && beta.is_zero() && incy == 1) {
+        // Scaled here: without factors, and with neighbours as the result, a small product is not made a job first. The
+        // sums are of the type of y, so nothing is rounded in between.
+        let mut sums = [T::ZERO; FEW];
+        answer(product.to(&mut sums[..outer]));
+        return in_default(|| {
+            y.iter_mut().zip(sums).for_each(|(y, sum)| {
+                *y = scale(alpha, sum, beta, (!beta.is_zero()).then_some(*y));
+            });
+        });
+    }
     answer(product.scaled(alpha, beta).to(&mut y));
 }
+
+/// Entries of y that are scaled by the caller.
+const FEW: usize = 32;
 
 /// `y = beta y` by rule 6 of the order.
 #[cold]
