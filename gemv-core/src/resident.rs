@@ -34,12 +34,12 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T: Element, D> {
-    device: Device,
-    memory: SharedMemory,
-    first: usize,
-    dim: D,
-    strides: D,
-    element: PhantomData<T>,
+    pub(crate) device: Device,
+    pub(crate) memory: SharedMemory,
+    pub(crate) first: usize,
+    pub(crate) dim: D,
+    pub(crate) strides: D,
+    pub(crate) element: PhantomData<T>,
 }
 
 /// A matrix that lives on a device.
@@ -144,7 +144,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         Window { memory: &**memory, first: *first, dim: *dim, strides: *strides }
     }
 
-    /// Where its entries lie, to write to; `None` while a clone or view shares the block.
+    /// Where its entries lie, to write to; `None` while a clone or view shares the block, and of memory of another library
+    /// that may not be written.
     ///
     /// ```
     /// # use gemv_core::Engine;

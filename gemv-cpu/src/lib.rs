@@ -51,6 +51,6 @@ mod run;
 mod simd;
 mod vector;
 
-pub use backend::{Cpu, isas, open};
+pub use backend::{Cpu, ENTRY, isas, open};
 pub use simd::ISA_ENV;
 pub use vector::HostStep;

@@ -58,11 +58,14 @@ pub use kernels::kernels;
 pub use options::options;
 pub use shipped::{Shipped, shipped};
 
-#[linkme::distributed_slice(BACKENDS)]
-static ENTRY: BackendEntry = BackendEntry {
+/// This backend, for static libraries: see [`gemv_core::Engine::link`].
+pub const ENTRY: BackendEntry = BackendEntry {
     name: "cuda",
     // After the CPU: a host matrix that is used once is not worth the way to a device.
     rank: 10,
     discover: backend::discover,
     open: backend::open,
 };
+
+#[linkme::distributed_slice(BACKENDS)]
+static LINKED: BackendEntry = ENTRY;
