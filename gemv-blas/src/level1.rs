@@ -1,4 +1,4 @@
-//! dot, nrm2, axpy and scal. The BLAS has no errors for them; what cannot be an array is reported as elsewhere.
+//! dot, nrm2, axpy, scal and iamax. The BLAS has no errors for them; what cannot be an array is reported as elsewhere.
 
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, Axis};
@@ -256,4 +256,38 @@ fn scaled<T: Parts>(x: ArrayView1<'_, T>) -> T::Part {
         sum.fma(x.conj(), x)
     });
     sum.pair()[0].sqrt().shifted(exponent)
+}
+
+/// The place of the first entry whose |re| + |im| is largest, from 1 on; 0 where there is none. As in the reference, a NaN is
+/// larger than nothing, and nothing is larger than a NaN that comes first.
+///
+/// # Safety
+/// That of the BLAS: the vector is there.
+#[inline(always)]
+pub(crate) unsafe fn iamax<T: Parts>(caller: Caller, n: i64, (x, incx): (*const T, i64)) -> usize {
+    if n <= 0 || incx <= 0 {
+        return 0;
+    }
+    let x = Vector { at: x, len: n as usize, step: incx as isize };
+    if !x.can_be() {
+        wrong(caller, 2);
+        return 0;
+    }
+    // SAFETY: it can be, and the caller promises that it is there.
+    let x = unsafe { x.view() };
+    in_default(|| largest(x)) + 1
+}
+
+fn largest<T: Parts>(x: ArrayView1<'_, T>) -> usize {
+    let size = |x: &T| {
+        let [re, im] = x.pair();
+        re.magnitude().add(im.magnitude())
+    };
+    let mut sizes = x.iter().map(size);
+    let first = sizes.next().unwrap_or(T::Part::ZERO);
+    if first.nan() {
+        return 0;
+    }
+    let most = sizes.fold(first, |most, size| if size > most { size } else { most });
+    x.iter().position(|x| size(x) == most).unwrap_or(0)
 }

@@ -121,8 +121,8 @@ pub(crate) unsafe fn gemv<T: Scalar>(
         let mut sums = [T::ZERO; FEW];
         answer(product.to(&mut sums[..outer]));
         return in_default(|| {
-            y.iter_mut().zip(sums).for_each(|(y, sum)| {
-                *y = scale(alpha, sum, beta, (!beta.is_zero()).then_some(*y));
+            y.iter_mut().zip(&sums[..outer]).for_each(|(y, sum)| {
+                *y = scale(alpha, *sum, beta, (!beta.is_zero()).then_some(*y));
             });
         });
     }

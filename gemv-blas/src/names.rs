@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use gemv_core::num_complex::Complex;
 
-use crate::level1::{axpy, dot, nrm2, scal, scal_parts};
+use crate::level1::{axpy, dot, iamax, nrm2, scal, scal_parts};
 use crate::level2::{Op, by_rows, gemv, ger};
 use crate::xerbla::Caller;
 
@@ -235,3 +235,23 @@ scal_names!(complex C32, C32, "cscal", scal);
 scal_names!(complex C64, C64, "zscal", scal);
 scal_names!(real f32, C32, "csscal", scal_parts);
 scal_names!(real f64, C64, "zdscal", scal_parts);
+
+macro_rules! iamax_names {
+    ($t:ty, $name:literal) => {
+        routine!(
+            $name { fn (n: *const Int, x: *const $t, incx: *const Int) -> Int {
+                // SAFETY: the caller's.
+                unsafe { iamax(by!(fortran $name), (*n).into(), (x, (*incx).into())) as Int }
+            } },
+            // From 0 on, and 0 for none.
+            $name { fn (n: Int, x: *const $t, incx: Int) -> usize {
+                // SAFETY: the caller's.
+                unsafe { iamax(by!(c $name), n.into(), (x, incx.into())).saturating_sub(1) }
+            } }
+        );
+    };
+}
+iamax_names!(f32, "isamax");
+iamax_names!(f64, "idamax");
+iamax_names!(C32, "icamax");
+iamax_names!(C64, "izamax");

@@ -179,6 +179,23 @@ static R N(nrm2)(int spelling, int64_t n, const T *x, int64_t incx) {
     return t;
 }
 
+#define IAMAX PASTE(i, B(amax))
+#define FORTRAN(Int, symbol) Int symbol(const Int *, const T *, const Int *);
+#define CBLAS(Int, symbol) size_t symbol(Int, const T *, Int);
+DECLARE(IAMAX)
+#undef FORTRAN
+#undef CBLAS
+/* From 1 on; C counts from 0. */
+static int64_t N(iamax)(int spelling, int64_t n, const T *x, int64_t incx) {
+    int64_t at = -1;
+#define FORTRAN(Int, symbol) { Int n_ = (Int)n, incx_ = (Int)incx; at = symbol(&n_, x, &incx_); }
+#define CBLAS(Int, symbol) at = (int64_t)symbol((Int)n, x, (Int)incx) + 1;
+    switch (spelling) { CASES(IAMAX) }
+#undef FORTRAN
+#undef CBLAS
+    return at;
+}
+
 #define FORTRAN(Int, symbol) void symbol(const Int *, const T *, const T *, const Int *, T *, const Int *);
 #define CBLAS(Int, symbol) void symbol(Int, FACTOR, const T *, Int, T *, Int);
 DECLARE(B(axpy))
@@ -314,6 +331,8 @@ static void N(test_ger)(int64_t m, int64_t n, int64_t incx, int64_t incy, int64_
         }
 }
 
+static R N(size)(T a) { return (R)(fabs((double)N(re)(a)) + fabs((double)N(im)(a))); }
+
 static void N(test_level1)(int64_t n, int64_t incx, int64_t incy) {
     T *x = N(array)(N(span)(n, incx)), *y = N(array)(N(span)(n, incy)), alpha = N(of)(0.75, -1.5);
     T *xs = N(packed)(x, n, incx), *ys = N(packed)(y, n, incy);
@@ -324,6 +343,11 @@ static void N(test_level1)(int64_t n, int64_t incx, int64_t incy) {
         }
         R norm = N(nrm2)(spelling, n, x, incx), root = SQRT(N(re)(N(ordered)(xs, xs, (size_t)n, 1)));
         if (memcmp(&norm, &root, sizeof norm) != 0) fail("nrm2", spelling, "other bits");
+        int64_t largest = 0;
+        for (int64_t i = 0; i < n && incx > 0; i++)
+            if (i == 0 || N(size)(xs[i]) > N(size)(xs[largest - 1])) largest = i + 1;
+        if (!is_fortran(spelling) && largest == 0) largest = 1;
+        if (N(iamax)(spelling, n, x, incx) != largest) fail("iamax", spelling, "another place");
         T *found = N(copy)(y, N(span)(n, incy)), *expected = N(copy)(y, N(span)(n, incy));
         for (int64_t i = 0; i < n; i++) {
             T *to = N(entry)(expected, n, incy, i);
@@ -472,4 +496,5 @@ static void N(all)(void) {
 #undef SQRT
 #undef LDEXP
 #undef NRM2
+#undef IAMAX
 #undef SCAL_BY_REAL
