@@ -29,6 +29,8 @@ mod candidates;
 mod cyclic;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
+#[allow(unsafe_code)] // whoever brings a stream or memory answers for it
+mod interop;
 mod kernel_source;
 mod kernels;
 mod lock;
@@ -53,6 +55,7 @@ pub use cache::Cache;
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
 pub use gemv_gpu::{CACHE_DIR_ENV, CACHE_ENV};
+pub use interop::on_stream;
 pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
 pub use options::options;
