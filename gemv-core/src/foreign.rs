@@ -74,6 +74,9 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// that its work has the order of that library's; on a device with a stream of its own the two are ordered by
     /// [`Device::wait_for`] and [`Device::record_event`]. OpenCL takes memory of the queue's context alone.
     ///
+    /// While clones and views share it, and if it may not be written, what is written goes to memory of the array's own first, as
+    /// everywhere: the other library does not see it.
+    ///
     /// The handle may be at any address that is a multiple of an element's size. Kernels read whole vectors: up to the end
     /// of the 32 bytes that the last entry lies in, and from the beginning of those that the first one lies in. Every
     /// allocation of CUDA is a multiple of that.

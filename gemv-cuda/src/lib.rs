@@ -42,6 +42,9 @@ mod resident;
 mod run;
 mod selftest;
 mod shipped;
+#[cfg(feature = "cudarc")]
+#[allow(unsafe_code)] // slices are borrowed, and of the device's stream
+pub mod slices;
 mod tables;
 #[cfg(test)]
 mod testing;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use gemv_core::{Desc, Device, Params};
+use gemv_core::{Desc, Device, Dtype, Params};
 use gemv_testkit::foreign::{self, Owner};
 use ocl::core::{self, MemFlags};
 
@@ -106,7 +106,7 @@ impl Owner for Library {
 fn memory_and_queues_of_another_library() {
     let Some(library) = Library::open() else { return };
     let none = |_: &Device, _: &Desc| Vec::<Params>::new();
-    foreign::all(&library, &[(3, 700), (65, 33)], &none);
+    foreign::all(&library, &[Dtype::F32, Dtype::C64], &[(65, 33)], &none);
     contexts(&library);
     events(&library);
     queues(&library);
@@ -115,7 +115,7 @@ fn memory_and_queues_of_another_library() {
 /// Buffers of a context that is not the queue's, that are too small, that are there to be read.
 fn contexts(library: &Library) {
     use gemv_core::ndarray::Ix1;
-    use gemv_core::{DeviceVector, Dtype, Foreign};
+    use gemv_core::{DeviceVector, Foreign};
     let device = library.device();
     let adopt = |mem: &core::Mem, bytes: usize, writable: bool| {
         let (handle, keep) = (mem.as_ptr().addr(), Box::new(mem.clone()));
@@ -163,8 +163,8 @@ fn contexts(library: &Library) {
 
 /// Another queue writes what a product reads, once an event has come; and reads what it gives after another one.
 fn events(library: &Library) {
-    use gemv_core::ndarray::Array2;
     use gemv_core::ndarray::Array1;
+    use gemv_core::ndarray::Array2;
     let own = library.device();
     let gate = core::create_user_event(&library.context).unwrap();
     // SAFETY: the handle is only looked at.

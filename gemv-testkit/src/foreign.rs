@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv_core::ndarray::{Array2, Ix1, Ix2, s};
-use gemv_core::num_complex::Complex;
 use gemv_core::{
     Desc, Device, DeviceArray, DeviceMatrix, DeviceVector, Dtype, Element, Error, Foreign, GpuDot,
-    Params, Times, bytes_of, bytes_of_mut, device, half,
+    Params, Times, bytes_of, bytes_of_mut, device, for_types, half,
 };
 
 /// A library with memory and a queue of its own on a device.
@@ -242,7 +241,8 @@ pub fn refusals(owner: &dyn Owner) {
         let text = why(vector(at, len, stride).unwrap_err());
         assert!(text.contains("does not lie in its memory"), "{text}");
     }
-    assert!(vector(396, 2, -99).is_ok() && vector(0, 0, 1).is_ok());
+    let back = region.matrix::<f32>(&device, (0, 99), (2, 1), (-99, 1), false);
+    assert!(back.is_ok() && vector(0, 0, 1).is_ok());
     let (foreign, _) = region.foreign(0, Dtype::F64, false);
     // SAFETY: refused.
     let of = unsafe { DeviceVector::<f32>::from_foreign(&device, foreign, 0, Ix1(10), Ix1(1)) };
@@ -294,9 +294,10 @@ pub fn overlaps(owner: &dyn Owner) {
     assert_eq!(region.read(), bytes_of(want.as_slice().unwrap()), "{} bytes", before.len());
 }
 
-/// All of it, in every element type. `shapes` are a few, `some` picks parameters beside the table's.
+/// All of it, with the bits of these element types. `shapes` are a few, `some` picks parameters beside the table's.
 pub fn all(
     owner: &dyn Owner,
+    dtypes: &[Dtype],
     shapes: &[(usize, usize)],
     some: &dyn Fn(&Device, &Desc) -> Vec<Params>,
 ) {
@@ -304,12 +305,9 @@ pub fn all(
     read_only(owner);
     kept(owner);
     overlaps(owner);
-    bits::<f32>(owner, shapes, some);
-    bits::<f64>(owner, shapes, some);
-    bits::<half::f16>(owner, shapes, some);
-    bits::<half::bf16>(owner, shapes, some);
-    bits::<Complex<f32>>(owner, shapes, some);
-    bits::<Complex<f64>>(owner, shapes, some);
+    for dtype in dtypes {
+        for_types!((*dtype, *dtype), T, _V => bits::<T>(owner, shapes, some));
+    }
 }
 
 fn device_named(name: &str) -> Device {

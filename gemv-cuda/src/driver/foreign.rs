@@ -1,6 +1,7 @@
 //! Streams, memory and events of other libraries, and graphs that they capture.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -270,16 +271,21 @@ impl Gpu {
         later.into_iter().try_for_each(|(at, ordered)| self.free(at, ordered))
     }
 
-    /// Memory of another library as a block, which begins on 64 bytes; and the bytes before the handle in it.
-    ///
-    /// # Errors
-    /// Where the driver says that it is not memory of this GPU, or not of so many bytes.
-    pub(crate) fn adopt(
-        self: &Arc<Self>,
-        handle: usize,
-        bytes: usize,
-        keep: Box<dyn Any + Send + Sync>,
-    ) -> Result<(Block, usize)> {
+    /// Whether the driver has told this thread that memory of this GPU is there. It may be gone since, which nobody can see.
+    #[inline]
+    fn knows(&self, handle: usize, bytes: usize) -> bool {
+        RANGES.with(|ranges| {
+            ranges.iter().any(|range| {
+                let (gpu, start, size) = range.get();
+                let within = handle.wrapping_sub(start);
+                gpu == self.context.ordinal() && within <= size && bytes <= size - within
+            })
+        })
+    }
+
+    /// Where the driver says that an allocation of this GPU begins, and how many bytes it has.
+    #[cold]
+    fn range_of(&self, handle: usize) -> Result<(usize, usize)> {
         let refused = |reason: String| Error::Device {
             device: self.id().into(),
             call: "from_foreign",
@@ -300,19 +306,40 @@ impl Gpu {
             (functions.attributes)(3, names.as_mut_ptr(), values.as_mut_ptr(), handle as _)
         };
         code.result().map_err(|e| self.failed("cuPointerGetAttributes", e))?;
-        if bytes > 0 {
-            if size == 0 {
-                return Err(refused(format!("the driver knows no memory at {handle:#x}")));
+        if size == 0 {
+            return Err(refused(format!("the driver knows no memory at {handle:#x}")));
+        }
+        if device != self.context.ordinal() as i32 {
+            return Err(refused(format!("the memory is of the GPU {device}")));
+        }
+        Ok((start as usize, size))
+    }
+
+    /// Memory of another library as a block, which begins on 64 bytes; and the bytes before the handle in it.
+    ///
+    /// # Errors
+    /// Where the driver says that it is not memory of this GPU, or not of so many bytes.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        handle: usize,
+        bytes: usize,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> Result<(Block, usize)> {
+        let refused = |reason: String| Error::Device {
+            device: self.id().into(),
+            call: "from_foreign",
+            reason,
+        };
+        if bytes > 0 && !self.knows(handle, bytes) {
+            let (start, size) = self.range_of(handle)?;
+            let left = (start + size).saturating_sub(handle);
+            if bytes > left {
+                return Err(refused(format!(
+                    "the memory has {left} bytes from there on, and not {bytes}"
+                )));
             }
-            if device != self.context.ordinal() as i32 {
-                return Err(refused(format!("the memory is of the GPU {device}")));
-            }
-            let within = handle - start as usize;
-            if bytes > size - within {
-                let left = size - within;
-                let reason = format!("the memory has {left} bytes from there on, and not {bytes}");
-                return Err(refused(reason));
-            }
+            let of = (self.context.ordinal(), start, size);
+            RANGES.with(|ranges| ranges[start / SEGMENT % COUNT].set(of));
         }
         let shift = handle % 64;
         Ok((
@@ -341,6 +368,17 @@ impl Gpu {
         self.refuse_while_recording("cuEventRecord")?;
         self.mark(event as sys::CUevent, self.stream.cu_stream())
     }
+}
+
+/// How many allocations a thread remembers, and the bytes that two of them at one place of the list are apart: those of
+/// libraries that have a pool are large.
+const COUNT: usize = 8;
+const SEGMENT: usize = 2 << 20;
+
+thread_local! {
+    /// Allocations that the driver has told of: a GPU, where it begins, its bytes.
+    static RANGES: [Cell<(usize, usize, usize)>; COUNT] =
+        const { [const { Cell::new((usize::MAX, 0, 0)) }; COUNT] };
 }
 
 /// What graphs that are gone have kept. The driver does not allow its calls where it tells of them.

@@ -154,6 +154,26 @@ impl Gpu {
         })
     }
 
+    /// The same on a stream of cudarc's, which it keeps.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn on_shared_stream(
+        ordinal: usize,
+        id: &str,
+        stream: Arc<CudaStream>,
+    ) -> Result<Gpu> {
+        let theirs = stream.context().cu_ctx();
+        Gpu::on(ordinal, id, |context| {
+            let handle = stream.cu_stream().addr();
+            // SAFETY: the stream is kept, so it is alive.
+            let foreign = unsafe { ForeignStream::of(handle, context.cu_ctx(), id)? };
+            if theirs != context.cu_ctx() {
+                let reason = "the stream is of a context that is not the GPU's primary one".into();
+                return Err(Error::Device { device: id.into(), call: "on_stream", reason });
+            }
+            Ok((stream, Some(foreign)))
+        })
+    }
+
     fn on(
         ordinal: usize,
         id: &str,
