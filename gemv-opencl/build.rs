@@ -2,9 +2,9 @@
 //!
 //! `ocl` links libOpenCL: without the loader's package, programs neither link nor start. On Linux
 //! (x86-64, aarch64) this script builds a static library of the same name instead. For every
-//! function of the API it has a jump through a slot. `gemv_opencl_load` fills the slots from the
-//! system's library; before that, each call returns CL_PLATFORM_NOT_FOUND_KHR. The folder of the
-//! static library comes first on the link path.
+//! function of the API it has a jump through a slot. The first call of any function, by whatever part of the
+//! program, fills all slots from the system's library. Where there is none, each call returns
+//! CL_PLATFORM_NOT_FOUND_KHR. The folder of the static library comes first on the link path.
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -12,12 +12,26 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-check-cfg=cfg(opencl_at_run_time)");
     let target = |key: &str| std::env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
-    // What a function does: jump to where its slot points.
-    let jump = match (target("OS").as_str(), target("ARCH").as_str()) {
-        ("linux", "x86_64") => "endbr64\\n jmp *SLOT(%rip)",
-        ("linux", "aarch64") => {
-            "hint #34\\n adrp x16, SLOT\\n ldr x16, [x16, :lo12:SLOT]\\n br x16"
-        }
+    // A function jumps to where its slot points: at first to `first`, which says which slot it is, and goes on to `FIRST`.
+    // That one keeps the arguments, all of which are integers and pointers, fills the slots, and calls the function again.
+    let (jump, first, go_on) = match (target("OS").as_str(), target("ARCH").as_str()) {
+        ("linux", "x86_64") => (
+            "endbr64\\n jmp *SLOT(%rip)",
+            "endbr64\\n lea SLOT(%rip), %r11\\n jmp FIRST",
+            "push %rdi\\n push %rsi\\n push %rdx\\n push %rcx\\n push %r8\\n push %r9\\n push %r11\\n\
+             call gemv_opencl_load\\n\
+             pop %r11\\n pop %r9\\n pop %r8\\n pop %rcx\\n pop %rdx\\n pop %rsi\\n pop %rdi\\n jmp *(%r11)",
+        ),
+        ("linux", "aarch64") => (
+            "hint #34\\n adrp x16, SLOT\\n ldr x16, [x16, :lo12:SLOT]\\n br x16",
+            "hint #36\\n adrp x9, SLOT\\n add x9, x9, :lo12:SLOT\\n b FIRST",
+            "stp x29, x30, [sp, #-96]!\\n stp x0, x1, [sp, #16]\\n stp x2, x3, [sp, #32]\\n\
+             stp x4, x5, [sp, #48]\\n stp x6, x7, [sp, #64]\\n str x9, [sp, #80]\\n\
+             bl gemv_opencl_load\\n\
+             ldr x9, [sp, #80]\\n ldp x6, x7, [sp, #64]\\n ldp x4, x5, [sp, #48]\\n\
+             ldp x2, x3, [sp, #32]\\n ldp x0, x1, [sp, #16]\\n ldp x29, x30, [sp], #96\\n\
+             ldr x16, [x9]\\n br x16",
+        ),
         // Elsewhere the system's library is linked as `ocl` has it.
         _ => return,
     };
@@ -25,35 +39,52 @@ fn main() {
 
     let mut c = String::from(
         "#include <dlfcn.h>\n\
-         #include <stddef.h>\n\
-         static int absent(void) { return -1001; } /* CL_PLATFORM_NOT_FOUND_KHR */\n",
+         #include <pthread.h>\n\
+         static int absent(void) { return -1001; } /* CL_PLATFORM_NOT_FOUND_KHR */\n\
+         __attribute__((visibility(\"hidden\"))) int gemv_opencl_load(void);\n",
     );
+    writeln!(c, "__asm__(\".text\\n.balign 16\\ngemv_opencl_first: {go_on}\\n\");").unwrap();
     for name in API {
-        let jump = jump.replace("SLOT", &format!("gemv_slot_{name}"));
+        let of = |text: &str| {
+            text.replace("SLOT", &format!("gemv_slot_{name}")).replace("FIRST", "gemv_opencl_first")
+        };
+        let (jump, first) = (of(jump), of(first));
         writeln!(
             c,
-            "__attribute__((visibility(\"hidden\"))) void *gemv_slot_{name} = (void *)absent;\n\
+            "extern char gemv_first_{name}[] __attribute__((visibility(\"hidden\")));\n\
+             __attribute__((visibility(\"hidden\"))) void *gemv_slot_{name} = gemv_first_{name};\n\
              __asm__(\".text\\n.balign 16\\n.globl {name}\\n.hidden {name}\\n\
-             .type {name}, %function\\n{name}: {jump}\\n.size {name}, . - {name}\\n\");"
+             .type {name}, %function\\n{name}: {jump}\\n.size {name}, . - {name}\\n\
+             .globl gemv_first_{name}\\n.hidden gemv_first_{name}\\n\
+             gemv_first_{name}: {first}\\n\");"
         )
         .unwrap();
     }
-    c += "/* Fills the slots; 1 where a library was found. Not safe to call from two threads. */\n\
-          __attribute__((visibility(\"hidden\"))) int gemv_opencl_load(void) {\n\
+    c += "static int found;\n\
+          static void fill(void) {\n\
           void *f, *lib = dlopen(\"libOpenCL.so.1\", RTLD_NOW | RTLD_LOCAL);\n\
           if (!lib) lib = dlopen(\"libOpenCL.so\", RTLD_NOW | RTLD_LOCAL);\n\
-          if (!lib) return 0;\n";
+          found = lib != 0;\n";
     for name in API {
-        writeln!(c, "if ((f = dlsym(lib, \"{name}\"))) gemv_slot_{name} = f;").unwrap();
+        writeln!(
+            c,
+            "f = lib ? dlsym(lib, \"{name}\") : 0;\n\
+             __atomic_store_n(&gemv_slot_{name}, f ? f : (void *)absent, __ATOMIC_RELEASE);"
+        )
+        .unwrap();
     }
-    c += "return 1;\n}\n";
+    c += "}\n\
+          /* Fills the slots, once; 1 where a library was found. Any thread may call it. */\n\
+          int gemv_opencl_load(void) {\n\
+          static pthread_once_t once = PTHREAD_ONCE_INIT;\n\
+          pthread_once(&once, fill);\n\
+          return found;\n}\n";
 
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo"));
     let source = out.join("opencl.c");
     std::fs::write(&source, c).expect("OUT_DIR can be written to");
-    // cargo_metadata(false): `ocl` links the library; this script only builds it.
-    cc::Build::new().file(&source).cargo_metadata(false).compile("OpenCL");
-    println!("cargo:rustc-link-search=native={}", out.display());
+    // It is a part of this crate, so that a static library has it too; and what `ocl` links by the name of OpenCL.
+    cc::Build::new().file(&source).compile("OpenCL");
     // dlopen is in libc since glibc 2.34, and in libdl before.
     println!("cargo:rustc-link-lib=dl");
 }

@@ -66,6 +66,28 @@ pub mod unstable {
 #[doc = include_str!("guide.md")]
 pub mod guide {}
 
+/// Names the backends of this build's features to the engine, before the first use of a device: for a static library, whose
+/// linker leaves out what it finds nobody to name. Elsewhere they are there already, and this changes nothing.
+///
+/// ```
+/// gemv::link()?; // first of all
+/// assert!(gemv::devices().iter().all(|line| !line.id.is_empty()));
+/// # Ok::<(), gemv::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::LinkedLate`] if a device was used before, and a backend is not in the list.
+pub fn link() -> Result<()> {
+    Engine::link([
+        #[cfg(feature = "cpu")]
+        cpu::ENTRY,
+        #[cfg(feature = "opencl")]
+        opencl::ENTRY,
+        #[cfg(feature = "cuda")]
+        cuda::ENTRY,
+    ])
+}
+
 /// The README, whose programs are tests.
 #[cfg(all(doctest, feature = "cpu"))]
 #[doc = include_str!("../README.md")]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::element::{AnySlice, AnySliceMut, AnySmall};
+use crate::foreign::Interop;
 use crate::job::{Checked, Job};
 use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::{Exchange, Memory, Receive};
@@ -212,6 +213,27 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// As [`upload`](Self::upload).
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>>;
 
+    /// What the device does with memory and events of other libraries; `None` by default: it takes none.
+    fn interop(&self) -> Option<&dyn Interop> {
+        None
+    }
+
+    /// Has what a product with this choice needs, also inside of a graph that a program captures on its own stream; see
+    /// [`Device::reserve`](crate::Device::reserve). By default there is nothing to have.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    fn reserve(&self, prepared: &Prepared) -> Result<()> {
+        let _ = prepared;
+        Ok(())
+    }
+
+    /// The error for what this backend does not do, or sees that it must not.
+    #[doc(hidden)]
+    fn refused(&self, call: &'static str, reason: &str) -> Error {
+        Error::Device { device: self.device().id.clone(), call, reason: reason.into() }
+    }
+
     /// Copies the elements from `first` on to `to`.
     ///
     /// `first` is in elements; as many are copied as `to` has places.
@@ -298,8 +320,7 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # Panics
     /// If a block is another backend's, a piece is not inside of its blocks, or their element types differ.
     fn exchange(&self, _blocks: &mut [Receive<'_>]) -> Result<Box<dyn Exchange>> {
-        let reason = "devices of this backend do not copy from each other".into();
-        Err(Error::Device { device: self.device().id.clone(), call: "exchange", reason })
+        Err(self.refused("exchange", "devices of this backend do not copy from each other"))
     }
 
     /// Proves that these parameters are legal for this problem, and keeps what the proof found:

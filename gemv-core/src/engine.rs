@@ -1,8 +1,8 @@
 //! Which devices there are, and which one computes.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::float_mode::in_default;
 use crate::fork::Once;
@@ -57,6 +57,12 @@ pub struct Engine {
     default: Once<Result<Device>>,
 }
 
+/// The engine of this process.
+static GLOBAL: Once<Engine> = Once::new();
+
+/// Backends that the program has named.
+static LINKED: Mutex<Vec<BackendEntry>> = Mutex::new(Vec::new());
+
 /// What `GEMV_BACKEND` says; text that is no Unicode names no device, and is refused as such.
 fn asked() -> Option<String> {
     std::env::var_os(BACKEND_ENV).map(|name| name.to_string_lossy().into_owned())
@@ -110,8 +116,43 @@ impl Engine {
     /// ```
     #[inline]
     pub fn global() -> &'static Engine {
-        static GLOBAL: Once<Engine> = Once::new();
         GLOBAL.get_or_init(|| Engine { by_environment: true, ..Engine::new(asked()) })
+    }
+
+    /// Names backends that are linked into this program, before its first use of a device: for static libraries. There
+    /// [`BACKENDS`] is empty unless the linker is told to keep whole archives (`--whole-archive`), without a word. Backends
+    /// that are in the list already stay. `gemv::link` names those of the features of gemv.
+    ///
+    /// ```
+    /// use gemv_core::{BackendEntry, DeviceInfo, Engine, reference::Reference};
+    ///
+    /// // As `gemv_cpu::ENTRY`.
+    /// const MINE: BackendEntry = BackendEntry {
+    ///     name: "mine",
+    ///     rank: 50,
+    ///     discover: || Ok(vec![DeviceInfo::new("mine:0")]),
+    ///     open: |_| Ok(Reference::open()),
+    /// };
+    /// Engine::link([MINE])?; // first of all
+    /// assert_eq!(gemv_core::devices()[0].id, "mine:0");
+    /// Engine::link([MINE])?; // changes nothing
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LinkedLate`] if a device was used before and a backend is not in the list.
+    pub fn link(entries: impl IntoIterator<Item = BackendEntry>) -> Result<()> {
+        let mut linked = LINKED.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in entries {
+            if BACKENDS.iter().chain(&*linked).any(|known| known.name == entry.name) {
+                continue;
+            }
+            if GLOBAL.get().is_some() {
+                return Err(Error::LinkedLate { backend: entry.name });
+            }
+            linked.push(entry);
+        }
+        Ok(())
     }
 
     /// An engine of its own: the linked backends, and a device's name to force in place of the
@@ -128,9 +169,11 @@ impl Engine {
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     pub fn new(forced: Option<String>) -> Engine {
-        let linked = |feature: &&str| BACKENDS.iter().any(|entry| entry.name == *feature);
+        let named = LINKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<BackendEntry> = BACKENDS.iter().chain(&*named).copied().collect();
+        let linked = |feature: &&str| all.iter().any(|entry| entry.name == *feature);
         let absent = FEATURES.into_iter().filter(|feature| !linked(feature)).collect();
-        Engine { absent, ..Engine::with_entries(BACKENDS.iter().copied(), forced) }
+        Engine { absent, ..Engine::with_entries(all, forced) }
     }
 
     /// An engine of these backends, linked or not.

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use crate::element::Accumulator;
+use crate::foreign::check_apart;
 use crate::tensor::{Tensor, TensorMut, check_types};
 use crate::{Desc, Error, Result, ShapeMismatch};
 
@@ -199,6 +200,7 @@ impl Job<'_> {
     /// at one place.
     pub fn check(self) -> Result<Checked<Self>> {
         self.proof()?;
+        self.check_apart()?;
         Ok(Checked(self))
     }
 
@@ -219,6 +221,15 @@ impl Job<'_> {
         self.a.check("A")?;
         self.x.check("X")?;
         self.y.check("Y")
+    }
+
+    /// Whether Y lies apart from A and X, which only memory of other libraries can be asked.
+    #[inline]
+    pub(crate) fn check_apart(&self) -> Result<()> {
+        let Some(y) = self.y.window() else { return Ok(()) };
+        let read = [("A", &self.a), ("X", &self.x)].into_iter();
+        let read = read.filter_map(|(name, of)| Some((name, of.window()?, of.dtype())));
+        check_apart(("Y", &y, self.y.dtype()), read)
     }
 }
 

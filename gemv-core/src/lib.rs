@@ -34,6 +34,8 @@ mod engine;
 mod files;
 #[allow(unsafe_code)] // assembly: the register of the mode
 pub mod float_mode;
+#[allow(unsafe_code)] // its caller answers for memory of others
+mod foreign;
 #[allow(unsafe_code)] // the call that has forks counted, and values that outlast one
 pub mod fork;
 mod host;
@@ -71,6 +73,7 @@ pub use element::{
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use files::read_plain;
+pub use foreign::{Foreign, Interop};
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
@@ -81,7 +84,7 @@ pub use integers::{DeviceIntegers, Integer};
 pub use job::{Checked, Job, Number};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
-pub use memory::{Exchange, Memory, Piece, Receive, Window};
+pub use memory::{Exchange, Memory, Owner, Piece, Receive, Window};
 pub use mixed::{Widen, Widened};
 pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};

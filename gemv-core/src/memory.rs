@@ -40,6 +40,31 @@ pub trait Memory: Any + Send + Sync + Debug {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// The driver's handle: a `CUdeviceptr`, a `cl_mem`. By default there is none.
+    fn handle(&self) -> Option<usize> {
+        None
+    }
+    /// Where it begins, to see whether two blocks overlap: a space of addresses, and an address in it. By default each handle
+    /// is a space.
+    fn place(&self) -> Option<(usize, usize)> {
+        self.handle().map(|handle| (handle, 0))
+    }
+    /// Who owns it.
+    fn owner(&self) -> Owner {
+        Owner::Backend
+    }
+}
+
+/// Who owns a block of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The backend, which allocated it: no other block has a part of it.
+    Backend,
+    /// Another library: see [`Foreign`](crate::Foreign).
+    Foreign {
+        /// Whether it may be written.
+        writable: bool,
+    },
 }
 
 /// A block that [`Backend::exchange`](crate::Backend::exchange) writes, and with what.
@@ -85,10 +110,11 @@ impl SharedMemory {
         SHARES.load(Ordering::Relaxed)
     }
 
-    /// To write to; `None` while it is shared.
+    /// To write to; `None` while it is shared, and of memory that may not be written.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> Option<&mut dyn Memory> {
-        Arc::get_mut(&mut self.0)
+        let memory = Arc::get_mut(&mut self.0)?;
+        (memory.owner() != Owner::Foreign { writable: false }).then_some(memory)
     }
 }
 
@@ -96,6 +122,13 @@ impl From<Box<dyn Memory>> for SharedMemory {
     fn from(memory: Box<dyn Memory>) -> SharedMemory {
         SHARES.fetch_add(1, Ordering::Relaxed);
         SharedMemory(memory.into())
+    }
+}
+
+impl From<Arc<dyn Memory>> for SharedMemory {
+    fn from(memory: Arc<dyn Memory>) -> SharedMemory {
+        SHARES.fetch_add(1, Ordering::Relaxed);
+        SharedMemory(memory)
     }
 }
 

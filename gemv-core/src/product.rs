@@ -256,6 +256,7 @@ impl Device {
             job.without_batch();
         }
         debug_assert_eq!(job.proof(), Ok(()));
+        job.check_apart()?;
         match (known, ask.params) {
             (Some(prepared), _) => self.backend().product(&mut job, prepared),
             (None, Some(params)) => {

@@ -8,7 +8,7 @@ use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix0, Ix1, Ix2, RemoveAx
 use crate::device::Device;
 use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
-use crate::memory::{Memory, SharedMemory, Window};
+use crate::memory::{Memory, Owner, SharedMemory, Window};
 use crate::step::VectorJob;
 use crate::{Desc, Element, Error, Result, ShapeMismatch};
 
@@ -34,12 +34,12 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T: Element, D> {
-    device: Device,
-    memory: SharedMemory,
-    first: usize,
-    dim: D,
-    strides: D,
-    element: PhantomData<T>,
+    pub(crate) device: Device,
+    pub(crate) memory: SharedMemory,
+    pub(crate) first: usize,
+    pub(crate) dim: D,
+    pub(crate) strides: D,
+    pub(crate) element: PhantomData<T>,
 }
 
 /// A matrix that lives on a device.
@@ -144,7 +144,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         Window { memory: &**memory, first: *first, dim: *dim, strides: *strides }
     }
 
-    /// Where its entries lie, to write to; `None` while a clone or view shares the block.
+    /// Where its entries lie, to write to; `None` while a clone or view shares the block, and of memory of another library
+    /// that may not be written.
     ///
     /// ```
     /// # use gemv_core::Engine;
@@ -221,8 +222,15 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// had to be replaced.
     #[inline]
     pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
-        if self.memory.get_mut().is_some() && self.window().is_distinct() {
-            return Ok(None);
+        let distinct = self.window().is_distinct();
+        if self.memory.get_mut().is_some() {
+            if distinct {
+                return Ok(None);
+            }
+            if self.memory.owner() != Owner::Backend {
+                // Its owner would not see what is written elsewhere.
+                self.window().check_result("an array of foreign memory", self.memory.len())?;
+            }
         }
         self.replace(keep).map(Some)
     }

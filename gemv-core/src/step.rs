@@ -3,6 +3,7 @@
 use ndarray::{Dimension, Ix0, Ix3};
 
 use crate::element::{Any, Family};
+use crate::foreign::check_apart;
 use crate::job::Checked;
 use crate::memory::{Memory, Window};
 use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
@@ -208,6 +209,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
     /// step reads is missing, or two entries of y lie at one place.
     pub fn check(self) -> Result<Checked<Self>> {
         self.proof()?;
+        self.check_apart()?;
         Ok(Checked::trust(self))
     }
 
@@ -239,6 +241,26 @@ impl<'a, T: Element> VectorJob<'a, T> {
             Scalar::Quotient { of, by, .. } => number(of).and_then(|()| number(by))?,
         }
         y.check_result("y", y.memory.len())
+    }
+
+    /// Whether y lies apart from what is read, which only memory of other libraries can be asked.
+    pub(crate) fn check_apart(&self) -> Result<()> {
+        let VectorJob { alpha, x, z, y, .. } = self;
+        let (of, by) = match *alpha {
+            Scalar::Number(_) => (None, None),
+            Scalar::Device { of, .. } => (Some(of), None),
+            Scalar::Quotient { of, by, .. } => (Some(of), Some(by)),
+        };
+        let read = [
+            ("x", *x),
+            ("z", *z),
+            ("the factor", of.map(three_axes)),
+            ("the factor", by.map(three_axes)),
+        ];
+        let read = read.into_iter().filter_map(|(name, of)| Some((name, of?, T::DTYPE)));
+        let Window { first, dim, strides, .. } = *y;
+        let y = Window { memory: &*y.memory, first, dim, strides };
+        check_apart(("y", &y, T::DTYPE), read)
     }
 
     /// `y = x`.

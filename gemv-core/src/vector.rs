@@ -180,6 +180,7 @@ impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
         }
         write(&mut |y| {
             let job = VectorJob::new(step, alpha.scalar, x, z, y.reborrow().window());
+            job.check_apart()?;
             device.backend().vector(job.erase())
         })
     }

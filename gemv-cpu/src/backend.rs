@@ -18,8 +18,11 @@ use crate::run;
 use crate::simd::{Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan, Product};
 use crate::vector;
 
+/// This backend, for static libraries: see [`gemv_core::Engine::link`].
+pub const ENTRY: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
+
 #[linkme::distributed_slice(BACKENDS)]
-static CPU: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
+static LINKED: BackendEntry = ENTRY;
 
 fn from_env() -> Result<Isa> {
     let name = std::env::var_os(ISA_ENV).map(|a| a.to_string_lossy().into_owned());

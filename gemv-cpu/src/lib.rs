@@ -51,5 +51,5 @@ mod run;
 mod simd;
 mod vector;
 
-pub use backend::{Cpu, isas, open};
+pub use backend::{Cpu, ENTRY, isas, open};
 pub use simd::ISA_ENV;

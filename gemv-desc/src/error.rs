@@ -100,6 +100,12 @@ pub enum Error {
         /// The default; `None` where a product of host arrays has found no device.
         device: Option<String>,
     },
+    /// A backend was named after the first use of a device.
+    #[error("{backend} is named after the first use of a device: call Engine::link before")]
+    LinkedLate {
+        /// The backend.
+        backend: &'static str,
+    },
     /// A driver or runtime library is not there, or does not answer.
     #[error("{backend} is not available: {reason}")]
     DriverMissing {

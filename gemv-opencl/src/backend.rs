@@ -8,8 +8,8 @@ use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    DeviceInfo, Dtype, Element, Error, Job, KernelInfo, KernelLaunch, Layout, Memory, Params,
-    Prepared, Result, Table, Times, VectorJob, for_any, for_types,
+    DeviceInfo, Dtype, Element, Error, Interop, Job, KernelInfo, KernelLaunch, Layout, Memory,
+    Params, Prepared, Result, Table, Times, VectorJob, for_any, for_types,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
@@ -82,6 +82,16 @@ impl OpenCl {
     }
 
     fn on(found: Found) -> Result<OpenCl> {
+        // A device that is the host is timed by the host's clock.
+        let (platform, device, clock) = (found.platform, found.device, !found.info.host);
+        OpenCl::with(found, |begins| cl::Queue::open(platform, device, begins, clock))
+    }
+
+    /// The device with a queue, which is told whether the driver begins what is enqueued without being asked.
+    pub(crate) fn with(
+        found: Found,
+        queue: impl FnOnce(bool) -> std::result::Result<cl::Queue, cl::Failure>,
+    ) -> Result<OpenCl> {
         found.usable(&found.info.refused)?;
         // One at a time: see `discover::found`.
         static OPENING: Mutex<()> = Mutex::new(());
@@ -90,9 +100,7 @@ impl OpenCl {
         let programs = Programs::new(store, !bugs::BINARIES.is_in(&found.info.driver));
         // NVIDIA's driver for Linux begins at once, and a flush is not free.
         let begins = cfg!(target_os = "linux") && found.info.vendor == "nvidia";
-        // A device that is the host is timed by the host's clock.
-        let clock = !found.info.host;
-        let state = cl::Queue::open(found.platform, found.device, begins, clock)
+        let state = queue(begins)
             .and_then(|queue| State::new(queue, programs))
             .map_err(|e| e.on(&found.info.id))?;
         Ok(OpenCl {
@@ -112,17 +120,15 @@ impl OpenCl {
     }
 
     /// All that calls the driver, by one thread at a time.
-    fn enter(&self) -> Result<Entered<'_>> {
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         self.here()?;
         Ok(lock(&self.state))
     }
 
-    #[cfg(test)]
     pub(crate) fn found(&self) -> &Found {
         &self.found
     }
 
-    #[cfg(test)]
     pub(crate) fn state(&self) -> &Arc<Mutex<State>> {
         &self.state
     }
@@ -217,7 +223,7 @@ impl OpenCl {
         Ok(Box::new(Block::new(mem, len, dtype, state.queue.id(), self.state.clone())))
     }
 
-    fn has(&self, dtype: Dtype) -> Result<()> {
+    pub(crate) fn has(&self, dtype: Dtype) -> Result<()> {
         if !dtype.needs_f64() || self.found.caps.fp64 {
             return Ok(());
         }
@@ -354,6 +360,10 @@ impl Backend for OpenCl {
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
         self.here()?;
         kernel_source::launch(&self.found, &self.state, launch)
+    }
+
+    fn interop(&self) -> Option<&dyn Interop> {
+        Some(self)
     }
 
     fn synchronize(&self) -> Result<()> {

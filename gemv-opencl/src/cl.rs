@@ -1,6 +1,7 @@
 //! Every unsafe call of this crate: host memory that the driver reads, and launches.
 
 mod clblast;
+mod foreign;
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -13,6 +14,7 @@ use ocl::ffi;
 
 pub use clblast::CLBLAST_ENV;
 pub(crate) use clblast::{Clblast, Place, clblast};
+pub(crate) use foreign::ForeignQueue;
 
 /// How every program is compiled. Nothing relaxes the arithmetic: the prelude turns contraction off,
 /// and no `-cl-` option allows more.
@@ -27,16 +29,11 @@ pub(crate) const QUIET: &str = " -w";
 /// What was looked for.
 #[cfg(opencl_at_run_time)]
 pub(crate) fn load() -> Result<(), String> {
-    use std::sync::OnceLock;
     unsafe extern "C" {
         fn gemv_opencl_load() -> i32;
     }
-    static LOADED: OnceLock<bool> = OnceLock::new();
-    // SAFETY: not called from two threads, because OnceLock runs one initialiser; it writes only
-    // to the slots of build.rs, which no other thread reads before this returns, since every path
-    // to a device goes through here.
-    let loaded = *LOADED.get_or_init(|| unsafe { gemv_opencl_load() } == 1);
-    if loaded {
+    // SAFETY: it takes nothing, and any thread may call it, as build.rs says.
+    if unsafe { gemv_opencl_load() } == 1 {
         return Ok(());
     }
     Err("looked for an OpenCL loader (libOpenCL.so.1, libOpenCL.so) and found none".into())
@@ -158,10 +155,10 @@ impl Queue {
         Ok(Queue { context, queue, device, begins, clock, failed: Cell::new(false) })
     }
 
-    /// Another number for each device that is open, and each time that it was opened. Of a device that closes, its blocks
-    /// keep it.
+    /// Another number for each device that is open, and each time that it was opened, but for those on one queue of another
+    /// library. Of a device that closes, its blocks keep it.
     pub(crate) fn id(&self) -> usize {
-        self.context.as_ptr().addr()
+        self.queue.as_ptr().addr()
     }
 
     /// A buffer of this many bytes (at least one), not initialised.

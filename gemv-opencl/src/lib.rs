@@ -35,6 +35,8 @@ mod discover;
 mod first_use;
 #[cfg(test)]
 mod golden;
+#[allow(unsafe_code)] // whoever brings a queue or a buffer answers for it
+mod interop;
 mod kernel_source;
 mod kernels;
 mod memory;
@@ -53,7 +55,11 @@ pub use bugs::{Bug, known_bugs};
 pub use cl::CLBLAST_ENV;
 pub use clblast::load_clblast;
 pub use discover::{NAME, cache_dir};
+pub use interop::on_queue;
+
+/// This backend, for static libraries: see [`gemv_core::Engine::link`].
+pub const ENTRY: BackendEntry =
+    BackendEntry { name: NAME, rank: 20, discover: discover::discover, open: backend::open };
 
 #[linkme::distributed_slice(BACKENDS)]
-static ENTRY: BackendEntry =
-    BackendEntry { name: NAME, rank: 20, discover: discover::discover, open: backend::open };
+static LINKED: BackendEntry = ENTRY;

@@ -1,12 +1,13 @@
 //! What a device's lock guards, and the memory that is behind operands.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::float_mode::{ForCalls, for_calls};
 use gemv_core::fork::forks;
-use gemv_core::{Dtype, Error, Memory, Result};
+use gemv_core::{Dtype, Error, Memory, Owner, Result};
 use ocl::core;
 
 use crate::cl::{Failure, Queue};
@@ -163,9 +164,31 @@ pub(crate) struct Block {
     state: Arc<Mutex<State>>,
     /// [`forks`] when it was made.
     forks: u32,
+    /// Of memory of another library.
+    foreign: Option<OfAnother>,
+}
+
+/// What a block of another library's memory is.
+struct OfAnother {
+    /// The buffer that it is a part of, or itself, and the bytes before it there.
+    place: (usize, usize),
+    writable: bool,
+    /// Dropped with the block.
+    _keep: Box<dyn Any + Send + Sync>,
 }
 
 impl Block {
+    /// As memory of another library.
+    pub(crate) fn of_another(
+        mut self,
+        place: (usize, usize),
+        writable: bool,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> Block {
+        self.foreign = Some(OfAnother { place, writable, _keep: keep });
+        self
+    }
+
     pub(crate) fn new(
         mem: core::Mem,
         len: usize,
@@ -173,7 +196,7 @@ impl Block {
         device: usize,
         state: Arc<Mutex<State>>,
     ) -> Block {
-        Block { mem: Some(mem), len, dtype, device, state, forks: forks() }
+        Block { mem: Some(mem), len, dtype, device, state, forks: forks(), foreign: None }
     }
 
     /// The block behind an operand of this device.
@@ -181,7 +204,7 @@ impl Block {
     /// # Panics
     /// If it is another backend's or device's, or holds another type.
     pub(crate) fn of<'a>(memory: &'a dyn Memory, dtype: Dtype, queue: &Queue) -> &'a Block {
-        let any: &dyn std::any::Any = memory;
+        let any: &dyn Any = memory;
         let block = any.downcast_ref::<Block>().expect("memory of an OpenCL device");
         // A driver need not look for itself: PoCL reads a buffer of another context.
         assert_eq!(block.device, queue.id(), "memory of another OpenCL device");
@@ -210,6 +233,20 @@ impl fmt::Debug for Block {
 impl Memory for Block {
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn handle(&self) -> Option<usize> {
+        Some(self.mem().as_ptr().addr())
+    }
+
+    fn place(&self) -> Option<(usize, usize)> {
+        let own = || Some((self.handle()?, 0));
+        self.foreign.as_ref().map_or_else(own, |foreign| Some(foreign.place))
+    }
+
+    fn owner(&self) -> Owner {
+        let of = |foreign: &OfAnother| Owner::Foreign { writable: foreign.writable };
+        self.foreign.as_ref().map_or(Owner::Backend, of)
     }
 }
 

@@ -37,6 +37,7 @@ const UNSAFE: &[&str] = &[
     "gemv-core/src/kernel_source.rs",
     "gemv-core/src/fork.rs", // pthread_atfork, and values that outlast a fork
     "gemv-core/src/float_mode.rs", // assembly: the floating-point mode of the thread
+    "gemv-core/src/foreign.rs", // whoever brings memory or an event answers for it
     "gemv-core/src/tensor.rs", // views of memory whose element type is a value
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
@@ -48,13 +49,19 @@ const UNSAFE: &[&str] = &[
     "gemv-cpu/tests/robust.rs",  // a counting allocator, 2^31 elements of zeros
     "gemv-cpu/tests/allocations.rs", // a counting allocator
     "gemv-cuda/src/driver",
+    "gemv-cuda/src/slices.rs", // slices are borrowed, and of the device's stream
+    "gemv-cuda/src/interop.rs", // whoever brings a stream or memory answers for it
+    "gemv-cuda/tests/foreign.rs", // the driver, as another library calls it
     "gemv-cuda/tests/context.rs", // the driver's own word on the current context
     "gemv-opencl/src/cl.rs",
     "gemv-opencl/src/cl",
-    "gemv-shard/tests/memory.rs",     // a counting allocator
-    "gemv-testkit/src/failing.rs",    // an allocator that fails
+    "gemv-opencl/src/interop.rs", // whoever brings a queue or a buffer answers for it
+    "gemv-shard/tests/memory.rs", // a counting allocator
+    "gemv-opencl/tests/foreign.rs", // OpenCL, as another library calls it
+    "gemv-testkit/src/failing.rs", // an allocator that fails
+    "gemv-testkit/src/foreign.rs", // memory that a test owns
     "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
-    "gemv-testkit/src/processes.rs",  // fork, and limits of the process
+    "gemv-testkit/src/processes.rs", // fork, and limits of the process
     "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
 ];
 

@@ -399,9 +399,14 @@ impl Gpu {
                 return Ok(());
             }
         }
+        let captured = self.captured();
+        if captured {
+            self.keep_in_graph(memory, &launch.function)?;
+        }
         let mut values = values.map(|value| value.at);
         let function = launch.function.inner.cu_function();
-        if let Some(queue) = self.launch_ex.filter(|_| launch.early) {
+        // In a graph of another library, what is ahead need not be a launch.
+        if let Some(queue) = self.launch_ex.filter(|_| launch.early && !captured) {
             // It may begin before the launch ahead has ended, for whose results it waits by itself
             // (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
             let config = LaunchConfig {
