@@ -1,4 +1,4 @@
-"""Arrays that go from NumPy to another library."""
+"""Arrays of other libraries, for results."""
 
 
 def to_library_of(like, array):
@@ -12,3 +12,21 @@ def to_library_of(like, array):
     except (AttributeError, BufferError, RuntimeError, TypeError):
         # Some element types have no DLPack, such as NumPy's bfloat16.
         return library.asarray(array)
+
+
+def empty_like(like, shape, dtype):
+    """A new array in the memory of a GPU, of the library of ``like``."""
+    library = type(like).__module__.partition(".")[0]
+    if library == "cupy":
+        import cupy
+
+        with like.device:
+            return cupy.empty(shape, dtype)
+    if library == "numba":
+        from numba import cuda
+
+        return cuda.device_array(shape, dtype)
+    raise TypeError(
+        f"arrays of {type(like).__module__}.{type(like).__qualname__} cannot be made here: "
+        "pass out, or vectors of torch, CuPy or Numba"
+    )

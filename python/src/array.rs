@@ -57,8 +57,14 @@ impl Array {
 
     pub fn operand<'py>(&self) -> Operand<'py> {
         let place = Place::Device { memory: self.memory.clone(), first: self.first };
-        let library = Library::Resident(self.device.clone());
-        Operand { layout: self.layout, dtype: self.dtype, place, library }
+        let device = Some(self.device.clone());
+        Operand {
+            layout: self.layout,
+            dtype: self.dtype,
+            place,
+            device,
+            library: Library::Resident,
+        }
     }
 
     /// The entries as a new array of NumPy.

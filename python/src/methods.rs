@@ -254,7 +254,7 @@ pub fn asarray<'py>(a: &Bound<'py, PyAny>, device: Option<&str>) -> PyResult<Bou
     };
     let device = py.detach(open).map_err(errors::of)?;
     let mut operand = operands::of(a, "a")?;
-    if operand.device() == Some(&device) {
+    if operand.device.as_ref() == Some(&device) {
         return Ok(a.clone());
     }
     if operand.layout.axes() > MOST {
@@ -264,9 +264,15 @@ pub fn asarray<'py>(a: &Bound<'py, PyAny>, device: Option<&str>) -> PyResult<Bou
         )));
     }
     let from_another;
-    if operand.device().is_some() {
-        from_another = a.cast::<Array>()?.get().download(py)?;
+    if let Ok(array) = a.cast::<Array>() {
+        from_another = array.get().download(py)?;
         operand = operands::of(&from_another, "a")?;
+    }
+    if let Some(of) = &operand.device {
+        let id = &of.info().id;
+        return Err(errors::value(format!(
+            "a is in the memory of {id} already, where its library keeps it: products take it as it is"
+        )));
     }
     Array::upload(py, device, &operand)?.into_object(py)
 }

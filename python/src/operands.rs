@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use crate::array::Array;
 use crate::errors;
 use crate::ffi::place::Operand;
-use crate::ffi::{dlpack, exchange, numpy};
+use crate::ffi::{cuda, dlpack, numpy, torch};
 
 /// The array behind an object, by the first way there is: it is NumPy's, this package's, torch's, or its library lends
 /// it by DLPack or NumPy's interface. `name` is what errors call it.
@@ -22,18 +22,15 @@ fn other<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>> {
     if let Ok(array) = a.cast::<Array>() {
         return Ok(array.get().operand());
     }
-    if let Some(torch) = exchange::torch(a)? {
+    if let Some(torch) = torch::torch(a)? {
         return torch.operand(a, name, true);
     }
     let has = |what: &str| a.get_type().hasattr(what);
+    if has("__cuda_array_interface__")? {
+        return cuda::operand(a, name);
+    }
     if has("__dlpack__")? {
         return dlpack::operand(a, name);
-    }
-    if has("__cuda_array_interface__")? {
-        return Err(errors::value(format!(
-            "{name} is in a GPU's memory, and there are products of arrays in the host's: \
-             gemv.asarray(.., device=..) makes one on a device"
-        )));
     }
     if has("__array_interface__")? || has("__array_struct__")? {
         let numpy = numpy::as_array(a)?;

@@ -6,12 +6,12 @@ use gemv::unstable::{Dtype, Job, Number};
 use gemv::{Device, Engine};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 
 use crate::array::Array;
 use crate::errors;
 use crate::ffi::place::{Library, Operand, Place};
-use crate::ffi::{exchange, numpy};
+use crate::ffi::{numpy, torch};
 use crate::layout::{Axis, Layout, broadcast, merged};
 use crate::operands;
 
@@ -109,14 +109,20 @@ impl<'py> Problem<'py> {
 
     /// The device of the operands that are resident, or that of products of host arrays.
     fn device(&self, py: Python<'_>) -> PyResult<&Device> {
-        let resident = self.operands.each_ref().map(|operand| operand.device());
-        match resident {
-            [Some(one), Some(other)] if one != other => Err(errors::value(format!(
-                "the operands are on two devices, {} and {}: gemv.asarray(.., device=..) copies one",
-                one.info().id,
-                other.info().id
-            ))),
-            [Some(device), _] | [_, Some(device)] => Ok(device),
+        let foreign = |of: &Operand<'_>| {
+            of.device.is_some() && matches!(of.library, Library::Torch(_) | Library::Interface(_))
+        };
+        match self.operands.each_ref().map(|operand| operand.device.as_ref()) {
+            [Some(one), Some(other)] if one != other => Err(two_devices(one, other)),
+            [Some(device), Some(_)] => Ok(device),
+            // A tensor of the host is not sent to a GPU without a word; an array of this package is there to be multiplied.
+            [Some(device), None] | [None, Some(device)] if self.operands.iter().any(foreign) => {
+                Err(errors::value(format!(
+                    "the operands are on two devices, {} and the host: pass both on one",
+                    device.info().id
+                )))
+            }
+            [Some(device), None] | [None, Some(device)] => Ok(device),
             [None, None] => default(py),
         }
     }
@@ -151,6 +157,17 @@ impl<'py> Problem<'py> {
         if small { work.run(device, y) } else { py.detach(|| work.run(device, y)) }
             .map_err(errors::of)
     }
+}
+
+#[cold]
+fn two_devices(one: &Device, other: &Device) -> PyErr {
+    let (one, other) = (&one.info().id, &other.info().id);
+    errors::value(match one == other {
+        true => format!("the operands are on two streams of {one}: pass arrays of one stream"),
+        false => {
+            format!("the operands are on two devices, {one} and {other}: pass arrays of one device")
+        }
+    })
 }
 
 /// Multiplications during which the interpreter's lock is kept: about a microsecond.
@@ -434,11 +451,19 @@ pub fn product<'py>(
             in_numpy(py, &problem, device, alpha, beta, y)
         }
         Library::Torch(x) => {
-            let (y, mut place, layout) = exchange::new_like(x, dtype, result, false)?;
+            let receiver = &problem.operands[problem.receiver];
+            let (y, mut place, layout) = torch::new_beside(receiver, x, dtype, result, false)?;
             problem.run(py, device, alpha, beta, &mut place, &layout)?;
             Ok(y)
         }
-        Library::Resident(_) => {
+        Library::Interface(x) => {
+            let shape = PyTuple::new(py, result.dim())?;
+            let y = interop(py, "empty_like")?.call1((x, shape, errors::name(dtype)))?;
+            let Operand { layout, mut place, .. } = operands::of(&y, "the result")?;
+            problem.run(py, device, alpha, beta, &mut place, &layout)?;
+            Ok(y)
+        }
+        Library::Resident => {
             let memory = py.detach(|| device.backend().alloc(dtype, result.entries()));
             let mut place = Place::New { memory: memory.map_err(errors::of)? };
             problem.run(py, device, alpha, beta, &mut place, result)?;
@@ -447,7 +472,7 @@ pub fn product<'py>(
         Library::Other(x, _) => {
             let y = numpy::new(py, dtype, result.dim())?;
             let y = in_numpy(py, &problem, device, alpha, beta, y)?;
-            interop(py)?.call1((x, y))
+            interop(py, "to_library_of")?.call1((x, y))
         }
     }
 }
@@ -467,10 +492,9 @@ fn in_numpy<'py>(
     if problem.result.axes() == 0 { numpy::scalar(y) } else { Ok(y) }
 }
 
-/// The function that gives an array of NumPy to another library.
-fn interop(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    FUNCTION.import(py, "gemv._interop", "to_library_of")
+/// A function for arrays of other libraries.
+fn interop<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    PyModule::import(py, intern!(py, "gemv._interop"))?.getattr(name)
 }
 
 /// Refuses an `out` that the result cannot be written to.
@@ -484,14 +508,25 @@ fn check_out(problem: &Problem<'_>, y: &Operand<'_>) -> PyResult<()> {
         let (has, is) = (errors::shape(y.layout.dim()), errors::shape(problem.result.dim()));
         return Err(errors::value(format!("out has shape {has}, and the result has {is}")));
     }
-    match y.place {
-        Place::Host { writable: true, .. } => {}
-        Place::Host { .. } => return Err(errors::value("out is read-only")),
-        _ => {
-            return Err(errors::kind(
-                "out is resident on a device, where a product of resident arrays is a new array: leave out away",
-            ));
-        }
+    if matches!(y.library, Library::Resident) {
+        return Err(errors::kind(
+            "out is resident on a device, where a product of resident arrays is a new array: leave out away",
+        ));
+    }
+    if !y.place.is_writable() {
+        return Err(errors::value("out is read-only"));
+    }
+    let of = problem.operands.iter().find_map(|operand| operand.device.as_ref());
+    if let (Some(one), Some(other)) = (of, &y.device)
+        && one != other
+    {
+        return Err(two_devices(one, other));
+    }
+    if let (None, Some(device)) = (of, &y.device) {
+        let id = &device.info().id;
+        return Err(errors::value(format!(
+            "out is on {id}, and the operands are in the host's memory"
+        )));
     }
     if !y.layout.is_distinct() {
         return Err(errors::value("out has several entries at one place in memory"));
@@ -721,7 +756,7 @@ fn of_tensors<'py>(
     axes: [usize; 2],
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = a.py();
-    let tensor = |of: &Bound<'py, PyAny>, name| match exchange::torch(of)? {
+    let tensor = |of: &Bound<'py, PyAny>, name| match torch::torch(of)? {
         Some(torch) => torch.operand(of, name, false),
         None => Err(errors::kind(format!("{name} is no tensor of torch"))),
     };
@@ -743,7 +778,9 @@ fn of_tensors<'py>(
     let dtype = problem.vectors().dtype;
     let (alpha, beta) = (factor(None, 1.0, dtype, "alpha")?, factor(None, 0.0, dtype, "beta")?);
     let device = problem.device(py)?;
-    let (y, mut place, layout) = exchange::new_like(b, dtype, &problem.result, by_columns)?;
+    let receiver = &problem.operands[1];
+    let (y, mut place, layout) =
+        torch::new_beside(receiver, b, dtype, &problem.result, by_columns)?;
     problem.run(py, device, alpha, beta, &mut place, &layout)?;
     Ok(y)
 }

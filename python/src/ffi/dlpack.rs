@@ -224,7 +224,8 @@ pub fn operand<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>>
     };
     let managed = Managed::of(&capsule)?;
     let (dtype, layout, place) = managed.tensor().place(name, managed.is_writable())?;
-    Ok(Operand { layout, dtype, place, library: Library::Other(a.clone(), Box::new(managed)) })
+    let library = Library::Other(a.clone(), Box::new(managed));
+    Ok(Operand { layout, dtype, place, device: None, library })
 }
 
 /// Refuses an array that the host's processor does not read.
@@ -236,8 +237,8 @@ pub fn elsewhere(name: &str, device: DlDevice) -> PyErr {
         _ => "another device's memory",
     };
     errors::value(format!(
-        "{name} is in {what} (DLPack's device {}:{}), and there are products of arrays in the host's: \
-         gemv.asarray(.., device=..) makes one on a device",
+        "{name} is in {what} (DLPack's device {}:{}), and there are products of arrays in the host's, of torch's tensors on CUDA, \
+         and of those with __cuda_array_interface__: gemv.asarray(.., device=..) makes one on a device",
         device.kind, device.ordinal
     ))
 }

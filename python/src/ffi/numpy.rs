@@ -81,7 +81,7 @@ fn of_array<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>> {
     check_address(name, data.cast(), dtype, &layout)?;
     let place =
         Place::Host { at: Address(data.cast()), writable: flags & NPY_ARRAY_WRITEABLE != 0 };
-    Ok(Operand { layout, dtype, place, library: Library::NumPy(a.clone()) })
+    Ok(Operand { layout, dtype, place, device: None, library: Library::NumPy(a.clone()) })
 }
 
 /// A matrix or a vector of NumPy, to be read.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gemv::Device;
 use gemv::ndarray::Ix3;
-use gemv::unstable::{Dtype, Memory, Tensor, TensorMut, Window};
+use gemv::unstable::{Dtype, Memory, Owner, Tensor, TensorMut, Window};
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -21,16 +21,19 @@ pub struct Operand<'py> {
     pub layout: Layout,
     pub dtype: Dtype,
     pub place: Place,
+    /// The device that it lives on; `None` if it is in the host's memory.
+    pub device: Option<Device>,
     pub library: Library<'py>,
 }
 
 /// The library that an array is of.
 pub enum Library<'py> {
     NumPy(Bound<'py, PyAny>),
-    /// By its table of C functions: the object is borrowed.
     Torch(Bound<'py, PyAny>),
+    /// With `__cuda_array_interface__`.
+    Interface(Bound<'py, PyAny>),
     /// Of this package, in a device's memory.
-    Resident(Device),
+    Resident,
     /// Any other; what it lent goes back with this.
     Other(Bound<'py, PyAny>, #[allow(dead_code, reason = "it is dropped")] Box<dyn Any>),
 }
@@ -83,6 +86,18 @@ impl Place {
         }
     }
 
+    /// Whether it may be written: memory of a device only if it is another library's, which nobody else has here.
+    pub fn is_writable(&self) -> bool {
+        match self {
+            Place::Host { writable, .. } => *writable,
+            Place::Device { memory, .. } => {
+                memory.owner() == Owner::Foreign { writable: true }
+                    && Arc::strong_count(memory) == 1
+            }
+            Place::New { .. } => true,
+        }
+    }
+
     /// The same, to write to.
     ///
     /// # Panics
@@ -100,6 +115,11 @@ impl Place {
                 // SAFETY: as in `tensor`; it is a new array, or one whose entries each have a place of their own and
                 // which overlaps no operand, as `products::output` has checked.
                 unsafe { TensorMut::from_raw(at, dtype, dim, strides) }
+            }
+            // Of another library, which was adopted for this alone.
+            Place::Device { memory, first } => {
+                let memory = Arc::get_mut(memory).expect("nobody shares it");
+                TensorMut::device(dtype, window(memory, *first, offset, dim, strides))
             }
             Place::New { memory } => {
                 TensorMut::device(dtype, window(&mut **memory, 0, offset, dim, strides))
@@ -138,22 +158,6 @@ fn window<M>(
 }
 
 impl<'py> Operand<'py> {
-    /// An array that its library lends without saying whether it may be written, which is known otherwise.
-    pub fn writable(mut self) -> Self {
-        if let Place::Host { writable, .. } = &mut self.place {
-            *writable = true;
-        }
-        self
-    }
-
-    /// The device that it lives on; `None` if it is in the host's memory.
-    pub fn device(&self) -> Option<&Device> {
-        match &self.library {
-            Library::Resident(device) => Some(device),
-            _ => None,
-        }
-    }
-
     /// The bytes from its first to its last entry, by their addresses; `None` if there are none, or it is in a device's
     /// memory.
     pub fn bytes(&self) -> Option<std::ops::Range<usize>> {
