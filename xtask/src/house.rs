@@ -19,7 +19,7 @@ use xshell::{Shell, cmd};
 
 /// The crates from the top to the bottom. A crate imports only from the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["gemv-cli", "gemv-examples", "gemv-mpi"],
+    &["gemv-cli", "gemv-examples", "gemv-mpi", "gemv-py"],
     &["gemv"],
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
@@ -62,6 +62,7 @@ const UNSAFE: &[&str] = &[
     "gemv-testkit/src/foreign.rs", // memory that a test owns
     "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
     "gemv-testkit/src/processes.rs", // fork, and limits of the process
+    "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
 ];
 
 /// What each published library may depend on, optional dependencies included.
@@ -296,7 +297,7 @@ fn packages(sh: &Shell, root: &Path) -> Result<Vec<Package>> {
         let mut roots = Vec::new();
         for target in list(&package["targets"]) {
             let kinds = list(&target["kind"]);
-            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin"))) {
+            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin" | "cdylib"))) {
                 roots.push(relative(&target["src_path"])?);
             }
         }
