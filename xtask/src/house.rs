@@ -19,7 +19,7 @@ use xshell::{Shell, cmd};
 
 /// The crates from the top to the bottom. A crate imports only from the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["gemv-cli", "gemv-examples", "gemv-mpi", "gemv-py"],
+    &["gemv-blas", "gemv-c", "gemv-cli", "gemv-examples", "gemv-mpi", "gemv-py"],
     &["gemv"],
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
@@ -44,6 +44,8 @@ const UNSAFE: &[&str] = &[
     "examples/src/bin/bignum_digit",
     "examples/src/bin/rotate_points",
     "gemv-baselines/src/cblas.rs",
+    "gemv-blas/src", // pointers of programs in C and Fortran
+    "gemv-c/src",    // pointers of programs in C
     "gemv-cpu/src/simd",
     "gemv-cpu/tests/outside.rs", // mprotect: pages that must not be touched
     "gemv-cpu/tests/robust.rs",  // a counting allocator, 2^31 elements of zeros

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod c;
 mod house;
 mod newcomer;
 mod package;
@@ -47,6 +48,17 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
+    /// Build the libraries for C and install them: headers, libraries, files for pkg-config and CMake.
+    InstallC {
+        /// Such as /usr/local
+        #[arg(long, value_name = "FOLDER")]
+        prefix: std::path::PathBuf,
+        /// A folder that stands before it, for packages
+        #[arg(long, value_name = "FOLDER")]
+        destdir: Option<std::path::PathBuf>,
+    },
+    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Takes long.
+    Suites,
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -77,6 +89,8 @@ fn run() -> Result<()> {
         Command::Ptx => ptx(&sh),
         Command::Asan => asan(&sh),
         Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
+        Command::InstallC { prefix, destdir } => c::install(&sh, &prefix, destdir.as_deref()),
+        Command::Suites => c::suites(&sh),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }
