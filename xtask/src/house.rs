@@ -38,6 +38,7 @@ const UNSAFE: &[&str] = &[
     "gemv-core/src/fork.rs", // pthread_atfork, and values that outlast a fork
     "gemv-core/src/float_mode.rs", // assembly: the floating-point mode of the thread
     "gemv-core/src/foreign.rs", // whoever brings memory or an event answers for it
+    "gemv-core/src/interop.rs",
     "gemv-core/src/tensor.rs", // views of memory whose element type is a value
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
@@ -108,7 +109,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The most lines of code in gemv-core: without documentation, whose examples are about as many.
-const CORE_LINES: usize = 5600;
+const CORE_LINES: usize = 5900;
 
 /// Findings that are known and still to be mended, their crate first: the beginning of each, or for
 /// a circle all files that may be in it. One that matches nothing is an error, so this list can only

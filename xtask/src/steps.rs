@@ -41,7 +41,11 @@ pub const ALL: &[Step] = &[
     },
     Step { name: "golden", about: "the golden vectors, computed again", run: golden },
     Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
-    Step { name: "c", about: "the libraries for C: symbols, testers, examples", run: crate::c::step },
+    Step {
+        name: "c",
+        about: "the libraries for C: symbols, testers, examples",
+        run: crate::c::step,
+    },
     Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
     Step { name: "package", about: "the crates as they would be published", run: package },
     Step {

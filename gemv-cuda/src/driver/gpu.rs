@@ -13,7 +13,7 @@ use gemv_core::{Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::current::{BesideCaptures, Caller, Held};
-use super::foreign::ForeignStream;
+use super::foreign_stream::ForeignStream;
 use super::function::{Function, Keep, LaunchEx, RECORDS_EARLY};
 use super::nvrtc::{Image, refused_ptx};
 use super::probe::{LIBRARY, probe};
