@@ -7,6 +7,7 @@ mod house;
 mod newcomer;
 mod package;
 mod programs;
+mod python;
 mod setup;
 mod steps;
 
