@@ -117,10 +117,10 @@ impl Gpu {
     }
 
     /// Has the graph that is captured keep memory and a function, which it uses each time that it is replayed.
-    pub(super) fn keep_in_graph(&self, memory: &[Keep], function: &Arc<Function>) -> Result<()> {
+    pub(super) fn keep_in_graph(&self, memory: Vec<Keep>, function: &Arc<Function>) -> Result<()> {
         let stream = self.foreign.as_ref().expect("a stream of another library is captured");
         let Capture { graph, .. } = self.capture()?;
-        let mut all = memory.to_vec();
+        let mut all = memory;
         all.push(function.clone());
         let kept = Box::into_raw(Box::new(all));
         let mut object = std::ptr::null_mut();
