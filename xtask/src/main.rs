@@ -1,6 +1,7 @@
 //! The checks of this project: `cargo xtask test` installs what is missing and runs them all.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod bare;
 mod c;
 mod house;
