@@ -70,7 +70,9 @@ fn the_header_has_the_types_of_the_crate() {
         .iter()
         .map(|(name, _)| format!("  printf(\"%llu\\n\", (unsigned long long)({name}));\n"))
         .collect();
-    let text = format!("#include <gemv.h>\n#include <stdio.h>\nint main(void) {{\n{lines}  return 0;\n}}\n");
+    let text = format!(
+        "#include <gemv.h>\n#include <stdio.h>\nint main(void) {{\n{lines}  return 0;\n}}\n"
+    );
     for (compiler, standard, file) in
         [("cc", "-std=c11", "header.c"), ("c++", "-std=c++17", "header.cpp")]
     {

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::element::Accumulator;
-use crate::foreign::check_apart;
+use crate::interop::check_apart;
 use crate::tensor::{Tensor, TensorMut, check_types};
 use crate::{Desc, Error, Result, ShapeMismatch};
 
@@ -200,6 +200,7 @@ impl Job<'_> {
     /// at one place.
     pub fn check(self) -> Result<Checked<Self>> {
         self.proof()?;
+        self.check_apart()?;
         Ok(Checked(self))
     }
 
@@ -219,8 +220,7 @@ impl Job<'_> {
         }
         self.a.check("A")?;
         self.x.check("X")?;
-        self.y.check("Y")?;
-        self.check_apart()
+        self.y.check("Y")
     }
 
     /// Whether Y lies apart from A and X, which only memory of other libraries can be asked.

@@ -8,7 +8,7 @@ use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix0, Ix1, Ix2, RemoveAx
 use crate::device::Device;
 use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
-use crate::memory::{Memory, SharedMemory, Window};
+use crate::memory::{Memory, Owner, SharedMemory, Window};
 use crate::step::VectorJob;
 use crate::{Desc, Element, Error, Result, ShapeMismatch};
 
@@ -222,8 +222,15 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// had to be replaced.
     #[inline]
     pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
-        if self.memory.get_mut().is_some() && self.window().is_distinct() {
-            return Ok(None);
+        let distinct = self.window().is_distinct();
+        if self.memory.get_mut().is_some() {
+            if distinct {
+                return Ok(None);
+            }
+            if self.memory.owner() != Owner::Backend {
+                // Its owner would not see what is written elsewhere.
+                self.window().check_result("an array of foreign memory", self.memory.len())?;
+            }
         }
         self.replace(keep).map(Some)
     }

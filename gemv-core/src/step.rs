@@ -3,7 +3,7 @@
 use ndarray::{Dimension, Ix0, Ix3};
 
 use crate::element::{Any, Family};
-use crate::foreign::check_apart;
+use crate::interop::check_apart;
 use crate::job::Checked;
 use crate::memory::{Memory, Window};
 use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
@@ -209,6 +209,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
     /// step reads is missing, or two entries of y lie at one place.
     pub fn check(self) -> Result<Checked<Self>> {
         self.proof()?;
+        self.check_apart()?;
         Ok(Checked::trust(self))
     }
 
@@ -239,8 +240,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
             Scalar::Device { of, .. } => number(of)?,
             Scalar::Quotient { of, by, .. } => number(of).and_then(|()| number(by))?,
         }
-        y.check_result("y", y.memory.len())?;
-        self.check_apart()
+        y.check_result("y", y.memory.len())
     }
 
     /// Whether y lies apart from what is read, which only memory of other libraries can be asked.

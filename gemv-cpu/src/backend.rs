@@ -19,8 +19,7 @@ use crate::simd::{Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan
 use crate::vector::{self, AnyHostStep, HostStep, HostSteps};
 
 /// This backend, for static libraries: see [`gemv_core::Engine::link`].
-pub const ENTRY: BackendEntry =
-    BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
+pub const ENTRY: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
 
 #[linkme::distributed_slice(BACKENDS)]
 static LINKED: BackendEntry = ENTRY;

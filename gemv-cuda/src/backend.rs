@@ -1,24 +1,25 @@
 //! The seam: discovery, opening, and what `gemv_core::Backend` asks of a device.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    DeviceInfo, Dtype, Error, Exchange, Job, KernelInfo, KernelLaunch, Layout, Memory, Params,
-    PieceSource, Prepared, Receive, Record, Result, fingerprint, for_any,
+    DeviceInfo, Dtype, Error, Exchange, Interop, Job, KernelInfo, KernelLaunch, Layout, Memory,
+    Owner, Params, PieceSource, Prepared, Receive, Record, Result, fingerprint, for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
-use crate::driver::{self, Cublas, Found, Gpu, Report, Staging};
+use crate::driver::{self, Cublas, Found, Gpu, Report, Staging, drop_retired};
 use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels, row_block_cyclic, uses_tensor_cores};
+use crate::lock::lock;
 use crate::options::OPTIONS;
 use crate::programs::Programs;
 use crate::resident::{self, Resident, resident};
-use crate::run::{Choice, Launches, Scratch, run};
+use crate::run::{Choice, Launches, Scratch, reserve, run};
 use crate::selftest;
 use crate::tables;
 use crate::vector::{self, Steps};
@@ -31,11 +32,8 @@ pub(crate) struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
     /// Looked for when somebody asks for the vendor's product.
     cublas: OnceLock<Result<Arc<Cublas>>>,
-    /// Whether the tensor cores keep the order, tested when a kernel first asks for them.
-    tensor_cores: OnceLock<std::result::Result<(), String>>,
-    programs: Programs,
+    shared: Arc<Shared>,
     sources: Sources,
-    steps: Steps,
     staging: Arc<Staging>,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
@@ -62,14 +60,47 @@ pub(crate) fn discover() -> Result<Vec<DeviceInfo>> {
 
 /// Opens a GPU.
 pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
+    open_on(ordinal, |id| Gpu::open(ordinal, id))
+}
+
+/// What the devices of one GPU share.
+#[derive(Debug)]
+struct Shared {
+    programs: Programs,
+    steps: Steps,
+    /// Whether the tensor cores keep the order, tested when a kernel first asks for them.
+    tensor_cores: OnceLock<std::result::Result<(), String>>,
+}
+
+/// That of a GPU, which lives as long as one of its devices.
+fn shared(ordinal: usize, found: &Found, driver: i32) -> Result<Arc<Shared>> {
+    static ALL: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
+    let mut all = lock(&ALL);
+    all.retain(|(_, shared)| shared.strong_count() > 0);
+    let known = all.iter().find(|(of, _)| *of == ordinal).and_then(|(_, shared)| shared.upgrade());
+    if let Some(shared) = known {
+        return Ok(shared);
+    }
+    let programs = Programs::new(found.capability, driver)?;
+    let (steps, tensor_cores) = (Steps::default(), OnceLock::new());
+    let new = Arc::new(Shared { programs, steps, tensor_cores });
+    all.push((ordinal, Arc::downgrade(&new)));
+    Ok(new)
+}
+
+/// A device of a GPU, which `gpu` opens by the device's name.
+pub(crate) fn open_on(
+    ordinal: usize,
+    gpu: impl FnOnce(&str) -> Result<Gpu>,
+) -> Result<Arc<dyn Backend>> {
     let report = driver::probe()?;
     let found = report.gpus.get(ordinal).ok_or_else(|| Error::NoDevice {
         asked: format!("cuda:{ordinal}"),
         found: format!("{} GPUs", report.gpus.len()),
     })?;
-    let programs = Programs::new(found.capability, report.version)?;
     let info = describe(ordinal, report, found);
-    let gpu = Arc::new(Gpu::open(ordinal, &info.id)?);
+    let shared = shared(ordinal, found, report.version)?;
+    let gpu = Arc::new(gpu(&info.id)?);
     let mut caps = Caps::new(Language::Cuda);
     caps.units = found.units;
     caps.max_group = gpu.max_group();
@@ -82,10 +113,8 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Cuda {
         caps,
         cublas: OnceLock::new(),
-        tensor_cores: OnceLock::new(),
-        programs,
+        shared,
         sources: Sources::default(),
-        steps: Steps::default(),
         scratch: Mutex::new(Scratch::new(&staging)),
         staging,
         gpu,
@@ -132,6 +161,7 @@ impl Cuda {
         }
         // The GPU's lock before the library's, always: who records holds it and may come here.
         let _guard = self.gpu.enter()?;
+        self.gpu.refuse_while_captured("cublasCreate")?;
         let open = || Cublas::open(&self.gpu).map(Arc::new);
         self.cublas.get_or_init(open).as_ref().map_err(Clone::clone)
     }
@@ -150,17 +180,18 @@ impl Cuda {
 
     /// What is wrong with the f64 tensor cores.
     fn tensor_cores(&self) -> std::result::Result<(), String> {
-        if let Some(known) = self.tensor_cores.get() {
+        if let Some(known) = self.shared.tensor_cores.get() {
             return known.clone();
         }
         // The GPU's lock before the result's, as for cuBLAS.
         let _guard = self.gpu.enter().map_err(|e| e.to_string())?;
-        if self.gpu.recording() {
+        if self.gpu.recording() || self.gpu.captured() {
             return Err("the tensor cores cannot be tested while work is recorded".into());
         }
-        let test = || selftest::tensor_cores(&self.gpu, &self.programs, &self.scratch, &self.caps);
+        let test =
+            || selftest::tensor_cores(&self.gpu, &self.shared.programs, &self.scratch, &self.caps);
         match in_default(test) {
-            Ok(found) => self.tensor_cores.get_or_init(|| found).clone(),
+            Ok(found) => self.shared.tensor_cores.get_or_init(|| found).clone(),
             // Not kept: the next one may find memory.
             Err(e) => {
                 let why = format!("the tensor cores could not be tested: {e}");
@@ -184,7 +215,7 @@ impl Cuda {
     ) -> Result<Launches> {
         let plan = (kernel.plan)(desc, params, &self.caps);
         let types = (desc.dtype, desc.vectors);
-        let functions = self.programs.functions(&self.gpu, kernel, types, params, &plan)?;
+        let functions = self.shared.programs.functions(&self.gpu, kernel, types, params, &plan)?;
         let launches = functions.into_iter().zip(&plan.launches);
         let launches = launches.map(|(function, launch)| self.gpu.launch_of(function, launch));
         Ok(Launches {
@@ -248,19 +279,22 @@ impl Backend for Cuda {
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
+        drop_retired(&self.gpu);
         let dtype = data.dtype();
         let _guard = self.gpu.enter()?;
         let block = self.gpu.alloc(data.bytes().len())?;
         self.staging.send(data.bytes(), &block)?;
-        Ok(Box::new(Resident { block, dtype, len: data.bytes().len() / dtype.bytes() }))
+        let len = data.bytes().len() / dtype.bytes();
+        Ok(Box::new(Resident { block, dtype, len, owner: Owner::Backend }))
     }
 
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
+        drop_retired(&self.gpu);
         let _guard = self.gpu.enter()?;
         let bytes = self.gpu.size_of(len as u64, dtype.bytes())?;
         let block = self.gpu.alloc(bytes)?;
         self.gpu.clear(&block)?;
-        Ok(Box::new(Resident { block, dtype, len }))
+        Ok(Box::new(Resident { block, dtype, len, owner: Owner::Backend }))
     }
 
     fn download(&self, from: &dyn Memory, first: usize, mut to: AnySliceMut<'_>) -> Result<()> {
@@ -305,9 +339,10 @@ impl Backend for Cuda {
         if !is_default() {
             return in_default(|| self.product(job, prepared));
         }
+        drop_retired(&self.gpu);
         let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
         let ours = matches!(choice, Choice::Kernels(_));
-        match ours && vector::joins(&self.gpu, &self.steps, job)? {
+        match ours && vector::joins(&self.gpu, &self.shared.steps, job)? {
             true => Ok(()),
             false => run(&self.gpu, &self.scratch, job, choice),
         }
@@ -318,7 +353,7 @@ impl Backend for Cuda {
         if !is_default() {
             return in_default(|| self.vector(job));
         }
-        let programs = (&self.programs, &self.steps);
+        let programs = (&self.shared.programs, &self.shared.steps);
         for_any!(AnyVectorJob, job, job => vector::step(&self.gpu, &self.caps, programs, job))
     }
 
@@ -339,11 +374,20 @@ impl Backend for Cuda {
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
         self.gpu.here()?;
-        in_default(|| self.sources.compile(&self.gpu, &self.programs, text, entry))
+        in_default(|| self.sources.compile(&self.gpu, &self.shared.programs, text, entry))
     }
 
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {
         kernel_source::launch(&self.gpu, &launch)
+    }
+
+    fn interop(&self) -> Option<&dyn Interop> {
+        Some(self)
+    }
+
+    fn reserve(&self, prepared: &Prepared) -> Result<()> {
+        let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
+        reserve(&self.gpu, &self.scratch, choice)
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -356,7 +400,10 @@ impl Backend for Cuda {
     }
 
     fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
-        self.gpu.record(start).map(Some)
+        match self.gpu.records() {
+            true => self.gpu.record(start).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn is_recording(&self) -> bool {

@@ -29,6 +29,8 @@ mod candidates;
 mod cyclic;
 #[allow(unsafe_code)] // the one module that calls the driver, its libraries and the loader
 mod driver;
+#[allow(unsafe_code)] // whoever brings a stream or memory answers for it
+mod interop;
 mod kernel_source;
 mod kernels;
 mod lock;
@@ -40,6 +42,9 @@ mod resident;
 mod run;
 mod selftest;
 mod shipped;
+#[cfg(feature = "cudarc")]
+#[allow(unsafe_code)] // slices are borrowed, and of the device's stream
+pub mod slices;
 mod tables;
 #[cfg(test)]
 mod testing;
@@ -53,6 +58,7 @@ pub use cache::Cache;
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
 pub use gemv_gpu::{CACHE_DIR_ENV, CACHE_ENV};
+pub use interop::on_stream;
 pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
 pub use options::options;

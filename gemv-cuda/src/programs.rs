@@ -100,6 +100,7 @@ impl Programs {
         let mut functions = lock(&loaded);
         let entries = || plan.launches.iter().map(|launch| launch.entry);
         if entries().any(|e| !functions.contains_key(e)) {
+            gpu.may_load()?;
             let program = kernel.mixed_program(types, params);
             let image = self.image(gpu.id(), &program, || format!("{} {params}", named(types)))?;
             for (name, f) in entries().zip(gpu.load(&image, entries())?) {

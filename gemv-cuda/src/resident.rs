@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gemv_core::{Dtype, Exchange, Memory, Piece, Receive, Result};
+use gemv_core::{Dtype, Exchange, Memory, Owner, Piece, Receive, Result};
 
 use crate::driver::{self, Block, BlockCopy, Gpu};
 
@@ -12,11 +12,25 @@ pub(crate) struct Resident {
     pub(crate) block: Block,
     pub(crate) dtype: Dtype,
     pub(crate) len: usize,
+    pub(crate) owner: Owner,
 }
 
 impl Memory for Resident {
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn handle(&self) -> Option<usize> {
+        Some(self.block.address())
+    }
+
+    /// All memory that the driver knows has addresses of its own.
+    fn place(&self) -> Option<(usize, usize)> {
+        Some((0, self.block.address()))
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner
     }
 }
 
@@ -36,7 +50,7 @@ pub(crate) fn resident<'a>(memory: &'a dyn Memory, gpu: &Arc<Gpu>, dtype: Dtype)
 /// # Panics
 /// If it is another backend's, or the array is shorter.
 pub(crate) fn block(memory: &dyn Memory, bytes: usize) -> &Block {
-    let Resident { block, dtype, len } = ours(memory);
+    let Resident { block, dtype, len, .. } = ours(memory);
     assert!(bytes <= len * dtype.bytes(), "more bytes than the array has");
     block
 }

@@ -20,6 +20,18 @@ pub(crate) struct Scratch {
     pub(crate) y: Reused,
     pub(crate) workspace: Reused,
     pub(crate) counters: Reused,
+    /// Workspace and counters of graphs that another library captures.
+    graphs: (OfGraph, OfGraph),
+}
+
+/// Scratch memory of graphs that another library captures. Each graph has its own: it may be replayed on any stream, beside
+/// other work.
+#[derive(Debug, Default)]
+struct OfGraph {
+    /// For the next graph.
+    next: Option<Block>,
+    /// Of the last capture, by its number.
+    taken: Option<(u64, Block)>,
 }
 
 /// A block that grows on demand.
@@ -32,8 +44,49 @@ const KEPT: usize = 64 << 20;
 
 impl Scratch {
     pub(crate) fn new(staging: &Arc<Staging>) -> Scratch {
-        let (a, x, y, workspace, counters) = Default::default();
-        Scratch { staging: staging.clone(), a, x, y, workspace, counters }
+        let (a, x, y, workspace, counters, graphs) = Default::default();
+        Scratch { staging: staging.clone(), a, x, y, workspace, counters, graphs }
+    }
+
+    /// Has so many bytes of workspace and of counters, for what is queued next and for the next graph.
+    fn has(&mut self, (workspace, counters): (usize, usize), gpu: &Arc<Gpu>) -> Result<()> {
+        if workspace > 0 {
+            self.workspace.of(workspace, gpu)?;
+        }
+        if counters > 0 {
+            let (block, new) = self.counters.of(counters, gpu)?;
+            if new {
+                gpu.clear(block)?;
+            }
+        }
+        if gpu.is_on_foreign_stream() {
+            self.graphs.0.has(workspace, gpu)?;
+            self.graphs.1.has(counters, gpu)?;
+        }
+        Ok(())
+    }
+}
+
+impl OfGraph {
+    fn has(&mut self, bytes: usize, gpu: &Arc<Gpu>) -> Result<()> {
+        if self.next.as_ref().map_or(0, Block::bytes) < bytes {
+            self.next = None;
+            self.next = Some(gpu.alloc_anywhere(bytes.next_power_of_two())?);
+        }
+        Ok(())
+    }
+
+    /// So many bytes for the graph that is captured.
+    fn take(&mut self, bytes: usize, gpu: &Arc<Gpu>) -> Result<&Block> {
+        let id = gpu.capture()?.id;
+        let has = |(of, block): &(u64, Block)| *of == id && block.bytes() >= bytes;
+        if !self.taken.as_ref().is_some_and(has) {
+            match self.next.take_if(|block| block.bytes() >= bytes) {
+                Some(block) => self.taken = Some((id, block)),
+                None => gpu.refuse_while_captured("cuMemAlloc")?,
+            }
+        }
+        Ok(&self.taken.as_ref().expect("refused without one").1)
     }
 }
 
@@ -119,12 +172,19 @@ pub(crate) fn run(
     let _guard = gpu.enter()?;
     let mut scratch = lock(scratch);
     let done = queue(gpu, &mut scratch, job, choice);
-    if done.is_err() && !gpu.recording() {
+    if done.is_err() && !gpu.recording() && !gpu.captured() {
         // A launch that was not queued may have left counters behind that are not 0. (What is
         // recorded has not run.)
         scratch.counters.reset(gpu);
     }
     done
+}
+
+/// Has the scratch memory that a choice needs.
+pub(crate) fn reserve(gpu: &Arc<Gpu>, scratch: &Mutex<Scratch>, choice: &Choice) -> Result<()> {
+    let Some(of) = choice.launches() else { return Ok(()) };
+    let _guard = gpu.enter()?;
+    lock(scratch).has((of.workspace, of.counters), gpu)
 }
 
 fn queue(
@@ -133,14 +193,26 @@ fn queue(
     job: &mut Checked<Job<'_>>,
     choice: &Choice,
 ) -> Result<()> {
-    let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters } = scratch;
     let launches = choice.launches();
     let needs = launches.map_or((0, 0), |of| (of.workspace, of.counters));
-    let (workspace, _) = workspace.of(needs.0, gpu)?;
-    let (counters, new) = counters.of(needs.1, gpu)?;
-    if new {
-        gpu.clear(counters)?;
+    let captured = gpu.captured();
+    match choice {
+        _ if !captured => scratch.has(needs, gpu)?,
+        Choice::Cublas(..) => gpu.refuse_while_captured("cublasGemmEx")?,
+        _ => {}
     }
+    let Scratch { staging, a: a_block, x: x_block, y: y_block, workspace, counters, graphs } =
+        scratch;
+    let workspace = match needs.0 {
+        0 => None,
+        bytes if captured => Some(graphs.0.take(bytes, gpu)?),
+        _ => workspace.0.as_ref(),
+    };
+    let counters = match needs.1 {
+        0 => None,
+        bytes if captured => Some(graphs.1.take(bytes, gpu)?),
+        _ => counters.0.as_ref(),
+    };
     // With alpha = 0 the kernel reads neither A nor X.
     let Job { alpha, beta, conj, .. } = **job;
     let (used, types) = (!alpha.is_zero(), (job.a.dtype(), job.x.dtype()));
@@ -151,6 +223,8 @@ fn queue(
     }
     let x = there(gpu, staging, (x_block, &mut own_x), &job.x, used)?;
     let launch = |y: Operand<'_>| -> Result<()> {
+        // What is not used has some address all the same.
+        let [workspace, counters] = [workspace, counters].map(|block| block.unwrap_or(y.block));
         let all = Arguments { types, a, x, y, alpha, beta, conj, workspace, counters };
         let [batch, _, rhs] = y.dim;
         let of = match choice {
@@ -159,6 +233,9 @@ fn queue(
             Choice::Kernels(of) | Choice::Cyclic(of, _) => of,
         };
         let each = |all: &Arguments<'_>| {
+            if captured && needs.1 > 0 {
+                gpu.clear_in_graph(counters)?;
+            }
             of.launches.iter().try_for_each(|launch| gpu.launch(launch, of.signature, all, needs))
         };
         match of.signature {

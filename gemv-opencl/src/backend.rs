@@ -8,8 +8,8 @@ use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    DeviceInfo, Dtype, Element, Error, Interop, Job, KernelInfo, KernelLaunch, Layout, Memory, Params,
-    Prepared, Result, Table, Times, VectorJob, for_any, for_types,
+    DeviceInfo, Dtype, Element, Error, Interop, Job, KernelInfo, KernelLaunch, Layout, Memory,
+    Params, Prepared, Result, Table, Times, VectorJob, for_any, for_types,
 };
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;

@@ -7,6 +7,8 @@
 mod failing;
 #[allow(unsafe_code)] // assembly: the register of the mode
 mod float_mode;
+#[allow(unsafe_code)] // memory that a test owns
+pub mod foreign;
 mod packing;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)] // fork, and limits of the process

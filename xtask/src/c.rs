@@ -109,6 +109,7 @@ pub fn step(sh: &Shell, tools: &Tools) -> Result<()> {
     routines(sh, &place)?;
     handles(sh, &place)?;
     examples(sh, &place)?;
+    crate::archive::step(sh, tools)?;
     testers(sh, &place)?;
     let gemv = target.join("debug/gemv");
     cmd!(sh, "cargo build --locked --workspace --all-features --bin gemv").run()?;
@@ -389,6 +390,7 @@ pub fn suites(sh: &Shell) -> Result<()> {
     sh.copy_file(target.join("packaged/libgemv_blas.so"), place.blas())?;
     testers(sh, &place)?;
     lapack(sh, &place)?;
+    crate::archive::suite(sh, &tools)?;
     let python =
         packages(sh, &tools, &["numpy", "scipy", "pytest", "hypothesis", "threadpoolctl"])?;
     for (name, args) in PYTEST {

@@ -19,7 +19,7 @@ use xshell::{Shell, cmd};
 
 /// The crates from the top to the bottom. A crate imports only from the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["gemv-blas", "gemv-c", "gemv-cli", "gemv-examples", "gemv-mpi"],
+    &["gemv-blas", "gemv-c", "gemv-cli", "gemv-examples", "gemv-mpi", "gemv-py"],
     &["gemv"],
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
@@ -37,6 +37,8 @@ const UNSAFE: &[&str] = &[
     "gemv-core/src/kernel_source.rs",
     "gemv-core/src/fork.rs", // pthread_atfork, and values that outlast a fork
     "gemv-core/src/float_mode.rs", // assembly: the floating-point mode of the thread
+    "gemv-core/src/foreign.rs", // whoever brings memory or an event answers for it
+    "gemv-core/src/interop.rs",
     "gemv-core/src/tensor.rs", // views of memory whose element type is a value
     "gemv-core/tests/kernel_source.rs",
     "tests/kernel_source.rs",
@@ -50,13 +52,20 @@ const UNSAFE: &[&str] = &[
     "gemv-cpu/tests/robust.rs",  // a counting allocator, 2^31 elements of zeros
     "gemv-cpu/tests/allocations.rs", // a counting allocator
     "gemv-cuda/src/driver",
+    "gemv-cuda/src/slices.rs", // slices are borrowed, and of the device's stream
+    "gemv-cuda/src/interop.rs", // whoever brings a stream or memory answers for it
+    "gemv-cuda/tests/foreign.rs", // the driver, as another library calls it
     "gemv-cuda/tests/context.rs", // the driver's own word on the current context
     "gemv-opencl/src/cl.rs",
     "gemv-opencl/src/cl",
-    "gemv-shard/tests/memory.rs",     // a counting allocator
-    "gemv-testkit/src/failing.rs",    // an allocator that fails
+    "gemv-opencl/src/interop.rs", // whoever brings a queue or a buffer answers for it
+    "gemv-shard/tests/memory.rs", // a counting allocator
+    "gemv-opencl/tests/foreign.rs", // OpenCL, as another library calls it
+    "gemv-testkit/src/failing.rs", // an allocator that fails
+    "gemv-testkit/src/foreign.rs", // memory that a test owns
     "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
-    "gemv-testkit/src/processes.rs",  // fork, and limits of the process
+    "gemv-testkit/src/processes.rs", // fork, and limits of the process
+    "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
 ];
 
 /// What each published library may depend on, optional dependencies included.
@@ -100,7 +109,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The most lines of code in gemv-core: without documentation, whose examples are about as many.
-const CORE_LINES: usize = 5600;
+const CORE_LINES: usize = 5900;
 
 /// Findings that are known and still to be mended, their crate first: the beginning of each, or for
 /// a circle all files that may be in it. One that matches nothing is an error, so this list can only
@@ -291,7 +300,7 @@ fn packages(sh: &Shell, root: &Path) -> Result<Vec<Package>> {
         let mut roots = Vec::new();
         for target in list(&package["targets"]) {
             let kinds = list(&target["kind"]);
-            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin"))) {
+            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin" | "cdylib"))) {
                 roots.push(relative(&target["src_path"])?);
             }
         }

@@ -1,12 +1,14 @@
 //! The checks of this project: `cargo xtask test` installs what is missing and runs them all.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod bare;
 mod c;
 mod house;
 mod newcomer;
 mod package;
 mod programs;
+mod python;
 mod setup;
 mod steps;
 

@@ -87,6 +87,9 @@ fn system_packages(sh: &Shell) -> Result<()> {
     if cmd!(sh, "python3 -m pip --version").quiet().ignore_stderr().read().is_err() {
         missing.push("python3-pip");
     }
+    if cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stderr().run().is_err() {
+        missing.push("python3-venv");
+    }
     if missing.is_empty() {
         return Ok(());
     }

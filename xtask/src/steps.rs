@@ -41,7 +41,12 @@ pub const ALL: &[Step] = &[
     },
     Step { name: "golden", about: "the golden vectors, computed again", run: golden },
     Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
-    Step { name: "c", about: "the libraries for C: symbols, testers, examples", run: crate::c::step },
+    Step {
+        name: "c",
+        about: "the libraries for C: symbols, testers, examples",
+        run: crate::c::step,
+    },
+    Step { name: "python", about: "the Python package, with NumPy and SciPy", run: python },
     Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
     Step { name: "package", about: "the crates as they would be published", run: package },
     Step {
@@ -344,6 +349,10 @@ fn golden(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
     crate::newcomer::run(sh, &tools.target.join("newcomer"))
+}
+
+fn python(sh: &Shell, tools: &Tools) -> Result<()> {
+    crate::python::run(sh, &tools.target)
 }
 
 /// Its tests start themselves by mpirun. The example's hash is the same on any number of ranks, and without MPI.

@@ -1,5 +1,6 @@
 //! A GPU, opened: its memory and its programs.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +12,8 @@ use gemv_core::fork::{check, forks};
 use gemv_core::{Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-use super::current::{Caller, Held};
+use super::current::{BesideCaptures, Caller, Held};
+use super::foreign_stream::ForeignStream;
 use super::function::{Function, Keep, LaunchEx, RECORDS_EARLY};
 use super::nvrtc::{Image, refused_ptx};
 use super::probe::{LIBRARY, probe};
@@ -19,7 +21,7 @@ use super::spare::Spare;
 use super::tape::{Mode, Tape};
 use crate::lock::lock;
 
-/// A GPU's primary context (shared with other libraries, never reset) and one stream of ours.
+/// A GPU's primary context (shared with other libraries, never reset) and one stream, of ours or of another library.
 #[derive(Debug)]
 pub(crate) struct Gpu {
     id: String,
@@ -48,6 +50,8 @@ pub(crate) struct Gpu {
     pub(super) peers: Mutex<Option<Peers>>,
     /// Memory that nobody has.
     spare: Mutex<Spare>,
+    /// Where the stream is another library's.
+    pub(super) foreign: Option<ForeignStream>,
 }
 
 /// What a GPU has for copies to and from others.
@@ -88,6 +92,27 @@ pub(super) struct Allocation {
     gpu: Arc<Gpu>,
     at: sys::CUdeviceptr,
     size: usize,
+    kind: Kind,
+}
+
+/// Where memory comes from.
+pub(super) enum Kind {
+    /// It is the device's, in the order of its stream.
+    Ordered,
+    /// It is the device's, and any stream may use it at once.
+    Anywhere,
+    /// Another library owns it, and this keeps it.
+    Foreign(#[allow(dead_code)] Box<dyn Any + Send + Sync>),
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Ordered => "Ordered",
+            Kind::Anywhere => "Anywhere",
+            Kind::Foreign(_) => "Foreign",
+        })
+    }
 }
 
 impl Drop for Gpu {
@@ -96,7 +121,10 @@ impl Drop for Gpu {
             // What is the driver's stays with the process that opened it.
             return;
         }
-        let freed = self.bind().and_then(|_caller| self.free_spare());
+        let freed = self.bind().and_then(|_caller| {
+            self.look_for_capture();
+            self.free_spare()
+        });
         if let Err(e) = freed {
             log::warn!("{e}");
         }
@@ -106,6 +134,51 @@ impl Drop for Gpu {
 impl Gpu {
     /// Opens a GPU by its ordinal.
     pub(crate) fn open(ordinal: usize, id: &str) -> Result<Gpu> {
+        Gpu::on(ordinal, id, |context| {
+            let stream = context.new_stream();
+            Ok((stream.map_err(|e| device_error(id, "cuStreamCreate", e))?, None))
+        })
+    }
+
+    /// Opens a GPU to compute on a stream of another library.
+    ///
+    /// # Safety
+    /// The stream is alive as long as this and its blocks are.
+    pub(crate) unsafe fn on_stream(ordinal: usize, id: &str, stream: usize) -> Result<Gpu> {
+        Gpu::on(ordinal, id, |context| {
+            // SAFETY: the caller's; the stream is found to be of this context.
+            unsafe {
+                let foreign = ForeignStream::of(stream, context.cu_ctx(), id)?;
+                Ok((context.wrap_borrowed_stream(stream as sys::CUstream), Some(foreign)))
+            }
+        })
+    }
+
+    /// The same on a stream of cudarc's, which it keeps.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn on_shared_stream(
+        ordinal: usize,
+        id: &str,
+        stream: Arc<CudaStream>,
+    ) -> Result<Gpu> {
+        let theirs = stream.context().cu_ctx();
+        Gpu::on(ordinal, id, |context| {
+            let handle = stream.cu_stream().addr();
+            // SAFETY: the stream is kept, so it is alive.
+            let foreign = unsafe { ForeignStream::of(handle, context.cu_ctx(), id)? };
+            if theirs != context.cu_ctx() {
+                let reason = "the stream is of a context that is not the GPU's primary one".into();
+                return Err(Error::Device { device: id.into(), call: "on_stream", reason });
+            }
+            Ok((stream, Some(foreign)))
+        })
+    }
+
+    fn on(
+        ordinal: usize,
+        id: &str,
+        stream: impl FnOnce(&Arc<CudaContext>) -> Result<(Arc<CudaStream>, Option<ForeignStream>)>,
+    ) -> Result<Gpu> {
         let failed = |call| move |e: DriverError| device_error(id, call, e);
         let report = probe()?;
         let library = LIBRARY.get().expect("the driver was just found");
@@ -116,7 +189,7 @@ impl Gpu {
         let context = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: there is one stream, and blocks are freed in its order.
         unsafe { context.disable_event_tracking() };
-        let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
+        let (stream, foreign) = stream(&context)?;
         let attribute = |name| context.attribute(name).map_err(failed("cuDeviceGetAttribute"));
         use sys::CUdevice_attribute_enum::*;
         let plain = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)? as u32;
@@ -142,6 +215,7 @@ impl Gpu {
             tape,
             peers,
             spare: Mutex::default(),
+            foreign,
         })
     }
 
@@ -171,10 +245,19 @@ impl Gpu {
     /// Makes the context current on this thread, and keeps other threads from the stream, while
     /// the guard lives. Whatever queues work needs it.
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let entered = self.enter_to_free()?;
+        self.here_on_thread()?;
+        Ok(entered)
+    }
+
+    /// The same on a thread that queues nothing.
+    pub(super) fn enter_to_free(&self) -> Result<Entered<'_>> {
         // First: a thread that is not in this process may have the lock.
         self.here()?;
         let queue = self.queue.lock();
-        Ok(Entered { _caller: self.bind()?, _queue: queue })
+        let entered = Entered { _caller: self.bind()?, _queue: queue };
+        self.look_for_capture();
+        Ok(entered)
     }
 
     /// Whether this thread is inside of [`enter`](Self::enter).
@@ -195,6 +278,7 @@ impl Gpu {
     /// Waits for all work of this device's stream.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.here()?;
+        self.refuse_while_captured("cuStreamSynchronize")?;
         let _mode = for_calls();
         // SAFETY: the stream lives as long as `self`.
         let done = unsafe { result::stream::synchronize(self.stream.cu_stream()) };
@@ -206,13 +290,13 @@ impl Gpu {
         self.recording.load(Ordering::Relaxed)
     }
 
-    /// Refuses what cannot be recorded.
+    /// Refuses what cannot be recorded, or captured.
     pub(crate) fn refuse_while_recording(&self, call: &'static str) -> Result<()> {
         if self.recording() {
             let reason = "it cannot be recorded, as launches are".into();
             return Err(Error::Device { device: self.id.clone(), call, reason });
         }
-        Ok(())
+        self.refuse_while_captured(call)
     }
 
     /// The bytes of so many elements of `size` bytes each.
@@ -235,9 +319,11 @@ impl Gpu {
         let size = bytes.max(1).checked_next_multiple_of(32).unwrap_or(usize::MAX);
         // It would belong to the record and end with it.
         self.refuse_while_recording("cuMemAlloc")?;
+        self.free_captured()?;
         if let Some(at) = lock(&self.spare).take(size) {
-            return Ok(self.block(at, size));
+            return Ok(self.block(at, size, Kind::Ordered));
         }
+        let _relaxed = BesideCaptures::begin();
         let new = || {
             // SAFETY: the block is used on this stream only and freed once, by `free`.
             unsafe {
@@ -252,38 +338,60 @@ impl Gpu {
             self.free_spare()?;
             at = new();
         }
-        match at {
-            Ok(at) => Ok(self.block(at, size)),
-            Err(NO_MEMORY) => Err(Error::OutOfMemory {
+        let at = at.map_err(|e| self.no_memory(size, e))?;
+        Ok(self.block(at, size, Kind::Ordered))
+    }
+
+    /// A new block that any stream may use at once, uninitialised.
+    pub(crate) fn alloc_anywhere(self: &Arc<Self>, size: usize) -> Result<Block> {
+        self.refuse_while_recording("cuMemAlloc")?;
+        let _relaxed = BesideCaptures::begin();
+        // SAFETY: it is freed once, by `free`.
+        let at = unsafe { result::malloc_sync(size) };
+        let at = at.map_err(|e| self.no_memory(size, e))?;
+        Ok(self.block(at, size, Kind::Anywhere))
+    }
+
+    fn no_memory(&self, size: usize, e: DriverError) -> Error {
+        match e {
+            NO_MEMORY => Error::OutOfMemory {
                 device: self.id.clone(),
                 asked: size as u64,
                 free: result::mem_get_info().ok().map(|(free, _)| free as u64),
-            }),
-            Err(e) => Err(self.failed("cuMemAlloc", e)),
+            },
+            e => self.failed("cuMemAlloc", e),
         }
     }
 
-    fn block(self: &Arc<Self>, at: sys::CUdeviceptr, size: usize) -> Block {
-        let memory = Arc::new(Allocation { gpu: self.clone(), at, size });
+    pub(super) fn block(self: &Arc<Self>, at: sys::CUdeviceptr, size: usize, kind: Kind) -> Block {
+        let memory = Arc::new(Allocation { gpu: self.clone(), at, size, kind });
         Block { memory, at, bytes: size }
     }
 
     /// Gives up memory after the work that is queued: all work of the stream that is queued later may have it.
     pub(super) fn give_up(&self, size: usize, at: sys::CUdeviceptr) -> Result<()> {
         let freed = lock(&self.spare).give(size, at);
-        freed.into_iter().try_for_each(|at| self.free(at))
+        freed.into_iter().try_for_each(|at| self.free(at, true))
     }
 
     /// Frees what nobody has.
     fn free_spare(&self) -> Result<()> {
+        self.free_captured()?;
         let spare = lock(&self.spare).take_all();
-        spare.into_iter().try_for_each(|at| self.free(at))
+        spare.into_iter().try_for_each(|at| self.free(at, true))
     }
 
-    fn free(&self, at: sys::CUdeviceptr) -> Result<()> {
+    /// Frees memory, in the order of the stream where it was allocated so.
+    pub(super) fn free(&self, at: sys::CUdeviceptr, ordered: bool) -> Result<()> {
+        if self.captured() {
+            // It would be a part of the graph.
+            self.free_after_capture(at, ordered);
+            return Ok(());
+        }
+        let _relaxed = BesideCaptures::begin();
         // SAFETY: allocated by the matching function; its one owner, an `Allocation` and then `Spare`, has given it up.
         let freed = unsafe {
-            if self.context.has_async_alloc() {
+            if ordered && self.context.has_async_alloc() && self.frees_in_order() {
                 result::free_async(at, self.stream.cu_stream())
             } else {
                 // Waits for the work that may use it.
@@ -297,6 +405,11 @@ impl Gpu {
     pub(crate) fn clear(&self, block: &Block) -> Result<()> {
         // A record would do so each time that it is replayed, and steps that wait for others would come after it.
         self.refuse_while_recording("cuMemsetD8Async")?;
+        self.clear_in_graph(block)
+    }
+
+    /// The same while another library captures: the graph does so each time that it is replayed.
+    pub(crate) fn clear_in_graph(&self, block: &Block) -> Result<()> {
         // SAFETY: the block has this many bytes.
         unsafe { result::memset_d8_async(block.at, 0, block.bytes, self.stream.cu_stream()) }
             .map_err(|e| self.failed("cuMemsetD8Async", e))
@@ -330,6 +443,8 @@ impl Gpu {
         names: impl Iterator<Item = &'n str>,
     ) -> Result<Vec<Function>> {
         let _caller = self.bind()?;
+        self.may_load()?;
+        let _relaxed = BesideCaptures::begin();
         // A driver that loads lazily compiles PTX when a function is asked for.
         let failed = |call, e: DriverError| match refused_ptx(e.0) {
             Some(why) if image.is_ptx() => {
@@ -404,6 +519,11 @@ impl Block {
         self.bytes
     }
 
+    /// Its address.
+    pub(crate) fn address(&self) -> usize {
+        self.at as usize
+    }
+
     pub(super) fn gpu(&self) -> &Arc<Gpu> {
         &self.memory.gpu
     }
@@ -416,17 +536,18 @@ impl Block {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.gpu.here().is_err() {
+        if matches!(self.kind, Kind::Foreign(_)) || self.gpu.here().is_err() {
             return;
         }
         // A thread may drop what it never used.
-        let freed = self.gpu.enter().and_then(|_guard| match self.gpu.recording() {
+        let freed = self.gpu.enter_to_free().and_then(|_guard| match self.kind {
+            Kind::Anywhere => self.gpu.free(self.at, false),
             // Else the record would free it, each time.
-            true => {
+            _ if self.gpu.recording() => {
                 self.gpu.free_later(self.size, self.at);
                 Ok(())
             }
-            false => self.gpu.give_up(self.size, self.at),
+            _ => self.gpu.give_up(self.size, self.at),
         });
         if let Err(e) = freed {
             log::warn!("{e}");

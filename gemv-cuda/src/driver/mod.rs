@@ -9,6 +9,8 @@
 mod chain;
 mod cublas;
 mod current;
+mod foreign;
+mod foreign_stream;
 mod function;
 mod gpu;
 mod launch;
@@ -23,6 +25,7 @@ mod tape;
 
 pub(crate) use chain::Link;
 pub(crate) use cublas::Cublas;
+pub(crate) use foreign::drop_retired;
 pub(crate) use function::{Function, Launch};
 pub(crate) use gpu::{Block, Gpu};
 pub(crate) use launch::{Arguments, Operand, VectorArguments};

@@ -197,13 +197,13 @@ impl Gpu {
     }
 
     /// What a stream of this GPU has up to here is what this event of the GPU waits for.
-    fn mark(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<()> {
+    pub(super) fn mark(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<()> {
         // SAFETY: stream and event are of this GPU, and live as long as it does.
         unsafe { result::event::record(event, stream) }.map_err(|e| self.failed("cuEventRecord", e))
     }
 
     /// What a stream of this GPU gets from here on waits for an event, which may be another GPU's.
-    fn wait_for(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<()> {
+    pub(super) fn wait_for(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the stream lives, and so does the GPU whose event it is, as a block of its memory does. Another
         // thread may have recorded the event again: then more is waited for.

@@ -121,6 +121,7 @@ impl Record for Replay {
 
     fn replay(&self) -> Result<()> {
         let _guard = self.gpu.enter()?;
+        self.gpu.refuse_while_captured("cuGraphLaunch")?;
         self.graph.launch().map_err(|e| self.gpu.failed("cuGraphLaunch", e))
     }
 }

@@ -97,7 +97,7 @@ impl Drop for Slot {
         if gpu.here().is_err() {
             return;
         }
-        let freed = gpu.enter().and_then(|_guard| {
+        let freed = gpu.enter_to_free().and_then(|_guard| {
             if gpu.recording() {
                 gpu.free_host_later(self.at);
                 return Ok(());

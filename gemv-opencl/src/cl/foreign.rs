@@ -90,7 +90,10 @@ impl ForeignQueue {
             )
         };
         if properties & OUT_OF_ORDER != 0 {
-            return Err(refused(CALL, "the queue executes out of order, and work here needs its order"));
+            return Err(refused(
+                CALL,
+                "the queue executes out of order, and work here needs its order",
+            ));
         }
         Ok(ForeignQueue { queue, context, properties, device })
     }
@@ -162,7 +165,9 @@ impl Queue {
             )
         };
         if flags & USE_HOST_PTR != 0 && !host.is_multiple_of(64) {
-            return refuse("the buffer is memory of the host that does not begin on 64 bytes".into());
+            return refuse(
+                "the buffer is memory of the host that does not begin on 64 bytes".into(),
+            );
         }
         // SAFETY: the caller's; it is retained here, and released on drop.
         let handle = unsafe { core::Mem::from_raw_copied_ptr(mem as _) };
