@@ -108,6 +108,13 @@ pub fn step(sh: &Shell, tools: &Tools) -> Result<()> {
     symbols(sh, &place)?;
     routines(sh, &place)?;
     handles(sh, &place)?;
+    let foreign = place.program(
+        sh,
+        "foreign",
+        "cc",
+        &["-std=c11", "-Wall", "-Wextra", "-Werror", "gemv-c/tests/foreign.c", "-ldl"],
+    )?;
+    cmd!(sh, "{foreign} opencl").env("OCL_ICD_VENDORS", &tools.pocl).run()?;
     examples(sh, &place)?;
     crate::archive::step(sh, tools)?;
     testers(sh, &place)?;
