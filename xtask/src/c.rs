@@ -384,8 +384,14 @@ fn packages(sh: &Shell, tools: &Tools, names: &[&str]) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// The suites, by the name that runs one alone.
+pub const SUITES: [&str; 5] = ["blas", "lapack", "numpy", "scipy", "archive"];
+
 /// The suites of others with our symbols in front: no test fails that passes without. It takes long.
-pub fn suites(sh: &Shell) -> Result<()> {
+pub fn suites(sh: &Shell, only: &[String]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|name| !SUITES.contains(&name.as_str())) {
+        bail!("there is no suite {unknown:?}: there are {}", SUITES.join(", "));
+    }
     let tools = setup::all(sh)?;
     setup::programs(sh, &PROGRAMS)?;
     let work = tools.target.join("suites");
@@ -395,41 +401,41 @@ pub fn suites(sh: &Shell) -> Result<()> {
     let target = tools.target.parent().context("the target folder")?;
     sh.create_dir(place.lib())?;
     sh.copy_file(target.join("packaged/libgemv_blas.so"), place.blas())?;
-    testers(sh, &place)?;
-    lapack(sh, &place)?;
-    crate::archive::suite(sh, &tools)?;
-    let python =
-        packages(sh, &tools, &["numpy", "scipy", "pytest", "hypothesis", "threadpoolctl"])?;
-    for (name, args) in PYTEST {
-        pytest(&place, &python, name, args)?;
+    for suite in SUITES.into_iter().filter(|name| only.is_empty() || only.iter().any(|o| o == name))
+    {
+        println!("\n=== {suite}");
+        match suite {
+            "blas" => testers(sh, &place)?,
+            "lapack" => lapack(sh, &place)?,
+            "numpy" => pytest(sh, &tools, &place, "NumPy", &NUMPY)?,
+            "scipy" => pytest(sh, &tools, &place, "SciPy", &SCIPY)?,
+            _ => crate::archive::suite(sh, &tools)?,
+        }
     }
     Ok(())
 }
 
-/// The tests of NumPy and SciPy that call the BLAS, or build on it.
-const PYTEST: [(&str, &[&str]); 2] = [
-    (
-        "NumPy",
-        &[
-            "numpy.linalg",
-            "numpy._core.tests.test_multiarray",
-            "numpy._core.tests.test_numeric",
-            "numpy._core.tests.test_einsum",
-            "numpy.matrixlib",
-        ],
-    ),
-    ("SciPy", &["scipy.linalg", "scipy.sparse.linalg", "scipy.optimize.tests.test_lsq_linear"]),
+/// The tests of NumPy that call the BLAS, or build on it.
+const NUMPY: [&str; 5] = [
+    "numpy.linalg",
+    "numpy._core.tests.test_multiarray",
+    "numpy._core.tests.test_numeric",
+    "numpy._core.tests.test_einsum",
+    "numpy.matrixlib",
 ];
 
+/// The same of SciPy.
+const SCIPY: [&str; 3] =
+    ["scipy.linalg", "scipy.sparse.linalg", "scipy.optimize.tests.test_lsq_linear"];
+
 /// Runs tests of a package without our symbols and with them.
-fn pytest(place: &Place, python: &Path, name: &str, modules: &[&str]) -> Result<()> {
+fn pytest(sh: &Shell, tools: &Tools, place: &Place, name: &str, modules: &[&str]) -> Result<()> {
+    let python = packages(sh, tools, &["numpy", "scipy", "pytest", "hypothesis"])?;
     let run = |preload: Option<PathBuf>| -> Result<(BTreeSet<String>, usize)> {
         let args = [
             "-m",
             "pytest",
             "-q",
-            "-x",
-            "--maxfail=1000000",
             "-p",
             "no:cacheprovider",
             "-rfE",
@@ -437,7 +443,7 @@ fn pytest(place: &Place, python: &Path, name: &str, modules: &[&str]) -> Result<
             "--pyargs",
         ];
         let mut command = Command::new("python3");
-        command.args(args).args(modules).current_dir(&place.work).env("PYTHONPATH", python);
+        command.args(args).args(modules).current_dir(&place.work).env("PYTHONPATH", &python);
         if let Some(library) = preload {
             command.env("LD_PRELOAD", library);
         }

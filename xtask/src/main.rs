@@ -60,7 +60,11 @@ enum Command {
         destdir: Option<std::path::PathBuf>,
     },
     /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Takes long.
-    Suites,
+    Suites {
+        /// Only these (repeatable): blas, lapack, numpy, scipy, archive
+        #[arg(long = "only", value_name = "SUITE")]
+        only: Vec<String>,
+    },
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -92,7 +96,7 @@ fn run() -> Result<()> {
         Command::Asan => asan(&sh),
         Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
         Command::InstallC { prefix, destdir } => c::install(&sh, &prefix, destdir.as_deref()),
-        Command::Suites => c::suites(&sh),
+        Command::Suites { only } => c::suites(&sh, &only),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }
