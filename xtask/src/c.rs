@@ -238,6 +238,17 @@ fn routines(sh: &Shell, place: &Place) -> Result<()> {
     };
     let plain = build("blas", "cc", &[])?;
     cmd!(sh, "{plain}").run()?;
+    for isa in ["avx2", "plain"] {
+        if isa == "plain" || cfg!(target_arch = "x86_64") {
+            cmd!(sh, "{plain} short").env("GEMV_CPU_ISA", isa).run()?;
+        }
+    }
+    // A setting that cannot be met ends the program with a sentence.
+    let refused = cmd!(sh, "{plain}").env("GEMV_CPU_ISA", "abacus").ignore_status().quiet();
+    let refused = refused.output()?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let one = said.starts_with("libgemv_blas: no such device") && said.lines().count() == 1;
+    ensure!(!refused.status.success() && one, "with an unknown instruction set it says: {said}");
     let of_cpp = build("blas-cpp", "c++", &[])?;
     cmd!(sh, "{of_cpp} short").run()?;
     let sanitized = build("blas-sanitized", "cc", &SANITIZED)?;
@@ -432,16 +443,7 @@ const SCIPY: [&str; 3] =
 fn pytest(sh: &Shell, tools: &Tools, place: &Place, name: &str, modules: &[&str]) -> Result<()> {
     let python = packages(sh, tools, &["numpy", "scipy", "pytest", "hypothesis"])?;
     let run = |preload: Option<PathBuf>| -> Result<(BTreeSet<String>, usize)> {
-        let args = [
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-rfE",
-            "--tb=no",
-            "--pyargs",
-        ];
+        let args = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no", "--pyargs"];
         let mut command = Command::new("python3");
         command.args(args).args(modules).current_dir(&place.work).env("PYTHONPATH", &python);
         if let Some(library) = preload {
