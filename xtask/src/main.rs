@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod candle;
 mod house;
 mod newcomer;
 mod package;
@@ -47,6 +48,8 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
+    /// The tests of gemv-candle, and its example; compiles candle, twice.
+    Candle,
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -76,6 +79,7 @@ fn run() -> Result<()> {
         Command::House => house::run(&sh),
         Command::Ptx => ptx(&sh),
         Command::Asan => asan(&sh),
+        Command::Candle => candle::run(&sh),
         Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
