@@ -14,7 +14,7 @@ use gemv_candle::candle_core::{D, DType, Device, Error, Result, Tensor};
 
 const ROWS: [usize; 4] = [1, 2, 4, 8];
 
-/// A product of rows with a weight [out, in].
+/// A product of rows with a weight `[out, in]`.
 type Multiply = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
 type Way = (&'static str, Multiply);

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! - **Types**: f32, f64, f16 and bf16; x and W of one type. Sums of f16 and bf16 are kept in f32 and rounded once.
-//! - **Layouts**: any strides and offsets. No operand is copied.
+//! - **Layouts**: any strides and offsets. W is never copied.
 //! - **Devices**: the CPU, by gemv's, whatever `GEMV_BACKEND` says; CUDA with the feature `cuda`, on the stream of candle's
 //!   device. x and W have one stream: tensors of two `CudaDevice`s of a GPU with streams of their own are refused. Metal is
 //!   refused.

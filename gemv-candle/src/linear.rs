@@ -6,7 +6,7 @@ use crate::op::Product;
 
 /// `x Wᵀ`: the product of each row of x with W.
 ///
-/// x has the shape [.., in], W [out, in], the result [.., out]; a vector x of shape [in] gives a vector. Each of its entries
+/// x has the shape `[.., in]`, W `[out, in]`, the result `[.., out]`; a vector x of shape `[in]` gives a vector. Each of its entries
 /// has the bits of [gemv](gemv::unstable::order) for a row of W and a row of x, however many there are.
 ///
 /// ```
@@ -25,7 +25,7 @@ pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     x.apply_op2(w, Product)
 }
 
-/// `A B` of a matrix B, as candle's [`matmul`](Tensor::matmul): A has the shape [.., rows, n], B [n, columns].
+/// `A B` of a matrix B, as candle's [`matmul`](Tensor::matmul): A has the shape `[.., rows, n]`, B `[n, columns]`.
 ///
 /// Each entry has the bits of [gemv](gemv::unstable::order) for a row of A and a column of B, however many there are of either. It
 /// takes as long as reading the one with more of them, where the other has few: a weight matrix is A or B.
@@ -51,7 +51,7 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     linear(a, &b.t()?)
 }
 
-/// A layer `y = x Wᵀ + b`, as candle-nn's of this name: W has the shape [out, in], b [out].
+/// A layer `y = x Wᵀ + b`, as candle-nn's of this name: W has the shape `[out, in]`, b `[out]`.
 ///
 /// ```
 /// use gemv_candle::candle_core::{Device, Module, Tensor};

@@ -7,7 +7,6 @@ use gemv::ndarray::{ArrayView2, ArrayViewMut2, Ix2, ShapeBuilder, StrideShape};
 use gemv::unstable::zeros_on_host;
 use gemv::{Accumulator, Element};
 
-use crate::linear::linear;
 use crate::rows::{Matrix, Part, Rows};
 
 /// `x Wᵀ`.
@@ -81,7 +80,8 @@ impl CustomOp2 for Product {
         let (out, n) = w.dims2()?;
         let rows: usize = x.dims().iter().rev().skip(1).product();
         let (g, rows) = (gradient.reshape((rows, out))?, x.reshape((rows, n))?);
-        Ok((Some(linear(gradient, &w.t()?)?), Some(linear(&g.t()?, &rows.t()?)?)))
+        let of_x = gradient.apply_op2(&w.t()?, Product)?;
+        Ok((Some(of_x), Some(g.t()?.apply_op2(&rows.t()?, Product)?)))
     }
 }
 
