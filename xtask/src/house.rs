@@ -91,6 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("gemv-mpi", &["bytemuck", "gemv", "gemv-core", "gemv-shard", "mpi", "ndarray", "thiserror"]),
+    ("gemv-candle", &["candle-core", "gemv"]),
     ("gemv-cpu", &["gemv-core", "gemv-threads", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "libloading", "linkme", "log", "ocl"]),
     (

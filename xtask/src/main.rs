@@ -4,6 +4,7 @@
 mod archive;
 mod bare;
 mod c;
+mod candle;
 mod house;
 mod newcomer;
 mod package;
@@ -61,6 +62,8 @@ enum Command {
     },
     /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Takes long.
     Suites,
+    /// The tests of gemv-candle, and its example; compiles candle, twice.
+    Candle,
     /// List the steps of `test`.
     Steps,
     /// Only install what the checks need, and say what was found.
@@ -90,6 +93,7 @@ fn run() -> Result<()> {
         Command::House => house::run(&sh),
         Command::Ptx => ptx(&sh),
         Command::Asan => asan(&sh),
+        Command::Candle => candle::run(&sh),
         Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
         Command::InstallC { prefix, destdir } => c::install(&sh, &prefix, destdir.as_deref()),
         Command::Suites => c::suites(&sh),
