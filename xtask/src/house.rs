@@ -47,6 +47,7 @@ const UNSAFE: &[&str] = &[
     "gemv-baselines/src/cblas.rs",
     "gemv-blas/src", // pointers of programs in C and Fortran
     "gemv-c/src",    // pointers of programs in C
+    "gemv-candle/src/cuda.rs", // memory that candle allocates and a product fills
     "gemv-cpu/src/simd",
     "gemv-cpu/tests/outside.rs", // mprotect: pages that must not be touched
     "gemv-cpu/tests/robust.rs",  // a counting allocator, 2^31 elements of zeros
