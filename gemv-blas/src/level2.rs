@@ -55,6 +55,7 @@ pub(crate) fn by_rows(layout: i32) -> Option<bool> {
 ///
 /// # Safety
 /// That of the BLAS: the arrays are there, and nothing else reaches y.
+#[expect(clippy::too_many_arguments, reason = "the BLAS has them")]
 #[inline(always)]
 pub(crate) unsafe fn gemv<T: Scalar>(
     caller: Caller,
@@ -149,6 +150,7 @@ const BLOCK: usize = 256;
 ///
 /// # Safety
 /// That of the BLAS: the arrays are there, and nothing else reaches A.
+#[expect(clippy::too_many_arguments, reason = "the BLAS has them")]
 #[inline(always)]
 pub(crate) unsafe fn ger<T: Scalar>(
     caller: Caller,

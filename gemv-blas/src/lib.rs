@@ -6,10 +6,18 @@
 //!
 //! Nothing unwinds into the caller: a panic in an `extern "C"` function ends the program with its message.
 
+#![deny(unsafe_code)]
+
+// Pointers of the caller, and functions for it.
+#[allow(unsafe_code)]
 mod level1;
+#[allow(unsafe_code)]
 mod level2;
+#[allow(unsafe_code)]
 mod names;
+#[allow(unsafe_code)]
 mod operand;
+#[allow(unsafe_code)]
 mod xerbla;
 
 use gemv_core::fork::Once;

@@ -13,7 +13,7 @@ import numpy as np
 os.environ.pop("LD_PRELOAD", None)
 gemv = sys.argv[1]
 rng = np.random.default_rng(11)
-SHAPES = [(1, 1), (2, 3), (3, 2), (7, 64), (64, 7), (40, 257), (257, 40), (5, 1000), (700, 90), (300, 300)]
+SHAPES = [(1, 9), (2, 3), (3, 2), (7, 64), (64, 7), (40, 257), (257, 40), (5, 1000), (700, 90), (300, 300)]
 LAYOUTS = {
     "rows": lambda a: a,
     "columns": np.asfortranarray,

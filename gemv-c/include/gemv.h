@@ -68,6 +68,11 @@ gemv_status gemv_device_open(const char *name, gemv_device **device);
  * context. Both are kept alive. */
 gemv_status gemv_device_on_queue(void *queue, gemv_device **device);
 
+/* A device whose work is all put into a CUstream (cudaStream_t) of the program on this GPU, in its order: `stream` NULL is
+ * the legacy default stream. The stream stays alive as long as the device and its matrices. A graph that the program
+ * captures on it takes in products that have run once, or were reserved. */
+gemv_status gemv_device_on_stream(int ordinal, void *stream, gemv_device **device);
+
 /* Frees a handle; NULL is allowed. Matrices of the device keep it alive. */
 void gemv_device_free(gemv_device *device);
 

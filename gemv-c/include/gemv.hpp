@@ -134,6 +134,11 @@ public:
         check(gemv_device_on_queue(queue, &handle));
         return device(handle);
     }
+    static device on_stream(int ordinal, void *stream) {
+        gemv_device *handle = nullptr;
+        check(gemv_device_on_stream(ordinal, stream, &handle));
+        return device(handle);
+    }
     device(device &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
     device &operator=(device &&other) noexcept { return std::swap(handle_, other.handle_), *this; }
     device(const device &) = delete;

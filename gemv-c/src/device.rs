@@ -73,6 +73,34 @@ unsafe extern "C" fn gemv_device_on_queue(queue: *mut c_void, to: *mut *mut Hand
     })
 }
 
+/// # Safety
+/// As gemv.h says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gemv_device_on_stream(
+    ordinal: c_int,
+    stream: *mut c_void,
+    to: *mut *mut Handle,
+) -> Status {
+    guarded(|| {
+        let ordinal = usize::try_from(ordinal).map_err(|_| wrong("a negative number of a GPU"))?;
+        // SAFETY: the caller's.
+        let open = || unsafe { on_stream(ordinal, stream.addr()) }.map(handle);
+        // SAFETY: the caller's.
+        unsafe { give(to, open) }
+    })
+}
+
+#[cfg(feature = "cuda")]
+unsafe fn on_stream(ordinal: usize, stream: usize) -> Result<Device> {
+    // SAFETY: the caller's.
+    Ok(unsafe { gemv::cuda::on_stream(ordinal, stream) }?)
+}
+
+#[cfg(not(feature = "cuda"))]
+unsafe fn on_stream(_: usize, _: usize) -> Result<Device> {
+    Err(gemv::Error::NotBuilt { feature: "cuda" }.into())
+}
+
 #[cfg(feature = "opencl")]
 unsafe fn on_queue(queue: usize) -> Result<Device> {
     // SAFETY: the caller's.

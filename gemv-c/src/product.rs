@@ -1,80 +1,16 @@
-//! Products of arrays, each in the host's memory, in a `gemv_matrix`, or in memory of the device that another library owns.
+//! Products.
 
 use std::ffi::c_void;
 
-use gemv::ndarray::{ArrayView3, Ix3};
-use gemv::unstable::{Accumulator, Element, Foreign, ShapeMismatch, Times, for_types};
-use gemv::{Device, DeviceArray, DeviceVector, Error, OperandMut, OperandRef};
+use gemv::ndarray::Ix3;
+use gemv::unstable::{Accumulator, Element, ShapeMismatch, Times, for_types};
+use gemv::{Device, DeviceVector, Error, OperandMut};
 
-use crate::array::{Array, Axes, CONJUGATED, DEVICE, Placed, READ_ONLY, RESIDENT};
+use crate::array::{Array, Axes, CONJUGATED, DEVICE, Placed, RESIDENT};
 use crate::device::{Handle, device};
 use crate::error::{Result, Status, guarded, wrong};
-use crate::matrix::{Matrix, other_type};
-
-/// An operand that is read.
-pub(crate) enum Read<'a, T: Element> {
-    Host(ArrayView3<'a, T>),
-    Device(DeviceArray<T, Ix3>),
-}
-
-impl<T: Element> Read<'_, T> {
-    pub(crate) fn operand(&self) -> OperandRef<'_, T, Ix3> {
-        match self {
-            Read::Host(view) => view.view().into(),
-            Read::Device(array) => array.into(),
-        }
-    }
-}
-
-/// # Safety
-/// The array is where its flags say, of elements `T`, and stays until the work on it is done.
-pub(crate) unsafe fn read<'a, T: Element>(
-    device: &Device,
-    of: &Placed,
-    name: &str,
-) -> Result<Read<'a, T>> {
-    Ok(if of.is(RESIDENT) {
-        // SAFETY: the caller's.
-        Read::Device(unsafe { Matrix::of(of.data(), name) }?.window(of, name)?)
-    } else if of.is(DEVICE) && of.reach > 0 {
-        // SAFETY: the caller's.
-        Read::Device(unsafe { foreign(device, of, false) }?)
-    } else {
-        // SAFETY: the caller's.
-        Read::Host(unsafe { of.view(name) }?)
-    })
-}
-
-/// # Safety
-/// As of [`DeviceArray::from_foreign`]; the caller keeps the memory.
-unsafe fn foreign<T: Element>(
-    device: &Device,
-    of: &Placed,
-    writable: bool,
-) -> Result<DeviceArray<T, Ix3>> {
-    let (handle, bytes) = (of.data().addr(), of.reach * of.dtype.bytes());
-    let foreign = Foreign { handle, bytes, dtype: of.dtype, writable, keep: Box::new(()) };
-    let strides = of.raw_strides();
-    // SAFETY: the caller's.
-    Ok(unsafe { DeviceArray::from_foreign(device, foreign, of.first, of.dim, strides) }?)
-}
-
-/// A result is no conjugate, and may be written.
-fn check_result(y: &Placed, name: &str) -> Result<()> {
-    if y.is(READ_ONLY | CONJUGATED) {
-        return Err(wrong(format_args!("{name} has the flag of an array that is read")));
-    }
-    Ok(())
-}
-
-/// The same of an array that has to be in the host's memory.
-pub(crate) fn check_host_result(y: &Placed, name: &str) -> Result<()> {
-    check_result(y, name)?;
-    if y.is(RESIDENT | DEVICE) {
-        return Err(wrong(format_args!("{name} is not in the host's memory")));
-    }
-    Ok(())
-}
+use crate::operand::{check_result, foreign, read};
+use crate::resident::{Matrix, other_type};
 
 /// A product as it was asked for.
 struct Ask<'a> {
