@@ -4,8 +4,11 @@
 own ``mv``; the result lies by columns where ``b`` does. ``bmm(a, b)``: a batch of those. They take views of any strides
 without a copy, tensors of one type, or a matrix of half precision with float32, or of float32 with float64.
 
-They have gradients of any order, rules for ``torch.func.vmap``, and results without entries for ``torch.compile``. Tensors are
-on the CPU.
+They have gradients of any order by ``torch.autograd``, rules for ``torch.func.vmap``, and results without entries for
+``torch.compile``. ``torch.func.grad`` and ``jvp`` have no rules for operators of ``torch.library``, and raise.
+
+Tensors on CUDA are multiplied on torch's current stream, and the result lies in memory of torch's allocator. A CUDA graph may
+capture it once the product has run before.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ _tags = (torch.Tag.pt2_compliant_tag,)
 for _name, _axes, _kernel in (("mv", (2, 1), _mv), ("mm", (2, 2), _mm), ("bmm", (3, 3), _bmm)):
     _library.define(f"{_name}(Tensor a, Tensor b) -> Tensor", tags=_tags)
     _library.impl(_name, _kernel, "CPU")
+    _library.impl(_name, _kernel, "CUDA")
 
 _mv_op = torch.ops.gemv.mv.default
 _mm_op = torch.ops.gemv.mm.default

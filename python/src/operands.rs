@@ -26,11 +26,13 @@ fn other<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>> {
         return torch.operand(a, name, true);
     }
     let has = |what: &str| a.get_type().hasattr(what);
-    if has("__cuda_array_interface__")? {
-        return cuda::operand(a, name);
-    }
-    if has("__dlpack__")? {
+    // Asked on the host, JAX's arrays refuse the interface that their type has.
+    let interface = has("__cuda_array_interface__")?;
+    if has("__dlpack__")? && !(interface && dlpack::is_on_cuda(a)?) {
         return dlpack::operand(a, name);
+    }
+    if interface {
+        return cuda::operand(a, name);
     }
     if has("__array_interface__")? || has("__array_struct__")? {
         let numpy = numpy::as_array(a)?;

@@ -756,6 +756,7 @@ fn of_tensors<'py>(
     axes: [usize; 2],
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = a.py();
+    torch::refuse_forward_mode(py)?;
     let tensor = |of: &Bound<'py, PyAny>, name| match torch::torch(of)? {
         Some(torch) => torch.operand(of, name, false),
         None => Err(errors::kind(format!("{name} is no tensor of torch"))),

@@ -47,6 +47,7 @@ const UNSAFE: &[&str] = &[
     "gemv-baselines/src/cblas.rs",
     "gemv-blas/src", // pointers of programs in C and Fortran
     "gemv-c/src",    // pointers of programs in C
+    "gemv-candle/src/cuda.rs", // memory that candle allocates and a product fills
     "gemv-cpu/src/simd",
     "gemv-cpu/tests/outside.rs", // mprotect: pages that must not be touched
     "gemv-cpu/tests/robust.rs",  // a counting allocator, 2^31 elements of zeros
@@ -91,6 +92,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("gemv-mpi", &["bytemuck", "gemv", "gemv-core", "gemv-shard", "mpi", "ndarray", "thiserror"]),
+    ("gemv-candle", &["candle-core", "gemv"]),
     ("gemv-cpu", &["gemv-core", "gemv-threads", "libc", "linkme", "log", "rayon"]),
     ("gemv-opencl", &["cc", "gemv-core", "gemv-gpu", "libloading", "linkme", "log", "ocl"]),
     (

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_void};
 
 use gemv::unstable::Dtype;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -206,13 +206,32 @@ impl Drop for Managed {
     }
 }
 
+/// Whether it says that it is in the memory of a GPU of CUDA.
+pub fn is_on_cuda(a: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(device(a)?.kind == 2)
+}
+
+fn device(a: &Bound<'_, PyAny>) -> PyResult<DlDevice> {
+    let of = match a.call_method0(intern!(a.py(), "__dlpack_device__")) {
+        // A value that a program is traced with.
+        Err(e) if e.is_instance_of::<PyAttributeError>(a.py()) => {
+            return Err(errors::kind(format!(
+                "a {} has no entries yet: inside of jax.jit use gemv.jax",
+                a.get_type().fully_qualified_name()?
+            )));
+        }
+        other => other?,
+    };
+    let (kind, ordinal) = of.extract()?;
+    Ok(DlDevice { kind, ordinal })
+}
+
 /// An array that its library lends.
 pub fn operand<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>> {
     let py = a.py();
-    let (kind, ordinal): (i32, i32) =
-        a.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
-    if !(DlDevice { kind, ordinal }).is_host() {
-        return Err(elsewhere(name, DlDevice { kind, ordinal }));
+    let of = device(a)?;
+    if !of.is_host() {
+        return Err(elsewhere(name, of));
     }
     let named = PyDict::new(py);
     named.set_item("max_version", (1, 0))?;

@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use gemv::unstable::Dtype;
-use pyo3::exceptions::{PyBufferError, PyMemoryError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyNotImplementedError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -220,6 +220,22 @@ impl Torch {
         }
         Ok(())
     }
+}
+
+/// Refuses forward-mode differentiation, for which `torch.library` has no rules: it would answer with zeros.
+pub fn refuse_forward_mode(py: Python<'_>) -> PyResult<()> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || {
+        PyModule::import(py, "torch.autograd.forward_ad").map(Bound::unbind)
+    })?;
+    let level = module.bind(py).getattr(intern!(py, "_current_level")).and_then(|of| of.extract());
+    // A torch that does not say has no such mode that is known here.
+    if level.unwrap_or(-1i64) < 0 {
+        return Ok(());
+    }
+    Err(PyNotImplementedError::new_err(
+        "the operators of gemv have no forward-mode derivatives (torch.func.jvp, jacfwd): use torch.autograd",
+    ))
 }
 
 /// What torch says of a tensor.
