@@ -108,6 +108,9 @@ pub fn step(sh: &Shell, tools: &Tools) -> Result<()> {
     symbols(sh, &place)?;
     routines(sh, &place)?;
     handles(sh, &place)?;
+    let owners = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "gemv-c/tests/owners.cpp"];
+    let owners = place.program(sh, "owners", "c++", &owners)?;
+    cmd!(sh, "{owners}").run()?;
     let foreign = place.program(
         sh,
         "foreign",
