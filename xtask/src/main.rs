@@ -60,8 +60,13 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         destdir: Option<std::path::PathBuf>,
     },
-    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Takes long.
-    Suites,
+    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Then the wheel of
+    /// Python with torch and JAX, and NumPy's, SciPy's and the array API's tests by it. Takes long.
+    Suites {
+        /// Only those of the wheel
+        #[arg(long)]
+        python: bool,
+    },
     /// The tests of gemv-candle, and its example; compiles candle, twice.
     Candle,
     /// List the steps of `test`.
@@ -96,7 +101,12 @@ fn run() -> Result<()> {
         Command::Candle => candle::run(&sh),
         Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
         Command::InstallC { prefix, destdir } => c::install(&sh, &prefix, destdir.as_deref()),
-        Command::Suites => c::suites(&sh),
+        Command::Suites { python } => {
+            if !python {
+                c::suites(&sh)?;
+            }
+            python::suites(&sh)
+        }
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }
