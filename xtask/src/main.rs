@@ -60,9 +60,10 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         destdir: Option<std::path::PathBuf>,
     },
-    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Takes long.
+    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. The wheel of Python with
+    /// torch and JAX, and NumPy's, SciPy's and the array API's tests by it. Static archives. Takes long.
     Suites {
-        /// Only these (repeatable): blas, lapack, numpy, scipy, archive
+        /// Only these (repeatable): blas, lapack, numpy, scipy, archive, python
         #[arg(long = "only", value_name = "SUITE")]
         only: Vec<String>,
     },
