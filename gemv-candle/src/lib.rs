@@ -28,7 +28,7 @@
 //!   overtakes at 32 rows in f32 and at 8 in bf16.
 //!
 //! The example `decode` times both, and counts the rows whose bits candle's own `matmul` changes with their number: on the
-//! x86-64 CPU where it was tried, all.
+//! x86-64 CPU where it was tried, all in f32 and some in bf16.
 //!
 //! It is a crate and not a feature of gemv: candle brings some hundred crates, its version is a part of this interface, and its
 //! feature `cuda` links the CUDA libraries and needs nvcc, where gemv finds the driver when it runs. A feature that is on

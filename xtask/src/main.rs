@@ -48,7 +48,7 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// The tests of gemv-candle, and its example; compiles candle, twice.
+    /// The tests of gemv-candle, and its example; compiles candle.
     Candle,
     /// List the steps of `test`.
     Steps,
