@@ -5,9 +5,9 @@
 #[doc(inline)]
 pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
-    DeviceViewMut, Dtype, Element, Engine, Error, Factor, GpuDot, Listing, MatrixMut, MatrixRef,
-    OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, VectorMut, VectorRef,
-    Widen, Widened, device, devices, open_devices,
+    DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, GpuDot, Listing, MatrixMut,
+    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, VectorMut,
+    VectorRef, Widen, Widened, device, devices, open_devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};

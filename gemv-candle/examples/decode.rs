@@ -2,8 +2,8 @@
 //! and whether the bits of a row depend on how many there are.
 //!
 //! ```text
-//! cargo run --release -p gemv-candle --example decode
-//! cargo run --release -p gemv-candle --features cuda --example decode -- cuda
+//! cargo run --release --manifest-path gemv-candle/Cargo.toml --example decode
+//! cargo run --release --manifest-path gemv-candle/Cargo.toml --features cuda --example decode -- cuda
 //! ```
 //!
 //! A second argument is the number of entries of a token: 1024, or 4096 on CUDA, where an 8B model has them.

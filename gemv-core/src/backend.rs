@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::element::{AnySlice, AnySliceMut, AnySmall};
-use crate::foreign::Interop;
+use crate::interop::Interop;
 use crate::job::{Checked, Job};
 use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::{Exchange, Memory, Receive};

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::element::Accumulator;
-use crate::foreign::check_apart;
+use crate::interop::check_apart;
 use crate::tensor::{Tensor, TensorMut, check_types};
 use crate::{Desc, Error, Result, ShapeMismatch};
 

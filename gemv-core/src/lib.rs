@@ -40,6 +40,8 @@ mod foreign;
 pub mod fork;
 mod host;
 mod integers;
+#[allow(unsafe_code)] // as above
+mod interop;
 mod job;
 #[allow(unsafe_code)] // the one function that asks its caller for a proof
 mod kernel_source;
@@ -73,7 +75,6 @@ pub use element::{
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use files::read_plain;
-pub use foreign::{Foreign, Interop};
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
@@ -81,6 +82,7 @@ pub use gemv_desc::{
 };
 pub use host::{Span, packed, span, zeros_on_host};
 pub use integers::{DeviceIntegers, Integer};
+pub use interop::{Foreign, Interop};
 pub use job::{Checked, Job, Number};
 pub use kernel_source::{Kernel, KernelArray, KernelCall, KernelScalar};
 pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};

@@ -145,6 +145,38 @@ impl Device {
         Product { device: self, ask, a: a.into(), x: x.into() }
     }
 
+    /// The product of a [`Job`] on this device: [`product`](Self::product) for callers who learn the element types at run
+    /// time. Resident operands are this device's.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::{Job, Number};
+    /// use ndarray::array;
+    ///
+    /// let (a, x, mut y) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, -1.0], array![0.0, 0.0]);
+    /// let (alpha, beta) = (Number::new(1.0), Number::new(0.0));
+    /// let (a, x) = (a.view().into(), x.view().into());
+    /// device.compute(Job { alpha, a, conj: false, x, beta, y: y.view_mut().into() })?;
+    /// assert_eq!(y, array![-1.0, -1.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Job::check`], and as [`gemv`](Self::gemv).
+    ///
+    /// # Panics
+    /// If a resident operand is of another backend, which has other blocks of memory.
+    pub fn compute(&self, job: Job<'_>) -> Result<()> {
+        let mut job = job.check()?;
+        if job.y.is_empty() || job.alpha.is_zero() && job.beta.is_one() {
+            return Ok(());
+        }
+        job.without_batch();
+        let choice = self.choice(&job.desc())?;
+        self.backend().product(&mut job, choice.prepared())
+    }
+
     /// Where all products come together.
     #[inline(always)]
     pub(crate) fn run<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(

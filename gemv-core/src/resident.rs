@@ -285,6 +285,35 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         Ok(())
     }
 
+    /// An array in the same block of memory, which it shares: entry (i, j, ..) lies at
+    /// `first + i * strides[0] + j * strides[1] + ..`, in elements from the beginning of the block. Strides are `isize` as
+    /// ndarray keeps them: `-1isize as usize` goes backwards. For callers who have windows as numbers.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// use gemv_core::ndarray::{Ix1, Ix2, array};
+    ///
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// assert_eq!(a.window_at(1, Ix2(2, 2), Ix2(3, 1))?.download()?, array![[2.0, 3.0], [5.0, 6.0]]);
+    /// assert_eq!(a.window_at(5, Ix1(3), Ix1(-2isize as usize))?.download()?, array![6.0, 4.0, 2.0]);
+    /// assert!(a.window_at(1, Ix1(6), Ix1(1)).is_err()); // there are six elements
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Operand`] if it does not lie in the block.
+    pub fn window_at<E: Dimension + Copy>(
+        &self,
+        first: usize,
+        dim: E,
+        strides: E,
+    ) -> Result<DeviceArray<T, E>> {
+        Window { memory: (), first, dim, strides }.check("a view", self.memory.len())?;
+        let (device, memory) = (self.device.clone(), self.memory.clone());
+        Ok(DeviceArray { device, memory, first, dim, strides, element: PhantomData })
+    }
+
     /// One entry along an axis, with all of the others, as ndarray's `index_axis`; of the same memory:
     /// one matrix of a batch, one row or column of a matrix.
     ///

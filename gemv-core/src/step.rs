@@ -3,7 +3,7 @@
 use ndarray::{Dimension, Ix0, Ix3};
 
 use crate::element::{Any, Family};
-use crate::foreign::check_apart;
+use crate::interop::check_apart;
 use crate::job::Checked;
 use crate::memory::{Memory, Window};
 use crate::{Accumulator, Element, Error, Result, ShapeMismatch};

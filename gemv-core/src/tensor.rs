@@ -255,6 +255,34 @@ impl<'a> Tensor<'a> {
         Tensor::resident(dtype, window, D::AXES)
     }
 
+    /// An array of the host by the address of the entry whose indices are all 0, with strides in elements: for operands that
+    /// come from outside of Rust, with a type that is a value. Views are made by [`From`].
+    ///
+    /// ```
+    /// use gemv_core::{Dtype, Tensor};
+    /// use ndarray::array;
+    ///
+    /// let x = [1.0f32, 2.0, 3.0];
+    /// let last: *const f32 = &x[2];
+    /// // SAFETY: entries 2, 1 and 0 of an array that is borrowed until the end.
+    /// let back = unsafe { Tensor::from_raw(last.cast(), Dtype::F32, [1, 3, 1], [0, -1, 0]) };
+    /// assert_eq!(back.view::<f32>().unwrap(), array![[[3.0], [2.0], [1.0]]]);
+    /// ```
+    ///
+    /// # Safety
+    /// For `'a`, every entry is an initialised element of the type at an address of its alignment, all of them in one
+    /// allocation, and nothing writes them. The number of entries that are not repeated by a stride of 0 fits an `isize`,
+    /// and so do the bytes that they span. Of an array without entries, the address and the strides may be anything.
+    #[inline]
+    pub unsafe fn from_raw(
+        at: *const u8,
+        dtype: Dtype,
+        dim: [usize; 3],
+        strides: [isize; 3],
+    ) -> Self {
+        Tensor { place: Place::Host(at, PhantomData), extent: Extent { dtype, dim, strides } }
+    }
+
     #[inline(always)]
     pub(crate) fn host<T: Element, D: Dimension>(view: &ArrayView<'a, T, D>, axes: Axes) -> Self {
         let extent = Extent::new(T::DTYPE, &view.raw_dim(), |axis| view.strides()[axis], axes);
@@ -508,6 +536,31 @@ impl<'a> TensorMut<'a> {
     #[inline]
     pub fn device<D: Rank>(dtype: Dtype, window: Window<&'a mut dyn Memory, D>) -> Self {
         TensorMut::resident(dtype, window, D::AXES)
+    }
+
+    /// As [`Tensor::from_raw`], to write to.
+    ///
+    /// ```
+    /// use gemv_core::{Dtype, TensorMut};
+    ///
+    /// let mut y = [0.0f64; 4];
+    /// let first = y.as_mut_ptr().cast();
+    /// // SAFETY: entries 0 and 2 of an array that nothing else touches meanwhile.
+    /// let mut y02 = unsafe { TensorMut::from_raw(first, Dtype::F64, [1, 2, 1], [0, 2, 0]) };
+    /// y02.assign(gemv_core::bytes_of(&[1.0, 2.0]));
+    /// assert_eq!(y, [1.0, 0.0, 2.0, 0.0]);
+    /// ```
+    ///
+    /// # Safety
+    /// As [`Tensor::from_raw`]; each entry has a place of its own, and for `'a` nothing else reads or writes them.
+    #[inline]
+    pub unsafe fn from_raw(
+        at: *mut u8,
+        dtype: Dtype,
+        dim: [usize; 3],
+        strides: [isize; 3],
+    ) -> Self {
+        TensorMut { place: PlaceMut::Host(at, PhantomData), extent: Extent { dtype, dim, strides } }
     }
 
     #[inline(always)]

@@ -95,6 +95,21 @@ impl<'a, T: Element, D: Dimension + Copy> DeviceViewMut<'a, T, D> {
         DeviceViewMut { device: self.device, window, element: PhantomData }
     }
 
+    /// A part of the same block of memory by its place; see [`DeviceArray::window_at`].
+    ///
+    /// # Errors
+    /// [`Error::Operand`](crate::Error::Operand) if it does not lie in the block, or two entries may be at one place.
+    pub fn window_at<E: Dimension + Copy>(
+        self,
+        first: usize,
+        dim: E,
+        strides: E,
+    ) -> Result<DeviceViewMut<'a, T, E>> {
+        let window = Window { memory: self.window.memory, first, dim, strides };
+        window.check_result("a view", window.memory.len())?;
+        Ok(DeviceViewMut { device: self.device, window, element: PhantomData })
+    }
+
     /// Every `step`-th of a range of an axis, backwards if `step` is negative.
     ///
     /// # Panics

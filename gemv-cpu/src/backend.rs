@@ -16,7 +16,7 @@ use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
 use crate::read::{self, READ};
 use crate::run;
 use crate::simd::{Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan, Product};
-use crate::vector;
+use crate::vector::{self, AnyHostStep, HostStep, HostSteps};
 
 /// This backend, for static libraries: see [`gemv_core::Engine::link`].
 pub const ENTRY: BackendEntry = BackendEntry { name: "cpu", rank: 0, discover, open: open_ordinal };
@@ -199,6 +199,48 @@ pub struct Cpu {
 impl Cpu {
     fn new(isa: Isa) -> Cpu {
         Cpu { info: describe(isa), isa }
+    }
+
+    /// The device as an engine opens it, for calls that a [`Backend`] does not have: with the best instruction set, or with
+    /// the one that `GEMV_CPU_ISA` names.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn from_env() -> Result<Cpu> {
+        from_env().map(Cpu::new)
+    }
+
+    /// Computes one step of vectors that lie in the host's memory, where they lie: rule 10 of the
+    /// [order](gemv_core::order).
+    ///
+    /// ```
+    /// use gemv_core::{Step, ndarray::array};
+    /// use gemv_cpu::{Cpu, HostStep};
+    ///
+    /// let (cpu, x, mut y) = (Cpu::from_env()?, array![1.0, 2.0], array![10.0, 20.0]);
+    /// let (step, x) = (Step::Axpy, Some(x.view()));
+    /// cpu.step(HostStep { step, alpha: 2.0, x, z: None, y: y.view_mut() })?;
+    /// assert_eq!(y, array![12.0, 24.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Operand`] if an operand is missing or has another length than y, [`Error::Unsupported`] if the type's
+    /// feature is absent. y is then as it was.
+    pub fn step<T: Element>(&self, step: HostStep<'_, T>) -> Result<()> {
+        if let Some((operand, reason)) = step.wrong() {
+            return Err(Error::Operand { operand, reason });
+        }
+        let run = |step| {
+            for_compiled!(
+                AnyHostStep, step,
+                step => vector::run_on_host(self.isa, step),
+                else step => return self.accepts(&Desc::new(step.dtype(), 1, 1, (1, 1), 0))
+            );
+            Ok(())
+        };
+        let step = T::any::<HostSteps>(step);
+        if self.isa.in_default_mode() { run(step) } else { in_default(|| run(step)) }
     }
 
     fn refuse(&self, desc: &Desc, params: &Params, reason: String) -> Error {
@@ -505,7 +547,7 @@ impl Backend for Cpu {
         }
         for_compiled!(
             AnyVectorJob, job,
-            job => self.step(job),
+            job => self.resident_step(job),
             else job => return self.accepts(&Desc::new(job.dtype(), 1, 1, (1, 1), 0))
         );
         Ok(())
@@ -529,7 +571,7 @@ fn rival<T: CpuElement<Acc = T> + Accumulator>(gemm: HostGemm<T>, job: &mut Chec
 }
 
 impl Cpu {
-    fn step<T: CpuElement>(&self, job: Checked<VectorJob<'_, T>>) {
+    fn resident_step<T: CpuElement>(&self, job: Checked<VectorJob<'_, T>>) {
         let (job, memory) = job.into_inner().split();
         vector::run(self.isa, &job, elements, elements_mut(memory));
     }

@@ -53,3 +53,4 @@ mod vector;
 
 pub use backend::{Cpu, ENTRY, isas, open};
 pub use simd::ISA_ENV;
+pub use vector::HostStep;

@@ -1,10 +1,10 @@
 //! Elementwise steps: lines shared by several threads.
 
-use gemv_core::ndarray::Ix3;
-use gemv_core::{Memory, Step, VectorJob, Window};
+use gemv_core::ndarray::{ArrayView1, ArrayViewMut1, Ix3};
+use gemv_core::{Any, Element, Family, Memory, Step, VectorJob, Window};
 
 use crate::run::{Work, sharing};
-use crate::simd::{CpuElement, Isa, Line, Lines};
+use crate::simd::{CpuElement, Isa, Line, Lines, on_host};
 
 /// Bytes of y that are worth a task of their own.
 const TASK: usize = 128 << 10;
@@ -32,6 +32,65 @@ pub(crate) fn run<'a, T: CpuElement>(
         }
         share(isa, (step, alpha), x, z, &mut block[first..][..len]);
     }
+}
+
+/// One elementwise step of vectors that lie in the host's memory, for [`Cpu::step`](crate::Cpu::step).
+#[derive(Debug)]
+pub struct HostStep<'a, T: Element> {
+    /// What is computed; see [`Step`].
+    pub step: Step,
+    /// The factor; steps without one ignore it.
+    pub alpha: T::Acc,
+    /// The first operand, of a step that reads one or two.
+    pub x: Option<ArrayView1<'a, T>>,
+    /// The second operand, of a step that reads two.
+    pub z: Option<ArrayView1<'a, T>>,
+    /// What is written.
+    pub y: ArrayViewMut1<'a, T>,
+}
+
+/// A [`HostStep`] of each element type.
+pub(crate) enum HostSteps {}
+
+impl Family for HostSteps {
+    type Of<'a, T: Element> = HostStep<'a, T>;
+}
+
+pub(crate) type AnyHostStep<'a> = Any<'a, HostSteps>;
+
+impl<T: Element> HostStep<'_, T> {
+    /// Why it is no step: an operand is missing or has another length.
+    pub(crate) fn wrong(&self) -> Option<(&'static str, String)> {
+        let Self { step, x, z, y, .. } = self;
+        for (name, of, least) in [("x", x, 1), ("z", z, 2)] {
+            match of {
+                None if step.operands() >= least => {
+                    return Some((name, format!("is missing: {step:?} reads it")));
+                }
+                Some(of) if of.len() != y.len() => {
+                    return Some((name, format!("has {} entries, and y {}", of.len(), y.len())));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// Computes one step on the host.
+pub(crate) fn run_on_host<'a, T: CpuElement>(isa: Isa, of: HostStep<'a, T>) {
+    let HostStep { step, alpha, x, z, mut y } = of;
+    if y.len() * size_of::<T>() >= 2 * TASK
+        && let Some(y) = y.as_slice_mut()
+    {
+        let slice = |of: &Option<ArrayView1<'a, T>>| of.as_ref().map(|of| of.to_slice());
+        let line = |all| Line { all, first: 0, stride: 1 };
+        let (x, z) = (slice(&x), slice(&z));
+        if x != Some(None) && z != Some(None) {
+            return share(isa, (step, alpha), x.flatten().map(line), z.flatten().map(line), y);
+        }
+    }
+    on_host(isa, (step, alpha), x, z, y);
 }
 
 /// Cuts a line of neighbours in y into tasks.

@@ -66,6 +66,7 @@ driver! {
     current = "cuCtxGetCurrent" (*mut Handle);
     alloc = "cuMemAlloc_v2" (*mut u64, usize);
     free = "cuMemFree_v2" (u64);
+    clear = "cuMemsetD8Async" (u64, u8, usize, Handle);
     upload = "cuMemcpyHtoDAsync_v2" (u64, *const u8, usize, Handle);
     download = "cuMemcpyDtoHAsync_v2" (*mut u8, u64, usize, Handle);
     stream = "cuStreamCreate" (*mut Handle, c_uint);
@@ -153,8 +154,11 @@ impl Owner for Other {
         let mut at = 0;
         // Whole vectors, which kernels read.
         let bytes = bytes.next_multiple_of(32);
-        // SAFETY: as above; it is never freed.
-        assert_eq!(unsafe { (self.driver.alloc)(&mut at, bytes) }, 0);
+        // SAFETY: as above; it is never freed, and has as many bytes.
+        unsafe {
+            assert_eq!((self.driver.alloc)(&mut at, bytes), 0);
+            assert_eq!((self.driver.clear)(at, 0, bytes, self.stream as Handle), 0);
+        }
         at as usize
     }
 
@@ -246,7 +250,8 @@ fn slices() {
     // A part, transposed, with factors; weights of the device's own; what comes from the stream's own work.
     let resident = gemv.device().matrix(&a).unwrap();
     let part = slice.slice(4 * 300..);
-    let (of_a, of_x) = (gemv.view(&part, 1, (299, 296), (1, 300)), gemv.view(&v, 299, 296, -1));
+    let (of_a, of_x) =
+        (gemv.view(&part, 1, (299, 296), (1, 300)), gemv.view(&v, 299, 296, -1isize as usize));
     let mut to = gemv.view_mut(&mut y, 0, 299, 1).unwrap();
     gemv.product(&of_a.unwrap(), &of_x.unwrap()).scaled(2.0, 0.0).to(&mut to).unwrap();
     drop(to);
@@ -517,6 +522,9 @@ fn capture_needs_more() {
     let (resident, v) = (device.matrix(&a).unwrap(), device.vector(&x).unwrap());
     let mut y = device.zeros::<f32, _>(64).unwrap();
     resident.try_gpu_dot_into(&v, &mut y).unwrap();
+    // Given up while the stream is captured, when the next memory is asked for.
+    let earlier = other.on(other.stream());
+    let before = earlier.zeros::<f32, _>(32 << 20).unwrap();
     let far = device.zeros::<f32, _>((64, 100_000)).unwrap();
     let long = device.zeros::<f32, _>(100_000).unwrap();
     let fresh = other.device();
@@ -533,8 +541,12 @@ fn capture_needs_more() {
         refused("an operand of the host", resident.try_gpu_dot_into(&x, &mut y));
         refused("scratch memory", far.try_gpu_dot_into(&long, &mut y));
         refused("another device", fresh.vector(&x).map(drop));
-        // Freed behind the capture.
+        // Freed behind the capture; and at once, as nobody captures its stream.
         drop(given_up.take());
+        drop((before, earlier));
+        // So is memory had there.
+        let elsewhere = other.on(other.stream());
+        drop(elsewhere.zeros::<f32, _>(32 << 20).unwrap());
         resident.try_gpu_dot_into(&v, &mut y).unwrap();
     });
     assert_eq!(graph.nodes, 1);
@@ -578,7 +590,16 @@ fn times() {
             .min()
             .unwrap()
     };
-    let adopt = least(Box::new(|| drop(vector(&device, handle, 256))));
+    // Without the end of the arrays.
+    let adopt = (0..200)
+        .map(|_| {
+            let mut all = Vec::with_capacity(100);
+            let start = Instant::now();
+            all.extend((0..100).map(|_| vector(&device, handle, 256)));
+            start.elapsed().as_nanos() / 100
+        })
+        .min()
+        .unwrap();
     let enqueue = |device: &Device| {
         let (resident, v) = (device.matrix(&a).unwrap(), device.vector(&x).unwrap());
         let mut y = device.zeros::<f32, _>(256).unwrap();

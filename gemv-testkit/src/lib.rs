@@ -420,6 +420,43 @@ impl Backend for Host {
     }
 }
 
+/// A well-mixed 64-bit hash of three integers (splitmix64's finaliser).
+///
+/// ```
+/// assert_ne!(gemv_testkit::hash(1, 2, 3), gemv_testkit::hash(1, 3, 2));
+/// ```
+pub fn hash(seed: u64, i: u64, j: u64) -> u64 {
+    let mut z = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(i.wrapping_mul(0xd1b5_4a32_d192_ed03))
+        .wrapping_add(j.wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
+    for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9_u64), (27, 0x94d0_49bb_1331_11eb)] {
+        z = (z ^ (z >> shift)).wrapping_mul(factor);
+    }
+    z ^ (z >> 31)
+}
+
+/// A number with a full mantissa, of either sign and a magnitude from 2^-`range` to 2^`range`, and
+/// now and then a 0, -0, 1 or -1: values for which another order of additions gives other bits. `h` is a [`hash`].
+///
+/// ```
+/// let some = (0..99).map(|i| gemv_testkit::value(gemv_testkit::hash(7, i, 0), 3));
+/// assert!(some.into_iter().all(|v| v == 0.0 || (0.125..=8.0).contains(&v.abs())));
+/// ```
+pub fn value(h: u64, range: u64) -> f64 {
+    let sign = if h & 1 == 0 { 1.0 } else { -1.0 };
+    match (h >> 1) & 31 {
+        0 => sign * 0.0,
+        1 => sign,
+        _ => {
+            let mantissa = f64::from_bits(1023 << 52 | h >> 12);
+            // A power of two by its bits: `powi` takes longer than all the rest.
+            let power = f64::from_bits((1023 + (h >> 6) % (2 * range) - range) << 52);
+            sign * mantissa * power
+        }
+    }
+}
+
 /// A repeatable stream of numbers (Marsaglia's xorshift), of which some are signed zeros, tiny or large.
 ///
 /// ```

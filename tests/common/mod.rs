@@ -15,6 +15,7 @@ pub mod operand;
 pub mod place;
 
 use gemv::{Accumulator, Device, Dtype, Element, Engine};
+pub use gemv_testkit::{hash, value};
 use libtest_mimic::{Failed, Trial};
 
 /// What a check returns: the failure as text.
@@ -185,6 +186,19 @@ macro_rules! with_mixed {
     }};
 }
 
+/// Runs one expression with `$T` and `$V` standing for the matrix' and the vectors' type of any pair.
+macro_rules! with_pair {
+    ($pair:expr, $T:ident, $V:ident => $body:expr) => {
+        match $pair {
+            (matrix, vectors) if matrix == vectors => with_type!(matrix, $T => {
+                type $V = $T;
+                $body
+            }),
+            pair => with_mixed!(pair, $T, $V => $body),
+        }
+    };
+}
+
 /// Whether the device has the type at all; a trial is ignored with this reason if not.
 pub fn supported(device: &Device, dtype: Dtype) -> Result<(), String> {
     supported_mixed(device, (dtype, dtype))
@@ -210,34 +224,6 @@ pub fn acc<T: Element>(re: f64, im: f64) -> T::Acc {
 /// NaN in every component.
 pub fn nan<T: Element>() -> T {
     elem(f64::NAN, f64::NAN)
-}
-
-/// A well-mixed 64-bit hash of three integers (splitmix64's finaliser).
-pub fn hash(seed: u64, i: u64, j: u64) -> u64 {
-    let mut z = seed
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(i.wrapping_mul(0xd1b5_4a32_d192_ed03))
-        .wrapping_add(j.wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
-    for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9_u64), (27, 0x94d0_49bb_1331_11eb)] {
-        z = (z ^ (z >> shift)).wrapping_mul(factor);
-    }
-    z ^ (z >> 31)
-}
-
-/// A number with a full mantissa, of either sign and a magnitude from 2^-`range` to 2^`range`, and
-/// now and then a 0, -0, 1 or -1: values for which another order of additions gives other bits.
-pub fn value(h: u64, range: u64) -> f64 {
-    let sign = if h & 1 == 0 { 1.0 } else { -1.0 };
-    match (h >> 1) & 31 {
-        0 => sign * 0.0,
-        1 => sign,
-        _ => {
-            let mantissa = f64::from_bits(1023 << 52 | h >> 12);
-            // A power of two by its bits: `powi` takes longer than all the rest.
-            let power = f64::from_bits((1023 + (h >> 6) % (2 * range) - range) << 52);
-            sign * mantissa * power
-        }
-    }
 }
 
 /// A pseudo-random element.

@@ -1,11 +1,11 @@
-//! Checks of gemv-candle, which the others leave out: they compile candle.
+//! Checks of gemv-candle, a workspace of its own: they compile candle.
 
 use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
 /// Lints, documentation, tests and the example, on the CPU: its feature `cuda` needs nvcc.
 pub fn run(sh: &Shell) -> Result<()> {
-    let of = ["--locked", "-p", "gemv-candle"];
+    let of = ["--locked", "--manifest-path", "gemv-candle/Cargo.toml"];
     cmd!(sh, "cargo clippy {of...} --all-targets -- -D warnings").run()?;
     cmd!(sh, "cargo doc {of...} --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()?;
     cmd!(sh, "cargo test {of...}").env_remove("RUST_BACKTRACE").run()?;

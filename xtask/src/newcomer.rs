@@ -1,5 +1,5 @@
-//! Small crates as a newcomer writes them, built against this tree: what links the backends, and
-//! what is said where nothing does.
+//! Small crates as a newcomer writes them, built against this tree as a release: what links the backends, what is said
+//! where nothing does, and the size of the smallest program.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use xshell::{Shell, cmd};
 
 /// The members' manifests and sources: a library with a generic bound, an application that never
 /// names gemv but chooses its backend, one whose elements need a feature that it lacks, one that
-/// chooses a GPU whose driver may not be there, and one that chooses none.
-const FILES: [(&str, &str); 10] = [
+/// chooses a GPU whose driver may not be there, one that chooses none, and the example of the smallest program.
+const FILES: [(&str, &str); 12] = [
     (
         "library/Cargo.toml",
         r#"
@@ -49,9 +49,22 @@ ndarray = "0.17"
     (
         "application/src/main.rs",
         r#"
+use gemv::GpuDot;
+use ndarray::{Array1, Array2};
+
 fn main() {
     let a = ndarray::array![[0.0, 1.0], [2.0, 0.0]];
     let y = library::twice(&a, &ndarray::array![1.0, 3.0]);
+    // What the optimiser of a release makes of the kernels has the bits of the reference.
+    let entry = |k: usize| (k * 7919 % 10_007) as f32 / 1e3 - 5.0;
+    let a = Array2::from_shape_fn((301, 1200), |(i, j)| entry(i * 1200 + j));
+    let x = Array1::from_shape_fn(1200, |j| entry(j * j));
+    let reference = gemv::device("reference").unwrap();
+    for a in [&a.view(), &a.t().as_standard_layout().reversed_axes()] {
+        let want = reference.try_gpu_dot(a, &x).unwrap();
+        let got = a.gpu_dot(&x);
+        assert!(got.iter().zip(&want).all(|(got, want)| got.to_bits() == want.to_bits()));
+    }
     println!("{y} on {}", library::device());
 }
 "#,
@@ -135,7 +148,19 @@ fn main() {
 }
 "#,
     ),
+    (
+        "smallest/Cargo.toml",
+        r#"
+[dependencies]
+gemv = { path = "ROOT" }
+ndarray = "0.17"
+"#,
+    ),
+    ("smallest/src/main.rs", include_str!("../../examples/src/bin/hello.rs")),
 ];
+
+/// The most bytes of the smallest program, stripped, with default features.
+const MOST: u64 = 2_500_000;
 
 /// Builds the crates and checks what they print.
 pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
@@ -148,11 +173,13 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
         sh.write_file(folder.join(path), head + &text)?;
     }
     // The workspace's versions. Their features are other ones, so nothing that the other steps built can
-    // be used; it is the linking and what is said that is tested, so nothing is optimised.
+    // be used. What is built is a release, as users have it, but for the backend of a GPU: it is the linking and what is
+    // said that is tested there.
     let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \
-                   \"elements\", \"driverless\", \"nothing\"]\n";
-    let profile = "[profile.dev]\nopt-level = 0\ndebug = false\nincremental = false\n\
-                   debug-assertions = false\noverflow-checks = false\n";
+                   \"elements\", \"driverless\", \"nothing\", \"smallest\"]\n";
+    let gpu = ["gemv-cuda", "gemv-gpu", "cudarc", "lzma-rust2", "rustix", "sha2"];
+    let gpu = gpu.map(|name| format!("{name}.opt-level = 0\n")).concat();
+    let profile = format!("[profile.release.package]\n{gpu}");
     sh.write_file(folder.join("Cargo.toml"), format!("{members}\n{profile}"))?;
     sh.copy_file("Cargo.lock", folder.join("Cargo.lock"))?;
     let _folder = sh.push_dir(folder);
@@ -160,8 +187,9 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     let _flags = sh.push_env("RUSTFLAGS", "-D warnings");
     let built = &folder.join("target");
     let run = |name: &str, backend: Option<&str>| -> Result<(bool, String)> {
-        cmd!(sh, "cargo build -q -p {name} --target-dir {built}").run()?;
-        let program = built.join("debug").join(name);
+        let strip = ["--", "-C", "strip=symbols"];
+        cmd!(sh, "cargo rustc -q --release -p {name} --target-dir {built} {strip...}").run()?;
+        let program = built.join("release").join(name);
         let cmd = cmd!(sh, "{program}").env_remove("GEMV_BACKEND").env("RUST_BACKTRACE", "0");
         let cmd = cmd.ignore_status();
         let out = match backend {
@@ -173,6 +201,12 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     };
     let (good, text) = run("application", None)?;
     ensure!(good && text.trim() == "[2, 6] on cpu", "the application says: {text}");
+    let (good, text) = run("smallest", None)?;
+    ensure!(good && text == "[-2, -2]\n", "the smallest program says: {text}");
+    let smallest = format!("smallest{}", std::env::consts::EXE_SUFFIX);
+    let bytes = std::fs::metadata(built.join("release").join(smallest))?.len();
+    println!("the smallest program has {bytes} bytes");
+    ensure!(bytes <= MOST, "{MOST} are the most");
     // Elements whose kernels are not compiled: a sentence, and no other way to compute them.
     let (good, text) = run("elements", None)?;
     let lacks = |dtype: &str, feature: &str| {

@@ -11,7 +11,7 @@ const MOST: u64 = 300_000;
 const MOST_WITH_PTX: u64 = 4_000_000;
 
 /// The published crates, each after those that it depends on.
-const PUBLISHED: [&str; 13] = [
+const PUBLISHED: [&str; 12] = [
     "gemv-desc",
     "gemv-core",
     "gemv-threads",
@@ -24,7 +24,6 @@ const PUBLISHED: [&str; 13] = [
     "gemv",
     "gemv-shard",
     "gemv-mpi",
-    "gemv-candle",
 ];
 
 /// Packs every published crate, and looks at its size and at what is in it. `--no-verify`: the other

@@ -66,13 +66,14 @@ pub const OPENBLAS: &str = "libopenblas.so.0";
 pub const CLBLAST: &str = "libclblast.so.1";
 
 /// A file that the package installs, and the package's name on Debian and Ubuntu.
-const PACKAGES: [(&[&str], &str); 7] = [
+const PACKAGES: [(&[&str], &str); 8] = [
     (&["libOpenCL.so.1"], "ocl-icd-libopencl1"),
     (&["/etc/OpenCL/vendors/pocl.icd"], "pocl-opencl-icd"),
     (&["/usr/bin/oclgrind"], "oclgrind"),
     (&[OPENBLAS], "libopenblas0-pthread"),
     (&[CLBLAST], "libclblast1"),
     (&["/usr/bin/cc", "/usr/local/bin/cc"], "gcc"),
+    (&["/usr/bin/c++", "/usr/local/bin/c++"], "g++"),
     (&["/usr/bin/python3", "/usr/local/bin/python3"], "python3"),
 ];
 
@@ -85,6 +86,9 @@ fn system_packages(sh: &Shell) -> Result<()> {
         PACKAGES.iter().filter(|p| !p.0.iter().any(|f| there(f))).map(|p| p.1).collect();
     if cmd!(sh, "python3 -m pip --version").quiet().ignore_stderr().read().is_err() {
         missing.push("python3-pip");
+    }
+    if cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stderr().run().is_err() {
+        missing.push("python3-venv");
     }
     if missing.is_empty() {
         return Ok(());
@@ -128,8 +132,17 @@ fn libclang() -> Result<bool> {
         .any(|folder| named(folder, "libclang.so") && named(&folder.join("clang"), "")))
 }
 
+/// Installs the packages of these programs that are missing.
+pub fn programs(sh: &Shell, programs: &[(&str, &str)]) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
+    let missing: Vec<&str> =
+        programs.iter().filter(|(name, _)| !there(name)).map(|(_, package)| *package).collect();
+    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+}
+
 /// Installs these packages of Debian or Ubuntu.
-fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
+pub fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
         bail!("there is no apt-get: install {names} by this system's own means");

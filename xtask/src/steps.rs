@@ -40,14 +40,20 @@ pub const ALL: &[Step] = &[
         run: nvrtc,
     },
     Step { name: "golden", about: "the golden vectors, computed again", run: golden },
-    Step { name: "newcomer", about: "small crates that use this one", run: newcomer },
+    Step {
+        name: "newcomer",
+        about: "small crates that use this one, as releases, and the size of the smallest program",
+        run: newcomer,
+    },
+    Step {
+        name: "c",
+        about: "the libraries for C: symbols, testers, examples",
+        run: crate::c::step,
+    },
+    Step { name: "python", about: "the Python package, with NumPy and SciPy", run: python },
     Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
     Step { name: "package", about: "the crates as they would be published", run: package },
-    Step {
-        name: "quickstart",
-        about: "the example of the README, and the size of the smallest program",
-        run: quickstart,
-    },
+    Step { name: "quickstart", about: "the example of the README", run: quickstart },
     Step {
         name: "bare",
         about: "a binary with every feature, without libOpenCL and libcuda",
@@ -102,31 +108,20 @@ fn docs(sh: &Shell, _: &Tools) -> Result<()> {
 }
 
 /// One selection for all that is compiled here, so that each crate is compiled once: another
-/// selection may unify other features. Without gemv-candle, for which candle is compiled, with every feature by nvcc: see
-/// candle.rs.
-const WORKSPACE: [&str; 4] = ["--workspace", "--exclude", "gemv-candle", "--all-features"];
+/// selection may unify other features.
+const WORKSPACE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Test programs that take long. They are started first, so that none of them runs alone at the end.
-const LONG: [&str; 9] = [
-    "gemm",
-    "opencl",
-    "lengths",
-    "products",
-    "report",
-    "equivalence",
-    "ptx",
-    "oracle",
-    "baselines",
-];
+const LONG: [&str; 8] =
+    ["equivalence", "opencl", "lengths", "products", "report", "ptx", "oracle", "baselines"];
 
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name, and
 /// the parts that are run with the optimiser. `equivalence`: what PoCL's table chooses for a few shapes in every type, of which
-/// one has super-segments. `gemm`: several right-hand sides. `semantics` and `vectors`: NaN, zeros and infinities, and the steps
+/// one has super-segments, and several right-hand sides. `semantics` and `vectors`: NaN, zeros and infinities, and the steps
 /// of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs. The rest compiles these texts for other
 /// types and parameters. `baselines` is not in the list: its kernels take minutes without the optimiser.
 const UNOPTIMISED: [(&str, &str, &[&str]); 13] = [
-    ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen"]),
-    ("gemv-testkit", "gemm", &["f32/specials"]),
+    ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen", "f32/many-specials"]),
     ("gemv-testkit", "lengths", &[]),
     ("gemv-testkit", "oracle", &[]),
     ("gemv", "golden", &["/f16*"]),
@@ -139,6 +134,7 @@ const UNOPTIMISED: [(&str, &str, &[&str]); 13] = [
     ("gemv-cli", "dot", &[]),
     ("gemv-cli", "report", &[]),
     ("gemv-cli", "share", &[]),
+    ("gemv-examples", "programs", &[]),
     ("gemv-opencl", "clblast", &[]),
     ("gemv-opencl", "opencl", &["f64/for-gpus"]),
     ("gemv-shard", "products", &[]),
@@ -178,11 +174,17 @@ fn test(sh: &Shell, tools: &Tools) -> Result<()> {
         parts.iter().try_for_each(|part| has_trials(sh, of, part, &variables))?;
     }
     let cache = tools.target.join("unoptimised");
-    programs::run(tests.iter().flat_map(|b| passes(b, &variables, &cache)).collect())?;
-
-    let _variables: Vec<_> = variables.map(|(name, value)| sh.push_env(name, value)).into();
     // One at a time: processes of MPI by themselves that start together race for the session folder of Open MPI.
-    Ok(cmd!(sh, "cargo test --locked --doc {WORKSPACE...} -- --test-threads=1").run()?)
+    let args = ["test", "--locked", "--doc", WORKSPACE[0], WORKSPACE[1], "--", "--test-threads=1"];
+    let documentation = Program {
+        name: "examples of the documentation".into(),
+        path: "cargo".into(),
+        folder: sh.current_dir(),
+        args: args.into(),
+        variables: variables.to_vec(),
+    };
+    let tests = tests.iter().flat_map(|b| passes(b, &variables, &cache));
+    programs::run(std::iter::once(documentation).chain(tests).collect())
 }
 
 /// Whether a filter names trials on OpenCL: one that names none would pass.
@@ -241,7 +243,7 @@ fn isa(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
     let own = one(sh, |b| b.package == "gemv-opencl" && b.name == "opencl")?;
-    let gemm = one(sh, |b| b.package == "gemv-testkit" && b.name == "gemm")?;
+    let many = one(sh, |b| b.package == "gemv-testkit" && b.name == "equivalence")?;
     // As a platform of its own: the `oclgrind` wrapper preloads a library, which the loader that
     // is looked for at run time does not see.
     let variables = [
@@ -259,15 +261,15 @@ fn oclgrind(sh: &Shell, tools: &Tools) -> Result<()> {
     ];
     // The kernels for several right-hand sides, of one type and of one pair of types, whose texts f16 has as well: the
     // simulator takes minutes for all. On one thread: the simulator crashes where a program enters it on two.
-    let parts = ["/f32/", "/bf16*f32/"];
-    parts.iter().try_for_each(|part| has_trials(sh, &gemm, part, &variables))?;
+    let parts = ["/f32/many-", "/bf16*f32/many-"];
+    parts.iter().try_for_each(|part| has_trials(sh, &many, part, &variables))?;
     let [one, pair] = parts.map(|of| Program {
-        name: format!("{}: {}, {of}", gemm.package, gemm.name),
+        name: format!("{}: {}, {of}", many.package, many.name),
         args: vec![of, "--test-threads", "1"],
-        ..gemm.program(&variables)
+        ..many.program(&variables)
     });
     let mut all = [own.program(&variables), one, pair];
-    let logs = ["opencl", "gemm", "gemm-mixed"];
+    let logs = ["opencl", "many", "many-mixed"];
     let logs = logs.map(|name| tools.target.join(format!("oclgrind-{name}.log")));
     for (program, log) in all.iter_mut().zip(&logs) {
         sh.remove_path(log)?;
@@ -346,6 +348,10 @@ fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
     crate::newcomer::run(sh, &tools.target.join("newcomer"))
 }
 
+fn python(sh: &Shell, tools: &Tools) -> Result<()> {
+    crate::python::run(sh, &tools.target)
+}
+
 /// Its tests start themselves by mpirun. The example's hash is the same on any number of ranks, and without MPI.
 fn mpi(sh: &Shell, _: &Tools) -> Result<()> {
     let tests = one(sh, |b| b.package == "gemv-mpi" && b.name == RANKS)?;
@@ -368,16 +374,15 @@ fn mpi(sh: &Shell, _: &Tools) -> Result<()> {
         line.map(str::to_owned).context("the example prints no hash")
     };
     let alone = hash(cmd!(sh, "{program} --without-mpi {size...}").read()?)?;
-    for (ranks, grid) in [("1", "1x1"), ("2", "1x2"), ("3", "3x1"), ("4", "2x2")] {
-        for split in ["rows", "columns", grid] {
-            // Ranks that wait for each other would wait for ever.
-            let limited = ["120", "mpirun", "-n", ranks];
-            let run = cmd!(sh, "timeout {limited...} {program} --split {split} {size...}");
-            let text = run.quiet().read()?;
-            let found = hash(text)?;
-            ensure!(found == alone, "{ranks} ranks {split}: {found}, but without MPI {alone}");
-            println!("{ranks} ranks, {split:<7} {found}");
-        }
+    let splits = [("1", "rows"), ("2", "rows"), ("2", "columns"), ("3", "rows"), ("3", "columns")];
+    for (ranks, split) in splits.into_iter().chain([("4", "2x2")]) {
+        // Ranks that wait for each other would wait for ever.
+        let limited = ["120", "mpirun", "-n", ranks];
+        let run = cmd!(sh, "timeout {limited...} {program} --split {split} {size...}");
+        let text = run.quiet().read()?;
+        let found = hash(text)?;
+        ensure!(found == alone, "{ranks} ranks {split}: {found}, but without MPI {alone}");
+        println!("{ranks} ranks, {split:<7} {found}");
     }
     Ok(())
 }
@@ -386,21 +391,11 @@ fn package(sh: &Shell, tools: &Tools) -> Result<()> {
     crate::package::run(sh, &tools.target.join("package"))
 }
 
-/// The most bytes of a stripped program with default features.
-const MOST_OF_PROGRAM: u64 = 2_500_000;
-
-fn quickstart(sh: &Shell, tools: &Tools) -> Result<()> {
-    cmd!(sh, "cargo run --locked --release --bin quickstart").run()?;
-    let hello = ["-p", "gemv-examples", "--bin", "hello"];
-    cmd!(sh, "cargo rustc --locked --release {hello...} -- -C strip=symbols").run()?;
-    let program = format!("hello{}", std::env::consts::EXE_SUFFIX);
-    let program = tools.target.with_file_name("release").join(program);
-    let said = cmd!(sh, "{program}").read()?;
-    ensure!(said == "[-2, -2]", "the smallest program says: {said}");
-    let bytes = std::fs::metadata(&program)?.len();
-    println!("the smallest program has {bytes} bytes");
-    ensure!(bytes <= MOST_OF_PROGRAM, "{MOST_OF_PROGRAM} are the most");
-    Ok(())
+/// As the other tests are compiled: the step newcomer has what a release is.
+fn quickstart(sh: &Shell, _: &Tools) -> Result<()> {
+    let program = one(sh, |b| b.package == "gemv-examples" && b.name == "quickstart" && !b.test)?;
+    let program = program.path;
+    Ok(cmd!(sh, "{program}").run()?)
 }
 
 fn bare(sh: &Shell, tools: &Tools) -> Result<()> {

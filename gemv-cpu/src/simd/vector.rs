@@ -1,6 +1,7 @@
 //! Elementwise steps, compiled for each instruction set.
 
 use gemv_core::Step;
+use gemv_core::ndarray::{ArrayView1, ArrayViewMut1};
 
 use super::element::CpuElement;
 use super::isa::{Isa, Kind};
@@ -43,22 +44,57 @@ pub(crate) struct Lines<'a, T: CpuElement> {
 impl<T: CpuElement> Lines<'_, T> {
     /// Computes `len` entries of y, which lie `stride` apart in `y` from `first` on.
     pub(crate) fn strided(self, isa: Isa, y: &mut [T], first: usize, stride: isize, len: usize) {
-        let body = OneLine { of: self, y, first, stride, len };
-        match isa.kind() {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: an `Isa` exists only where the processor has the instructions, and with AVX-512 it has AVX2, for
-            // which the compiler makes the same loops; the body is safe code.
-            Kind::Avx512 | Kind::Avx2 => unsafe { T::Avx2::new(false).enter(body) },
-            #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
-            // SAFETY: the body is safe code.
-            Kind::Plain => unsafe { body.run() },
-            // One loop for all steps: a multiply-add that calls the C library takes longer than the choice.
-            #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
-            Kind::Plain => {
-                let step = body.of.step;
-                body.step(step);
-            }
+        let step = self.step;
+        enter::<T, _>(isa, step, OneLine { of: self, y, first, stride, len });
+    }
+}
+
+/// The step of every entry of a vector of the host, whose operands are as long.
+pub(crate) fn on_host<T: CpuElement>(
+    isa: Isa,
+    (step, alpha): (Step, T::Acc),
+    x: Option<ArrayView1<'_, T>>,
+    z: Option<ArrayView1<'_, T>>,
+    y: ArrayViewMut1<'_, T>,
+) {
+    enter::<T, _>(isa, step, Views { alpha, x, z, y });
+}
+
+/// A loop that is compiled for each step.
+trait EachStep {
+    fn step(self, step: Step);
+}
+
+/// Runs a loop that is compiled for the instruction set and the step, so that none is chosen for each entry.
+#[inline(always)]
+fn enter<T: CpuElement, B: EachStep>(isa: Isa, step: Step, body: B) {
+    match isa.kind() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` exists only where the processor has the instructions, and with AVX-512 it has AVX2, for
+        // which the compiler makes the same loops; the body is safe code.
+        Kind::Avx512 | Kind::Avx2 => unsafe { T::Avx2::new(false).enter(Chosen(step, body)) },
+        #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
+        // SAFETY: the body is safe code.
+        Kind::Plain => unsafe { Chosen(step, body).run() },
+        // One loop for all steps: a multiply-add that calls the C library takes longer than the choice.
+        #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
+        Kind::Plain => body.step(step),
+    }
+}
+
+struct Chosen<B>(Step, B);
+
+impl<B: EachStep> Body for Chosen<B> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        macro_rules! each {
+            ($($step:ident)*) => {
+                match self.0 {
+                    $(Step::$step => self.1.step(Step::$step),)*
+                }
+            };
         }
+        each!(Fill Assign Scal Axpy Xpay Product AddProduct Quotient Sqrt Norm)
     }
 }
 
@@ -71,62 +107,85 @@ struct OneLine<'a, 'y, T: CpuElement> {
     len: usize,
 }
 
-impl<T: CpuElement> Body for OneLine<'_, '_, T> {
-    #[inline(always)]
-    unsafe fn run(self) {
-        /// A loop of its own for each step, so that none is chosen for each entry.
-        macro_rules! each {
-            ($($step:ident)*) => {
-                match self.of.step {
-                    $(Step::$step => self.step(Step::$step),)*
-                }
-            };
-        }
-        each!(Fill Assign Scal Axpy Xpay Product AddProduct Quotient Sqrt Norm)
-    }
-}
-
 /// The entries of an operand, if they are neighbours.
 #[inline(always)]
 fn slice<T: CpuElement>(of: Option<Line<'_, T>>, len: usize) -> Option<&[T]> {
     of.and_then(|line| line.slice(len))
 }
 
-impl<T: CpuElement> OneLine<'_, '_, T> {
+impl<T: CpuElement> EachStep for OneLine<'_, '_, T> {
     #[inline(always)]
     fn step(self, step: Step) {
         let OneLine { of: Lines { alpha, x, z, .. }, y, first, stride, len } = self;
-        let none = T::default();
-        if stride == 1 {
-            let y = &mut y[first..][..len];
-            // The step is a constant: one of these loops is compiled. Loops, not `for_each`: its closure becomes a
-            // function of its own at times, without the instruction set.
-            match (step.operands(), slice(x, len), slice(z, len)) {
-                (0, ..) => {
-                    for y in y {
-                        *y = step.apply(alpha, none, none, *y);
-                    }
-                    return;
-                }
-                (1, Some(x), _) => {
-                    for (y, x) in y.iter_mut().zip(x) {
-                        *y = step.apply(alpha, *x, none, *y);
-                    }
-                    return;
-                }
-                (2, Some(x), Some(z)) => {
-                    for ((y, x), z) in y.iter_mut().zip(x).zip(z) {
-                        *y = step.apply(alpha, *x, *z, *y);
-                    }
-                    return;
-                }
-                _ => {}
-            }
+        if stride == 1
+            && neighbours(step, alpha, slice(x, len), slice(z, len), &mut y[first..][..len])
+        {
+            return;
         }
+        let none = T::default();
         let entry = |of: &Option<Line<'_, T>>, i| of.as_ref().map_or(none, |line| line.entry(i));
         for i in 0..len {
             let y = &mut y[first.wrapping_add_signed(stride * i as isize)];
             *y = step.apply(alpha, entry(&x, i), entry(&z, i), *y);
         }
     }
+}
+
+/// A vector of the host, and what it is computed from.
+struct Views<'a, 'y, T: CpuElement> {
+    alpha: T::Acc,
+    x: Option<ArrayView1<'a, T>>,
+    z: Option<ArrayView1<'a, T>>,
+    y: ArrayViewMut1<'y, T>,
+}
+
+impl<'a, T: CpuElement> EachStep for Views<'a, '_, T> {
+    #[inline(always)]
+    fn step(self, step: Step) {
+        let Views { alpha, x, z, mut y } = self;
+        let of = |view: &Option<ArrayView1<'a, T>>| view.as_ref().and_then(|view| view.to_slice());
+        if let Some(y) = y.as_slice_mut()
+            && neighbours(step, alpha, of(&x), of(&z), y)
+        {
+            return;
+        }
+        let none = T::default();
+        let entry = |of: &Option<ArrayView1<'_, T>>, i: usize| of.as_ref().map_or(none, |of| of[i]);
+        for (i, y) in y.iter_mut().enumerate() {
+            *y = step.apply(alpha, entry(&x, i), entry(&z, i), *y);
+        }
+    }
+}
+
+/// Computes entries that are neighbours, if those of each operand that the step reads are: false if not.
+#[inline(always)]
+fn neighbours<T: CpuElement>(
+    step: Step,
+    alpha: T::Acc,
+    x: Option<&[T]>,
+    z: Option<&[T]>,
+    y: &mut [T],
+) -> bool {
+    let none = T::default();
+    // The step is a constant: one of these loops is compiled. Loops, not `for_each`: its closure becomes a
+    // function of its own at times, without the instruction set.
+    match (step.operands(), x, z) {
+        (0, ..) => {
+            for y in y {
+                *y = step.apply(alpha, none, none, *y);
+            }
+        }
+        (1, Some(x), _) => {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = step.apply(alpha, *x, none, *y);
+            }
+        }
+        (2, Some(x), Some(z)) => {
+            for ((y, x), z) in y.iter_mut().zip(x).zip(z) {
+                *y = step.apply(alpha, *x, *z, *y);
+            }
+        }
+        _ => return false,
+    }
+    true
 }

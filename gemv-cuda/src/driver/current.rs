@@ -46,6 +46,35 @@ impl Drop for Caller {
     }
 }
 
+/// While it lives, the driver's memory and modules may be asked for on this thread, although another library captures a stream,
+/// which is not this device's (CUDA Driver API, `cuThreadExchangeStreamCaptureMode`).
+#[must_use]
+#[derive(Debug)]
+pub(super) struct BesideCaptures(sys::CUstreamCaptureMode);
+
+impl BesideCaptures {
+    pub(super) fn begin() -> BesideCaptures {
+        let relaxed = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
+        BesideCaptures(exchange(relaxed))
+    }
+}
+
+impl Drop for BesideCaptures {
+    fn drop(&mut self) {
+        exchange(self.0);
+    }
+}
+
+/// Sets the mode of this thread; the one that it had.
+fn exchange(mut mode: sys::CUstreamCaptureMode) -> sys::CUstreamCaptureMode {
+    // SAFETY: the mode is a local, of the values that there are.
+    let done = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    if let Err(e) = done.result() {
+        log::debug!("cuThreadExchangeStreamCaptureMode: {:?}", e.0);
+    }
+    mode
+}
+
 /// The context of this thread; null where there is none, or where the driver does not say.
 fn current() -> sys::CUcontext {
     result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())
@@ -80,7 +109,7 @@ impl<T> Drop for Held<T> {
         if self.forks != forks() {
             return;
         }
-        let _caller = Caller::now();
+        let (_caller, _relaxed) = (Caller::now(), BesideCaptures::begin());
         // SAFETY: it is dropped here alone, once.
         unsafe { ManuallyDrop::drop(&mut self.object) }
     }

@@ -1,4 +1,4 @@
-//! Streams, memory and events of other libraries, and graphs that they capture.
+//! A GPU's work on a stream of another library, its memory and events, and the graphs that it captures.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,72 +9,10 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::sys::{self, CUresult};
 use gemv_core::{Error, Result};
 
+use super::foreign_stream::{ForeignStream, Functions};
 use super::function::{Function, Keep};
 use super::gpu::{Block, Gpu, Kind};
-use super::probe::LIBRARY;
 use crate::lock::lock;
-
-/// What the driver calls when a graph, and all that were made of it, are gone.
-type Destroy = unsafe extern "C" fn(*mut c_void);
-
-/// Declares the functions of the driver that are looked for when a stream of another library is first used: older drivers lack
-/// some. The types are those of cuda.h.
-macro_rules! functions {
-    ($($name:ident = $symbol:literal: $type:ty;)*) => {
-        #[derive(Debug, Clone, Copy)]
-        struct Functions { $($name: $type,)* }
-
-        impl Functions {
-            /// # Errors
-            /// The name of one that is not there.
-            fn find() -> std::result::Result<Functions, &'static str> {
-                let library = LIBRARY.get().expect("the driver was found before a GPU is opened");
-                Ok(Functions { $(
-                    // SAFETY: the type is the one that cuda.h declares for this symbol; the library stays loaded.
-                    $name: *unsafe { library.get::<$type>($symbol.as_bytes()) }.map_err(|_| $symbol)?,
-                )* })
-            }
-        }
-    };
-}
-functions! {
-    context = "cuStreamGetCtx":
-        unsafe extern "C" fn(sys::CUstream, *mut sys::CUcontext) -> CUresult;
-    id = "cuStreamGetId": unsafe extern "C" fn(sys::CUstream, *mut u64) -> CUresult;
-    is_capturing = "cuStreamIsCapturing":
-        unsafe extern "C" fn(sys::CUstream, *mut c_uint) -> CUresult;
-    capture = "cuStreamGetCaptureInfo_v2": unsafe extern "C" fn(
-        sys::CUstream, *mut c_uint, *mut u64, *mut sys::CUgraph,
-        *mut *const c_void, *mut usize,
-    ) -> CUresult;
-    create_object = "cuUserObjectCreate": unsafe extern "C" fn(
-        *mut *mut c_void, *mut c_void, Destroy, c_uint, c_uint,
-    ) -> CUresult;
-    retain_object = "cuGraphRetainUserObject":
-        unsafe extern "C" fn(sys::CUgraph, *mut c_void, c_uint, c_uint) -> CUresult;
-    attributes = "cuPointerGetAttributes": unsafe extern "C" fn(
-        c_uint, *mut c_uint, *mut *mut c_void, sys::CUdeviceptr,
-    ) -> CUresult;
-}
-
-/// `CU_STREAM_LEGACY`, which null means as well.
-const LEGACY: usize = 1;
-/// `CU_STREAM_PER_THREAD`: another stream on each thread.
-const PER_THREAD: usize = 2;
-
-/// A stream of another library.
-#[derive(Debug)]
-pub(super) struct ForeignStream {
-    functions: Functions,
-    /// The legacy default stream: it is never captured.
-    legacy: bool,
-    /// Of the default stream of a thread, which stream that is.
-    of_thread: Option<u64>,
-    /// Whether it was being captured when the GPU was entered.
-    captured: AtomicBool,
-    /// Memory that was to be freed while it was: addresses, and whether by the stream's order.
-    later: Mutex<Vec<(sys::CUdeviceptr, bool)>>,
-}
 
 /// The graph that a program captures.
 #[derive(Debug, Clone, Copy)]
@@ -82,63 +20,6 @@ pub(crate) struct Capture {
     graph: sys::CUgraph,
     /// Another number for each capture.
     pub(crate) id: u64,
-}
-
-impl ForeignStream {
-    /// Looks at a stream.
-    ///
-    /// # Safety
-    /// It is a stream of this driver, alive.
-    ///
-    /// # Errors
-    /// Where it is another context's, or the driver is too old.
-    pub(super) unsafe fn of(
-        stream: usize,
-        context: sys::CUcontext,
-        device: &str,
-    ) -> Result<ForeignStream> {
-        let refused = |call, reason| Error::Device { device: device.into(), call, reason };
-        let functions = Functions::find().map_err(|name| {
-            refused("on_stream", format!("the driver is too old: it has no {name}"))
-        })?;
-        let (legacy, handle) = (stream <= LEGACY, stream as sys::CUstream);
-        let failed = |call, code: CUresult| refused(call, format!("{code:?}"));
-        if !legacy && stream != PER_THREAD {
-            let mut of = std::ptr::null_mut();
-            // SAFETY: the caller's; the result is written to a local.
-            let code = unsafe { (functions.context)(handle, &mut of) };
-            if code != CUresult::CUDA_SUCCESS {
-                return Err(failed("cuStreamGetCtx", code));
-            }
-            if of != context {
-                let reason =
-                    "the stream is of another GPU, or of a context that is not its primary one";
-                return Err(refused("on_stream", reason.into()));
-            }
-        }
-        let mut id = 0;
-        // SAFETY: as above; the context is current.
-        let code = unsafe { (functions.id)(handle, &mut id) };
-        if code != CUresult::CUDA_SUCCESS {
-            return Err(failed("cuStreamGetId", code));
-        }
-        Ok(ForeignStream {
-            functions,
-            legacy,
-            of_thread: (stream == PER_THREAD).then_some(id),
-            captured: AtomicBool::new(false),
-            later: Mutex::default(),
-        })
-    }
-
-    /// Whether this thread's work is put into the stream.
-    fn is_here(&self) -> bool {
-        let Some(of_thread) = self.of_thread else { return true };
-        let mut id = 0;
-        // SAFETY: a handle that every thread has; the result is written to a local.
-        let code = unsafe { (self.functions.id)(PER_THREAD as sys::CUstream, &mut id) };
-        code == CUresult::CUDA_SUCCESS && id == of_thread
-    }
 }
 
 impl Gpu {
@@ -236,10 +117,10 @@ impl Gpu {
     }
 
     /// Has the graph that is captured keep memory and a function, which it uses each time that it is replayed.
-    pub(super) fn keep_in_graph(&self, memory: &[Keep], function: &Arc<Function>) -> Result<()> {
+    pub(super) fn keep_in_graph(&self, memory: Vec<Keep>, function: &Arc<Function>) -> Result<()> {
         let stream = self.foreign.as_ref().expect("a stream of another library is captured");
         let Capture { graph, .. } = self.capture()?;
-        let mut all = memory.to_vec();
+        let mut all = memory;
         all.push(function.clone());
         let kept = Box::into_raw(Box::new(all));
         let mut object = std::ptr::null_mut();

@@ -12,8 +12,8 @@ use gemv_core::fork::{check, forks};
 use gemv_core::{Error, Result};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-use super::current::{Caller, Held};
-use super::foreign::ForeignStream;
+use super::current::{BesideCaptures, Caller, Held};
+use super::foreign_stream::ForeignStream;
 use super::function::{Function, Keep, LaunchEx, RECORDS_EARLY};
 use super::nvrtc::{Image, refused_ptx};
 use super::probe::{LIBRARY, probe};
@@ -323,6 +323,7 @@ impl Gpu {
         if let Some(at) = lock(&self.spare).take(size) {
             return Ok(self.block(at, size, Kind::Ordered));
         }
+        let _relaxed = BesideCaptures::begin();
         let new = || {
             // SAFETY: the block is used on this stream only and freed once, by `free`.
             unsafe {
@@ -344,6 +345,7 @@ impl Gpu {
     /// A new block that any stream may use at once, uninitialised.
     pub(crate) fn alloc_anywhere(self: &Arc<Self>, size: usize) -> Result<Block> {
         self.refuse_while_recording("cuMemAlloc")?;
+        let _relaxed = BesideCaptures::begin();
         // SAFETY: it is freed once, by `free`.
         let at = unsafe { result::malloc_sync(size) };
         let at = at.map_err(|e| self.no_memory(size, e))?;
@@ -386,6 +388,7 @@ impl Gpu {
             self.free_after_capture(at, ordered);
             return Ok(());
         }
+        let _relaxed = BesideCaptures::begin();
         // SAFETY: allocated by the matching function; its one owner, an `Allocation` and then `Spare`, has given it up.
         let freed = unsafe {
             if ordered && self.context.has_async_alloc() && self.frees_in_order() {
@@ -441,6 +444,7 @@ impl Gpu {
     ) -> Result<Vec<Function>> {
         let _caller = self.bind()?;
         self.may_load()?;
+        let _relaxed = BesideCaptures::begin();
         // A driver that loads lazily compiles PTX when a function is asked for.
         let failed = |call, e: DriverError| match refused_ptx(e.0) {
             Some(why) if image.is_ptx() => {

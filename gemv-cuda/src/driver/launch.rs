@@ -161,7 +161,8 @@ impl Gpu {
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
-        let memory = [a.block, x.block, y.block, *workspace, *counters].map(Block::keep);
+        let memory =
+            || [a.block, x.block, y.block, *workspace, *counters].map(Block::keep).to_vec();
         let (alpha, beta) = (alpha.bytes(), beta.bytes());
         let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
         let conj = u32::from(*conj);
@@ -197,7 +198,7 @@ impl Gpu {
             }
             // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
             // has; operands and scratch memory were checked above.
-            return unsafe { self.queue_launch(launch, values, &memory) };
+            return unsafe { self.queue_launch(launch, values, memory) };
         }
         let values = [
             at(&m),
@@ -229,7 +230,7 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
         // has; operands and scratch memory were checked above.
-        unsafe { self.queue_launch(launch, values, &memory) }
+        unsafe { self.queue_launch(launch, values, memory) }
     }
 
     /// Queues one elementwise step.
@@ -247,7 +248,7 @@ impl Gpu {
         let (x, z) = (x.unwrap_or(none), z.unwrap_or(none));
         let of = u32::from(s.is_some()) + u32::from(t.is_some());
         let (s, t) = (s.unwrap_or(none), t.unwrap_or(none));
-        let memory = [x.block, z.block, y.block, s.block, t.block].map(Block::keep);
+        let memory = || [x.block, z.block, y.block, s.block, t.block].map(Block::keep).to_vec();
         let [ni, nj, nk] = y.dim.map(|d| d as u64);
         let first = [x, z, *y, s, t].map(|o| o.first as u64);
         let [xs, zs, ys] = [x, z, *y].map(|o| o.strides.map(|s| s as i64));
@@ -281,7 +282,7 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of every entry point of `vector.k`, of which `launch` is one;
         // operands were checked above, and what is not given is not read.
-        unsafe { self.queue_launch(launch, values, &memory) }
+        unsafe { self.queue_launch(launch, values, memory) }
     }
 
     /// While steps are recorded to be kept: lets one join those before it, in a launch that comes when
@@ -347,14 +348,19 @@ impl Gpu {
         // SAFETY: this is the one argument of `vector_chain`. Every operand lies in its block, which was
         // looked at when it joined, and has a place of its own in shared memory, of which the launch has
         // as many bytes. What is prefetched is not read.
-        unsafe { self.queue_launch(&launch, [at(&argument)], &chain.memory) }
+        unsafe { self.queue_launch(&launch, [at(&argument)], || chain.memory.clone()) }
     }
 
     /// Takes note of a launch while launches are recorded. Whether it is to be queued.
     ///
     /// # Safety
     /// The values are those of the launch's arguments, alive.
-    unsafe fn taped(&self, launch: &Launch, values: &[Value], memory: &[Keep]) -> bool {
+    unsafe fn taped(
+        &self,
+        launch: &Launch,
+        values: &[Value],
+        memory: impl Fn() -> Vec<Keep>,
+    ) -> bool {
         let mut tape = lock(&self.tape);
         if matches!(tape.mode, Mode::Stream) {
             return true;
@@ -369,7 +375,7 @@ impl Gpu {
         match &mut tape.mode {
             Mode::Stream => true,
             Mode::Keep(all) => {
-                all.push(Taped::new(launch, arguments, memory.to_vec()));
+                all.push(Taped::new(launch, arguments, memory()));
                 true
             }
             Mode::Compare { with, next, same } => {
@@ -380,8 +386,8 @@ impl Gpu {
         }
     }
 
-    /// Queues a launch with pointers to its arguments' values, which works on this memory. While launches
-    /// are recorded, the tape has it.
+    /// Queues a launch with pointers to its arguments' values. While launches are recorded or captured, the record has
+    /// it, and keeps the memory that it works on.
     ///
     /// # Safety
     /// They are those of the kernel's signature (gemv_gpu); every operand lies in its block, and the
@@ -390,18 +396,18 @@ impl Gpu {
         &self,
         launch: &Launch,
         values: [Value; N],
-        memory: &[Keep],
+        memory: impl Fn() -> Vec<Keep>,
     ) -> Result<()> {
         if self.recording() {
             self.end_chain(None)?;
             // SAFETY: the caller's.
-            if !unsafe { self.taped(launch, &values, memory) } {
+            if !unsafe { self.taped(launch, &values, &memory) } {
                 return Ok(());
             }
         }
         let captured = self.captured();
         if captured {
-            self.keep_in_graph(memory, &launch.function)?;
+            self.keep_in_graph(memory(), &launch.function)?;
         }
         let mut values = values.map(|value| value.at);
         let function = launch.function.inner.cu_function();

@@ -10,6 +10,7 @@ mod chain;
 mod cublas;
 mod current;
 mod foreign;
+mod foreign_stream;
 mod function;
 mod gpu;
 mod launch;

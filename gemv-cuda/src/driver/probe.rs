@@ -77,6 +77,7 @@ const DRIVER_SYMBOLS: &[&str] = &[
     "cuStreamEndCapture",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// The driver's library, once its GPUs are known.

@@ -1,0 +1,151 @@
+//! Memory of a GPU that another library owns, on that library's stream.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+
+use gemv::Device;
+use gemv::unstable::{Dtype, Foreign};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::place::{Library, Operand, Place, no_such_type};
+use crate::errors;
+use crate::layout::{Layout, check_axes};
+
+/// The default stream of a thread, which is another one on each.
+const PER_THREAD: usize = 2;
+
+/// A GPU, a stream of it, and the thread where that makes a difference.
+type Key = (usize, usize, Option<ThreadId>);
+
+/// Devices on streams of other libraries. They stay: a stream's scratch memory belongs to what was queued there.
+static DEVICES: LazyLock<Mutex<HashMap<Key, Device>>> = LazyLock::new(Mutex::default);
+
+thread_local! {
+    /// The one that this thread used last.
+    static LAST: RefCell<Option<(Key, Device)>> = const { RefCell::new(None) };
+}
+
+/// The device of a GPU whose work goes to this stream (`cudaStream_t`): 0 and 1 are the legacy default stream.
+pub fn on_stream(py: Python<'_>, ordinal: usize, stream: usize) -> PyResult<Device> {
+    let stream = if stream == 1 { 0 } else { stream };
+    let key: Key = (ordinal, stream, (stream == PER_THREAD).then(|| thread::current().id()));
+    let last = LAST
+        .with_borrow(|last| last.as_ref().filter(|last| last.0 == key).map(|last| last.1.clone()));
+    if let Some(device) = last {
+        return Ok(device);
+    }
+    let device = py.detach(|| {
+        let mut all = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = all.get(&key) {
+            return Ok(device.clone());
+        }
+        // SAFETY: the stream is the library's current one, which is alive while it is, and the device is used for no array
+        // that is not of that stream.
+        let device = unsafe { gemv::cuda::on_stream(ordinal, stream)? };
+        all.insert(key, device.clone());
+        Ok(device)
+    });
+    let device = device.map_err(errors::of)?;
+    LAST.set(Some((key, device.clone())));
+    Ok(device)
+}
+
+/// The entries of an array at an address of a GPU's memory, as a block of this device.
+pub fn adopt(
+    name: &str,
+    device: &Device,
+    at: usize,
+    dtype: Dtype,
+    layout: &Layout,
+    writable: bool,
+) -> PyResult<Place> {
+    let size = dtype.bytes() as isize;
+    let reach =
+        layout.reach().and_then(|(low, high)| Some((low, high.checked_sub(low)?.checked_add(1)?)));
+    let (low, len) = match reach {
+        Some(reach) => reach,
+        None if layout.is_empty() => (0, 0),
+        None => {
+            return Err(errors::value(format!(
+                "{name} does not lie in memory as its shape and strides say"
+            )));
+        }
+    };
+    let handle = at.wrapping_add_signed(low.wrapping_mul(size));
+    let bytes = len.checked_mul(size).and_then(|bytes| usize::try_from(bytes).ok());
+    let bytes = bytes.ok_or_else(|| errors::value(format!("{name} is larger than memory")))?;
+    // Whoever calls holds the object for the call; its library frees memory in the order of its stream.
+    let foreign = Foreign { handle, bytes, dtype, writable, keep: Box::new(()) };
+    let interop = device.backend().interop().ok_or_else(|| {
+        errors::value(format!("{} takes no memory of other libraries", device.info().id))
+    })?;
+    // SAFETY: memory of an array that is held, on the device's stream; the driver is asked whether it is there.
+    let (memory, shift) = unsafe { interop.adopt(foreign) }.map_err(errors::of)?;
+    Ok(Place::Device { memory, first: shift.wrapping_add_signed(-low) })
+}
+
+/// An array with `__cuda_array_interface__`, such as CuPy's and Numba's. Its `stream` is the one that is used; without one,
+/// the legacy default stream.
+pub fn operand<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>> {
+    let py = a.py();
+    let interface = a
+        .getattr(intern!(py, "__cuda_array_interface__"))?
+        .cast_into::<PyDict>()
+        .map_err(PyErr::from)?;
+    let item = |key: &str| {
+        let missing =
+            || errors::value(format!("{name} has a __cuda_array_interface__ without {key}"));
+        interface.get_item(key)?.ok_or_else(missing)
+    };
+    let text: String = item("typestr")?.extract()?;
+    let dtype = match text.trim_start_matches(['<', '=', '|']) {
+        "f2" => Dtype::F16,
+        "f4" => Dtype::F32,
+        "f8" => Dtype::F64,
+        "c8" => Dtype::C32,
+        "c16" => Dtype::C64,
+        _ => return Err(no_such_type(name, &text)),
+    };
+    if interface.get_item("mask")?.is_some_and(|mask| !mask.is_none()) {
+        return Err(errors::kind(format!("{name} has a mask, which a product does not see")));
+    }
+    let (at, read_only): (usize, bool) = item("data")?.extract()?;
+    let dim: Vec<usize> = item("shape")?.extract()?;
+    check_axes(name, dim.len())?;
+    let size = dtype.bytes() as isize;
+    let layout = match interface.get_item("strides")?.filter(|strides| !strides.is_none()) {
+        None => Layout::packed(&dim),
+        Some(strides) => {
+            let strides: Vec<isize> = strides.extract()?;
+            if strides.iter().any(|stride| stride % size != 0) || strides.len() != dim.len() {
+                return Err(errors::value(format!(
+                    "{name} has strides that are not of whole entries: pass {name}.copy()"
+                )));
+            }
+            Layout::new(dim.iter().copied().zip(strides.iter().map(|stride| stride / size)))
+        }
+    };
+    let stream = match interface.get_item("stream")? {
+        Some(stream) if !stream.is_none() => stream.extract()?,
+        _ => 0,
+    };
+    // CuPy's; others do not say which, and the driver refuses memory of another GPU.
+    let ordinal = a
+        .getattr("device")
+        .and_then(|of| of.getattr("id"))
+        .and_then(|id| id.extract())
+        .unwrap_or(0);
+    let device = on_stream(py, ordinal, stream)?;
+    let place = adopt(name, &device, at, dtype, &layout, !read_only)?;
+    Ok(Operand {
+        layout,
+        dtype,
+        place,
+        device: Some(device),
+        library: Library::Interface(a.clone()),
+    })
+}

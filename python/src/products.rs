@@ -1,0 +1,787 @@
+//! `matvec`, `matmul` and `vecdot`: what fits, where the result goes, and the product itself.
+
+use gemv::num_complex::Complex;
+use gemv::unstable::fork::Once;
+use gemv::unstable::{Dtype, Job, Number};
+use gemv::{Device, Engine};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::array::Array;
+use crate::errors;
+use crate::ffi::place::{Library, Operand, Place};
+use crate::ffi::{numpy, torch};
+use crate::layout::{Axis, Layout, broadcast, merged};
+use crate::operands;
+
+/// A function of the array API.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Function {
+    Matvec,
+    Matmul,
+    Vecdot(isize),
+}
+
+/// Which axes of m rows and k columns a result has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    Matrix,
+    /// k is 1 and has no axis.
+    Column,
+    /// Both are 1 and have none.
+    Number,
+}
+
+/// A product that fits: a batch of matrices, m × n, times a batch of vectors, n × k.
+struct Problem<'py> {
+    /// As the caller gave them.
+    operands: [Operand<'py>; 2],
+    /// Which of them is the matrix.
+    matrix: usize,
+    /// Of whose library the result is: that of the vectors, as the caller sees it.
+    receiver: usize,
+    /// That of the matrix, and that of the vectors; both with the axes of a matrix as the last two.
+    layouts: [Layout; 2],
+    conj: bool,
+    form: Form,
+    /// Whether the result is the transpose of the product.
+    transposed: bool,
+    /// Of the result, row by row.
+    result: Layout,
+}
+
+impl<'py> Problem<'py> {
+    #[inline]
+    fn new(of: Function, operands: [Operand<'py>; 2]) -> PyResult<Problem<'py>> {
+        let found = match of {
+            Function::Matvec => matvec_shapes(&operands),
+            Function::Matmul => matmul_shapes(&operands),
+            Function::Vecdot(axis) => vecdot_shapes(&operands, axis)?,
+        };
+        let Some(Shapes { matrix, layouts, form, dim }) = found else {
+            return Err(do_not_fit(of, &operands));
+        };
+        let (conj, transposed) = (matches!(of, Function::Vecdot(_)), false);
+        let receiver = 1 - matrix;
+        let mut problem =
+            Problem { operands, matrix, receiver, layouts, conj, form, transposed, result: dim };
+        let (a, x) = (problem.matrix().dtype, problem.vectors().dtype);
+        if !a.multiplies(x) {
+            if !x.multiplies(a) {
+                return Err(no_product(of, &problem.operands));
+            }
+            // `A X` is the transpose of `Xᵀ Aᵀ`, whose sums have the same terms in the same order. Such pairs are real.
+            problem.matrix = 1 - problem.matrix;
+            problem.layouts = [problem.layouts[1].transposed(), problem.layouts[0].transposed()];
+            (problem.transposed, problem.conj) = (true, false);
+        }
+        Ok(problem)
+    }
+
+    #[inline]
+    fn matrix(&self) -> &Operand<'py> {
+        &self.operands[self.matrix]
+    }
+
+    #[inline]
+    fn vectors(&self) -> &Operand<'py> {
+        &self.operands[1 - self.matrix]
+    }
+
+    /// An operand of the result's element type, the receiver if it is.
+    #[inline]
+    fn of_type(&self) -> &Operand<'py> {
+        let receiver = &self.operands[self.receiver];
+        if receiver.dtype == self.vectors().dtype { receiver } else { self.vectors() }
+    }
+
+    /// A result of the shape of this product as a batch of m × k.
+    #[inline]
+    fn of_result(&self, layout: &Layout) -> Layout {
+        let layout = match self.form {
+            Form::Matrix => *layout,
+            Form::Column => layout.with_column(),
+            Form::Number => layout.with_column().with_column(),
+        };
+        if self.transposed { layout.transposed() } else { layout }
+    }
+
+    /// The device of the operands that are resident, or that of products of host arrays.
+    fn device(&self, py: Python<'_>) -> PyResult<&Device> {
+        let foreign = |of: &Operand<'_>| {
+            of.device.is_some() && matches!(of.library, Library::Torch(_) | Library::Interface(_))
+        };
+        match self.operands.each_ref().map(|operand| operand.device.as_ref()) {
+            [Some(one), Some(other)] if one != other => Err(two_devices(one, other)),
+            [Some(device), Some(_)] => Ok(device),
+            // A tensor of the host is not sent to a GPU without a word; an array of this package is there to be multiplied.
+            [Some(device), None] | [None, Some(device)] if self.operands.iter().any(foreign) => {
+                Err(errors::value(format!(
+                    "the operands are on two devices, {} and the host: pass both on one",
+                    device.info().id
+                )))
+            }
+            [Some(device), None] | [None, Some(device)] => Ok(device),
+            [None, None] => default(py),
+        }
+    }
+
+    /// Multiplications, about.
+    fn work(&self) -> usize {
+        self.result.entries().saturating_mul(self.layouts[0].last::<1>().0[0])
+    }
+
+    /// Computes it.
+    #[inline]
+    fn run(
+        &self,
+        py: Python<'_>,
+        device: &Device,
+        alpha: Number,
+        beta: Number,
+        y: &mut Place,
+        layout: &Layout,
+    ) -> PyResult<()> {
+        let (a, x) = (self.matrix(), self.vectors());
+        let work = Batch {
+            alpha,
+            beta,
+            conj: self.conj,
+            types: [a.dtype, x.dtype],
+            places: [&a.place, &x.place],
+            layouts: [self.layouts[0], self.layouts[1], self.of_result(layout)],
+        };
+        // Other threads of Python wait for less than it takes to let them run.
+        let small = self.work() < SMALL && device.info().host;
+        if small { work.run(device, y) } else { py.detach(|| work.run(device, y)) }
+            .map_err(errors::of)
+    }
+}
+
+#[cold]
+fn two_devices(one: &Device, other: &Device) -> PyErr {
+    let (one, other) = (&one.info().id, &other.info().id);
+    errors::value(match one == other {
+        true => format!("the operands are on two streams of {one}: pass arrays of one stream"),
+        false => {
+            format!("the operands are on two devices, {one} and {other}: pass arrays of one device")
+        }
+    })
+}
+
+/// Multiplications during which the interpreter's lock is kept: about a microsecond.
+const SMALL: usize = 1 << 13;
+
+/// The device of products of host arrays, opened once.
+fn default(py: Python<'_>) -> PyResult<&'static Device> {
+    static DEFAULT: Once<gemv::Result<Device>> = Once::new();
+    let device = match DEFAULT.get() {
+        Some(device) => device,
+        None => py.detach(|| DEFAULT.get_or_init(|| Engine::global().default_device())),
+    };
+    device.as_ref().map_err(|e| errors::of(e.clone()))
+}
+
+/// Operands that fit, as a matrix and vectors.
+struct Shapes {
+    matrix: usize,
+    layouts: [Layout; 2],
+    form: Form,
+    dim: Layout,
+}
+
+fn matvec_shapes([a, x]: &[Operand<'_>; 2]) -> Option<Shapes> {
+    let (a, x) = (&a.layout, &x.layout);
+    if a.axes() < 2 || x.axes() < 1 {
+        return None;
+    }
+    let ([m, n], [rows]) = (a.last::<2>().0, x.last::<1>().0);
+    let dim = broadcast(&a.batch(2), &x.batch(1)).filter(|_| n == rows)?.with(m);
+    Some(Shapes { matrix: 0, layouts: [*a, x.with_column()], form: Form::Column, dim })
+}
+
+fn matmul_shapes(operands: &[Operand<'_>; 2]) -> Option<Shapes> {
+    let (a, x) = (&operands[0].layout, &operands[1].layout);
+    match (a.axes(), x.axes()) {
+        (0, _) | (_, 0) => None,
+        (1, 1) => {
+            let layouts = [a.with_row(), x.with_column()];
+            let dim = (a.dim() == x.dim()).then(Layout::default)?;
+            Some(Shapes { matrix: 0, layouts, form: Form::Number, dim })
+        }
+        // A vector times a matrix: the transpose times the vector.
+        (1, _) => {
+            let [n, k] = x.last::<2>().0;
+            let dim = (a.dim() == [n]).then(|| x.batch(2).with(k))?;
+            let layouts = [x.transposed(), a.with_column()];
+            Some(Shapes { matrix: 1, layouts, form: Form::Column, dim })
+        }
+        (_, 1) => matvec_shapes(operands),
+        _ => {
+            let ([m, n], [rows, k]) = (a.last::<2>().0, x.last::<2>().0);
+            let dim = broadcast(&a.batch(2), &x.batch(2)).filter(|_| n == rows)?.with(m).with(k);
+            Some(Shapes { matrix: 0, layouts: [*a, *x], form: Form::Matrix, dim })
+        }
+    }
+}
+
+fn vecdot_shapes(operands: &[Operand<'_>; 2], axis: isize) -> PyResult<Option<Shapes>> {
+    let last = |operand: &Operand<'_>| {
+        let at = axis.checked_add_unsigned(operand.layout.axes()).filter(|_| axis < 0);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        at.map(|at| operand.layout.with_last(at)).ok_or_else(|| {
+            errors::value(format!(
+                "vecdot: an array of shape {} has no axis {axis}: it counts from the end, and is negative",
+                errors::shape(operand.layout.dim())
+            ))
+        })
+    };
+    let (one, other) = (last(&operands[0])?, last(&operands[1])?);
+    let fits = one.last::<1>().0 == other.last::<1>().0;
+    let dim = broadcast(&one.batch(1), &other.batch(1)).filter(|_| fits);
+    let layouts = [one.with_row(), other.with_column()];
+    Ok(dim.map(|dim| Shapes { matrix: 0, layouts, form: Form::Number, dim }))
+}
+
+#[cold]
+fn do_not_fit(of: Function, [a, x]: &[Operand<'_>; 2]) -> PyErr {
+    let (a, x) = (errors::shape(a.layout.dim()), errors::shape(x.layout.dim()));
+    errors::value(match of {
+        Function::Matvec => {
+            format!("matvec: shapes {a} and {x} do not fit: (..., m, n) and (..., n) give (..., m)")
+        }
+        Function::Matmul => {
+            format!(
+                "matmul: shapes {a} and {x} do not fit: (..., m, n) and (..., n, k) give (..., m, k)"
+            )
+        }
+        Function::Vecdot(axis) => {
+            format!(
+                "vecdot: shapes {a} and {x} do not fit along axis {axis}: (..., n) and (..., n) give (...)"
+            )
+        }
+    })
+}
+
+#[cold]
+fn no_product(of: Function, [a, x]: &[Operand<'_>; 2]) -> PyErr {
+    let wide = |of: Dtype| matches!(of, Dtype::F64 | Dtype::C64);
+    let common =
+        match (a.dtype.is_complex() || x.dtype.is_complex(), wide(a.dtype) || wide(x.dtype)) {
+            (true, true) => Dtype::C64,
+            (true, false) => Dtype::C32,
+            (false, true) => Dtype::F64,
+            (false, false) => Dtype::F32,
+        };
+    let (a, x, common) = (errors::name(a.dtype), errors::name(x.dtype), errors::name(common));
+    let of = match of {
+        Function::Matvec => "matvec",
+        Function::Matmul => "matmul",
+        Function::Vecdot(_) => "vecdot",
+    };
+    errors::kind(format!(
+        "{of}: {a} and {x} have no product: both are of one type, or float16 or bfloat16 with float32, or float32 with \
+         float64: pass both as {common}"
+    ))
+}
+
+/// A batch of products, in which nothing is of Python.
+struct Batch<'a> {
+    alpha: Number,
+    beta: Number,
+    conj: bool,
+    types: [Dtype; 2],
+    places: [&'a Place; 2],
+    /// Of A, X and Y, with the axes of a matrix as the last two.
+    layouts: [Layout; 3],
+}
+
+impl Batch<'_> {
+    fn run(&self, device: &Device, y: &mut Place) -> gemv::Result<()> {
+        let [.., of_y] = &self.layouts;
+        if of_y.axes() == 2 && self.layouts[0].axes() == 2 && self.layouts[1].axes() == 2 {
+            return self.one(device, y, [0; 3], Axis { entries: 1, apart: [0; 3] });
+        }
+        if of_y.is_empty() {
+            return Ok(());
+        }
+        let batch = of_y.batch(2);
+        let all = self.layouts.map(|layout| layout.batch(2).as_batch(&batch));
+        let mut axes = merged(all.each_ref());
+        let last = axes.pop().unwrap_or(Axis { entries: 1, apart: [0; 3] });
+        // One launch for each entry of the other axes.
+        let launches = axes.iter().map(|axis| axis.entries).product::<usize>();
+        for mut launch in 0..launches {
+            let mut offsets = [0isize; 3];
+            for axis in axes.iter().rev() {
+                let index = (launch % axis.entries) as isize;
+                launch /= axis.entries;
+                for (offset, apart) in offsets.iter_mut().zip(axis.apart) {
+                    *offset += index * apart;
+                }
+            }
+            self.one(device, y, offsets, last)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn one(
+        &self,
+        device: &Device,
+        y: &mut Place,
+        offsets: [isize; 3],
+        batch: Axis,
+    ) -> gemv::Result<()> {
+        let three = |of: usize| {
+            let ([rows, columns], [rs, cs]) = self.layouts[of].last::<2>();
+            ([batch.entries, rows, columns], [batch.apart[of], rs, cs])
+        };
+        let tensor = |of: usize| {
+            let (dim, strides) = three(of);
+            self.places[of].tensor(self.types[of], offsets[of], dim, strides)
+        };
+        let (dim, strides) = three(2);
+        let (a, x, y) =
+            (tensor(0), tensor(1), y.tensor_mut(self.types[1], offsets[2], dim, strides));
+        device.compute(Job { alpha: self.alpha, a, conj: self.conj, x, beta: self.beta, y })
+    }
+}
+
+/// A factor of the type in which vectors of this type are summed.
+fn factor(
+    value: Option<&Bound<'_, PyAny>>,
+    default: f64,
+    dtype: Dtype,
+    name: &str,
+) -> PyResult<Number> {
+    let (re, im) = match value {
+        None => (default, 0.0),
+        Some(value) if dtype.is_complex() => {
+            part(value, name, "a complex number").and_then(|_| {
+                let py = value.py();
+                let of = |which| value.getattr(which)?.extract::<f64>();
+                Ok((of(intern!(py, "real"))?, of(intern!(py, "imag"))?))
+            })?
+        }
+        Some(value) => match value.extract::<f64>() {
+            Ok(value) => (value, 0.0),
+            Err(e) if e.is_instance_of::<pyo3::exceptions::PyTypeError>(value.py()) => {
+                return Err(no_factor(value, name, "a real number"));
+            }
+            Err(e) => return Err(e),
+        },
+    };
+    Ok(match dtype {
+        Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Number::new(re as f32),
+        Dtype::F64 => Number::new(re),
+        Dtype::C32 => Number::new(Complex::new(re as f32, im as f32)),
+        Dtype::C64 => Number::new(Complex::new(re, im)),
+    })
+}
+
+fn part(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyResult<()> {
+    let py = value.py();
+    if value.hasattr(intern!(py, "real"))? && value.hasattr(intern!(py, "imag"))? {
+        return Ok(());
+    }
+    Err(no_factor(value, name, what))
+}
+
+fn no_factor(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {
+    let of = value.get_type().fully_qualified_name().map(|of| of.to_string()).unwrap_or_default();
+    errors::kind(format!("{name} is a {of}, and has to be {what} for vectors of this type"))
+}
+
+/// The factors and the place that a caller may give.
+#[derive(Clone, Copy)]
+pub struct Options<'a, 'py> {
+    pub alpha: Option<&'a Bound<'py, PyAny>>,
+    pub beta: Option<&'a Bound<'py, PyAny>>,
+    pub out: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// The product of two objects.
+#[inline]
+fn multiply<'py>(
+    of: Function,
+    a: &Bound<'py, PyAny>,
+    x: &Bound<'py, PyAny>,
+    options: Options<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let [one, other] = match of {
+        Function::Matvec => ["a", "x"],
+        Function::Matmul => ["a", "b"],
+        Function::Vecdot(_) => ["x1", "x2"],
+    };
+    product(a.py(), of, [operands::of(a, one)?, operands::of(x, other)?], options)
+}
+
+/// The product of two operands: in `out`, or in a new array of the library of the vectors.
+#[inline]
+pub fn product<'py>(
+    py: Python<'py>,
+    of: Function,
+    operands: [Operand<'py>; 2],
+    options: Options<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let problem = Problem::new(of, operands)?;
+    let dtype = problem.vectors().dtype;
+    let (alpha, beta) =
+        (factor(options.alpha, 1.0, dtype, "alpha")?, factor(options.beta, 0.0, dtype, "beta")?);
+    let device = problem.device(py)?;
+    let result = &problem.result;
+    if let Some(out) = options.out {
+        let mut y = operands::of(out, "out")?;
+        check_out(&problem, &y)?;
+        let layout = y.layout;
+        problem.run(py, device, alpha, beta, &mut y.place, &layout)?;
+        return Ok(out.clone());
+    }
+    if !beta.is_zero() {
+        return Err(errors::value("beta scales what is in out, which is not given"));
+    }
+    match &problem.operands[problem.receiver].library {
+        Library::NumPy(_) => {
+            let y = match &problem.of_type().library {
+                Library::NumPy(like) => numpy::new_like(like, result.dim())?,
+                _ => numpy::new(py, dtype, result.dim())?,
+            };
+            in_numpy(py, &problem, device, alpha, beta, y)
+        }
+        Library::Torch(x) => {
+            let receiver = &problem.operands[problem.receiver];
+            let (y, mut place, layout) = torch::new_beside(receiver, x, dtype, result, false)?;
+            problem.run(py, device, alpha, beta, &mut place, &layout)?;
+            Ok(y)
+        }
+        Library::Interface(x) => {
+            let shape = PyTuple::new(py, result.dim())?;
+            let y = interop(py, "empty_like")?.call1((x, shape, errors::name(dtype)))?;
+            let Operand { layout, mut place, .. } = operands::of(&y, "the result")?;
+            problem.run(py, device, alpha, beta, &mut place, &layout)?;
+            Ok(y)
+        }
+        Library::Resident => {
+            let memory = py.detach(|| device.backend().alloc(dtype, result.entries()));
+            let mut place = Place::New { memory: memory.map_err(errors::of)? };
+            problem.run(py, device, alpha, beta, &mut place, result)?;
+            Array::of_place(device.clone(), place, dtype, *result).into_object(py)
+        }
+        Library::Other(x, _) => {
+            let y = numpy::new(py, dtype, result.dim())?;
+            let y = in_numpy(py, &problem, device, alpha, beta, y)?;
+            interop(py, "to_library_of")?.call1((x, y))
+        }
+    }
+}
+
+/// In a new array of NumPy.
+#[inline]
+fn in_numpy<'py>(
+    py: Python<'py>,
+    problem: &Problem<'py>,
+    device: &Device,
+    alpha: Number,
+    beta: Number,
+    y: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut place = numpy::place(&y);
+    problem.run(py, device, alpha, beta, &mut place, &problem.result)?;
+    if problem.result.axes() == 0 { numpy::scalar(y) } else { Ok(y) }
+}
+
+/// A function for arrays of other libraries.
+fn interop<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    PyModule::import(py, intern!(py, "gemv._interop"))?.getattr(name)
+}
+
+/// Refuses an `out` that the result cannot be written to.
+fn check_out(problem: &Problem<'_>, y: &Operand<'_>) -> PyResult<()> {
+    let dtype = problem.vectors().dtype;
+    if y.dtype != dtype {
+        let (has, is) = (errors::name(y.dtype), errors::name(dtype));
+        return Err(errors::kind(format!("out has entries of {has}, and the result is of {is}")));
+    }
+    if y.layout.dim() != problem.result.dim() {
+        let (has, is) = (errors::shape(y.layout.dim()), errors::shape(problem.result.dim()));
+        return Err(errors::value(format!("out has shape {has}, and the result has {is}")));
+    }
+    if matches!(y.library, Library::Resident) {
+        return Err(errors::kind(
+            "out is resident on a device, where a product of resident arrays is a new array: leave out away",
+        ));
+    }
+    if !y.place.is_writable() {
+        return Err(errors::value("out is read-only"));
+    }
+    let of = problem.operands.iter().find_map(|operand| operand.device.as_ref());
+    if let (Some(one), Some(other)) = (of, &y.device)
+        && one != other
+    {
+        return Err(two_devices(one, other));
+    }
+    if let (None, Some(device)) = (of, &y.device) {
+        let id = &device.info().id;
+        return Err(errors::value(format!(
+            "out is on {id}, and the operands are in the host's memory"
+        )));
+    }
+    if !y.layout.is_distinct() {
+        return Err(errors::value("out has several entries at one place in memory"));
+    }
+    let Some(bytes) = y.bytes() else { return Ok(()) };
+    for operand in &problem.operands {
+        if operand.bytes().is_some_and(|of| of.start < bytes.end && bytes.start < of.end) {
+            return Err(errors::value(
+                "out overlaps an operand in memory, which the product would read and write: pass out=None, or other memory",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// matvec(a, x, /, *, alpha=1, beta=0, out=None)
+/// --
+///
+/// The matrix-vector product ``alpha * a @ x + beta * out``, in the one order of additions.
+///
+/// Parameters
+/// ----------
+/// a : array, shape (..., m, n)
+///     Any strides: no copy is made.
+/// x : array, shape (..., n)
+///     Of the type of ``a``, or float32 with a matrix of float16 or bfloat16, float64 with one of float32.
+/// alpha, beta : numbers, optional
+///     ``beta`` needs ``out``, which is not read where it is 0.
+/// out : array, shape (..., m), optional
+///     Where the result goes; it overlaps neither ``a`` nor ``x``.
+///
+/// Returns
+/// -------
+/// array, shape (..., m)
+///     ``out``, or a new array of the library of ``x``: NumPy, torch, JAX, or a resident :class:`gemv.Array`.
+///     Leading axes are broadcast.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the shapes do not fit, an array is in the memory of a GPU, or ``out`` cannot be written.
+/// TypeError
+///     If an argument is no array, its entries are of another type, or two types have no product.
+/// MemoryError, RuntimeError
+///     From the device.
+///
+/// Examples
+/// --------
+/// >>> import numpy as np, gemv
+/// >>> a = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+/// >>> gemv.matvec(a, np.array([1.0, -1.0]))
+/// array([-1., -1., -1.])
+/// >>> gemv.matvec(a.T, np.ones(3), out=np.zeros(2))
+/// array([ 9., 12.])
+#[pyfunction]
+#[pyo3(signature = (a, x, /, *, alpha=None, beta=None, out=None), text_signature = None)]
+pub fn matvec<'py>(
+    a: &Bound<'py, PyAny>,
+    x: &Bound<'py, PyAny>,
+    alpha: Option<&Bound<'py, PyAny>>,
+    beta: Option<&Bound<'py, PyAny>>,
+    out: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if alpha.is_none()
+        && beta.is_none()
+        && out.is_none()
+        && let Some(y) = plain(a, x)
+    {
+        return y;
+    }
+    multiply(Function::Matvec, a, x, Options { alpha, beta, out })
+}
+
+/// The product of a matrix and a vector of NumPy, if it is one that fits, of entries; else the general way says why.
+#[inline]
+fn plain<'py>(a: &Bound<'py, PyAny>, x: &Bound<'py, PyAny>) -> Option<PyResult<Bound<'py, PyAny>>> {
+    let (matrix, vector) = (numpy::plain::<2>(a)?, numpy::plain::<1>(x)?);
+    let [m, n] = matrix.dim;
+    if vector.dim[0] != n || !matrix.dtype.multiplies(vector.dtype) {
+        return None;
+    }
+    let py = a.py();
+    let device = match default(py) {
+        Ok(device) => device,
+        Err(e) => return Some(Err(e)),
+    };
+    let y = match numpy::new_like(x, &[m]) {
+        Ok(y) => y,
+        Err(e) => return Some(Err(e)),
+    };
+    let mut place = numpy::place(&y);
+    let mut compute = || {
+        let [rs, cs] = matrix.strides;
+        let a = matrix.place.tensor(matrix.dtype, 0, [1, m, n], [0, rs, cs]);
+        let x = vector.place.tensor(vector.dtype, 0, [1, n, 1], [0, vector.strides[0], 0]);
+        let y = place.tensor_mut(vector.dtype, 0, [1, m, 1], [0, 1, 0]);
+        let (alpha, beta) = units(vector.dtype);
+        device.compute(Job { alpha, a, conj: false, x, beta, y })
+    };
+    let small = m.saturating_mul(n) < SMALL && device.info().host;
+    let done = if small { compute() } else { py.detach(compute) };
+    Some(done.map_err(errors::of).map(|()| y))
+}
+
+/// The factors 1 and 0 for vectors of this type.
+#[inline]
+fn units(dtype: Dtype) -> (Number, Number) {
+    match dtype {
+        Dtype::F16 | Dtype::Bf16 | Dtype::F32 => (Number::new(1f32), Number::new(0f32)),
+        Dtype::F64 => (Number::new(1f64), Number::new(0f64)),
+        Dtype::C32 => (Number::new(Complex::<f32>::ONE), Number::new(Complex::<f32>::ZERO)),
+        Dtype::C64 => (Number::new(Complex::<f64>::ONE), Number::new(Complex::<f64>::ZERO)),
+    }
+}
+
+/// matmul(a, b, /, *, alpha=1, beta=0, out=None)
+/// --
+///
+/// The matrix product ``alpha * a @ b + beta * out``; each column has the bits of :func:`gemv.matvec`.
+///
+/// Parameters
+/// ----------
+/// a : array, shape (..., m, n) or (n,)
+/// b : array, shape (..., n, k) or (n,)
+///     Types as those of :func:`gemv.matvec`; a matrix of float64 also with one of float32.
+/// alpha, beta : numbers, optional
+///     ``beta`` needs ``out``, which is not read where it is 0.
+/// out : array, optional
+///     Where the result goes; it overlaps neither operand.
+///
+/// Returns
+/// -------
+/// array, shape (..., m, k)
+///     Without m where ``a`` is a vector, without k where ``b`` is; as of :func:`gemv.matvec`.
+///
+/// Raises
+/// ------
+/// ValueError, TypeError, MemoryError, RuntimeError
+///     As :func:`gemv.matvec`.
+///
+/// Examples
+/// --------
+/// >>> import numpy as np, gemv
+/// >>> a = np.array([[1.0, 2.0], [3.0, 4.0]])
+/// >>> gemv.matmul(a, a)
+/// array([[ 7., 10.],
+///        [15., 22.]])
+/// >>> gemv.matmul(np.ones(2), a)
+/// array([4., 6.])
+#[pyfunction]
+#[pyo3(signature = (a, b, /, *, alpha=None, beta=None, out=None), text_signature = None)]
+pub fn matmul<'py>(
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    alpha: Option<&Bound<'py, PyAny>>,
+    beta: Option<&Bound<'py, PyAny>>,
+    out: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    multiply(Function::Matmul, a, b, Options { alpha, beta, out })
+}
+
+/// vecdot(x1, x2, /, *, axis=-1)
+/// --
+///
+/// The dot product of the conjugate of ``x1`` with ``x2`` along an axis.
+///
+/// Parameters
+/// ----------
+/// x1, x2 : arrays, shape (..., n)
+///     Types as those of :func:`gemv.matvec`. Other axes are broadcast.
+/// axis : int, optional
+///     The axis of n entries, counted from the end.
+///
+/// Returns
+/// -------
+/// array or scalar, shape (...)
+///
+/// Raises
+/// ------
+/// ValueError, TypeError, MemoryError, RuntimeError
+///     As :func:`gemv.matvec`; ValueError if there is no such axis.
+///
+/// Examples
+/// --------
+/// >>> import numpy as np, gemv
+/// >>> float(gemv.vecdot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+/// 11.0
+/// >>> gemv.vecdot(np.array([1j, 2.0]), np.array([[1j, 1.0], [1.0, 0j]]))
+/// array([3.+0.j, 0.-1.j])
+#[pyfunction]
+#[pyo3(signature = (x1, x2, /, *, axis=-1), text_signature = None)]
+pub fn vecdot<'py>(
+    x1: &Bound<'py, PyAny>,
+    x2: &Bound<'py, PyAny>,
+    axis: isize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = Options { alpha: None, beta: None, out: None };
+    multiply(Function::Vecdot(axis), x1, x2, options)
+}
+
+/// For the operator of torch: a matrix times a vector.
+#[pyfunction]
+#[pyo3(signature = (a, x, /))]
+pub fn _mv<'py>(a: &Bound<'py, PyAny>, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_tensors(a, x, "mv", [2, 1])
+}
+
+/// For the operator of torch: a matrix times a matrix, by columns if that is.
+#[pyfunction]
+#[pyo3(signature = (a, b, /))]
+pub fn _mm<'py>(a: &Bound<'py, PyAny>, b: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_tensors(a, b, "mm", [2, 2])
+}
+
+/// For the operator of torch: a batch of matrices times another.
+#[pyfunction]
+#[pyo3(signature = (a, b, /))]
+pub fn _bmm<'py>(a: &Bound<'py, PyAny>, b: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_tensors(a, b, "bmm", [3, 3])
+}
+
+/// Below torch's autograd, tensors still say that they need gradients, and the operator has them.
+fn of_tensors<'py>(
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    of: &str,
+    axes: [usize; 2],
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = a.py();
+    torch::refuse_forward_mode(py)?;
+    let tensor = |of: &Bound<'py, PyAny>, name| match torch::torch(of)? {
+        Some(torch) => torch.operand(of, name, false),
+        None => Err(errors::kind(format!("{name} is no tensor of torch"))),
+    };
+    let operands = [tensor(a, "a")?, tensor(b, "b")?];
+    let [one, other] = operands.each_ref().map(|operand| operand.layout.axes());
+    let batches = |one: &Layout, other: &Layout| axes[1] < 3 || one.dim()[0] == other.dim()[0];
+    if [one, other] != axes || !batches(&operands[0].layout, &operands[1].layout) {
+        let [a, b] = operands.each_ref().map(|operand| errors::shape(operand.layout.dim()));
+        let [one, other] = axes;
+        return Err(errors::value(format!(
+            "{of}: shapes {a} and {b} do not fit: it takes {one} and {other} axes"
+        )));
+    }
+    if !operands[0].dtype.multiplies(operands[1].dtype) {
+        return Err(no_product(Function::Matmul, &operands));
+    }
+    let by_columns = axes == [2, 2] && operands[1].layout.is_by_columns();
+    let problem = Problem::new(Function::Matmul, operands)?;
+    let dtype = problem.vectors().dtype;
+    let (alpha, beta) = (factor(None, 1.0, dtype, "alpha")?, factor(None, 0.0, dtype, "beta")?);
+    let device = problem.device(py)?;
+    let receiver = &problem.operands[1];
+    let (y, mut place, layout) =
+        torch::new_beside(receiver, b, dtype, &problem.result, by_columns)?;
+    problem.run(py, device, alpha, beta, &mut place, &layout)?;
+    Ok(y)
+}

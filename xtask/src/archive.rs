@@ -1,0 +1,37 @@
+//! What a linker leaves of the library: static archives and shared libraries find every backend.
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+use crate::setup::Tools;
+
+/// The static archive of gemv-c as the tests are built, and a program that is linked with it.
+pub fn step(sh: &Shell, tools: &Tools) -> Result<()> {
+    let target = tools.target.parent().unwrap_or(&tools.target).to_owned();
+    cmd!(sh, "cargo rustc --locked -p gemv-c --all-features --lib --crate-type staticlib").run()?;
+    linked(sh, tools, &target.join("debug/libgemv_c.a"))
+}
+
+/// The same, and the shared library, optimised as a whole in both ways.
+pub fn suite(sh: &Shell, tools: &Tools) -> Result<()> {
+    for lto in ["thin", "fat"] {
+        let target = tools.target.join(format!("archive-{lto}"));
+        let _lto = sh.push_env("CARGO_PROFILE_RELEASE_LTO", lto);
+        for (kind, file) in [("staticlib", "libgemv_c.a"), ("cdylib", "libgemv_c.so")] {
+            cmd!(sh, "cargo rustc --locked --release -p gemv-c --all-features --lib --crate-type {kind} --target-dir {target}")
+                .run()?;
+            println!("{kind}, lto = {lto}");
+            linked(sh, tools, &target.join("release").join(file))?;
+        }
+    }
+    Ok(())
+}
+
+fn linked(sh: &Shell, tools: &Tools, library: &std::path::Path) -> Result<()> {
+    let program = tools.target.join("archive");
+    // What Rust's own library needs of the system.
+    let system = ["-lpthread", "-ldl", "-lm", "-lrt"];
+    let flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-I", "gemv-c/include"];
+    cmd!(sh, "cc {flags...} gemv-c/tests/archive.c {library} {system...} -o {program}").run()?;
+    Ok(cmd!(sh, "{program}").run()?)
+}
