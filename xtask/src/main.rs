@@ -67,7 +67,7 @@ enum Command {
         #[arg(long = "only", value_name = "SUITE")]
         only: Vec<String>,
     },
-    /// The tests of gemv-candle, and its example; compiles candle, twice.
+    /// The tests of gemv-candle, and its example; compiles candle.
     Candle,
     /// List the steps of `test`.
     Steps,
