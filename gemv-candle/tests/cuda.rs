@@ -1,5 +1,4 @@
 //! On CUDA: the bits of the CPU, in every layout and on every thread. It needs a GPU.
-#![cfg(feature = "cuda")]
 
 use candle_core::{DType, Device, Result, Tensor};
 use gemv_candle::{linear, matmul};
