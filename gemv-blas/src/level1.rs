@@ -120,8 +120,8 @@ pub(crate) unsafe fn scal_parts<R: Real>(
         if incx == 1 {
             return scal(caller, 2 * n, alpha, (x.cast::<R>(), 1));
         }
-        scal(caller, n, alpha, (x.cast::<R>(), 2 * incx));
-        scal(caller, n, alpha, (x.cast::<R>().add(1), 2 * incx));
+        scal(caller, n, alpha, (x.cast::<R>(), incx.saturating_mul(2)));
+        scal(caller, n, alpha, (x.cast::<R>().add(1), incx.saturating_mul(2)));
     }
 }
 

@@ -25,6 +25,9 @@ use gemv_core::{Accumulator, Device, Element, Result, Times};
 use gemv_cpu::Cpu;
 use std::sync::Arc;
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("steps and leading dimensions of 64 bits need addresses of 64 bits");
+
 /// Element types of the BLAS.
 pub(crate) trait Scalar: Element<Acc = Self> + Accumulator + Times<Self> {}
 impl<T: Element<Acc = T> + Accumulator + Times<T>> Scalar for T {}

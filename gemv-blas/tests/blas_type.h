@@ -451,6 +451,12 @@ static void N(test_errors)(void) {
         N(axpy)(s, 4, one, NULL, 1, y, 1), expect(STRING(B(axpy)), s, 3, 0);
         N(axpy)(s, 4, one, x, 1, NULL, 1), expect(STRING(B(axpy)), s, 5, 0);
         N(scal)(s, 4, N(of)(2, 0), NULL, 1), expect(STRING(B(scal)), s, 3, 0);
+#ifdef PAIR
+        /* Of one entry the step does not matter. */
+        T single = N(of)(2, -4);
+        N(scal_by_real)(s, 1, (R)0.5, &single, is_wide(s) ? INT64_MAX : INT32_MAX), expect("", s, 0, 0);
+        if (N(re)(single) != 1 || N(im)(single) != -2) fail("scal by a real", s, "one entry is not scaled");
+#endif
         if (is_wide(s)) N(axpy)(s, huge, one, x, 4, y, 1), expect(STRING(B(axpy)), s, 3, 0);
         /* No entries, and steps that the BLAS answers by doing nothing. */
         T none = N(dot)(s, 0, -5, NULL, 1, NULL, 1);

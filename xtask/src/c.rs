@@ -238,6 +238,17 @@ fn routines(sh: &Shell, place: &Place) -> Result<()> {
     };
     let plain = build("blas", "cc", &[])?;
     cmd!(sh, "{plain}").run()?;
+    for isa in ["avx2", "plain"] {
+        if isa == "plain" || cfg!(target_arch = "x86_64") {
+            cmd!(sh, "{plain} short").env("GEMV_CPU_ISA", isa).run()?;
+        }
+    }
+    // A setting that cannot be met ends the program with a sentence.
+    let refused = cmd!(sh, "{plain}").env("GEMV_CPU_ISA", "abacus").ignore_status().quiet();
+    let refused = refused.output()?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let one = said.starts_with("libgemv_blas: no such device") && said.lines().count() == 1;
+    ensure!(!refused.status.success() && one, "with an unknown instruction set it says: {said}");
     let of_cpp = build("blas-cpp", "c++", &[])?;
     cmd!(sh, "{of_cpp} short").run()?;
     let sanitized = build("blas-sanitized", "cc", &SANITIZED)?;
@@ -384,8 +395,14 @@ fn packages(sh: &Shell, tools: &Tools, names: &[&str]) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// The suites, by the name that runs one alone.
+pub const SUITES: [&str; 6] = ["blas", "lapack", "numpy", "scipy", "archive", "python"];
+
 /// The suites of others with our symbols in front: no test fails that passes without. It takes long.
-pub fn suites(sh: &Shell) -> Result<()> {
+pub fn suites(sh: &Shell, only: &[String]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|name| !SUITES.contains(&name.as_str())) {
+        bail!("there is no suite {unknown:?}: there are {}", SUITES.join(", "));
+    }
     let tools = setup::all(sh)?;
     setup::programs(sh, &PROGRAMS)?;
     let work = tools.target.join("suites");
@@ -395,49 +412,41 @@ pub fn suites(sh: &Shell) -> Result<()> {
     let target = tools.target.parent().context("the target folder")?;
     sh.create_dir(place.lib())?;
     sh.copy_file(target.join("packaged/libgemv_blas.so"), place.blas())?;
-    testers(sh, &place)?;
-    lapack(sh, &place)?;
-    crate::archive::suite(sh, &tools)?;
-    let python =
-        packages(sh, &tools, &["numpy", "scipy", "pytest", "hypothesis", "threadpoolctl"])?;
-    for (name, args) in PYTEST {
-        pytest(&place, &python, name, args)?;
+    for suite in SUITES.into_iter().filter(|name| only.is_empty() || only.iter().any(|o| o == name))
+    {
+        println!("\n=== {suite}");
+        match suite {
+            "blas" => testers(sh, &place)?,
+            "lapack" => lapack(sh, &place)?,
+            "numpy" => pytest(sh, &tools, &place, "NumPy", &NUMPY)?,
+            "scipy" => pytest(sh, &tools, &place, "SciPy", &SCIPY)?,
+            "python" => crate::python::suites(sh)?,
+            _ => crate::archive::suite(sh, &tools)?,
+        }
     }
     Ok(())
 }
 
-/// The tests of NumPy and SciPy that call the BLAS, or build on it.
-const PYTEST: [(&str, &[&str]); 2] = [
-    (
-        "NumPy",
-        &[
-            "numpy.linalg",
-            "numpy._core.tests.test_multiarray",
-            "numpy._core.tests.test_numeric",
-            "numpy._core.tests.test_einsum",
-            "numpy.matrixlib",
-        ],
-    ),
-    ("SciPy", &["scipy.linalg", "scipy.sparse.linalg", "scipy.optimize.tests.test_lsq_linear"]),
+/// The tests of NumPy that call the BLAS, or build on it.
+const NUMPY: [&str; 5] = [
+    "numpy.linalg",
+    "numpy._core.tests.test_multiarray",
+    "numpy._core.tests.test_numeric",
+    "numpy._core.tests.test_einsum",
+    "numpy.matrixlib",
 ];
 
+/// The same of SciPy.
+const SCIPY: [&str; 3] =
+    ["scipy.linalg", "scipy.sparse.linalg", "scipy.optimize.tests.test_lsq_linear"];
+
 /// Runs tests of a package without our symbols and with them.
-fn pytest(place: &Place, python: &Path, name: &str, modules: &[&str]) -> Result<()> {
+fn pytest(sh: &Shell, tools: &Tools, place: &Place, name: &str, modules: &[&str]) -> Result<()> {
+    let python = packages(sh, tools, &["numpy", "scipy", "pytest", "hypothesis"])?;
     let run = |preload: Option<PathBuf>| -> Result<(BTreeSet<String>, usize)> {
-        let args = [
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "--maxfail=1000000",
-            "-p",
-            "no:cacheprovider",
-            "-rfE",
-            "--tb=no",
-            "--pyargs",
-        ];
+        let args = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no", "--pyargs"];
         let mut command = Command::new("python3");
-        command.args(args).args(modules).current_dir(&place.work).env("PYTHONPATH", python);
+        command.args(args).args(modules).current_dir(&place.work).env("PYTHONPATH", &python);
         if let Some(library) = preload {
             command.env("LD_PRELOAD", library);
         }

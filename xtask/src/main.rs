@@ -60,14 +60,14 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         destdir: Option<std::path::PathBuf>,
     },
-    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Then the wheel of
-    /// Python with torch and JAX, and NumPy's, SciPy's and the array API's tests by it. Takes long.
+    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. The wheel of Python with
+    /// torch and JAX, and NumPy's, SciPy's and the array API's tests by it. Static archives. Takes long.
     Suites {
-        /// Only those of the wheel
-        #[arg(long)]
-        python: bool,
+        /// Only these (repeatable): blas, lapack, numpy, scipy, archive, python
+        #[arg(long = "only", value_name = "SUITE")]
+        only: Vec<String>,
     },
-    /// The tests of gemv-candle, and its example; compiles candle, twice.
+    /// The tests of gemv-candle, and its example; compiles candle.
     Candle,
     /// List the steps of `test`.
     Steps,
@@ -101,12 +101,7 @@ fn run() -> Result<()> {
         Command::Candle => candle::run(&sh),
         Command::Fuzz { targets, seconds } => fuzz(&sh, &targets, seconds),
         Command::InstallC { prefix, destdir } => c::install(&sh, &prefix, destdir.as_deref()),
-        Command::Suites { python } => {
-            if !python {
-                c::suites(&sh)?;
-            }
-            python::suites(&sh)
-        }
+        Command::Suites { only } => c::suites(&sh, &only),
         Command::Setup => setup::all(&sh).map(|_| ()),
         Command::Test { only } => test(&sh, &only),
     }
