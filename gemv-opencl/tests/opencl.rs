@@ -384,8 +384,8 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
         .collect();
     let mut ran = vec![0; all.len()];
     for (case, &shape) in (if small { FEW_EDGES } else { EDGES }).iter().enumerate() {
-        // Several rows of more than 256 segments take as long as all other shapes together, and in a simulator one does. Their
-        // places do not depend on the type.
+        // Several rows of more than 256 segments take as long as all other shapes together, and in a simulator one
+        // does. Their places do not depend on the type.
         let long = shape.1 > 65_536;
         let left_out = T::DTYPE != Dtype::F32
             && match small {
@@ -576,9 +576,9 @@ fn repeated(device: &Device) -> Outcome {
     said(wrong)
 }
 
-/// Every candidate; of types but f32, whose texts are the same, one of each kernel where a CPU compiles them. A CPU's are
-/// for CPUs only, so one of each shared kernel is added there: of the layout's own for every type, for f32 of the general
-/// ones as well. Not more, because a CPU runtime takes a second or two to compile one.
+/// Every candidate; of types but f32, whose texts are the same, one of each kernel where a CPU compiles them. A CPU's
+/// are for CPUs only, so one of each shared kernel is added there: of the layout's own for every type, for f32 of the
+/// general ones as well. Not more, because a CPU runtime takes a second or two to compile one.
 fn some_of(device: &Device, desc: &Desc, small: bool) -> Vec<Params> {
     let mut some = device.backend().candidates(desc);
     if device.info().host && desc.dtype != Dtype::F32 && !full() {
