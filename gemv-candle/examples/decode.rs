@@ -2,9 +2,11 @@
 //! and whether the bits of a row depend on how many there are.
 //!
 //! ```text
-//! cargo run --release -p gemv-candle --example decode
-//! cargo run --release -p gemv-candle --features cuda --example decode -- cuda
+//! cargo run --release --manifest-path gemv-candle/Cargo.toml --example decode
+//! cargo run --release --manifest-path gemv-candle/Cargo.toml --features cuda --example decode -- cuda
 //! ```
+//!
+//! A second argument is the number of entries of a token: 1024, or 4096 on CUDA, where an 8B model has them.
 //!
 //! It fails if a row's bits depend on the others with gemv, or if CUDA's are not the CPU's.
 
@@ -136,18 +138,23 @@ fn print_times(
 }
 
 fn main() -> Result<()> {
-    let cuda = match std::env::args().nth(1).as_deref() {
+    let mut args = std::env::args().skip(1);
+    let cuda = match args.next().as_deref() {
         None | Some("cpu") => false,
         Some("cuda") => true,
         Some(other) => return Err(Error::msg(format!("{other:?} is neither cpu nor cuda"))),
     };
     let device = if cuda { Device::new_cuda(0)? } else { Device::Cpu };
-    let sizes = match cuda {
-        true => Sizes { hidden: 4096, inner: 14336, layers: 4, tokens: 32000 },
-        false => Sizes { hidden: 1024, inner: 2816, layers: 4, tokens: 8192 },
+    let hidden = match args.next() {
+        None => 1024 << (2 * u32::from(cuda)),
+        Some(text) => text.parse().map_err(Error::wrap)?,
     };
-    let Sizes { hidden, inner, layers, tokens: words } = sizes;
-    println!("{layers} layers of {hidden} and {inner}, {words} tokens, on {:?}", device.location());
+    let sizes = Sizes { hidden, inner: hidden * 7 / 2, layers: 4, tokens: 8 * hidden };
+    let Sizes { inner, layers, tokens, .. } = sizes;
+    println!(
+        "{layers} layers of {hidden} and {inner}, {tokens} tokens, on {:?}",
+        device.location()
+    );
     let weights = Model::random(sizes, &device)?;
     for dtype in [DType::F32, DType::BF16] {
         println!("{}", dtype.as_str());

@@ -1,5 +1,4 @@
 //! On CUDA: the bits of the CPU, in every layout and on every thread. It needs a GPU.
-#![cfg(feature = "cuda")]
 
 use candle_core::{DType, Device, Result, Tensor};
 use gemv_candle::{linear, matmul};
@@ -87,7 +86,7 @@ fn streams_come_and_go() -> Result<()> {
             let cuda = Device::new_cuda_with_stream(0)?;
             let w = Tensor::ones((300, 700), DType::F32, &cuda)?;
             let y = matmul(&w, &w.t()?)?;
-            assert_eq!(y.sum_all()?.to_scalar::<f32>()?, 300.0 * 300.0 * 700.0);
+            assert_eq!(y.to_vec2::<f32>()?, vec![vec![700.0; 300]; 300]);
         }
     }
     let [one, other] = [Device::new_cuda_with_stream(0)?, Device::new_cuda_with_stream(0)?];
@@ -97,12 +96,13 @@ fn streams_come_and_go() -> Result<()> {
     Ok(())
 }
 
+/// Of no columns: candle allocates no memory of no bytes.
 #[test]
-fn empty_shapes_have_products() -> Result<()> {
+fn sums_of_nothing_are_zeros() -> Result<()> {
     let cuda = Device::new_cuda(0)?;
-    for (k, out, n) in [(2, 3, 0), (2, 0, 4), (1, 1, 0)] {
-        let x = Tensor::zeros((k, n), DType::F32, &cuda)?;
-        let y = linear(&x, &Tensor::zeros((out, n), DType::F32, &cuda)?)?;
+    for (k, out) in [(2, 3), (1, 1)] {
+        let of = |rows| Tensor::ones((rows, 4), DType::F32, &cuda)?.narrow(1, 0, 0);
+        let y = linear(&of(k)?, &of(out)?)?;
         assert_eq!((y.dims(), bits(&y)?), (&[k, out][..], vec![0; k * out]));
     }
     Ok(())

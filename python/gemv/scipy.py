@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import linalg
 
-from ._gemv import Array, matmul
+from ._gemv import Array, asarray, matmul
 
 __all__ = ["LinearOperator"]
 
@@ -18,7 +18,9 @@ class LinearOperator(linalg.LinearOperator):
     Parameters
     ----------
     a : array, shape (m, n)
-        Of any library, in the host's memory, or a resident :class:`gemv.Array`. It is not copied, whatever its strides.
+        Of any library, in the host's memory, or a resident :class:`gemv.Array`. It is not copied, whatever its strides,
+        unless a solver's vectors are of a wider type that it has no product with: complex128 for a matrix of complex64,
+        float64 for one of half precision.
 
     Raises
     ------
@@ -44,20 +46,21 @@ class LinearOperator(linalg.LinearOperator):
     def __init__(self, a):
         if len(a.shape) != 2:
             raise ValueError(f"LinearOperator: the array has shape {tuple(a.shape)}, and a matrix has two axes")
-        # What refuses a matrix does so here, not inside of a solver. Of no rows, nothing is read.
-        kind = _dtype(a)
+        self._name = str(a.dtype).removeprefix("torch.")
+        # Solvers know no half precision: their vectors are of the type in which it is summed.
+        kind = np.dtype(np.float32 if self._name in _HALF else self._name)
         super().__init__(kind, tuple(a.shape))
         self.a = a
         self._turned = a.mT if isinstance(a, Array) else a.T
-        # Vectors of another type are converted; those of float64 times a matrix of float32 need not be.
-        self._wide = np.dtype(np.float64) if kind == np.float32 else kind
-        _product(self, self.a, np.zeros((self.shape[1], 0), kind))
+        self._copies = {}
+        # What refuses a matrix does so here, not inside of a solver: nothing is read.
+        matmul(a, np.zeros((self.shape[1], 0), kind))
 
     def _matvec(self, x):
-        return _product(self, self.a, x.reshape(-1))
+        return self._product(x.reshape(-1), False)
 
     def _matmat(self, x):
-        return _product(self, self.a, x)
+        return self._product(x, False)
 
     def _rmatvec(self, x):
         return self._adjoint_product(x.reshape(-1))
@@ -67,7 +70,7 @@ class LinearOperator(linalg.LinearOperator):
 
     def _adjoint_product(self, x):
         # The conjugate of the vectors, not of the matrix.
-        return _product(self, self._turned, x.conj()).conj()
+        return self._product(np.conj(x), True).conj()
 
     def _adjoint(self):
         return linalg.LinearOperator(
@@ -79,25 +82,29 @@ class LinearOperator(linalg.LinearOperator):
             dtype=self.dtype,
         )
 
+    def _product(self, x, turned):
+        """The product with vectors of whatever type a solver has."""
+        x = np.asarray(x)
+        if x.dtype.kind == "c" and self.dtype.kind != "c":
+            # A real matrix times each part.
+            re, im = self._product(x.real, turned), self._product(x.imag, turned)
+            y = np.empty(re.shape, np.result_type(re.dtype, np.complex64))
+            y.real, y.imag = re, im
+            return y
+        kind = np.result_type(self.dtype, x.dtype) if x.dtype.kind in "fc" else self.dtype
+        return np.asarray(matmul(self._matrix(kind, turned), x.astype(kind, copy=False)))
 
-def _dtype(a):
-    """The element type as SciPy's solvers know it: that of products with vectors of float32 for half precision."""
-    name = str(a.dtype).removeprefix("torch.")
-    return np.dtype(np.float32 if name in ("float16", "bfloat16") else name)
+    def _matrix(self, kind, turned):
+        """The matrix for vectors of this type: a wider copy, made once, of those that have no product with them."""
+        of = np.float32 if self._name in _HALF else np.complex128
+        if kind == self.dtype or self.dtype == np.float32 and self._name not in _HALF:
+            return self._turned if turned else self.a
+        if "wide" not in self._copies:
+            wide = np.asarray(self.a).astype(of)
+            on_device = isinstance(self.a, Array)
+            self._copies["wide"] = asarray(wide, device=self.a.device) if on_device else wide
+        wide = self._copies["wide"]
+        return wide.T if turned else wide
 
 
-def _product(operator, a, x):
-    """The product with vectors of whatever type a solver has."""
-    kind, x = operator.dtype, np.asarray(x)
-    if kind.kind != "c" and x.dtype.kind == "c":
-        # A real matrix times each part.
-        y = np.empty((a.shape[0], *x.shape[1:]), np.result_type(kind, x.dtype))
-        y.real, y.imag = _product(operator, a, x.real), _product(operator, a, x.imag)
-        return y
-    if x.dtype not in (kind, operator._wide):
-        x = x.astype(np.result_type(kind, x.dtype) if x.dtype.kind in "fc" else kind)
-        if x.dtype not in (kind, operator._wide):
-            x = x.astype(operator._wide)
-    if x.dtype != kind and str(a.dtype).removeprefix("torch.") in ("float16", "bfloat16"):
-        x = x.astype(kind)
-    return np.asarray(matmul(a, x))
+_HALF = ("float16", "bfloat16")

@@ -44,6 +44,7 @@ fn _gemv(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(products::matvec, m)?)?;
     m.add_function(wrap_pyfunction!(products::matmul, m)?)?;
     m.add_function(wrap_pyfunction!(products::vecdot, m)?)?;
+    m.add_function(wrap_pyfunction!(products::_direct_mv, m)?)?;
     m.add_function(wrap_pyfunction!(products::_mv, m)?)?;
     m.add_function(wrap_pyfunction!(products::_mm, m)?)?;
     m.add_function(wrap_pyfunction!(products::_bmm, m)?)?;

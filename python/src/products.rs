@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 
 use crate::array::Array;
 use crate::errors;
-use crate::ffi::place::{Library, Operand, Place};
+use crate::ffi::place::{Library, Operand, Place, Plain};
 use crate::ffi::{numpy, torch};
 use crate::layout::{Axis, Layout, broadcast, merged};
 use crate::operands;
@@ -597,6 +597,13 @@ pub fn matvec<'py>(
     {
         return y;
     }
+    if alpha.is_none()
+        && beta.is_none()
+        && out.is_none()
+        && let Some(y) = plain_tensors(a, x, true)?
+    {
+        return Ok(y);
+    }
     multiply(Function::Matvec, a, x, Options { alpha, beta, out })
 }
 
@@ -618,6 +625,36 @@ fn plain<'py>(a: &Bound<'py, PyAny>, x: &Bound<'py, PyAny>) -> Option<PyResult<B
         Err(e) => return Some(Err(e)),
     };
     let mut place = numpy::place(&y);
+    Some(run_plain(py, device, &matrix, &vector, &mut place).map(|()| y))
+}
+
+/// The same of torch's tensors.
+#[inline]
+fn plain_tensors<'py>(
+    a: &Bound<'py, PyAny>,
+    x: &Bound<'py, PyAny>,
+    refuse_gradients: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(tensors) = torch::plain(a, x, refuse_gradients)? else { return Ok(None) };
+    let torch::PlainTensors { matrix, vector, device, y, mut place } = tensors;
+    let py = a.py();
+    let device = match &device {
+        Some(device) => device,
+        None => default(py)?,
+    };
+    run_plain(py, device, &matrix, &vector, &mut place)?;
+    Ok(Some(y))
+}
+
+#[inline]
+fn run_plain(
+    py: Python<'_>,
+    device: &Device,
+    matrix: &Plain,
+    vector: &Plain,
+    place: &mut Place,
+) -> PyResult<()> {
+    let [m, n] = matrix.dim;
     let mut compute = || {
         let [rs, cs] = matrix.strides;
         let a = matrix.place.tensor(matrix.dtype, 0, [1, m, n], [0, rs, cs]);
@@ -627,8 +664,7 @@ fn plain<'py>(a: &Bound<'py, PyAny>, x: &Bound<'py, PyAny>) -> Option<PyResult<B
         device.compute(Job { alpha, a, conj: false, x, beta, y })
     };
     let small = m.saturating_mul(n) < SMALL && device.info().host;
-    let done = if small { compute() } else { py.detach(compute) };
-    Some(done.map_err(errors::of).map(|()| y))
+    if small { compute() } else { py.detach(compute) }.map_err(errors::of)
 }
 
 /// The factors 1 and 0 for vectors of this type.
@@ -727,6 +763,20 @@ pub fn vecdot<'py>(
     multiply(Function::Vecdot(axis), x1, x2, options)
 }
 
+/// For the operator of torch, where torch asks for its gradients: the product if there is nothing between, else None.
+#[pyfunction]
+#[pyo3(signature = (a, x, /))]
+pub fn _direct_mv<'py>(
+    a: &Bound<'py, PyAny>,
+    x: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if !torch::is_direct(a, x)? {
+        return Ok(None);
+    }
+    torch::refuse_forward_mode(a.py())?;
+    plain_tensors(a, x, false)
+}
+
 /// For the operator of torch: a matrix times a vector.
 #[pyfunction]
 #[pyo3(signature = (a, x, /))]
@@ -757,6 +807,11 @@ fn of_tensors<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = a.py();
     torch::refuse_forward_mode(py)?;
+    if axes == [2, 1]
+        && let Some(y) = plain_tensors(a, b, false)?
+    {
+        return Ok(y);
+    }
     let tensor = |of: &Bound<'py, PyAny>, name| match torch::torch(of)? {
         Some(torch) => torch.operand(of, name, false),
         None => Err(errors::kind(format!("{name} is no tensor of torch"))),

@@ -399,7 +399,7 @@ fn packages(sh: &Shell, tools: &Tools, names: &[&str]) -> Result<PathBuf> {
 }
 
 /// The suites, by the name that runs one alone.
-pub const SUITES: [&str; 5] = ["blas", "lapack", "numpy", "scipy", "archive"];
+pub const SUITES: [&str; 6] = ["blas", "lapack", "numpy", "scipy", "archive", "python"];
 
 /// The suites of others with our symbols in front: no test fails that passes without. It takes long.
 pub fn suites(sh: &Shell, only: &[String]) -> Result<()> {
@@ -423,6 +423,7 @@ pub fn suites(sh: &Shell, only: &[String]) -> Result<()> {
             "lapack" => lapack(sh, &place)?,
             "numpy" => pytest(sh, &tools, &place, "NumPy", &NUMPY)?,
             "scipy" => pytest(sh, &tools, &place, "SciPy", &SCIPY)?,
+            "python" => crate::python::suites(sh)?,
             _ => crate::archive::suite(sh, &tools)?,
         }
     }

@@ -9,9 +9,9 @@ pub fn run(sh: &Shell) -> Result<()> {
     cmd!(sh, "cargo clippy {of...} --all-targets -- -D warnings").run()?;
     cmd!(sh, "cargo doc {of...} --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()?;
     cmd!(sh, "cargo test {of...}").env_remove("RUST_BACKTRACE").run()?;
-    // It fails where a row's bits depend on the others.
-    let said = cmd!(sh, "cargo run {of...} --release --example decode").read()?;
+    // It fails where a row's bits depend on the others. Small: without optimisation candle's own product takes long.
+    let said = cmd!(sh, "cargo run {of...} --example decode -- cpu 128").read()?;
     println!("{said}");
-    ensure!(said.contains("gemv: 0 of"), "the example compares no rows");
+    ensure!(said.contains("gemv: 0 of 14 rows"), "the example compares no rows");
     Ok(())
 }

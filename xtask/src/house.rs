@@ -302,7 +302,7 @@ fn packages(sh: &Shell, root: &Path) -> Result<Vec<Package>> {
         let mut roots = Vec::new();
         for target in list(&package["targets"]) {
             let kinds = list(&target["kind"]);
-            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin" | "cdylib"))) {
+            if kinds.iter().any(|k| matches!(k.as_str(), Some("lib" | "bin"))) {
                 roots.push(relative(&target["src_path"])?);
             }
         }

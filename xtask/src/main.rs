@@ -60,13 +60,14 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         destdir: Option<std::path::PathBuf>,
     },
-    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. Takes long.
+    /// The test suites of others with libgemv_blas in front: the reference BLAS, LAPACK, NumPy, SciPy. The wheel of Python with
+    /// torch and JAX, and NumPy's, SciPy's and the array API's tests by it. Static archives. Takes long.
     Suites {
-        /// Only these (repeatable): blas, lapack, numpy, scipy, archive
+        /// Only these (repeatable): blas, lapack, numpy, scipy, archive, python
         #[arg(long = "only", value_name = "SUITE")]
         only: Vec<String>,
     },
-    /// The tests of gemv-candle, and its example; compiles candle, twice.
+    /// The tests of gemv-candle, and its example; compiles candle.
     Candle,
     /// List the steps of `test`.
     Steps,

@@ -60,7 +60,8 @@ fn main() {
     let a = Array2::from_shape_fn((301, 1200), |(i, j)| entry(i * 1200 + j));
     let x = Array1::from_shape_fn(1200, |j| entry(j * j));
     let reference = gemv::device("reference").unwrap();
-    for a in [&a.view(), &a.t().as_standard_layout().reversed_axes()] {
+    let by_columns = a.t().as_standard_layout().into_owned().reversed_axes();
+    for a in [&a, &by_columns] {
         let want = reference.try_gpu_dot(a, &x).unwrap();
         let got = a.gpu_dot(&x);
         assert!(got.iter().zip(&want).all(|(got, want)| got.to_bits() == want.to_bits()));
@@ -172,9 +173,9 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
         let head = if path.ends_with("Cargo.toml") { head } else { String::new() };
         sh.write_file(folder.join(path), head + &text)?;
     }
-    // The workspace's versions. Their features are other ones, so nothing that the other steps built can
-    // be used. What is built is a release, as users have it, but for the backend of a GPU: it is the linking and what is
-    // said that is tested there.
+    // The workspace's versions. Their features are other ones, so nothing that the other steps built can be used.
+    // What is built is a release, as users have it, but for the backend of a GPU: it is the linking and what is said
+    // that is tested there.
     let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \
                    \"elements\", \"driverless\", \"nothing\", \"smallest\"]\n";
     let gpu = ["gemv-cuda", "gemv-gpu", "cudarc", "lzma-rust2", "rustix", "sha2"];

@@ -11,25 +11,13 @@ use xshell::{Shell, cmd};
 pub fn run(sh: &Shell, target: &Path) -> Result<()> {
     let python = environment(sh, &target.join("python/tests"), "python/tests/requirements.txt")?;
     // A test among the targets has Cargo choose the features that tests have, so that nothing is compiled twice.
-    let packages = ["--workspace", "--all-features", "--lib", "--bin", "gemv", "--test", "api"];
-    let form = "json-render-diagnostics";
-    let json = cmd!(sh, "cargo build --locked {packages...} --message-format {form}").read()?;
-    let (mut module, mut command) = (None, None);
-    for line in json.lines() {
-        let message: Value = serde_json::from_str(line)?;
-        let files = message["filenames"].as_array().cloned().unwrap_or_default();
-        match message["target"]["name"].as_str() {
-            Some("_gemv") => {
-                module = files.first().and_then(|file| file.as_str().map(str::to_owned))
-            }
-            Some("gemv") if message["executable"].is_string() => {
-                command = message["executable"].as_str().map(str::to_owned);
-            }
-            _ => {}
-        }
-    }
-    let (module, command) =
-        module.zip(command).context("the module or the command was not built")?;
+    // The libraries for C have steps of their own.
+    let packages =
+        ["--workspace", "--all-features", "--exclude", "gemv-blas", "--exclude", "gemv-c"];
+    let targets = ["--lib", "--bin", "gemv", "--test", "api"];
+    let packages = [&packages[..], &targets].concat();
+    let (module, command) = built(sh, &packages)?;
+    let module = module.context("the module was not built")?;
     let site = target.join("python/site");
     sh.remove_path(&site)?;
     let package = site.join("gemv");
@@ -48,6 +36,84 @@ pub fn run(sh: &Shell, target: &Path) -> Result<()> {
     ];
     let options = ["-q", "-p", "no:cacheprovider", "--ignore", "python/tests/large"];
     Ok(cmd!(sh, "{python} -m pytest {options...} python/tests").run()?)
+}
+
+/// Builds these packages; returns the module's file and the command's.
+fn built(sh: &Shell, packages: &[&str]) -> Result<(Option<String>, String)> {
+    let form = "json-render-diagnostics";
+    let json = cmd!(sh, "cargo build --locked {packages...} --message-format {form}").read()?;
+    let (mut module, mut command) = (None, None);
+    for line in json.lines() {
+        let message: Value = serde_json::from_str(line)?;
+        let files = message["filenames"].as_array().cloned().unwrap_or_default();
+        match message["target"]["name"].as_str() {
+            Some("_gemv") => {
+                module = files.first().and_then(|file| file.as_str().map(str::to_owned))
+            }
+            Some("gemv") if message["executable"].is_string() => {
+                command = message["executable"].as_str().map(str::to_owned);
+            }
+            _ => {}
+        }
+    }
+    Ok((module, command.context("the command was not built")?))
+}
+
+/// The array API's tests, and the commit that is known to run: they are in no registry.
+const ARRAY_API: (&str, &str) =
+    ("https://github.com/data-apis/array-api-tests", "55fcc60179efa2680ddd6cd926ddf17b83530e2b");
+
+/// The wheel as `pip` makes it, with torch and JAX; NumPy's, SciPy's and the array API's own tests by this library.
+pub fn suites(sh: &Shell) -> Result<()> {
+    let target = &crate::setup::target(sh)?;
+    let dir = target.join("python/suites");
+    let python = environment(sh, &dir, "python/tests/large/requirements.txt")?;
+    let options = ["-q", "--disable-pip-version-check"];
+    cmd!(sh, "{python} -m pip install {options...} --force-reinstall --no-deps ./python").run()?;
+    let (_, command) = built(sh, &["-p", "gemv-cli"])?;
+    let _variables = [
+        sh.push_env("PYTHONDONTWRITEBYTECODE", "1"),
+        sh.push_env("GEMV_COMMAND", command),
+        sh.push_env("PYTHONPATH", sh.current_dir().join("python/tests/others")),
+    ];
+    let pytest = |args: &[&str]| {
+        let options = ["-m", "pytest", "-q", "-p", "no:cacheprovider"];
+        cmd!(sh, "{python} {options...} {args...}").run()
+    };
+    pytest(&["python/tests"])?;
+    pytest(&[
+        "-p",
+        "gemv_in_scipy",
+        "--pyargs",
+        "scipy.sparse.linalg._isolve",
+        "scipy.sparse.linalg._eigen",
+    ])?;
+    let tests = array_api_tests(sh, target)?;
+    let _variables = [
+        sh.push_env("ARRAY_API_TESTS_MODULE", "gemv_array_api"),
+        sh.push_env("ARRAY_API_TESTS_SKIP_DTYPES", "int8,int16,uint8,uint16,uint32"),
+    ];
+    let _dir = sh.push_dir(tests);
+    let which = "matmul or vecdot or matrix_transpose";
+    Ok(pytest(&["array_api_tests/test_linalg.py", "-k", which, "--max-examples", "500"])?)
+}
+
+/// A checkout of the array API's tests; `GEMV_ARRAY_API_TESTS` names one that is there.
+fn array_api_tests(sh: &Shell, target: &Path) -> Result<PathBuf> {
+    if let Some(there) = std::env::var_os("GEMV_ARRAY_API_TESTS") {
+        return Ok(there.into());
+    }
+    let (from, commit) = ARRAY_API;
+    let dir = target.join("python/array-api-tests");
+    if !dir.join("conftest.py").exists() {
+        sh.remove_path(&dir)?;
+        cmd!(sh, "git clone -q {from} {dir}")
+            .run()
+            .context("GEMV_ARRAY_API_TESTS may name a checkout")?;
+    }
+    cmd!(sh, "git -C {dir} checkout -q {commit}").run()?;
+    cmd!(sh, "git -C {dir} submodule -q update --init").run()?;
+    Ok(dir)
 }
 
 /// A virtual environment with these packages; returns its Python.

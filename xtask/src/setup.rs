@@ -39,7 +39,7 @@ pub fn all(sh: &Shell) -> Result<Tools> {
 }
 
 /// The folder of this program in the target folder.
-fn target(sh: &Shell) -> Result<PathBuf> {
+pub fn target(sh: &Shell) -> Result<PathBuf> {
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => sh.current_dir().join(dir),
         None => sh.current_dir().join("target"),

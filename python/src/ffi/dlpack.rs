@@ -83,6 +83,22 @@ impl DlTensor {
         self.dtype.code == 5
     }
 
+    /// The same of a tensor of so many axes, with strides; `None` for any other, and types that have no product.
+    #[inline]
+    pub fn plain<const N: usize>(&self) -> Option<(Dtype, [usize; 2], [isize; 2], *mut u8)> {
+        if self.axes as usize != N || self.strides.is_null() {
+            return None;
+        }
+        let (mut dim, mut strides) = ([1; 2], [0; 2]);
+        for axis in 0..N {
+            // SAFETY: DLPack's: there are as many as axes.
+            (dim[axis], strides[axis]) =
+                unsafe { (*self.shape.add(axis) as usize, *self.strides.add(axis) as isize) };
+        }
+        let at = self.data.cast::<u8>().wrapping_add(self.offset as usize);
+        Some((self.dtype.dtype().ok()?, dim, strides, at))
+    }
+
     /// What it says of its entries, and the address of the first.
     pub fn read(&self, name: &str) -> PyResult<(Dtype, Layout, *mut u8)> {
         let dtype = self.dtype.dtype().map_err(|what| no_such_type(name, &what))?;

@@ -13,7 +13,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use super::place::{Address, Library, Operand, Place, check_address, no_such_type, not_aligned};
+use super::place::{
+    Address, Library, Operand, Place, Plain, check_address, no_such_type, not_aligned,
+};
 use crate::errors;
 use crate::layout::{Layout, MAX_AXES, check_axes};
 
@@ -84,15 +86,7 @@ fn of_array<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>> {
     Ok(Operand { layout, dtype, place, device: None, library: Library::NumPy(a.clone()) })
 }
 
-/// A matrix or a vector of NumPy, to be read.
-pub struct Plain {
-    pub dtype: Dtype,
-    pub place: Place,
-    pub dim: [usize; 2],
-    pub strides: [isize; 2],
-}
-
-/// The same for an array of so many axes, of which nothing has to be refused; `None` for any other object.
+/// An array of NumPy of so many axes, of which nothing has to be refused; `None` for any other object.
 ///
 /// The common case takes half of the time of the general one, most of which goes by copies of shapes of any number of axes.
 #[inline(always)]

@@ -48,6 +48,14 @@ pub enum Place {
     New { memory: Box<dyn Memory> },
 }
 
+/// A matrix or a vector, of one column: what most products are of.
+pub struct Plain {
+    pub dtype: Dtype,
+    pub place: Place,
+    pub dim: [usize; 2],
+    pub strides: [isize; 2],
+}
+
 /// An address of entries that an [`Operand`] borrows.
 #[derive(Clone, Copy)]
 pub struct Address(pub *mut u8);
