@@ -117,8 +117,8 @@ fn slow(device: &Device) -> bool {
     device.info().id.starts_with("opencl") && common::size() != common::Size::Full
 }
 
-/// Those of them that bring a value of an argument that none before them had. Where compiling is slow, the first and the last
-/// for f32, and the last for f64, which has the same text.
+/// Those of them that bring a value of an argument that none before them had. Where compiling is slow, the first and
+/// the last for f32, and the last for f64, which has the same text.
 fn some<T: Element>(all: Vec<Params>, slow: bool) -> Vec<Params> {
     if slow {
         let first = if all.len() > 1 && T::DTYPE == Dtype::F32 { all.first() } else { None };

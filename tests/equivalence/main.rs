@@ -1,9 +1,10 @@
-//! The main promise: identical bits. One body for every device, element type, layout, shape and parameters, in trials made
-//! at run time and compared exactly with the reference: one vector, several right-hand sides, batches, and vectors of
-//! another type. Column c of entry b has the bits of the product of `A[b]` and `X[b][:, c]`.
+//! The main promise: identical bits. One body for every device, element type, layout, shape and parameters, in trials
+//! made at run time and compared exactly with the reference: one vector, several right-hand sides, batches, and vectors
+//! of another type. Column c of entry b has the bits of the product of `A[b]` and `X[b][:, c]`.
 //!
-//! Trials of one vector are named `device/type/layout/shape/parameters`, with `chosen` for what the device's table chooses
-//! (there through the public path, with host and resident operands); others `device/types/many-` and where A lies.
+//! Trials of one vector are named `device/type/layout/shape/parameters`, with `chosen` for what the device's table
+//! chooses (there through the public path, with host and resident operands); others `device/types/many-` and where A
+//! lies.
 #![deny(unsafe_code)]
 
 #[macro_use]

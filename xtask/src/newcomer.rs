@@ -173,9 +173,9 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
         let head = if path.ends_with("Cargo.toml") { head } else { String::new() };
         sh.write_file(folder.join(path), head + &text)?;
     }
-    // The workspace's versions. Their features are other ones, so nothing that the other steps built can
-    // be used. What is built is a release, as users have it, but for the backend of a GPU: it is the linking and what is
-    // said that is tested there.
+    // The workspace's versions. Their features are other ones, so nothing that the other steps built can be used.
+    // What is built is a release, as users have it, but for the backend of a GPU: it is the linking and what is said
+    // that is tested there.
     let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \
                    \"elements\", \"driverless\", \"nothing\", \"smallest\"]\n";
     let gpu = ["gemv-cuda", "gemv-gpu", "cudarc", "lzma-rust2", "rustix", "sha2"];
