@@ -7,7 +7,7 @@ PyTorch, ``gemv.jax`` has products for ``jax.jit``, and ``LinearOperator`` is fo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ._gemv import Array, __version__, asarray, matmul, matvec, vecdot
 from ._gemv import _devices
@@ -55,7 +55,7 @@ def devices() -> list[Device]:
     return [Device(**line) for line in _devices()]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     # SciPy is needed by those who ask for it.
     if name == "LinearOperator":
         from .scipy import LinearOperator

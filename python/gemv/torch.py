@@ -8,7 +8,7 @@ They have gradients of any order by ``torch.autograd``, rules for ``torch.func.v
 ``torch.compile``. ``torch.func.grad`` and ``jvp`` have no rules for operators of ``torch.library``, and raise.
 
 Tensors on CUDA are multiplied on torch's current stream, and the result lies in memory of torch's allocator. A CUDA graph may
-capture it once the product has run before.
+capture it once the product has run on the same stream before: ``torch.cuda.graph(graph, stream=stream)``.
 """
 
 from __future__ import annotations

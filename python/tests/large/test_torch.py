@@ -223,6 +223,38 @@ def test_threads_that_flush_subnormals():
         torch.set_flush_denormal(False)
 
 
+def test_a_torch_without_dlpacks_table():
+    """By the tensors' methods, with the same bits and refusals."""
+    import subprocess
+    import sys
+
+    code = """
+import torch
+assert hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+del torch.Tensor.__dlpack_c_exchange_api__
+import numpy as np, gemv, gemv.torch
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128):
+    a, x = torch.randn(20, 30, dtype=torch.complex128).to(dtype), torch.randn(30, dtype=torch.float64).to(dtype)
+    y = gemv.matvec(a.t()[::3], x[:20])
+    assert type(y) is torch.Tensor and y.dtype == dtype and torch.equal(y, torch.ops.gemv.mv(a.t()[::3], x[:20]))
+    assert torch.equal(y, gemv.matvec(a.t()[::3].contiguous(), x[:20].clone()))
+    if dtype is not torch.bfloat16:
+        assert (gemv.matvec(a.t().numpy()[::3], x[:20].numpy()) == y.numpy()).all()
+b = torch.randn(7, 30).t()
+y = torch.ops.gemv.mm(torch.randn(5, 30), b)
+assert y.t().is_contiguous()
+for bad in (torch.eye(2).to_sparse(), torch.eye(2, device="meta"), torch.eye(2).requires_grad_(), torch.eye(2).int()):
+    try:
+        gemv.matvec(bad, torch.ones(2))
+    except (TypeError, ValueError):
+        continue
+    raise AssertionError(bad)
+print("as it should be")
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "as it should be", done.stderr
+
+
 def test_the_example_of_the_layer():
     import doctest
 
