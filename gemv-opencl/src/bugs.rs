@@ -33,7 +33,7 @@ pub(crate) const COMPLEX_VECTORS: Bug = Bug {
     about: "On some CPUs the kernel `col` with complex elements and vec above 1 has wrong sums in \
             the process that compiles it; `gemm-col` has the same loads.",
     workaround: "These parameters are refused; no table has them.",
-    check: "The trial `known-bugs` of the OpenCL tests counts the wrong products on this CPU.",
+    check: "The trial `known-bugs` of the OpenCL tests (GEMV_TEST_FULL=1) counts the wrong products on this CPU.",
 };
 pub(crate) const MANY_LANES: Bug = Bug {
     name: "pocl-many-lanes",
