@@ -2,7 +2,13 @@
 
 Outside, arrays on the CPU are lent by DLPack, and nothing is copied. Inside of ``jit`` a product is a call back to Python
 (``jax.pure_callback``), on the CPU whatever the device of the arrays: it costs some tens of microseconds, and the copy of
-the operands if they are on a GPU. Both have gradients and rules for ``vmap``.
+the operands if they are on a GPU. Both have gradients and rules for ``vmap``. Outside, an array on a GPU is refused: pass
+``jax.device_put(x, jax.devices("cpu")[0])``.
+
+Where several threads of Python run compiled programs on the CPU, JAX may wait for ever for an operand of a call back (its
+issues 24255 and 25861). Have it wait for each program, before its first use::
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 """
 
 from __future__ import annotations
@@ -26,10 +32,23 @@ def _on_host(function):
 _MATVEC, _MATMUL = _on_host(_gemv.matvec), _on_host(_gemv.matmul)
 
 
+#: Types of entries, and pairs of two of them that have a product, which is of the second.
+_TYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+_MIXED = (("float16", "float32"), ("bfloat16", "float32"), ("float32", "float64"))
+
+
+def _result_type(a, x):
+    """The name of the type of a product, in either order; None if there is none."""
+    a, x = a.dtype.name, x.dtype.name
+    if a == x:
+        return a if a in _TYPES else None
+    return next((pair[1] for pair in _MIXED if pair in ((a, x), (x, a))), None)
+
+
 def _product(call, direct, a, x, shape):
     if not any(isinstance(of, jax.core.Tracer) for of in (a, x)):
         return direct(a, x)
-    result = jax.ShapeDtypeStruct(shape, x.dtype)
+    result = jax.ShapeDtypeStruct(shape, jnp.dtype(_result_type(a, x)))
     return jax.pure_callback(call, result, a, x, vmap_method="expand_dims")
 
 
@@ -56,7 +75,8 @@ def _matvec_backward(saved, g):
     a, x = saved
     # JAX's convention: without the conjugate.
     ga = (g[..., :, None] * x[..., None, :]).astype(a.dtype)
-    return _summed(ga, a.shape), _summed(_matvec(jnp.swapaxes(a, -1, -2), g), x.shape)
+    gx = _matvec(jnp.swapaxes(a, -1, -2), g).astype(x.dtype)
+    return _summed(ga, a.shape), _summed(gx, x.shape)
 
 
 _matvec.defvjp(_matvec_forward, _matvec_backward)
@@ -75,7 +95,8 @@ def _matmul_forward(a, b):
 def _matmul_backward(saved, g):
     a, b = saved
     ga = _matmul(g, jnp.swapaxes(b, -1, -2)).astype(a.dtype)
-    return _summed(ga, a.shape), _summed(_matmul(jnp.swapaxes(a, -1, -2), g), b.shape)
+    gb = _matmul(jnp.swapaxes(a, -1, -2), g).astype(b.dtype)
+    return _summed(ga, a.shape), _summed(gb, b.shape)
 
 
 _matmul.defvjp(_matmul_forward, _matmul_backward)
@@ -90,6 +111,11 @@ def _summed(gradient, shape):
 def _check(name, a, x, fits, form):
     if not fits:
         raise ValueError(f"{name}: shapes {a.shape} and {x.shape} do not fit: {form}")
+    if _result_type(a, x) is None:
+        raise TypeError(
+            f"{name}: {a.dtype.name} and {x.dtype.name} have no product: both are of one of {', '.join(_TYPES)}, "
+            "or float16 or bfloat16 with float32, or float32 with float64"
+        )
 
 
 def matvec(a, x):
@@ -98,7 +124,7 @@ def matvec(a, x):
     Raises
     ------
     ValueError, TypeError
-        As :func:`gemv.matvec`.
+        As :func:`gemv.matvec`, and while a program is traced. ValueError if an array is on a GPU outside of ``jit``.
 
     Examples
     --------
@@ -119,7 +145,7 @@ def matmul(a, b):
     Raises
     ------
     ValueError, TypeError
-        As :func:`gemv.matmul`.
+        As :func:`gemv.matmul`, and while a program is traced. ValueError if an array is on a GPU outside of ``jit``.
 
     Examples
     --------

@@ -65,12 +65,54 @@ def test_gradients():
     assert half.dtype == jnp.bfloat16
 
 
+@pytest.mark.parametrize("kinds", [("float64", "float32"), ("float32", "float64"), ("float32", "bfloat16")])
+def test_two_types_inside_of_jit(kinds):
+    a, x, b = random(0, (30, 50), kinds[0]), random(1, 50, kinds[1]), random(2, (50, 3), kinds[1])
+    for function, other in ((gemv.jax.matvec, x), (gemv.jax.matmul, b)):
+        y = function(a, other)
+        assert y.dtype == ("float64" if "float64" in kinds else "float32")
+        inside = jax.jit(function)(a, other)
+        assert inside.dtype == y.dtype and (inside == y).all()
+        gradients = jax.jit(jax.grad(lambda a, other: function(a, other).sum(), (0, 1)))(a, other)
+        assert [of.dtype for of in gradients] == [a.dtype, other.dtype]
+
+
+def test_two_threads_inside_of_jit():
+    """With the setting that the page names. Without it JAX may wait for ever, whatever the call back computes."""
+    import subprocess
+    import sys
+
+    code = """
+import threading
+import jax, jax.numpy as jnp
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+import gemv.jax
+f = jax.jit(lambda a, x: gemv.jax.matvec(jnp.sin(a), jnp.cos(x)))
+a, x = jnp.ones((500, 700)), jnp.ones(700)
+y, right = f(a, x), []
+def work():
+    right.append(all((f(a, x) == y).all() for _ in range(20)))
+threads = [threading.Thread(target=work) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(right)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[True, True]", done.stderr
+
+
 def test_what_is_wrong_is_said():
     a, x = random(0, (3, 4), "float32"), random(1, 5, "float32")
     with pytest.raises(ValueError, match=r"\(3, 4\).*\(5,\)"):
         jax.jit(gemv.jax.matvec)(a, x)
     with pytest.raises(TypeError, match="int"):
         gemv.jax.matvec(jnp.ones((3, 4), int), jnp.ones(4, int))
+    for function, shapes in ((gemv.jax.matvec, ((3, 4), 4)), (gemv.jax.matmul, ((3, 4), (4, 2)))):
+        for kinds in (("int32", "int32"), ("float16", "float64"), ("complex64", "float32")):
+            one, other = (jnp.ones(shape, kind) for shape, kind in zip(shapes, kinds))
+            for of in (function, jax.jit(function)):
+                with pytest.raises(TypeError, match=" and ".join(kinds)):
+                    of(one, other)
     with pytest.raises(TypeError, match="gemv.jax"):
         jax.jit(gemv.matvec)(a, x[:4])  # of a value that is not there yet
 
