@@ -44,6 +44,8 @@ class LinearOperator(linalg.LinearOperator):
         return object.__new__(cls)
 
     def __init__(self, a):
+        if not (hasattr(a, "shape") and hasattr(a, "dtype")):
+            raise TypeError(f"LinearOperator: a {type(a).__name__} is no array: pass numpy.asarray of it")
         if len(a.shape) != 2:
             raise ValueError(f"LinearOperator: the array has shape {tuple(a.shape)}, and a matrix has two axes")
         self._name = str(a.dtype).removeprefix("torch.")
@@ -55,6 +57,9 @@ class LinearOperator(linalg.LinearOperator):
         self._copies = {}
         # What refuses a matrix does so here, not inside of a solver: nothing is read.
         matmul(a, np.zeros((self.shape[1], 0), kind))
+
+    def __reduce__(self):
+        return type(self), (self.a,)
 
     def _matvec(self, x):
         return self._product(x.reshape(-1), False)

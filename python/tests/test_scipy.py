@@ -1,7 +1,11 @@
 """SciPy's solvers over `gemv.LinearOperator`: unchanged, and with the same iterates by rows and by columns."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.sparse.linalg as linalg
 from conftest import BF16, assert_same, numbers
 
@@ -76,10 +80,23 @@ def test_the_four_products(rng, kind):
             np.testing.assert_allclose(op.T @ y, wide.T @ y, **tolerance)
 
 
+def test_pickled_and_copied(rng):
+    a, x = numbers(rng, (7, 5), "float32"), numbers(rng, 5, "float32")
+    op = gemv.LinearOperator(a)
+    for other in (pickle.loads(pickle.dumps(op)), copy.copy(op), copy.deepcopy(op)):
+        assert type(other) is gemv.LinearOperator and other.shape == (7, 5)
+        assert_same(other @ x, op @ x)
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"\(3,\)"):
         gemv.LinearOperator(np.ones(3))
     with pytest.raises(TypeError, match="int64"):
         gemv.LinearOperator(np.ones((3, 3), "int64"))
+    for no_array in ([[1.0]], "text"):
+        with pytest.raises(TypeError, match="no array"):
+            gemv.LinearOperator(no_array)
+    with pytest.raises(TypeError, match="csr.*toarray"):
+        gemv.LinearOperator(scipy.sparse.csr_array(np.ones((3, 3))))
     with pytest.raises(ValueError, match="dimension mismatch"):
         gemv.LinearOperator(np.ones((3, 3))).matvec(np.ones(4))
