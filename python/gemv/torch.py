@@ -8,7 +8,8 @@ They have gradients of any order by ``torch.autograd``, rules for ``torch.func.v
 ``torch.compile``. ``torch.func.grad`` and ``jvp`` have no rules for operators of ``torch.library``, and raise.
 
 Tensors on CUDA are multiplied on torch's current stream, and the result lies in memory of torch's allocator. A CUDA graph may
-capture it once the product has run on the same stream before: ``torch.cuda.graph(graph, stream=stream)``.
+capture it once the product has run on the same stream before: ``torch.cuda.graph(graph, stream=stream)``. Each graph needs such
+a run of its own: a product whose rows are split among blocks has scratch memory, which the graph keeps.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def _fake(name, axes):
         torch._check(
             (a.dim(), b.dim()) == axes,
             lambda: f"{name}: tensors of {a.dim()} and {b.dim()} axes, and it takes {axes[0]} and {axes[1]}",
+        )
+        torch._check(
+            a.device == b.device,
+            lambda: f"{name}: the operands are on two devices, {a.device} and {b.device}: pass both on one",
         )
         inner = b.shape[0] if b.dim() == 1 else b.shape[-2]
         torch._check(a.shape[-1] == inner, lambda: f"{name}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit")
@@ -169,7 +174,12 @@ class Linear(torch.nn.Linear):
     """``torch.nn.Linear`` by this library's products: a token has the same bits alone and in any batch.
 
     It has the parameters of ``torch.nn.Linear``, with the weight as (out_features, in_features), and loads its state. The
-    input is (..., in_features), the output (..., out_features).
+    input is (..., in_features), the output (..., out_features). Under ``torch.autocast`` it stays in the type of its weight.
+
+    Raises
+    ------
+    ValueError
+        If the last axis of the input has another number of entries than in_features.
 
     Examples
     --------
@@ -182,7 +192,11 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The products of the weight with each token, and the bias."""
-        columns = input.reshape(-1, self.in_features).t()
+        if input.dim() == 0 or input.shape[-1] != self.in_features:
+            raise ValueError(
+                f"Linear: the input has shape {tuple(input.shape)}, and its last axis has to have {self.in_features} entries"
+            )
+        columns = input.reshape(input.shape[:-1].numel(), self.in_features).t()
         y = _mm_op(self.weight, columns).t()
         if self.bias is not None:
             y = y + self.bias

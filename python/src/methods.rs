@@ -38,7 +38,7 @@ impl Array {
     }
 
     fn matmul<'py>(py: Python<'py>, operands: [Operand<'py>; 2]) -> PyResult<Bound<'py, PyAny>> {
-        product(py, Function::Matmul, operands, Options { alpha: None, beta: None, out: None })
+        product(py, Function::Matmul, operands, Options::default())
     }
 }
 
@@ -106,7 +106,11 @@ impl Array {
         py: Python<'py>,
         other: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Array::matmul(py, [self.operand(), operands::of(other, "the right operand of @")?])
+        // Another object may have a product with this.
+        match operands::if_any(other, "the right operand of @")? {
+            Some(right) => Array::matmul(py, [self.operand(), right]),
+            None => Ok(py.NotImplemented().into_bound(py)),
+        }
     }
 
     fn __rmatmul__<'py>(
@@ -114,8 +118,20 @@ impl Array {
         py: Python<'py>,
         other: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // A vector of the host times this: the result is the vector's library's.
-        Array::matmul(py, [operands::of(other, "the left operand of @")?, self.operand()])
+        match operands::if_any(other, "the left operand of @")? {
+            Some(left) => Array::matmul(py, [left, self.operand()]),
+            None => Ok(py.NotImplemented().into_bound(py)),
+        }
+    }
+
+    /// Itself: it never changes.
+    fn __copy__<'py>(this: &Bound<'py, Self>) -> Bound<'py, Self> {
+        this.clone()
+    }
+
+    /// Itself.
+    fn __deepcopy__<'py>(this: &Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        this.clone()
     }
 
     fn __len__(&self) -> PyResult<usize> {

@@ -4,9 +4,10 @@ use gemv::num_complex::Complex;
 use gemv::unstable::fork::Once;
 use gemv::unstable::{Dtype, Job, Number};
 use gemv::{Device, Engine};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyComplex, PyComplexMethods, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::array::Array;
 use crate::errors;
@@ -21,6 +22,16 @@ pub enum Function {
     Matvec,
     Matmul,
     Vecdot(isize),
+}
+
+impl Function {
+    fn name(self) -> &'static str {
+        match self {
+            Function::Matvec => "matvec",
+            Function::Matmul => "matmul",
+            Function::Vecdot(_) => "vecdot",
+        }
+    }
 }
 
 /// Which axes of m rows and k columns a result has.
@@ -63,13 +74,18 @@ impl<'py> Problem<'py> {
             return Err(do_not_fit(of, &operands));
         };
         let (conj, transposed) = (matches!(of, Function::Vecdot(_)), false);
-        let receiver = 1 - matrix;
+        // A resident array is the matrix of whoever multiplies by it, on either side.
+        let is_resident = |of: usize| matches!(operands[of].library, Library::Resident);
+        let receiver = match 1 - matrix {
+            vectors if is_resident(vectors) && !is_resident(matrix) => matrix,
+            vectors => vectors,
+        };
         let mut problem =
             Problem { operands, matrix, receiver, layouts, conj, form, transposed, result: dim };
         let (a, x) = (problem.matrix().dtype, problem.vectors().dtype);
         if !a.multiplies(x) {
             if !x.multiplies(a) {
-                return Err(no_product(of, &problem.operands));
+                return Err(no_product(of.name(), &problem.operands));
             }
             // `A X` is the transpose of `Xᵀ Aᵀ`, whose sums have the same terms in the same order. Such pairs are real.
             problem.matrix = 1 - problem.matrix;
@@ -113,6 +129,17 @@ impl<'py> Problem<'py> {
             of.device.is_some() && matches!(of.library, Library::Torch(_) | Library::Interface(_))
         };
         match self.operands.each_ref().map(|operand| operand.device.as_ref()) {
+            [Some(one), Some(other)]
+                if one != other
+                    && one.info().id == other.info().id
+                    && self.operands.iter().any(|of| matches!(of.library, Library::Resident)) =>
+            {
+                let id = &one.info().id;
+                Err(errors::value(format!(
+                    "one operand is a gemv.Array on {id}, and the other is in memory of its own library there: pass both as \
+                     arrays of that library, or gemv.asarray of a copy on the host, with device='{id}', for the other"
+                )))
+            }
             [Some(one), Some(other)] if one != other => Err(two_devices(one, other)),
             [Some(device), Some(_)] => Ok(device),
             // A tensor of the host is not sent to a GPU without a word; an array of this package is there to be multiplied.
@@ -265,7 +292,7 @@ fn do_not_fit(of: Function, [a, x]: &[Operand<'_>; 2]) -> PyErr {
 }
 
 #[cold]
-fn no_product(of: Function, [a, x]: &[Operand<'_>; 2]) -> PyErr {
+fn no_product(of: &str, [a, x]: &[Operand<'_>; 2]) -> PyErr {
     let wide = |of: Dtype| matches!(of, Dtype::F64 | Dtype::C64);
     let common =
         match (a.dtype.is_complex() || x.dtype.is_complex(), wide(a.dtype) || wide(x.dtype)) {
@@ -275,11 +302,6 @@ fn no_product(of: Function, [a, x]: &[Operand<'_>; 2]) -> PyErr {
             (false, false) => Dtype::F32,
         };
     let (a, x, common) = (errors::name(a.dtype), errors::name(x.dtype), errors::name(common));
-    let of = match of {
-        Function::Matvec => "matvec",
-        Function::Matmul => "matmul",
-        Function::Vecdot(_) => "vecdot",
-    };
     errors::kind(format!(
         "{of}: {a} and {x} have no product: both are of one type, or float16 or bfloat16 with float32, or float32 with \
          float64: pass both as {common}"
@@ -349,57 +371,84 @@ impl Batch<'_> {
     }
 }
 
-/// A factor of the type in which vectors of this type are summed.
-fn factor(
-    value: Option<&Bound<'_, PyAny>>,
-    default: f64,
-    dtype: Dtype,
-    name: &str,
-) -> PyResult<Number> {
-    let (re, im) = match value {
-        None => (default, 0.0),
-        Some(value) if dtype.is_complex() => {
-            part(value, name, "a complex number").and_then(|_| {
-                let py = value.py();
-                let of = |which| value.getattr(which)?.extract::<f64>();
-                Ok((of(intern!(py, "real"))?, of(intern!(py, "imag"))?))
-            })?
+/// A factor that a caller has given. It is read before the operands: to read it may run a program's own code, which may
+/// change arrays whose addresses are taken.
+#[derive(Clone, Copy)]
+struct Factor {
+    re: f64,
+    im: f64,
+    /// Whether it is complex, by its type or its value.
+    is_complex: bool,
+}
+
+impl Factor {
+    fn read(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Factor> {
+        let py = value.py();
+        if value.is_exact_instance_of::<PyFloat>() || value.is_exact_instance_of::<PyInt>() {
+            return Ok(Factor { re: value.extract()?, im: 0.0, is_complex: false });
         }
-        Some(value) => match value.extract::<f64>() {
-            Ok(value) => (value, 0.0),
-            Err(e) if e.is_instance_of::<pyo3::exceptions::PyTypeError>(value.py()) => {
-                return Err(no_factor(value, name, "a real number"));
-            }
-            Err(e) => return Err(e),
-        },
-    };
-    Ok(match dtype {
-        Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Number::new(re as f32),
-        Dtype::F64 => Number::new(re),
-        Dtype::C32 => Number::new(Complex::new(re as f32, im as f32)),
-        Dtype::C64 => Number::new(Complex::new(re, im)),
-    })
-}
-
-fn part(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyResult<()> {
-    let py = value.py();
-    if value.hasattr(intern!(py, "real"))? && value.hasattr(intern!(py, "imag"))? {
-        return Ok(());
+        let no_number = || {
+            let of = value.get_type().fully_qualified_name();
+            let of = of.map(|of| of.to_string()).unwrap_or_default();
+            errors::kind(format!("{name} is a {of}, and has to be a number"))
+        };
+        // `complex` reads texts, and takes no part away.
+        if value.is_instance_of::<PyString>() {
+            return Err(no_number());
+        }
+        let number = match py.get_type::<PyComplex>().call1((value,)) {
+            Err(e) if e.is_instance_of::<PyTypeError>(py) => return Err(no_number()),
+            other => other?.cast_into::<PyComplex>().map_err(PyErr::from)?,
+        };
+        let (re, im) = (number.real(), number.imag());
+        Ok(Factor { re, im, is_complex: value.is_instance_of::<PyComplex>() || im != 0.0 })
     }
-    Err(no_factor(value, name, what))
-}
 
-fn no_factor(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {
-    let of = value.get_type().fully_qualified_name().map(|of| of.to_string()).unwrap_or_default();
-    errors::kind(format!("{name} is a {of}, and has to be {what} for vectors of this type"))
+    /// As a number of the type in which vectors of this type are summed.
+    fn of_type(self, dtype: Dtype, name: &str) -> PyResult<Number> {
+        let Factor { re, im, is_complex } = self;
+        if is_complex && !dtype.is_complex() {
+            return Err(errors::kind(format!(
+                "{name} is complex, and has to be a real number for vectors of {}",
+                errors::name(dtype)
+            )));
+        }
+        Ok(match dtype {
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Number::new(re as f32),
+            Dtype::F64 => Number::new(re),
+            Dtype::C32 => Number::new(Complex::new(re as f32, im as f32)),
+            Dtype::C64 => Number::new(Complex::new(re, im)),
+        })
+    }
 }
 
 /// The factors and the place that a caller may give.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Options<'a, 'py> {
-    pub alpha: Option<&'a Bound<'py, PyAny>>,
-    pub beta: Option<&'a Bound<'py, PyAny>>,
-    pub out: Option<&'a Bound<'py, PyAny>>,
+    alpha: Option<Factor>,
+    beta: Option<Factor>,
+    out: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl<'a, 'py> Options<'a, 'py> {
+    fn read(
+        alpha: Option<&Bound<'py, PyAny>>,
+        beta: Option<&Bound<'py, PyAny>>,
+        out: Option<&'a Bound<'py, PyAny>>,
+    ) -> PyResult<Options<'a, 'py>> {
+        let alpha = alpha.map(|value| Factor::read(value, "alpha")).transpose()?;
+        let beta = beta.map(|value| Factor::read(value, "beta")).transpose()?;
+        Ok(Options { alpha, beta, out })
+    }
+
+    /// Both factors for vectors of this type: 1 and 0 where none are given.
+    fn factors(&self, dtype: Dtype) -> PyResult<(Number, Number)> {
+        let (one, zero) = units(dtype);
+        Ok((
+            self.alpha.map_or(Ok(one), |alpha| alpha.of_type(dtype, "alpha"))?,
+            self.beta.map_or(Ok(zero), |beta| beta.of_type(dtype, "beta"))?,
+        ))
+    }
 }
 
 /// The product of two objects.
@@ -428,8 +477,7 @@ pub fn product<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let problem = Problem::new(of, operands)?;
     let dtype = problem.vectors().dtype;
-    let (alpha, beta) =
-        (factor(options.alpha, 1.0, dtype, "alpha")?, factor(options.beta, 0.0, dtype, "beta")?);
+    let (alpha, beta) = options.factors(dtype)?;
     let device = problem.device(py)?;
     let result = &problem.result;
     if let Some(out) = options.out {
@@ -531,13 +579,10 @@ fn check_out(problem: &Problem<'_>, y: &Operand<'_>) -> PyResult<()> {
     if !y.layout.is_distinct() {
         return Err(errors::value("out has several entries at one place in memory"));
     }
-    let Some(bytes) = y.bytes() else { return Ok(()) };
-    for operand in &problem.operands {
-        if operand.bytes().is_some_and(|of| of.start < bytes.end && bytes.start < of.end) {
-            return Err(errors::value(
-                "out overlaps an operand in memory, which the product would read and write: pass out=None, or other memory",
-            ));
-        }
+    if problem.operands.iter().any(|operand| operand.overlaps(y)) {
+        return Err(errors::value(
+            "out overlaps an operand in memory, which the product would read and write: pass out=None, or other memory",
+        ));
     }
     Ok(())
 }
@@ -561,7 +606,7 @@ fn check_out(problem: &Problem<'_>, y: &Operand<'_>) -> PyResult<()> {
 /// Returns
 /// -------
 /// array, shape (..., m)
-///     ``out``, or a new array of the library of ``x``: NumPy, torch, JAX, or a resident :class:`gemv.Array`.
+///     ``out``, or a new array of the library of ``x``: NumPy, torch, JAX, or a resident :class:`gemv.Array` if both are.
 ///     Leading axes are broadcast.
 ///
 /// Raises
@@ -604,7 +649,7 @@ pub fn matvec<'py>(
     {
         return Ok(y);
     }
-    multiply(Function::Matvec, a, x, Options { alpha, beta, out })
+    multiply(Function::Matvec, a, x, Options::read(alpha, beta, out)?)
 }
 
 /// The product of a matrix and a vector of NumPy, if it is one that fits, of entries; else the general way says why.
@@ -721,7 +766,7 @@ pub fn matmul<'py>(
     beta: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    multiply(Function::Matmul, a, b, Options { alpha, beta, out })
+    multiply(Function::Matmul, a, b, Options::read(alpha, beta, out)?)
 }
 
 /// vecdot(x1, x2, /, *, axis=-1)
@@ -759,8 +804,7 @@ pub fn vecdot<'py>(
     x2: &Bound<'py, PyAny>,
     axis: isize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let options = Options { alpha: None, beta: None, out: None };
-    multiply(Function::Vecdot(axis), x1, x2, options)
+    multiply(Function::Vecdot(axis), x1, x2, Options::default())
 }
 
 /// For the operator of torch, where torch asks for its gradients: the product if there is nothing between, else None.
@@ -819,20 +863,28 @@ fn of_tensors<'py>(
     let operands = [tensor(a, "a")?, tensor(b, "b")?];
     let [one, other] = operands.each_ref().map(|operand| operand.layout.axes());
     let batches = |one: &Layout, other: &Layout| axes[1] < 3 || one.dim()[0] == other.dim()[0];
+    let shapes = || operands.each_ref().map(|operand| errors::shape(operand.layout.dim()));
     if [one, other] != axes || !batches(&operands[0].layout, &operands[1].layout) {
-        let [a, b] = operands.each_ref().map(|operand| errors::shape(operand.layout.dim()));
-        let [one, other] = axes;
+        let ([a, b], [one, other]) = (shapes(), axes);
         return Err(errors::value(format!(
             "{of}: shapes {a} and {b} do not fit: it takes {one} and {other} axes"
         )));
     }
+    let (n, rows) =
+        (operands[0].layout.dim()[one - 1], operands[1].layout.dim()[axes[1].max(2) - 2]);
+    if n != rows {
+        let [a, b] = shapes();
+        return Err(errors::value(format!(
+            "{of}: shapes {a} and {b} do not fit: a has {n} columns, and the other {rows} rows"
+        )));
+    }
     if !operands[0].dtype.multiplies(operands[1].dtype) {
-        return Err(no_product(Function::Matmul, &operands));
+        return Err(no_product(of, &operands));
     }
     let by_columns = axes == [2, 2] && operands[1].layout.is_by_columns();
     let problem = Problem::new(Function::Matmul, operands)?;
     let dtype = problem.vectors().dtype;
-    let (alpha, beta) = (factor(None, 1.0, dtype, "alpha")?, factor(None, 0.0, dtype, "beta")?);
+    let (alpha, beta) = units(dtype);
     let device = problem.device(py)?;
     let receiver = &problem.operands[1];
     let (y, mut place, layout) =

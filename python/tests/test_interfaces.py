@@ -1,5 +1,7 @@
 """Arrays of other libraries, and what this one says of itself."""
 
+import copy
+import ctypes
 import doctest
 import inspect
 import subprocess
@@ -79,6 +81,34 @@ def test_other_devices_are_refused(pair):
         gemv.matvec(OnGpu(), x)
 
 
+def test_arrays_of_jax_on_a_gpu_are_refused(pair):
+    a, x, _ = pair
+    members = {"__module__": "jaxlib._jax", "__dlpack_device__": lambda self: (2, 0), "__dlpack__": None}
+    OfJax = type("OfJax", (OnGpu,), members)
+    with pytest.raises(ValueError, match=r"jax\.device_put\(a, "):
+        gemv.matvec(OfJax(), x)
+
+
+class LentFloat8(Lent):
+    """DLPack's type 10 of 8 bits, in an array of uint8: the code is a byte of the tensor's description."""
+
+    def __dlpack__(self, *, stream=None, **named):
+        capsule = self.array.__dlpack__(**named)
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        at = get(capsule, b"dltensor_versioned")
+        # Behind the version, the context, the deleter and the flags: an address, the device, and the number of axes.
+        code = ctypes.c_uint8.from_address(at + 32 + 8 + 8 + 4)
+        assert code.value == 1
+        code.value = 10
+        return capsule
+
+
+def test_float8_has_a_name(pair):
+    with pytest.raises(TypeError, match="entries of float8_e4m3fn"):
+        gemv.matvec(LentFloat8(np.ones((3, 4), "uint8")), pair[1])
+
+
 def test_array_interface(pair):
     a, x, expected = pair
     assert_same(gemv.matvec(Interface(a), Interface(x)), expected)
@@ -128,6 +158,36 @@ class TestResident:
         assert_same(np.asarray(A.T, dtype="float64"), a[::-1, ::-1].astype("float64"))
         out = np.zeros(30, "float32")
         assert_same(gemv.matvec(A.T, x[::-1], out=out), expected[::-1].copy())
+
+    def test_the_result_is_resident_only_if_both_are(self, pair):
+        a, x, expected = pair
+        A = gemv.asarray(a, device="cpu")
+        X = np.stack([x, 2 * x], 1)
+        for y, want in ((A @ X, gemv.matmul(a, X)), (X.T @ A.T, gemv.matmul(a, X).T), (x @ A.T, expected)):
+            assert type(y) is np.ndarray
+            assert_same(y, np.ascontiguousarray(want))
+        for y in (a @ gemv.asarray(x, device="cpu"), gemv.matmul(a, gemv.asarray(X, device="cpu"))[:, 0]):
+            assert_same(np.ascontiguousarray(y), expected)
+        assert type(gemv.asarray(X.T, device="cpu") @ A.T) is gemv.Array
+
+    def test_the_other_operand_gets_its_turn(self, pair):
+        A = gemv.asarray(pair[0], device="cpu")
+
+        class Other:
+            def __matmul__(self, other):
+                return NotImplemented
+
+            def __rmatmul__(self, other):
+                return "mine"
+
+        assert A @ Other() == "mine"
+        for call in (lambda: Other() @ A, lambda: A @ [1.0], lambda: [1.0] @ A):
+            with pytest.raises(TypeError, match="unsupported operand"):
+                call()
+
+    def test_a_copy_is_itself(self, pair):
+        A = gemv.asarray(pair[0], device="cpu")
+        assert copy.copy(A) is A and copy.deepcopy([A])[0] is A
 
     def test_the_reference_is_a_device(self, pair):
         a, x, expected = pair

@@ -1,8 +1,10 @@
 """Products of NumPy arrays: bits, layouts, results, and what is refused."""
 
+import ctypes
 import multiprocessing
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -155,6 +157,9 @@ REFUSED = {
     "list": (TypeError, "list", lambda a, x: gemv.matvec([[1.0]], [1.0])),
     "mask": (TypeError, "mask", lambda a, x: gemv.matvec(np.ma.masked_array(a, a > 1), x)),
     "alpha": (TypeError, "alpha", lambda a, x: gemv.matvec(a, x, alpha=1j)),
+    "alpha of NumPy": (TypeError, "alpha is complex", lambda a, x: gemv.matvec(a, x, alpha=np.complex64(1j))),
+    "out's byte order": (TypeError, "byte order.*written where they lie", lambda a, x: gemv.matvec(a, x, out=np.ones(3, ">f8"))),
+    "out of integers": (TypeError, "int64.*written where they lie", lambda a, x: gemv.matvec(a, x, out=np.ones(3, "int64"))),
     "text": (TypeError, "alpha", lambda a, x: gemv.matvec(a, x, alpha="2")),
     "beta alone": (ValueError, "out", lambda a, x: gemv.matvec(a, x, beta=1)),
     "out's shape": (ValueError, r"\(4,\).*\(3,\)", lambda a, x: gemv.matvec(a, x, out=np.ones(4))),
@@ -234,27 +239,50 @@ def test_threads_share_operands(rng):
     assert not wrong
 
 
-def test_other_threads_run_meanwhile(rng):
-    """A large product does not keep the interpreter's lock: a thread counts on while it lasts."""
-    a, x = np.ones((4000, 4000), "float32"), np.ones(4000, "float32")
-    counts, stop = [0], threading.Event()
+def times_others_run(work):
+    """In how many of five calls another thread of Python runs, well after it has begun and well before it ends."""
+    stamps, stop = [], threading.Event()
 
-    def count():
+    def stamp():
         while not stop.is_set():
-            counts[0] += 1
+            stamps.append(time.perf_counter())
+            time.sleep(0.001)
 
-    thread = threading.Thread(target=count)
+    thread = threading.Thread(target=stamp)
     thread.start()
     try:
-        seen = []
-        for _ in range(20):
-            before = counts[0]
-            gemv.matvec(a, x)
-            seen.append(counts[0] - before)
+        calls = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            work()
+            calls.append((begin, time.perf_counter()))
     finally:
         stop.set()
         thread.join()
-    assert max(seen) > 0
+    quarters = [(begin + (end - begin) / 4, end - (end - begin) / 4) for begin, end in calls]
+    return sum(any(early < stamp < late for stamp in stamps) for early, late in quarters)
+
+
+def test_other_threads_run_meanwhile(rng):
+    """A large product does not keep the interpreter's lock."""
+    a, b = np.ones((3000, 3000), "float32"), np.ones((3000, 32), "float32")
+    assert times_others_run(lambda: gemv.matmul(a, b)) >= 3
+    if os.name == "posix":
+        # By a call that keeps the lock: what the test would see.
+        assert times_others_run(lambda: ctypes.PyDLL(None).usleep(60_000)) < 3
+
+
+def test_factors_are_read_before_the_operands():
+    """A factor's own code may change an array, whose address is taken after it."""
+    a, x = np.ones((2, 3)), np.ones(3)
+
+    class Grows:
+        def __float__(self):
+            x.resize(4, refcheck=False)
+            return 1.0
+
+    with pytest.raises(ValueError, match=r"\(4,\)"):
+        gemv.matvec(a, x, alpha=Grows())
 
 
 def child(a, x, expected, queue):

@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::place::{Library, Operand, Place, no_such_type};
+use super::place::{ASTYPE, Library, Operand, Place, instead, no_such_type};
 use crate::errors;
 use crate::layout::{Layout, check_axes};
 
@@ -108,7 +108,7 @@ pub fn operand<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>>
         "f8" => Dtype::F64,
         "c8" => Dtype::C32,
         "c16" => Dtype::C64,
-        _ => return Err(no_such_type(name, &text)),
+        _ => return Err(no_such_type(name, &text, ASTYPE)),
     };
     if interface.get_item("mask")?.is_some_and(|mask| !mask.is_none()) {
         return Err(errors::kind(format!("{name} has a mask, which a product does not see")));
@@ -123,7 +123,8 @@ pub fn operand<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>>
             let strides: Vec<isize> = strides.extract()?;
             if strides.iter().any(|stride| stride % size != 0) || strides.len() != dim.len() {
                 return Err(errors::value(format!(
-                    "{name} has strides that are not of whole entries: pass {name}.copy()"
+                    "{name} has strides that are not of whole entries: pass {}",
+                    instead(name, ".copy()")
                 )));
             }
             Layout::new(dim.iter().copied().zip(strides.iter().map(|stride| stride / size)))

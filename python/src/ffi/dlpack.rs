@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::place::{Address, Library, Operand, Place, check_address, no_such_type};
+use super::place::{ASTYPE, Address, Library, Operand, Place, check_address, no_such_type};
 use crate::errors;
 use crate::layout::{Layout, MAX_AXES, check_axes};
 
@@ -59,6 +59,19 @@ impl DlType {
             (0, bits, 1) => Err(format!("int{bits}")),
             (1, bits, 1) => Err(format!("uint{bits}")),
             (6, ..) => Err("bool".into()),
+            (5, 32, 1) => Err("complex32".into()),
+            // Those of DLPack 1.1, with 8 bits or less.
+            (7, ..) => Err("float8_e3m4".into()),
+            (8, ..) => Err("float8_e4m3".into()),
+            (9, ..) => Err("float8_e4m3b11fnuz".into()),
+            (10, ..) => Err("float8_e4m3fn".into()),
+            (11, ..) => Err("float8_e4m3fnuz".into()),
+            (12, ..) => Err("float8_e5m2".into()),
+            (13, ..) => Err("float8_e5m2fnuz".into()),
+            (14, ..) => Err("float8_e8m0fnu".into()),
+            (15, ..) => Err("float6_e2m3fn".into()),
+            (16, ..) => Err("float6_e3m2fn".into()),
+            (17, ..) => Err("float4_e2m1fn".into()),
             (code, bits, lanes) => {
                 Err(format!("DLPack's type {code} of {bits} bits in {lanes} lanes"))
             }
@@ -99,9 +112,9 @@ impl DlTensor {
         Some((self.dtype.dtype().ok()?, dim, strides, at))
     }
 
-    /// What it says of its entries, and the address of the first.
-    pub fn read(&self, name: &str) -> PyResult<(Dtype, Layout, *mut u8)> {
-        let dtype = self.dtype.dtype().map_err(|what| no_such_type(name, &what))?;
+    /// What it says of its entries, and the address of the first. `convert` is how its library makes entries of float64.
+    pub fn read(&self, name: &str, convert: &str) -> PyResult<(Dtype, Layout, *mut u8)> {
+        let dtype = self.dtype.dtype().map_err(|what| no_such_type(name, &what, convert))?;
         let axes = self.axes as usize;
         check_axes(name, axes)?;
         let (mut dim, mut strides) = ([0usize; MAX_AXES], [0isize; MAX_AXES]);
@@ -123,7 +136,7 @@ impl DlTensor {
 
     /// The place of its entries, which are in the host's memory.
     pub fn place(&self, name: &str, writable: bool) -> PyResult<(Dtype, Layout, Place)> {
-        let (dtype, layout, at) = self.read(name)?;
+        let (dtype, layout, at) = self.read(name, ASTYPE)?;
         check_address(name, at, dtype, &layout)?;
         Ok((dtype, layout, Place::Host { at: Address(at), writable }))
     }

@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::place::{
-    Address, Library, Operand, Place, Plain, check_address, no_such_type, not_aligned,
+    ASTYPE, Address, Library, Operand, Place, Plain, check_address, instead, no_such_type,
+    not_aligned,
 };
 use crate::errors;
 use crate::layout::{Layout, MAX_AXES, check_axes};
@@ -161,8 +162,8 @@ fn element(a: &Bound<'_, PyAny>, name: &str, descr: *mut PyArray_Descr) -> PyRes
     let Some(dtype) = known(number) else { return other_element(a, name, number) };
     if order == SWAPPED {
         return Err(errors::kind(format!(
-            "{name} has the other byte order than this machine: pass {name}.astype('{}')",
-            errors::name(dtype)
+            "{name} has the other byte order than this machine: pass {}",
+            instead(name, &format!(".astype('{}')", errors::name(dtype)))
         )));
     }
     Ok(dtype)
@@ -178,7 +179,7 @@ fn other_element(a: &Bound<'_, PyAny>, name: &str, number: c_int) -> PyResult<Dt
         BF16.store(number, Ordering::Relaxed);
         return Ok(Dtype::Bf16);
     }
-    Err(no_such_type(name, &text))
+    Err(no_such_type(name, &text, ASTYPE))
 }
 
 /// A new array of this shape, whose entries are not written yet, with the type of a given one.

@@ -3,6 +3,7 @@
 //! Everything here runs with the interpreter attached, but for [`Place::tensor`] and [`Place::tensor_mut`].
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gemv::Device;
@@ -36,6 +37,13 @@ pub enum Library<'py> {
     Resident,
     /// Any other; what it lent goes back with this.
     Other(Bound<'py, PyAny>, #[allow(dead_code, reason = "it is dropped")] Box<dyn Any>),
+}
+
+/// Addresses that may be compared: the host's, or those of a [`Memory`]'s space.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Space {
+    Host,
+    Device(usize),
 }
 
 /// Where entries lie.
@@ -166,14 +174,29 @@ fn window<M>(
 }
 
 impl<'py> Operand<'py> {
-    /// The bytes from its first to its last entry, by their addresses; `None` if there are none, or it is in a device's
-    /// memory.
-    pub fn bytes(&self) -> Option<std::ops::Range<usize>> {
-        let Place::Host { at, .. } = self.place else { return None };
+    /// The bytes from its first to its last entry, of the whole batch, by their addresses in a space; `None` if there are
+    /// none, or nobody else can have them.
+    pub fn bytes(&self) -> Option<(Space, Range<usize>)> {
+        let size = self.dtype.bytes();
+        let (space, at) = match &self.place {
+            Place::Host { at, .. } => (Space::Host, at.get()),
+            Place::Device { memory, first } => {
+                let (space, at) = memory.place()?;
+                (Space::Device(space), at.wrapping_add(first.wrapping_mul(size)))
+            }
+            Place::New { .. } => return None,
+        };
         let (low, high) = self.layout.reach()?;
-        let bytes = self.dtype.bytes() as isize;
-        let to = |by: isize| at.get().wrapping_add_signed(by.wrapping_mul(bytes));
-        Some(to(low)..to(high.wrapping_add(1)))
+        let to = |by: isize| at.wrapping_add_signed(by.wrapping_mul(size as isize));
+        Some((space, to(low)..to(high.wrapping_add(1))))
+    }
+
+    /// Whether a byte from its first to its last entry is among those of another.
+    pub fn overlaps(&self, other: &Operand<'_>) -> bool {
+        let (Some((one, here)), Some((two, there))) = (self.bytes(), other.bytes()) else {
+            return false;
+        };
+        one == two && here.start < there.end && there.start < here.end
     }
 }
 
@@ -200,15 +223,30 @@ pub fn check_address(name: &str, at: *const u8, dtype: Dtype, layout: &Layout) -
 
 pub fn not_aligned(name: &str, dtype: Dtype) -> PyErr {
     errors::value(format!(
-        "{name} has entries that do not lie on the boundaries of {}, such as a field of records: pass {name}.copy()",
-        errors::name(dtype)
+        "{name} has entries that do not lie on the boundaries of {}, such as a field of records: pass {}",
+        errors::name(dtype),
+        instead(name, ".copy()")
     ))
 }
 
-/// Refuses element types that there is no product of.
-pub fn no_such_type(name: &str, what: &str) -> PyErr {
+/// How the array API makes entries of float64.
+pub const ASTYPE: &str = ".astype('float64')";
+
+/// What to pass: of an operand a copy, but a copy of `out` would get the result and be lost.
+pub fn instead(name: &str, copy: &str) -> String {
+    match name {
+        "out" => {
+            "an array of the result's type, of which entries are written where they lie".into()
+        }
+        _ => format!("{name}{copy}"),
+    }
+}
+
+/// Refuses element types that there is no product of. `convert` is how the array's library makes entries of float64.
+pub fn no_such_type(name: &str, what: &str, convert: &str) -> PyErr {
     errors::kind(format!(
         "{name} has entries of {what}, and there are products of float16, bfloat16, float32, float64, complex64 and \
-         complex128: pass {name}.astype('float64'), or another of these"
+         complex128: pass {}",
+        instead(name, &format!("{convert}, or another of these"))
     ))
 }

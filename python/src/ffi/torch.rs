@@ -160,7 +160,7 @@ impl Torch {
         if !tensor.device.is_host() && tensor.device.kind != CUDA || tensor.dtype_is_complex() {
             self.check(a, name)?;
         }
-        let (dtype, layout, at) = tensor.read(name)?;
+        let (dtype, layout, at) = tensor.read(name, ".to(torch.float64)")?;
         Ok(Borrowed { at, dtype, layout, device: tensor.device })
     }
 
@@ -171,7 +171,7 @@ impl Torch {
         let kind = a.getattr("dtype")?.str()?.to_string();
         let kind = kind.trim_start_matches("torch.");
         let dtype = Dtype::ALL.into_iter().find(|of| errors::name(*of) == kind);
-        let dtype = dtype.ok_or_else(|| no_such_type(name, kind))?;
+        let dtype = dtype.ok_or_else(|| no_such_type(name, kind, ".to(torch.float64)"))?;
         let dim: Vec<usize> = a.getattr("shape")?.extract()?;
         check_axes(name, dim.len())?;
         let strides: Vec<isize> = a.call_method0("stride")?.extract()?;
@@ -285,7 +285,11 @@ pub fn plain<'py>(
     };
     let lay =
         |of: &(Dtype, [usize; 2], [isize; 2], *mut u8)| Layout::new(of.1.into_iter().zip(of.2));
-    if of.is_none() && [a, x].iter().any(|of| !(of.3 as usize).is_multiple_of(of.0.bytes())) {
+    // Storage of no bytes has no address, whatever the shape says.
+    let lies = |of: &(Dtype, [usize; 2], [isize; 2], *mut u8)| {
+        check_address("", of.3, of.0, &lay(of)).is_ok()
+    };
+    if of.is_none() && !(lies(&a) && lies(&x)) {
         return Ok(None);
     }
     let plain = |name, of: &(Dtype, [usize; 2], [isize; 2], *mut u8)| {

@@ -72,7 +72,7 @@ REFUSED = {
     "rows": (TypeError, "sparse_csr", lambda: torch.eye(2).to_sparse_csr()),
     "integers": (TypeError, "int64", lambda: torch.eye(2).long()),
     "bool": (TypeError, "bool", lambda: torch.eye(2).bool()),
-    "float8": (TypeError, "DLPack|float8", lambda: torch.eye(2).to(torch.float8_e4m3fn)),
+    "float8": (TypeError, r"float8_e4m3fn.*\.to\(torch\.float64\)", lambda: torch.eye(2).to(torch.float8_e4m3fn)),
     "subclass": (TypeError, "subclass", lambda: torch.eye(2).as_subclass(type("Own", (torch.Tensor,), {}))),
 }
 
@@ -92,11 +92,55 @@ def test_what_is_wrong_is_said(name):
 
 def test_operators_refuse():
     a, x = torch.randn(3, 4), torch.randn(4)
-    for call in (lambda: mv(a, torch.randn(5)), lambda: mv(a[None], x), lambda: mm(a, x), lambda: bmm(a[None], torch.randn(2, 4, 1))):
-        with pytest.raises(ValueError, match="fit"):
+    for name, call in (
+        ("mv", lambda: mv(a, torch.randn(5))),
+        ("mv", lambda: mv(a[None], x)),
+        ("mm", lambda: mm(a, x)),
+        ("mm", lambda: mm(a, a)),
+        ("bmm", lambda: bmm(a[None], torch.randn(2, 4, 1))),
+        ("bmm", lambda: bmm(a[None], a[None])),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}: .*fit"):
             call()
     with pytest.raises(TypeError, match="no product"):
         mv(a.double(), x)
+
+
+@pytest.mark.parametrize("function", [mv, mm, bmm], ids=["mv", "mm", "bmm"])
+def test_a_meta_tensor_and_one_with_entries_are_refused(function):
+    shapes = {mv: ((3, 4), (4,)), mm: ((3, 4), (4, 2)), bmm: ((2, 3, 4), (2, 4, 2))}[function]
+    for devices in (("meta", "cpu"), ("cpu", "meta")):
+        with pytest.raises(RuntimeError, match="meta"):
+            function(*(torch.ones(shape, device=device) for shape, device in zip(shapes, devices)))
+
+
+def test_tensors_without_memory_are_refused():
+    """Their storage has no address; the first product of each kind is an ordinary one."""
+    import subprocess
+    import sys
+
+    code = """
+import torch, gemv, gemv.torch
+def refused(call):
+    try:
+        call()
+    except ValueError as e:
+        assert "does not lie in memory" in str(e), e
+    else:
+        raise AssertionError("it is computed")
+a, x = torch.randn(30, 40), torch.randn(40)
+for product in (gemv.matvec, torch.ops.gemv.mv):
+    product(a, x)
+    for emptied in (0, 1):
+        operands = [a.clone(), x.clone()]
+        operands[emptied].untyped_storage().resize_(0)
+        refused(lambda: product(*operands))
+refused(lambda: gemv.matvec(torch._efficientzerotensor((30, 40)), x))
+refused(lambda: gemv.matvec(a, torch._efficientzerotensor(40)))
+print("as it should be")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "as it should be", (done.returncode, done.stderr)
 
 
 def samples(function):
@@ -204,12 +248,27 @@ def test_the_layer_loads_torchs_state_and_learns():
     assert gemv.torch.Linear(20, 3, bias=False)(tokens).shape == (5, 3)
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_the_layer_checks_the_last_axis():
+    layer = gemv.torch.Linear(20, 3)
+    for shape in ((5, 21), (20, 5), (20, 1), ()):
+        with pytest.raises(ValueError, match=r"Linear.*last axis.*20 entries"):
+            layer(torch.ones(shape))
+    empty = gemv.torch.Linear(0, 4)
+    assert torch.equal(empty(torch.ones(3, 0)), empty.bias.expand(3, 4))
+    assert empty(torch.ones(0)).shape == (4,) and layer(torch.ones(20)).shape == (3,)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.ones(20)).dtype == torch.float32
+
+
 def test_fake_tensors_have_no_entries():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
         a, x = torch.empty(3, 4), torch.empty(4)
         assert mv(a, x).shape == (3,)
+        with pytest.raises(RuntimeError, match="devices"):
+            mv(a, torch.empty(4, device="meta"))
         with pytest.raises((TypeError, ValueError)):
             gemv.matvec(a, x)
     assert mv(torch.empty(3, 4, device="meta"), torch.empty(4, device="meta")).device.type == "meta"
