@@ -4,7 +4,7 @@
 //! (x86-64, aarch64) this script builds a static library of the same name instead. For every
 //! function of the API it has a jump through a slot. The first call of any function, by whatever part of the
 //! program, fills all slots from the system's library. Where there is none, each call returns
-//! CL_PLATFORM_NOT_FOUND_KHR. The folder of the static library comes first on the link path.
+//! CL_PLATFORM_NOT_FOUND_KHR, or null. The folder of the static library comes first on the link path.
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -41,6 +41,7 @@ fn main() {
         "#include <dlfcn.h>\n\
          #include <pthread.h>\n\
          static int absent(void) { return -1001; } /* CL_PLATFORM_NOT_FOUND_KHR */\n\
+         static void *absent_pointer(void) { return 0; }\n\
          __attribute__((visibility(\"hidden\"))) int gemv_opencl_load(void);\n",
     );
     writeln!(c, "__asm__(\".text\\n.balign 16\\ngemv_opencl_first: {go_on}\\n\");").unwrap();
@@ -66,10 +67,15 @@ fn main() {
           if (!lib) lib = dlopen(\"libOpenCL.so\", RTLD_NOW | RTLD_LOCAL);\n\
           found = lib != 0;\n";
     for name in API {
+        let pointers =
+            ["clCreate", "clGetExtension", "clEnqueueMap", "clSVMAlloc", "clLink", "clClone"];
+        let is_pointer = pointers.iter().any(|begin| name.starts_with(begin))
+            && *name != "clCreateKernelsInProgram";
+        let absent = if is_pointer { "absent_pointer" } else { "absent" };
         writeln!(
             c,
             "f = lib ? dlsym(lib, \"{name}\") : 0;\n\
-             __atomic_store_n(&gemv_slot_{name}, f ? f : (void *)absent, __ATOMIC_RELEASE);"
+             __atomic_store_n(&gemv_slot_{name}, f ? f : (void *){absent}, __ATOMIC_RELEASE);"
         )
         .unwrap();
     }

@@ -1,8 +1,5 @@
 //! The versions of the library.
 
-/// The order of additions that results follow; docs/ORDER.md.
-const ORDER: u32 = 1;
-
 /// `major << 16 | minor << 8 | patch`.
 #[unsafe(no_mangle)]
 extern "C" fn gemv_version() -> u32 {
@@ -15,5 +12,5 @@ extern "C" fn gemv_version() -> u32 {
 /// Results of libraries with the same number have the same bits.
 #[unsafe(no_mangle)]
 extern "C" fn gemv_order_version() -> u32 {
-    ORDER
+    gemv::unstable::order::VERSION
 }

@@ -19,8 +19,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// that its work has the order of that library's; on a device with a stream of its own the two are ordered by
     /// [`Device::wait_for`] and [`Device::record_event`]. OpenCL takes memory of the queue's context alone.
     ///
-    /// While clones and views share it, and if it may not be written, what is written goes to memory of the array's own first, as
-    /// everywhere: the other library does not see it.
+    /// Nothing is written elsewhere, where the other library would not see it: to write the array while a clone or a view of it is
+    /// there, or memory that is there to be read, is an error.
     ///
     /// The handle may be at any address that is a multiple of an element's size. Kernels read whole vectors: up to the end
     /// of the 32 bytes that the last entry lies in, and from the beginning of those that the first one lies in. Every
@@ -119,6 +119,14 @@ impl Device {
     pub unsafe fn record_event(&self, event: usize) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.interop("record_event")?.record_event(event) }
+    }
+
+    /// Whether another library is capturing the stream of this device into a graph.
+    ///
+    /// # Errors
+    /// [`Error::Device`], where the driver does not say.
+    pub fn is_captured(&self) -> Result<bool> {
+        self.backend().interop().map_or(Ok(false), |interop| interop.is_captured())
     }
 
     /// Prepares products of this shape: programs are built and loaded, and scratch memory is there, also for one graph that

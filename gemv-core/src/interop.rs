@@ -18,7 +18,7 @@ pub struct Foreign {
     pub bytes: usize,
     /// What they hold.
     pub dtype: Dtype,
-    /// Whether they may be written. An array of memory that may not gets memory of its own when it is written.
+    /// Whether they may be written. To write an array of memory that may not is an error.
     pub writable: bool,
     /// Keeps the memory alive: it is dropped once, when no array, plan or graph needs the memory any more. Work that was
     /// queued before may still use the memory then.
@@ -52,6 +52,14 @@ pub trait Interop {
     /// # Errors
     /// As there.
     unsafe fn wait_for(&self, event: usize) -> Result<()>;
+
+    /// As [`Device::is_captured`](crate::Device::is_captured); by default it is not.
+    ///
+    /// # Errors
+    /// As there.
+    fn is_captured(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// As [`Device::record_event`](crate::Device::record_event).
     ///

@@ -72,3 +72,6 @@ pub const SEGMENT: usize = 256;
 /// assert_eq!(SEGMENT / LANES, 4); // columns that a lane takes in each segment
 /// ```
 pub const LANES: usize = 64;
+
+/// The version of the order: results of libraries with the same number have the same bits.
+pub const VERSION: u32 = 1;

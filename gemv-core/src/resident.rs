@@ -222,15 +222,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// had to be replaced.
     #[inline]
     pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
-        let distinct = self.window().is_distinct();
-        if self.memory.get_mut().is_some() {
-            if distinct {
-                return Ok(None);
-            }
-            if self.memory.owner() != Owner::Backend {
-                // Its owner would not see what is written elsewhere.
-                self.window().check_result("an array of foreign memory", self.memory.len())?;
-            }
+        if self.memory.get_mut().is_some() && self.window().is_distinct() {
+            return Ok(None);
         }
         self.replace(keep).map(Some)
     }
@@ -238,6 +231,16 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// Gives this array memory of its own; returns it as it was.
     #[cold]
     fn replace(&mut self, keep: bool) -> Result<Self> {
+        if let Owner::Foreign { writable } = self.memory.owner() {
+            // Its owner would not see what is written elsewhere.
+            let operand = "an array of foreign memory";
+            self.window().check_result(operand, self.memory.len())?;
+            let reason = match writable {
+                true => "is written while a clone or a view of it is there",
+                false => "is written, and its memory is there to be read",
+            };
+            return Err(Error::Operand { operand, reason: reason.into() });
+        }
         if self.dim.ndim() > 3 {
             return Err(too_many_axes(self.dim.ndim()));
         }

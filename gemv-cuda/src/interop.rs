@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gemv_core::{Device, Error, Foreign, Interop, Memory, Owner, Result};
 
 use crate::backend::{Cuda, open_on};
-use crate::driver::Gpu;
+use crate::driver::{self, Gpu};
 use crate::resident::Resident;
 
 /// A device whose work is all put into a stream of another library (`CUstream`, `cudaStream_t`) of the GPU's primary context,
@@ -58,6 +58,19 @@ pub unsafe fn on_stream(ordinal: usize, stream: usize) -> Result<Device> {
     Ok(Device::new(device))
 }
 
+/// A number for a stream that no other stream of this process has had or will have (`cuStreamGetId`): a handle is given out
+/// again when its stream was destroyed. For a program that keeps a device for each stream that it meets.
+///
+/// # Safety
+/// The stream is alive, and none of the default ones (0, 1, 2).
+///
+/// # Errors
+/// [`Error::DriverMissing`]; [`Error::Device`] if the driver is older than CUDA 12.
+pub unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<u64> {
+    // SAFETY: the caller's.
+    unsafe { driver::stream_id(ordinal, stream) }
+}
+
 impl Interop for Cuda {
     unsafe fn adopt(&self, foreign: Foreign) -> Result<(Arc<dyn Memory>, usize)> {
         let Foreign { handle, bytes, dtype, writable, keep } = foreign;
@@ -75,6 +88,11 @@ impl Interop for Cuda {
         let len = block.bytes() / dtype.bytes();
         let owner = Owner::Foreign { writable };
         Ok((Arc::new(Resident { block, dtype, len, owner }), shift / dtype.bytes()))
+    }
+
+    fn is_captured(&self) -> Result<bool> {
+        let _guard = self.gpu.enter()?;
+        Ok(self.gpu.captured())
     }
 
     unsafe fn wait_for(&self, event: usize) -> Result<()> {

@@ -58,7 +58,7 @@ pub use cache::Cache;
 pub use candidates::candidates;
 pub use driver::{Image, NVRTC_ENV, Nvrtc};
 pub use gemv_gpu::{CACHE_DIR_ENV, CACHE_ENV};
-pub use interop::on_stream;
+pub use interop::{on_stream, stream_id};
 pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
 pub use options::options;

@@ -68,9 +68,28 @@ impl<'a, T: Element, D: Dimension> From<&'a DeviceArray<T, D>> for Operand<'a, T
 
 /// A product of [`Stream::product`], of which nothing is queued yet: see [`gemv_core::Product`].
 #[must_use = "nothing is queued before `to` says where the result goes"]
-pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimension>(
-    Queued<'d, 'a, 'x, T, V, A, X>,
-);
+pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimension> {
+    stream: &'d Stream,
+    queued: Queued<'d, 'a, 'x, T, V, A, X>,
+}
+
+/// A slice of cudarc that is read: `CudaSlice`, `CudaView`, `CudaViewMut`. Sealed.
+pub trait Readable<T>: DevicePtr<T> + sealed::Slice {}
+impl<T, S: DevicePtr<T> + sealed::Slice> Readable<T> for S {}
+
+/// A slice of cudarc that is written: `CudaSlice`, `CudaViewMut`. Sealed.
+pub trait Writable<T>: DevicePtrMut<T> + sealed::Slice {}
+impl<T, S: DevicePtrMut<T> + sealed::Slice> Writable<T> for S {}
+
+mod sealed {
+    use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
+
+    /// A type of cudarc's: what another one says of its memory would have to be believed.
+    pub trait Slice {}
+    impl<T> Slice for CudaSlice<T> {}
+    impl<T> Slice for CudaView<'_, T> {}
+    impl<T> Slice for CudaViewMut<'_, T> {}
+}
 
 impl<T: Element, D: fmt::Debug> fmt::Debug for View<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +107,7 @@ impl<T: Element, V: Element, A: Dimension, X: Dimension> fmt::Debug
     for Product<'_, '_, '_, T, V, A, X>
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.queued.fmt(f)
     }
 }
 
@@ -116,7 +135,7 @@ impl Stream {
     /// [`Error::Operand`] if the entries do not lie in the slice; [`Error::Device`] if it is another stream's.
     pub fn view<'a, T: Element, D: Dimension + Copy>(
         &'a self,
-        slice: &'a impl DevicePtr<T>,
+        slice: &'a impl Readable<T>,
         first: usize,
         dim: impl IntoDimension<Dim = D>,
         strides: impl IntoDimension<Dim = D>,
@@ -139,7 +158,7 @@ impl Stream {
     /// As [`view`](Self::view), and if two entries are at one place.
     pub fn view_mut<'a, T: Element, D: Dimension + Copy>(
         &'a self,
-        slice: &'a mut impl DevicePtrMut<T>,
+        slice: &'a mut impl Writable<T>,
         first: usize,
         dim: impl IntoDimension<Dim = D>,
         strides: impl IntoDimension<Dim = D>,
@@ -161,7 +180,7 @@ impl Stream {
         a: impl Into<Operand<'a, T, A>>,
         x: impl Into<Operand<'x, V, X>>,
     ) -> Product<'d, 'a, 'x, T, V, A, X> {
-        Product(self.device.product(a.into().0, x.into().0))
+        Product { stream: self, queued: self.device.product(a.into().0, x.into().0) }
     }
 
     fn check(&self, stream: &Arc<CudaStream>) -> Result<()> {
@@ -188,32 +207,56 @@ where
 {
     /// As [`gemv_core::Product::conj`].
     pub fn conj(self) -> Self {
-        Product(self.0.conj())
+        Product { queued: self.queued.conj(), ..self }
     }
 
     /// As [`gemv_core::Product::scaled`].
     pub fn scaled(self, alpha: V::Acc, beta: V::Acc) -> Self {
-        Product(self.0.scaled(alpha, beta))
+        Product { queued: self.queued.scaled(alpha, beta), ..self }
     }
 
     /// As [`gemv_core::Product::with`].
     pub fn with(self, params: &'d Params) -> Self {
-        Product(self.0.with(params))
+        Product { queued: self.queued.with(params), ..self }
     }
 
     /// Queues it.
     ///
     /// # Errors
-    /// As [`gemv_core::Product::to`].
+    /// As [`gemv_core::Product::to`]; [`Error::Device`] while the stream is captured, see [`to_graph`](Self::to_graph).
     pub fn to(self, y: &mut ViewMut<'_, V, X>) -> Result<()> {
-        self.0.to(&mut y.array)
+        self.refuse_captures()?;
+        self.queued.to(&mut y.array)
     }
 
     /// The same, to an array of the stream's device.
     ///
     /// # Errors
-    /// As [`gemv_core::Product::to`].
+    /// As [`to`](Self::to).
     pub fn to_array(self, y: &mut DeviceArray<V, X>) -> Result<()> {
-        self.0.to(y)
+        self.refuse_captures()?;
+        self.queued.to(y)
+    }
+
+    /// Queues it, also while the stream is captured.
+    ///
+    /// # Safety
+    /// The slices live as long as the graph, and whatever is made of it, is launched: a graph keeps arrays of the stream's device,
+    /// and not slices, which are borrowed.
+    ///
+    /// # Errors
+    /// As [`gemv_core::Product::to`].
+    pub unsafe fn to_graph(self, y: &mut ViewMut<'_, V, X>) -> Result<()> {
+        self.queued.to(&mut y.array)
+    }
+
+    fn refuse_captures(&self) -> Result<()> {
+        let device = &self.stream.device;
+        if !device.is_captured()? {
+            return Ok(());
+        }
+        let reason = "the stream is being captured, and the graph could be launched when the slices are gone: \
+                      see Product::to_graph";
+        Err(Error::Device { device: device.info().id.clone(), call: "to", reason: reason.into() })
     }
 }

@@ -263,6 +263,23 @@ fn slices() {
     let mut sums = gemv.device().zeros::<f32, _>(300).unwrap();
     gemv.product(&resident, &gemv.view(&v, 0, 300, 1).unwrap()).to_array(&mut sums).unwrap();
     assert_eq!(sums.download().unwrap(), a.sum_axis(gemv_core::ndarray::Axis(1)));
+    // In a graph of cudarc's, which keeps no slices.
+    let mut to = gemv.view_mut(&mut y, 0, 300, 1).unwrap();
+    let of_x = gemv.view(&v, 0, 300, 1).unwrap();
+    let mode = cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    stream.begin_capture(mode).unwrap();
+    let e = gemv.product(&resident, &of_x).to(&mut to).unwrap_err().to_string();
+    assert!(e.contains("see Product::to_graph"), "{e}");
+    // SAFETY: the slices live until the end of this function, behind the graph.
+    unsafe { gemv.product(&resident, &of_x).to_graph(&mut to) }.unwrap();
+    drop((to, of_x));
+    let flags = cudarc::driver::sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).unwrap().unwrap();
+    stream.memset_zeros(&mut y).unwrap();
+    graph.launch().unwrap();
+    let sums = a.sum_axis(gemv_core::ndarray::Axis(1));
+    assert_eq!(stream.clone_dtoh(&y).unwrap()[..300], *sums.as_slice().unwrap());
+    drop(graph);
     // Refused.
     let elsewhere = another.clone_htod(&[1.0f32; 300]).unwrap();
     let e = gemv.view(&elsewhere, 0, 300, 1).unwrap_err().to_string();

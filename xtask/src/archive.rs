@@ -5,10 +5,9 @@ use xshell::{Shell, cmd};
 
 use crate::setup::Tools;
 
-/// The static archive of gemv-c as the tests are built, and a program that is linked with it.
+/// The static archive of gemv-c, built as the tests are, and a program that is linked with it.
 pub fn step(sh: &Shell, tools: &Tools) -> Result<()> {
     let target = tools.target.parent().unwrap_or(&tools.target).to_owned();
-    cmd!(sh, "cargo rustc --locked -p gemv-c --all-features --lib --crate-type staticlib").run()?;
     linked(sh, tools, &target.join("debug/libgemv_c.a"))
 }
 
@@ -17,10 +16,10 @@ pub fn suite(sh: &Shell, tools: &Tools) -> Result<()> {
     for lto in ["thin", "fat"] {
         let target = tools.target.join(format!("archive-{lto}"));
         let _lto = sh.push_env("CARGO_PROFILE_RELEASE_LTO", lto);
-        for (kind, file) in [("staticlib", "libgemv_c.a"), ("cdylib", "libgemv_c.so")] {
-            cmd!(sh, "cargo rustc --locked --release -p gemv-c --all-features --lib --crate-type {kind} --target-dir {target}")
-                .run()?;
-            println!("{kind}, lto = {lto}");
+        cmd!(sh, "cargo build --locked --release -p gemv-c --all-features --target-dir {target}")
+            .run()?;
+        for file in ["libgemv_c.a", "libgemv_c.so"] {
+            println!("{file}, lto = {lto}");
             linked(sh, tools, &target.join("release").join(file))?;
         }
     }

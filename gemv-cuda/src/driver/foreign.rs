@@ -78,7 +78,7 @@ impl Gpu {
             return Ok(());
         }
         let reason = "the stream is being captured, and nothing may be allocated, loaded, copied to the host or \
-                      waited for: run it once before the capture, or call Device::reserve";
+                      waited for: run it once before the capture, or call Device::reserve, for each graph";
         Err(Error::Device { device: self.id().into(), call, reason: reason.into() })
     }
 
@@ -136,6 +136,10 @@ impl Gpu {
         // CU_GRAPH_USER_OBJECT_MOVE: the graph has the one reference.
         // SAFETY: the graph is being captured, so it is alive, and the object was just made.
         let retained = unsafe { (stream.functions.retain_object)(graph, object, 1, 1) };
+        if retained != CUresult::CUDA_SUCCESS {
+            // SAFETY: the one reference, which the graph has not got: `retire` is called.
+            unsafe { (stream.functions.release_object)(object, 1) };
+        }
         retained.result().map_err(|e| self.failed("cuGraphRetainUserObject", e))
     }
 

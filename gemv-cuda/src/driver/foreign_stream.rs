@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use cudarc::driver::sys::{self, CUresult};
 use gemv_core::{Error, Result};
 
-use super::probe::LIBRARY;
+use super::probe::{LIBRARY, probe};
 
 /// What the driver calls when a graph, and all that were made of it, are gone.
 type Destroy = unsafe extern "C" fn(*mut c_void);
@@ -47,6 +47,8 @@ functions! {
     ) -> CUresult;
     retain_object = "cuGraphRetainUserObject":
         unsafe extern "C" fn(sys::CUgraph, *mut c_void, c_uint, c_uint) -> CUresult;
+    release_object = "cuUserObjectRelease":
+        unsafe extern "C" fn(*mut c_void, c_uint) -> CUresult;
     attributes = "cuPointerGetAttributes": unsafe extern "C" fn(
         c_uint, *mut c_uint, *mut *mut c_void, sys::CUdeviceptr,
     ) -> CUresult;
@@ -125,5 +127,30 @@ impl ForeignStream {
         // SAFETY: a handle that every thread has; the result is written to a local.
         let code = unsafe { (self.functions.id)(PER_THREAD as sys::CUstream, &mut id) };
         code == CUresult::CUDA_SUCCESS && id == of_thread
+    }
+}
+
+/// The driver's number of a stream.
+///
+/// # Safety
+/// It is a stream of this driver, alive, and no default one.
+pub(crate) unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<u64> {
+    probe()?;
+    let device = || format!("cuda:{ordinal}");
+    let functions = Functions::find().map_err(|name| Error::Device {
+        device: device(),
+        call: "stream_id",
+        reason: format!("the driver is too old: it has no {name}"),
+    })?;
+    let mut id = 0;
+    // SAFETY: the caller's; the result is written to a local.
+    let code = unsafe { (functions.id)(stream as sys::CUstream, &mut id) };
+    match code {
+        CUresult::CUDA_SUCCESS => Ok(id),
+        code => Err(Error::Device {
+            device: device(),
+            call: "cuStreamGetId",
+            reason: format!("{code:?}"),
+        }),
     }
 }

@@ -26,6 +26,7 @@ mod tape;
 pub(crate) use chain::Link;
 pub(crate) use cublas::Cublas;
 pub(crate) use foreign::drop_retired;
+pub(crate) use foreign_stream::stream_id;
 pub(crate) use function::{Function, Launch};
 pub(crate) use gpu::{Block, Gpu};
 pub(crate) use launch::{Arguments, Operand, VectorArguments};
