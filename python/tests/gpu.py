@@ -4,6 +4,7 @@ Run it by itself where there is a CUDA device: ``python python/tests/gpu.py``. A
 GPU. It prints a line for each part, and fails if one does.
 """
 
+import os
 import sys
 import threading
 import time
@@ -172,15 +173,76 @@ def cupy():
         assert np.array_equal(cupy.asnumpy(gemv.matvec(a, x)), want)
 
 
+def destroyed_streams():
+    """More streams than are kept, each destroyed after products that have scratch memory, and their handles given out again."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed"
+    a, x = cupy.random.randn(64, 100000, dtype=cupy.float32), cupy.random.randn(100000, dtype=cupy.float32)
+    want, handles = gemv.matvec(cupy.asnumpy(a), cupy.asnumpy(x)), []
+    cupy.cuda.get_current_stream().synchronize()
+    for together in (1, 40):
+        for _ in range(120 // together):
+            streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(together)]
+            for stream in streams:
+                with stream:
+                    y = cupy.asnumpy(gemv.matvec(a, x))
+                assert np.array_equal(y, want)
+                handles.append(stream.ptr)
+            del stream, streams
+    return f"{len(handles)} streams of {len(set(handles))} handles"
+
+
+def overlapping_batches():
+    """An out that overlaps a matrix of a later launch is refused before the first one writes."""
+    m, n = 8, 8
+    whole, x = torch.randn(4 * m * n, device="cuda"), torch.randn(2, n, device="cuda")
+    before, a = whole.clone(), whole.view(2, 2, m, n)
+    out = whole[2 * m * n :][: 4 * m].view(2, 2, m)
+    try:
+        gemv.matvec(a, x, out=out)
+    except ValueError as e:
+        assert "overlaps" in str(e), e
+    else:
+        raise AssertionError("it is computed")
+    assert torch.equal(whole, before)
+    gemv.matvec(a[:1], x, out=out[:1])  # in memory that only lies beside
+    assert torch.equal(out[:1], gemv.matvec(a[:1].clone(), x))
+
+
+def refused():
+    """A resident array beside a tensor on the same GPU, and JAX's arrays there."""
+    a, x = torch.randn(30, 20), torch.randn(20)
+    pairs = [(gemv.asarray(a, device="cuda:0"), x.cuda(), "gemv.Array on cuda:0")]
+    try:
+        import jax
+
+        pairs.append((jax.device_put(a.numpy(), jax.devices("cuda")[0]), x.numpy(), "jax.device_put"))
+    except (ImportError, RuntimeError):
+        pass
+    for one, other, sentence in pairs:
+        try:
+            gemv.matvec(one, other)
+        except ValueError as e:
+            assert sentence in str(e), e
+        else:
+            raise AssertionError(sentence)
+    return f"{len(pairs)} pairs"
+
+
 def resident():
     a, x = np.random.randn(300, 200).astype("f4"), np.random.randn(200).astype("f4")
     assert np.array_equal(gemv.asarray(a, device="cuda:0") @ x, gemv.matvec(a, x))
 
 
 def main():
+    # JAX takes most of a GPU's memory, unless it is told not to.
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     torch.manual_seed(0)
     failed = 0
     parts = bits, streams, functions, graphs, compiled, layers, threads, host_times, cupy, resident
+    parts += destroyed_streams, overlapping_batches, refused
     for part in parts:
         try:
             print(f"{part.__name__}: {part() or 'as it should be'}", flush=True)

@@ -1,8 +1,8 @@
 //! Memory of a GPU that another library owns, on that library's stream.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use gemv::Device;
@@ -18,11 +18,24 @@ use crate::layout::{Layout, check_axes};
 /// The default stream of a thread, which is another one on each.
 const PER_THREAD: usize = 2;
 
-/// A GPU, a stream of it, and the thread where that makes a difference.
-type Key = (usize, usize, Option<ThreadId>);
+/// Which stream it is. A handle does not say: it is given out again when its stream was destroyed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stream {
+    /// The legacy default stream.
+    Default,
+    OfThread(ThreadId),
+    /// By the driver's number.
+    Other(u64),
+}
 
-/// Devices on streams of other libraries. They stay: a stream's scratch memory belongs to what was queued there.
-static DEVICES: LazyLock<Mutex<HashMap<Key, Device>>> = LazyLock::new(Mutex::default);
+/// A GPU, and a stream of it.
+type Key = (usize, Stream);
+
+/// Devices on streams of other libraries that are kept, those that were used last.
+const KEPT: usize = 32;
+
+/// Those, by the time of their last use: a stream's scratch memory is made once.
+static DEVICES: Mutex<VecDeque<(Key, Device)>> = Mutex::new(VecDeque::new());
 
 thread_local! {
     /// The one that this thread used last.
@@ -31,8 +44,13 @@ thread_local! {
 
 /// The device of a GPU whose work goes to this stream (`cudaStream_t`): 0 and 1 are the legacy default stream.
 pub fn on_stream(py: Python<'_>, ordinal: usize, stream: usize) -> PyResult<Device> {
-    let stream = if stream == 1 { 0 } else { stream };
-    let key: Key = (ordinal, stream, (stream == PER_THREAD).then(|| thread::current().id()));
+    let which = match stream {
+        0 | 1 => Stream::Default,
+        PER_THREAD => Stream::OfThread(thread::current().id()),
+        // SAFETY: the stream is the library's current one, which is alive while it is.
+        _ => Stream::Other(unsafe { gemv::cuda::stream_id(ordinal, stream) }.map_err(errors::of)?),
+    };
+    let key = (ordinal, which);
     let last = LAST
         .with_borrow(|last| last.as_ref().filter(|last| last.0 == key).map(|last| last.1.clone()));
     if let Some(device) = last {
@@ -40,13 +58,19 @@ pub fn on_stream(py: Python<'_>, ordinal: usize, stream: usize) -> PyResult<Devi
     }
     let device = py.detach(|| {
         let mut all = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = all.get(&key) {
-            return Ok(device.clone());
-        }
-        // SAFETY: the stream is the library's current one, which is alive while it is, and the device is used for no array
-        // that is not of that stream.
-        let device = unsafe { gemv::cuda::on_stream(ordinal, stream)? };
-        all.insert(key, device.clone());
+        let known = all.iter().position(|(of, _)| *of == key).and_then(|at| all.remove(at));
+        let device = match known {
+            Some((_, device)) => device,
+            // SAFETY: as above; the device is used for no array that is not of that stream.
+            None => unsafe {
+                gemv::cuda::on_stream(ordinal, if stream == 1 { 0 } else { stream })?
+            },
+        };
+        all.push_back((key, device.clone()));
+        let oldest = if all.len() > KEPT { all.pop_front() } else { None };
+        // To free its memory may wait for a GPU.
+        drop(all);
+        drop(oldest);
         Ok(device)
     });
     let device = device.map_err(errors::of)?;
