@@ -182,8 +182,8 @@ def destroyed_streams():
     a, x = cupy.random.randn(64, 100000, dtype=cupy.float32), cupy.random.randn(100000, dtype=cupy.float32)
     want, handles = gemv.matvec(cupy.asnumpy(a), cupy.asnumpy(x)), []
     cupy.cuda.get_current_stream().synchronize()
-    for together in (1, 40):
-        for _ in range(120 // together):
+    for together in (1, 300):
+        for _ in range(300 // together):
             streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(together)]
             for stream in streams:
                 with stream:

@@ -31,10 +31,11 @@ enum Stream {
 /// A GPU, and a stream of it.
 type Key = (usize, Stream);
 
-/// Devices on streams of other libraries that are kept, those that were used last.
-const KEPT: usize = 32;
+/// Devices on streams of other libraries that are found again: more than the streams that torch has on a GPU, which are
+/// never destroyed.
+const KEPT: usize = 256;
 
-/// Those, by the time of their last use: a stream's scratch memory is made once.
+/// Those that were used last, in that order: a stream's scratch memory is made once.
 static DEVICES: Mutex<VecDeque<(Key, Device)>> = Mutex::new(VecDeque::new());
 
 thread_local! {
@@ -67,10 +68,10 @@ pub fn on_stream(py: Python<'_>, ordinal: usize, stream: usize) -> PyResult<Devi
             },
         };
         all.push_back((key, device.clone()));
-        let oldest = if all.len() > KEPT { all.pop_front() } else { None };
-        // To free its memory may wait for a GPU.
-        drop(all);
-        drop(oldest);
+        if all.len() > KEPT {
+            // To free its memory takes its stream, which may be gone: nobody tells.
+            std::mem::forget(all.pop_front());
+        }
         Ok(device)
     });
     let device = device.map_err(errors::of)?;
