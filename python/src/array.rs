@@ -18,8 +18,8 @@ pub const MOST: usize = 3;
 
 /// An array of at most 3 axes in a device's memory, made by :func:`gemv.asarray`.
 ///
-/// It never changes. ``A @ x`` and ``x @ A`` are computed on its device, and are arrays of the library of ``x``: resident ones if
-/// ``x`` is resident, else in the host's memory. ``numpy.asarray(A)`` is a copy in the host's memory.
+/// It never changes. ``A @ x`` and ``x @ A`` are computed on its device, and are arrays of the library of ``x``:
+/// resident ones if ``x`` is resident, else in the host's memory. ``numpy.asarray(A)`` is a copy in the host's memory.
 ///
 /// Examples
 /// --------
