@@ -1,8 +1,9 @@
 //! Which devices there are, and which one computes.
 
 use std::fmt;
+use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::float_mode::in_default;
 use crate::fork::Once;
@@ -60,8 +61,20 @@ pub struct Engine {
 /// The engine of this process.
 static GLOBAL: Once<Engine> = Once::new();
 
-/// Backends that the program has named.
-static LINKED: Mutex<Vec<BackendEntry>> = Mutex::new(Vec::new());
+/// A backend that the program has named, and the next one. No lock is needed to read them: a child that `fork` makes would wait
+/// for a thread that it does not have.
+struct Named {
+    entry: BackendEntry,
+    next: OnceLock<&'static Named>,
+}
+
+static NAMED: OnceLock<&'static Named> = OnceLock::new();
+
+/// The backends that are linked, and those that the program has named.
+fn linked() -> impl Iterator<Item = &'static BackendEntry> {
+    let named = successors(NAMED.get(), |named| named.next.get());
+    BACKENDS.iter().chain(named.map(|named| &named.entry))
+}
 
 /// What `GEMV_BACKEND` says; text that is no Unicode names no device, and is refused as such.
 fn asked() -> Option<String> {
@@ -142,15 +155,18 @@ impl Engine {
     /// # Errors
     /// [`Error::LinkedLate`] if a device was used before and a backend is not in the list.
     pub fn link(entries: impl IntoIterator<Item = BackendEntry>) -> Result<()> {
-        let mut linked = LINKED.lock().unwrap_or_else(PoisonError::into_inner);
         for entry in entries {
-            if BACKENDS.iter().chain(&*linked).any(|known| known.name == entry.name) {
+            if linked().any(|known| known.name == entry.name) {
                 continue;
             }
             if GLOBAL.get().is_some() {
                 return Err(Error::LinkedLate { backend: entry.name });
             }
-            linked.push(entry);
+            let new: &'static Named = Box::leak(Box::new(Named { entry, next: OnceLock::new() }));
+            let mut end = &NAMED;
+            while end.set(new).is_err() {
+                end = &end.get().expect("set before").next;
+            }
         }
         Ok(())
     }
@@ -169,11 +185,9 @@ impl Engine {
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     pub fn new(forced: Option<String>) -> Engine {
-        let named = LINKED.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<BackendEntry> = BACKENDS.iter().chain(&*named).copied().collect();
-        let linked = |feature: &&str| all.iter().any(|entry| entry.name == *feature);
-        let absent = FEATURES.into_iter().filter(|feature| !linked(feature)).collect();
-        Engine { absent, ..Engine::with_entries(all, forced) }
+        let there = |feature: &&str| linked().any(|entry| entry.name == *feature);
+        let absent = FEATURES.into_iter().filter(|feature| !there(feature)).collect();
+        Engine { absent, ..Engine::with_entries(linked().copied(), forced) }
     }
 
     /// An engine of these backends, linked or not.

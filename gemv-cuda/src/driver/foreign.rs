@@ -282,7 +282,8 @@ unsafe extern "C" fn retire(kept: *mut c_void) {
 /// Gives up what graphs that are gone have kept. A thread that holds a GPU does not: it could wait for another's.
 #[inline]
 pub(crate) fn drop_retired(gpu: &Gpu) {
-    if ANY_RETIRED.load(Ordering::Relaxed) && !gpu.is_entered() {
+    // Not in a child that was forked, where a thread that is not there may have the lock.
+    if ANY_RETIRED.load(Ordering::Relaxed) && gpu.here().is_ok() && !gpu.is_entered() {
         ANY_RETIRED.store(false, Ordering::Relaxed);
         let retired = std::mem::take(&mut *lock(&RETIRED));
         drop(retired);
