@@ -59,14 +59,15 @@ pub unsafe fn on_stream(ordinal: usize, stream: usize) -> Result<Device> {
 }
 
 /// A number for a stream that no other stream of this process has had or will have (`cuStreamGetId`): a handle is given out
-/// again when its stream was destroyed. For a program that keeps a device for each stream that it meets.
+/// again when its stream was destroyed. For a program that keeps a device for each stream that it meets. `None` while the stream
+/// is captured, when to ask for the number would spoil the capture; a stream that is captured is not destroyed.
 ///
 /// # Safety
 /// The stream is alive, and none of the default ones (0, 1, 2).
 ///
 /// # Errors
 /// [`Error::DriverMissing`]; [`Error::Device`] if the driver is older than CUDA 12.
-pub unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<u64> {
+pub unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<Option<u64>> {
     // SAFETY: the caller's.
     unsafe { driver::stream_id(ordinal, stream) }
 }

@@ -41,7 +41,7 @@ impl Gpu {
         }
         let reason =
             "the device is of the default stream of another thread: open one on each".into();
-        Err(Error::Device { device: self.id().into(), call: "cuStreamGetId", reason })
+        Err(Error::Device { device: self.id().into(), call: "on_stream", reason })
     }
 
     /// Whether what this thread frees comes in the order of the stream.

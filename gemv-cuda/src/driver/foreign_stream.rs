@@ -3,6 +3,7 @@
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::thread::{self, ThreadId};
 
 use cudarc::driver::sys::{self, CUresult};
 use gemv_core::{Error, Result};
@@ -35,6 +36,7 @@ macro_rules! functions {
 functions! {
     context = "cuStreamGetCtx":
         unsafe extern "C" fn(sys::CUstream, *mut sys::CUcontext) -> CUresult;
+    // It spoils a capture: findings/cuda_stream_id_spoils_a_capture.sh.
     id = "cuStreamGetId": unsafe extern "C" fn(sys::CUstream, *mut u64) -> CUresult;
     is_capturing = "cuStreamIsCapturing":
         unsafe extern "C" fn(sys::CUstream, *mut c_uint) -> CUresult;
@@ -65,8 +67,8 @@ pub(super) struct ForeignStream {
     pub(super) functions: Functions,
     /// The legacy default stream: it is never captured.
     pub(super) legacy: bool,
-    /// Of the default stream of a thread, which stream that is.
-    of_thread: Option<u64>,
+    /// Of the default stream of a thread, whose it is.
+    of_thread: Option<ThreadId>,
     /// Whether it was being captured when the GPU was entered.
     pub(super) captured: AtomicBool,
     /// Memory that was to be freed while it was: addresses, and whether by the stream's order.
@@ -105,36 +107,27 @@ impl ForeignStream {
                 return Err(refused("on_stream", reason.into()));
             }
         }
-        let mut id = 0;
-        // SAFETY: as above; the context is current.
-        let code = unsafe { (functions.id)(handle, &mut id) };
-        if code != CUresult::CUDA_SUCCESS {
-            return Err(failed("cuStreamGetId", code));
-        }
         Ok(ForeignStream {
             functions,
             legacy,
-            of_thread: (stream == PER_THREAD).then_some(id),
+            of_thread: (stream == PER_THREAD).then(|| thread::current().id()),
             captured: AtomicBool::new(false),
             later: Mutex::default(),
         })
     }
 
     /// Whether this thread's work is put into the stream.
+    #[inline]
     pub(super) fn is_here(&self) -> bool {
-        let Some(of_thread) = self.of_thread else { return true };
-        let mut id = 0;
-        // SAFETY: a handle that every thread has; the result is written to a local.
-        let code = unsafe { (self.functions.id)(PER_THREAD as sys::CUstream, &mut id) };
-        code == CUresult::CUDA_SUCCESS && id == of_thread
+        self.of_thread.is_none_or(|thread| thread == thread::current().id())
     }
 }
 
-/// The driver's number of a stream.
+/// The driver's number of a stream; `None` while it is captured, when to ask for it would spoil the capture.
 ///
 /// # Safety
 /// It is a stream of this driver, alive, and no default one.
-pub(crate) unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<u64> {
+pub(crate) unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<Option<u64>> {
     probe()?;
     let device = || format!("cuda:{ordinal}");
     let functions = Functions::find().map_err(|name| Error::Device {
@@ -142,15 +135,18 @@ pub(crate) unsafe fn stream_id(ordinal: usize, stream: usize) -> Result<u64> {
         call: "stream_id",
         reason: format!("the driver is too old: it has no {name}"),
     })?;
-    let mut id = 0;
+    let (handle, mut status, mut id) = (stream as sys::CUstream, 0, 0);
     // SAFETY: the caller's; the result is written to a local.
-    let code = unsafe { (functions.id)(stream as sys::CUstream, &mut id) };
-    match code {
-        CUresult::CUDA_SUCCESS => Ok(id),
-        code => Err(Error::Device {
-            device: device(),
-            call: "cuStreamGetId",
-            reason: format!("{code:?}"),
-        }),
+    let asked = unsafe { (functions.is_capturing)(handle, &mut status) };
+    if asked != CUresult::CUDA_SUCCESS || status != 0 {
+        return Ok(None);
+    }
+    // SAFETY: as above.
+    match unsafe { (functions.id)(handle, &mut id) } {
+        CUresult::CUDA_SUCCESS => Ok(Some(id)),
+        code => {
+            let (call, reason) = ("cuStreamGetId", format!("{code:?}"));
+            Err(Error::Device { device: device(), call, reason })
+        }
     }
 }

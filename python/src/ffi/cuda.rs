@@ -18,14 +18,29 @@ use crate::layout::{Layout, check_axes};
 /// The default stream of a thread, which is another one on each.
 const PER_THREAD: usize = 2;
 
-/// Which stream it is. A handle does not say: it is given out again when its stream was destroyed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Which stream it is.
+#[derive(Debug, Clone, Copy)]
 enum Stream {
     /// The legacy default stream.
     Default,
     OfThread(ThreadId),
-    /// By the driver's number.
-    Other(u64),
+    /// By its handle, and the driver's number: a handle is given out again when its stream was destroyed. While a stream is
+    /// captured, the driver does not tell its number, and the stream is not destroyed.
+    Other(usize, Option<u64>),
+}
+
+impl Stream {
+    /// Whether a device of this stream is for the one that is asked for.
+    fn serves(self, asked: Stream) -> bool {
+        match (self, asked) {
+            (Stream::Default, Stream::Default) => true,
+            (Stream::OfThread(one), Stream::OfThread(other)) => one == other,
+            (Stream::Other(one, number), Stream::Other(other, asked)) => {
+                one == other && (asked.is_none() || number == asked)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A GPU, and a stream of it.
@@ -45,36 +60,50 @@ thread_local! {
 
 /// The device of a GPU whose work goes to this stream (`cudaStream_t`): 0 and 1 are the legacy default stream.
 pub fn on_stream(py: Python<'_>, ordinal: usize, stream: usize) -> PyResult<Device> {
-    let which = match stream {
+    let asked = match stream {
         0 | 1 => Stream::Default,
         PER_THREAD => Stream::OfThread(thread::current().id()),
-        // SAFETY: the stream is the library's current one, which is alive while it is.
-        _ => Stream::Other(unsafe { gemv::cuda::stream_id(ordinal, stream) }.map_err(errors::of)?),
+        _ => {
+            // SAFETY: the stream is the library's current one, which is alive while it is.
+            let number = unsafe { gemv::cuda::stream_id(ordinal, stream) };
+            Stream::Other(stream, number.map_err(errors::of)?)
+        }
     };
-    let key = (ordinal, which);
-    let last = LAST
-        .with_borrow(|last| last.as_ref().filter(|last| last.0 == key).map(|last| last.1.clone()));
+    let serves = |(of, key): &Key| *of == ordinal && key.serves(asked);
+    let last = LAST.with_borrow(|last| {
+        last.as_ref().filter(|(key, _)| serves(key)).map(|(_, device)| device.clone())
+    });
     if let Some(device) = last {
         return Ok(device);
     }
+    let key = (ordinal, asked);
     let device = py.detach(|| {
         let mut all = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().position(|(of, _)| *of == key).and_then(|at| all.remove(at));
-        let device = match known {
-            Some((_, device)) => device,
+        // The last one of a handle is the one that is alive.
+        let known = all.iter().rposition(|(key, _)| serves(key)).and_then(|at| all.remove(at));
+        let (key, device) = match known {
+            Some(known) => known,
+            None if matches!(asked, Stream::Other(_, None)) => {
+                return Err(gemv::Error::Device {
+                    device: format!("cuda:{ordinal}"),
+                    call: "on_stream",
+                    reason: "the stream is being captured, and no product has run there: run it once before the capture"
+                        .into(),
+                });
+            }
             // SAFETY: as above; the device is used for no array that is not of that stream.
-            None => unsafe {
+            None => (key, unsafe {
                 gemv::cuda::on_stream(ordinal, if stream == 1 { 0 } else { stream })?
-            },
+            }),
         };
         all.push_back((key, device.clone()));
         if all.len() > KEPT {
             // To free its memory takes its stream, which may be gone: nobody tells.
             std::mem::forget(all.pop_front());
         }
-        Ok(device)
+        Ok((key, device))
     });
-    let device = device.map_err(errors::of)?;
+    let (key, device) = device.map_err(errors::of)?;
     LAST.set(Some((key, device.clone())));
     Ok(device)
 }
