@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ._gemv import Array, __version__, asarray, matmul, matvec, vecdot
-from ._gemv import _devices, _order_version
+from ._gemv import __order_version__, _devices
 
 __all__ = [
     "Array",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: The version of the order of additions, on which the bits of every result depend.
-order_version: int = _order_version
+order_version: int = __order_version__
 
 
 class Device(NamedTuple):

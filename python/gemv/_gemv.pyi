@@ -4,7 +4,7 @@ from typing import Any, Protocol
 import numpy as np
 
 __version__: str
-_order_version: int
+__order_version__: int
 
 class _Lent(Protocol):
     """An array of another library, lent by DLPack."""

@@ -40,7 +40,7 @@ fn _devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 #[pymodule(gil_used = false)]
 fn _gemv(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    m.add("_order_version", gemv::unstable::order::VERSION)?;
+    m.add("__order_version__", gemv::unstable::order::VERSION)?;
     m.add_class::<array::Array>()?;
     m.add_function(wrap_pyfunction!(products::matvec, m)?)?;
     m.add_function(wrap_pyfunction!(products::matmul, m)?)?;
