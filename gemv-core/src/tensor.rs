@@ -14,7 +14,7 @@ use ndarray::{
 
 use crate::element::{AnySlice, AnySliceMut};
 use crate::host::{packed, span};
-use crate::memory::{Memory, Window};
+use crate::memory::{Memory, Owner, Window};
 use crate::{Dtype, Element, Error, Result, for_any};
 
 /// Which axis of an array each of the three axes of a product is; `None` is a new one, of one entry.
@@ -297,6 +297,12 @@ impl<'a> Tensor<'a> {
     ) -> Self {
         let extent = Extent::new(dtype, &window.dim, |axis| window.stride(axis), axes);
         Tensor { place: Place::Device(window.memory, window.first), extent }
+    }
+
+    /// Whether it lies in memory of another library.
+    #[inline(always)]
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.place, Place::Device(memory, _) if memory.owner() != Owner::Backend)
     }
 
     /// Where it lies in a device's memory; `None` if it is in the host's.
@@ -590,6 +596,12 @@ impl<'a> TensorMut<'a> {
             PlaceMut::Device(memory, first) => PlaceMut::Device(&mut **memory, *first),
         };
         TensorMut { place, extent: self.extent }
+    }
+
+    /// Whether it lies in memory of another library.
+    #[inline(always)]
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(&self.place, PlaceMut::Device(memory, _) if memory.owner() != Owner::Backend)
     }
 
     /// Where it lies in a device's memory, to be read; `None` if it is in the host's.
