@@ -65,7 +65,9 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         // SAFETY: the caller's.
         let (memory, shift) = unsafe { device.interop("from_foreign")?.adopt(foreign)? };
         let (device, memory) = (device.clone(), memory.into());
-        Ok(DeviceArray { device, memory, first: first + shift, dim, strides, element: PhantomData })
+        // Of an array without entries it may be any number.
+        let first = first.wrapping_add(shift);
+        Ok(DeviceArray { device, memory, first, dim, strides, element: PhantomData })
     }
 }
 
@@ -85,7 +87,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     pub fn device_ptr(&self) -> Option<(usize, usize)> {
         let window = self.window();
         let handle = window.memory.handle()?;
-        Some((handle, window.first * T::DTYPE.bytes()))
+        Some((handle, window.first.wrapping_mul(T::DTYPE.bytes())))
     }
 }
 

@@ -97,6 +97,10 @@ fn overlap<D: Dimension>(
     (x, of_x): (&Window<&dyn Memory, D>, Dtype),
 ) -> bool {
     let (Some(y_block), Some(x_block)) = (y.memory.place(), x.memory.place()) else { return false };
+    // Nothing is read or written, and the place of the first entry may be any number.
+    if [y, x].iter().any(|of| of.range().1 == 0) {
+        return false;
+    }
     let bytes = |(space, at): (usize, usize), of: &Window<&dyn Memory, D>, size: usize| {
         let (low, count) = of.range();
         let start = at as i128 + (low * size) as i128;
@@ -169,6 +173,9 @@ mod tests {
         assert!(!both(column(&here, 0), column(&far, 0)), "behind the end");
         let back = window(&here, 99 * 7 + 2, Ix2(100, 1), Ix2(-7isize as usize, 1));
         assert!(both(column(&here, 2), back));
+        // Without entries, at a place that there is not.
+        let none = window(&here, usize::MAX, Ix2(100, 0), Ix2(7, 1));
+        assert!(!both(column(&here, 2), none));
         // One entry among others of another size.
         let one = window(&here, 3, Ix2(1, 1), Ix2(1, 1));
         assert!(!both(column(&here, 2), one));

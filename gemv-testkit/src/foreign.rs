@@ -246,6 +246,14 @@ pub fn refusals(owner: &dyn Owner) {
     }
     let back = region.matrix::<f32>(&device, (0, 99), (2, 1), (-99, 1), false);
     assert!(back.is_ok() && vector(0, 0, 1).is_ok());
+    // Without entries, it may begin anywhere.
+    let (foreign, _) = region.foreign(4, Dtype::F32, false);
+    // SAFETY: nothing is read.
+    let none = unsafe {
+        DeviceVector::<f32>::from_foreign(&device, foreign, usize::MAX, Ix1(0), Ix1(usize::MAX))
+    };
+    let none = none.unwrap();
+    assert!(none.device_ptr().is_some() && none.download().unwrap().is_empty());
     let (foreign, _) = region.foreign(0, Dtype::F64, false);
     // SAFETY: refused.
     let of = unsafe { DeviceVector::<f32>::from_foreign(&device, foreign, 0, Ix1(10), Ix1(1)) };

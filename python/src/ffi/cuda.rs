@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use gemv::Device;
+use gemv::unstable::fork::PerProcess;
 use gemv::unstable::{Dtype, Foreign};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -50,8 +51,9 @@ type Key = (usize, Stream);
 /// never destroyed.
 const KEPT: usize = 256;
 
-/// Those that were used last, in that order: a stream's scratch memory is made once.
-static DEVICES: Mutex<VecDeque<(Key, Device)>> = Mutex::new(VecDeque::new());
+/// Those that were used last, in that order: a stream's scratch memory is made once. A child that is forked while a thread has the
+/// lock has a list of its own.
+static DEVICES: PerProcess<Mutex<VecDeque<(Key, Device)>>> = PerProcess::new();
 
 thread_local! {
     /// The one that this thread used last.
@@ -78,7 +80,7 @@ pub fn on_stream(py: Python<'_>, ordinal: usize, stream: usize) -> PyResult<Devi
     }
     let key = (ordinal, asked);
     let device = py.detach(|| {
-        let mut all = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         // The last one of a handle is the one that is alive.
         let known = all.iter().rposition(|(key, _)| serves(key)).and_then(|at| all.remove(at));
         let (key, device) = match known {
