@@ -6,7 +6,7 @@
 pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
     DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, GpuDot, Listing, MatrixMut,
-    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, VectorMut,
+    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, Upload, VectorMut,
     VectorRef, Widen, Widened, device, devices, open_devices,
 };
 #[doc(no_inline)]

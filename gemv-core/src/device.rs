@@ -4,12 +4,13 @@ use std::any::TypeId;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backend::{Backend, DeviceInfo, Prepared};
 use crate::float_mode::in_default;
 use crate::fork::PerProcess;
+use crate::planned::{self, Work};
 use crate::table::Tables;
 use crate::{Desc, Dtype, Params, Result, for_any};
 
@@ -33,8 +34,6 @@ struct Inner {
     tables: Tables,
     /// Distinguishes devices in the per-thread memory of choices.
     serial: u64,
-    /// Whether the log has said that this device computes.
-    logged: AtomicBool,
 }
 
 impl fmt::Debug for Device {
@@ -130,7 +129,8 @@ thread_local! {
 }
 
 impl Device {
-    /// A handle for a backend, with its own tables and the user's.
+    /// A handle for a backend, with its own tables and the user's. A line of the log, at the level info, says that the
+    /// device is opened.
     ///
     /// ```
     /// use gemv_core::{Device, reference::Reference};
@@ -141,8 +141,8 @@ impl Device {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let tables = in_default(|| Tables::load(&*backend));
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let logged = AtomicBool::new(false);
-        Device(Arc::new(Inner { backend, tables, serial, logged }))
+        log::info!("{} is opened", backend.device());
+        Device(Arc::new(Inner { backend, tables, serial }))
     }
 
     /// What the device says of itself.
@@ -291,9 +291,6 @@ impl Device {
     #[cold]
     fn search(&self, desc: &Desc) -> Result<Prepared> {
         self.backend().accepts(desc)?;
-        if !self.0.logged.swap(true, Ordering::Relaxed) {
-            log::debug!("{self} computes");
-        }
         self.backend().prepare(desc, &self.0.tables.choose(&*self.0.backend, desc))
     }
 
@@ -316,6 +313,17 @@ impl Device {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
     }
 
+    /// A number that handles of one opened device have in common.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.0.backend).addr()
+    }
+
+    /// Refuses what the function of a plan may not do, if this thread is in one.
+    #[inline]
+    pub(crate) fn plannable(&self, work: Work) -> Result<()> {
+        planned::check(self.number(), work, &self.info().id)
+    }
+
     /// Waits until everything that was started on the device is done.
     ///
     /// A download waits by itself: this is for clocks.
@@ -334,6 +342,7 @@ impl Device {
     /// # Errors
     /// The driver's refusal, also of work that was started before.
     pub fn synchronize(&self) -> Result<()> {
+        self.plannable(Work::Synchronize)?;
         self.backend().synchronize()
     }
 }

@@ -1,6 +1,6 @@
 //! The method.
 
-use ndarray::{ArrayBase, ArrayRef, Data, Dimension};
+use ndarray::{ArrayBase, ArrayRef, Data, Dimension, RawData};
 
 use crate::resident::DeviceArray;
 use crate::{Accumulator, Element, Result};
@@ -90,13 +90,6 @@ type Acc<T> = <T as Element>::Acc;
 /// assert_eq!(twice(&a, &array![1.0, 1.0]), array![2.0, 2.0]);
 /// assert_eq!(twice(&a.t(), &array![1.0, 1.0]), array![2.0, 2.0]);
 /// ```
-#[diagnostic::on_unimplemented(
-    message = "there is no product of `{Self}` and `{Rhs}`",
-    label = "no `gpu_dot` for these two operands",
-    note = "products: matrix times vector or matrix, vector times matrix or vector, batch times batch; each an ndarray array or view of 1 to 3 axes, a slice, a `Vec` or a `DeviceArray`",
-    note = "both operands have one element type: f32, f64, f16, bf16, Complex<f32> or Complex<f64>",
-    note = "a matrix of f16 or bf16 also takes vectors of f32, and `a.widened()` of an f32 matrix those of f64"
-)]
 pub trait GpuDot<Rhs: ?Sized> {
     /// Element type of the vectors and of the product: that of both operands, or the wider one.
     type Elem: Element;
@@ -274,19 +267,17 @@ pub trait GpuDot<Rhs: ?Sized> {
 }
 
 /// One impl for every pair of operands, owned or borrowed: the pairs are those of `Multiply`.
-impl<L, R> GpuDot<R> for L
-where
-    L: Operand + ?Sized,
-    R: Operand + ?Sized,
-    L::Form: Multiply<R::Form>,
-{
-    type Elem = <L::Form as Multiply<R::Form>>::Elem;
-    type Output = <L::Form as Multiply<R::Form>>::Output;
-    type Target<'y> = <L::Form as Multiply<R::Form>>::Target<'y>;
+///
+/// The compiler takes it for every left operand that looks like an array, and says why there is no product once it knows
+/// both.
+impl<L: ArrayLike + ?Sized, R: RightOf<L> + ?Sized> GpuDot<R> for L {
+    type Elem = R::Elem;
+    type Output = R::Output;
+    type Target<'y> = R::Target<'y>;
 
     #[inline]
     fn try_gpu_dot(&self, rhs: &R) -> Result<Self::Output> {
-        self.form().product(rhs.form())
+        rhs.product(self)
     }
 
     #[inline]
@@ -297,16 +288,92 @@ where
         beta: Acc<Self::Elem>,
         y: impl Into<Self::Target<'y>>,
     ) -> Result<()> {
-        self.form().update(alpha, rhs.form(), beta, y.into())
+        rhs.update(self, alpha, beta, y.into())
     }
 }
 
-/// An operand, and the form that its kind has in common: `ArrayRef` for what is on the host. Sealed.
+/// A right operand of the left operand `L`. Sealed.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no operand of a matrix-vector product",
-    label = "no operand",
-    note = "operands are ndarray arrays and views, slices and `Vec`s of f32, f64, f16, bf16, Complex<f32> or Complex<f64>, and `DeviceArray`s"
+    message = "there is no product of `{L}` and `{Self}`",
+    label = "no product of these two operands",
+    note = "`{L}` and `{Self}` have a product if\n\
+            - their elements are of one type, f32, f64, f16, bf16, Complex<f32> or Complex<f64> \
+            (`x.mapv(f64::from)` converts; `a.widened()` of an f32 matrix takes vectors of f64, and one of f16 or bf16 \
+            those of f32)\n\
+            - they are matrix (2 axes) and vector (1) or matrix, vector and matrix or vector, batch of matrices (3) and of \
+            vectors (2) or matrices (3) (`index_axis` takes a part; `x.broadcast((batch, n))` is one vector for each \
+            matrix; an `ArrayD` gets its axes for a `DeviceArray` by `into_dimensionality::<Ix2>()`)\n\
+            - they are arrays or views of ndarray 0.17, slices, `Vec`s of numbers or `DeviceArray`s (a `Vec<Vec<_>>` becomes \
+            a matrix by `Array2::from_shape_vec((m, n), rows.concat())`; `cargo tree -i ndarray` shows other versions)"
 )]
+pub trait RightOf<L: ?Sized> {
+    /// See [`GpuDot::Elem`].
+    type Elem: Element;
+    /// See [`GpuDot::Output`].
+    type Output;
+    /// See [`GpuDot::Target`].
+    type Target<'y>;
+    /// See [`GpuDot::try_gpu_dot`].
+    fn product(&self, left: &L) -> Result<Self::Output>;
+    /// See [`GpuDot::try_gemv`].
+    fn update(
+        &self,
+        left: &L,
+        alpha: Acc<Self::Elem>,
+        beta: Acc<Self::Elem>,
+        y: Self::Target<'_>,
+    ) -> Result<()>;
+}
+
+// What is not satisfied below is said of both operands.
+#[diagnostic::do_not_recommend]
+impl<L, R> RightOf<L> for R
+where
+    L: Operand + ?Sized,
+    R: Operand + ?Sized,
+    L::Form: Multiply<R::Form>,
+{
+    type Elem = <L::Form as Multiply<R::Form>>::Elem;
+    type Output = <L::Form as Multiply<R::Form>>::Output;
+    type Target<'y> = <L::Form as Multiply<R::Form>>::Target<'y>;
+
+    #[inline]
+    fn product(&self, left: &L) -> Result<Self::Output> {
+        left.form().product(self.form())
+    }
+
+    #[inline]
+    fn update(
+        &self,
+        left: &L,
+        alpha: Acc<Self::Elem>,
+        beta: Acc<Self::Elem>,
+        y: Self::Target<'_>,
+    ) -> Result<()> {
+        left.form().update(alpha, self.form(), beta, y)
+    }
+}
+
+/// What looks like an operand: an array, whatever its elements and axes. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no operand of gemv",
+    label = "no operand",
+    note = "operands are arrays and views of ndarray 0.17, slices and `Vec`s of numbers, and `DeviceArray`s: if \
+            `{Self}` is an array of another version of ndarray, which `cargo tree -i ndarray` shows, depend on \
+            ndarray 0.17, or `use gemv::ndarray`"
+)]
+pub trait ArrayLike {}
+
+impl<S: RawData, D> ArrayLike for ArrayBase<S, D> {}
+impl<T, D> ArrayLike for ArrayRef<T, D> {}
+impl<T: Element, D> ArrayLike for DeviceArray<T, D> {}
+impl<T> ArrayLike for [T] {}
+impl<T> ArrayLike for Vec<T> {}
+impl<T, const N: usize> ArrayLike for [T; N] {}
+impl<A: ArrayLike + ?Sized> ArrayLike for &A {}
+impl<A: ArrayLike + ?Sized> ArrayLike for &mut A {}
+
+/// An operand, and the form that its kind has in common: `ArrayRef` for what is on the host. Sealed.
 pub trait Operand {
     /// Element type.
     type Elem: Element;
@@ -325,11 +392,11 @@ impl<T: Element, D: Dimension> Operand for ArrayRef<T, D> {
     }
 }
 
-impl<T: Element, S: Data<Elem = T>, D: Dimension> Operand for ArrayBase<S, D> {
-    type Elem = T;
-    type Form = ArrayRef<T, D>;
+impl<S: Data<Elem: Element>, D: Dimension> Operand for ArrayBase<S, D> {
+    type Elem = S::Elem;
+    type Form = ArrayRef<S::Elem, D>;
     #[inline]
-    fn form(&self) -> &ArrayRef<T, D> {
+    fn form(&self) -> &Self::Form {
         self
     }
 }
@@ -385,13 +452,6 @@ macro_rules! borrowed {
 borrowed!(&R, &mut R);
 
 /// The product of two forms. Sealed.
-#[diagnostic::on_unimplemented(
-    message = "there is no product of `{Self}` and `{Rhs}`",
-    label = "no `gpu_dot` for these two operands",
-    note = "products: matrix (2 axes) times vector (1 axis) or matrix, vector times matrix or vector, batch (3 axes) times batch of vectors (2) or of matrices (3); on the host or resident",
-    note = "one vector for all matrices of a batch is a broadcast view on the host, which may be made resident: `x.broadcast((batch, n))`",
-    note = "a resident matrix takes an `ArrayD` that was given its axes: `x.into_dimensionality::<Ix1>()`"
-)]
 pub trait Multiply<Rhs: ?Sized> {
     /// See [`GpuDot::Elem`].
     type Elem: Element;

@@ -1,6 +1,8 @@
 //! Arrays in the host's memory: the slice behind a view, and new zeros.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
 
 use ndarray::{Array, Array1, ArrayView, Axis, Dimension, Slice};
 
@@ -133,11 +135,8 @@ pub(crate) fn collected<T>(of: impl ExactSizeIterator<Item = T>) -> Result<Vec<T
 /// An empty `Vec` with room for so many elements.
 fn host_vec<T>(device: &str, len: usize) -> Result<Vec<T>> {
     let mut all = Vec::new();
-    all.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-        device: device.into(),
-        asked: (len as u64).saturating_mul(size_of::<T>() as u64),
-        free: None,
-    })?;
+    let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
+    all.try_reserve_exact(len).map_err(|_| host_is_full(device, asked))?;
     Ok(all)
 }
 
@@ -173,11 +172,29 @@ pub(crate) fn host_array<T: Element, D: Dimension>(device: &str, dim: D) -> Resu
         return Ok(Array1::from_vec(zeros).into_dimensionality().expect("one axis"));
     }
     // A shape that is empty may have axes whose product overflows, which ndarray refuses.
-    Array::from_shape_vec(dim, zeros).map_err(|_| Error::OutOfMemory {
-        device: device.into(),
-        asked: u64::MAX,
-        free: None,
-    })
+    Array::from_shape_vec(dim, zeros).map_err(|_| host_is_full(device, u64::MAX))
+}
+
+/// [`Error::OutOfMemory`] for so many bytes of the host's memory, with what the system says is free: on Linux what its
+/// kernel estimates that programs can get (`MemAvailable` of `/proc/meminfo`). A limit of the process may be lower.
+///
+/// ```
+/// use gemv_core::{Error, host_is_full};
+///
+/// let e = host_is_full("cpu", 1 << 60);
+/// assert!(matches!(e, Error::OutOfMemory { free, .. } if free.is_some() || cfg!(not(target_os = "linux"))));
+/// ```
+pub fn host_is_full(device: &str, asked: u64) -> Error {
+    Error::OutOfMemory { device: device.into(), asked, free: free_on_host() }
+}
+
+/// Of a file that begins with it, without memory that would have to be allocated.
+fn free_on_host() -> Option<u64> {
+    let mut start = [0; 256];
+    let len = File::open("/proc/meminfo").ok()?.read(&mut start).ok()?;
+    let (_, rest) = str::from_utf8(&start[..len]).ok()?.split_once("MemAvailable:")?;
+    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// How many entries an array of this shape has; the most there is if that overflows.

@@ -6,6 +6,7 @@ use num_complex::Complex;
 
 use crate::device::Device;
 use crate::launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
+use crate::planned::Work;
 use crate::resident::DeviceArray;
 use crate::{Element, Error, KernelLimits, KernelType, LaunchShape, Parameter, Result};
 
@@ -241,6 +242,7 @@ impl<'a> KernelCall<'a> {
             return Ok(());
         }
         let launch = KernelLaunch::new(&kernel.compiled, arguments, shape);
+        kernel.device.plannable(Work::Kernel)?;
         kernel.device.backend().launch(launch)
     }
 
@@ -346,7 +348,7 @@ impl<T: Element, D: Dimension + Copy> KernelArray for DeviceArray<T, D> {
     }
 
     fn reading(&self) -> Result<KernelArgument<'_>, String> {
-        if !self.is_standard() {
+        if !self.window().is_ordered(false) {
             return Err("has gaps or another order than row by row".into());
         }
         let (window, len) = (self.window(), self.len());

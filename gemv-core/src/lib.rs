@@ -26,6 +26,7 @@
 //! a launch what follows from both, [`Job`] the data.
 #![deny(unsafe_code)]
 
+mod arithmetic;
 mod backend;
 mod device;
 mod dot;
@@ -53,6 +54,7 @@ mod operand;
 pub mod order;
 mod pairs;
 mod plan;
+mod planned;
 mod product;
 pub mod reference;
 mod resident;
@@ -63,6 +65,7 @@ pub mod table;
 mod tensor;
 mod vector;
 mod view_mut;
+mod views;
 
 pub use backend::{
     BACKENDS, Backend, BackendEntry, BuiltinTable, DeviceInfo, PieceSource, Prepared, Record,
@@ -80,7 +83,7 @@ pub use gemv_desc::{
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
     source_digest,
 };
-pub use host::{Span, packed, span, zeros_on_host};
+pub use host::{Span, host_is_full, packed, span, zeros_on_host};
 pub use integers::{DeviceIntegers, Integer};
 pub use interop::{Foreign, Interop};
 pub use job::{Checked, Job, Number};
@@ -89,7 +92,9 @@ pub use launch::{CompiledKernel, KernelArgument, KernelLaunch, ScalarValue};
 pub use memory::{Exchange, Memory, Owner, Piece, Receive, Window};
 pub use mixed::{Widen, Widened};
 pub use open::open_devices;
-pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
+pub use operand::{
+    MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, Upload, VectorMut, VectorRef,
+};
 pub use plan::Plan;
 pub use product::{Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};

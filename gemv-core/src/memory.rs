@@ -6,8 +6,11 @@ use std::ops::{Deref, Range, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, Ix3, RemoveAxis, ShapeBuilder};
+use ndarray::{
+    ArrayView, ArrayViewMut, Axis, Dimension, Ix3, RemoveAxis, ShapeBuilder, SliceInfoElem,
+};
 
+use crate::host::entries;
 use crate::{Error, Result};
 
 /// A block of device memory that holds elements of one type. Made by
@@ -302,7 +305,7 @@ impl<M, D: Dimension> Window<M, D> {
         range: impl RangeBounds<usize>,
         step: isize,
     ) -> Self {
-        let (at, len) = slice(range, self.dim[axis], step);
+        let (at, len) = part(range, self.dim[axis], step, &|| named(axis, self.dim.ndim()));
         let stride = self.stride(axis);
         self.dim[axis] = len;
         if self.dim.slice().iter().all(|&entries| entries > 0) {
@@ -311,6 +314,63 @@ impl<M, D: Dimension> Window<M, D> {
         // Of at most one entry there is no stride, and a step may be of any size.
         self.strides[axis] = if len > 1 { stride * step } else { stride } as usize;
         self
+    }
+
+    /// The part that ndarray's `s![..]` means, which was compiled for as many axes.
+    ///
+    /// # Panics
+    /// If an index or a range ends beyond the last entry of its axis, or a step is 0.
+    #[track_caller]
+    pub(crate) fn slice<E: Dimension>(mut self, parts: &[SliceInfoElem]) -> Window<M, E> {
+        let kept = parts.iter().filter(|part| !part.is_index()).count();
+        let (mut dim, mut strides) = (E::zeros(kept), E::zeros(kept));
+        let (mut axis, mut to) = (0, 0);
+        for part in parts {
+            let len = if part.is_new_axis() { 1 } else { self.dim[axis] };
+            match *part {
+                SliceInfoElem::Slice { start, end, step } => {
+                    let start = from_end(start, len);
+                    let end = end.map_or(len, |end| from_end(end, len)).max(start);
+                    self = self.step_axis(axis, start..end, step);
+                    (dim[to], strides[to]) = (self.dim[axis], self.strides[axis]);
+                }
+                SliceInfoElem::Index(at) => self = self.only(axis, from_end(at, len)),
+                SliceInfoElem::NewAxis => dim[to] = 1,
+            }
+            to += usize::from(!part.is_index());
+            axis += usize::from(!part.is_new_axis());
+        }
+        Window { memory: self.memory, first: self.first, dim, strides }
+    }
+
+    /// The part at this index of an axis, which is still there.
+    #[track_caller]
+    fn only(mut self, axis: usize, index: usize) -> Self {
+        let (len, axes) = (self.dim[axis], self.dim.ndim());
+        assert!(
+            index < len,
+            "{index} of the {} is out of bounds: there are {len}",
+            named(axis, axes)
+        );
+        // Of an array without entries, the product may be more than a number holds.
+        let step = self.stride(axis).wrapping_mul(index as isize);
+        self.first = self.first.wrapping_add_signed(step);
+        self.dim[axis] = 1;
+        self
+    }
+
+    /// The same entries along other axes, if they lie one after another in that order, and are as many.
+    pub(crate) fn reshape<E: Dimension>(self, dim: E, fortran: bool) -> Option<Window<M, E>> {
+        let fits = self.is_ordered(fortran) && entries(&dim) == entries(&self.dim);
+        let strides = order(&dim, fortran);
+        fits.then_some(Window { memory: self.memory, first: self.first, dim, strides })
+    }
+
+    /// Whether the entries lie one after another, the last axis first, or in Fortran's order the first.
+    pub(crate) fn is_ordered(&self, fortran: bool) -> bool {
+        let apart = order(&self.dim, fortran);
+        let follows = |axis| self.dim[axis] <= 1 || self.strides[axis] == apart[axis];
+        self.dim.slice().contains(&0) || (0..self.dim.ndim()).all(follows)
     }
 
     /// The array as a view, for backends whose memory is the host's: `memory` is the whole block as
@@ -384,19 +444,51 @@ impl<M, D: RemoveAxis> Window<M, D> {
     ///
     /// # Panics
     /// If there is no such index.
+    #[track_caller]
     pub fn index_axis(self, axis: usize, index: usize) -> Window<M, D::Smaller> {
-        assert!(index < self.dim[axis], "index {index} of {} entries", self.dim[axis]);
-        // Of an array without entries, the product may be more than a number holds.
-        let step = self.stride(axis).wrapping_mul(index as isize);
-        let first = self.first.wrapping_add_signed(step);
-        let dim = self.dim.remove_axis(Axis(axis));
-        Window { memory: self.memory, first, dim, strides: self.strides.remove_axis(Axis(axis)) }
+        let Window { memory, first, dim, strides } = self.only(axis, index);
+        let (dim, strides) = (dim.remove_axis(Axis(axis)), strides.remove_axis(Axis(axis)));
+        Window { memory, first, dim, strides }
     }
 }
 
-/// First index and length of a stepped range of `len` entries.
+/// An index of so many entries; a negative one counts from the end. One before the first is none: the most there is.
+fn from_end(at: isize, len: usize) -> usize {
+    let from_start = if at < 0 { at.checked_add_unsigned(len) } else { Some(at) };
+    from_start.and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX)
+}
+
+/// The strides of entries one after another, the last axis first, or in Fortran's order the first.
+pub(crate) fn order<D: Dimension>(dim: &D, fortran: bool) -> D {
+    let (mut strides, axes) = (dim.clone(), dim.ndim());
+    let mut apart = 1usize;
+    for place in 0..axes {
+        let axis = if fortran { place } else { axes - 1 - place };
+        strides[axis] = apart;
+        // More than can be addressed is the backend's to refuse.
+        apart = apart.saturating_mul(dim[axis]);
+    }
+    strides
+}
+
+/// What lies along an axis.
+pub(crate) fn named(axis: usize, axes: usize) -> String {
+    match (axes, axis) {
+        (1, _) => "entries".into(),
+        (2, 0) => "rows".into(),
+        (2, _) => "columns".into(),
+        _ => format!("entries of axis {axis}"),
+    }
+}
+
+/// First index and length of a stepped range of `len` entries, named so.
 #[track_caller]
-fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usize) {
+fn part(
+    range: impl RangeBounds<usize>,
+    len: usize,
+    step: isize,
+    named: &dyn Fn() -> String,
+) -> (usize, usize) {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let start = match range.start_bound() {
         Included(&s) => s,
@@ -408,8 +500,12 @@ fn slice(range: impl RangeBounds<usize>, len: usize, step: isize) -> (usize, usi
         Excluded(&e) => e,
         Unbounded => len,
     };
-    assert!(start <= end && end <= len, "range {start}..{end} is out of bounds for {len} entries");
-    assert!(step != 0, "a step of 0");
+    assert!(
+        start <= end && end <= len,
+        "range {start}..{end} of the {} is out of bounds: there are {len}",
+        named()
+    );
+    assert!(step != 0, "a step of 0 along the {}", named());
     let count = (end - start).div_ceil(step.unsigned_abs());
     // A negative step starts at the last entry of the range, as ndarray's slices do.
     (if step > 0 || count == 0 { start } else { end - 1 }, count)

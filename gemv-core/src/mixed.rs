@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayRef, Dimension};
 
-use crate::dot::Operand;
+use crate::dot::{ArrayLike, Operand};
 use crate::resident::DeviceArray;
 
 /// A matrix of f32 as the left or right operand of vectors of f64; see [`Widen`].
@@ -16,6 +16,8 @@ impl<M: ?Sized> Clone for Widened<'_, M> {
 }
 
 impl<M: ?Sized> Copy for Widened<'_, M> {}
+
+impl<M: ?Sized> ArrayLike for Widened<'_, M> {}
 
 impl<D: Dimension> Operand for Widened<'_, ArrayRef<f32, D>> {
     type Elem = f64;

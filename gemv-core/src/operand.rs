@@ -1,10 +1,9 @@
 //! Operands as the caller has them, on the host or resident, and the way from one to the other.
 
-use ndarray::{
-    ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, DataMut, Dimension, IntoDimension, Ix1, Ix2,
-};
+use ndarray::{ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, DataMut, Dimension, Ix1, Ix2};
 
 use crate::device::Device;
+use crate::dot::ArrayLike;
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
 use crate::tensor::{Axes, Tensor};
 use crate::view_mut::DeviceViewMut;
@@ -338,64 +337,71 @@ impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for OperandMut<'a, T, 
 /// assert_eq!(resident.gpu_dot(&x).download()?, array![-1.0, -1.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be made resident on a device",
-    note = "arrays and views of a fixed number of axes can, slices and `Vec`s, of f32, f64, f16, bf16, Complex<f32> or Complex<f64>"
-)]
-pub trait ToDevice {
-    /// The [`DeviceArray`] of as many axes.
-    type Resident;
-
+pub trait ToDevice: ArrayLike {
     /// A copy on this device; what is resident there already is shared.
     ///
     /// # Errors
     /// As [`Device::matrix`].
-    fn to_device(&self, device: &Device) -> Result<Self::Resident>;
-}
-
-impl<T: Element, D: Dimension + Copy> ToDevice for ArrayRef<T, D> {
-    type Resident = DeviceArray<T, D>;
-    fn to_device(&self, device: &Device) -> Result<DeviceArray<T, D>> {
-        device.array(self)
+    fn to_device(&self, device: &Device) -> Result<Self::Resident>
+    where
+        Self: Upload,
+    {
+        self.upload(device)
     }
 }
 
-impl<S: Data, D: Dimension> ToDevice for ArrayBase<S, D>
-where
-    ArrayRef<S::Elem, D>: ToDevice,
-{
-    type Resident = <ArrayRef<S::Elem, D> as ToDevice>::Resident;
-    fn to_device(&self, device: &Device) -> Result<Self::Resident> {
-        (**self).to_device(device)
-    }
+impl<A: ArrayLike + ?Sized> ToDevice for A {}
+
+/// What [`ToDevice`] has a copy of, for bounds: `A: Upload<Resident = DeviceMatrix<f32>>`.
+///
+/// ```
+/// use gemv_core::{Device, DeviceMatrix, Result, ToDevice, Upload, device};
+/// use ndarray::array;
+///
+/// fn twice<A: Upload<Resident = DeviceMatrix<f32>>>(a: &A, there: &Device) -> Result<DeviceMatrix<f32>> {
+///     let mut a = a.upload(there)?;
+///     a *= 2.0;
+///     Ok(a)
+/// }
+/// assert_eq!(twice(&array![[1.0, 2.0]], &device("reference")?)?.download()?, array![[2.0, 4.0]]);
+/// # Ok::<(), gemv_core::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made resident on a device",
+    note = "`{Self}` can be made resident if it is an array or view with elements of f32, f64, f16, bf16, Complex<f32> or \
+            Complex<f64>, which `a.mapv(f64::from)` converts to, and with a fixed number of axes, which \
+            `a.into_dimensionality::<Ix2>()` gives an `ArrayD`; or a slice or `Vec` of such numbers: a `Vec<Vec<_>>` \
+            becomes a matrix by `Array2::from_shape_vec((m, n), rows.concat())`"
+)]
+pub trait Upload {
+    /// The [`DeviceArray`] of as many axes.
+    type Resident;
+
+    /// As [`ToDevice::to_device`].
+    ///
+    /// # Errors
+    /// As [`Device::matrix`].
+    fn upload(&self, device: &Device) -> Result<Self::Resident>;
 }
 
-impl<T: Element> ToDevice for [T] {
-    type Resident = DeviceVector<T>;
-    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
-        device.array(self)
-    }
+macro_rules! upload {
+    ($([$($generic:tt)*] $from:ty => $resident:ty;)*) => { $(
+        #[diagnostic::do_not_recommend]
+        impl<$($generic)*> Upload for $from {
+            type Resident = $resident;
+            fn upload(&self, device: &Device) -> Result<$resident> {
+                device.array(self)
+            }
+        }
+    )* };
 }
-
-impl<T: Element> ToDevice for Vec<T> {
-    type Resident = DeviceVector<T>;
-    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
-        device.array(self)
-    }
-}
-
-impl<T: Element, const N: usize> ToDevice for [T; N] {
-    type Resident = DeviceVector<T>;
-    fn to_device(&self, device: &Device) -> Result<DeviceVector<T>> {
-        device.array(self)
-    }
-}
-
-impl<T: Element, D: Dimension + Copy> ToDevice for DeviceArray<T, D> {
-    type Resident = Self;
-    fn to_device(&self, device: &Device) -> Result<Self> {
-        device.array(self)
-    }
+upload! {
+    [T: Element, D: Dimension + Copy] ArrayRef<T, D> => DeviceArray<T, D>;
+    [S: Data<Elem: Element>, D: Dimension + Copy] ArrayBase<S, D> => DeviceArray<S::Elem, D>;
+    [T: Element, D: Dimension + Copy] DeviceArray<T, D> => DeviceArray<T, D>;
+    [T: Element] [T] => DeviceVector<T>;
+    [T: Element] Vec<T> => DeviceVector<T>;
+    [T: Element, const N: usize] [T; N] => DeviceVector<T>;
 }
 
 impl Device {
@@ -474,29 +480,5 @@ impl Device {
         x: impl Into<VectorRef<'x, T>>,
     ) -> Result<DeviceVector<T>> {
         self.array(x)
-    }
-
-    /// A resident array of zeros, row by row: of a length, or of a tuple with the number of entries
-    /// along each axis. (By columns it is the transpose: `zeros((n, m))?.t()`.)
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, Error};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let x = device.zeros::<f64, _>(1000)?; // a vector
-    /// let mut y = device.zeros((3, 1000))?; // a matrix
-    /// let (a, b) = (device.zeros::<f64, _>((3, 7))?, device.zeros::<f64, _>((7, 1000))?);
-    /// device.product(&a, &b).to(&mut y)?;
-    /// assert_eq!(y.download()?.dot(&x.download()?).sum(), 0.0);
-    /// assert!(matches!(device.zeros::<f64, _>(1 << 60), Err(Error::OutOfMemory { .. })));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`array`](Self::array).
-    pub fn zeros<T: Element, Sh>(&self, shape: Sh) -> Result<DeviceArray<T, Sh::Dim>>
-    where
-        Sh: IntoDimension<Dim: Copy>,
-    {
-        DeviceArray::zeros(self, shape.into_dimension())
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::backend::Record;
 use crate::device::Device;
 use crate::memory::SharedMemory;
-use crate::{Error, Result};
+use crate::{Error, Result, planned};
 
 /// A sequence of products and vector steps on one device, run again and again on the same arrays.
 ///
@@ -15,28 +15,37 @@ use crate::{Error, Result};
 /// from then on the record is replayed: nothing is allocated, and the host does nothing else. Other
 /// devices call the function each time. The bits are the same.
 ///
-/// The function starts the same work each time, on arrays that it neither swaps nor replaces, and does
-/// not wait for the device: no downloads, no operands on the host, no kernels of your own,
-/// no work of another device, which a replay would not repeat. What changes from run to run is what
-/// the arrays hold. The function may be called more often than the plan is run,
+/// The function starts the same work each time, on arrays that it neither swaps nor replaces. What cannot be recorded is
+/// an error on every device, so that a plan that runs on the CPU runs on a GPU: downloads, operands and results on the host,
+/// kernels of your own, work of another device; and from the second run on new arrays, such as that of
+/// [`try_gpu_dot`](crate::GpuDot::try_gpu_dot), or of a write to an array that shares its memory. What changes from run to
+/// run is what the arrays hold. The function may be called more often than the plan is run,
 /// while it is recorded and when the state was touched, so it changes nothing but these arrays.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv_core::{DeviceVector, GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
 /// let a = device.matrix(&array![[0.5, 0.25], [0.25, 0.5]])?;
-/// let (x, y) = (device.vector(&array![1.0, 0.0])?, device.zeros(2)?);
-/// let mut twice = device.plan((x, y), move |(x, y)| {
-///     a.try_gpu_dot_into(&*x, &mut *y)?;
-///     a.try_gpu_dot_into(&*y, &mut *x)
+/// struct State {
+///     x: DeviceVector<f64>,
+///     y: DeviceVector<f64>,
+/// }
+/// let state = State { x: device.vector(&array![1.0, 0.0])?, y: device.zeros(2)? };
+/// let mut twice = device.plan(state, move |s: &mut State| {
+///     a.try_gpu_dot_into(&s.x, &mut s.y)?;
+///     a.try_gpu_dot_into(&s.y, &mut s.x)
 /// });
 /// twice.run()?;
-/// assert_eq!(twice.state().0.download()?, array![0.3125, 0.25]);
-/// twice.state_mut().0.assign(&[0.0, 1.0])?; // x is changed in place
+/// assert_eq!(twice.state().x.download()?, array![0.3125, 0.25]);
+/// twice.state_mut().x.assign(&[0.0, 1.0])?; // x is changed in place
 /// twice.run()?;
-/// assert_eq!(twice.into_state().0.download()?, array![0.25, 0.3125]);
+/// assert_eq!(twice.into_state().x.download()?, array![0.25, 0.3125]);
+///
+/// let mut from_host = device.plan(device.zeros::<f64, _>(2)?, |y| y.axpy(1.0, &[1.0, 2.0]));
+/// let e = from_host.run().unwrap_err().to_string();
+/// assert!(e.contains("on the host"), "{e}"); // also on the CPU
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
 pub struct Plan<S, F> {
@@ -91,8 +100,8 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
     /// Runs it once. The work may still be in flight on return.
     ///
     /// # Errors
-    /// Those of the work that is started; [`Error::Device`] if the device can record, and the work
-    /// cannot be recorded or is another each time.
+    /// Those of the work that is started; [`Error::Device`] if it cannot be recorded, or if the device can record and
+    /// it is another each time.
     pub fn run(&mut self) -> Result<()> {
         let ran = self.start();
         // What the work itself shared, such as views of its arrays, is over.
@@ -102,7 +111,8 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
 
     fn start(&mut self) -> Result<()> {
         let Plan { device, state, start, stage, touched, shares } = self;
-        let mut start = || start(state);
+        let number = device.number();
+        let mut run = |first| planned::within(number, first, || start(state));
         let same = match touched.replace(Touched::Not) {
             Touched::Not => true,
             Touched::Read => *shares == SharedMemory::shares(),
@@ -111,14 +121,14 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
         if let Stage::Recorded(record) = stage {
             // An error is an array that has to move first, or that of the work itself: either is the
             // call's.
-            if same || record.holds(&mut start).unwrap_or(false) {
+            if same || record.holds(&mut || run(false)).unwrap_or(false) {
                 return record.replay();
             }
             *stage = Stage::New;
         }
         match stage {
             Stage::New => {
-                start()?;
+                run(true)?;
                 *stage = Stage::Warm;
                 Ok(())
             }
@@ -126,11 +136,17 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
                 // Another thread's product may move the device's scratch memory between the record and
                 // its check.
                 for _ in 0..ATTEMPTS {
-                    let Some(record) = device.backend().record(&mut start)? else {
-                        *stage = Stage::Called;
-                        return start();
+                    let record = match device.backend().record(&mut || run(false)) {
+                        Ok(Some(record)) => record,
+                        Ok(None) => {
+                            *stage = Stage::Called;
+                            return run(!same);
+                        }
+                        // Nothing ran. An array that was replaced or shared since moves now.
+                        Err(_) if !same => return run(true),
+                        Err(e) => return Err(e),
                     };
-                    if record.holds(&mut start)? {
+                    if record.holds(&mut || run(false))? {
                         record.replay()?;
                         *stage = Stage::Recorded(record);
                         return Ok(());
@@ -140,7 +156,8 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
                 let reason = "the work that is started is another each time".into();
                 Err(Error::Device { device, call, reason })
             }
-            Stage::Recorded(_) | Stage::Called => start(),
+            // An array that was replaced or shared since may move.
+            Stage::Recorded(_) | Stage::Called => run(!same),
         }
     }
 

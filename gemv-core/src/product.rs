@@ -10,6 +10,7 @@ use crate::float_mode::in_default;
 use crate::host::host_zeros;
 use crate::job::{Checked, Job, Number, check_batch};
 use crate::operand::{MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::planned::{self, Work};
 use crate::tensor::{Axes, Rank, Tensor, TensorMut};
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 
@@ -173,6 +174,8 @@ impl Device {
             return Ok(());
         }
         job.without_batch();
+        let resident = [job.a.window(), job.x.window(), job.y.window()].iter().all(Option::is_some);
+        self.plannable(if resident { Work::Resident } else { Work::Host })?;
         let choice = self.choice(&job.desc())?;
         self.backend().product(&mut job, choice.prepared())
     }
@@ -209,6 +212,7 @@ impl Device {
             if let Some(small) = known.and_then(|prepared| prepared.small.as_ref())
                 && ask.alpha.is_one()
                 && ask.beta.is_zero()
+                && !planned::inside()
                 && A::small(small, ask.conj, &a, &x, &mut y)
             {
                 return Ok(());
@@ -227,6 +231,8 @@ impl Device {
         x: &OperandRef<'_, V, X>,
         y: OperandMut<'_, V, X>,
     ) -> Result<()> {
+        let resident = [a.device(), x.device(), y.device()].iter().all(Option::is_some);
+        self.plannable(if resident { Work::Resident } else { Work::Host })?;
         let (a, x) = (a.tensor(A::A), x.tensor(A::X));
         match y {
             OperandMut::Host(y) => self.start(known, ask, a, x, TensorMut::host(y, A::X)),

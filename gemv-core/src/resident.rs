@@ -1,22 +1,24 @@
 //! Arrays that live on a device: upload once, multiply many times.
 
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 
-use ndarray::{Array, Array2, ArrayView, Axis, Dimension, Ix0, Ix1, Ix2, RemoveAxis, ShapeBuilder};
+use ndarray::{Array, ArrayView, Dimension, Ix0, Ix1, Ix2};
 
 use crate::device::Device;
 use crate::element::{Slices, SlicesMut};
 use crate::host::{entries, host_array, host_zeros, span};
-use crate::memory::{Memory, Owner, SharedMemory, Window};
+use crate::memory::{Memory, Owner, SharedMemory, Window, order};
+use crate::planned::Work;
 use crate::step::VectorJob;
 use crate::{Desc, Element, Error, Result, ShapeMismatch};
 
 /// An array that lives on a device, as ndarray's `Array<T, D>` on the host. Cloning is cheap: clones
 /// and views share the memory.
 ///
-/// A product written to an array whose memory is shared goes to memory of its own first (as with
-/// [`ndarray::ArcArray`]), so no other clone ever sees it.
+/// An array whose memory a clone or a view shares is given memory of its own before it is written (as with
+/// [`ndarray::ArcArray`]), so no other clone ever sees it. That allocates, and copies the whole array where its entries are
+/// kept: on the device, and each time, if a view is taken before each write. A debug line of the target `gemv_core` in the
+/// log says so; [`try_view_mut`](Self::try_view_mut) refuses in its place.
 ///
 /// ```
 /// use gemv_core::{GpuDot, device};
@@ -86,26 +88,35 @@ pub type DeviceVector<T> = DeviceArray<T, Ix1>;
 
 impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     pub(crate) fn upload(device: &Device, a: ArrayView<'_, T, D>) -> Result<Self> {
+        device.plannable(Work::Host)?;
         let span = span(&a)?;
         let memory = device.backend().upload(T::any::<Slices>(&span.data))?.into();
-        let (device, element) = (device.clone(), PhantomData);
-        let (dim, strides) = (a.raw_dim(), span.strides);
-        Ok(DeviceArray { device, memory, first: span.first, dim, strides, element })
+        let (first, dim, strides) = (span.first, a.raw_dim(), span.strides);
+        Ok(Self::of(device, memory, Window { memory: (), first, dim, strides }))
     }
 
     /// Zeros, row by row.
     pub(crate) fn zeros(device: &Device, dim: D) -> Result<Self> {
-        // More than can be addressed is the backend's to refuse.
-        let len = entries(&dim);
-        let mut strides = dim;
-        let mut apart = 1usize;
-        for axis in (0..dim.ndim()).rev() {
-            strides[axis] = apart;
-            apart = apart.saturating_mul(dim[axis]);
-        }
-        let memory = device.backend().alloc(T::DTYPE, len)?.into();
-        let (device, element) = (device.clone(), PhantomData);
-        Ok(DeviceArray { device, memory, first: 0, dim, strides, element })
+        Self::zeros_in_order(device, dim, false)
+    }
+
+    /// Zeros, row by row or in Fortran's order.
+    pub(crate) fn zeros_in_order(device: &Device, dim: D, fortran: bool) -> Result<Self> {
+        device.plannable(Work::Allocate)?;
+        let memory = device.backend().alloc(T::DTYPE, entries(&dim))?.into();
+        let strides = order(&dim, fortran);
+        Ok(Self::of(device, memory, Window { memory: (), first: 0, dim, strides }))
+    }
+
+    /// An array in a block of memory.
+    pub(crate) fn of(device: &Device, memory: SharedMemory, at: Window<(), D>) -> Self {
+        let (device, Window { first, dim, strides, .. }) = (device.clone(), at);
+        DeviceArray { device, memory, first, dim, strides, element: PhantomData }
+    }
+
+    /// An array in the same block of memory.
+    pub(crate) fn at<E: Dimension + Copy>(&self, window: Window<(), E>) -> DeviceArray<T, E> {
+        DeviceArray::of(&self.device, self.memory.clone(), window)
     }
 
     /// Number of entries along each axis.
@@ -182,6 +193,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// # Errors
     /// [`Error::OutOfMemory`] on the host, or the driver's refusal.
     pub fn download(&self) -> Result<Array<T, D>> {
+        self.device.plannable(Work::Download)?;
         let host = "the host";
         let mut array = host_array::<T, D>(host, self.dim)?;
         let (first, len) = self.window().range();
@@ -189,7 +201,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
             return Ok(array);
         }
         let backend = self.device.backend();
-        if self.is_standard() {
+        if self.placed().is_ordered(false) {
             let block = array.as_slice_mut().expect("new, in standard layout");
             backend.download(&*self.memory, first, T::any::<SlicesMut>(block))?;
             return Ok(array);
@@ -201,20 +213,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         Ok(array)
     }
 
-    fn placed(&self) -> Window<(), D> {
+    pub(crate) fn placed(&self) -> Window<(), D> {
         Window { memory: (), first: self.first, dim: self.dim, strides: self.strides }
-    }
-
-    /// Whether the entries lie one after another, the last axis first.
-    pub(crate) fn is_standard(&self) -> bool {
-        let mut apart = 1;
-        for axis in (0..self.dim.ndim()).rev() {
-            if self.dim[axis] > 1 && self.strides[axis] != apart {
-                return false;
-            }
-            apart = apart.wrapping_mul(self.dim[axis]);
-        }
-        true
     }
 
     /// Makes this array the only owner of its memory, each entry at a place of its own, so that it may
@@ -222,10 +222,21 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// had to be replaced.
     #[inline]
     pub(crate) fn make_unique(&mut self, keep: bool) -> Result<Option<Self>> {
-        if self.memory.get_mut().is_some() && self.window().is_distinct() {
+        if self.is_unique() {
             return Ok(None);
         }
         self.replace(keep).map(Some)
+    }
+
+    /// Whether it may be written where it lies.
+    #[inline]
+    pub(crate) fn is_unique(&mut self) -> bool {
+        self.memory.get_mut().is_some() && self.window().is_distinct()
+    }
+
+    /// Bytes of its entries.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.len() as u64).saturating_mul(T::DTYPE.bytes() as u64)
     }
 
     /// Gives this array memory of its own; returns it as it was.
@@ -244,6 +255,11 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         if self.dim.ndim() > 3 {
             return Err(too_many_axes(self.dim.ndim()));
         }
+        let (device, bytes) = (&self.device.info().id, self.bytes());
+        let done = if keep { "copied" } else { "allocated" };
+        log::debug!(
+            "{device}: {bytes} bytes are {done} before a write, as a clone or a view has the array's memory"
+        );
         let mut own = Self::zeros(&self.device, self.dim)?;
         if keep && !self.is_empty() {
             let y = own.window_mut().expect("new memory, which nobody shares");
@@ -281,7 +297,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// Makes this array the only owner of its memory, from whose beginning its entries follow one
     /// another, the last axis first.
     pub(crate) fn make_own(&mut self) -> Result<()> {
-        let placed = self.is_standard() && self.first == 0;
+        let placed = self.placed().is_ordered(false) && self.first == 0;
         if !placed || self.memory.get_mut().is_none() {
             self.replace(true)?;
         }
@@ -312,45 +328,9 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         dim: E,
         strides: E,
     ) -> Result<DeviceArray<T, E>> {
-        Window { memory: (), first, dim, strides }.check("a view", self.memory.len())?;
-        let (device, memory) = (self.device.clone(), self.memory.clone());
-        Ok(DeviceArray { device, memory, first, dim, strides, element: PhantomData })
-    }
-
-    /// One entry along an axis, with all of the others, as ndarray's `index_axis`; of the same memory:
-    /// one matrix of a batch, one row or column of a matrix.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, GpuDot};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use ndarray::{Array3, Axis, array};
-    ///
-    /// let stack = device.array(&Array3::from_shape_fn((2, 2, 2), |(b, i, j)| (b + i * j) as f32))?;
-    /// let second = stack.index_axis(Axis(0), 1);
-    /// assert_eq!(second.gpu_dot(&[1.0, 10.0]).download()?, array![11.0, 21.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If there is no such axis or no such entry.
-    #[must_use]
-    #[track_caller]
-    pub fn index_axis(&self, axis: Axis, index: usize) -> DeviceArray<T, D::Smaller>
-    where
-        D: RemoveAxis,
-    {
-        let axes = self.dim.ndim();
-        assert!(axis.index() < axes, "axis {} of {axes}", axis.index());
-        let Window { first, dim, strides, .. } = self.placed().index_axis(axis.index(), index);
-        let (device, memory) = (self.device.clone(), self.memory.clone());
-        DeviceArray { device, memory, first, dim, strides, element: PhantomData }
-    }
-
-    /// Every `step`-th of a range of an axis.
-    #[track_caller]
-    fn step_axis(&self, axis: usize, range: impl RangeBounds<usize>, step: isize) -> Self {
-        let Window { first, dim, strides, .. } = self.placed().step_axis(axis, range, step);
-        DeviceArray { first, dim, strides, ..self.clone() }
+        let window = Window { memory: (), first, dim, strides };
+        window.check("a view", self.memory.len())?;
+        Ok(self.at(window))
     }
 }
 
@@ -367,152 +347,6 @@ impl<T: Element> DeviceMatrix<T> {
         let first = self.first.wrapping_mul(T::DTYPE.bytes());
         Desc::new(T::DTYPE, self.dim[0], self.dim[1], self.strides(), first)
     }
-
-    /// The transpose, n × m, of the same memory.
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, GpuDot};
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
-    /// let x = a.t().gpu_dot(&array![1.0, -1.0]); // Aᵀ of the one copy on the device
-    /// assert_eq!(x.download()?, array![-3.0, -3.0, -3.0]);
-    /// assert_eq!((a.t().dim(), a.t().strides()), ((3, 2), (1, 3)));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    #[must_use]
-    pub fn t(&self) -> Self {
-        let mut t = self.clone();
-        t.dim = Ix2(self.dim[1], self.dim[0]);
-        t.strides = Ix2(self.strides[1], self.strides[0]);
-        t
-    }
-
-    /// Some of the rows, of the same memory.
-    ///
-    /// A row's product depends on that row and x alone, so the product of the slice is the slice of
-    /// the product, bit for bit.
-    ///
-    /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// # use gemv_core::{Engine, GpuDot};
-    /// # use ndarray::{Array2, s};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = Array2::from_shape_fn((6, 300), |(i, j)| ((7 * i + j) as f32).cos());
-    /// let (x, resident) = (a.row(0).to_owned(), device.matrix(&a)?);
-    /// let y = a.gpu_dot(&x);
-    /// assert_eq!(resident.rows(2..5).gpu_dot(&x).download()?, y.slice(s![2..5]));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If the range ends beyond the last row, or before it starts.
-    #[must_use]
-    #[track_caller]
-    pub fn rows(&self, range: impl RangeBounds<usize>) -> Self {
-        self.step_rows(range, 1)
-    }
-
-    /// Every `step`-th of some of the rows, backwards if `step` is negative, as
-    /// `slice(s![range;step, ..])` of ndarray.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::{array, s};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = array![[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]];
-    /// let resident = device.matrix(&a)?;
-    /// assert_eq!(resident.step_rows(.., 2).download()?, array![[1.0, 10.0], [3.0, 30.0]]);
-    /// // From the end of the range, as in ndarray.
-    /// assert_eq!(resident.step_rows(1.., -2).download()?, a.slice(s![1..;-2, ..]));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If the range ends beyond the last row, or before it starts, or `step` is 0.
-    #[must_use]
-    #[track_caller]
-    pub fn step_rows(&self, range: impl RangeBounds<usize>, step: isize) -> Self {
-        self.step_axis(0, range, step)
-    }
-
-    /// Every `step`-th of some of the columns; see [`step_rows`](Self::step_rows).
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, GpuDot};
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// // Interleaved: a left and a right channel in each row.
-    /// let both = device.matrix(&array![[1.0, -1.0, 2.0, -2.0], [3.0, -3.0, 4.0, -4.0]])?;
-    /// let right = both.step_columns(1.., 2);
-    /// assert_eq!(right.gpu_dot(&array![1.0, 1.0]).download()?, array![-3.0, -7.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// As [`step_rows`](Self::step_rows).
-    #[must_use]
-    #[track_caller]
-    pub fn step_columns(&self, range: impl RangeBounds<usize>, step: isize) -> Self {
-        self.step_axis(1, range, step)
-    }
-
-    /// Some of the columns, of the same memory.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
-    /// assert_eq!(a.columns(1..).download()?, array![[2.0, 3.0], [5.0, 6.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If the range ends beyond the last column, or before it starts.
-    #[must_use]
-    #[track_caller]
-    pub fn columns(&self, range: impl RangeBounds<usize>) -> Self {
-        self.step_columns(range, 1)
-    }
-
-    /// One row, of the same memory.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
-    /// assert_eq!(a.row(1).download()?, array![3.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If there is no such row.
-    #[must_use]
-    #[track_caller]
-    pub fn row(&self, index: usize) -> DeviceVector<T> {
-        self.index_axis(Axis(0), index)
-    }
-
-    /// One column, of the same memory.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
-    /// assert_eq!(a.column(1).download()?, array![2.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If there is no such column.
-    #[must_use]
-    #[track_caller]
-    pub fn column(&self, index: usize) -> DeviceVector<T> {
-        self.index_axis(Axis(1), index)
-    }
 }
 
 impl<T: Element> DeviceVector<T> {
@@ -522,68 +356,10 @@ impl<T: Element> DeviceVector<T> {
         self.strides[0] as isize
     }
 
-    /// Every `step`-th of some of the entries, backwards if `step` is negative; of the same memory.
-    ///
-    /// ```
-    /// # use gemv_core::Engine;
-    /// # use ndarray::array;
-    /// # let device = Engine::new(None).device("reference")?;
-    /// let x = device.vector(&array![0.0, 1.0, 2.0, 3.0, 4.0])?;
-    /// assert_eq!(x.step(1.., 2).download()?, array![1.0, 3.0]);
-    /// let back = x.step(..4, -1);
-    /// assert_eq!((back.download()?, back.stride()), (array![3.0, 2.0, 1.0, 0.0], -1));
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If the range ends beyond the last entry, or before it starts, or `step` is 0.
-    #[must_use]
-    #[track_caller]
-    pub fn step(&self, range: impl RangeBounds<usize>, step: isize) -> Self {
-        self.step_axis(0, range, step)
-    }
-
-    /// The first m · n entries as an m × n matrix of the same memory: row by row, or column by column
-    /// where the shape says so with ndarray's [`f()`](ShapeBuilder::f).
-    ///
-    /// ```
-    /// # use gemv_core::{Engine, ToDevice};
-    /// # let device = Engine::new(None).device("reference")?;
-    /// use ndarray::{ShapeBuilder, array};
-    ///
-    /// let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].to_device(&device)?;
-    /// let rows = x.as_matrix((2, 3));
-    /// assert_eq!(rows.download()?, array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
-    /// let columns = x.as_matrix((2, 3).f()); // as Fortran and BLAS have it
-    /// assert_eq!(columns.download()?, array![[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// If there are fewer entries, or the stride is not 1.
-    #[must_use]
-    #[track_caller]
-    pub fn as_matrix(&self, shape: impl ShapeBuilder<Dim = Ix2>) -> DeviceMatrix<T> {
-        let shape = shape.into_shape_with_order();
-        let (m, n) = shape.raw_dim().into_pattern();
-        let needed = m.saturating_mul(n);
-        assert!(needed <= self.len(), "a {m} x {n} matrix of {} entries", self.len());
-        assert!(self.stride() == 1 || needed <= 1, "a matrix of entries that lie apart");
-        // A shape does not tell its order, but an array of it does. Entries of no size need no memory.
-        // Where one row or column is all there is, both orders are one.
-        let by_columns = m > 1 && n > 1 && Array2::<()>::uninit(shape).strides()[0] == 1;
-        let strides = if by_columns { Ix2(1, m) } else { Ix2(n, 1) };
-        self.matrix(Ix2(m, n), strides)
-    }
-
     /// A matrix of one row: a dot product's left operand.
     pub(crate) fn as_row(&self) -> DeviceMatrix<T> {
-        self.matrix(Ix2(1, self.len()), Ix2(self.len(), self.strides[0]))
-    }
-
-    fn matrix(&self, dim: Ix2, strides: Ix2) -> DeviceMatrix<T> {
-        let (device, memory) = (self.device.clone(), self.memory.clone());
-        DeviceArray { device, memory, first: self.first, dim, strides, element: PhantomData }
+        let (dim, strides) = (Ix2(1, self.len()), Ix2(self.len(), self.strides[0]));
+        self.at(Window { memory: (), first: self.first, dim, strides })
     }
 }
 

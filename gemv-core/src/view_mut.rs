@@ -3,18 +3,19 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use ndarray::{Axis, Dimension, Ix0, Ix1, Ix2, RemoveAxis};
+use ndarray::{Axis, Dimension, Ix0, Ix1, Ix2, RemoveAxis, SliceArg};
 
 use crate::device::Device;
-use crate::memory::{Memory, Window};
+use crate::memory::{Memory, Owner, Window};
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
-use crate::{Element, Result};
+use crate::views::checked;
+use crate::{Element, Error, Result};
 
 /// A part of a resident array, to be written where it lies, as ndarray's `ArrayViewMut` on the host.
 ///
 /// It is the place of a product, and of the elementwise steps that a [`DeviceArray`] has. An array that
 /// shares its memory is given memory of its own when the view is made, so no clone ever sees what is
-/// written.
+/// written: see [`view_mut`](DeviceArray::view_mut) for what that costs.
 ///
 /// ```
 /// use gemv_core::{GpuDot, device};
@@ -89,9 +90,8 @@ impl<'a, T: Element, D: Dimension + Copy> DeviceViewMut<'a, T, D> {
     where
         D: RemoveAxis,
     {
-        let axes = self.window.dim.ndim();
-        assert!(axis.index() < axes, "axis {} of {axes}", axis.index());
-        let window = self.window.index_axis(axis.index(), index);
+        let axis = checked(axis, self.window.dim.ndim());
+        let window = self.window.index_axis(axis, index);
         DeviceViewMut { device: self.device, window, element: PhantomData }
     }
 
@@ -110,6 +110,17 @@ impl<'a, T: Element, D: Dimension + Copy> DeviceViewMut<'a, T, D> {
         Ok(DeviceViewMut { device: self.device, window, element: PhantomData })
     }
 
+    /// The part that ndarray's [`s![..]`](ndarray::s) means; see [`DeviceArray::slice`].
+    ///
+    /// # Panics
+    /// As [`DeviceArray::slice`].
+    #[must_use]
+    #[track_caller]
+    pub fn slice_move<I: SliceArg<D>>(self, info: I) -> DeviceViewMut<'a, T, I::OutDim> {
+        let window = self.window.slice(info.as_ref());
+        DeviceViewMut { device: self.device, window, element: PhantomData }
+    }
+
     /// Every `step`-th of a range of an axis, backwards if `step` is negative.
     ///
     /// # Panics
@@ -118,9 +129,8 @@ impl<'a, T: Element, D: Dimension + Copy> DeviceViewMut<'a, T, D> {
     #[must_use]
     #[track_caller]
     pub fn step_axis(self, axis: Axis, range: impl RangeBounds<usize>, step: isize) -> Self {
-        let axes = self.window.dim.ndim();
-        assert!(axis.index() < axes, "axis {} of {axes}", axis.index());
-        DeviceViewMut { window: self.window.step_axis(axis.index(), range, step), ..self }
+        let axis = checked(axis, self.window.dim.ndim());
+        DeviceViewMut { window: self.window.step_axis(axis, range, step), ..self }
     }
 }
 
@@ -136,7 +146,9 @@ impl<'a, T: Element> DeviceViewMut<'a, T, Ix0> {
 impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// All of it, to be written where it lies.
     ///
-    /// An array that shares its memory with a clone or a view is copied first, on the device.
+    /// **An array that shares its memory with a clone or a view is copied first**, whole, on the device: in place of one
+    /// column, all of the matrix is read and written. So take views after the writes, or drop them before. The log says when
+    /// it happens, at the level debug; [`try_view_mut`](Self::try_view_mut) refuses.
     ///
     /// ```
     /// # use gemv_core::Engine;
@@ -156,6 +168,61 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     pub fn view_mut(&mut self) -> Result<DeviceViewMut<'_, T, D>> {
         self.make_unique(true)?;
         Ok(DeviceViewMut::of(self))
+    }
+
+    /// As [`view_mut`](Self::view_mut), and never a copy: to write an array whose memory is shared is an error.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, Error};
+    /// # use ndarray::{Axis, array};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut basis = device.zeros((2, 3))?;
+    /// let first = basis.column(0); // alive: a write to any column would copy all of them
+    /// let e = basis.try_view_mut().unwrap_err();
+    /// assert!(matches!(e, Error::Shared { bytes: 48, .. }));
+    /// drop(first);
+    /// basis.try_view_mut()?.index_axis(Axis(1), 2).assign(&[1.0, 2.0])?;
+    /// assert_eq!(basis.download()?, array![[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if a clone or a view shares the memory, or several entries of this array lie at one place;
+    /// [`Error::Operand`] of foreign memory that may not be written.
+    pub fn try_view_mut(&mut self) -> Result<DeviceViewMut<'_, T, D>> {
+        if self.memory.owner() != Owner::Backend || self.is_unique() {
+            // Nothing is copied then.
+            return self.view_mut();
+        }
+        Err(Error::Shared { device: self.device.info().id.clone(), bytes: self.bytes() })
+    }
+
+    /// The part that ndarray's [`s![..]`](ndarray::s) means, to be written where it lies; see [`view_mut`](Self::view_mut).
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use ndarray::{Array3, s};
+    ///
+    /// let mut batch = device.zeros((2, 2, 3))?;
+    /// batch.slice_mut(s![1, .., ..2])?.fill(1.0)?;
+    /// let mut want = Array3::zeros((2, 2, 3));
+    /// want.slice_mut(s![1, .., ..2]).fill(1.0);
+    /// assert_eq!(batch.download()?, want);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`view_mut`](Self::view_mut).
+    ///
+    /// # Panics
+    /// As [`slice`](Self::slice).
+    #[track_caller]
+    pub fn slice_mut<I>(&mut self, info: I) -> Result<DeviceViewMut<'_, T, I::OutDim>>
+    where
+        I: SliceArg<D, OutDim: Copy>,
+    {
+        Ok(self.view_mut()?.slice_move(info))
     }
 }
 
@@ -183,6 +250,24 @@ impl<T: Element> DeviceMatrix<T> {
     }
 
     /// One column, to be written where it lies; see [`view_mut`](Self::view_mut).
+    ///
+    /// **While a view of the matrix is alive, the whole matrix is copied first**, not the column: a loop that keeps
+    /// `m.column(j)` and writes `m.column_mut(j + 1)?` copies m × n elements in each turn. Views that are dropped before the
+    /// write cost nothing, and [`try_view_mut`](Self::try_view_mut) is an error where a copy would be made:
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::{Axis, array};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let a = device.matrix(&array![[2.0, 0.0], [0.0, 3.0]])?;
+    /// let mut powers = device.from_shape_fn((2, 4), |(_, k)| if k == 0 { 1.0 } else { 0.0 })?;
+    /// for k in 0..3 {
+    ///     let next = a.try_gpu_dot(&powers.column(k))?; // the view is dropped here
+    ///     powers.try_view_mut()?.index_axis(Axis(1), k + 1).assign(&next)?; // so nothing is copied
+    /// }
+    /// assert_eq!(powers.download()?, array![[1.0, 2.0, 4.0, 8.0], [1.0, 3.0, 9.0, 27.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`view_mut`](Self::view_mut).

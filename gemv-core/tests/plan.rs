@@ -4,9 +4,9 @@
 use std::cell::Cell;
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, DeviceVector, Error, GpuDot, Record, Result};
+use gemv_core::{Device, DeviceVector, Engine, Error, GpuDot, Plan, Record, Result};
 use gemv_testkit::Host;
-use ndarray::array;
+use ndarray::{Axis, array, s};
 
 thread_local! {
     /// Whether records hold, and how often one was replayed.
@@ -162,4 +162,52 @@ fn what_a_plan_computes_is_no_clones_business() {
     plan.state_mut().0.assign(&[1.0, 0.0]).unwrap();
     plan.run().unwrap();
     assert_eq!(plan.into_state().0.download().unwrap(), array![0.0, 2.0]);
+}
+
+/// As a device that records refuses it, so that what runs here runs there.
+#[test]
+fn what_cannot_be_recorded_is_refused_on_every_device() {
+    fn refused<S>(plan: &mut Plan<S, impl FnMut(&mut S) -> Result<()>>, part: &str) {
+        let e = plan.run().unwrap_err().to_string();
+        assert!(e.contains(part) && e.ends_with("cannot be recorded"), "{e}");
+    }
+    let device = Device::new(Reference::open());
+    let a = device.matrix(&array![[0.0, 1.0], [2.0, 0.0]]).unwrap();
+    let x = || device.vector(&array![1.0, 3.0]).unwrap();
+    let host = || array![1.0, 1.0];
+    refused(&mut device.plan(x(), |x| x.axpy(1.0, &host())), "on the host");
+    refused(&mut device.plan(x(), |x| a.try_gpu_dot_into(&host(), x)), "on the host");
+    let v = x();
+    refused(&mut device.plan(host(), |y| a.try_gpu_dot_into(&v, y)), "on the host");
+    refused(&mut device.plan(host(), |y| a.try_gpu_dot_into(&a.row(0), y)), "on the host");
+    refused(&mut device.plan(x(), |x| x.download().map(drop)), "downloads");
+    refused(&mut device.plan(x(), |x| x.sum().map(drop)), "on the host");
+    refused(&mut device.plan(x(), |x| x.nrm2().map(drop)), "on the host");
+    refused(&mut device.plan((), |()| device.synchronize()), "waits");
+    // Small products of the host go by a way of their own.
+    Engine::global().set_default("reference").unwrap();
+    refused(
+        &mut device.plan(host(), |y| {
+            host().view().insert_axis(Axis(0)).try_gpu_dot_into(&host(), y.slice_mut(s![..1]))
+        }),
+        "another device",
+    );
+    let other = Device::new(Reference::open()).vector(&host()).unwrap();
+    refused(&mut device.plan(other, |y| y.scal(2.0)), "another device");
+
+    // Memory is a matter of the first run, and of one after the state was touched.
+    let mut newly = device.plan(x(), |x| x.assign(&a.try_gpu_dot(&*x)?));
+    newly.run().unwrap();
+    for _ in 0..2 {
+        refused(&mut newly, "makes an array in each run");
+    }
+    assert_eq!(newly.into_state().download().unwrap(), array![3.0, 2.0]);
+    let mut copying = device.plan(a.clone(), |a| {
+        let row = a.row(0);
+        a.row_mut(1)?.assign(&row)
+    });
+    copying.run().unwrap();
+    refused(&mut copying, "while a clone or a view of it is alive");
+    // What was refused is over.
+    assert_eq!(device.vector(&host()).unwrap().download().unwrap(), host());
 }

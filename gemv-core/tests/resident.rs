@@ -161,13 +161,13 @@ fn views_of_views_are_those_of_ndarray() {
 }
 
 #[test]
-#[should_panic(expected = "range 2..5 is out of bounds for 4 entries")]
+#[should_panic(expected = "range 2..5 of the rows is out of bounds: there are 4")]
 fn rows_beyond_the_last() {
     let _ = device().matrix(&grid()).unwrap().rows(2..5);
 }
 
 #[test]
-#[should_panic(expected = "range 3..2 is out of bounds")]
+#[should_panic(expected = "range 3..2 of the rows is out of bounds")]
 fn rows_backwards() {
     #[allow(clippy::reversed_empty_ranges)] // what the test is about
     let _ = device().matrix(&grid()).unwrap().rows(3..2);

@@ -8,7 +8,7 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 use gemv_core::{
     Accumulator, AnySlice, AnySliceMut, AnySmall, AnyVectorJob, BACKENDS, Backend, BackendEntry,
     BuiltinTable, Checked, Desc, DeviceInfo, Dtype, Element, Error, HostGemm, Job, KernelInfo,
-    Memory, Params, Prepared, Result, Rival, Small, VectorJob, for_any,
+    Memory, Params, Prepared, Result, Rival, Small, VectorJob, for_any, host_is_full,
 };
 
 use crate::gemm::gemm;
@@ -592,6 +592,6 @@ impl Cpu {
     }
 
     fn full(&self, asked: u64) -> Error {
-        Error::OutOfMemory { device: self.info.id.clone(), asked, free: None }
+        host_is_full(&self.info.id, asked)
     }
 }

@@ -167,12 +167,26 @@ pub enum Error {
         reason: String,
     },
     /// Resident operands lie on another device than the one that is to compute.
-    #[error("an operand lives on {operand}, the product was asked of {device}")]
+    #[error(
+        "an operand lives on {operand}, the product was asked of {device}: `to_device` makes a copy of an array on another \
+         device"
+    )]
     WrongDevice {
         /// Where the product was to be computed.
         device: String,
         /// Where the operand lives.
         operand: String,
+    },
+    /// A resident array would have to be copied before it is written, and no copy was allowed.
+    #[error(
+        "{device}: a clone or a view has the array's memory, and to write it would copy {bytes} bytes: drop them \
+         before, or write by view_mut, which copies"
+    )]
+    Shared {
+        /// Where the array lives.
+        device: String,
+        /// Bytes of the array.
+        bytes: u64,
     },
     /// A table or a parameter text is not well formed.
     #[error("{origin}{}: {reason}", show_line(.line))]
@@ -489,7 +503,11 @@ mod tests {
         assert_eq!(table.to_string(), "t.txt, line 3: no colon");
         let device =
             Error::WrongDevice { device: "cpu".into(), operand: "cuda:1".into() }.to_string();
-        assert_eq!(device, "an operand lives on cuda:1, the product was asked of cpu");
+        assert!(
+            device.starts_with(
+                "an operand lives on cuda:1, the product was asked of cpu: `to_device`"
+            )
+        );
     }
 
     #[test]

@@ -1,16 +1,13 @@
 //! Memory that is asked for, and not taken for granted.
 
-use gemv_core::{Element, Error as CoreError};
+use gemv_core::{Element, host_is_full};
 
 use crate::Result;
 
 /// `count` times `each` of the same value.
 pub(crate) fn filled<T: Element>(count: usize, each: usize, value: T) -> Result<Vec<T>> {
-    let refused = || CoreError::OutOfMemory {
-        device: "the host".into(),
-        asked: (count as u64).saturating_mul(each as u64).saturating_mul(size_of::<T>() as u64),
-        free: None,
-    };
+    let asked = (count as u64).saturating_mul(each as u64).saturating_mul(size_of::<T>() as u64);
+    let refused = || host_is_full("the host", asked);
     let len = count.checked_mul(each).ok_or_else(refused)?;
     let mut all = Vec::new();
     all.try_reserve_exact(len).map_err(|_| refused())?;
@@ -27,7 +24,5 @@ pub(crate) fn reserved(count: usize) -> Result<Vec<u8>> {
 
 /// Makes room for so many more bytes.
 pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
-    let refused =
-        |_| CoreError::OutOfMemory { device: "the host".into(), asked: more as u64, free: None };
-    Ok(bytes.try_reserve(more).map_err(refused)?)
+    Ok(bytes.try_reserve(more).map_err(|_| host_is_full("the host", more as u64))?)
 }

@@ -1,6 +1,6 @@
 //! Memory of the host that is asked for, and not taken for granted.
 
-use gemv_core::{Element, Error as CoreError, packed, zeros_on_host};
+use gemv_core::{Element, host_is_full, packed, zeros_on_host};
 use ndarray::{Array1, ArrayView1};
 
 use crate::Result;
@@ -28,10 +28,5 @@ pub(crate) fn collected<T>(of: impl ExactSizeIterator<Item = T>) -> Result<Vec<T
 /// Makes room for so many more.
 pub(crate) fn reserve<T>(in_it: &mut Vec<T>, more: usize) -> Result<()> {
     let asked = (more as u64).saturating_mul(size_of::<T>() as u64);
-    in_it.try_reserve(more).map_err(|_| CoreError::OutOfMemory {
-        device: "the host".into(),
-        asked,
-        free: None,
-    })?;
-    Ok(())
+    Ok(in_it.try_reserve(more).map_err(|_| host_is_full("the host", asked))?)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytemuck::Pod;
-use gemv_core::{Dtype, Element, Error as CoreError};
+use gemv_core::{Dtype, Element, host_is_full};
 use ndarray::{Ix2, Shape, ShapeBuilder};
 
 use crate::Result;
@@ -98,11 +98,8 @@ impl Stored<'_> {
 pub(crate) fn resize<T: Pod + Element>(to: &mut Vec<T>, count: usize) -> Result<()> {
     to.truncate(count);
     let missing = count - to.len();
-    to.try_reserve_exact(missing).map_err(|_| CoreError::OutOfMemory {
-        device: "the host".into(),
-        asked: (missing * size_of::<T>()) as u64,
-        free: None,
-    })?;
+    let asked = (missing * size_of::<T>()) as u64;
+    to.try_reserve_exact(missing).map_err(|_| host_is_full("the host", asked))?;
     to.resize(count, T::zeroed());
     Ok(())
 }

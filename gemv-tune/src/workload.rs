@@ -14,7 +14,7 @@ use super::settings::{Mode, RunnerSettings};
 use super::speed::{ReadBandwidth, ReadPoint};
 use gemv_core::{
     Accumulator, Backend, Desc, Device, DeviceVector, Element, Error, Job, Layout, Memory, Number,
-    Params, Prepared, Result, SlicesMut, Tensor, TensorMut, Window, reference,
+    Params, Prepared, Result, SlicesMut, Tensor, TensorMut, Window, host_is_full, reference,
 };
 
 /// A [`Workload`] of any element type.
@@ -93,11 +93,7 @@ impl<T: Element> Workload<T> {
         let len = (bytes / T::DTYPE.bytes() as u64) as usize;
         let mut host: Vec<T> = Vec::new();
         // Too little memory is an error, not the end of the process.
-        host.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-            device: "the host".into(),
-            asked: bytes,
-            free: None,
-        })?;
+        host.try_reserve_exact(len).map_err(|_| host_is_full("the host", bytes))?;
         // A prime period: no two rows of a matrix are equal by accident.
         let period: Vec<T> = (0..len.min(1_048_573)).map(number).collect();
         while host.len() < len {

@@ -6,6 +6,7 @@ mod bare;
 mod c;
 mod candle;
 mod house;
+mod mistakes;
 mod newcomer;
 mod package;
 mod programs;

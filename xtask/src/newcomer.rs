@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
+use crate::mistakes;
+
 /// The members' manifests and sources: a library with a generic bound, an application that never
 /// names gemv but chooses its backend, one whose elements need a feature that it lacks, one that
 /// chooses a GPU whose driver may not be there, one that chooses none, and the example of the smallest program.
@@ -166,18 +168,19 @@ const MOST: u64 = 2_500_000;
 /// Builds the crates and checks what they print.
 pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     let root = sh.current_dir();
-    for (path, text) in FILES {
+    for (path, text) in FILES.into_iter().chain(mistakes::FILES) {
         let name = path.split('/').next().unwrap_or_default();
         let text = text.replace("ROOT", &root.display().to_string());
         let head = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n");
         let head = if path.ends_with("Cargo.toml") { head } else { String::new() };
         sh.write_file(folder.join(path), head + &text)?;
     }
+    sh.write_file(folder.join("mistakes/src/lib.rs"), mistakes::source())?;
     // The workspace's versions. Their features are other ones, so nothing that the other steps built can be used.
     // What is built is a release, as users have it, but for the backend of a GPU: it is the linking and what is said
     // that is tested there.
     let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"application\", \
-                   \"elements\", \"driverless\", \"nothing\", \"smallest\"]\n";
+                   \"elements\", \"driverless\", \"nothing\", \"smallest\", \"mistakes\", \"ndarray\"]\n";
     let gpu = ["gemv-cuda", "gemv-gpu", "cudarc", "lzma-rust2", "rustix", "sha2"];
     let gpu = gpu.map(|name| format!("{name}.opt-level = 0\n")).concat();
     let profile = format!("[profile.release.package]\n{gpu}");
@@ -236,5 +239,7 @@ pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     ensure!(said == 1, "not one sentence says what is missing: {text}");
     let (good, text) = run("nothing", Some("reference"))?;
     ensure!(good && text.trim() == "[2, 6]", "the reference, by name, says: {text}");
-    Ok(())
+    let wrong = cmd!(sh, "cargo rustc -q --release -p mistakes --target-dir {built}");
+    let said = wrong.ignore_status().env("CARGO_TERM_COLOR", "never").output()?;
+    mistakes::check(&String::from_utf8_lossy(&said.stderr))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, result, sys};
-use gemv_core::{Error, PieceSource, Result, zeros_on_host};
+use gemv_core::{Error, PieceSource, Result, host_is_full, zeros_on_host};
 
 use super::current::{Caller, Held};
 use super::gpu::{Block, Gpu, NO_MEMORY};
@@ -287,5 +287,5 @@ impl Staging {
 
 /// The error for so many bytes of the host's memory.
 fn full(asked: usize) -> Error {
-    Error::OutOfMemory { device: "the host".into(), asked: asked as u64, free: None }
+    host_is_full("the host", asked as u64)
 }

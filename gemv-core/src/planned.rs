@@ -1,0 +1,85 @@
+//! What the function of a [`Plan`](crate::Plan) may not do: the same on every device, whether it records or not.
+
+use std::cell::Cell;
+
+use crate::{Error, Result};
+
+/// In which run of a plan this thread is, and which device it is of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Run {
+    Outside,
+    /// Arrays may be given memory of their own.
+    First(usize),
+    Later(usize),
+}
+
+thread_local! {
+    static RUN: Cell<Run> = const { Cell::new(Run::Outside) };
+}
+
+/// Runs the function of a plan of this device; `first` if it may allocate.
+pub(crate) fn within<R>(device: usize, first: bool, function: impl FnOnce() -> R) -> R {
+    struct Back(Run);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            RUN.set(self.0);
+        }
+    }
+    let run = if first { Run::First(device) } else { Run::Later(device) };
+    let _back = Back(RUN.replace(run));
+    function()
+}
+
+/// Whether this thread is in the function of a plan.
+#[inline(always)]
+pub(crate) fn inside() -> bool {
+    RUN.get() != Run::Outside
+}
+
+/// Work of a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    /// A step or a product of resident operands.
+    Resident,
+    /// An operand or a result of the host, which is copied.
+    Host,
+    Download,
+    Synchronize,
+    Kernel,
+    Allocate,
+}
+
+/// Refuses what cannot be recorded, if this thread is in the function of a plan.
+///
+/// # Errors
+/// [`Error::Device`], with what to do in its place.
+#[inline]
+pub(crate) fn check(device: usize, work: Work, id: &str) -> Result<()> {
+    if inside() { refuse(device, work, id) } else { Ok(()) }
+}
+
+#[cold]
+fn refuse(device: usize, work: Work, id: &str) -> Result<()> {
+    let (of, first) = match RUN.get() {
+        Run::Outside => return Ok(()),
+        Run::First(of) => (of, true),
+        Run::Later(of) => (of, false),
+    };
+    let reason = match work {
+        _ if of != device => "its function works on another device than the plan's, which",
+        Work::Resident => return Ok(()),
+        Work::Allocate if first => return Ok(()),
+        Work::Host => {
+            "its function has an operand or a result on the host (upload it before, by `to_device`), which"
+        }
+        Work::Download => "its function downloads (read the plan's state between two runs), which",
+        Work::Synchronize => "its function waits for the device, which",
+        Work::Kernel => "its function launches a kernel of your own, which",
+        Work::Allocate => {
+            "its function makes an array in each run (make it before, and write to it, by `try_gpu_dot_into` and its \
+             like; and write no array while a clone or a view of it is alive), which"
+        }
+    };
+    let (device, call) = (id.into(), "Plan::run");
+    Err(Error::Device { device, call, reason: format!("{reason} cannot be recorded") })
+}
