@@ -26,8 +26,37 @@ pub use gemv_core::{half, ndarray, num_complex};
 /// assert_eq!(y.download()?, array![3.0, 7.0]);
 /// # Ok::<(), gemv::Error>(())
 /// ```
+///
+/// A function of any element type has [`Element`] as its bound. `T::Acc` is the type of sums and factors, f32 for f16 and
+/// bf16: its zero and one are `T::Acc::ZERO` and `T::Acc::ONE`, and `T::narrow` rounds one of them to an element.
+///
+/// ```
+/// use gemv::prelude::*;
+///
+/// /// The largest eigenvalue of A by `steps` of the power iteration, from a vector of ones.
+/// fn largest<T: Element>(a: &DeviceMatrix<T>, steps: usize) -> gemv::Result<T> {
+///     let device = a.device();
+///     let one = device.scalar(T::narrow(T::Acc::ONE))?;
+///     let (mut x, mut norm) = (device.zeros(a.ncols())?, device.scalar(T::default())?);
+///     x.fill(Factor::number(T::Acc::ONE))?;
+///     for _ in 0..steps {
+///         let y: DeviceVector<T> = a.try_gpu_dot(&x)?;
+///         y.nrm2_into(&mut norm)?;
+///         x.fill(Factor::number(T::Acc::ZERO))?;
+///         x.axpy(&one / &norm, &y)?; // nothing is waited for
+///     }
+///     a.try_gpu_dot(&x)?.nrm2()
+/// }
+///
+/// let a = ndarray::array![[2.0, 0.0], [0.0, 1.0]].to_device(&gemv::device("reference")?)?;
+/// assert_eq!(largest(&a, 60)?, 2.0);
+/// # Ok::<(), gemv::Error>(())
+/// ```
 pub mod prelude {
-    pub use gemv_core::{Device, DeviceArray, DeviceMatrix, DeviceVector, GpuDot, ToDevice, Widen};
+    pub use gemv_core::{
+        Device, DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector, Element, Factor, GpuDot,
+        ToDevice, Widen,
+    };
 }
 
 /// Kernels of your own, compiled from source and launched between products; see
@@ -65,6 +94,9 @@ pub mod unstable {
 
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+
+#[doc = include_str!("ndarray.md")]
+pub mod from_ndarray {}
 
 /// Names the backends of this build's features to the engine, before the first use of a device: for a static library, whose
 /// linker leaves out what it finds nobody to name. Elsewhere they are there already, and this changes nothing.

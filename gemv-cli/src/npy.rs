@@ -1,13 +1,13 @@
 //! NumPy's `.npy` files, formats 1.0 to 3.0: their data, read once into memory of its own type.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
 use gemv::{Dtype, Element};
-use gemv_shard::npy::{Header, MAGIC, check_length};
+use gemv_shard::npy::{self, Header, check_length};
 use gemv_shard::{Stamp, Streamed};
 use half::{bf16, f16};
 use num_complex::Complex;
@@ -17,14 +17,8 @@ use crate::files::Output;
 use crate::files::stdin;
 use crate::npz;
 
-/// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
-/// the two.
-const PIECE: usize = 1 << 18;
-
 /// An element type of a file.
 pub(crate) trait Number: Element + Pod {
-    /// The element with the bytes of each of its parts reversed.
-    fn swapped(self) -> Self;
     /// The element as text that reads back to the same bits, unless it is NaN. A comma
     /// separates the parts of a complex number.
     fn text(self) -> String;
@@ -33,9 +27,6 @@ pub(crate) trait Number: Element + Pod {
 macro_rules! real {
     ($($t:ty, $show:expr;)*) => { $(
         impl Number for $t {
-            fn swapped(self) -> Self {
-                <$t>::from_bits(self.to_bits().swap_bytes())
-            }
             fn text(self) -> String {
                 format!("{:?}", $show(self))
             }
@@ -52,9 +43,6 @@ real! {
 macro_rules! complex {
     ($($t:ty)*) => { $(
         impl Number for Complex<$t> {
-            fn swapped(self) -> Self {
-                Complex::new(self.re.swapped(), self.im.swapped())
-            }
             fn text(self) -> String {
                 format!("{:?},{:?}", self.re, self.im)
             }
@@ -150,45 +138,11 @@ impl Npy {
     /// # Panics
     /// If the type is not the file's.
     pub(crate) fn read<T: Number>(mut self) -> Result<Vec<T>> {
-        assert_eq!(self.header.dtype, T::DTYPE, "the caller asks for the file's own type");
         self.read_unnamed().with_context(|| self.path.display().to_string())
     }
 
     fn read_unnamed<T: Number>(&mut self) -> Result<Vec<T>> {
-        let mut data: Vec<T> = Vec::new();
-        let bytes = self.len * size_of::<T>();
-        let none = || format!("there is no memory for its {bytes} bytes");
-        if self.is_file {
-            data.try_reserve_exact(self.len).with_context(none)?;
-        }
-        let mut read = 0;
-        while data.len() < self.len {
-            let start = data.len();
-            let end = (start + PIECE / size_of::<T>()).min(self.len);
-            // A pipe or an archive may announce more than it has: memory grows with what was read.
-            data.try_reserve(end - start).with_context(none)?;
-            data.resize(end, T::zeroed());
-            let mut piece: &mut [u8] = bytemuck::cast_slice_mut(&mut data[start..]);
-            while !piece.is_empty() {
-                match self.data.read(piece) {
-                    Ok(0) => check_length(bytes as u64, read)?,
-                    Ok(n) => {
-                        piece = &mut piece[n..];
-                        read += n as u64;
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(e) => return Err(e.into()),
-                }
-            }
-            if self.header.big_endian != cfg!(target_endian = "big") {
-                data[start..].iter_mut().for_each(|v| *v = v.swapped());
-            }
-        }
-        if self.data.read(&mut [0])? != 0 {
-            bail!(
-                "the file is too long: its header announces {bytes} bytes of data, but more follow"
-            );
-        }
+        let data = npy::read(&self.header, &mut self.data, self.is_file)?;
         if let Some((file, before)) = &self.file
             && !before.holds(file)?
         {
@@ -242,28 +196,6 @@ fn source(path: &Path) -> Result<Source> {
 /// Writes an array, whose last index runs fastest, as `numpy.save` does, in the byte order of this
 /// machine.
 pub(crate) fn write<T: Number>(mut file: Output, shape: &[usize], y: &[T]) -> io::Result<()> {
-    let kind = match T::DTYPE {
-        Dtype::F16 => "f2",
-        Dtype::F32 => "f4",
-        Dtype::F64 => "f8",
-        Dtype::C32 => "c8",
-        Dtype::C64 => "c16",
-        Dtype::Bf16 => "V2",
-    };
-    let order = if cfg!(target_endian = "big") { '>' } else { '<' };
-    let shape = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    // A tuple of one has a comma.
-    let shape = if shape.contains(',') { shape } else { shape + "," };
-    let mut header =
-        format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({shape}), }}");
-    // The data starts on 64 bytes; the line end belongs to the header.
-    let (start, line_end) = (MAGIC.len() + 4, 1);
-    let padded = (start + header.len() + line_end).next_multiple_of(64) - start;
-    header.extend(std::iter::repeat_n(' ', padded - line_end - header.len()));
-    header.push('\n');
-    let mut text = [MAGIC, &[1, 0], &(padded as u16).to_le_bytes()].concat();
-    text.extend(header.as_bytes());
-    file.write_all(&text)?;
-    file.write_all(bytemuck::cast_slice(y))?;
+    npy::write(&mut file, shape, y)?;
     file.finish()
 }

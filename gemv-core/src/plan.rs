@@ -111,8 +111,8 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
 
     fn start(&mut self) -> Result<()> {
         let Plan { device, state, start, stage, touched, shares } = self;
-        let number = device.number();
-        let mut run = |first| planned::within(number, first, || start(state));
+        let devices = [device.number()].into();
+        let mut run = |first| planned::within(&devices, first, || start(state));
         let same = match touched.replace(Touched::Not) {
             Touched::Not => true,
             Touched::Read => *shares == SharedMemory::shares(),

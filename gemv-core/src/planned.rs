@@ -1,39 +1,41 @@
 //! What the function of a [`Plan`](crate::Plan) may not do: the same on every device, whether it records or not.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use crate::{Error, Result};
 
-/// In which run of a plan this thread is, and which device it is of.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Run {
-    Outside,
-    /// Arrays may be given memory of their own.
-    First(usize),
-    Later(usize),
+/// In which run of a plan this thread is, and of which devices it is, by their numbers.
+#[derive(Debug, Clone)]
+struct Run {
+    devices: Arc<[usize]>,
+    /// Whether arrays may be given memory of their own.
+    first: bool,
 }
 
 thread_local! {
-    static RUN: Cell<Run> = const { Cell::new(Run::Outside) };
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static RUN: RefCell<Option<Run>> = const { RefCell::new(None) };
 }
 
-/// Runs the function of a plan of this device; `first` if it may allocate.
-pub(crate) fn within<R>(device: usize, first: bool, function: impl FnOnce() -> R) -> R {
-    struct Back(Run);
+/// Runs the function of a plan of these devices; `first` if it may allocate.
+pub(crate) fn within<R>(devices: &Arc<[usize]>, first: bool, function: impl FnOnce() -> R) -> R {
+    struct Back(Option<Run>);
     impl Drop for Back {
         fn drop(&mut self) {
-            RUN.set(self.0);
+            INSIDE.set(self.0.is_some());
+            RUN.replace(self.0.take());
         }
     }
-    let run = if first { Run::First(device) } else { Run::Later(device) };
-    let _back = Back(RUN.replace(run));
+    let _back = Back(RUN.replace(Some(Run { devices: devices.clone(), first })));
+    INSIDE.set(true);
     function()
 }
 
 /// Whether this thread is in the function of a plan.
 #[inline(always)]
 pub(crate) fn inside() -> bool {
-    RUN.get() != Run::Outside
+    INSIDE.get()
 }
 
 /// Work of a device.
@@ -60,13 +62,11 @@ pub(crate) fn check(device: usize, work: Work, id: &str) -> Result<()> {
 
 #[cold]
 fn refuse(device: usize, work: Work, id: &str) -> Result<()> {
-    let (of, first) = match RUN.get() {
-        Run::Outside => return Ok(()),
-        Run::First(of) => (of, true),
-        Run::Later(of) => (of, false),
-    };
+    let Some(Run { devices, first }) = RUN.with_borrow(Option::clone) else { return Ok(()) };
     let reason = match work {
-        _ if of != device => "its function works on another device than the plan's, which",
+        _ if !devices.contains(&device) => {
+            "its function works on another device than the plan's, which"
+        }
         Work::Resident => return Ok(()),
         Work::Allocate if first => return Ok(()),
         Work::Host => {

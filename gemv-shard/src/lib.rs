@@ -40,6 +40,8 @@
 //! # Ok::<(), gemv_shard::Error>(())
 //! ```
 //!
+//! [`load_npy`] reads a NumPy file straight into an array of a device, and [`save_npy`] writes one.
+//!
 //! [`Streamed`] does the same with the parts of one file that is larger than memory, or of one array that is
 //! larger than the device's, and [`Sharded`] with the parts of a matrix that are resident on several devices
 //! of one process. A [`ShardedVector`] stays on these devices from one product to the next.
@@ -50,6 +52,7 @@ mod dealt;
 mod element;
 mod error;
 mod exchange;
+mod files;
 mod finish;
 mod kept;
 mod memory;
@@ -72,6 +75,7 @@ mod threads;
 pub use bytes::dtype_of_bytes;
 pub use element::SumElement;
 pub use error::{Error, Result};
+pub use files::{load_npy, save_npy};
 pub use partial::Partial;
 pub use sharded::Sharded;
 pub use sharded_vector::ShardedVector;

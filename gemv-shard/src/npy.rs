@@ -1,4 +1,4 @@
-//! NumPy's `.npy` files, formats 1.0 to 3.0: what their header says.
+//! NumPy's `.npy` files, formats 1.0 to 3.0: their header, and their elements one after the other.
 //!
 //! Written here because no crate knows all the element types: `f2`, `f4`, `f8`, `c8`, `c16` of either byte
 //! order, under every name that NumPy reads, and bfloat16, which NumPy does not know. `numpy.save` of an `ml_dtypes` array writes that as `<V2`
@@ -7,9 +7,10 @@
 //! The header is the text of a Python dictionary. Only what NumPy writes there is understood: no nesting, so
 //! no depth that a hostile file could choose.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
-use gemv_core::Dtype;
+use bytemuck::Pod;
+use gemv_core::{Dtype, Element};
 
 use crate::{Error, Result};
 
@@ -19,6 +20,9 @@ pub const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_HEADER: usize = 1 << 16;
 /// As many axes as an array of NumPy can have.
 const MAX_AXES: usize = 64;
+/// Elements are zeroed and read in pieces of this many bytes, which stay in the cache between
+/// the two.
+const PIECE: usize = 1 << 18;
 /// Characters of a file that an error shows.
 const SHOWN: usize = 200;
 
@@ -102,6 +106,121 @@ impl Header {
         let bytes = if self.shape.contains(&0) { 0 } else { filled };
         Some((bytes / self.dtype.bytes(), bytes))
     }
+}
+
+/// Reads the elements that follow a header, in the order of the file, in the byte order of this machine. Only of a file
+/// whose length was compared is room made for all at once (`known`): a pipe or an archive may announce more than it has.
+///
+/// # Errors
+/// [`Error::File`] if there are fewer elements or more, no memory for them, or what reading reports.
+///
+/// # Panics
+/// If the header is of another type.
+pub fn read<T: Element + Pod>(
+    header: &Header,
+    data: &mut impl Read,
+    known: bool,
+) -> Result<Vec<T>> {
+    assert_eq!(header.dtype, T::DTYPE, "the caller asks for the file's own type");
+    let huge = || refused("its header announces more than can be addressed");
+    let (len, bytes) = header.size().ok_or_else(huge)?;
+    let full = |_| refused(format!("there is no memory for its {bytes} bytes"));
+    let told = |e: io::Error| refused(e.to_string());
+    let mut elements: Vec<T> = Vec::new();
+    if known {
+        elements.try_reserve_exact(len).map_err(full)?;
+    }
+    let mut read = 0;
+    while elements.len() < len {
+        let start = elements.len();
+        let end = (start + PIECE / size_of::<T>()).min(len);
+        elements.try_reserve(end - start).map_err(full)?;
+        elements.resize(end, T::zeroed());
+        let mut piece: &mut [u8] = bytemuck::cast_slice_mut(&mut elements[start..]);
+        while !piece.is_empty() {
+            match data.read(piece) {
+                Ok(0) => check_length(bytes as u64, read)?,
+                Ok(n) => (piece, read) = (&mut piece[n..], read + n as u64),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(told(e)),
+            }
+        }
+        let piece = bytemuck::cast_slice_mut(&mut elements[start..]);
+        native(piece, header.dtype, header.big_endian);
+    }
+    if data.read(&mut [0]).map_err(told)? != 0 {
+        return Err(refused(format!(
+            "the file is too long: its header announces {bytes} bytes of data, but more follow"
+        )));
+    }
+    Ok(elements)
+}
+
+/// Turns elements of a file into those of this machine's byte order.
+pub(crate) fn native(elements: &mut [u8], dtype: Dtype, big_endian: bool) {
+    if big_endian != cfg!(target_endian = "big") {
+        let parts = if dtype.is_complex() { 2 } else { 1 };
+        elements.chunks_exact_mut(dtype.bytes() / parts).for_each(<[u8]>::reverse);
+    }
+}
+
+/// Writes an array, whose last index runs fastest, as `numpy.save` does, in the byte order of this machine.
+///
+/// ```
+/// use gemv_shard::npy::{Header, read, write};
+///
+/// let mut file = Vec::new();
+/// write(&mut file, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+/// let mut rest = &file[..];
+/// let (header, bytes) = Header::read(&mut rest)?;
+/// assert_eq!((header.shape.as_slice(), bytes, file.len()), (&[2, 3][..], 128, 128 + 24));
+/// assert_eq!(read::<f32>(&header, &mut rest, true)?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// # Ok::<(), gemv_shard::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of the system.
+pub fn write<T: Element + Pod>(
+    file: &mut impl Write,
+    shape: &[usize],
+    elements: &[T],
+) -> io::Result<()> {
+    let kind = match T::DTYPE {
+        Dtype::F16 => "f2",
+        Dtype::F32 => "f4",
+        Dtype::F64 => "f8",
+        Dtype::C32 => "c8",
+        Dtype::C64 => "c16",
+        Dtype::Bf16 => "V2",
+    };
+    let order = if cfg!(target_endian = "big") { '>' } else { '<' };
+    let axes = shape.iter().map(|len| format!("{len}, ")).collect::<String>();
+    // A tuple of one has a comma, and one of more needs none at its end.
+    let axes = axes.trim_end_matches(if shape.len() == 1 { " " } else { ", " });
+    let mut header =
+        format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({axes}), }}");
+    // The data starts on 64 bytes; the line end belongs to the header.
+    let (start, line_end) = (MAGIC.len() + 4, 1);
+    let padded = (start + header.len() + line_end).next_multiple_of(64) - start;
+    header.extend(std::iter::repeat_n(' ', padded - line_end - header.len()));
+    header.push('\n');
+    let mut text = [MAGIC, &[1, 0], &(padded as u16).to_le_bytes()].concat();
+    text.extend(header.as_bytes());
+    file.write_all(&text)?;
+    file.write_all(bytemuck::cast_slice(elements))
+}
+
+/// Why an array of other axes is refused.
+pub(crate) fn other_axes(header: &Header, asked: usize) -> String {
+    let name = |axes: usize| match axes {
+        1 => "a vector has 1".into(),
+        2 => "a matrix has 2".into(),
+        3 => "a batch of matrices has 3".into(),
+        axes => format!("{axes} are asked"),
+    };
+    let count = header.shape.len();
+    let axes = if count == 1 { "axis" } else { "axes" };
+    format!("the array has {count} {axes}, but {}", name(asked))
 }
 
 /// Compares the bytes of data that a header announces with those that follow it.

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytemuck::Pod;
-use gemv_core::{Dtype, Element, host_is_full};
+use gemv_core::{DeviceVector, Dtype, Element, host_is_full};
 use ndarray::{Ix2, Shape, ShapeBuilder};
 
 use crate::Result;
+use crate::npy::native;
 use crate::source::Source;
 
 /// Where the elements are, and in which order.
@@ -86,11 +87,35 @@ impl Stored<'_> {
             self.source.read(from, piece)?;
             at += count;
         }
-        if self.big_endian != cfg!(target_endian = "big") {
-            let parts = if self.dtype.is_complex() { 2 } else { 1 };
-            to.chunks_exact_mut(size / parts).for_each(<[u8]>::reverse);
-        }
+        native(to, self.dtype, self.big_endian);
         Ok(())
+    }
+
+    /// Has the device fill the beginning of a vector with a part. Whether it does such.
+    pub fn fill<T: Pod + Element>(&self, to: &mut DeviceVector<T>, part: &Block) -> Result<bool> {
+        let bytes = part.len() * size_of::<T>();
+        let failed = OnceLock::new();
+        let source = |first: usize, piece: &mut [u8]| match self.read_bytes(part, first, piece) {
+            Ok(()) => true,
+            Err(e) => {
+                // The first one is told.
+                let _ = failed.set(e);
+                false
+            }
+        };
+        let device = to.device().clone();
+        let memory = to.window_mut().expect("nobody shares it").memory;
+        let fills = device.backend().fill(memory, bytes, &source)?;
+        failed.into_inner().map_or(Ok(fills), Err)
+    }
+
+    /// Whether the elements are of this type.
+    pub fn holds<T: Element>(&self) -> Result<()> {
+        let (is, asked) = (self.dtype, T::DTYPE);
+        if is == asked {
+            return Ok(());
+        }
+        Err(self.source.refused(format!("the array holds {is}, where {asked} is asked")))
     }
 }
 

@@ -1,10 +1,7 @@
 //! Matrices that are larger than the memory that holds them at one time.
 
-use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use bytemuck::Pod;
 use gemv_core::order::SEGMENT;
@@ -15,12 +12,13 @@ use gemv_core::{
 use ndarray::{Array2, ArrayView2, ArrayViewMut1, Axis, ShapeBuilder, Slice};
 
 use crate::element::{SumElement, Vectors};
+use crate::files::opened;
 use crate::finish::finish_resident;
 use crate::memory::{copied, filled, reserve};
-use crate::npy::{Header, check_length, refused};
+use crate::npy::{other_axes, refused};
 use crate::partial::Partial;
 use crate::product::resident_segment_sums;
-use crate::source::{Source, Stamp, named};
+use crate::source::{Source, named};
 use crate::stored::{Block, Stored};
 use crate::threads::on_cpu;
 use crate::{Result, on_cpu};
@@ -91,33 +89,11 @@ impl Streamed<'static> {
     }
 
     fn open_unnamed(path: &Path) -> Result<Streamed<'static>> {
-        let told = |e: io::Error| refused(e.to_string());
-        let mut file = File::open(path).map_err(told)?;
-        let meta = file.metadata().map_err(told)?;
-        let stamp = Stamp::of(&file).map_err(told)?;
-        if !meta.is_file() {
-            return Err(refused("only a file can be read in parts"));
-        }
-        let (header, start) = Header::read(&mut file)?;
-        let start = start as u64;
-        let Some((_, bytes)) = header.size() else {
-            let shape = &header.shape;
-            return Err(refused(format!(
-                "its header announces a shape of {shape:?}, more than can be addressed"
-            )));
+        let (header, stored) = opened(path)?;
+        let [rows, columns] = header.shape[..] else {
+            return Err(refused(other_axes(&header, 2)));
         };
-        check_length(bytes as u64, meta.len().saturating_sub(start))?;
-        let dim = match header.shape[..] {
-            [rows, columns] => (rows, columns),
-            _ => {
-                let count = header.shape.len();
-                let axes = if count == 1 { "axis" } else { "axes" };
-                return Err(refused(format!("the array has {count} {axes}, but a matrix has 2")));
-            }
-        };
-        let Header { dtype, big_endian, fortran, .. } = header;
-        let source = Source::File { path: path.to_path_buf(), file, start, stamp };
-        let stored = Stored { source, dtype, big_endian, dim, by_rows: !fortran };
+        let stored = Stored { dim: (rows, columns), by_rows: !header.fortran, ..stored };
         Ok(Streamed { stored, window: Streamed::WINDOW })
     }
 }
@@ -212,7 +188,7 @@ impl<'a> Streamed<'a> {
                 ShapeMismatch::MatrixVector { matrix: (m, n), x: x.len(), y: Some(y.len()) };
             return Err(CoreError::Shape(shapes).into());
         }
-        self.holds::<T>()?;
+        self.stored.holds::<T>()?;
         let mut result = match beta.is_zero() {
             true => filled(m, V::default())?,
             false => copied(y.view())?,
@@ -311,7 +287,7 @@ impl<'a> Streamed<'a> {
         rows: Range<usize>,
         columns: Range<usize>,
     ) -> Result<Array2<T>> {
-        self.holds::<T>()?;
+        self.stored.holds::<T>()?;
         let (m, n) = self.dim();
         let within = |part: &Range<usize>, len| part.start <= part.end && part.end <= len;
         if !within(&rows, m) || !within(&columns, n) {
@@ -324,15 +300,6 @@ impl<'a> Streamed<'a> {
         self.stored.source.unchanged()?;
         let shape = self.stored.shape(&part);
         Ok(Array2::from_shape_vec(shape, elements).expect("as many as were read"))
-    }
-
-    /// Whether the elements are of this type.
-    fn holds<T: Element>(&self) -> Result<()> {
-        let (is, asked) = (self.stored.dtype, T::DTYPE);
-        if is == asked {
-            return Ok(());
-        }
-        Err(self.stored.source.refused(format!("the array holds {is}, where {asked} is asked")))
     }
 
     /// The parts, in the order in which they are read. Each third of the window is for one of two parts, or for
@@ -378,12 +345,12 @@ impl<'a> Streamed<'a> {
         let stored = &self.stored;
         // A device that fills memory by pieces does so with none as well.
         let mut part = device.zeros::<T, _>(0)?;
-        if self.fill(&mut part, &Block { rows: 0..0, columns: 0..0 })? {
+        if stored.fill(&mut part, &Block { rows: 0..0, columns: 0..0 })? {
             part = device.zeros(blocks.iter().map(Block::len).max().unwrap_or(0))?;
             for block in blocks {
                 // It is on its way when this returns. The product waits for it on the device, and the next
                 // part there for the product: only the pieces are waited for here.
-                self.fill(&mut part, block)?;
+                stored.fill(&mut part, block)?;
                 use_it(block, MatrixRef::Device(&part.as_matrix(stored.shape(block))))?;
             }
             return Ok(());
@@ -404,27 +371,5 @@ impl<'a> Streamed<'a> {
             std::mem::swap(&mut now, &mut next);
         }
         Ok(())
-    }
-
-    /// Has the device fill the beginning of a vector with a part. Whether it does such.
-    fn fill<T: Pod + Element>(&self, to: &mut DeviceVector<T>, part: &Block) -> Result<bool> {
-        let bytes = part.len() * size_of::<T>();
-        let failed = OnceLock::new();
-        let source =
-            |first: usize, piece: &mut [u8]| match self.stored.read_bytes(part, first, piece) {
-                Ok(()) => true,
-                Err(e) => {
-                    // The first one is told.
-                    let _ = failed.set(e);
-                    false
-                }
-            };
-        let device = to.device().clone();
-        let memory = to.window_mut().expect("nobody shares it").memory;
-        let fills = device.backend().fill(memory, bytes, &source)?;
-        if let Some(e) = failed.into_inner() {
-            return Err(e);
-        }
-        Ok(fills)
     }
 }

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod files;
 mod golden;
 mod modes;
 mod partial;

@@ -21,7 +21,7 @@ use rayon::ThreadPoolBuilder;
 
 /// A device with memory of its own, which is filled by pieces of so many bytes, at the host's reference's speed.
 /// It fails where `fails` says so, of its call that fills or computes, from 0.
-fn feeding(
+pub fn feeding(
     piece: usize,
     fails: impl Fn(usize) -> bool + Clone + Send + Sync + 'static,
 ) -> (Device, Arc<AtomicUsize>) {
