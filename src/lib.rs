@@ -6,8 +6,8 @@
 pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
     DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, GpuDot, Listing, MatrixMut,
-    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, Upload, VectorMut,
-    VectorRef, Widen, Widened, device, devices, open_devices,
+    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, Upload,
+    VectorMut, VectorRef, Widen, Widened, device, devices, open_devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};
@@ -27,8 +27,8 @@ pub use gemv_core::{half, ndarray, num_complex};
 /// # Ok::<(), gemv::Error>(())
 /// ```
 ///
-/// A function of any element type has [`Element`] as its bound. `T::Acc` is the type of sums and factors, f32 for f16 and
-/// bf16: its zero and one are `T::Acc::ZERO` and `T::Acc::ONE`, and `T::narrow` rounds one of them to an element.
+/// A function of any element type has [`Element`] as its bound, with `T::zero()` and `T::one()`. The factor of a step is a
+/// [`Factor`], such as `Factor::ONE`, a resident number, or the quotient of two.
 ///
 /// ```
 /// use gemv::prelude::*;
@@ -36,13 +36,12 @@ pub use gemv_core::{half, ndarray, num_complex};
 /// /// The largest eigenvalue of A by `steps` of the power iteration, from a vector of ones.
 /// fn largest<T: Element>(a: &DeviceMatrix<T>, steps: usize) -> gemv::Result<T> {
 ///     let device = a.device();
-///     let one = device.scalar(T::narrow(T::Acc::ONE))?;
-///     let (mut x, mut norm) = (device.zeros(a.ncols())?, device.scalar(T::default())?);
-///     x.fill(Factor::number(T::Acc::ONE))?;
+///     let (one, mut norm) = (device.scalar(T::one())?, device.scalar(T::zero())?);
+///     let mut x = device.from_shape_fn(a.ncols(), |_| T::one())?;
 ///     for _ in 0..steps {
 ///         let y: DeviceVector<T> = a.try_gpu_dot(&x)?;
 ///         y.nrm2_into(&mut norm)?;
-///         x.fill(Factor::number(T::Acc::ZERO))?;
+///         x.fill(Factor::ZERO)?;
 ///         x.axpy(&one / &norm, &y)?; // nothing is waited for
 ///     }
 ///     a.try_gpu_dot(&x)?.nrm2()

@@ -2,7 +2,7 @@
 
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, ArrayViewMut2, Axis};
-use gemv_core::{Step, scale};
+use gemv_core::{Accumulator, Step, scale};
 use gemv_cpu::HostStep;
 
 use crate::operand::{Matrix, Vector};
@@ -139,7 +139,7 @@ fn without_a<T: Scalar>(beta: T, mut y: gemv_core::ndarray::ArrayViewMut1<'_, T>
     if beta.is_zero() {
         y.fill(T::ZERO);
     } else {
-        in_default(|| y.mapv_inplace(|y| beta.mul(y)));
+        in_default(|| y.mapv_inplace(|y| Accumulator::mul(beta, y)));
     }
 }
 
@@ -205,7 +205,7 @@ fn update<T: Scalar>(
     by_rows: bool,
 ) {
     let cpu = &host().cpu;
-    let factor = |y: T| alpha.mul(if conj { y.conj() } else { y });
+    let factor = |y: T| Accumulator::mul(alpha, if conj { y.conj() } else { y });
     if !by_rows {
         for (y, column) in y.iter().zip(a.columns_mut()) {
             let (step, alpha, x) = (Step::Axpy, factor(*y), Some(x.view()));

@@ -168,7 +168,12 @@ gemv_status gemv_matrix_zeros(const gemv_device *device, uint32_t dtype, uint32_
 /* Frees a matrix; NULL is allowed. Work that uses it is done first. */
 void gemv_matrix_free(gemv_matrix *matrix);
 
-/* The matrix as an array, to be passed to products. The program may change offset, dim and stride for a part of it. */
+/* The matrix as an array, to be passed to products. The program may change offset, dim and stride for a part of it.
+ *
+ * Parts share the block. A product whose A or x is a part of the same gemv_matrix as y, or that another thread's product
+ * reads meanwhile, first copies the whole block on the device, each time, and y is written to the copy: A and x are read as
+ * they were before the call. That takes as long as reading and writing all of the block, however small y is, and as much
+ * memory again until the call is done. Keep what is written in a gemv_matrix of its own. */
 gemv_status gemv_matrix_array(gemv_matrix *matrix, gemv_array *array);
 
 /* Copies an array in a device's memory to one of the program's with the same type and dims, and waits for it. */
@@ -187,7 +192,10 @@ gemv_status gemv_download(const gemv_device *device, const gemv_array *from, con
  *
  * x and y are of one type. That of A is the same, or a narrower one: GEMV_F16 or GEMV_BF16 with GEMV_F32, GEMV_F32 with
  * GEMV_F64. y does not overlap A or x in the program's memory. Where all of A, x and y are on the device the call may
- * return before the work is done: gemv_download and gemv_device_synchronize wait. Memory with GEMV_DEVICE stays until then. */
+ * return before the work is done: gemv_download and gemv_device_synchronize wait. Memory with GEMV_DEVICE stays until then.
+ *
+ * A y in the gemv_matrix of A or x costs a copy of that matrix: see gemv_matrix_array. With GEMV_DEVICE it is refused where
+ * they overlap. */
 gemv_status gemv_mv(const gemv_device *device, const void *alpha, const gemv_array *a, const gemv_array *x,
                     const void *beta, const gemv_array *y);
 

@@ -94,7 +94,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
 
     /// Ones, of which there is one in memory.
     fn ones(&self, dim: Ix2) -> Result<DeviceArray<T, Ix2>> {
-        let one = self.device.scalar(T::narrow(T::Acc::ONE))?;
+        let one = self.device.scalar(T::one())?;
         Ok(one.at(Window { memory: (), first: 0, dim, strides: Ix2(0, 0) }))
     }
 }
@@ -131,7 +131,7 @@ macro_rules! operators {
         impl<$($generic)*> AddAssign<$x> for $y {
             #[track_caller]
             fn add_assign(&mut self, x: $x) {
-                done("+=", self.axpy(Factor::number(T::Acc::ONE), OperandRef::from(x)));
+                done("+=", self.axpy(Factor::ONE, OperandRef::from(x)));
             }
         }
 
@@ -142,7 +142,7 @@ macro_rules! operators {
         impl<$($generic)*> SubAssign<$x> for $y {
             #[track_caller]
             fn sub_assign(&mut self, x: $x) {
-                done("-=", self.axpy(Factor::number(T::Acc::ONE.neg()), OperandRef::from(x)));
+                done("-=", self.axpy(-Factor::ONE, OperandRef::from(x)));
             }
         }
     };

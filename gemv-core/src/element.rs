@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use half::{bf16, f16};
 use ndarray::ArrayView2;
 use num_complex::Complex;
+use num_traits::{One, Zero};
 
 use crate::Dtype;
 use crate::float_mode::opaque;
@@ -231,17 +232,17 @@ real_accumulator!(f64);
 
 /// A matrix element: `f32`, `f64`, `half::f16`, `half::bf16`, `Complex<f32>`, `Complex<f64>`.
 ///
-/// Sealed: every backend has a kernel for each. To add one, see `docs/adding-a-type.md`.
+/// Its zero and one are those of num-traits, `T::zero()` and `T::one()`, as ndarray's `zeros` and `ones` ask for. Sealed:
+/// every backend has a kernel for each. To add one, see `docs/adding-a-type.md`.
 ///
 /// ```
 /// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{Accumulator, Element, GpuDot, half::{bf16, f16}, num_complex::Complex};
+/// use gemv_core::{Element, GpuDot, half::{bf16, f16}, num_complex::Complex};
 /// use ndarray::{Array1, Array2};
 ///
 /// /// Of any type: n ones times n ones.
 /// fn count<T: Element>(n: usize) -> T {
-///     let one = T::narrow(T::Acc::ONE);
-///     Array2::from_elem((1, n), one).gpu_dot(&Array1::from_elem(n, one))[0]
+///     Array2::<T>::ones((1, n)).gpu_dot(&Array1::ones(n))[0]
 /// }
 /// assert_eq!(count::<f64>(1000), 1000.0);
 /// assert_eq!(count::<f16>(2049).to_f32(), 2048.0); // rounded once, at the end
@@ -255,7 +256,17 @@ real_accumulator!(f64);
     note = "f32, f64, half::f16, half::bf16, Complex<f32> and Complex<f64> are"
 )]
 pub trait Element:
-    Times<Self> + sealed::Sealed + Copy + PartialEq + Debug + Default + Send + Sync + 'static
+    Times<Self>
+    + sealed::Sealed
+    + Zero
+    + One
+    + Copy
+    + PartialEq
+    + Debug
+    + Default
+    + Send
+    + Sync
+    + 'static
 {
     /// The type in which products of these elements are summed and scaled.
     type Acc: Accumulator;

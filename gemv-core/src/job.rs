@@ -85,6 +85,7 @@ impl Number {
     /// # Panics
     /// If it is of another type.
     #[inline]
+    #[track_caller]
     pub fn get<A: Accumulator>(&self) -> A {
         assert!(
             (self.part as usize, self.len as usize) == (A::PART, size_of::<A>()),

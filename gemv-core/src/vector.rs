@@ -39,6 +39,11 @@ pub struct Factor<'a, T: Element> {
 }
 
 impl<T: Element> Factor<'_, T> {
+    /// 0.
+    pub const ZERO: Self = Factor { scalar: Scalar::Number(T::Acc::ZERO), devices: [None; 2] };
+    /// 1.
+    pub const ONE: Self = Factor { scalar: Scalar::Number(T::Acc::ONE), devices: [None; 2] };
+
     /// A number, in code for any element type; else `into()` makes one.
     ///
     /// ```

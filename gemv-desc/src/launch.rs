@@ -127,6 +127,7 @@ impl LaunchShape {
     ///
     /// # Panics
     /// If `threads` is 0.
+    #[track_caller]
     pub const fn covering(count: u64, threads: u32) -> LaunchShape {
         LaunchShape::new(count.div_ceil(threads as u64), threads)
     }

@@ -24,6 +24,7 @@ impl Name {
     /// # Panics
     /// If it is longer than 16 bytes or has a character other than `a-z0-9-_`; at compile time,
     /// when used in a constant.
+    #[track_caller]
     pub const fn new(name: &str) -> Name {
         match Name::try_new(name) {
             Some(n) => n,
@@ -132,6 +133,7 @@ impl Params {
     ///
     /// # Panics
     /// As [`Name::new`].
+    #[track_caller]
     pub const fn new(kernel: &str) -> Params {
         Params { kernel: Name::new(kernel), keys: [Key(0); MAX_ARGS], values: [0; MAX_ARGS] }
     }
@@ -149,6 +151,7 @@ impl Params {
     /// # Panics
     /// If the name is not 1 to 16 characters of `a-z0-9-_`, or there are [`MAX_ARGS`] already.
     #[must_use]
+    #[track_caller]
     pub const fn with(mut self, name: &str, value: u32) -> Params {
         let Some(key) = Key::try_new(name) else {
             panic!("an argument's name has 1 to 16 characters of a-z, 0-9, - and _")

@@ -2,8 +2,8 @@
 
 use gemv_core::float_mode::in_default;
 use gemv_core::{
-    Device, DeviceMatrix, Element, Error as CoreError, ShapeMismatch, SlicesMut, VectorMut, Window,
-    scale,
+    Accumulator, Device, DeviceMatrix, Element, Error as CoreError, ShapeMismatch, SlicesMut,
+    VectorMut, Window, scale,
 };
 use ndarray::{Array1, ArrayView2, ArrayView3, ArrayViewMut1, ShapeBuilder};
 
@@ -60,7 +60,7 @@ impl<S: SumElement> Partial<S> {
         let sums = if alpha.is_zero() { Vec::new() } else { self.add_up(device)? };
         let entry = |i: usize, y: Option<V>| match (alpha.is_zero(), y) {
             (true, None) => V::default(),
-            (true, Some(y)) => V::narrow(beta.mul(y.widen())),
+            (true, Some(y)) => V::narrow(Accumulator::mul(beta, y.widen())),
             (false, y) => scale(alpha, sums[i], beta, y),
         };
         let reads = !beta.is_zero();

@@ -116,6 +116,7 @@ impl Header {
 ///
 /// # Panics
 /// If the header is of another type.
+#[track_caller]
 pub fn read<T: Element + Pod>(
     header: &Header,
     data: &mut impl Read,

@@ -73,7 +73,19 @@ const UNSAFE: &[&str] = &[
 const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
     ("gemv-desc", &["thiserror"]),
-    ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
+    (
+        "gemv-core",
+        &[
+            "gemv-desc",
+            "half",
+            "linkme",
+            "log",
+            "ndarray",
+            "num-complex",
+            "num-traits",
+            "thiserror",
+        ],
+    ),
     ("gemv-threads", &["gemv-core", "log", "rayon"]),
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "rustix", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
