@@ -313,15 +313,10 @@ impl Device {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
     }
 
-    /// A number that handles of one opened device have in common.
-    pub(crate) fn number(&self) -> usize {
-        Arc::as_ptr(&self.0.backend).addr()
-    }
-
     /// Refuses what the function of a plan may not do, if this thread is in one.
     #[inline]
     pub(crate) fn plannable(&self, work: Work) -> Result<()> {
-        planned::check(self.number(), work, &self.info().id)
+        planned::check(work, &self.info().id)
     }
 
     /// Waits until everything that was started on the device is done.

@@ -96,6 +96,8 @@ pub use operand::{
     MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, Upload, VectorMut, VectorRef,
 };
 pub use plan::Plan;
+#[doc(hidden)] // for gemv-shard
+pub use planned::unplanned;
 pub use product::{Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};

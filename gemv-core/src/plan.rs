@@ -17,10 +17,11 @@ use crate::{Error, Result, planned};
 ///
 /// The function starts the same work each time, on arrays that it neither swaps nor replaces. What cannot be recorded is
 /// an error on every device, so that a plan that runs on the CPU runs on a GPU: downloads, operands and results on the host,
-/// kernels of your own, work of another device; and from the second run on new arrays, such as that of
-/// [`try_gpu_dot`](crate::GpuDot::try_gpu_dot), or of a write to an array that shares its memory. What changes from run to
-/// run is what the arrays hold. The function may be called more often than the plan is run,
-/// while it is recorded and when the state was touched, so it changes nothing but these arrays.
+/// kernels of your own; and from the second run on new arrays, such as that of
+/// [`try_gpu_dot`](crate::GpuDot::try_gpu_dot), or of a write to an array that shares its memory. Nor may it start work of
+/// another device, which a replay would not repeat. What changes from run to run is what the arrays hold. The function may be
+/// called more often than the plan is run, while it is recorded and when the state was touched, so it changes nothing but
+/// these arrays.
 ///
 /// ```
 /// use gemv_core::{DeviceVector, GpuDot, device};
@@ -111,8 +112,7 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
 
     fn start(&mut self) -> Result<()> {
         let Plan { device, state, start, stage, touched, shares } = self;
-        let devices = [device.number()].into();
-        let mut run = |first| planned::within(&devices, first, || start(state));
+        let mut run = |first| planned::within(first, || start(state));
         let same = match touched.replace(Touched::Not) {
             Touched::Not => true,
             Touched::Read => *shares == SharedMemory::shares(),

@@ -1,48 +1,53 @@
 //! What the function of a [`Plan`](crate::Plan) may not do: the same on every device, whether it records or not.
 
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::cell::Cell;
 
 use crate::{Error, Result};
 
-/// In which run of a plan this thread is, and of which devices it is, by their numbers.
-#[derive(Debug, Clone)]
-struct Run {
-    devices: Arc<[usize]>,
-    /// Whether arrays may be given memory of their own.
-    first: bool,
+/// In which run of a plan this thread is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Run {
+    None,
+    /// Arrays may be given memory of their own.
+    First,
+    Later,
 }
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    static RUN: RefCell<Option<Run>> = const { RefCell::new(None) };
+    static RUN: Cell<Run> = const { Cell::new(Run::None) };
 }
 
-/// Runs the function of a plan of these devices; `first` if it may allocate.
-pub(crate) fn within<R>(devices: &Arc<[usize]>, first: bool, function: impl FnOnce() -> R) -> R {
-    struct Back(Option<Run>);
+/// Runs the function of a plan; `first` if it may allocate.
+pub(crate) fn within<R>(first: bool, function: impl FnOnce() -> R) -> R {
+    during(if first { Run::First } else { Run::Later }, function)
+}
+
+/// Does what a device that records has to refuse itself: products of several devices, which may go by way of the host.
+#[doc(hidden)]
+pub fn unplanned<R>(work: impl FnOnce() -> R) -> R {
+    during(Run::None, work)
+}
+
+fn during<R>(run: Run, function: impl FnOnce() -> R) -> R {
+    struct Back(Run);
     impl Drop for Back {
         fn drop(&mut self) {
-            INSIDE.set(self.0.is_some());
-            RUN.replace(self.0.take());
+            RUN.set(self.0);
         }
     }
-    let _back = Back(RUN.replace(Some(Run { devices: devices.clone(), first })));
-    INSIDE.set(true);
+    let _back = Back(RUN.replace(run));
     function()
 }
 
 /// Whether this thread is in the function of a plan.
 #[inline(always)]
 pub(crate) fn inside() -> bool {
-    INSIDE.get()
+    RUN.get() != Run::None
 }
 
-/// Work of a device.
+/// What cannot be recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Work {
-    /// A step or a product of resident operands.
-    Resident,
     /// An operand or a result of the host, which is copied.
     Host,
     Download,
@@ -51,24 +56,19 @@ pub(crate) enum Work {
     Allocate,
 }
 
-/// Refuses what cannot be recorded, if this thread is in the function of a plan.
+/// Refuses it, if this thread is in the function of a plan.
 ///
 /// # Errors
 /// [`Error::Device`], with what to do in its place.
 #[inline]
-pub(crate) fn check(device: usize, work: Work, id: &str) -> Result<()> {
-    if inside() { refuse(device, work, id) } else { Ok(()) }
+pub(crate) fn check(work: Work, device: &str) -> Result<()> {
+    if inside() { refuse(work, device) } else { Ok(()) }
 }
 
 #[cold]
-fn refuse(device: usize, work: Work, id: &str) -> Result<()> {
-    let Some(Run { devices, first }) = RUN.with_borrow(Option::clone) else { return Ok(()) };
+fn refuse(work: Work, device: &str) -> Result<()> {
     let reason = match work {
-        _ if !devices.contains(&device) => {
-            "its function works on another device than the plan's, which"
-        }
-        Work::Resident => return Ok(()),
-        Work::Allocate if first => return Ok(()),
+        Work::Allocate if RUN.get() == Run::First => return Ok(()),
         Work::Host => {
             "its function has an operand or a result on the host (upload it before, by `to_device`), which"
         }
@@ -80,6 +80,6 @@ fn refuse(device: usize, work: Work, id: &str) -> Result<()> {
              like; and write no array while a clone or a view of it is alive), which"
         }
     };
-    let (device, call) = (id.into(), "Plan::run");
+    let (device, call) = (device.into(), "Plan::run");
     Err(Error::Device { device, call, reason: format!("{reason} cannot be recorded") })
 }

@@ -174,8 +174,9 @@ impl Device {
             return Ok(());
         }
         job.without_batch();
-        let resident = [job.a.window(), job.x.window(), job.y.window()].iter().all(Option::is_some);
-        self.plannable(if resident { Work::Resident } else { Work::Host })?;
+        if [job.a.window(), job.x.window(), job.y.window()].iter().any(Option::is_none) {
+            self.plannable(Work::Host)?;
+        }
         let choice = self.choice(&job.desc())?;
         self.backend().product(&mut job, choice.prepared())
     }
@@ -231,8 +232,9 @@ impl Device {
         x: &OperandRef<'_, V, X>,
         y: OperandMut<'_, V, X>,
     ) -> Result<()> {
-        let resident = [a.device(), x.device(), y.device()].iter().all(Option::is_some);
-        self.plannable(if resident { Work::Resident } else { Work::Host })?;
+        if [a.device(), x.device(), y.device()].contains(&None) {
+            self.plannable(Work::Host)?;
+        }
         let (a, x) = (a.tensor(A::A), x.tensor(A::X));
         match y {
             OperandMut::Host(y) => self.start(known, ask, a, x, TensorMut::host(y, A::X)),

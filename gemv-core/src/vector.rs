@@ -9,7 +9,6 @@ use num_complex::Complex;
 use crate::device::Device;
 use crate::memory::{Memory, Window};
 use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
-use crate::planned::Work;
 use crate::product::Ask;
 use crate::resident::{DeviceArray, DeviceScalar, DeviceVector, too_many_axes};
 use crate::step::{Scalar, Step, VectorJob};
@@ -176,7 +175,6 @@ impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
         if dim.ndim() > 3 {
             return Err(too_many_axes(dim.ndim()));
         }
-        device.plannable(Work::Resident)?;
         device.owns(alpha.devices)?;
         let here =
             |x: Option<OperandRef<'a, T, D>>| x.map(|x| Here::new(x, device, dim)).transpose();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gemv_core::{Device, Element, Error as CoreError, GpuDot, Times};
+use gemv_core::{Device, Element, Error as CoreError, GpuDot, Times, unplanned};
 use ndarray::{ArrayView1, Axis};
 
 use crate::Result;
@@ -105,7 +105,8 @@ impl<T: Element> Sharded<T> {
         V: Element<Acc = S>,
         S: SumElement,
     {
-        *y = self.as_held(self.computed(alpha, x, beta, Some(y))?, x, Some(y))?;
+        // What goes by way of the host, a device that records refuses itself.
+        *y = unplanned(|| self.as_held(self.computed(alpha, x, beta, Some(y))?, x, Some(y)))?;
         Ok(())
     }
 
@@ -251,7 +252,8 @@ where
     /// Whole on each device if x is, and else on each device the entries that it computes, as
     /// [`scatter`](Sharded::scatter) says.
     fn try_gpu_dot(&self, x: &ShardedVector<T>) -> gemv_core::Result<ShardedVector<T>> {
-        self.computed(S::ONE, x, S::ZERO, None).and_then(|y| self.as_held(y, x, None)).map_err(told)
+        let product = || self.as_held(self.computed(S::ONE, x, S::ZERO, None)?, x, None);
+        unplanned(product).map_err(told)
     }
 
     /// Each device has the same entries of y afterwards as before, in new memory. On an error y is as it was.
