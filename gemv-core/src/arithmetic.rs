@@ -88,7 +88,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
             }
         };
         let mut sum = arr0(T::default());
-        self.ones(Ix2(1, len))?.row(0).dot_into(&all, &mut sum)?;
+        all.dot_into(&self.ones(Ix2(1, len))?.row(0), &mut sum)?;
         Ok(sum.into_scalar())
     }
 

@@ -258,7 +258,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         let (device, bytes) = (&self.device.info().id, self.bytes());
         let done = if keep { "copied" } else { "allocated" };
         log::debug!(
-            "{device}: {bytes} bytes are {done} before a write, as a clone or a view has the array's memory"
+            "{device}: {bytes} bytes are {done} before a write: the array's memory is shared, or its entries lie apart"
         );
         let mut own = Self::zeros(&self.device, self.dim)?;
         if keep && !self.is_empty() {
