@@ -98,7 +98,7 @@ fn files_that_are_refused() {
     let path = folder.path().join("a.npy");
     let device = Device::new(gemv_core::reference::Reference::open());
     let says = |got: Result<DeviceArray<f32, Ix2>>, part: &str| {
-        let e = got.err().expect("it is refused").to_string();
+        let e = got.expect_err("it is refused").to_string();
         assert!(e.contains(part) && e.contains("a.npy") && !e.contains('\n'), "{e}");
     };
     let load = || load_npy::<f32, Ix2>(&device, &path);
