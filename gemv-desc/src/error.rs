@@ -184,6 +184,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Weights do not fit a packed format.
+    #[error("{format}: {reason}")]
+    Format {
+        /// The format's name.
+        format: &'static str,
+        /// What does not fit.
+        reason: String,
+    },
     /// The device breaks the order of additions, so nothing is computed on it.
     #[error("{device} is refused: {reason}")]
     Refused {

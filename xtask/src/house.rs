@@ -25,6 +25,7 @@ const FLOORS: &[&[&str]] = &[
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
     &["gemv-gpu", "gemv-threads"],
     &["gemv-core"],
+    &["gemv-packed"],
     &["gemv-desc"],
 ];
 
@@ -73,7 +74,20 @@ const UNSAFE: &[&str] = &[
 const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
     ("gemv-desc", &["thiserror"]),
-    ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
+    ("gemv-packed", &["gemv-desc", "half"]),
+    (
+        "gemv-core",
+        &[
+            "gemv-desc",
+            "gemv-packed",
+            "half",
+            "linkme",
+            "log",
+            "ndarray",
+            "num-complex",
+            "thiserror",
+        ],
+    ),
     ("gemv-threads", &["gemv-core", "log", "rayon"]),
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "rustix", "sha2", "tempfile"]),
     ("gemv-tune", &["gemv-core", "half", "log", "ndarray", "num-complex", "thiserror"]),
