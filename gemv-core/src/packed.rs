@@ -4,21 +4,20 @@ use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
-use ndarray::{Array, Array1, Array2, ArrayRef1, ArrayRef2, Ix1, Ix2};
+use ndarray::{Array, Array1, Array2, ArrayRef1, ArrayRef2, Ix2};
 
 use half::{bf16, f16};
 
-use crate::backend::Backend;
 use crate::device::Device;
 use crate::dot::{Multiply, Operand};
 use crate::float_mode::in_default;
 use crate::host::{host_array, host_zeros};
 use crate::memory::SharedMemory;
 use crate::operand::{MatrixMut, OperandMut, OperandRef, ToDevice, VectorMut};
-use crate::product::{Ask, Stack};
+use crate::product::{Ask, Stack, StackOf};
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
 use crate::tensor::{PackedMatrix, PackedPlace, Rank};
-use crate::{Accumulator, Dtype, Element, Engine, Error, Format, Result};
+use crate::{Accumulator, Element, Engine, Error, Format, Result};
 
 /// Bytes that an owner keeps, such as a `Vec<u8>` or a file that is mapped into memory.
 type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -62,7 +61,8 @@ impl fmt::Debug for Packed {
 /// Bytes of `m` rows.
 fn bytes_of(format: Format, (m, n): (usize, usize)) -> Result<usize> {
     let row = format.row_bytes(n)?;
-    row.checked_mul(m).ok_or_else(|| wrong(format!("has {m} rows of {row} bytes, more than can be addressed")))
+    row.checked_mul(m)
+        .ok_or_else(|| wrong(format!("has {m} rows of {row} bytes, more than can be addressed")))
 }
 
 fn wrong(reason: String) -> Error {
@@ -112,10 +112,12 @@ impl Packed {
         let row = format.row_bytes(a.ncols())?;
         let mut line = host_zeros("the host", a.ncols())?;
         in_default(|| {
-            a.rows().into_iter().zip(bytes.chunks_exact_mut(row.max(1))).try_for_each(|(from, to)| {
-                line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                format.quantize(&line, to)
-            })
+            a.rows().into_iter().zip(bytes.chunks_exact_mut(row.max(1))).try_for_each(
+                |(from, to)| {
+                    line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                    format.quantize(&line, to)
+                },
+            )
         })?;
         Packed::new(format, a.dim(), bytes)
     }
@@ -200,7 +202,13 @@ impl ToDevice for Packed {
     /// Uploads it, once, in the arrangement that the device's kernels read.
     fn to_device(&self, device: &Device) -> Result<DevicePacked> {
         let memory = in_default(|| device.backend().upload_packed(self.at()))?.into();
-        Ok(DevicePacked { device: device.clone(), format: self.format, dim: self.dim, memory, first: 0 })
+        Ok(DevicePacked {
+            device: device.clone(),
+            format: self.format,
+            dim: self.dim,
+            memory,
+            first: 0,
+        })
     }
 }
 
@@ -330,7 +338,10 @@ where
     Ok(y)
 }
 
-fn on_device<V: Element, X: Rank>(a: &DevicePacked, x: OperandRef<'_, V, X>) -> Result<DeviceArray<V, X>>
+fn on_device<V: Element, X: Rank>(
+    a: &DevicePacked,
+    x: OperandRef<'_, V, X>,
+) -> Result<DeviceArray<V, X>>
 where
     Ix2: Stack<X>,
 {
@@ -342,7 +353,7 @@ where
 }
 
 macro_rules! packed_operand {
-    ($($packed:ty, $device:ident;)*) => { $(
+    ($($packed:ty)*) => { $(
         impl Operand for $packed {
             type Elem = f32;
             type Form = Self;
@@ -352,7 +363,7 @@ macro_rules! packed_operand {
         }
     )* };
 }
-packed_operand!(Packed, none; DevicePacked, some;);
+packed_operand!(Packed DevicePacked);
 
 impl Packed {
     fn there(&self) -> Option<&Device> {
@@ -404,17 +415,3 @@ macro_rules! products {
     )* };
 }
 products!(f32 f16 bf16);
-
-/// Whether vectors of a type have products with packed matrices: its sums are kept in f32.
-pub(crate) fn takes(vectors: Dtype) -> bool {
-    matches!(vectors, Dtype::F32 | Dtype::F16 | Dtype::Bf16)
-}
-
-/// The refusal of a backend that has no kernels for them.
-pub(crate) fn refused(backend: &(impl Backend + ?Sized), format: Format) -> Error {
-    let reason = format!("it has no kernels for packed matrices ({format}): build gemv with the feature \"packed\"");
-    Error::Unsupported { device: backend.device().id.clone(), dtype: Dtype::F32, reason }
-}
-
-#[allow(dead_code)]
-fn _unused(_: Ix1) {}

@@ -306,7 +306,7 @@ impl<'a> Tensor<'a> {
     }
 
     /// A packed matrix, for vectors of this type.
-    pub(crate) fn of_packed(of: PackedMatrix<'a>, vectors: Dtype) -> Self {
+    pub fn of_packed(of: PackedMatrix<'a>, vectors: Dtype) -> Self {
         let (m, n) = of.dim;
         let extent = Extent { dtype: vectors, dim: [1, m, n], strides: [0, n as isize, 1] };
         Tensor { place: Place::Packed(of), extent }

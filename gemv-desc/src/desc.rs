@@ -265,7 +265,9 @@ impl Desc {
         let vectors = m.saturating_add(n).saturating_mul(self.rhs as u64);
         let vectors = vectors.saturating_mul(self.vectors.bytes() as u64);
         let line = match self.packing {
-            Some(format) => n.div_ceil(format.block_len() as u64).saturating_mul(format.block_bytes() as u64),
+            Some(format) => {
+                n.div_ceil(format.block_len() as u64).saturating_mul(format.block_bytes() as u64)
+            }
             None => n.saturating_mul(self.dtype.bytes() as u64),
         };
         let matrix = m.saturating_mul(line);
@@ -335,7 +337,9 @@ impl FromStr for Desc {
         let dim = (count(m)?, count(n)?);
         if let Some(format) = packing {
             if layout != Layout::Row || !matches!(vectors, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
-                return Err(format!("a matrix of {format} lies by rows, and takes vectors of f32, f16 and bf16"));
+                return Err(format!(
+                    "a matrix of {format} lies by rows, and takes vectors of f32, f16 and bf16"
+                ));
             }
         }
         let align = if packing.is_some() { 6 } else { Desc::usual_align(dtype, layout, dim) };

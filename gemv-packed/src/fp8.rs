@@ -1,6 +1,6 @@
 //! FP8 e4m3 with f32 scales.
 
-use gemv_desc::{Error, Result};
+use crate::error::{Error, Result};
 
 use crate::blocks::Blocks;
 use crate::numbers::{array, array_mut, e4m3_code, e4m3_value, largest};
@@ -79,7 +79,7 @@ pub enum Fp8Scales<'a> {
 /// let mut values = [0.0; 256];
 /// Format::Fp8.dequantize(&blocks, &mut values);
 /// assert_eq!((values[0], values[128]), (0.5, 3.0));
-/// # Ok::<(), gemv_desc::Error>(())
+/// # Ok::<(), gemv_packed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fp8Tensors<'a> {
@@ -112,7 +112,7 @@ impl Fp8Tensors<'_> {
             let reason = format!(
                 "{rows} × {columns} elements in {codes} bytes with {there} scales, where {needed} belong to rows of a multiple of 128"
             );
-            return Err(Error::Format { format: "fp8", reason });
+            return Err(Error { format: "fp8".into(), reason });
         }
         let of_row = columns / 128;
         let mut to = vec![0; codes.len() / 128 * 132];

@@ -1,6 +1,6 @@
 //! int4 with groups, as GPTQ and AWQ have it.
 
-use gemv_desc::{Error, Result};
+use crate::error::{Error, Result};
 
 use crate::blocks::Blocks;
 use crate::numbers::{array, bf16_value, f16_bytes, f16_value, halves, pack_halves};
@@ -99,7 +99,7 @@ impl<const GROUP: usize, const BF16: bool> Blocks for Int4<GROUP, BF16> {
 /// let mut values = [0.0; 256];
 /// tensors.format.dequantize(&tensors.gptq(1)?, &mut values);
 /// assert_eq!(values, [0.5; 256]);
-/// # Ok::<(), gemv_desc::Error>(())
+/// # Ok::<(), gemv_packed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Int4Tensors<'a> {
@@ -190,7 +190,7 @@ impl Int4Tensors<'_> {
     }
 
     fn error(&self, reason: String) -> Error {
-        Error::Format { format: self.format.name(), reason }
+        Error { format: self.format.name().into(), reason }
     }
 }
 
