@@ -354,12 +354,13 @@ impl Backend for OpenCl {
         }
         let choice = self.choice(prepared);
         assert_eq!(job.desc(), choice.desc, "a choice for another problem");
-        let mut state = self.enter()?;
         #[cfg(feature = "packed")]
         if choice.desc.packing.is_some() {
-            packed::prepare(&self.found, &self.state, &mut state, choice)?;
-            return run::product(&self.found, &mut state, choice, job);
+            self.here()?;
+            packed::prepare(&self.found, &self.state, &|data| self.upload(data), choice)?;
+            return run::product(&self.found, &mut *self.enter()?, choice, job);
         }
+        let mut state = self.enter()?;
         for_types!((choice.desc.dtype, choice.desc.vectors), T, V => {
             first_use::prepare::<T, V>(&self.found, &mut state, choice)
         })?;

@@ -1,19 +1,22 @@
 //! The test of a program for packed matrices, before its first result is given out.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use gemv_core::ndarray::{Array3, Ix3};
 use gemv_core::order::SEGMENT;
 use gemv_core::reference::ordered_sum;
 use gemv_core::{
-    Accumulator, Desc, Dtype, Element, Error, Format, Job, Number, PackedMatrix, PackedPlace,
-    Result, Tensor, bytes_of,
+    Accumulator, AnySlice, Desc, Dtype, Element, Error, Format, Job, Memory, Number, PackedMatrix,
+    PackedPlace, Result, Tensor,
 };
 use gemv_gpu::{SELF_TEST_ENV, packed_tiles, self_test_wanted};
 
 use crate::discover::Found;
-use crate::memory::{Block, State, new_buffer};
+use crate::memory::{State, lock};
 use crate::run::{self, Choice};
+
+/// Makes a block of the device, without its lock.
+pub(crate) type Upload<'a> = &'a dyn Fn(AnySlice<'_>) -> Result<Box<dyn Memory>>;
 
 /// Compiles what a choice launches, compares a small product with the order, and keeps the program on disk; all of it once.
 ///
@@ -21,21 +24,24 @@ use crate::run::{self, Choice};
 /// [`Error::Build`]; [`Error::Params`] where the device gives other bits.
 pub(crate) fn prepare(
     found: &Found,
-    shared: &Arc<Mutex<State>>,
-    state: &mut State,
+    shared: &Mutex<State>,
+    upload: Upload<'_>,
     choice: &Choice,
 ) -> Result<()> {
     if choice.ready.get().is_some() {
         return Ok(());
     }
+    let mut state = lock(shared);
     found.usable(&state.refused)?;
-    let entries = choice.entries(found, state)?.to_vec();
+    let entries = choice.entries(found, &mut state)?.to_vec();
     let of = (choice.params, (choice.desc.dtype, choice.desc.vectors));
     if self_test_wanted() && !state.programs.are_tested(of, &entries) {
+        // A block is released under the lock.
+        drop(state);
         let fault = match choice.desc.vectors {
-            Dtype::F32 => fault::<f32>(found, shared, state, choice)?,
-            Dtype::F16 => fault::<gemv_core::half::f16>(found, shared, state, choice)?,
-            _ => fault::<gemv_core::half::bf16>(found, shared, state, choice)?,
+            Dtype::F32 => fault::<f32>(found, shared, upload, choice)?,
+            Dtype::F16 => fault::<gemv_core::half::f16>(found, shared, upload, choice)?,
+            _ => fault::<gemv_core::half::bf16>(found, shared, upload, choice)?,
         };
         if let Some(fault) = fault {
             let reason = format!(
@@ -44,9 +50,10 @@ pub(crate) fn prepare(
             let (device, params) = (found.info.id.clone(), choice.params.to_string());
             return Err(Error::Params { device, desc: choice.desc, params, reason });
         }
+        state = lock(shared);
         state.programs.passed(&entries);
     }
-    let State { programs, queue, .. } = state;
+    let State { programs, queue, .. } = &mut *state;
     programs.keep(queue, &entries);
     choice.ready.get_or_init(|| ());
     Ok(())
@@ -55,8 +62,8 @@ pub(crate) fn prepare(
 /// Where a product of a small matrix has other bits.
 fn fault<V: Element<Acc = f32>>(
     found: &Found,
-    shared: &Arc<Mutex<State>>,
-    state: &mut State,
+    shared: &Mutex<State>,
+    upload: Upload<'_>,
     choice: &Choice,
 ) -> Result<Option<String>> {
     let format = choice.desc.packing.expect("of a packed matrix");
@@ -72,17 +79,14 @@ fn fault<V: Element<Acc = f32>>(
     let mut y = Array3::from_elem((1, m, rhs), V::default());
     let host = PackedMatrix { format, dim: (m, n), place: PackedPlace::Host(&blocks) };
     let tiles = packed_tiles(host);
-    let (bytes, len) = (bytes_of(&tiles), tiles.len());
-    let mem = new_buffer(&state.queue, found, bytes.len())?;
-    state.queue.write(&mem, bytes).map_err(|e| found.failed(e, bytes.len()))?;
-    let block = Block::new(mem, len, Dtype::F32, state.queue.id(), shared.clone());
-    let a = PackedMatrix { place: PackedPlace::Device(&block, 0), ..host };
+    let block = upload(AnySlice::F32(&tiles))?;
+    let a = PackedMatrix { place: PackedPlace::Device(&*block, 0), ..host };
     let a = Tensor::of_packed(a, V::DTYPE);
     let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
     let (x_in, y_in) = (x.view().into(), y.view_mut().into());
     let mut job = Job { alpha, a, conj: false, x: x_in, beta, y: y_in }.check()?;
     let test = choice.of(Desc { rhs, ..Desc::packed(format, V::DTYPE, (m, n)) }, found);
-    run::product(found, state, &test, &mut job)?;
+    run::product(found, &mut lock(shared), &test, &mut job)?;
     for (at, got) in y.indexed_iter() {
         let (_, i, c) = at;
         let want =

@@ -72,6 +72,13 @@ pub static PACKED: Kernel = Kernel {
             define: Some("SINGLE"),
         },
         Arg {
+            name: "plain",
+            about: "1 for CPUs: a work-item for each row and segment.",
+            values: Values::Range(0, 1),
+            default: 0,
+            define: Some("PLAIN"),
+        },
+        Arg {
             name: "blocks",
             about: "Blocks for each multiprocessor.",
             values: Values::Range(1, 64),
@@ -122,11 +129,15 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
         ));
     }
     let segments = desc.n.div_ceil(SEGMENT) as u32;
+    if get("plain") == 1 && get("single") == 1 {
+        return Err("single=1 is not for CPUs".into());
+    }
     if get("single") == 1 && segments > threads / 32 {
         return Err(format!("{segments} segments of a row are more than the block's warps"));
     }
     let (bytes, most) = match caps.language {
         Language::Cuda => (shared(desc, params), caps.dynamic_bytes),
+        Language::OpenCl if get("plain") == 1 => (0, caps.local_bytes),
         Language::OpenCl => {
             let sums = get("rows") * get("tile_rhs") * threads / 32;
             (4 * u64::from(sums + threads * 2 * get("tile_rhs")), caps.local_bytes)
@@ -147,11 +158,14 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
         2 => 2,
         _ => 4,
     };
+    if caps.cpu {
+        let params = Params::new(PACKED.name).with("format", format.number() as u32);
+        return vec![params.with("threads", 32).with("tile_rhs", columns).with("plain", 1)];
+    }
     // Warps that fit: of registers for X, and of the device.
-    let most = match (caps.cpu, columns) {
-        (true, _) => 1,
-        (_, 1) => 16,
-        (_, 2) => 12,
+    let most = match columns {
+        1 => 16,
+        2 => 12,
         _ => 8,
     };
     let most = most.min(caps.max_group / 32).max(1);
@@ -201,7 +215,11 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     };
     let mut plan = Plan::default();
     let first = Launch::new("packed", blocks, threads as u32);
-    plan.launches.push(Launch { grid: [blocks, groups * panels, 1], shared, ..first });
+    let grid = match get(params, "plain") {
+        0 => [blocks, groups * panels, 1],
+        _ => [(desc.m as u64 * segments).div_ceil(threads), panels, 1],
+    };
+    plan.launches.push(Launch { grid, shared, ..first });
     if get(params, "single") == 0 {
         let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
         let split = split::Split { parts: groups, count: segments, super_segments: false };
