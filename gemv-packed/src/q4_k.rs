@@ -131,22 +131,25 @@ fn fit(from: &[f32; 32], codes: &mut [u8; 32]) -> (f32, f32) {
         *codes = [0; 32];
         return (0.0, -min);
     }
-    let range = max - min;
-    let lowest = min;
-    let guess = |inverse: f32| from.map(|v| code(inverse * (v - lowest)));
+    // For so many steps from the minimum to the maximum.
+    let guess = |steps: f32, min: f32| {
+        let inverse = steps / (max - min);
+        (inverse, from.map(|v| code(inverse * (v - min))))
+    };
     let error = |codes: &[u8; 32], scale: f32, min: f32| {
         sum(&|i| {
             let difference = scale * f32::from(codes[i]) + min - from[i];
             weights[i] * (difference * difference)
         })
     };
-    let first = 15.0 / range;
-    let mut scale = 1.0 / first;
-    *codes = guess(first);
+    let (inverse, first) = guess(15.0, min);
+    let mut scale = 1.0 / inverse;
+    *codes = first;
     let mut least = error(codes, scale, min);
     let (w, wx) = (sum(&|i| weights[i]), sum(&|i| weights[i] * from[i]));
     for step in 0..=20_u8 {
-        let trial = guess((-1.0 + 0.1 * f32::from(step) + 15.0) / range);
+        // From the best line's minimum on, as the reference does.
+        let (_, trial) = guess(-1.0 + 0.1 * f32::from(step) + 15.0, min);
         let q = trial.map(f32::from);
         let wq = sum(&|i| weights[i] * q[i]);
         let wqq = sum(&|i| weights[i] * q[i] * q[i]);
