@@ -7,12 +7,13 @@ use crate::numbers::{
     array, array_mut, e2m1_code, e2m1_twice, halves, largest, pack_halves, pack_pairs,
 };
 
-/// MXFP4: 32 elements in 17 bytes, as in GGUF. The byte `e`, then 16 bytes: byte i has the codes `q` of the columns i, in its low
-/// half, and 16 + i. An element is `2^(e - 128) * k(q)`, where `k(q)` is twice the e2m1 number `q`: 0, 1, 2, 3, 4, 6, 8, 12 and
-/// the negatives of these. It is exact in f32, but for overflow, which gives infinities.
+/// MXFP4: 32 elements in 17 bytes, as in GGUF. The byte `e`, then 16 bytes: byte i has the codes `q` of the columns i,
+/// in its low half, and 16 + i. An element is `2^(e - 128) * k(q)`, where `k(q)` is twice the e2m1 number `q`: 0, 1, 2,
+/// 3, 4, 6, 8, 12 and the negatives of these. It is exact in f32, but for overflow, which gives infinities.
 ///
-/// `e` = 255 is NaN, as the [specification](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf)
-/// has it. ggml reads it as a power of two, and writes none. The code 8 is +0, as ggml reads it, and not -0: products have the same
+/// `e` = 255 is NaN, as the
+/// [specification](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf) has it. ggml
+/// reads it as a power of two, and writes none. The code 8 is +0, as ggml reads it, and not -0: products have the same
 /// bits.
 ///
 /// Fields of 256 columns, 8 bytes: 8 times `e`.

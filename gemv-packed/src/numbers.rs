@@ -36,7 +36,8 @@ pub fn f16_bytes(value: f32) -> [u8; 2] {
     f16::from_f32_const(value).to_le_bytes()
 }
 
-/// What an e4m3fn stands for: 4 bits of exponent with the bias 7, 3 of mantissa; 0x7f and 0xff are NaN, and there is no infinity.
+/// What an e4m3fn stands for: 4 bits of exponent with the bias 7, 3 of mantissa; 0x7f and 0xff are NaN, and there is no
+/// infinity.
 #[inline(always)]
 pub fn e4m3_value(code: u8) -> f32 {
     let magnitude = u32::from(code & 0x7f);
@@ -66,7 +67,8 @@ pub fn e4m3_code(value: f32) -> u8 {
     sign | code.min(0x7e) as u8
 }
 
-/// Twice what an e2m1 stands for: 0, 1, 2, 3, 4, 6, 8, 12, and from code 8 on the negatives of these. There is one zero.
+/// Twice what an e2m1 stands for: 0, 1, 2, 3, 4, 6, 8, 12, and from code 8 on the negatives of these. There is one
+/// zero.
 #[inline(always)]
 pub fn e2m1_twice(code: u8) -> f32 {
     // Digits of 4 bits: a shift by a variable is one instruction where a look-up in a table is several.

@@ -3,23 +3,24 @@
 use crate::blocks::Blocks;
 use crate::numbers::{array, array_mut, f16_bytes, f16_value, halves, pack_halves};
 
-/// GGUF's Q4_K: 256 elements in 144 bytes. The f16 `d` and `dmin`, 12 bytes with a scale `sc` and a minimum `m` of 6 bits for
-/// each 32 columns, then 128 bytes of codes: of each 64 columns 32 bytes, where byte i has the codes `q` of the columns i,
-/// in its low half, and 32 + i.
+/// GGUF's Q4_K: 256 elements in 144 bytes. The f16 `d` and `dmin`, 12 bytes with a scale `sc` and a minimum `m` of 6
+/// bits for each 32 columns, then 128 bytes of codes: of each 64 columns 32 bytes, where byte i has the codes `q` of
+/// the columns i, in its low half, and 32 + i.
 ///
 /// An element is `fma(d * sc, q, -(dmin * m))`. All products are exact in f32, so that it is rounded once, also where
 /// it is computed as a product and a difference.
 ///
-/// Of the 12 bytes, byte j has the low 6 bits of `sc[j]`, byte 4 + j those of `m[j]`, for j below 4. Byte 8 + j has the low 4 bits of
-/// `sc[4 + j]`, and of `m[4 + j]` in its high half. The upper two bits of these are the upper two of the bytes j and 4 + j.
+/// Of the 12 bytes, byte j has the low 6 bits of `sc[j]`, byte 4 + j those of `m[j]`, for j below 4. Byte 8 + j has the
+/// low 4 bits of `sc[4 + j]`, and of `m[4 + j]` in its high half. The upper two bits of these are the upper two of the
+/// bytes j and 4 + j.
 ///
 /// Fields of 256 columns, 20 bytes: `d`, `dmin`, 8 bytes of `sc`, 8 of `m`.
 ///
-/// `encode` fits a scale and a minimum to each 32 weights, takes `d` and `dmin` as the largest of either / 63, rounds to `sc`
-/// and `m`, and then each weight to the nearest code. This is ggml's reference (`quantize_row_q4_K_ref`), compiled without
-/// contraction to fma. Equal weights stay equal, within the rounding of `d` and `sc`, or of `dmin` and `m` where they are
-/// negative. A block becomes zeros where `d` and `dmin` underflow in f16: with all weights below 1.8e-6 in magnitude it does. One with a
-/// positive weight beyond 6.2e7, or a negative one beyond 4.1e6, is refused.
+/// `encode` fits a scale and a minimum to each 32 weights, takes `d` and `dmin` as the largest of either / 63, rounds
+/// to `sc` and `m`, and then each weight to the nearest code. This is ggml's reference (`quantize_row_q4_K_ref`),
+/// compiled without contraction to fma. Equal weights stay equal, within the rounding of `d` and `sc`, or of `dmin` and
+/// `m` where they are negative. A block becomes zeros where `d` and `dmin` do in f16: where its weights lie between
+/// about -1.9e-6 and 2.8e-5. One with a weight beyond about 6.1e7, or below -4.1e6, is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4K;
 
@@ -119,8 +120,9 @@ fn code(value: f32) -> u8 {
     value.round_ties_even().clamp(0.0, 15.0) as u8
 }
 
-/// The scale, and the minimum with its sign turned, of the line through 32 weights, and their codes: of the lines by weighted least squares
-/// for 21 first guesses of the scale, the one with the least error. The line does not begin above 0.
+/// The scale, and the minimum with its sign turned, of the line through 32 weights, and their codes: of the lines by
+/// weighted least squares for 21 first guesses of the scale, the one with the least error. The line does not begin
+/// above 0.
 fn fit(from: &[f32; 32], codes: &mut [u8; 32]) -> (f32, f32) {
     let sum = |of: &dyn Fn(usize) -> f32| (0..32).fold(0.0, |sum, i| sum + of(i));
     let mean = (sum(&|i| from[i] * from[i]) / 32.0).sqrt();

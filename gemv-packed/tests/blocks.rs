@@ -1,5 +1,5 @@
-//! Values and blocks are those of other programs: `golden.py` writes them, and says how. `GEMV_PACKED_GOLDEN` names another folder of
-//! its files.
+//! Values and blocks are those of other programs: `golden.py` writes them, and says how. `GEMV_PACKED_GOLDEN` names
+//! another folder of its files.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -110,7 +110,7 @@ def weights(length, count):
         np.full(length, -0.37),
         random.standard_normal(length) * 1e-7,
         random.standard_normal(length) * 1e-9,
-        random.uniform(-1, 1, length) * 1e4,
+        random.uniform(-1, 1, length) * 1.4e3,
         np.where(np.arange(length) == 5, 100, w[0]),
         np.where(np.arange(length) == 7, -3.5, 0),
         random.integers(-8, 9, length) / 8,
