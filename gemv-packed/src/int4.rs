@@ -39,18 +39,15 @@ impl<const GROUP: usize, const BF16: bool> Blocks for Int4<GROUP, BF16> {
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (&block[..Self::BYTES], &mut to[..Self::LEN]);
         let (s, z) = (scale::<BF16>(block), i32::from(block[2]));
-        let value = |q: u8| s * (i32::from(q) - z) as f32;
-        for (bytes, to) in block[4..].as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<32>().0) {
-            halves(bytes, to, value, value);
+        let codes = halves::<16, GROUP>(&block[4..]);
+        for (to, q) in to.iter_mut().zip(codes) {
+            *to = s * (i32::from(q) - z) as f32;
         }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        let (block, to) = (&block[..Self::BYTES], &mut to[..Self::LEN]);
-        for (bytes, to) in block[4..].as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<32>().0) {
-            halves(bytes, to, |q| q, |q| q);
-        }
+        to.copy_from_slice(&halves::<16, GROUP>(&block[4..Self::BYTES]));
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {

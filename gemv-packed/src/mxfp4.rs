@@ -43,13 +43,15 @@ impl Blocks for Mxfp4 {
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 17>(block), array_mut::<_, 32>(to));
         let scale = scale(block[0]);
-        let value = |q: u8| scale * e2m1_twice(q);
-        halves(&block[1..], to, value, value);
+        let codes = halves::<16, 32>(&block[1..]).map(e2m1_twice);
+        for (to, k) in to.iter_mut().zip(codes) {
+            *to = scale * f32::from(k);
+        }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        halves(&array::<_, 17>(block)[1..], array_mut::<_, 32>(to), |q| q, |q| q);
+        *array_mut(to) = halves::<16, 32>(&array::<_, 17>(block)[1..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {

@@ -46,20 +46,19 @@ impl Blocks for Nvfp4 {
     #[inline(always)]
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 36>(block), array_mut::<_, 64>(to));
-        let codes = block[4..].as_chunks::<8>().0;
-        for ((s, codes), to) in block[..4].iter().zip(codes).zip(to.as_chunks_mut::<16>().0) {
+        let codes = halves::<8, 64>(&block[4..]).map(e2m1_twice);
+        let parts = codes.as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<16>().0);
+        for (s, (codes, to)) in block[..4].iter().zip(parts) {
             let scale = e4m3_value(*s) * 0.5;
-            let value = |q: u8| scale * e2m1_twice(q);
-            halves(codes, to, value, value);
+            for (to, k) in to.iter_mut().zip(codes) {
+                *to = scale * f32::from(*k);
+            }
         }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        let (block, to) = (array::<_, 36>(block), array_mut::<_, 64>(to));
-        for (codes, to) in block[4..].as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<16>().0) {
-            halves(codes, to, |q| q, |q| q);
-        }
+        *array_mut(to) = halves::<8, 64>(&array::<_, 36>(block)[4..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {

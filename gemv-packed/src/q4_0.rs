@@ -26,13 +26,14 @@ impl Blocks for Q4_0 {
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 18>(block), array_mut::<_, 32>(to));
         let d = f16_value([block[0], block[1]]);
-        let value = |q: u8| d * (i32::from(q) - 8) as f32;
-        halves(&block[2..], to, value, value);
+        for (to, q) in to.iter_mut().zip(halves::<16, 32>(&block[2..])) {
+            *to = d * (i32::from(q) - 8) as f32;
+        }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        halves(&array::<_, 18>(block)[2..], array_mut::<_, 32>(to), |q| q, |q| q);
+        *array_mut(to) = halves::<16, 32>(&array::<_, 18>(block)[2..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {

@@ -49,19 +49,18 @@ impl Blocks for Q4K {
         let (d, dmin) = (f16_value([block[0], block[1]]), f16_value([block[2], block[3]]));
         let (sc, m) = scales(array(&block[4..16]));
         let (sc, m) = (sc.map(|sc| d * f32::from(sc)), m.map(|m| dmin * f32::from(m)));
-        let chunks = block[16..].as_chunks::<32>().0.iter().zip(to.as_chunks_mut::<64>().0);
-        for (j, (bytes, to)) in chunks.enumerate() {
-            let value = |j: usize| move |q: u8| sc[j] * f32::from(q) - m[j];
-            halves(bytes, to, value(2 * j), value(2 * j + 1));
+        let codes = halves::<32, 256>(&block[16..]);
+        let parts = to.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<32>().0);
+        for ((to, codes), (sc, m)) in parts.zip(sc.iter().zip(m)) {
+            for (to, q) in to.iter_mut().zip(codes) {
+                *to = sc * f32::from(*q) - m;
+            }
         }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        let (block, to) = (array::<_, 144>(block), array_mut::<_, 256>(to));
-        for (bytes, to) in block[16..].as_chunks::<32>().0.iter().zip(to.as_chunks_mut::<64>().0) {
-            halves(bytes, to, |q| q, |q| q);
-        }
+        *array_mut(to) = halves::<32, 256>(&array::<_, 144>(block)[16..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {
