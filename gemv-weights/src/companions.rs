@@ -159,7 +159,7 @@ impl WeightFile {
         let numbers = self.numbers(&scale)?;
         let of_blocks = [rows.div_ceil(128), columns / 128];
         let scales = match numbers.len() {
-            1 if of_blocks != [1, 1] || scale.shape().len() != 2 => Fp8Scales::Tensor(numbers[0]),
+            1 => Fp8Scales::Tensor(numbers[0]),
             _ if scale.shape() == of_blocks => Fp8Scales::Blocks(&numbers),
             len if len == rows && matches!(scale.shape(), [_] | [_, 1]) => {
                 Fp8Scales::Rows(&numbers)
