@@ -1,4 +1,5 @@
-//! Files of the packages gguf and safetensors, which `golden.py` writes, and files that are damaged.
+//! Files of the packages gguf and safetensors, which `golden.py` writes, and files that are damaged. `GEMV_WEIGHTS_GOLDEN` names
+//! another folder of its files.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use gemv_weights::{Elements, Matrix, Value, WeightFile};
 use half::{bf16, f16};
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    let folder = std::env::var_os("GEMV_WEIGHTS_GOLDEN").map(PathBuf::from);
+    folder.unwrap_or(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")).join(name)
 }
 
 fn open(name: &str) -> WeightFile {

@@ -67,7 +67,7 @@ const UNSAFE: &[&str] = &[
     "gemv-testkit/src/foreign.rs", // memory that a test owns
     "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
     "gemv-testkit/src/processes.rs", // fork, and limits of the process
-    "gemv-weights/src/map.rs", // the map of a file
+    "gemv-weights/src/map.rs",    // the map of a file
     "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
 ];
 
