@@ -42,10 +42,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if let Some(path) = args.file {
         let file = WeightFile::open(path)?;
-        return Ok(match args.json {
+        match args.json {
             true => writeln!(out, "{:#}", weights::json(&file))?,
             false => weights::list(&file, &mut out)?,
-        });
+        }
+        return Ok(());
     }
     let Some(words) = args.explain else {
         let json = match (args.kernels, args.json) {
