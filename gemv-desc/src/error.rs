@@ -185,13 +185,8 @@ pub enum Error {
         reason: String,
     },
     /// Weights do not fit a packed format.
-    #[error("{format}: {reason}")]
-    Format {
-        /// The format's name.
-        format: &'static str,
-        /// What does not fit.
-        reason: String,
-    },
+    #[error(transparent)]
+    Packed(#[from] gemv_packed::Error),
     /// The device breaks the order of additions, so nothing is computed on it.
     #[error("{device} is refused: {reason}")]
     Refused {

@@ -3,9 +3,8 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use gemv_desc::{Error, Result};
-
 use crate::blocks::Blocks;
+use crate::error::{Error, Result};
 use crate::int4::{Group, Scale};
 
 /// A packed format: rows of blocks. Each element is RN32 of a written expression of its block's fields.
@@ -20,7 +19,7 @@ use crate::int4::{Group, Scale};
 /// let e = "q4_1".parse::<Format>().unwrap_err();
 /// assert!(e.to_string().starts_with("q4_1: no packed format has this name; there are q8_0, q4_0,"));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Format {
     /// 8 bits, an f16 scale for 32 columns: [`Q8_0`](struct@crate::Q8_0).
     Q8_0,
@@ -107,6 +106,11 @@ impl Format {
         Format::Mxfp4,
         Format::Nvfp4,
     ];
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub fn number(self) -> usize {
+        Format::ALL.iter().position(|format| *format == self).expect("every format is there")
+    }
 
     /// Its name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -230,7 +234,7 @@ impl Format {
     }
 
     fn error(self, reason: String) -> Error {
-        Error::Format { format: self.name(), reason }
+        Error { format: self.name().into(), reason }
     }
 }
 
@@ -256,7 +260,7 @@ impl FromStr for Format {
         Format::parse(name).ok_or_else(|| {
             let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
             let reason = format!("no packed format has this name; there are {}", names.join(", "));
-            Error::Table { origin: name.into(), line: 0, reason }
+            Error { format: name.into(), reason }
         })
     }
 }

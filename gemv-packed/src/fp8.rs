@@ -1,8 +1,7 @@
 //! FP8 e4m3 with f32 scales.
 
-use gemv_desc::{Error, Result};
-
 use crate::blocks::Blocks;
+use crate::error::{Error, Result};
 use crate::numbers::{array, array_mut, e4m3_code, e4m3_value, largest};
 
 /// FP8: 128 elements in 132 bytes. The f32 `s`, then 128 bytes of codes `q`, e4m3fn numbers. An element is `s *
@@ -79,7 +78,7 @@ pub enum Fp8Scales<'a> {
 /// let mut values = [0.0; 256];
 /// Format::Fp8.dequantize(&blocks, &mut values);
 /// assert_eq!((values[0], values[128]), (0.5, 3.0));
-/// # Ok::<(), gemv_desc::Error>(())
+/// # Ok::<(), gemv_packed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fp8Tensors<'a> {
@@ -106,7 +105,7 @@ impl Fp8Tensors<'_> {
             Fp8Scales::Rows(of) => (of.len(), rows),
             Fp8Scales::Tensor(_) => (1, 1),
         };
-        let error = |reason| Err(Error::Format { format: "fp8", reason });
+        let error = |reason| Err(Error { format: "fp8".into(), reason });
         if !columns.is_multiple_of(128) {
             let reason = "elements is no whole number of blocks of 128";
             return error(format!("a row of {columns} {reason}"));

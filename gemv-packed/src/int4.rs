@@ -1,8 +1,7 @@
 //! int4 with groups, as GPTQ and AWQ have it.
 
-use gemv_desc::{Error, Result};
-
 use crate::blocks::Blocks;
+use crate::error::{Error, Result};
 use crate::numbers::{array, bf16_value, f16_bytes, f16_value, halves, pack_halves};
 
 /// int4 with groups: `GROUP` elements, 32 to 256, in 4 + `GROUP` / 2 bytes. The scale `s`, an f16, or a bf16 where
@@ -80,7 +79,7 @@ impl<const GROUP: usize, const BF16: bool> Blocks for Int4<GROUP, BF16> {
 }
 
 /// Columns that share a scale.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Group {
     /// 32 columns.
     G32,
@@ -121,7 +120,7 @@ impl Group {
 }
 
 /// The type of a scale of [`Format::Int4`](crate::Format::Int4).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scale {
     /// `half::f16`.
     F16,
@@ -149,7 +148,7 @@ pub enum Scale {
 /// let format = Format::Int4 { group: tensors.group, scale: tensors.scale };
 /// format.dequantize(&tensors.gptq(1)?, &mut values);
 /// assert_eq!(values, [0.5; 256]);
-/// # Ok::<(), gemv_desc::Error>(())
+/// # Ok::<(), gemv_packed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Int4Tensors<'a> {
@@ -240,7 +239,7 @@ impl Int4Tensors<'_> {
 }
 
 fn error(reason: String) -> Error {
-    Error::Format { format: "int4", reason }
+    Error { format: "int4".into(), reason }
 }
 
 /// The 4 bits of this number in a word, from the lowest on.

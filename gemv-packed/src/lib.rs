@@ -25,7 +25,7 @@
 //! let mut values = vec![0.0; row.len()];
 //! format.dequantize(&packed, &mut values);
 //! assert!(row.iter().zip(&values).all(|(a, b)| (a - b).abs() < 0.004));
-//! # Ok::<(), gemv_desc::Error>(())
+//! # Ok::<(), gemv_packed::Error>(())
 //! ```
 //!
 //! # Special values
@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod error;
 mod format;
 mod fp8;
 mod int4;
@@ -52,6 +53,7 @@ mod q6_k;
 mod q8_0;
 
 pub use blocks::Blocks;
+pub use error::{Error, Result};
 pub use format::Format;
 pub use fp8::{Fp8, Fp8Scales, Fp8Tensors};
 pub use int4::{Group, Int4, Int4Tensors, Scale};

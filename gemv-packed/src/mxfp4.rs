@@ -1,6 +1,6 @@
 //! MXFP4 of the Open Compute Project's microscaling formats, as GGUF lays it out.
 
-use gemv_desc::{Error, Result};
+use crate::error::{Error, Result};
 
 use crate::blocks::Blocks;
 use crate::numbers::{
@@ -83,7 +83,7 @@ impl Blocks for Mxfp4 {
 /// let mut row = [0.0; 32];
 /// Format::Mxfp4.dequantize(&blocks, &mut row);
 /// assert_eq!(row[..3], [0.5, 1.0, 0.5]);
-/// # Ok::<(), gemv_desc::Error>(())
+/// # Ok::<(), gemv_packed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Mxfp4Tensors<'a> {
@@ -111,7 +111,7 @@ impl Mxfp4Tensors<'_> {
             let (codes, scales) = (codes.len(), scales.len());
             let reason =
                 format!("{rows} × {columns} elements in {codes} bytes with {scales} scales");
-            return Err(Error::Format { format: "mxfp4", reason });
+            return Err(Error { format: "mxfp4".into(), reason });
         }
         let mut to = vec![0; len / 32 * 17];
         let from = self.codes.as_chunks::<16>().0.iter().zip(self.scales);

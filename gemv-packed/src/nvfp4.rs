@@ -1,6 +1,6 @@
 //! NVFP4, as GGUF lays it out.
 
-use gemv_desc::{Error, Result};
+use crate::error::{Error, Result};
 
 use crate::blocks::Blocks;
 use crate::numbers::{
@@ -91,7 +91,7 @@ impl Blocks for Nvfp4 {
 /// let mut row = [0.0; 64];
 /// Format::Nvfp4.dequantize(&blocks, &mut row);
 /// assert_eq!(row[..3], [0.5, 1.0, 0.5]);
-/// # Ok::<(), gemv_desc::Error>(())
+/// # Ok::<(), gemv_packed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Nvfp4Tensors<'a> {
@@ -119,7 +119,7 @@ impl Nvfp4Tensors<'_> {
             let (codes, scales) = (codes.len(), scales.len());
             let reason =
                 format!("{rows} × {columns} elements in {codes} bytes with {scales} scales");
-            return Err(Error::Format { format: "nvfp4", reason });
+            return Err(Error { format: "nvfp4".into(), reason });
         }
         let mut to = vec![0; len / 64 * 36];
         let from = self.codes.as_chunks::<32>().0.iter().zip(self.scales.as_chunks::<4>().0);

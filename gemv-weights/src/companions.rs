@@ -97,7 +97,7 @@ impl WeightFile {
         columns: usize,
         format: Format,
         of: &Tensor<'_>,
-        bytes: gemv_desc::Result<Vec<u8>>,
+        bytes: gemv_packed::Result<Vec<u8>>,
     ) -> Result<Matrix<'static>> {
         let bytes = bytes.map_err(|e| self.error(format!("the tensor {:?}: {e}", of.name())))?;
         Ok(Matrix {

@@ -12,8 +12,8 @@ const MOST_WITH_PTX: u64 = 4_000_000;
 
 /// The published crates, each after those that it depends on.
 const PUBLISHED: [&str; 14] = [
-    "gemv-desc",
     "gemv-packed",
+    "gemv-desc",
     "gemv-weights",
     "gemv-core",
     "gemv-threads",
