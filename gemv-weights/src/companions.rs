@@ -1,7 +1,5 @@
 //! Matrices, put together from their tensors where there are several.
 
-use std::borrow::Cow;
-
 use gemv_desc::Dtype;
 use gemv_packed::{
     Format, Fp8Scales, Fp8Tensors, Group, Int4Tensors, Mxfp4Tensors, Nvfp4Tensors, Scale,
@@ -11,10 +9,26 @@ use half::{bf16, f16};
 use crate::entry::Elements;
 use crate::error::Result;
 use crate::file::{Tensor, WeightFile};
+use crate::map::MatrixBytes;
 
-/// A matrix of a file, row after row.
+/// A matrix of a file, row after row. It keeps the file open.
+///
+/// ```
+/// use gemv_core::{GpuDot, Packed};
+/// use gemv_weights::{Elements, WeightFile};
+/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/model.gguf");
+///
+/// let matrix = WeightFile::open(path)?.matrix("blk.0.ffn_up.weight")?;
+/// let Elements::Packed(format) = matrix.elements else { panic!("numbers") };
+/// // Nothing is copied.
+/// let a = Packed::new(format, (matrix.rows, matrix.columns), matrix.bytes)?;
+/// let y = a.gpu_dot(&vec![1.0_f32; a.ncols()]);
+/// assert_eq!(y.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct Matrix<'a> {
+pub struct Matrix {
     /// Rows.
     pub rows: usize,
     /// Columns.
@@ -22,7 +36,7 @@ pub struct Matrix<'a> {
     /// What its elements are: numbers, or blocks of a packed format.
     pub elements: Elements,
     /// The elements: the file's own bytes, or blocks that were put together.
-    pub bytes: Cow<'a, [u8]>,
+    pub bytes: MatrixBytes,
     /// A factor of the product, for its `alpha`: the scale of the tensor in NVFP4, else 1.
     pub alpha: f32,
 }
@@ -51,7 +65,7 @@ impl WeightFile {
     /// # Errors
     ///
     /// There is no such tensor, or one that belongs to it; they are of other types, or their shapes do not fit together.
-    pub fn matrix(&self, name: &str) -> Result<Matrix<'_>> {
+    pub fn matrix(&self, name: &str) -> Result<Matrix> {
         let layer = name.strip_suffix(".weight").unwrap_or(name);
         let ends = ["", ".weight", ".qweight", ".weight_packed", "_blocks"];
         let names = ends
@@ -80,15 +94,9 @@ impl WeightFile {
         }
     }
 
-    fn whole<'a>(&self, of: &Tensor<'a>, alpha: f32) -> Result<Matrix<'a>> {
+    fn whole(&self, of: &Tensor<'_>, alpha: f32) -> Result<Matrix> {
         let (rows, columns) = of.rows_and_columns();
-        Ok(Matrix {
-            rows,
-            columns,
-            elements: of.elements(),
-            bytes: Cow::Borrowed(of.bytes()),
-            alpha,
-        })
+        Ok(Matrix { rows, columns, elements: of.elements(), bytes: self.shared(of), alpha })
     }
 
     fn packed(
@@ -98,13 +106,13 @@ impl WeightFile {
         format: Format,
         of: &Tensor<'_>,
         bytes: gemv_packed::Result<Vec<u8>>,
-    ) -> Result<Matrix<'static>> {
+    ) -> Result<Matrix> {
         let bytes = bytes.map_err(|e| self.error(format!("the tensor {:?}: {e}", of.name())))?;
         Ok(Matrix {
             rows,
             columns,
             elements: Elements::Packed(format),
-            bytes: Cow::Owned(bytes),
+            bytes: MatrixBytes::owned(bytes),
             alpha: 1.0,
         })
     }
@@ -148,7 +156,7 @@ impl WeightFile {
         }
     }
 
-    fn fp8(&self, weight: &Tensor<'_>) -> Result<Matrix<'_>> {
+    fn fp8(&self, weight: &Tensor<'_>) -> Result<Matrix> {
         let (rows, columns) = weight.rows_and_columns();
         let name = weight.name();
         let inverse = self.find(&format!("{name}_scale_inv"));
@@ -176,7 +184,7 @@ impl WeightFile {
         self.packed(rows, columns, Format::Fp8, weight, blocks)
     }
 
-    fn int4(&self, qweight: &Tensor<'_>) -> Result<Matrix<'_>> {
+    fn int4(&self, qweight: &Tensor<'_>) -> Result<Matrix> {
         let layer = qweight.name().strip_suffix("qweight").expect("a name that ends so");
         let (qzeros, scales) = (
             self.beside(qweight, format!("{layer}qzeros"))?,
@@ -239,7 +247,7 @@ impl WeightFile {
     }
 
     /// Codes of e2m1, two in a byte: NVFP4 or MXFP4, by the type of their scales.
-    fn fp4(&self, weight: &Tensor<'_>) -> Result<Matrix<'_>> {
+    fn fp4(&self, weight: &Tensor<'_>) -> Result<Matrix> {
         let name = weight.name();
         let layer = name.strip_suffix("_packed").unwrap_or(name);
         let scale = self.beside(weight, format!("{layer}_scale"))?;
@@ -267,7 +275,7 @@ impl WeightFile {
         }
     }
 
-    fn mxfp4(&self, codes: &Tensor<'_>) -> Result<Matrix<'_>> {
+    fn mxfp4(&self, codes: &Tensor<'_>) -> Result<Matrix> {
         let layer = codes.name().strip_suffix("_blocks").expect("a name that ends so");
         let scales = self.beside(codes, format!("{layer}_scales"))?;
         let (rows, of_row) = scales.rows_and_columns();

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::entry::{Directory, Elements, Entry, Value};
 use crate::error::{Error, Result};
-use crate::map::Bytes;
+use crate::map::{Bytes, MatrixBytes};
 use crate::{gguf, safetensors};
 
 /// A file of weights: GGUF of version 2 or 3, or safetensors. See the [crate](crate) on files that change while they are open.
@@ -23,7 +24,7 @@ use crate::{gguf, safetensors};
 /// ```
 pub struct WeightFile {
     name: String,
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
     directory: Directory,
     by_name: HashMap<String, usize>,
     /// Of the zeros of GPTQ.
@@ -65,7 +66,7 @@ impl WeightFile {
         let directory = directory.map_err(|reason| Error::new(&name, reason))?;
         let names = directory.tensors.iter().enumerate().map(|(i, entry)| (entry.name.clone(), i));
         let by_name = names.collect();
-        Ok(WeightFile { name, bytes, directory, by_name, gptq_version: 1 })
+        Ok(WeightFile { name, bytes: Arc::new(bytes), directory, by_name, gptq_version: 1 })
     }
 
     /// The file with GPTQ's zeros read as this version has them: 1, the default, where a zero is stored as one less, or 2,
@@ -106,6 +107,11 @@ impl WeightFile {
     pub(crate) fn find(&self, name: &str) -> Option<Tensor<'_>> {
         let entry = &self.directory.tensors[*self.by_name.get(name)?];
         Some(Tensor { entry, bytes: &self.bytes[entry.bytes.clone()] })
+    }
+
+    /// The bytes of a tensor of this file, which keep it open.
+    pub(crate) fn shared(&self, of: &Tensor<'_>) -> MatrixBytes {
+        MatrixBytes::part(&self.bytes, of.entry.bytes.clone())
     }
 
     pub(crate) fn error(&self, reason: impl std::fmt::Display) -> Error {

@@ -39,3 +39,4 @@ pub use companions::Matrix;
 pub use entry::{Elements, Value};
 pub use error::{Error, Result};
 pub use file::{Tensor, WeightFile};
+pub use map::MatrixBytes;

@@ -1,10 +1,12 @@
 //! The bytes of a file, mapped or in memory.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::Mmap;
 
@@ -44,5 +46,45 @@ impl Deref for Bytes {
             Bytes::Mapped(map) => map,
             Bytes::Owned(bytes) => bytes,
         }
+    }
+}
+
+/// The bytes of a matrix: a part of a file, which stays open as long as these do, or blocks that were put together. Cloning
+/// is cheap.
+#[derive(Clone)]
+pub struct MatrixBytes {
+    of: Arc<Bytes>,
+    range: Range<usize>,
+}
+
+impl MatrixBytes {
+    /// A part of a file.
+    pub(crate) fn part(of: &Arc<Bytes>, range: Range<usize>) -> MatrixBytes {
+        MatrixBytes { of: of.clone(), range }
+    }
+
+    pub(crate) fn owned(bytes: Vec<u8>) -> MatrixBytes {
+        let range = 0..bytes.len();
+        MatrixBytes { of: Arc::new(Bytes::Owned(bytes)), range }
+    }
+}
+
+impl AsRef<[u8]> for MatrixBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.of[self.range.clone()]
+    }
+}
+
+impl Deref for MatrixBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_ref()
+    }
+}
+
+impl fmt::Debug for MatrixBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.range.len())
     }
 }

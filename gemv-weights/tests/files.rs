@@ -18,7 +18,7 @@ fn open(name: &str) -> WeightFile {
     WeightFile::open(golden(name)).unwrap()
 }
 
-fn values(of: &Matrix<'_>) -> Vec<f32> {
+fn values(of: &Matrix) -> Vec<f32> {
     let (pairs, quads) = (of.bytes.as_chunks::<2>().0.iter(), of.bytes.as_chunks::<4>().0.iter());
     match of.elements {
         Elements::Plain(Dtype::F32) => quads.map(|b| f32::from_le_bytes(*b)).collect(),
