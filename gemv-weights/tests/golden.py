@@ -2,7 +2,8 @@
 
     python golden.py golden
 
-writes the folder `golden`: model.gguf and layers.safetensors, and the values of each of their matrices in .values.safetensors.
+writes the folder `golden`: model.gguf and layers.safetensors, and the values of each of their matrices in .values.safetensors; and
+layer.gguf, the layer of a small model.
 It needs numpy, ml_dtypes, gguf and safetensors.
 """
 
@@ -80,6 +81,27 @@ writer.write_kv_data_to_file()
 writer.write_tensors_to_file()
 writer.close()
 save_file(values, folder / "model.values.safetensors")
+
+# The matrices of a layer, and its norms.
+writer = gguf.GGUFWriter(folder / "layer.gguf", "llama")
+layer = np.random.default_rng(6)
+for name, rows, columns, kind in (
+    ("attn_q", 64, 64, types.Q8_0),
+    ("attn_k", 32, 64, types.Q4_0),
+    ("attn_v", 32, 64, types.Q8_0),
+    ("attn_output", 64, 64, types.MXFP4),
+    ("ffn_gate", 96, 64, types.Q4_0),
+    ("ffn_up", 96, 64, types.Q8_0),
+    ("ffn_down", 64, 96, types.Q4_0),
+):
+    array = (layer.standard_normal((rows, columns)) / np.sqrt(columns)).astype(np.float32)
+    writer.add_tensor(f"blk.0.{name}.weight", gguf.quantize(array, kind), raw_dtype=kind)
+for name in ("attn_norm", "ffn_norm"):
+    writer.add_tensor(f"blk.0.{name}.weight", layer.uniform(0.5, 1.5, 64).astype(np.float32))
+writer.write_header_to_file()
+writer.write_kv_data_to_file()
+writer.write_tensors_to_file()
+writer.close()
 
 # safetensors.
 tensors, values = {}, {}
