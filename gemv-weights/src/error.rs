@@ -14,10 +14,10 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(file: &str, reason: impl Display) -> Error {
-        // Names come from the file, and sentences have one line.
+        // Names come from the file, of any length, and sentences have one line.
         let plain = |text: String| match text.contains(char::is_control) {
-            true => text.escape_debug().to_string(),
-            false => text,
+            true => cut(text.escape_debug().to_string()),
+            false => cut(text),
         };
         Error { file: plain(file.into()), reason: plain(reason.to_string()) }
     }
@@ -31,6 +31,20 @@ impl Error {
     pub fn reason(&self) -> &str {
         &self.reason
     }
+}
+
+/// Characters that are shown of the beginning and of the end of a long text.
+const SHOWN: usize = 300;
+
+/// A long text without its middle.
+fn cut(text: String) -> String {
+    let len = text.chars().count();
+    if len <= 2 * SHOWN {
+        return text;
+    }
+    let first: String = text.chars().take(SHOWN).collect();
+    let last: String = text.chars().skip(len - SHOWN).collect();
+    format!("{first} .. {last}")
 }
 
 impl Display for Error {

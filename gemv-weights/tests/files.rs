@@ -266,6 +266,14 @@ fn damaged_files_of_gguf_get_a_sentence() {
     );
     let lines = Gguf::with("two\nlines", &[32], 99, 0).reason();
     assert_eq!(lines, "the tensor \"two\\nlines\" is of type 99, which is not known");
+    let mut long = Gguf::with("c", &[32], 99, 0);
+    long.directory[0].0 = String::leak("größe".repeat(10_000));
+    let long = long.reason();
+    assert!(long.chars().count() < 620 && long.starts_with("the tensor \"größe"), "{long}");
+    assert!(
+        long.contains(" .. ") && long.ends_with("\" is of type 99, which is not known"),
+        "{long}"
+    );
     // Cut anywhere, it is refused.
     let whole = Gguf::value("general.name", 8, &text(b"name")).bytes();
     for len in 0..whole.len() {
