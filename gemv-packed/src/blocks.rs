@@ -2,8 +2,8 @@
 
 /// A format as a type, so that a backend can compile its loops for each, under a target feature.
 ///
-/// [`with_blocks!`](crate::with_blocks) gives the type of a [`Format`](crate::Format). Functions panic where a slice has
-/// another length than they ask for.
+/// [`with_blocks!`](crate::with_blocks) gives the type of a [`Format`](crate::Format). Functions panic where a slice
+/// has another length than they ask for.
 ///
 /// ```
 /// use gemv_packed::{Blocks, Q8_0};
@@ -22,7 +22,8 @@ pub trait Blocks: Copy + Send + Sync + 'static {
     const BYTES: usize;
     /// Bits of a code: 4, 6 or 8.
     const CODE_BITS: u32;
-    /// Bytes of all fields but the codes, of 256 columns of a row, as [`fields`](Self::fields) writes them: a multiple of 4.
+    /// Bytes of all fields but the codes, of 256 columns of a row, as [`fields`](Self::fields) writes them: a multiple
+    /// of 4.
     const FIELDS: usize;
     /// The expression of an element.
     const EXPRESSION: &'static str;
@@ -35,8 +36,8 @@ pub trait Blocks: Copy + Send + Sync + 'static {
     fn codes(block: &[u8], to: &mut [u8]);
 
     /// The other fields of the blocks of 256 columns of a row, in the order that the format's page says, each number of
-    /// several bytes with its low byte first. `blocks` are those that are there, 256 / [`LEN`](Self::LEN) at most; of the
-    /// others zeros are written. `to` has [`FIELDS`](Self::FIELDS) bytes.
+    /// several bytes with its low byte first. `blocks` are those that are there, 256 / [`LEN`](Self::LEN) at most; of
+    /// the others zeros are written. `to` has [`FIELDS`](Self::FIELDS) bytes.
     fn fields(blocks: &[u8], to: &mut [u8]);
 
     /// Rounds finite weights to one block, as the format's page says: `from` has [`LEN`](Self::LEN) entries, `block`

@@ -3,9 +3,9 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use crate::blocks::Blocks;
 use crate::error::{Error, Result};
-
-use crate::Blocks;
+use crate::int4::{Group, Scale};
 
 /// A packed format: rows of blocks. Each element is RN32 of a written expression of its block's fields.
 ///
@@ -29,7 +29,8 @@ pub enum Format {
     Q4K,
     /// 6 bits, scales of 8 bits: [`Q6K`](struct@crate::Q6K).
     Q6K,
-    /// 4 bits, a scale and an integer zero for a group of columns, as GPTQ and AWQ have them: [`Int4`](struct@crate::Int4).
+    /// 4 bits, a scale and an integer zero for a group of columns, as GPTQ and AWQ have them:
+    /// [`Int4`](struct@crate::Int4).
     Int4 {
         /// Columns that share a scale.
         group: Group,
@@ -42,46 +43,6 @@ pub enum Format {
     Mxfp4,
     /// e2m1, an e4m3 scale for 16 columns: [`Nvfp4`](struct@crate::Nvfp4).
     Nvfp4,
-}
-
-/// Columns that share a scale.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Group {
-    /// 32 columns.
-    G32,
-    /// 64 columns.
-    G64,
-    /// 128 columns.
-    G128,
-    /// 256 columns.
-    G256,
-}
-
-impl Group {
-    /// The group of this number of columns.
-    ///
-    /// ```
-    /// use gemv_packed::Group;
-    /// assert_eq!((Group::of(128), Group::of(96)), (Some(Group::G128), None));
-    /// ```
-    pub fn of(columns: usize) -> Option<Group> {
-        Some(match columns {
-            32 => Group::G32,
-            64 => Group::G64,
-            128 => Group::G128,
-            256 => Group::G256,
-            _ => return None,
-        })
-    }
-}
-
-/// The type of a scale of [`Format::Int4`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Scale {
-    /// `half::f16`.
-    F16,
-    /// `half::bf16`.
-    Bf16,
 }
 
 /// Evaluates an expression with the [`Blocks`] type of a [`Format`] under the name that is given.

@@ -1,20 +1,19 @@
 //! FP8 e4m3 with f32 scales.
 
-use crate::error::{Error, Result};
-
 use crate::blocks::Blocks;
+use crate::error::{Error, Result};
 use crate::numbers::{array, array_mut, e4m3_code, e4m3_value, largest};
 
-/// FP8: 128 elements in 132 bytes. The f32 `s`, then 128 bytes of codes `q`, e4m3fn numbers. An element is `s * e4m3(q)`, rounded once; with
-/// scales of powers of two it is exact, but at the ends of the range.
+/// FP8: 128 elements in 132 bytes. The f32 `s`, then 128 bytes of codes `q`, e4m3fn numbers. An element is `s *
+/// e4m3(q)`, rounded once; with scales of powers of two it is exact, but at the ends of the range.
 ///
 /// The codes 0x7f and 0xff are NaN; e4m3fn has no infinities.
 ///
 /// Fields of 256 columns, 8 bytes: 2 times `s`.
 ///
-/// `encode` takes `s` as the largest magnitude / 448, and rounds each weight / `s` to nearest, ties to even, as DeepSeek-V3's
-/// quantiser and torch's conversion do. Equal weights stay equal, within the rounding of the quotient. A block of zeros has the scale
-/// 0, and so has one whose weights are all below 3.2e-43 in magnitude.
+/// `encode` takes `s` as the largest magnitude / 448, and rounds each weight / `s` to nearest, ties to even, as
+/// DeepSeek-V3's quantiser and torch's conversion do. Equal weights stay equal, within the rounding of the quotient. A
+/// block of zeros has the scale 0, and so has one whose weights are all up to 448 * 2^-150 (3.1e-43) in magnitude.
 #[derive(Clone, Copy, Debug)]
 pub struct Fp8;
 
@@ -106,13 +105,16 @@ impl Fp8Tensors<'_> {
             Fp8Scales::Rows(of) => (of.len(), rows),
             Fp8Scales::Tensor(_) => (1, 1),
         };
-        let len = rows.checked_mul(columns);
-        if columns % 128 != 0 || len != Some(codes.len()) || there != needed {
-            let codes = codes.len();
-            let reason = format!(
-                "{rows} × {columns} elements in {codes} bytes with {there} scales, where {needed} belong to rows of a multiple of 128"
-            );
-            return Err(Error { format: "fp8".into(), reason });
+        let error = |reason| Err(Error { format: "fp8".into(), reason });
+        if !columns.is_multiple_of(128) {
+            let reason = "elements is no whole number of blocks of 128";
+            return error(format!("a row of {columns} {reason}"));
+        }
+        if rows.checked_mul(columns) != Some(codes.len()) || there != needed {
+            let bytes = codes.len();
+            return error(format!(
+                "{rows} × {columns} elements in {bytes} bytes with {there} scales, where {needed} belong"
+            ));
         }
         let of_row = columns / 128;
         let mut to = vec![0; codes.len() / 128 * 132];

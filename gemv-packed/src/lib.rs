@@ -1,8 +1,8 @@
 //! Packed weights: rows of blocks, each some codes of 4 to 8 bits with their scales.
 //!
-//! Each element is RN32 of a written expression of its block's fields, where RN32 rounds an exact value to [`f32`] once, to
-//! nearest, ties to even ([ORDER.md], rule 12). So a packed matrix is an f32 matrix in less memory, and its products
-//! have the bits of that matrix' products.
+//! Each element is RN32 of a written expression of its block's fields, where RN32 rounds an exact value to [`f32`]
+//! once, to nearest, ties to even ([ORDER.md], rule 12). So a packed matrix is an f32 matrix in less memory, and its
+//! products have the bits of that matrix' products.
 //!
 //! | format | elements and bytes of a block | an element | exact in f32 |
 //! |---|---|---|---|
@@ -30,9 +30,9 @@
 //!
 //! # Special values
 //!
-//! [`Format::dequantize`] follows IEEE 754 as the expression says: a scale that is NaN or infinite gives NaN or infinities
-//! in its own block alone. [`Format::quantize`] refuses weights that are NaN or infinite, and weights whose scale
-//! overflows. A block whose scale underflows to zero holds zeros; each format's page says below which weights.
+//! [`Format::dequantize`] follows IEEE 754 as the expression says: a scale that is NaN or infinite gives NaN or
+//! infinities in its own block alone. [`Format::quantize`] refuses weights that are NaN or infinite, and weights whose
+//! scale overflows. A block whose scale underflows to zero holds zeros; each format's page says below which weights.
 //!
 //! All functions compute in the floating-point mode of the thread, for which the default is expected.
 //!
@@ -54,9 +54,9 @@ mod q8_0;
 
 pub use blocks::Blocks;
 pub use error::{Error, Result};
-pub use format::{Format, Group, Scale};
+pub use format::Format;
 pub use fp8::{Fp8, Fp8Scales, Fp8Tensors};
-pub use int4::{Int4, Int4Tensors};
+pub use int4::{Group, Int4, Int4Tensors, Scale};
 pub use mxfp4::{Mxfp4, Mxfp4Tensors};
 pub use nvfp4::{Nvfp4, Nvfp4Tensors};
 pub use q4_0::Q4_0;

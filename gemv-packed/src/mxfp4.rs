@@ -7,12 +7,13 @@ use crate::numbers::{
     array, array_mut, e2m1_code, e2m1_twice, halves, largest, pack_halves, pack_pairs,
 };
 
-/// MXFP4: 32 elements in 17 bytes, as in GGUF. The byte `e`, then 16 bytes: byte i has the codes `q` of the columns i, in its low
-/// half, and 16 + i. An element is `2^(e - 128) * k(q)`, where `k(q)` is twice the e2m1 number `q`: 0, 1, 2, 3, 4, 6, 8, 12 and
-/// the negatives of these. It is exact in f32, but for overflow, which gives infinities.
+/// MXFP4: 32 elements in 17 bytes, as in GGUF. The byte `e`, then 16 bytes: byte i has the codes `q` of the columns i,
+/// in its low half, and 16 + i. An element is `2^(e - 128) * k(q)`, where `k(q)` is twice the e2m1 number `q`: 0, 1, 2,
+/// 3, 4, 6, 8, 12 and the negatives of these. It is exact in f32, but for overflow, which gives infinities.
 ///
-/// `e` = 255 is NaN, as the [specification](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf)
-/// has it. ggml reads it as a power of two, and writes none. The code 8 is +0, as ggml reads it, and not -0: products have the same
+/// `e` = 255 is NaN, as the
+/// [specification](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf) has it. ggml
+/// reads it as a power of two, and writes none. The code 8 is +0, as ggml reads it, and not -0: products have the same
 /// bits.
 ///
 /// Fields of 256 columns, 8 bytes: 8 times `e`.
@@ -42,13 +43,15 @@ impl Blocks for Mxfp4 {
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 17>(block), array_mut::<_, 32>(to));
         let scale = scale(block[0]);
-        let value = |q: u8| scale * e2m1_twice(q);
-        halves(&block[1..], to, value, value);
+        let codes = halves::<16, 32>(&block[1..]).map(e2m1_twice);
+        for (to, k) in to.iter_mut().zip(codes) {
+            *to = scale * f32::from(k);
+        }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        halves(&array::<_, 17>(block)[1..], array_mut::<_, 32>(to), |q| q, |q| q);
+        *array_mut(to) = halves::<16, 32>(&array::<_, 17>(block)[1..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {

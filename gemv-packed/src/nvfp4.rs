@@ -7,30 +7,33 @@ use crate::numbers::{
     array, array_mut, e2m1_code, e2m1_twice, e4m3_value, halves, largest, pack_halves, pack_pairs,
 };
 
-/// NVFP4: 64 elements in 36 bytes, as in GGUF. The scale `s` of each 16 columns, an e4m3 number, 4 bytes; then 8 bytes for each 16
-/// columns: byte i has the codes `q` of the columns i, in its low half, and 8 + i. An element is `e4m3(s) / 2 * k(q)`, where
-/// `k(q)` is twice the e2m1 number `q`: 0, 1, 2, 3, 4, 6, 8, 12 and the negatives of these. It is exact in f32.
+/// NVFP4: 64 elements in 36 bytes, as in GGUF. The scale `s` of each 16 columns, an e4m3 number, 4 bytes; then 8 bytes
+/// for each 16 columns: byte i has the codes `q` of the columns i, in its low half, and 8 + i. An element is `e4m3(s) /
+/// 2 * k(q)`, where `k(q)` is twice the e2m1 number `q`: 0, 1, 2, 3, 4, 6, 8, 12 and the negatives of these. It is
+/// exact in f32.
 ///
 /// A tensor has a scale of its own in f32, which is a factor of the product: its `alpha`.
 ///
-/// The scales 0x7f and 0xff are NaN, and others from 0x80 on are negative, as numbers of e4m3fn are. ggml writes neither,
-/// and reads 0x7f as 0 and others without their sign. The code 8 is +0, as ggml reads it, and not -0: products have the same bits.
+/// The scales 0x7f and 0xff are NaN, and others from 0x80 on are negative, as numbers of e4m3fn are. ggml writes
+/// neither, and reads 0x7f as 0 and others without their sign. The code 8 is +0, as ggml reads it, and not -0: products
+/// have the same bits.
 ///
 /// Fields of 256 columns, 16 bytes: 16 times `s`.
 ///
-/// `encode` takes the largest magnitude of 16 columns / 6 as `s`, rounded to e4m3, and for each weight the first of the nearest
-/// codes. This is ggml's reference, which rounds `s` to nearest, ties upwards, subnormals to 7 * 2^-9 at most. Equal weights stay
-/// equal, within the rounding of `s`. Where all 16 are below 0.0058 in magnitude they become zeros, and a weight
-/// beyond 2,688 becomes 2,688: divide by a scale of the tensor before.
+/// `encode` takes the largest magnitude of 16 columns / 6 as `s`, rounded to e4m3, and for each weight the first of the
+/// nearest codes. This is ggml's reference, which rounds `s` to nearest, ties upwards, subnormals to 7 * 2^-9 at most;
+/// but ggml brings all scales from 248 on to 448. Equal weights stay equal, within the rounding of `s`. Where all 16
+/// are below 6 / 1,024 (0.0058) in magnitude they become zeros. Where one is 2,784 or more they are refused: divide by
+/// a scale of the tensor before.
 #[derive(Clone, Copy, Debug)]
 pub struct Nvfp4;
 
-/// A scale as ggml rounds it: not negative.
+/// A scale as ggml rounds it, which is not negative; NaN where it is nearer to 480 than to 448.
 fn scale_code(value: f32) -> u8 {
     if value < 0.015625 {
         return ((value * 512.0 + 0.5) as u8).min(7);
     }
-    (((value.min(448.0).to_bits() + 0x80000) >> 20) - (120 << 3)).min(0x7e) as u8
+    (((value.min(464.0).to_bits() + 0x80000) >> 20) - (120 << 3)) as u8
 }
 
 impl Blocks for Nvfp4 {
@@ -43,20 +46,19 @@ impl Blocks for Nvfp4 {
     #[inline(always)]
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 36>(block), array_mut::<_, 64>(to));
-        let codes = block[4..].as_chunks::<8>().0;
-        for ((s, codes), to) in block[..4].iter().zip(codes).zip(to.as_chunks_mut::<16>().0) {
+        let codes = halves::<8, 64>(&block[4..]).map(e2m1_twice);
+        let parts = codes.as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<16>().0);
+        for (s, (codes, to)) in block[..4].iter().zip(parts) {
             let scale = e4m3_value(*s) * 0.5;
-            let value = |q: u8| scale * e2m1_twice(q);
-            halves(codes, to, value, value);
+            for (to, k) in to.iter_mut().zip(codes) {
+                *to = scale * f32::from(*k);
+            }
         }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        let (block, to) = (array::<_, 36>(block), array_mut::<_, 64>(to));
-        for (codes, to) in block[4..].as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<16>().0) {
-            halves(codes, to, |q| q, |q| q);
-        }
+        *array_mut(to) = halves::<8, 64>(&array::<_, 36>(block)[4..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {

@@ -3,23 +3,24 @@
 use crate::blocks::Blocks;
 use crate::numbers::{array, array_mut, f16_bytes, f16_value, halves, pack_halves};
 
-/// GGUF's Q4_K: 256 elements in 144 bytes. The f16 `d` and `dmin`, 12 bytes with a scale `sc` and a minimum `m` of 6 bits for
-/// each 32 columns, then 128 bytes of codes: of each 64 columns 32 bytes, where byte i has the codes `q` of the columns i,
-/// in its low half, and 32 + i.
+/// GGUF's Q4_K: 256 elements in 144 bytes. The f16 `d` and `dmin`, 12 bytes with a scale `sc` and a minimum `m` of 6
+/// bits for each 32 columns, then 128 bytes of codes: of each 64 columns 32 bytes, where byte i has the codes `q` of
+/// the columns i, in its low half, and 32 + i.
 ///
 /// An element is `fma(d * sc, q, -(dmin * m))`. All products are exact in f32, so that it is rounded once, also where
 /// it is computed as a product and a difference.
 ///
-/// Of the 12 bytes, byte j has the low 6 bits of `sc[j]`, byte 4 + j those of `m[j]`, for j below 4. Byte 8 + j has the low 4 bits of
-/// `sc[4 + j]`, and of `m[4 + j]` in its high half. The upper two bits of these are the upper two of the bytes j and 4 + j.
+/// Of the 12 bytes, byte j has the low 6 bits of `sc[j]`, byte 4 + j those of `m[j]`, for j below 4. Byte 8 + j has the
+/// low 4 bits of `sc[4 + j]`, and of `m[4 + j]` in its high half. The upper two bits of these are the upper two of the
+/// bytes j and 4 + j.
 ///
 /// Fields of 256 columns, 20 bytes: `d`, `dmin`, 8 bytes of `sc`, 8 of `m`.
 ///
-/// `encode` fits a scale and a minimum to each 32 weights, takes `d` and `dmin` as the largest of either / 63, rounds to `sc`
-/// and `m`, and then each weight to the nearest code. This is ggml's reference (`quantize_row_q4_K_ref`), compiled without
-/// contraction to fma. Equal weights stay equal, within the rounding of `d` and `sc`, or of `dmin` and `m` where they are
-/// negative. A block becomes zeros where `d` and `dmin` underflow in f16: with all weights below 1.8e-6 in magnitude it does. One with a
-/// positive weight beyond 6.2e7, or a negative one beyond 4.1e6, is refused.
+/// `encode` fits a scale and a minimum to each 32 weights, takes `d` and `dmin` as the largest of either / 63, rounds
+/// to `sc` and `m`, and then each weight to the nearest code. This is ggml's reference (`quantize_row_q4_K_ref`),
+/// compiled without contraction to fma. Equal weights stay equal, within the rounding of `d` and `sc`, or of `dmin` and
+/// `m` where they are negative. A block becomes zeros where `d` and `dmin` do in f16: where its weights lie between
+/// about -1.9e-6 and 2.8e-5. One with a weight beyond about 6.1e7, or below -4.1e6, is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4K;
 
@@ -48,19 +49,18 @@ impl Blocks for Q4K {
         let (d, dmin) = (f16_value([block[0], block[1]]), f16_value([block[2], block[3]]));
         let (sc, m) = scales(array(&block[4..16]));
         let (sc, m) = (sc.map(|sc| d * f32::from(sc)), m.map(|m| dmin * f32::from(m)));
-        let chunks = block[16..].as_chunks::<32>().0.iter().zip(to.as_chunks_mut::<64>().0);
-        for (j, (bytes, to)) in chunks.enumerate() {
-            let value = |j: usize| move |q: u8| sc[j] * f32::from(q) - m[j];
-            halves(bytes, to, value(2 * j), value(2 * j + 1));
+        let codes = halves::<32, 256>(&block[16..]);
+        let parts = to.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<32>().0);
+        for ((to, codes), (sc, m)) in parts.zip(sc.iter().zip(m)) {
+            for (to, q) in to.iter_mut().zip(codes) {
+                *to = sc * f32::from(*q) - m;
+            }
         }
     }
 
     #[inline(always)]
     fn codes(block: &[u8], to: &mut [u8]) {
-        let (block, to) = (array::<_, 144>(block), array_mut::<_, 256>(to));
-        for (bytes, to) in block[16..].as_chunks::<32>().0.iter().zip(to.as_chunks_mut::<64>().0) {
-            halves(bytes, to, |q| q, |q| q);
-        }
+        *array_mut(to) = halves::<32, 256>(&array::<_, 144>(block)[16..]);
     }
 
     fn fields(blocks: &[u8], to: &mut [u8]) {
@@ -119,8 +119,9 @@ fn code(value: f32) -> u8 {
     value.round_ties_even().clamp(0.0, 15.0) as u8
 }
 
-/// The scale, and the minimum with its sign turned, of the line through 32 weights, and their codes: of the lines by weighted least squares
-/// for 21 first guesses of the scale, the one with the least error. The line does not begin above 0.
+/// The scale, and the minimum with its sign turned, of the line through 32 weights, and their codes: of the lines by
+/// weighted least squares for 21 first guesses of the scale, the one with the least error. The line does not begin
+/// above 0.
 fn fit(from: &[f32; 32], codes: &mut [u8; 32]) -> (f32, f32) {
     let sum = |of: &dyn Fn(usize) -> f32| (0..32).fold(0.0, |sum, i| sum + of(i));
     let mean = (sum(&|i| from[i] * from[i]) / 32.0).sqrt();
@@ -131,22 +132,25 @@ fn fit(from: &[f32; 32], codes: &mut [u8; 32]) -> (f32, f32) {
         *codes = [0; 32];
         return (0.0, -min);
     }
-    let range = max - min;
-    let lowest = min;
-    let guess = |inverse: f32| from.map(|v| code(inverse * (v - lowest)));
+    // For so many steps from the minimum to the maximum.
+    let guess = |steps: f32, min: f32| {
+        let inverse = steps / (max - min);
+        (inverse, from.map(|v| code(inverse * (v - min))))
+    };
     let error = |codes: &[u8; 32], scale: f32, min: f32| {
         sum(&|i| {
             let difference = scale * f32::from(codes[i]) + min - from[i];
             weights[i] * (difference * difference)
         })
     };
-    let first = 15.0 / range;
-    let mut scale = 1.0 / first;
-    *codes = guess(first);
+    let (inverse, first) = guess(15.0, min);
+    let mut scale = 1.0 / inverse;
+    *codes = first;
     let mut least = error(codes, scale, min);
     let (w, wx) = (sum(&|i| weights[i]), sum(&|i| weights[i] * from[i]));
     for step in 0..=20_u8 {
-        let trial = guess((-1.0 + 0.1 * f32::from(step) + 15.0) / range);
+        // From the best line's minimum on, as the reference does.
+        let (_, trial) = guess(-1.0 + 0.1 * f32::from(step) + 15.0, min);
         let q = trial.map(f32::from);
         let wq = sum(&|i| weights[i] * q[i]);
         let wqq = sum(&|i| weights[i] * q[i] * q[i]);

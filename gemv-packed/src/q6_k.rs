@@ -3,19 +3,20 @@
 use crate::blocks::Blocks;
 use crate::numbers::{array, array_mut, f16_bytes, f16_value};
 
-/// GGUF's Q6_K: 256 elements in 210 bytes. 128 bytes with the low 4 bits of each code `q`, 64 with the upper 2, 16 bytes `sc` of
-/// two's complement, one for each 16 columns, and the f16 `d`. An element is `d * sc * (q - 32)`, exact in f32.
+/// GGUF's Q6_K: 256 elements in 210 bytes. 128 bytes with the low 4 bits of each code `q`, 64 with the upper 2, 16
+/// bytes `sc` of two's complement, one for each 16 columns, and the f16 `d`. An element is `d * sc * (q - 32)`, exact
+/// in f32.
 ///
-/// Each 128 columns have 64 bytes of low bits and 32 of upper bits. Of the columns i, 32 + i, 64 + i and 96 + i, the upper
-/// bits are those of byte i, the lowest two first; the low bits are in the low halves of the bytes i and 32 + i, then in
-/// their high halves.
+/// Each 128 columns have 64 bytes of low bits and 32 of upper bits. Of the columns i, 32 + i, 64 + i and 96 + i, the
+/// upper bits are those of byte i, the lowest two first; the low bits are in the low halves of the bytes i and 32 + i,
+/// then in their high halves.
 ///
 /// Fields of 256 columns, 20 bytes: `d`, two bytes of zero, 16 bytes of `sc`.
 ///
-/// `encode` fits a scale to each 16 weights, takes `d` as the largest of these / -128, rounds to `sc`, and then each weight to
-/// the nearest code. This is ggml's reference (`quantize_row_q6_K_ref`), compiled without contraction to fma. Equal weights
-/// stay equal, within the rounding of `d` and `sc`. A block becomes zeros where `d` underflows in f16: with all weights below
-/// 1.2e-4 in magnitude some may, below 1.2e-4 / 1000 all do. One with a weight beyond 2.6e8 is refused.
+/// `encode` fits a scale to each 16 weights, takes `d` as the largest of these / -128, rounds to `sc`, and then each
+/// weight to the nearest code. This is ggml's reference (`quantize_row_q6_K_ref`), compiled without contraction to fma.
+/// Equal weights stay equal, within the rounding of `d` and `sc`. A block whose weights are all below about 2^-13
+/// (1.2e-4) in magnitude becomes zeros, because `d` does in f16; one with a weight beyond about 2.6e8 is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Q6K;
 
@@ -116,8 +117,8 @@ fn code(value: f32) -> i32 {
     value.round_ties_even().clamp(-32.0, 31.0) as i32
 }
 
-/// The scale of 16 weights, and their codes: of the scales by least squares, weighted by the squares, for 19 first guesses the one
-/// with the least error.
+/// The scale of 16 weights, and their codes: of the scales by least squares, weighted by the squares, for 19 first
+/// guesses the one with the least error.
 fn fit(from: &[f32; 16], codes: &mut [u8; 16]) -> f32 {
     let first = |most: f32, v: &f32| if v.abs() > most.abs() { *v } else { most };
     let most = from.iter().fold(0.0, first);

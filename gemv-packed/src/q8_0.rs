@@ -3,15 +3,15 @@
 use crate::blocks::Blocks;
 use crate::numbers::{array, array_mut, f16_bytes, f16_value, largest};
 
-/// GGUF's Q8_0: 32 elements in 34 bytes. The f16 `d`, then 32 bytes `q` of two's complement. An element is `d * q`, exact
-/// in f32.
+/// GGUF's Q8_0: 32 elements in 34 bytes. The f16 `d`, then 32 bytes `q` of two's complement. An element is `d * q`,
+/// exact in f32.
 ///
 /// Fields of 256 columns, 16 bytes: 8 times `d`.
 ///
-/// `encode` takes `d` as the largest magnitude / 127, and rounds each weight times `1 / d` to the nearest integer, ties away
-/// from 0; then `d` is rounded to f16. This is ggml's reference. Equal weights stay equal, within the rounding of `d`. A
-/// block whose weights are all below 3.8e-6 in magnitude becomes zeros, because `d` does in f16; one with a weight beyond
-/// 8.3e6 is refused.
+/// `encode` takes `d` as the largest magnitude / 127, and rounds each weight times `1 / d` to the nearest integer, ties
+/// away from 0; then `d` is rounded to f16. This is ggml's reference. Equal weights stay equal, within the rounding of
+/// `d`. A block whose weights are all up to 127 * 2^-25 (3.8e-6) in magnitude becomes zeros, because `d` does in f16;
+/// one with a weight of 127 * 65,520 (8.3e6) or more is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Q8_0;
 

@@ -24,7 +24,7 @@ const FLOORS: &[&[&str]] = &[
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
     &["gemv-gpu", "gemv-threads"],
-    &["gemv-core"],
+    &["gemv-core", "gemv-weights"],
     &["gemv-desc"],
     &["gemv-packed"],
 ];
@@ -67,6 +67,7 @@ const UNSAFE: &[&str] = &[
     "gemv-testkit/src/foreign.rs", // memory that a test owns
     "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
     "gemv-testkit/src/processes.rs", // fork, and limits of the process
+    "gemv-weights/src/map.rs",    // the map of a file
     "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
 ];
 
@@ -75,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
     ("gemv-desc", &["gemv-packed", "thiserror"]),
     ("gemv-packed", &["half"]),
+    ("gemv-weights", &["gemv-desc", "gemv-packed", "half", "memmap2", "safetensors"]),
     ("gemv-core", &["gemv-desc", "half", "linkme", "log", "ndarray", "num-complex", "thiserror"]),
     ("gemv-threads", &["gemv-core", "log", "rayon"]),
     ("gemv-gpu", &["etcetera", "gemv-core", "linkme", "log", "rustix", "sha2", "tempfile"]),
