@@ -274,7 +274,8 @@ impl DevicePacked {
         DevicePacked { dim, first, ..self.clone() }
     }
 
-    fn at(&self) -> PackedMatrix<'_> {
+    /// Where its rows lie, as a backend gets them.
+    pub fn window(&self) -> PackedMatrix<'_> {
         let place = PackedPlace::Device(&*self.memory, self.first);
         PackedMatrix { format: self.format, dim: self.dim, place }
     }
@@ -348,7 +349,7 @@ where
     let dim = Ix2(a.dim.0, a.dim.1);
     Ix2::check(dim, x.raw_dim(), None)?;
     let mut y = DeviceArray::zeros(&a.device, Ix2::result(dim, x.raw_dim()))?;
-    update(V::Acc::ONE, a.at(), Some(&a.device), x, V::Acc::ZERO, (&mut y).into())?;
+    update(V::Acc::ONE, a.window(), Some(&a.device), x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
@@ -374,6 +375,10 @@ impl Packed {
 impl DevicePacked {
     fn there(&self) -> Option<&Device> {
         Some(&self.device)
+    }
+
+    fn at(&self) -> PackedMatrix<'_> {
+        self.window()
     }
 }
 
