@@ -39,17 +39,27 @@ pub fn f16_bytes(value: f32) -> [u8; 2] {
 /// What an e4m3fn stands for: 4 bits of exponent with the bias 7, 3 of mantissa; 0x7f and 0xff are NaN, and there is no
 /// infinity.
 #[inline(always)]
-pub fn e4m3_value(code: u8) -> f32 {
-    let magnitude = u32::from(code & 0x7f);
-    let sign = u32::from(code & 0x80) << 24;
+pub const fn e4m3_value(code: u8) -> f32 {
+    let magnitude = (code & 0x7f) as u32;
+    let sign = ((code & 0x80) as u32) << 24;
     // A subnormal m * 2^-9 is (1 + m / 8) * 2^-6 less 2^-6: subnormals of f32 would be slow.
     let subnormal = magnitude < 8;
     let exponent = if subnormal { 121 << 23 } else { 120 << 23 };
-    let value =
-        f32::from_bits((magnitude << 20) + exponent) - if subnormal { 0.015625 } else { 0.0 };
+    let less = if subnormal { 0.015625 } else { 0.0 };
+    let value = f32::from_bits((magnitude << 20) + exponent) - less;
     let bits = if magnitude == 0x7f { 0x7fc0_0000 } else { value.to_bits() };
     f32::from_bits(bits | sign)
 }
+
+/// [`e4m3_value`] of every code, where there are few to be looked up.
+pub static E4M3: [f32; 256] = {
+    let (mut values, mut code) = ([0.0; 256], 0);
+    while code < 256 {
+        values[code] = e4m3_value(code as u8);
+        code += 1;
+    }
+    values
+};
 
 /// A number rounded to e4m3fn, to nearest, ties to even; beyond 448 it is 448.
 pub fn e4m3_code(value: f32) -> u8 {
@@ -110,6 +120,18 @@ pub fn halves<const PART: usize, const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
         *byte = *byte & low | *byte >> 4 & !low & 15;
     }
     twice
+}
+
+/// Each of these numbers so many times.
+#[inline(always)]
+pub fn spread<T: Copy + Default, const N: usize, const TIMES: usize, const LEN: usize>(
+    of: [T; N],
+) -> [T; LEN] {
+    let mut all = [T::default(); LEN];
+    for (to, of) in all.as_chunks_mut::<TIMES>().0.iter_mut().zip(of) {
+        *to = [of; TIMES];
+    }
+    all
 }
 
 /// Packs codes of 4 bits: the first half of them is the low halves of the bytes.

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 
 use crate::blocks::Blocks;
 use crate::numbers::{
-    array, array_mut, e2m1_code, e2m1_twice, e4m3_value, halves, largest, pack_halves, pack_pairs,
+    E4M3, array, array_mut, e2m1_code, e2m1_twice, halves, largest, pack_halves, pack_pairs, spread,
 };
 
 /// NVFP4: 64 elements in 36 bytes, as in GGUF. The scale `s` of each 16 columns, an e4m3 number, 4 bytes; then 8 bytes
@@ -47,12 +47,9 @@ impl Blocks for Nvfp4 {
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 36>(block), array_mut::<_, 64>(to));
         let codes = halves::<8, 64>(&block[4..]).map(e2m1_twice);
-        let parts = codes.as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<16>().0);
-        for (s, (codes, to)) in block[..4].iter().zip(parts) {
-            let scale = e4m3_value(*s) * 0.5;
-            for (to, k) in to.iter_mut().zip(codes) {
-                *to = scale * f32::from(*k);
-            }
+        let scales = [0, 1, 2, 3].map(|i| E4M3[usize::from(block[i])] * 0.5);
+        for ((to, k), scale) in to.iter_mut().zip(codes).zip(spread::<_, 4, 16, 64>(scales)) {
+            *to = scale * f32::from(k);
         }
     }
 
@@ -75,7 +72,7 @@ impl Blocks for Nvfp4 {
         let codes = codes.as_chunks_mut::<8>().0;
         for ((from, s), codes) in from.as_chunks::<16>().0.iter().zip(scales).zip(codes) {
             *s = scale_code(largest(from) / 6.0);
-            let scale = e4m3_value(*s) * 0.5;
+            let scale = E4M3[usize::from(*s)] * 0.5;
             pack_halves(&from.map(|value| e2m1_code(value, scale)), codes);
         }
     }

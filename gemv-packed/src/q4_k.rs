@@ -1,7 +1,7 @@
 //! Q4_K of GGUF.
 
 use crate::blocks::Blocks;
-use crate::numbers::{array, array_mut, f16_bytes, f16_value, halves, pack_halves};
+use crate::numbers::{array, array_mut, f16_bytes, f16_value, halves, pack_halves, spread};
 
 /// GGUF's Q4_K: 256 elements in 144 bytes. The f16 `d` and `dmin`, 12 bytes with a scale `sc` and a minimum `m` of 6
 /// bits for each 32 columns, then 128 bytes of codes: of each 64 columns 32 bytes, where byte i has the codes `q` of
@@ -49,11 +49,13 @@ impl Blocks for Q4K {
         let (d, dmin) = (f16_value([block[0], block[1]]), f16_value([block[2], block[3]]));
         let (sc, m) = scales(array(&block[4..16]));
         let (sc, m) = (sc.map(|sc| d * f32::from(sc)), m.map(|m| dmin * f32::from(m)));
-        let codes = halves::<32, 256>(&block[16..]);
-        let parts = to.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<32>().0);
-        for ((to, codes), (sc, m)) in parts.zip(sc.iter().zip(m)) {
-            for (to, q) in to.iter_mut().zip(codes) {
-                *to = sc * f32::from(*q) - m;
+        let scales = sc.as_chunks::<2>().0.iter().zip(m.as_chunks::<2>().0);
+        let parts = block[16..].as_chunks::<32>().0.iter().zip(to.as_chunks_mut::<64>().0);
+        for ((sc, m), (bytes, to)) in scales.zip(parts) {
+            let codes = halves::<32, 64>(bytes);
+            let (sc, m) = (spread::<_, 2, 32, 64>(*sc), spread::<_, 2, 32, 64>(*m));
+            for (((to, q), sc), m) in to.iter_mut().zip(codes).zip(sc).zip(m) {
+                *to = sc * f32::from(q) - m;
             }
         }
     }

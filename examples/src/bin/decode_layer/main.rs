@@ -34,6 +34,9 @@ use weight::{Weight, Weights};
 const USAGE: &str = "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR] \
     [--format NAME | --weights FILE [--layer N]] [--columns N] [--plot FILE.svg]";
 
+#[cfg(not(feature = "packed"))]
+const NO_PACKED: &str = "this program was built without the feature \"packed\"";
+
 /// Layers of the whole model.
 const LAYERS: f64 = 32.0;
 /// Query heads that share one key and one value.
@@ -79,17 +82,19 @@ fn run() -> Result<(), Box<dyn Error>> {
     let weights = match &file {
         None => {
             let (hidden, inner) = (4096 / shrink, 14_336 / shrink);
-            Weights::made_up(&device, (hidden, hidden / GROUP, inner), format.as_deref())?
+            let upload = |device: &Device, a: Array2<bf16>| match format.as_deref() {
+                None | Some("bf16") => Ok(Weight::Plain(device.matrix(&a)?)),
+                #[cfg(feature = "packed")]
+                Some(format) => Ok(packed::rounded(device, format.parse()?, &a)?),
+                #[cfg(not(feature = "packed"))]
+                Some(_) => Err(NO_PACKED.into()),
+            };
+            Weights::made_up(&device, (hidden, hidden / GROUP, inner), upload)?
         }
         #[cfg(feature = "packed")]
         Some(path) => packed::layer(&device, path, index)?,
         #[cfg(not(feature = "packed"))]
-        Some(_) => {
-            return Err(format!(
-                "--weights --layer {index}: this program was built without the feature \"packed\""
-            )
-            .into());
-        }
+        Some(path) => return Err(format!("layer {index} of {path}: {NO_PACKED}").into()),
     };
     let (hidden, inner) = weights.down.dim();
     let mut formats: Vec<_> = weights.all().iter().map(|(_, weight)| weight.name()).collect();

@@ -83,13 +83,13 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Weights that are made up, as the shapes of Llama 3 8B have them.
+    /// Weights that are made up, as the shapes of Llama 3 8B have them, each brought to the device by `upload`.
     pub fn made_up(
         device: &Device,
         (hidden, shared, inner): (usize, usize, usize),
-        format: Option<&str>,
+        upload: impl Fn(&Device, Array2<bf16>) -> Result<Weight, Box<dyn Error>>,
     ) -> Result<Weights, Box<dyn Error>> {
-        let weight = |seed, m, n| upload(device, format, made_up(seed, m, n));
+        let weight = |seed, m, n| upload(device, made_up(seed, m, n));
         Ok(Weights {
             query: weight(1, hidden, hidden)?,
             key: weight(2, shared, hidden)?,
@@ -126,18 +126,4 @@ fn made_up(seed: u64, m: usize, n: usize) -> Array2<bf16> {
         state ^= state << 17;
         bf16::from_f32(((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * scale)
     })
-}
-
-fn upload(
-    device: &Device,
-    format: Option<&str>,
-    a: Array2<bf16>,
-) -> Result<Weight, Box<dyn Error>> {
-    match format {
-        None | Some("bf16") => Ok(Weight::Plain(device.matrix(&a)?)),
-        #[cfg(feature = "packed")]
-        Some(format) => Ok(crate::packed::rounded(device, format.parse()?, &a)?),
-        #[cfg(not(feature = "packed"))]
-        Some(_) => Err("--format: this program was built without the feature \"packed\"".into()),
-    }
 }
