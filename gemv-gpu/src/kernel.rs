@@ -290,7 +290,7 @@ impl Kernel {
         if desc.vectors.needs_f64() && !caps.fp64 {
             return Err("the device has no double precision".into());
         }
-        if desc.packing.is_some() && self.name != "packed" {
+        if desc.packing.is_some() && self.name != "packed-row" {
             return Err("the kernel is for matrices that are not packed".into());
         }
         if self.signature == Signature::Gemm

@@ -1,4 +1,4 @@
-//! `packed`: products of packed matrices, and the arrangement in which the kernel reads them. The text is `packed.k`.
+//! `packed-row`: products of packed matrices, and the arrangement in which the kernel reads them. The text is `packed.k`.
 
 use gemv_core::gemv_packed::{Blocks, with_blocks};
 use gemv_core::order::SEGMENT;
@@ -20,7 +20,7 @@ use crate::split;
 /// assert_eq!(PACKED.fits(&desc, &params, &caps), Ok(()));
 /// ```
 pub static PACKED: Kernel = Kernel {
-    name: "packed",
+    name: "packed-row",
     about: "Products of a packed matrix: a warp takes tiles of 8 rows of a segment, with X in registers.",
     source: crate::source![
         gemm::GEMM_PRELUDE,
@@ -207,14 +207,13 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     // The first row may be any of its tile.
     let chunks = (desc.m as u64 + 7).div_ceil(rows).max(1);
     let most = (u64::from(caps.units) * get64("blocks")).div_ceil(groups * panels).max(1);
-    // Equal shares.
-    let blocks = chunks.div_ceil(chunks.div_ceil(most));
+    let blocks = chunks.min(most);
     let shared = match caps.language {
         Language::Cuda => shared(desc, params) as u32,
         Language::OpenCl => 0,
     };
     let mut plan = Plan::default();
-    let first = Launch::new("packed", blocks, threads as u32);
+    let first = Launch::new("packed_row", blocks, threads as u32);
     let grid = match get(params, "plain") {
         0 => [blocks, groups * panels, 1],
         _ => [(desc.m as u64 * segments).div_ceil(threads), panels, 1],
