@@ -5,10 +5,13 @@
 #[doc(inline)]
 pub use gemv_core::{
     Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
-    DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, GpuDot, Listing, MatrixMut,
-    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, Upload,
-    VectorMut, VectorRef, Widen, Widened, device, devices, open_devices,
+    DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, Format, GpuDot, Listing,
+    MatrixMut, MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice,
+    Upload, VectorMut, VectorRef, Widen, Widened, device, devices, open_devices,
 };
+/// Matrices of packed weights: int8, int4 and FP8 blocks, as files of language models have them.
+#[cfg(feature = "packed")]
+pub use gemv_core::{DevicePacked, Packed};
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};
 

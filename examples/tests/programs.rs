@@ -52,12 +52,16 @@ fn solved(device: &str, dtype: &str) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-fn decoded(device: &str) -> Result<Vec<String>, String> {
-    let svg = picture(device, "decode.svg")?;
+/// A layer of a small model.
+#[cfg(feature = "packed")]
+const LAYER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gemv-weights/tests/golden/layer.gguf");
+
+fn decoded(device: &str, more: &[&str]) -> Result<Vec<String>, String> {
+    let svg = picture(device, &format!("decode{}.svg", more.concat().replace(['/', '.'], "")))?;
     let place = svg.to_string_lossy();
-    let options = ["--shrink", "32", "--tokens", "3", "--device", device, "--plot", &*place];
-    let lines = printed(env!("CARGO_BIN_EXE_decode_layer"), &options)?;
-    has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "gate and up")?;
+    let options = ["--tokens", "3", "--device", device, "--plot", &*place];
+    let lines = printed(env!("CARGO_BIN_EXE_decode_layer"), &[&options, more].concat())?;
+    has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "gate")?;
     Ok(lines)
 }
 
@@ -87,11 +91,14 @@ fn solves_as_the_reference(device: &str, dtype: &str) -> Check {
     }
 }
 
-fn decodes_as_the_reference(device: &str) -> Check {
-    let (here, there) = (decoded(device)?, decoded("reference")?);
+fn decodes_as_the_reference(device: &str, more: &[&str]) -> Check {
+    let (here, there) = (decoded(device, more)?, decoded("reference", more)?);
     let names = ["hash of the bits"];
-    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
-    if here == there { Ok(()) } else { Err(format!("{here:?}, but on the reference {there:?}")) }
+    let (hash, want) = (named(&here, &names)?, named(&there, &names)?);
+    if more.contains(&"--columns") {
+        named(&here, &["3 tokens at once"])?;
+    }
+    if hash == want { Ok(()) } else { Err(format!("{hash:?}, but on the reference {want:?}")) }
 }
 
 fn finds_components_as_the_reference(device: &str) -> Check {
@@ -424,7 +431,17 @@ fn main() {
             trials.push(trial("cpu/a full disk".to_owned(), || tells_a_full_disk("cpu")));
         }
         let id = target.id.clone();
-        trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id)));
+        let plain = ["--shrink", "32"];
+        trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id, &plain)));
+        #[cfg(feature = "packed")]
+        for (name, options) in [
+            ("q8_0", ["--format", "q8_0", "--shrink", "32"]),
+            ("q4_k", ["--format", "q4_k", "--shrink", "8"]),
+            ("a file", ["--weights", LAYER, "--columns", "3"]),
+        ] {
+            let (id, name) = (target.id.clone(), format!("{}/a layer of {name}", target.id));
+            trials.push(trial(name, move || decodes_as_the_reference(&id, &options)));
+        }
         let id = target.id.clone();
         trials
             .push(trial(format!("{id}/a matrix in parts"), move || streams_as_the_reference(&id)));

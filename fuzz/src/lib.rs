@@ -11,12 +11,13 @@ use gemv_cuda::Bundle;
 use gemv_gpu::Cache;
 use gemv_shard::npy::Header;
 use gemv_shard::{Partial, dtype_of_bytes};
+use gemv_weights::{Elements, WeightFile};
 
 /// A name, and what takes the bytes. It panics where a parser is wrong.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("npy", npy),
     ("npz", archive),
     ("table", table),
@@ -26,6 +27,7 @@ pub const TARGETS: [Target; 9] = [
     ("bundle", bundle),
     ("cache", cache),
     ("report", measured),
+    ("weights", weights),
 ];
 
 /// The target of this name.
@@ -145,6 +147,28 @@ fn measured(data: &[u8]) {
                 assert!(page.contains("</html>") && page.len() < 16 << 20, "{}", page.len())
             }
             Err(e) => is_sentence(&format!("{e:#}")),
+        }
+    }
+}
+
+fn weights(data: &[u8]) {
+    let file = match WeightFile::from_bytes("file", data.to_vec()) {
+        Ok(file) => file,
+        Err(e) => return is_sentence(&e.to_string()),
+    };
+    for tensor in file.tensors() {
+        assert!(tensor.bytes().len() <= data.len());
+        match file.matrix(tensor.name()) {
+            Ok(matrix) => {
+                let len = match matrix.elements {
+                    Elements::Plain(dtype) => Some(matrix.columns * dtype.bytes()),
+                    Elements::Packed(format) => format.row_bytes(matrix.columns).ok(),
+                    Elements::Other(name) => panic!("a matrix of {name}"),
+                };
+                let len = len.expect("rows of whole blocks");
+                assert_eq!(matrix.bytes.len(), matrix.rows * len, "{}", tensor.name());
+            }
+            Err(e) => is_sentence(&e.to_string()),
         }
     }
 }

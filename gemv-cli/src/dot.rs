@@ -1,20 +1,22 @@
 //! `gemv dot`: the product of arrays in NumPy files.
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Params, packed};
-use gemv::{Accumulator, Dtype, Element, Engine, Times};
+use gemv::{Accumulator, Device, Dtype, Element, Engine, GpuDot, Times, ToDevice};
 use gemv_shard::SumElement;
 use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
-use ndarray::{Array3, ShapeBuilder};
+use ndarray::{Array3, Axis, ShapeBuilder};
 use num_complex::Complex;
 
 use crate::files::{Output, is_same};
 use crate::npy::{self, Npy, Number};
 use crate::parse::parse_bytes;
+use crate::weights;
 
 /// Multiply a matrix and a vector, or several, in NumPy files: y = alpha A x + beta y.
 ///
@@ -35,6 +37,10 @@ use crate::parse::parse_bytes;
 /// A member of an archive is named behind it (arrays.npz:x);
 /// of a single one the archive's name will do. One of the arrays may be - for standard input.
 ///
+/// A may be a matrix of a file of weights, GGUF or safetensors, named behind it
+/// (model.gguf:blk.0.ffn_up.weight); gemv info FILE lists them. A packed one, such as of Q4_K, takes x of
+/// float16, bfloat16 or float32.
+///
 /// A matrix that is larger than --window is read in parts, by all processors, and never held whole: memory
 /// holds the vectors and at most the window, however large the file is. A GPU gets the next part while it
 /// computes. On the CPU a file by rows (C order) is faster, since its parts stay in the caches.
@@ -43,7 +49,7 @@ use crate::parse::parse_bytes;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The matrix, m x n, or a batch of them, batch x m x n
-    #[arg(value_name = "A.npy")]
+    #[arg(value_name = "A.npy|FILE:NAME")]
     a: PathBuf,
     /// The vector, n entries (m with --transpose), or the matrix, n x k; for a batch of matrices batch x n
     /// or batch x n x k
@@ -130,7 +136,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let inputs = [Some(&args.a), Some(&args.x), args.y.as_ref()];
     let piped = inputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
     ensure!(piped < 2, "only one of the arrays can be standard input");
-    let (a, x) = (Npy::open(&args.a)?, Npy::open(&args.x)?);
+    let a = match weights::open(&args.a)? {
+        Some(weights::Matrix::Packed(a)) => return packed_product(&args, &a),
+        Some(weights::Matrix::Plain(a)) => a,
+        None => Npy::open(&args.a)?,
+    };
+    let x = Npy::open(&args.x)?;
     match (a.dtype(), x.dtype()) {
         (Dtype::F16, Dtype::F32) => product::<f16, f32, _>(&args, a, x),
         (Dtype::Bf16, Dtype::F32) => product::<bf16, f32, _>(&args, a, x),
@@ -167,15 +178,16 @@ struct Shapes {
 
 impl Shapes {
     /// What the product of these two is.
-    fn of(args: &Args, a: &Npy, x: &Npy) -> Result<Shapes> {
-        let (batch, [rows, columns]) = match *a.dim() {
+    fn of(args: &Args, dim: &[usize], x: &Npy) -> Result<Shapes> {
+        let a = args.a.display();
+        let (batch, [rows, columns]) = match *dim {
             [rows, columns] => (None, [rows, columns]),
             [batch, rows, columns] => (Some(batch), [rows, columns]),
-            _ => bail!("{} has 2, and a batch of matrices 3", axes(a, "a matrix")),
+            _ => bail!("{} has 2, and a batch of matrices 3", axes(&a, dim, "a matrix")),
         };
         let (m, n) = if args.transpose { (columns, rows) } else { (rows, columns) };
         let of = if args.transpose { "the transpose of " } else { "" };
-        let is = format!("{of}{} is {m} x {n}", a.name());
+        let is = format!("{of}{a} is {m} x {n}");
         let (rhs, y) = match (batch, x.dim()) {
             (None, &[len]) | (None, &[len, 1]) => {
                 let entries = if len == 1 { "entry" } else { "entries" };
@@ -191,10 +203,12 @@ impl Shapes {
                 ensure!(len == n, "{there}, but {is}, so x needs {n} rows");
                 (k, vec![m, k])
             }
-            (None, _) => bail!("{} has 1, and a matrix of several 2", axes(x, "a vector")),
+            (None, _) => {
+                bail!("{} has 1, and a matrix of several 2", axes(&x.name(), x.dim(), "a vector"))
+            }
             (Some(batch), &[entries, len]) => {
                 let there = format!("{}: the vectors are {entries} x {len}", x.name());
-                let each = format!("{of}each of the {batch} matrices of {} is {m} x {n}", a.name());
+                let each = format!("{of}each of the {batch} matrices of {a} is {m} x {n}");
                 let fits = (entries, len) == (batch, n);
                 ensure!(fits, "{there}, but {each}, so x needs {batch} x {n}");
                 (1, vec![batch, m])
@@ -202,7 +216,7 @@ impl Shapes {
             (Some(batch), &[entries, len, k]) => {
                 let there =
                     format!("{}: the right-hand sides are {entries} x {len} x {k}", x.name());
-                let each = format!("{of}each of the {batch} matrices of {} is {m} x {n}", a.name());
+                let each = format!("{of}each of the {batch} matrices of {a} is {m} x {n}");
                 let fits = (entries, len) == (batch, n);
                 ensure!(fits, "{there}, but {each}, so x needs {batch} x {n} x k");
                 (k, vec![batch, m, k])
@@ -210,7 +224,7 @@ impl Shapes {
             (Some(_), _) => {
                 bail!(
                     "{} has 2 or 3: batch x n or batch x n x k",
-                    axes(x, "for a batch of matrices it")
+                    axes(&x.name(), x.dim(), "for a batch of matrices it")
                 )
             }
         };
@@ -236,10 +250,10 @@ impl Shapes {
 }
 
 /// The beginning of a refusal: how many axes an array has, but what it should be.
-fn axes(file: &Npy, what: &str) -> String {
-    let is = file.dim().len();
+fn axes(name: &dyn Display, dim: &[usize], what: &str) -> String {
+    let is = dim.len();
     let axes = if is == 1 { "axis" } else { "axes" };
-    format!("{}: the array has {is} {axes}, but {what}", file.name())
+    format!("{name}: the array has {is} {axes}, but {what}")
 }
 
 fn product<T, V, S>(args: &Args, a: Npy, x: Npy) -> Result<()>
@@ -249,31 +263,13 @@ where
     S: SumElement,
 {
     // Everything is checked before anything large is read.
-    let shapes = Shapes::of(args, &a, &x)?;
+    let shapes = Shapes::of(args, a.dim(), &x)?;
     shapes.allow(size_of::<V>(), a.bytes() + x.bytes(), args.max_result)?;
-    let y = args.y.clone().map(|path| operand(path, &x)).transpose()?;
-    if let Some(y) = &y {
-        let column = shapes.is_single() && *y.dim() == [shapes.m, 1];
-        let text = |shape: &[usize]| {
-            let each: Vec<String> = shape.iter().map(usize::to_string).collect();
-            if shape.is_empty() { "a single number".into() } else { each.join(" x ") }
-        };
-        ensure!(
-            *y.dim() == *shapes.y || column,
-            "{}: the array's shape is {}, but y needs {}",
-            y.name(),
-            text(y.dim()),
-            text(&shapes.y)
-        );
-    }
+    let y = initial(args, &shapes, &x)?;
     let output = args.output.as_deref().map(|path| place(args, y.as_ref(), path)).transpose()?;
     let alpha = args.alpha.value::<V>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(V::Acc::ZERO), |b| b.value::<V>("--beta"))?;
-    let engine = Engine::global();
-    let device = match &args.device {
-        Some(name) => engine.device(name)?,
-        None => engine.default_device()?,
-    };
+    let device = device(args)?;
 
     if let Some(params) = &args.params {
         let reads = device.backend().read_params();
@@ -325,6 +321,90 @@ where
         device.product(&a, &x).with_if(args.params.as_ref()).scaled(alpha, beta).to(&mut y)?;
     }
 
+    finish(args, &shapes, output, &y)
+}
+
+/// A packed matrix times x, which has elements of these types.
+fn packed_product(args: &Args, a: &weights::Packed) -> Result<()> {
+    for (used, option) in [
+        (args.transpose, "--transpose"),
+        (args.conj, "--conj"),
+        (args.params.is_some(), "--params"),
+    ] {
+        let (name, format) = (args.a.display(), a.blocks.format());
+        ensure!(
+            !used,
+            "{option}: {name} is packed as {format}, and has products of its rows alone"
+        );
+    }
+    let x = Npy::open(&args.x)?;
+    match x.dtype() {
+        Dtype::F32 => packed_with_f32(args, a, x),
+        Dtype::F16 => packed_with_f16(args, a, x),
+        Dtype::Bf16 => packed_with_bf16(args, a, x),
+        other => bail!(
+            "{}: the array holds {other}, but {} is packed as {}, and takes f32, f16 and bf16",
+            x.name(),
+            args.a.display(),
+            a.blocks.format()
+        ),
+    }
+}
+
+macro_rules! packed_with {
+    ($($name:ident $v:ty;)*) => { $(
+        fn $name(args: &Args, a: &weights::Packed, x: Npy) -> Result<()> {
+            let (m, n) = a.blocks.dim();
+            let shapes = Shapes::of(args, &[m, n], &x)?;
+            let operands = a.blocks.bytes().len() as u64 + x.bytes();
+            shapes.allow(size_of::<$v>(), operands, args.max_result)?;
+            let y = initial(args, &shapes, &x)?;
+            let output = args.output.as_deref().map(|path| place(args, y.as_ref(), path));
+            let output = output.transpose()?;
+            let mut alpha = args.alpha.value::<$v>("--alpha")?;
+            if a.alpha != 1.0 {
+                alpha *= a.alpha;
+            }
+            let beta = args.beta.as_ref().map_or(Ok(0.0), |b| b.value::<$v>("--beta"))?;
+            let x = array::<$v>(x, (1, n, shapes.rhs))?;
+            let y = match y {
+                Some(y) => array(y, (1, m, shapes.rhs))?,
+                None => zeros((1, m, shapes.rhs))?,
+            };
+            let mut y = Array3::from_shape_vec(y.dim(), packed(&y.view())?)?;
+            let into = y.index_axis_mut(Axis(0), 0);
+            let x = x.index_axis(Axis(0), 0);
+            // On the default device the bytes of the file are not copied, unless its memory is another.
+            match &args.device {
+                Some(_) => a.blocks.to_device(&device(args)?)?.try_gemv(alpha, &x, beta, into)?,
+                None => a.blocks.try_gemv(alpha, &x, beta, into)?,
+            }
+            finish(args, &shapes, output, &y)
+        }
+    )* };
+}
+packed_with! {
+    packed_with_f32 f32;
+    packed_with_f16 f16;
+    packed_with_bf16 bf16;
+}
+
+/// Where the product is computed.
+fn device(args: &Args) -> Result<Device> {
+    let engine = Engine::global();
+    Ok(match &args.device {
+        Some(name) => engine.device(name)?,
+        None => engine.default_device()?,
+    })
+}
+
+/// Writes the result.
+fn finish<V: Number>(
+    args: &Args,
+    shapes: &Shapes,
+    output: Option<Output>,
+    y: &Array3<V>,
+) -> Result<()> {
     match output {
         Some(output) => {
             let y = y.as_slice().context("an array without gaps")?;
@@ -335,8 +415,28 @@ where
                 )
             })
         }
-        None => Ok(print(&shapes, &y)?),
+        None => Ok(print(shapes, y)?),
     }
+}
+
+/// The array that is added, which must be of the result's shape.
+fn initial(args: &Args, shapes: &Shapes, x: &Npy) -> Result<Option<Npy>> {
+    let y = args.y.clone().map(|path| operand(path, x)).transpose()?;
+    if let Some(y) = &y {
+        let column = shapes.is_single() && *y.dim() == [shapes.m, 1];
+        let text = |shape: &[usize]| {
+            let each: Vec<String> = shape.iter().map(usize::to_string).collect();
+            if shape.is_empty() { "a single number".into() } else { each.join(" x ") }
+        };
+        ensure!(
+            *y.dim() == *shapes.y || column,
+            "{}: the array's shape is {}, but y needs {}",
+            y.name(),
+            text(y.dim()),
+            text(&shapes.y)
+        );
+    }
+    Ok(y)
 }
 
 /// Where the result goes. It may take the place of y alone, where that is a file of its own.
@@ -346,7 +446,7 @@ fn place(args: &Args, y: Option<&Npy>, path: &Path) -> Result<Output> {
     for (operand, what) in [(Some(&args.a), "the matrix"), (Some(&args.x), "x"), (y, "y")] {
         let Some(operand) = operand.filter(|_| path != Path::new("-")) else { continue };
         ensure!(
-            !is_same(path, npy::parts(operand).0),
+            !is_same(path, weights::file(npy::parts(operand).0)),
             "{}: this is the file of {what}, which is not overwritten: name another one",
             path.display()
         );

@@ -1,6 +1,7 @@
 //! `gemv info`: what there is, what there is not and why, and what would be chosen.
 
 pub(crate) mod kernels;
+mod weights;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,10 +13,14 @@ use gemv::unstable::{BACKEND_ENV, Desc, Layout};
 use gemv::{Device, DeviceInfo, Dtype, Engine, Error};
 use gemv_baselines::CBLAS_ENV;
 use gemv_tune::many;
+use gemv_weights::WeightFile;
 
-/// List the devices, say why others are absent, and where tables and compiled kernels are kept.
+/// List the devices, say why others are absent, and where tables and compiled kernels are kept; or the tensors of a file.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// List the tensors of this file of weights, GGUF or safetensors, and its metadata.
+    #[arg(value_name = "FILE", conflicts_with_all = ["kernels", "explain"])]
+    file: Option<PathBuf>,
     /// List the kernels of each backend: what each does, and its arguments with their ranges.
     #[arg(long, conflicts_with = "explain")]
     kernels: bool,
@@ -35,6 +40,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let engine = Engine::global();
     let mut out = io::stdout().lock();
+    if let Some(path) = args.file {
+        let file = WeightFile::open(path)?;
+        match args.json {
+            true => writeln!(out, "{:#}", weights::json(&file))?,
+            false => weights::list(&file, &mut out)?,
+        }
+        return Ok(());
+    }
     let Some(words) = args.explain else {
         let json = match (args.kernels, args.json) {
             (true, true) => kernels::json(&kernels::by_backend(engine)),

@@ -15,6 +15,7 @@ mod record;
 pub mod report;
 mod share;
 mod tune;
+mod weights;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -93,6 +93,12 @@ impl Npy {
         Ok(Npy { path: path.into(), data, header, len, file, is_file })
     }
 
+    /// An array that lies in memory, under this name.
+    pub(crate) fn of(path: &Path, header: Header, data: Box<dyn Read>) -> Result<Npy> {
+        let size = header.size().context("a shape of more than can be addressed")?;
+        Ok(Npy { path: path.into(), data, header, len: size.0, file: None, is_file: false })
+    }
+
     /// The element type.
     pub(crate) fn dtype(&self) -> Dtype {
         self.header.dtype

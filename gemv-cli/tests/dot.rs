@@ -1077,3 +1077,88 @@ fn a_library_that_sets_a_mode_changes_nothing() {
     loaded.arg("dot").args([&tiny, &small]).env("LD_PRELOAD", &library);
     assert_eq!(text(&loaded.output().unwrap()), "1e-39\n");
 }
+
+/// A matrix of a file of weights.
+fn weights(file: &str, name: &str) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gemv-weights/tests/golden");
+    golden.join(format!("{file}:{name}"))
+}
+
+#[test]
+fn matrices_of_files_of_weights() {
+    let files = Files::new();
+    let ones = |n: usize| files.file(&format!("{n}.npy"), &vector(&vec![1.0; n]));
+    // The values of each matrix lie in a file of their own, as f32; a vector of ones has its rows' sums.
+    for (file, name, n, alpha) in [
+        ("model.gguf", "blk.0.ffn_up.weight", 256, 1.0_f32),
+        ("model.gguf", "blk.0.attn_v.weight", 64, 1.0),
+        ("model.gguf", "blk.0.ffn_up_exps.weight", 32, 1.0),
+        ("model.gguf", "blk.0.ffn_gate_inp.weight", 128, 0.75),
+        ("layers.safetensors", "awq.weight", 128, 1.0),
+        ("layers.safetensors", "rows.weight", 128, 1.0),
+        ("layers.safetensors", "modelopt.weight", 128, 0.25),
+    ] {
+        let (base, _) = file.split_once('.').unwrap();
+        let values = weights(&format!("{base}.values.safetensors"), name);
+        let x = ones(n);
+        let want = text(&dot(&values, &x, &["--alpha", &alpha.to_string()]));
+        assert!(want.lines().count() >= 2, "{want}");
+        assert_eq!(text(&dot(&weights(file, name), &x, &[])), want, "{name}");
+        for device in ["reference", "cpu"] {
+            let device = ["--device", device];
+            assert_eq!(text(&dot(&weights(file, name), &x, &device)), want, "{name}");
+        }
+    }
+    // Several right-hand sides, factors, and a file for the result.
+    let a = weights("model.gguf", "blk.0.attn_v.weight");
+    let plain = weights("model.values.safetensors", "blk.0.attn_v.weight");
+    let values: Vec<f32> = (0..192).map(|i| (i as f32 * 0.7).sin()).collect();
+    let x = files.file("x.npy", &npy("<f4", "(64, 3)", &floats(&values)));
+    let y = files.file("y.npy", &npy("<f4", "(3, 3)", &floats(&values[..9])));
+    let more = ["--alpha", "1.5", "--beta", "-0.25", "--y", y.to_str().unwrap()];
+    assert_eq!(text(&dot(&a, &x, &more)), text(&dot(&plain, &x, &more)));
+    let out = files.path("out.npy");
+    text(&dot(&a, &x, &["-o", out.to_str().unwrap()]));
+    assert!(fs::read(&out).unwrap().starts_with(b"\x93NUMPY"));
+    // f16 and bf16.
+    let x = files.file("half.npy", &npy("<f2", "(64,)", &[0x00, 0x3c].repeat(64)));
+    assert_eq!(text(&dot(&a, &x, &[])).lines().count(), 3);
+    let x = files.file("bf16.npy", &npy("<V2", "(64,)", &[0x80, 0x3f].repeat(64)));
+    assert_eq!(text(&dot(&a, &x, &[])).lines().count(), 3);
+    // Numbers of a file are an array like any other.
+    let (plain, x) = (weights("model.gguf", "blk.0.attn_k.weight"), files.path("bf16.npy"));
+    let bf16 = files.file("6.npy", &npy("<V2", "(2,)", &[0x80, 0x3f].repeat(2)));
+    assert_eq!(text(&dot(&plain, &bf16, &["--transpose"])).lines().count(), 6);
+
+    for (a, x, more, want) in [
+        (&a, &x, &["--transpose"][..], "--transpose: "),
+        (&a, &x, &["--params", "row"], "--params: "),
+        (
+            &weights("model.gguf", "nothing"),
+            &x,
+            &[],
+            "model.gguf: there is no tensor \"nothing\" among its 12",
+        ),
+        (&weights("model.gguf", "kinds.q5_1"), &x, &[], "is Q5_1, of which there are no products"),
+        (&weights("none.gguf", "a"), &x, &[], "none.gguf: No such file or directory (os error 2)"),
+        (&a, &ones(63), &[], "the vector has 63 entries, but "),
+        (
+            &a,
+            &files.file("d.npy", &npy("<f8", "(64,)", &[0; 512])),
+            &[],
+            "is packed as q8_0, and takes f32, f16 and bf16",
+        ),
+    ] {
+        let e = failure(&dot(a, x, more));
+        assert!(e.contains(want), "{e}");
+    }
+    let file = files.file(
+        "copy.gguf",
+        &fs::read(weights("model.gguf", "").to_str().unwrap().trim_end_matches(':')).unwrap(),
+    );
+    let e = failure(&dot(&file, &x, &[]));
+    assert!(e.contains("copy.gguf has many tensors: "), "{e}");
+    let named = PathBuf::from(format!("{}:blk.0.attn_v.weight", file.display()));
+    let e = failure(&dot(&named, &x, &["-o", file.to_str().unwrap()]));
+    assert!(e.contains("this is the file of the matrix, which is not overwritten"), "{e}");
+}

@@ -56,6 +56,34 @@ fn explain_names_the_row() {
     }
 }
 
+#[test]
+fn info_lists_the_tensors_of_a_file() {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../gemv-weights/tests/golden");
+    let file = format!("{golden}/model.gguf");
+    let out = text(gemv(&["info", &file]));
+    for line in [
+        "  general.architecture = llama",
+        "  kinds.text = größer als\\neine Zeile",
+        "  kinds.texts = 3 values",
+        "  blk.0.ffn_up.weight        q4_k      2 x 256         288 bytes",
+        "  blk.0.ffn_up_exps.weight   q8_0      2 x 3 x 32      204 bytes",
+        "  kinds.q5_1                 Q5_1      2 x 32          48 bytes",
+    ] {
+        assert!(out.lines().any(|of| of == line), "{line:?} is missing:\n{out}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&text(gemv(&["info", "--json", &file]))).unwrap();
+    assert_eq!(json["metadata"]["kinds.i64"], -(1_i64 << 62));
+    assert_eq!(json["tensors"][0]["shape"], serde_json::json!([7]));
+    assert_eq!(json["tensors"][0]["type"], "f32");
+    let out = text(gemv(&["info", &format!("{golden}/layers.safetensors")]));
+    assert!(out.contains("F8_E4M3"), "{out}");
+    let out = gemv(&["info", &format!("{golden}/../files.rs")]);
+    assert!(!out.status.success() && out.stdout.is_empty());
+    let out = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.lines().count(), 1, "{out}");
+}
+
 /// Such as `gemv bench` and `gemv tune` write it.
 #[test]
 fn explain_knows_right_hand_sides_batches_and_alignment() {

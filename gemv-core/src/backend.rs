@@ -12,6 +12,7 @@ use crate::job::{Checked, Job};
 use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::{Exchange, Memory, Receive};
 use crate::step::AnyVectorJob;
+use crate::tensor::PackedMatrix;
 use crate::{Desc, Dtype, Error, KernelInfo, Params, Result};
 
 /// What a device says of itself.
@@ -212,6 +213,22 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// # Errors
     /// As [`upload`](Self::upload).
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>>;
+
+    /// A new block that holds the rows of a packed matrix of the host, in the arrangement that the device's kernels read:
+    /// for products whose [`Desc`] has its [`packing`](Desc::packing). By default there are no such kernels.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported), or as [`upload`](Self::upload).
+    ///
+    /// # Panics
+    /// If the matrix is not in the host's memory.
+    fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
+        Err(Error::Unsupported {
+            device: self.device().id.clone(),
+            dtype: Dtype::F32,
+            reason: format!("it has no kernels for packed matrices, such as of {}", matrix.format),
+        })
+    }
 
     /// What the device does with memory and events of other libraries; `None` by default: it takes none.
     fn interop(&self) -> Option<&dyn Interop> {

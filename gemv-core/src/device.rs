@@ -229,8 +229,10 @@ impl Device {
     /// What this problem is remembered by, and where.
     #[inline(always)]
     fn key(&self, desc: &Desc) -> (Key, usize) {
-        let Desc { dtype, vectors, m, n, layout, align, .. } = *desc;
-        let types = (vectors as u64) << 4 | dtype as u64;
+        let Desc { dtype, vectors, m, n, layout, align, packing, .. } = *desc;
+        let types = packing.map_or(0, |format| 1 + format.number() as u64) << 19
+            | (vectors as u64) << 4
+            | dtype as u64;
         let class = self.0.serial << 24 | u64::from(align) << 16 | (layout as u64) << 8 | types;
         let slot = m.wrapping_mul(31) ^ n ^ (m >> 9) ^ (n >> 9);
         // Devices that share a matrix have the same problem in turns.
@@ -291,7 +293,12 @@ impl Device {
     #[cold]
     fn search(&self, desc: &Desc) -> Result<Prepared> {
         self.backend().accepts(desc)?;
-        self.backend().prepare(desc, &self.0.tables.choose(&*self.0.backend, desc))
+        let params = match desc.packing {
+            None => self.0.tables.choose(&*self.0.backend, desc),
+            // No table has a row for them.
+            Some(_) => *self.backend().candidates(desc).first().unwrap_or(&Params::new("none")),
+        };
+        self.backend().prepare(desc, &params)
     }
 
     /// Whether both handles are of one opened device.

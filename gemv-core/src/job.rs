@@ -166,6 +166,10 @@ impl Job<'_> {
     /// What is asked.
     pub fn desc(&self) -> Desc {
         let ([batch, m, n], [apart, rs, cs]) = (self.a.dim(), self.a.strides());
+        if let Some(packed) = self.a.packed_matrix() {
+            let rhs = self.x.dim()[2];
+            return Desc { rhs, ..Desc::packed(packed.format, self.x.dtype(), packed.dim) };
+        }
         let one = Desc::new(self.a.dtype(), m, n, (rs, cs), self.a.address());
         // Every entry of the batch begins on this boundary.
         let apart = apart.unsigned_abs().wrapping_mul(self.a.dtype().bytes());

@@ -52,6 +52,8 @@ mod mixed;
 mod open;
 mod operand;
 pub mod order;
+#[cfg(feature = "packed")]
+mod packed;
 mod pairs;
 mod plan;
 mod planned;
@@ -79,9 +81,9 @@ pub use element::{
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use files::read_plain;
 pub use gemv_desc::{
-    Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
-    MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
-    source_digest,
+    Align, Arg, Desc, Dtype, Error, Format, Group, KernelInfo, KernelLimits, KernelType,
+    LaunchShape, Layout, MAX_ARGS, Name, Parameter, Params, READ, Result, Scale, ShapeMismatch,
+    Values, fingerprint, source_digest,
 };
 pub use host::{Span, host_is_full, packed, span, zeros_on_host};
 pub use integers::{DeviceIntegers, Integer};
@@ -95,6 +97,8 @@ pub use open::open_devices;
 pub use operand::{
     MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, Upload, VectorMut, VectorRef,
 };
+#[cfg(feature = "packed")]
+pub use packed::{DevicePacked, Packed};
 pub use plan::Plan;
 #[doc(hidden)] // for gemv-shard
 pub use planned::unplanned;
@@ -103,10 +107,14 @@ pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
-pub use tensor::{Bytes, Extent, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut};
+pub use tensor::{
+    Bytes, Extent, PackedMatrix, PackedPlace, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut,
+};
 pub use vector::Factor;
 pub use view_mut::DeviceViewMut;
 
+#[doc(no_inline)]
+pub use gemv_desc::gemv_packed;
 #[doc(no_inline)]
 pub use half;
 #[doc(no_inline)]

@@ -12,6 +12,8 @@ use crate::job::{Checked, Job, Number, check_batch};
 use crate::operand::{MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::planned::{self, Work};
 use crate::tensor::{Axes, Rank, Tensor, TensorMut};
+#[cfg(feature = "packed")]
+use crate::tensor::{PackedMatrix, PackedPlace};
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 
 impl Device {
@@ -243,6 +245,43 @@ impl Device {
             }),
             OperandMut::View(y) => {
                 self.start(known, ask, a, x, TensorMut::resident(V::DTYPE, y.window(), A::X))
+            }
+        }
+    }
+
+    /// A product of a packed matrix, of shapes and devices that were compared.
+    #[cfg(feature = "packed")]
+    pub(crate) fn run_packed<V: Element, X: Rank>(
+        &self,
+        ask: Ask<'_, V::Acc>,
+        a: PackedMatrix<'_>,
+        x: OperandRef<'_, V, X>,
+        y: OperandMut<'_, V, X>,
+    ) -> Result<()>
+    where
+        Ix2: Stack<X>,
+    {
+        if y.raw_dim().slice().contains(&0) || ask.alpha.is_zero() && ask.beta.is_one() {
+            return Ok(());
+        }
+        let on_host = matches!(a.place, PackedPlace::Host(_));
+        if on_host || [x.device(), y.device()].contains(&None) {
+            self.plannable(Work::Host)?;
+        }
+        let axes = <Ix2 as StackOf<X>>::X;
+        let (a, x) = (Tensor::of_packed(a, V::DTYPE), x.tensor(axes));
+        match y {
+            OperandMut::Host(y) if ask.alpha.is_zero() => {
+                without_a(ask.beta, y);
+                Ok(())
+            }
+            OperandMut::Host(y) => self.start(None, &ask, a, x, TensorMut::host(y, axes)),
+            OperandMut::Device(y) => y.written(!ask.beta.is_zero(), |y| {
+                let place = y.place().1;
+                self.start(None, &ask, a, x, TensorMut::resident(V::DTYPE, place, axes))
+            }),
+            OperandMut::View(y) => {
+                self.start(None, &ask, a, x, TensorMut::resident(V::DTYPE, y.window(), axes))
             }
         }
     }

@@ -12,6 +12,8 @@ use crate::float_mode::in_default;
 use crate::host::host_zeros;
 use crate::order::{LANES, SEGMENT};
 use crate::step::{Step, VectorJob};
+#[cfg(feature = "packed")]
+use crate::tensor::{PackedMatrix, PackedPlace};
 use crate::{
     Accumulator, AnySlice, AnySliceMut, AnyVectorJob, Backend, Checked, Desc, DeviceInfo, Dtype,
     Element, Error, Job, Memory, Params, Prepared, Result, Tensor, TensorMut, Times, Window,
@@ -316,6 +318,57 @@ fn run<T: Element + Times<V>, V: Element>(job: &mut Checked<Job<'_>>) {
     product(alpha, a, conj, x, beta, vector_mut(&mut job.y()));
 }
 
+/// The blocks of a packed matrix.
+#[cfg(feature = "packed")]
+#[derive(Debug)]
+struct PackedMemory {
+    rows: usize,
+    blocks: Vec<u8>,
+}
+
+#[cfg(feature = "packed")]
+impl Memory for PackedMemory {
+    fn len(&self) -> usize {
+        self.rows
+    }
+}
+
+/// One column of the product of a packed matrix.
+#[cfg(feature = "packed")]
+fn packed_column<V: Element<Acc = f32>>(
+    matrix: PackedMatrix<'_>,
+    job: &mut Checked<Job<'_>>,
+) -> Result<()> {
+    let ((m, n), format) = (matrix.dim, matrix.format);
+    let bytes = format.row_bytes(n)?;
+    let blocks = match matrix.place {
+        PackedPlace::Host(blocks) => blocks,
+        PackedPlace::Device(memory, first) => {
+            let memory: &dyn Any = memory;
+            let memory: &PackedMemory = memory.downcast_ref().expect("memory of the reference");
+            &memory.blocks[first * bytes..][..m * bytes]
+        }
+    };
+    let (alpha, beta): (f32, f32) = (job.alpha.get(), job.beta.get());
+    let x = vector_of::<V>(&job.x);
+    let mut row: Vec<f32> = host_zeros("reference", n)?;
+    for i in 0..m {
+        format.dequantize(&blocks[i * bytes..][..bytes], &mut row);
+        let mut place = job.y();
+        let y = &mut vector_mut::<V>(&mut place)[i];
+        let old = (beta != 0.0).then_some(*y);
+        *y = match alpha == 0.0 {
+            true => V::narrow(
+                old.map_or(0.0, |y| if beta == 1.0 { y.widen() } else { beta * y.widen() }),
+            ),
+            false => {
+                scale(alpha, sum(n, &|j, lane: f32| lane.fma(row[j], x[j].widen())), beta, old)
+            }
+        };
+    }
+    Ok(())
+}
+
 impl Backend for Reference {
     fn device(&self) -> &DeviceInfo {
         &self.info
@@ -373,7 +426,26 @@ impl Backend for Reference {
         Ok(())
     }
 
+    #[cfg(feature = "packed")]
+    fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
+        let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };
+        let mut copy: Vec<u8> = host_zeros("reference", blocks.len())?;
+        copy.copy_from_slice(blocks);
+        Ok(Box::new(PackedMemory { rows: matrix.dim.0, blocks: copy }))
+    }
+
     fn product(&self, job: &mut Checked<Job<'_>>, _: &Prepared) -> Result<()> {
+        #[cfg(feature = "packed")]
+        if let Some(matrix) = job.a.packed_matrix() {
+            return in_default(|| {
+                job.columns(|one| match one.x.dtype() {
+                    Dtype::F32 => packed_column::<f32>(matrix, one),
+                    Dtype::F16 => packed_column::<half::f16>(matrix, one),
+                    Dtype::Bf16 => packed_column::<half::bf16>(matrix, one),
+                    other => panic!("vectors of {other} with a packed matrix"),
+                })
+            });
+        }
         let types = (job.a.dtype(), job.x.dtype());
         in_default(|| {
             job.columns(|one| {

@@ -15,7 +15,7 @@ use ndarray::{
 use crate::element::{AnySlice, AnySliceMut};
 use crate::host::{packed, span};
 use crate::memory::{Memory, Owner, Window};
-use crate::{Dtype, Element, Error, Result, for_any};
+use crate::{Dtype, Element, Error, Format, Result, for_any};
 
 /// Which axis of an array each of the three axes of a product is; `None` is a new one, of one entry.
 pub(crate) type Axes = [Option<usize>; 3];
@@ -201,6 +201,28 @@ enum Place<'a> {
     /// The address of the entry whose indices are all 0. The view that it is of is borrowed.
     Host(*const u8, PhantomData<&'a [u8]>),
     Device(&'a dyn Memory, usize),
+    /// A packed matrix.
+    Packed(PackedMatrix<'a>),
+}
+
+/// A packed matrix as a backend gets it: see [`Tensor::packed_matrix`].
+#[derive(Debug, Clone, Copy)]
+pub struct PackedMatrix<'a> {
+    /// Its format.
+    pub format: Format,
+    /// Rows and columns.
+    pub dim: (usize, usize),
+    /// Where it lies.
+    pub place: PackedPlace<'a>,
+}
+
+/// Where a packed matrix lies.
+#[derive(Debug, Clone, Copy)]
+pub enum PackedPlace<'a> {
+    /// In the host's memory: the blocks of all rows, one row behind the other.
+    Host(&'a [u8]),
+    /// In a block that [`Backend::upload_packed`](crate::Backend::upload_packed) made, from this row on.
+    Device(&'a dyn Memory, usize),
 }
 
 // SAFETY: it is a shared view of elements, whose types (`Element`) are `Sync`, or of memory that is.
@@ -283,6 +305,22 @@ impl<'a> Tensor<'a> {
         Tensor { place: Place::Host(at, PhantomData), extent: Extent { dtype, dim, strides } }
     }
 
+    /// A packed matrix, for vectors of this type.
+    pub fn of_packed(of: PackedMatrix<'a>, vectors: Dtype) -> Self {
+        let (m, n) = of.dim;
+        let extent = Extent { dtype: vectors, dim: [1, m, n], strides: [0, n as isize, 1] };
+        Tensor { place: Place::Packed(of), extent }
+    }
+
+    /// The packed matrix that it is; `None` if it has elements. The type of a packed one is that of the vectors.
+    #[inline(always)]
+    pub fn packed_matrix(&self) -> Option<PackedMatrix<'a>> {
+        match self.place {
+            Place::Packed(of) => Some(of),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn host<T: Element, D: Dimension>(view: &ArrayView<'a, T, D>, axes: Axes) -> Self {
         let extent = Extent::new(T::DTYPE, &view.raw_dim(), |axis| view.strides()[axis], axes);
@@ -309,7 +347,7 @@ impl<'a> Tensor<'a> {
     #[inline]
     pub fn window(&self) -> Option<Window<&'a dyn Memory, Ix3>> {
         match self.place {
-            Place::Host(..) => None,
+            Place::Host(..) | Place::Packed(_) => None,
             Place::Device(memory, first) => Some(self.extent.window(memory, first)),
         }
     }
@@ -398,6 +436,7 @@ impl<'a> Tensor<'a> {
                 assert!(of.lies_in(all.len()), "it lies in its block");
                 (of.dim, of.strides, all.as_ptr().wrapping_add(first))
             }
+            Place::Packed(_) => panic!("a packed matrix has no elements"),
         };
         // SAFETY: it was made of a view of such elements, or of a part of one, which is borrowed for 'a; or it lies within
         // these elements, which are.
@@ -444,7 +483,7 @@ impl<'a> Tensor<'a> {
         match self.place {
             // SAFETY: as in `read`.
             Place::Host(at, _) => unsafe { pack(at, &self.extent) }.map(Some),
-            Place::Device(..) => Ok(None),
+            Place::Device(..) | Place::Packed(_) => Ok(None),
         }
     }
 
@@ -455,6 +494,7 @@ impl<'a> Tensor<'a> {
         match self.place {
             Place::Host(at, _) => at as usize,
             Place::Device(_, first) => first.wrapping_mul(self.dtype.bytes()),
+            Place::Packed(_) => 0,
         }
     }
 
@@ -481,6 +521,7 @@ impl<'a> Tensor<'a> {
         match &mut self.place {
             Place::Host(at, _) => *at = self.extent.moved(at.cast_mut(), by),
             Place::Device(_, first) => *first = first.wrapping_add_signed(by),
+            Place::Packed(_) => assert!(axis == 0, "a packed matrix is taken whole"),
         }
         self
     }

@@ -1,8 +1,9 @@
 //! The device: its description, its memory, and the way from a job to a product.
 
-use std::any::Any;
 use std::sync::Arc;
 
+#[cfg(feature = "packed")]
+use gemv_core::PackedMatrix;
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 use gemv_core::{
@@ -12,10 +13,14 @@ use gemv_core::{
 };
 
 use crate::gemm::gemm;
-use crate::kernels::{self, COL_FEW_ROWS, GRAIN};
+use crate::kernels::{self, COL_FEW_ROWS, GRAIN, PACKED};
+#[cfg(feature = "packed")]
+use crate::packed;
 use crate::read::{self, READ};
 use crate::run;
-use crate::simd::{Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan, Product};
+use crate::simd::{
+    Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan, Product, elements, elements_mut,
+};
 use crate::vector::{self, AnyHostStep, HostStep, HostSteps};
 
 /// This backend, for static libraries: see [`gemv_core::Engine::link`].
@@ -383,30 +388,18 @@ impl Choice {
     }
 }
 
-/// The elements of an allocation of this backend, to write to.
-///
-/// # Panics
-/// As [`elements`].
-fn elements_mut<T: CpuElement>(memory: &mut dyn Memory) -> &mut [T] {
-    let memory: &mut dyn Any = memory;
-    memory.downcast_mut::<Allocation<T>>().expect("memory of this backend")
-}
-
-/// The elements of an allocation of this backend.
-///
-/// # Panics
-/// If it is another's, or of another type.
-fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
-    let memory: &dyn Any = memory;
-    memory.downcast_ref::<Allocation<T>>().expect("memory of this backend")
-}
-
 impl Backend for Cpu {
     fn device(&self) -> &DeviceInfo {
         &self.info
     }
 
     fn accepts(&self, desc: &Desc) -> Result<()> {
+        if desc.packing.is_some() {
+            return match cfg!(feature = "packed") {
+                true => Ok(()),
+                false => Err(self.without("packed", desc.dtype)),
+            };
+        }
         let (feature, compiled) = match desc.dtype {
             Dtype::F32 | Dtype::F64 => return Ok(()),
             Dtype::F16 | Dtype::Bf16 => ("half", cfg!(feature = "half")),
@@ -415,11 +408,7 @@ impl Backend for Cpu {
         if compiled {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            device: self.info.id.clone(),
-            dtype: desc.dtype,
-            reason: format!("this program was built without the feature {feature:?} of gemv"),
-        })
+        Err(self.without(feature, desc.dtype))
     }
 
     fn kernels(&self) -> Vec<KernelInfo> {
@@ -427,6 +416,9 @@ impl Backend for Cpu {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        if desc.packing.is_some() {
+            return vec![Params::new(PACKED).with("grain_kib", GRAIN)];
+        }
         kernels::candidates(desc)
     }
 
@@ -456,6 +448,11 @@ impl Backend for Cpu {
             _ => &[],
         };
         own.iter().copied().chain([table!("cpu")]).collect()
+    }
+
+    #[cfg(feature = "packed")]
+    fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
+        packed::upload(matrix).map_err(|asked| self.full(asked))
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
@@ -523,6 +520,15 @@ impl Backend for Cpu {
         if job.y.is_empty() {
             return Ok(());
         }
+        #[cfg(feature = "packed")]
+        if let Some(matrix) = job.a.packed_matrix() {
+            let (isa, grain) = (self.isa, choice.grain());
+            return match job.x.dtype() {
+                Dtype::F32 => packed::product::<f32>(isa, matrix, job, grain),
+                Dtype::F16 => packed::product::<gemv_core::half::f16>(isa, matrix, job, grain),
+                _ => packed::product::<gemv_core::half::bf16>(isa, matrix, job, grain),
+            };
+        }
         let types = (job.a.dtype(), job.x.dtype());
         if let Some(theirs) = choice.rival {
             match types {
@@ -589,6 +595,12 @@ impl Cpu {
             }),
         }
         Ok(())
+    }
+
+    /// The refusal of what this program was built without.
+    fn without(&self, feature: &str, dtype: Dtype) -> Error {
+        let reason = format!("this program was built without the feature {feature:?} of gemv");
+        Error::Unsupported { device: self.info.id.clone(), dtype, reason }
     }
 
     fn full(&self, asked: u64) -> Error {

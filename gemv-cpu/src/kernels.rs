@@ -176,7 +176,9 @@ const KERNELS: [Kernel; 10] = [
 ];
 
 pub(crate) const COL_FEW_ROWS: Name = Name::new("col-few-rows");
-const GEMM_ROW: Name = Name::new("gemm-row");
+pub(crate) const GEMM_ROW: Name = Name::new("gemm-row");
+/// The kernel for packed matrices.
+pub(crate) const PACKED: &str = "packed-row";
 const GEMM_COL: Name = Name::new("gemm-col");
 const GEMM_STRIDED: Name = Name::new("gemm-strided");
 const GEMM_NARROW: Name = Name::new("gemm-narrow");
@@ -308,6 +310,15 @@ pub(crate) fn candidates(desc: &Desc) -> Vec<Params> {
 /// A sentence that says why not.
 pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
     let name = params.kernel();
+    if desc.packing.is_some() != (name.as_str() == PACKED) {
+        return Err(format!("{PACKED} is for packed matrices, and they have no other kernel"));
+    }
+    if desc.packing.is_some() {
+        return params.args().try_for_each(|(key, _)| match &*key {
+            "grain_kib" => Ok(()),
+            _ => Err(format!("{PACKED} has no {key}")),
+        });
+    }
     if name == READ.kernel() {
         return read::fits(desc);
     }

@@ -30,7 +30,7 @@
 //!
 //! # Features
 //! f32 and f64 always have kernels, f16 and bf16 with the feature `half`, `Complex<f32>` and `Complex<f64>` with
-//! `complex`. Without it the device refuses the type, and its `driver` names what is missing.
+//! `complex`, packed matrices with `packed`. Without it the device refuses the type, and its `driver` names what is missing.
 //!
 //! # Memory
 //! Resident operands lie in host memory, aligned to 64 bytes. From 2 MiB on they lie on huge pages, if the system
@@ -45,6 +45,8 @@
 mod backend;
 mod gemm;
 mod kernels;
+#[cfg(feature = "packed")]
+mod packed;
 mod read;
 mod run;
 #[allow(unsafe_code)]

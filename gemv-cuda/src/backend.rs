@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+#[cfg(feature = "packed")]
+use gemv_core::PackedMatrix;
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
@@ -147,6 +149,9 @@ impl Cuda {
         if params.args().next().is_some() {
             return Err(self.refuse(desc, params, "cuBLAS takes no arguments".into()));
         }
+        if desc.packing.is_some() {
+            return Err(self.refuse(desc, params, "cuBLAS knows no packed matrices".into()));
+        }
         if desc.is_mixed() {
             let reason = "cuBLAS is for a matrix and vectors of one type";
             return Err(self.refuse(desc, params, reason.into()));
@@ -169,8 +174,8 @@ impl Cuda {
     /// The kernel that these parameters name, if they are legal for it.
     fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
         let refuse = |reason| self.refuse(desc, params, reason);
-        let kernel = kernel(params.kernel().as_str())
-            .ok_or_else(|| refuse("there is no kernel of this name".into()))?;
+        let kernel =
+            named(desc, params).ok_or_else(|| refuse("there is no kernel of this name".into()))?;
         kernel.fits(desc, params, &self.caps).map_err(refuse)?;
         if uses_tensor_cores(kernel) {
             self.tensor_cores().map_err(refuse)?;
@@ -229,6 +234,17 @@ impl Cuda {
     }
 }
 
+/// The kernel that parameters name, if it is for problems like this one.
+fn named(desc: &Desc, params: &Params) -> Option<&'static Kernel> {
+    match desc.packing {
+        None => kernel(params.kernel().as_str()),
+        #[cfg(feature = "packed")]
+        Some(_) => Some(&gemv_gpu::PACKED),
+        #[cfg(not(feature = "packed"))]
+        Some(_) => None,
+    }
+}
+
 /// The kernels that keep the order, as the backend describes them: for a program that has no device. A
 /// fingerprint is of the texts, the arguments and the options.
 ///
@@ -249,11 +265,23 @@ impl Backend for Cuda {
     }
 
     /// Every NVIDIA GPU has double precision, and conversions stand in for narrow arithmetic.
-    fn accepts(&self, _: &Desc) -> Result<()> {
+    fn accepts(&self, desc: &Desc) -> Result<()> {
+        if desc.packing.is_some() && !cfg!(feature = "packed") {
+            let reason = "this program was built without the feature \"packed\" of gemv".into();
+            return Err(Error::Unsupported {
+                device: self.info.id.clone(),
+                dtype: desc.dtype,
+                reason,
+            });
+        }
         Ok(())
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        #[cfg(feature = "packed")]
+        if desc.packing.is_some() {
+            return gemv_gpu::packed_params(desc, &self.caps);
+        }
         let mut all = candidates(desc, &self.caps);
         let asks = |p: &Params| kernel(p.kernel().as_str()).is_some_and(uses_tensor_cores);
         if all.iter().any(asks) && self.tensor_cores().is_err() {
@@ -270,12 +298,17 @@ impl Backend for Cuda {
     }
 
     fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
-        let kernel = kernel(params.kernel().as_str());
+        let kernel = named(desc, params);
         kernel.map_or(0, |k| k.launch_id(desc, params, &self.caps))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
         tables::of(&self.info)
+    }
+
+    #[cfg(feature = "packed")]
+    fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
+        self.upload(AnySlice::F32(&gemv_gpu::packed_tiles(matrix)))
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {

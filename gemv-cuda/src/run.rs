@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+#[cfg(feature = "packed")]
+use gemv_core::PackedMatrix;
 use gemv_core::ndarray::{Dimension, Ix3};
 use gemv_core::{Checked, Desc, Dtype, Job, Memory, Result, Tensor, Window};
 use gemv_gpu::{Signature, assert_layout};
@@ -217,10 +219,20 @@ fn queue(
     let Job { alpha, beta, conj, .. } = **job;
     let (used, types) = (!alpha.is_zero(), (job.a.dtype(), job.x.dtype()));
     let (mut own_a, mut own_x) = (None, None);
-    let a = there(gpu, staging, (a_block, &mut own_a), &job.a, used)?;
-    if let Some(of) = launches {
-        assert_layout(of.desc.layout, a.dim, a.strides);
-    }
+    #[cfg(feature = "packed")]
+    let packed = job.a.packed_matrix().map(|matrix| packed(&matrix, gpu));
+    #[cfg(not(feature = "packed"))]
+    let packed = None;
+    let a = match packed {
+        Some(a) => a,
+        None => {
+            let a = there(gpu, staging, (a_block, &mut own_a), &job.a, used)?;
+            if let Some(of) = launches {
+                assert_layout(of.desc.layout, a.dim, a.strides);
+            }
+            a
+        }
+    };
     let x = there(gpu, staging, (x_block, &mut own_x), &job.x, used)?;
     let launch = |y: Operand<'_>| -> Result<()> {
         // What is not used has some address all the same.
@@ -283,6 +295,14 @@ fn there<'b>(
         staging.send(&span.data, block)?;
     }
     Ok(Operand { block, first: span.first, dim: operand.dim(), strides: span.strides })
+}
+
+/// A packed matrix, which is resident.
+#[cfg(feature = "packed")]
+fn packed<'a>(matrix: &PackedMatrix<'a>, gpu: &Arc<Gpu>) -> Operand<'a> {
+    let (memory, first, strides) = gemv_gpu::packed_place(matrix);
+    let block = &resident(memory, gpu, Dtype::F32).block;
+    Operand { block, first, dim: [1, matrix.dim.0, matrix.dim.1], strides }
 }
 
 /// A resident operand.

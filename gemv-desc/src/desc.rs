@@ -3,6 +3,8 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use gemv_packed::Format;
+
 use crate::Dtype;
 
 /// How the elements of a matrix lie in memory.
@@ -170,6 +172,8 @@ pub struct Desc {
     pub rhs: usize,
     /// Problems of this shape in one call; 1 for a single product.
     pub batch: usize,
+    /// The format of a packed matrix, by rows, whose elements are of [`f32`]. Its `dtype` is that of the vectors.
+    pub packing: Option<Format>,
 }
 
 impl Desc {
@@ -182,7 +186,7 @@ impl Desc {
     /// assert_eq!((desc.m, desc.n, desc.rhs, desc.batch), (64, 128, 1, 1));
     /// ```
     pub const fn of(dtype: Dtype, layout: Layout, (m, n): (usize, usize), align: u8) -> Desc {
-        Desc { dtype, vectors: dtype, m, n, layout, align, rhs: 1, batch: 1 }
+        Desc { dtype, vectors: dtype, m, n, layout, align, rhs: 1, batch: 1, packing: None }
     }
 
     /// The same problem with a matrix and vectors of this type.
@@ -194,7 +198,20 @@ impl Desc {
     /// ```
     #[must_use]
     pub const fn of_type(self, dtype: Dtype) -> Desc {
-        Desc { dtype, vectors: dtype, ..self }
+        Desc { dtype, vectors: dtype, packing: None, ..self }
+    }
+
+    /// One product of a packed m × n matrix with one vector of this type.
+    ///
+    /// ```
+    /// use gemv_core::{Desc, Dtype, Format};
+    /// let desc = Desc::packed(Format::Q8_0, Dtype::F32, (4096, 1024));
+    /// assert_eq!(desc.to_string(), "q8_0*f32 row 4096x1024");
+    /// assert_eq!("q8_0*f32 row 4096x1024".parse(), Ok(desc));
+    /// assert_eq!(desc.bytes(), 4096 * 34 * 32 + 4 * (4096 + 1024)); // 34 bytes for 32 elements
+    /// ```
+    pub const fn packed(format: Format, vectors: Dtype, dim: (usize, usize)) -> Desc {
+        Desc { packing: Some(format), ..Desc::of(vectors, Layout::Row, dim, 6) }
     }
 
     /// Whether the vectors have another type than the matrix.
@@ -247,7 +264,13 @@ impl Desc {
         // Saturating: a broadcast view, or one without columns, has shapes beyond any memory.
         let vectors = m.saturating_add(n).saturating_mul(self.rhs as u64);
         let vectors = vectors.saturating_mul(self.vectors.bytes() as u64);
-        let matrix = m.saturating_mul(n).saturating_mul(self.dtype.bytes() as u64);
+        let line = match self.packing {
+            Some(format) => {
+                n.div_ceil(format.block_len() as u64).saturating_mul(format.block_bytes() as u64)
+            }
+            None => n.saturating_mul(self.dtype.bytes() as u64),
+        };
+        let matrix = m.saturating_mul(line);
         matrix.saturating_add(vectors).saturating_mul(self.batch as u64)
     }
 }
@@ -268,13 +291,14 @@ impl Desc {
 /// usual follows: `align=4` in bytes, `rhs=8`, `batch=16`.
 impl Display for Desc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Desc { dtype, vectors, m, n, layout, align, rhs, batch } = *self;
-        write!(f, "{dtype}")?;
-        if self.is_mixed() {
-            write!(f, "*{vectors}")?;
+        let Desc { dtype, vectors, m, n, layout, align, rhs, batch, packing } = *self;
+        match packing {
+            Some(format) => write!(f, "{format}*{vectors}")?,
+            None if self.is_mixed() => write!(f, "{dtype}*{vectors}")?,
+            None => write!(f, "{dtype}")?,
         }
         write!(f, " {layout} {m}x{n}")?;
-        if align != Desc::usual_align(dtype, layout, (m, n)) {
+        if packing.is_none() && align != Desc::usual_align(dtype, layout, (m, n)) {
             write!(f, " align={}", 1u32 << align)?;
         }
         [("rhs", rhs), ("batch", batch)]
@@ -301,10 +325,9 @@ impl FromStr for Desc {
         let mut word = |what: &str| words.next().ok_or(format!("{what} is missing in {text:?}"));
         let (types, layout, shape) = (word("a type")?, word("a layout")?, word("a shape")?);
         let one = |t: &str| Dtype::parse(t).ok_or(format!("{t:?} is no element type"));
-        let (dtype, vectors) = match types.split_once('*') {
-            Some((matrix, vectors)) => (one(matrix)?, one(vectors)?),
-            None => (one(types)?, one(types)?),
-        };
+        let (matrix, vectors) = types.split_once('*').unwrap_or((types, types));
+        let (packing, vectors) = (matrix.parse::<Format>().ok(), one(vectors)?);
+        let dtype = if packing.is_some() { vectors } else { one(matrix)? };
         if !dtype.multiplies(vectors) {
             return Err(format!("a matrix of {dtype} has no product with vectors of {vectors}"));
         }
@@ -312,11 +335,18 @@ impl FromStr for Desc {
         let count = |t: &str| t.parse::<usize>().map_err(|_| format!("{t:?} is no whole number"));
         let (m, n) = shape.split_once('x').ok_or(format!("{shape:?} is not like 64x128"))?;
         let dim = (count(m)?, count(n)?);
-        let align = Desc::usual_align(dtype, layout, dim);
-        let mut desc = Desc { vectors, ..Desc::of(dtype, layout, dim, align) };
+        if let Some(format) = packing {
+            if layout != Layout::Row || !matches!(vectors, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+                return Err(format!(
+                    "a matrix of {format} lies by rows, and takes vectors of f32, f16 and bf16"
+                ));
+            }
+        }
+        let align = if packing.is_some() { 6 } else { Desc::usual_align(dtype, layout, dim) };
+        let mut desc = Desc { vectors, packing, ..Desc::of(dtype, layout, dim, align) };
         for word in words {
             match word.split_once('=') {
-                Some(("align", bytes)) => {
+                Some(("align", bytes)) if packing.is_none() => {
                     let align = Align::parse(bytes).filter(|a| a.low == a.high);
                     desc.align = align.ok_or(format!("{bytes:?} is no alignment"))?.low;
                 }

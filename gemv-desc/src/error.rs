@@ -198,6 +198,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Weights do not fit a packed format.
+    #[error(transparent)]
+    Packed(#[from] gemv_packed::Error),
     /// The device breaks the order of additions, so nothing is computed on it.
     #[error("{device} is refused: {reason}")]
     Refused {

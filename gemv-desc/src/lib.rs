@@ -24,6 +24,9 @@ mod params;
 pub use desc::{Align, Desc, Layout};
 pub use dtype::Dtype;
 pub use error::{Error, Result, ShapeMismatch};
+#[doc(no_inline)]
+pub use gemv_packed;
+pub use gemv_packed::{Format, Group, Scale};
 pub use kernel::{Arg, KernelInfo, Values, fingerprint, source_digest};
 pub use launch::{KernelLimits, KernelType, LaunchShape, Parameter};
 pub use params::{MAX_ARGS, Name, Params, READ};

@@ -290,7 +290,14 @@ impl Kernel {
         if desc.vectors.needs_f64() && !caps.fp64 {
             return Err("the device has no double precision".into());
         }
-        if self.signature == Signature::Gemm && desc.rhs == 1 && desc.batch == 1 {
+        if desc.packing.is_some() && self.name != "packed-row" {
+            return Err("the kernel is for matrices that are not packed".into());
+        }
+        if self.signature == Signature::Gemm
+            && desc.rhs == 1
+            && desc.batch == 1
+            && desc.packing.is_none()
+        {
             return Err("the kernel is for several right-hand sides or matrices".into());
         }
         (self.legal)(desc, params, caps)

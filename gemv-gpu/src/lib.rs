@@ -61,6 +61,8 @@ pub use kernels::{
     BASELINES, VECTOR, baselines, chain_launch, kernel, kernels, published, read_params,
     vector_launch, vector_params,
 };
+#[cfg(feature = "packed")]
+pub use kernels::{PACKED, packed_params, packed_place, packed_tiles};
 pub use rules::limits;
 pub use source::with_words;
 pub use split::{GEMM_REDUCE_SOURCE, REDUCE_SOURCE, Split, split_to_fill};

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "packed")]
+use gemv_core::PackedMatrix;
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
@@ -16,6 +18,8 @@ use ocl::core;
 
 use crate::discover::{self, Found, NAME};
 use crate::memory::{Block, Entered, State, lock, new_buffer};
+#[cfg(feature = "packed")]
+use crate::packed;
 use crate::programs::Programs;
 use crate::run::{self, Choice};
 use crate::store::Store;
@@ -183,7 +187,7 @@ impl OpenCl {
     fn kernel(&self, desc: &Desc, params: &Params) -> Result<&'static Kernel> {
         let name = params.kernel();
         let refuse = |reason| self.refuse(desc, params, reason);
-        let kernel = kernels::find(name.as_str())
+        let kernel = named(desc, name.as_str())
             .ok_or_else(|| refuse(format!("there is no kernel {name}")))?;
         kernel.fits(desc, params, &self.found.caps).map_err(&refuse)?;
         let arg = |name| u64::from(kernel.arg(params, name));
@@ -235,16 +239,38 @@ impl OpenCl {
     }
 }
 
+/// The kernel of this name, if it is for problems like this one.
+fn named(desc: &Desc, name: &str) -> Option<&'static Kernel> {
+    match desc.packing {
+        None => kernels::find(name),
+        #[cfg(feature = "packed")]
+        Some(_) => Some(&gpu::PACKED),
+        #[cfg(not(feature = "packed"))]
+        Some(_) => None,
+    }
+}
+
 impl Backend for OpenCl {
     fn device(&self) -> &DeviceInfo {
         &self.found.info
     }
 
     fn accepts(&self, desc: &Desc) -> Result<()> {
+        if desc.packing.is_some() && !cfg!(feature = "packed") {
+            return Err(Error::Unsupported {
+                device: self.found.info.id.clone(),
+                dtype: desc.dtype,
+                reason: "this program was built without the feature \"packed\" of gemv".into(),
+            });
+        }
         self.has(desc.vectors)
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
+        #[cfg(feature = "packed")]
+        if desc.packing.is_some() {
+            return gpu::packed_params(desc, &self.found.caps);
+        }
         let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
         // The shared kernels of one column run on CPUs, and are tested there, but are never the best where
         // there are others.
@@ -268,12 +294,17 @@ impl Backend for OpenCl {
     }
 
     fn launch_id(&self, desc: &Desc, params: &Params) -> u64 {
-        let kernel = kernels::find(params.kernel().as_str());
+        let kernel = named(desc, params.kernel().as_str());
         kernel.map_or(0, |k| k.launch_id(desc, params, &self.found.caps))
     }
 
     fn tables(&self) -> Vec<BuiltinTable> {
         tables(&self.found)
+    }
+
+    #[cfg(feature = "packed")]
+    fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
+        self.upload(AnySlice::F32(&gpu::packed_tiles(matrix)))
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
@@ -323,6 +354,12 @@ impl Backend for OpenCl {
         }
         let choice = self.choice(prepared);
         assert_eq!(job.desc(), choice.desc, "a choice for another problem");
+        #[cfg(feature = "packed")]
+        if choice.desc.packing.is_some() {
+            self.here()?;
+            packed::prepare(&self.found, &self.state, &|data| self.upload(data), choice)?;
+            return run::product(&self.found, &mut *self.enter()?, choice, job);
+        }
         let mut state = self.enter()?;
         for_types!((choice.desc.dtype, choice.desc.vectors), T, V => {
             first_use::prepare::<T, V>(&self.found, &mut state, choice)

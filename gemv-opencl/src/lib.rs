@@ -40,6 +40,8 @@ mod interop;
 mod kernel_source;
 mod kernels;
 mod memory;
+#[cfg(feature = "packed")]
+mod packed;
 mod programs;
 mod run;
 mod selftest;

@@ -121,8 +121,18 @@ fn run(
     let (a_data, x_data);
     let (a, x) = if !alpha.is_zero() && n > 0 {
         (a_data, x_data) = (a_in.span()?, span_of_x(&x_in)?);
-        let a = there(found, state, Slot::A, &a_in, a_data.as_ref())?;
-        assert_layout(desc.layout, [batch, m, n], a.strides);
+        #[cfg(feature = "packed")]
+        let packed = a_in.packed_matrix().map(|matrix| packed(&matrix, state));
+        #[cfg(not(feature = "packed"))]
+        let packed = None;
+        let a = match packed {
+            Some(a) => a,
+            None => {
+                let a = there(found, state, Slot::A, &a_in, a_data.as_ref())?;
+                assert_layout(desc.layout, [batch, m, n], a.strides);
+                a
+            }
+        };
         (a, there(found, state, Slot::X, &x_in, x_data.as_ref())?)
     } else {
         (unread(state), unread(state))
@@ -200,6 +210,14 @@ pub(crate) fn resident(
 ) -> Operand<'static> {
     let block = Block::of(memory, dtype, queue);
     Operand { mem: Place::Device(block.mem().clone()), first, strides }
+}
+
+/// A packed matrix, which is resident.
+#[cfg(feature = "packed")]
+fn packed(matrix: &gemv_core::PackedMatrix<'_>, state: &State) -> Operand<'static> {
+    let (memory, first, strides) = gemv_gpu::packed_place(matrix);
+    let [tiles, row, column] = strides;
+    resident(&state.queue, Dtype::F32, memory, first, [tiles, row, column])
 }
 
 /// The memory behind an X of the host. A copy of one vector of n elements makes the loads of every row contiguous. One element

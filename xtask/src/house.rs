@@ -24,8 +24,9 @@ const FLOORS: &[&[&str]] = &[
     &["gemv-tune", "gemv-baselines", "gemv-shard"],
     &["gemv-cpu", "gemv-opencl", "gemv-cuda"],
     &["gemv-gpu", "gemv-threads"],
-    &["gemv-core"],
+    &["gemv-core", "gemv-weights"],
     &["gemv-desc"],
+    &["gemv-packed"],
 ];
 
 /// Crates that stand beside the floors: no crate imports them but for its tests.
@@ -66,13 +67,16 @@ const UNSAFE: &[&str] = &[
     "gemv-testkit/src/foreign.rs", // memory that a test owns
     "gemv-testkit/src/float_mode.rs", // assembly: sets another mode
     "gemv-testkit/src/processes.rs", // fork, and limits of the process
+    "gemv-weights/src/map.rs",    // the map of a file
     "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
 ];
 
 /// What each published library may depend on, optional dependencies included.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("gemv", &["gemv-core", "gemv-cpu", "gemv-cuda", "gemv-opencl"]),
-    ("gemv-desc", &["thiserror"]),
+    ("gemv-desc", &["gemv-packed", "thiserror"]),
+    ("gemv-packed", &["half"]),
+    ("gemv-weights", &["gemv-desc", "gemv-packed", "half", "memmap2", "safetensors"]),
     (
         "gemv-core",
         &[

@@ -11,8 +11,10 @@ const MOST: u64 = 300_000;
 const MOST_WITH_PTX: u64 = 4_000_000;
 
 /// The published crates, each after those that it depends on.
-const PUBLISHED: [&str; 12] = [
+const PUBLISHED: [&str; 14] = [
+    "gemv-packed",
     "gemv-desc",
+    "gemv-weights",
     "gemv-core",
     "gemv-threads",
     "gemv-gpu",

@@ -35,7 +35,21 @@ pub fn run(sh: &Shell, target: &Path) -> Result<()> {
         sh.push_env("GEMV_COMMAND", command),
     ];
     let options = ["-q", "-p", "no:cacheprovider", "--ignore", "python/tests/large"];
-    Ok(cmd!(sh, "{python} -m pytest {options...} python/tests").run()?)
+    cmd!(sh, "{python} -m pytest {options...} python/tests").run()?;
+    weights(sh, target, &python)
+}
+
+/// Packed weights and their files, as the packages gguf and safetensors have them.
+fn weights(sh: &Shell, target: &Path, python: &Path) -> Result<()> {
+    let golden = target.join("python/golden");
+    let [packed, files] = ["packed", "files"].map(|name| golden.join(name));
+    cmd!(sh, "{python} gemv-packed/tests/golden.py {packed} 2 2000").run()?;
+    cmd!(sh, "{python} gemv-weights/tests/golden.py {files}").run()?;
+    let _variables =
+        [sh.push_env("GEMV_PACKED_GOLDEN", packed), sh.push_env("GEMV_WEIGHTS_GOLDEN", files)];
+    // With the features that tests have, so that nothing is compiled twice.
+    let tests = ["--workspace", "--all-features", "--test", "blocks", "--test", "files"];
+    Ok(cmd!(sh, "cargo test --locked -q {tests...}").run()?)
 }
 
 /// Builds these packages; returns the module's file and the command's.
@@ -88,6 +102,7 @@ pub fn suites(sh: &Shell) -> Result<()> {
         "scipy.sparse.linalg._isolve",
         "scipy.sparse.linalg._eigen",
     ])?;
+    packed(sh, target, &dir, &python)?;
     let tests = array_api_tests(sh, target)?;
     let _variables = [
         sh.push_env("ARRAY_API_TESTS_MODULE", "gemv_array_api"),
@@ -96,6 +111,14 @@ pub fn suites(sh: &Shell) -> Result<()> {
     let _dir = sh.push_dir(tests);
     let which = "matmul or vecdot or matrix_transpose";
     Ok(pytest(&["array_api_tests/test_linalg.py", "-k", which, "--max-examples", "500"])?)
+}
+
+/// Packed weights as ggml itself rounds them, by its library in the package pywhispercpp.
+fn packed(sh: &Shell, target: &Path, environment: &Path, python: &Path) -> Result<()> {
+    let golden = target.join("python/golden/ggml");
+    cmd!(sh, "{python} gemv-packed/tests/golden.py {golden} 3 20000 {environment}").run()?;
+    let _folder = sh.push_env("GEMV_PACKED_GOLDEN", golden);
+    Ok(cmd!(sh, "cargo test --locked -q -p gemv-packed --test blocks").run()?)
 }
 
 /// A checkout of the array API's tests; `GEMV_ARRAY_API_TESTS` names one that is there.

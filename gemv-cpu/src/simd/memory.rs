@@ -1,6 +1,7 @@
 //! Memory of resident operands: host memory, aligned to 64 bytes, on huge pages where it is large.
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -62,6 +63,24 @@ impl<T: Element> Allocation<T> {
         advise(&allocation);
         Ok(allocation)
     }
+}
+
+/// The elements of an allocation of this backend, to write to.
+///
+/// # Panics
+/// As [`elements`].
+pub(crate) fn elements_mut<T: Element>(memory: &mut dyn Memory) -> &mut [T] {
+    let memory: &mut dyn Any = memory;
+    memory.downcast_mut::<Allocation<T>>().expect("memory of this backend")
+}
+
+/// The elements of an allocation of this backend.
+///
+/// # Panics
+/// If it is another's, or of another type.
+pub(crate) fn elements<T: Element>(memory: &dyn Memory) -> &[T] {
+    let memory: &dyn Any = memory;
+    memory.downcast_ref::<Allocation<T>>().expect("memory of this backend")
 }
 
 #[cfg(target_os = "linux")]

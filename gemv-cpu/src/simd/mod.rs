@@ -16,6 +16,8 @@ mod narrow;
 mod ops;
 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
 mod ordered;
+#[cfg(feature = "packed")]
+mod packed;
 #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
 mod portable;
 mod product;
@@ -36,7 +38,9 @@ pub(crate) use element::{CpuElement, CpuTimes};
 pub(crate) use gemm::{Gemm, GemmPlan, Panel};
 pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
-pub(crate) use memory::Allocation;
+pub(crate) use memory::{Allocation, elements, elements_mut};
 pub(crate) use narrow::NARROW;
+#[cfg(feature = "packed")]
+pub(crate) use packed::decode;
 pub(crate) use product::{Part, Plan, Product};
 pub(crate) use vector::{Line, Lines, on_host};

@@ -6,6 +6,8 @@ use gemv_core::{Desc, Params};
 
 use crate::kernel::{Caps, Kernel, Signature};
 
+#[cfg(feature = "packed")]
+pub use packed::{PACKED, packed_params, packed_place, packed_tiles};
 pub use read::read_params;
 pub use vector::{VECTOR, chain_launch, vector_launch, vector_params};
 
@@ -46,6 +48,8 @@ kernel_files! {
     mod read;
 }
 
+#[cfg(feature = "packed")]
+mod packed;
 mod vector;
 
 /// The shared kernels: those that keep the order, and `read`.

@@ -2,15 +2,23 @@
 //! in bf16: six products with matrices that are read once a token.
 //!
 //! ```text
-//! cargo run --release --features half --bin decode_layer -- \
-//!     [--device cuda:0] [--tokens 20] [--shrink 1] [--plot FILE.svg]
+//! cargo run --release --features half,packed --bin decode_layer -- \
+//!     [--device cuda:0] [--tokens 20] [--shrink 1] [--format q4_k | --weights FILE [--layer 0]] \
+//!     [--columns 1] [--plot FILE.svg]
 //! ```
+//!
+//! With `--format` the matrices are packed; with `--weights` they are those of a layer of a GGUF file or one of safetensors
+//! (feature `packed`). With `--columns` each product is computed for so many tokens at once too, and compared with one by one.
 //!
 //! It is the first token of a text, whose attention has one position: the weight of its own value is 1.
 //! The gate of the feed-forward part is bilinear (Shazeer, 2020), because no exponential has the same
-//! bits everywhere. The weights are made up. All else is as in the model: norms, grouped heads,
-//! residuals. The layer is recorded as a plan, and the time is set beside that of a pass that only reads.
+//! bits everywhere. The weights are made up, unless they are of a file. All else is as in the model: norms, grouped heads
+//! (one group after the other), residuals. The layer is recorded as a plan, and the time is set beside that of a pass that only reads.
 #![deny(unsafe_code)]
+
+#[cfg(feature = "packed")]
+mod packed;
+mod weight;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -18,12 +26,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gemv::half::bf16;
-use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, GpuDot};
+use gemv::{Device, DeviceScalar, DeviceVector};
 use gemv_examples::{arguments, curves, hash, output};
 use ndarray::{Array1, Array2};
+use weight::{Weight, Weights};
 
-const USAGE: &str =
-    "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR] [--plot FILE.svg]";
+const USAGE: &str = "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR] \
+    [--format NAME | --weights FILE [--layer N]] [--columns N] [--plot FILE.svg]";
+
+#[cfg(not(feature = "packed"))]
+const NO_PACKED: &str = "this program was built without the feature \"packed\"";
 
 /// Layers of the whole model.
 const LAYERS: f64 = 32.0;
@@ -42,11 +54,18 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let (mut device, mut tokens, mut shrink, mut plot) = (None, 20usize, 1usize, None);
+    let (mut format, mut file, mut index, mut columns) = (None, None, 0usize, 1usize);
     for (name, value) in arguments(USAGE)? {
         match name.as_str() {
             "--device" => device = Some(value),
             "--tokens" => tokens = value.parse().map_err(|e| format!("--tokens {value}: {e}"))?,
             "--shrink" => shrink = value.parse().map_err(|e| format!("--shrink {value}: {e}"))?,
+            "--format" => format = Some(value),
+            "--weights" => file = Some(value),
+            "--layer" => index = value.parse().map_err(|e| format!("--layer {value}: {e}"))?,
+            "--columns" => {
+                columns = value.parse().map_err(|e| format!("--columns {value}: {e}"))?
+            }
             "--plot" => plot = Some(PathBuf::from(value)),
             _ => return Err(USAGE.into()),
         }
@@ -54,9 +73,35 @@ fn run() -> Result<(), Box<dyn Error>> {
     if tokens == 0 || !(1..=32).contains(&shrink) || !shrink.is_power_of_two() {
         return Err("--tokens must be at least 1, and --shrink a power of two up to 32".into());
     }
+    if columns == 0 || (format.is_some() && file.is_some()) {
+        return Err(
+            "--columns must be at least 1, and --format and --weights exclude each other".into()
+        );
+    }
     let device = gemv_examples::device(device.as_deref())?;
-    let (hidden, inner) = (4096 / shrink, 14_336 / shrink);
-    let layer = Layer::new(&device, hidden, inner)?;
+    let weights = match &file {
+        None => {
+            let (hidden, inner) = (4096 / shrink, 14_336 / shrink);
+            let upload = |device: &Device, a: Array2<bf16>| match format.as_deref() {
+                None | Some("bf16") => Ok(Weight::Plain(device.matrix(&a)?)),
+                #[cfg(feature = "packed")]
+                Some(format) => Ok(packed::rounded(device, format.parse()?, &a)?),
+                #[cfg(not(feature = "packed"))]
+                Some(_) => Err(NO_PACKED.into()),
+            };
+            Weights::made_up(&device, (hidden, hidden / GROUP, inner), upload)?
+        }
+        #[cfg(feature = "packed")]
+        Some(path) => packed::layer(&device, path, index)?,
+        #[cfg(not(feature = "packed"))]
+        Some(path) => return Err(format!("layer {index} of {path}: {NO_PACKED}").into()),
+    };
+    let (hidden, inner) = weights.down.dim();
+    let mut formats: Vec<_> = weights.all().iter().map(|(_, weight)| weight.name()).collect();
+    formats.sort_unstable();
+    formats.dedup();
+    let formats = formats.join(", ");
+    let layer = Layer::new(&device, weights)?;
     let bytes = layer.bytes();
 
     let mut plan = device.plan(layer, Layer::decode);
@@ -79,13 +124,13 @@ fn run() -> Result<(), Box<dyn Error>> {
         "a layer of {hidden} x {hidden} and {inner} x {hidden} on {} ({})",
         info.id, info.name
     );
-    println!("weights            {:.1} MB, read once a token", bytes as f64 / 1e6);
+    println!("weights            {:.1} MB of {formats}, read once a token", bytes as f64 / 1e6);
     println!(
         "time               {:.1} us a layer, {:.1} GB/s",
         1e6 * time,
         bytes as f64 / time / 1e9
     );
-    if shrink == 1 {
+    if shrink == 1 && file.is_none() {
         println!("the whole model    {:.1} tokens/s of {LAYERS} layers", 1.0 / (LAYERS * time));
     }
     match roof(&device, bytes)? {
@@ -96,6 +141,12 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     let mut parts = layer.products(&device)?;
     let products: f64 = parts.iter().map(|part| part.1).sum();
+    if columns > 1 {
+        let together = layer.together(&device, columns)? / products;
+        println!(
+            "{columns} tokens at once {together:>7.2} times the time of one, with the same bits"
+        );
+    }
     parts.push(("all else".into(), (1e6 * time - products).max(0.0)));
     for (name, microseconds) in &parts {
         println!("{name:<19}{microseconds:.1} us");
@@ -104,7 +155,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         Some(path) => path,
         None => output("decode_layer.svg")?,
     };
-    let title = format!("a layer of an 8B model in bf16, one token, on {}", info.name);
+    let title = format!("a layer of an 8B model in {formats}, one token, on {}", info.name);
     curves::bars(&plot, &title, "microseconds", &parts)?;
     println!("the parts' times   {}", plot.display());
     Ok(())
@@ -112,15 +163,9 @@ fn run() -> Result<(), Box<dyn Error>> {
 
 /// The layer's weights, and what it computes with.
 struct Layer {
+    weights: Weights,
     /// Before attention and before the feed-forward part.
     norms: [DeviceVector<bf16>; 2],
-    query: DeviceMatrix<bf16>,
-    key: DeviceMatrix<bf16>,
-    value: DeviceMatrix<bf16>,
-    output: DeviceMatrix<bf16>,
-    /// Gate and up, one above the other.
-    gate_up: DeviceMatrix<bf16>,
-    down: DeviceMatrix<bf16>,
 
     /// The token: what comes in, and what goes out.
     x: DeviceVector<bf16>,
@@ -137,27 +182,25 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(device: &Device, hidden: usize, inner: usize) -> gemv::Result<Layer> {
-        let shared = hidden / GROUP;
+    fn new(device: &Device, weights: Weights) -> gemv::Result<Layer> {
+        let ((hidden, inner), (heads, _)) = (weights.down.dim(), weights.query.dim());
+        let (shared, _) = weights.value.dim();
         let zeros = |len: usize| device.zeros::<bf16, _>(len);
-        let weights = |seed, m, n| device.matrix(&weights(seed, m, n));
-        let ones = device.vector(&Array1::from_elem(hidden, bf16::ONE))?;
+        let norm = |which: usize| match &weights.norms[which] {
+            Some(norm) => device.vector(norm),
+            None => device.vector(&Array1::from_elem(hidden, bf16::ONE)),
+        };
         let x =
             Array1::from_shape_fn(hidden, |i| bf16::from_f32((i * 37 % 101) as f32 / 50.0 - 1.0));
         Ok(Layer {
-            norms: [ones.clone(), ones],
-            query: weights(1, hidden, hidden)?,
-            key: weights(2, shared, hidden)?,
-            value: weights(3, shared, hidden)?,
-            output: weights(4, hidden, hidden)?,
-            gate_up: weights(5, 2 * inner, hidden)?,
-            down: weights(6, hidden, inner)?,
+            norms: [norm(0)?, norm(1)?],
+            weights,
             x: device.vector(&x)?,
             h: zeros(hidden)?,
-            q: zeros(hidden)?,
+            q: zeros(heads)?,
             k: zeros(shared)?,
             v: zeros(shared)?,
-            heads: zeros(hidden)?,
+            heads: zeros(heads)?,
             gates: zeros(2 * inner)?,
             act: zeros(inner)?,
             norm: device.scalar(bf16::ZERO)?,
@@ -167,8 +210,7 @@ impl Layer {
 
     /// Bytes of the matrices.
     fn bytes(&self) -> usize {
-        let all = [&self.query, &self.key, &self.value, &self.output, &self.gate_up, &self.down];
-        all.into_iter().map(|matrix| matrix.len() * size_of::<bf16>()).sum()
+        self.weights.all().into_iter().map(|(_, weight)| weight.bytes()).sum()
     }
 
     /// h = x / rms(x), times the norm's weights.
@@ -181,62 +223,75 @@ impl Layer {
 
     /// The time of each product by itself, in microseconds: the least of some.
     fn products(&self, device: &Device) -> gemv::Result<Vec<(String, f64)>> {
-        let Layer { query, key, value, output, gate_up, down, .. } = self;
-        let all = [
-            ("query", query),
-            ("key", key),
-            ("value", value),
-            ("output", output),
-            ("gate and up", gate_up),
-            ("down", down),
-        ];
-        let least = |matrix: &DeviceMatrix<bf16>| -> gemv::Result<f64> {
-            let (m, n) = matrix.dim();
+        let time = |weight: &Weight| {
+            let (m, n) = weight.dim();
             let (x, mut y) = (device.zeros::<bf16, _>(n)?, device.zeros(m)?);
-            let mut product = || matrix.try_gpu_dot_into(&x, &mut y);
-            product()?;
-            let mut best = f64::INFINITY;
-            for _ in 0..5 {
-                best = best.min(device.backend().timed(&mut product)?.as_secs_f64());
-            }
-            Ok(best * 1e6)
+            least(device, || weight.gemv(&x, 0.0, &mut y))
         };
-        all.into_iter().map(|(name, matrix)| Ok((name.to_owned(), least(matrix)?))).collect()
+        let all = self.weights.all().into_iter();
+        all.map(|(name, weight)| Ok((name.to_owned(), time(weight)?))).collect()
+    }
+
+    /// The time of all products for so many tokens at once, in microseconds. Each token has the bits of its own product.
+    fn together(&self, device: &Device, columns: usize) -> Result<f64, Box<dyn Error>> {
+        let mut all = 0.0;
+        for (name, weight) in self.weights.all() {
+            let (m, n) = weight.dim();
+            let entry = |(j, c)| bf16::from_f32(((j * 37 + c * 11) % 101) as f32 / 50.0 - 1.0);
+            let x = Array2::from_shape_fn((n, columns), entry);
+            let (resident, mut y) = (device.matrix(&x)?, device.zeros::<bf16, _>((m, columns))?);
+            all += least(device, || weight.many(&resident, &mut y))?;
+            let y = y.download()?;
+            for (c, (x, y)) in x.columns().into_iter().zip(y.columns()).enumerate() {
+                let (x, mut one) = (device.vector(&x)?, device.zeros::<bf16, _>(m)?);
+                weight.gemv(&x, 0.0, &mut one)?;
+                if hash(&one.download()?) != hash(y) {
+                    return Err(
+                        format!("{name}: token {c} of {columns} has other bits by itself").into()
+                    );
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// One token. The host waits for nothing.
     fn decode(&mut self) -> gemv::Result<()> {
         self.normalise(0)?;
-        let Layer { query, key, value, output, x, h, q, k, v, heads, .. } = self;
-        query.try_gpu_dot_into(&*h, &mut *q)?;
-        key.try_gpu_dot_into(&*h, &mut *k)?;
-        value.try_gpu_dot_into(&*h, &mut *v)?;
+        let Layer { weights, x, h, q, k, v, heads, .. } = self;
+        weights.query.gemv(h, 0.0, &mut *q)?;
+        weights.key.gemv(h, 0.0, &mut *k)?;
+        weights.value.gemv(h, 0.0, &mut *v)?;
         let shared = v.len();
-        for group in 0..GROUP {
+        for group in 0..heads.len() / shared {
             heads.step_mut(group * shared..(group + 1) * shared, 1)?.assign(&*v)?;
         }
-        output.try_gemv(1.0, &*heads, 1.0, &mut *x)?;
+        weights.output.gemv(heads, 1.0, &mut *x)?;
 
         self.normalise(1)?;
-        let Layer { gate_up, down, x, h, gates, act, .. } = self;
-        gate_up.try_gpu_dot_into(&*h, &mut *gates)?;
+        let Layer { weights, x, h, gates, act, .. } = self;
         let inner = act.len();
+        match &weights.gate_up[..] {
+            [both] => both.gemv(h, 0.0, &mut *gates)?,
+            parts => {
+                for (i, part) in parts.iter().enumerate() {
+                    part.gemv(h, 0.0, gates.step_mut(i * inner..(i + 1) * inner, 1)?)?;
+                }
+            }
+        }
         act.assign_product(&gates.step(..inner, 1), &gates.step(inner.., 1))?;
-        down.try_gemv(1.0, &*act, 1.0, &mut *x)
+        weights.down.gemv(act, 1.0, &mut *x)
     }
 }
 
-/// Weights of a variance that keeps the size of what they are multiplied with.
-fn weights(seed: u64, m: usize, n: usize) -> Array2<bf16> {
-    let scale = (12.0 / n as f32).sqrt();
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    Array2::from_shape_simple_fn((m, n), || {
-        // xorshift (Marsaglia, 2003).
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bf16::from_f32(((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * scale)
-    })
+/// The least time of some, in microseconds, after one that compiles.
+fn least(device: &Device, mut product: impl FnMut() -> gemv::Result<()>) -> gemv::Result<f64> {
+    product()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        best = best.min(device.backend().timed(&mut product)?.as_secs_f64());
+    }
+    Ok(best * 1e6)
 }
 
 /// The least time in which the device reads so many bytes, if it has a pass that does no more.

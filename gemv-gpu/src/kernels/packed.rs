@@ -1,0 +1,299 @@
+//! `packed-row`: products of packed matrices, and the arrangement in which the kernel reads them. The text is `packed.k`.
+
+use gemv_core::gemv_packed::{Blocks, with_blocks};
+use gemv_core::order::SEGMENT;
+use gemv_core::{Arg, Desc, Format, Memory, PackedMatrix, PackedPlace, Params, Values};
+
+use crate::gemm;
+use crate::kernel::{Caps, Kernel, Language, Launch, Plan, Signature, value};
+use crate::split;
+
+/// The kernel of packed matrices: of no other product, so that no list of kernels to choose from has it.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Format};
+/// use gemv_gpu::{Caps, Language, PACKED, packed_params};
+///
+/// let desc = Desc::packed(Format::Q8_0, Dtype::F32, (4096, 4096));
+/// let caps = Caps::new(Language::OpenCl);
+/// let params = packed_params(&desc, &caps)[0];
+/// assert_eq!(PACKED.fits(&desc, &params, &caps), Ok(()));
+/// ```
+pub static PACKED: Kernel = Kernel {
+    name: "packed-row",
+    about: "Products of a packed matrix: a warp takes tiles of 8 rows of a segment, with X in registers.",
+    source: crate::source![
+        gemm::GEMM_PRELUDE,
+        include_str!("packed.k"),
+        split::REDUCE_SOURCE,
+        split::GEMM_REDUCE_SOURCE,
+    ],
+    args: &[
+        Arg {
+            name: "format",
+            about: "The number of the matrix' format.",
+            values: Values::Range(0, Format::ALL.len() as u32 - 1),
+            default: 0,
+            define: Some("FORMAT"),
+        },
+        Arg {
+            name: "threads",
+            about: "Threads of a block, whose warps have a segment each.",
+            values: Values::Range(32, 1024),
+            default: 256,
+            define: Some("THREADS"),
+        },
+        Arg {
+            name: "tile_rhs",
+            about: "Columns of X that are multiplied at a time.",
+            values: Values::Powers(1, 4),
+            default: 1,
+            define: Some("TILE_RHS"),
+        },
+        Arg {
+            name: "rows",
+            about: "Rows whose sums meet in local memory.",
+            values: Values::Powers(8, 256),
+            default: 32,
+            define: Some("ROWS"),
+        },
+        Arg {
+            name: "stages",
+            about: "Tiles in flight of each warp, where the device copies to shared memory.",
+            values: Values::Range(2, 16),
+            default: 4,
+            define: Some("STAGES"),
+        },
+        Arg {
+            name: "single",
+            about: "1 if a block has all segments of its rows.",
+            values: Values::Range(0, 1),
+            default: 0,
+            define: Some("SINGLE"),
+        },
+        Arg {
+            name: "plain",
+            about: "1 for CPUs: a work-item for each row and segment.",
+            values: Values::Range(0, 1),
+            default: 0,
+            define: Some("PLAIN"),
+        },
+        Arg {
+            name: "blocks",
+            about: "Blocks for each multiprocessor.",
+            values: Values::Range(1, 64),
+            default: 1,
+            define: None,
+        },
+    ],
+    defines: &[],
+    signature: Signature::Gemm,
+    mixed: false,
+    ordered: true,
+    candidates: packed_params,
+    legal,
+    plan,
+};
+
+fn get(params: &Params, name: &str) -> u32 {
+    value(PACKED.args, params, name)
+}
+
+/// Words of a tile of 8 rows and 256 columns.
+fn tile_words(format: Format) -> usize {
+    with_blocks!(format, B => B::CODE_BITS as usize * 64 + B::FIELDS * 2)
+}
+
+fn shared(desc: &Desc, params: &Params) -> u64 {
+    let format = desc.packing.expect("of a packed matrix");
+    let get = |name| u64::from(get(params, name));
+    let warps = get("threads") / 32;
+    4 * warps * (get("rows") * get("tile_rhs") + get("stages") * tile_words(format) as u64)
+}
+
+fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+    let Some(format) = desc.packing else { return Err("the kernel is for packed matrices".into()) };
+    let get = |name| get(params, name);
+    if get("format") as usize != format.number() {
+        return Err(format!(
+            "format={} is not {format}, which is {}",
+            get("format"),
+            format.number()
+        ));
+    }
+    let threads = get("threads");
+    if threads % 32 > 0 || threads > caps.max_group {
+        return Err(format!(
+            "a block of {threads} threads: whole warps, at most {}",
+            caps.max_group
+        ));
+    }
+    let segments = desc.n.div_ceil(SEGMENT) as u32;
+    if get("plain") == 1 && get("single") == 1 {
+        return Err("single=1 is not for CPUs".into());
+    }
+    if get("single") == 1 && segments > threads / 32 {
+        return Err(format!("{segments} segments of a row are more than the block's warps"));
+    }
+    let (bytes, most) = match caps.language {
+        Language::Cuda => (shared(desc, params), caps.dynamic_bytes),
+        Language::OpenCl if get("plain") == 1 => (0, caps.local_bytes),
+        Language::OpenCl => {
+            let sums = get("rows") * get("tile_rhs") * threads / 32;
+            (4 * u64::from(sums + threads * 2 * get("tile_rhs")), caps.local_bytes)
+        }
+    };
+    if bytes > u64::from(most) {
+        return Err(format!("{bytes} bytes of shared memory of {most}"));
+    }
+    Ok(())
+}
+
+/// The parameters worth trying, best guess first.
+pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let Some(format) = desc.packing else { return Vec::new() };
+    let segments = desc.n.div_ceil(SEGMENT).max(1) as u32;
+    let columns = match desc.rhs {
+        0 | 1 => 1,
+        2 => 2,
+        _ => 4,
+    };
+    if caps.cpu {
+        let params = Params::new(PACKED.name).with("format", format.number() as u32);
+        return vec![params.with("threads", 32).with("tile_rhs", columns).with("plain", 1)];
+    }
+    // Warps that fit: of registers for X, and of the device.
+    let most = match columns {
+        1 => 16,
+        2 => 12,
+        _ => 8,
+    };
+    let most = most.min(caps.max_group / 32).max(1);
+    let warps = segments.div_ceil(segments.div_ceil(most));
+    let single = u32::from(segments <= warps);
+    let mut all = Vec::new();
+    for (rows, stages, blocks) in [
+        (32, 4, 1),
+        (32, 6, 1),
+        (64, 4, 1),
+        (16, 4, 1),
+        (32, 4, 2),
+        (32, 3, 2),
+        (8, 4, 2),
+        (32, 3, 1),
+        (8, 2, 1),
+    ] {
+        let params = Params::new(PACKED.name)
+            .with("format", format.number() as u32)
+            .with("threads", 32 * warps)
+            .with("tile_rhs", columns)
+            .with("rows", rows)
+            .with("stages", stages)
+            .with("single", single)
+            .with("blocks", blocks);
+        if legal(desc, &params, caps).is_ok() {
+            all.push(params);
+        }
+    }
+    all
+}
+
+fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+    let get64 = |name| u64::from(get(params, name));
+    let (rows, threads) = (get64("rows"), get64("threads"));
+    let segments = desc.n.div_ceil(SEGMENT) as u64;
+    let groups = segments.div_ceil(threads / 32).max(1);
+    let panels = (desc.rhs as u64).div_ceil(get64("tile_rhs"));
+    // The first row may be any of its tile.
+    let chunks = (desc.m as u64 + 7).div_ceil(rows).max(1);
+    let most = (u64::from(caps.units) * get64("blocks")).div_ceil(groups * panels).max(1);
+    let blocks = chunks.min(most);
+    let shared = match caps.language {
+        Language::Cuda => shared(desc, params) as u32,
+        Language::OpenCl => 0,
+    };
+    let mut plan = Plan::default();
+    let first = Launch::new("packed_row", blocks, threads as u32);
+    let grid = match get(params, "plain") {
+        0 => [blocks, groups * panels, 1],
+        _ => [(desc.m as u64 * segments).div_ceil(threads), panels, 1],
+    };
+    plan.launches.push(Launch { grid, shared, ..first });
+    if get(params, "single") == 0 {
+        let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
+        let split = split::Split { parts: groups, count: segments, super_segments: false };
+        plan.launches.extend(split.gemm_reduce(outputs));
+        plan.workspace = split.workspace(outputs);
+    }
+    plan
+}
+
+/// A packed matrix in the arrangement of the kernel, by tiles of 8 rows and 256 columns: words of 32 bits as the f32 that have
+/// them, for [`Backend::upload`](gemv_core::Backend::upload).
+///
+/// # Panics
+/// If it is not in the host's memory.
+pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Vec<f32> {
+    let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };
+    let (m, n) = matrix.dim;
+    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n));
+    words.into_iter().map(f32::from_bits).collect()
+}
+
+/// The memory of a packed matrix on a device, its first row there, and the strides of its operand: what `packed.k` takes
+/// for `ab` is the number of tiles of a segment.
+///
+/// # Panics
+/// If the matrix is in the host's memory, or is not in that block.
+pub fn packed_place<'a>(matrix: &PackedMatrix<'a>) -> (&'a dyn Memory, usize, [isize; 3]) {
+    let PackedPlace::Device(memory, first) = matrix.place else { panic!("a matrix of a device") };
+    let (m, n) = matrix.dim;
+    let tiles = match n.div_ceil(SEGMENT) * tile_words(matrix.format) {
+        0 => 0,
+        column => memory.len() / column,
+    };
+    assert!(n == 0 || first + m <= tiles * 8, "rows outside of the block");
+    (memory, first, [tiles as isize, 0, 0])
+}
+
+fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize) -> Vec<u32> {
+    let (bits, words) = (B::CODE_BITS as usize, B::CODE_BITS as usize * 64);
+    let (size, tiles) = (words + B::FIELDS * 2, m.div_ceil(8));
+    let row_bytes = n / B::LEN * B::BYTES;
+    let in_segment = SEGMENT / B::LEN * B::BYTES;
+    let mut all = vec![0u32; size * tiles * n.div_ceil(SEGMENT)];
+    let mut codes = [0u8; SEGMENT];
+    let mut fields = vec![0u8; B::FIELDS];
+    for (at, tile) in all.chunks_exact_mut(size).enumerate() {
+        let (segment, first) = (at / tiles, at % tiles * 8);
+        for row in 0..8.min(m - first) {
+            let line = &blocks[(first + row) * row_bytes..][..row_bytes];
+            let line = &line[segment * in_segment..];
+            let line = &line[..line.len().min(in_segment)];
+            codes.fill(0);
+            for (block, codes) in line.chunks_exact(B::BYTES).zip(codes.chunks_exact_mut(B::LEN)) {
+                B::codes(block, codes);
+            }
+            let (j, r) = (row / 2, row % 2);
+            for (c, code) in codes.into_iter().map(u32::from).enumerate() {
+                let (lane, i) = (8 * j + c % 8, c / 8);
+                let mut put =
+                    |own: usize, bits: u32| tile[(own / 4 * 32 + lane) * 4 + own % 4] |= bits;
+                if bits == 8 {
+                    put(r * 8 + i / 4, code << (i % 4 * 8));
+                } else {
+                    put(r * 4 + i / 8, (code & 15) << (i % 8 * 4));
+                }
+                if bits == 6 {
+                    put(8 + r * 2 + i / 16, code >> 4 << (i % 16 * 2));
+                }
+            }
+            B::fields(line, &mut fields);
+            let to = &mut tile[words + row * (B::FIELDS / 4)..];
+            for (to, from) in to.iter_mut().zip(fields.as_chunks::<4>().0) {
+                *to = u32::from_le_bytes(*from);
+            }
+        }
+    }
+    all
+}
