@@ -4,10 +4,10 @@
 
 #[doc(inline)]
 pub use gemv_core::{
-    Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
-    DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, GpuDot, Listing, MatrixMut,
-    MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice, VectorMut,
-    VectorRef, Widen, Widened, device, devices, open_devices,
+    Accumulator, Comparison, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar,
+    DeviceVector, DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, Function, GpuDot,
+    Listing, MatrixMut, MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times,
+    ToDevice, VectorMut, VectorRef, Widen, Widened, device, devices, open_devices,
 };
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};

@@ -38,6 +38,7 @@ pub mod float_mode;
 mod foreign;
 #[allow(unsafe_code)] // the call that has forks counted, and values that outlast one
 pub mod fork;
+mod function;
 mod host;
 mod integers;
 #[allow(unsafe_code)] // as above
@@ -75,6 +76,7 @@ pub use element::{
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
 pub use files::read_plain;
+pub use function::{Comparison, Function};
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, KernelInfo, KernelLimits, KernelType, LaunchShape, Layout,
     MAX_ARGS, Name, Parameter, Params, READ, Result, ShapeMismatch, Values, fingerprint,
@@ -94,7 +96,7 @@ pub use plan::Plan;
 pub use product::{Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};
-pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
+pub use step::{AnyVectorJob, Epilogue, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
 pub use tensor::{Bytes, Extent, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut};
 pub use vector::Factor;

@@ -39,4 +39,4 @@ pub(crate) use isa::Isa;
 pub(crate) use memory::Allocation;
 pub(crate) use narrow::NARROW;
 pub(crate) use product::{Part, Plan, Product};
-pub(crate) use vector::{Line, Lines, on_host};
+pub(crate) use vector::{Line, Lines, Neighbours, on_host};

@@ -7,7 +7,11 @@ use gemv_core::{Desc, Params};
 use crate::kernel::{Caps, Kernel, Signature};
 
 pub use read::read_params;
-pub use vector::{VECTOR, chain_launch, vector_launch, vector_params};
+pub use vector::{
+    ELEMENTWISE, VECTOR, chain_launch, elementwise_launch, elementwise_params, elementwise_steps,
+    vector_launch, vector_params,
+};
+pub(crate) use vector::{FUNCTIONS, STEPS, function_name};
 
 /// Declares the modules of kernels, and a list of what each calls by this name. So a kernel is
 /// entered by one line, and the list keeps the order of the lines.
