@@ -31,6 +31,7 @@ mod device;
 mod dot;
 mod element;
 mod engine;
+mod factor;
 mod files;
 #[allow(unsafe_code)] // assembly: the register of the mode
 pub mod float_mode;
@@ -75,6 +76,7 @@ pub use element::{
     SmallProduct, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
+pub use factor::Factor;
 pub use files::read_plain;
 pub use function::{Comparison, Function};
 pub use gemv_desc::{
@@ -99,7 +101,6 @@ pub use rival::{Fits, HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Epilogue, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
 pub use tensor::{Bytes, Extent, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut};
-pub use vector::Factor;
 pub use view_mut::DeviceViewMut;
 
 #[doc(no_inline)]

@@ -7,6 +7,7 @@ use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
 
 use crate::device::Device;
 use crate::element::AnySmall;
+use crate::factor::{Factor, Operands};
 use crate::float_mode::in_default;
 use crate::function::Function;
 use crate::host::host_zeros;
@@ -16,7 +17,6 @@ use crate::operand::{MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::resident::DeviceArray;
 use crate::step::{Epilogue, Step, broadcast};
 use crate::tensor::{Axes, Rank, Tensor, TensorMut};
-use crate::vector::{Factor, Operands};
 use crate::view_mut::DeviceViewMut;
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 

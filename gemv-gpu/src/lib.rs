@@ -44,6 +44,7 @@
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod cache;
+mod epilogue;
 mod gemm;
 mod kernel;
 mod kernels;

@@ -50,7 +50,8 @@ fn bound(of: Function) -> f64 {
         Function::Recip => 0.5,
         Function::Exp | Function::Ln => 1.0,
         Function::Tanh | Function::Sigmoid => 3.0,
-        Function::Silu | Function::Gelu | Function::GeluTanh => 4.0,
+        Function::Silu | Function::GeluTanh => 4.0,
+        Function::Gelu => 8.0,
     }
 }
 
@@ -380,7 +381,8 @@ fn factors<T: Element>(device: &Device, (m, k): (usize, usize)) -> Check {
     let new = |acc: T::Acc| T::narrow(acc);
     let quotient = |j: usize| num[j].widen().div(den[j].widen());
     type At<'f, A> = &'f dyn Fn(usize, usize) -> A;
-    let kinds: [(&str, Factor<'_, T>, At<'_, T::Acc>); 6] = [
+    type Kind<'a, 'f, T> = (&'f str, Factor<'a, T>, At<'f, <T as Element>::Acc>);
+    let kinds: [Kind<'_, '_, T>; 6] = [
         ("a column", (&num_there).into(), &|_, j| num[j].widen()),
         ("a column, negative", -&num_there, &|_, j| num[j].widen().neg()),
         ("quotients", -(&num_there / &den_there), &|_, j| quotient(j).neg()),
@@ -676,8 +678,12 @@ fn main() {
             add("f64/maps".into(), Box::new(move |d| maps::<f64>(d, 4 * count)));
             add("c64/refused".into(), Box::new(complex_is_refused::<Complex<f64>>));
         }
+        if !tiny {
+            // Enough for several threads.
+            add("f32/factors of many".into(), Box::new(|d| factors::<f32>(d, (700, 100))));
+        }
         add("a layer in a plan".into(), Box::new(layer_in_a_plan));
-        let shapes: &[(usize, usize)] = if tiny { &[(9, 70)] } else { &[(37, 300), (5, 70_000)] };
+        let shapes: &[(usize, usize)] = if tiny { &[(9, 70)] } else { &[(37, 300), (3, 9_000)] };
         for &shape in shapes {
             for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
                 let name = format!("{dtype}/epilogues of {shape:?}");
@@ -696,7 +702,7 @@ fn main() {
         }
         for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
             let shapes: &[(usize, usize)] =
-                if tiny { &[(5, 4)] } else { &[(1, 1), (37, 16), (3, 700), (400, 200)] };
+                if tiny { &[(5, 4)] } else { &[(1, 1), (37, 16), (3, 300)] };
             for &shape in shapes {
                 let name = format!("{dtype}/factors of {shape:?}");
                 add(name, Box::new(move |d| with_type!(dtype, T => factors::<T>(d, shape))));

@@ -112,7 +112,8 @@ fn solve<T: Element>(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = gemv_examples::device(options.device.as_deref())?;
     let (n, k, iterations) = (options.n, options.columns, options.iterations);
     // A Kac-Murdock-Szegő matrix, and noise: dense, and well conditioned.
-    let powers: Vec<f64> = std::iter::successors(Some(1.0), |power| Some(power * 0.9)).take(n).collect();
+    let powers: Vec<f64> =
+        std::iter::successors(Some(1.0), |power| Some(power * 0.9)).take(n).collect();
     let a = Array2::from_shape_fn((n, n), |(i, j)| {
         element(powers[i.abs_diff(j)] + if i == j { 0.5 } else { 0.0 })
     });
@@ -141,9 +142,8 @@ fn solve<T: Element>(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 
     let (a, mut block) = plan.into_state();
-    let product = clock::seconds(Some(&device), &mut || {
-        a.try_gpu_dot_into(&block.p, &mut block.ap)
-    })?;
+    let product =
+        clock::seconds(Some(&device), &mut || a.try_gpu_dot_into(&block.p, &mut block.ap))?;
     let mut plan = device.plan(block, |block| block.step(&a));
     // The first run compiles, the second one records.
     for _ in 0..3 {
@@ -156,7 +156,11 @@ fn solve<T: Element>(options: &Options) -> Result<(), Box<dyn Error>> {
     println!("iterations         {iterations}, the largest residual {worst:.3e}");
     println!("hash of the bits   {:016x}", hash(&x));
     println!("columns that differ from a solver of their own: {differ}");
-    println!("time               {:.2} us an iteration, {:.2} of its product", 1e6 * all, all / product);
+    println!(
+        "time               {:.2} us an iteration, {:.2} of its product",
+        1e6 * all,
+        all / product
+    );
     if differ > 0 {
         return Err("a column has other bits than by itself".into());
     }

@@ -50,7 +50,8 @@ fn run() -> Result<(), Box<dyn Error>> {
 
 fn layer(device: &Device, m: usize, n: usize) -> Result<(), Box<dyn Error>> {
     let wave = |i: usize| (i * 7919 % 1009) as f32 / 1009.0 - 0.5;
-    let a = device.matrix(&Array2::from_shape_fn((m, n), |(i, j)| bf16::from_f32(wave(i * n + j))))?;
+    let a =
+        device.matrix(&Array2::from_shape_fn((m, n), |(i, j)| bf16::from_f32(wave(i * n + j))))?;
     let x = device.vector(&Array1::from_shape_fn(n, wave))?;
     let b = device.vector(&Array1::from_shape_fn(m, |i| wave(i + 3)))?;
     let (mut y, mut apart) = (device.zeros::<f32, _>(m)?, device.zeros::<f32, _>(m)?);
@@ -82,9 +83,7 @@ fn layer(device: &Device, m: usize, n: usize) -> Result<(), Box<dyn Error>> {
 }
 
 fn functions<T: Element>(device: &Device, entries: usize) -> Result<(), Box<dyn Error>> {
-    let x = Array1::from_shape_fn(entries, |i| {
-        element::<T>((i % 4001) as f64 / 200.0 - 10.0)
-    });
+    let x = Array1::from_shape_fn(entries, |i| element::<T>((i % 4001) as f64 / 200.0 - 10.0));
     let x = device.vector(&x)?;
     let mut y: DeviceVector<T> = device.zeros(entries)?;
     let mut copy = clock::seconds(Some(device), &mut || y.assign(&x))?;
@@ -97,7 +96,12 @@ fn functions<T: Element>(device: &Device, entries: usize) -> Result<(), Box<dyn 
     }
     println!("copy               {:9.2} us", 1e6 * copy);
     for (function, time) in times {
-        println!("{:<18} {:9.2} us, {:.2} of the copy's bandwidth", format!("{function:?}"), 1e6 * time, copy / time);
+        println!(
+            "{:<18} {:9.2} us, {:.2} of the copy's bandwidth",
+            format!("{function:?}"),
+            1e6 * time,
+            copy / time
+        );
     }
     Ok(())
 }

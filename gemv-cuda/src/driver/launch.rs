@@ -364,7 +364,7 @@ impl Gpu {
             [at(&operands[k].block.at), at(&first[k]), at(i), at(j), at(k_)]
         };
         let values: [_; 36] = {
-            let shape = dim.iter().map(|count| at(count));
+            let shape = dim.iter().map(at);
             let arrays = [0, 1, 2, 3].into_iter().flat_map(operand);
             let more = [4, 5].into_iter().flat_map(operand);
             let all = shape.chain(arrays).chain([at(numbers[0].bytes())]).chain(more);
