@@ -7,9 +7,9 @@
 //! ```
 //!
 //! It is the first token of a text, whose attention has one position: the weight of its own value is 1.
-//! The gate of the feed-forward part is bilinear (Shazeer, 2020), because no exponential has the same
-//! bits everywhere. The weights are made up. All else is as in the model: norms, grouped heads,
-//! residuals. The layer is recorded as a plan, and the time is set beside that of a pass that only reads.
+//! The gate of the feed-forward part is bilinear (Shazeer, 2020). The weights are made up. All else is as in
+//! the model: norms, grouped heads, residuals. The layer is recorded as a plan, and the time is set beside that
+//! of a pass that only reads.
 #![deny(unsafe_code)]
 
 use std::error::Error;
