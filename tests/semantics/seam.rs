@@ -435,7 +435,8 @@ pub fn steps(device: &Device) -> Check {
     // What fits, and what has no entries.
     StepPlaces::of(Step::Axpy).run(device, [&*ones; 4], &mut *y).map_err(text)?;
     let none = Window { first: 1 << 40, ..packed(Ix3(1, 0, 3)) };
-    let none = StepPlaces { x: Some(none), y: none, ..StepPlaces::of(Step::Axpy) };
+    let factor = Some([none; 2]);
+    let none = StepPlaces { x: Some(none), y: none, factor, ..StepPlaces::of(Step::Axpy) };
     none.run(device, [&*ones; 4], &mut *y).map_err(text)?;
     device.backend().download(&*y, 0, AnySliceMut::F32(&mut got)).map_err(text)?;
     same(&got, &[6.0; 6])
