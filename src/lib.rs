@@ -4,10 +4,10 @@
 
 #[doc(inline)]
 pub use gemv_core::{
-    Accumulator, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar, DeviceVector,
-    DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, Format, GpuDot, Listing,
-    MatrixMut, MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch, Times, ToDevice,
-    Upload, VectorMut, VectorRef, Widen, Widened, device, devices, open_devices,
+    Accumulator, Comparison, Device, DeviceArray, DeviceInfo, DeviceMatrix, DeviceScalar,
+    DeviceVector, DeviceViewMut, Dtype, Element, Engine, Error, Factor, Foreign, Format, Function,
+    GpuDot, Listing, MatrixMut, MatrixRef, OperandMut, OperandRef, Plan, Result, ShapeMismatch,
+    Times, ToDevice, Upload, VectorMut, VectorRef, Widen, Widened, device, devices, open_devices,
 };
 /// Matrices of packed weights: int8, int4 and FP8 blocks, as files of language models have them.
 #[cfg(feature = "packed")]

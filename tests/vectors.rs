@@ -524,7 +524,7 @@ fn refusals(device: &Device) -> Check {
     };
     let why = "shapes do not fit: y has 2 entries and an operand 3";
     refused(y.axpy(1.0, &[1.0, 2.0, 3.0]), why)?;
-    refused(y.assign_product(&[1.0, 2.0], &[1.0]), "y has 2 entries and an operand 1")?;
+    refused(y.assign_product(&[1.0, 2.0], &[1.0; 4]), "y has 2 entries and an operand 4")?;
     let other = gemv::Engine::new(None).device("reference").map_err(text)?;
     if !other.is(device) {
         let there = other.vector(&array![1.0f32, 2.0]).map_err(text)?;
@@ -594,8 +594,8 @@ fn other_shapes(device: &Device) -> Check {
         other => return Err(format!("three axes: {other:?}")),
     }
     let mut part = y.rows_mut(..2).map_err(text)?;
-    match part.assign(&fits.rows(..1)) {
-        Err(Error::Shape(ShapeMismatch::Step { axes: 2, x: [1, 2, 1], y: [2, 2, 1] })) => {}
+    match part.assign(&fits) {
+        Err(Error::Shape(ShapeMismatch::Step { axes: 2, x: [3, 2, 1], y: [2, 2, 1] })) => {}
         other => return Err(format!("a part: {other:?}")),
     }
     // What has the shape is taken: the other one's transpose.

@@ -91,6 +91,24 @@ fn solves_as_the_reference(device: &str, dtype: &str) -> Check {
     }
 }
 
+/// Many systems at once: the hash is the same everywhere, and the program itself compares each column with a solver of its own.
+fn solves_blocks_as_the_reference(device: &str) -> Check {
+    let solved = |device: &str, layout: &str| {
+        let options = ["--n", "150", "--columns", "5", "--device", device, "--layout", layout];
+        printed(env!("CARGO_BIN_EXE_block_conjugate_gradient"), &options)
+    };
+    let names = ["iterations", "hash of the bits"];
+    let there = solved("reference", "rows")?;
+    for layout in ["columns", "rows"] {
+        let here = solved(device, layout)?;
+        let (here, there) = (named(&here, &names)?, named(&there, &names)?);
+        if here != there {
+            return Err(format!("{layout}: {here:?}, but on the reference {there:?}"));
+        }
+    }
+    Ok(())
+}
+
 fn decodes_as_the_reference(device: &str, more: &[&str]) -> Check {
     let (here, there) = (decoded(device, more)?, decoded("reference", more)?);
     let names = ["hash of the bits"];
@@ -416,6 +434,9 @@ fn main() {
         let id = target.id.clone();
         let name = format!("{id}/principal components");
         trials.push(trial(name, move || finds_components_as_the_reference(&id)));
+        let id = target.id.clone();
+        let name = format!("{id}/conjugate gradients of a block");
+        trials.push(trial(name, move || solves_blocks_as_the_reference(&id)));
         let id = target.id.clone();
         let name = format!("{id}/ridge regression");
         trials.push(trial(name, move || learns_as_the_reference(&id)));

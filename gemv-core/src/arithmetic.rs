@@ -4,11 +4,11 @@ use std::ops::{AddAssign, MulAssign, SubAssign};
 
 use ndarray::{ArrayBase, Axis, Data, Dimension, Ix2, Ix3, RemoveAxis, arr0};
 
+use crate::factor::Factor;
 use crate::memory::Window;
 use crate::operand::OperandRef;
 use crate::product::Ask;
 use crate::resident::{DeviceArray, too_many_axes};
-use crate::vector::Factor;
 use crate::view_mut::DeviceViewMut;
 use crate::views::checked;
 use crate::{Accumulator, Element, Result};
@@ -55,7 +55,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         let ones = self.ones(Ix2(dim[0], dim[2]))?;
         let mut y = DeviceArray::<T, _>::zeros(&self.device, Ix2(dim[0], dim[1]))?;
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-        let ask = Ask { params: None, conj: false, alpha, beta };
+        let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
         self.device.run(ask, (&matrices).into(), (&ones).into(), (&mut y).into())?;
         let dim = self.dim.remove_axis(Axis(axis));
         Ok(y.at(y.placed().reshape(dim, false).expect("as many entries, row by row")))

@@ -11,7 +11,7 @@ use crate::interop::Interop;
 use crate::job::{Checked, Job};
 use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::{Exchange, Memory, Receive};
-use crate::step::AnyVectorJob;
+use crate::step::{AnyVectorJob, Epilogue};
 use crate::tensor::PackedMatrix;
 use crate::{Desc, Dtype, Error, KernelInfo, Params, Result};
 
@@ -399,6 +399,28 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// If memory is another device's or of another type. If `prepared` is another device's, or for another problem;
     /// a backend to which the parameters alone say all may compute the product by them instead.
     fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()>;
+
+    /// Computes a product and the steps behind it in one pass, if the choice has a program that takes them where it writes Y:
+    /// with the bits of the product and of [`vector`](Self::vector) behind it. False if not, and nothing was done; the caller
+    /// then does both. By default always.
+    ///
+    /// Y and the bias are resident, and of shapes that fit; a function is of a real type. Compilers that are missing, or
+    /// fail, are no error here.
+    ///
+    /// # Errors
+    /// As [`product`](Self::product).
+    ///
+    /// # Panics
+    /// As [`product`](Self::product).
+    fn product_with(
+        &self,
+        job: &mut Checked<Job<'_>>,
+        prepared: &Prepared,
+        epilogue: &Epilogue<'_>,
+    ) -> Result<bool> {
+        let _ = (job, prepared, epilogue);
+        Ok(false)
+    }
 
     /// Computes one elementwise step. Work may still be in flight: later calls on the same device wait
     /// for it.

@@ -9,6 +9,7 @@ use num_traits::{One, Zero};
 
 use crate::Dtype;
 use crate::float_mode::opaque;
+use crate::function::{Comparison, Function, double, single};
 
 mod sealed {
     pub trait Sealed {}
@@ -65,6 +66,17 @@ pub trait Accumulator:
     fn sqrt(self) -> Self;
     /// The square root of the real part, with an imaginary part of +0.
     fn norm(self) -> Self;
+    /// A function of it, by the program that rule 12 of the [order](crate::order) has.
+    ///
+    /// # Panics
+    /// Of pairs, which no function takes. So do the next three.
+    fn function(self, of: Function) -> Self;
+    /// The larger of two, NaN if one is; +0 is larger than -0.
+    fn maximum(self, b: Self) -> Self;
+    /// The smaller of two, NaN if one is; -0 is smaller than +0.
+    fn minimum(self, b: Self) -> Self;
+    /// 1 if the comparison holds, else 0.
+    fn compare(self, with: Comparison, b: Self) -> Self;
     /// Real and imaginary part, as f64 (exact).
     fn parts(self) -> (f64, f64);
     /// From real and imaginary part, each rounded once; the imaginary part is dropped by real types.
@@ -92,7 +104,7 @@ fn part<const N: usize>(bytes: &[u8; 16], first: usize) -> [u8; N] {
 }
 
 macro_rules! real_accumulator {
-    ($t:ty) => {
+    ($t:ty, $programs:ident) => {
         impl sealed::Sealed for $t {}
         impl Accumulator for $t {
             const ZERO: Self = 0.0;
@@ -133,6 +145,22 @@ macro_rules! real_accumulator {
             #[inline]
             fn norm(self) -> Self {
                 <$t>::sqrt(self)
+            }
+            #[inline(always)]
+            fn function(self, of: Function) -> Self {
+                $programs::function(self, of)
+            }
+            #[inline(always)]
+            fn maximum(self, b: Self) -> Self {
+                $programs::maximum(self, b)
+            }
+            #[inline(always)]
+            fn minimum(self, b: Self) -> Self {
+                $programs::minimum(self, b)
+            }
+            #[inline(always)]
+            fn compare(self, with: Comparison, b: Self) -> Self {
+                $programs::compare(self, with, b)
             }
             fn parts(self) -> (f64, f64) {
                 (self.into(), 0.0)
@@ -206,6 +234,18 @@ macro_rules! real_accumulator {
             fn norm(self) -> Self {
                 Complex { re: self.re.sqrt(), im: 0.0 }
             }
+            fn function(self, of: Function) -> Self {
+                panic!("{of:?} of a pair")
+            }
+            fn maximum(self, _: Self) -> Self {
+                panic!("the maximum of pairs")
+            }
+            fn minimum(self, _: Self) -> Self {
+                panic!("the minimum of pairs")
+            }
+            fn compare(self, with: Comparison, _: Self) -> Self {
+                panic!("{with:?} of pairs")
+            }
             fn parts(self) -> (f64, f64) {
                 (self.re.into(), self.im.into())
             }
@@ -227,8 +267,8 @@ macro_rules! real_accumulator {
         }
     };
 }
-real_accumulator!(f32);
-real_accumulator!(f64);
+real_accumulator!(f32, single);
+real_accumulator!(f64, double);
 
 /// A matrix element: `f32`, `f64`, `half::f16`, `half::bf16`, `Complex<f32>`, `Complex<f64>`.
 ///

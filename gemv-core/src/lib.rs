@@ -32,6 +32,7 @@ mod device;
 mod dot;
 mod element;
 mod engine;
+mod factor;
 mod files;
 #[allow(unsafe_code)] // assembly: the register of the mode
 pub mod float_mode;
@@ -39,6 +40,7 @@ pub mod float_mode;
 mod foreign;
 #[allow(unsafe_code)] // the call that has forks counted, and values that outlast one
 pub mod fork;
+mod function;
 mod host;
 mod integers;
 #[allow(unsafe_code)] // as above
@@ -79,7 +81,9 @@ pub use element::{
     SmallProduct, Times, scale,
 };
 pub use engine::{BACKEND_ENV, Engine, Listing, device, devices};
+pub use factor::Factor;
 pub use files::read_plain;
+pub use function::{Comparison, Function};
 pub use gemv_desc::{
     Align, Arg, Desc, Dtype, Error, Format, Group, KernelInfo, KernelLimits, KernelType,
     LaunchShape, Layout, MAX_ARGS, Name, Parameter, Params, READ, Result, Scale, ShapeMismatch,
@@ -105,12 +109,11 @@ pub use planned::unplanned;
 pub use product::{Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};
-pub use step::{AnyVectorJob, Scalar, Step, VectorJob, VectorJobs};
+pub use step::{AnyVectorJob, Epilogue, Scalar, Step, VectorJob, VectorJobs};
 pub use table::{Table, Tables};
 pub use tensor::{
     Bytes, Extent, PackedMatrix, PackedPlace, Rank, Tensor, TensorMut, bytes_of, bytes_of_mut,
 };
-pub use vector::Factor;
 pub use view_mut::DeviceViewMut;
 
 #[doc(no_inline)]

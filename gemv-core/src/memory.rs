@@ -439,6 +439,15 @@ impl<M, D: Dimension> Window<M, D> {
     }
 }
 
+impl<M, D: Dimension> Window<M, D> {
+    /// With an axis of one entry before this one.
+    pub(crate) fn insert_axis(self, axis: Axis) -> Window<M, D::Larger> {
+        let (dim, mut strides) = (self.dim.insert_axis(axis), self.strides.insert_axis(axis));
+        strides[axis.index()] = 0;
+        Window { memory: self.memory, first: self.first, dim, strides }
+    }
+}
+
 impl<M, D: RemoveAxis> Window<M, D> {
     /// The part at this index of an axis.
     ///

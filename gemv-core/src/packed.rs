@@ -25,7 +25,7 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A matrix of packed weights on the host: int8, int4 and FP8 blocks, as files of language models have them.
 ///
-/// Each element is an f32 that its format's expression gives, rounded once: rule 12 of the [order](crate::order).
+/// Each element is an f32 that its format's expression gives, rounded once: rule 13 of the [order](crate::order).
 /// The product with x has the bits of `packed.dequantize()?.gpu_dot(&x)`, for one vector and for several, on every device.
 /// x has elements of f32, f16 or bf16, of which the result is; the sums are kept in f32.
 ///
@@ -325,7 +325,7 @@ where
         }
         _ => a,
     };
-    let ask = Ask { params: None, conj: false, alpha, beta };
+    let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
     device.run_packed(ask, a, x, y)
 }
 

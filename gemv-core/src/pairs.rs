@@ -29,7 +29,7 @@ fn product<T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
     beta: V::Acc,
     y: OperandMut<'_, V, X>,
 ) -> Result<()> {
-    let ask = Ask { params: None, conj: false, alpha, beta };
+    let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
     match (a.device(), x.device(), &y) {
         (None, None, OperandMut::Host(_)) => {
             // Before a device is looked for, which is known where it is a matter of nanoseconds.

@@ -1,19 +1,26 @@
 //! Products on a device: shapes are compared and devices checked before a backend sees operands.
 
+use std::cell::Cell;
 use std::fmt;
 
 use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
 
 use crate::device::Device;
 use crate::element::AnySmall;
+use crate::factor::{Factor, Operands};
 use crate::float_mode::in_default;
+use crate::function::Function;
 use crate::host::host_zeros;
 use crate::job::{Checked, Job, Number, check_batch};
+use crate::memory::{Memory, Window};
 use crate::operand::{MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::planned::{self, Work};
+use crate::resident::DeviceArray;
+use crate::step::{Epilogue, Step, broadcast};
 use crate::tensor::{Axes, Rank, Tensor, TensorMut};
 #[cfg(feature = "packed")]
 use crate::tensor::{PackedMatrix, PackedPlace};
+use crate::view_mut::DeviceViewMut;
 use crate::{Accumulator, Desc, Element, Error, Params, Prepared, Result, ShapeMismatch, Times};
 
 impl Device {
@@ -84,7 +91,7 @@ impl Device {
         beta: T::Acc,
         y: impl Into<VectorMut<'y, T>>,
     ) -> Result<()> {
-        let ask = Ask { params: None, conj: false, alpha, beta };
+        let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
         self.run(ask, a.into(), x.into(), y.into())
     }
 
@@ -144,8 +151,8 @@ impl Device {
         x: impl Into<OperandRef<'x, V, X>>,
     ) -> Product<'d, 'a, 'x, T, V, A, X> {
         let (alpha, beta) = (V::Acc::ONE, V::Acc::ZERO);
-        let ask = Ask { params: None, conj: false, alpha, beta };
-        Product { device: self, ask, a: a.into(), x: x.into() }
+        let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
+        Product { device: self, ask, a: a.into(), x: x.into(), bias: None, function: None }
     }
 
     /// The product of a [`Job`] on this device: [`product`](Self::product) for callers who learn the element types at run
@@ -304,16 +311,24 @@ impl Device {
         }
         debug_assert_eq!(job.proof(), Ok(()));
         job.check_apart()?;
+        let (backend, of) = (self.backend(), known.is_none().then(|| job.desc()));
+        let desc = || of.expect("of a choice that is not known");
+        let mut product = |prepared: &Prepared| {
+            if let Some((epilogue, done)) = ask.epilogue
+                && backend.product_with(&mut job, prepared, epilogue)?
+            {
+                done.set(true);
+                return Ok(());
+            }
+            backend.product(&mut job, prepared)
+        };
         match (known, ask.params) {
-            (Some(prepared), _) => self.backend().product(&mut job, prepared),
+            (Some(prepared), _) => product(prepared),
             (None, Some(params)) => {
-                let prepared = in_default(|| self.backend().prepare(&job.desc(), params))?;
-                self.backend().product(&mut job, &prepared)
+                let prepared = in_default(|| backend.prepare(&desc(), params))?;
+                product(&prepared)
             }
-            (None, None) => {
-                let choice = self.choice(&job.desc())?;
-                self.backend().product(&mut job, choice.prepared())
-            }
+            (None, None) => product(self.choice(&desc())?.prepared()),
         }
     }
 
@@ -340,16 +355,20 @@ pub(crate) struct Ask<'p, N> {
     pub(crate) conj: bool,
     pub(crate) alpha: N,
     pub(crate) beta: N,
+    /// Steps that may be computed with it, and whether they were.
+    pub(crate) epilogue: Option<(&'p Epilogue<'p>, &'p Cell<bool>)>,
 }
 
 /// A product of [`Device::product`], of which nothing is computed yet: `Y = alpha * A X + beta * Y`, with factors of 1 and
-/// 0 unless [`scaled`](Self::scaled) says otherwise.
+/// 0 unless [`scaled`](Self::scaled) says otherwise. Then a [bias](Self::bias) may be added, and a [function](Self::map) taken.
 #[must_use = "nothing is computed before `to` says where the result goes"]
 pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimension> {
     device: &'d Device,
     ask: Ask<'d, V::Acc>,
     a: OperandRef<'a, T, A>,
     x: OperandRef<'x, V, X>,
+    bias: Option<OperandRef<'x, V, X>>,
+    function: Option<Function>,
 }
 
 impl<T: Element, V: Element, A: Dimension, X: Dimension> fmt::Debug
@@ -360,7 +379,7 @@ impl<T: Element, V: Element, A: Dimension, X: Dimension> fmt::Debug
     }
 }
 
-impl<'d, T, V, A, X> Product<'d, '_, '_, T, V, A, X>
+impl<'d, 'x, T, V, A, X> Product<'d, '_, 'x, T, V, A, X>
 where
     T: Element + Times<V>,
     V: Element,
@@ -432,14 +451,123 @@ where
         self
     }
 
+    /// With a bias that is added to Y: an array of Y's shape, or with one entry along an axis on which it is repeated. It has
+    /// the bits of [`add`](DeviceArray::add) after the product. A second one replaces the first.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::{Axis, array};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![[1.0, 0.0], [0.0, 1.0]]);
+    /// let (b, mut y) = (array![10.0, 20.0], array![[0.0, 0.0], [0.0, 0.0]]);
+    /// device.product(&a, &x).bias(b.view().insert_axis(Axis(1))).to(&mut y)?; // a number for each row
+    /// assert_eq!(y, array![[11.0, 12.0], [23.0, 24.0]]);
+    /// device.product(&a, &x).bias(b.view().insert_axis(Axis(0))).to(&mut y)?; // for each column
+    /// assert_eq!(y, array![[11.0, 22.0], [13.0, 24.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    pub fn bias(mut self, bias: impl Into<OperandRef<'x, V, X>>) -> Self {
+        self.bias = Some(bias.into());
+        self
+    }
+
+    /// With a function of each entry of Y, behind the bias: a layer. It has the bits of [`map`](DeviceArray::map) after the
+    /// other steps. A second one replaces the first.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::Function;
+    ///
+    /// let (a, b) = (array![[1.0, 2.0], [3.0, -4.0]], array![0.5, 0.5]);
+    /// let mut y = device.zeros(2)?;
+    /// device.product(&a, &array![1.0, 1.0]).bias(&b).map(Function::Relu).to(&mut y)?;
+    /// assert_eq!(y.download()?, array![3.5, 0.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    pub fn map(mut self, function: Function) -> Self {
+        self.function = Some(function);
+        self
+    }
+
     /// Computes it, and writes Y. Work on resident operands may still be under way on return: what uses them waits for it.
     ///
     /// # Errors
-    /// As [`Device::gemv`], and [`Error::Params`] if given parameters are not legal for the problem.
+    /// As [`Device::gemv`], and [`Error::Params`] if given parameters are not legal for the problem. [`Error::Unsupported`] of a
+    /// function and a complex type. If the device cannot compile or start a step behind the product, a resident Y is undefined.
     #[inline]
     pub fn to<'y>(self, y: impl Into<OperandMut<'y, V, X>>) -> Result<()> {
+        if self.bias.is_some() || self.function.is_some() {
+            return self.with_steps(y.into());
+        }
         self.device.run(self.ask, self.a, self.x, y.into())
     }
+
+    /// The product and the steps behind it.
+    fn with_steps(self, mut y: OperandMut<'_, V, X>) -> Result<()> {
+        let Product { device, ask, a, x, bias, function } = self;
+        A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
+        let dim = y.raw_dim();
+        let bias_device = bias.as_ref().and_then(|bias| bias.device());
+        device.owns([a.device(), x.device(), y.device(), bias_device])?;
+        let uploaded;
+        let bias = match bias {
+            None => None,
+            Some(OperandRef::Device(bias)) => Some(bias),
+            Some(OperandRef::Host(bias)) => {
+                uploaded = DeviceArray::upload(device, bias)?;
+                Some(&uploaded)
+            }
+        };
+        let add = bias.map(|bias| Operands::of(Step::Add).alpha(Factor::from(bias)));
+        let steps = [add, function.map(|of| Operands::of(Step::Map(of)))];
+        // What is refused is so before Y is written.
+        steps.iter().flatten().try_for_each(|step| step.check(device, dim).map(drop))?;
+        let epilogue =
+            Epilogue { bias: bias.map(|bias| of_job::<V, X>(bias, dim, A::X)), function };
+        let done = Cell::new(false);
+        let ask = Ask { epilogue: Some((&epilogue, &done)), ..ask };
+        let compute = |mut y: DeviceViewMut<'_, V, X>| {
+            device.run(ask, a, x, OperandMut::View(y.view_mut()))?;
+            if done.get() {
+                return Ok(());
+            }
+            steps
+                .into_iter()
+                .flatten()
+                .try_for_each(|step| step.run(device, dim, |start| start(y.view_mut())))
+        };
+        match y {
+            // Steps are of resident arrays.
+            OperandMut::Host(ref mut y) => {
+                let mut there = match ask.beta.is_zero() {
+                    true => DeviceArray::zeros(device, dim)?,
+                    false => DeviceArray::upload(device, y.view())?,
+                };
+                compute(DeviceViewMut::of(&mut there))?;
+                y.assign(&there.download()?);
+                Ok(())
+            }
+            OperandMut::Device(y) => {
+                y.written(!ask.beta.is_zero(), |y| compute(DeviceViewMut::of(y)))
+            }
+            OperandMut::View(y) => compute(y),
+        }
+    }
+}
+
+/// Where a bias lies, repeated as Y of this shape needs it, with the axes of a job.
+fn of_job<V: Element, X: Rank>(
+    bias: &DeviceArray<V, X>,
+    dim: X,
+    axes: Axes,
+) -> Window<&dyn Memory, Ix3> {
+    let Window { memory, first, dim, strides } =
+        broadcast(bias.window(), dim).expect("shapes that were compared");
+    let of = |from: &X, none: usize| axes.map(|axis| axis.map_or(none, |axis| from[axis]));
+    let [shape, apart] = [of(&dim, 1), of(&strides, 0)].map(|[b, i, c]| Ix3(b, i, c));
+    Window { memory, first, dim: shape, strides: apart }
 }
 
 /// `alpha = 0`: nothing to compute that would be worth a launch.

@@ -196,16 +196,18 @@ fn step<'a, T: Element>(
     read: impl Fn(&'a dyn Memory) -> &'a [T],
     block: &mut [T],
 ) {
-    let alpha = job.alpha.value(|memory, at| read(memory)[at]);
+    let number = |memory, at| read(memory)[at];
     let [x, z] = [&job.x, &job.z].map(|window| window.as_ref().map(|w| (read(w.memory), w)));
     let entry = |of: Option<(&[T], &Window<_, Ix3>)>, at| {
         of.map_or(T::default(), |(elements, window)| elements[window.place(at)])
     };
     for_each_index(job.y.dim, &mut |at| {
-        let (x, z, y) = (entry(x, at), entry(z, at), &mut block[job.y.place(at)]);
+        let (z, y) = (entry(z, at), &mut block[job.y.place(at)]);
+        let x = if job.x.is_none() && job.step.takes_y() { *y } else { entry(x, at) };
+        let factors = [&job.alpha, &job.beta].map(|factor| factor.value_at(at, number));
         *y = match job.step {
             Step::Assign => x,
-            step => T::narrow(widened(step, alpha, x.widen(), z.widen(), y.widen())),
+            step => T::narrow(widened(step, factors, x.widen(), z.widen(), y.widen())),
         };
     });
 }
@@ -219,8 +221,8 @@ fn for_each_index(dim: Ix3, f: &mut dyn FnMut([usize; 3])) {
 /// One entry of a step. A function of its own for the sake of the size of programs: all types share those of their
 /// accumulators.
 #[inline(never)]
-fn widened<A: Accumulator>(step: Step, alpha: A, x: A, z: A, y: A) -> A {
-    step.widened(alpha, x, z, y)
+fn widened<A: Accumulator>(step: Step, factors: [A; 2], x: A, z: A, y: A) -> A {
+    step.widened(factors, x, z, y)
 }
 
 /// The reference as a device, `reference`: what answers when no backend is linked, and what the

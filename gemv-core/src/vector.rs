@@ -1,218 +1,46 @@
 //! Vector arithmetic on a device: steps of each entry, dot products and norms whose results stay there.
 
-use std::ops::{Div, Neg};
-
-use half::{bf16, f16};
 use ndarray::{Axis, Dimension, Ix0};
-use num_complex::Complex;
 
 use crate::device::Device;
-use crate::memory::{Memory, Window};
-use crate::operand::{OperandMut, OperandRef, VectorMut, VectorRef};
+use crate::factor::{Factor, Operands, mismatch};
+use crate::function::{Comparison, Function};
+use crate::operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
 use crate::product::Ask;
-use crate::resident::{DeviceArray, DeviceScalar, DeviceVector, too_many_axes};
+use crate::resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 use crate::step::{Scalar, Step, VectorJob};
 use crate::view_mut::DeviceViewMut;
 use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
-
-/// The factor of a step: a number, a resident number, or the quotient of two; and the negative of
-/// these. The host waits for none of them.
-///
-/// ```
-/// use gemv_core::device;
-/// use ndarray::array;
-///
-/// let device = device("reference")?;
-/// let (x, mut y) = (device.vector(&array![1.0, 2.0])?, device.vector(&array![10.0, 10.0])?);
-/// let (two, four) = (device.scalar(2.0)?, device.scalar(4.0)?);
-/// y.axpy(3.0, &x)?;
-/// y.axpy(&two, &x)?;
-/// y.axpy(-(&two / &four), &x)?; // -0.5
-/// assert_eq!(y.download()?, array![14.5, 19.0]);
-/// # Ok::<(), gemv_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Factor<'a, T: Element> {
-    scalar: Scalar<'a, T>,
-    devices: [Option<&'a Device>; 2],
-}
-
-impl<T: Element> Factor<'_, T> {
-    /// 0.
-    pub const ZERO: Self = Factor { scalar: Scalar::Number(T::Acc::ZERO), devices: [None; 2] };
-    /// 1.
-    pub const ONE: Self = Factor { scalar: Scalar::Number(T::Acc::ONE), devices: [None; 2] };
-
-    /// A number, in code for any element type; else `into()` makes one.
-    ///
-    /// ```
-    /// use gemv_core::{DeviceVector, Element, Factor, Result};
-    ///
-    /// fn halve<T: Element>(x: &mut DeviceVector<T>, half: T) -> Result<()> {
-    ///     x.scal(Factor::number(half.widen()))
-    /// }
-    /// ```
-    pub fn number(number: T::Acc) -> Self {
-        Factor { scalar: Scalar::Number(number), devices: [None; 2] }
-    }
-}
-
-macro_rules! number {
-    ($($acc:ty => $($t:ty),*;)*) => { $($(
-        impl From<$acc> for Factor<'_, $t> {
-            fn from(number: $acc) -> Self {
-                Factor::number(number)
-            }
-        }
-    )*)* };
-}
-number!(
-    f32 => f32, f16, bf16;
-    f64 => f64;
-    Complex<f32> => Complex<f32>;
-    Complex<f64> => Complex<f64>;
-);
-
-impl<'a, T: Element> From<&'a DeviceScalar<T>> for Factor<'a, T> {
-    fn from(of: &'a DeviceScalar<T>) -> Self {
-        let scalar = Scalar::Device { of: of.window(), negated: false };
-        Factor { scalar, devices: [Some(of.device()), None] }
-    }
-}
-
-impl<T: Element> Neg for Factor<'_, T> {
-    type Output = Self;
-    fn neg(self) -> Self {
-        Factor { scalar: self.scalar.negated(), ..self }
-    }
-}
-
-impl<'a, T: Element> Neg for &'a DeviceScalar<T> {
-    type Output = Factor<'a, T>;
-    fn neg(self) -> Factor<'a, T> {
-        -Factor::from(self)
-    }
-}
-
-/// The quotient as a [`Factor`]; it is computed where it is used, in the accumulator's type.
-impl<'a, T: Element> Div for &'a DeviceScalar<T> {
-    type Output = Factor<'a, T>;
-    fn div(self, by: Self) -> Factor<'a, T> {
-        let scalar = Scalar::Quotient { of: self.window(), by: by.window(), negated: false };
-        Factor { scalar, devices: [Some(self.device()), Some(by.device())] }
-    }
-}
-
-/// An operand of a step, on the device of y.
-enum Here<'a, T: Element, D> {
-    Resident(&'a DeviceArray<T, D>),
-    Uploaded(DeviceArray<T, D>),
-}
-
-impl<'a, T: Element, D: Dimension + Copy> Here<'a, T, D> {
-    fn new(x: OperandRef<'a, T, D>, device: &Device, y: D) -> Result<Self> {
-        let dim = x.raw_dim();
-        if dim != y {
-            let of = |dim: D| {
-                let mut three = [1; 3];
-                three.iter_mut().zip(dim.slice()).for_each(|(to, from)| *to = *from);
-                three
-            };
-            let shapes = ShapeMismatch::Step { axes: y.ndim(), x: of(dim), y: of(y) };
-            return Err(Error::Shape(shapes));
-        }
-        Ok(match x {
-            OperandRef::Host(x) => Here::Uploaded(DeviceArray::upload(device, x.reborrow())?),
-            OperandRef::Device(x) => {
-                device.owns([Some(x.device())])?;
-                Here::Resident(x)
-            }
-        })
-    }
-
-    fn window(&self) -> Window<&dyn Memory, D> {
-        match self {
-            Here::Resident(array) => array.window(),
-            Here::Uploaded(array) => array.window(),
-        }
-    }
-}
-
-/// What one step is given beside y.
-struct Operands<'a, T: Element, D: Dimension> {
-    step: Step,
-    alpha: Factor<'a, T>,
-    x: Option<OperandRef<'a, T, D>>,
-    z: Option<OperandRef<'a, T, D>>,
-}
-
-impl<'a, T: Element, D: Dimension + Copy> Operands<'a, T, D> {
-    fn of(step: Step) -> Self {
-        let alpha = Factor::number(T::Acc::ZERO);
-        Operands { step, alpha, x: None, z: None }
-    }
-
-    fn alpha(self, alpha: Factor<'a, T>) -> Self {
-        Operands { alpha, ..self }
-    }
-
-    fn x(self, x: OperandRef<'a, T, D>) -> Self {
-        Operands { x: Some(x), ..self }
-    }
-
-    fn z(self, z: OperandRef<'a, T, D>) -> Self {
-        Operands { z: Some(z), ..self }
-    }
-
-    /// Runs the step on `y`, which it has checked before `write` gives it a place.
-    fn run(
-        self,
-        device: &Device,
-        dim: D,
-        write: impl FnOnce(&mut dyn FnMut(DeviceViewMut<'_, T, D>) -> Result<()>) -> Result<()>,
-    ) -> Result<()> {
-        let Operands { step, alpha, x, z } = self;
-        if dim.ndim() > 3 {
-            return Err(too_many_axes(dim.ndim()));
-        }
-        device.owns(alpha.devices)?;
-        let here =
-            |x: Option<OperandRef<'a, T, D>>| x.map(|x| Here::new(x, device, dim)).transpose();
-        let (x, z) = (here(x)?, here(z)?);
-        let [x, z] = [&x, &z].map(|of| of.as_ref().map(Here::window));
-        if dim.slice().contains(&0) {
-            return Ok(());
-        }
-        write(&mut |y| {
-            let job = VectorJob::new(step, alpha.scalar, x, z, y.reborrow().window());
-            job.check_apart()?;
-            device.backend().vector(job.erase())
-        })
-    }
-}
 
 /// The methods of one step, for arrays with their documentation, for views with a reference to it.
 macro_rules! steps {
     ($(
         $(#[$doc:meta])*
-        $name:ident = $step:ident($($operand:ident),*);
+        $name:ident = $step:ident $([$what:ident: $kind:ty])? ($($operand:ident),*);
     )*) => {
         /// Elementwise steps; y is this array.
         ///
-        /// Operands have its shape. What is on the host is uploaded for the one step. y is written where it
-        /// lies, unless it shares its memory: then it is given memory of its own first. Each entry is
-        /// rounded as rule 10 of the [order](crate::order) says, so the bits are the same everywhere.
+        /// Operands have its shape; an axis of one entry is repeated, as ndarray's `broadcast` does. What is on the host is
+        /// uploaded for the one step. y is written where it lies, unless it shares its memory: then it is given memory of
+        /// its own first. Each entry is rounded as rules 10 and 12 of the [order](crate::order) say, so the bits are the
+        /// same everywhere. Functions, comparisons, maxima and minima are of real types.
         impl<T: Element, D: Dimension + Copy + 'static> DeviceArray<T, D> {
             $(
                 $(#[$doc])*
                 ///
                 /// # Errors
                 /// [`Error::Shape`] if an operand has another shape; [`Error::WrongDevice`] if it lives
-                /// elsewhere; [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from the device.
-                pub fn $name<'a>(&mut self, $($operand: steps!(@ type $operand)),*) -> Result<()> {
-                    let operands = Operands::of(Step::$step)$(.$operand($operand.into()))*;
+                /// elsewhere; [`Error::Unsupported`] of a complex type where the step is of real ones;
+                /// [`Error::OutOfMemory`], [`Error::Build`] or [`Error::Device`] from the device.
+                #[allow(clippy::extra_unused_lifetimes)] // of a step without operands
+                pub fn $name<'a>(
+                    &mut self,
+                    $($what: $kind,)?
+                    $($operand: steps!(@ type $operand)),*
+                ) -> Result<()> {
+                    let operands = Operands::of(Step::$step $(($what))?)$(.$operand($operand.into()))*;
                     let (device, dim, keep) =
-                        (self.device().clone(), self.raw_dim(), Step::$step.reads_y());
+                        (self.device().clone(), self.raw_dim(), operands.keeps());
                     operands.run(&device, dim, |step| {
                         self.written(keep, |y| step(DeviceViewMut::of(y)))
                     })
@@ -227,8 +55,13 @@ macro_rules! steps {
                 ///
                 /// # Errors
                 #[doc = concat!("As [`DeviceArray::", stringify!($name), "`].")]
-                pub fn $name<'a>(&mut self, $($operand: steps!(@ type $operand)),*) -> Result<()> {
-                    let operands = Operands::of(Step::$step)$(.$operand($operand.into()))*;
+                #[allow(clippy::extra_unused_lifetimes)] // of a step without operands
+                pub fn $name<'a>(
+                    &mut self,
+                    $($what: $kind,)?
+                    $($operand: steps!(@ type $operand)),*
+                ) -> Result<()> {
+                    let operands = Operands::of(Step::$step $(($what))?)$(.$operand($operand.into()))*;
                     let (device, dim) = (self.device(), self.raw_dim());
                     operands.run(device, dim, |step| step(self.view_mut()))
                 }
@@ -236,6 +69,7 @@ macro_rules! steps {
         }
     };
     (@ type alpha) => { impl Into<Factor<'a, T>> };
+    (@ type beta) => { impl Into<Factor<'a, T>> };
     (@ type $array:ident) => { impl Into<OperandRef<'a, T, D>> };
 }
 
@@ -359,6 +193,119 @@ steps! {
     /// # Ok::<(), gemv_core::Error>(())
     /// ```
     assign_sqrt = Sqrt(x);
+
+    /// `y = y + alpha`: also a bias, for each column a number of a vector, or for each row one of a matrix of one column.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::{Axis, array};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut y = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// let b = device.vector(&array![10.0, 20.0])?;
+    /// y.add(&b)?;
+    /// assert_eq!(y.download()?, array![[11.0, 22.0], [13.0, 24.0]]);
+    /// y.add(-&b.insert_axis(Axis(1)))?; // for each row
+    /// assert_eq!(y.download()?, array![[1.0, 12.0], [-7.0, 4.0]]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    add = Add(alpha);
+
+    /// `y = x + alpha`.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut y = device.zeros(2)?;
+    /// y.assign_sum(&[1.0, 2.0], 0.5)?;
+    /// assert_eq!(y.download()?, array![1.5, 2.5]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    assign_sum = Add(x, alpha);
+
+    /// `y = maximum(y, alpha)`: the larger one, NaN if one is; +0 is larger than -0.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut y = device.vector(&array![-1.0, 2.0])?;
+    /// y.maximum(0.0)?;
+    /// assert_eq!(y.download()?, array![0.0, 2.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    maximum = Maximum(alpha);
+
+    /// `y = maximum(x, alpha)`; see [`maximum`](Self::maximum).
+    assign_maximum = Maximum(x, alpha);
+
+    /// `y = minimum(y, alpha)`: the smaller one, NaN if one is; -0 is smaller than +0.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (mut y, x) = (device.vector(&array![-1.0, 2.0])?, device.vector(&array![0.0, 1.0])?);
+    /// y.minimum(&x)?;
+    /// assert_eq!(y.download()?, array![-1.0, 1.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    minimum = Minimum(alpha);
+
+    /// `y = minimum(x, alpha)`; see [`minimum`](Self::minimum).
+    assign_minimum = Minimum(x, alpha);
+
+    /// `y = minimum(maximum(y, alpha), beta)`: NumPy's `clip`. Where `alpha > beta` it is `beta`.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let mut y = device.vector(&array![-3.0, 0.5, 3.0])?;
+    /// y.clamp(-1.0, 1.0)?;
+    /// assert_eq!(y.download()?, array![-1.0, 0.5, 1.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    clamp = Clamp(alpha, beta);
+
+    /// `y = minimum(maximum(x, alpha), beta)`; see [`clamp`](Self::clamp).
+    assign_clamp = Clamp(x, alpha, beta);
+
+    /// `y` is 1 where it compares so with alpha, else 0.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::Comparison;
+    ///
+    /// let mut y = device.vector(&array![-3.0, 0.5, 3.0])?;
+    /// y.compare(Comparison::Greater, 0.0)?;
+    /// assert_eq!(y.download()?, array![0.0, 1.0, 1.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    compare = Compare[with: Comparison](alpha);
+
+    /// `y` is 1 where x compares so with alpha, else 0; see [`compare`](Self::compare).
+    assign_comparison = Compare[with: Comparison](x, alpha);
+
+    /// `y = f(y)`.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// use gemv_core::Function;
+    ///
+    /// let mut y = device.vector(&array![0.0, f64::NEG_INFINITY])?;
+    /// y.map(Function::Exp)?;
+    /// assert_eq!(y.download()?, array![1.0, 0.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    map = Map[function: Function]();
+
+    /// `y = f(x)`; see [`map`](Self::map).
+    assign_map = Map[function: Function](x);
 }
 
 impl Device {
@@ -457,7 +404,7 @@ impl<T: Element> DeviceVector<T> {
         let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
         device.owns([to.device()])?;
         // A matrix of one row: the same bits as that row's entry of `A x`.
-        let ask = Ask { params: None, conj, alpha: one, beta: zero };
+        let ask = Ask { params: None, conj, alpha: one, beta: zero, epilogue: None };
         let write = |to: VectorMut<'_, T>| device.run(ask, (&row).into(), y, to);
         match to {
             OperandMut::Host(to) => write(to.insert_axis(Axis(0)).into()),
@@ -519,8 +466,115 @@ impl<T: Element> DeviceVector<T> {
     }
 }
 
-/// The root of the real part of one number, in place.
-fn root<T: Element>(y: DeviceViewMut<'_, T, Ix0>) -> Result<()> {
-    let (device, none) = (y.device(), Scalar::<T>::Number(T::Acc::ZERO));
+impl<T: Element> DeviceMatrix<T> {
+    /// The dot product of each column with the same column of `y`, without conjugates: for each column the bits of
+    /// [`dot_into`](DeviceVector::dot_into), in one call for all. The host does not wait.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
+    /// let mut s = device.zeros(2)?;
+    /// x.dot_columns_into(&array![[1.0, 1.0], [1.0, -1.0]], &mut s)?;
+    /// assert_eq!(s.download()?, array![4.0, -2.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `y` has another shape, or `to` another length than there are columns; and as
+    /// [`try_gpu_dot`](crate::GpuDot::try_gpu_dot).
+    pub fn dot_columns_into<'x, 'y>(
+        &self,
+        y: impl Into<MatrixRef<'x, T>>,
+        to: impl Into<VectorMut<'y, T>>,
+    ) -> Result<()> {
+        self.column_products(false, y.into(), to.into())
+    }
+
+    /// As [`dot_columns_into`](Self::dot_columns_into), of the conjugates of this matrix' columns.
+    ///
+    /// # Errors
+    /// As [`dot_columns_into`](Self::dot_columns_into).
+    pub fn dotc_columns_into<'x, 'y>(
+        &self,
+        y: impl Into<MatrixRef<'x, T>>,
+        to: impl Into<VectorMut<'y, T>>,
+    ) -> Result<()> {
+        self.column_products(true, y.into(), to.into())
+    }
+
+    fn column_products(&self, conj: bool, y: MatrixRef<'_, T>, to: VectorMut<'_, T>) -> Result<()> {
+        if y.raw_dim() != self.raw_dim() {
+            return Err(mismatch(y.raw_dim().slice(), &self.raw_dim()));
+        }
+        if to.len() != self.dim().1 {
+            return Err(mismatch(&[self.dim().1], &to.raw_dim()));
+        }
+        let device = self.device();
+        device.owns([to.device()])?;
+        // A batch of matrices of one row: the same bits as each of them alone.
+        let rows = self.t().insert_axis(Axis(1));
+        let ask =
+            Ask { params: None, conj, alpha: T::Acc::ONE, beta: T::Acc::ZERO, epilogue: None };
+        let resident;
+        let columns = match y {
+            OperandRef::Host(y) => OperandRef::Host(y.reversed_axes()),
+            OperandRef::Device(y) => {
+                resident = y.t();
+                OperandRef::Device(&resident)
+            }
+        };
+        let write = |to: MatrixMut<'_, T>| device.run(ask, (&rows).into(), columns, to);
+        match to {
+            OperandMut::Host(to) => write(OperandMut::Host(to.insert_axis(Axis(1)))),
+            OperandMut::Device(to) => to.written(false, |to| {
+                write(OperandMut::View(DeviceViewMut::of(to).insert_axis(Axis(1))))
+            }),
+            OperandMut::View(to) => write(OperandMut::View(to.insert_axis(Axis(1)))),
+        }
+    }
+
+    /// The Euclidean norm of each column: the bits of [`nrm2`](DeviceVector::nrm2) of it.
+    ///
+    /// ```
+    /// # use gemv_core::Engine;
+    /// # use ndarray::array;
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let x = device.matrix(&array![[3.0, 1.0], [4.0, 0.0]])?;
+    /// let mut norms = device.zeros(2)?;
+    /// x.nrm2_columns_into(&mut norms)?;
+    /// assert_eq!(norms.download()?, array![5.0, 1.0]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`dot_columns_into`](Self::dot_columns_into).
+    pub fn nrm2_columns_into<'y>(&self, to: impl Into<VectorMut<'y, T>>) -> Result<()> {
+        match to.into() {
+            OperandMut::Host(mut to) => {
+                let mut norms = self.device().zeros(to.len())?;
+                self.nrm2_columns_into(&mut norms)?;
+                to.assign(&norms.download()?);
+            }
+            OperandMut::Device(to) => {
+                self.dotc_columns_into(self, &mut *to)?;
+                to.written(true, |to| root(DeviceViewMut::of(to)))?;
+            }
+            OperandMut::View(mut to) => {
+                self.dotc_columns_into(self, to.view_mut())?;
+                root(to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The roots of the real parts of some numbers, in place.
+fn root<T: Element, D: Dimension + Copy>(y: DeviceViewMut<'_, T, D>) -> Result<()> {
+    if y.raw_dim().slice().contains(&0) {
+        return Ok(());
+    }
+    let (device, none) = (y.device(), [Scalar::<T>::Number(T::Acc::ZERO); 2]);
     device.backend().vector(VectorJob::new(Step::Norm, none, None, None, y.window()).erase())
 }

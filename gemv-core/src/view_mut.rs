@@ -95,6 +95,22 @@ impl<'a, T: Element, D: Dimension + Copy> DeviceViewMut<'a, T, D> {
         DeviceViewMut { device: self.device, window, element: PhantomData }
     }
 
+    /// With an axis of one entry before this one; see [`DeviceArray::insert_axis`].
+    ///
+    /// # Panics
+    /// If there is no such axis, nor one before it.
+    #[must_use]
+    #[track_caller]
+    pub fn insert_axis(self, axis: Axis) -> DeviceViewMut<'a, T, D::Larger>
+    where
+        D::Larger: Copy,
+    {
+        let axes = self.window.dim.ndim();
+        assert!(axis.index() <= axes, "axis {} of {axes} and a new one", axis.index());
+        let window = self.window.insert_axis(axis);
+        DeviceViewMut { device: self.device, window, element: PhantomData }
+    }
+
     /// A part of the same block of memory by its place; see [`DeviceArray::window_at`].
     ///
     /// # Errors

@@ -247,6 +247,34 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
         self.at(self.placed().index_axis(self.checked(axis), index))
     }
 
+    /// With an axis of one entry before this one, as ndarray's `insert_axis`; of the same memory: a vector as a matrix of one
+    /// row or column, a matrix as a batch. [`index_axis`](Self::index_axis) takes it away again.
+    ///
+    /// ```
+    /// # use gemv_core::{Engine, GpuDot};
+    /// # use ndarray::{Axis, array};
+    /// # let device = Engine::new(None).device("reference")?;
+    /// let (x, y) = (device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?, array![[1.0, 1.0], [1.0, -1.0]]);
+    /// let batch = x.insert_axis(Axis(1)); // 2 matrices of 1 × 2
+    /// assert_eq!(batch.dim(), (2, 1, 2));
+    /// assert_eq!(batch.gpu_dot(&y).download()?, array![[3.0], [-1.0]]); // row by row
+    /// assert_eq!(batch.index_axis(Axis(1), 0).dim(), (2, 2));
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such axis, nor one before it.
+    #[must_use]
+    #[track_caller]
+    pub fn insert_axis(&self, axis: Axis) -> DeviceArray<T, D::Larger>
+    where
+        D::Larger: Copy,
+    {
+        let axes = self.dim.ndim();
+        assert!(axis.index() <= axes, "axis {} of {axes} and a new one", axis.index());
+        self.at(self.placed().insert_axis(axis))
+    }
+
     /// The m · n entries as an m × n matrix of the same memory: row by row, or column by column
     /// where the shape says so with ndarray's [`f()`](ShapeBuilder::f). Of a vector, the first m · n entries.
     ///

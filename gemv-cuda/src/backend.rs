@@ -1,5 +1,6 @@
 //! The seam: discovery, opening, and what `gemv_core::Backend` asks of a device.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use gemv_core::PackedMatrix;
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    DeviceInfo, Dtype, Error, Exchange, Interop, Job, KernelInfo, KernelLaunch, Layout, Memory,
-    Owner, Params, PieceSource, Prepared, Receive, Record, Result, fingerprint, for_any,
+    DeviceInfo, Dtype, Epilogue, Error, Exchange, Function, Interop, Job, KernelInfo, KernelLaunch,
+    Layout, Memory, Owner, Params, PieceSource, Prepared, Receive, Record, Result, fingerprint,
+    for_any,
 };
 use gemv_gpu::{Caps, Kernel, Language};
 
@@ -21,7 +23,7 @@ use crate::lock::lock;
 use crate::options::OPTIONS;
 use crate::programs::Programs;
 use crate::resident::{self, Resident, resident};
-use crate::run::{Choice, Launches, Scratch, reserve, run};
+use crate::run::{Behind, Choice, Launches, Scratch, reserve, run};
 use crate::selftest;
 use crate::tables;
 use crate::vector::{self, Steps};
@@ -39,7 +41,15 @@ pub(crate) struct Cuda {
     staging: Arc<Staging>,
     /// Taken from a call's first copy to its last: buffers are shared between calls.
     pub(crate) scratch: Mutex<Scratch>,
+    /// Choices with an epilogue, or that there is none, once they are asked for.
+    fused: Mutex<HashMap<Fused, Option<Arc<Choice>>>>,
 }
+
+/// What a choice with an epilogue is of.
+type Fused = (Desc, Params, Option<Function>);
+
+/// Most choices with an epilogue that are kept.
+const KEPT: usize = 1024;
 
 fn describe(ordinal: usize, report: &Report, gpu: &Found) -> DeviceInfo {
     let mut info = DeviceInfo::new(format!("cuda:{ordinal}"));
@@ -118,6 +128,7 @@ pub(crate) fn open_on(
         shared,
         sources: Sources::default(),
         scratch: Mutex::new(Scratch::new(&staging)),
+        fused: Mutex::default(),
         staging,
         gpu,
         info,
@@ -211,6 +222,38 @@ impl Cuda {
         self.launches_of(self.kernel(desc, params)?, desc, params)
     }
 
+    /// A choice with an epilogue where y is written; `None` if its kernel has none, or no compiler made its program.
+    fn fused(
+        &self,
+        desc: &Desc,
+        params: &Params,
+        function: Option<Function>,
+    ) -> Option<Arc<Choice>> {
+        let key = (*desc, *params, function);
+        if let Some(known) = lock(&self.fused).get(&key) {
+            return known.clone();
+        }
+        let kernel = kernel(params.kernel().as_str())?;
+        let made = match kernel.takes_epilogue() {
+            false => None,
+            true => match in_default(|| self.launches_with(kernel, desc, params, Some(function))) {
+                Ok(launches) => Some(Arc::new(Choice::Kernels(launches))),
+                // The next run may load it.
+                Err(_) if self.gpu.recording() || self.gpu.captured() => return None,
+                Err(e) => {
+                    log::debug!("{}: a step behind the product of {desc}: {e}", self.gpu.id());
+                    None
+                }
+            },
+        };
+        let mut all = lock(&self.fused);
+        if all.len() == KEPT {
+            all.clear();
+        }
+        all.insert(key, made.clone());
+        made
+    }
+
     /// The launches of a kernel whose parameters fit.
     fn launches_of(
         &self,
@@ -218,9 +261,22 @@ impl Cuda {
         desc: &Desc,
         params: &Params,
     ) -> Result<Launches> {
+        self.launches_with(kernel, desc, params, None)
+    }
+
+    /// The same, with an epilogue that has this function.
+    fn launches_with(
+        &self,
+        kernel: &'static Kernel,
+        desc: &Desc,
+        params: &Params,
+        epilogue: Option<Option<Function>>,
+    ) -> Result<Launches> {
         let plan = (kernel.plan)(desc, params, &self.caps);
         let types = (desc.dtype, desc.vectors);
-        let functions = self.shared.programs.functions(&self.gpu, kernel, types, params, &plan)?;
+        let programs = &self.shared.programs;
+        let functions =
+            programs.functions_with(&self.gpu, kernel, types, params, &plan, epilogue)?;
         let launches = functions.into_iter().zip(&plan.launches);
         let launches = launches.map(|(function, launch)| self.gpu.launch_of(function, launch));
         Ok(Launches {
@@ -377,8 +433,31 @@ impl Backend for Cuda {
         let ours = matches!(choice, Choice::Kernels(_));
         match ours && vector::joins(&self.gpu, &self.shared.steps, job)? {
             true => Ok(()),
-            false => run(&self.gpu, &self.scratch, job, choice),
+            false => run(&self.gpu, &self.scratch, job, choice, None),
         }
+    }
+
+    fn product_with(
+        &self,
+        job: &mut Checked<Job<'_>>,
+        prepared: &Prepared,
+        epilogue: &Epilogue<'_>,
+    ) -> Result<bool> {
+        if !is_default() {
+            return in_default(|| self.product_with(job, prepared, epilogue));
+        }
+        self.gpu.here()?;
+        let choice = prepared.state::<Choice>().expect("a choice that this backend prepared");
+        let (desc, params) = (job.desc(), prepared.params());
+        let y = job.y();
+        let Some(y) = y.window() else { return Ok(false) };
+        let (Choice::Kernels(_), Some(behind)) = (choice, Behind::of(epilogue.bias, &y)) else {
+            return Ok(false);
+        };
+        let Some(choice) = self.fused(&desc, params, epilogue.function) else { return Ok(false) };
+        drop_retired(&self.gpu);
+        run(&self.gpu, &self.scratch, job, &choice, Some(&behind))?;
+        Ok(true)
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {

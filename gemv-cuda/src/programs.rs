@@ -8,12 +8,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use gemv_core::{Dtype, Error, Params, Result};
+use gemv_core::{Dtype, Error, Function, Params, Result};
 use gemv_gpu::{Kernel, Plan, Program};
 
 use crate::bundle::{Bundle, TARGETS, target_of};
 use crate::cache::{Cache, Key};
-use crate::driver::{Function, Gpu, Image, Nvrtc};
+use crate::driver::{Function as Entry, Gpu, Image, Nvrtc};
 use crate::lock::lock;
 use crate::options::options;
 
@@ -31,7 +31,8 @@ pub(crate) struct Programs {
 
 /// A kernel's name, element types, and the values of the compiled arguments: parameters that only
 /// the launch depends on share a program.
-type ProgramKey = (&'static str, Types, Vec<u32>);
+/// Of an epilogue, its function.
+type ProgramKey = (&'static str, Types, Vec<u32>, Option<Option<Function>>);
 
 /// The matrix' and the vectors' type.
 type Types = (Dtype, Dtype);
@@ -40,7 +41,7 @@ type Types = (Dtype, Dtype);
 ///
 /// Behind a lock of its own, so that one compilation does not hold up other kernels, and two threads
 /// do not do the same one.
-type Loaded = Mutex<HashMap<&'static str, Arc<Function>>>;
+type Loaded = Mutex<HashMap<&'static str, Arc<Entry>>>;
 
 impl Programs {
     /// # Errors
@@ -93,15 +94,32 @@ impl Programs {
         types: Types,
         params: &Params,
         plan: &Plan,
-    ) -> Result<Vec<Arc<Function>>> {
+    ) -> Result<Vec<Arc<Entry>>> {
+        self.functions_with(gpu, kernel, types, params, plan, None)
+    }
+
+    /// The same of the program with an epilogue that has this function.
+    pub(crate) fn functions_with(
+        &self,
+        gpu: &Gpu,
+        kernel: &'static Kernel,
+        types: Types,
+        params: &Params,
+        plan: &Plan,
+        epilogue: Option<Option<Function>>,
+    ) -> Result<Vec<Arc<Entry>>> {
         let compiled = kernel.args.iter().filter(|a| a.define.is_some());
         let values = compiled.map(|a| params.get_or(a.name, a.default)).collect();
-        let loaded = lock(&self.loaded).entry((kernel.name, types, values)).or_default().clone();
+        let key = (kernel.name, types, values, epilogue);
+        let loaded = lock(&self.loaded).entry(key).or_default().clone();
         let mut functions = lock(&loaded);
         let entries = || plan.launches.iter().map(|launch| launch.entry);
         if entries().any(|e| !functions.contains_key(e)) {
             gpu.may_load()?;
-            let program = kernel.mixed_program(types, params);
+            let program = match epilogue {
+                None => kernel.mixed_program(types, params),
+                Some(function) => kernel.epilogue_program(types, params, function),
+            };
             let image = self.image(gpu.id(), &program, || format!("{} {params}", named(types)))?;
             for (name, f) in entries().zip(gpu.load(&image, entries())?) {
                 functions.insert(name, Arc::new(f));

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 #[cfg(feature = "packed")]
 use gemv_core::PackedMatrix;
 use gemv_core::ndarray::{Dimension, Ix3};
-use gemv_core::{Checked, Desc, Dtype, Job, Memory, Result, Tensor, Window};
+use gemv_core::{Checked, Desc, Dtype, Job, Memory, Owner, Result, Tensor, Window};
 use gemv_gpu::{Signature, assert_layout};
 
 use crate::cyclic;
-use crate::driver::{Arguments, Block, Cublas, Gpu, Launch, Operand, Staging};
+use crate::driver::{Arguments, Block, Cublas, Fused, Gpu, Launch, Operand, Staging};
 use crate::lock::lock;
 use crate::resident::resident;
 
@@ -148,6 +148,45 @@ impl Choice {
     }
 }
 
+/// An epilogue that programs take: which number of the bias an entry has, see [`Fused`].
+#[derive(Debug)]
+pub(crate) struct Behind<'a> {
+    bias: Option<Window<&'a dyn Memory, Ix3>>,
+    by: usize,
+    count: usize,
+    stride: isize,
+}
+
+impl<'a> Behind<'a> {
+    /// `None` where the place of an entry of this Y does not say which number it has: the bias has one for each place along
+    /// one axis at most, and Y no gaps that a division would not leave out.
+    pub(crate) fn of<M>(
+        bias: Option<Window<&'a dyn Memory, Ix3>>,
+        y: &Window<M, Ix3>,
+    ) -> Option<Behind<'a>> {
+        let mut behind = Behind { bias, by: 1, count: 1, stride: 0 };
+        let Some(bias) = bias else { return Some(behind) };
+        if bias.dim != y.dim || bias.memory.owner() != Owner::Backend {
+            return None;
+        }
+        let long = |axis: &usize| y.dim[*axis] > 1;
+        let mut varies = (0..3).filter(|axis| long(axis) && bias.strides[*axis] != 0);
+        let Some(axis) = varies.next() else { return Some(behind) };
+        let apart = usize::try_from(y.stride(axis)).ok().filter(|_| varies.next().is_none())?;
+        let whole = apart.checked_mul(y.dim[axis])?;
+        let mut near = 0;
+        for other in (0..3).filter(|other| *other != axis && long(other)) {
+            let stride = usize::try_from(y.stride(other)).ok()?;
+            match stride % whole {
+                0 => {}
+                _ => near += stride * (y.dim[other] - 1),
+            }
+        }
+        (behind.by, behind.count, behind.stride) = (apart, y.dim[axis], bias.stride(axis));
+        (near < apart).then_some(behind)
+    }
+}
+
 /// Computes one job. A host Y is written at the very end. A resident one is written by the launches,
 /// which are queued and not waited for.
 ///
@@ -158,6 +197,7 @@ pub(crate) fn run(
     scratch: &Mutex<Scratch>,
     job: &mut Checked<Job<'_>>,
     choice: &Choice,
+    epilogue: Option<&Behind<'_>>,
 ) -> Result<()> {
     let (of_gpu, desc) = match choice {
         Choice::Kernels(of) | Choice::Cyclic(of, _) => (Arc::ptr_eq(&of.gpu, gpu), of.desc),
@@ -173,7 +213,7 @@ pub(crate) fn run(
     }
     let _guard = gpu.enter()?;
     let mut scratch = lock(scratch);
-    let done = queue(gpu, &mut scratch, job, choice);
+    let done = queue(gpu, &mut scratch, job, choice, epilogue);
     if done.is_err() && !gpu.recording() && !gpu.captured() {
         // A launch that was not queued may have left counters behind that are not 0. (What is
         // recorded has not run.)
@@ -194,6 +234,7 @@ fn queue(
     scratch: &mut Scratch,
     job: &mut Checked<Job<'_>>,
     choice: &Choice,
+    epilogue: Option<&Behind<'_>>,
 ) -> Result<()> {
     let launches = choice.launches();
     let needs = launches.map_or((0, 0), |of| (of.workspace, of.counters));
@@ -237,7 +278,11 @@ fn queue(
     let launch = |y: Operand<'_>| -> Result<()> {
         // What is not used has some address all the same.
         let [workspace, counters] = [workspace, counters].map(|block| block.unwrap_or(y.block));
-        let all = Arguments { types, a, x, y, alpha, beta, conj, workspace, counters };
+        let epilogue = epilogue.map(|of| {
+            let bias = of.bias.map(|bias| at(&bias, gpu, types.1));
+            Fused { bias, y, by: of.by, count: of.count, stride: of.stride }
+        });
+        let all = Arguments { types, a, x, y, alpha, beta, conj, workspace, counters, epilogue };
         let [batch, _, rhs] = y.dim;
         let of = match choice {
             Choice::Cublas(cublas, _) if batch == 1 && rhs == 1 => return cublas.gemv(&all),

@@ -106,7 +106,7 @@ fn products(
     let launches = launches.collect::<Result<_>>()?;
     let (signature, gpu_of_it) = (Signature::Gemm, gpu.clone());
     let of = Launches { gpu: gpu_of_it, desc, signature, launches, workspace: 0, counters: 0 };
-    run(gpu, scratch, &mut job.check()?, &Choice::Kernels(of))?;
+    run(gpu, scratch, &mut job.check()?, &Choice::Kernels(of), None)?;
     Ok(y)
 }
 

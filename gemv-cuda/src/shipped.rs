@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use gemv_core::order::SEGMENT;
 use gemv_core::{BuiltinTable, Desc, Dtype, Layout, Params, Step, Table};
 use gemv_gpu::{
-    Caps, Kernel, Language, Program, VECTOR, chain_launch, read_params, vector_launch,
-    vector_params,
+    Caps, ELEMENTWISE, Kernel, Language, Program, VECTOR, chain_launch, elementwise_launch,
+    elementwise_params, elementwise_steps, read_params, vector_launch, vector_params,
 };
 
 use crate::backend::cluster;
@@ -69,10 +69,15 @@ impl List {
                 list.rows(&of.table);
             }
         }
-        let steps = Step::ALL.map(|step| vector_launch(step, [1; 3], &list.caps).entry);
+        let steps = Step::PLAIN.map(|step| vector_launch(step, [1; 3], &list.caps).entry);
         let steps: Vec<_> = steps.into_iter().chain([chain_launch(1, 0).entry]).collect();
         for dtype in Dtype::ALL {
             list.add(&VECTOR, (dtype, dtype), vector_params(&list.caps), &steps);
+            let steps = elementwise_steps(dtype);
+            let steps: Vec<_> =
+                steps.map(|step| elementwise_launch(step, [1; 3], &list.caps).entry).collect();
+            let params = elementwise_params(&list.caps);
+            list.add(&ELEMENTWISE, (dtype, dtype), params, &steps);
         }
         // Of the self-test, and of the bandwidth that `gemv bench` compares with.
         let read = read_params(&list.caps).into_iter().map(|params| {

@@ -450,7 +450,7 @@ const MIXED: &str = include_str!("kernels/mixed.h");
 /// A text without what is for two types: the lines from `#ifdef A_DTYPE` to `#endif // A_DTYPE`, and the
 /// words for A, in whose places are those for x and y. So a program of one type is the same text whether
 /// or not its kernel takes two.
-fn of_one_type(text: &str) -> String {
+pub(crate) fn of_one_type(text: &str) -> String {
     const WORDS: [(&str, &str); 11] = [
         ("A_ELEM", "ELEM"),
         ("A_DTYPE", "DTYPE"),

@@ -31,7 +31,8 @@
 //!     ACC alpha, ACC beta, U32 conj, GLOBAL ACC *workspace, GLOBAL U32 *counters)
 //! ```
 //!
-//! Those of elementwise steps ([`VECTOR`]) are in `vector.k`, the one text that has that signature.
+//! Those of elementwise steps ([`VECTOR`], [`ELEMENTWISE`]) are in `vector.k` and `elementwise.k`, each of which has a signature of
+//! its own.
 //!
 //! Where A has another type than x and y ([`Kernel::mixed`]), `a` is a pointer to `A_ELEM`.
 //!
@@ -43,6 +44,7 @@
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod cache;
+mod epilogue;
 mod gemm;
 mod kernel;
 mod kernels;
@@ -58,8 +60,9 @@ pub use kernel::{
     Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Plan, Program, Signature, value,
 };
 pub use kernels::{
-    BASELINES, VECTOR, baselines, chain_launch, kernel, kernels, published, read_params,
-    vector_launch, vector_params,
+    BASELINES, ELEMENTWISE, VECTOR, baselines, chain_launch, elementwise_launch,
+    elementwise_params, elementwise_steps, kernel, kernels, published, read_params, vector_launch,
+    vector_params,
 };
 #[cfg(feature = "packed")]
 pub use kernels::{PACKED, packed_params, packed_place, packed_tiles};

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use gemv_baselines as _;
 use gemv_core::{Dtype, Params, Table, fingerprint};
-use gemv_gpu::{Kernel, VECTOR, baselines};
+use gemv_gpu::{ELEMENTWISE, Kernel, VECTOR, baselines};
 
 use crate::cl::OPTIONS;
 use crate::{kernels, tables};
@@ -32,7 +32,7 @@ fn line(kernel: &Kernel, types: (Dtype, Dtype), params: &Params) -> String {
 
 fn rendered() -> String {
     let mut lines = Vec::new();
-    for kernel in kernels::all().chain(baselines()).chain([&VECTOR]) {
+    for kernel in kernels::all().chain(baselines()).chain([&VECTOR, &ELEMENTWISE]) {
         let params = Params::new(kernel.name);
         lines.extend(Dtype::ALL.map(|dtype| line(kernel, (dtype, dtype), &params)));
         let mixed = Dtype::MIXED.into_iter().filter(|_| kernel.mixed);

@@ -1,7 +1,7 @@
 //! Packed weights: rows of blocks, each some codes of 4 to 8 bits with their scales.
 //!
 //! Each element is RN32 of a written expression of its block's fields, where RN32 rounds an exact value to [`f32`]
-//! once, to nearest, ties to even ([ORDER.md], rule 12). So a packed matrix is an f32 matrix in less memory, and its
+//! once, to nearest, ties to even ([ORDER.md], rule 13). So a packed matrix is an f32 matrix in less memory, and its
 //! products have the bits of that matrix' products.
 //!
 //! | format | elements and bytes of a block | an element | exact in f32 |

@@ -7,7 +7,7 @@ use std::sync::Once;
 
 use gemv::half::f16;
 use gemv::ndarray::{
-    Array1, Array2, Array3, ArrayView1, ArrayViewMut1, Axis, Dimension, Ix0, Ix1, Ix2, Ix3,
+    Array1, Array2, Array3, ArrayView1, ArrayViewMut1, Axis, Dimension, Ix1, Ix2, Ix3,
 };
 use gemv::unstable::{
     AnySlice, AnySliceMut, Dtype, Job, Memory, Number, Params, Piece, Prepared, Rank, Receive,
@@ -329,16 +329,16 @@ struct StepPlaces {
     step: Step,
     x: Option<Place<Ix3>>,
     z: Option<Place<Ix3>>,
-    factor: Option<[Place<Ix0>; 2]>,
+    factor: Option<[Place<Ix3>; 2]>,
     y: Place<Ix3>,
 }
 
 impl StepPlaces {
     fn of(step: Step) -> StepPlaces {
-        let (all, number) = (packed(Ix3(1, 2, 3)), packed(Ix0()));
+        let all = packed(Ix3(1, 2, 3));
+        let number = Window { strides: Ix3(0, 0, 0), ..all };
         let operand = |least| (step.operands() >= least).then_some(all);
-        let factor = matches!(step, Step::Fill | Step::Scal | Step::Axpy | Step::Xpay);
-        let factor = factor.then_some([number, number]);
+        let factor = (step.factors() > 0).then_some([number, number]);
         StepPlaces { step, x: operand(1), z: operand(2), factor, y: all }
     }
 
@@ -352,7 +352,8 @@ impl StepPlaces {
             }
         };
         let (x, z) = (x.map(|x| on(x, read[0])), z.map(|z| on(z, read[1])));
-        let job = VectorJob::<f32> { step, alpha, x, z, y: on(y_at, y) }.check()?;
+        let beta = if step.factors() > 1 { alpha } else { Scalar::Number(0.0) };
+        let job = VectorJob::<f32> { step, alpha, beta, x, z, y: on(y_at, y) }.check()?;
         device.backend().vector(job.erase())
     }
 }
@@ -361,7 +362,7 @@ impl StepPlaces {
 pub fn steps(device: &Device) -> Check {
     let [ones, mut y] = [block(device, &[1.0; 6])?, block(device, &[5.0; 6])?];
     let wide = block(device, &[1.0; 1000])?;
-    for step in Step::ALL {
+    for step in Step::all() {
         let right = StepPlaces::of(step);
         let fault = |what: &str, wrong: StepPlaces, read: &dyn Memory, y: &mut dyn Memory| {
             let what = format!("{step:?}, {what}");
@@ -396,13 +397,24 @@ pub fn steps(device: &Device) -> Check {
                 fault("a far number", wrong, &*ones, &mut *y)?;
             }
         }
+        // A number for each entry: too few of them, or far ones.
+        let shapes = other_shapes.map(|shape| (packed(shape), &*wide));
+        for (place, block) in
+            shapes.into_iter().chain(outside(right.y).into_iter().map(|far| (far, &*ones)))
+        {
+            let Some([of, by]) = right.factor else { continue };
+            for factor in [[place, by], [of, place]] {
+                let wrong = StepPlaces { factor: Some(factor), ..right };
+                fault("other numbers", wrong, block, &mut *y)?;
+            }
+        }
         // Too few operands, or too many.
         let flipped = |of: Option<Place<Ix3>>| of.is_none().then_some(right.y);
-        for wrong in [
-            StepPlaces { x: flipped(right.x), ..right },
-            StepPlaces { z: flipped(right.z), ..right },
-        ] {
-            fault("other operands", wrong, &*ones, &mut *y)?;
+        let wrong = StepPlaces { z: flipped(right.z), ..right };
+        fault("another z", wrong, &*ones, &mut *y)?;
+        if !step.takes_y() {
+            let wrong = StepPlaces { x: flipped(right.x), ..right };
+            fault("another x", wrong, &*ones, &mut *y)?;
         }
     }
     for (whose, memory) in &mut strangers(device, 6)? {
@@ -423,7 +435,8 @@ pub fn steps(device: &Device) -> Check {
     // What fits, and what has no entries.
     StepPlaces::of(Step::Axpy).run(device, [&*ones; 4], &mut *y).map_err(text)?;
     let none = Window { first: 1 << 40, ..packed(Ix3(1, 0, 3)) };
-    let none = StepPlaces { x: Some(none), y: none, ..StepPlaces::of(Step::Axpy) };
+    let factor = Some([none; 2]);
+    let none = StepPlaces { x: Some(none), y: none, factor, ..StepPlaces::of(Step::Axpy) };
     none.run(device, [&*ones; 4], &mut *y).map_err(text)?;
     device.backend().download(&*y, 0, AnySliceMut::F32(&mut got)).map_err(text)?;
     same(&got, &[6.0; 6])

@@ -43,4 +43,4 @@ pub(crate) use narrow::NARROW;
 #[cfg(feature = "packed")]
 pub(crate) use packed::decode;
 pub(crate) use product::{Part, Plan, Product};
-pub(crate) use vector::{Line, Lines, on_host};
+pub(crate) use vector::{Line, Lines, Neighbours, on_host};

@@ -1,7 +1,7 @@
 //! Elementwise steps, compiled for each instruction set.
 
-use gemv_core::Step;
 use gemv_core::ndarray::{ArrayView1, ArrayViewMut1};
+use gemv_core::{Step, for_step};
 
 use super::element::CpuElement;
 use super::isa::{Isa, Kind};
@@ -23,12 +23,12 @@ impl<'a, T: Copy + Default> Line<'a, T> {
 
     /// So many entries as a slice, where they are neighbours.
     #[inline(always)]
-    fn slice(&self, len: usize) -> Option<&'a [T]> {
+    pub(crate) fn slice(&self, len: usize) -> Option<&'a [T]> {
         (self.stride == 1).then(|| &self.all[self.first..][..len])
     }
 
     #[inline(always)]
-    fn entry(&self, i: usize) -> T {
+    pub(crate) fn entry(&self, i: usize) -> T {
         self.all[self.first.wrapping_add_signed(self.stride * i as isize)]
     }
 }
@@ -63,6 +63,17 @@ pub(crate) fn on_host<T: CpuElement>(
 /// A loop that is compiled for each step.
 trait EachStep {
     fn step(self, step: Step);
+
+    /// Whether the loop is for this step.
+    fn takes(step: Step) -> bool {
+        is_plain(step)
+    }
+}
+
+/// Whether it is one of [`Step::PLAIN`].
+#[inline(always)]
+const fn is_plain(step: Step) -> bool {
+    !step.takes_y()
 }
 
 /// Runs a loop that is compiled for the instruction set and the step, so that none is chosen for each entry.
@@ -87,14 +98,11 @@ struct Chosen<B>(Step, B);
 impl<B: EachStep> Body for Chosen<B> {
     #[inline(always)]
     unsafe fn run(self) {
-        macro_rules! each {
-            ($($step:ident)*) => {
-                match self.0 {
-                    $(Step::$step => self.1.step(Step::$step),)*
-                }
-            };
-        }
-        each!(Fill Assign Scal Axpy Xpay Product AddProduct Quotient Sqrt Norm)
+        for_step!(self.0, STEP => {
+            if B::takes(STEP) {
+                self.1.step(STEP);
+            }
+        });
     }
 }
 
@@ -126,7 +134,7 @@ impl<T: CpuElement> EachStep for OneLine<'_, '_, T> {
         let entry = |of: &Option<Line<'_, T>>, i| of.as_ref().map_or(none, |line| line.entry(i));
         for i in 0..len {
             let y = &mut y[first.wrapping_add_signed(stride * i as isize)];
-            *y = step.apply(alpha, entry(&x, i), entry(&z, i), *y);
+            *y = step.apply([alpha; 2], entry(&x, i), entry(&z, i), *y);
         }
     }
 }
@@ -152,7 +160,7 @@ impl<'a, T: CpuElement> EachStep for Views<'a, '_, T> {
         let none = T::default();
         let entry = |of: &Option<ArrayView1<'_, T>>, i: usize| of.as_ref().map_or(none, |of| of[i]);
         for (i, y) in y.iter_mut().enumerate() {
-            *y = step.apply(alpha, entry(&x, i), entry(&z, i), *y);
+            *y = step.apply([alpha; 2], entry(&x, i), entry(&z, i), *y);
         }
     }
 }
@@ -172,20 +180,79 @@ fn neighbours<T: CpuElement>(
     match (step.operands(), x, z) {
         (0, ..) => {
             for y in y {
-                *y = step.apply(alpha, none, none, *y);
+                *y = step.apply([alpha; 2], none, none, *y);
             }
         }
         (1, Some(x), _) => {
             for (y, x) in y.iter_mut().zip(x) {
-                *y = step.apply(alpha, *x, none, *y);
+                *y = step.apply([alpha; 2], *x, none, *y);
             }
         }
         (2, Some(x), Some(z)) => {
             for ((y, x), z) in y.iter_mut().zip(x).zip(z) {
-                *y = step.apply(alpha, *x, *z, *y);
+                *y = step.apply([alpha; 2], *x, *z, *y);
             }
         }
         _ => return false,
     }
     true
+}
+
+/// Entries that are neighbours in y, each with factors of its own. An x that is not there is y; so many factors as the
+/// step has are as long as y.
+pub(crate) struct Neighbours<'a, 'y, T: CpuElement> {
+    pub(crate) x: Option<&'a [T]>,
+    pub(crate) factors: [&'a [T::Acc]; 2],
+    pub(crate) y: &'y mut [T],
+}
+
+impl<T: CpuElement> Neighbours<'_, '_, T> {
+    /// Computes a step that takes y for x, or one that has a factor.
+    pub(crate) fn run(self, isa: Isa, step: Step) {
+        enter::<T, _>(isa, step, self);
+    }
+}
+
+impl<T: CpuElement> EachStep for Neighbours<'_, '_, T> {
+    fn takes(step: Step) -> bool {
+        !(step.is_real() && T::DTYPE.is_complex()) && (!is_plain(step) || step.factors() > 0)
+    }
+
+    #[inline(always)]
+    fn step(self, step: Step) {
+        let Neighbours { x, factors: [alpha, beta], y } = self;
+        let (none, zero) = (T::default(), T::default().widen());
+        let len = y.len();
+        // Slices of one length, so that the loops check none.
+        let alpha = if step.factors() > 0 { &alpha[..len] } else { alpha };
+        let beta = if step.factors() > 1 { &beta[..len] } else { beta };
+        match (step.factors(), x.map(|x| &x[..len])) {
+            (0, None) => {
+                for y in y {
+                    *y = step.apply([zero; 2], *y, none, *y);
+                }
+            }
+            (0, Some(x)) => {
+                for (y, x) in y.iter_mut().zip(x) {
+                    *y = step.apply([zero; 2], *x, none, *y);
+                }
+            }
+            (1, None) => {
+                for (y, alpha) in y.iter_mut().zip(alpha) {
+                    *y = step.apply([*alpha, zero], *y, none, *y);
+                }
+            }
+            (1, Some(x)) => {
+                for ((y, x), alpha) in y.iter_mut().zip(x).zip(alpha) {
+                    *y = step.apply([*alpha, zero], *x, none, *y);
+                }
+            }
+            (_, x) => {
+                for i in 0..len {
+                    let of = x.map_or(y[i], |x| x[i]);
+                    y[i] = step.apply([alpha[i], beta[i]], of, none, y[i]);
+                }
+            }
+        }
+    }
 }

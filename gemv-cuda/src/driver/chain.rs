@@ -15,7 +15,7 @@ pub(super) const OWN: u32 = 64 * 16 + size_of::<Argument>() as u32;
 /// One step of a chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Link {
-    /// Of each entry.
+    /// Of each entry, a plain one.
     Step(Step),
     /// The one entry of y becomes the dot product of x and z.
     Dot {
@@ -27,10 +27,10 @@ pub(crate) enum Link {
 impl Link {
     /// The code in `vector.k`, and the place of a step's function among those of all steps.
     pub(crate) fn code(self) -> u32 {
-        let place = |step| Step::ALL.iter().position(|of| *of == step).expect("one of all steps");
+        let place = |step| Step::PLAIN.iter().position(|of| *of == step).expect("a plain step");
         match self {
             Link::Step(step) => place(step) as u32,
-            Link::Dot { .. } => Step::ALL.len() as u32,
+            Link::Dot { .. } => Step::PLAIN.len() as u32,
         }
     }
 }
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(reads, want);
         // Of the dot product: its code, the length of x, conjugated.
         let step = chain.steps[2];
-        assert_eq!((step[8], step[9]), (Step::ALL.len() as u32, 100));
+        assert_eq!((step[8], step[9]), (Step::PLAIN.len() as u32, 100));
         assert_eq!(step[15].to_ne_bytes(), [0, 0, 1, 1]);
         // A number of 4 bytes at 64 lies in a pack of its own. A factor is told.
         assert_eq!(chain.steps[3][15].to_ne_bytes(), [1, 0, 0, 1]);

@@ -61,6 +61,37 @@ pub(crate) struct Arguments<'a> {
     pub(crate) conj: bool,
     pub(crate) workspace: &'a Block,
     pub(crate) counters: &'a Block,
+    /// Of a program that takes it in the place of beta.
+    pub(crate) epilogue: Option<Fused<'a>>,
+}
+
+/// An epilogue: the bias of the entry that lies `at` elements behind y's first one is `at / by % count * stride` elements behind
+/// its own first one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fused<'a> {
+    pub(crate) bias: Option<Operand<'a>>,
+    /// The whole y.
+    pub(crate) y: Operand<'a>,
+    pub(crate) by: usize,
+    pub(crate) count: usize,
+    pub(crate) stride: isize,
+}
+
+impl Fused<'_> {
+    /// `EPILOGUE` of `epilogue.h` of gemv_gpu, beta with it.
+    ///
+    /// # Panics
+    /// If the bias does not lie in its block.
+    fn bytes(&self, element: usize, beta: &[u8; 16]) -> [u64; 8] {
+        let address = |of: &Operand<'_>| of.block.at + (of.first * element) as u64;
+        if let Some(bias) = &self.bias {
+            assert!(bias.inside(element) && bias.dim == self.y.dim, "a bias of another shape");
+        }
+        let bias = self.bias.as_ref().map_or(0, address);
+        let half = |k: usize| u64::from_ne_bytes(std::array::from_fn(|byte| beta[8 * k + byte]));
+        let (by, count, stride) = (self.by as u64, self.count as u64, self.stride as u64);
+        [bias, address(&self.y), by, count, stride, 0, half(0), half(1)]
+    }
 }
 
 impl Arguments<'_> {
@@ -123,6 +154,17 @@ impl<T: Element> VectorArguments<'_, T> {
     }
 }
 
+/// A factor as the kernels have it: where its numbers are, or its numerators and denominators, with the shape of y; the
+/// number, and whether its negative is meant.
+pub(crate) type Numbers<'a, N> = ([Option<Operand<'a>>; 2], N, bool);
+
+/// What a launch of `elementwise.k` of gemv_gpu is given; see there for the signature.
+pub(crate) struct ElementwiseArguments<'a, T: Element> {
+    pub(crate) x: Option<Operand<'a>>,
+    pub(crate) y: Operand<'a>,
+    pub(crate) factors: [Numbers<'a, T::Acc>; 2],
+}
+
 impl Gpu {
     /// A planned launch of this function.
     ///
@@ -156,14 +198,19 @@ impl Gpu {
         scratch: (usize, usize),
     ) -> Result<()> {
         arguments.check();
-        let Arguments { a, x, y, alpha, beta, conj, workspace, counters, .. } = arguments;
+        let Arguments { a, x, y, alpha, beta, conj, workspace, counters, epilogue, .. } = arguments;
         assert!(
             scratch.0 <= workspace.bytes && scratch.1 <= counters.bytes,
             "scratch memory is too small"
         );
-        let memory =
-            || [a.block, x.block, y.block, *workspace, *counters].map(Block::keep).to_vec();
+        let bias = epilogue.and_then(|of| of.bias).map(|bias| bias.block);
+        let memory = || {
+            let blocks = [a.block, x.block, y.block, *workspace, *counters].into_iter();
+            blocks.chain(bias).map(Block::keep).collect()
+        };
+        let with_beta = epilogue.map(|of| of.bytes(arguments.types.1.bytes(), beta.bytes()));
         let (alpha, beta) = (alpha.bytes(), beta.bytes());
+        let beta = with_beta.as_ref().map_or_else(|| at(beta), at);
         let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
         let conj = u32::from(*conj);
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
@@ -184,7 +231,7 @@ impl Gpu {
                 at(&y0),
                 at(&sy[1]),
                 at(alpha),
-                at(beta),
+                beta,
                 at(&conj),
                 at(&workspace.at),
                 at(&counters.at),
@@ -221,7 +268,7 @@ impl Gpu {
             at(&sy[2]),
             at(&sy[0]),
             at(alpha),
-            at(beta),
+            beta,
             at(&conj),
             at(&workspace.at),
             at(&counters.at),
@@ -281,6 +328,50 @@ impl Gpu {
             at(&negate),
         ];
         // SAFETY: these are the arguments of every entry point of `vector.k`, of which `launch` is one;
+        // operands were checked above, and what is not given is not read.
+        unsafe { self.queue_launch(launch, values, memory) }
+    }
+
+    /// Queues one step of `elementwise.k`.
+    ///
+    /// # Panics
+    /// If an operand does not lie in its block, or its shape is not y's.
+    pub(crate) fn launch_elementwise<T: Element>(
+        &self,
+        launch: &Launch,
+        arguments: &ElementwiseArguments<'_, T>,
+    ) -> Result<()> {
+        let ElementwiseArguments { x, y, factors: [alpha, beta] } = arguments;
+        let given = [*x, Some(*y), alpha.0[0], alpha.0[1], beta.0[0], beta.0[1]];
+        for operand in given.iter().flatten() {
+            assert!(operand.inside(size_of::<T>()), "an operand does not lie in its block");
+            assert!(operand.dim == y.dim, "another shape than y's");
+        }
+        let none = Operand { block: y.block, first: 0, dim: y.dim, strides: [0; 3] };
+        let operands = given.map(|of| of.unwrap_or(none));
+        let memory = || operands.map(|of| of.block.keep()).to_vec();
+        let dim = y.dim.map(|d| d as u64);
+        let first = operands.map(|of| of.first as u64);
+        let strides = operands.map(|of| of.strides.map(|stride| stride as i64));
+        let numbers = [alpha, beta].map(|of| Number::new(of.1));
+        let [of_alpha, of_beta] = [alpha, beta].map(|(places, _, negate)| {
+            places.iter().flatten().count() as u32 | u32::from(*negate) << 2
+        });
+        let of = of_alpha | of_beta << 4;
+        // x, y, and of each factor s, t and the number.
+        let operand = |k: usize| {
+            let [i, j, k_] = &strides[k];
+            [at(&operands[k].block.at), at(&first[k]), at(i), at(j), at(k_)]
+        };
+        let values: [_; 36] = {
+            let shape = dim.iter().map(at);
+            let arrays = [0, 1, 2, 3].into_iter().flat_map(operand);
+            let more = [4, 5].into_iter().flat_map(operand);
+            let all = shape.chain(arrays).chain([at(numbers[0].bytes())]).chain(more);
+            let mut all = all.chain([at(numbers[1].bytes()), at(&of)]);
+            std::array::from_fn(|_| all.next().expect("3 + 4 * 5 + 1 + 2 * 5 + 2"))
+        };
+        // SAFETY: these are the arguments of every entry point of `elementwise.k`, of which `launch` is one;
         // operands were checked above, and what is not given is not read.
         unsafe { self.queue_launch(launch, values, memory) }
     }

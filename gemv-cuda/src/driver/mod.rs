@@ -29,7 +29,7 @@ pub(crate) use foreign::drop_retired;
 pub(crate) use foreign_stream::stream_id;
 pub(crate) use function::{Function, Launch};
 pub(crate) use gpu::{Block, Gpu};
-pub(crate) use launch::{Arguments, Operand, VectorArguments};
+pub(crate) use launch::{Arguments, ElementwiseArguments, Fused, Operand, VectorArguments};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use peer::{BlockCopy, exchange};
 pub(crate) use probe::{Found, Report, probe};

@@ -9,7 +9,11 @@ use crate::kernel::{Caps, Kernel, Signature};
 #[cfg(feature = "packed")]
 pub use packed::{PACKED, packed_params, packed_place, packed_tiles};
 pub use read::read_params;
-pub use vector::{VECTOR, chain_launch, vector_launch, vector_params};
+pub use vector::{
+    ELEMENTWISE, VECTOR, chain_launch, elementwise_launch, elementwise_params, elementwise_steps,
+    vector_launch, vector_params,
+};
+pub(crate) use vector::{FUNCTIONS, STEPS, function_name};
 
 /// Declares the modules of kernels, and a list of what each calls by this name. So a kernel is
 /// entered by one line, and the list keeps the order of the lines.

@@ -11,9 +11,9 @@
 //! (feature `packed`). With `--columns` each product is computed for so many tokens at once too, and compared with one by one.
 //!
 //! It is the first token of a text, whose attention has one position: the weight of its own value is 1.
-//! The gate of the feed-forward part is bilinear (Shazeer, 2020), because no exponential has the same
-//! bits everywhere. The weights are made up, unless they are of a file. All else is as in the model: norms, grouped heads
-//! (one group after the other), residuals. The layer is recorded as a plan, and the time is set beside that of a pass that only reads.
+//! The gate of the feed-forward part is bilinear (Shazeer, 2020). The weights are made up, unless they are of a file. All else
+//! is as in the model: norms, grouped heads (one group after the other), residuals. The layer is recorded as a plan, and the
+//! time is set beside that of a pass that only reads.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "packed")]

@@ -1,0 +1,68 @@
+//! Compiles programs with an epilogue, without a GPU: each kernel that takes one, with its candidates' first parameters, for
+//! a matrix and vectors of one type and of two, a bias with and without a function.
+//!
+//! NVRTC is found as the backend finds it. Where there is none, the test says so and ends; `GEMV_REQUIRE=nvrtc` makes that a failure.
+
+use std::collections::BTreeSet;
+
+use gemv_core::{Desc, Dtype, Function, Layout};
+use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
+use gemv_gpu::{Caps, Language};
+
+fn caps() -> Caps {
+    let mut caps = Caps::new(Language::Cuda);
+    (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+    (caps.fp64_mma, caps.async_copies) = (true, true);
+    (caps.cluster, caps.dynamic_bytes) = (cluster(90), 227 << 10);
+    caps
+}
+
+#[test]
+fn programs_with_an_epilogue_compile() {
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) => nvrtc,
+        Err(e) => {
+            let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|of| of.trim() == "nvrtc"), "{e}");
+            eprintln!("not tested: {e}");
+            return;
+        }
+    };
+    let mut options = options("sm_90");
+    options.push("--ptxas-options=-v".into());
+    let types = [(Dtype::Bf16, Dtype::F32), (Dtype::F64, Dtype::F64)];
+    let shapes = [(4096, 4096), (14_336, 4096), (7, 300_000), (300_000, 7), (100_000, 37)];
+    let counts = [(1, 1), (3, 1), (16, 1), (1, 9)];
+    let mut seen = BTreeSet::new();
+    for ((dtype, vectors), shape) in
+        types.into_iter().flat_map(|of| shapes.map(|shape| (of, shape)))
+    {
+        for (layout, (rhs, batch)) in
+            [Layout::Row, Layout::Col].into_iter().flat_map(|of| counts.map(|count| (of, count)))
+        {
+            // What several columns have is in the programs of the pair.
+            if dtype == vectors && rhs * batch > 1 {
+                continue;
+            }
+            let desc = Desc { vectors, rhs, batch, ..Desc::of(dtype, layout, shape, 6) };
+            for params in candidates(&desc, &caps()) {
+                let name = params.kernel();
+                let kernel = kernels().find(|of| of.name == name.as_str()).expect("its own");
+                if !kernel.takes_epilogue() || !seen.insert((kernel.name, dtype.name())) {
+                    continue;
+                }
+                let function = (!vectors.is_complex()).then_some(Function::Gelu);
+                let program = kernel.epilogue_program((dtype, vectors), &params, function);
+                let (_, log) = nvrtc
+                    .compile(&program, &options)
+                    .unwrap_or_else(|log| panic!("{params} for {desc}: {log}"));
+                // Pointers and numbers of the epilogue stay where the arguments are.
+                let stack =
+                    |line: &str| line.contains("stack frame") && !line.contains(" 0 bytes stack");
+                assert!(!log.lines().any(stack), "{params} for {desc}: {log}");
+                eprintln!("{dtype}*{vectors}: {params}");
+            }
+        }
+    }
+    assert!(seen.len() > 15, "only {seen:?}");
+}
