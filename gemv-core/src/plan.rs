@@ -8,7 +8,8 @@ use crate::device::Device;
 use crate::memory::SharedMemory;
 use crate::{Error, Result};
 
-/// A sequence of products and vector steps on one device, run again and again on the same arrays.
+/// A sequence of products and vector steps, run again and again on the same arrays of one device, or of
+/// [several](Device::plan_with).
 ///
 /// It owns what it computes with, its state, and a function that starts the work. Where the device can
 /// record (CUDA, as a graph), the first run starts the work as usual, the second one records it, and
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 ///
 /// The function starts the same work each time, on arrays that it neither swaps nor replaces, and does
 /// not wait for the device: no downloads, no operands on the host, no kernels of your own,
-/// no work of another device, which a replay would not repeat. What changes from run to run is what
+/// no work of a device that is not the plan's, which a replay would not repeat. What changes from run to run is what
 /// the arrays hold. The function may be called more often than the plan is run,
 /// while it is recorded and when the state was touched, so it changes nothing but these arrays.
 ///
@@ -41,6 +42,8 @@ use crate::{Error, Result};
 /// ```
 pub struct Plan<S, F> {
     device: Device,
+    /// Those that work beside it.
+    others: Vec<Device>,
     state: S,
     start: F,
     stage: Stage,
@@ -81,9 +84,72 @@ impl Device {
     /// A plan of what `start` starts on this device, which computes with `state`; see [`Plan`]. Nothing
     /// runs yet.
     pub fn plan<S, F: FnMut(&mut S) -> Result<()>>(&self, state: S, start: F) -> Plan<S, F> {
+        self.plan_with(&[], state, start)
+    }
+
+    /// A plan of work on this device and on others; what they exchange is a part of it. Where all of them are GPUs
+    /// of CUDA that reach each other's memory, the record is one graph over all. Else the function is called each
+    /// time. `Sharded::plan` of `gemv-shard` makes one over the devices of a matrix.
+    ///
+    /// ```
+    /// use gemv_core::{GpuDot, open_devices};
+    /// use ndarray::array;
+    ///
+    /// let devices = open_devices("reference, reference")?; // or "cuda:*"
+    /// let one = |device: &gemv_core::Device| {
+    ///     let a = device.matrix(&array![[0.5, 0.25], [0.25, 0.5]])?;
+    ///     Ok((a, device.vector(&array![1.0, 0.0])?, device.zeros(2)?))
+    /// };
+    /// let state = devices.iter().map(one).collect::<gemv_core::Result<Vec<_>>>()?;
+    /// let mut plan = devices[0].plan_with(&devices[1..], state, |state| {
+    ///     state.iter_mut().try_for_each(|(a, x, y)| a.try_gpu_dot_into(&*x, &mut *y))
+    /// });
+    /// plan.run()?; // on both
+    /// assert_eq!(plan.state()[1].2.download()?, array![0.5, 0.25]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    pub fn plan_with<S, F: FnMut(&mut S) -> Result<()>>(
+        &self,
+        others: &[Device],
+        state: S,
+        start: F,
+    ) -> Plan<S, F> {
         let (device, stage) = (self.clone(), Stage::New);
         let (touched, shares) = (Cell::new(Touched::Not), SharedMemory::shares());
-        Plan { device, state, start, stage, touched, shares }
+        let mut all = Vec::<Device>::new();
+        for other in others.iter().filter(|other| !other.is(self)) {
+            if !all.contains(other) {
+                all.push(other.clone());
+            }
+        }
+        Plan { device, others: all, state, start, stage, touched, shares }
+    }
+}
+
+thread_local! {
+    /// Plans whose function this thread is in.
+    static WITHIN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in the function of a [`Plan`]: what is computed stays in the memory of its arrays.
+#[doc(hidden)]
+pub fn in_plan() -> bool {
+    WITHIN.get() > 0
+}
+
+/// The time in which a thread is in the function of a plan.
+struct Within;
+
+impl Within {
+    fn begin() -> Within {
+        WITHIN.set(WITHIN.get() + 1);
+        Within
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.set(WITHIN.get() - 1);
     }
 }
 
@@ -101,8 +167,11 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
     }
 
     fn start(&mut self) -> Result<()> {
-        let Plan { device, state, start, stage, touched, shares } = self;
-        let mut start = || start(state);
+        let Plan { device, others, state, start, stage, touched, shares } = self;
+        let mut start = || {
+            let _within = Within::begin();
+            start(state)
+        };
         let same = match touched.replace(Touched::Not) {
             Touched::Not => true,
             Touched::Read => *shares == SharedMemory::shares(),
@@ -126,7 +195,8 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
                 // Another thread's product may move the device's scratch memory between the record and
                 // its check.
                 for _ in 0..ATTEMPTS {
-                    let Some(record) = device.backend().record(&mut start)? else {
+                    let others: Vec<_> = others.iter().map(Device::backend).collect();
+                    let Some(record) = device.backend().record(&others, &mut start)? else {
                         *stage = Stage::Called;
                         return start();
                     };

@@ -29,9 +29,9 @@ pub(crate) struct Programs {
     loaded: Mutex<HashMap<ProgramKey, Arc<Loaded>>>,
 }
 
-/// A kernel's name, element types, and the values of the compiled arguments: parameters that only
-/// the launch depends on share a program.
-type ProgramKey = (&'static str, Types, Vec<u32>);
+/// A kernel's name, element types, the values of the compiled arguments, and whether it writes y at several places:
+/// parameters that only the launch depends on share a program.
+type ProgramKey = (&'static str, Types, Vec<u32>, bool);
 
 /// The matrix' and the vectors' type.
 type Types = (Dtype, Dtype);
@@ -41,6 +41,12 @@ type Types = (Dtype, Dtype);
 /// Behind a lock of its own, so that one compilation does not hold up other kernels, and two threads
 /// do not do the same one.
 type Loaded = Mutex<HashMap<&'static str, Arc<Function>>>;
+
+fn key(kernel: &'static Kernel, types: Types, params: &Params, places: bool) -> ProgramKey {
+    let compiled = kernel.args.iter().filter(|a| a.define.is_some());
+    let values = compiled.map(|a| params.get_or(a.name, a.default)).collect();
+    (kernel.name, types, values, places)
+}
 
 impl Programs {
     /// # Errors
@@ -94,20 +100,46 @@ impl Programs {
         params: &Params,
         plan: &Plan,
     ) -> Result<Vec<Arc<Function>>> {
-        let compiled = kernel.args.iter().filter(|a| a.define.is_some());
-        let values = compiled.map(|a| params.get_or(a.name, a.default)).collect();
-        let loaded = lock(&self.loaded).entry((kernel.name, types, values)).or_default().clone();
+        let key = key(kernel, types, params, false);
+        let program = || kernel.mixed_program(types, params);
+        let entries: Vec<_> = plan.launches.iter().map(|launch| launch.entry).collect();
+        self.entries(gpu, key, program, &entries, || format!("{} {params}", named(types)))
+    }
+
+    /// The same entry point in the program that writes y at several places; `None` if the kernel has none.
+    pub(crate) fn at_places(
+        &self,
+        gpu: &Gpu,
+        kernel: &'static Kernel,
+        types: Types,
+        params: &Params,
+        entry: &'static str,
+    ) -> Result<Option<Arc<Function>>> {
+        let Some(program) = kernel.places_program(types, params) else { return Ok(None) };
+        let what = || format!("{} {params}, which writes y at several places", named(types));
+        let key = key(kernel, types, params, true);
+        Ok(self.entries(gpu, key, || program, &[entry], what)?.pop())
+    }
+
+    /// Entry points of a program, compiled if one is not there.
+    fn entries(
+        &self,
+        gpu: &Gpu,
+        key: ProgramKey,
+        program: impl FnOnce() -> Program,
+        entries: &[&'static str],
+        what: impl Fn() -> String,
+    ) -> Result<Vec<Arc<Function>>> {
+        let loaded = lock(&self.loaded).entry(key).or_default().clone();
         let mut functions = lock(&loaded);
-        let entries = || plan.launches.iter().map(|launch| launch.entry);
-        if entries().any(|e| !functions.contains_key(e)) {
+        if entries.iter().any(|e| !functions.contains_key(e)) {
             gpu.may_load()?;
-            let program = kernel.mixed_program(types, params);
-            let image = self.image(gpu.id(), &program, || format!("{} {params}", named(types)))?;
-            for (name, f) in entries().zip(gpu.load(&image, entries())?) {
-                functions.insert(name, Arc::new(f));
+            let image = self.image(gpu.id(), &program(), what)?;
+            for (name, f) in entries.iter().zip(gpu.load(&image, entries.iter().copied())?) {
+                functions.insert(*name, Arc::new(f));
             }
         }
-        Ok(entries().map(|e| functions[e].clone()).collect())
+        Ok(entries.iter().map(|e| functions[e].clone()).collect())
     }
 
     /// A program compiled, from the cache where it is there; `device` and `what` name it in messages.

@@ -233,6 +233,43 @@ impl<T: Element> ShardedVector<T> {
         Ok(new)
     }
 
+    /// Takes the entries of another vector, of which each device has some and no two the same, to the memory that this
+    /// one has.
+    pub(crate) fn receive(&mut self, from: &ShardedVector<T>) -> Result<()> {
+        let cover = from.cover();
+        let mut dense = true;
+        for Held { vector, .. } in &mut self.parts {
+            // A clone does not see what is written.
+            vector.view_mut()?;
+            dense &= vector.stride() == 1 || vector.len() < 2;
+        }
+        let devices = self.parts.iter().chain(cover.iter().copied());
+        if !dense || !are_peers(devices.map(|held| held.vector.device())) {
+            return self.receive_by_the_host(from);
+        }
+        let writes = self.parts.iter_mut().map(|Held { range, vector: to }| {
+            let pieces = cover.iter().filter_map(|from| {
+                let (start, end) =
+                    (range.start.max(from.range.start), range.end.min(from.range.end));
+                let entries = start.checked_sub(from.range.start)?..end - from.range.start;
+                (start < end).then(|| (start - range.start, from.vector.step(entries, 1)))
+            });
+            Written { pieces: pieces.collect(), to }
+        });
+        exchange(writes.collect())?.finish()
+    }
+
+    fn receive_by_the_host(&mut self, from: &ShardedVector<T>) -> Result<()> {
+        let all = from.gather()?;
+        let devices: Vec<_> = self.parts.iter().map(|held| held.vector.device().clone()).collect();
+        let writes = self.parts.iter_mut().zip(&devices);
+        let writes = writes.map(|(Held { range, vector: to }, device)| -> Task<'_, ()> {
+            let entries = all.slice_axis(Axis(0), range.clone().into());
+            (device, Box::new(move || Ok(to.assign(entries)?)))
+        });
+        at_once(writes.collect()).map(|_| ())
+    }
+
     /// What devices lack, by way of the host.
     fn uploaded(&self, lacking: &[(&Held<T>, &Range<usize>)]) -> Result<Vec<DeviceVector<T>>> {
         if lacking.is_empty() {
