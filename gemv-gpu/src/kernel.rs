@@ -432,7 +432,7 @@ impl Kernel {
     /// let one = Kernel { source, ..*kernel("row").unwrap() };
     /// let (types, params) = ((Dtype::F32, Dtype::F32), Params::new("row"));
     /// let program = one.places_program(types, &params).unwrap();
-    /// assert!(program.source.contains("one(ARGUMENTS, const __grid_constant__ PLACES places)"));
+    /// assert!(program.source.contains("one(ARGUMENTS, const __grid_constant__ OTHER_PLACES places)"));
     /// assert_eq!(program.defines, one.mixed_program(types, &params).defines);
     /// assert_eq!(kernel("row").unwrap().places_program(types, &params), None); // reduce.k has a function
     /// ```
@@ -484,7 +484,7 @@ impl Places {
 }
 
 /// What every entry point of [`Kernel::places_program`] takes.
-const ARGUMENTS_AND_PLACES: &str = "(ARGUMENTS, const __grid_constant__ PLACES places)";
+const ARGUMENTS_AND_PLACES: &str = "(ARGUMENTS, const __grid_constant__ OTHER_PLACES places)";
 
 /// The words by which they write y; they stand behind the prelude.
 const PLACES: &str = include_str!("kernels/places.h");

@@ -4,9 +4,9 @@
 typedef struct {
   U64 count;
   I64 bytes[15]; // from y's entry to that of each place
-} PLACES;
+} OTHER_PLACES;
 // Writes over the link need no answer: the end of the kernel waits for them.
-STATIC void finish_at_places(ELEM *y, const ACC alpha, const ACC sum, const ACC beta, const PLACES &places) {
+STATIC void finish_at_places(ELEM *y, const ACC alpha, const ACC sum, const ACC beta, const OTHER_PLACES &places) {
   finish(y, alpha, sum, beta);
   const ELEM entry = *y;
 #pragma unroll 1
