@@ -179,8 +179,12 @@ where
     let on = devices::<T, T>();
     for count in 1..=8 {
         let around = on.iter().cycle().take(count).cloned().collect();
+        // All that copy from each other, if there are any.
+        let real = on.iter().filter(|device| device.info().peers);
+        let real: Vec<_> = real.cycle().take(count).cloned().collect();
         let sets = on.iter().map(|device| vec![device.clone(); count]);
-        for on in sets.chain([peers(count, None), around]) {
+        let several = [peers(count, None), around, real].into_iter().filter(|on| !on.is_empty());
+        for on in sets.chain(several) {
             let split = splits(count);
             let split = split[random.below(split.len())];
             for split in [Split::Rows, split] {
