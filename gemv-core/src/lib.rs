@@ -92,7 +92,7 @@ pub use open::open_devices;
 pub use operand::{MatrixMut, MatrixRef, OperandMut, OperandRef, ToDevice, VectorMut, VectorRef};
 pub use plan::Plan;
 #[doc(hidden)] // for products over several devices
-pub use plan::in_plan;
+pub use plan::{call_each_time, in_plan};
 pub use product::{Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};

@@ -70,7 +70,7 @@ enum Stage {
     New,
     Warm,
     Recorded(Box<dyn Record>),
-    /// The device has no records.
+    /// The device has no records, or the work has what no record repeats.
     Called,
 }
 
@@ -137,6 +137,20 @@ pub fn in_plan() -> bool {
     WITHIN.get() > 0
 }
 
+thread_local! {
+    /// Why the plan whose function this thread is in is not recorded.
+    static UNRECORDED: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
+/// repeat. Told while the plan runs for the first time.
+#[doc(hidden)]
+pub fn call_each_time(why: &'static str) {
+    if in_plan() {
+        UNRECORDED.set(Some(why));
+    }
+}
+
 /// The time in which a thread is in the function of a plan.
 struct Within;
 
@@ -187,8 +201,19 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
         }
         match stage {
             Stage::New => {
-                start()?;
-                *stage = Stage::Warm;
+                let of_another = UNRECORDED.take();
+                let started = start();
+                let why = UNRECORDED.take();
+                // A plan in the work of another one is a part of it.
+                UNRECORDED.set(of_another.or(why));
+                started?;
+                *stage = match why {
+                    None => Stage::Warm,
+                    Some(why) => {
+                        log::debug!("{}: a plan is not recorded: {why}", device.info().id);
+                        Stage::Called
+                    }
+                };
                 Ok(())
             }
             Stage::Warm => {

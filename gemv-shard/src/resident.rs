@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use gemv_core::{Device, Element, Error as CoreError, GpuDot, Plan, Times, in_plan};
+use gemv_core::{
+    Device, Element, Error as CoreError, GpuDot, Plan, Times, call_each_time, in_plan,
+};
 use ndarray::{ArrayView1, Axis};
 
 use crate::Result;
@@ -108,8 +110,11 @@ impl<T: Element> Sharded<T> {
         V: Element<Acc = S>,
         S: SumElement,
     {
-        if in_plan() && !alpha.is_zero() && !self.bands.is_empty() {
-            return self.in_place(alpha, x, beta, y);
+        if in_plan() {
+            if !alpha.is_zero() && !self.bands.is_empty() {
+                return self.in_place(alpha, x, beta, y);
+            }
+            call_each_time("a product that reads no matrix has a result in new memory");
         }
         *y = self.as_held(self.computed(alpha, x, beta, Some(y))?, x, Some(y))?;
         Ok(())
@@ -122,6 +127,14 @@ impl<T: Element> Sharded<T> {
     /// when it is run the second time, and from then on that is replayed: kernels write their entries of y into the
     /// memory of each device that has them, events in the graph order the devices, and the host does nothing else. On
     /// other devices the function is called each time. The bits are the same.
+    ///
+    /// The function is called each time, on GPUs of CUDA as well, if a product in it
+    ///
+    /// - passes sums through the host: by columns, by cyclic columns or in a grid of several columns, those that are
+    ///   complex, or of y in f16 or bf16; and those of cyclic columns on other than 2, 4 or 8 devices, or of more than
+    ///   16,777,216 columns;
+    /// - takes entries of x from other devices, or with `beta` other than 0 of y: the device has not all that it needs;
+    /// - has `alpha = 0`, or a matrix without rows or columns.
     ///
     /// What [`Plan`] says of the function holds here: it allocates nothing. So products are those that write a y that is
     /// there (`try_gpu_dot_into`, `try_gemv`), which stays in its memory. Take two vectors in turn, as below: a product
@@ -194,6 +207,9 @@ impl<T: Element> Sharded<T> {
             Some(kept) => kept,
             None => Results(self.zeros(&computes)?),
         };
+        if !x.has(&columns) || !beta.is_zero() && !y.has(&computes) {
+            call_each_time("a product takes entries from other devices to new memory");
+        }
         if !beta.is_zero() {
             let before = y.held_as(&computes)?;
             let copies = result.parts.iter_mut().zip(&before.parts);

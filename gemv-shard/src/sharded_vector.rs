@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gemv_core::{DeviceVector, Element, Error as CoreError, ShapeMismatch};
+use gemv_core::{DeviceVector, Element, Error as CoreError, ShapeMismatch, call_each_time};
 use ndarray::{Array1, Axis};
 
 use crate::exchange::{Written, are_peers, exchange};
@@ -174,6 +174,13 @@ impl<T: Element> ShardedVector<T> {
         self.held_as(&vec![0..self.len; self.parts.len()])
     }
 
+    /// Whether each device has these entries, and maybe others.
+    pub(crate) fn has(&self, ranges: &[Range<usize>]) -> bool {
+        self.parts.iter().zip(ranges).all(|(Held { range: has, .. }, range)| {
+            range.is_empty() || has.start <= range.start && range.end <= has.end
+        })
+    }
+
     /// The same vector with these entries on each device, and no others. What a device has is not copied.
     pub(crate) fn held_as(&self, ranges: &[Range<usize>]) -> Result<ShardedVector<T>> {
         self.fits()?;
@@ -251,8 +258,11 @@ impl<T: Element> ShardedVector<T> {
             let pieces = cover.iter().filter_map(|from| {
                 let (start, end) =
                     (range.start.max(from.range.start), range.end.min(from.range.end));
-                let entries = start.checked_sub(from.range.start)?..end - from.range.start;
-                (start < end).then(|| (start - range.start, from.vector.step(entries, 1)))
+                if start >= end {
+                    return None;
+                }
+                let entries = start - from.range.start..end - from.range.start;
+                Some((start - range.start, from.vector.step(entries, 1)))
             });
             Written { pieces: pieces.collect(), to }
         });
@@ -260,6 +270,7 @@ impl<T: Element> ShardedVector<T> {
     }
 
     fn receive_by_the_host(&mut self, from: &ShardedVector<T>) -> Result<()> {
+        call_each_time("a result passes through the host");
         let all = from.gather()?;
         let devices: Vec<_> = self.parts.iter().map(|held| held.vector.device().clone()).collect();
         let writes = self.parts.iter_mut().zip(&devices);
