@@ -116,54 +116,38 @@ impl Device {
     ) -> Plan<S, F> {
         let (device, stage) = (self.clone(), Stage::New);
         let (touched, shares) = (Cell::new(Touched::Not), SharedMemory::shares());
-        let mut all = Vec::<Device>::new();
-        for other in others.iter().filter(|other| !other.is(self)) {
-            if !all.contains(other) {
-                all.push(other.clone());
-            }
-        }
-        Plan { device, others: all, state, start, stage, touched, shares }
+        // Each once.
+        let another = |(k, of): &(usize, &Device)| !of.is(self) && !others[..*k].contains(of);
+        let others = others.iter().enumerate().filter(another).map(|(_, of)| of.clone()).collect();
+        Plan { device, others, state, start, stage, touched, shares }
     }
 }
 
 thread_local! {
-    /// Plans whose function this thread is in.
-    static WITHIN: Cell<usize> = const { Cell::new(0) };
+    /// Of a thread in the function of a [`Plan`], why that is not recorded, if it is not.
+    static WITHIN: Cell<Option<Option<&'static str>>> = const { Cell::new(None) };
 }
 
 /// Whether this thread is in the function of a [`Plan`]: what is computed stays in the memory of its arrays.
 #[doc(hidden)]
 pub fn in_plan() -> bool {
-    WITHIN.get() > 0
-}
-
-thread_local! {
-    /// Why the plan whose function this thread is in is not recorded.
-    static UNRECORDED: Cell<Option<&'static str>> = const { Cell::new(None) };
+    WITHIN.get().is_some()
 }
 
 /// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
-/// repeat. Told while the plan runs for the first time.
+/// repeat. It counts while the plan runs for the first time.
 #[doc(hidden)]
 pub fn call_each_time(why: &'static str) {
-    if in_plan() {
-        UNRECORDED.set(Some(why));
-    }
+    WITHIN.set(WITHIN.get().map(|_| Some(why)));
 }
 
-/// The time in which a thread is in the function of a plan.
-struct Within;
-
-impl Within {
-    fn begin() -> Within {
-        WITHIN.set(WITHIN.get() + 1);
-        Within
-    }
-}
+/// The time in which a thread is in the function of a plan, and what was said of a plan around it, of which it is a part.
+struct Within(Option<Option<&'static str>>);
 
 impl Drop for Within {
     fn drop(&mut self) {
-        WITHIN.set(WITHIN.get() - 1);
+        let why = WITHIN.get().flatten();
+        WITHIN.set(self.0.map(|around| around.or(why)));
     }
 }
 
@@ -182,9 +166,12 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
 
     fn start(&mut self) -> Result<()> {
         let Plan { device, others, state, start, stage, touched, shares } = self;
+        let unrecorded = Cell::new(None);
         let mut start = || {
-            let _within = Within::begin();
-            start(state)
+            let _within = Within(WITHIN.replace(Some(None)));
+            let started = start(state);
+            unrecorded.set(WITHIN.get().flatten());
+            started
         };
         let same = match touched.replace(Touched::Not) {
             Touched::Not => true,
@@ -201,19 +188,12 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
         }
         match stage {
             Stage::New => {
-                let of_another = UNRECORDED.take();
-                let started = start();
-                let why = UNRECORDED.take();
-                // A plan in the work of another one is a part of it.
-                UNRECORDED.set(of_another.or(why));
-                started?;
-                *stage = match why {
-                    None => Stage::Warm,
-                    Some(why) => {
-                        log::debug!("{}: a plan is not recorded: {why}", device.info().id);
-                        Stage::Called
-                    }
-                };
+                start()?;
+                *stage = Stage::Warm;
+                if let Some(why) = unrecorded.get() {
+                    log::debug!("{}: a plan is not recorded: {why}", device.info().id);
+                    *stage = Stage::Called;
+                }
                 Ok(())
             }
             Stage::Warm => {
