@@ -11,6 +11,9 @@ use gemv_cuda::{Nvrtc, kernels, options, shipped};
 use gemv_gpu::{Kernel, Places};
 use libtest_mimic::{Arguments, Failed, Trial};
 
+/// The matrix' and the vectors' type.
+type Types = (Dtype, Dtype);
+
 /// Kernels for one vector whose threads write entries of y by themselves.
 const WRITE_AT_PLACES: [&str; 7] = [
     "col-few-rows",
@@ -42,7 +45,7 @@ fn kernels_that_write_at_places() -> Result<(), Failed> {
 }
 
 /// The first program of each kernel for each of some types that travels with the crate.
-fn programs() -> BTreeMap<(&'static str, (Dtype, Dtype)), (&'static Kernel, Params)> {
+fn programs() -> BTreeMap<(&'static str, Types), (&'static Kernel, Params)> {
     let mut all = BTreeMap::new();
     let listed = |of: &Kernel| WRITE_AT_PLACES.contains(&of.name);
     for of in shipped().into_iter().filter(|of| of.target == 90 && listed(of.kernel)) {
@@ -53,12 +56,7 @@ fn programs() -> BTreeMap<(&'static str, (Dtype, Dtype)), (&'static Kernel, Para
     all
 }
 
-fn compiles(
-    nvrtc: &Nvrtc,
-    kernel: &Kernel,
-    types: (Dtype, Dtype),
-    params: &Params,
-) -> Result<(), Failed> {
+fn compiles(nvrtc: &Nvrtc, kernel: &Kernel, types: Types, params: &Params) -> Result<(), Failed> {
     let program = kernel.places_program(types, params).ok_or("no program")?;
     let text = |program| nvrtc.compile(program, &options("compute_90"));
     let (image, _) = text(&program)?;
