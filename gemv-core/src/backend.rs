@@ -123,7 +123,7 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 /// assert_eq!(y, array![3.0, 7.0]);
 /// # Ok::<(), gemv_core::Error>(())
 /// ```
-pub trait Backend: Send + Sync + Debug + 'static {
+pub trait Backend: Any + Send + Sync + Debug {
     /// What the device says of itself.
     fn device(&self) -> &DeviceInfo;
 
@@ -537,14 +537,18 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(start.elapsed())
     }
 
-    /// Records what `start` starts on the device, and runs none of it. By default `None`: the device has no
-    /// records, and `start` is not called. All that it starts has run before: nothing is left to
-    /// compile or to allocate.
+    /// Records what `start` starts on the device and on others, with what they [exchange](Self::exchange), and runs none
+    /// of it. By default `None`, and `start` is not called: the device has no records, or none with these others. All
+    /// that it starts has run before: nothing is left to compile or to allocate.
     ///
     /// # Errors
     /// Those of `start`, and the driver's refusal, of what cannot be recorded.
-    fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
-        let _ = start;
+    fn record(
+        &self,
+        others: &[&dyn Backend],
+        start: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Box<dyn Record>>> {
+        let _ = (others, start);
         Ok(None)
     }
 

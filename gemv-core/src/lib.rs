@@ -104,6 +104,8 @@ pub use operand::{
 #[cfg(feature = "packed")]
 pub use packed::{DevicePacked, Packed};
 pub use plan::Plan;
+#[doc(hidden)] // for products over several devices
+pub use plan::{call_each_time, in_plan};
 #[doc(hidden)] // for gemv-shard
 pub use planned::unplanned;
 pub use product::{Product, Stack};

@@ -8,7 +8,8 @@ use crate::device::Device;
 use crate::memory::SharedMemory;
 use crate::{Error, Result, planned};
 
-/// A sequence of products and vector steps on one device, run again and again on the same arrays.
+/// A sequence of products and vector steps, run again and again on the same arrays of one device, or of
+/// [several](Device::plan_with).
 ///
 /// It owns what it computes with, its state, and a function that starts the work. Where the device can
 /// record (CUDA, as a graph), the first run starts the work as usual, the second one records it, and
@@ -19,7 +20,7 @@ use crate::{Error, Result, planned};
 /// an error on every device, so that a plan that runs on the CPU runs on a GPU: downloads, operands and results on the host,
 /// kernels of your own; and from the second run on new arrays, such as that of
 /// [`try_gpu_dot`](crate::GpuDot::try_gpu_dot), or of a write to an array that shares its memory. Nor may it start work of
-/// another device, which a replay would not repeat. What changes from run to run is what the arrays hold. The function may be
+/// a device that is not the plan's, which a replay would not repeat. What changes from run to run is what the arrays hold. The function may be
 /// called more often than the plan is run, while it is recorded and when the state was touched, so it changes nothing but
 /// these arrays.
 ///
@@ -51,6 +52,8 @@ use crate::{Error, Result, planned};
 /// ```
 pub struct Plan<S, F> {
     device: Device,
+    /// Those that work beside it.
+    others: Vec<Device>,
     state: S,
     start: F,
     stage: Stage,
@@ -77,7 +80,7 @@ enum Stage {
     New,
     Warm,
     Recorded(Box<dyn Record>),
-    /// The device has no records.
+    /// The device has no records, or the work has what no record repeats.
     Called,
 }
 
@@ -91,9 +94,70 @@ impl Device {
     /// A plan of what `start` starts on this device, which computes with `state`; see [`Plan`]. Nothing
     /// runs yet.
     pub fn plan<S, F: FnMut(&mut S) -> Result<()>>(&self, state: S, start: F) -> Plan<S, F> {
+        self.plan_with(&[], state, start)
+    }
+
+    /// A plan of work on this device and on others; what they exchange is a part of it. Where all of them are GPUs
+    /// of CUDA that reach each other's memory, the record is one graph over all. Else the function is called each
+    /// time. `Sharded::plan` of `gemv-shard` makes one over the devices of a matrix.
+    ///
+    /// ```
+    /// use gemv_core::{GpuDot, open_devices};
+    /// use ndarray::array;
+    ///
+    /// let devices = open_devices("reference, reference")?; // or "cuda:*"
+    /// let one = |device: &gemv_core::Device| {
+    ///     let a = device.matrix(&array![[0.5, 0.25], [0.25, 0.5]])?;
+    ///     Ok((a, device.vector(&array![1.0, 0.0])?, device.zeros(2)?))
+    /// };
+    /// let state = devices.iter().map(one).collect::<gemv_core::Result<Vec<_>>>()?;
+    /// let mut plan = devices[0].plan_with(&devices[1..], state, |state| {
+    ///     state.iter_mut().try_for_each(|(a, x, y)| a.try_gpu_dot_into(&*x, &mut *y))
+    /// });
+    /// plan.run()?; // on both
+    /// assert_eq!(plan.state()[1].2.download()?, array![0.5, 0.25]);
+    /// # Ok::<(), gemv_core::Error>(())
+    /// ```
+    pub fn plan_with<S, F: FnMut(&mut S) -> Result<()>>(
+        &self,
+        others: &[Device],
+        state: S,
+        start: F,
+    ) -> Plan<S, F> {
         let (device, stage) = (self.clone(), Stage::New);
         let (touched, shares) = (Cell::new(Touched::Not), SharedMemory::shares());
-        Plan { device, state, start, stage, touched, shares }
+        // Each once.
+        let another = |(k, of): &(usize, &Device)| !of.is(self) && !others[..*k].contains(of);
+        let others = others.iter().enumerate().filter(another).map(|(_, of)| of.clone()).collect();
+        Plan { device, others, state, start, stage, touched, shares }
+    }
+}
+
+thread_local! {
+    /// Of a thread in the function of a [`Plan`], why that is not recorded, if it is not.
+    static WITHIN: Cell<Option<Option<&'static str>>> = const { Cell::new(None) };
+}
+
+/// Whether this thread is in the function of a [`Plan`]: what is computed stays in the memory of its arrays.
+#[doc(hidden)]
+pub fn in_plan() -> bool {
+    WITHIN.get().is_some()
+}
+
+/// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
+/// repeat. It counts while the plan runs for the first time.
+#[doc(hidden)]
+pub fn call_each_time(why: &'static str) {
+    WITHIN.set(WITHIN.get().map(|_| Some(why)));
+}
+
+/// The time in which a thread is in the function of a plan, and what was said of a plan around it, of which it is a part.
+struct Within(Option<Option<&'static str>>);
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        let why = WITHIN.get().flatten();
+        WITHIN.set(self.0.map(|around| around.or(why)));
     }
 }
 
@@ -111,8 +175,14 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
     }
 
     fn start(&mut self) -> Result<()> {
-        let Plan { device, state, start, stage, touched, shares } = self;
-        let mut run = |first| planned::within(first, || start(state));
+        let Plan { device, others, state, start, stage, touched, shares } = self;
+        let unrecorded = Cell::new(None);
+        let mut run = |first| {
+            let _within = Within(WITHIN.replace(Some(None)));
+            let started = planned::within(first, || start(state));
+            unrecorded.set(WITHIN.get().flatten());
+            started
+        };
         let same = match touched.replace(Touched::Not) {
             Touched::Not => true,
             Touched::Read => *shares == SharedMemory::shares(),
@@ -130,13 +200,18 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
             Stage::New => {
                 run(true)?;
                 *stage = Stage::Warm;
+                if let Some(why) = unrecorded.get() {
+                    log::debug!("{}: a plan is not recorded: {why}", device.info().id);
+                    *stage = Stage::Called;
+                }
                 Ok(())
             }
             Stage::Warm => {
                 // Another thread's product may move the device's scratch memory between the record and
                 // its check.
                 for _ in 0..ATTEMPTS {
-                    let record = match device.backend().record(&mut || run(false)) {
+                    let others: Vec<_> = others.iter().map(Device::backend).collect();
+                    let record = match device.backend().record(&others, &mut || run(false)) {
                         Ok(Some(record)) => record,
                         Ok(None) => {
                             *stage = Stage::Called;

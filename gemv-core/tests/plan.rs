@@ -4,7 +4,9 @@
 use std::cell::Cell;
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, DeviceVector, Engine, Error, GpuDot, Plan, Record, Result};
+use gemv_core::{
+    Device, DeviceVector, Engine, Error, GpuDot, Plan, Record, Result, call_each_time,
+};
 use gemv_testkit::Host;
 use ndarray::{Axis, array, s};
 
@@ -116,6 +118,36 @@ fn work_that_is_another_each_time_is_refused() {
     HOLDS.set(true);
     plan.run().unwrap();
     assert_eq!(REPLAYS.get(), 1);
+}
+
+#[test]
+fn work_that_no_record_repeats_is_called_each_time() {
+    let device = recording();
+    call_each_time("outside of a plan it says nothing");
+    let mut plan = device.plan(0, |starts: &mut usize| {
+        *starts += 1;
+        call_each_time("told at every start");
+        Ok(())
+    });
+    (0..4).for_each(|_| plan.run().unwrap());
+    // As is work that has such a plan in it.
+    let mut outer = device.plan(plan, |plan| plan.run());
+    (0..4).for_each(|_| outer.run().unwrap());
+    assert_eq!((REPLAYS.get(), *outer.into_state().state()), (0, 8));
+    let mut inner = device.plan((), |()| {
+        call_each_time("told");
+        Ok(())
+    });
+    let mut outer = device.plan(0, |starts: &mut usize| {
+        *starts += 1;
+        inner.run()
+    });
+    (0..4).for_each(|_| outer.run().unwrap());
+    assert_eq!((REPLAYS.get(), outer.into_state()), (0, 4));
+    // The next plan of this thread is another's business.
+    let mut plan = device.plan((), |()| Ok(()));
+    (0..3).for_each(|_| plan.run().unwrap());
+    assert_eq!(REPLAYS.get(), 2);
 }
 
 #[test]

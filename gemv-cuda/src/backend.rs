@@ -1,5 +1,6 @@
 //! The seam: discovery, opening, and what `gemv_core::Backend` asks of a device.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use gemv_core::{
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
-use crate::driver::{self, Cublas, Found, Gpu, Report, Staging, drop_retired};
+use crate::driver::{self, AtPlaces, Cublas, Found, Gpu, Report, Staging, drop_retired};
 use crate::kernel_source::{self, Sources};
 use crate::kernels::{kernel, kernels, row_block_cyclic, uses_tensor_cores};
 use crate::lock::lock;
@@ -219,7 +220,21 @@ impl Cuda {
 
     /// What a product with these parameters launches, proved for this problem.
     fn launches(&self, desc: &Desc, params: &Params) -> Result<Launches> {
-        self.launches_of(self.kernel(desc, params)?, desc, params)
+        let kernel = self.kernel(desc, params)?;
+        let mut all = self.launches_of(kernel, desc, params)?;
+        let plan = (kernel.plan)(desc, params, &self.caps);
+        if let (Some(last), Some(launch)) = (all.launches.last_mut(), plan.launches.last()) {
+            let (shared, gpu, entry) = (self.shared.clone(), self.gpu.clone(), launch.entry);
+            let (types, params) = ((desc.dtype, desc.vectors), *params);
+            last.at_places = Some(AtPlaces::new(move || {
+                let find = || shared.programs.at_places(&gpu, kernel, types, &params, entry);
+                in_default(find).unwrap_or_else(|e| {
+                    log::debug!("{e}: copies follow the product");
+                    None
+                })
+            }));
+        }
+        Ok(all)
     }
 
     /// A choice with an epilogue where y is written; `None` if its kernel has none, or no compiler made its program.
@@ -504,6 +519,7 @@ impl Backend for Cuda {
 
     fn synchronize(&self) -> Result<()> {
         let _guard = self.gpu.enter()?;
+        self.gpu.refuse_while_recording("cuStreamSynchronize")?;
         self.gpu.synchronize()
     }
 
@@ -511,10 +527,21 @@ impl Backend for Cuda {
         self.gpu.timed(product)
     }
 
-    fn record(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
-        match self.gpu.records() {
-            true => self.gpu.record(start).map(Some),
-            false => Ok(None),
+    fn record(
+        &self,
+        others: &[&dyn Backend],
+        start: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Box<dyn Record>>> {
+        let others = others.iter().map(|other| {
+            let other: &dyn Any = *other;
+            other.downcast_ref::<Cuda>().map(|other| other.gpu.clone())
+        });
+        let gpus = std::iter::once(Some(self.gpu.clone())).chain(others);
+        match gpus.collect::<Option<Vec<_>>>() {
+            Some(gpus) if gpus.iter().all(|gpu| gpu.records(gpus.len())) => {
+                driver::record(&gpus, start)
+            }
+            _ => Ok(None),
         }
     }
 

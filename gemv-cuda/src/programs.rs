@@ -29,10 +29,19 @@ pub(crate) struct Programs {
     loaded: Mutex<HashMap<ProgramKey, Arc<Loaded>>>,
 }
 
-/// A kernel's name, element types, and the values of the compiled arguments: parameters that only
+/// A kernel's name, element types, the values of the compiled arguments, and what else its text has: parameters that only
 /// the launch depends on share a program.
-/// Of an epilogue, its function.
-type ProgramKey = (&'static str, Types, Vec<u32>, Option<Option<Function>>);
+type ProgramKey = (&'static str, Types, Vec<u32>, More);
+
+/// What a program has beside the text of its kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum More {
+    Nothing,
+    /// Results that are written at several places.
+    Places,
+    /// An epilogue, with its function.
+    Epilogue(Option<Function>),
+}
 
 /// The matrix' and the vectors' type.
 type Types = (Dtype, Dtype);
@@ -42,6 +51,12 @@ type Types = (Dtype, Dtype);
 /// Behind a lock of its own, so that one compilation does not hold up other kernels, and two threads
 /// do not do the same one.
 type Loaded = Mutex<HashMap<&'static str, Arc<Entry>>>;
+
+fn key(kernel: &'static Kernel, types: Types, params: &Params, more: More) -> ProgramKey {
+    let compiled = kernel.args.iter().filter(|a| a.define.is_some());
+    let values = compiled.map(|a| params.get_or(a.name, a.default)).collect();
+    (kernel.name, types, values, more)
+}
 
 impl Programs {
     /// # Errors
@@ -108,24 +123,49 @@ impl Programs {
         plan: &Plan,
         epilogue: Option<Option<Function>>,
     ) -> Result<Vec<Arc<Entry>>> {
-        let compiled = kernel.args.iter().filter(|a| a.define.is_some());
-        let values = compiled.map(|a| params.get_or(a.name, a.default)).collect();
-        let key = (kernel.name, types, values, epilogue);
+        let key = key(kernel, types, params, epilogue.map_or(More::Nothing, More::Epilogue));
+        let program = || match epilogue {
+            None => kernel.mixed_program(types, params),
+            Some(function) => kernel.epilogue_program(types, params, function),
+        };
+        let entries: Vec<_> = plan.launches.iter().map(|launch| launch.entry).collect();
+        self.entries(gpu, key, program, &entries, || format!("{} {params}", named(types)))
+    }
+
+    /// The same entry point in the program that writes y at several places; `None` if the kernel has none.
+    pub(crate) fn at_places(
+        &self,
+        gpu: &Gpu,
+        kernel: &'static Kernel,
+        types: Types,
+        params: &Params,
+        entry: &'static str,
+    ) -> Result<Option<Arc<Entry>>> {
+        let Some(program) = kernel.places_program(types, params) else { return Ok(None) };
+        let what = || format!("{} {params}, which writes y at several places", named(types));
+        let key = key(kernel, types, params, More::Places);
+        Ok(self.entries(gpu, key, || program, &[entry], what)?.pop())
+    }
+
+    /// Entry points of a program, compiled if one is not there.
+    fn entries(
+        &self,
+        gpu: &Gpu,
+        key: ProgramKey,
+        program: impl FnOnce() -> Program,
+        entries: &[&'static str],
+        what: impl Fn() -> String,
+    ) -> Result<Vec<Arc<Entry>>> {
         let loaded = lock(&self.loaded).entry(key).or_default().clone();
         let mut functions = lock(&loaded);
-        let entries = || plan.launches.iter().map(|launch| launch.entry);
-        if entries().any(|e| !functions.contains_key(e)) {
+        if entries.iter().any(|e| !functions.contains_key(e)) {
             gpu.may_load()?;
-            let program = match epilogue {
-                None => kernel.mixed_program(types, params),
-                Some(function) => kernel.epilogue_program(types, params, function),
-            };
-            let image = self.image(gpu.id(), &program, || format!("{} {params}", named(types)))?;
-            for (name, f) in entries().zip(gpu.load(&image, entries())?) {
-                functions.insert(name, Arc::new(f));
+            let image = self.image(gpu.id(), &program(), what)?;
+            for (name, f) in entries.iter().zip(gpu.load(&image, entries.iter().copied())?) {
+                functions.insert(*name, Arc::new(f));
             }
         }
-        Ok(entries().map(|e| functions[e].clone()).collect())
+        Ok(entries.iter().map(|e| functions[e].clone()).collect())
     }
 
     /// A program compiled, from the cache where it is there; `device` and `what` name it in messages.

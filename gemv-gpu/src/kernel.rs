@@ -424,11 +424,83 @@ impl Kernel {
                 defines.push((define.to_string(), value.to_string()));
             }
         }
-        let source = match mixed {
-            true => [PRELUDE, MIXED, self.source].concat(),
-            false => of_one_type(&[PRELUDE, self.source].concat()),
-        };
-        Program { source, defines }
+        Program { source: text(mixed, "", self.source), defines }
+    }
+
+    /// The program of [`mixed_program`](Self::mixed_program) that writes each entry of y at several places at once: in y,
+    /// and in arrays of as many entries in the memory of this GPU and of others. For CUDA alone. Its entry points take
+    /// [`Places`] behind the arguments of their signature. `None` for a kernel whose threads write several entries of y
+    /// together or in a function of their own, and for several right-hand sides.
+    ///
+    /// ```
+    /// # use gemv_core::{Dtype, Params};
+    /// # use gemv_gpu::{Kernel, kernel};
+    /// let source = "KERNEL(1) one(ARGUMENTS) { finish(y + (y0 + 0), alpha, acc_zero(), beta); }";
+    /// let one = Kernel { source, ..*kernel("row").unwrap() };
+    /// let (types, params) = ((Dtype::F32, Dtype::F32), Params::new("row"));
+    /// let program = one.places_program(types, &params).unwrap();
+    /// assert!(program.source.contains("one(ARGUMENTS, const __grid_constant__ OTHER_PLACES places)"));
+    /// assert_eq!(program.defines, one.mixed_program(types, &params).defines);
+    /// assert_eq!(kernel("row").unwrap().places_program(types, &params), None); // reduce.k has a function
+    /// ```
+    pub fn places_program(&self, types: (Dtype, Dtype), params: &Params) -> Option<Program> {
+        // Each writes y's own entry, in an entry point.
+        let count = |text: &str| self.source.matches(text).count();
+        let writes = count("finish(");
+        if self.signature != Signature::Gemv
+            || !self.ordered
+            || writes == 0
+            || count("finish(y + (y0 + ") != writes
+            || count("(ARGUMENTS") != count("(ARGUMENTS)")
+            || self.source.contains("void reduce(")
+        {
+            return None;
+        }
+        let source = self.source.replace("(ARGUMENTS)", ARGUMENTS_AND_PLACES);
+        let Program { defines, .. } = self.mixed_program(types, params);
+        Some(Program { source: text(types.0 != types.1, PLACES, &source), defines })
+    }
+}
+
+/// The last argument of the entry points of [`Kernel::places_program`]: how many places there are beside y, and from an
+/// entry of y to that of each, in bytes.
+///
+/// ```
+/// use gemv_gpu::Places;
+///
+/// let places = Places::new(&[4096, -64]).unwrap();
+/// assert_eq!((places.count, &places.bytes[..3]), (2, &[4096, -64, 0][..]));
+/// assert_eq!(Places::new(&[0; 16]), None); // too many
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Places {
+    /// How many.
+    pub count: u64,
+    /// How far away.
+    pub bytes: [i64; 15],
+}
+
+impl Places {
+    /// These distances; `None` if they are too many.
+    pub fn new(bytes: &[i64]) -> Option<Places> {
+        let mut all = [0; 15];
+        all.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Places { count: bytes.len() as u64, bytes: all })
+    }
+}
+
+/// What every entry point of [`Kernel::places_program`] takes.
+const ARGUMENTS_AND_PLACES: &str = "(ARGUMENTS, const __grid_constant__ OTHER_PLACES places)";
+
+/// The words by which they write y; they stand behind the prelude.
+const PLACES: &str = include_str!("kernels/places.h");
+
+/// The text of a program: the prelude, further words, and the kernel's own.
+fn text(mixed: bool, words: &str, source: &str) -> String {
+    match mixed {
+        true => [PRELUDE, MIXED, words, source].concat(),
+        false => of_one_type(&[PRELUDE, words, source].concat()),
     }
 }
 

@@ -5,7 +5,8 @@ use gemv_core::{Device, DeviceVector, Element, Exchange, Piece, Receive, Window}
 use crate::Result;
 use crate::threads::{Task, started};
 
-/// A new vector, and what is copied to it: from which entry on, and the entries.
+/// A vector without gaps that shares its memory with no other, and what is copied to it: from which entry on, and the
+/// entries.
 pub(crate) struct Written<'a, T: Element> {
     pub to: &'a mut DeviceVector<T>,
     pub pieces: Vec<(usize, DeviceVector<T>)>,
@@ -48,7 +49,7 @@ pub(crate) fn exchange<T: Element>(mut writes: Vec<Written<'_, T>>) -> Result<Co
         }
     }
     let blocks = writes.iter_mut().map(|Written { to, pieces }| {
-        let to = to.window_mut().expect("a new vector is not shared");
+        let to = to.window_mut().expect("nobody shares it");
         let pieces = pieces.iter().map(|(at, piece)| {
             let Window { memory, first, dim, .. } = piece.window();
             Piece { at: to.first + at, from: memory, range: first..first + dim[0] }

@@ -2,16 +2,21 @@
 
 use std::ops::Range;
 
-use gemv_core::{Device, Element, Error as CoreError, GpuDot, Times, unplanned};
+use gemv_core::{
+    Device, Element, Error as CoreError, GpuDot, Plan, Times, call_each_time, in_plan, unplanned,
+};
 use ndarray::{ArrayView1, Axis};
 
 use crate::Result;
 use crate::element::SumElement;
 use crate::partial::Partial;
-use crate::sharded::{Part, Sharded, told};
+use crate::sharded::{Part, Place, Sharded, told};
 use crate::sharded_vector::{Held, ShardedVector};
 use crate::shared_rows::{self, Operands};
 use crate::threads::{Task, at_once, started};
+
+/// Where the products of plans are computed: each device has its own entries.
+struct Results<V: Element>(ShardedVector<V>);
 
 impl<T: Element> Sharded<T> {
     /// A vector that is whole on each device, of any length: the x of products, and what a solver needs beside it.
@@ -74,7 +79,7 @@ impl<T: Element> Sharded<T> {
     /// x, and `beta = 0` does not read y.
     ///
     /// x has n entries and y has m, both on the matrix' devices, whole or in any parts. Each device has the same
-    /// entries of y afterwards as before, in new memory.
+    /// entries of y afterwards as before, in new memory; in a [plan](Self::plan), in the memory that y has.
     ///
     /// ```
     /// use gemv_core::{half::f16, open_devices};
@@ -106,8 +111,130 @@ impl<T: Element> Sharded<T> {
         S: SumElement,
     {
         // What goes by way of the host, a device that records refuses itself.
+        if in_plan() {
+            if !alpha.is_zero() && !self.bands.is_empty() {
+                return unplanned(|| self.in_place(alpha, x, beta, y));
+            }
+            call_each_time("a product that reads no matrix has a result in new memory");
+        }
         *y = unplanned(|| self.as_held(self.computed(alpha, x, beta, Some(y))?, x, Some(y)))?;
         Ok(())
+    }
+
+    /// A plan of work on the matrix' devices, which computes with `state`: an iteration that is written once and run
+    /// many times. Nothing runs yet.
+    ///
+    /// On GPUs of CUDA that reach each other's memory, by NVLink or PCIe, the work becomes one graph over all of them
+    /// when it is run the second time, and from then on that is replayed: kernels write their entries of y into the
+    /// memory of each device that has them, events in the graph order the devices, and the host does nothing else. On
+    /// other devices the function is called each time. The bits are the same.
+    ///
+    /// The function is called each time, on GPUs of CUDA as well, if a product in it
+    ///
+    /// - passes sums through the host: by columns, by cyclic columns or in a grid of several columns, those that are
+    ///   complex, or of y in f16 or bf16; and those of cyclic columns on other than 2, 4 or 8 devices, or of more than
+    ///   16,777,216 columns;
+    /// - takes entries of x from other devices, or with `beta` other than 0 of y: the device has not all that it needs;
+    /// - has `alpha = 0`, or a matrix without rows or columns.
+    ///
+    /// What [`Plan`] says of the function holds here: it allocates nothing. So products are those that write a y that is
+    /// there (`try_gpu_dot_into`, `try_gemv`), which stays in its memory. Take two vectors in turn, as below: a product
+    /// whose y other devices still read waits for them. Several iterations in one plan take less time than several runs
+    /// of one.
+    ///
+    /// ```
+    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv_shard::{Sharded, ShardedVector, Split};
+    /// use ndarray::{Array1, Array2};
+    ///
+    /// let a = Array2::from_shape_fn((600, 600), |(i, j)| 1.0 / (1 + i + j) as f64);
+    /// let devices = open_devices("reference, reference, reference")?; // or "cuda:*"
+    /// let shared = Sharded::new(&a, &devices, Split::Rows)?;
+    /// let x = shared.broadcast(&Array1::ones(600))?; // whole on each device
+    /// let y = x.clone();
+    /// let scalar = |of: f64| devices.iter().map(|d| d.scalar(of)).collect::<gemv_core::Result<Vec<_>>>();
+    ///
+    /// // y = A x / |A x|; each device computes the norm by itself, of all entries.
+    /// let mut plan = shared.plan((x, y, scalar(0.0)?, scalar(1.0)?), |(x, y, norms, ones)| {
+    ///     let mut step = |x: &ShardedVector<f64>, y: &mut ShardedVector<f64>| {
+    ///         shared.try_gpu_dot_into(x, &mut *y)?;
+    ///         for ((_, y), (norm, one)) in y.parts_mut().zip(norms.iter_mut().zip(&*ones)) {
+    ///             y.nrm2_into(&mut *norm)?;
+    ///             y.scal(one / &*norm)?;
+    ///         }
+    ///         gemv_core::Result::Ok(())
+    ///     };
+    ///     step(x, y)?;
+    ///     step(y, x) // two iterations, so that x has the last one
+    /// });
+    /// (0..5).try_for_each(|_| plan.run())?;
+    /// let x = plan.state().0.gather()?;
+    /// assert!((x.dot(&x) - 1.0).abs() < 1e-14);
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    pub fn plan<P, F: FnMut(&mut P) -> gemv_core::Result<()>>(
+        &self,
+        state: P,
+        start: F,
+    ) -> Plan<P, F> {
+        let (first, others) = self.devices.split_first().expect("there is a device or more");
+        first.plan_with(others, state, start)
+    }
+
+    /// [`gemv_mixed_resident`](Self::gemv_mixed_resident) to the memory that y has: each device computes its entries in
+    /// memory of the matrix' own, from which they are copied to each device that has them. On an error before that, y
+    /// is as it was.
+    fn in_place<V, S>(
+        &self,
+        alpha: S,
+        x: &ShardedVector<V>,
+        beta: S,
+        y: &mut ShardedVector<V>,
+    ) -> Result<()>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        self.fits(x.len(), Some(y.len()))?;
+        for operand in [x, &*y] {
+            self.holds(operand)?;
+            operand.fits()?;
+        }
+        let places = self.places();
+        let (columns, computes): (Vec<_>, Vec<_>) =
+            places.into_iter().map(|Place { columns, computes }| (columns, computes)).unzip();
+        let Results(mut result) = match self.kept.take() {
+            Some(kept) => kept,
+            None => Results(self.zeros(&computes)?),
+        };
+        if !x.has(&columns) || !beta.is_zero() && !y.has(&computes) {
+            call_each_time("a product takes entries from other devices to new memory");
+        }
+        if !beta.is_zero() {
+            let before = y.held_as(&computes)?;
+            let copies = result.parts.iter_mut().zip(&before.parts);
+            let copies = copies.filter(|(to, _)| !to.range.is_empty());
+            let copies = copies.map(|(to, from)| -> Task<'_, ()> {
+                let device = from.vector.device();
+                (device, Box::new(move || Ok(to.vector.assign(&from.vector)?)))
+            });
+            started(copies.collect())?;
+        }
+        self.multiply(alpha, &x.held_as(&columns)?, beta, &mut result)?;
+        y.receive(&result)?;
+        self.kept.give(Results(result));
+        Ok(())
+    }
+
+    /// Zeros of the whole matrix' height, these entries on each device.
+    fn zeros<V: Element>(&self, ranges: &[Range<usize>]) -> Result<ShardedVector<V>> {
+        let zeros = self.devices.iter().zip(ranges).map(|(device, range)| {
+            let range = range.clone();
+            let zeros = move || Ok(Held { vector: device.zeros(range.len())?, range });
+            (device, Box::new(zeros) as Box<dyn FnOnce() -> Result<_> + Send>)
+        });
+        Ok(ShardedVector { len: self.dim.0, parts: started(zeros.collect())? })
     }
 
     /// A vector with these entries on each device.
@@ -160,13 +287,7 @@ impl<T: Element> Sharded<T> {
         let computes: Vec<_> = places.iter().map(|place| place.computes.clone()).collect();
         let mut result = match y.filter(|_| !beta.is_zero()) {
             Some(y) => y.held_as(&computes)?,
-            None => {
-                let zeros = self.devices.iter().zip(computes).map(|(device, range)| {
-                    let zeros = move || Ok(Held { vector: device.zeros(range.len())?, range });
-                    (device, Box::new(zeros) as Box<dyn FnOnce() -> Result<_> + Send>)
-                });
-                ShardedVector { len: self.dim.0, parts: started(zeros.collect())? }
-            }
+            None => self.zeros(&computes)?,
         };
         if alpha.is_zero() || self.bands.is_empty() {
             let scaled = result.parts.iter_mut().zip(&self.devices);
@@ -256,7 +377,8 @@ where
         unplanned(product).map_err(told)
     }
 
-    /// Each device has the same entries of y afterwards as before, in new memory. On an error y is as it was.
+    /// Each device has the same entries of y afterwards as before, in new memory; in a [plan](Sharded::plan), in the
+    /// memory that y has. On an error y is as it was.
     fn try_gemv<'y>(
         &self,
         alpha: S,

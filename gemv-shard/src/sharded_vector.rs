@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gemv_core::{DeviceVector, Element, Error as CoreError, ShapeMismatch};
+use gemv_core::{DeviceVector, Element, Error as CoreError, ShapeMismatch, call_each_time};
 use ndarray::{Array1, Axis};
 
 use crate::exchange::{Written, are_peers, exchange};
@@ -174,6 +174,13 @@ impl<T: Element> ShardedVector<T> {
         self.held_as(&vec![0..self.len; self.parts.len()])
     }
 
+    /// Whether each device has these entries, and maybe others.
+    pub(crate) fn has(&self, ranges: &[Range<usize>]) -> bool {
+        self.parts.iter().zip(ranges).all(|(Held { range: has, .. }, range)| {
+            range.is_empty() || has.start <= range.start && range.end <= has.end
+        })
+    }
+
     /// The same vector with these entries on each device, and no others. What a device has is not copied.
     pub(crate) fn held_as(&self, ranges: &[Range<usize>]) -> Result<ShardedVector<T>> {
         self.fits()?;
@@ -231,6 +238,47 @@ impl<T: Element> ShardedVector<T> {
         });
         exchange(writes.collect())?.finish()?;
         Ok(new)
+    }
+
+    /// Takes the entries of another vector, of which each device has some and no two the same, to the memory that this
+    /// one has.
+    pub(crate) fn receive(&mut self, from: &ShardedVector<T>) -> Result<()> {
+        let cover = from.cover();
+        let mut dense = true;
+        for Held { vector, .. } in &mut self.parts {
+            // A clone does not see what is written.
+            vector.view_mut()?;
+            dense &= vector.stride() == 1 || vector.len() < 2;
+        }
+        let devices = self.parts.iter().chain(cover.iter().copied());
+        if !dense || !are_peers(devices.map(|held| held.vector.device())) {
+            return self.receive_by_the_host(from);
+        }
+        let writes = self.parts.iter_mut().map(|Held { range, vector: to }| {
+            let pieces = cover.iter().filter_map(|from| {
+                let (start, end) =
+                    (range.start.max(from.range.start), range.end.min(from.range.end));
+                if start >= end {
+                    return None;
+                }
+                let entries = start - from.range.start..end - from.range.start;
+                Some((start - range.start, from.vector.step(entries, 1)))
+            });
+            Written { pieces: pieces.collect(), to }
+        });
+        exchange(writes.collect())?.finish()
+    }
+
+    fn receive_by_the_host(&mut self, from: &ShardedVector<T>) -> Result<()> {
+        call_each_time("a result passes through the host");
+        let all = from.gather()?;
+        let devices: Vec<_> = self.parts.iter().map(|held| held.vector.device().clone()).collect();
+        let writes = self.parts.iter_mut().zip(&devices);
+        let writes = writes.map(|(Held { range, vector: to }, device)| -> Task<'_, ()> {
+            let entries = all.slice_axis(Axis(0), range.clone().into());
+            (device, Box::new(move || Ok(to.assign(entries)?)))
+        });
+        at_once(writes.collect()).map(|_| ())
     }
 
     /// What devices lack, by way of the host.

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use gemv_core::order::SEGMENT;
-use gemv_core::{Desc, Device, DeviceVector, Element, MatrixRef, Prepared, Times, VectorRef};
+use gemv_core::{
+    Desc, Device, DeviceVector, Element, MatrixRef, Prepared, Times, VectorRef, call_each_time,
+};
 use ndarray::ShapeBuilder;
 
 use crate::Result;
@@ -65,7 +67,11 @@ where
     };
     match sums {
         Some(sums) => between_peers(alpha, shared, beta, sums, others, kept),
-        None => by_the_host(alpha, shared, beta, n, others),
+        None if shared.is_empty() => started(others).map(|_| ()),
+        None => {
+            call_each_time("sums of a product pass through the host");
+            by_the_host(alpha, shared, beta, n, others)
+        }
     }
 }
 

@@ -58,17 +58,19 @@ enum By {
 
 /// Does each task by whom it is for: told its place and its device.
 ///
-/// While this thread records one of the devices, it does all tasks: another one would wait for the end of the record.
+/// While this thread records the devices, it does all tasks: another one would wait for the end of the record.
 ///
 /// # Errors
-/// If there are several devices and this thread records one of them: what the others do would be missing in a replay.
-fn together<R: Send>(tasks: Vec<Task<'_, R>>, by: impl Fn(usize, &Device) -> By) -> Result<Vec<R>> {
-    let recording = tasks.iter().any(|(device, _)| device.backend().is_recording());
-    if let Some((first, _)) = tasks.first().filter(|_| recording)
-        && tasks.iter().any(|(device, _)| !device.is(first))
-    {
-        let reason = "a plan records the work of one device, not of several".into();
-        return Err(failed(first, "Plan::run", reason));
+/// If this thread records some of the devices and others not: what these do would be missing in a replay.
+fn together<'a, R: Send>(
+    tasks: Vec<Task<'a, R>>,
+    by: impl Fn(usize, &Device) -> By,
+) -> Result<Vec<R>> {
+    let records = |(device, _): &Task<'a, R>| device.backend().is_recording();
+    let recording = tasks.iter().any(records);
+    if let Some((device, _)) = tasks.iter().find(|task| recording && !records(task)) {
+        let reason = "the plan records other devices, and not this one: see Sharded::plan".into();
+        return Err(failed(device, "Plan::run", reason));
     }
     let by = |place, device: &Device| if recording { By::Caller } else { by(place, device) };
     let (devices, tasks): (Vec<_>, Vec<_>) =

@@ -5,10 +5,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use gemv::half::f16;
 use gemv::ndarray::{Array1, Array2};
-use gemv::{Device, Engine, GpuDot};
+use gemv::num_complex::Complex;
+use gemv::{Device, Element, Engine, GpuDot, Times};
 use gemv_core::{Checked, Error as CoreError, Job, Prepared, Record, ShapeMismatch};
-use gemv_shard::{Error, Sharded, ShardedVector, Split};
+use gemv_shard::{Error, Sharded, ShardedVector, Split, SumElement};
 use gemv_testkit::{Host, compute};
 
 const SPLITS: [Split; 4] = [
@@ -243,6 +245,8 @@ fn nothing_to_do() {
 
 thread_local! {
     static COMPARES: Cell<bool> = const { Cell::new(false) };
+    /// How often this thread compared a record with the work.
+    static COMPARISONS: Cell<usize> = const { Cell::new(0) };
 }
 
 static COMPARING: AtomicBool = AtomicBool::new(false);
@@ -253,6 +257,7 @@ struct Compared;
 
 impl Record for Compared {
     fn holds(&self, start: &mut dyn FnMut() -> Result<(), CoreError>) -> Result<bool, CoreError> {
+        COMPARISONS.set(COMPARISONS.get() + 1);
         COMPARES.set(true);
         COMPARING.store(true, Ordering::SeqCst);
         let started = start();
@@ -266,22 +271,25 @@ impl Record for Compared {
     }
 }
 
-/// A record has the work of one device: what the others do would not be done again.
+/// A record has the work of the plan's devices: what others do would not be done again.
 #[test]
 fn several_devices_in_a_plan() {
-    let recording = || {
+    let recording = |is_recording: fn() -> bool| {
         let record: Option<fn() -> Box<dyn Record>> = Some(|| Box::new(Compared));
         // Only the thread that records may enter the device meanwhile, as on CUDA.
         let enter = || assert_eq!(COMPARING.load(Ordering::SeqCst), COMPARES.get());
         let compute = Box::new(move |job: &mut Checked<Job<'_>>, _: &Prepared| {
-            enter();
+            if is_recording() {
+                enter();
+            }
             compute(job);
             Ok(())
         });
-        let host = Host::new("fake:0");
-        Host { record, is_recording: || COMPARES.get(), compute, ..host }.device()
+        let mut host = Host::new("fake:0");
+        host.info.peers = true;
+        Host { record, is_recording, compute, ..host }.device()
     };
-    let (one, other) = (recording(), recording());
+    let (one, other) = (recording(|| COMPARES.get()), recording(|| false));
     let a = Array2::<f32>::ones((4, 600));
     for (devices, refused) in [([&one, &one], false), ([&one, &other], true)] {
         for split in [Split::Rows, Split::Columns] {
@@ -291,8 +299,7 @@ fn several_devices_in_a_plan() {
             let mut plan = one.plan(y, |y| shared.try_gemv(1.0, &x, 1.0, y).map(|_| ()));
             plan.run().unwrap();
             let again = plan.run().map_err(|e| e.to_string());
-            let want =
-                "fake:0: Plan::run failed: a plan records the work of one device, not of several";
+            let want = "fake:0: Plan::run failed: the plan records other devices, and not this one: see Sharded::plan";
             assert_eq!(again, if refused { Err(want.into()) } else { Ok(()) }, "{split:?}");
             let ran = if refused { 1.0 } else { 2.0 };
             assert_eq!(plan.into_state().gather().unwrap(), Array1::from_elem(4, 600.0 * ran));
@@ -301,6 +308,97 @@ fn several_devices_in_a_plan() {
             assert_eq!(y.gather().unwrap(), Array1::from_elem(4, 600.0));
         }
     }
+}
+
+/// A device that copies from others of its kind, and refuses while it is recorded what a record cannot have, as CUDA does.
+fn recorded(which: usize, cyclic: bool) -> Device {
+    let id = format!("fake:{which}");
+    let mut host = Host::new(&id);
+    (host.info.peers, host.info.asynchronous) = (true, true);
+    let transfer = Arc::new(move |what: &str| match COMPARES.get() {
+        true if matches!(what, "alloc" | "upload" | "download") => {
+            let (device, reason) = (id.clone(), "it cannot be recorded".into());
+            Err(CoreError::Device { device, call: "transfer", reason })
+        }
+        _ => Ok(()),
+    });
+    let record: Option<fn() -> Box<dyn Record>> = Some(|| Box::new(Compared));
+    Host { record, is_recording: || COMPARES.get(), transfer, cyclic, ..host }.device()
+}
+
+/// Whether a plan of `y = alpha A x + beta y` with ones is recorded; its results are right either way.
+#[track_caller]
+fn is_recorded<T, S>(
+    one: T,
+    shared: &Sharded<T>,
+    (whole, alpha, beta): (bool, S, S),
+    want: impl Fn(&T) -> bool,
+) -> bool
+where
+    T: Element<Acc = S> + Times<S>,
+    S: SumElement,
+{
+    let (m, n) = shared.dim();
+    let (ones, before) = (Array1::from_elem(n, one), Array1::from_elem(m, one));
+    let (x, y) = match whole {
+        true => (shared.broadcast(&ones), shared.broadcast(&before)),
+        false => (shared.scatter(&ones), shared.scatter(&before)),
+    };
+    let state = (x.unwrap(), y.unwrap());
+    COMPARISONS.set(0);
+    let mut plan = shared.plan(state, |(x, y)| shared.try_gemv(alpha, x, beta, y));
+    // The record that compares replays nothing: the second run did the work once.
+    for _ in 0..2 {
+        for (_, y) in plan.state_mut().1.parts_mut() {
+            y.assign(&Array1::from_elem(y.len(), one)).unwrap();
+        }
+        plan.run().unwrap();
+        let (x, y) = plan.state();
+        assert!(y.gather().unwrap().iter().all(&want));
+        assert!(y.parts().all(|(_, part)| part.download().unwrap().iter().all(&want)));
+        assert!(x.gather().unwrap() == ones);
+    }
+    COMPARISONS.get() > 0
+}
+
+/// Work that no record repeats is called each time, on devices that record as on all others.
+#[test]
+fn plans_that_are_not_recorded() {
+    let devices = |count, cyclic| (0..count).map(|k| recorded(k, cyclic)).collect::<Vec<_>>();
+    for split in [Split::Rows, Split::Columns, Split::CyclicColumns] {
+        let on = |cyclic| devices(4, cyclic);
+        let of = |on: &[Device]| Sharded::new(&Array2::<f32>::ones((600, 600)), on, split).unwrap();
+        let shared = of(&on(true));
+        let product =
+            |whole, beta| is_recorded(1.0, &shared, (whole, 1.0, beta), |y| *y == 600.0 + beta);
+        assert!(product(true, 0.0) && product(true, 1.0), "{split:?}");
+        // In parts, x of each device's rows is not what it needs.
+        assert!(!product(false, 0.0) && !product(false, 1.0), "{split:?}");
+        assert!(!is_recorded(1.0, &shared, (true, 0.0, 3.0), |y| *y == 3.0), "{split:?}");
+        let without = is_recorded(1.0, &of(&on(false)), (true, 1.0, 0.0), |y| *y == 600.0);
+        assert_eq!(without, split != Split::CyclicColumns, "{split:?}");
+
+        let rows = split == Split::Rows;
+        let a = Array2::from_elem((600, 600), f16::ONE);
+        let half = Sharded::new(&a, &on(true), split).unwrap();
+        let half = is_recorded(f16::ONE, &half, (true, 1.0, 0.0), |y| f32::from(*y) == 600.0);
+        assert_eq!(half, rows, "{split:?}");
+        let one = Complex::new(1.0f64, 0.0);
+        let pair = Sharded::new(&Array2::from_elem((600, 600), one), &on(true), split).unwrap();
+        let zero = Complex::new(0.0, 0.0);
+        let pair = is_recorded(one, &pair, (true, one, zero), |y| *y == one * 600.0);
+        assert_eq!(pair, rows, "{split:?}");
+    }
+    for (rows, columns) in [(1, 4), (2, 2), (4, 1)] {
+        let a = Array2::from_elem((600, 600), f16::ONE);
+        let shared = Sharded::new(&a, &devices(4, true), Split::Grid { rows, columns }).unwrap();
+        let half = is_recorded(f16::ONE, &shared, (true, 1.0, 0.0), |y| f32::from(*y) == 600.0);
+        assert_eq!(half, columns == 1);
+    }
+    // Without columns a product reads no matrix.
+    let a = Array2::<f32>::ones((4, 0));
+    let shared = Sharded::new(&a, &devices(2, true), Split::Rows).unwrap();
+    assert!(!is_recorded(1.0, &shared, (true, 1.0, 2.0), |y| *y == 2.0));
 }
 
 /// Whatever fails in a product by cyclic columns, y is as it was, and the next product is right.

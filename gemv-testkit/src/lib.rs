@@ -403,7 +403,11 @@ impl Backend for Host {
         (self.compute_step)(job)
     }
 
-    fn record(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Record>>> {
+    fn record(
+        &self,
+        _: &[&dyn Backend],
+        _: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Box<dyn Record>>> {
         Ok(self.record.map(|record| record()))
     }
 

@@ -337,8 +337,11 @@ fn one(sh: &Shell, which: impl Fn(&Built) -> bool) -> Result<Built> {
 fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
     let _path = sh.push_env("GEMV_NVRTC", &tools.nvrtc);
     let _require = sh.push_env("GEMV_REQUIRE", "nvrtc");
-    let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == "nvrtc")?.path;
-    Ok(cmd!(sh, "{binary}").run()?)
+    for name in ["nvrtc", "places"] {
+        let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == name)?.path;
+        cmd!(sh, "{binary}").run()?;
+    }
+    Ok(())
 }
 
 /// They come from exact arithmetic in Python, and from nothing that is under test.

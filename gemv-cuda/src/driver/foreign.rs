@@ -28,9 +28,10 @@ impl Gpu {
         self.foreign.is_some()
     }
 
-    /// Whether the stream can be recorded: the legacy default stream cannot.
-    pub(crate) fn records(&self) -> bool {
-        self.foreign.as_ref().is_none_or(|stream| !stream.legacy)
+    /// Whether the stream can be recorded as one of so many: the legacy default stream cannot, and another library's
+    /// only by itself.
+    pub(crate) fn records(&self, gpus: usize) -> bool {
+        self.foreign.as_ref().is_none_or(|stream| !stream.legacy && gpus == 1)
     }
 
     /// Refuses the default stream of another thread: it is another stream.

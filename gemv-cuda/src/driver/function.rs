@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::CudaFunction;
@@ -32,6 +33,31 @@ pub(crate) struct Launch {
     pub(super) early: bool,
     /// The last argument of the entry points that take it.
     pub(super) parts: u32,
+    /// Of the launch that writes y, what does so at several places at once.
+    pub(crate) at_places: Option<AtPlaces>,
+}
+
+/// Finds the function that computes as another one and writes y at several [places](gemv_gpu::Places); `None`
+/// where there is none.
+#[derive(Clone)]
+pub(crate) struct AtPlaces(Arc<dyn Fn() -> Option<Arc<Function>> + Send + Sync>);
+
+impl AtPlaces {
+    pub(crate) fn new(
+        find: impl Fn() -> Option<Arc<Function>> + Send + Sync + 'static,
+    ) -> AtPlaces {
+        AtPlaces(Arc::new(find))
+    }
+
+    pub(super) fn find(&self) -> Option<Arc<Function>> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for AtPlaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtPlaces")
+    }
 }
 
 // cudarc has this function's types with the newer of the CUDA versions that it can be built for alone.

@@ -499,6 +499,10 @@ impl Gpu {
         }
     }
 
+    pub(super) fn refused(&self, call: &'static str, reason: &str) -> Error {
+        Error::Device { device: self.id.clone(), call, reason: reason.into() }
+    }
+
     pub(super) fn failed(&self, call: &'static str, e: DriverError) -> Error {
         device_error(&self.id, call, e)
     }
@@ -513,6 +517,11 @@ impl Block {
     /// What keeps its memory.
     pub(super) fn keep(&self) -> Keep {
         self.memory.clone()
+    }
+
+    /// Whether it is memory of ours, which other GPUs may reach once they are allowed to.
+    pub(super) fn is_of_the_pool(&self) -> bool {
+        matches!(self.memory.kind, Kind::Ordered)
     }
 
     pub(crate) fn bytes(&self) -> usize {

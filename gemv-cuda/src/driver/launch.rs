@@ -3,14 +3,14 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::result;
+use cudarc::driver::{result, sys};
 use gemv_core::{Dtype, Element, Error, Number, Result};
 use gemv_gpu::{Launch as Planned, Signature, chain_launch};
 
 use super::chain::{Argument, Chain, Given, Lines, Link, OWN, Place};
 use super::function::{Function, Keep, Launch, LaunchAttribute, LaunchConfig};
 use super::gpu::{Block, Gpu};
-use super::tape::{Mode, Taped};
+use super::tape::{Mode, Taped, Work};
 use crate::lock::lock;
 
 /// A batch of matrices in a block: element (b, i, j) lies at `first` and the sum of the indices times
@@ -182,7 +182,7 @@ impl Gpu {
         }
         let early = planned.pdl_wait && function.pdl_waits;
         let Planned { block, shared, parts, .. } = *planned;
-        Ok(Launch { function, grid, block, shared, early, parts })
+        Ok(Launch { function, grid, block, shared, early, parts, at_places: None })
     }
 
     /// Queues one launch of a kernel of this signature; of `Gemv`, for one column of one entry.
@@ -243,9 +243,12 @@ impl Gpu {
                 let strides = [a.strides[1], a.strides[2]];
                 self.end_chain(Lines::of(address, [rows, columns], strides, element))?;
             }
+            let size = arguments.types.1.bytes();
+            let whole = y.strides[1] == 1 || m == 1;
+            let written = whole.then(|| (y.block.at + (y.first * size) as u64, m as usize * size));
             // SAFETY: these are the arguments of a kernel of the signature `Gemv`, which the caller's choice
             // has; operands and scratch memory were checked above.
-            return unsafe { self.queue_launch(launch, values, memory) };
+            return unsafe { self.queue_launch(launch, values, memory, written) };
         }
         let values = [
             at(&m),
@@ -277,7 +280,7 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
         // has; operands and scratch memory were checked above.
-        unsafe { self.queue_launch(launch, values, memory) }
+        unsafe { self.queue_launch(launch, values, memory, None) }
     }
 
     /// Queues one elementwise step.
@@ -329,7 +332,7 @@ impl Gpu {
         ];
         // SAFETY: these are the arguments of every entry point of `vector.k`, of which `launch` is one;
         // operands were checked above, and what is not given is not read.
-        unsafe { self.queue_launch(launch, values, memory) }
+        unsafe { self.queue_launch(launch, values, memory, None) }
     }
 
     /// Queues one step of `elementwise.k`.
@@ -373,7 +376,7 @@ impl Gpu {
         };
         // SAFETY: these are the arguments of every entry point of `elementwise.k`, of which `launch` is one;
         // operands were checked above, and what is not given is not read.
-        unsafe { self.queue_launch(launch, values, memory) }
+        unsafe { self.queue_launch(launch, values, memory, None) }
     }
 
     /// While steps are recorded to be kept: lets one join those before it, in a launch that comes when
@@ -439,10 +442,10 @@ impl Gpu {
         // SAFETY: this is the one argument of `vector_chain`. Every operand lies in its block, which was
         // looked at when it joined, and has a place of its own in shared memory, of which the launch has
         // as many bytes. What is prefetched is not read.
-        unsafe { self.queue_launch(&launch, [at(&argument)], || chain.memory.clone()) }
+        unsafe { self.queue_launch(&launch, [at(&argument)], || chain.memory.clone(), None) }
     }
 
-    /// Takes note of a launch while launches are recorded. Whether it is to be queued.
+    /// Takes note of a launch while launches are recorded, and of what it writes. Whether it is to be queued.
     ///
     /// # Safety
     /// The values are those of the launch's arguments, alive.
@@ -451,6 +454,7 @@ impl Gpu {
         launch: &Launch,
         values: &[Value],
         memory: impl Fn() -> Vec<Keep>,
+        written: Option<(sys::CUdeviceptr, usize)>,
     ) -> bool {
         let mut tape = lock(&self.tape);
         if matches!(tape.mode, Mode::Stream) {
@@ -465,20 +469,17 @@ impl Gpu {
         }
         match &mut tape.mode {
             Mode::Stream => true,
-            Mode::Keep(all) => {
-                all.push(Taped::new(launch, arguments, memory()));
-                true
-            }
-            Mode::Compare { with, next, same } => {
-                *same &= with.get(*next).is_some_and(|taped| taped.is(launch, &arguments));
-                *next += 1;
+            Mode::List { gpu, list } => {
+                let sizes = values.iter().map(|value| value.bytes).collect();
+                let taped = Taped::new(launch, (arguments, sizes), memory(), written);
+                lock(list).push(Work::Launch(*gpu, taped));
                 false
             }
         }
     }
 
     /// Queues a launch with pointers to its arguments' values. While launches are recorded or captured, the record has
-    /// it, and keeps the memory that it works on.
+    /// it, and keeps the memory that it works on. `written` is all that it writes, if a record may want to know.
     ///
     /// # Safety
     /// They are those of the kernel's signature (gemv_gpu); every operand lies in its block, and the
@@ -488,11 +489,12 @@ impl Gpu {
         launch: &Launch,
         values: [Value; N],
         memory: impl Fn() -> Vec<Keep>,
+        written: Option<(sys::CUdeviceptr, usize)>,
     ) -> Result<()> {
         if self.recording() {
             self.end_chain(None)?;
             // SAFETY: the caller's.
-            if !unsafe { self.taped(launch, &values, &memory) } {
+            if !unsafe { self.taped(launch, &values, &memory, written) } {
                 return Ok(());
             }
         }
@@ -501,15 +503,32 @@ impl Gpu {
             self.keep_in_graph(memory(), &launch.function)?;
         }
         let mut values = values.map(|value| value.at);
-        let function = launch.function.inner.cu_function();
+        let Launch { function, grid, block, shared, early, .. } = launch;
         // In a graph of another library, what is ahead need not be a launch.
-        if let Some(queue) = self.launch_ex.filter(|_| launch.early && !captured) {
+        let shape = (*grid, *block, *shared);
+        // SAFETY: the caller's.
+        unsafe { self.queue_function(function, shape, *early && !captured, &mut values) }
+    }
+
+    /// Queues a function, which may begin before the launch ahead has ended if it is `early`.
+    ///
+    /// # Safety
+    /// As [`queue_launch`](Self::queue_launch): the values are the function's arguments, alive.
+    pub(super) unsafe fn queue_function(
+        &self,
+        function: &Function,
+        (grid, block, shared): ([u32; 3], [u32; 3], u32),
+        early: bool,
+        values: &mut [*mut c_void],
+    ) -> Result<()> {
+        let function = function.inner.cu_function();
+        if let Some(queue) = self.launch_ex.filter(|_| early) {
             // It may begin before the launch ahead has ended, for whose results it waits by itself
             // (CUDA C++ Programming Guide, "Programmatic Dependent Launch").
             let config = LaunchConfig {
-                grid: launch.grid,
-                block: launch.block,
-                shared: launch.shared,
+                grid,
+                block,
+                shared,
                 stream: self.stream.cu_stream(),
                 attributes: &LaunchAttribute::EARLY,
                 count: 1,
@@ -519,19 +538,13 @@ impl Gpu {
                 unsafe { queue(&config, function, values.as_mut_ptr(), std::ptr::null_mut()) };
             return code.result().map_err(|e| self.failed("cuLaunchKernelEx", e));
         }
-        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
         // SAFETY: the function lives as long as its module, which it owns. The caller gives the arguments
         // of its signature, and by its contract the kernel touches the elements of A, X and Y, and as
         // much scratch memory as its plan says. The driver copies the values before it returns.
         unsafe {
-            result::launch_kernel(
-                function,
-                (gx, gy, gz),
-                (bx, by, bz),
-                launch.shared,
-                self.stream.cu_stream(),
-                &mut values,
-            )
+            let stream = self.stream.cu_stream();
+            result::launch_kernel(function, (gx, gy, gz), (bx, by, bz), shared, stream, values)
         }
         .map_err(|e| self.failed("cuLaunchKernel", e))
     }

@@ -18,6 +18,8 @@ mod nvrtc;
 mod peer;
 mod probe;
 mod record;
+mod schedule;
+mod several;
 mod source;
 mod spare;
 mod staging;
@@ -27,12 +29,13 @@ pub(crate) use chain::Link;
 pub(crate) use cublas::Cublas;
 pub(crate) use foreign::drop_retired;
 pub(crate) use foreign_stream::stream_id;
-pub(crate) use function::{Function, Launch};
+pub(crate) use function::{AtPlaces, Function, Launch};
 pub(crate) use gpu::{Block, Gpu};
 pub(crate) use launch::{Arguments, ElementwiseArguments, Fused, Operand, VectorArguments};
 pub use nvrtc::{Image, NVRTC_ENV, Nvrtc};
 pub(crate) use peer::{BlockCopy, exchange};
 pub(crate) use probe::{Found, Report, probe};
+pub(crate) use several::record;
 pub(crate) use staging::Staging;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::current::{Caller, Held};
 use super::function::Keep;
 use super::gpu::{Block, Gpu, Peers};
 use super::probe::LIBRARY;
+use super::tape::{Copied, End, List, Mode, Work};
 use crate::lock::lock;
 
 /// Bytes that one block gets of another one, which may be another GPU's.
@@ -71,6 +72,9 @@ pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<InFlight> {
         let inside = inside(copy.to, copy.at) && inside(copy.from, copy.first);
         assert!(inside, "a copy from or to the outside of a block");
     }
+    if list_copies(copies)? {
+        return Ok(InFlight { of: Vec::new(), _memory: Vec::new() });
+    }
     for copy in copies {
         for gpu in [copy.to.gpu(), copy.from.gpu()] {
             // Another thread's record ends before this enters.
@@ -84,6 +88,46 @@ pub(crate) fn exchange(copies: &[BlockCopy<'_>]) -> Result<InFlight> {
         wait(copies.iter().map(|copy| copy.to.gpu()));
     }
     queued
+}
+
+/// Where the work of the GPUs is listed, puts the copies on the list; whether it is.
+///
+/// # Errors
+/// If the work of one is recorded with that of others, or the memory is another library's.
+fn list_copies(copies: &[BlockCopy<'_>]) -> Result<bool> {
+    let mut list: Option<List> = None;
+    let mut all = Vec::new();
+    for copy in copies {
+        let end = |block: &Block, first: usize| -> Result<Option<(End, List)>> {
+            let gpu = block.gpu();
+            if !(gpu.recording() && gpu.is_entered()) {
+                return Ok(None);
+            }
+            // Steps that wait for others come before.
+            gpu.end_chain(None)?;
+            let tape = lock(&gpu.tape);
+            let Mode::List { gpu: place, list } = &tape.mode else { return Ok(None) };
+            if !block.is_of_the_pool() {
+                let reason = "memory of another library cannot be recorded over several GPUs";
+                return Err(gpu.refused("exchange", reason));
+            }
+            let address = block.at + first as u64;
+            Ok(Some((End { gpu: *place, address, memory: block.keep() }, list.clone())))
+        };
+        let (from, to) = (end(copy.from, copy.first)?, end(copy.to, copy.at)?);
+        let (Some((from, of_from)), Some((to, of_to))) = (from, to) else { continue };
+        let known = list.get_or_insert_with(|| of_from.clone());
+        if Arc::ptr_eq(known, &of_from) && Arc::ptr_eq(known, &of_to) {
+            all.push(Copied { from, to, bytes: copy.bytes });
+        }
+    }
+    let Some(list) = list else { return Ok(false) };
+    if all.len() < copies.len() {
+        let reason = "it copies from or to a device that is not recorded with the others";
+        return Err(copies[0].to.gpu().refused("exchange", reason));
+    }
+    lock(&list).push(Work::Copies(all));
+    Ok(true)
 }
 
 fn queue(copies: &[BlockCopy<'_>]) -> Result<InFlight> {
@@ -209,6 +253,20 @@ impl Gpu {
         // thread may have recorded the event again: then more is waited for.
         unsafe { result::stream::wait_event(stream, event, flags) }
             .map_err(|e| self.failed("cuStreamWaitEvent", e))
+    }
+
+    /// Whether this GPU reads and writes another one's memory directly.
+    pub(super) fn reaches(&self, other: &Gpu) -> Result<bool> {
+        self.handles()?;
+        Ok(self.reads(other))
+    }
+
+    /// The event for what this GPU has up to here.
+    pub(super) fn mark_before(&self) -> Result<sys::CUevent> {
+        let _guard = self.enter()?;
+        let before = self.handles()?.before;
+        self.mark(before, self.stream.cu_stream())?;
+        Ok(before)
     }
 
     /// Whether this GPU reads another one's memory directly. The first call allows it, where the machine can. Else the

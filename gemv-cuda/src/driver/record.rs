@@ -1,18 +1,15 @@
-//! Records of launches: the stream while it records, and graphs that are replayed.
+//! The time in which launches are recorded: by the stream, for a clock, or as a list.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaEvent, CudaGraph};
-use gemv_core::{Error, Record, Result};
+use gemv_core::{Error, Result};
 
-use super::current::Held;
 use super::gpu::Gpu;
 use super::probe::LIBRARY;
-use super::tape::{Mode, Tape, Taped};
+use super::tape::{List, Mode, Tape};
 use crate::lock::lock;
 
 impl Gpu {
@@ -20,10 +17,11 @@ impl Gpu {
     /// then follow each other without the host. Where it cannot be recorded, the host's clock.
     pub(crate) fn timed(&self, product: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
         let _guard = self.enter()?;
+        self.refuse_while_recording("cuStreamSynchronize")?;
         self.synchronize()?;
         let recorded = Recording::of_stream(self).and_then(|recording| {
             product()?;
-            recording.end().map(|(graph, _)| graph)
+            recording.end()
         });
         let Ok(Some(graph)) = recorded else {
             self.synchronize()?;
@@ -62,80 +60,9 @@ impl Gpu {
         Ok(Duration::from_secs_f64(f64::from(milliseconds) * 1e-3))
     }
 
-    /// Records what `start` queues.
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        start: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Box<dyn Record>> {
-        let _guard = self.enter()?;
-        self.synchronize()?;
-        let recording = Recording::begin(self, Mode::Keep(Vec::new()))?;
-        start()?;
-        let (graph, mode) = recording.end()?;
-        let (Some(graph), Mode::Keep(launches)) = (graph, mode) else {
-            return Err(self.nothing());
-        };
-        graph.upload().map_err(|e| self.failed("cuGraphUpload", e))?;
-        Ok(Box::new(Replay {
-            graph: Held::new(graph),
-            launches: launches.into(),
-            gpu: self.clone(),
-        }))
-    }
-
-    fn nothing(&self) -> Error {
+    pub(super) fn nothing(&self) -> Error {
         let (device, reason) = (self.id().into(), "there is no work to record".into());
         Error::Device { device, call: "cuStreamEndCapture", reason }
-    }
-}
-
-/// A graph, and what it works on.
-struct Replay {
-    // Dropped first: it uses the memory.
-    graph: Held<CudaGraph>,
-    launches: Arc<[Taped]>,
-    gpu: Arc<Gpu>,
-}
-
-// SAFETY: the driver's handles are of a context that any thread may make current, which `enter` does;
-// they are used under its guard alone.
-unsafe impl Send for Replay {}
-
-impl fmt::Debug for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Replay({} launches on {})", self.launches.len(), self.gpu.id())
-    }
-}
-
-impl Record for Replay {
-    fn holds(&self, start: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
-        let _guard = self.gpu.enter()?;
-        let with = self.launches.clone();
-        let comparing = Recording::compare(&self.gpu, Mode::Compare { with, next: 0, same: true });
-        start()?;
-        match comparing.end()? {
-            (_, Mode::Compare { next, same, .. }) => Ok(same && next == self.launches.len()),
-            _ => Ok(false),
-        }
-    }
-
-    fn replay(&self) -> Result<()> {
-        let _guard = self.gpu.enter()?;
-        self.gpu.refuse_while_captured("cuGraphLaunch")?;
-        self.graph.launch().map_err(|e| self.gpu.failed("cuGraphLaunch", e))
-    }
-}
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if self.gpu.here().is_err() {
-            return;
-        }
-        // It may be under way, and the memory goes with it.
-        let waited = self.gpu.enter().and_then(|_guard| self.gpu.synchronize());
-        if let Err(e) = waited {
-            log::warn!("{e}");
-        }
     }
 }
 
@@ -151,39 +78,36 @@ pub(super) struct Recording<'a> {
 impl<'a> Recording<'a> {
     /// Has the stream record for the moment.
     pub(super) fn of_stream(gpu: &'a Gpu) -> Result<Recording<'a>> {
-        Self::begin(gpu, Mode::Stream)
-    }
-
-    fn begin(gpu: &'a Gpu, mode: Mode) -> Result<Recording<'a>> {
         let capture = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         let begun = gpu.stream.begin_capture(capture);
         begun.map_err(|e| gpu.failed("cuStreamBeginCapture", e))?;
-        Ok(Self::tape(gpu, mode, true))
+        Ok(Self::begin(gpu, Mode::Stream, true))
     }
 
-    fn compare(gpu: &'a Gpu, mode: Mode) -> Recording<'a> {
-        Self::tape(gpu, mode, false)
+    /// Has launches listed, as one of the GPUs of a list. Nothing is queued.
+    pub(super) fn on_list(gpu: &'a Gpu, place: usize, list: &List) -> Recording<'a> {
+        Self::begin(gpu, Mode::List { gpu: place, list: list.clone() }, false)
     }
 
-    fn tape(gpu: &'a Gpu, mode: Mode, captures: bool) -> Recording<'a> {
+    fn begin(gpu: &'a Gpu, mode: Mode, captures: bool) -> Recording<'a> {
         lock(&gpu.tape).mode = mode;
         gpu.recording.store(true, Ordering::Relaxed);
         Recording { gpu, captures, ended: false }
     }
 
     /// Ends it: what the stream recorded, if it did.
-    pub(super) fn end(mut self) -> Result<(Option<CudaGraph>, Mode)> {
+    pub(super) fn end(mut self) -> Result<Option<CudaGraph>> {
         self.gpu.end_chain(None)?;
         self.stop()
     }
 
-    fn stop(&mut self) -> Result<(Option<CudaGraph>, Mode)> {
+    fn stop(&mut self) -> Result<Option<CudaGraph>> {
         self.ended = true;
         let gpu = self.gpu;
         // A child of the process that began it does not end it.
         gpu.here()?;
         gpu.recording.store(false, Ordering::Relaxed);
-        let Tape { mode, chain, freed, freed_host } = std::mem::take(&mut *lock(&gpu.tape));
+        let Tape { chain, freed, freed_host, .. } = std::mem::take(&mut *lock(&gpu.tape));
 
         let graph = match self.captures {
             true => gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0)),
@@ -194,7 +118,7 @@ impl<'a> Recording<'a> {
         let freed = freed.into_iter().try_for_each(|(size, at)| gpu.give_up(size, at));
         let freed = freed.and_then(|()| super::staging::free_host(gpu, freed_host));
         let graph = graph.map_err(|e| gpu.failed("cuStreamEndCapture", e))?;
-        freed.map(|()| (graph, mode))
+        freed.map(|()| graph)
     }
 }
 

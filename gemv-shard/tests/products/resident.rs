@@ -1,6 +1,6 @@
 //! Products with vectors that stay on the devices have the bits of the whole on one, and so has every copy.
 use crate::common::{Random, devices, element, held, same, whole};
-use crate::sharded::{sets, some_cases, splits};
+use crate::sharded::{peers, sets, some_cases, splits};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Axis};
 use gemv::num_complex::Complex;
@@ -148,6 +148,118 @@ where
     }
 }
 
+/// Of 1 to 8 places, that of one device or of several: an iteration in a plan has the bits of one device, however
+/// often it is run, and its vectors stay where they are.
+fn plan<T, S>(seed: u64)
+where
+    T: Element<Acc = S> + Times<T> + Times<S>,
+    S: SumElement,
+{
+    let random = &mut Random(seed);
+    let reference = gemv::Engine::new(None).device("reference").unwrap();
+    let n = 270;
+    let (a, first): (Array2<T>, Array1<T>) = (random.matrix(n, n), random.vector(n));
+    // x, y = A x / |A x| and so on, and then with 2 x + A y in the place of y.
+    let zeros = Array1::from_elem(n, element(0.0, 0.0));
+    let two = S::from_parts(2.0, 0.0);
+    let next = |x: &Array1<T>, beta, y: &Array1<T>| {
+        let mut y = reference.vector(&whole(S::ONE, &a, x, beta, y)).unwrap();
+        let mut norm = reference.scalar(element::<T>(0.0, 0.0)).unwrap();
+        y.nrm2_into(&mut norm).unwrap();
+        y.scal(&reference.scalar(element::<T>(1.0, 0.0)).unwrap() / &norm).unwrap();
+        y.download().unwrap()
+    };
+    let mut wants = vec![(first.clone(), zeros.clone())];
+    for _ in 0..4 {
+        let x = &wants.last().unwrap().0;
+        let y = next(x, S::ZERO, &zeros);
+        wants.push((next(&y, two, x), y));
+    }
+
+    let on = devices::<T, T>();
+    for count in 1..=8 {
+        let around = on.iter().cycle().take(count).cloned().collect();
+        // All that copy from each other, if there are any.
+        let real = on.iter().filter(|device| device.info().peers);
+        let real: Vec<_> = real.cycle().take(count).cloned().collect();
+        let sets = on.iter().map(|device| vec![device.clone(); count]);
+        let several = [peers(count, None), around, real].into_iter().filter(|on| !on.is_empty());
+        for on in sets.chain(several) {
+            let split = splits(count);
+            let split = split[random.below(split.len())];
+            for split in [Split::Rows, split] {
+                let by = weights(random, split, count);
+                let shared = Sharded::weighted(&a, &on, split, &by).unwrap();
+                let what = format!("{split:?} on {on:?} by {by:?}");
+                let number = |of| {
+                    let numbers = on.iter().map(|d| d.scalar(element::<T>(of, 0.0)));
+                    numbers.collect::<gemv::Result<Vec<_>>>().unwrap()
+                };
+                let x = shared.broadcast(&first).unwrap();
+                let state = (x.clone(), x, number(0.0), number(1.0));
+                let mut plan = shared.plan(state, |(x, y, norms, ones)| {
+                    let mut step = |x: &ShardedVector<T>, beta, y: &mut ShardedVector<T>| {
+                        shared.try_gemv(S::ONE, x, beta, &mut *y)?;
+                        let numbers = norms.iter_mut().zip(&*ones);
+                        for ((_, y), (norm, one)) in y.parts_mut().zip(numbers) {
+                            y.nrm2_into(&mut *norm)?;
+                            y.scal(one / &*norm)?;
+                        }
+                        gemv::Result::Ok(())
+                    };
+                    step(x, S::ZERO, y)?;
+                    step(y, two, x)
+                });
+                for _ in 0..2 {
+                    for (run, want) in wants.iter().enumerate().skip(1) {
+                        plan.run().unwrap();
+                        let (x, y, ..) = plan.state();
+                        same_parts(x, &want.0, &format!("{what}, run {run}"));
+                        same_parts(y, &want.1, &format!("{what}, run {run}"));
+                    }
+                    // From the beginning, in the same memory.
+                    for (_, x) in plan.state_mut().0.parts_mut() {
+                        x.assign(&first).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a plan cannot do is an error, after which all goes on.
+#[test]
+fn an_error_in_a_plan() {
+    let random = &mut Random(40);
+    let (a, first): (Array2<f32>, Array1<f32>) = (random.matrix(300, 300), random.vector(300));
+    for on in sets(&devices::<f32, f32>()) {
+        let shared = Sharded::new(&a, &on, Split::Rows).unwrap();
+        let x = shared.broadcast(&first).unwrap();
+        let y = shared.broadcast(&Array1::zeros(300)).unwrap();
+        let short = shared.broadcast(&Array1::zeros(299)).unwrap();
+        let mut fails = 0;
+        let mut plan = shared.plan((x, y, short), |(x, y, short)| {
+            fails += 1;
+            shared.try_gpu_dot_into(&*x, &mut *y)?;
+            match fails {
+                // In the first run, and in the middle of a record.
+                1 | 3 => shared.try_gpu_dot_into(&*short, &mut *y),
+                _ => Ok(()),
+            }
+        });
+        let mut refused = 0;
+        for _ in 0..6 {
+            refused += usize::from(plan.run().is_err());
+        }
+        assert_eq!(refused, 2, "{on:?}");
+        let want = whole(1.0, &a, &first, 0.0, &Array1::zeros(300));
+        let (x, y, _) = plan.into_state();
+        same_parts(&x, &first, "x");
+        same_parts(&y, &want, "y");
+        same_parts(&shared.try_gpu_dot(&x).unwrap(), &want, "after it");
+    }
+}
+
 macro_rules! types {
     ($($name:ident: $t:ty, $v:ty, $seed:expr;)*) => { $(
         #[test]
@@ -172,6 +284,7 @@ macro_rules! iterations {
         #[test]
         fn $name() {
             iterate::<$t, _>($seed);
+            plan::<$t, _>($seed + 100);
         }
     )* };
 }

@@ -10,7 +10,7 @@ use gemv_testkit::Host;
 use proptest::prelude::*;
 
 /// Devices that copy from each other, and have a kernel for cyclic columns, all but one.
-fn peers(count: usize, without: Option<usize>) -> Vec<Device> {
+pub fn peers(count: usize, without: Option<usize>) -> Vec<Device> {
     let peers = (0..count).map(|which| {
         let mut host = Host::new(&format!("fake:{which}"));
         (host.info.peers, host.info.asynchronous) = (true, which > 0);
