@@ -1,13 +1,14 @@
 //! The command `gemv`: matrix-vector products from the command line.
 //!
 //! What is public is for the binary and for the fuzzer of its parsers. One module a subcommand; each has its arguments and a `run`. Exit codes: 0 done, 1 failed (one
-//! sentence on standard error), 2 wrong usage.
+//! sentence on standard error), 2 wrong usage, 130 stopped by Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod dot;
 mod files;
 mod info;
+mod interrupt;
 mod npy;
 pub mod npz;
 mod parse;
@@ -19,7 +20,8 @@ mod tune;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 use gemv::unstable::float_mode::in_default;
 // Linked for its kernels, which enter the backends by name.
 use gemv_baselines as _;
@@ -57,7 +59,7 @@ fn command() -> ExitCode {
             writeln!(out, "gemv: {level}: {}", record.args())
         })
         .init();
-    let done = match Cli::parse().command {
+    let done = match parse().command {
         Command::Info(args) => info::run(args),
         Command::Dot(args) => dot::run(args),
         Command::Tune(args) => tune::run(args),
@@ -72,9 +74,35 @@ fn command() -> ExitCode {
         Err(e) => {
             // Standard error may be closed, too.
             let _ = writeln!(io::stderr(), "gemv: {e:#}");
-            ExitCode::FAILURE
+            match e.is::<interrupt::Interrupted>() {
+                true => ExitCode::from(interrupt::EXIT),
+                false => ExitCode::FAILURE,
+            }
         }
     }
+}
+
+/// The arguments of this process. Wrong ones end it.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|mut wrong| {
+        let word = match wrong.get(ContextKind::InvalidSubcommand) {
+            Some(ContextValue::String(word)) => word.clone(),
+            _ => String::new(),
+        };
+        // clap's own measure finds none for a short word with two letters exchanged.
+        if wrong.kind() == ErrorKind::InvalidSubcommand
+            && wrong.get(ContextKind::SuggestedSubcommand).is_none()
+        {
+            let all = Cli::command();
+            let names = all.get_subcommands().map(clap::Command::get_name);
+            let near = parse::nearest(&word, names).map(str::to_owned);
+            if let Some(near) = near {
+                let near = ContextValue::Strings(vec![near]);
+                wrong.insert(ContextKind::SuggestedSubcommand, near);
+            }
+        }
+        wrong.exit()
+    })
 }
 
 fn broken_pipe(e: &anyhow::Error) -> bool {

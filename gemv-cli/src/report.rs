@@ -526,6 +526,7 @@ fn is_possible(s: &Sample) -> bool {
         && (1e-12..=1e12).contains(&s.gbs)
         && (1..=1 << 60).contains(&s.bytes)
         && can_be([s.m, s.n, s.rhs, s.batch])
+        && s.spread.is_none_or(|spread| (0.0..=1e12).contains(&spread))
 }
 
 /// Fewer values of an argument are no scan.
@@ -744,6 +745,7 @@ mod tests {
             "",
             "",
             "",
+            "0.05",
         ];
         let header = crate::bench::COLUMNS.join(",");
         let (mut pages, mut refused) = (0, 0);
@@ -752,7 +754,7 @@ mod tests {
                 let mut line = line;
                 (line[4], line[11]) = (curve, who);
                 let places: Vec<Vec<usize>> = (5..10)
-                    .chain(13..16)
+                    .chain((13..16).chain([20]))
                     .map(|k| vec![k])
                     .chain([vec![5, 6], vec![13, 14, 15], vec![7, 8]])
                     .collect();
@@ -777,7 +779,7 @@ mod tests {
 
     #[test]
     fn a_number_that_cannot_be_is_told_with_its_line() {
-        let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,\n";
+        let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,,\n";
         let text = crate::bench::COLUMNS.join(",") + "\n" + line;
         let e = Data::default().add(Path::new("f.csv"), &text).unwrap_err();
         assert_eq!(e.to_string(), "line 2, f32 row 64x128: it holds a number that cannot be");

@@ -3,7 +3,8 @@
 //! there is one; GEMV_TEST_CHROMIUM=1 makes its absence a failure.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -150,10 +151,12 @@ fn single_shapes_are_a_table_and_a_sentence() -> Result<(), Failed> {
 fn multiple(said: &str, problem: &str) -> Result<(f64, f64), Failed> {
     let mut lines = said.lines().filter_map(|l| l.strip_prefix(problem)?.strip_prefix("  "));
     let line = lines.next().ok_or_else(|| format!("no {problem}: {said}"))?;
-    // who, us, GB/s, share, t(k)/t(1), parameters
+    // who, us, spread, GB/s, share, t(k)/t(1), parameters
+    let line = line.replace(" %", "%");
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert!(words[0] == "gemv" && words[5] == "reference" && lines.next().is_none(), "{said}");
-    Ok((words[1].parse()?, words[4].parse()?))
+    assert!(words[0] == "gemv" && words[6] == "reference" && lines.next().is_none(), "{said}");
+    assert!(words[2].ends_with('%') && words[4] == "-", "{said}");
+    Ok((words[1].parse()?, words[5].parse()?))
 }
 
 fn right_hand_sides_and_batches_are_measured_and_told_apart() -> Result<(), Failed> {
@@ -161,7 +164,12 @@ fn right_hand_sides_and_batches_are_measured_and_told_apart() -> Result<(), Fail
     let dir = dir.path();
     let bench = [&BENCH[..], &["run.csv", "--shape", "32x48", "--dtype", "f32"]].concat();
     let said = gemv(dir, &[&bench[..], &["--columns", "4,1,2"]].concat())?;
-    assert!(said.contains("t(k)/t(1)"), "{said}");
+    // Its words are explained below it.
+    for word in
+        ["spread: how far", "share: -, since nothing only reads", "t(k)/t(1): the time of k"]
+    {
+        assert!(said.contains(word), "{word}: {said}");
+    }
     for layout in ["row", "col"] {
         let of = |rhs: &str| multiple(&said, &format!("f32 {layout} 32x48{rhs}"));
         let (one, times) = of("")?;
@@ -437,11 +445,52 @@ fn a_limit_of_time_keeps_what_was_measured() -> Result<(), Failed> {
     assert!(said.contains("out of time") && 0 < some && some < all, "{some} of {all}: {said}");
     // No time at all is an error, not an empty file that looks like a result.
     let none = gemv_fails(dir, &[&BENCH[..], &["none.csv", "--seconds=0"]].concat())?;
-    assert!(none.contains("nothing was measured"), "{none}");
+    assert!(none.contains("nothing was measured: the time of --seconds was over"), "{none}");
+    let row = ["none.csv", "--shape=1x9", "--layout=col"];
+    let none = gemv_fails(dir, &[&BENCH[..], &row].concat())?;
+    assert!(none.contains("nothing was measured: a matrix of one row is row-major only"), "{none}");
+    let none = gemv_fails(dir, &[&BENCH[..4], &["--max-bytes=1"]].concat())?;
+    assert!(
+        none.contains("nothing was measured: no problem of float32 fits --max-bytes"),
+        "{none}"
+    );
     for wrong in ["-1", "soon"] {
         let why =
             gemv_fails(dir, &[&BENCH[..], &["x.csv", &format!("--seconds={wrong}")]].concat())?;
         assert!(why.contains("--seconds"), "{why}");
+    }
+    Ok(())
+}
+
+/// It ends between two problems, with what it has, and with the code that shells give such an end.
+#[cfg(unix)]
+fn ctrl_c_keeps_what_was_measured() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let tune =
+        [&TUNE[..4], &["64", "--cold-bytes", "1M", "--max-bytes", "256k", "--out", "run"]].concat();
+    let bench =
+        [&BENCH[..3], &["--cold-bytes=1M", "--points=256", "--shapes=mesh", "--out", "run.csv"]]
+            .concat();
+    let cells = "run/reference-the-order-of-additions-written-to-be-read.cells.csv";
+    for (args, made, end) in [
+        (&tune, cells, "gemv: stopped; the same command with --resume goes on from run/"),
+        (&bench, "run.csv", " times; run.csv has them: Ctrl-C"),
+    ] {
+        let mut command = command(dir, args);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let lines =
+            || std::fs::read_to_string(dir.join(made)).map_or(0, |text| text.lines().count());
+        while lines() < 5 {
+            assert!(child.try_wait()?.is_none(), "{args:?} ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status()?.success());
+        let out = child.wait_with_output()?;
+        let said = String::from_utf8(out.stderr)?;
+        assert_eq!(out.status.code(), Some(130), "{said}");
+        assert!(said.contains("stopping after this problem") && said.contains(end), "{said}");
+        assert!(lines() >= 5);
     }
     Ok(())
 }
@@ -656,6 +705,8 @@ fn main() {
             "a_limit_of_time_keeps_what_was_measured",
             a_limit_of_time_keeps_what_was_measured,
         ),
+        #[cfg(unix)]
+        Trial::test("ctrl_c_keeps_what_was_measured", ctrl_c_keeps_what_was_measured),
         Trial::test(
             "parameters_that_nothing_takes_are_an_error",
             parameters_that_nothing_takes_are_an_error,
