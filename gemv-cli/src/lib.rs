@@ -9,6 +9,7 @@ mod dot;
 mod files;
 mod info;
 mod interrupt;
+mod manual;
 mod npy;
 pub mod npz;
 mod parse;
@@ -28,11 +29,15 @@ use gemv_baselines as _;
 
 /// Matrix-vector products on CPU, OpenCL and CUDA, with the same bits everywhere.
 #[derive(Parser)]
-#[command(name = "gemv", version, max_term_width = 100)]
+#[command(name = "gemv", version, max_term_width = 100, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// What the list of commands leaves out.
+const MORE: &str = "gemv completions SHELL prints completions for a shell, gemv man DIR writes manual pages.\n\
+                    Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.";
 
 #[derive(Subcommand)]
 #[allow(clippy::large_enum_variant)] // one a process
@@ -43,6 +48,10 @@ enum Command {
     Bench(bench::Args),
     Report(report::Args),
     Share(share::Args),
+    #[command(hide = true)]
+    Completions(manual::Completions),
+    #[command(hide = true)]
+    Man(manual::Man),
 }
 
 /// Runs the command with the arguments of this process.
@@ -66,6 +75,8 @@ fn command() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => report::run(args),
         Command::Share(args) => share::run(args),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Man(args) => manual::man(args, Cli::command()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -237,3 +237,27 @@ fn wrong_names_are_answered_with_the_right_ones() {
     let said = String::from_utf8(gemv(&["multiply"]).stderr).unwrap();
     assert!(!said.contains("similar"), "{said}");
 }
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let commands = ["info", "dot", "tune", "bench", "report", "share"];
+    for shell in ["bash", "zsh", "fish"] {
+        let out = text(gemv(&["completions", shell]));
+        for word in commands.into_iter().chain(["max-result", "cold-bytes", "square"]) {
+            assert!(out.contains(word), "{shell}: {word}");
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let man = dir.path().join("share/man1");
+    text(gemv(&["man", man.to_str().unwrap()]));
+    for name in commands {
+        let page = std::fs::read_to_string(man.join(format!("gemv-{name}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(&format!("gemv\\-{name}")), "{page}");
+    }
+    let page = std::fs::read_to_string(man.join("gemv.1")).unwrap();
+    assert!(page.contains("Exit codes"), "{page}");
+    // Known to those who look for them, and no part of the list.
+    let help = text(gemv(&["--help"]));
+    assert!(help.contains("gemv completions SHELL") && !help.contains("\n  completions"), "{help}");
+    assert!(!gemv(&["man", "/dev/null/x"]).status.success());
+}
