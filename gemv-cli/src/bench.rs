@@ -641,12 +641,9 @@ impl Run<'_> {
         let count = tasks.len();
         let limit = match args.seconds {
             Some(limit) if limit.as_secs_f64() < seconds => {
-                format!(
-                    ", of which --seconds takes those of the first {:.0} seconds",
-                    limit.as_secs_f64()
-                )
+                "; --seconds takes those that come first, coarse to fine"
             }
-            _ => String::new(),
+            _ => "",
         };
         let more = if args.classic || args.scan { ", and the published kernels" } else { "" };
         let plural = if count == 1 { "" } else { "s" };

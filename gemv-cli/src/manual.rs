@@ -33,6 +33,7 @@ pub(crate) fn man(args: Man, command: Command) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {dir}"))?;
     // Without a page for `gemv help`, which has them too.
     let command = command.disable_help_subcommand(true);
-    clap_mangen::generate_to(command, &args.dir).with_context(|| format!("cannot write to {dir}"))?;
+    clap_mangen::generate_to(command, &args.dir)
+        .with_context(|| format!("cannot write to {dir}"))?;
     Ok(writeln!(stdout(), "manual pages in {dir}")?)
 }
