@@ -277,8 +277,8 @@ fn what_makes_no_good_picture_is_left_out() -> Result<(), Failed> {
     );
     // Of the published kernels, as of others, there are maps where there are enough shapes.
     let classic = |l: &str| match l.contains(",mesh,1,") || l.contains(",mesh,4,") {
-        true => l.replace("row threads=128", "classic-rows threads=64"),
-        false => l.replace("row threads=128", "classic-block threads=128 rows=2"),
+        true => l.replace("row threads=128", "narrow threads=64"),
+        false => l.replace("row threads=128", "broad threads=128 rows=2"),
     };
     let lines: String = all.lines().map(|l| classic(l) + "\n").collect();
     std::fs::write(dir.join("part.csv"), lines)?;

@@ -2,7 +2,7 @@
 //!
 //! Circles of files, imports that climb, `unsafe` outside its folders, kernels named outside their
 //! own files, functions of OpenCL that PoCL compiles wrong unless they are inlined, the size of gemv-core,
-//! what each published crate may depend on, and `println` in the command.
+//! what each published crate may depend on, `println` in the command, and links between Markdown files.
 
 mod circles;
 mod source;
@@ -138,7 +138,8 @@ pub fn run(sh: &Shell) -> Result<()> {
     let packages = packages(sh, &root)?;
     let mut files = Files::new();
     gather(&root, &root, &mut files)?;
-    let found = findings(&packages, &files)?;
+    let mut found = findings(&packages, &files)?;
+    found.extend(crate::links::markdown(&root)?);
     judge(&found, KNOWN)
 }
 
