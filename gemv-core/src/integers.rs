@@ -16,7 +16,6 @@ pub trait Integer: sealed::Sealed + Copy + Default + Send + Sync + 'static {
     /// Its type in a kernel.
     const KERNEL_TYPE: KernelType;
     /// An element of its size: what its bits are kept in.
-    #[doc(hidden)]
     type Carrier: Element;
     /// The element with these bits.
     #[doc(hidden)]

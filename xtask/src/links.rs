@@ -18,14 +18,24 @@ pub fn pages(doc: &Path) -> Result<()> {
     ensure!(!files.is_empty(), "{} has no page of this project", doc.display());
     let (mut links, mut dead) = (0, Vec::new());
     let mut texts: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
+    let mut moved: BTreeMap<PathBuf, Option<PathBuf>> = BTreeMap::new();
     for file in &files {
         let text = std::fs::read_to_string(file)?;
         let targets: BTreeSet<&str> =
             ["href=\"", "src=\""].iter().flat_map(|attribute| quoted(&text, attribute)).collect();
-        for target in targets.into_iter().filter(|target| is_relative(target)) {
+        // Scripts, and what they put together, are none.
+        let is_link = |target: &&str| {
+            is_relative(target) && !target.contains("${") && !target.ends_with(".js")
+        };
+        for target in targets.into_iter().filter(is_link) {
             links += 1;
             let (path, place) = target.split_once('#').unwrap_or((target, ""));
-            let to = if path.is_empty() { file.clone() } else { joined(file, path) };
+            let mut to = if path.is_empty() { file.clone() } else { joined(file, path) };
+            // A page of a private module leads on to that of its item.
+            if !place.is_empty() {
+                let next = moved.entry(to.clone()).or_insert_with(|| redirect(&to));
+                to = next.clone().unwrap_or(to);
+            }
             // The views of sources have a place for each line.
             let place = if to.starts_with(doc.join("src")) { "" } else { place };
             let read = || std::fs::read_to_string(&to).ok();
@@ -123,6 +133,13 @@ fn joined(file: &Path, target: &str) -> PathBuf {
     if target.ends_with('/') { path.join("index.html") } else { path }
 }
 
+/// Where a page sends its readers.
+fn redirect(page: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(page).ok()?;
+    let (_, rest) = text.split_once("http-equiv=\"refresh\" content=\"0;URL=")?;
+    Some(joined(page, rest.split('"').next()?))
+}
+
 /// What stands between quotes behind an attribute.
 fn quoted<'a>(text: &'a str, attribute: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(attribute).skip(1).filter_map(|rest| rest.split('"').next())
@@ -206,6 +223,10 @@ mod tests {
         assert!(pages(&dir.join("doc")).is_ok());
         write("doc/gemv_x/a.html", "<b id=\"r\">");
         assert!(pages(&dir.join("doc")).is_err());
+        write("doc/gemv_x/a.html", "<meta http-equiv=\"refresh\" content=\"0;URL=b/c.html\">");
+        assert!(pages(&dir.join("doc")).is_err());
+        write("doc/gemv_x/b/c.html", "<b id=\"p\">");
+        assert!(pages(&dir.join("doc")).is_ok());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -38,6 +38,8 @@ pub fn run(sh: &Shell, target: &Path) -> Result<()> {
     )
     .run()?;
     let version = env!("CARGO_PKG_VERSION");
+    let cited = format!("\nversion: {version}\n");
+    ensure!(sh.read_file("CITATION.cff")?.contains(&cited), "CITATION.cff has another version");
     for name in PUBLISHED {
         let file = target.join("package").join(format!("{name}-{version}.crate"));
         let bytes = std::fs::metadata(&file).context("no package was written")?.len();
