@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// while it is recorded and when the state was touched, so it changes nothing but these arrays.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -37,7 +37,7 @@ use crate::{Error, Result};
 /// twice.state_mut().0.assign(&[0.0, 1.0])?; // x is changed in place
 /// twice.run()?;
 /// assert_eq!(twice.into_state().0.download()?, array![0.25, 0.3125]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub struct Plan<S, F> {
     device: Device,

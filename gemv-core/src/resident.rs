@@ -19,7 +19,7 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 /// [`ndarray::ArcArray`]), so no other clone ever sees it.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -30,7 +30,7 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 /// swap.gemv(1.0, &x, 0.0, &mut y); // until it is written
 /// assert_eq!(y.download()?, array![2.0, 1.0]);
 /// assert_eq!(x.download()?, array![1.0, 2.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T: Element, D> {
@@ -45,7 +45,7 @@ pub struct DeviceArray<T: Element, D> {
 /// A matrix that lives on a device.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -54,33 +54,33 @@ pub struct DeviceArray<T: Element, D> {
 /// assert_eq!(y.download()?, array![-1.0, -1.0, -1.0]);
 /// assert_eq!(a.rows(1..).t().dim(), (2, 2));
 /// assert_eq!((a.desc().to_string(), a.strides()), ("f64 row 3x2".into(), (2, 1)));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type DeviceMatrix<T> = DeviceArray<T, Ix2>;
 
 /// A number that lives on a device: the result of a dot product that the host does not wait for.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use ndarray::array;
 ///
 /// let device = device("reference")?;
 /// let (x, mut s) = (device.vector(&array![3.0, 4.0])?, device.scalar(0.0)?);
 /// x.dot_into(&x, &mut s)?;
 /// assert_eq!(s.value()?, 25.0);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type DeviceScalar<T> = DeviceArray<T, Ix0>;
 
 /// A vector that lives on a device.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use ndarray::array;
 ///
 /// let x = device("reference")?.vector(&array![1.0, 2.0])?;
 /// assert_eq!((x.len(), x.is_empty(), x.stride()), (2, false, 1));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type DeviceVector<T> = DeviceArray<T, Ix1>;
 
@@ -148,7 +148,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// that may not be written.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
@@ -156,7 +156,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// assert!(y.window_mut().is_none());
     /// drop(shared);
     /// assert_eq!(y.window_mut().map(|window| window.memory.len()), Some(2));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[inline]
     pub fn window_mut(&mut self) -> Option<Window<&mut dyn Memory, D>> {
@@ -171,12 +171,12 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// entries is copied as well, and left out.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(a.t().download()?, array![[1.0, 3.0], [2.0, 4.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -293,15 +293,15 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// ndarray keeps them: `-1isize as usize` goes backwards. For callers who have windows as numbers.
     ///
     /// ```
-    /// # use gemv_core::Engine;
-    /// use gemv_core::ndarray::{Ix1, Ix2, array};
+    /// # use gemv::Engine;
+    /// use gemv::ndarray::{Ix1, Ix2, array};
     ///
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     /// assert_eq!(a.window_at(1, Ix2(2, 2), Ix2(3, 1))?.download()?, array![[2.0, 3.0], [5.0, 6.0]]);
     /// assert_eq!(a.window_at(5, Ix1(3), Ix1(-2isize as usize))?.download()?, array![6.0, 4.0, 2.0]);
     /// assert!(a.window_at(1, Ix1(6), Ix1(1)).is_err()); // there are six elements
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -321,14 +321,14 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// one matrix of a batch, one row or column of a matrix.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array3, Axis, array};
     ///
     /// let stack = device.array(&Array3::from_shape_fn((2, 2, 2), |(b, i, j)| (b + i * j) as f32))?;
     /// let second = stack.index_axis(Axis(0), 1);
     /// assert_eq!(second.gpu_dot(&[1.0, 10.0]).download()?, array![11.0, 21.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -371,14 +371,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// The transpose, n × m, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     /// let x = a.t().gpu_dot(&array![1.0, -1.0]); // Aᵀ of the one copy on the device
     /// assert_eq!(x.download()?, array![-3.0, -3.0, -3.0]);
     /// assert_eq!((a.t().dim(), a.t().strides()), ((3, 2), (1, 3)));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[must_use]
     pub fn t(&self) -> Self {
@@ -394,15 +394,15 @@ impl<T: Element> DeviceMatrix<T> {
     /// the product, bit for bit.
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::{Array2, s};
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = Array2::from_shape_fn((6, 300), |(i, j)| ((7 * i + j) as f32).cos());
     /// let (x, resident) = (a.row(0).to_owned(), device.matrix(&a)?);
     /// let y = a.gpu_dot(&x);
     /// assert_eq!(resident.rows(2..5).gpu_dot(&x).download()?, y.slice(s![2..5]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -417,7 +417,7 @@ impl<T: Element> DeviceMatrix<T> {
     /// `slice(s![range;step, ..])` of ndarray.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::{array, s};
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = array![[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]];
@@ -425,7 +425,7 @@ impl<T: Element> DeviceMatrix<T> {
     /// assert_eq!(resident.step_rows(.., 2).download()?, array![[1.0, 10.0], [3.0, 30.0]]);
     /// // From the end of the range, as in ndarray.
     /// assert_eq!(resident.step_rows(1.., -2).download()?, a.slice(s![1..;-2, ..]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -439,14 +439,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// Every `step`-th of some of the columns; see [`step_rows`](Self::step_rows).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// // Interleaved: a left and a right channel in each row.
     /// let both = device.matrix(&array![[1.0, -1.0, 2.0, -2.0], [3.0, -3.0, 4.0, -4.0]])?;
     /// let right = both.step_columns(1.., 2);
     /// assert_eq!(right.gpu_dot(&array![1.0, 1.0]).download()?, array![-3.0, -7.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -460,12 +460,12 @@ impl<T: Element> DeviceMatrix<T> {
     /// Some of the columns, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     /// assert_eq!(a.columns(1..).download()?, array![[2.0, 3.0], [5.0, 6.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -479,12 +479,12 @@ impl<T: Element> DeviceMatrix<T> {
     /// One row, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(a.row(1).download()?, array![3.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -498,12 +498,12 @@ impl<T: Element> DeviceMatrix<T> {
     /// One column, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(a.column(1).download()?, array![2.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -525,14 +525,14 @@ impl<T: Element> DeviceVector<T> {
     /// Every `step`-th of some of the entries, backwards if `step` is negative; of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.vector(&array![0.0, 1.0, 2.0, 3.0, 4.0])?;
     /// assert_eq!(x.step(1.., 2).download()?, array![1.0, 3.0]);
     /// let back = x.step(..4, -1);
     /// assert_eq!((back.download()?, back.stride()), (array![3.0, 2.0, 1.0, 0.0], -1));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -547,7 +547,7 @@ impl<T: Element> DeviceVector<T> {
     /// where the shape says so with ndarray's [`f()`](ShapeBuilder::f).
     ///
     /// ```
-    /// # use gemv_core::{Engine, ToDevice};
+    /// # use gemv::{Engine, ToDevice};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{ShapeBuilder, array};
     ///
@@ -556,7 +556,7 @@ impl<T: Element> DeviceVector<T> {
     /// assert_eq!(rows.download()?, array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     /// let columns = x.as_matrix((2, 3).f()); // as Fortran and BLAS have it
     /// assert_eq!(columns.download()?, array![[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics

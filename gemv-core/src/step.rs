@@ -11,7 +11,7 @@ use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 /// What a [`VectorJob`] does to each entry of `y`: one line of the [order](crate::order)'s rule 10.
 ///
 /// ```
-/// use gemv_core::Step;
+/// use gemv::unstable::Step;
 ///
 /// assert_eq!(Step::Axpy.apply::<f32>(2.0, 3.0, 0.0, 1.0), 7.0); // 2 * 3 + 1
 /// assert_eq!(Step::Quotient.apply::<f64>(0.0, 1.0, 4.0, 0.0), 0.25);
@@ -64,7 +64,7 @@ impl Step {
     /// How many of `x` and `z` the step reads: none, `x`, or both.
     ///
     /// ```
-    /// # use gemv_core::Step;
+    /// # use gemv::unstable::Step;
     /// assert_eq!([Step::Scal, Step::Axpy, Step::Quotient].map(Step::operands), [0, 1, 2]);
     /// ```
     #[inline(always)]
@@ -190,7 +190,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
     /// The job, if its operands fit.
     ///
     /// ```
-    /// use gemv_core::{Dtype, Error, Scalar, Step, VectorJob, Window, reference::Reference};
+    /// use gemv::{Dtype, Error, unstable::{Scalar, Step, VectorJob, Window, reference::Reference}};
     /// use ndarray::Ix3;
     ///
     /// let backend = Reference::open();
@@ -201,7 +201,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
     /// let job = VectorJob::<f64> { step: Step::Axpy, alpha, x: Some(x), z: None, y };
     /// let why = job.check().unwrap_err().to_string();
     /// assert!(why.ends_with("y has 1 × 3 × 2 entries and an operand 1 × 2 × 3"), "{why}");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 /// these. The host waits for none of them.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use ndarray::array;
 ///
 /// let device = device("reference")?;
@@ -29,7 +29,7 @@ use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 /// y.axpy(&two, &x)?;
 /// y.axpy(-(&two / &four), &x)?; // -0.5
 /// assert_eq!(y.download()?, array![14.5, 19.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Factor<'a, T: Element> {
@@ -41,7 +41,7 @@ impl<T: Element> Factor<'_, T> {
     /// A number, in code for any element type; else `into()` makes one.
     ///
     /// ```
-    /// use gemv_core::{DeviceVector, Element, Factor, Result};
+    /// use gemv::{DeviceVector, Element, Factor, Result};
     ///
     /// fn halve<T: Element>(x: &mut DeviceVector<T>, half: T) -> Result<()> {
     ///     x.scal(Factor::number(half.widen()))
@@ -238,21 +238,21 @@ steps! {
     /// `y = alpha`, in every entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros((2, 2))?;
     /// y.fill(0.5)?;
     /// y.row_mut(0)?.fill(&device.scalar(2.0)?)?;
     /// assert_eq!(y.download()?, array![[2.0, 2.0], [0.5, 0.5]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     fill = Fill(alpha);
 
     /// `y = x`, all bits of it: BLAS's copy.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (a, mut y) = (device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?, device.zeros(2)?);
@@ -260,98 +260,98 @@ steps! {
     /// assert_eq!(y.download()?, array![2.0, 4.0]);
     /// y.assign(&[5.0, 6.0])?; // from the host
     /// assert_eq!(y.download()?, array![5.0, 6.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign = Assign(x);
 
     /// `y = alpha * y`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.scal(3.0)?;
     /// assert_eq!(y.download()?, array![3.0, 6.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     scal = Scal(alpha);
 
     /// `y = alpha * x + y`, one fma an entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.axpy(2.0, &[10.0, 20.0])?;
     /// assert_eq!(y.download()?, array![21.0, 42.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     axpy = Axpy(alpha, x);
 
     /// `y = alpha * y + x`, one fma an entry: the next direction of conjugate gradients.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.xpay(2.0, &[10.0, 20.0])?;
     /// assert_eq!(y.download()?, array![12.0, 24.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     xpay = Xpay(alpha, x);
 
     /// `y = x * z`, entry by entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros(2)?;
     /// y.assign_product(&[2.0, 3.0], &[4.0, 5.0])?;
     /// assert_eq!(y.download()?, array![8.0, 15.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_product = Product(x, z);
 
     /// `y = x * z + y`, one fma an entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.add_product(&[2.0, 3.0], &[4.0, 5.0])?;
     /// assert_eq!(y.download()?, array![9.0, 17.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     add_product = AddProduct(x, z);
 
     /// `y = x / z`, entry by entry, correctly rounded (for pairs see [`Accumulator::div`]).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (one, three) = (device.scalar(1.0f32)?, device.scalar(3.0)?);
     /// let mut third = device.scalar(0.0)?;
     /// third.assign_quotient(&one, &three)?;
     /// assert_eq!(third.value()?, 1.0 / 3.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_quotient = Quotient(x, z);
 
     /// `y = sqrt(x)`, entry by entry, correctly rounded (for pairs see [`Accumulator::sqrt`]).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros(2)?;
     /// y.assign_sqrt(&[4.0f32, 2.0])?;
     /// assert_eq!(y.download()?, array![2.0, 2.0f32.sqrt()]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_sqrt = Sqrt(x);
 }
@@ -360,10 +360,10 @@ impl Device {
     /// A resident number.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// assert_eq!(device.scalar(0.5f32)?.value()?, 0.5);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -377,13 +377,13 @@ impl<T: Element> DeviceScalar<T> {
     /// The number, for which the host waits.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (x, mut norm) = (device.vector(&array![3.0, 4.0])?, device.scalar(0.0)?);
     /// x.nrm2_into(&mut norm)?;
     /// assert_eq!(norm.value()?, 5.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -399,7 +399,7 @@ impl<T: Element> DeviceVector<T> {
     /// [`gpu_dot`](crate::GpuDot::gpu_dot), and the host does not wait.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (x, mut y) = (device.vector(&array![1.0, 2.0])?, device.vector(&array![3.0, 5.0])?);
@@ -407,7 +407,7 @@ impl<T: Element> DeviceVector<T> {
     /// x.dot_into(&y, &mut s)?;
     /// y.axpy(-&s, &x)?; // no host in between
     /// assert_eq!((s.value()?, y.download()?), (x.gpu_dot(&[3.0, 5.0]), array![-10.0, -21.0]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -423,14 +423,14 @@ impl<T: Element> DeviceVector<T> {
     /// As [`dot_into`](Self::dot_into), of the conjugate of this vector: `xᴴ y`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::num_complex::Complex;
+    /// use gemv::num_complex::Complex;
     ///
     /// let (x, mut s) = (device.vector(&[Complex::new(3.0, 4.0)])?, device.scalar(Complex::ZERO)?);
     /// x.dotc_into(&x, &mut s)?;
     /// assert_eq!(s.value()?, Complex::new(25.0, 0.0));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -467,11 +467,11 @@ impl<T: Element> DeviceVector<T> {
     /// [order](crate::order). The sum is not scaled: it overflows where `|x|²` does.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// assert_eq!(device.vector(&array![3.0, 4.0])?.nrm2()?, 5.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -485,7 +485,7 @@ impl<T: Element> DeviceVector<T> {
     /// [`nrm2`](Self::nrm2), written to a resident number.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (mut x, one) = (device.vector(&array![3.0, 4.0])?, device.scalar(1.0)?);
@@ -493,7 +493,7 @@ impl<T: Element> DeviceVector<T> {
     /// x.nrm2_into(&mut norm)?;
     /// x.scal(&one / &norm)?; // of length 1
     /// assert_eq!(x.download()?, array![3.0 * 0.2, 4.0 * 0.2]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::{Element, Result};
 /// written.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -26,7 +26,7 @@ use crate::{Element, Result};
 /// a.gpu_dot_into(&[1.0, 1.0], basis.column_mut(1)?); // nothing but this column is touched
 /// basis.column_mut(2)?.axpy(0.5, &a.column(0))?;
 /// assert_eq!(basis.download()?, array![[0.0, 3.0, 0.5], [0.0, 7.0, 1.5]]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceViewMut<'a, T: Element, D> {
@@ -139,7 +139,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// An array that shares its memory with a clone or a view is copied first, on the device.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
@@ -147,7 +147,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// a.view_mut()?.step_axis(Axis(0), 1.., 1).fill(0.0)?;
     /// assert_eq!(a.download()?, array![[1.0, 2.0], [0.0, 0.0]]);
     /// assert_eq!(before.download()?, array![[1.0, 2.0], [3.0, 4.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -163,13 +163,13 @@ impl<T: Element> DeviceMatrix<T> {
     /// One row, to be written where it lies; see [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// a.row_mut(1)?.scal(10.0)?;
     /// assert_eq!(a.download()?, array![[1.0, 2.0], [30.0, 40.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -197,14 +197,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// Some of the rows, to be written where they lie; see [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0]])?;
     /// let mut y = device.zeros((3, 2))?;
     /// a.gpu_dot_into(&device.matrix(&array![[1.0, 0.0], [0.0, 1.0]])?, y.rows_mut(1..2)?);
     /// assert_eq!(y.download()?, array![[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -241,13 +241,13 @@ impl<T: Element> DeviceVector<T> {
     /// [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut x = device.zeros(5)?;
     /// x.step_mut(1.., 2)?.assign(&[1.0, 3.0])?;
     /// assert_eq!(x.download()?, array![0.0, 1.0, 0.0, 3.0, 0.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

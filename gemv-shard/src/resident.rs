@@ -17,7 +17,7 @@ impl<T: Element> Sharded<T> {
     /// A vector that is whole on each device, of any length: the x of products, and what a solver needs beside it.
     ///
     /// ```
-    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv::{GpuDot, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
@@ -44,7 +44,7 @@ impl<T: Element> Sharded<T> {
     /// memory is the host's.
     ///
     /// ```
-    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv::{GpuDot, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
@@ -77,7 +77,7 @@ impl<T: Element> Sharded<T> {
     /// entries of y afterwards as before, in new memory.
     ///
     /// ```
-    /// use gemv_core::{half::f16, open_devices};
+    /// use gemv::{half::f16, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
