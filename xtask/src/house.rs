@@ -70,7 +70,15 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// Crates that users see through gemv or beside it: their examples name what users depend on.
-const EXAMPLES: &[&str] = &["gemv-desc/src", "gemv-core/src", "gemv-shard/src", "gemv-mpi/src"];
+const EXAMPLES: &[&str] = &[
+    "gemv-desc/src",
+    "gemv-core/src",
+    "gemv-cpu/src",
+    "gemv-cuda/src",
+    "gemv-opencl/src",
+    "gemv-shard/src",
+    "gemv-mpi/src",
+];
 
 /// What each published library may depend on, optional dependencies included.
 const ALLOWED: &[(&str, &[&str])] = &[

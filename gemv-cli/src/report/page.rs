@@ -42,7 +42,7 @@ figcaption { font-weight: 600; font-size: 14px; min-height: 2.7em }
 .legend i { display: inline-block; width: 1em; height: 1em; vertical-align: -2px; margin-right: .35em;
   border: 1px solid #888 }
 .plots > p { width: 100%; margin: .3rem 0; overflow-wrap: anywhere } .wide { width: 100%; overflow-x: auto }
-table { border-collapse: collapse; font-size: 14px; margin: 1rem 0 }
+table { border-collapse: collapse; font-size: 14px; margin: 1rem 0 } td { white-space: nowrap }
 th, td { padding: .15rem .7rem; border-bottom: 1px solid #ddd; text-align: left }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem }
 .mark:hover { stroke: #000; stroke-width: 2 }
