@@ -648,7 +648,7 @@ fn building_kernels_is_not_counted(device: &str) -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
     let common = ["bench", "--device", device, "--dtype=f32", "--layout=row", "--cold-bytes=1M"];
-    let shapes = ["--shape=64x64", "--shape=3x5000", "--no-rivals", "--rounds=1", "--seconds=0.03"];
+    let shapes = ["--shape=64x64", "--shape=3x5000", "--no-rivals", "--rounds=1", "--seconds=0.2"];
     let args = [&common[..], &shapes, &["--out=run.csv"]].concat();
     let out = command(dir, &args).env("GEMV_CACHE", "off").output()?;
     let said = String::from_utf8_lossy(&out.stderr);
