@@ -11,33 +11,35 @@ use anyhow::bail;
 use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
 use gemv_baselines::CBLAS_ENV;
-use gemv_tune::{DeviceRunner, Failure, Mesh, Mode, Runner, RunnerSettings, many};
+use gemv_tune::{DeviceRunner, DeviceSpeed, Failure, Mesh, Mode, Runner, RunnerSettings, many};
 use indicatif::ProgressBar;
 use ndarray::{Array3, ArrayView3, Ix3, ShapeBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::files::append;
-use crate::parse::{parse_bytes, parse_dtype, parse_layout};
+use crate::interrupt::{Interrupted, is_stopped, watch};
+use crate::parse::{about, numpy_name, open_device, parse_bytes, parse_dtype, parse_layout};
 
 /// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU: the BLAS that the variable
 /// GEMV_CBLAS names; on OpenCL: the CLBlast that GEMV_CLBLAST names) and ndarray.
 ///
-/// Operands are resident and the caches are cold, unless asked otherwise. Results are checked.
+/// Operands are resident and the caches are cold, unless asked otherwise. Results are checked. What is slower when
+/// the machine is busy is told by the column spread; Ctrl-C ends the run with what was measured.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Devices, such as cpu,cuda:0 [default: every device].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     device: Vec<String>,
-    /// Element types.
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32,f64",
+    /// Element types by NumPy's names, such as bfloat16 and complex128, or short: f32, f64, f16, bf16, c32, c64.
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "float32,float64",
           value_parser = parse_dtype)]
     dtype: Vec<Dtype>,
     /// Layouts.
     #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "row,col",
           value_parser = parse_layout)]
     layout: Vec<Layout>,
-    /// Shapes: tall (100 N x N), square (10 N x 10 N), wide (N x 100 N), and mesh (rows and columns
-    /// on a logarithmic scale).
+    /// Shapes: tall (100 N x N), square (10 N x 10 N), wide (N x 100 N), and mesh (every pair of some numbers of rows
+    /// and of columns, evenly spaced on a logarithmic scale).
     #[arg(
         long,
         value_name = "CURVES",
@@ -85,8 +87,8 @@ pub(crate) struct Args {
     /// argument after another, on each --shape, or else on one of 4096 x 4096.
     #[arg(long)]
     scan: bool,
-    /// Stop after this long on a device, in equal parts for the element types. Shapes are visited
-    /// coarse to fine, and what was measured is kept.
+    /// Stop after this long on a device, in equal parts for the element types; the time in which kernels are built
+    /// is not counted. Shapes are visited coarse to fine, and what was measured is kept.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<Duration>,
     /// Not the vendor's library and ndarray.
@@ -145,12 +147,15 @@ pub(crate) struct Sample {
     pub(crate) date: String,
     #[serde(default)]
     pub(crate) command: String,
+    /// How far the rounds lie apart: the middle half of them, as a share of the median. Older files have none.
+    #[serde(default)]
+    pub(crate) spread: Option<f64>,
 }
 
 /// The names of its fields, in order.
-pub(crate) const COLUMNS: [&str; 20] = [
+pub(crate) const COLUMNS: [&str; 21] = [
     "device", "name", "dtype", "layout", "curve", "m", "n", "rhs", "batch", "bytes", "caches",
-    "who", "params", "us", "gbs", "read_us", "driver", "version", "date", "command",
+    "who", "params", "us", "gbs", "read_us", "driver", "version", "date", "command", "spread",
 ];
 
 fn one() -> usize {
@@ -186,6 +191,7 @@ fn parse_shape(text: &str) -> Result<(usize, usize), String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    watch()?;
     let engine = Engine::global();
     let names: Vec<String> = if args.device.is_empty() {
         engine.devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id).collect()
@@ -202,6 +208,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut told = Told {
         out,
         count: 0,
+        reasons: Vec::new(),
+        spreads: Vec::new(),
+        least: None,
         unmeasured: BTreeMap::new(),
         bar: ProgressBar::new(0),
         singles: (args.columns.len() > 1).then(HashMap::new),
@@ -212,16 +221,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     told.unmeasured = args.params.iter().map(|p| (*p, None)).collect();
     for name in names {
-        let device = match engine.device(&name) {
+        let device = match open_device(Some(&name)) {
             Ok(device) => device,
             // A device that was asked for by name has to exist.
-            Err(why) if !args.device.is_empty() => return Err(why.into()),
+            Err(why) if !args.device.is_empty() => return Err(why),
             Err(why) => {
                 eprintln!("left out: {why}");
+                told.reason(&why.to_string());
                 continue;
             }
         };
         one_device(&args, &device, &mut told)?;
+        if is_stopped() {
+            break;
+        }
+    }
+    if told.count > 0 {
+        told.words()?;
+    }
+    if is_stopped() {
+        let kept = match &args.out {
+            Some(path) => format!("; {} has them", path.display()),
+            None => String::new(),
+        };
+        return Err(Interrupted::with(format!("stopped after {} times{kept}", told.count)));
     }
     // Parameters that were asked for have to be measured somewhere.
     if let Some((params, why)) = told.unmeasured.first_key_value() {
@@ -229,15 +252,40 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         bail!("{params} was not measured: {why}");
     }
     if told.count == 0 {
-        bail!("nothing was measured");
+        let why = told.reasons.join("; ");
+        bail!("nothing was measured: {}", if why.is_empty() { "there is no device" } else { &why });
     }
     Ok(())
+}
+
+/// Where half of the problems have a larger spread, the machine was busy.
+pub(crate) const BUSY: f64 = 0.1;
+
+/// The spread of most of these: at least that of half of them.
+pub(crate) fn middle(spreads: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = spreads.into_iter().collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// The median of rounds, and how far the middle half of them lies apart, as a share of it: none of one round.
+fn median(mut times: Vec<f64>) -> Option<(f64, Option<f64>)> {
+    times.sort_by(f64::total_cmp);
+    let median = *times.get(times.len() / 2)?;
+    let quarter = times.len() / 4;
+    let apart = times[times.len() - 1 - quarter] - times[quarter];
+    Some((median, (times.len() > 1).then_some(apart / median)))
 }
 
 /// Where samples go: to the terminal and the file.
 struct Told {
     out: Option<csv::Writer<std::fs::File>>,
     count: usize,
+    /// Why problems were not measured, each reason once.
+    reasons: Vec<String>,
+    spreads: Vec<f64>,
+    /// Bytes of the smallest read that was measured.
+    least: Option<u64>,
     /// Parameters that were asked for and not measured yet, and why.
     unmeasured: BTreeMap<Params, Option<String>>,
     bar: ProgressBar,
@@ -254,8 +302,50 @@ impl Told {
         Ok(self.bar.suspend(|| writeln!(stdout(), "{line}"))?)
     }
 
+    /// Notes why something was not measured. Whether it is news.
+    fn reason(&mut self, why: &str) -> bool {
+        let is_new = !self.reasons.iter().any(|known| known == why);
+        if is_new {
+            self.reasons.push(why.into());
+        }
+        is_new
+    }
+
+    /// What the words of the table mean, and whether its times can be trusted.
+    fn words(&self) -> anyhow::Result<()> {
+        let mut words = vec![
+            "spread: how far the middle half of the rounds lies apart, as a share of the median, which is the time"
+                .to_owned(),
+        ];
+        words.push(match self.least {
+            Some(least) => format!(
+                "share: of the read bandwidth: the time of only reading as many bytes by the time of the product; \
+                 - for operands of less than {} KiB, of which reading alone was not measured",
+                least.div_ceil(1024)
+            ),
+            None => "share: -, since nothing only reads on this device: there is no read bandwidth".into(),
+        });
+        if self.singles.is_some() {
+            words.push(
+                "t(k)/t(1): the time of k right-hand sides by that of one; - where one was not measured".into(),
+            );
+        }
+        let busy = middle(self.spreads.iter().copied()).filter(|spread| *spread > BUSY);
+        if let Some(spread) = busy {
+            words.push(format!(
+                "The machine was busy: half of the times have a spread of {:.0} % or more, and what differs by less \
+                 than that may be equal.",
+                100.0 * spread
+            ));
+        }
+        words.iter().try_for_each(|line| self.say(line))
+    }
+
     fn sample(&mut self, desc: &Desc, sample: Sample) -> anyhow::Result<()> {
-        let share = sample.share().map_or("-".into(), |s| format!("{:.0} %", 100.0 * s));
+        let percent =
+            |part: Option<f64>| part.map_or("-".into(), |p| format!("{:.0} %", 100.0 * p));
+        let (share, spread) = (percent(sample.share()), percent(sample.spread));
+        self.spreads.extend(sample.spread);
         let Sample { who, us, gbs, params, .. } = &sample;
         let times = match &mut self.singles {
             Some(singles) => {
@@ -271,7 +361,9 @@ impl Told {
             None => String::new(),
         };
         let problem = self.name(desc);
-        self.say(&format!("{problem}{who:<12}{us:>11.2}{gbs:>9.1}{share:>7}{times}  {params}"))?;
+        self.say(&format!(
+            "{problem}{who:<12}{us:>11.2}{spread:>8}{gbs:>9.1}{share:>7}{times}  {params}"
+        ))?;
         if sample.who == "given" {
             self.unmeasured.retain(|p, _| p.to_string() != sample.params);
         }
@@ -290,6 +382,7 @@ impl Told {
     }
 
     fn failure(&mut self, desc: &Desc, params: &Params, why: &str) -> anyhow::Result<()> {
+        self.reason(why);
         if let Some(first) = self.unmeasured.get_mut(params) {
             first.get_or_insert_with(|| why.to_owned());
         }
@@ -306,6 +399,8 @@ struct Run<'a> {
     /// Bytes of the smallest measured read.
     least: u64,
     deadline: Option<Instant>,
+    /// The time in which kernels were built.
+    building: Duration,
     /// The programs that were compiled, by type.
     ready: HashSet<(Dtype, Params)>,
     classic: classic::Classic,
@@ -338,7 +433,6 @@ fn load_rival(device: &str) -> anyhow::Result<()> {
 }
 
 fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<()> {
-    let start = Instant::now();
     let mut settings = RunnerSettings::default();
     settings.mode = if args.warm { Mode::Warm } else { Mode::Cold };
     let most = device.info().memory.map_or(u64::MAX, |m| m / 4);
@@ -361,7 +455,7 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     if !args.no_rivals {
         load_rival(&device.info().id)?;
     }
-    let max_bytes = settings.max_bytes;
+    let (max_bytes, batch) = (settings.max_bytes, settings.batch);
     let mut runner = DeviceRunner::new(device, settings);
     let speed = runner.device_speed()?;
     writeln!(stdout(), "{}: {} ({})", device.info().id, device.info().name, device.info().driver)?;
@@ -369,27 +463,36 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
-    let (problem, times) = (if told.wide { 40 } else { 26 }, told.singles.is_some());
-    told.say(&format!(
-        "{:<problem$}{:<12}{:>11}{:>9}{:>7}{}  parameters",
+    // Below the smallest measured read there is no ceiling.
+    let least = speed.read_bandwidth.points.first().map_or(0, |p| p.bytes);
+    told.least = speed.read_bandwidth.points.first().map(|p| p.bytes);
+    let (ready, classic, building) = Default::default();
+    let mut run =
+        Run { args, device, runner, told, least, deadline: None, building, ready, classic };
+    let tasks: Vec<_> = args.dtype.iter().map(|dtype| run.tasks(*dtype, max_bytes)).collect();
+    run.plan(&tasks.concat(), &speed, batch);
+    let (problem, times) = (if run.told.wide { 40 } else { 26 }, run.told.singles.is_some());
+    run.told.say(&format!(
+        "{:<problem$}{:<12}{:>11}{:>8}{:>9}{:>7}{}  parameters",
         "problem",
         "who",
         "us",
+        "spread",
         "GB/s",
         "share",
         if times { " t(k)/t(1)" } else { "" }
     ))?;
-    // Below the smallest measured read there is no ceiling.
-    let least = speed.read_bandwidth.points.first().map_or(0, |p| p.bytes);
-    let (ready, classic) = Default::default();
-    let mut run = Run { args, device, runner, told, least, deadline: None, ready, classic };
-    for (k, &dtype) in args.dtype.iter().enumerate() {
+    let start = Instant::now();
+    for (k, (&dtype, tasks)) in args.dtype.iter().zip(tasks).enumerate() {
         // Time that a type does not need goes to the next.
         run.deadline = args.seconds.and_then(|all| {
-            let left = all.saturating_sub(start.elapsed());
+            let left = all.saturating_sub(start.elapsed().saturating_sub(run.building));
             Instant::now().checked_add(left / (args.dtype.len() - k) as u32)
         });
-        run.one_type(dtype, max_bytes)?;
+        run.one_type(dtype, tasks)?;
+        if is_stopped() {
+            break;
+        }
     }
     Ok(())
 }
@@ -462,13 +565,31 @@ fn step(k: usize, sizes: &[usize]) -> usize {
 /// The shape that is scanned unless one is given.
 const SCANNED: usize = 4096;
 
+/// Problems that are looked at for programs to be built with those of the first.
+const AHEAD: usize = 64;
+
+/// Seconds for each problem, about, in which results are compared and memory is filled.
+const ONCE: f64 = 0.02;
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |p| p.get())
+}
+
 impl Run<'_> {
     fn late(&self) -> bool {
-        self.deadline.is_some_and(|d| Instant::now() >= d)
+        is_stopped() || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    fn one_type(&mut self, dtype: Dtype, max_bytes: u64) -> anyhow::Result<()> {
+    /// The problems of one type, in the order in which they are measured, each with the name of its curve. Where there
+    /// are none, the reason is noted.
+    fn tasks(&mut self, dtype: Dtype, max_bytes: u64) -> Vec<(String, Desc)> {
         let args = self.args;
+        if let Err(why) = self.device.backend().accepts(&Desc::of(dtype, Layout::Row, (64, 64), 6))
+        {
+            eprintln!("{why}");
+            self.told.reason(&why.to_string());
+            return Vec::new();
+        }
         // The time of one right-hand side first: the others are shown as multiples of it.
         let mut columns = args.columns.clone();
         columns.sort_unstable();
@@ -492,30 +613,101 @@ impl Run<'_> {
         if args.scan && args.shape.is_empty() && scanned {
             tasks.splice(0..0, plan(SCANNED, SCANNED).map(|d| ("shape".into(), d)));
         }
-        // Programs for all shapes are compiled together, before the first is timed.
-        let asked: Vec<_> = tasks.iter().flat_map(|t| self.asked(&t.1).0).collect();
-        self.prepare(asked.into_iter().map(|(_, desc, params)| (desc, params)))?;
+        if tasks.is_empty() {
+            self.told.reason(&match args.shape.is_empty() {
+                true => format!("no problem of {} fits --max-bytes", numpy_name(dtype)),
+                false => "a matrix of one row is row-major only, one of one column column-major: see --layout".into(),
+            });
+        }
+        tasks
+    }
+
+    /// Says how many problems there are, and how long they will take, about: a batch of each product in each round and
+    /// one of reading, and what is done once for a problem.
+    fn plan(&mut self, tasks: &[(String, Desc)], speed: &DeviceSpeed, batch: f64) {
+        let (args, host) = (self.args, self.device.info().host);
+        let rounds = args.rounds.max(1) as f64;
+        let mut seconds = 0.0;
+        for (_, desc) in tasks {
+            let read = speed.read_bandwidth.seconds(desc.bytes(), args.warm);
+            let read = read.unwrap_or(desc.bytes() as f64 / 1e9);
+            let others = host && self.device.info().id.starts_with("cpu") && !args.no_rivals;
+            let products = self.asked(desc).0.len() + usize::from(others);
+            let round = (products + 1) as f64 * batch.max(1.2 * read);
+            // ndarray's operands are made anew.
+            let made = if others { args.cold_bytes as f64 * 1e-9 } else { 0.0 };
+            seconds += (rounds + 3.0) * round + made + ONCE;
+        }
+        let count = tasks.len();
+        let limit = match args.seconds {
+            Some(limit) if limit.as_secs_f64() < seconds => {
+                "; --seconds takes those that come first, coarse to fine"
+            }
+            _ => "",
+        };
+        let more = if args.classic || args.scan { ", and the published kernels" } else { "" };
+        let plural = if count == 1 { "" } else { "s" };
+        if count > 0 {
+            eprintln!(
+                "{count} problem{plural}, {}{more}{limit}; building kernels is not counted",
+                about(seconds)
+            );
+        }
+    }
+
+    fn one_type(&mut self, dtype: Dtype, tasks: Vec<(String, Desc)>) -> anyhow::Result<()> {
         self.told.bar.reset();
         self.told.bar.set_length(tasks.len() as u64);
         let count = tasks.len();
-        for (done, (curve, desc)) in tasks.into_iter().enumerate() {
+        for (done, (curve, desc)) in tasks.iter().enumerate() {
+            self.build(&tasks[done..])?;
             if self.late() {
-                let line = format!("{dtype}: out of time after {done} of {count} problems");
-                self.told.say(&line)?;
+                let name = numpy_name(dtype);
+                let why = if is_stopped() { "stopped" } else { "out of time (--seconds)" };
+                self.told.say(&format!("{name}: {why} after {done} of {count} problems"))?;
+                self.told.reason("the time of --seconds was over before the first problem");
                 for why in self.told.unmeasured.values_mut() {
                     why.get_or_insert_with(|| "time was up before".into());
                 }
                 break;
             }
-            if let Err(why) = self.device.backend().accepts(&desc) {
-                self.told.say(&why.to_string())?;
+            if let Err(why) = self.device.backend().accepts(desc) {
+                let why = why.to_string();
+                if self.told.reason(&why) {
+                    self.told.say(&why)?;
+                }
                 continue;
             }
-            self.one_problem(&curve, &desc)?;
+            self.one_problem(curve, desc)?;
             self.told.bar.inc(1);
         }
         self.told.bar.finish_and_clear();
         Ok(())
+    }
+
+    /// Builds the programs of the first of these problems that are missing, and with them those of the next ones, as many
+    /// as keep every processor busy.
+    fn build(&mut self, tasks: &[(String, Desc)]) -> anyhow::Result<()> {
+        let is_fresh =
+            |(desc, params): &(Desc, Params)| !self.ready.contains(&(desc.dtype, *params));
+        let of = |desc: &Desc| -> Vec<(Desc, Params)> {
+            let asked = self.asked(desc).0.into_iter().map(|(_, desc, params)| (desc, params));
+            asked.filter(is_fresh).collect()
+        };
+        let mut fresh = tasks.first().map_or_else(Vec::new, |task| of(&task.1));
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let mut programs: HashSet<Params> = fresh.iter().map(|(_, params)| *params).collect();
+        for (_, desc) in tasks[1..].iter().take(AHEAD) {
+            if programs.len() >= 2 * cores() {
+                break;
+            }
+            let next = of(desc);
+            programs.extend(next.iter().map(|(_, params)| *params));
+            fresh.extend(next);
+        }
+        self.prepare(fresh.into_iter())
     }
 
     /// What is measured of every problem: names and parameters; or why not.
@@ -537,56 +729,57 @@ impl Run<'_> {
         (asked, why)
     }
 
-    /// Compiles programs that are missing, a part at a time, within the limit of time.
+    /// Compiles programs that are missing, a part at a time. The limit of time does not count it.
     fn prepare(&mut self, all: impl Iterator<Item = (Desc, Params)>) -> anyhow::Result<()> {
-        let mut fresh: Vec<(Desc, Params)> =
-            all.filter(|(d, p)| self.ready.insert((d.dtype, *p))).collect();
         // Each is run once, on its smallest problem.
-        fresh.sort_by_key(|(desc, _)| desc.bytes());
-        let bar = &self.told.bar;
-        if fresh.len() >= 16 && bar.is_hidden() {
-            eprintln!("building {} kernels", fresh.len());
+        let mut all: Vec<(Desc, Params)> = all.collect();
+        all.sort_by_key(|(desc, _)| desc.bytes());
+        all.retain(|(d, p)| self.ready.insert((d.dtype, *p)));
+        if all.len() >= 16 && self.told.bar.is_hidden() {
+            eprintln!("building {} kernels", all.len());
         }
-        bar.reset();
-        bar.set_length(fresh.len() as u64);
-        let cores = std::thread::available_parallelism().map_or(1, |p| p.get());
-        for part in fresh.chunks(2 * cores) {
-            if self.late() {
+        let start = Instant::now();
+        self.told.bar.set_message("building kernels");
+        for part in all.chunks(2 * cores()) {
+            if is_stopped() {
                 break;
             }
-            self.told.bar.set_message("building kernels");
             self.runner.prepare(part);
-            self.told.bar.inc(part.len() as u64);
         }
         self.told.bar.set_message("");
+        let took = start.elapsed();
+        self.building += took;
+        self.deadline = self.deadline.and_then(|end| end.checked_add(took));
         Ok(())
     }
 
     fn one_problem(&mut self, curve: &str, desc: &Desc) -> anyhow::Result<()> {
         let (args, info) = (self.args, self.device.info());
         let mut reads = Vec::new();
-        let sample = |who: &str, params: String, seconds: f64, read: Option<f64>| Sample {
-            device: info.id.clone(),
-            name: info.name.clone(),
-            dtype: desc.dtype.name().into(),
-            layout: desc.layout.name().into(),
-            curve: curve.into(),
-            m: desc.m,
-            n: desc.n,
-            rhs: desc.rhs,
-            batch: desc.batch,
-            bytes: desc.bytes(),
-            caches: if args.warm { "warm" } else { "cold" }.into(),
-            who: who.into(),
-            params,
-            us: seconds * 1e6,
-            gbs: desc.bytes() as f64 / seconds / 1e9,
-            read_us: read.map(|s| s * 1e6),
-            driver: info.driver.clone(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
-            command: command(std::env::args().skip(1)),
-        };
+        let sample =
+            |who: &str, params: String, time: (f64, Option<f64>), read: Option<f64>| Sample {
+                device: info.id.clone(),
+                name: info.name.clone(),
+                dtype: desc.dtype.name().into(),
+                layout: desc.layout.name().into(),
+                curve: curve.into(),
+                m: desc.m,
+                n: desc.n,
+                rhs: desc.rhs,
+                batch: desc.batch,
+                bytes: desc.bytes(),
+                caches: if args.warm { "warm" } else { "cold" }.into(),
+                who: who.into(),
+                params,
+                us: time.0 * 1e6,
+                gbs: desc.bytes() as f64 / time.0 / 1e9,
+                read_us: read.map(|s| s * 1e6),
+                driver: info.driver.clone(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
+                command: command(std::env::args().skip(1)),
+                spread: time.1.map(|spread| (spread * 1e4).round() / 1e4),
+            };
 
         // In turn, so that clock drift affects all alike. Only right results count.
         let (asked, why) = self.asked(desc);
@@ -620,20 +813,19 @@ impl Run<'_> {
         }
         reads.sort_by(f64::total_cmp);
         let read = reads.get(reads.len() / 2).copied();
-        for (who, params, mut times) in counting {
-            times.sort_by(f64::total_cmp);
-            if let Some(&median) = times.get(times.len() / 2) {
-                self.told.sample(desc, sample(&who, params.to_string(), median, read))?;
+        for (who, params, times) in counting {
+            if let Some(time) = median(times) {
+                self.told.sample(desc, sample(&who, params.to_string(), time, read))?;
             }
         }
         if info.host && info.id.starts_with("cpu") && !args.no_rivals {
-            let seconds = match desc.dtype {
-                Dtype::F32 => Some(ndarray_dot::<f32>(args, desc)),
-                Dtype::F64 => Some(ndarray_dot::<f64>(args, desc)),
-                _ => None,
+            let times = match desc.dtype {
+                Dtype::F32 => ndarray_dot::<f32>(args, desc),
+                Dtype::F64 => ndarray_dot::<f64>(args, desc),
+                _ => Vec::new(),
             };
-            if let Some(seconds) = seconds {
-                self.told.sample(desc, sample("ndarray", String::new(), seconds, read))?;
+            if let Some(time) = median(times) {
+                self.told.sample(desc, sample("ndarray", String::new(), time, read))?;
             }
         }
 
@@ -654,8 +846,8 @@ impl Run<'_> {
                 self.told.failure(desc, params, &why)?;
             }
             if let Some(best) = result.best() {
-                self.told
-                    .sample(desc, sample("classic", best.params.to_string(), best.seconds, read))?;
+                let time = (best.seconds, None);
+                self.told.sample(desc, sample("classic", best.params.to_string(), time, read))?;
             }
         }
         if args.scan && curve == "shape" {
@@ -669,8 +861,9 @@ impl Run<'_> {
                     }
                     match self.scanned(desc, params) {
                         Ok(seconds) => {
+                            let time = (seconds, None);
                             self.told
-                                .sample(desc, sample("scan", params.to_string(), seconds, read))?;
+                                .sample(desc, sample("scan", params.to_string(), time, read))?;
                         }
                         Err(why) => {
                             let why = format!("{params} does not count: {why}");
@@ -695,8 +888,8 @@ impl Run<'_> {
     }
 }
 
-/// Seconds of ndarray's dot, with operands that rotate through as much memory as the others'.
-fn ndarray_dot<T>(args: &Args, desc: &Desc) -> f64
+/// Seconds of ndarray's dot by rounds, with operands that rotate through as much memory as the others'.
+fn ndarray_dot<T>(args: &Args, desc: &Desc) -> Vec<f64>
 where
     T: Element + ndarray::LinalgScalar + From<i8>,
 {
@@ -732,14 +925,24 @@ where
     };
     let first = batch(1);
     let count = ((300e-6 / first.max(1e-9)) as usize).clamp(1, 256);
-    let mut times: Vec<f64> = (0..args.rounds.max(1)).map(|_| batch(count)).collect();
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    (0..args.rounds.max(1)).map(|_| batch(count)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spread_is_of_the_middle_half() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![2.0]), Some((2.0, None)));
+        assert_eq!(median(vec![3.0, 2.0]), Some((3.0, Some(1.0 / 3.0))));
+        // One disturbed round of seven is no spread.
+        assert_eq!(median(vec![2.0, 2.0, 90.0, 2.0, 1.0, 2.0, 2.0]), Some((2.0, Some(0.0))));
+        assert_eq!(median(vec![2.0, 3.0, 90.0, 2.0, 1.0, 2.0, 1.0]), Some((2.0, Some(1.0))));
+        assert_eq!(middle([0.3, 0.1, 0.2]), Some(0.2));
+        assert_eq!(middle([]), None);
+    }
 
     #[test]
     fn a_command_is_told_without_its_place() {

@@ -15,7 +15,7 @@ use num_complex::Complex;
 
 use crate::files::{Output, is_same};
 use crate::npy::{self, Npy, Number};
-use crate::parse::parse_bytes;
+use crate::parse::{numpy_name, open_device, parse_bytes};
 use crate::weights;
 
 /// Multiply a matrix and a vector, or several, in NumPy files: y = alpha A x + beta y.
@@ -125,7 +125,7 @@ impl Factor {
         ensure!(
             self.im.is_none() || T::DTYPE.is_complex(),
             "{option} is complex, but the arrays hold {}",
-            T::DTYPE
+            numpy_name(T::DTYPE)
         );
         let im = self.im.as_deref().map_or(Ok(0.0), part)?;
         Ok(T::Acc::from_parts(part(&self.re)?, im))
@@ -149,10 +149,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
         (matrix, vectors) => {
             ensure!(
                 matrix == vectors,
-                "{}: the array holds {vectors}, but {} holds {matrix}; both must be of one type, or the \
-                 matrix of f16 or bf16 and x of f32, or the matrix of f32 and x of f64",
+                "{}: the array holds {}, but {} holds {}; both must be of one type, or the matrix of float16 \
+                 or bfloat16 and x of float32, or the matrix of float32 and x of float64: {}",
                 x.name(),
-                a.name()
+                numpy_name(vectors),
+                a.name(),
+                numpy_name(matrix),
+                one_type(matrix, vectors)
             );
             match matrix {
                 Dtype::F32 => product::<f32, f32, _>(&args, a, x),
@@ -164,6 +167,25 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
         }
     }
+}
+
+/// How to give a matrix and a vector types that have a product: by as few copies as it takes, without loss.
+fn one_type(matrix: Dtype, vectors: Dtype) -> String {
+    let holds = |wide: Dtype, narrow: Dtype| match (wide, narrow) {
+        (Dtype::F16, Dtype::Bf16) | (Dtype::Bf16, Dtype::F16) => false,
+        (Dtype::C32, Dtype::F64) => false,
+        (wide, narrow) => {
+            (wide.bytes(), wide.is_complex()) >= (narrow.bytes(), narrow.is_complex())
+        }
+    };
+    let widest = [Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64, Dtype::C32, Dtype::C64];
+    let both = widest.into_iter().find(|wide| holds(*wide, matrix) && holds(*wide, vectors));
+    let both = both.unwrap_or(Dtype::C64);
+    // x is the smaller copy, where it is enough.
+    let (a, x) = if matrix.multiplies(both) { (matrix, both) } else { (both, both) };
+    let save = |name: &str, dtype: Dtype| format!("{name}.astype({:?})", numpy_name(dtype));
+    let saved = [(a != matrix).then(|| save("A", a)), (x != vectors).then(|| save("x", x))];
+    format!("save {}", saved.into_iter().flatten().collect::<Vec<_>>().join(" and "))
 }
 
 /// The shapes of a product.
@@ -269,7 +291,7 @@ where
     let output = args.output.as_deref().map(|path| place(args, y.as_ref(), path)).transpose()?;
     let alpha = args.alpha.value::<V>("--alpha")?;
     let beta = args.beta.as_ref().map_or(Ok(V::Acc::ZERO), |b| b.value::<V>("--beta"))?;
-    let device = device(args)?;
+    let device = open_device(args.device.as_deref())?;
 
     if let Some(params) = &args.params {
         let reads = device.backend().read_params();
@@ -482,11 +504,12 @@ fn operand(path: PathBuf, x: &Npy) -> Result<Npy> {
     let file = Npy::open(&path)?;
     ensure!(
         file.dtype() == x.dtype(),
-        "{}: the array holds {}, but {} holds {}; both must be of one type",
+        "{}: the array holds {}, but {} holds {}; both must be of one type: save y.astype({:?})",
         file.name(),
-        file.dtype(),
+        numpy_name(file.dtype()),
         x.name(),
-        x.dtype()
+        numpy_name(x.dtype()),
+        numpy_name(x.dtype())
     );
     Ok(file)
 }
@@ -517,4 +540,32 @@ fn print<T: Number>(shapes: &Shapes, y: &Array3<T>) -> io::Result<()> {
         }
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `numpy.result_type` of each pair (NumPy 2.4), but where a narrower matrix has a product.
+    #[test]
+    fn types_that_have_a_product_after_a_copy() {
+        for (matrix, vectors, save) in [
+            (Dtype::F64, Dtype::F32, "save x.astype(\"float64\")"),
+            (Dtype::F32, Dtype::F16, "save x.astype(\"float32\")"),
+            (Dtype::F16, Dtype::Bf16, "save x.astype(\"float32\")"),
+            (Dtype::Bf16, Dtype::F64, "save A.astype(\"float64\")"),
+            (Dtype::F32, Dtype::C32, "save A.astype(\"complex64\")"),
+            (Dtype::C32, Dtype::F32, "save x.astype(\"complex64\")"),
+            (Dtype::F64, Dtype::C32, "save A.astype(\"complex128\") and x.astype(\"complex128\")"),
+            (Dtype::C32, Dtype::F64, "save A.astype(\"complex128\") and x.astype(\"complex128\")"),
+            (Dtype::C64, Dtype::F16, "save x.astype(\"complex128\")"),
+        ] {
+            assert_eq!(one_type(matrix, vectors), save, "{matrix} {vectors}");
+        }
+        for matrix in Dtype::ALL {
+            for vectors in Dtype::ALL.into_iter().filter(|v| !matrix.multiplies(*v)) {
+                assert!(one_type(matrix, vectors).contains("astype"), "{matrix} {vectors}");
+            }
+        }
+    }
 }

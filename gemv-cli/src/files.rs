@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use flate2::read::MultiGzDecoder;
 use gemv::unstable::read_plain;
 use tempfile::{Builder, NamedTempFile};
 
@@ -33,6 +34,22 @@ pub(crate) fn read_found(path: &Path) -> Result<Option<String>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.into()),
     }
+}
+
+/// The text of a plain file that gzip has packed, which may not be longer than one that is not; none where there is none.
+pub(crate) fn read_packed(path: &Path) -> Result<Option<String>> {
+    let packed = match read_plain(path, MOST) {
+        Ok(packed) => packed,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(&packed[..])
+        .take(MOST + 1)
+        .read_to_end(&mut bytes)
+        .context("it cannot be unpacked")?;
+    ensure!(bytes.len() as u64 <= MOST, TOO_LONG);
+    text(bytes).map(Some)
 }
 
 const TOO_LONG: &str = "it is longer than any file of this program";

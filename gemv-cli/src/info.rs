@@ -10,12 +10,15 @@ use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use gemv::unstable::table::{TABLES_ENV, user_dirs};
 use gemv::unstable::{BACKEND_ENV, Desc, Layout};
-use gemv::{Device, DeviceInfo, Dtype, Engine, Error};
+use gemv::{Device, DeviceInfo, Engine, Error};
 use gemv_baselines::CBLAS_ENV;
 use gemv_tune::many;
 use gemv_weights::WeightFile;
 
-/// List the devices, say why others are absent, and where tables and compiled kernels are kept; or the tensors of a file.
+use crate::parse::{open_device, parse_dtype};
+
+/// List the devices, say why others are absent, where tables and compiled kernels are kept, and which of gemv's variables are
+/// set; or the tensors of a file.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// List the tensors of this file of weights, GGUF or safetensors, and its metadata.
@@ -93,9 +96,9 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
     for dir in user_dirs() {
         writeln!(out, "  {} ({})", dir.display(), tables_in(&dir))?;
     }
-    writeln!(out)?;
     let caches = caches();
     if !caches.is_empty() {
+        writeln!(out)?;
         writeln!(out, "Compiled kernels, and what was found out of devices")?;
         for (backend, dir) in caches {
             match dir {
@@ -103,14 +106,15 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
                 None => writeln!(out, "  {backend}: nothing is kept")?,
             }
         }
-        writeln!(out)?;
     }
-    writeln!(out, "Environment")?;
-    for name in ENVIRONMENT {
-        match std::env::var_os(name) {
-            Some(value) => writeln!(out, "  {name}={}", value.display())?,
-            None => writeln!(out, "  {name} is not set")?,
-        }
+    let set = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let set: Vec<_> = set.collect();
+    if !set.is_empty() {
+        writeln!(out)?;
+        writeln!(out, "Environment")?;
+    }
+    for (name, value) in set {
+        writeln!(out, "  {name}={}", value.display())?;
     }
     Ok(())
 }
@@ -255,8 +259,8 @@ fn explain(
     only: Option<&str>,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    if let Some(name) = only {
-        return explain_on(&engine.device(name)?, desc, out);
+    if only.is_some() {
+        return explain_on(&open_device(only)?, desc, out);
     }
     let ids: Vec<String> =
         engine.devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id).collect();
@@ -306,10 +310,7 @@ fn parse_problem(text: &str) -> anyhow::Result<Desc> {
                         rhs=8, batch=1000 or align=4";
     let words: Vec<&str> = text.split_whitespace().collect();
     let [dtype, layout, shape, ref more @ ..] = words[..] else { bail!(FORM) };
-    let dtype = Dtype::parse(dtype).with_context(|| {
-        let names = Dtype::ALL.map(Dtype::name).join(", ");
-        format!("{dtype:?} is no element type; there are {names}")
-    })?;
+    let dtype = parse_dtype(dtype).map_err(anyhow::Error::msg)?;
     let layout = Layout::parse(layout)
         .with_context(|| format!("{layout:?} is no layout; there are row, col and strided"))?;
     let (m, n) = shape.split_once('x').context(FORM)?;

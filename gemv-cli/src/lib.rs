@@ -1,13 +1,15 @@
 //! The command `gemv`: matrix-vector products from the command line.
 //!
 //! What is public is for the binary and for the fuzzer of its parsers. One module a subcommand; each has its arguments and a `run`. Exit codes: 0 done, 1 failed (one
-//! sentence on standard error), 2 wrong usage.
+//! sentence on standard error), 2 wrong usage, 130 stopped by Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod dot;
 mod files;
 mod info;
+mod interrupt;
+mod manual;
 mod npy;
 pub mod npz;
 mod parse;
@@ -20,18 +22,23 @@ mod weights;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 use gemv::unstable::float_mode::in_default;
 // Linked for its kernels, which enter the backends by name.
 use gemv_baselines as _;
 
 /// Matrix-vector products on CPU, OpenCL and CUDA, with the same bits everywhere.
 #[derive(Parser)]
-#[command(name = "gemv", version, max_term_width = 100)]
+#[command(name = "gemv", version, max_term_width = 100, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// What the list of commands leaves out.
+const MORE: &str = "gemv completions SHELL prints completions for a shell, gemv man DIR writes manual pages.\n\
+                    Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.";
 
 #[derive(Subcommand)]
 #[allow(clippy::large_enum_variant)] // one a process
@@ -42,6 +49,10 @@ enum Command {
     Bench(bench::Args),
     Report(report::Args),
     Share(share::Args),
+    #[command(hide = true)]
+    Completions(manual::Completions),
+    #[command(hide = true)]
+    Man(manual::Man),
 }
 
 /// Runs the command with the arguments of this process.
@@ -58,13 +69,15 @@ fn command() -> ExitCode {
             writeln!(out, "gemv: {level}: {}", record.args())
         })
         .init();
-    let done = match Cli::parse().command {
+    let done = match parse().command {
         Command::Info(args) => info::run(args),
         Command::Dot(args) => dot::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => report::run(args),
         Command::Share(args) => share::run(args),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Man(args) => manual::man(args, Cli::command()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -73,9 +86,35 @@ fn command() -> ExitCode {
         Err(e) => {
             // Standard error may be closed, too.
             let _ = writeln!(io::stderr(), "gemv: {e:#}");
-            ExitCode::FAILURE
+            match e.is::<interrupt::Interrupted>() {
+                true => ExitCode::from(interrupt::EXIT),
+                false => ExitCode::FAILURE,
+            }
         }
     }
+}
+
+/// The arguments of this process. Wrong ones end it.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|mut wrong| {
+        let word = match wrong.get(ContextKind::InvalidSubcommand) {
+            Some(ContextValue::String(word)) => word.clone(),
+            _ => String::new(),
+        };
+        // clap's own measure finds none for a short word with two letters exchanged.
+        if wrong.kind() == ErrorKind::InvalidSubcommand
+            && wrong.get(ContextKind::SuggestedSubcommand).is_none()
+        {
+            let all = Cli::command();
+            let names = all.get_subcommands().map(clap::Command::get_name);
+            let near = parse::nearest(&word, names).map(str::to_owned);
+            if let Some(near) = near {
+                let near = ContextValue::Strings(vec![near]);
+                wrong.insert(ContextKind::SuggestedSubcommand, near);
+            }
+        }
+        wrong.exit()
+    })
 }
 
 fn broken_pipe(e: &anyhow::Error) -> bool {

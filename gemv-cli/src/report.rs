@@ -12,18 +12,20 @@ use gemv::unstable::{Align, Desc, Params};
 use gemv_shard::npy::shown;
 use gemv_tune::{Measurements, ProblemResult};
 
-use crate::bench::Sample;
-use crate::files::{Output, is_same, make_parent, read, read_found, whole_lines};
+use crate::bench::{BUSY, Sample, middle};
+use crate::files::{Output, is_same, make_parent, read, read_found, read_packed, whole_lines};
 use crate::record::{self, can_be, is_time};
-use page::Page;
+use page::{Page, Table};
 use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
 
 /// Make one HTML file, with pictures, of what `gemv tune` and `gemv bench` have measured.
 ///
-/// It needs no other file and no network. Pointing at a cell or a mark shows its numbers.
+/// It needs no other file and no network. Pointing at a cell or a mark shows its numbers. Pictures come first; tables and
+/// commands are folded below them. What would make no good picture is left out, with a sentence: a curve of one point, a
+/// scan of few values, a map of which parts were not measured.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directories (all their CSV files are taken) and CSV files.
+    /// Directories (all their CSV files are taken) and CSV files, also those packed by gzip (.csv.gz).
     #[arg(required = true, value_name = "DIR")]
     from: Vec<PathBuf>,
     /// The file to write.
@@ -60,8 +62,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             let entries = std::fs::read_dir(from)
                 .with_context(|| format!("cannot read {}", from.display()))?;
             let mut found: Vec<_> = entries.flatten().map(|e| e.path()).collect();
-            found.retain(|f| f.extension().is_some_and(|e| e == "csv"));
+            let is_csv = |f: &PathBuf| unpacked(f).extension().is_some_and(|e| e == "csv");
+            found.retain(is_csv);
             found.sort();
+            // Packed and unpacked, it is one.
+            let plain: BTreeSet<PathBuf> =
+                found.iter().filter(|f| !is_packed(f)).cloned().collect();
+            found.retain(|f| !is_packed(f) || !plain.contains(&unpacked(f)));
             files.extend(found.into_iter().map(|file| (file, false)));
         } else {
             files.push((from.clone(), true));
@@ -76,8 +83,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut out = Output::open(&args.out)?;
     let mut data = Data::default();
     for (file, named) in files {
-        let text = if named { read(&file).map(Some) } else { read_found(&file) };
-        let added = text.and_then(|text| text.map_or(Ok(()), |text| data.add(&file, &text)));
+        let text = match (is_packed(&file), named) {
+            (true, _) => read_packed(&file),
+            (false, true) => read(&file).map(Some),
+            (false, false) => read_found(&file),
+        };
+        let name = unpacked(&file);
+        let added = text.and_then(|text| text.map_or(Ok(()), |text| data.add(&name, &text)));
         added.with_context(|| format!("cannot read {}", file.display()))?;
     }
     if data.tuned.is_empty() && data.samples.is_empty() {
@@ -99,11 +111,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if plots == 0 {
         writeln!(
             say,
-            "single shapes make no picture: they are in a table; gemv bench makes pictures of \
-             curves, of --shapes mesh and of --scan"
+            "single shapes make no picture, and few of a curve or a map no good one: they are in a table, or the page \
+             says what is left out; gemv bench makes pictures of curves, of --shapes mesh and of --scan"
         )?;
     }
     Ok(())
+}
+
+fn is_packed(file: &Path) -> bool {
+    file.extension().is_some_and(|e| e == "gz")
+}
+
+/// The name without what gzip appends to it.
+fn unpacked(file: &Path) -> PathBuf {
+    if is_packed(file) { file.with_extension("") } else { file.into() }
 }
 
 impl Data {
@@ -160,17 +181,22 @@ impl Data {
         for name in names {
             page.section(name);
             self.headline(&mut page, name);
-            self.summary(&mut page, name);
-            self.single(&mut page, name);
+            let before = page.plots();
             self.columns(&mut page, name, &who)?;
             self.curves(&mut page, name, &who)?;
             self.rivals(&mut page, name, &kernels)?;
             self.scans(&mut page, name)?;
+            page.tell_left_out();
+            // Where there is no picture, the tables are what there is.
+            let is_open = page.plots() == before;
+            page.tables(&[self.summary(name), self.single(name)], is_open);
+            self.origin(&mut page, name);
         }
         for (stem, known) in &self.tuned {
             page.section(&format!("Tuning of {stem}"));
             let classic = stem.split(" (").next().is_some_and(|stem| stem.ends_with("-classic"));
             tuned(&mut page, known, classic, &kernels)?;
+            page.tell_left_out();
         }
         Ok(page)
     }
@@ -193,7 +219,7 @@ impl Data {
         named
     }
 
-    /// How many times as fast as each rival, and what was measured how.
+    /// How many times as fast as each rival: of as many products as give a mean.
     fn headline(&self, page: &mut Page, name: &str) {
         let samples: Vec<&Sample> =
             self.samples.iter().filter(|s| s.name == name && s.who != "scan").collect();
@@ -217,6 +243,13 @@ impl Data {
                 true => "",
                 false => " with several right-hand sides or in batches",
             };
+            if ratios.len() < HEADLINE {
+                page.leave_out(&format!(
+                    "how many times as fast as {who}: of {}{what}, too few for a mean; the table has the times",
+                    count(ratios.len(), "product")
+                ));
+                continue;
+            }
             let text = format!(
                 "{:.2} times as fast as {who} (geometric mean of {}{what}; least {:.2}, at {})",
                 mean.exp(),
@@ -226,6 +259,21 @@ impl Data {
             );
             page.paragraph("headline", &text);
         }
+        let spreads = samples.iter().filter_map(|s| s.spread);
+        if let Some(spread) = middle(spreads).filter(|spread| *spread > BUSY) {
+            let text = format!(
+                "The machine was busy: in half of the times the middle half of the rounds lies {:.0} % apart or more, and \
+                 what differs by less than that may be equal.",
+                100.0 * spread
+            );
+            page.paragraph("busy", &text);
+        }
+    }
+
+    /// What was measured how: folded, since commands are long.
+    fn origin(&self, page: &mut Page, name: &str) {
+        let samples: Vec<&Sample> =
+            self.samples.iter().filter(|s| s.name == name && s.who != "scan").collect();
         let all = |of: fn(&Sample) -> &str| {
             let all: BTreeSet<&str> =
                 samples.iter().map(|s| of(s)).filter(|v| !v.is_empty()).collect();
@@ -244,12 +292,14 @@ impl Data {
             .map(|(what, value)| format!("{what} {value}"))
             .collect();
         if !facts.is_empty() {
+            page.fold("Device, driver, date and command", false);
             page.paragraph("from", &facts.join(", "));
+            page.unfold();
         }
     }
 
     /// Geometric means of the share of the read bandwidth, by size of the operands.
-    fn summary(&self, page: &mut Page, name: &str) {
+    fn summary(&self, name: &str) -> Option<Table> {
         let mut rows = Vec::new();
         for (area, samples) in self.areas(name) {
             let who: BTreeSet<&str> =
@@ -265,24 +315,21 @@ impl Data {
                         k => {
                             let mean = shares.iter().map(|s| s.ln()).sum::<f64>() / k as f64;
                             let worst = shares.iter().copied().fold(f64::INFINITY, f64::min);
-                            format!("{:.2} / {worst:.2} ({k})", mean.exp())
+                            format!("{} / {} ({k})", percent(mean.exp()), percent(worst))
                         }
                     });
                 }
                 rows.push(row);
             }
         }
-        if rows.iter().any(|r| r[2..].iter().any(|c| !c.is_empty())) {
-            page.table(
-                "Share of the read bandwidth, geometric mean / worst (number of shapes)",
-                &["", "", "to 1 MiB", "1 to 48 MiB", "from 48 MiB"],
-                &rows,
-            );
-        }
+        let is_told = rows.iter().any(|r| r[2..].iter().any(|c| !c.is_empty()));
+        let caption = "Share of the read bandwidth, geometric mean / worst (number of shapes)";
+        let head = ["", "", "to 1 MiB", "1 to 48 MiB", "from 48 MiB"].into();
+        is_told.then_some(Table { caption, head, rows })
     }
 
     /// Shapes that were asked for one by one.
-    fn single(&self, page: &mut Page, name: &str) {
+    fn single(&self, name: &str) -> Option<Table> {
         let mut rows = Vec::new();
         for (area, samples) in self.areas(name) {
             for s in samples.iter().filter(|s| s.curve == "shape" && s.who != "scan") {
@@ -291,15 +338,15 @@ impl Data {
                     s.who.clone(),
                     format!("{:.2}", s.us),
                     format!("{:.1}", s.gbs),
-                    s.share().map_or(String::new(), |share| format!("{share:.2}")),
+                    s.spread.map_or(String::new(), percent),
+                    s.share().map_or(String::new(), percent),
                     s.params.clone(),
                 ]);
             }
         }
-        if !rows.is_empty() {
-            let head = ["", "", "us", "GB/s", "of the read bandwidth", "parameters"];
-            page.table("Shapes by themselves", &head, &rows);
-        }
+        let head = ["", "", "us", "GB/s", "spread", "of the read bandwidth", "parameters"].into();
+        let caption = "Shapes by themselves";
+        (!rows.is_empty()).then_some(Table { caption, head, rows })
     }
 
     /// By the number k of right-hand sides: the time as a multiple of that of one, and the speed as a
@@ -349,11 +396,17 @@ impl Data {
             let over: Vec<Curve> =
                 rivals.filter_map(|who| curve(who, who, &|k| ("gemv", k))).collect();
             for (kind, what, curves) in [
-                ("columns", "t(k)/t(1)", times_of_one),
+                (
+                    "columns",
+                    "t(k)/t(1), the time of k right-hand sides by that of one",
+                    times_of_one,
+                ),
                 ("over", "speed of gemv over that of others", over),
             ] {
+                let curves = drawn(page, &format!("{area}: {what}"), curves);
                 if !curves.is_empty() {
-                    let axes = ("k, the number of right-hand sides", what);
+                    let y = what.split(',').next().unwrap_or(what);
+                    let axes = ("k, the number of right-hand sides", y);
                     let picture = plot::curves(axes, Scale::Ratio, colours, curves)?;
                     page.plot(kind, &format!("{name}, {area}: {what}"), &picture);
                 }
@@ -381,10 +434,7 @@ impl Data {
                         s.n,
                         s.us,
                         s.gbs,
-                        s.share().map_or(String::new(), |p| format!(
-                            ", {:.0} % of the read bandwidth",
-                            100.0 * p
-                        )),
+                        s.share().map_or(String::new(), of_reading),
                         s.params
                     );
                     let mark = Mark { x: s.bytes as f64, y: s.gbs, hover };
@@ -401,12 +451,14 @@ impl Data {
                 if curves.is_empty() {
                     continue;
                 }
-                let curves = curves
-                    .into_iter()
-                    .map(|(name, marks)| Curve { name: name.into(), marks })
-                    .collect();
-                let axes = ("bytes of A, x and y", "10^9 bytes per second");
-                let picture = plot::curves(axes, Scale::Log, colours, curves)?;
+                let curves =
+                    curves.into_iter().map(|(name, marks)| Curve { name: name.into(), marks });
+                let curves = drawn(page, &format!("{area}: {what}"), curves.collect());
+                if curves.iter().all(|curve| curve.name == READ) {
+                    continue;
+                }
+                let axes = ("size of A, x and y together", "GB/s");
+                let picture = plot::curves(axes, Scale::Bytes, colours, curves)?;
                 page.plot("curve", &format!("{name}, {area}: {what}"), &picture);
             }
         }
@@ -434,12 +486,10 @@ impl Data {
                         s.n,
                         s.us,
                         s.gbs,
-                        share.map_or(String::new(), |p| format!(
-                            ", {:.0} % of the read bandwidth",
-                            100.0 * p
-                        )),
+                        share.map_or(String::new(), of_reading),
                         s.params
                     );
+                    choices.places.add(s.m, s.n, 0.0, String::new());
                     if let Ok(params) = s.params.parse() {
                         choices.add(s.m, s.n, &params, &hover);
                     }
@@ -450,8 +500,12 @@ impl Data {
                 }
                 let (what, range) = match read {
                     true => ("share of the read bandwidth", Some((0.0, 1.0))),
-                    false => ("10^9 bytes per second", None),
+                    false => ("GB/s", None),
                 };
+                if choices.places.is_partial() {
+                    page.leave_out(&partial(&format!("{area}, {who}"), choices.places.len()));
+                    continue;
+                }
                 if !map.is_empty() {
                     let picture = map.continuous(axes, range)?;
                     page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
@@ -485,7 +539,14 @@ impl Data {
                 samples.iter().filter(|s| s.rhs > 1 && s.who != "scan").copied().collect();
             for ((kernel, m, n), samples) in groups {
                 let beside = beside.iter().filter(|s| (s.m, s.n) == (m, n) && s.who != "given");
-                for (axis, mut curves) in scans(&samples, (speed, unit)) {
+                let found = scans(&samples, (speed, unit));
+                if found.is_empty() {
+                    let few = count(samples.len(), "time");
+                    page.leave_out(&format!(
+                        "{area}, {kernel} on {m}x{n}: {few}, with fewer than {SCAN} values of any argument, are no scan"
+                    ));
+                }
+                for (axis, mut curves) in found {
                     let marks = || curves.iter().flat_map(|c| c.marks.iter().map(|m| m.x));
                     let ends = [marks().fold(f64::INFINITY, f64::min), marks().fold(0.0, f64::max)];
                     curves.extend(beside.clone().map(|s| {
@@ -526,6 +587,46 @@ fn is_possible(s: &Sample) -> bool {
         && (1e-12..=1e12).contains(&s.gbs)
         && (1..=1 << 60).contains(&s.bytes)
         && can_be([s.m, s.n, s.rhs, s.batch])
+        && s.spread.is_none_or(|spread| (0.0..=1e12).contains(&spread))
+}
+
+/// Products of which a geometric mean is a headline.
+const HEADLINE: usize = 8;
+
+/// A share, as it is written everywhere.
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+/// The same within a line of numbers.
+fn of_reading(share: f64) -> String {
+    format!(", {} of the read bandwidth", percent(share))
+}
+
+/// Why a map is left out.
+fn partial(what: &str, cells: usize) -> String {
+    format!(
+        "{what}: {} only in parts of the plane; more time fills it",
+        match cells {
+            1 => "1 shape was measured,".into(),
+            cells => format!("{cells} shapes were measured,"),
+        }
+    )
+}
+
+/// The curves that are lines; the others are left out with a sentence.
+fn drawn(page: &mut Page, what: &str, curves: Vec<Curve>) -> Vec<Curve> {
+    let is_line = |curve: &Curve| {
+        let first = curve.marks.first().map(|mark| mark.x);
+        curve.marks.iter().any(|mark| Some(mark.x) != first)
+    };
+    let (lines, points): (Vec<_>, Vec<_>) = curves.into_iter().partition(is_line);
+    let points = points.iter().filter(|curve| curve.name != READ);
+    let names: Vec<&str> = points.map(|curve| &*curve.name).collect();
+    if !names.is_empty() {
+        page.leave_out(&format!("{what}: one point is no curve ({})", names.join(", ")));
+    }
+    lines
 }
 
 /// Fewer values of an argument are no scan.
@@ -574,6 +675,8 @@ fn scans(
 /// Maps of the best choice: the kernel, and each of its arguments.
 #[derive(Default)]
 struct Choices {
+    /// What was measured, whatever came of it.
+    places: Map,
     kernels: Map,
     args: BTreeMap<String, Map>,
 }
@@ -604,7 +707,7 @@ impl Choices {
         if varied.is_empty() {
             return Ok(());
         }
-        page.fold(&format!("{what}: best value of {}", count(varied.len(), "argument")));
+        page.fold(&format!("{what}: best value of {}", count(varied.len(), "argument")), false);
         for (key, map) in varied {
             page.plot("parameter", &format!("{what}: best value of {key}"), &map.levels(axes)?);
         }
@@ -647,8 +750,7 @@ fn tuned(
             let best = result.best().expect("filtered above");
             let gbs = desc.bytes() as f64 / best.seconds / 1e9;
             let part = result.read_seconds.map(|f| f / best.seconds);
-            let part_text = part
-                .map_or(String::new(), |p| format!(", {:.0} % of the read bandwidth", 100.0 * p));
+            let part_text = part.map_or(String::new(), of_reading);
             let hover = format!(
                 "{}x{}: {}, {:.2} us, {gbs:.1} GB/s{part_text}; best of {}",
                 desc.m,
@@ -657,6 +759,7 @@ fn tuned(
                 best.seconds * 1e6,
                 result.candidates
             );
+            choices.places.add(desc.m, desc.n, 0.0, String::new());
             choices.add(desc.m, desc.n, &best.params, &hover);
             if let Some(value) = if read { part } else { Some(gbs) } {
                 share.add(desc.m, desc.n, value, hover);
@@ -664,10 +767,14 @@ fn tuned(
         }
         let rhs = if rhs == 1 { String::new() } else { format!(" rhs={rhs}") };
         let what = format!("{dtype} {layout}{rhs}, {class}");
+        if choices.places.is_partial() {
+            page.leave_out(&partial(&what, choices.places.len()));
+            continue;
+        }
         choices.kernel(page, &what, axes, kernels)?;
         let (unit, range) = match read {
             true => ("share of the read bandwidth", Some((0.0, 1.0))),
-            false => ("10^9 bytes per second", None),
+            false => ("GB/s", None),
         };
         // Of the shapes that were read, none may have a time.
         if !share.is_empty() {
@@ -744,6 +851,7 @@ mod tests {
             "",
             "",
             "",
+            "0.05",
         ];
         let header = crate::bench::COLUMNS.join(",");
         let (mut pages, mut refused) = (0, 0);
@@ -752,7 +860,7 @@ mod tests {
                 let mut line = line;
                 (line[4], line[11]) = (curve, who);
                 let places: Vec<Vec<usize>> = (5..10)
-                    .chain(13..16)
+                    .chain((13..16).chain([20]))
                     .map(|k| vec![k])
                     .chain([vec![5, 6], vec![13, 14, 15], vec![7, 8]])
                     .collect();
@@ -777,7 +885,7 @@ mod tests {
 
     #[test]
     fn a_number_that_cannot_be_is_told_with_its_line() {
-        let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,\n";
+        let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,,\n";
         let text = crate::bench::COLUMNS.join(",") + "\n" + line;
         let e = Data::default().add(Path::new("f.csv"), &text).unwrap_err();
         assert_eq!(e.to_string(), "line 2, f32 row 64x128: it holds a number that cannot be");

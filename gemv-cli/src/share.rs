@@ -7,29 +7,31 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Parser;
-use gemv::{Device, Engine};
+use gemv::Device;
 use serde_json::{Value, json};
 
 use crate::files::{read_found, write};
 use crate::info::device_json;
-use crate::parse::parse_bytes;
+use crate::interrupt::{Interrupted, is_stopped, watch};
+use crate::parse::{open_device, parse_bytes};
 use crate::{bench, tune};
 
-/// Test, tune and time a device, and write one file of results to send to the authors.
+/// Test, tune and time a device, and write one file of results for the authors.
 ///
 /// For devices that they do not have. Products of every type are compared with the reference; then gemv
 /// tune and gemv bench run with a part of the time each. Interrupted or given more time, the same command
 /// goes on from what it has. The file has the device's and the driver's names, counts and times: read it
-/// before you send it. Beside it, compiled kernels are kept as for any product. Nothing is sent.
+/// before you share it, by a merge request that adds it to docs/results/shared of the repository. Beside it, compiled
+/// kernels are kept as for any product. Nothing is sent.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The device, such as opencl:0.
     #[arg(long, value_name = "NAME")]
     device: String,
     /// The time for all, after which it stops measuring: a fifth for the tests, three for gemv tune and one
-    /// for gemv bench.
+    /// for gemv bench, which does not count the building of its kernels.
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = parse_minutes)]
     minutes: f64,
     /// The largest matrix, as of gemv tune and gemv bench.
@@ -43,6 +45,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
+
+/// What becomes of the file: this program sends nothing, and there is no address to send it to.
+const NEXT: &str = "to share it, add this file to a clone of gemv's repository as docs/results/shared/DEVICE.json and open \
+                    a merge request; gemv report draws what is beside it";
 
 /// A number of bytes, as it was written.
 fn size(text: &str) -> Result<String, String> {
@@ -87,7 +93,8 @@ impl Part {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let device = Engine::global().device(&args.device)?;
+    let device = open_device(Some(&args.device))?;
+    watch()?;
     let id = device.info().id.clone();
     let out = args.out.clone().unwrap_or_else(|| format!("gemv-share-{}", plain(&id)).into());
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
@@ -98,8 +105,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     });
     belongs(&out, &format!("{of:#}\n"))?;
 
-    eprintln!("{id}: comparing products with the reference");
+    eprintln!(
+        "{id}: about {} minutes: comparing products with the reference, then gemv tune and gemv bench, beside building \
+         kernels for the last",
+        args.minutes
+    );
     let tested = tested(&device, &out, Duration::from_secs_f64(0.2 * 60.0 * args.minutes))?;
+    let stopped = || {
+        Interrupted::with(format!(
+            "stopped; the same command goes on from what is in {}",
+            out.display()
+        ))
+    };
+    if is_stopped() {
+        return Err(stopped());
+    }
     let path = |name: &str| format!("--out={}", out.join(name).display());
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|w| w.to_string()).collect() };
     let limits = ["--max-bytes", max, "--cold-bytes", cold];
@@ -107,8 +127,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let (minutes, to) = ((0.6 * args.minutes).to_string(), path("tune"));
     let tune = ["tune", "--device", &id, "--minutes", &minutes, &to, "--resume"];
     let tune = Part::run(words(&[&tune[..], &limits].concat()), tune::run);
-    if tune.error.as_ref().is_some_and(|why| why.is::<tune::Interrupted>()) {
-        bail!("stopped; the same command goes on from what is in {}", out.display());
+    if is_stopped() {
+        return Err(stopped());
     }
 
     // Times that are there are not taken twice. They are there when all were taken.
@@ -120,6 +140,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         true => Part { command, error: None },
         false => Part::run(command, bench::run),
     };
+    if is_stopped() {
+        return Err(stopped());
+    }
     if bench.error.is_none() && !whole.exists() {
         let why = || format!("cannot rename {}", part.display());
         std::fs::rename(&part, &whole).with_context(why)?;
@@ -147,8 +170,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let wrong = tested["wrong"].as_array().map_or(0, Vec::len);
     ensure!(wrong == 0, "{wrong} products have other bits than the reference: the file names them");
     said?;
-    let next = "attach this file to an issue of the project; gemv report draws what is beside it";
-    Ok(writeln!(stdout(), "{next}")?)
+    Ok(writeln!(stdout(), "{NEXT}")?)
 }
 
 /// Notes what a directory's results are of: a device, its driver, this version and the limits.

@@ -7,8 +7,6 @@ mod watch;
 
 use std::io::{self, Stdout, Write, stdout};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -16,13 +14,15 @@ use gemv::unstable::table::file_name;
 use gemv::unstable::{Align, Desc, Params, Table};
 use gemv::{Device, Engine};
 use gemv_tune::{
-    DeviceRunner, Fit, FitSettings, Mesh, Mode, ProblemClass, Regret, Runner, RunnerSettings,
-    SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine, stamped, sweep,
+    DeviceRunner, DeviceSpeed, Fit, FitSettings, Mesh, Mode, ProblemClass, Regret, Runner,
+    RunnerSettings, SearchSettings, fit, holdout, kernel_lines, noise, present_rows, refine,
+    stamped, sweep,
 };
 
 use crate::files::{read, write};
 use crate::info::kernels::by_backend;
-use crate::parse::open_device;
+use crate::interrupt::{Interrupted, is_stopped, watch};
+use crate::parse::{about, open_device};
 use crate::record::Record;
 pub(crate) use args::Args;
 use args::{Space, Start};
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         // One that cannot be read would lose its rows, after all the work.
         present(&device)?;
     }
-    let stop = until_interrupted()?;
+    watch()?;
     let start = Instant::now();
     let deadline = |share: f64| {
         // A limit that cannot be represented is none.
@@ -116,7 +116,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         settings.products = 8;
     }
     let caches = caches(&settings);
-    let mut runner = DeviceRunner::new(&device, settings);
+    let mut runner = DeviceRunner::new(&device, settings.clone());
     if args.space == Space::Classic {
         let none = |class: &ProblemClass| {
             let probe = Desc::of(class.dtype, class.layout, (64, 64), 6);
@@ -127,7 +127,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
         runner = runner.classic();
     }
-    tell(&runner.device_speed()?);
+    let speed = runner.device_speed()?;
+    tell(&speed);
 
     let count = args.mesh.map_or_else(|| Mesh::count(&info), usize::from);
     let mesh = Mesh::new(count, args.from as usize, args.to as usize, max_bytes);
@@ -135,14 +136,26 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if !known.is_empty() {
         eprintln!("{} problems are known from {}", known.len(), results.display());
     }
-    let mut progress = RunProgress::new("mesh", record, stop.clone(), deadline(0.9));
+    let mut progress = RunProgress::new("mesh", record, deadline(0.9));
     let search = SearchSettings::for_device(&info);
     // Half as many sizes for several right-hand sides, without the edges of the kernels for one.
     let half = count.div_ceil(2).max(count.min(4));
     let thin = Mesh::new(half, args.from as usize, args.to as usize, max_bytes);
+    let mut whole = false;
     let mesh = match args.space {
         Space::Ordered => {
             let mesh = mesh.with_edges(&info);
+            let points = classes.iter().flat_map(|&class| {
+                let mesh = if class.rhs == 1 { &mesh } else { &thin };
+                mesh.points(class).into_iter().filter_map(move |at| mesh.desc(class, at))
+            });
+            let open: Vec<Desc> = points.filter(|desc| !known.contains_key(desc)).collect();
+            let held = classes.iter().map(|&class| {
+                let mesh = if class.rhs == 1 { &mesh } else { &thin };
+                mesh.between(class, args.holdout).len()
+            });
+            let held = held.sum();
+            plan(&mut runner, &open, held, &speed, (&settings, search.rounds), args.minutes);
             let (one, several) = classes.iter().partition::<Vec<_>, _>(|class| class.rhs == 1);
             let parts = [(&mesh, one, "mesh"), (&thin, several, "mesh of right-hand sides")];
             let parts = parts.into_iter().filter(|part| !part.1.is_empty());
@@ -151,7 +164,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 // What one leaves of its part of the time is the next one's.
                 let share = (k + 1) as f64 / parts.len() as f64;
                 progress.next(what, deadline(0.9 * share));
-                if sweep(&mut runner, mesh, classes, &search, &mut known, &mut progress) {
+                whole = sweep(&mut runner, mesh, classes, &search, &mut known, &mut progress);
+                if whole {
                     // The held-out shapes take a fifth of the time.
                     progress.next("between its points", deadline(0.8 * share));
                     let disagreement = DISAGREEMENT + 2.0 * noise(&known);
@@ -165,7 +179,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                         &mut progress,
                     );
                 }
-                if progress.error.is_some() || progress.interrupted() {
+                if progress.error.is_some() || is_stopped() {
                     break;
                 }
             }
@@ -174,8 +188,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Space::Classic => {
             let watch = &mut progress;
             let end = deadline(0.9);
-            let stopped =
-                || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
+            let stopped = || is_stopped() || end.is_some_and(|end| Instant::now() >= end);
             let (tiles, together) =
                 classic::published(&mut runner, &mesh, &classes, &mut known, watch, &stopped);
             if known.is_empty() && end.is_some_and(|end| Instant::now() >= end) {
@@ -189,9 +202,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if let Some(why) = progress.error.take() {
         return Err(why);
     }
-    if progress.interrupted() {
+    let interrupted = || {
         let resume = format!("the same command with --resume goes on from {}", results.display());
-        return Err(anyhow::Error::new(Interrupted).context(format!("stopped; {resume}")));
+        Interrupted::with(format!("stopped; {resume}"))
+    };
+    if is_stopped() {
+        return Err(interrupted());
     }
     let mesh_of = |class: ProblemClass| if class.rhs == 1 { &mesh } else { &thin };
     let points =
@@ -205,7 +221,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut fit_settings = FitSettings::default();
     // A difference within the noise is not worth a row.
     let noise = noise(&known);
-    eprintln!("a median is off by {:.1} % or less at most problems", 100.0 * noise);
+    eprintln!("noise: a time is off by {:.1} % or less at most problems", 100.0 * noise);
     // The best of many candidates is also the luckiest, so replacing a present row takes
     // more than that.
     let heir = args.start == Start::Present && args.space == Space::Ordered;
@@ -223,7 +239,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let rows: Vec<_> = parts.iter().flat_map(|part| part.rows.clone()).collect();
     if rows.is_empty() {
-        bail!("no candidate counted anywhere: {} says why", results.display());
+        let why = match known.is_empty() {
+            true => "nothing was measured: the time was over before the first problem; give more --minutes".into(),
+            false => format!("no candidate counted anywhere: {} says why", results.display()),
+        };
+        bail!(why);
     }
     let mut table = Table { origin: table_name.clone(), header: vec![], rows };
 
@@ -234,13 +254,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| now(d));
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&now, &tuned];
     let (record, mut known_held) = Record::open(&held, &mut |d, p| runner.launch_id(d, p))?;
-    let mut watch = RunProgress::new("held-out shapes", record, stop.clone(), deadline(1.0));
+    let mut watch = RunProgress::new("held-out shapes", record, deadline(1.0));
     let mut search = SearchSettings::default();
     search.rounds = 9;
     let holdouts = holdout(&mut runner, &shapes, &ways, &search, &mut known_held, &mut watch);
     watch.bar.finish_and_clear();
     if let Some(why) = watch.error.take() {
         return Err(why);
+    }
+    if is_stopped() {
+        return Err(interrupted());
     }
     let regret: Vec<Regret> = (0..ways.len()).map(|way| Regret::of(way, &holdouts)).collect();
 
@@ -261,7 +284,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let said = say(|out| {
         writeln!(out, "{rows} rows in {}", table_path.display())?;
-        writeln!(out, "regret on shapes that are not on the mesh, against every candidate:")?;
+        writeln!(
+            out,
+            "regret: how much slower a table's choice is than the fastest of all candidates, on held-out shapes, which \
+             are not on the mesh; geometric mean, and the worst:"
+        )?;
         for (name, regret) in ["present table", "this table"].iter().zip(&regret) {
             writeln!(out, "  {name:14} {regret}")?;
         }
@@ -274,7 +301,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             Some(installed) => out.write_all(installed.as_deref().unwrap_or_default().as_bytes()),
             None if args.space == Space::Ordered && !is_refused => {
                 changes(out, &device, &table, &known)?;
-                writeln!(out, "--install puts it where your tables are looked for")
+                let part = (measured < all.len() || !whole).then_some((measured, all.len()));
+                writeln!(out, "{}", advice(part, noise, &regret))
             }
             None => Ok(()),
         }
@@ -291,30 +319,62 @@ fn say(what: impl FnOnce(&mut Stdout) -> io::Result<()>) -> io::Result<()> {
     what(&mut stdout())
 }
 
-/// The error of a run that Ctrl-C stopped.
-#[derive(Debug)]
-pub(crate) struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ctrl-C")
+/// Says how many problems there are, and how long they will take, about.
+fn plan(
+    runner: &mut DeviceRunner,
+    open: &[Desc],
+    held: usize,
+    speed: &DeviceSpeed,
+    (settings, rounds): (&RunnerSettings, usize),
+    minutes: Option<f64>,
+) {
+    let mut seconds = 0.0;
+    for desc in open {
+        let read = speed.read_bandwidth.seconds(desc.bytes(), false);
+        let once = settings.batch.max(1.5 * read.unwrap_or(desc.bytes() as f64 / 1e9));
+        // As much of the caches as memory, where it may be in either.
+        let both = (settings.warm_to + 1..=settings.both_to).contains(&desc.bytes());
+        // Two batches of each candidate, two more of those that are not hopeless, and the rounds of the finalists.
+        let batches = 3.0 * runner.candidates(desc).len() as f64 + 8.0 * rounds as f64;
+        seconds += batches * once * if both { 2.0 } else { 1.0 };
     }
+    // Half as many between them; and the held-out shapes are measured twice.
+    seconds *= 1.5 + 2.0 * held as f64 / open.len().max(1) as f64;
+    let limit = match minutes {
+        Some(minutes) if 60.0 * minutes < seconds => {
+            format!("; --minutes {minutes} takes those that come first, coarse to fine")
+        }
+        _ => String::new(),
+    };
+    eprintln!(
+        "{} problems on the mesh, which is every pair of some numbers of rows and of columns, then some between them and \
+         {held} held-out shapes: {} beside building kernels{limit}",
+        open.len(),
+        about(seconds)
+    );
 }
 
-impl std::error::Error for Interrupted {}
+/// Noise from which on a table shows what else the machine did.
+const NOISY: f64 = 0.05;
 
-/// Set by Ctrl-C.
-fn until_interrupted() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = stop.clone();
-    ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
-            // The second Ctrl-C stops at once.
-            std::process::exit(130);
-        }
-        eprintln!("\nstopping after this problem; once more stops at once");
-    })?;
-    Ok(stop)
+/// What to do with a new table. `part`: how many problems of the mesh were measured, where not all were.
+fn advice(part: Option<(usize, usize)>, noise: f64, regret: &[Regret]) -> String {
+    let checked = regret.last().is_some_and(|regret| regret.shapes > 0);
+    if noise > NOISY {
+        return format!(
+            "the machine was busy: a time is off by {:.0} %, so this table is not one to be installed; measure again \
+             while nothing else runs",
+            100.0 * noise
+        );
+    }
+    match part {
+        Some((measured, all)) => format!(
+            "{measured} of {all} problems of the mesh were measured: --resume with more --minutes goes on, before the \
+             table is installed"
+        ),
+        None if !checked => "no held-out shape was measured: --resume checks the table".into(),
+        None => "--install puts it where your tables are looked for".into(),
+    }
 }
 
 /// The classes that were asked for and that the device can compute; the others are reported
@@ -356,4 +416,23 @@ fn classes(args: &Args, device: &Device) -> anyhow::Result<Vec<ProblemClass>> {
         bail!("there is nothing left to tune");
     }
     Ok(classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_and_quiet_run_is_to_be_installed() {
+        let of = |shapes| Regret { shapes, geomean: 0.01, worst: 0.1, worst_at: None, failed: 0 };
+        let install = "--install puts it";
+        assert!(advice(None, 0.01, &[of(8), of(8)]).starts_with(install));
+        for (said, part) in [
+            (advice(Some((40, 96)), 0.01, &[of(8), of(8)]), "40 of 96 problems"),
+            (advice(None, 0.2, &[of(8), of(8)]), "the machine was busy: a time is off by 20 %"),
+            (advice(None, 0.01, &[of(8), of(0)]), "no held-out shape was measured"),
+        ] {
+            assert!(said.contains(part) && !said.contains("--install"), "{said}");
+        }
+    }
 }

@@ -172,7 +172,7 @@ fn factors() {
     let product = "-2.0,-11.5\n-0.5,-19.5\n3.0,-27.875\n";
     assert_eq!(text(&dot(&numpy("be_c16_a"), &numpy("be_c16_x"), &complex)), product);
     let e = failure(&dot(&numpy("le_f4_a"), &numpy("le_f4_x"), &complex));
-    assert_eq!(e, "--alpha is complex, but the arrays hold f32");
+    assert_eq!(e, "--alpha is complex, but the arrays hold float32");
     // The factor is rounded to f32 at once, not by way of f64: 1 + 2^-24 + 2^-60 is above the
     // middle of two neighbours, and f64 loses what puts it there.
     let one = files.file("one.npy", vector(&[1.0]));
@@ -640,10 +640,16 @@ fn operands_that_do_not_fit() {
     let e = failure(&dot(&a, &x, &["--y", y.to_str().unwrap(), "--beta", "0"]));
     assert!(e.starts_with(&format!("{}: ", y.display())) && e.ends_with("y needs 3"), "{e}");
     let e = failure(&dot(&numpy("le_f8_a"), &x, &[]));
-    assert!(e.contains("le_f4_x.npy: the array holds f32, but") && e.contains("holds f64"), "{e}");
+    assert!(
+        e.contains("le_f4_x.npy: the array holds float32, but") && e.contains("holds float64"),
+        "{e}"
+    );
     // y is of x's type, not of the matrix'.
     let e = failure(&dot(&a, &numpy("le_f8_x"), &["--y", x.to_str().unwrap(), "--beta", "0"]));
-    assert!(e.contains("le_f4_x.npy: the array holds f32, but") && e.contains("holds f64"), "{e}");
+    assert!(
+        e.contains("le_f4_x.npy: the array holds float32, but") && e.contains("holds float64"),
+        "{e}"
+    );
 }
 
 #[test]

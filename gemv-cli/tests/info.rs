@@ -19,9 +19,17 @@ fn text(output: Output) -> String {
 
 #[test]
 fn info_says_what_there_is_and_what_not() {
-    let out = text(gemv(&["info"]));
+    let mut info = Command::new(env!("CARGO_BIN_EXE_gemv"));
+    info.arg("info");
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| name.starts_with("GEMV_")) {
+        info.env_remove(name);
+    }
+    let out = text(info.output().unwrap());
     assert!(out.contains(env!("CARGO_PKG_VERSION")), "{out}");
-    assert!(out.contains("GEMV_BACKEND is not set"), "{out}");
+    assert!(!out.contains("Environment") && !out.contains("not set"), "{out}");
+    let with = text(info.env("GEMV_BACKEND", "reference").output().unwrap());
+    assert!(with.ends_with("\n\nEnvironment\n  GEMV_BACKEND=reference\n"), "{with}");
     for (linked, name) in [
         (cfg!(feature = "cpu"), "cpu"),
         (cfg!(feature = "opencl"), "opencl"),
@@ -44,6 +52,9 @@ fn explain_names_the_row() {
         out,
         "reference: f32 row 4096x8192 : reference\n  from the row \"* * : reference\" of reference\n"
     );
+    let numpy =
+        text(gemv(&["info", "--explain", "float32 row 4096x8192", "--device", "reference"]));
+    assert_eq!(numpy, out);
     let every = text(gemv(&["info", "--explain", "c64 strided 3x0"]));
     assert!(every.contains("c64"), "{every}");
     let more = ["rhs", "rhs=0", "batch=x", "align=3", "align=128", "rhs=2 rhs=2", "k=2"];
@@ -226,4 +237,55 @@ fn a_blas_that_is_not_there_ends_a_benchmark_with_one_sentence() {
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(!out.status.success() && said.trim_end().lines().count() == 1, "{said}");
     assert!(said.contains("GEMV_CBLAS=/nowhere/libblas.so cannot be loaded: "), "{said}");
+}
+
+/// One word each, with the name that is nearest; what is like no name is only refused.
+#[test]
+fn wrong_names_are_answered_with_the_right_ones() {
+    for (args, code, mean) in [
+        (&["dto", "a.npy", "x.npy"][..], 2, "similar subcommand exists: 'dot'"),
+        (&["bench", "--dtype", "flot32"], 2, "did you mean float32?"),
+        (&["bench", "--dtype", "f23"], 2, "did you mean f32?"),
+        (&["bench", "--layout", "rows"], 2, "did you mean row?"),
+        (&["bench", "--shapes", "mess"], 2, "a similar value exists: 'mesh'"),
+        (&["bench", "--dtypes", "f32"], 2, "a similar argument exists: '--dtype'"),
+        (&["info", "--explain", "flaot32 row 4x4"], 2, "did you mean float32?"),
+        (&["info", "--explain", "f32 row 4x4", "--device", "referense"], 1, "no such device"),
+        (&["tune", "--device", "opencI"], 1, "did you mean opencl?"),
+        (&["bench", "--device", "ocpu"], 1, "did you mean cpu?"),
+    ] {
+        let absent = |name| mean.contains(name) && !cfg!(feature = "opencl");
+        if absent("opencl") {
+            continue;
+        }
+        let out = gemv(args);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(code) && said.contains(mean), "{args:?}: {said}");
+    }
+    let said = String::from_utf8(gemv(&["multiply"]).stderr).unwrap();
+    assert!(!said.contains("similar"), "{said}");
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let commands = ["info", "dot", "tune", "bench", "report", "share"];
+    for shell in ["bash", "zsh", "fish"] {
+        let out = text(gemv(&["completions", shell]));
+        for word in commands.into_iter().chain(["max-result", "cold-bytes", "square"]) {
+            assert!(out.contains(word), "{shell}: {word}");
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let man = dir.path().join("share/man1");
+    text(gemv(&["man", man.to_str().unwrap()]));
+    for name in commands {
+        let page = std::fs::read_to_string(man.join(format!("gemv-{name}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(&format!("gemv\\-{name}")), "{page}");
+    }
+    let page = std::fs::read_to_string(man.join("gemv.1")).unwrap();
+    assert!(page.contains("Exit codes"), "{page}");
+    // Known to those who look for them, and no part of the list.
+    let help = text(gemv(&["--help"]));
+    assert!(help.contains("gemv completions SHELL") && !help.contains("\n  completions"), "{help}");
+    assert!(!gemv(&["man", "/dev/null/x"]).status.success());
 }

@@ -3,7 +3,8 @@
 //! there is one; GEMV_TEST_CHROMIUM=1 makes its absence a failure.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -150,10 +151,12 @@ fn single_shapes_are_a_table_and_a_sentence() -> Result<(), Failed> {
 fn multiple(said: &str, problem: &str) -> Result<(f64, f64), Failed> {
     let mut lines = said.lines().filter_map(|l| l.strip_prefix(problem)?.strip_prefix("  "));
     let line = lines.next().ok_or_else(|| format!("no {problem}: {said}"))?;
-    // who, us, GB/s, share, t(k)/t(1), parameters
+    // who, us, spread, GB/s, share, t(k)/t(1), parameters
+    let line = line.replace(" %", "%");
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert!(words[0] == "gemv" && words[5] == "reference" && lines.next().is_none(), "{said}");
-    Ok((words[1].parse()?, words[4].parse()?))
+    assert!(words[0] == "gemv" && words[6] == "reference" && lines.next().is_none(), "{said}");
+    assert!(words[2].ends_with('%') && words[4] == "-", "{said}");
+    Ok((words[1].parse()?, words[5].parse()?))
 }
 
 fn right_hand_sides_and_batches_are_measured_and_told_apart() -> Result<(), Failed> {
@@ -161,7 +164,12 @@ fn right_hand_sides_and_batches_are_measured_and_told_apart() -> Result<(), Fail
     let dir = dir.path();
     let bench = [&BENCH[..], &["run.csv", "--shape", "32x48", "--dtype", "f32"]].concat();
     let said = gemv(dir, &[&bench[..], &["--columns", "4,1,2"]].concat())?;
-    assert!(said.contains("t(k)/t(1)"), "{said}");
+    // Its words are explained below it.
+    for word in
+        ["spread: how far", "share: -, since nothing only reads", "t(k)/t(1): the time of k"]
+    {
+        assert!(said.contains(word), "{word}: {said}");
+    }
     for layout in ["row", "col"] {
         let of = |rhs: &str| multiple(&said, &format!("f32 {layout} 32x48{rhs}"));
         let (one, times) = of("")?;
@@ -210,8 +218,9 @@ fn the_speed_over_others_is_drawn_by_the_right_hand_sides() -> Result<(), Failed
     let mut csv = String::from(
         "device,name,dtype,layout,curve,m,n,rhs,batch,bytes,caches,who,params,us,gbs,read_us\n",
     );
-    // Of two shapes one is only there with one right-hand side.
-    for (m, rhs, ours, theirs) in [(512, 1, 2., 3.), (512, 4, 3., 12.), (256, 1, 1., 9.)] {
+    // Of eight shapes one alone is there with four right-hand sides.
+    let one = |k: usize| (256 << k, 1, 1., [3., 12.][k % 2]);
+    for (m, rhs, ours, theirs) in (0..8).map(one).chain([(512, 4, 3., 12.)]) {
         for (who, us) in [("gemv", ours), ("cublas", theirs)] {
             csv += &format!("cuda:0,GPU,f32,row,shape,{m},512,{rhs},1,9,cold,{who},p,{us},1,\n");
         }
@@ -222,15 +231,110 @@ fn the_speed_over_others_is_drawn_by_the_right_hand_sides() -> Result<(), Failed
     let html = std::fs::read_to_string(dir.join("page.html"))?;
     for part in [
         "GPU, f32 row: speed of gemv over that of others",
-        "3.67 times as fast as cublas (geometric mean of 2 products; least 1.50, at f32 row 512x512)",
-        "(geometric mean of 1 product with several right-hand sides or in batches; least 4.00, at f32 \
-         row 512x512 rhs=4)",
-        "gemv, k = 1: 1.00 (geometric mean of 2 shapes; least 1.00, most 1.00)",
-        "gemv, k = 4: 1.50 (geometric mean of 1 shape; least 1.50, most 1.50)",
+        "6.00 times as fast as cublas (geometric mean of 8 products; least 3.00, at f32 row 256x512)",
+        "Left out: how many times as fast as cublas: of 1 product with several right-hand sides or in \
+         batches, too few for a mean",
+        "gemv, k = 1: 1.00 (geometric mean of 8 shapes; least 1.00, most 1.00)",
+        "gemv, k = 4: 3.00 (geometric mean of 1 shape; least 3.00, most 3.00)",
         "cublas, k = 4: 4.00 (geometric mean of 1 shape; least 4.00, most 4.00)",
-        "cublas, k = 1: 3.67 (geometric mean of 2 shapes; least 1.50, most 9.00)",
+        "cublas, k = 1: 6.00 (geometric mean of 8 shapes; least 3.00, most 12.00)",
     ] {
         assert!(html.contains(part), "{part}: {html}");
+    }
+    Ok(())
+}
+
+/// A point is no curve, few shapes are no map, few products no headline, few values no scan: sentences in their place,
+/// and the numbers in a table, which is open where there is no picture.
+fn what_makes_no_good_picture_is_left_out() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    figures(&dir.join("all.csv"))?;
+    let all = std::fs::read_to_string(dir.join("all.csv"))?;
+    let part = |keep: &dyn Fn(&str) -> bool| -> Result<String, Failed> {
+        let lines: Vec<&str> =
+            all.lines().enumerate().filter(|(k, l)| *k == 0 || keep(l)).map(|(_, l)| l).collect();
+        std::fs::write(dir.join("part.csv"), lines.join("\n") + "\n")?;
+        gemv(dir, &["report", "part.csv", "--out", "page.html"])?;
+        Ok(std::fs::read_to_string(dir.join("page.html"))?)
+    };
+    let html = part(&|l| {
+        l.contains(",tall,100,1,") || l.contains(",mesh,4,") || l.contains("threads=32 ")
+    })?;
+    assert_eq!(html.matches("<figure").count(), 0, "{html}");
+    for why in [
+        "f32 row: tall, 100 N x N: one point is no curve (classic, cublas, gemv)",
+        "f32 row, cublas: 3 shapes were measured, only in parts of the plane",
+        "f32 row, gemv: 3 shapes were measured, only",
+        "f32 row, classic-partial on 512x512: 2 times, with fewer than 4 values of any argument, are no scan",
+        "how many times as fast as cublas: of 4 products, too few for a mean; the table has the times",
+    ] {
+        assert!(html.contains(&format!("<p class=\"left\">Left out: {why}")), "{why}: {html}");
+    }
+    assert!(
+        html.contains("<details open><summary>Tables") && !html.contains("headline\">"),
+        "{html}"
+    );
+    // Of the published kernels, as of others, there are maps where there are enough shapes.
+    let classic = |l: &str| match l.contains(",mesh,1,") || l.contains(",mesh,4,") {
+        true => l.replace("row threads=128", "narrow threads=64"),
+        false => l.replace("row threads=128", "broad threads=128 rows=2"),
+    };
+    let lines: String = all.lines().map(|l| classic(l) + "\n").collect();
+    std::fs::write(dir.join("part.csv"), lines)?;
+    gemv(dir, &["report", "part.csv", "--out", "page.html"])?;
+    let html = std::fs::read_to_string(dir.join("page.html"))?;
+    for part in ["row, classic: best kernel", "row, classic: best value of 1 argument"] {
+        assert!(html.contains(part), "{part}");
+    }
+    // One of several curves; and pictures before tables, tables before commands, one unit for each quantity.
+    let html = part(&|l| {
+        (l.contains(",tall,") || l.contains(",square,"))
+            && (!l.contains(",cublas,") || l.contains(",100,1,"))
+    })?;
+    assert!(html.contains("one point is no curve (cublas)"), "{html}");
+    assert_eq!(html.matches("<figure").count(), 2, "{html}");
+    let at = |part: &str| html.find(part).ok_or(format!("no {part}: {html}"));
+    let order = [
+        "headline\">",
+        "<figure",
+        "left\">",
+        "<details><summary>Tables",
+        "<details><summary>Device",
+    ];
+    let places = order.map(at).into_iter().collect::<Result<Vec<_>, _>>()?;
+    assert!(places.is_sorted(), "{places:?}");
+    for (unit, is_there) in [("GB/s", true), ("KiB", true), ("10^9 bytes per second", false)] {
+        assert_eq!(html.contains(&format!("{unit}\n</text>")), is_there, "{unit}: {html}");
+    }
+    Ok(())
+}
+
+/// Packed by gzip, named and found; what is no such file is a sentence.
+fn packed_files_are_read() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("run"))?;
+    figures(&dir.join("run/gpu.csv"))?;
+    gemv(dir, &["report", "run", "--out", "plain.html"])?;
+    assert!(Command::new("gzip").arg("--keep").arg(dir.join("run/gpu.csv")).status()?.success());
+    let plain = std::fs::read_to_string(dir.join("plain.html"))?;
+    // Both are there: they are one.
+    for from in ["run", "run/gpu.csv.gz"] {
+        gemv(dir, &["report", from, "--out", "page.html"])?;
+        assert!(std::fs::read_to_string(dir.join("page.html"))? == plain, "{from}");
+    }
+    std::fs::remove_file(dir.join("run/gpu.csv"))?;
+    gemv(dir, &["report", "run", "--out", "page.html"])?;
+    assert!(std::fs::read_to_string(dir.join("page.html"))? == plain);
+    let packed = std::fs::read(dir.join("run/gpu.csv.gz"))?;
+    for (bytes, why) in [
+        (&packed[..packed.len() / 2], "run/gpu.csv.gz: it cannot be unpacked"),
+        (b"device,name", "it cannot be unpacked: invalid gzip header"),
+    ] {
+        std::fs::write(dir.join("run/gpu.csv.gz"), bytes)?;
+        let said = gemv_fails(dir, &["report", "run"])?;
+        assert!(said.contains(why), "{said}");
     }
     Ok(())
 }
@@ -297,11 +401,15 @@ fn a_report_keeps_what_it_reads() -> Result<(), Failed> {
 fn equal_names_are_told_apart() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
+    // Nine shapes, so that there is a map.
     let lines = |m: usize| {
         let head = "kind,dtype,layout,m,n,rhs,align,params,us,low_us,high_us,batches,checked,finalist,\
                     candidates,at_ceiling,read_us,note\n";
-        let trial = format!("trial,f32,row,{m},64,1,6,row,2,2,2,5,true,true,,,,\n");
-        format!("{head}{trial}end,f32,row,{m},64,1,6,,,,,,,,9,true,1,\n")
+        let problem = |k: usize| {
+            let of = format!("f32,row,{},{},1,6", m << (k / 3), 64 << (k % 3));
+            format!("trial,{of},row,2,2,2,5,true,true,,,,\nend,{of},,,,,,,,9,true,1,\n")
+        };
+        head.to_owned() + &(0..9).map(problem).collect::<String>()
     };
     for (run, m) in [("one", 64), ("two", 128)] {
         std::fs::create_dir(dir.join(run))?;
@@ -437,11 +545,52 @@ fn a_limit_of_time_keeps_what_was_measured() -> Result<(), Failed> {
     assert!(said.contains("out of time") && 0 < some && some < all, "{some} of {all}: {said}");
     // No time at all is an error, not an empty file that looks like a result.
     let none = gemv_fails(dir, &[&BENCH[..], &["none.csv", "--seconds=0"]].concat())?;
-    assert!(none.contains("nothing was measured"), "{none}");
+    assert!(none.contains("nothing was measured: the time of --seconds was over"), "{none}");
+    let row = ["none.csv", "--shape=1x9", "--layout=col"];
+    let none = gemv_fails(dir, &[&BENCH[..], &row].concat())?;
+    assert!(none.contains("nothing was measured: a matrix of one row is row-major only"), "{none}");
+    let none = gemv_fails(dir, &[&BENCH[..4], &["--max-bytes=1"]].concat())?;
+    assert!(
+        none.contains("nothing was measured: no problem of float32 fits --max-bytes"),
+        "{none}"
+    );
     for wrong in ["-1", "soon"] {
         let why =
             gemv_fails(dir, &[&BENCH[..], &["x.csv", &format!("--seconds={wrong}")]].concat())?;
         assert!(why.contains("--seconds"), "{why}");
+    }
+    Ok(())
+}
+
+/// It ends between two problems, with what it has, and with the code that shells give such an end.
+#[cfg(unix)]
+fn ctrl_c_keeps_what_was_measured() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let tune =
+        [&TUNE[..4], &["64", "--cold-bytes", "1M", "--max-bytes", "256k", "--out", "run"]].concat();
+    let bench =
+        [&BENCH[..3], &["--cold-bytes=1M", "--points=256", "--shapes=mesh", "--out", "run.csv"]]
+            .concat();
+    let cells = "run/reference-the-order-of-additions-written-to-be-read.cells.csv";
+    for (args, made, end) in [
+        (&tune, cells, "gemv: stopped; the same command with --resume goes on from run/"),
+        (&bench, "run.csv", " times; run.csv has them: Ctrl-C"),
+    ] {
+        let mut command = command(dir, args);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let lines =
+            || std::fs::read_to_string(dir.join(made)).map_or(0, |text| text.lines().count());
+        while lines() < 5 {
+            assert!(child.try_wait()?.is_none(), "{args:?} ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status()?.success());
+        let out = child.wait_with_output()?;
+        let said = String::from_utf8(out.stderr)?;
+        assert_eq!(out.status.code(), Some(130), "{said}");
+        assert!(said.contains("stopping after this problem") && said.contains(end), "{said}");
+        assert!(lines() >= 5);
     }
     Ok(())
 }
@@ -488,9 +637,28 @@ fn published_kernels_are_scanned_and_mapped(device: &str) -> Result<(), Failed> 
     gemv(dir, &["report", "run.csv", "--out", "page.html"])?;
     let html = std::fs::read_to_string(dir.join("page.html"))?;
     assert!(html.matches("data-plot=\"scan\"").count() >= 15, "{:?}", plots(&html));
-    for part in ["row, classic: best kernel", "row, classic: best value of", "scan of parts"] {
+    for part in ["row, classic: 3 shapes were measured", "scan of parts"] {
         assert!(html.contains(part), "{part}");
     }
+    Ok(())
+}
+
+/// On an OpenCL device whose kernels are compiled anew, which takes longer than the limit of time.
+fn building_kernels_is_not_counted(device: &str) -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    let common = ["bench", "--device", device, "--dtype=f32", "--layout=row", "--cold-bytes=1M"];
+    let shapes = ["--shape=64x64", "--shape=3x5000", "--no-rivals", "--rounds=1", "--seconds=0.2"];
+    let args = [&common[..], &shapes, &["--out=run.csv"]].concat();
+    let out = command(dir, &args).env("GEMV_CACHE", "off").output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    assert!(
+        said.contains("2 problems, ") && said.contains("building kernels is not counted"),
+        "{said}"
+    );
+    let csv = std::fs::read_to_string(dir.join("run.csv"))?;
+    assert!(csv.lines().nth(1).is_some_and(|line| line.contains(",f32,row,shape,64,64,")), "{csv}");
     Ok(())
 }
 
@@ -621,7 +789,8 @@ fn main() {
     };
     let published = Trial::test("published_kernels_are_scanned_and_mapped", move || {
         let device = device.ok_or("there is no OpenCL device, and GEMV_REQUIRE asks for one")?;
-        published_kernels_are_scanned_and_mapped(&device)
+        published_kernels_are_scanned_and_mapped(&device)?;
+        building_kernels_is_not_counted(&device)
     });
     let trials = vec![
         Trial::test(
@@ -640,6 +809,11 @@ fn main() {
             "directories_are_made_and_a_cut_line_is_left_out",
             directories_are_made_and_a_cut_line_is_left_out,
         ),
+        Trial::test(
+            "what_makes_no_good_picture_is_left_out",
+            what_makes_no_good_picture_is_left_out,
+        ),
+        Trial::test("packed_files_are_read", packed_files_are_read),
         Trial::test("a_report_keeps_what_it_reads", a_report_keeps_what_it_reads),
         Trial::test("equal_names_are_told_apart", equal_names_are_told_apart),
         #[cfg(unix)]
@@ -656,6 +830,8 @@ fn main() {
             "a_limit_of_time_keeps_what_was_measured",
             a_limit_of_time_keeps_what_was_measured,
         ),
+        #[cfg(unix)]
+        Trial::test("ctrl_c_keeps_what_was_measured", ctrl_c_keeps_what_was_measured),
         Trial::test(
             "parameters_that_nothing_takes_are_an_error",
             parameters_that_nothing_takes_are_an_error,

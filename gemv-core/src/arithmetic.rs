@@ -21,14 +21,14 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// type, and it is rounded once. In a [`Plan`](crate::Plan), multiply with ones that were made before.
     ///
     /// ```
-    /// # use gemv_core::{Engine, ToDevice};
+    /// # use gemv::{Engine, ToDevice};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Axis, array};
     ///
     /// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]].to_device(&device)?;
     /// assert_eq!(a.sum_axis(Axis(1))?.download()?, array![6.0, 15.0]);
     /// assert_eq!(a.sum_axis(Axis(0))?.download()?, array![5.0, 7.0, 9.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -65,11 +65,11 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// entries do not lie one after another, the last axis first, is copied for that.
     ///
     /// ```
-    /// # use gemv_core::{Engine, ToDevice};
+    /// # use gemv::{Engine, ToDevice};
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = ndarray::array![[1.0, 2.0], [3.0, 4.0]].to_device(&device)?;
     /// assert_eq!((a.sum()?, a.column(1).sum()?), (10.0, 6.0));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::{Desc, Dtype, Error, KernelInfo, Params, Result};
 /// What a device says of itself.
 ///
 /// ```
-/// use gemv_core::DeviceInfo;
+/// use gemv::DeviceInfo;
 ///
 /// let mut info = DeviceInfo::new("npu:0");
 /// (info.name, info.units, info.memory) = ("A fine chip".into(), 16, Some(8 << 30));
@@ -101,7 +101,7 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 /// of another device or problem. To write one, see `docs/adding-a-backend.md`.
 ///
 /// ```
-/// use gemv_core::{Job, Number, reference::Reference};
+/// use gemv::unstable::{Job, Number, reference::Reference};
 /// use ndarray::array;
 ///
 /// let backend = Reference::open();
@@ -121,7 +121,7 @@ pub type PieceSource<'a> = &'a (dyn Fn(usize, &mut [u8]) -> bool + Sync);
 /// let prepared = backend.prepare(&desc, &params)?; // proved once
 /// backend.product(&mut job, &prepared)?; // as often as needed
 /// assert_eq!(y, array![3.0, 7.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub trait Backend: Any + Send + Sync + Debug {
     /// What the device says of itself.
@@ -141,7 +141,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// [`candidates`](Self::candidates), which may leave out what cannot be good.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, Params, reference::Reference};
+    /// # use gemv::{Dtype, unstable::{Desc, Params, reference::Reference}};
     /// # let backend = Reference::open();
     /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
     /// assert!(backend.candidates(&desc).iter().all(|p| backend.fits(&desc, p).is_ok()));
@@ -157,7 +157,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// of which it is equal do the same. The tuner measures one of them.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, reference::Reference};
+    /// # use gemv::{Dtype, unstable::{Desc, reference::Reference}};
     /// # let backend = Reference::open();
     /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
     /// let work = |text: &str| backend.launch_id(&desc, &text.parse().unwrap());
@@ -174,23 +174,23 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// vendor, default. The last has a row for every type and layout.
     ///
     /// ```
-    /// # use gemv_core::{Table, reference::Reference};
+    /// # use gemv::unstable::{Table, reference::Reference};
     /// # let backend = Reference::open();
     /// let last = *backend.tables().last().unwrap();
     /// let rows = Table::parse(last.name, last.text)?.rows;
     /// assert!(rows.iter().any(|row| row.dtype.is_none() && row.layout.is_none()));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     fn tables(&self) -> Vec<BuiltinTable>;
 
     /// A new block that holds a copy of `data`.
     ///
     /// ```
-    /// # use gemv_core::{AnySlice, reference::Reference};
+    /// # use gemv::unstable::{AnySlice, reference::Reference};
     /// # let backend = Reference::open();
     /// let block = backend.upload(AnySlice::F64(&[1.0, 2.0, 3.0]))?;
     /// assert_eq!(block.len(), 3);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -202,12 +202,12 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// `len` is in elements.
     ///
     /// ```
-    /// # use gemv_core::{Dtype, Error, reference::Reference};
+    /// # use gemv::{Dtype, Error, unstable::reference::Reference};
     /// # let backend = Reference::open();
     /// assert_eq!(backend.alloc(Dtype::C32, 5)?.len(), 5);
     /// let e = backend.alloc(Dtype::C32, 1 << 60).unwrap_err();
     /// assert!(matches!(e, Error::OutOfMemory { asked: 0x8000_0000_0000_0000, .. }), "{e}");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -256,13 +256,13 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// `first` is in elements; as many are copied as `to` has places.
     ///
     /// ```
-    /// # use gemv_core::{AnySlice, AnySliceMut, reference::Reference};
+    /// # use gemv::unstable::{AnySlice, AnySliceMut, reference::Reference};
     /// # let backend = Reference::open();
     /// let block = backend.upload(AnySlice::F64(&[1.0, 2.0, 3.0, 4.0]))?;
     /// let mut some = [0.0; 2];
     /// backend.download(&*block, 1, AnySliceMut::F64(&mut some))?;
     /// assert_eq!(some, [2.0, 3.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -285,7 +285,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// threads may use the device. `source` must not wait for a pool of threads of which the caller is one.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut block = device.zeros::<f32, _>(1 << 20)?;
     /// let memory = block.window_mut().expect("not shared").memory;
@@ -295,7 +295,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// };
     /// let filled = device.backend().fill(memory, 4 << 20, &ones)?;
     /// assert!(!filled); // but on cuda:0 it is
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -318,7 +318,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// and read.
     ///
     /// ```
-    /// # use gemv_core::{Engine, Piece, Receive};
+    /// # use gemv::{Engine, unstable::{Piece, Receive}};
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.vector(&[1.0, 2.0, 3.0, 4.0])?; // or on cuda:0
     /// let mut y = device.zeros::<f64, _>(2)?; // and on cuda:1
@@ -327,7 +327,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// let copies = device.backend().exchange(&mut [Receive { to, pieces: vec![piece] }]);
     /// assert_eq!(copies.is_ok(), device.info().peers);
     /// copies.map_or(Ok(()), |copies| copies.finish())?;
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -348,13 +348,13 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// that wraps another one forwards this call.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, Params, reference::Reference};
+    /// # use gemv::{Dtype, unstable::{Desc, Params, reference::Reference}};
     /// # let backend = Reference::open();
     /// let desc = Desc::new(Dtype::F32, 2, 3, (3, 1), 0);
     /// let prepared = backend.prepare(&desc, &Params::new("reference"))?;
     /// assert_eq!(prepared.params().to_string(), "reference");
     /// assert!(backend.prepare(&desc, &Params::new("row")).is_err());
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -438,7 +438,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// `classic-`, they keep orders of their own, and nothing but an explicit request runs them.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, reference::Reference};
+    /// # use gemv::{Dtype, unstable::{Desc, reference::Reference}};
     /// # let backend = Reference::open();
     /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
     /// assert_eq!((backend.classic(&desc), backend.vendor(&desc)), (vec![], None)); // the default
@@ -458,7 +458,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// [`Kernel::from_source`](crate::Kernel::from_source). By default there is no compiler.
     ///
     /// ```
-    /// # use gemv_core::reference::Reference;
+    /// # use gemv::unstable::reference::Reference;
     /// let e = Reference::open().compile("__kernel void f() {}", "f").unwrap_err();
     /// let why = "kernel f on reference: kernels from source need a device of opencl or cuda";
     /// assert_eq!(e.to_string(), why);
@@ -491,14 +491,14 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// Waits until everything that was started on the device is done.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// let y = a.try_gpu_dot(&device.vector(&array![1.0, 1.0])?)?; // may still be under way
     /// device.backend().synchronize()?; // now it is not
     /// assert_eq!(y.download()?, array![3.0, 7.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -515,7 +515,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// By default the host's clock around `product` and [`synchronize`](Self::synchronize).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
@@ -524,7 +524,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// a.try_gemv(1.0, &x, 0.0, &mut y)?; // compiled, allocated
     /// let time = device.backend().timed(&mut || a.try_gemv(1.0, &x, 0.0, &mut y))?;
     /// assert!(time.as_secs_f64() < 10.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -570,9 +570,9 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// backend does not say.
     ///
     /// ```
-    /// let device = gemv_core::device("reference")?;
+    /// let device = gemv::device("reference")?;
     /// assert_eq!(device.backend().kernels(), []);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
@@ -601,7 +601,7 @@ pub trait Record: Send + Debug {
 /// it needs.
 ///
 /// ```
-/// use gemv_core::{Params, Prepared};
+/// use gemv::unstable::{Params, Prepared};
 ///
 /// #[derive(Debug, PartialEq)]
 /// struct Launch {
@@ -634,7 +634,7 @@ impl Prepared {
     /// wraps another one, and has to see each product, makes its choices without the function.
     ///
     /// ```
-    /// use gemv_core::{AnySmall, Params, Prepared};
+    /// use gemv::unstable::{AnySmall, Params, Prepared};
     ///
     /// // Of one entry; what it refuses is computed by `Backend::product`.
     /// let one = |a: &ndarray::ArrayView2<'_, f32>, _: bool, x: &[f32], y: &mut [f32]| {
@@ -681,12 +681,12 @@ impl Prepared {
 /// A table that a backend ships, as text; see [`Table`](crate::Table).
 ///
 /// ```
-/// use gemv_core::{BuiltinTable, Table};
+/// use gemv::unstable::{BuiltinTable, Table};
 ///
 /// let cuda = BuiltinTable { name: "default.txt", text: "* * : row threads=128\nf32 col : col" };
 /// let table = Table::parse(cuda.name, cuda.text)?;
 /// assert_eq!((table.origin.as_str(), table.rows.len()), ("default.txt", 2));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltinTable {
@@ -699,7 +699,7 @@ pub struct BuiltinTable {
 /// How a linked backend is found: one entry in [`BACKENDS`].
 ///
 /// ```
-/// use gemv_core::{BackendEntry, DeviceInfo, Engine, Error, reference::Reference};
+/// use gemv::{DeviceInfo, Engine, Error, unstable::{BackendEntry, reference::Reference}};
 ///
 /// let mine = BackendEntry {
 ///     name: "mine",
@@ -707,7 +707,7 @@ pub struct BuiltinTable {
 ///     discover: || Ok(vec![DeviceInfo::new("mine:0")]),
 ///     open: |_| Ok(Reference::open()),
 /// };
-/// fn look() -> gemv_core::Result<Vec<DeviceInfo>> {
+/// fn look() -> gemv::Result<Vec<DeviceInfo>> {
 ///     Err(Error::DriverMissing { backend: "lost", reason: "looked for liblost.so".into() })
 /// }
 /// let lost = BackendEntry { name: "lost", rank: 1, discover: look, open: mine.open };
@@ -736,16 +736,16 @@ pub struct BackendEntry {
 /// `#[linkme::distributed_slice(gemv_core::BACKENDS)]`.
 ///
 /// ```standalone_crate
-/// use gemv_core::{BackendEntry, DeviceInfo, reference::Reference};
+/// use gemv::{DeviceInfo, unstable::{BackendEntry, reference::Reference}};
 ///
-/// #[linkme::distributed_slice(gemv_core::BACKENDS)]
+/// #[linkme::distributed_slice(gemv::unstable::BACKENDS)]
 /// static MINE: BackendEntry = BackendEntry {
 ///     name: "mine",
 ///     rank: 50,
 ///     discover: || Ok(vec![DeviceInfo::new("mine:0")]),
 ///     open: |_| Ok(Reference::open()),
 /// };
-/// assert_eq!(gemv_core::devices()[0].id, "mine:0");
+/// assert_eq!(gemv::devices()[0].id, "mine:0");
 /// ```
 #[cfg(not(target_family = "wasm"))]
 #[linkme::distributed_slice]

@@ -19,12 +19,12 @@ use crate::{Desc, Dtype, Params, Result, for_any};
 /// ```
 /// use ndarray::array;
 ///
-/// let device = gemv_core::device("reference")?; // or "cuda:0"
+/// let device = gemv::device("reference")?; // or "cuda:0"
 /// let mut y = array![1.0f32, 1.0];
 /// let a = array![[1.0f32, 2.0], [3.0, 4.0]];
 /// device.gemv(2.0, &a, &array![1.0f32, 1.0], -1.0, &mut y)?;
 /// assert_eq!(y, array![5.0, 13.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
@@ -133,7 +133,7 @@ impl Device {
     /// device is opened.
     ///
     /// ```
-    /// use gemv_core::{Device, reference::Reference};
+    /// use gemv::{Device, unstable::reference::Reference};
     /// let (one, two) = (Device::new(Reference::open()), Device::new(Reference::open()));
     /// assert!(one.is(&one.clone()) && !one.is(&two));
     /// ```
@@ -148,10 +148,10 @@ impl Device {
     /// What the device says of itself.
     ///
     /// ```
-    /// use gemv_core::Engine;
+    /// use gemv::Engine;
     /// let device = Engine::new(None).device("reference")?;
     /// assert_eq!((&*device.info().id, device.info().host), ("reference", true));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn info(&self) -> &DeviceInfo {
         self.0.backend.device()
@@ -162,13 +162,13 @@ impl Device {
     /// For what only the seam has: candidates, legality, timing.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, Engine};
+    /// # use gemv::{Dtype, Engine, unstable::Desc};
     /// # let device = Engine::new(None).device("reference")?;
     /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
     /// for params in device.backend().candidates(&desc) {
     ///     device.backend().fits(&desc, &params)?;
     /// }
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[inline]
     pub fn backend(&self) -> &dyn Backend {
@@ -178,12 +178,12 @@ impl Device {
     /// The tables by which it chooses.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let last = device.tables().iter().last().unwrap();
     /// assert_eq!(last.origin, "reference");
     /// assert_eq!(last.rows[0].to_string(), "* * : reference");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn tables(&self) -> &Tables {
         &self.0.tables
@@ -194,13 +194,13 @@ impl Device {
     /// The nearest legal row of its [`tables`](Self::tables); a thread remembers its last choices.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, Engine};
+    /// # use gemv::{Dtype, Engine, unstable::Desc};
     /// # let device = Engine::new(None).device("reference")?;
     /// let desc = Desc::new(Dtype::F32, 4096, 8192, (8192, 1), 0);
     /// let params = device.choose(&desc)?;
     /// assert_eq!(params.to_string(), "reference"); // elsewhere such as "row threads=128 rows=4"
     /// assert!(params.keeps_order());
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -213,11 +213,11 @@ impl Device {
     /// The thread remembers it, so that the next product of the shape looks nothing up.
     ///
     /// ```
-    /// # use gemv_core::{Desc, Dtype, Engine};
+    /// # use gemv::{Dtype, Engine, unstable::Desc};
     /// # let device = Engine::new(None).device("reference")?;
     /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
     /// assert_eq!(*device.prepared(&desc)?.params(), device.choose(&desc)?);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -306,7 +306,7 @@ impl Device {
     /// Operands have to be resident on the very device that computes, not on one like it.
     ///
     /// ```
-    /// use gemv_core::{Device, Error, reference::Reference};
+    /// use gemv::{Device, Error, unstable::reference::Reference};
     /// use ndarray::array;
     ///
     /// let (here, there) = (Device::new(Reference::open()), Device::new(Reference::open()));
@@ -314,7 +314,7 @@ impl Device {
     /// assert!(a.device().is(&there) && !a.device().is(&here));
     /// let e = here.try_gpu_dot(&a, &array![1.0, 1.0]).unwrap_err();
     /// assert!(matches!(e, Error::WrongDevice { .. }));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn is(&self, other: &Device) -> bool {
         Arc::ptr_eq(&self.0.backend, &other.0.backend)
@@ -331,14 +331,14 @@ impl Device {
     /// A download waits by itself: this is for clocks.
     ///
     /// ```
-    /// # use gemv_core::{GpuDot, ToDevice, device};
+    /// # use gemv::{GpuDot, ToDevice, device};
     /// # use ndarray::array;
     /// # let device = device("reference")?;
     /// let a = array![[1.0, 2.0], [3.0, 4.0]].to_device(&device)?;
     /// let y = a.gpu_dot(&array![1.0, 1.0]); // may still be in flight
     /// device.synchronize()?; // done
     /// # assert_eq!(y.download()?, array![3.0, 7.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -41,8 +41,8 @@ type Acc<T> = <T as Element>::Acc;
 /// one product. Without a resident operand the [`Engine`](crate::Engine) chooses the device.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::GpuDot;
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::GpuDot;
 /// use ndarray::{array, s};
 ///
 /// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
@@ -64,8 +64,8 @@ type Acc<T> = <T as Element>::Acc;
 /// Weights of 16 bits with a state of f32:
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{GpuDot, half::bf16};
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::{GpuDot, half::bf16};
 /// use ndarray::array;
 ///
 /// let weights = array![[0.5f32, 1.0], [2.0, -1.0]].mapv(bf16::from_f32);
@@ -76,8 +76,8 @@ type Acc<T> = <T as Element>::Acc;
 /// A generic function names the operand and the result:
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::GpuDot;
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::GpuDot;
 /// use ndarray::{Array1, array};
 ///
 /// fn twice<M>(a: &M, x: &Array1<f32>) -> Array1<f32>
@@ -103,8 +103,8 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// The product, newly allocated.
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// use gemv_core::GpuDot;
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// use gemv::GpuDot;
     /// use ndarray::{Array1, Array2};
     ///
     /// let a = Array2::<f32>::eye(300);
@@ -113,7 +113,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// ```
     ///
     /// ```should_panic
-    /// use gemv_core::GpuDot;
+    /// use gemv::GpuDot;
     /// use ndarray::array;
     /// // gpu_dot: shapes do not fit: the matrix is 1 × 2, so x must have 2 entries, but it has 3
     /// array![[1.0, 2.0]].gpu_dot(&array![1.0, 2.0, 3.0]);
@@ -135,15 +135,15 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// [`gpu_dot`](Self::gpu_dot), with errors as values.
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// use gemv_core::GpuDot;
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// use gemv::GpuDot;
     /// use ndarray::array;
     ///
     /// let a = array![[1.0, 2.0], [3.0, 4.0]];
     /// assert_eq!(a.try_gpu_dot(&array![1.0, 1.0])?, array![3.0, 7.0]);
     /// let e = a.try_gpu_dot(&array![1.0, 1.0, 1.0]).unwrap_err();
     /// assert!(e.to_string().ends_with("x must have 2 entries, but it has 3"));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -158,8 +158,8 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// be resident.
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// use gemv_core::GpuDot;
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// use gemv::GpuDot;
     /// use ndarray::{Array2, array};
     ///
     /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
@@ -183,15 +183,15 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// [`gpu_dot_into`](Self::gpu_dot_into), with errors as values.
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// use gemv_core::GpuDot;
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// use gemv::GpuDot;
     /// use ndarray::array;
     ///
     /// let (a, mut y) = (array![[1.0, 2.0], [3.0, 4.0]], [0.0; 2]);
     /// a.try_gpu_dot_into(&[1.0, 1.0], &mut y)?;
     /// assert_eq!(y, [3.0, 7.0]);
     /// assert!(a.try_gpu_dot_into(&[1.0, 1.0], &mut [0.0; 3]).is_err());
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -210,8 +210,8 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// [`m.column_mut(1)?`](crate::DeviceMatrix::column_mut).
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// use gemv_core::{GpuDot, half::bf16};
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// use gemv::{GpuDot, half::bf16};
     /// use ndarray::array;
     ///
     /// // One step of Jacobi's method for A z = b, with D = 4: z + (b - A z) / 4.
@@ -245,7 +245,7 @@ pub trait GpuDot<Rhs: ?Sized> {
     /// [`gemv`](Self::gemv), with errors as values.
     ///
     /// ```
-    /// use gemv_core::GpuDot;
+    /// use gemv::GpuDot;
     /// use ndarray::array;
     ///
     /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);

@@ -22,7 +22,7 @@ mod sealed {
 /// their caller to enter.
 ///
 /// ```
-/// use gemv_core::{Accumulator, num_complex::Complex};
+/// use gemv::{Accumulator, num_complex::Complex};
 ///
 /// // 1 - (1 - e)(1 + e) is e², if the product is not rounded first.
 /// let e = f32::EPSILON;
@@ -276,8 +276,8 @@ real_accumulator!(f64, double);
 /// every backend has a kernel for each. To add one, see `docs/adding-a-type.md`.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{Element, GpuDot, half::{bf16, f16}, num_complex::Complex};
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::{Element, GpuDot, half::{bf16, f16}, num_complex::Complex};
 /// use ndarray::{Array1, Array2};
 ///
 /// /// Of any type: n ones times n ones.
@@ -324,7 +324,7 @@ pub trait Element:
     /// The value as one of any element type, for the [`Backend`](crate::Backend) seam.
     ///
     /// ```
-    /// use gemv_core::{AnySlice, Dtype, Element};
+    /// use gemv::{Dtype, Element, unstable::AnySlice};
     /// fn bytes<T: Element>(slice: &[T]) -> usize {
     ///     let any: AnySlice<'_> = T::any(slice);
     ///     any.dtype().bytes() * slice.len()
@@ -335,7 +335,7 @@ pub trait Element:
     /// The value of one that is of this element type.
     ///
     /// ```
-    /// use gemv_core::{AnySlice, Element};
+    /// use gemv::{Element, unstable::AnySlice};
     /// assert!(f32::of_any(&AnySlice::F32(&[1.0])).is_some_and(|slice| slice.len() == 1));
     /// assert!(f64::of_any(&AnySlice::F32(&[1.0])).is_none());
     /// ```
@@ -348,7 +348,7 @@ pub trait Element:
 /// exactly. Sealed: the pairs of two types are f16 and bf16 with f32, and f32 with f64.
 ///
 /// ```
-/// use gemv_core::{Accumulator, Element, Times, half::f16};
+/// use gemv::{Accumulator, Element, Times, half::f16};
 ///
 /// fn product<T: Times<V>, V: Element>(a: T, x: V) -> V::Acc {
 ///     V::Acc::ZERO.fma(a.promote(), x.widen())
@@ -488,7 +488,7 @@ complex_element!(f64, C64);
 /// the other component. It is computed in the [mode](crate::float_mode) of the calling thread.
 ///
 /// ```
-/// use gemv_core::scale;
+/// use gemv::unstable::scale;
 ///
 /// assert_eq!(scale::<f32>(2.0, 10.0, 0.5, Some(8.0)), 24.0); // 2 * 10 + 0.5 * 8
 /// assert_eq!(scale::<f32>(1.0, 10.0, 0.0, None), 10.0); // y is not read
@@ -511,7 +511,7 @@ pub trait Family {
 /// A value of a [`Family`], of any element type: what passes the [`Backend`](crate::Backend) seam.
 ///
 /// ```
-/// use gemv_core::{AnySlice, Dtype, for_any, half::f16};
+/// use gemv::{Dtype, half::f16, unstable::{AnySlice, for_any}};
 /// let slice = AnySlice::F16(&[f16::ONE]);
 /// assert_eq!(slice.dtype(), Dtype::F16);
 /// assert_eq!(for_any!(AnySlice, slice, s => s.len()), 1);
@@ -568,7 +568,7 @@ impl Family for SlicesMut {
 /// A mutable slice of any element type.
 ///
 /// ```
-/// use gemv_core::{AnySliceMut, for_any};
+/// use gemv::unstable::{AnySliceMut, for_any};
 /// let mut entries = [1.0f32, 2.0];
 /// for_any!(AnySliceMut, AnySliceMut::F32(&mut entries), s => s.reverse());
 /// assert_eq!(entries, [2.0, 1.0]);
@@ -602,7 +602,7 @@ impl Copy for AnySmall {}
 /// [`AnyVectorJob`](crate::AnyVectorJob).
 ///
 /// ```
-/// use gemv_core::{AnySlice, for_any};
+/// use gemv::unstable::{AnySlice, for_any};
 /// let s = AnySlice::F32(&[1.0, 2.0]);
 /// assert_eq!(for_any!(AnySlice, s, v => std::mem::size_of_val(v)), 8);
 /// ```
@@ -625,7 +625,7 @@ macro_rules! for_any {
 /// Two types may have an expression of their own, behind `mixed`.
 ///
 /// ```
-/// use gemv_core::{Dtype, Element, for_types};
+/// use gemv::{Dtype, Element, unstable::for_types};
 ///
 /// fn bytes(matrix: Dtype, vectors: Dtype) -> (usize, usize) {
 ///     for_types!((matrix, vectors), T, V => (size_of::<T>(), size_of::<V>()))

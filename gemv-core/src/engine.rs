@@ -17,11 +17,11 @@ use crate::{BACKENDS, Backend, BackendEntry, Device, DeviceInfo, Error, Result};
 ///
 /// ```
 /// // `GEMV_BACKEND=opencl:1 ./program`
-/// match std::env::var(gemv_core::BACKEND_ENV) {
+/// match std::env::var(gemv::unstable::BACKEND_ENV) {
 ///     Ok(name) => println!("asked for {name}"),
 ///     Err(_) => println!("the default"),
 /// }
-/// assert_eq!(gemv_core::BACKEND_ENV, "GEMV_BACKEND");
+/// assert_eq!(gemv::unstable::BACKEND_ENV, "GEMV_BACKEND");
 /// ```
 pub const BACKEND_ENV: &str = "GEMV_BACKEND";
 
@@ -36,14 +36,14 @@ const FEATURES: [&str; 3] = ["cpu", "opencl", "cuda"];
 /// they live. The [reference](crate::reference) computes only what is asked of it by name.
 ///
 /// ```
-/// use gemv_core::Engine;
+/// use gemv::Engine;
 /// use ndarray::array;
 ///
 /// let engine = Engine::global();
 /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
 /// let device = engine.device("cuda:0").or_else(|_| engine.device("reference"))?;
 /// assert_eq!(device.try_gpu_dot(&a, &x)?, array![3.0, 7.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Engine {
@@ -96,7 +96,7 @@ struct Slot {
 /// One line of [`Engine::devices`]: a device that was found, or a backend without any.
 ///
 /// ```
-/// use gemv_core::{BackendEntry, Engine, Error, reference::Reference};
+/// use gemv::{Engine, Error, unstable::{BackendEntry, reference::Reference}};
 ///
 /// let cuda = BackendEntry {
 ///     name: "cuda",
@@ -124,7 +124,7 @@ impl Engine {
     /// call. Finds nothing and opens nothing before it is needed.
     ///
     /// ```
-    /// use gemv_core::Engine;
+    /// use gemv::Engine;
     /// assert!(std::ptr::eq(Engine::global(), Engine::global()));
     /// ```
     #[inline]
@@ -137,9 +137,9 @@ impl Engine {
     /// that are in the list already stay. `gemv::link` names those of the features of gemv.
     ///
     /// ```
-    /// use gemv_core::{BackendEntry, DeviceInfo, Engine, reference::Reference};
+    /// use gemv::{DeviceInfo, Engine, unstable::{BackendEntry, reference::Reference}};
     ///
-    /// // As `gemv_cpu::ENTRY`.
+    /// // As `gemv::cpu::ENTRY`.
     /// const MINE: BackendEntry = BackendEntry {
     ///     name: "mine",
     ///     rank: 50,
@@ -147,9 +147,9 @@ impl Engine {
     ///     open: |_| Ok(Reference::open()),
     /// };
     /// Engine::link([MINE])?; // first of all
-    /// assert_eq!(gemv_core::devices()[0].id, "mine:0");
+    /// assert_eq!(gemv::devices()[0].id, "mine:0");
     /// Engine::link([MINE])?; // changes nothing
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -175,14 +175,14 @@ impl Engine {
     /// environment's.
     ///
     /// ```
-    /// use gemv_core::Engine;
+    /// use gemv::Engine;
     ///
     /// let engine = Engine::new(Some("reference".into()));
     /// assert_eq!(engine.default_device()?.info().id, "reference");
     /// // What is forced and not there is an error, never another device.
     /// let engine = Engine::new(Some("cuda:99".into()));
     /// assert!(engine.default_device().is_err());
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn new(forced: Option<String>) -> Engine {
         let there = |feature: &&str| linked().any(|entry| entry.name == *feature);
@@ -195,12 +195,12 @@ impl Engine {
     /// See [`BackendEntry`] for how an entry is made.
     ///
     /// ```
-    /// use gemv_core::{Engine, Error};
+    /// use gemv::{Engine, Error};
     /// let engine = Engine::with_entries([], None);
     /// assert!(engine.devices().is_empty());
     /// assert!(matches!(engine.default_device(), Err(Error::NoBackend { .. })));
     /// assert_eq!(engine.device("reference")?.info().id, "reference"); // by name alone
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn with_entries(
         entries: impl IntoIterator<Item = BackendEntry>,
@@ -224,9 +224,9 @@ impl Engine {
     /// Found once and remembered; none is opened. Backends stand by rank.
     ///
     /// ```
-    /// use gemv_core::Engine;
+    /// use gemv::Engine;
     /// let engine = Engine::new(None);
-    /// assert_eq!(engine.devices(), gemv_core::devices());
+    /// assert_eq!(engine.devices(), gemv::devices());
     /// for line in engine.devices() {
     ///     match line.found {
     ///         Ok(info) => println!("{}: {}, {} units", line.id, info.name, info.units),
@@ -259,7 +259,7 @@ impl Engine {
     /// The device that products of host arrays go to.
     ///
     /// ```
-    /// use gemv_core::{BackendEntry, DeviceInfo, Engine, reference::Reference};
+    /// use gemv::{DeviceInfo, Engine, unstable::{BackendEntry, reference::Reference}};
     ///
     /// let fast = BackendEntry {
     ///     name: "fast",
@@ -269,7 +269,7 @@ impl Engine {
     /// };
     /// let engine = Engine::with_entries([fast], None);
     /// assert_eq!(engine.default_device()?, engine.device("fast:0")?);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -289,12 +289,12 @@ impl Engine {
     /// `GEMV_BACKEND` says: for a program that lets its user choose.
     ///
     /// ```
-    /// use gemv_core::{Engine, GpuDot};
+    /// use gemv::{Engine, GpuDot};
     /// use ndarray::array;
     ///
     /// Engine::global().set_default("reference")?; // before the first product
     /// assert_eq!(array![[2.0, 3.0]].gpu_dot(&array![1.0, 10.0]), array![32.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -343,12 +343,12 @@ impl Engine {
     /// Opened at the first call and kept: the same device by every way to it.
     ///
     /// ```
-    /// use gemv_core::{Engine, Error};
+    /// use gemv::{Engine, Error};
     ///
     /// let engine = Engine::global();
     /// assert_eq!(engine.device("reference")?, engine.device("reference")?);
     /// assert!(matches!(engine.device("abacus:3"), Err(Error::NoDevice { .. })));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -437,7 +437,7 @@ impl Found {
 /// Every device of every linked backend, and for a backend without any, why, in one sentence.
 ///
 /// ```
-/// for line in gemv_core::devices() {
+/// for line in gemv::devices() {
 ///     println!("{line}"); // "cuda:0", or "no cuda (why)"
 /// }
 /// ```
@@ -450,7 +450,7 @@ pub fn devices() -> Vec<Listing> {
 /// Opened at the first call and kept; see [`Engine::device`].
 ///
 /// ```
-/// use gemv_core::{GpuDot, ToDevice, device};
+/// use gemv::{GpuDot, ToDevice, device};
 /// use ndarray::array;
 ///
 /// let there = device("cuda:0").or_else(|_| device("reference"))?;
@@ -461,7 +461,7 @@ pub fn devices() -> Vec<Listing> {
 ///     x = a.gpu_dot(&x); // stays there
 /// }
 /// assert_eq!(x.download()?, array![55.0, 89.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Errors

@@ -21,7 +21,7 @@ use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 /// stands for all. So to a matrix a vector gives one factor a column.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use ndarray::array;
 ///
 /// let device = device("reference")?;
@@ -36,7 +36,7 @@ use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 /// let mut y = device.zeros((2, 2))?;
 /// y.axpy(&r / &x, &p)?; // 6 / 1 for the first column, 1 / 2 for the second
 /// assert_eq!(y.download()?, array![[6.0, 1.0], [18.0, 2.0]]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Factor<'a, T: Element> {
@@ -59,7 +59,7 @@ impl<T: Element> Factor<'_, T> {
     /// A number, in code for any element type; else `into()` makes one.
     ///
     /// ```
-    /// use gemv_core::{DeviceVector, Element, Factor, Result};
+    /// use gemv::{DeviceVector, Element, Factor, Result};
     ///
     /// fn halve<T: Element>(x: &mut DeviceVector<T>, half: T) -> Result<()> {
     ///     x.scal(Factor::number(half.widen()))

@@ -7,7 +7,7 @@ use std::path::Path;
 /// The bytes of a plain file of at most so many. A pipe or a device would have a product wait, or never end.
 ///
 /// ```
-/// let e = gemv_core::read_plain(std::env::temp_dir().as_ref(), 1000).unwrap_err();
+/// let e = gemv::unstable::read_plain(std::env::temp_dir().as_ref(), 1000).unwrap_err();
 /// assert_eq!(e.to_string(), "it is no plain file");
 /// ```
 ///

@@ -12,7 +12,7 @@
 //! default mode, as it is by Rust.
 //!
 //! ```
-//! use gemv_core::float_mode::{in_default, is_default};
+//! use gemv::unstable::float_mode::{in_default, is_default};
 //!
 //! let third = in_default(|| 1.0f32 / 3.0);
 //! assert_eq!(third, 0.333_333_34); // in any mode of this thread
@@ -35,7 +35,7 @@ thread_local! {
 /// than to enter at each call.
 ///
 /// ```
-/// use gemv_core::float_mode::{in_default, is_default};
+/// use gemv::unstable::float_mode::{in_default, is_default};
 ///
 /// fn sum(terms: &[f32]) -> f32 {
 ///     if !is_default() {
@@ -55,7 +55,7 @@ pub fn is_default() -> bool {
 /// Calls `work` in the default mode, and leaves the thread in its own. On other threads `work` enters it anew.
 ///
 /// ```
-/// assert_eq!(gemv_core::float_mode::in_default(|| 0.1f64 + 0.2), 0.300_000_000_000_000_04);
+/// assert_eq!(gemv::unstable::float_mode::in_default(|| 0.1f64 + 0.2), 0.300_000_000_000_000_04);
 /// ```
 ///
 /// # Panics
@@ -69,7 +69,7 @@ pub fn in_default<R>(work: impl FnOnce() -> R) -> R {
 /// thread's.
 ///
 /// ```
-/// use gemv_core::float_mode::{in_default, is_default, outside};
+/// use gemv::unstable::float_mode::{in_default, is_default, outside};
 ///
 /// let mine = is_default();
 /// in_default(|| {
@@ -98,7 +98,7 @@ pub struct ForCalls {
 /// compiler may move it to where this is not yet, or no more.
 ///
 /// ```
-/// use gemv_core::float_mode::{for_calls, is_default};
+/// use gemv::unstable::float_mode::{for_calls, is_default};
 ///
 /// let _mode = for_calls();
 /// assert!(is_default());

@@ -27,8 +27,8 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// allocation of CUDA is a multiple of that.
     ///
     /// ```
-    /// use gemv_core::ndarray::Ix1;
-    /// use gemv_core::{DeviceVector, Dtype, Foreign, device};
+    /// use gemv::ndarray::Ix1;
+    /// use gemv::{DeviceVector, Dtype, Foreign, device};
     ///
     /// let device = device("reference")?; // or gemv::cuda::on_stream(0, stream)?
     /// let foreign =
@@ -36,7 +36,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// // SAFETY: the reference has no memory of a device, and refuses.
     /// let x = unsafe { DeviceVector::<f32>::from_foreign(&device, foreign, 0, Ix1(100), Ix1(1)) };
     /// assert!(x.unwrap_err().to_string().contains("it takes no memory"));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Safety
@@ -80,9 +80,9 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// stream or queue. Whoever writes to it answers for clones and views, which see it.
     ///
     /// ```
-    /// let x = gemv_core::device("reference")?.vector(&[1.0, 2.0])?; // or on cuda:0
+    /// let x = gemv::device("reference")?.vector(&[1.0, 2.0])?; // or on cuda:0
     /// assert_eq!(x.device_ptr(), None);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn device_ptr(&self) -> Option<(usize, usize)> {
         let window = self.window();
@@ -136,11 +136,11 @@ impl Device {
     /// the same.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype, device};
+    /// use gemv::{Dtype, device, unstable::Desc};
     ///
     /// let device = device("reference")?; // or gemv::cuda::on_stream(0, stream)?
     /// device.reserve(&Desc::new(Dtype::F32, 4096, 8192, (8192, 1), 0))?;
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

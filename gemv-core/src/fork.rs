@@ -26,7 +26,7 @@ thread_local! {
 /// It takes as long as one load from memory.
 ///
 /// ```
-/// assert_eq!(gemv_core::fork::forks(), 0);
+/// assert_eq!(gemv::unstable::fork::forks(), 0);
 /// ```
 #[inline]
 pub fn forks() -> u32 {
@@ -37,7 +37,7 @@ pub fn forks() -> u32 {
 /// thread, and that nothing may wait for.
 ///
 /// ```
-/// assert!(!gemv_core::fork::is_survivor());
+/// assert!(!gemv::unstable::fork::is_survivor());
 /// ```
 #[inline]
 pub fn is_survivor() -> bool {
@@ -47,7 +47,7 @@ pub fn is_survivor() -> bool {
 /// Fails in a process that was forked after there were so many [`forks`]: for what a backend opened before.
 ///
 /// ```
-/// use gemv_core::fork::{check, forks};
+/// use gemv::unstable::fork::{check, forks};
 ///
 /// let opened = forks();
 /// assert!(check(opened, "cuda:0").is_ok());
@@ -70,7 +70,7 @@ fn forked(device: &str) -> Error {
 /// The one process that may use a driver: the first that asks.
 ///
 /// ```
-/// use gemv_core::fork::Owner;
+/// use gemv::unstable::fork::Owner;
 ///
 /// static DRIVER: Owner = Owner::new();
 /// assert!(DRIVER.claim() && DRIVER.claim()); // a child of `fork` is told false
@@ -95,7 +95,7 @@ impl Owner {
 /// A value of each process: a child of `fork` begins with a new one, whatever the threads of its parent did with theirs.
 ///
 /// ```
-/// use gemv_core::fork::PerProcess;
+/// use gemv::unstable::fork::PerProcess;
 /// use std::sync::Mutex;
 ///
 /// static NAMES: PerProcess<Mutex<Vec<String>>> = PerProcess::new();
@@ -175,7 +175,7 @@ impl<T> fmt::Debug for PerProcess<T> {
 /// what another thread of its parent was about to make, it makes itself, and does not wait for that thread.
 ///
 /// ```
-/// use gemv_core::fork::Once;
+/// use gemv::unstable::fork::Once;
 ///
 /// static ANSWER: Once<u32> = Once::new();
 /// assert_eq!(ANSWER.get(), None);

@@ -13,7 +13,7 @@
 /// and rounded once. A NaN gives NaN.
 ///
 /// ```
-/// use gemv_core::{Accumulator, Function};
+/// use gemv::{Accumulator, Function};
 ///
 /// assert_eq!((-2.0f32).function(Function::Abs), 2.0);
 /// assert_eq!((-0.0f64).function(Function::Exp), 1.0);
@@ -69,7 +69,7 @@ impl Function {
 /// A NaN compares as IEEE 754 says: it differs from everything, and nothing else holds. Zeros of both signs are equal.
 ///
 /// ```
-/// use gemv_core::{Accumulator, Comparison};
+/// use gemv::{Accumulator, Comparison};
 ///
 /// assert_eq!(1.0f32.compare(Comparison::Less, 2.0), 1.0);
 /// assert_eq!(f64::NAN.compare(Comparison::NotEqual, f64::NAN), 1.0);

@@ -13,14 +13,14 @@ use crate::{Element, Error, Result};
 /// Entry (i, j) of a matrix is `data[first + i * stride(0) + j * stride(1)]`; see [`span`].
 ///
 /// ```
-/// use gemv_core::span;
+/// use gemv::unstable::span;
 /// use ndarray::{array, s};
 ///
 /// let x = array![1.0f32, 2.0, 3.0];
 /// let span = span(&x.slice(s![..;-1]))?;
 /// let entry = |i: isize| span.data[(span.first as isize + i * span.stride(0)) as usize];
 /// assert_eq!([0, 1, 2].map(entry), [3.0, 2.0, 1.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Span<'a, T: Copy, D> {
@@ -45,7 +45,7 @@ impl<T: Copy, D: Dimension> Span<'_, T, D> {
 /// is packed, since what lies in the gaps is not the view's to read.
 ///
 /// ```
-/// use gemv_core::span;
+/// use gemv::unstable::span;
 /// use ndarray::{array, s};
 /// use std::borrow::Cow;
 ///
@@ -58,7 +58,7 @@ impl<T: Copy, D: Dimension> Span<'_, T, D> {
 ///
 /// let part = span(&a.slice(s![.., ..2]))?; // leaves a gap: packed
 /// assert_eq!((&*part.data, part.stride(0), part.stride(1)), (&[1.0, 2.0, 4.0, 5.0][..], 2, 1));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Errors
@@ -109,13 +109,13 @@ pub fn span<'a, T: Copy, D: Dimension>(view: &ArrayView<'a, T, D>) -> Result<Spa
 /// The entries of a view one after the other, the last axis first, in new memory of the host.
 ///
 /// ```
-/// use gemv_core::packed;
+/// use gemv::unstable::packed;
 /// use ndarray::{array, s};
 ///
 /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
 /// assert_eq!(packed(&a.slice(s![.., ..;2]))?, [1.0, 3.0, 4.0, 6.0]);
 /// assert_eq!(packed(&a.t())?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Errors
@@ -143,11 +143,11 @@ fn host_vec<T>(device: &str, len: usize) -> Result<Vec<T>> {
 /// So many zeros in new memory of the host.
 ///
 /// ```
-/// use gemv_core::{Error, zeros_on_host};
+/// use gemv::{Error, unstable::zeros_on_host};
 ///
 /// assert_eq!(zeros_on_host::<f32>(3)?, [0.0; 3]);
 /// assert!(matches!(zeros_on_host::<f64>(1 << 60), Err(Error::OutOfMemory { .. })));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Errors
@@ -179,7 +179,7 @@ pub(crate) fn host_array<T: Element, D: Dimension>(device: &str, dim: D) -> Resu
 /// kernel estimates that programs can get (`MemAvailable` of `/proc/meminfo`). A limit of the process may be lower.
 ///
 /// ```
-/// use gemv_core::{Error, host_is_full};
+/// use gemv::{Error, unstable::host_is_full};
 ///
 /// let e = host_is_full("cpu", 1 << 60);
 /// assert!(matches!(e, Error::OutOfMemory { free, .. } if free.is_some() || cfg!(not(target_os = "linux"))));

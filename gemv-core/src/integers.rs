@@ -16,7 +16,6 @@ pub trait Integer: sealed::Sealed + Copy + Default + Send + Sync + 'static {
     /// Its type in a kernel.
     const KERNEL_TYPE: KernelType;
     /// An element of its size: what its bits are kept in.
-    #[doc(hidden)]
     type Carrier: Element;
     /// The element with these bits.
     #[doc(hidden)]
@@ -69,14 +68,14 @@ of_64_bits!(i64 => I64, u64 => U64);
 /// There are no products of integers.
 ///
 /// ```
-/// use gemv_core::{DeviceIntegers, device};
+/// use gemv::{device, kernel::DeviceIntegers};
 ///
 /// let device = device("reference")?; // or "cuda:0"
 /// let indices = DeviceIntegers::upload(&device, &[3i32, -1, i32::MIN])?;
 /// assert_eq!((indices.len(), indices.is_empty()), (3, false));
 /// assert_eq!(indices.download()?, [3, -1, i32::MIN]);
 /// assert_eq!(DeviceIntegers::<u64>::zeros(&device, 2)?.download()?, [0, 0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeviceIntegers<T: Integer>(DeviceVector<T::Carrier>);

@@ -17,7 +17,7 @@ use crate::{Desc, Error, Result, ShapeMismatch};
 /// What a block is only its backend knows: whether it is of this device, and of the job's element type.
 ///
 /// ```
-/// use gemv_core::{Error, Job, Number};
+/// use gemv::{Error, unstable::{Job, Number}};
 /// use ndarray::{Array2, array};
 ///
 /// let (a, x) = (Array2::<f64>::ones((1000, 3)), array![1.0, 2.0, 3.0]);
@@ -58,7 +58,7 @@ impl<J> Deref for Checked<J> {
 /// It has the bits of the value, so that no floating-point mode of the caller changes it.
 ///
 /// ```
-/// use gemv_core::{Number, num_complex::Complex};
+/// use gemv::{num_complex::Complex, unstable::Number};
 ///
 /// let (half, none) = (Number::new(0.5f32), Number::new(Complex::new(-0.0, 0.0f64)));
 /// assert_eq!((half.get::<f32>(), half.bytes()[..4].len()), (0.5, 4));
@@ -131,7 +131,7 @@ impl Number {
 /// element type: that of A, or a wider one ([`Times`](crate::Times)). A backend takes it once it is [`Checked`].
 ///
 /// ```
-/// use gemv_core::{Job, Number};
+/// use gemv::unstable::{Job, Number};
 /// use ndarray::{Array2, array};
 ///
 /// let (a, x) = (Array2::<f64>::eye(3), array![1.0, 2.0, 3.0]);
@@ -181,7 +181,7 @@ impl Job<'_> {
     /// The job, if its operands fit.
     ///
     /// ```
-    /// use gemv_core::{AnySlice, Dtype, Error, Job, Number, Tensor, Window, reference::Reference};
+    /// use gemv::{Dtype, Error, unstable::{AnySlice, Job, Number, Tensor, Window, reference::Reference}};
     /// use ndarray::{Ix1, array};
     ///
     /// let backend = Reference::open();
@@ -196,7 +196,7 @@ impl Job<'_> {
     /// };
     /// assert!(ask(0, 2).is_ok() && ask(2, -2).is_ok());
     /// assert!(matches!(ask(0, 3), Err(Error::Operand { operand: "X", .. })));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -271,7 +271,7 @@ impl Checked<Job<'_>> {
     /// The product of one entry of the batch and one column: a part of what fits.
     ///
     /// ```
-    /// use gemv_core::{Job, Number};
+    /// use gemv::unstable::{Job, Number};
     /// use ndarray::{Array3, array};
     ///
     /// let (a, x) = (Array3::<f32>::ones((4, 2, 3)), Array3::<f32>::ones((4, 3, 5)));
@@ -281,7 +281,7 @@ impl Checked<Job<'_>> {
     /// let mut job = Job { alpha, a, conj: false, x, beta, y }.check()?;
     /// let last = job.column(3, 4);
     /// assert_eq!((last.a.dim(), last.x.dim(), last.y.dim()), ([1, 2, 3], [1, 3, 1], [1, 2, 1]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics

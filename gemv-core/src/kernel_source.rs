@@ -44,7 +44,7 @@ use crate::{Element, Error, KernelLimits, KernelType, LaunchShape, Parameter, Re
 /// [`from_source`](Self::from_source) finds it.
 ///
 /// ```
-/// use gemv_core::{Kernel, LaunchShape, ToDevice, device};
+/// use gemv::{ToDevice, device, kernel::{Kernel, LaunchShape}};
 /// use ndarray::Array1;
 ///
 /// const TEXT: &str = r#"
@@ -70,7 +70,7 @@ use crate::{Element, Error, KernelLimits, KernelType, LaunchShape, Parameter, Re
 ///         "kernel saxpy on reference: kernels from source need a device of opencl or cuda"
 ///     ),
 /// }
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Kernel {

@@ -6,8 +6,8 @@
 //! asked for by name: slowly, and with the same bits.
 //!
 //! ```
-//! # gemv_core::Engine::global().set_default("reference").unwrap();
-//! use gemv_core::{GpuDot, ToDevice, device};
+//! # gemv::Engine::global().set_default("reference").unwrap();
+//! use gemv::{GpuDot, ToDevice, device};
 //! use ndarray::{Array2, array};
 //!
 //! let a = Array2::from_shape_fn((3, 2), |(i, j)| (2 * i + j) as f32); // m x n = 3 x 2
@@ -19,7 +19,7 @@
 //! let resident = a.to_device(&there)?; // uploaded once, used many times
 //! assert_eq!(resident.gpu_dot(&x).download()?, y); // the result lives where A lives
 //! assert_eq!(resident.t().gpu_dot(&y).download()?, a.t().gpu_dot(&y));
-//! # Ok::<(), gemv_core::Error>(())
+//! # Ok::<(), gemv::Error>(())
 //! ```
 //!
 //! Four words have one meaning each: [`Desc`] is what is asked, [`Params`] what is chosen,

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// A backend has a type of its own here, and finds it again by [`Any`].
 ///
 /// ```
-/// use gemv_core::Memory;
+/// use gemv::unstable::Memory;
 /// use std::any::Any;
 ///
 /// #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Deref for SharedMemory {
 /// `M` is `&dyn Memory`, or `&mut dyn Memory` where the array is written.
 ///
 /// ```
-/// use gemv_core::{Engine, Window};
+/// use gemv::{Engine, unstable::Window};
 /// use ndarray::{array, s};
 ///
 /// let a = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
@@ -165,7 +165,7 @@ impl Deref for SharedMemory {
 /// let Window { memory, first, dim, .. } = resident.window();
 /// assert_eq!((memory.len(), first, (dim[0], dim[1])), (6, 2, (2, 3)));
 /// assert_eq!((resident.window().stride(0), resident.window().stride(1)), (3, -1));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Window<M, D> {
@@ -183,7 +183,7 @@ impl<M> Window<M, Ix3> {
     /// Index in the block of the entry with these indices.
     ///
     /// ```
-    /// use gemv_core::Window;
+    /// use gemv::unstable::Window;
     /// use ndarray::Ix3;
     /// let columns = Window { memory: (), first: 7, dim: Ix3(1, 2, 3), strides: Ix3(0, 1, 10) };
     /// assert_eq!(columns.place([0, 1, 2]), 28);
@@ -220,7 +220,7 @@ impl<M, D: Dimension> Window<M, D> {
     /// Whether every entry lies in a block of so many elements. An array without entries does.
     ///
     /// ```
-    /// use gemv_core::Window;
+    /// use gemv::unstable::Window;
     /// use ndarray::Ix2;
     ///
     /// let every_other = |step: isize| {
@@ -377,14 +377,14 @@ impl<M, D: Dimension> Window<M, D> {
     /// the backend holds it.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     /// let block = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // what the backend holds
     /// assert_eq!(a.window().view(&block), array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     /// assert_eq!(a.step_columns(.., -2).window().view(&block), array![[3.0, 1.0], [6.0, 4.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics

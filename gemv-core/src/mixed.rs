@@ -41,8 +41,8 @@ impl<D> Operand for Widened<'_, DeviceArray<f32, D>> {
 /// its accuracy.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{GpuDot, Widen};
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::{GpuDot, Widen};
 /// use ndarray::array;
 ///
 /// let a = array![[1.0f32, 2.0], [3.0, 4.0]];

@@ -10,7 +10,7 @@ impl Engine {
     /// all of a backend.
     ///
     /// ```
-    /// use gemv_core::{BackendEntry, DeviceInfo, Engine, reference::Reference};
+    /// use gemv::{DeviceInfo, Engine, unstable::{BackendEntry, reference::Reference}};
     ///
     /// let fast = BackendEntry {
     ///     name: "fast",
@@ -25,7 +25,7 @@ impl Engine {
     ///
     /// let none = engine.open_devices("abacus:*").unwrap_err().to_string();
     /// assert_eq!(none, "no such device: \"abacus\"; there is fast:0, fast:1");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -57,12 +57,12 @@ impl Engine {
 /// See [`Engine::open_devices`].
 ///
 /// ```
-/// use gemv_core::{device, open_devices};
+/// use gemv::{device, open_devices};
 ///
 /// let devices = open_devices("cuda:*").or_else(|_| open_devices("reference"))?;
 /// assert!(!devices.is_empty());
 /// assert!(open_devices("").is_err());
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Errors

@@ -24,7 +24,7 @@ pub enum OperandRef<'a, T: Element, D: Dimension> {
 /// A matrix on the host or on a device.
 ///
 /// ```
-/// use gemv_core::{Engine, Layout, MatrixRef};
+/// use gemv::{Engine, MatrixRef, unstable::Layout};
 /// use ndarray::{array, s};
 ///
 /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
@@ -34,14 +34,14 @@ pub enum OperandRef<'a, T: Element, D: Dimension> {
 /// let resident = Engine::new(None).device("reference")?.matrix(&a)?;
 /// let there = MatrixRef::from(&resident);
 /// assert!(matches!(there, MatrixRef::Device(_)) && there.dim() == (2, 3));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type MatrixRef<'a, T> = OperandRef<'a, T, Ix2>;
 
 /// A vector on the host or on a device.
 ///
 /// ```
-/// use gemv_core::{Engine, VectorRef};
+/// use gemv::{Engine, VectorRef};
 /// use ndarray::{array, s};
 ///
 /// let x = array![1.0, 2.0, 3.0, 4.0, 5.0];
@@ -49,7 +49,7 @@ pub type MatrixRef<'a, T> = OperandRef<'a, T, Ix2>;
 /// assert_eq!(VectorRef::from(&[1.0, 2.0][..]).len(), 2);
 /// let resident = Engine::new(None).device("reference")?.vector(&x)?;
 /// assert!(matches!(VectorRef::from(&resident), VectorRef::Device(x) if x.len() == 5));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type VectorRef<'a, T> = OperandRef<'a, T, Ix1>;
 
@@ -69,7 +69,7 @@ pub enum OperandMut<'a, T: Element, D: Dimension> {
 /// The place of a vector.
 ///
 /// ```
-/// use gemv_core::Engine;
+/// use gemv::Engine;
 /// use ndarray::{Array2, array, s};
 ///
 /// let device = Engine::new(None).device("reference")?;
@@ -82,7 +82,7 @@ pub enum OperandMut<'a, T: Element, D: Dimension> {
 /// let mut resident = device.zeros(2)?;
 /// device.gemv(1.0, &a, &x, 0.0, &mut resident)?;
 /// assert_eq!(resident.download()?, host);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type VectorMut<'a, T> = OperandMut<'a, T, Ix1>;
 
@@ -327,7 +327,7 @@ impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for OperandMut<'a, T, 
 /// of a resident array has it.
 ///
 /// ```
-/// use gemv_core::{GpuDot, ToDevice, device};
+/// use gemv::{GpuDot, ToDevice, device};
 /// use ndarray::{array, s};
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -335,7 +335,7 @@ impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for OperandMut<'a, T, 
 /// let resident = a.slice(s![.., ..2]).to_device(&device)?; // any view
 /// let x = [1.0, -1.0].to_device(&device)?;
 /// assert_eq!(resident.gpu_dot(&x).download()?, array![-1.0, -1.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub trait ToDevice: ArrayLike {
     /// A copy on this device; what is resident there already is shared.
@@ -355,7 +355,7 @@ impl<A: ArrayLike + ?Sized> ToDevice for A {}
 /// What [`ToDevice`] has a copy of, for bounds: `A: Upload<Resident = DeviceMatrix<f32>>`.
 ///
 /// ```
-/// use gemv_core::{Device, DeviceMatrix, Result, ToDevice, Upload, device};
+/// use gemv::{Device, DeviceMatrix, Result, ToDevice, Upload, device};
 /// use ndarray::array;
 ///
 /// fn twice<A: Upload<Resident = DeviceMatrix<f32>>>(a: &A, there: &Device) -> Result<DeviceMatrix<f32>> {
@@ -364,7 +364,7 @@ impl<A: ArrayLike + ?Sized> ToDevice for A {}
 ///     Ok(a)
 /// }
 /// assert_eq!(twice(&array![[1.0, 2.0]], &device("reference")?)?.download()?, array![[2.0, 4.0]]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made resident on a device",
@@ -412,14 +412,14 @@ impl Device {
     /// the host.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array3, array};
     ///
     /// let stack = device.array(&Array3::from_shape_fn((2, 3, 3), |(b, i, j)| (b + i * j) as f32))?;
     /// let y = stack.gpu_dot(&array![[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]);
     /// assert_eq!(y.download()?, array![[0.0, 0.0, 0.0], [1.0, 3.0, 5.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -438,8 +438,8 @@ impl Device {
     /// Uploads a matrix; as [`array`](Self::array).
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// # use gemv::{Engine, GpuDot};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{array, s};
     ///
@@ -449,7 +449,7 @@ impl Device {
     /// for x in [array![1.0, 0.0], array![0.0, 1.0]] {
     ///     assert_eq!(resident.gpu_dot(&x).download()?, a.slice(s![.., ..;-2]).gpu_dot(&x));
     /// }
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -464,13 +464,13 @@ impl Device {
     /// Uploads a vector; as [`array`](Self::array).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = array![[1.0, 2.0], [3.0, 4.0]];
     /// let x = device.vector(&a.column(1))?;
     /// assert_eq!(x.download()?, array![2.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -37,8 +37,8 @@
 //! plain loop.
 //!
 //! ```
-//! # gemv_core::Engine::global().set_default("reference").unwrap();
-//! use gemv_core::GpuDot;
+//! # gemv::Engine::global().set_default("reference").unwrap();
+//! use gemv::GpuDot;
 //! use ndarray::{Array1, Array2};
 //!
 //! // A million times 0.1, in f32: a plain loop is off by almost one percent.
@@ -57,7 +57,7 @@
 /// Columns of a segment.
 ///
 /// ```
-/// use gemv_core::order::SEGMENT;
+/// use gemv::unstable::order::SEGMENT;
 /// let n = 1000_usize;
 /// assert_eq!(n.div_ceil(SEGMENT), 4); // whose sums are one more segment's terms
 /// assert_eq!(n % SEGMENT, 232); // columns of the last
@@ -66,7 +66,7 @@ pub const SEGMENT: usize = 256;
 /// Lanes of a segment.
 ///
 /// ```
-/// use gemv_core::order::{LANES, SEGMENT};
+/// use gemv::unstable::order::{LANES, SEGMENT};
 /// let lane = |column: usize| column % SEGMENT % LANES;
 /// assert_eq!([5, 69, 133, 197, 261].map(lane), [5; 5]);
 /// assert_eq!(SEGMENT / LANES, 4); // columns that a lane takes in each segment

@@ -32,8 +32,8 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// Cloning is cheap, and so are [`rows`](Self::rows): they share the bytes.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{Format, GpuDot, Packed};
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::{Format, GpuDot, unstable::Packed};
 /// use ndarray::{Array1, Array2};
 ///
 /// let a = Array2::from_shape_fn((6, 256), |(i, j)| ((i * 256 + j) as f32).sin());
@@ -42,7 +42,7 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// let y = packed.gpu_dot(&x);
 /// assert_eq!(y, packed.dequantize()?.gpu_dot(&x)); // the same bits
 /// assert_eq!(packed.rows(2..4).gpu_dot(&x), y.slice(ndarray::s![2..4]));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Packed {
@@ -61,7 +61,7 @@ impl fmt::Debug for Packed {
 
 /// Bytes of `m` rows.
 fn bytes_of(format: Format, (m, n): (usize, usize)) -> Result<usize> {
-    let row = format.row_bytes(n)?;
+    let row = format.row_bytes(n).map_err(Error::Packed)?;
     row.checked_mul(m)
         .ok_or_else(|| wrong(format!("has {m} rows of {row} bytes, more than can be addressed")))
 }
@@ -75,14 +75,14 @@ impl Packed {
     /// them. Nothing is copied; `bytes` are kept.
     ///
     /// ```
-    /// use gemv_core::{Format, Packed};
+    /// use gemv::{Format, unstable::Packed};
     ///
     /// let block = [&[0x00, 0x3c][..], &[2; 32]].concat(); // the scale 1 in f16, and 32 times 2
     /// let packed = Packed::new(Format::Q8_0, (1, 32), block)?;
     /// assert!(packed.dequantize()?.iter().all(|v| *v == 2.0));
     /// let e = Packed::new(Format::Q8_0, (2, 32), vec![0; 34]).unwrap_err();
     /// assert_eq!(e.to_string(), "the packed matrix has 34 bytes, but 2 x 32 of q8_0 are 68");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -110,13 +110,13 @@ impl Packed {
             return Err(wrong("is made of a matrix on the host: `download` it".into()));
         };
         let mut bytes: Vec<u8> = host_zeros("the host", bytes_of(format, a.dim())?)?;
-        let row = format.row_bytes(a.ncols())?;
+        let row = format.row_bytes(a.ncols()).map_err(Error::Packed)?;
         let mut line = host_zeros("the host", a.ncols())?;
         in_default(|| {
             a.rows().into_iter().zip(bytes.chunks_exact_mut(row.max(1))).try_for_each(
                 |(from, to)| {
                     line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                    format.quantize(&line, to)
+                    format.quantize(&line, to).map_err(Error::Packed)
                 },
             )
         })?;
@@ -216,7 +216,7 @@ impl Upload for Packed {
 /// A matrix of packed weights that lives on a device: made by [`to_device`](crate::ToDevice::to_device) of a [`Packed`].
 ///
 /// ```
-/// use gemv_core::{Format, GpuDot, Packed, ToDevice, device};
+/// use gemv::{Format, GpuDot, ToDevice, device, unstable::Packed};
 /// use ndarray::{Array2, array};
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -225,7 +225,7 @@ impl Upload for Packed {
 /// let resident = packed.to_device(&device)?;
 /// let x = device.matrix(&Array2::from_elem((128, 3), 0.5f32))?; // three right-hand sides at once
 /// assert_eq!(resident.gpu_dot(&x).download()?, packed.dequantize()?.gpu_dot(&x));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct DevicePacked {

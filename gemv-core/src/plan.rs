@@ -25,7 +25,7 @@ use crate::{Error, Result, planned};
 /// these arrays.
 ///
 /// ```
-/// use gemv_core::{DeviceVector, GpuDot, device};
+/// use gemv::{DeviceVector, GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -48,7 +48,7 @@ use crate::{Error, Result, planned};
 /// let mut from_host = device.plan(device.zeros::<f64, _>(2)?, |y| y.axpy(1.0, &[1.0, 2.0]));
 /// let e = from_host.run().unwrap_err().to_string();
 /// assert!(e.contains("on the host"), "{e}"); // also on the CPU
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub struct Plan<S, F> {
     device: Device,
@@ -102,21 +102,21 @@ impl Device {
     /// time. `Sharded::plan` of `gemv-shard` makes one over the devices of a matrix.
     ///
     /// ```
-    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv::{GpuDot, open_devices};
     /// use ndarray::array;
     ///
     /// let devices = open_devices("reference, reference")?; // or "cuda:*"
-    /// let one = |device: &gemv_core::Device| {
+    /// let one = |device: &gemv::Device| {
     ///     let a = device.matrix(&array![[0.5, 0.25], [0.25, 0.5]])?;
     ///     Ok((a, device.vector(&array![1.0, 0.0])?, device.zeros(2)?))
     /// };
-    /// let state = devices.iter().map(one).collect::<gemv_core::Result<Vec<_>>>()?;
+    /// let state = devices.iter().map(one).collect::<gemv::Result<Vec<_>>>()?;
     /// let mut plan = devices[0].plan_with(&devices[1..], state, |state| {
     ///     state.iter_mut().try_for_each(|(a, x, y)| a.try_gpu_dot_into(&*x, &mut *y))
     /// });
     /// plan.run()?; // on both
     /// assert_eq!(plan.state()[1].2.download()?, array![0.5, 0.25]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn plan_with<S, F: FnMut(&mut S) -> Result<()>>(
         &self,

@@ -29,14 +29,14 @@ impl Device {
     /// A is m × n, `x` has n entries, the result m; each on the host or resident here.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
     /// let x = device.vector(&array![1.0, -1.0])?;
     /// assert_eq!(device.try_gpu_dot(&a, &x)?, array![-1.0, -1.0, -1.0]);
     /// assert_eq!(device.try_gpu_dot(&a.t(), &array![1.0, 0.0, 1.0])?, array![6.0, 8.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -63,9 +63,9 @@ impl Device {
     /// [`product`](Self::product)'s.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::half::f16;
+    /// use gemv::half::f16;
     /// use ndarray::{Array2, array};
     ///
     /// let a = Array2::from_elem((2, 2), f16::from_f32(0.5));
@@ -75,7 +75,7 @@ impl Device {
     /// assert_eq!(y[0].to_f32(), 3.0);
     /// device.gemv(1.0, &a, &x, -1.0, &mut y)?;
     /// assert_eq!(y[0].to_f32(), -2.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -112,10 +112,10 @@ impl Device {
     /// is kept in that type.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::half::f16;
-    /// use gemv_core::num_complex::Complex;
+    /// use gemv::half::f16;
+    /// use gemv::num_complex::Complex;
     /// use ndarray::{Array3, array};
     ///
     /// // Several right-hand sides: Y = 2 A X - Y.
@@ -142,7 +142,7 @@ impl Device {
     /// let mut y = array![one];
     /// device.product(&array![[i], [one]].t(), &array![one, i]).conj().to(&mut y)?;
     /// assert_eq!(y, array![-i + i]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[inline]
     pub fn product<'d, 'a, 'x, T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
@@ -159,9 +159,9 @@ impl Device {
     /// time. Resident operands are this device's.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::{Job, Number};
+    /// use gemv::unstable::{Job, Number};
     /// use ndarray::array;
     ///
     /// let (a, x, mut y) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, -1.0], array![0.0, 0.0]);
@@ -169,7 +169,7 @@ impl Device {
     /// let (a, x) = (a.view().into(), x.view().into());
     /// device.compute(Job { alpha, a, conj: false, x, beta, y: y.view_mut().into() })?;
     /// assert_eq!(y, array![-1.0, -1.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -389,7 +389,7 @@ where
     /// With the conjugate of A (the same for real types). With `A.t()` it is `Aᴴ X`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # use num_complex::Complex64;
     /// # let device = Engine::new(None).device("reference")?;
@@ -397,7 +397,7 @@ where
     /// let (a, mut y) = (array![[i]], array![one]);
     /// device.product(&a, &array![one]).conj().to(&mut y)?;
     /// assert_eq!(y, array![-i]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn conj(self) -> Self {
         self.conj_if(true)
@@ -413,13 +413,13 @@ where
     /// does not read Y. They have the accumulator's type of X: f32 for f16 and bf16.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![f64::NAN]);
     /// device.product(&a, &x).scaled(2.0, 0.0).to(&mut y)?;
     /// assert_eq!(y, array![22.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn scaled(mut self, alpha: V::Acc, beta: V::Acc) -> Self {
         (self.ask.alpha, self.ask.beta) = (alpha, beta);
@@ -430,7 +430,7 @@ where
     /// kernels, which keep another order. Parameters of a kernel for one vector compute one column after the other.
     ///
     /// ```
-    /// # use gemv_core::{Engine, Error, Params};
+    /// # use gemv::{Engine, Error, unstable::Params};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (a, x, mut y) = (array![[1.0, 2.0]], array![3.0, 4.0], array![0.0]);
@@ -439,7 +439,7 @@ where
     /// let other = "row threads=128".parse().unwrap();
     /// let e = device.product(&a, &x).with(&other).to(&mut y).unwrap_err();
     /// assert!(matches!(e, Error::Params { .. }) && y == array![11.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn with(self, params: &'d Params) -> Self {
         self.with_if(Some(params))
@@ -455,7 +455,7 @@ where
     /// the bits of [`add`](DeviceArray::add) after the product. A second one replaces the first.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![[1.0, 0.0], [0.0, 1.0]]);
@@ -464,7 +464,7 @@ where
     /// assert_eq!(y, array![[11.0, 12.0], [23.0, 24.0]]);
     /// device.product(&a, &x).bias(b.view().insert_axis(Axis(0))).to(&mut y)?; // for each column
     /// assert_eq!(y, array![[11.0, 22.0], [13.0, 24.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn bias(mut self, bias: impl Into<OperandRef<'x, V, X>>) -> Self {
         self.bias = Some(bias.into());
@@ -475,16 +475,16 @@ where
     /// other steps. A second one replaces the first.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::Function;
+    /// use gemv::Function;
     ///
     /// let (a, b) = (array![[1.0, 2.0], [3.0, -4.0]], array![0.5, 0.5]);
     /// let mut y = device.zeros(2)?;
     /// device.product(&a, &array![1.0, 1.0]).bias(&b).map(Function::Relu).to(&mut y)?;
     /// assert_eq!(y.download()?, array![3.5, 0.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn map(mut self, function: Function) -> Self {
         self.function = Some(function);

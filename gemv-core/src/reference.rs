@@ -27,7 +27,7 @@ use crate::{
 /// module it computes in the default [floating-point mode](crate::float_mode), `visit` included.
 ///
 /// ```
-/// use gemv_core::reference::ordered_sum;
+/// use gemv::unstable::reference::ordered_sum;
 ///
 /// // 2^24 + 1 is no float: a 1 that meets 2^24 is lost, two that meet each other first are not.
 /// let sum = |terms: &[f32; 256]| ordered_sum(256, &|j, lane: f32| lane + terms[j]);
@@ -74,7 +74,7 @@ fn sum<A: Accumulator>(len: usize, visit: &dyn Fn(usize, A) -> A) -> A {
 /// of `x` may be of a wider type, in which the sum is then kept.
 ///
 /// ```
-/// use gemv_core::{half::f16, num_complex::Complex, reference::dot};
+/// use gemv::{half::f16, num_complex::Complex, unstable::reference::dot};
 /// use ndarray::array;
 ///
 /// // Narrow types are summed in f32, in which 2049 has a place.
@@ -117,7 +117,7 @@ where
 /// used.
 ///
 /// ```
-/// use gemv_core::reference::gemv;
+/// use gemv::unstable::reference::gemv;
 /// use ndarray::array;
 ///
 /// let (a, x) = (array![[1.0, 2.0], [3.0, 4.0]], array![1.0, 1.0]);
@@ -232,8 +232,8 @@ fn widened<A: Accumulator>(step: Step, factors: [A; 2], x: A, z: A, y: A) -> A {
 /// in the host's memory. It is on no list of devices and is had by its name.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{GpuDot, device};
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::{GpuDot, device};
 /// use ndarray::Array2;
 ///
 /// let a = Array2::from_shape_fn((5, 700), |(i, j)| ((i + 3 * j) as f32).sin());
@@ -242,7 +242,7 @@ fn widened<A: Accumulator>(step: Step, factors: [A; 2], x: A, z: A, y: A) -> A {
 /// assert_eq!(reference.info().id, "reference");
 /// // Whatever device the product goes to, equal to the last bit.
 /// assert_eq!(a.gpu_dot(&x), reference.try_gpu_dot(&a, &x)?);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Reference {
@@ -253,12 +253,12 @@ impl Reference {
     /// The device.
     ///
     /// ```
-    /// use gemv_core::{Device, reference::Reference};
+    /// use gemv::{Device, unstable::reference::Reference};
     /// use ndarray::array;
     ///
     /// let device = Device::new(Reference::open());
     /// assert_eq!(device.try_gpu_dot(&array![[2.0, 3.0]], &array![10.0, 1.0])?, array![23.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn open() -> Arc<dyn Backend> {
         let mut info = DeviceInfo::new("reference");
@@ -342,7 +342,7 @@ fn packed_column<V: Element<Acc = f32>>(
     job: &mut Checked<Job<'_>>,
 ) -> Result<()> {
     let ((m, n), format) = (matrix.dim, matrix.format);
-    let bytes = format.row_bytes(n)?;
+    let bytes = format.row_bytes(n).map_err(Error::Packed)?;
     let blocks = match matrix.place {
         PackedPlace::Host(blocks) => blocks,
         PackedPlace::Device(memory, first) => {

@@ -21,7 +21,7 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 /// log says so; [`try_view_mut`](Self::try_view_mut) refuses in its place.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -32,7 +32,7 @@ use crate::{Desc, Element, Error, Result, ShapeMismatch};
 /// swap.gemv(1.0, &x, 0.0, &mut y); // until it is written
 /// assert_eq!(y.download()?, array![2.0, 1.0]);
 /// assert_eq!(x.download()?, array![1.0, 2.0]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T: Element, D> {
@@ -47,7 +47,7 @@ pub struct DeviceArray<T: Element, D> {
 /// A matrix that lives on a device.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -56,33 +56,33 @@ pub struct DeviceArray<T: Element, D> {
 /// assert_eq!(y.download()?, array![-1.0, -1.0, -1.0]);
 /// assert_eq!(a.rows(1..).t().dim(), (2, 2));
 /// assert_eq!((a.desc().to_string(), a.strides()), ("f64 row 3x2".into(), (2, 1)));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type DeviceMatrix<T> = DeviceArray<T, Ix2>;
 
 /// A number that lives on a device: the result of a dot product that the host does not wait for.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use ndarray::array;
 ///
 /// let device = device("reference")?;
 /// let (x, mut s) = (device.vector(&array![3.0, 4.0])?, device.scalar(0.0)?);
 /// x.dot_into(&x, &mut s)?;
 /// assert_eq!(s.value()?, 25.0);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type DeviceScalar<T> = DeviceArray<T, Ix0>;
 
 /// A vector that lives on a device.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use ndarray::array;
 ///
 /// let x = device("reference")?.vector(&array![1.0, 2.0])?;
 /// assert_eq!((x.len(), x.is_empty(), x.stride()), (2, false, 1));
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type DeviceVector<T> = DeviceArray<T, Ix1>;
 
@@ -159,7 +159,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// that may not be written.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
@@ -167,7 +167,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// assert!(y.window_mut().is_none());
     /// drop(shared);
     /// assert_eq!(y.window_mut().map(|window| window.memory.len()), Some(2));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[inline]
     pub fn window_mut(&mut self) -> Option<Window<&mut dyn Memory, D>> {
@@ -182,12 +182,12 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// entries is copied as well, and left out.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(a.t().download()?, array![[1.0, 3.0], [2.0, 4.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -309,15 +309,15 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// ndarray keeps them: `-1isize as usize` goes backwards. For callers who have windows as numbers.
     ///
     /// ```
-    /// # use gemv_core::Engine;
-    /// use gemv_core::ndarray::{Ix1, Ix2, array};
+    /// # use gemv::Engine;
+    /// use gemv::ndarray::{Ix1, Ix2, array};
     ///
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     /// assert_eq!(a.window_at(1, Ix2(2, 2), Ix2(3, 1))?.download()?, array![[2.0, 3.0], [5.0, 6.0]]);
     /// assert_eq!(a.window_at(5, Ix1(3), Ix1(-2isize as usize))?.download()?, array![6.0, 4.0, 2.0]);
     /// assert!(a.window_at(1, Ix1(6), Ix1(1)).is_err()); // there are six elements
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

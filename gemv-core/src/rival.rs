@@ -15,7 +15,7 @@ pub type Fits = fn(&Desc) -> Result<(), String>;
 /// nothing but an explicit request runs it.
 ///
 /// ```
-/// use gemv_core::{Desc, Dtype, Layout, Rival};
+/// use gemv::{Dtype, unstable::{Desc, Layout, Rival}};
 ///
 /// fn few(desc: &Desc) -> Result<(), String> {
 ///     if desc.m < 10 { Ok(()) } else { Err("is for fewer than ten rows".into()) }
@@ -41,7 +41,7 @@ impl Rival {
     /// order, and no kernel of a backend has it.
     ///
     /// ```compile_fail,E0080
-    /// use gemv_core::Rival;
+    /// use gemv::unstable::Rival;
     /// static NONE: Rival = Rival::new("none", |_| Ok(()), |_, _, _, _, _| (), |_, _, _, _, _| ());
     /// ```
     ///

@@ -14,7 +14,7 @@ use crate::{Accumulator, Element, Error, Result, ShapeMismatch};
 /// Steps beyond [`PLAIN`](Self::PLAIN) take `y` in the place of an `x` that is not given.
 ///
 /// ```
-/// use gemv_core::{Comparison, Function, Step};
+/// use gemv::{Comparison, Function, unstable::Step};
 ///
 /// assert_eq!(Step::Axpy.apply::<f32>([2.0, 0.0], 3.0, 0.0, 1.0), 7.0); // 2 * 3 + 1
 /// assert_eq!(Step::Quotient.apply::<f64>([0.0, 0.0], 1.0, 4.0, 0.0), 0.25);
@@ -62,7 +62,7 @@ pub enum Step {
 /// Evaluates an expression with a step as a constant of this name, so that what it does with the step is compiled for each.
 ///
 /// ```
-/// use gemv_core::{Step, for_step};
+/// use gemv::unstable::{Step, for_step};
 ///
 /// const fn code(step: Step) -> usize {
 ///     step.operands()
@@ -127,7 +127,7 @@ impl Step {
     /// How many of `x` and `z` the step reads: none, `x`, or both.
     ///
     /// ```
-    /// # use gemv_core::Step;
+    /// # use gemv::unstable::Step;
     /// assert_eq!([Step::Scal, Step::Axpy, Step::Quotient].map(Step::operands), [0, 1, 2]);
     /// ```
     #[inline(always)]
@@ -330,7 +330,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
     /// The job, if its operands fit.
     ///
     /// ```
-    /// use gemv_core::{Dtype, Error, Scalar, Step, VectorJob, Window, reference::Reference};
+    /// use gemv::{Dtype, Error, unstable::{Scalar, Step, VectorJob, Window, reference::Reference}};
     /// use ndarray::Ix3;
     ///
     /// let backend = Reference::open();
@@ -341,7 +341,7 @@ impl<'a, T: Element> VectorJob<'a, T> {
     /// let job = VectorJob::<f64> { step: Step::Axpy, alpha, beta, x: Some(x), z: None, y };
     /// let why = job.check().unwrap_err().to_string();
     /// assert!(why.ends_with("y has 1 × 3 × 2 entries and an operand 1 × 2 × 3"), "{why}");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

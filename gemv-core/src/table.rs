@@ -35,7 +35,7 @@ use crate::{Align, Backend, Desc, DeviceInfo, Dtype, Error, Layout, Params, Resu
 /// It holds files named by [`file_name`].
 ///
 /// ```
-/// assert_eq!(gemv_core::table::TABLES_ENV, "GEMV_TABLES");
+/// assert_eq!(gemv::unstable::table::TABLES_ENV, "GEMV_TABLES");
 /// // GEMV_TABLES=my/tables ./program
 /// ```
 pub const TABLES_ENV: &str = "GEMV_TABLES";
@@ -43,7 +43,7 @@ pub const TABLES_ENV: &str = "GEMV_TABLES";
 /// One table: rows, and where they came from.
 ///
 /// ```
-/// use gemv_core::{Desc, Dtype, Table};
+/// use gemv::{Dtype, unstable::{Desc, Table}};
 ///
 /// let text = "# device: A card
 /// f32 row m=2^12 n=2^12 : row threads=128 rows=4
@@ -55,7 +55,7 @@ pub const TABLES_ENV: &str = "GEMV_TABLES";
 /// let best = |m, n| table.nearest(&Desc::new(Dtype::F32, m, n, (n as isize, 1), 0))[0].params;
 /// assert_eq!(best(3000, 5000).to_string(), "row threads=128 rows=4");
 /// assert_eq!(best(100, 1 << 20).to_string(), "row threads=256 split=4");
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
@@ -70,12 +70,12 @@ pub struct Table {
 /// One row of a table.
 ///
 /// ```
-/// use gemv_core::{Dtype, Layout, Table};
+/// use gemv::{Dtype, unstable::{Layout, Table}};
 /// let row = Table::parse("t", "f32 col m=64 n=2^10..2^14 : col threads=256")?.rows[0];
 /// assert_eq!((row.dtype, row.layout), (Some(Dtype::F32), Some(Layout::Col)));
 /// assert_eq!((row.m, row.n), ((6.0, 6.0), (10.0, 14.0)));
 /// assert_eq!(row.to_string(), "f32 col m=64 n=2^10..2^14 : col threads=256");
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
@@ -144,12 +144,12 @@ impl Row {
     /// alignment, and of the ends and the middle of its ranges.
     ///
     /// ```
-    /// use gemv_core::Table;
+    /// use gemv::unstable::Table;
     /// let row = Table::parse("t", "f32 col rhs=5..8 m=64 n=2^10..2^14 : col")?.rows[0];
     /// let texts: Vec<String> = row.examples().map(|desc| desc.to_string()).collect();
     /// assert_eq!(texts[0], "f32 col 64x1024 align=1 rhs=5");
     /// assert!(row.examples().all(|desc| row.holds(&desc)));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn examples(&self) -> impl Iterator<Item = Desc> {
         let row = *self;
@@ -303,7 +303,7 @@ impl Table {
     /// Reads a table's text. Blank lines and lines that begin with `#` are left out.
     ///
     /// ```
-    /// use gemv_core::Table;
+    /// use gemv::unstable::Table;
     /// let e = Table::parse("t.txt", "* * : row\nf32 diagonal : row").unwrap_err();
     /// assert_eq!(e.to_string(), "t.txt, line 2: \"diagonal\" is no layout");
     /// ```
@@ -341,13 +341,13 @@ impl Table {
     /// powers of two.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype, Table};
+    /// use gemv::{Dtype, unstable::{Desc, Table}};
     /// let text = "f32 row m=1 n=1 : row rows=1\n* * : row rows=2\nf64 row : row rows=4";
     /// let table = Table::parse("t", text)?;
     /// let rows = table.nearest(&Desc::new(Dtype::F32, 4096, 4096, (4096, 1), 0));
     /// let rows: Vec<_> = rows.iter().map(|row| row.params.get("rows")).collect();
     /// assert_eq!(rows, [Some(1), Some(2)]); // its own, however far; then of all
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn nearest(&self, desc: &Desc) -> Vec<&Row> {
         let at = (log2(desc.m), log2(desc.n));
@@ -364,11 +364,11 @@ impl Table {
 /// device's to the default.
 ///
 /// ```
-/// use gemv_core::Engine;
+/// use gemv::Engine;
 /// let device = Engine::new(None).device("reference")?;
 /// let origins: Vec<&str> = device.tables().iter().map(|table| &*table.origin).collect();
 /// assert_eq!(origins.last(), Some(&"reference")); // the built-in ones come last
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
@@ -381,7 +381,7 @@ impl Tables {
     /// and a process is warned once where `GEMV_TABLES` names no directory.
     ///
     /// ```
-    /// use gemv_core::{Tables, reference::Reference};
+    /// use gemv::unstable::{Tables, reference::Reference};
     /// let tables = Tables::load(&*Reference::open());
     /// assert!(tables.iter().any(|table| table.origin == "reference"));
     /// ```
@@ -421,14 +421,14 @@ impl Tables {
     /// warning, one for other sizes without; where no row is legal, the backend's first candidate is taken.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype, Engine};
+    /// use gemv::{Dtype, Engine, unstable::Desc};
     /// let device = Engine::new(None).device("reference")?;
     /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
     /// let (params, from) = device.tables().explain(device.backend(), &desc);
     /// assert_eq!(params, device.choose(&desc)?);
     /// let (table, row) = from.expect("a row, unless none is legal");
     /// assert_eq!(format!("{}: {row}", table.origin), "reference: * * : reference");
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn explain(&self, backend: &dyn Backend, desc: &Desc) -> (Params, Option<(&Table, &Row)>) {
         // For many products, a built-in row that names their number stands before a user's row for one.
@@ -465,7 +465,7 @@ impl Tables {
 /// `cuda-nvidia-h200.txt`.
 ///
 /// ```
-/// use gemv_core::{reference::Reference, table::file_name};
+/// use gemv::unstable::{reference::Reference, table::file_name};
 /// let name = file_name(&*Reference::open());
 /// assert!(name.starts_with("reference-") && name.ends_with(".txt"));
 /// ```
@@ -476,7 +476,7 @@ pub fn file_name(backend: &dyn Backend) -> String {
 /// The file of a device's table, by what is known of the device before it is opened.
 ///
 /// ```
-/// use gemv_core::{DeviceInfo, table::file_name_of};
+/// use gemv::{DeviceInfo, unstable::table::file_name_of};
 /// let mut info = DeviceInfo::new("cuda:3");
 /// info.name = "NVIDIA H200".into();
 /// assert_eq!(file_name_of(&info), "cuda-nvidia-h200.txt"); // of any ordinal
@@ -496,7 +496,7 @@ pub fn file_name_of(info: &DeviceInfo) -> String {
 /// configuration directory.
 ///
 /// ```
-/// use gemv_core::table::{TABLES_ENV, user_dirs};
+/// use gemv::unstable::table::{TABLES_ENV, user_dirs};
 /// if std::env::var_os(TABLES_ENV).is_none() {
 ///     assert!(user_dirs().iter().all(|dir| dir.ends_with("gemv/tables")));
 /// }

@@ -179,7 +179,7 @@ macro_rules! with_size {
 /// Made of a view of the host's memory, whose number of axes says what it is, or of a place in a device's.
 ///
 /// ```
-/// use gemv_core::{Dtype, Tensor};
+/// use gemv::{Dtype, unstable::Tensor};
 /// use ndarray::{array, s};
 ///
 /// let a = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
@@ -262,7 +262,7 @@ impl<'a> Tensor<'a> {
     /// An array in a device's memory.
     ///
     /// ```
-    /// use gemv_core::{Dtype, Engine, Tensor};
+    /// use gemv::{Dtype, Engine, unstable::Tensor};
     /// use ndarray::array;
     ///
     /// let device = Engine::new(None).device("reference")?;
@@ -270,7 +270,7 @@ impl<'a> Tensor<'a> {
     /// let back = x.step(.., -1);
     /// let tensor = Tensor::device(Dtype::F32, back.window());
     /// assert_eq!((tensor.dim(), tensor.strides()), ([1, 3, 1], [0, -1, 0]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[inline]
     pub fn device<D: Rank>(dtype: Dtype, window: Window<&'a dyn Memory, D>) -> Self {
@@ -281,7 +281,7 @@ impl<'a> Tensor<'a> {
     /// come from outside of Rust, with a type that is a value. Views are made by [`From`].
     ///
     /// ```
-    /// use gemv_core::{Dtype, Tensor};
+    /// use gemv::{Dtype, unstable::Tensor};
     /// use ndarray::array;
     ///
     /// let x = [1.0f32, 2.0, 3.0];
@@ -365,7 +365,7 @@ impl<'a> Tensor<'a> {
     /// The same for a backend whose memory is the host's: `elements` finds those of a block.
     ///
     /// ```
-    /// use gemv_core::{Dtype, Memory, Tensor, Window};
+    /// use gemv::{Dtype, unstable::{Memory, Tensor, Window}};
     /// use ndarray::{Ix1, array};
     /// use std::any::Any;
     ///
@@ -446,7 +446,7 @@ impl<'a> Tensor<'a> {
     /// The memory behind an array of the host, as [`span`](crate::span) finds it, in bytes; `None` if it is in a device's.
     ///
     /// ```
-    /// use gemv_core::Tensor;
+    /// use gemv::unstable::Tensor;
     /// use ndarray::{array, s};
     ///
     /// let x = array![1.0f32, 2.0];
@@ -455,7 +455,7 @@ impl<'a> Tensor<'a> {
     /// assert_eq!((span.data.len(), span.first, span.strides[1]), (8, 1, -1));
     /// let packed = back.packed()?.expect("it is in the host's memory");
     /// assert_eq!(packed[..4], 2f32.to_ne_bytes());
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -505,7 +505,7 @@ impl<'a> Tensor<'a> {
     /// The part at this index of an axis, which stays.
     ///
     /// ```
-    /// use gemv_core::Tensor;
+    /// use gemv::unstable::Tensor;
     /// use ndarray::array;
     ///
     /// let a = array![[1.0, 2.0], [3.0, 4.0]];
@@ -546,7 +546,7 @@ pub struct Bytes<'a> {
 /// Where a result goes: entry (b, i, j) of a batch of matrices. What lies between entries stays as it is.
 ///
 /// ```
-/// use gemv_core::TensorMut;
+/// use gemv::unstable::TensorMut;
 /// use ndarray::{Array3, array, s};
 ///
 /// let mut y = Array3::<f64>::zeros((1, 3, 2));
@@ -588,13 +588,13 @@ impl<'a> TensorMut<'a> {
     /// As [`Tensor::from_raw`], to write to.
     ///
     /// ```
-    /// use gemv_core::{Dtype, TensorMut};
+    /// use gemv::{Dtype, unstable::TensorMut};
     ///
     /// let mut y = [0.0f64; 4];
     /// let first = y.as_mut_ptr().cast();
     /// // SAFETY: entries 0 and 2 of an array that nothing else touches meanwhile.
     /// let mut y02 = unsafe { TensorMut::from_raw(first, Dtype::F64, [1, 2, 1], [0, 2, 0]) };
-    /// y02.assign(gemv_core::bytes_of(&[1.0, 2.0]));
+    /// y02.assign(gemv::unstable::bytes_of(&[1.0, 2.0]));
     /// assert_eq!(y, [1.0, 0.0, 2.0, 0.0]);
     /// ```
     ///
@@ -713,7 +713,7 @@ impl<'a> TensorMut<'a> {
     /// device's memory.
     ///
     /// ```
-    /// use gemv_core::{TensorMut, bytes_of};
+    /// use gemv::unstable::{TensorMut, bytes_of};
     /// use ndarray::{array, s};
     ///
     /// let mut y = array![1.0, 2.0, 3.0];
@@ -722,7 +722,7 @@ impl<'a> TensorMut<'a> {
     /// part.assign(bytes_of(&[10.0, 30.0]));
     /// assert!(part.slice_mut().is_none()); // they lie apart
     /// assert_eq!(y, array![10.0, 2.0, 30.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -789,7 +789,7 @@ impl<'a> TensorMut<'a> {
 /// The memory of elements as bytes.
 ///
 /// ```
-/// assert_eq!(gemv_core::bytes_of(&[1.0f32, 0.0]).len(), 8);
+/// assert_eq!(gemv::unstable::bytes_of(&[1.0f32, 0.0]).len(), 8);
 /// ```
 #[inline]
 pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
@@ -802,7 +802,7 @@ pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
 ///
 /// ```
 /// let mut one = [0.0f64];
-/// gemv_core::bytes_of_mut(&mut one).copy_from_slice(&1f64.to_ne_bytes());
+/// gemv::unstable::bytes_of_mut(&mut one).copy_from_slice(&1f64.to_ne_bytes());
 /// assert_eq!(one, [1.0]);
 /// ```
 #[inline]
@@ -815,7 +815,7 @@ impl AnySlice<'_> {
     /// Its memory.
     ///
     /// ```
-    /// assert_eq!(gemv_core::AnySlice::F64(&[0.0]).bytes(), [0; 8]);
+    /// assert_eq!(gemv::unstable::AnySlice::F64(&[0.0]).bytes(), [0; 8]);
     /// ```
     pub fn bytes(&self) -> &[u8] {
         for_any!(AnySlice, self, slice => bytes_of(slice))

@@ -77,21 +77,21 @@ steps! {
     /// `y = alpha`, in every entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros((2, 2))?;
     /// y.fill(0.5)?;
     /// y.row_mut(0)?.fill(&device.scalar(2.0)?)?;
     /// assert_eq!(y.download()?, array![[2.0, 2.0], [0.5, 0.5]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     fill = Fill(alpha);
 
     /// `y = x`, all bits of it: BLAS's copy.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (a, mut y) = (device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?, device.zeros(2)?);
@@ -99,105 +99,105 @@ steps! {
     /// assert_eq!(y.download()?, array![2.0, 4.0]);
     /// y.assign(&[5.0, 6.0])?; // from the host
     /// assert_eq!(y.download()?, array![5.0, 6.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign = Assign(x);
 
     /// `y = alpha * y`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.scal(3.0)?;
     /// assert_eq!(y.download()?, array![3.0, 6.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     scal = Scal(alpha);
 
     /// `y = alpha * x + y`, one fma an entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.axpy(2.0, &[10.0, 20.0])?;
     /// assert_eq!(y.download()?, array![21.0, 42.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     axpy = Axpy(alpha, x);
 
     /// `y = alpha * y + x`, one fma an entry: the next direction of conjugate gradients.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.xpay(2.0, &[10.0, 20.0])?;
     /// assert_eq!(y.download()?, array![12.0, 24.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     xpay = Xpay(alpha, x);
 
     /// `y = x * z`, entry by entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros(2)?;
     /// y.assign_product(&[2.0, 3.0], &[4.0, 5.0])?;
     /// assert_eq!(y.download()?, array![8.0, 15.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_product = Product(x, z);
 
     /// `y = x * z + y`, one fma an entry.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![1.0, 2.0])?;
     /// y.add_product(&[2.0, 3.0], &[4.0, 5.0])?;
     /// assert_eq!(y.download()?, array![9.0, 17.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     add_product = AddProduct(x, z);
 
     /// `y = x / z`, entry by entry, correctly rounded (for pairs see [`Accumulator::div`]).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (one, three) = (device.scalar(1.0f32)?, device.scalar(3.0)?);
     /// let mut third = device.scalar(0.0)?;
     /// third.assign_quotient(&one, &three)?;
     /// assert_eq!(third.value()?, 1.0 / 3.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_quotient = Quotient(x, z);
 
     /// `y = sqrt(x)`, entry by entry, correctly rounded (for pairs see [`Accumulator::sqrt`]).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros(2)?;
     /// y.assign_sqrt(&[4.0f32, 2.0])?;
     /// assert_eq!(y.download()?, array![2.0, 2.0f32.sqrt()]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_sqrt = Sqrt(x);
 
     /// `y = y + alpha`: also a bias, for each column a number of a vector, or for each row one of a matrix of one column.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
@@ -206,33 +206,33 @@ steps! {
     /// assert_eq!(y.download()?, array![[11.0, 22.0], [13.0, 24.0]]);
     /// y.add(-&b.insert_axis(Axis(1)))?; // for each row
     /// assert_eq!(y.download()?, array![[1.0, 12.0], [-7.0, 4.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     add = Add(alpha);
 
     /// `y = x + alpha`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.zeros(2)?;
     /// y.assign_sum(&[1.0, 2.0], 0.5)?;
     /// assert_eq!(y.download()?, array![1.5, 2.5]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     assign_sum = Add(x, alpha);
 
     /// `y = maximum(y, alpha)`: the larger one, NaN if one is; +0 is larger than -0.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![-1.0, 2.0])?;
     /// y.maximum(0.0)?;
     /// assert_eq!(y.download()?, array![0.0, 2.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     maximum = Maximum(alpha);
 
@@ -242,13 +242,13 @@ steps! {
     /// `y = minimum(y, alpha)`: the smaller one, NaN if one is; -0 is smaller than +0.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (mut y, x) = (device.vector(&array![-1.0, 2.0])?, device.vector(&array![0.0, 1.0])?);
     /// y.minimum(&x)?;
     /// assert_eq!(y.download()?, array![-1.0, 1.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     minimum = Minimum(alpha);
 
@@ -258,13 +258,13 @@ steps! {
     /// `y = minimum(maximum(y, alpha), beta)`: NumPy's `clip`. Where `alpha > beta` it is `beta`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut y = device.vector(&array![-3.0, 0.5, 3.0])?;
     /// y.clamp(-1.0, 1.0)?;
     /// assert_eq!(y.download()?, array![-1.0, 0.5, 1.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     clamp = Clamp(alpha, beta);
 
@@ -274,15 +274,15 @@ steps! {
     /// `y` is 1 where it compares so with alpha, else 0.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::Comparison;
+    /// use gemv::Comparison;
     ///
     /// let mut y = device.vector(&array![-3.0, 0.5, 3.0])?;
     /// y.compare(Comparison::Greater, 0.0)?;
     /// assert_eq!(y.download()?, array![0.0, 1.0, 1.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     compare = Compare[with: Comparison](alpha);
 
@@ -292,15 +292,15 @@ steps! {
     /// `y = f(y)`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::Function;
+    /// use gemv::Function;
     ///
     /// let mut y = device.vector(&array![0.0, f64::NEG_INFINITY])?;
     /// y.map(Function::Exp)?;
     /// assert_eq!(y.download()?, array![1.0, 0.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     map = Map[function: Function]();
 
@@ -312,10 +312,10 @@ impl Device {
     /// A resident number.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// assert_eq!(device.scalar(0.5f32)?.value()?, 0.5);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -329,13 +329,13 @@ impl<T: Element> DeviceScalar<T> {
     /// The number, for which the host waits.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (x, mut norm) = (device.vector(&array![3.0, 4.0])?, device.scalar(0.0)?);
     /// x.nrm2_into(&mut norm)?;
     /// assert_eq!(norm.value()?, 5.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -351,7 +351,7 @@ impl<T: Element> DeviceVector<T> {
     /// [`gpu_dot`](crate::GpuDot::gpu_dot), and the host does not wait.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (x, mut y) = (device.vector(&array![1.0, 2.0])?, device.vector(&array![3.0, 5.0])?);
@@ -359,7 +359,7 @@ impl<T: Element> DeviceVector<T> {
     /// x.dot_into(&y, &mut s)?;
     /// y.axpy(-&s, &x)?; // no host in between
     /// assert_eq!((s.value()?, y.download()?), (x.gpu_dot(&[3.0, 5.0]), array![-10.0, -21.0]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -375,14 +375,14 @@ impl<T: Element> DeviceVector<T> {
     /// As [`dot_into`](Self::dot_into), of the conjugate of this vector: `xᴴ y`.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
-    /// use gemv_core::num_complex::Complex;
+    /// use gemv::num_complex::Complex;
     ///
     /// let (x, mut s) = (device.vector(&[Complex::new(3.0, 4.0)])?, device.scalar(Complex::ZERO)?);
     /// x.dotc_into(&x, &mut s)?;
     /// assert_eq!(s.value()?, Complex::new(25.0, 0.0));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -419,11 +419,11 @@ impl<T: Element> DeviceVector<T> {
     /// [order](crate::order). The sum is not scaled: it overflows where `|x|²` does.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// assert_eq!(device.vector(&array![3.0, 4.0])?.nrm2()?, 5.0);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -437,7 +437,7 @@ impl<T: Element> DeviceVector<T> {
     /// [`nrm2`](Self::nrm2), written to a resident number.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let (mut x, one) = (device.vector(&array![3.0, 4.0])?, device.scalar(1.0)?);
@@ -445,7 +445,7 @@ impl<T: Element> DeviceVector<T> {
     /// x.nrm2_into(&mut norm)?;
     /// x.scal(&one / &norm)?; // of length 1
     /// assert_eq!(x.download()?, array![3.0 * 0.2, 4.0 * 0.2]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -471,14 +471,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// [`dot_into`](DeviceVector::dot_into), in one call for all. The host does not wait.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// let mut s = device.zeros(2)?;
     /// x.dot_columns_into(&array![[1.0, 1.0], [1.0, -1.0]], &mut s)?;
     /// assert_eq!(s.download()?, array![4.0, -2.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -538,14 +538,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// The Euclidean norm of each column: the bits of [`nrm2`](DeviceVector::nrm2) of it.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.matrix(&array![[3.0, 1.0], [4.0, 0.0]])?;
     /// let mut norms = device.zeros(2)?;
     /// x.nrm2_columns_into(&mut norms)?;
     /// assert_eq!(norms.download()?, array![5.0, 1.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::{Element, Error, Result};
 /// written: see [`view_mut`](DeviceArray::view_mut) for what that costs.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use ndarray::array;
 ///
 /// let device = device("reference")?; // or "cuda:0"
@@ -27,7 +27,7 @@ use crate::{Element, Error, Result};
 /// a.gpu_dot_into(&[1.0, 1.0], basis.column_mut(1)?); // nothing but this column is touched
 /// basis.column_mut(2)?.axpy(0.5, &a.column(0))?;
 /// assert_eq!(basis.download()?, array![[0.0, 3.0, 0.5], [0.0, 7.0, 1.5]]);
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceViewMut<'a, T: Element, D> {
@@ -167,7 +167,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// it happens, at the level debug; [`try_view_mut`](Self::try_view_mut) refuses.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
@@ -175,7 +175,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// a.view_mut()?.step_axis(Axis(0), 1.., 1).fill(0.0)?;
     /// assert_eq!(a.download()?, array![[1.0, 2.0], [0.0, 0.0]]);
     /// assert_eq!(before.download()?, array![[1.0, 2.0], [3.0, 4.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// As [`view_mut`](Self::view_mut), and never a copy: to write an array whose memory is shared is an error.
     ///
     /// ```
-    /// # use gemv_core::{Engine, Error};
+    /// # use gemv::{Engine, Error};
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut basis = device.zeros((2, 3))?;
@@ -199,7 +199,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// drop(first);
     /// basis.try_view_mut()?.index_axis(Axis(1), 2).assign(&[1.0, 2.0])?;
     /// assert_eq!(basis.download()?, array![[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// The part that ndarray's [`s![..]`](ndarray::s) means, to be written where it lies; see [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array3, s};
     ///
@@ -225,7 +225,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// let mut want = Array3::zeros((2, 2, 3));
     /// want.slice_mut(s![1, .., ..2]).fill(1.0);
     /// assert_eq!(batch.download()?, want);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -246,13 +246,13 @@ impl<T: Element> DeviceMatrix<T> {
     /// One row, to be written where it lies; see [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// a.row_mut(1)?.scal(10.0)?;
     /// assert_eq!(a.download()?, array![[1.0, 2.0], [30.0, 40.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -272,7 +272,7 @@ impl<T: Element> DeviceMatrix<T> {
     /// write cost nothing, and [`try_view_mut`](Self::try_view_mut) is an error where a copy would be made:
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[2.0, 0.0], [0.0, 3.0]])?;
@@ -282,7 +282,7 @@ impl<T: Element> DeviceMatrix<T> {
     ///     powers.try_view_mut()?.index_axis(Axis(1), k + 1).assign(&next)?; // so nothing is copied
     /// }
     /// assert_eq!(powers.download()?, array![[1.0, 2.0, 4.0, 8.0], [1.0, 3.0, 9.0, 27.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -298,14 +298,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// Some of the rows, to be written where they lie; see [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0]])?;
     /// let mut y = device.zeros((3, 2))?;
     /// a.gpu_dot_into(&device.matrix(&array![[1.0, 0.0], [0.0, 1.0]])?, y.rows_mut(1..2)?);
     /// assert_eq!(y.download()?, array![[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -342,13 +342,13 @@ impl<T: Element> DeviceVector<T> {
     /// [`view_mut`](Self::view_mut).
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let mut x = device.zeros(5)?;
     /// x.step_mut(1.., 2)?.assign(&[1.0, 3.0])?;
     /// assert_eq!(x.download()?, array![0.0, 1.0, 0.0, 3.0, 0.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

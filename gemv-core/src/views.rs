@@ -37,12 +37,12 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// Number of entries along each axis, as ndarray's `shape`.
     ///
     /// ```
-    /// # use gemv_core::device;
+    /// # use gemv::device;
     /// use ndarray::Axis;
     ///
     /// let a = device("reference")?.zeros::<f32, _>((2, 3, 4))?;
     /// assert_eq!((a.shape(), a.len_of(Axis(1)), a.ndim(), a.len()), (&[2, 3, 4][..], 3, 3, 24));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn shape(&self) -> &[usize] {
         self.dim.slice()
@@ -66,7 +66,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// The array with its axes in reverse order: of a matrix its transpose.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
@@ -74,7 +74,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// assert_eq!(x.download()?, array![-3.0, -3.0, -3.0]);
     /// assert_eq!((a.t().dim(), a.t().strides()), ((3, 2), (1, 3)));
     /// assert_eq!(device.zeros::<f64, _>((2, 3, 4))?.t().dim(), (4, 3, 2));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     #[must_use]
     pub fn t(&self) -> Self {
@@ -87,7 +87,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// Swaps two axes of this array; nothing is moved in memory. A batch of transposed matrices:
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array2, Array3};
     ///
@@ -95,7 +95,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// let mut batch = device.array(&host)?;
     /// batch.swap_axes(1, 2); // 2 matrices of 4 x 3
     /// assert_eq!(batch.gpu_dot(&Array2::ones((2, 3))).shape(), [2, 4]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -110,11 +110,11 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// The array with its axes in another order: axis k of the result is axis `axes[k]` of this array.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.zeros::<f32, _>((2, 3, 4))?;
     /// assert_eq!(a.permuted_axes([2, 0, 1]).dim(), (4, 2, 3));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -137,14 +137,14 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// It is there to be read. One vector for all matrices of a batch:
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array3, array};
     ///
     /// let stack = device.array(&Array3::from_shape_fn((2, 2, 2), |(b, i, j)| (b + i * j) as f32))?;
     /// let x = device.vector(&[1.0, 10.0])?.broadcast((2, 2)).expect("2 entries");
     /// assert_eq!(stack.gpu_dot(&x).download()?, array![[0.0, 10.0], [11.0, 21.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn broadcast<E: IntoDimension<Dim: Copy>>(
         &self,
@@ -167,7 +167,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// ndarray's [`f()`](ShapeBuilder::f). Nothing is copied.
     ///
     /// ```
-    /// # use gemv_core::{Engine, ToDevice};
+    /// # use gemv::{Engine, ToDevice};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::array;
     ///
@@ -176,7 +176,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// assert_eq!(a.reshape((3, 1, 2))?.shape(), [3, 1, 2]);
     /// let e = a.t().reshape(6).unwrap_err().to_string();
     /// assert!(e.contains("assign"), "{e}"); // to an array of its own
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// The part that ndarray's [`s![..]`](ndarray::s) means, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array3, s};
     ///
@@ -211,7 +211,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// let there = device.array(&host)?;
     /// let part = there.slice(s![1.., -1, ..;-2]); // axes: matrices, columns
     /// assert_eq!(part.download()?, host.slice(s![1.., -1, ..;-2]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -226,14 +226,14 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// one matrix of a batch, one row or column of a matrix.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{Array3, Axis, array};
     ///
     /// let stack = device.array(&Array3::from_shape_fn((2, 2, 2), |(b, i, j)| (b + i * j) as f32))?;
     /// let second = stack.index_axis(Axis(0), 1);
     /// assert_eq!(second.gpu_dot(&[1.0, 10.0]).download()?, array![11.0, 21.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -251,7 +251,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// row or column, a matrix as a batch. [`index_axis`](Self::index_axis) takes it away again.
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::{Axis, array};
     /// # let device = Engine::new(None).device("reference")?;
     /// let (x, y) = (device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?, array![[1.0, 1.0], [1.0, -1.0]]);
@@ -259,7 +259,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// assert_eq!(batch.dim(), (2, 1, 2));
     /// assert_eq!(batch.gpu_dot(&y).download()?, array![[3.0], [-1.0]]); // row by row
     /// assert_eq!(batch.index_axis(Axis(1), 0).dim(), (2, 2));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -279,7 +279,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     /// where the shape says so with ndarray's [`f()`](ShapeBuilder::f). Of a vector, the first m · n entries.
     ///
     /// ```
-    /// # use gemv_core::{Engine, ToDevice};
+    /// # use gemv::{Engine, ToDevice};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::{ShapeBuilder, array};
     ///
@@ -291,7 +291,7 @@ impl<T: Element, D: Dimension + Copy> DeviceArray<T, D> {
     ///
     /// let batch = device.zeros::<f64, _>((2, 3, 4))?;
     /// assert_eq!(batch.as_matrix((6, 4)).dim(), (6, 4)); // all rows of all matrices
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -329,9 +329,9 @@ impl<T: Element> DeviceMatrix<T> {
     /// Number of rows.
     ///
     /// ```
-    /// let a = gemv_core::device("reference")?.zeros::<f32, _>((2, 3))?;
+    /// let a = gemv::device("reference")?.zeros::<f32, _>((2, 3))?;
     /// assert_eq!((a.nrows(), a.ncols()), (2, 3));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     pub fn nrows(&self) -> usize {
         self.dim[0]
@@ -348,15 +348,15 @@ impl<T: Element> DeviceMatrix<T> {
     /// the product, bit for bit.
     ///
     /// ```
-    /// # gemv_core::Engine::global().set_default("reference").unwrap();
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # gemv::Engine::global().set_default("reference").unwrap();
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::{Array2, s};
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = Array2::from_shape_fn((6, 300), |(i, j)| ((7 * i + j) as f32).cos());
     /// let (x, resident) = (a.row(0).to_owned(), device.matrix(&a)?);
     /// let y = a.gpu_dot(&x);
     /// assert_eq!(resident.rows(2..5).gpu_dot(&x).download()?, y.slice(s![2..5]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -371,7 +371,7 @@ impl<T: Element> DeviceMatrix<T> {
     /// `slice(s![range;step, ..])` of ndarray.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::{array, s};
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = array![[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]];
@@ -379,7 +379,7 @@ impl<T: Element> DeviceMatrix<T> {
     /// assert_eq!(resident.step_rows(.., 2).download()?, array![[1.0, 10.0], [3.0, 30.0]]);
     /// // From the end of the range, as in ndarray.
     /// assert_eq!(resident.step_rows(1.., -2).download()?, a.slice(s![1..;-2, ..]));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -393,14 +393,14 @@ impl<T: Element> DeviceMatrix<T> {
     /// Every `step`-th of some of the columns; see [`step_rows`](Self::step_rows).
     ///
     /// ```
-    /// # use gemv_core::{Engine, GpuDot};
+    /// # use gemv::{Engine, GpuDot};
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// // Interleaved: a left and a right channel in each row.
     /// let both = device.matrix(&array![[1.0, -1.0, 2.0, -2.0], [3.0, -3.0, 4.0, -4.0]])?;
     /// let right = both.step_columns(1.., 2);
     /// assert_eq!(right.gpu_dot(&array![1.0, 1.0]).download()?, array![-3.0, -7.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -414,12 +414,12 @@ impl<T: Element> DeviceMatrix<T> {
     /// Some of the columns, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     /// assert_eq!(a.columns(1..).download()?, array![[2.0, 3.0], [5.0, 6.0]]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -433,12 +433,12 @@ impl<T: Element> DeviceMatrix<T> {
     /// One row, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(a.row(1).download()?, array![3.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -452,12 +452,12 @@ impl<T: Element> DeviceMatrix<T> {
     /// One column, of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let a = device.matrix(&array![[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(a.column(1).download()?, array![2.0, 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -473,14 +473,14 @@ impl<T: Element> DeviceVector<T> {
     /// Every `step`-th of some of the entries, backwards if `step` is negative; of the same memory.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # use ndarray::array;
     /// # let device = Engine::new(None).device("reference")?;
     /// let x = device.vector(&array![0.0, 1.0, 2.0, 3.0, 4.0])?;
     /// assert_eq!(x.step(1.., 2).download()?, array![1.0, 3.0]);
     /// let back = x.step(..4, -1);
     /// assert_eq!((back.download()?, back.stride()), (array![3.0, 2.0, 1.0, 0.0], -1));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Panics
@@ -497,7 +497,7 @@ impl Device {
     /// Fortran's order where the shape says so with ndarray's [`f()`](ShapeBuilder::f).
     ///
     /// ```
-    /// # use gemv_core::{Engine, Error};
+    /// # use gemv::{Engine, Error};
     /// # let device = Engine::new(None).device("reference")?;
     /// use ndarray::ShapeBuilder;
     ///
@@ -508,7 +508,7 @@ impl Device {
     /// device.product(&a, &b).to(&mut y)?;
     /// assert_eq!(y.download()?.dot(&x.download()?).sum(), 0.0);
     /// assert!(matches!(device.zeros::<f64, _>(1 << 60), Err(Error::OutOfMemory { .. })));
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -525,11 +525,11 @@ impl Device {
     /// computed on the host, and uploaded.
     ///
     /// ```
-    /// # use gemv_core::Engine;
+    /// # use gemv::Engine;
     /// # let device = Engine::new(None).device("reference")?;
     /// let hilbert = device.from_shape_fn((3, 3), |(i, j)| 1.0 / (i + j + 1) as f64)?;
     /// assert_eq!(hilbert.row(1).download()?, ndarray::array![1.0 / 2.0, 1.0 / 3.0, 1.0 / 4.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -53,7 +53,7 @@ fn open_ordinal(_: usize) -> Result<Arc<dyn Backend>> {
 /// The instruction sets that this processor has, best first: `avx512`, `avx2`, `plain`.
 ///
 /// ```
-/// let isas = gemv_cpu::isas();
+/// let isas = gemv::cpu::isas();
 /// assert_eq!(isas.last(), Some(&"plain")); // always there
 /// ```
 pub fn isas() -> Vec<&'static str> {
@@ -63,13 +63,13 @@ pub fn isas() -> Vec<&'static str> {
 /// The device with this instruction set, or with the best for `None`. The environment is not read.
 ///
 /// ```
-/// use gemv_core::{Device, ndarray::array};
+/// use gemv::{Device, ndarray::array};
 ///
-/// for isa in gemv_cpu::isas() {
-///     let device = Device::new(gemv_cpu::open(Some(isa))?);
+/// for isa in gemv::cpu::isas() {
+///     let device = Device::new(gemv::cpu::open(Some(isa))?);
 ///     assert_eq!(device.try_gpu_dot(&array![[1.0, 2.0]], &array![3.0, 4.0])?, array![11.0]);
 /// }
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Errors
@@ -187,13 +187,13 @@ fn processor() -> Option<String> {
 /// [`open`] makes one with a given instruction set.
 ///
 /// ```
-/// use gemv_core::{Desc, Dtype};
+/// use gemv::{Dtype, unstable::Desc};
 ///
-/// let cpu = gemv_cpu::open(Some("plain"))?;
+/// let cpu = gemv::cpu::open(Some("plain"))?;
 /// assert_eq!((&*cpu.device().id, &*cpu.device().arch), ("cpu", "plain"));
 /// let desc = Desc::new(Dtype::F32, 1000, 1000, (1000, 1), 0);
 /// assert!(!cpu.candidates(&desc).is_empty());
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Cpu {
@@ -219,14 +219,14 @@ impl Cpu {
     /// [order](gemv_core::order).
     ///
     /// ```
-    /// use gemv_core::{Step, ndarray::array};
-    /// use gemv_cpu::{Cpu, HostStep};
+    /// use gemv::{ndarray::array, unstable::Step};
+    /// use gemv::cpu::{Cpu, HostStep};
     ///
     /// let (cpu, x, mut y) = (Cpu::from_env()?, array![1.0, 2.0], array![10.0, 20.0]);
     /// let (step, x) = (Step::Axpy, Some(x.view()));
     /// cpu.step(HostStep { step, alpha: 2.0, x, z: None, y: y.view_mut() })?;
     /// assert_eq!(y, array![12.0, 24.0]);
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

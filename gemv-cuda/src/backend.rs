@@ -140,7 +140,7 @@ pub(crate) fn open_on(
 /// them have (CUDA C++ Programming Guide, "Thread Block Clusters").
 ///
 /// ```
-/// assert_eq!((gemv_cuda::cluster(80), gemv_cuda::cluster(90)), (1, 8));
+/// assert_eq!((gemv::cuda::cluster(80), gemv::cuda::cluster(90)), (1, 8));
 /// ```
 pub const fn cluster(capability: u32) -> u32 {
     if capability >= 90 { 8 } else { 1 }
@@ -320,7 +320,7 @@ fn named(desc: &Desc, params: &Params) -> Option<&'static Kernel> {
 /// fingerprint is of the texts, the arguments and the options.
 ///
 /// ```
-/// assert!(gemv_cuda::infos().any(|info| info.name == "row"));
+/// assert!(gemv::cuda::infos().any(|info| info.name == "row"));
 /// ```
 pub fn infos() -> impl Iterator<Item = KernelInfo> {
     kernels().filter(|k| k.ordered).map(|kernel| {

@@ -45,8 +45,8 @@ const MOST: u64 = 16 << 20;
 /// Compiled programs, by what they were compiled from.
 ///
 /// ```
-/// use gemv_core::{Dtype, Params};
-/// use gemv_cuda::Bundle;
+/// use gemv::{Dtype, unstable::Params};
+/// use gemv::cuda::Bundle;
 ///
 /// let bundle = Bundle::shipped().unwrap();
 /// let row = gemv_gpu::kernel("row").unwrap();
@@ -80,9 +80,9 @@ struct Entry {
 /// space at the ends of lines do not count.
 ///
 /// ```
-/// use gemv_core::{Dtype, Params};
+/// use gemv::{Dtype, unstable::Params};
 /// let row = gemv_gpu::kernel("row").unwrap();
-/// let key = |dtype| gemv_cuda::bundle_key(&row.program(dtype, &Params::new("row")));
+/// let key = |dtype| gemv::cuda::bundle_key(&row.program(dtype, &Params::new("row")));
 /// assert_ne!(key(Dtype::F32), key(Dtype::F64));
 /// ```
 pub fn bundle_key(program: &Program) -> u128 {
@@ -113,7 +113,7 @@ impl<'a> Bundle<'a> {
     /// Reads a bundle's list of programs; the programs are unpacked when they are asked for.
     ///
     /// ```
-    /// use gemv_cuda::Bundle;
+    /// use gemv::cuda::Bundle;
     /// assert_eq!(Bundle::read(b"anything").unwrap_err(), "the PTX that travels with gemv is damaged");
     /// ```
     ///

@@ -18,7 +18,7 @@ const SUFFIX: &str = ".cubin";
 /// that what is found is what would be compiled. The directory is bounded, as every [`gemv_gpu::Cache`].
 ///
 /// ```
-/// use gemv_cuda::Cache;
+/// use gemv::cuda::Cache;
 /// let cache = Cache::at("kernels");
 /// assert_eq!(cache.dir(), Some("kernels".as_ref()));
 /// ```
@@ -55,7 +55,7 @@ impl Cache {
     /// `gemv` in the user's cache directory.
     ///
     /// ```
-    /// use gemv_cuda::{CACHE_DIR_ENV, CACHE_ENV, Cache};
+    /// use gemv::cuda::{CACHE_DIR_ENV, CACHE_ENV, Cache};
     /// assert_eq!((CACHE_ENV, CACHE_DIR_ENV), ("GEMV_CACHE", "GEMV_CACHE_DIR"));
     /// match Cache::from_env().dir() {
     ///     Some(dir) => assert!(dir.ends_with("cuda")),

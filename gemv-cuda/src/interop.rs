@@ -22,12 +22,12 @@ use crate::resident::Resident;
 /// on another stream beside other work of this device.
 ///
 /// ```no_run
-/// use gemv_core::ndarray::{Ix1, Ix2};
-/// use gemv_core::{DeviceMatrix, DeviceVector, Dtype, Foreign, GpuDot};
+/// use gemv::ndarray::{Ix1, Ix2};
+/// use gemv::{DeviceMatrix, DeviceVector, Dtype, Foreign, GpuDot};
 ///
 /// # let (stream, a, x, y): (usize, usize, usize, usize) = (0, 0, 0, 0);
 /// // SAFETY: the stream lives as long as the device.
-/// let device = unsafe { gemv_cuda::on_stream(0, stream)? };
+/// let device = unsafe { gemv::cuda::on_stream(0, stream)? };
 /// let of = |handle, bytes, writable| Foreign {
 ///     handle,
 ///     bytes,
@@ -44,7 +44,7 @@ use crate::resident::Resident;
 ///     )
 /// };
 /// a.try_gpu_dot_into(&x, &mut y)?; // queued, and not waited for
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 ///
 /// # Safety

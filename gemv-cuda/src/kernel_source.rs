@@ -89,8 +89,8 @@ pub fn program_of(text: &str, entry: &str) -> Program {
 /// image says nothing of them.
 ///
 /// ```
-/// use gemv_core::{KernelType, Parameter};
-/// use gemv_cuda::{Nvrtc, options, parameters, program_of};
+/// use gemv::kernel::{KernelType, Parameter};
+/// use gemv::cuda::{Nvrtc, options, parameters, program_of};
 ///
 /// if let Ok(nvrtc) = Nvrtc::find() {
 ///     let text = "extern \"C\" __global__ void fill(float *y, const float value) { y[0] = value; }";

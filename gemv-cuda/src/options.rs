@@ -15,7 +15,7 @@ pub(crate) const OPTIONS: [&str; 6] = [
 /// ([`Nvrtc::target`](crate::Nvrtc::target)).
 ///
 /// ```
-/// let options = gemv_cuda::options("sm_90");
+/// let options = gemv::cuda::options("sm_90");
 /// assert_eq!(options[0], "--gpu-architecture=sm_90");
 /// assert!(options.contains(&"--fmad=false".to_string()));
 /// ```

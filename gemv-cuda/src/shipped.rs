@@ -42,7 +42,7 @@ impl Shipped {
 /// each other. The bundle has these and no others.
 ///
 /// ```
-/// let all = gemv_cuda::shipped();
+/// let all = gemv::cuda::shipped();
 /// assert!(all.iter().any(|shipped| (shipped.kernel.name, shipped.target) == ("vector", 80)));
 /// ```
 pub fn shipped() -> Vec<Shipped> {

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use cudarc::driver::CudaContext;
-//! use gemv_cuda::slices::Stream;
+//! use gemv::cuda::slices::Stream;
 //!
 //! let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
 //! let a = stream.clone_htod(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap(); // 2 x 3, by rows
@@ -13,7 +13,7 @@
 //! let (a, x) = (gemv.view(&a, 0, (2, 3), (3, 1))?, gemv.view(&x, 0, 3, 1)?);
 //! gemv.product(&a, &x).to(&mut gemv.view_mut(&mut y, 0, 2, 1)?)?; // queued, and not waited for
 //! assert_eq!(stream.clone_dtoh(&y).unwrap(), [6.0, 15.0]);
-//! # Ok::<(), gemv_core::Error>(())
+//! # Ok::<(), gemv::Error>(())
 //! ```
 
 use std::fmt;

@@ -10,7 +10,7 @@ use crate::Dtype;
 /// How the elements of a matrix lie in memory.
 ///
 /// ```
-/// use gemv_core::{Layout, MatrixRef};
+/// use gemv::{MatrixRef, unstable::Layout};
 /// use ndarray::{Array2, s};
 ///
 /// let a = Array2::<f32>::zeros((4, 6));
@@ -53,7 +53,7 @@ impl Layout {
     /// have at most one entry do not count.
     ///
     /// ```
-    /// use gemv_core::Layout;
+    /// use gemv::unstable::Layout;
     /// assert_eq!(Layout::of(3, 5, 5, 1), Layout::Row);
     /// assert_eq!(Layout::of(3, 5, 1, 3), Layout::Col);
     /// assert_eq!(Layout::of(3, 5, 0, 1), Layout::Row); // one row, three times
@@ -84,7 +84,7 @@ impl Display for Layout {
 /// is for, as `align=16..` or `align=..8` in bytes.
 ///
 /// ```
-/// use gemv_core::Align;
+/// use gemv::unstable::Align;
 /// let halves = Align::parse("4..8").unwrap(); // bytes
 /// assert_eq!((halves.low, halves.high, halves.to_string()), (2, 3, "4..8".into()));
 /// assert!(halves.holds(3) && !halves.holds(4)); // as Desc::align: log2
@@ -142,7 +142,7 @@ impl Display for Align {
 /// to the backend; only its `Desc` goes sideways, to the table, the tuner or a cache.
 ///
 /// ```
-/// use gemv_core::{Desc, Dtype};
+/// use gemv::{Dtype, unstable::Desc};
 /// let desc = Desc::new(Dtype::F32, 1000, 500, (500, 1), 0);
 /// assert_eq!(desc.to_string(), "f32 row 1000x500");
 /// assert_eq!("f32 row 1000x500".parse(), Ok(desc));
@@ -181,7 +181,7 @@ impl Desc {
     /// vector.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype, Layout};
+    /// use gemv::{Dtype, unstable::{Desc, Layout}};
     /// let desc = Desc::of(Dtype::F32, Layout::Row, (64, 128), 6);
     /// assert_eq!((desc.m, desc.n, desc.rhs, desc.batch), (64, 128, 1, 1));
     /// ```
@@ -192,7 +192,7 @@ impl Desc {
     /// The same problem with a matrix and vectors of this type.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype};
+    /// use gemv::{Dtype, unstable::Desc};
     /// let mixed: Desc = "bf16*f32 row 64x64".parse().unwrap();
     /// assert_eq!(mixed.of_type(Dtype::F16).to_string(), "f16 row 64x64");
     /// ```
@@ -204,7 +204,7 @@ impl Desc {
     /// One product of a packed m × n matrix with one vector of this type.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype, Format};
+    /// use gemv::{Dtype, Format, unstable::Desc};
     /// let desc = Desc::packed(Format::Q8_0, Dtype::F32, (4096, 1024));
     /// assert_eq!(desc.to_string(), "q8_0*f32 row 4096x1024");
     /// assert_eq!("q8_0*f32 row 4096x1024".parse(), Ok(desc));
@@ -217,7 +217,7 @@ impl Desc {
     /// Whether the vectors have another type than the matrix.
     ///
     /// ```
-    /// use gemv_core::Desc;
+    /// use gemv::unstable::Desc;
     /// assert!("f32*f64 col 8x8".parse::<Desc>().is_ok_and(|desc| desc.is_mixed()));
     /// ```
     pub fn is_mixed(&self) -> bool {
@@ -228,7 +228,7 @@ impl Desc {
     /// `address`, with strides in elements.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype};
+    /// use gemv::{Dtype, unstable::Desc};
     /// let align = |strides, address| Desc::new(Dtype::F32, 3, 64, strides, address).align;
     /// assert_eq!(align((64, 1), 0), 6); // every row starts on 64 bytes
     /// assert_eq!(align((64, 1), 4), 2); // one element further
@@ -254,7 +254,7 @@ impl Desc {
     /// reaches.
     ///
     /// ```
-    /// use gemv_core::{Desc, Dtype};
+    /// use gemv::{Dtype, unstable::Desc};
     /// let desc = Desc::new(Dtype::F64, 4096, 4096, (4096, 1), 0);
     /// let seconds = 0.01;
     /// assert_eq!((desc.bytes() as f64 / seconds / 1e9).round(), 13.0); // GB/s
@@ -311,7 +311,7 @@ impl Display for Desc {
 /// Parses what is displayed.
 ///
 /// ```
-/// use gemv_core::Desc;
+/// use gemv::unstable::Desc;
 /// let desc: Desc = "f64 col 64x3 align=8 rhs=2".parse()?;
 /// assert_eq!((desc.m, desc.align, desc.rhs, desc.batch), (64, 3, 2, 1));
 /// assert_eq!("f32 row 3".parse::<Desc>().unwrap_err(), "\"3\" is not like 64x128");
@@ -335,12 +335,12 @@ impl FromStr for Desc {
         let count = |t: &str| t.parse::<usize>().map_err(|_| format!("{t:?} is no whole number"));
         let (m, n) = shape.split_once('x').ok_or(format!("{shape:?} is not like 64x128"))?;
         let dim = (count(m)?, count(n)?);
-        if let Some(format) = packing {
-            if layout != Layout::Row || !matches!(vectors, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
-                return Err(format!(
-                    "a matrix of {format} lies by rows, and takes vectors of f32, f16 and bf16"
-                ));
-            }
+        if let Some(format) = packing
+            && (layout != Layout::Row || !matches!(vectors, Dtype::F32 | Dtype::F16 | Dtype::Bf16))
+        {
+            return Err(format!(
+                "a matrix of {format} lies by rows, and takes vectors of f32, f16 and bf16"
+            ));
         }
         let align = if packing.is_some() { 6 } else { Desc::usual_align(dtype, layout, dim) };
         let mut desc = Desc { vectors, packing, ..Desc::of(dtype, layout, dim, align) };

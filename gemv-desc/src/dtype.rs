@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 /// An element type by name, as it stands in tables, logs and test names.
 ///
 /// ```
-/// use gemv_core::Dtype;
+/// use gemv::Dtype;
 ///
 /// let parsed = Dtype::parse("bf16");
 /// assert_eq!(parsed, Some(Dtype::Bf16));
@@ -38,7 +38,7 @@ impl Dtype {
     /// have the type in which the product is summed.
     ///
     /// ```
-    /// use gemv_core::Dtype;
+    /// use gemv::Dtype;
     /// for (matrix, vectors) in Dtype::MIXED {
     ///     assert!(matrix.multiplies(vectors) && matrix.bytes() < vectors.bytes());
     /// }

@@ -7,17 +7,17 @@ use crate::{Desc, Dtype};
 /// The result of this library's fallible functions.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::GpuDot;
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::GpuDot;
 /// use ndarray::{Array1, Array2, array};
 ///
 /// /// The mean of `A x`.
-/// fn mean(a: &Array2<f32>, x: &Array1<f32>) -> gemv_core::Result<Option<f32>> {
+/// fn mean(a: &Array2<f32>, x: &Array1<f32>) -> gemv::Result<Option<f32>> {
 ///     Ok(a.try_gpu_dot(x)?.mean())
 /// }
 /// assert_eq!(mean(&array![[1.0, 2.0], [3.0, 4.0]], &array![1.0, 1.0])?, Some(5.0));
 /// assert!(mean(&array![[1.0, 2.0], [3.0, 4.0]], &array![1.0]).is_err());
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -27,8 +27,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// is the same sentence, because a `main` that returns a [`Result`] prints that.
 ///
 /// ```
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
-/// use gemv_core::{Engine, Error, GpuDot, ShapeMismatch};
+/// # gemv::Engine::global().set_default("reference").unwrap();
+/// use gemv::{Engine, Error, GpuDot, ShapeMismatch};
 /// use ndarray::array;
 ///
 /// let mut y = array![7.0, 7.0];
@@ -200,7 +200,7 @@ pub enum Error {
     },
     /// Weights do not fit a packed format.
     #[error(transparent)]
-    Packed(#[from] gemv_packed::Error),
+    Packed(gemv_packed::Error),
     /// The device breaks the order of additions, so nothing is computed on it.
     #[error("{device} is refused: {reason}")]
     Refused {
@@ -263,7 +263,7 @@ fn show_free(free: &Option<u64>) -> String {
 /// Shapes that do not fit, for [`Error::Shape`].
 ///
 /// ```
-/// use gemv_core::ShapeMismatch;
+/// use gemv::ShapeMismatch;
 /// let shapes = ShapeMismatch::MatrixVector { matrix: (3, 4), x: 5, y: None };
 /// assert_eq!(
 ///     shapes.to_string(),

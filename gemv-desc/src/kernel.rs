@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 /// The values that an argument of a kernel may have.
 ///
 /// ```
-/// use gemv_core::Values;
+/// use gemv::unstable::Values;
 /// assert!(Values::Powers(1, 32).holds(8) && !Values::Powers(1, 32).holds(12));
 /// assert_eq!(Values::Powers(1, 32).to_string(), "a power of two from 1 to 32");
 /// assert_eq!(Values::OneOf(&[0, 2, 4]).to_string(), "0, 2 or 4");
@@ -62,7 +62,7 @@ impl Display for Values {
 /// An argument that a kernel's [`Params`](crate::Params) may have, as data.
 ///
 /// ```
-/// use gemv_core::{Arg, Values};
+/// use gemv::unstable::{Arg, Values};
 /// const THREADS: Arg = Arg {
 ///     name: "threads",
 ///     about: "Threads of a block.",
@@ -105,11 +105,11 @@ impl Arg {
 /// A kernel as a backend describes it.
 ///
 /// ```
-/// let device = gemv_core::device("reference")?;
+/// let device = gemv::device("reference")?;
 /// for kernel in device.backend().kernels() {
 ///     println!("{}: {} ({})", kernel.name, kernel.about, kernel.fingerprint);
 /// }
-/// # Ok::<(), gemv_core::Error>(())
+/// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelInfo {
@@ -127,7 +127,7 @@ pub struct KernelInfo {
 /// A number for a kernel: of its texts, without comments and white space, and of its arguments.
 ///
 /// ```
-/// use gemv_core::fingerprint;
+/// use gemv::unstable::fingerprint;
 /// let plain = fingerprint(&["y = a * x;"], &[]);
 /// assert_eq!(plain, fingerprint(&["y = a * x; // a comment", "\n/* another */"], &[]));
 /// assert_ne!(plain, fingerprint(&["y = a + x;"], &[]));
@@ -149,7 +149,7 @@ pub fn fingerprint(texts: &[&str], args: &[Arg]) -> String {
 /// [`fingerprint`] takes it in place of a long text, which the program would carry.
 ///
 /// ```
-/// use gemv_core::source_digest;
+/// use gemv::unstable::source_digest;
 /// const PLAIN: [u8; 16] = source_digest(b"y = a / x;");
 /// assert_eq!(PLAIN, source_digest(b"// y\ny = a\n    / x; // a comment"));
 /// assert_ne!(PLAIN, source_digest(b"y = a * x;"));

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A kernel's name: up to 16 ASCII characters, stored in place so that [`Params`] stays `Copy`.
 ///
 /// ```
-/// use gemv_core::{Name, Params};
+/// use gemv::unstable::{Name, Params};
 /// const ROW: Name = Name::new("row");
 /// assert_eq!(ROW.as_str(), "row");
 /// assert_eq!("row threads=128".parse::<Params>().map(|p| p.kernel()), Ok(ROW));
@@ -18,7 +18,7 @@ impl Name {
     /// The name, in a constant.
     ///
     /// ```should_panic
-    /// gemv_core::Name::new("a name of many words");
+    /// gemv::unstable::Name::new("a name of many words");
     /// ```
     ///
     /// # Panics
@@ -69,7 +69,7 @@ impl Debug for Name {
 /// How many integers a [`Params`] can hold.
 ///
 /// ```
-/// use gemv_core::{MAX_ARGS, Params};
+/// use gemv::unstable::{MAX_ARGS, Params};
 /// assert_eq!(MAX_ARGS, 12);
 /// let e = "row a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9 j=10 k=11 l=12 m=13".parse::<Params>().unwrap_err();
 /// assert_eq!(e, "more than 12 arguments");
@@ -80,7 +80,7 @@ pub const MAX_ARGS: usize = 12;
 /// `Backend::read_params`.
 ///
 /// ```
-/// use gemv_core::{Params, READ};
+/// use gemv::unstable::{Params, READ};
 /// assert!(!Params::new(READ).keeps_order()); // it does not multiply
 /// ```
 pub const READ: &str = "read";
@@ -90,7 +90,7 @@ pub const READ: &str = "read";
 /// reports.
 ///
 /// ```
-/// use gemv_core::Params;
+/// use gemv::unstable::Params;
 /// let p: Params = "row threads=128 rows=4".parse().unwrap();
 /// assert_eq!(p.kernel().as_str(), "row");
 /// assert_eq!(p.get("rows"), Some(4));
@@ -143,7 +143,7 @@ impl Params {
     /// An argument that is there already is replaced.
     ///
     /// ```
-    /// use gemv_core::Params;
+    /// use gemv::unstable::Params;
     /// const FOUR: Params = Params::new("row").with("threads", 128).with("rows", 4);
     /// assert_eq!(FOUR.with("rows", 2).to_string(), "row threads=128 rows=2");
     /// ```
@@ -170,7 +170,7 @@ impl Params {
     /// Without the argument of this name.
     ///
     /// ```
-    /// use gemv_core::Params;
+    /// use gemv::unstable::Params;
     /// let params: Params = "row threads=128 split=4 rows=2".parse().unwrap();
     /// assert_eq!(params.without("split").to_string(), "row threads=128 rows=2");
     /// assert_eq!(params.without("vec"), params);
@@ -195,7 +195,7 @@ impl Params {
     /// names begin with `classic-` or `vendor-`, and `read`, which does not multiply.
     ///
     /// ```
-    /// use gemv_core::Params;
+    /// use gemv::unstable::Params;
     /// let keeps = |text: &str| text.parse::<Params>().unwrap().keeps_order();
     /// assert!(keeps("row threads=128") && keeps("reference"));
     /// assert!(!keeps("classic-rows m=2") && !keeps("vendor-cublas") && !keeps("read"));
@@ -215,7 +215,7 @@ impl Params {
     /// The argument of this name, or a default where the text leaves it out.
     ///
     /// ```
-    /// use gemv_core::Params;
+    /// use gemv::unstable::Params;
     /// let params = Params::new("row").with("rows", 4);
     /// assert_eq!((params.get("split"), params.get_or("split", 1)), (None, 1));
     /// ```
@@ -227,7 +227,7 @@ impl Params {
     /// Names and values, in the order in which they were given.
     ///
     /// ```
-    /// use gemv_core::Params;
+    /// use gemv::unstable::Params;
     /// let params: Params = "row threads=128 rows=4".parse().unwrap();
     /// let args: Vec<(String, u32)> = params.args().collect();
     /// assert_eq!(args, [("threads".into(), 128), ("rows".into(), 4)]);

@@ -43,10 +43,10 @@ impl<T: Element> Distributed<'_, T> {
     /// the rank that finishes it, which [`entries`](Self::entries) tells.
     ///
     /// ```
-    /// use gemv_core::GpuDot;
+    /// use gemv::GpuDot;
     /// use gemv_mpi::{Distributed, Grid, Split};
     /// use ndarray::{Array1, Array2};
-    /// # gemv_core::Engine::global().set_default("reference")?;
+    /// # gemv::Engine::global().set_default("reference")?;
     ///
     /// let universe = mpi::initialize().ok_or("MPI was initialized before")?;
     /// let grid = Grid::new(&universe.world(), Split::Columns)?;

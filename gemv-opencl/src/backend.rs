@@ -59,8 +59,8 @@ impl OpenCl {
     /// Opens the device of this ordinal in what is found.
     ///
     /// ```
-    /// use gemv_core::{Device, ndarray::array};
-    /// use gemv_opencl::OpenCl;
+    /// use gemv::{Device, ndarray::array};
+    /// use gemv::opencl::OpenCl;
     /// use std::sync::Arc;
     ///
     /// if let Ok(opencl) = OpenCl::open(0) {
@@ -69,7 +69,7 @@ impl OpenCl {
     ///     assert_eq!(y, array![11.0]);
     /// }
     /// assert!(OpenCl::open(1000).is_err());
-    /// # Ok::<(), gemv_core::Error>(())
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors

@@ -9,7 +9,7 @@ pub(crate) const LIFT: &str = "GEMV_OPENCL_LIFT";
 /// A bug of a driver, and what this backend does about it.
 ///
 /// ```
-/// for bug in gemv_opencl::known_bugs() {
+/// for bug in gemv::opencl::known_bugs() {
 ///     println!("{} ({}): {} {}", bug.name, bug.driver, bug.about, bug.workaround);
 /// }
 /// ```

@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "vendor-clblast";
 /// Loads the CLBlast that [`CLBLAST_ENV`](crate::CLBLAST_ENV) names, once a process.
 ///
 /// ```
-/// match gemv_opencl::load_clblast() {
+/// match gemv::opencl::load_clblast() {
 ///     Ok(()) => println!("`gemv bench` compares with it"),
 ///     Err(why) => assert!(why.contains("GEMV_CLBLAST"), "{why}"),
 /// }

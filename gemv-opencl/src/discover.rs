@@ -19,18 +19,18 @@ use crate::store::Store;
 /// The name of this backend.
 ///
 /// ```
-/// use gemv_core::Engine;
+/// use gemv::Engine;
 /// // Its devices, or one sentence that says why there are none.
 /// let lines = Engine::global().devices();
-/// assert!(lines.iter().any(|line| line.id.starts_with(gemv_opencl::NAME)));
-/// # Ok::<(), gemv_core::Error>(())
+/// assert!(lines.iter().any(|line| line.id.starts_with(gemv::opencl::NAME)));
+/// # Ok::<(), gemv::Error>(())
 /// ```
 pub const NAME: &str = "opencl";
 
 /// Where compiled programs are kept, and what was found out of devices; `None` with `GEMV_CACHE=off`.
 ///
 /// ```
-/// match gemv_opencl::cache_dir() {
+/// match gemv::opencl::cache_dir() {
 ///     Some(dir) => assert!(dir.ends_with("opencl")),
 ///     None => println!("nothing is kept"),
 /// }

@@ -18,7 +18,7 @@ use crate::memory::Block;
 ///
 /// ```
 /// // SAFETY: null is refused.
-/// let e = unsafe { gemv_opencl::on_queue(0) }.unwrap_err();
+/// let e = unsafe { gemv::opencl::on_queue(0) }.unwrap_err();
 /// println!("{e}");
 /// ```
 ///

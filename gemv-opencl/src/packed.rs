@@ -105,8 +105,8 @@ fn packed(
     value: impl Fn(usize) -> f32,
 ) -> Result<(Vec<f32>, Vec<u8>)> {
     let mut weights: Vec<f32> = (0..m * n).map(value).collect();
-    let mut blocks = vec![0; m * format.row_bytes(n)?];
-    format.quantize(&weights, &mut blocks)?;
+    let mut blocks = vec![0; m * format.row_bytes(n).map_err(Error::Packed)?];
+    format.quantize(&weights, &mut blocks).map_err(Error::Packed)?;
     format.dequantize(&blocks, &mut weights);
     Ok((weights, blocks))
 }

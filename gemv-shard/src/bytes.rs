@@ -26,7 +26,7 @@ const TYPES: [(u8, Dtype); 4] =
 /// The type of the sums in these bytes: what a program asks that receives parts of several types.
 ///
 /// ```
-/// use gemv_core::{Dtype, device};
+/// use gemv::{Dtype, device};
 /// use gemv_shard::{Partial, dtype_of_bytes};
 /// use ndarray::array;
 ///
@@ -117,7 +117,7 @@ impl<S: SumElement> Partial<S> {
     /// Everything is checked, so that bytes from anywhere give partial sums or a sentence.
     ///
     /// ```
-    /// use gemv_core::device;
+    /// use gemv::device;
     /// use gemv_shard::Partial;
     /// use ndarray::array;
     ///

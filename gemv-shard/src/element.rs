@@ -21,7 +21,7 @@ mod sealed {
 /// Sealed.
 ///
 /// ```
-/// use gemv_core::{Element, half::f16};
+/// use gemv::{Element, half::f16};
 /// use gemv_shard::SumElement;
 ///
 /// fn bytes<V: Element<Acc: SumElement>>() -> usize {

@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// the same sentence.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use gemv_shard::{Error, Partial};
 /// use ndarray::{Array1, Array2};
 ///

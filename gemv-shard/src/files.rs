@@ -46,7 +46,7 @@ pub(crate) fn opened(path: &Path) -> Result<(Header, Stored<'static>)> {
 /// than the device is a [`Streamed`](crate::Streamed).
 ///
 /// ```
-/// use gemv_core::{DeviceMatrix, GpuDot, device};
+/// use gemv::{DeviceMatrix, GpuDot, device};
 /// use gemv_shard::{load_npy, save_npy};
 /// use ndarray::array;
 /// # let folder = tempfile::tempdir().unwrap();

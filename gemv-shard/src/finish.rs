@@ -20,7 +20,7 @@ impl<S: SumElement> Partial<S> {
     /// once, to f32, f16 or bf16. `alpha = 0` uses no sum, `beta = 0` does not read `y`.
     ///
     /// ```
-    /// use gemv_core::{device, half::f16};
+    /// use gemv::{device, half::f16};
     /// use gemv_shard::Partial;
     /// use ndarray::array;
     ///

@@ -12,10 +12,10 @@
 //! | by columns, block-cyclically in blocks of 256 over 2, 4, 8, .. 64 processes | one number for each 65,536 columns of the whole: [`Partial::reduce`] |
 //!
 //! ```
-//! use gemv_core::{GpuDot, device};
+//! use gemv::{GpuDot, device};
 //! use gemv_shard::Partial;
 //! use ndarray::{Array1, Array2, s};
-//! # gemv_core::Engine::global().set_default("reference")?;
+//! # gemv::Engine::global().set_default("reference")?;
 //!
 //! let a = Array2::from_shape_fn((4, 2000), |(i, j)| ((i + 3 * j) as f64).sin());
 //! let x = Array1::from_shape_fn(2000, |j| 1.0 / (1.0 + j as f64));

@@ -21,10 +21,10 @@ use crate::{Error, Result, product};
 /// The result has the bits of the product of the whole matrix.
 ///
 /// ```
-/// use gemv_core::{GpuDot, device};
+/// use gemv::{GpuDot, device};
 /// use gemv_shard::Partial;
 /// use ndarray::{Array1, Array2, s};
-/// # gemv_core::Engine::global().set_default("reference")?;
+/// # gemv::Engine::global().set_default("reference")?;
 ///
 /// let a = Array2::from_shape_fn((3, 1000), |(i, j)| ((i + 7 * j) as f32).sin());
 /// let x = Array1::from_shape_fn(1000, |j| (j as f32).cos());
@@ -109,7 +109,7 @@ impl<S: SumElement> Partial<S> {
     /// k entries that belong to them. Where P is a power of two, the sums can be [reduced](Self::reduce).
     ///
     /// ```
-    /// use gemv_core::device;
+    /// use gemv::device;
     /// use gemv_shard::Partial;
     /// use ndarray::{Array1, Array2};
     ///
@@ -219,7 +219,7 @@ impl<S: Element> Partial<S> {
     /// these entries of y.
     ///
     /// ```
-    /// use gemv_core::device;
+    /// use gemv::device;
     /// use gemv_shard::Partial;
     /// use ndarray::array;
     ///

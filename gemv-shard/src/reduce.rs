@@ -23,7 +23,7 @@ impl<S: SumElement> Partial<S> {
     /// part has one number a row at most, and comes back as it is. In both cases the bits stay.
     ///
     /// ```
-    /// use gemv_core::device;
+    /// use gemv::device;
     /// use gemv_shard::Partial;
     /// use ndarray::{Array1, Array2};
     ///

@@ -22,7 +22,7 @@ impl<T: Element> Sharded<T> {
     /// A vector that is whole on each device, of any length: the x of products, and what a solver needs beside it.
     ///
     /// ```
-    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv::{GpuDot, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
@@ -49,7 +49,7 @@ impl<T: Element> Sharded<T> {
     /// memory is the host's.
     ///
     /// ```
-    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv::{GpuDot, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
@@ -82,7 +82,7 @@ impl<T: Element> Sharded<T> {
     /// entries of y afterwards as before, in new memory; in a [plan](Self::plan), in the memory that y has.
     ///
     /// ```
-    /// use gemv_core::{half::f16, open_devices};
+    /// use gemv::{half::f16, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
@@ -143,7 +143,7 @@ impl<T: Element> Sharded<T> {
     /// of one.
     ///
     /// ```
-    /// use gemv_core::{GpuDot, open_devices};
+    /// use gemv::{GpuDot, open_devices};
     /// use gemv_shard::{Sharded, ShardedVector, Split};
     /// use ndarray::{Array1, Array2};
     ///
@@ -152,7 +152,7 @@ impl<T: Element> Sharded<T> {
     /// let shared = Sharded::new(&a, &devices, Split::Rows)?;
     /// let x = shared.broadcast(&Array1::ones(600))?; // whole on each device
     /// let y = x.clone();
-    /// let scalar = |of: f64| devices.iter().map(|d| d.scalar(of)).collect::<gemv_core::Result<Vec<_>>>();
+    /// let scalar = |of: f64| devices.iter().map(|d| d.scalar(of)).collect::<gemv::Result<Vec<_>>>();
     ///
     /// // y = A x / |A x|; each device computes the norm by itself, of all entries.
     /// let mut plan = shared.plan((x, y, scalar(0.0)?, scalar(1.0)?), |(x, y, norms, ones)| {
@@ -162,7 +162,7 @@ impl<T: Element> Sharded<T> {
     ///             y.nrm2_into(&mut *norm)?;
     ///             y.scal(one / &*norm)?;
     ///         }
-    ///         gemv_core::Result::Ok(())
+    ///         gemv::Result::Ok(())
     ///     };
     ///     step(x, y)?;
     ///     step(y, x) // two iterations, so that x has the last one

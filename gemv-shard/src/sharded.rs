@@ -35,10 +35,10 @@ use crate::{Error, Result, product};
 /// the host and several devices have threads too.
 ///
 /// ```
-/// use gemv_core::{GpuDot, open_devices};
+/// use gemv::{GpuDot, open_devices};
 /// use gemv_shard::{Sharded, Split};
 /// use ndarray::{Array1, Array2};
-/// # gemv_core::Engine::global().set_default("reference")?;
+/// # gemv::Engine::global().set_default("reference")?;
 ///
 /// let a = Array2::from_shape_fn((6, 1000), |(i, j)| ((i + 3 * j) as f64).sin());
 /// let x = Array1::from_shape_fn(1000, |j| 1.0 / (1 + j) as f64);
@@ -97,7 +97,7 @@ impl<T: Element> Sharded<T> {
     /// then. For devices of different speed there is [`weighted`](Self::weighted).
     ///
     /// ```
-    /// use gemv_core::open_devices;
+    /// use gemv::open_devices;
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///
@@ -129,7 +129,7 @@ impl<T: Element> Sharded<T> {
     /// weight has nothing.
     ///
     /// ```
-    /// use gemv_core::open_devices;
+    /// use gemv::open_devices;
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::Array2;
     ///
@@ -216,7 +216,7 @@ impl<T: Element> Sharded<T> {
     /// `beta = 0` does not read y. (`try_gemv` of [`GpuDot`] is the same for vectors of the matrix' own type.)
     ///
     /// ```
-    /// use gemv_core::{half::bf16, open_devices};
+    /// use gemv::{half::bf16, open_devices};
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::array;
     ///

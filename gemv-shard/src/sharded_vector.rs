@@ -25,7 +25,7 @@ use crate::{Result, product};
 /// A clone shares the memory, until one of the two is written.
 ///
 /// ```
-/// use gemv_core::{GpuDot, open_devices};
+/// use gemv::{GpuDot, open_devices};
 /// use gemv_shard::{Sharded, Split};
 /// use ndarray::{Array1, Array2};
 ///
@@ -80,7 +80,7 @@ impl<T: Element> ShardedVector<T> {
     /// For each device of the matrix, in their order: which entries it has, and these.
     ///
     /// ```
-    /// use gemv_core::open_devices;
+    /// use gemv::open_devices;
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::{Array1, Array2, array};
     ///
@@ -102,7 +102,7 @@ impl<T: Element> ShardedVector<T> {
     /// [`Error::Shape`](gemv_core::Error::Shape).
     ///
     /// ```
-    /// use gemv_core::open_devices;
+    /// use gemv::open_devices;
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::{Array1, Array2, array};
     ///
@@ -155,7 +155,7 @@ impl<T: Element> ShardedVector<T> {
     /// The same vector, whole on each device.
     ///
     /// ```
-    /// use gemv_core::open_devices;
+    /// use gemv::open_devices;
     /// use gemv_shard::{Sharded, Split};
     /// use ndarray::{Array1, Array2};
     ///

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// columns that do, if they are not dealt cyclically. With more devices than rows, or than blocks of 256 columns, some have nothing.
 ///
 /// ```
-/// use gemv_core::open_devices;
+/// use gemv::open_devices;
 /// use gemv_shard::{Sharded, Split};
 /// use ndarray::Array2;
 ///

@@ -36,7 +36,7 @@ use crate::{Result, on_cpu};
 /// product than when it was opened is an error as well: parts of two matrices may have been read.
 ///
 /// ```
-/// use gemv_core::device;
+/// use gemv::device;
 /// use gemv_shard::Streamed;
 /// use ndarray::{Array1, array};
 /// # let folder = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ impl<'a> Streamed<'a> {
     /// faster where it fits, and on the CPU always.
     ///
     /// ```
-    /// use gemv_core::device;
+    /// use gemv::device;
     /// use gemv_shard::Streamed;
     /// use ndarray::array;
     ///

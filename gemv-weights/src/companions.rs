@@ -14,9 +14,9 @@ use crate::map::MatrixBytes;
 /// A matrix of a file, row after row. It keeps the file open.
 ///
 /// ```
-/// use gemv_core::{GpuDot, Packed};
+/// use gemv::{GpuDot, unstable::Packed};
 /// use gemv_weights::{Elements, WeightFile};
-/// # gemv_core::Engine::global().set_default("reference").unwrap();
+/// # gemv::Engine::global().set_default("reference").unwrap();
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/model.gguf");
 ///
 /// let matrix = WeightFile::open(path)?.matrix("blk.0.ffn_up.weight")?;

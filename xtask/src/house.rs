@@ -2,7 +2,7 @@
 //!
 //! Circles of files, imports that climb, `unsafe` outside its folders, kernels named outside their
 //! own files, functions of OpenCL that PoCL compiles wrong unless they are inlined, the size of gemv-core,
-//! what each published crate may depend on, and `println` in the command.
+//! what each published crate may depend on, `println` in the command, examples that name another crate than users, and links between Markdown files.
 
 mod circles;
 mod source;
@@ -69,6 +69,17 @@ const UNSAFE: &[&str] = &[
     "gemv-testkit/src/processes.rs", // fork, and limits of the process
     "gemv-weights/src/map.rs",    // the map of a file
     "python/src/ffi", // the C interfaces of NumPy and DLPack, and tensors of their addresses
+];
+
+/// Crates that users see through gemv or beside it: their examples name what users depend on.
+const EXAMPLES: &[&str] = &[
+    "gemv-desc/src",
+    "gemv-core/src",
+    "gemv-cpu/src",
+    "gemv-cuda/src",
+    "gemv-opencl/src",
+    "gemv-shard/src",
+    "gemv-mpi/src",
 ];
 
 /// What each published library may depend on, optional dependencies included.
@@ -154,7 +165,8 @@ pub fn run(sh: &Shell) -> Result<()> {
     let packages = packages(sh, &root)?;
     let mut files = Files::new();
     gather(&root, &root, &mut files)?;
-    let found = findings(&packages, &files)?;
+    let mut found = findings(&packages, &files)?;
+    found.extend(crate::links::markdown(&root)?);
     judge(&found, KNOWN)
 }
 
@@ -240,6 +252,12 @@ fn findings(packages: &[Package], files: &Files) -> Result<Vec<String>> {
         }
         if file.starts_with("gemv-cli/src") && words::prints(text)? {
             found.push(format!("{name}: {shown}: println: it panics where nobody reads"));
+        }
+        if EXAMPLES.iter().any(|of| file.starts_with(of)) {
+            let lines = words::examples_of_core(text);
+            found.extend(
+                lines.iter().map(|k| format!("{shown}:{k}: an example names gemv_core, not gemv")),
+            );
         }
         let test = !shipped.contains(file);
         if !BESIDE.contains(&name.as_str()) {

@@ -6,11 +6,13 @@ mod bare;
 mod c;
 mod candle;
 mod house;
+mod links;
 mod mistakes;
 mod newcomer;
 mod package;
 mod programs;
 mod python;
+mod release;
 mod setup;
 mod steps;
 
@@ -94,6 +96,8 @@ fn run() -> Result<()> {
     match Args::parse().command {
         Command::Steps => {
             steps::ALL.iter().for_each(|s| println!("{:<10} {}", s.name, s.about));
+            println!("\nOnly by name, cargo xtask test --only STEP:");
+            steps::BY_NAME.iter().for_each(|s| println!("{:<10} {}", s.name, s.about));
             Ok(())
         }
         Command::House => house::run(&sh),
@@ -178,15 +182,23 @@ fn asan(sh: &Shell) -> Result<()> {
 }
 
 fn test(sh: &Shell, only: &[String]) -> Result<()> {
-    if let Some(unknown) = only.iter().find(|o| steps::ALL.iter().all(|s| s.name != **o)) {
+    let all = || steps::ALL.iter().chain(steps::BY_NAME);
+    // Without a name, every step that needs none.
+    let runs = |step: &steps::Step, needs_name: bool| match only {
+        [] => !needs_name,
+        _ => only.iter().any(|o| o == step.name),
+    };
+    if let Some(unknown) = only.iter().find(|o| all().all(|s| s.name != **o)) {
         bail!("there is no step {unknown:?}; see `cargo xtask steps`");
     }
+    let run: Vec<&steps::Step> = steps::ALL
+        .iter()
+        .filter(|step| runs(step, false))
+        .chain(steps::BY_NAME.iter().filter(|step| runs(step, true)))
+        .collect();
     let tools = setup::all(sh)?;
     let mut times = Vec::new();
-    for step in steps::ALL {
-        if !only.is_empty() && !only.iter().any(|o| o == step.name) {
-            continue;
-        }
+    for step in run {
         println!("\n=== {}: {}", step.name, step.about);
         let (start, before) = (Instant::now(), cpu_seconds());
         (step.run)(sh, &tools).with_context(|| format!("the step {} failed", step.name))?;

@@ -141,6 +141,16 @@ pub fn programs(sh: &Shell, programs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
 }
 
+/// Installs the packages of these files that are missing.
+pub fn files(sh: &Shell, files: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = files
+        .iter()
+        .filter(|(file, _)| !Path::new(file).exists())
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+}
+
 /// Installs these packages of Debian or Ubuntu.
 pub fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");

@@ -22,7 +22,7 @@ pub const ALL: &[Step] = &[
     Step { name: "house", about: "the architecture: circles, floors, unsafe, names", run: house },
     Step { name: "clippy", about: "clippy on everything, warnings denied", run: clippy },
     Step { name: "features", about: "the root's features, alone and together", run: features },
-    Step { name: "docs", about: "rustdoc, warnings denied", run: docs },
+    Step { name: "docs", about: "rustdoc, warnings denied; no link leads nowhere", run: docs },
     Step { name: "test", about: "all tests on the CPU and on OpenCL (PoCL)", run: test },
     Step {
         name: "isa",
@@ -58,6 +58,35 @@ pub const ALL: &[Step] = &[
         name: "bare",
         about: "a binary with every feature, without libOpenCL and libcuda",
         run: bare,
+    },
+];
+
+/// Steps that `test` runs only where they are named: they compile a tool for minutes, or ask the network.
+pub const BY_NAME: &[Step] = &[
+    Step {
+        name: "deny",
+        about: "cargo deny: licences, sources and duplicates of what is linked",
+        run: crate::release::deny,
+    },
+    Step {
+        name: "advisories",
+        about: "cargo deny: known vulnerabilities, by the database of RustSec",
+        run: crate::release::advisories,
+    },
+    Step {
+        name: "semver",
+        about: "cargo semver-checks: against the last release, or the revision GEMV_BASELINE",
+        run: crate::release::semver,
+    },
+    Step {
+        name: "aarch64",
+        about: "the crates compiled for aarch64, warnings denied",
+        run: crate::release::aarch64,
+    },
+    Step {
+        name: "release",
+        about: "what only the day of publication needs: an address, in which README's links lead somewhere",
+        run: crate::release::address,
     },
 ];
 
@@ -104,7 +133,9 @@ fn features(sh: &Shell, _: &Tools) -> Result<()> {
 
 fn docs(sh: &Shell, _: &Tools) -> Result<()> {
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    Ok(cmd!(sh, "cargo doc --locked {WORKSPACE...} --no-deps").run()?)
+    cmd!(sh, "cargo doc --locked {WORKSPACE...} --no-deps").run()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+    crate::links::pages(&sh.current_dir().join(target).join("doc"))
 }
 
 /// One selection for all that is compiled here, so that each crate is compiled once: another

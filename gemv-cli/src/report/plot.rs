@@ -123,6 +123,18 @@ fn short(v: usize) -> String {
     }
 }
 
+/// Bytes with a binary prefix.
+fn bytes(v: f64) -> String {
+    let (mut v, mut unit) = (v, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if v < 1024.0 {
+            break;
+        }
+        (v, unit) = (v / 1024.0, next);
+    }
+    format!("{v:.0} {unit}")
+}
+
 fn css(c: RGBColor) -> String {
     format!("#{:02x}{:02x}{:02x}", c.0, c.1, c.2)
 }
@@ -181,6 +193,16 @@ impl Picture {
              <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n{body}</svg>\n"
         )
     }
+}
+
+/// The logarithms of the ends of a cell: of its rows and of its columns.
+struct Cell {
+    m: (f64, f64),
+    n: (f64, f64),
+}
+
+fn log(v: usize) -> f64 {
+    (v.max(1) as f64).log2()
 }
 
 fn viridis(share: f64) -> RGBColor {
@@ -246,6 +268,48 @@ impl Map {
         self.cells.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether a picture of it would have holes: among shapes that are smaller than one of its own.
+    pub(super) fn is_partial(&self) -> bool {
+        /// Points to each side that are looked at, and the share of them that has to lie in a cell.
+        const POINTS: usize = 48;
+        const FULL: f64 = 0.75;
+        /// Fewer rows or columns are no plane.
+        const LEAST: usize = 3;
+        let different = |of: fn(&(usize, usize)) -> usize| {
+            self.cells.keys().map(of).collect::<BTreeSet<usize>>().len()
+        };
+        if different(|key| key.0).min(different(|key| key.1)) < LEAST {
+            return true;
+        }
+        let cells = self.rectangles();
+        let ends = |of: fn((usize, usize)) -> usize| {
+            let sizes = || self.cells.keys().map(|&key| log(of(key)));
+            (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max))
+        };
+        let (rows, columns) = (ends(|key| key.0), ends(|key| key.1));
+        let is_smaller =
+            |x: f64, y: f64| self.cells.keys().any(|&(m, n)| y <= log(m) && x <= log(n));
+        let at =
+            |(low, high): (f64, f64), k: usize| low + (high - low) * k as f64 / (POINTS - 1) as f64;
+        let (mut all, mut inside) = (0, 0);
+        for (x, y) in (0..POINTS * POINTS).map(|k| (at(columns, k % POINTS), at(rows, k / POINTS)))
+        {
+            if !is_smaller(x, y) {
+                continue;
+            }
+            all += 1;
+            let holds = |cell: &Cell| {
+                (cell.n.0..=cell.n.1).contains(&x) && (cell.m.0..=cell.m.1).contains(&y)
+            };
+            inside += usize::from(cells.iter().any(holds));
+        }
+        (inside as f64) < FULL * all as f64
+    }
+
     /// Number of different values.
     pub(super) fn distinct(&self) -> usize {
         self.values().len()
@@ -277,7 +341,14 @@ impl Map {
         let colour = |v: f64| viridis((v - low) / width);
         let steps = (0..=5).map(|k| {
             let v = low + width * f64::from(k) / 5.0;
-            (colour(v), if high <= 1.0 { format!("{v:.1}") } else { format!("{v:.0}") })
+            (
+                colour(v),
+                if range.is_some() {
+                    format!("{:.0} %", 100.0 * v)
+                } else {
+                    format!("{v:.0} GB/s")
+                },
+            )
         });
         Ok(Picture { svg: self.picture(axes, &colour)?, legend: steps.collect() })
     }
@@ -294,12 +365,8 @@ impl Map {
         Ok(Picture { svg: self.picture(axes, &colour)?, legend: steps.collect() })
     }
 
-    fn picture(&self, axes: Axes, colour: &dyn Fn(f64) -> RGBColor) -> anyhow::Result<String> {
-        let log = |v: usize| (v.max(1) as f64).log2();
-        // Half a cell beyond the outermost sizes.
-        let ends = |(low, high): (usize, usize)| {
-            ((log(low) - 0.5).exp2()..(log(high) + 0.5).exp2()).log_scale()
-        };
+    /// What each cell covers.
+    fn rectangles(&self) -> Vec<Cell> {
         // A cell reaches to halfway to the next one of its row or column.
         let reach = |sizes: &[usize], at: usize| {
             let k = sizes.binary_search(&at).expect("listed below");
@@ -315,6 +382,16 @@ impl Map {
             rows.entry(m).or_default().push(n);
             columns.entry(n).or_default().push(m);
         }
+        let of =
+            |&(m, n): &(usize, usize)| Cell { m: reach(&columns[&n], m), n: reach(&rows[&m], n) };
+        self.cells.keys().map(of).collect()
+    }
+
+    fn picture(&self, axes: Axes, colour: &dyn Fn(f64) -> RGBColor) -> anyhow::Result<String> {
+        // Half a cell beyond the outermost sizes.
+        let ends = |(low, high): (usize, usize)| {
+            ((log(low) - 0.5).exp2()..(log(high) + 0.5).exp2()).log_scale()
+        };
         let label = |at: f64| format!("2^{:.0}", at.log2());
         draw(|area| {
             let error = |e: DrawingAreaErrorKind<_>| e.to_string();
@@ -338,10 +415,9 @@ impl Map {
                 .draw()
                 .map_err(error)?;
             let mut hovers = Vec::new();
-            for (&(m, n), (value, hover)) in &self.cells {
-                let ((left, right), (low, high)) = (reach(&rows[&m], n), reach(&columns[&n], m));
-                let corners =
-                    [(left, low), (right, high)].map(|(x, y): (f64, f64)| (x.exp2(), y.exp2()));
+            for (cell, (value, hover)) in self.rectangles().iter().zip(self.cells.values()) {
+                let corners = [(cell.n.0, cell.m.0), (cell.n.1, cell.m.1)];
+                let corners = corners.map(|(x, y)| (x.exp2(), y.exp2()));
                 let cell = Rectangle::new(corners, colour(*value).filled());
                 chart.draw_series(std::iter::once(cell)).map_err(error)?;
                 let (left, bottom) = chart.backend_coord(&corners[0]);
@@ -369,8 +445,8 @@ fn ticks((low, high): (usize, usize)) -> Vec<f64> {
 pub(super) enum Scale {
     /// From 0.
     Linear,
-    /// So that what is small shows, too.
-    Log,
+    /// So that what is small shows, too, over a number of bytes.
+    Bytes,
     /// The same of ratios, over counts that are powers of two.
     Ratio,
 }
@@ -421,7 +497,10 @@ pub(super) fn curves(
                     .y_desc(y)
                     .x_labels(7)
                     .y_labels(6)
-                    .x_label_formatter(&|v| short(v.round() as usize))
+                    .x_label_formatter(&|v| match scale {
+                        Scale::Bytes => bytes(*v),
+                        _ => short(v.round() as usize),
+                    })
                     .label_style(("sans-serif", 12))
                     .draw()
                     .map_err(error)?;
@@ -453,7 +532,13 @@ pub(super) fn curves(
             }};
         }
         match scale {
-            Scale::Log => paint!(x_axis, (bottom..top).log_scale()),
+            Scale::Bytes => {
+                let sizes = (0..64).map(|k| f64::from(k).exp2());
+                let sizes: Vec<f64> = sizes.filter(|v| (low..=high).contains(v)).collect();
+                let every = sizes.len().div_ceil(5).max(1);
+                let sizes = sizes.into_iter().rev().step_by(every).collect();
+                paint!(x_axis.with_key_points(sizes), (bottom..top).log_scale())
+            }
             Scale::Linear => paint!(x_axis, 0.0..top),
             Scale::Ratio => {
                 let counts = (0..32).map(|k| f64::from(k).exp2());
@@ -471,4 +556,39 @@ pub(super) fn curves(
         (colour, format!("{} {name}", forms[form % 3]))
     });
     Ok(Picture { svg, legend: legend.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(cells: &[(usize, usize)]) -> Map {
+        let mut map = Map::default();
+        cells.iter().for_each(|&(m, n)| map.add(m, n, 1.0, String::new()));
+        map
+    }
+
+    #[test]
+    fn a_map_with_holes_is_partial() {
+        let sizes: Vec<usize> = (0..12).map(|k| 1 << k).collect();
+        let pairs = || sizes.iter().flat_map(|&m| sizes.iter().map(move |&n| (m, n)));
+        let whole: Vec<_> = pairs().filter(|(m, n)| m * n <= 1 << 11).collect();
+        assert!(!map(&whole).is_partial());
+        // Coarse, and with finer cells in it.
+        let coarse = |m: &usize| m.ilog2().is_multiple_of(4);
+        let some: Vec<_> = pairs().filter(|(m, n)| coarse(m) && coarse(n)).collect();
+        assert!(!map(&some).is_partial());
+        let finer: Vec<_> = some.iter().copied().chain([(2, 2), (4, 8), (16, 32)]).collect();
+        assert!(!map(&finer).is_partial());
+        // One row, nothing, and only its ends.
+        for cells in [&whole[..12], &[], &[(1, 1), (1, 2048), (2048, 1), (32, 32)]] {
+            assert!(map(cells).is_partial(), "{cells:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_binary_prefixes() {
+        let of = [1.0, 1024.0, 65536.0, 1048576.0, 3e9].map(bytes);
+        assert_eq!(of, ["1 B", "1 KiB", "64 KiB", "1 MiB", "3 GiB"]);
+    }
 }

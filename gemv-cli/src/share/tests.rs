@@ -10,6 +10,8 @@ use ndarray::{Array1, Array2};
 use num_complex::Complex;
 use serde_json::{Value, json};
 
+use crate::interrupt::is_stopped;
+
 /// Rows and columns: about the sizes of vectors, lanes and segments, and beyond one level.
 const SHAPES: [(usize, usize); 12] = [
     (67, 300),
@@ -123,7 +125,7 @@ impl Tests {
     }
 
     fn is_late(&mut self) -> bool {
-        self.late |= Instant::now() >= self.end;
+        self.late |= is_stopped() || Instant::now() >= self.end;
         self.late
     }
 }

@@ -16,8 +16,8 @@ pub(crate) struct Args {
     /// The device, such as cpu or cuda:0 [default: the one that products of host arrays go to].
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Element types.
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32,f64",
+    /// Element types by NumPy's names, such as bfloat16 and complex128, or short: f32, f64, f16, bf16, c32, c64.
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "float32,float64",
           value_parser = parse_dtype)]
     pub(crate) dtype: Vec<Dtype>,
     /// Layouts.

@@ -2,14 +2,13 @@
 
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gemv::unstable::Params;
 use gemv_tune::{Failure, ProblemResult, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::interrupt::is_stopped;
 use crate::record::Record;
 
 /// Shows progress, appends to the raw data, and knows when to stop.
@@ -18,7 +17,6 @@ pub(super) struct RunProgress {
     /// Plain lines in place of a bar: when the last one was printed.
     plain: Option<Instant>,
     record: Record,
-    stop: Arc<AtomicBool>,
     deadline: Option<Instant>,
     pub(super) error: Option<anyhow::Error>,
     /// Failures that were printed: each kernel once.
@@ -26,17 +24,12 @@ pub(super) struct RunProgress {
 }
 
 impl RunProgress {
-    pub(super) fn new(
-        what: &str,
-        record: Record,
-        stop: Arc<AtomicBool>,
-        deadline: Option<Instant>,
-    ) -> Self {
+    pub(super) fn new(what: &str, record: Record, deadline: Option<Instant>) -> Self {
         let style = "{prefix} [{elapsed}] {wide_bar} {pos}/{len}, {eta} left";
         let style = ProgressStyle::with_template(style).expect("a constant template");
         let bar = ProgressBar::new(0).with_style(style).with_prefix(what.to_owned());
         let plain = (!stderr().is_terminal()).then(Instant::now);
-        RunProgress { bar, plain, record, stop, deadline, error: None, told: Vec::new() }
+        RunProgress { bar, plain, record, deadline, error: None, told: Vec::new() }
     }
 
     fn say(&self, line: &str) {
@@ -48,10 +41,6 @@ impl RunProgress {
         self.deadline = deadline;
         self.bar.set_prefix(what.to_owned());
         self.bar.reset();
-    }
-
-    pub(super) fn interrupted(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -82,6 +71,6 @@ impl Progress for RunProgress {
             return ControlFlow::Break(());
         }
         let late = self.deadline.is_some_and(|d| Instant::now() >= d);
-        if late || self.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if late || is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

@@ -9,8 +9,8 @@ use gemv_core::float_mode::is_default;
 /// It selects the instruction set of the engine's device. [`open`](crate::open) takes a name and ignores it.
 ///
 /// ```
-/// assert_eq!(gemv_cpu::ISA_ENV, "GEMV_CPU_ISA"); // GEMV_CPU_ISA=avx2 ./program
-/// assert!(gemv_cpu::open(Some("mmx")).is_err());
+/// assert_eq!(gemv::cpu::ISA_ENV, "GEMV_CPU_ISA"); // GEMV_CPU_ISA=avx2 ./program
+/// assert!(gemv::cpu::open(Some("mmx")).is_err());
 /// ```
 pub const ISA_ENV: &str = "GEMV_CPU_ISA";
 

@@ -64,12 +64,14 @@ pub(crate) trait Ops: Copy {
     /// Elements lo..hi from `p`, +0 for the others, which are not touched.
     unsafe fn load_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V;
     /// Elements 0, 2, ... 2W - 2 from `p`; those between are not touched.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn load_even(self, p: *const Self::T) -> Self::V {
         let _ = p;
         unreachable!("there are no kernels of stride two for it")
     }
     /// As [`load_even`](Self::load_even), of elements 2 lo ..= 2 hi - 2 alone; +0 for the others.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn load_even_part(self, p: *const Self::T, lo: usize, hi: usize) -> Self::V {
         let _ = (p, lo, hi);

@@ -5,7 +5,9 @@ use gemv_core::{Step, for_step};
 
 use super::element::CpuElement;
 use super::isa::{Isa, Kind};
-use super::ops::{Body, Ops};
+use super::ops::Body;
+#[cfg(target_arch = "x86_64")]
+use super::ops::Ops;
 
 /// An operand of a step: elements, the index of the first entry, and the stride.
 #[derive(Clone, Copy)]

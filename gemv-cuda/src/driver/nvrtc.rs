@@ -66,9 +66,9 @@ type Handle = *mut c_void;
 /// NVRTC, loaded: the compiler of CUDA C++ that NVIDIA ships as a library.
 ///
 /// ```
-/// use gemv_core::Dtype;
+/// use gemv::Dtype;
 /// use gemv_gpu::kernel;
-/// use gemv_cuda::{Nvrtc, options};
+/// use gemv::cuda::{Nvrtc, options};
 ///
 /// match Nvrtc::find() {
 ///     Ok(nvrtc) => {
@@ -122,7 +122,7 @@ impl Nvrtc {
     /// Loads NVRTC from this file, or by this name.
     ///
     /// ```
-    /// use gemv_cuda::Nvrtc;
+    /// use gemv::cuda::Nvrtc;
     /// assert!(Nvrtc::load("/nowhere/libnvrtc.so".as_ref()).is_err());
     /// ```
     ///
@@ -167,7 +167,7 @@ impl Nvrtc {
     /// the newest PTX that it can run (`compute_90`), which the driver compiles on.
     ///
     /// ```
-    /// # use gemv_cuda::Nvrtc;
+    /// # use gemv::cuda::Nvrtc;
     /// if let Ok(nvrtc) = Nvrtc::find() {
     ///     let newest = *nvrtc.archs().last().unwrap();
     ///     assert_eq!(nvrtc.target(newest), format!("sm_{newest}"));

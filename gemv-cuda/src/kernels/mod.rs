@@ -37,7 +37,7 @@ gpu::kernel_files! {
 /// Every kernel that this backend can launch.
 ///
 /// ```
-/// let names: Vec<&str> = gemv_cuda::kernels().map(|kernel| kernel.name).collect();
+/// let names: Vec<&str> = gemv::cuda::kernels().map(|kernel| kernel.name).collect();
 /// assert!(names.contains(&"row-block") && names.contains(&"row")); // CUDA's, and shared with OpenCL
 /// ```
 pub fn kernels() -> impl Iterator<Item = &'static Kernel> {

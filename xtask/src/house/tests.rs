@@ -209,3 +209,10 @@ fn known_findings_pass_and_mended_ones_do_not() {
     assert!(judge(&finding, &["gemv-cpu: circle: a.rs b.rs"]).is_err());
     assert!(judge(&[], &["gemv-gpu: circle: a.rs b.rs"]).is_err());
 }
+
+#[test]
+fn an_example_names_what_users_depend_on() {
+    let text = "/// [`gemv_core::Desc`]\n/// ```\n/// use gemv_core::Desc;\n/// ```\nuse gemv_core::X;\n\
+                //! ```\n//! gemv::device(\"cpu\");\n//! # gemv_core::device(\"cpu\");\n";
+    assert_eq!(words::examples_of_core(text), [3, 8]);
+}

@@ -25,6 +25,22 @@ pub fn prints(text: &str) -> Result<bool> {
     Ok(code.windows(2).any(is_print))
 }
 
+/// The lines of examples in the documentation that name gemv-core.
+pub fn examples_of_core(text: &str) -> Vec<usize> {
+    let (mut lines, mut is_example) = (Vec::new(), false);
+    for (k, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or(line.strip_prefix("//!"));
+        match doc.map(str::trim_start) {
+            Some(doc) if doc.starts_with("```") => is_example = !is_example,
+            Some(doc) if is_example && doc.contains("gemv_core") => lines.push(k + 1),
+            Some(_) => {}
+            None => is_example = false,
+        }
+    }
+    lines
+}
+
 /// Whether a crate's root denies unsafe code.
 pub fn denies_unsafe(text: &str) -> Result<bool> {
     let denies = |a: &Vec<Token>| {

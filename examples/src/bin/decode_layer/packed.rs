@@ -25,11 +25,11 @@ const NAMES: [(&str, &str); 9] = [
 
 /// Rounds a matrix, by all processors, and uploads it.
 pub fn rounded(device: &Device, format: Format, a: &Array2<bf16>) -> gemv::Result<Weight> {
-    let mut bytes = vec![0; format.row_bytes(a.ncols())? * a.nrows()];
-    let row = format.row_bytes(a.ncols())?;
+    let mut bytes = vec![0; format.row_bytes(a.ncols()).map_err(gemv::Error::Packed)? * a.nrows()];
+    let row = format.row_bytes(a.ncols()).map_err(gemv::Error::Packed)?;
     bytes.par_chunks_mut(row).enumerate().try_for_each(|(i, blocks)| {
         let row: Vec<f32> = a.row(i).iter().map(|v| v.to_f32()).collect();
-        format.quantize(&row, blocks)
+        format.quantize(&row, blocks).map_err(gemv::Error::Packed)
     })?;
     Ok(Weight::Packed(Packed::new(format, a.dim(), bytes)?.to_device(device)?, 1.0))
 }

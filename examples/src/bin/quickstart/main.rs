@@ -23,6 +23,13 @@ const USAGE: &str = "usage: quickstart [--device ID] [--picture FILE.png]";
 /// How many components to find.
 const COMPONENTS: usize = 8;
 
+/// What the picture says above each line.
+const CAPTIONS: [&str; 3] = [
+    "the mean digit plus two standard deviations of each component",
+    "components 1 to 8: red adds ink, blue takes it away",
+    "the mean digit less two standard deviations of each component",
+];
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -68,9 +75,9 @@ fn run() -> Result<(), Box<dyn Error>> {
     let deviations = Array1::from_iter(pca.variance.iter().map(|v| 2.0 * v.sqrt()));
     let steps = &pca.components * &deviations.insert_axis(Axis(1));
     let lines = [
-        (Ink::Grey(digits::BLACK), &*(&mean + &steps)),
-        (Ink::RedBlue, &*pca.components),
-        (Ink::Grey(digits::BLACK), &*(&mean - &steps)),
+        (CAPTIONS[0], Ink::Grey(digits::BLACK), &*(&mean + &steps)),
+        (CAPTIONS[1], Ink::RedBlue, &*pca.components),
+        (CAPTIONS[2], Ink::Grey(digits::BLACK), &*(&mean - &steps)),
     ];
     picture::write(&picture, &lines, digits::SIDE)?;
     println!("the components, and the mean image moved along them: {}", picture.display());
@@ -164,6 +171,11 @@ mod tests {
 
     fn close(mine: f64, theirs: f64) {
         assert!((mine - theirs).abs() <= 1e-6 * theirs.abs(), "{mine} is not {theirs}");
+    }
+
+    #[test]
+    fn captions_fit_above_eight_tiles() {
+        assert!(CAPTIONS.iter().all(|text| text.is_ascii() && picture::fits(text, COMPONENTS)));
     }
 
     #[test]
