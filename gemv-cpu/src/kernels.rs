@@ -178,7 +178,7 @@ const KERNELS: [Kernel; 10] = [
 pub(crate) const COL_FEW_ROWS: Name = Name::new("col-few-rows");
 pub(crate) const GEMM_ROW: Name = Name::new("gemm-row");
 /// The kernel for packed matrices.
-pub(crate) const PACKED: &str = "packed-row";
+pub(crate) const PACKED: &str = "packed-blocks";
 const GEMM_COL: Name = Name::new("gemm-col");
 const GEMM_STRIDED: Name = Name::new("gemm-strided");
 const GEMM_NARROW: Name = Name::new("gemm-narrow");

@@ -290,7 +290,7 @@ impl Kernel {
         if desc.vectors.needs_f64() && !caps.fp64 {
             return Err("the device has no double precision".into());
         }
-        if desc.packing.is_some() && self.name != "packed-row" {
+        if desc.packing.is_some() && self.args.iter().all(|arg| arg.name != FORMAT) {
             return Err("the kernel is for matrices that are not packed".into());
         }
         if self.signature == Signature::Gemm
@@ -503,6 +503,9 @@ fn text(mixed: bool, words: &str, source: &str) -> String {
         false => of_one_type(&[PRELUDE, words, source].concat()),
     }
 }
+
+/// The argument of a kernel for packed matrices.
+const FORMAT: &str = "format";
 
 /// The number of an element type in the defines.
 fn number(dtype: Dtype) -> u32 {

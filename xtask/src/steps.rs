@@ -122,6 +122,7 @@ fn features(sh: &Shell, _: &Tools) -> Result<()> {
         "half,complex",
         "cpu,half",
         "cpu,complex",
+        "cpu,packed",
     ] {
         let args = ["--no-default-features", "--features", set];
         // `--lib`: what a user builds; the same code whatever the features.

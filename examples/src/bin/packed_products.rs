@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release -p gemv-examples --features cuda,packed --bin packed_products -- cuda:0
 //! ```
+#![deny(unsafe_code)]
 
 use clap::Parser;
 use gemv::unstable::{Desc, Job, Number, Params, Tensor, TensorMut};
