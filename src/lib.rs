@@ -11,7 +11,7 @@ pub use gemv_core::{
 };
 /// Matrices of packed weights: int8, int4 and FP8 blocks, as files of language models have them.
 #[cfg(feature = "packed")]
-pub use gemv_core::{DevicePacked, Packed};
+pub use gemv_core::{DevicePacked, Group, Packed, Scale};
 #[doc(no_inline)]
 pub use gemv_core::{half, ndarray, num_complex};
 

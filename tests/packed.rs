@@ -10,12 +10,21 @@ use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use gemv::unstable::reference::ordered_sum;
 use gemv::unstable::scale;
-use gemv::{Accumulator, Device, Element, Engine, Format, GpuDot, Packed, ToDevice};
+use gemv::{Accumulator, Device, Element, Format, GpuDot, Packed, ToDevice};
 use libtest_mimic::Trial;
 
 /// Rows and columns, in multiples of a format's block where that is more than 32.
-const SHAPES: [(usize, usize); 8] =
-    [(1, 32), (9, 96), (17, 256), (64, 544), (23, 1280), (70, 4096), (5, 17_408), (3, 70_000)];
+const SHAPES: [(usize, usize); 9] = [
+    (5, 0),
+    (1, 32),
+    (9, 96),
+    (17, 256),
+    (64, 544),
+    (23, 1280),
+    (70, 4096),
+    (5, 17_408),
+    (3, 70_000),
+];
 
 fn columns(format: Format, n: usize) -> usize {
     n.next_multiple_of(format.block_len())
@@ -94,7 +103,23 @@ fn $name(device: &Device, format: Format, shape: (usize, usize)) -> Check {
     part.try_gemv(0.5, &x, -2.0, &mut y).map_err(of)?;
     same(&y, &want, "some rows")?;
     part.try_gemv(0.0, &x, 0.0, &mut y).map_err(of)?;
-    same(&y, &Array2::from_elem(y.dim(), <$v>::default()), "alpha = 0")
+    same(&y, &Array2::from_elem(y.dim(), <$v>::default()), "alpha = 0")?;
+    // A and X are not read, on the host and resident.
+    let x = x.mapv(|_| <$v>::narrow(f32::NAN));
+    let old = Array2::from_shape_fn(y.dim(), |(i, c)| <$v>::narrow(i as f32 - 3.0 * c as f32));
+    for beta in [0.0, 1.0, -0.5] {
+        let want = old.mapv(|y| match beta {
+            0.0 => <$v>::default(),
+            1.0 => y,
+            _ => <$v>::narrow(beta * y.widen()),
+        });
+        let (mut host, mut there) = (old.clone(), device.matrix(&old).map_err(of)?);
+        part.try_gemv(0.0, &x, beta, &mut host).map_err(of)?;
+        same(&host, &want, "alpha = 0 with NaN in X")?;
+        part.try_gemv(0.0, &x, beta, &mut there).map_err(of)?;
+        same(&there.download().map_err(of)?, &want, "alpha = 0 with a resident y")?;
+    }
+    Ok(())
 }
     )* };
 }
@@ -130,6 +155,32 @@ fn any_bytes(device: &Device, format: Format) -> Check {
     Ok(())
 }
 
+/// A scale of zero keeps the sign of what it multiplies, which shows where a lane has become -0.
+fn signs_of_zeros(device: &Device) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    for format in Format::ALL.iter().filter(|format| format.name().starts_with("int4")) {
+        let len = format.block_len();
+        // In each block: the scale, the zero 8, then codes below it.
+        let block = |scale: u16| {
+            let narrow = if format.name().ends_with("bf16") { scale } else { scale >> 3 };
+            let bytes = vec![0x33u8; len / 2];
+            [&narrow.to_le_bytes()[..], &[8, 0], &bytes].concat()
+        };
+        let n = 256.max(2 * len);
+        let blocks = n / len;
+        // The least positive number first, so that products underflow, then zeros.
+        let row: Vec<u8> = (0..blocks).flat_map(|b| block(if b == 0 { 8 } else { 0 })).collect();
+        let host = Packed::new(*format, (8, n), row.repeat(8)).map_err(of)?;
+        let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+        let x = Array2::from_elem((n, 1), 1.0e-45f32);
+        let want = expected((1.0, 0.0), a.view(), x.view(), Array2::zeros((8, 1)).view());
+        let got =
+            there.try_gpu_dot(&x.column(0).to_owned()).and_then(|y| y.download()).map_err(of)?;
+        same(&got.insert_axis(Axis(1)), &want, format.name())?;
+    }
+    Ok(())
+}
+
 /// NaN in one weight stays in its row.
 fn special_values(device: &Device) -> Check {
     let of = |e: gemv::Error| e.to_string();
@@ -156,7 +207,7 @@ fn main() {
         // Each program of a compiler takes a second.
         let few = target.compiles() && common::size() != Size::Full;
         for (number, &format) in Format::ALL.iter().enumerate() {
-            let shapes = if common::size() == Size::Tiny { &SHAPES[..3] } else { &SHAPES };
+            let shapes = if common::size() == Size::Tiny { &SHAPES[..4] } else { &SHAPES };
             for &shape in shapes {
                 if few && !target.id.starts_with("cuda") && shape.1 > 5000 && number > 1 {
                     continue;
@@ -175,15 +226,18 @@ fn main() {
             let of = device.clone();
             let name = format!("{}/{format}/f16 and bf16", target.id);
             trials.push(trial(name, move || {
-                of_f16(&of, format, SHAPES[4])?;
-                of_bf16(&of, format, SHAPES[3])
+                of_f16(&of, format, SHAPES[5])?;
+                of_bf16(&of, format, SHAPES[4])
             }));
         }
+        let of = device.clone();
+        trials.push(Trial::test(format!("{}/signs of zeros", target.id), move || {
+            signs_of_zeros(&of).map_err(Into::into)
+        }));
         let of = device.clone();
         trials.push(Trial::test(format!("{}/special values", target.id), move || {
             special_values(&of).map_err(Into::into)
         }));
-        let _ = Engine::global();
     }
     common::main(trials);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Params, packed};
-use gemv::{Accumulator, Device, Dtype, Element, Engine, GpuDot, Times, ToDevice};
+use gemv::{Accumulator, Dtype, Element, GpuDot, Times, ToDevice};
 use gemv_shard::SumElement;
 use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -365,10 +365,14 @@ fn packed_product(args: &Args, a: &weights::Packed) -> Result<()> {
         Dtype::F16 => packed_with_f16(args, a, x),
         Dtype::Bf16 => packed_with_bf16(args, a, x),
         other => bail!(
-            "{}: the array holds {other}, but {} is packed as {}, and takes f32, f16 and bf16",
+            "{}: the array holds {}, but {} is packed as {}, and takes {}, {} and {}",
             x.name(),
+            numpy_name(other),
             args.a.display(),
-            a.blocks.format()
+            a.blocks.format(),
+            numpy_name(Dtype::F32),
+            numpy_name(Dtype::F16),
+            numpy_name(Dtype::Bf16)
         ),
     }
 }
@@ -398,7 +402,10 @@ macro_rules! packed_with {
             let x = x.index_axis(Axis(0), 0);
             // On the default device the bytes of the file are not copied, unless its memory is another.
             match &args.device {
-                Some(_) => a.blocks.to_device(&device(args)?)?.try_gemv(alpha, &x, beta, into)?,
+                Some(_) => {
+                    let device = open_device(args.device.as_deref())?;
+                    a.blocks.to_device(&device)?.try_gemv(alpha, &x, beta, into)?
+                }
                 None => a.blocks.try_gemv(alpha, &x, beta, into)?,
             }
             finish(args, &shapes, output, &y)
@@ -409,15 +416,6 @@ packed_with! {
     packed_with_f32 f32;
     packed_with_f16 f16;
     packed_with_bf16 bf16;
-}
-
-/// Where the product is computed.
-fn device(args: &Args) -> Result<Device> {
-    let engine = Engine::global();
-    Ok(match &args.device {
-        Some(name) => engine.device(name)?,
-        None => engine.default_device()?,
-    })
 }
 
 /// Writes the result.

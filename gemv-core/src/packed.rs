@@ -86,7 +86,8 @@ impl Packed {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] if `n` is no multiple of the format's block, or there are not as many bytes as the matrix has.
+    /// [`Error::Packed`] if `n` is no multiple of the format's block; [`Error::Operand`] if there are not as many bytes as the
+    /// matrix has.
     pub fn new(
         format: Format,
         dim: (usize, usize),
@@ -103,8 +104,8 @@ impl Packed {
     /// Rounds a matrix to a packed one, as the reference of the format does: see [`Format::quantize`].
     ///
     /// # Errors
-    /// [`Error::Operand`] if the number of columns is no multiple of the format's block, or a weight cannot be packed, such as NaN;
-    /// [`Error::OutOfMemory`].
+    /// [`Error::Packed`] if the number of columns is no multiple of the format's block, or a weight cannot be packed, such as NaN;
+    /// [`Error::Operand`] if the matrix is resident; [`Error::OutOfMemory`].
     pub fn quantize<'a>(format: Format, a: impl Into<crate::MatrixRef<'a, f32>>) -> Result<Packed> {
         let OperandRef::Host(a) = a.into() else {
             return Err(wrong("is made of a matrix on the host: `download` it".into()));
@@ -184,17 +185,19 @@ impl Packed {
 #[track_caller]
 fn within(range: impl RangeBounds<usize>, rows: usize) -> Range<usize> {
     let start = match range.start_bound() {
-        Bound::Included(at) => *at,
-        Bound::Excluded(at) => at + 1,
-        Bound::Unbounded => 0,
+        Bound::Included(at) => Some(*at),
+        Bound::Excluded(at) => at.checked_add(1),
+        Bound::Unbounded => Some(0),
     };
     let end = match range.end_bound() {
-        Bound::Included(at) => at + 1,
-        Bound::Excluded(at) => *at,
-        Bound::Unbounded => rows,
+        Bound::Included(at) => at.checked_add(1),
+        Bound::Excluded(at) => Some(*at),
+        Bound::Unbounded => Some(rows),
     };
-    assert!(start <= end && end <= rows, "rows {start}..{end} of a packed matrix of {rows}");
-    start..end
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= rows => start..end,
+        _ => panic!("a range of the rows is out of bounds: there are {rows}"),
+    }
 }
 
 impl Upload for Packed {

@@ -373,6 +373,9 @@ where
     /// Whole on each device if x is, and else on each device the entries that it computes, as
     /// [`scatter`](Sharded::scatter) says.
     fn try_gpu_dot(&self, x: &ShardedVector<T>) -> gemv_core::Result<ShardedVector<T>> {
+        if in_plan() {
+            call_each_time("a product has a result in new memory");
+        }
         let product = || self.as_held(self.computed(S::ONE, x, S::ZERO, None)?, x, None);
         unplanned(product).map_err(told)
     }

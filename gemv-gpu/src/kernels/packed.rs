@@ -215,8 +215,8 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let mut plan = Plan::default();
     let first = Launch::new("packed_row", blocks, threads as u32);
     let grid = match get(params, "plain") {
-        0 => [blocks, groups * panels, 1],
-        _ => [(desc.m as u64 * segments).div_ceil(threads), panels, 1],
+        0 => [blocks * panels, groups, 1],
+        _ => [(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1],
     };
     plan.launches.push(Launch { grid, shared, ..first });
     if get(params, "single") == 0 {
