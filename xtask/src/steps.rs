@@ -153,11 +153,12 @@ const LONG: [&str; 8] =
 /// infinities, and the steps of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs.
 /// The rest compiles these texts for other types and parameters. `baselines` is not in the list: its kernels take
 /// minutes without the optimiser.
-const UNOPTIMISED: [(&str, &str, &[&str]); 14] = [
+const UNOPTIMISED: [(&str, &str, &[&str]); 15] = [
     ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen", "f32/many-specials"]),
     ("gemv-testkit", "functions", &["/f32/maps"]),
     ("gemv-testkit", "lengths", &[]),
     ("gemv-testkit", "oracle", &[]),
+    ("gemv", "packed", &["q8_0/"]),
     ("gemv", "golden", &["/f16*"]),
     (
         "gemv",

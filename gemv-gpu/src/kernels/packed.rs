@@ -132,6 +132,9 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if get("plain") == 1 && get("single") == 1 {
         return Err("single=1 is not for CPUs".into());
     }
+    if get("plain") == 0 && get("single") == 0 && segments == 1 {
+        return Err("a row of one segment is for single=1".into());
+    }
     if get("single") == 1 && segments > threads / 32 {
         return Err(format!("{segments} segments of a row are more than the block's warps"));
     }
@@ -219,7 +222,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         _ => [(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1],
     };
     plan.launches.push(Launch { grid, shared, ..first });
-    if get(params, "single") == 0 {
+    if get(params, "single") == 0 && segments > 1 {
         let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
         let split = split::Split { parts: groups, count: segments, super_segments: false };
         plan.launches.extend(split.gemm_reduce(outputs));
