@@ -224,9 +224,12 @@ impl Cuda {
         let mut all = self.launches_of(kernel, desc, params)?;
         let plan = (kernel.plan)(desc, params, &self.caps);
         if let (Some(last), Some(launch)) = (all.launches.last_mut(), plan.launches.last()) {
-            let (shared, gpu, entry) = (self.shared.clone(), self.gpu.clone(), launch.entry);
+            // A thread keeps choices until it ends, and should not keep NVRTC: it may be unloaded while the process exits.
+            let (shared, gpu) = (Arc::downgrade(&self.shared), self.gpu.clone());
+            let entry = launch.entry;
             let (types, params) = ((desc.dtype, desc.vectors), *params);
             last.at_places = Some(AtPlaces::new(move || {
+                let shared = shared.upgrade()?;
                 let find = || shared.programs.at_places(&gpu, kernel, types, &params, entry);
                 in_default(find).unwrap_or_else(|e| {
                     log::debug!("{e}: copies follow the product");
