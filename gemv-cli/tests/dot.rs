@@ -1152,7 +1152,7 @@ fn matrices_of_files_of_weights() {
             &a,
             &files.file("d.npy", &npy("<f8", "(64,)", &[0; 512])),
             &[],
-            "is packed as q8_0, and takes f32, f16 and bf16",
+            "is packed as q8_0, and takes float32, float16 and bfloat16",
         ),
     ] {
         let e = failure(&dot(a, x, more));
