@@ -9,7 +9,7 @@ use common::{Check, Size, hash, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use gemv::unstable::reference::ordered_sum;
-use gemv::unstable::scale;
+use gemv::unstable::{Job, Number, Tensor, scale};
 use gemv::{Accumulator, Device, Element, Format, GpuDot, Packed, ToDevice};
 use libtest_mimic::Trial;
 
@@ -193,10 +193,19 @@ fn special_values(device: &Device) -> Check {
     let there =
         Packed::new(format, (8, 256), bytes).and_then(|p| p.to_device(device)).map_err(of)?;
     let y = there.try_gpu_dot(&Array1::<f32>::ones(256)).and_then(|y| y.download()).map_err(of)?;
-    match y.iter().enumerate().find(|(i, v)| v.is_nan() != (*i == 3)) {
-        None => Ok(()),
-        Some((i, v)) => Err(format!("row {i} is {v}")),
+    if let Some((i, v)) = y.iter().enumerate().find(|(i, v)| v.is_nan() != (*i == 3)) {
+        return Err(format!("row {i} is {v}"));
     }
+    // As a job: with alpha = 0 nothing is read.
+    let (x, mut y) = (Array1::<f32>::from_elem(256, f32::NAN), Array1::from_elem(8, 3.0f32));
+    let (alpha, beta) = (Number::new(0.0f32), Number::new(-0.5f32));
+    let a = Tensor::of_packed(there.window(), f32::DTYPE);
+    let (x, place) = (x.view().into(), y.view_mut().into());
+    device.compute(Job { alpha, a, conj: false, x, beta, y: place }).map_err(of)?;
+    if y != Array1::from_elem(8, -1.5) {
+        return Err(format!("alpha = 0 gives {y}"));
+    }
+    Ok(())
 }
 
 fn main() {

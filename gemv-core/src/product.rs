@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 
-#[cfg(feature = "packed")]
-use ndarray::ArrayView2;
 use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
 
 use crate::device::Device;
@@ -278,13 +276,7 @@ impl Device {
             self.plannable(Work::Host)?;
         }
         let axes = <Ix2 as StackOf<X>>::X;
-        let (x, m) = (x.tensor(axes), a.dim.0);
-        // Nothing of A and X is read: as of matrices without columns.
-        let (no_a, no_x) = (none::<V>(m, 0), none::<V>(0, x.dim()[2]));
-        let (a, x) = match a.dim.1 == 0 || ask.alpha.is_zero() {
-            true => (no_a.into(), no_x.into()),
-            false => (Tensor::of_packed(a, V::DTYPE), x),
-        };
+        let (a, x) = (Tensor::of_packed(a, V::DTYPE), x.tensor(axes));
         match y {
             OperandMut::Host(y) if ask.alpha.is_zero() => {
                 without_a(ask.beta, y);
@@ -586,12 +578,6 @@ fn without_a<T: Element, D: Dimension>(beta: T::Acc, mut y: ArrayViewMut<'_, T, 
     } else {
         in_default(|| y.mapv_inplace(|v| T::narrow(beta.mul(v.widen()))));
     }
-}
-
-/// A matrix without entries.
-#[cfg(feature = "packed")]
-fn none<T>(m: usize, n: usize) -> ArrayView2<'static, T> {
-    ArrayView2::from_shape((m, n), &[]).expect("it has no entries")
 }
 
 /// A number of axes of A that has products with an X and a Y of so many axes: a matrix with a vector or a matrix, a batch of

@@ -312,6 +312,14 @@ impl<'a> Tensor<'a> {
         Tensor { place: Place::Packed(of), extent }
     }
 
+    /// An array of the host without entries.
+    pub(crate) fn empty(dtype: Dtype, dim: [usize; 3]) -> Self {
+        let extent = Extent { dtype, dim, strides: [0; 3] };
+        debug_assert!(extent.is_empty());
+        // On a boundary of every element.
+        Tensor { place: Place::Host(std::ptr::without_provenance(64), PhantomData), extent }
+    }
+
     /// The packed matrix that it is; `None` if it has elements. The type of a packed one is that of the vectors.
     #[inline(always)]
     pub fn packed_matrix(&self) -> Option<PackedMatrix<'a>> {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut3, Axis};
 use gemv_core::{
-    Checked, Element, Error, Format, Job, Memory, PackedMatrix, PackedPlace, Params, Result,
-    bytes_of, bytes_of_mut, scale,
+    Checked, Element, Format, Job, Memory, PackedMatrix, PackedPlace, Params, Result, bytes_of,
+    bytes_of_mut, host_is_full, scale,
 };
 
 use crate::gemm::gemm;
@@ -98,11 +98,8 @@ pub(crate) fn product<V: Element<Acc = f32>>(
 
 fn zeros(len: usize) -> Result<Vec<f32>> {
     let mut zeros = Vec::new();
-    zeros.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-        device: "cpu".into(),
-        asked: 4 * len as u64,
-        free: None,
-    })?;
+    let full = |_| host_is_full("cpu", (len as u64).saturating_mul(4));
+    zeros.try_reserve_exact(len).map_err(full)?;
     zeros.resize(len, 0.0);
     Ok(zeros)
 }

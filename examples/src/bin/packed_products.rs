@@ -31,9 +31,10 @@ struct Options {
     #[arg(
         long,
         value_delimiter = ',',
+        value_parser = shape,
         default_value = "4096x4096,14336x4096,4096x14336,28672x4096"
     )]
-    shape: Vec<String>,
+    shape: Vec<(usize, usize)>,
     /// Numbers of right-hand sides.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     rhs: Vec<usize>,
@@ -45,9 +46,9 @@ struct Options {
     all: bool,
 }
 
-fn shape(text: &str) -> Option<(usize, usize)> {
-    let (m, n) = text.split_once('x')?;
-    Some((m.parse().ok()?, n.parse().ok()?))
+fn shape(text: &str) -> Result<(usize, usize), String> {
+    let sizes = text.split_once('x').and_then(|(m, n)| m.parse().ok().zip(n.parse().ok()));
+    sizes.filter(|(m, n)| *m > 0 && *n > 0).ok_or_else(|| "a shape is like 4096x4096".into())
 }
 
 fn main() -> Result<()> {
@@ -61,8 +62,8 @@ fn main() -> Result<()> {
         "format", "shape", "rhs", "us", "TB/s", "share"
     );
     for &format in &options.format {
-        for text in &options.shape {
-            let Some((m, n)) = shape(text) else { panic!("{text}: a shape is like 4096x4096") };
+        for &(m, n) in &options.shape {
+            let text = format!("{m}x{n}");
             let (bytes, host) = weights(format, (m, n))?;
             let copies = (options.apart * 1_000_000).div_ceil(bytes).clamp(1, 64);
             let copies: Result<Vec<_>> = (0..copies).map(|_| host.to_device(&device)).collect();
