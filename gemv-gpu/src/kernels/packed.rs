@@ -21,7 +21,7 @@ use crate::split;
 /// ```
 pub static PACKED: Kernel = Kernel {
     name: "packed-row",
-    about: "Products of a packed matrix: a warp takes tiles of 8 rows of a segment, with X in registers.",
+    about: "Products of a packed matrix: a warp takes tiles of 8 rows of a segment, whose elements the tensor core computes.",
     source: crate::source![
         gemm::GEMM_PRELUDE,
         include_str!("packed.k"),
@@ -56,6 +56,13 @@ pub static PACKED: Kernel = Kernel {
             values: Values::Powers(8, 256),
             default: 32,
             define: Some("ROWS"),
+        },
+        Arg {
+            name: "passes",
+            about: "Segments of each warp.",
+            values: Values::Range(1, 64),
+            default: 1,
+            define: Some("PASSES"),
         },
         Arg {
             name: "stages",
@@ -104,11 +111,20 @@ fn tile_words(format: Format) -> usize {
     with_blocks!(format, B => B::CODE_BITS as usize * 64 + B::FIELDS * 2)
 }
 
+/// Bytes of shared memory of a block on CUDA, as `packed.k` divides it.
 fn shared(desc: &Desc, params: &Params) -> u64 {
     let format = desc.packing.expect("of a packed matrix");
     let get = |name| u64::from(get(params, name));
-    let warps = get("threads") / 32;
-    4 * warps * (get("rows") * get("tile_rhs") + get("stages") * tile_words(format) as u64)
+    let (warps, stages, columns) = (get("threads") / 32, get("stages"), get("tile_rhs"));
+    let segments = warps * get("passes");
+    let ring = warps * stages * tile_words(format) as u64;
+    let found = (2 * get("rows") * columns * (segments + 1)).next_multiple_of(4);
+    let arrivals = 2 * (warps * stages).next_multiple_of(2);
+    let x = match (columns, get("passes")) {
+        (1, 1) => 0,
+        _ => segments * 8 * (32 * columns + 4),
+    };
+    4 * (ring + found + arrivals + x)
 }
 
 fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
@@ -135,14 +151,18 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     if get("plain") == 0 && get("single") == 0 && segments == 1 {
         return Err("a row of one segment is for single=1".into());
     }
-    if get("single") == 1 && segments > threads / 32 {
-        return Err(format!("{segments} segments of a row are more than the block's warps"));
+    let of_block = threads / 32 * get("passes");
+    if get("single") == 1 && (segments > of_block || of_block > 64) {
+        return Err(format!("{segments} segments of a row, {of_block} of a block, at most 64"));
+    }
+    if caps.language == Language::OpenCl && get("passes") > 1 {
+        return Err("a warp has one segment in OpenCL".into());
     }
     let (bytes, most) = match caps.language {
         Language::Cuda => (shared(desc, params), caps.dynamic_bytes),
         Language::OpenCl if get("plain") == 1 => (0, caps.local_bytes),
         Language::OpenCl => {
-            let sums = get("rows") * get("tile_rhs") * threads / 32;
+            let sums = get("rows") * get("tile_rhs") * (threads / 32 + 1);
             (4 * u64::from(sums + threads * 2 * get("tile_rhs")), caps.local_bytes)
         }
     };
@@ -165,37 +185,34 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
         let params = Params::new(PACKED.name).with("format", format.number() as u32);
         return vec![params.with("threads", 32).with("tile_rhs", columns).with("plain", 1)];
     }
-    // Warps that fit: of registers for X, and of the device.
-    let most = match columns {
-        1 => 16,
-        2 => 12,
+    // Warps of a block, as many as registers allow.
+    let most = match (caps.language, columns) {
+        (Language::Cuda, _) | (_, 1) => 16,
+        (_, 2) => 12,
         _ => 8,
     };
-    let most = most.min(caps.max_group / 32).max(1);
-    let warps = segments.div_ceil(segments.div_ceil(most));
-    let single = u32::from(segments <= warps);
     let mut all = Vec::new();
-    for (rows, stages, blocks) in [
-        (32, 4, 1),
-        (32, 6, 1),
-        (64, 4, 1),
-        (16, 4, 1),
-        (32, 4, 2),
-        (32, 3, 2),
-        (8, 4, 2),
-        (32, 3, 1),
-        (8, 2, 1),
-    ] {
-        let params = Params::new(PACKED.name)
-            .with("format", format.number() as u32)
-            .with("threads", 32 * warps)
-            .with("tile_rhs", columns)
-            .with("rows", rows)
-            .with("stages", stages)
-            .with("single", single)
-            .with("blocks", blocks);
-        if legal(desc, &params, caps).is_ok() {
-            all.push(params);
+    for most in [most, most / 2, most / 4].map(|most| most.min(caps.max_group / 32).max(1)) {
+        let several = match caps.language {
+            Language::Cuda if segments <= 64 => segments.div_ceil(most),
+            _ => 1,
+        };
+        // One segment a warp needs the least memory for X.
+        for passes in [several, 1] {
+            let warps = segments.div_ceil(passes).div_ceil(segments.div_ceil(most * passes));
+            for (rows, stages) in [(64, 4), (64, 3), (32, 4), (32, 3), (32, 2), (8, 2)] {
+                let params = Params::new(PACKED.name)
+                    .with("format", format.number() as u32)
+                    .with("threads", 32 * warps)
+                    .with("tile_rhs", columns)
+                    .with("rows", rows)
+                    .with("passes", passes)
+                    .with("stages", stages)
+                    .with("single", u32::from(segments <= warps * passes));
+                if legal(desc, &params, caps).is_ok() && !all.contains(&params) {
+                    all.push(params);
+                }
+            }
         }
     }
     all
@@ -203,14 +220,14 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
 
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let get64 = |name| u64::from(get(params, name));
-    let (rows, threads) = (get64("rows"), get64("threads"));
+    let threads = get64("threads");
     let segments = desc.n.div_ceil(SEGMENT) as u64;
-    let groups = segments.div_ceil(threads / 32).max(1);
+    let groups = segments.div_ceil(threads / 32 * get64("passes")).max(1);
     let panels = (desc.rhs as u64).div_ceil(get64("tile_rhs"));
     // The first row may be any of its tile.
-    let chunks = (desc.m as u64 + 7).div_ceil(rows).max(1);
+    let tiles = (desc.m as u64 + 7).div_ceil(8).max(1);
     let most = (u64::from(caps.units) * get64("blocks")).div_ceil(groups * panels).max(1);
-    let blocks = chunks.min(most);
+    let blocks = tiles.min(most);
     let shared = match caps.language {
         Language::Cuda => shared(desc, params) as u32,
         Language::OpenCl => 0,
@@ -221,7 +238,7 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
         0 => [blocks * panels, groups, 1],
         _ => [(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1],
     };
-    plan.launches.push(Launch { grid, shared, ..first });
+    plan.launches.push(Launch { grid, shared, ..first.waiting() });
     if get(params, "single") == 0 && segments > 1 {
         let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
         let split = split::Split { parts: groups, count: segments, super_segments: false };
@@ -239,7 +256,9 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
 pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Vec<f32> {
     let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };
     let (m, n) = matrix.dim;
-    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n));
+    // Integers of 8 bits count from -128.
+    let offset = if matrix.format == Format::Q8_0 { 128 } else { 0 };
+    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n, offset));
     words.into_iter().map(f32::from_bits).collect()
 }
 
@@ -259,7 +278,7 @@ pub fn packed_place<'a>(matrix: &PackedMatrix<'a>) -> (&'a dyn Memory, usize, [i
     (memory, first, [tiles as isize, 0, 0])
 }
 
-fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize) -> Vec<u32> {
+fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Vec<u32> {
     let (bits, words) = (B::CODE_BITS as usize, B::CODE_BITS as usize * 64);
     let (size, tiles) = (words + B::FIELDS * 2, m.div_ceil(8));
     let row_bytes = n / B::LEN * B::BYTES;
@@ -279,16 +298,16 @@ fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize) -> Vec<u32> {
             }
             let (j, r) = (row / 2, row % 2);
             for (c, code) in codes.into_iter().map(u32::from).enumerate() {
-                let (lane, i) = (8 * j + c % 8, c / 8);
+                let (lane, i) = (4 * (c % 8) + j, c / 8);
                 let mut put =
                     |own: usize, bits: u32| tile[(own / 4 * 32 + lane) * 4 + own % 4] |= bits;
                 if bits == 8 {
-                    put(r * 8 + i / 4, code << (i % 4 * 8));
+                    put(i / 2, (code ^ offset) << (i % 2 * 16 + r * 8));
                 } else {
-                    put(r * 4 + i / 8, (code & 15) << (i % 8 * 4));
+                    put(i / 4, (code & 15) << (i % 4 * 4 + r * 16));
                 }
                 if bits == 6 {
-                    put(8 + r * 2 + i / 16, code >> 4 << (i % 16 * 2));
+                    put(8 + i / 8, code >> 4 << (i % 8 * 2 + r * 16));
                 }
             }
             B::fields(line, &mut fields);
