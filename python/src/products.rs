@@ -148,10 +148,15 @@ impl<'py> Problem<'py> {
             }
             [Some(one), Some(other)] if one != other && self.matrix().is_packed() => {
                 let (one, other) = (&one.info().id, &other.info().id);
-                Err(errors::value(format!(
-                    "the packed matrix is on {one}, and the vectors are on {other}, or on another stream of it{}",
-                    self.hint()
-                )))
+                let places = match one == other {
+                    true => {
+                        format!("the packed matrix and the vectors are on two streams of {one}")
+                    }
+                    false => {
+                        format!("the packed matrix is on {one}, and the vectors are on {other}")
+                    }
+                };
+                Err(errors::value(format!("{places}: pass both on one{}", self.hint())))
             }
             [Some(one), Some(other)] if one != other => Err(two_devices(one, other)),
             [Some(device), Some(_)] => Ok(device),
@@ -171,7 +176,7 @@ impl<'py> Problem<'py> {
     /// How a packed matrix comes to the vectors.
     fn hint(&self) -> &'static str {
         match self.matrix().is_packed() {
-            true => ", by a.to_device(x) of a packed matrix a in the host's memory",
+            true => ", such as a.to_device(x) of the packed matrix a in the host's memory",
             false => "",
         }
     }
