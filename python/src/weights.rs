@@ -14,7 +14,8 @@ use crate::packed::{Blocks, Packed};
 
 /// A file of weights, GGUF or safetensors, mapped into memory.
 ///
-/// It must stay as it is while it is open, and while a matrix of it is: to be replaced, another is renamed over it.
+/// It must stay as it is while it is open, and while a matrix of it is; where it is cut, reading what is gone ends the process with
+/// a signal. To be replaced, another is renamed over it.
 ///
 /// Parameters
 /// ----------
