@@ -92,6 +92,10 @@ fn $name(device: &Device, format: Format, shape: (usize, usize)) -> Check {
         let resident = device.matrix(&x.t().as_standard_layout().t()).map_err(of)?;
         let got = there.try_gpu_dot(&resident).and_then(|y| y.download()).map_err(of)?;
         same(&got, &want, &format!("{what}, by columns"))?;
+        if k == 2 {
+            let got = host.try_gpu_dot(&resident).map_err(of)?;
+            same(&got, &want, &format!("{what}, of a matrix on the host"))?;
+        }
     }
     let one = there.try_gpu_dot(&x.column(2).to_owned()).and_then(|y| y.download()).map_err(of)?;
     same(&one.insert_axis(Axis(1)), &want.slice(s![.., 2..3]).to_owned(), "one vector")?;

@@ -211,6 +211,79 @@ gemv_status gemv_mm(const gemv_device *device, const void *alpha, const gemv_arr
  * memory is there. A program that captures its stream into a graph calls it before. */
 gemv_status gemv_device_reserve(const gemv_device *device, const gemv_array *a, int64_t columns);
 
+/* ---- packed weights ----------------------------------------------------------------------------------------------- */
+
+/* A matrix of packed weights: int8, int4 and FP8 blocks, as files of language models have them. It never changes.
+ *
+ * Its product has the bits of the product of gemv_packed_dequantize's matrix in f32, rounded once to the type of y. Formats by
+ * their names: q8_0, q4_0, q4_k, q6_k, mxfp4, nvfp4 as GGUF has them; fp8; int4g32, int4g64, int4g128, int4g256 with scales of
+ * f16, and the same with bf16 behind for scales of bf16. The documentation of the crate gemv-packed lays out the blocks. */
+typedef struct gemv_packed gemv_packed;
+
+/* A matrix from its blocks: those of row 0, then those of row 1, and so on. Nothing is copied: the `size` bytes stay, and stay as
+ * they are, until the matrix and all that gemv_packed_rows made of it are freed. `columns` is a multiple of the block. */
+gemv_status gemv_packed_create(const char *format, int64_t rows, int64_t columns, const void *blocks, size_t size,
+                               gemv_packed **packed);
+
+/* Rounds a matrix of GEMV_F32 in the program's memory, as the reference of the format does. No weight is NaN or infinite. */
+gemv_status gemv_packed_quantize(const char *format, const gemv_array *from, gemv_packed **packed);
+
+/* Copies a matrix from the program's memory to the device, arranged as its kernels read it, to be multiplied many times. */
+gemv_status gemv_packed_upload(const gemv_device *device, const gemv_packed *from, gemv_packed **packed);
+
+/* `rows` of the rows from `first` on, which share the blocks: a handle of its own. */
+gemv_status gemv_packed_rows(const gemv_packed *from, int64_t first, int64_t rows, gemv_packed **packed);
+
+/* Frees a handle; NULL is allowed. */
+void gemv_packed_free(gemv_packed *packed);
+
+/* The name of its format; valid as long as the handle. */
+const char *gemv_packed_format(const gemv_packed *packed);
+
+/* Its rows and columns; either pointer may be NULL. */
+gemv_status gemv_packed_shape(const gemv_packed *packed, int64_t *rows, int64_t *columns);
+
+/* Its blocks in the program's memory, as gemv_packed_create takes them, and their bytes; either pointer may be NULL. They are valid
+ * as long as the handle. */
+gemv_status gemv_packed_blocks(const gemv_packed *packed, const void **blocks, size_t *size);
+
+/* Writes the numbers that it stands for to a matrix of GEMV_F32 in the program's memory. */
+gemv_status gemv_packed_dequantize(const gemv_packed *packed, const gemv_array *to);
+
+/* y = alpha A x + beta y, and Y = alpha A X + beta Y, as gemv_mv and gemv_mm with a matrix A of two axes. x and y are of
+ * GEMV_F32, GEMV_F16 or GEMV_BF16, alpha and beta point to float. A is on the device, or in the program's memory; where the device
+ * has a memory of its own, it is copied there for each such product. */
+gemv_status gemv_packed_mv(const gemv_device *device, const void *alpha, const gemv_packed *a, const gemv_array *x,
+                           const void *beta, const gemv_array *y);
+gemv_status gemv_packed_mm(const gemv_device *device, const void *alpha, const gemv_packed *a, const gemv_array *x,
+                           const void *beta, const gemv_array *y);
+
+/* ---- files of weights --------------------------------------------------------------------------------------------- */
+
+/* A file of weights, GGUF or safetensors, mapped into memory. It stays as it is while it is open, and while a matrix of it is:
+ * where it is cut, reading what is gone ends the program with a signal. To be replaced, another is renamed over it. */
+typedef struct gemv_weights gemv_weights;
+
+/* Opens a file. `gptq_version` says how zeros of GPTQ are stored: 1, as one less, or 2, which a model's config.json calls
+ * gptq_v2. */
+gemv_status gemv_weights_open(const char *path, uint32_t gptq_version, gemv_weights **weights);
+
+/* Frees a handle; NULL is allowed. Packed matrices of the file keep it open, arrays do not. */
+void gemv_weights_free(gemv_weights *weights);
+
+/* Every tensor, a line for each: its name, what its elements are, and its shape, with a tab between, numbers with a blank. Other
+ * arguments as of gemv_devices. */
+gemv_status gemv_weights_tensors(const gemv_weights *weights, char *text, size_t size, size_t *needed);
+
+/* The packed matrix of this name, whose blocks are the file's own. All axes of its tensor but the last are rows. Where a file has
+ * codes and scales as tensors of their own, such as those of GPTQ and AWQ, blocks are put together; the name is then that of the
+ * layer, or of its codes. `*alpha` is a factor of the products: 1, but for the scale of a tensor of NVFP4. The pointer may be NULL
+ * where that is 1. */
+gemv_status gemv_weights_packed(const gemv_weights *weights, const char *name, gemv_packed **packed, float *alpha);
+
+/* A tensor of numbers, of one to three axes, in the file's memory: valid as long as `weights`. */
+gemv_status gemv_weights_array(const gemv_weights *weights, const char *name, gemv_array *array);
+
 #ifdef __cplusplus
 }
 #endif

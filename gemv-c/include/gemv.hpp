@@ -121,6 +121,7 @@ array_ref<T> array(std::mdspan<T, Extents, Layout, Accessor> span) noexcept {
 #endif
 
 template <class T> class resident;
+class packed;
 
 // A device. Copies are not made; it can be moved.
 class device {
@@ -165,7 +166,14 @@ public:
         check(gemv_mm(handle_, &alpha, &a.raw, &x.raw, &beta, &y.raw));
     }
 
+    // The same with a packed matrix.
+    template <class X, class Y>
+    void mv(const packed &a, const array_ref<X> &x, const array_ref<Y> &y, float alpha = 1, float beta = 0) const;
+    template <class X, class Y>
+    void mm(const packed &a, const array_ref<X> &x, const array_ref<Y> &y, float alpha = 1, float beta = 0) const;
+
     template <class T> resident<std::remove_const_t<T>> upload(const array_ref<T> &from) const;
+    packed upload(const packed &from) const;
 
     // An array on the device, to one of the program's.
     template <class T> void download(const array_ref<const T> &from, const array_ref<T> &to) const {
@@ -203,6 +211,88 @@ template <class T> resident<std::remove_const_t<T>> device::upload(const array_r
     check(gemv_matrix_upload(handle_, &from.raw, &handle));
     return resident<std::remove_const_t<T>>(handle);
 }
+
+// A matrix of packed weights.
+class packed {
+public:
+    // Takes a handle of gemv.h, and frees it.
+    explicit packed(gemv_packed *handle) noexcept : handle_(handle) {}
+    // From its blocks, which are not copied: they stay as long as this and its rows.
+    packed(const std::string &format, std::int64_t rows, std::int64_t columns, const void *blocks, std::size_t size) {
+        check(gemv_packed_create(format.c_str(), rows, columns, blocks, size, &handle_));
+    }
+    static packed quantize(const std::string &format, const array_ref<const float> &from) {
+        gemv_packed *handle = nullptr;
+        check(gemv_packed_quantize(format.c_str(), &from.raw, &handle));
+        return packed(handle);
+    }
+    packed(packed &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    packed &operator=(packed &&other) noexcept { return std::swap(handle_, other.handle_), *this; }
+    packed(const packed &) = delete;
+    packed &operator=(const packed &) = delete;
+    ~packed() { gemv_packed_free(handle_); }
+
+    gemv_packed *get() const noexcept { return handle_; }
+    std::string format() const { return gemv_packed_format(handle_); }
+    // Rows and columns.
+    std::pair<std::int64_t, std::int64_t> shape() const {
+        std::pair<std::int64_t, std::int64_t> of;
+        check(gemv_packed_shape(handle_, &of.first, &of.second));
+        return of;
+    }
+    packed rows(std::int64_t first, std::int64_t count) const {
+        gemv_packed *handle = nullptr;
+        check(gemv_packed_rows(handle_, first, count, &handle));
+        return packed(handle);
+    }
+    void dequantize(const array_ref<float> &to) const { check(gemv_packed_dequantize(handle_, &to.raw)); }
+
+private:
+    gemv_packed *handle_ = nullptr;
+};
+
+template <class X, class Y>
+void device::mv(const packed &a, const array_ref<X> &x, const array_ref<Y> &y, float alpha, float beta) const {
+    static_assert(std::is_same_v<std::remove_const_t<X>, Y>, "x and y are of one type, and y can be written");
+    check(gemv_packed_mv(handle_, &alpha, a.get(), &x.raw, &beta, &y.raw));
+}
+
+template <class X, class Y>
+void device::mm(const packed &a, const array_ref<X> &x, const array_ref<Y> &y, float alpha, float beta) const {
+    static_assert(std::is_same_v<std::remove_const_t<X>, Y>, "X and Y are of one type, and Y can be written");
+    check(gemv_packed_mm(handle_, &alpha, a.get(), &x.raw, &beta, &y.raw));
+}
+
+inline packed device::upload(const packed &from) const {
+    gemv_packed *handle = nullptr;
+    check(gemv_packed_upload(handle_, from.get(), &handle));
+    return packed(handle);
+}
+
+// A file of weights, GGUF or safetensors.
+class weights {
+public:
+    explicit weights(const std::string &path, std::uint32_t gptq_version = 1) {
+        check(gemv_weights_open(path.c_str(), gptq_version, &handle_));
+    }
+    weights(weights &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    weights &operator=(weights &&other) noexcept { return std::swap(handle_, other.handle_), *this; }
+    weights(const weights &) = delete;
+    weights &operator=(const weights &) = delete;
+    ~weights() { gemv_weights_free(handle_); }
+
+    gemv_weights *get() const noexcept { return handle_; }
+    // A packed matrix, which keeps the file open, and a factor of its products.
+    std::pair<packed, float> matrix(const std::string &name) const {
+        gemv_packed *handle = nullptr;
+        float alpha = 1;
+        check(gemv_weights_packed(handle_, name.c_str(), &handle, &alpha));
+        return {packed(handle), alpha};
+    }
+
+private:
+    gemv_weights *handle_ = nullptr;
+};
 
 } // namespace gemv
 #endif

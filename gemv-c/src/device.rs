@@ -193,25 +193,37 @@ unsafe extern "C" fn gemv_devices(text: *mut c_char, size: usize, needed: *mut u
         gemv::link()?;
         let lines: String = gemv::devices().iter().map(|line| format!("{line}\n")).collect();
         let all = CString::new(lines.replace('\0', " ")).unwrap_or_default();
-        let bytes = all.as_bytes_with_nul();
-        // SAFETY: the caller's: null, or places for so much.
-        unsafe {
-            if let Some(needed) = needed.as_mut() {
-                *needed = bytes.len();
-            }
-            if text.is_null() {
-                return Ok(());
-            }
-            if size < bytes.len() {
-                return Err(wrong(format_args!(
-                    "the text has {} bytes, and the place {size}",
-                    bytes.len()
-                )));
-            }
-            std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), text, bytes.len());
-        }
-        Ok(())
+        // SAFETY: the caller's.
+        unsafe { write_text(all, text, size, needed) }
     })
+}
+
+/// Writes a text to a place of so many bytes, and how many there are.
+///
+/// # Safety
+/// The pointers are null, or of places for so much.
+pub(crate) unsafe fn write_text(
+    all: CString,
+    to: *mut c_char,
+    size: usize,
+    needed: *mut usize,
+) -> Result<()> {
+    let bytes = all.as_bytes_with_nul();
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(needed) = needed.as_mut() {
+            *needed = bytes.len();
+        }
+        if to.is_null() {
+            return Ok(());
+        }
+        if size < bytes.len() {
+            let has = bytes.len();
+            return Err(wrong(format_args!("the text has {has} bytes, and the place {size}")));
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len());
+    }
+    Ok(())
 }
 
 /// A number of C's `int`, which the header's enumerations are.

@@ -45,7 +45,9 @@ impl From<Error> for Failure {
             | Error::DriverMissing { .. } => Status::NoDevice,
             Error::OutOfMemory { .. } => Status::OutOfMemory,
             Error::Unsupported { .. } => Status::Unsupported,
-            Error::Operand { .. } | Error::WrongDevice { .. } => Status::Argument,
+            Error::Operand { .. } | Error::Packed(_) | Error::WrongDevice { .. } => {
+                Status::Argument
+            }
             Error::Forked { .. } => Status::Forked,
             _ => Status::Device,
         };

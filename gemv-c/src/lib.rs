@@ -19,8 +19,14 @@ mod matrix;
 #[allow(unsafe_code)]
 mod operand;
 #[allow(unsafe_code)]
+mod packed;
+#[allow(unsafe_code)]
+mod packed_product;
+#[allow(unsafe_code)]
 mod product;
 #[allow(unsafe_code)]
 mod resident;
 #[allow(unsafe_code)]
 mod version;
+#[allow(unsafe_code)]
+mod weights;

@@ -26,7 +26,7 @@ struct Ask<'a> {
 ///
 /// # Safety
 /// The pointer is null, or of such a number.
-unsafe fn factor<N: Copy>(at: *const c_void, missing: N) -> N {
+pub(crate) unsafe fn factor<N: Copy>(at: *const c_void, missing: N) -> N {
     // SAFETY: the caller's; it may be at any address.
     if at.is_null() { missing } else { unsafe { at.cast::<N>().read_unaligned() } }
 }

@@ -38,6 +38,30 @@ int main() {
     std::vector<double> back(6);
     device.download<double>(moved.array(), gemv::matrix(back.data(), 2, 3));
     CHECK(back == std::vector<double>(a, a + 6));
+    // Packed: 32 weights of 1 in a block, and one of its rows.
+    const std::vector<float> ones(64, 1);
+    std::vector<float> sums(2), values(64);
+    auto rounded = gemv::packed::quantize("q8_0", gemv::matrix(ones.data(), 2, 32)), packed = std::move(rounded);
+    CHECK(rounded.get() == nullptr && packed.format() == "q8_0");
+    CHECK(packed.shape() == std::make_pair(std::int64_t{2}, std::int64_t{32}));
+    packed.dequantize(gemv::matrix(values.data(), 2, 32));
+    const auto there = device.upload(packed);
+    device.mv(there, gemv::vector(ones.data(), 32), gemv::vector(sums));
+    CHECK(sums[0] == sums[1] && sums[0] == 32 * values[0]);
+    device.mm(there.rows(1, 1), gemv::matrix(ones.data(), 32, 2), gemv::matrix(sums.data(), 1, 2), 2, 1);
+    CHECK(sums[0] == 3 * 32 * values[0] && sums[1] == sums[0]);
+    const void *blocks = nullptr;
+    std::size_t size = 0;
+    gemv::check(gemv_packed_blocks(packed.get(), &blocks, &size));
+    const gemv::packed shared("q8_0", 2, 32, blocks, size);
+    device.mv(shared, gemv::vector(ones.data(), 32), gemv::vector(sums));
+    CHECK(sums[1] == 32 * values[0]);
+    try {
+        gemv::weights none("no such file");
+        CHECK(!"opened");
+    } catch (const gemv::error &e) {
+        CHECK(e.status() == GEMV_ERROR_ARGUMENT);
+    }
     try {
         gemv::device none(std::string("abacus:1"));
         CHECK(!"opened");

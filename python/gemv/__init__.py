@@ -1,7 +1,8 @@
 """Matrix-vector products with one answer: the same bits on every device, for every layout, on one thread or many.
 
 ``matvec``, ``matmul`` and ``vecdot`` have the array API's meaning and take arrays of any library: NumPy's, and those that
-are lent by DLPack or ``__array_interface__``. ``asarray`` keeps a matrix on a device. ``gemv.torch`` registers operators of
+are lent by DLPack or ``__array_interface__``. ``asarray`` keeps a matrix on a device. ``Packed`` is a matrix of packed weights, and
+``WeightFile`` a file of them. ``gemv.torch`` registers operators of
 PyTorch, ``gemv.jax`` has products for ``jax.jit``, and ``LinearOperator`` is for SciPy's solvers.
 """
 
@@ -9,13 +10,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ._gemv import Array, __version__, asarray, matmul, matvec, vecdot
+from ._gemv import Array, Packed, WeightFile, __version__, asarray, matmul, matvec, vecdot
 from ._gemv import __order_version__, _devices
 
 __all__ = [
     "Array",
     "Device",
     "LinearOperator",
+    "Packed",
+    "WeightFile",
     "asarray",
     "devices",
     "matmul",

@@ -46,7 +46,7 @@ impl Array {
         let (memory, first): (Arc<dyn Memory>, _) = match place {
             Place::New { memory } => (memory.into(), 0),
             Place::Device { memory, first } => (memory, first),
-            Place::Host { .. } => unreachable!("it is in a device's memory"),
+            Place::Host { .. } | Place::Packed(_) => unreachable!("it is in a device's memory"),
         };
         Array { device, memory, dtype, first, layout }
     }

@@ -19,6 +19,7 @@ pub fn of(error: Error) -> PyErr {
     match error {
         Error::Shape(_)
         | Error::Operand { .. }
+        | Error::Packed(_)
         | Error::NoDevice { .. }
         | Error::WrongDevice { .. } => value(sentence),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(sentence),

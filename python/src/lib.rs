@@ -10,7 +10,10 @@ mod ffi;
 mod layout;
 mod methods;
 mod operands;
+mod packed;
+mod packed_methods;
 mod products;
+mod weights;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -42,6 +45,8 @@ fn _gemv(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__order_version__", gemv::unstable::order::VERSION)?;
     m.add_class::<array::Array>()?;
+    m.add_class::<packed::Packed>()?;
+    m.add_class::<weights::WeightFile>()?;
     m.add_function(wrap_pyfunction!(products::matvec, m)?)?;
     m.add_function(wrap_pyfunction!(products::matmul, m)?)?;
     m.add_function(wrap_pyfunction!(products::vecdot, m)?)?;

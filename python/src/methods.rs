@@ -13,6 +13,7 @@ use crate::ffi::numpy;
 use crate::ffi::place::Operand;
 use crate::layout::Layout;
 use crate::operands;
+use crate::packed::Packed;
 use crate::products::{Function, Options, product};
 
 impl Array {
@@ -264,6 +265,9 @@ impl Array {
 #[pyo3(signature = (a, /, *, device=None), text_signature = None)]
 pub fn asarray<'py>(a: &Bound<'py, PyAny>, device: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
     let py = a.py();
+    if a.is_instance_of::<Packed>() {
+        return Err(errors::kind("a is a gemv.Packed: a.to_device('cuda:0') is one on a device"));
+    }
     let open = || match device {
         Some(name) => Engine::global().device(name),
         None => Engine::global().default_device(),

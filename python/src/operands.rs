@@ -1,11 +1,14 @@
 //! Which array an object is.
 
+use gemv::unstable::Dtype;
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::errors;
-use crate::ffi::place::Operand;
+use crate::ffi::place::{Library, Operand, Place};
 use crate::ffi::{cuda, dlpack, numpy, torch};
+use crate::layout::Layout;
+use crate::packed::Packed;
 
 /// The array behind an object, by the first way there is: it is NumPy's, this package's, torch's, or its library lends
 /// it by DLPack or NumPy's interface. `name` is what errors call it.
@@ -31,6 +34,9 @@ fn other<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Operand<'py>
     if let Ok(array) = a.cast::<Array>() {
         return Ok(Some(array.get().operand()));
     }
+    if let Ok(matrix) = a.cast::<Packed>() {
+        return Ok(Some(packed(matrix.get())));
+    }
     if let Some(torch) = torch::torch(a)? {
         return torch.operand(a, name, true).map(Some);
     }
@@ -55,6 +61,18 @@ fn other<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Operand<'py>
         return numpy::operand(&numpy, name).transpose();
     }
     Ok(None)
+}
+
+/// A packed matrix as an operand. Its element type is that of the vectors, once these are known.
+pub fn packed<'py>(of: &Packed) -> Operand<'py> {
+    let ((m, n), device) = (of.dim(), of.device().cloned());
+    Operand {
+        layout: Layout::packed(&[m, n]),
+        dtype: Dtype::F32,
+        place: Place::Packed(of.clone()),
+        device,
+        library: Library::Packed,
+    }
 }
 
 /// Whether an object's type is of this package.

@@ -1,6 +1,7 @@
 //! `matvec`, `matmul` and `vecdot`: what fits, where the result goes, and the product itself.
 
 use gemv::num_complex::Complex;
+use gemv::unstable::float_mode::in_default;
 use gemv::unstable::fork::Once;
 use gemv::unstable::{Dtype, Job, Number};
 use gemv::{Device, Engine};
@@ -64,7 +65,10 @@ struct Problem<'py> {
 
 impl<'py> Problem<'py> {
     #[inline]
-    fn new(of: Function, operands: [Operand<'py>; 2]) -> PyResult<Problem<'py>> {
+    fn new(of: Function, mut operands: [Operand<'py>; 2]) -> PyResult<Problem<'py>> {
+        if operands.iter().any(Operand::is_packed) {
+            operands = with_packed(of, operands)?;
+        }
         let found = match of {
             Function::Matvec => matvec_shapes(&operands),
             Function::Matmul => matmul_shapes(&operands),
@@ -75,7 +79,8 @@ impl<'py> Problem<'py> {
         };
         let (conj, transposed) = (matches!(of, Function::Vecdot(_)), false);
         // A resident array is the matrix of whoever multiplies by it, on either side.
-        let is_resident = |of: usize| matches!(operands[of].library, Library::Resident);
+        let is_resident =
+            |of: usize| matches!(operands[of].library, Library::Resident | Library::Packed);
         let receiver = match 1 - matrix {
             vectors if is_resident(vectors) && !is_resident(matrix) => matrix,
             vectors => vectors,
@@ -132,6 +137,7 @@ impl<'py> Problem<'py> {
             [Some(one), Some(other)]
                 if one != other
                     && one.info().id == other.info().id
+                    && !self.matrix().is_packed()
                     && self.operands.iter().any(|of| matches!(of.library, Library::Resident)) =>
             {
                 let id = &one.info().id;
@@ -140,17 +146,38 @@ impl<'py> Problem<'py> {
                      arrays of that library, or gemv.asarray of a copy on the host, with device='{id}', for the other"
                 )))
             }
+            [Some(one), Some(other)] if one != other && self.matrix().is_packed() => {
+                let (one, other) = (&one.info().id, &other.info().id);
+                let places = match one == other {
+                    true => {
+                        format!("the packed matrix and the vectors are on two streams of {one}")
+                    }
+                    false => {
+                        format!("the packed matrix is on {one}, and the vectors are on {other}")
+                    }
+                };
+                Err(errors::value(format!("{places}: pass both on one{}", self.hint())))
+            }
             [Some(one), Some(other)] if one != other => Err(two_devices(one, other)),
             [Some(device), Some(_)] => Ok(device),
             // A tensor of the host is not sent to a GPU without a word; an array of this package is there to be multiplied.
             [Some(device), None] | [None, Some(device)] if self.operands.iter().any(foreign) => {
                 Err(errors::value(format!(
-                    "the operands are on two devices, {} and the host: pass both on one",
-                    device.info().id
+                    "the operands are on two devices, {} and the host: pass both on one{}",
+                    device.info().id,
+                    self.hint()
                 )))
             }
             [Some(device), None] | [None, Some(device)] => Ok(device),
             [None, None] => default(py),
+        }
+    }
+
+    /// How a packed matrix comes to the vectors.
+    fn hint(&self) -> &'static str {
+        match self.matrix().is_packed() {
+            true => ", such as a.to_device(x) of the packed matrix a in the host's memory",
+            false => "",
         }
     }
 
@@ -171,6 +198,12 @@ impl<'py> Problem<'py> {
         layout: &Layout,
     ) -> PyResult<()> {
         let (a, x) = (self.matrix(), self.vectors());
+        let alpha = match &a.place {
+            Place::Packed(of) if of.scale != 1.0 && !alpha.is_zero() => {
+                Number::new(in_default(|| of.scale * alpha.get::<f32>()))
+            }
+            _ => alpha,
+        };
         let work = Batch {
             alpha,
             beta,
@@ -271,6 +304,29 @@ fn vecdot_shapes(operands: &[Operand<'_>; 2], axis: isize) -> PyResult<Option<Sh
     Ok(dim.map(|dim| Shapes { matrix: 0, layouts, form: Form::Number, dim }))
 }
 
+/// A product with a packed matrix, if there is one: it is on the left, and takes vectors that are summed in float32.
+#[cold]
+fn with_packed<'py>(of: Function, operands: [Operand<'py>; 2]) -> PyResult<[Operand<'py>; 2]> {
+    let [a, x] = &operands;
+    if x.is_packed() || matches!(of, Function::Vecdot(_)) {
+        return Err(errors::kind(format!(
+            "{}: a packed matrix is on the left of its products, a @ x: pass dequantize() of it here",
+            of.name()
+        )));
+    }
+    if !matches!(x.dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+        return Err(errors::kind(format!(
+            "{}: a packed matrix and {} have no product: pass vectors of float32, float16 or bfloat16",
+            of.name(),
+            errors::name(x.dtype)
+        )));
+    }
+    debug_assert!(a.is_packed());
+    let [mut a, x] = operands;
+    a.dtype = x.dtype;
+    Ok([a, x])
+}
+
 #[cold]
 fn do_not_fit(of: Function, [a, x]: &[Operand<'_>; 2]) -> PyErr {
     let (a, x) = (errors::shape(a.layout.dim()), errors::shape(x.layout.dim()));
@@ -321,6 +377,14 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     fn run(&self, device: &Device, y: &mut Place) -> gemv::Result<()> {
+        if let Place::Packed(of) = self.places[0]
+            && of.device().is_none()
+            && !device.info().host
+        {
+            // For this one product, as other arrays of the host are.
+            let there = Place::Packed(of.on(device)?);
+            return Batch { places: [&there, self.places[1]], ..*self }.run(device, y);
+        }
         let [.., of_y] = &self.layouts;
         if of_y.axes() == 2 && self.layouts[0].axes() == 2 && self.layouts[1].axes() == 2 {
             return self.one(device, y, [0; 3], Axis { entries: 1, apart: [0; 3] });
@@ -356,9 +420,21 @@ impl Batch<'_> {
         offsets: [isize; 3],
         batch: Axis,
     ) -> gemv::Result<()> {
+        let by_columns = batch.entries > 1 && matches!(self.places[0], Place::Packed(_));
+        if by_columns && self.layouts[2].last::<2>().0[1] != 1 {
+            // A packed matrix has no batch.
+            return (0..batch.entries as isize).try_for_each(|entry| {
+                let at = [0, 1, 2].map(|of| offsets[of] + entry * batch.apart[of]);
+                self.one(device, y, at, Axis { entries: 1, apart: [0; 3] })
+            });
+        }
         let three = |of: usize| {
             let ([rows, columns], [rs, cs]) = self.layouts[of].last::<2>();
-            ([batch.entries, rows, columns], [batch.apart[of], rs, cs])
+            match by_columns {
+                // Single vectors that share a matrix are columns.
+                true => ([1, rows, batch.entries], [0, rs, batch.apart[of]]),
+                false => ([batch.entries, rows, columns], [batch.apart[of], rs, cs]),
+            }
         };
         let tensor = |of: usize| {
             let (dim, strides) = three(of);
@@ -491,6 +567,7 @@ pub fn product<'py>(
         return Err(errors::value("beta scales what is in out, which is not given"));
     }
     match &problem.operands[problem.receiver].library {
+        Library::Packed => unreachable!("the result is of the library of the vectors"),
         Library::NumPy(_) => {
             let y = match &problem.of_type().library {
                 Library::NumPy(like) => numpy::new_like(like, result.dim())?,
@@ -594,7 +671,7 @@ fn check_out(problem: &Problem<'_>, y: &Operand<'_>) -> PyResult<()> {
 ///
 /// Parameters
 /// ----------
-/// a : array, shape (..., m, n)
+/// a : array, shape (..., m, n), or gemv.Packed
 ///     Any strides: no copy is made.
 /// x : array, shape (..., n)
 ///     Of the type of ``a``, or float32 with a matrix of float16 or bfloat16, float64 with one of float32.
@@ -730,7 +807,7 @@ fn units(dtype: Dtype) -> (Number, Number) {
 ///
 /// Parameters
 /// ----------
-/// a : array, shape (..., m, n) or (n,)
+/// a : array, shape (..., m, n) or (n,), or gemv.Packed
 /// b : array, shape (..., n, k) or (n,)
 ///     Types as those of :func:`gemv.matvec`; a matrix of float64 also with one of float32.
 /// alpha, beta : numbers, optional

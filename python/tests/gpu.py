@@ -5,6 +5,7 @@ GPU. It prints a line for each part, and fails if one does.
 """
 
 import os
+import re
 import sys
 import threading
 import time
@@ -236,13 +237,42 @@ def resident():
     assert np.array_equal(gemv.asarray(a, device="cuda:0") @ x, gemv.matvec(a, x))
 
 
+def packed():
+    """Packed matrices beside tensors, on their stream, and by the name of the GPU: the CPU's bits."""
+    x = torch.randn(2048, 3)
+    for name in gemv.Packed.formats:
+        a = gemv.Packed.quantize(name, torch.randn(300, 2048))
+        named = a.to_device("cuda:0")
+        for kind in (torch.float32, torch.float16, torch.bfloat16):
+            of = x.to(kind)
+            expected = a @ of
+            there = a.to_device(of.cuda())
+            assert torch.equal((there @ of.cuda()).cpu(), expected)
+            assert torch.equal(gemv.matvec(there[7:], of[:, 1].cuda()).cpu(), expected[7:, 1])
+            assert torch.equal(named @ of, expected)
+        resident = named @ gemv.asarray(x, device="cuda:0")
+        assert np.array_equal(np.asarray(resident), (a @ x).numpy())
+    for one, sentence in ((a, "cuda:0 and the host.*to_device"), (named, "two streams of cuda:0.*to_device")):
+        try:
+            one @ x.cuda()
+        except ValueError as e:
+            assert re.search(sentence, str(e)), e
+        else:
+            raise AssertionError(sentence)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        on = x.cuda()
+        assert torch.equal((a.to_device(on) @ on).cpu(), a @ x)
+    return f"{len(gemv.Packed.formats)} formats"
+
+
 def main():
     # JAX takes most of a GPU's memory, unless it is told not to.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     torch.manual_seed(0)
     failed = 0
     parts = bits, streams, functions, graphs, compiled, layers, threads, host_times, cupy, resident
-    parts += destroyed_streams, overlapping_batches, refused
+    parts += destroyed_streams, overlapping_batches, refused, packed
     for part in parts:
         try:
             print(f"{part.__name__}: {part() or 'as it should be'}", flush=True)

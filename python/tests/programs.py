@@ -11,7 +11,7 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs/python.md"
 def programs():
     """The texts by the first module beside gemv's that each imports."""
     texts = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(texts) == 5
+    assert len(texts) == 6
     return texts
 
 

@@ -246,6 +246,7 @@ def test_devices():
 
 
 PUBLIC = [gemv.matvec, gemv.matmul, gemv.vecdot, gemv.asarray, gemv.Array, gemv.devices, gemv.LinearOperator]
+PUBLIC += [gemv.Packed, gemv.WeightFile]
 
 
 @pytest.mark.parametrize("of", PUBLIC, ids=lambda of: of.__name__)
@@ -269,9 +270,12 @@ def test_stubs_name_what_there_is():
         arguments = stubs[name].args
         given = inspect.signature(getattr(native, name)).parameters
         assert [a.arg for a in arguments.posonlyargs] + [a.arg for a in arguments.kwonlyargs] == list(given)
-    members = {node.name for node in stubs["Array"].body if isinstance(node, ast.FunctionDef)}
-    own = {name for name in vars(native.Array) if not name.startswith("__") or name in members}
-    assert own <= members
+    for of in ("Array", "Packed", "WeightFile"):
+        members = {node.name for node in stubs[of].body if isinstance(node, ast.FunctionDef)}
+        fields = {node.target.id for node in stubs[of].body if isinstance(node, ast.AnnAssign)}
+        own = {name for name in vars(getattr(native, of)) if not name.startswith("__")}
+        assert own <= members | fields
+        assert all(hasattr(getattr(native, of), name) for name in members | fields)
 
 
 def test_numpy_is_all_that_is_imported():

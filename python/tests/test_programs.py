@@ -6,10 +6,10 @@ import pytest
 OWN = [text for text in programs.programs() if programs.needs(text) <= {"scipy"}]
 
 
-def test_there_are_three():
-    assert len(OWN) == 3
+def test_there_are_four():
+    assert len(OWN) == 4
 
 
-@pytest.mark.parametrize("text", OWN, ids=["numpy", "scipy", "resident"])
+@pytest.mark.parametrize("text", OWN, ids=["numpy", "scipy", "resident", "packed"])
 def test_it_runs(text):
     programs.run(text)

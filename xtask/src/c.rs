@@ -107,7 +107,12 @@ pub fn step(sh: &Shell, tools: &Tools) -> Result<()> {
     lay_out(sh, &target.join("debug"), &place.prefix, None)?;
     symbols(sh, &place)?;
     routines(sh, &place)?;
-    handles(sh, &place)?;
+    for source in ["handles", "packed"] {
+        handles(sh, &place, source)?;
+    }
+    let packed = place.work.join("packed");
+    let pocl = cmd!(sh, "{packed} opencl:0 q8_0").env("OCL_ICD_VENDORS", &tools.pocl);
+    pocl.run()?;
     let owners = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "gemv-c/tests/owners.cpp"];
     let owners = place.program(sh, "owners", "c++", &owners)?;
     cmd!(sh, "{owners}").run()?;
@@ -266,9 +271,9 @@ fn routines(sh: &Shell, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Every function of gemv.h; see the program.
-fn handles(sh: &Shell, place: &Place) -> Result<()> {
-    let source = "gemv-c/tests/handles.c";
+/// The functions of gemv.h; see the programs.
+fn handles(sh: &Shell, place: &Place, name: &str) -> Result<()> {
+    let source = &format!("gemv-c/tests/{name}.c");
     // Drivers of OpenCL are not under test here, and not free of what valgrind reports.
     let vendors = place.work.join("no-vendors");
     sh.create_dir(&vendors)?;
@@ -276,14 +281,14 @@ fn handles(sh: &Shell, place: &Place) -> Result<()> {
     let build = |name: &str, compiler: &str, flags: &[&str]| {
         let language =
             if compiler == "c++" { ["-std=c++17", "-xc++"] } else { ["-std=c11", "-xc"] };
-        let args = [&language[..], &STRICT, flags, &[source, "-xnone"]].concat();
+        let args = [&language[..], &STRICT, flags, &[source.as_str(), "-xnone"]].concat();
         place.program(sh, name, compiler, &args)
     };
-    let plain = build("handles", "cc", &[])?;
+    let plain = build(name, "cc", &[])?;
     cmd!(sh, "{plain} cpu").run()?;
-    let of_cpp = build("handles-cpp", "c++", &[])?;
+    let of_cpp = build(&format!("{name}-cpp"), "c++", &[])?;
     cmd!(sh, "{of_cpp} reference").run()?;
-    let sanitized = build("handles-sanitized", "cc", &SANITIZED)?;
+    let sanitized = build(&format!("{name}-sanitized"), "cc", &SANITIZED)?;
     // A size that no allocator has is one of the errors.
     let _options = sh.push_env("ASAN_OPTIONS", "allocator_may_return_null=1");
     cmd!(sh, "{sanitized} cpu").run()?;
@@ -308,12 +313,16 @@ fn examples(sh: &Shell, place: &Place) -> Result<()> {
     };
     let c = said("quickstart.c", "cc", &["-std=c11", "-Wall", "-Werror"], "gemv")?;
     expect("quickstart.c", c, "A x = -2 -2\non cpu: A' A x = -10 -14 -18")?;
+    let packed = said("packed.c", "cc", &["-std=c11", "-Wall", "-Werror"], "gemv")?;
+    expect("packed.c", packed, "q4_0, 4 x 64: 144 bytes\n-16 16\n-32 32\n-48 48\n-64 64")?;
     let shapes = "shapes do not fit: the matrix is 1 × 4, so x must have 4 entries, but it has 2; and y must have 1 entries, but it has 2";
     let cpp = format!("on cpu: 0.525731 0.850651\n{shapes}");
     for standard in ["-std=c++17", "-std=c++20"] {
         let found =
             said("quickstart.cpp", "c++", &[standard, "-Wall", "-Wextra", "-Werror"], "gemv")?;
         expect("quickstart.cpp", found, &cpp)?;
+        let packed = said("packed.cpp", "c++", &[standard, "-Wall", "-Wextra", "-Werror"], "gemv")?;
+        expect("packed.cpp", packed, "q4_0: -16 -64\ntwice row 3: -128")?;
     }
     let fortran = said("quickstart.f90", "gfortran", &["-Wall"], "gemv_blas")?;
     expect("quickstart.f90", fortran, "A x =  -2.0  -2.0\n|y| =  2.8284\nu* u =   5.0   0.0")?;

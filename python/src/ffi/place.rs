@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 
 use crate::errors;
 use crate::layout::Layout;
+use crate::packed::Packed;
 
 /// An array of Python, to be read or written.
 ///
@@ -35,6 +36,8 @@ pub enum Library<'py> {
     Interface(Bound<'py, PyAny>),
     /// Of this package, in a device's memory.
     Resident,
+    /// A packed matrix of this package.
+    Packed,
     /// Any other; what it lent goes back with this.
     Other(Bound<'py, PyAny>, #[allow(dead_code, reason = "it is dropped")] Box<dyn Any>),
 }
@@ -54,6 +57,8 @@ pub enum Place {
     Device { memory: Arc<dyn Memory>, first: usize },
     /// In a block that nobody shares, to be written.
     New { memory: Box<dyn Memory> },
+    /// In a packed matrix, which is the left operand of a product.
+    Packed(Packed),
 }
 
 /// A matrix or a vector, of one column: what most products are of.
@@ -99,6 +104,8 @@ impl Place {
                 device(dtype, &**memory, *first, offset, dim, strides)
             }
             Place::New { memory } => device(dtype, &**memory, 0, offset, dim, strides),
+            // Of the type of its vectors; it is taken whole.
+            Place::Packed(of) => Tensor::of_packed(of.matrix(), dtype),
         }
     }
 
@@ -111,6 +118,7 @@ impl Place {
                     && Arc::strong_count(memory) == 1
             }
             Place::New { .. } => true,
+            Place::Packed(_) => false,
         }
     }
 
@@ -174,6 +182,10 @@ fn window<M>(
 }
 
 impl<'py> Operand<'py> {
+    pub fn is_packed(&self) -> bool {
+        matches!(self.place, Place::Packed(_))
+    }
+
     /// The bytes from its first to its last entry, of the whole batch, by their addresses in a space; `None` if there are
     /// none, or nobody else can have them.
     pub fn bytes(&self) -> Option<(Space, Range<usize>)> {
@@ -184,7 +196,7 @@ impl<'py> Operand<'py> {
                 let (space, at) = memory.place()?;
                 (Space::Device(space), at.wrapping_add(first.wrapping_mul(size)))
             }
-            Place::New { .. } => return None,
+            Place::New { .. } | Place::Packed(_) => return None,
         };
         let (low, high) = self.layout.reach()?;
         let to = |by: isize| at.wrapping_add_signed(by.wrapping_mul(size as isize));

@@ -319,3 +319,23 @@ def test_the_example_of_the_layer():
 
     parsed = doctest.DocTestParser().get_doctest(gemv.torch.Linear.__doc__, {}, "Linear", None, None)
     assert parsed.examples and doctest.DocTestRunner().run(parsed).failed == 0
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_packed_matrices_take_tensors(kind):
+    weights = torch.randn(7, 256)
+    a = gemv.Packed.quantize("q6_k", weights)
+    assert a.tobytes() == gemv.Packed.quantize("q6_k", weights.numpy()).tobytes()
+    assert a.tobytes() == gemv.Packed("q6_k", torch.frombuffer(bytearray(a.tobytes()), dtype=torch.uint8).view(7, -1)).tobytes()
+    x = torch.randn(2 * 256, 3).to(kind)[::2]
+    expected = torch.from_numpy(gemv.matmul(a.dequantize(), x.float().numpy())).to(kind)
+    for on in (a, a.to_device("cpu")):
+        y = on @ x
+        assert type(y) is torch.Tensor and torch.equal(y, expected)
+        assert torch.equal(gemv.matvec(on, x[:, 1]), expected[:, 1])
+        out = torch.zeros_like(y)
+        assert gemv.matmul(on, x, out=out) is out and torch.equal(out, expected)
+    with pytest.raises(TypeError, match="left.*dequantize"):
+        x.t() @ a
+    with pytest.raises(TypeError, match="gradients"):
+        a @ x.requires_grad_()
