@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::ptr::from_ref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use gemv_core::{Dtype, Error, Result};
 use libloading::Library;
@@ -12,6 +12,7 @@ use super::gpu::{Block, Gpu};
 use super::launch::{Arguments, Operand};
 use super::nvrtc::{in_toolkit, loader};
 use super::probe::{or, probe};
+use crate::lock::lock;
 
 type Handle = *mut c_void;
 /// A product with 64-bit sizes, of cuBLAS 12 and newer: handle, operation, rows, columns, alpha,
@@ -99,7 +100,8 @@ pub(crate) struct Cublas {
     library: Arc<Library>,
     handle: Handle,
     gpu: Arc<Gpu>,
-    _workspace: Block,
+    /// There until it is dropped.
+    workspace: Option<Block>,
 }
 
 // SAFETY: the handle is used by whoever holds the GPU's queue (`Gpu::enter`), one thread at a time;
@@ -114,6 +116,7 @@ impl Cublas {
     /// # Errors
     /// [`Error::DriverMissing`], with what was looked for; the library's refusal.
     pub(crate) fn open(gpu: &Arc<Gpu>) -> Result<Cublas> {
+        Retired::destroy_all();
         let missing = |reason| Error::DriverMissing { backend: "cuda", reason };
         let major = probe().map_or(13, |r| r.version / 1000);
         let plain = library_names(major);
@@ -141,7 +144,9 @@ impl Cublas {
             check(gpu, "cublasCreate", create(&mut handle))?;
         }
         let library = Arc::new(library);
-        let cublas = Cublas { library, handle, gpu: gpu.clone(), _workspace: workspace };
+        let at = workspace.at;
+        let workspace = Some(workspace);
+        let cublas = Cublas { library, handle, gpu: gpu.clone(), workspace };
         // SAFETY: as above; the stream and the workspace outlive the handle, since `cublas` owns
         // the one and shares the GPU that owns the other.
         unsafe {
@@ -150,7 +155,7 @@ impl Cublas {
             check(gpu, "cublasSetStream", set(handle, gpu.stream.cu_stream().cast()))?;
             type Space = unsafe extern "C" fn(Handle, u64, usize) -> c_int;
             let set = symbol::<Space>(&cublas.library, gpu, "cublasSetWorkspace_v2")?;
-            check(gpu, "cublasSetWorkspace", set(handle, cublas._workspace.at, WORKSPACE))?;
+            check(gpu, "cublasSetWorkspace", set(handle, at, WORKSPACE))?;
         }
         Ok(cublas)
     }
@@ -371,22 +376,89 @@ impl<'a> Matrices<'a> {
 
 impl Drop for Cublas {
     fn drop(&mut self) {
-        type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+        let (library, gpu, workspace) =
+            (self.library.clone(), self.gpu.clone(), self.workspace.take());
+        Retired { library, handle: self.handle, gpu, workspace }.destroy();
+    }
+}
+
+/// Records under way in this process, and handles that wait for their end.
+static RECORDS: Mutex<(usize, Vec<Retired>)> = Mutex::new((0, Vec::new()));
+
+/// A time in which a stream of this process records.
+///
+/// To destroy a handle cuBLAS waits for its whole context, which spoils the record of any stream of it, of other threads
+/// and devices too.
+#[derive(Debug)]
+pub(super) struct UnderWay(());
+
+impl UnderWay {
+    pub(super) fn begin() -> UnderWay {
+        lock(&RECORDS).0 += 1;
+        UnderWay(())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        lock(&RECORDS).0 -= 1;
+    }
+}
+
+/// A handle that nobody uses.
+#[derive(Debug)]
+struct Retired {
+    library: Arc<Library>,
+    handle: Handle,
+    gpu: Arc<Gpu>,
+    workspace: Option<Block>,
+}
+
+// SAFETY: as of `Cublas`.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    /// Destroys the handle, or keeps it while a stream records.
+    fn destroy(self) {
         if self.gpu.here().is_err() {
             // To unload it calls the driver.
-            std::mem::forget(self.library.clone());
+            std::mem::forget(self.library);
             return;
         }
-        let done = self.gpu.enter().and_then(|_guard| {
-            // SAFETY: made by cublasCreate, and destroyed once.
-            unsafe {
-                let destroy = symbol::<Destroy>(&self.library, &self.gpu, "cublasDestroy_v2")?;
-                check(&self.gpu, "cublasDestroy", destroy(self.handle))
+        let gpu = self.gpu.clone();
+        let done = gpu.enter().and_then(|_guard| {
+            let mut records = lock(&RECORDS);
+            if records.0 > 0 {
+                records.1.push(self);
+                return Ok(());
             }
+            let Retired { library, handle, workspace, .. } = self;
+            // SAFETY: made by cublasCreate, and destroyed once.
+            let done = unsafe {
+                type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+                symbol::<Destroy>(&library, &gpu, "cublasDestroy_v2")
+                    .and_then(|destroy| check(&gpu, "cublasDestroy", destroy(handle)))
+            };
+            // It may be unloaded, which calls the driver, too.
+            drop(library);
+            drop(records);
+            drop(workspace);
+            done
         });
         if let Err(e) = done {
             log::warn!("{e}");
         }
+    }
+
+    /// Destroys those that were kept.
+    fn destroy_all() {
+        let mut records = lock(&RECORDS);
+        let retired = match records.0 {
+            0 => std::mem::take(&mut records.1),
+            _ => return,
+        };
+        drop(records);
+        retired.into_iter().for_each(Retired::destroy);
     }
 }
 

@@ -7,6 +7,7 @@ use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaEvent, CudaGraph};
 use gemv_core::{Error, Result};
 
+use super::cublas::UnderWay;
 use super::gpu::Gpu;
 use super::probe::LIBRARY;
 use super::tape::{List, Mode, Tape};
@@ -70,8 +71,8 @@ impl Gpu {
 /// the record away, so that the stream is of use again.
 pub(super) struct Recording<'a> {
     gpu: &'a Gpu,
-    /// Whether the stream records.
-    captures: bool,
+    /// While the stream records.
+    captures: Option<UnderWay>,
     ended: bool,
 }
 
@@ -79,17 +80,18 @@ impl<'a> Recording<'a> {
     /// Has the stream record for the moment.
     pub(super) fn of_stream(gpu: &'a Gpu) -> Result<Recording<'a>> {
         let capture = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let under_way = UnderWay::begin();
         let begun = gpu.stream.begin_capture(capture);
         begun.map_err(|e| gpu.failed("cuStreamBeginCapture", e))?;
-        Ok(Self::begin(gpu, Mode::Stream, true))
+        Ok(Self::begin(gpu, Mode::Stream, Some(under_way)))
     }
 
     /// Has launches listed, as one of the GPUs of a list. Nothing is queued.
     pub(super) fn on_list(gpu: &'a Gpu, place: usize, list: &List) -> Recording<'a> {
-        Self::begin(gpu, Mode::List { gpu: place, list: list.clone() }, false)
+        Self::begin(gpu, Mode::List { gpu: place, list: list.clone() }, None)
     }
 
-    fn begin(gpu: &'a Gpu, mode: Mode, captures: bool) -> Recording<'a> {
+    fn begin(gpu: &'a Gpu, mode: Mode, captures: Option<UnderWay>) -> Recording<'a> {
         lock(&gpu.tape).mode = mode;
         gpu.recording.store(true, Ordering::Relaxed);
         Recording { gpu, captures, ended: false }
@@ -109,9 +111,9 @@ impl<'a> Recording<'a> {
         gpu.recording.store(false, Ordering::Relaxed);
         let Tape { chain, freed, freed_host, .. } = std::mem::take(&mut *lock(&gpu.tape));
 
-        let graph = match self.captures {
-            true => gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0)),
-            false => Ok(None),
+        let graph = match self.captures.take() {
+            Some(_under_way) => gpu.stream.end_capture(sys::CUgraphInstantiate_flags(0)),
+            None => Ok(None),
         };
         // The steps of work that failed are not queued. Their memory may be freed now, not in the record.
         drop(chain);

@@ -13,6 +13,7 @@ use cudarc::driver::{CudaEvent, CudaGraph, result};
 use gemv_core::{Record, Result};
 use gemv_gpu::Places;
 
+use super::cublas::UnderWay;
 use super::current::Held;
 use super::function::{Function, Keep};
 use super::gpu::{Entered, Gpu};
@@ -235,6 +236,7 @@ fn copy(gpu: &Gpu, Copied { from, to, bytes }: &Copied) -> Result<()> {
 /// failed, it throws the record away.
 struct Capture<'a> {
     gpu: &'a Gpu,
+    _under_way: UnderWay,
     /// Of this record alone.
     events: Vec<Held<CudaEvent>>,
     ended: bool,
@@ -243,9 +245,10 @@ struct Capture<'a> {
 impl<'a> Capture<'a> {
     fn begin(gpu: &'a Gpu) -> Result<Capture<'a>> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let _under_way = UnderWay::begin();
         let begun = gpu.stream.begin_capture(mode);
         begun.map_err(|e| gpu.failed("cuStreamBeginCapture", e))?;
-        Ok(Capture { gpu, events: Vec::new(), ended: false })
+        Ok(Capture { gpu, _under_way, events: Vec::new(), ended: false })
     }
 
     fn end(mut self) -> Result<CudaGraph> {
