@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use ndarray::{
@@ -214,6 +214,24 @@ pub struct PackedMatrix<'a> {
     pub dim: (usize, usize),
     /// Where it lies.
     pub place: PackedPlace<'a>,
+}
+
+impl PackedMatrix<'_> {
+    /// Some of the rows.
+    ///
+    /// # Panics
+    /// If the range ends beyond the last row, or before it starts.
+    #[must_use]
+    pub fn rows(self, range: Range<usize>) -> Self {
+        let (m, n) = self.dim;
+        assert!(range.start <= range.end && range.end <= m, "rows {range:?} of {m}");
+        let row = self.format.row_bytes(n).expect("compared when the matrix was made");
+        let place = match self.place {
+            PackedPlace::Host(all) => PackedPlace::Host(&all[range.start * row..range.end * row]),
+            PackedPlace::Device(memory, first) => PackedPlace::Device(memory, first + range.start),
+        };
+        PackedMatrix { dim: (range.len(), n), place, ..self }
+    }
 }
 
 /// Where a packed matrix lies.

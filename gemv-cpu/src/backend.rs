@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 #[cfg(feature = "packed")]
-use gemv_core::PackedMatrix;
+use gemv_core::{Format, PackedMatrix};
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 use gemv_core::{
@@ -448,6 +448,11 @@ impl Backend for Cpu {
             _ => &[],
         };
         own.iter().copied().chain([table!("cpu")]).collect()
+    }
+
+    #[cfg(feature = "packed")]
+    fn packed_formats(&self) -> &'static [Format] {
+        Format::ALL
     }
 
     #[cfg(feature = "packed")]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 #[cfg(feature = "packed")]
-use gemv_core::PackedMatrix;
+use gemv_core::{Format, PackedMatrix};
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
@@ -378,6 +378,11 @@ impl Backend for Cuda {
 
     fn tables(&self) -> Vec<BuiltinTable> {
         tables::of(&self.info)
+    }
+
+    #[cfg(feature = "packed")]
+    fn packed_formats(&self) -> &'static [Format] {
+        Format::ALL
     }
 
     #[cfg(feature = "packed")]
