@@ -11,7 +11,7 @@ use common::{Check, Size, hash, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix2, Ix3, s};
 use gemv::unstable::reference::ordered_sum;
-use gemv::unstable::{Job, Number, Tensor, scale};
+use gemv::unstable::{Job, Number, PackedMatrix, PackedPlace, Tensor, TensorMut, scale};
 use gemv::{Accumulator, Device, Element, Error, Format, Function, GpuDot, Packed, ToDevice};
 use gemv_testkit::Host;
 use libtest_mimic::Trial;
@@ -262,7 +262,24 @@ fn as_numbers(device: &Device, format: Format) -> Check {
     let (mut y, mut z) = (device.zeros((m, 4)).map_err(of)?, device.zeros((m, 4)).map_err(of)?);
     device.product(&there, &x).bias(&bias).map(Function::Tanh).to(&mut y).map_err(of)?;
     device.product(&dense, &x).bias(&bias).map(Function::Tanh).to(&mut z).map_err(of)?;
-    same(&y.download().map_err(of)?, &z.download().map_err(of)?, "a layer")
+    same(&y.download().map_err(of)?, &z.download().map_err(of)?, "a layer")?;
+    // A job of a matrix on the host: where the blocks lie, or one sentence.
+    let (x, mut y) = (x.download().map_err(of)?, Array2::from_elem((m, 4), 7.0f32));
+    let place = PackedPlace::Host(host.bytes());
+    let a = Tensor::of_packed(PackedMatrix { format, dim: (m, n), place }, f32::DTYPE);
+    let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+    let job = Job { alpha, a, conj: false, x: x.view().into(), beta, y: y.view_mut().into() };
+    let computed = device.compute(job);
+    if device.backend().packed_in_place() {
+        computed.map_err(of)?;
+        let dense = host.dequantize().map_err(of)?;
+        return same(&y, &expected((1.0, 0.0), dense.view(), x.view(), y.view()), "a job");
+    }
+    let text = computed.err().map(|e| e.to_string()).unwrap_or_default();
+    match text.contains("A is a packed matrix of the host") && y == Array2::from_elem((m, 4), 7.0) {
+        true => Ok(()),
+        false => Err(format!("a job of a matrix on the host: {text:?}")),
+    }
 }
 
 /// A plan with a resident matrix, run as it is recorded and as it is replayed.
@@ -290,9 +307,20 @@ fn plan(device: &Device, format: Format) -> Check {
         let got = plan.state().0.download().map_err(of)?.insert_axis(Axis(1));
         same(&got, &want, &format!("run {run}"))?;
     }
+    // The same as a job.
+    let mut by_job = device.plan(plan.into_state(), |(x, y)| {
+        let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+        let a = Tensor::of_packed(there.window(), f32::DTYPE);
+        let x = Tensor::device(f32::DTYPE, x.window());
+        let y = TensorMut::device(f32::DTYPE, y.window_mut().expect("not shared"));
+        device.compute(Job { alpha, a, conj: false, x, beta, y })
+    });
+    by_job.run().and_then(|()| by_job.run()).map_err(of)?;
+    let got = by_job.state().1.download().map_err(of)?.insert_axis(Axis(1));
+    same(&got, &expected((1.0, 0.0), a.view(), want.view(), want.view()), "as a job")?;
     // What is on the host cannot be recorded, on any device.
     let mut from_host =
-        device.plan(plan.into_state(), |(x, y)| host.try_gpu_dot_into(&*x, &mut *y));
+        device.plan(by_job.into_state(), |(x, y)| host.try_gpu_dot_into(&*x, &mut *y));
     match from_host.run() {
         Err(e) if e.to_string().contains("on the host") => Ok(()),
         other => Err(format!("a matrix on the host in a plan: {other:?}")),
@@ -424,11 +452,8 @@ fn without_kernels() -> Check {
         let (x, mut y) = (Array1::<f32>::ones(n), Array1::<f32>::from_elem(m, 7.0));
         let job = |y| {
             let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
-            let a = gemv::unstable::PackedMatrix {
-                format: a.format(),
-                dim: a.dim(),
-                place: gemv::unstable::PackedPlace::Host(a.bytes()),
-            };
+            let place = PackedPlace::Host(a.bytes());
+            let a = PackedMatrix { format: a.format(), dim: a.dim(), place };
             let (a, x) = (Tensor::of_packed(a, f32::DTYPE), x.view().into());
             Job { alpha, a, conj: false, x, beta, y }
         };

@@ -225,6 +225,11 @@ pub trait Backend: Any + Send + Sync + Debug {
         &[]
     }
 
+    /// Whether products take packed matrices in the host's memory, where they lie. By default each is uploaded first.
+    fn packed_in_place(&self) -> bool {
+        false
+    }
+
     /// A new block that holds the rows of a packed matrix of the host, in the arrangement that the device's kernels read:
     /// for products whose [`Desc`] has its [`packing`](Desc::packing). By default it refuses, as the products are refused that
     /// have none of the [formats](Self::packed_formats).

@@ -1,7 +1,6 @@
 //! Products on a device: shapes are compared and devices checked before a backend sees operands.
 
 use std::cell::Cell;
-use std::fmt;
 
 use ndarray::{
     Array1, ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, Dimension, Ix1, Ix2, Ix3,
@@ -190,10 +189,15 @@ impl Device {
             return Ok(());
         }
         job.without_batch();
-        if [job.a.window(), job.x.window(), job.y.window()].iter().any(Option::is_none) {
+        let on_host = job.a.is_on_host();
+        if on_host || job.x.is_on_host() || job.y.window().is_none() {
             self.plannable(Work::Host)?;
         }
         let choice = self.choice(&job.desc())?;
+        if on_host && job.a.packed_matrix().is_some() && !self.backend().packed_in_place() {
+            let reason = "is a packed matrix of the host: upload it first".into();
+            return Err(Error::Operand { operand: "A", reason });
+        }
         self.backend().product(&mut job, choice.prepared())
     }
 
@@ -286,10 +290,10 @@ impl Device {
             without_a(ask.beta, y);
             return Ok(());
         }
-        // A device whose memory is not the host's has it uploaded for this one product.
+        // Uploaded for this one product.
         let uploaded;
         let mut all = a.rows;
-        if !(a.device.is_some() || self.info().host || ask.alpha.is_zero()) {
+        if !(a.device.is_some() || self.backend().packed_in_place() || ask.alpha.is_zero()) {
             uploaded = in_default(|| self.backend().upload_packed(all))?;
             all.place = PackedPlace::Device(&*uploaded, 0);
         }
@@ -476,6 +480,7 @@ impl<'a, T: Element, A: Rank> LeftRef<'a, T, A> {
 
 /// A product of [`Device::product`], of which nothing is computed yet: `Y = alpha * A X + beta * Y`, with factors of 1 and
 /// 0 unless [`scaled`](Self::scaled) says otherwise. Then a [bias](Self::bias) may be added, and a [function](Self::map) taken.
+#[derive(Debug)]
 #[must_use = "nothing is computed before `to` says where the result goes"]
 pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimension> {
     device: &'d Device,
@@ -484,14 +489,6 @@ pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimensio
     x: OperandRef<'x, V, X>,
     bias: Option<OperandRef<'x, V, X>>,
     function: Option<Function>,
-}
-
-impl<T: Element, V: Element, A: Dimension, X: Dimension> fmt::Debug
-    for Product<'_, '_, '_, T, V, A, X>
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Product").field("device", &self.device).field("ask", &self.ask).finish()
-    }
 }
 
 impl<'d, 'x, T, V, A, X> Product<'d, '_, 'x, T, V, A, X>

@@ -426,6 +426,10 @@ impl Backend for Reference {
         crate::Format::ALL
     }
 
+    fn packed_in_place(&self) -> bool {
+        true
+    }
+
     #[cfg(feature = "packed")]
     fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
         let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };

@@ -369,7 +369,13 @@ impl<'a> Tensor<'a> {
         matches!(self.place, Place::Device(memory, _) if memory.owner() != Owner::Backend)
     }
 
-    /// Where it lies in a device's memory; `None` if it is in the host's.
+    /// Whether it lies in the host's memory.
+    pub(crate) fn is_on_host(&self) -> bool {
+        let packed = self.packed_matrix().map(|of| of.place);
+        matches!((self.place, packed), (Place::Host(..), _) | (_, Some(PackedPlace::Host(_))))
+    }
+
+    /// Where its elements lie in a device's memory; `None` if they are in the host's, or it is packed.
     #[inline]
     pub fn window(&self) -> Option<Window<&'a dyn Memory, Ix3>> {
         match self.place {

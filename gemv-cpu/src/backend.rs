@@ -455,6 +455,10 @@ impl Backend for Cpu {
         Format::ALL
     }
 
+    fn packed_in_place(&self) -> bool {
+        true
+    }
+
     #[cfg(feature = "packed")]
     fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
         packed::upload(matrix).map_err(|asked| self.full(asked))

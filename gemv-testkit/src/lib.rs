@@ -371,6 +371,10 @@ impl Backend for Host {
         self.packed_formats
     }
 
+    fn packed_in_place(&self) -> bool {
+        true
+    }
+
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {
         (self.fill)(to, bytes, source)
     }
