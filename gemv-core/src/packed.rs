@@ -44,6 +44,13 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// let y = packed.gpu_dot(&x);
 /// assert_eq!(y, packed.dequantize()?.gpu_dot(&x)); // the same bits
 /// assert_eq!(packed.rows(2..4).gpu_dot(&x), y.slice(ndarray::s![2..4]));
+///
+/// // Three experts of 2 × 256, each with a vector of its own.
+/// let experts = Packed::new(Format::Q8_0, (3, 2, 256), packed.bytes().to_vec())?;
+/// let tokens = Array2::from_shape_fn((3, 256), |(b, j)| ((b + j) as f32).cos());
+/// let y = experts.gpu_dot(&tokens);
+/// let second = experts.index_axis(ndarray::Axis(0), 1);
+/// assert_eq!(y.row(1), second.gpu_dot(&tokens.row(1)));
 /// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Clone)]

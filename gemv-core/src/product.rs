@@ -111,6 +111,8 @@ impl Device {
     /// Each operand has any strides, and is on the host or resident here. A batch stride of 0, such as of a broadcast view,
     /// shares A or X. Whatever k and the batch are, each column has the bits of its product alone.
     ///
+    /// A packed matrix, or a stack of them, is an A for X of f32, f16 or bf16. A stack is computed matrix by matrix.
+    ///
     /// X and Y have the elements of A, or those of a wider type: f32 for a matrix of f16 or bf16, f64 for one of f32. The sum
     /// is kept in that type.
     ///

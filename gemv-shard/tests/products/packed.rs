@@ -194,6 +194,8 @@ struct Counting {
     most: AtomicUsize,
     /// Products before one fails.
     left: AtomicUsize,
+    /// Products of packed matrices that nobody has waited for.
+    running: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -222,6 +224,7 @@ fn counting(products: usize) -> Arc<Counting> {
         held: Arc::default(),
         most: AtomicUsize::new(0),
         left: AtomicUsize::new(products),
+        running: AtomicUsize::new(0),
     })
 }
 
@@ -248,6 +251,7 @@ impl Backend for Counting {
         self.reference.alloc(dtype, len)
     }
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
+        self.synchronize()?;
         self.reference.download(from, first, to)
     }
     fn packed_formats(&self) -> &'static [Format] {
@@ -256,6 +260,8 @@ impl Backend for Counting {
     fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
         let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };
         let (bytes, held) = (blocks.len(), self.held.clone());
+        // Else memory that is given back may still be in use.
+        assert!(self.running.load(Ordering::SeqCst) <= 1, "more than one product is under way");
         self.most.fetch_max(held.fetch_add(bytes, Ordering::SeqCst) + bytes, Ordering::SeqCst);
         Ok(Box::new(Block { blocks: self.reference.upload_packed(matrix)?, bytes, held }))
     }
@@ -274,10 +280,15 @@ impl Backend for Counting {
         let block: &Block = (memory as &dyn std::any::Any).downcast_ref().expect("its own memory");
         let a = PackedMatrix { place: PackedPlace::Device(&*block.blocks, first), ..matrix };
         let a = Tensor::of_packed(a, x.dtype());
+        self.running.fetch_add(1, Ordering::SeqCst);
         self.reference.product(&mut Job { alpha, a, conj, x, beta, y: job.y() }.check()?, prepared)
     }
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
         self.reference.vector(job)
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.running.store(0, Ordering::SeqCst);
+        Ok(())
     }
 }
 
