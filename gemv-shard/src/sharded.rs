@@ -26,7 +26,8 @@ use crate::{Error, Result, product};
 /// A matrix of m × n whose parts are resident on several devices of this process, of any kinds.
 ///
 /// Products are those of [`GpuDot`]: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta, &mut y)`. x and y are on the host, or
-/// resident on the devices as a [`ShardedVector`](crate::ShardedVector). Products have the bits of the product on one
+/// resident on the devices as a [`ShardedVector`](crate::ShardedVector); on the host they may be matrices of several
+/// columns. Products have the bits of the product on one
 /// device, whatever the devices, the split and the weights. All devices compute at the same time, and no device
 /// holds more of the matrix than its part.
 ///
