@@ -11,7 +11,7 @@ use common::{Check, Size, hash, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix2, Ix3, s};
 use gemv::unstable::reference::ordered_sum;
-use gemv::unstable::{Job, Number, PackedMatrix, PackedPlace, Tensor, TensorMut, scale};
+use gemv::unstable::{Desc, Job, Number, PackedMatrix, PackedPlace, Tensor, TensorMut, scale};
 use gemv::{Accumulator, Device, Element, Error, Format, Function, GpuDot, Packed, ToDevice};
 use gemv_testkit::Host;
 use libtest_mimic::Trial;
@@ -239,6 +239,24 @@ fn epilogue<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
         let product = device.product(&host, &x).scaled(alpha, beta);
         product.bias(&bias).map(function).to(&mut z).map_err(of)?;
         same(&z.download().map_err(of)?, &want, &format!("{what}, to the device"))?;
+    }
+    // Parameters that are given: also where nothing is read, NaN in X and the matrix among it.
+    for (n, alpha) in [(n, 1.0), (n, 0.0), (0, 1.0)] {
+        let host = if n > 0 { host.clone() } else { weights(format, (m, 0), 1) };
+        let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+        let desc = Desc { rhs: k, ..Desc::packed(format, V::DTYPE, (m, n.max(256))) };
+        let params = device.backend().candidates(&desc)[0];
+        let nan = Array2::from_elem((n, k), V::narrow(f32::NAN));
+        let x = if alpha == 0.0 { &nan } else { &x.slice(s![..n, ..]).to_owned() };
+        let want = match alpha {
+            0.0 => old.mapv(|y| V::narrow(-2.0 * y.widen())),
+            _ => expected((alpha, -2.0), a.view(), x.view(), old.view()),
+        };
+        let mut y = device.matrix(&old).map_err(of)?;
+        let product = device.product(&there, x).scaled(alpha, -2.0);
+        product.with(&params).to(&mut y).map_err(of)?;
+        let what = format!("{n} columns, alpha = {alpha}, {params}");
+        same(&y.download().map_err(of)?, &want, &what)?;
     }
     // One vector, without a bias.
     let (x, mut y) = (x.column(1), vec![V::default(); m]);

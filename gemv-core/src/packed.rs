@@ -317,11 +317,12 @@ fn update<V: Element, A: Stack<X>, X: Rank>(
     beta: V::Acc,
     y: OperandMut<'_, V, X>,
 ) -> Result<()> {
-    A::check(a.dim, x.raw_dim(), Some(y.raw_dim()))?;
-    let there = a.device.or(x.device()).or(y.device()).cloned();
-    let device = there.map_or_else(|| Engine::global().default_device(), Ok)?;
     let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
-    device.run_packed(ask, a, x, y)
+    if let Some(device) = a.device.or(x.device()) {
+        return device.run_packed(ask, a, x, y);
+    }
+    let there = y.device().cloned();
+    there.map_or_else(|| Engine::global().default_device(), Ok)?.run_packed(ask, a, x, y)
 }
 
 fn on_host<V: Element, A: Stack<X>, X: Rank>(

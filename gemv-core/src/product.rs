@@ -299,11 +299,10 @@ impl Device {
             uploaded = in_default(|| self.backend().upload_packed(all))?;
             all.place = PackedPlace::Device(&*uploaded, 0);
         }
-        let [batch, m, _] = A::A.map(|axis| axis.map_or(1, |axis| a.dim[axis]));
-        if batch > 1 {
-            // Its bias is that of all products.
-            ask.epilogue = None;
-        }
+        let [batch, m, n] = A::A.map(|axis| axis.map_or(1, |axis| a.dim[axis]));
+        // The bias is that of all products; and where nothing is read, no kernel for packed matrices is asked for.
+        ask.epilogue = ask.epilogue.filter(|_| batch == 1);
+        ask.params = ask.params.filter(|_| n > 0 && !ask.alpha.is_zero());
         let x = x.tensor(A::X);
         let each = |mut y: TensorMut<'_>| {
             (0..batch).try_for_each(|b| {
