@@ -5,12 +5,15 @@
 #[macro_use]
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use common::{Check, Size, hash, trial};
 use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix2, Ix3, s};
 use gemv::unstable::reference::ordered_sum;
-use gemv::unstable::{Job, Number, Tensor, scale};
-use gemv::{Accumulator, Device, Element, Format, GpuDot, Packed, ToDevice};
+use gemv::unstable::{Desc, Job, Number, PackedMatrix, PackedPlace, Tensor, TensorMut, scale};
+use gemv::{Accumulator, Device, Element, Error, Format, Function, GpuDot, Packed, ToDevice};
+use gemv_testkit::Host;
 use libtest_mimic::Trial;
 
 /// Rows and columns, in multiples of a format's block where that is more than 32.
@@ -212,9 +215,323 @@ fn special_values(device: &Device) -> Check {
     Ok(())
 }
 
+/// A bias and a function behind the product, with factors: of a matrix on the host and a resident one, to the host and to a
+/// resident Y.
+fn epilogue<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    let (m, n, k) = (23, columns(format, 1280), 3);
+    let host = weights(format, (m, n), 21);
+    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let (x, old) = (vectors::<V>(n, k, 5), vectors::<V>(m, k, 6));
+    let bias = vectors::<V>(m, 1, 7);
+    let function = Function::Silu;
+    for (alpha, beta) in [(1.0, 0.0), (0.5, -2.0), (0.0, 0.5)] {
+        // Step by step, which has the bits of rules 10 and 12.
+        let want = match alpha {
+            0.0 => old.mapv(|y| V::narrow(beta * y.widen())),
+            _ => expected((alpha, beta), a.view(), x.view(), old.view()),
+        };
+        let mut steps = device.matrix(&want).map_err(of)?;
+        steps.add(&device.matrix(&bias).map_err(of)?).map_err(of)?;
+        steps.map(function).map_err(of)?;
+        let want = steps.download().map_err(of)?;
+        let what = format!("{} with factors {alpha} and {beta}", V::DTYPE);
+        let (mut y, mut z) = (old.clone(), device.matrix(&old).map_err(of)?);
+        let product = device.product(&there, &x).scaled(alpha, beta);
+        product.bias(&bias).map(function).to(&mut y).map_err(of)?;
+        same(&y, &want, &format!("{what}, to the host"))?;
+        let product = device.product(&host, &x).scaled(alpha, beta);
+        product.bias(&bias).map(function).to(&mut z).map_err(of)?;
+        same(&z.download().map_err(of)?, &want, &format!("{what}, to the device"))?;
+    }
+    // Parameters that are given: also where nothing is read, NaN in X and the matrix among it.
+    for (n, alpha) in [(n, 1.0), (n, 0.0), (0, 1.0)] {
+        let host = if n > 0 { host.clone() } else { weights(format, (m, 0), 1) };
+        let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+        let desc = Desc { rhs: k, ..Desc::packed(format, V::DTYPE, (m, n.max(256))) };
+        let params = device.backend().candidates(&desc)[0];
+        let nan = Array2::from_elem((n, k), V::narrow(f32::NAN));
+        let x = if alpha == 0.0 { &nan } else { &x.slice(s![..n, ..]).to_owned() };
+        let want = match alpha {
+            0.0 => old.mapv(|y| V::narrow(-2.0 * y.widen())),
+            _ => expected((alpha, -2.0), a.view(), x.view(), old.view()),
+        };
+        let mut y = device.matrix(&old).map_err(of)?;
+        let product = device.product(&there, x).scaled(alpha, -2.0);
+        product.with(&params).to(&mut y).map_err(of)?;
+        let what = format!("{n} columns, alpha = {alpha}, {params}");
+        same(&y.download().map_err(of)?, &want, &what)?;
+    }
+    // One vector, without a bias.
+    let (x, mut y) = (x.column(1), vec![V::default(); m]);
+    device.product(&there, &x).map(Function::Relu).to(&mut y).map_err(of)?;
+    let none = Array2::from_elem((m, 1), V::default());
+    let want = expected((1.0, 0.0), a.view(), x.insert_axis(Axis(1)), none.view());
+    let want = want.mapv(|v| if v.widen() > 0.0 { v } else { V::default() });
+    let y = Array2::from_shape_vec((m, 1), y).expect("a column");
+    same(&y, &want, &format!("{}, one vector", V::DTYPE))
+}
+
+/// The same calls on the matrix of f32 that it stands for have the same bits.
+fn as_numbers(device: &Device, format: Format) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    let (m, n) = (17, columns(format, 544));
+    let host = weights(format, (m, n), 31);
+    let there = host.to_device(device).map_err(of)?;
+    let dense = device.matrix(&host.dequantize().map_err(of)?).map_err(of)?;
+    let x = device.matrix(&vectors::<f32>(n, 4, 8)).map_err(of)?;
+    let bias = device.matrix(&vectors::<f32>(1, 4, 9)).map_err(of)?;
+    let (mut y, mut z) = (device.zeros((m, 4)).map_err(of)?, device.zeros((m, 4)).map_err(of)?);
+    device.product(&there, &x).bias(&bias).map(Function::Tanh).to(&mut y).map_err(of)?;
+    device.product(&dense, &x).bias(&bias).map(Function::Tanh).to(&mut z).map_err(of)?;
+    same(&y.download().map_err(of)?, &z.download().map_err(of)?, "a layer")?;
+    // A job of a matrix on the host: where the blocks lie, or one sentence.
+    let (x, mut y) = (x.download().map_err(of)?, Array2::from_elem((m, 4), 7.0f32));
+    let place = PackedPlace::Host(host.bytes());
+    let a = Tensor::of_packed(PackedMatrix { format, dim: (m, n), place }, f32::DTYPE);
+    let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+    let job = Job { alpha, a, conj: false, x: x.view().into(), beta, y: y.view_mut().into() };
+    let computed = device.compute(job);
+    if device.backend().packed_in_place() {
+        computed.map_err(of)?;
+        let dense = host.dequantize().map_err(of)?;
+        return same(&y, &expected((1.0, 0.0), dense.view(), x.view(), y.view()), "a job");
+    }
+    let text = computed.err().map(|e| e.to_string()).unwrap_or_default();
+    match text.contains("A is a packed matrix of the host") && y == Array2::from_elem((m, 4), 7.0) {
+        true => Ok(()),
+        false => Err(format!("a job of a matrix on the host: {text:?}")),
+    }
+}
+
+/// A plan with a resident matrix, run as it is recorded and as it is replayed.
+fn plan(device: &Device, format: Format) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    // A vector goes through it again and again.
+    let n = columns(format, 512);
+    let host = weights(format, (n, n), 41);
+    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let start = vectors::<f32>(n, 1, 3).column(0).to_owned();
+    let bias = device.vector(&start).map_err(of)?;
+    let state = (device.vector(&start).map_err(of)?, device.zeros(n).map_err(of)?);
+    let mut plan = device.plan(state, |(x, y)| {
+        there.try_gpu_dot_into(&*x, &mut *y)?;
+        device.product(&there, &*y).scaled(2.0, -1.0).bias(&bias).map(Function::Tanh).to(x)
+    });
+    let mut want = start.clone().insert_axis(Axis(1));
+    for run in 0..4 {
+        plan.run().map_err(of)?;
+        let y = expected((1.0, 0.0), a.view(), want.view(), want.view());
+        let sums = expected((2.0, -1.0), a.view(), y.view(), want.view());
+        let mut x = device.vector(&sums.column(0)).map_err(of)?;
+        x.add(&bias).and_then(|()| x.map(Function::Tanh)).map_err(of)?;
+        want = x.download().map_err(of)?.insert_axis(Axis(1));
+        let got = plan.state().0.download().map_err(of)?.insert_axis(Axis(1));
+        same(&got, &want, &format!("run {run}"))?;
+    }
+    // The same as a job.
+    let mut by_job = device.plan(plan.into_state(), |(x, y)| {
+        let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+        let a = Tensor::of_packed(there.window(), f32::DTYPE);
+        let x = Tensor::device(f32::DTYPE, x.window());
+        let y = TensorMut::device(f32::DTYPE, y.window_mut().expect("not shared"));
+        device.compute(Job { alpha, a, conj: false, x, beta, y })
+    });
+    by_job.run().and_then(|()| by_job.run()).map_err(of)?;
+    let got = by_job.state().1.download().map_err(of)?.insert_axis(Axis(1));
+    same(&got, &expected((1.0, 0.0), a.view(), want.view(), want.view()), "as a job")?;
+    // What is on the host cannot be recorded, on any device.
+    let mut from_host =
+        device.plan(by_job.into_state(), |(x, y)| host.try_gpu_dot_into(&*x, &mut *y));
+    match from_host.run() {
+        Err(e) if e.to_string().contains("on the host") => Ok(()),
+        other => Err(format!("a matrix on the host in a plan: {other:?}")),
+    }
+}
+
+/// A stack has the products of each of its matrices.
+fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    let (b, m, n, k) = (4, 13, columns(format, 544), 3);
+    let all = weights(format, (b * m, n), 51);
+    let host = Packed::new(format, (b, m, n), all.bytes().to_vec()).map_err(of)?;
+    let a = host.dequantize().map_err(of)?;
+    if (a.dim(), host.dim(), host.nrows(), host.ncols()) != ((b, m, n), (b, m, n), m, n) {
+        return Err(format!("{:?} of {host:?}", a.dim()));
+    }
+    let there = host.to_device(device).map_err(of)?;
+    let x = Array3::from_shape_fn((b, n, k), |(b, j, c)| {
+        vectors::<V>(1, 1, (b * 7 + j * 3 + c) as u64)[[0, 0]]
+    });
+    let old = Array3::from_shape_fn((b, m, k), |(b, i, c)| V::narrow((b + i) as f32 - c as f32));
+    let want = |alpha: f32, beta: f32| {
+        let mut want = old.clone();
+        for (at, mut want) in want.outer_iter_mut().enumerate() {
+            let (a, x) = (a.index_axis(Axis(0), at), x.index_axis(Axis(0), at));
+            want.assign(&expected((alpha, beta), a, x, old.index_axis(Axis(0), at)));
+        }
+        want
+    };
+    let flat = |y: &Array3<V>| y.clone().into_shape_with_order((b * m, k)).expect("in order");
+    let same3 = |got: &Array3<V>, want: &Array3<V>, what: &str| same(&flat(got), &flat(want), what);
+    let plain = want(1.0, 0.0);
+    // One vector for each matrix, and several.
+    let (one, first) =
+        (x.index_axis(Axis(2), 1).to_owned(), plain.index_axis(Axis(2), 1).to_owned());
+    let mut y = Array2::from_elem((b, m), V::default());
+    device.product(&there, &one).to(&mut y).map_err(of)?;
+    same(&y, &first, "a vector each")?;
+    let mut y = device.array(&old).map_err(of)?;
+    device.product(&there, &x).scaled(0.5, -2.0).to(&mut y).map_err(of)?;
+    same3(&y.download().map_err(of)?, &want(0.5, -2.0), "several each")?;
+    // Of the host, to every second place of a larger array of the host.
+    let mut large = Array3::from_elem((b, m, 2 * k), V::narrow(7.0));
+    device.product(&host, &x).to(large.slice_mut(s![.., .., ..;2])).map_err(of)?;
+    same3(&large.slice(s![.., .., ..;2]).to_owned(), &plain, "of the host")?;
+    if large.slice(s![.., .., 1..;2]).iter().any(|v| v.widen() != 7.0) {
+        return Err("other places were written".into());
+    }
+    // The same vectors for each matrix; a bias for each row of each, and a function.
+    let shared = x.index_axis(Axis(0), 2);
+    let (shared, bias) = (shared.broadcast((b, n, k)).expect("a new axis"), vectors::<V>(b, m, 2));
+    let bias = bias.insert_axis(Axis(2));
+    let mut y = device.zeros((b, m, k)).map_err(of)?;
+    device.product(&there, shared).bias(&bias).map(Function::Relu).to(&mut y).map_err(of)?;
+    let y = y.download().map_err(of)?;
+    for at in 0..b {
+        let (a, x) = (a.index_axis(Axis(0), at), x.index_axis(Axis(0), 2));
+        let sums = expected((1.0, 0.0), a, x, old.index_axis(Axis(0), at));
+        let want = Array2::from_shape_fn((m, k), |(i, c)| {
+            let sum = V::narrow(sums[[i, c]].widen() + bias[[at, i, 0]].widen());
+            if sum.widen() > 0.0 { sum } else { V::default() }
+        });
+        same(&y.index_axis(Axis(0), at).to_owned(), &want, "a layer of each")?;
+    }
+    // One of them.
+    let (one, x) = (there.index_axis(Axis(0), 2), x.index_axis(Axis(0), 2));
+    let mut y = Array2::from_elem((m, k), V::default());
+    device.product(&one, x).to(&mut y).map_err(of)?;
+    same(&y, &plain.index_axis(Axis(0), 2).to_owned(), "one of them")?;
+    let part = host.index_axis(Axis(0), 3).rows(2..5).dequantize().map_err(of)?;
+    if part != a.slice(s![3, 2..5, ..]) {
+        return Err("rows of one of them".into());
+    }
+    Ok(())
+}
+
+/// `gpu_dot` of stacks, with everything that it is a method of.
+fn stack_by_gpu_dot(device: &Device) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    let a = Array3::from_shape_fn((3, 5, 256), |(b, i, j)| ((b * 1280 + i * 256 + j) as f32).sin());
+    let host: Packed<Ix3> = Packed::quantize(Format::Q8_0, &a).map_err(of)?;
+    let there = host.to_device(device).map_err(of)?;
+    let a = host.dequantize().and_then(|a| device.array(&a)).map_err(of)?;
+    let x = Array3::from_shape_fn((3, 256, 2), |(b, j, c)| ((b + 2 * j + 3 * c) as f32).cos());
+    let one = x.index_axis(Axis(2), 0).to_owned();
+    let want = a.try_gpu_dot(&x).and_then(|y| y.download()).map_err(of)?;
+    let first = a.try_gpu_dot(&one).and_then(|y| y.download()).map_err(of)?;
+    let (rx, rone) = (device.array(&x).map_err(of)?, device.matrix(&one).map_err(of)?);
+    let down =
+        |y: gemv::Result<gemv::DeviceArray<f32, Ix3>>| y.and_then(|y| y.download()).map_err(of);
+    let down2 =
+        |y: gemv::Result<gemv::DeviceArray<f32, Ix2>>| y.and_then(|y| y.download()).map_err(of);
+    let all = [
+        down(there.try_gpu_dot(&x))?,
+        down(there.try_gpu_dot(&rx))?,
+        host.try_gpu_dot(&rx).map_err(of)?,
+    ];
+    let ones = [
+        down2(there.try_gpu_dot(&one))?,
+        down2(there.try_gpu_dot(&rone))?,
+        host.try_gpu_dot(&rone).map_err(of)?,
+    ];
+    if all.iter().any(|y| y != want) || ones.iter().any(|y| y != first) {
+        return Err("other numbers than of the stack of f32".into());
+    }
+    let (mut y, mut z) = (Array3::ones((3, 5, 2)), Array3::ones((3, 5, 2)));
+    there
+        .try_gemv(2.0, &x, 1.0, &mut y)
+        .and_then(|()| a.try_gemv(2.0, &x, 1.0, &mut z))
+        .map_err(of)?;
+    if y != z {
+        return Err("other numbers with factors".into());
+    }
+    let wrong = there.try_gpu_dot(&Array3::<f32>::zeros((2, 256, 2))).map(drop);
+    match wrong {
+        Err(Error::Shape(_)) => Ok(()),
+        other => Err(format!("two sets of vectors for three matrices: {other:?}")),
+    }
+}
+
+/// A backend without kernels for packed matrices, as all are that do not say otherwise: one sentence, and y as it was.
+fn without_kernels() -> Check {
+    let (m, n) = (4, 64);
+    let a = weights(Format::Q8_0, (m, n), 1);
+    for host in [true, false] {
+        let mut backend = Host::new("fake:0");
+        backend.info.host = host;
+        let device = backend.device();
+        let (x, mut y) = (Array1::<f32>::ones(n), Array1::<f32>::from_elem(m, 7.0));
+        let job = |y| {
+            let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
+            let place = PackedPlace::Host(a.bytes());
+            let a = PackedMatrix { format: a.format(), dim: a.dim(), place };
+            let (a, x) = (Tensor::of_packed(a, f32::DTYPE), x.view().into());
+            Job { alpha, a, conj: false, x, beta, y }
+        };
+        let refused = [
+            a.to_device(&device).map(drop),
+            device.product(&a, &x).to(&mut y),
+            device.product(&a, &x).map(Function::Relu).to(&mut y),
+            a.try_gpu_dot(&device.vector(&x).expect("an upload")).map(drop),
+            device.compute(job(y.view_mut().into())),
+        ];
+        for refused in refused {
+            let text = refused.err().map(|e| e.to_string());
+            let want = "fake:0 cannot compute f32: it has no kernels for matrices of q8_0";
+            if text.as_deref() != Some(want) || y != Array1::from_elem(m, 7.0) {
+                return Err(format!("memory of the host {host}: {text:?}, y is {y}"));
+            }
+        }
+        // Where nothing is read, no kernel is needed.
+        device.product(&a, &x).scaled(0.0, 2.0).to(&mut y).map_err(|e| e.to_string())?;
+        if y != Array1::from_elem(m, 14.0) {
+            return Err(format!("alpha = 0: {y}"));
+        }
+    }
+    Ok(())
+}
+
+/// The product of a later matrix fails: y, on the host, is as it was.
+fn late_failure() -> Check {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let late = || Error::Device { device: "fake:0".into(), call: "launch", reason: "late".into() };
+    let mut backend = Host {
+        packed_formats: Format::ALL,
+        compute: Box::new(move |job, _| match CALLS.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                job.y().assign(gemv::unstable::bytes_of(&[1.0f32; 8]));
+                Ok(())
+            }
+            _ => Err(late()),
+        }),
+        ..Host::new("fake:0")
+    };
+    backend.info.host = true;
+    let device = backend.device();
+    let a = Packed::new(Format::Q8_0, (3, 4, 32), vec![0; 3 * 4 * 34]).expect("as many bytes");
+    let (x, mut y) = (Array3::<f32>::ones((3, 32, 2)), Array3::from_elem((3, 4, 2), 7.0f32));
+    match device.product(&a, &x).to(&mut y) {
+        Err(Error::Device { .. }) if y == Array3::from_elem((3, 4, 2), 7.0) => Ok(()),
+        other => Err(format!("{other:?}, {} calls, y is {y}", CALLS.load(Ordering::SeqCst))),
+    }
+}
+
 fn main() {
     let targets = common::targets();
     let mut trials = common::absences(&targets);
+    trials.push(trial("without kernels".into(), without_kernels));
+    trials.push(trial("a late failure".into(), late_failure));
     for target in &targets {
         let Ok(device) = &target.device else { continue };
         // Each program of a compiler takes a second.
@@ -236,6 +553,19 @@ fn main() {
             if few && number > 0 {
                 continue;
             }
+            let of = device.clone();
+            trials.push(trial(format!("{}/{format}/layers", target.id), move || {
+                epilogue::<f32>(&of, format)?;
+                epilogue::<bf16>(&of, format)?;
+                as_numbers(&of, format)?;
+                plan(&of, format)
+            }));
+            let of = device.clone();
+            trials.push(trial(format!("{}/{format}/stacks", target.id), move || {
+                stack::<f32>(&of, format)?;
+                stack::<f16>(&of, format)?;
+                stack_by_gpu_dot(&of)
+            }));
             let of = device.clone();
             let name = format!("{}/{format}/f16 and bf16", target.id);
             trials.push(trial(name, move || {

@@ -13,7 +13,7 @@ use crate::launch::{CompiledKernel, KernelLaunch};
 use crate::memory::{Exchange, Memory, Receive};
 use crate::step::{AnyVectorJob, Epilogue};
 use crate::tensor::PackedMatrix;
-use crate::{Desc, Dtype, Error, KernelInfo, Params, Result};
+use crate::{Desc, Dtype, Error, Format, KernelInfo, Params, Result};
 
 /// What a device says of itself.
 ///
@@ -214,8 +214,25 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// As [`upload`](Self::upload).
     fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>>;
 
+    /// The formats of packed matrices that it has kernels for. No product of another one arrives; by default none does.
+    ///
+    /// ```
+    /// # use gemv::{Format, unstable::reference::Reference};
+    /// # let backend = Reference::open();
+    /// assert!(backend.packed_formats().iter().all(|of| Format::ALL.contains(of)));
+    /// ```
+    fn packed_formats(&self) -> &'static [Format] {
+        &[]
+    }
+
+    /// Whether products take packed matrices in the host's memory, where they lie. By default each is uploaded first.
+    fn packed_in_place(&self) -> bool {
+        false
+    }
+
     /// A new block that holds the rows of a packed matrix of the host, in the arrangement that the device's kernels read:
-    /// for products whose [`Desc`] has its [`packing`](Desc::packing). By default there are no such kernels.
+    /// for products whose [`Desc`] has its [`packing`](Desc::packing). By default it refuses, as the products are refused that
+    /// have none of the [formats](Self::packed_formats).
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported), or as [`upload`](Self::upload).
@@ -223,11 +240,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// # Panics
     /// If the matrix is not in the host's memory.
     fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
-        Err(Error::Unsupported {
-            device: self.device().id.clone(),
-            dtype: Dtype::F32,
-            reason: format!("it has no kernels for packed matrices, such as of {}", matrix.format),
-        })
+        Err(not_packed(self.device(), matrix.format, Dtype::F32))
     }
 
     /// What the device does with memory and events of other libraries; `None` by default: it takes none.
@@ -577,6 +590,12 @@ pub trait Backend: Any + Send + Sync + Debug {
     fn kernels(&self) -> Vec<KernelInfo> {
         Vec::new()
     }
+}
+
+/// The refusal of a packed matrix by a device without kernels for its format.
+pub(crate) fn not_packed(info: &DeviceInfo, format: Format, dtype: Dtype) -> Error {
+    let (device, reason) = (info.id.clone(), format!("it has no kernels for matrices of {format}"));
+    Error::Unsupported { device, dtype, reason }
 }
 
 /// What [`Backend::record`] recorded; for [`Plan`](crate::Plan). The memory that it works on lives as

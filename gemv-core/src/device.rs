@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::backend::{Backend, DeviceInfo, Prepared};
+use crate::backend::{Backend, DeviceInfo, Prepared, not_packed};
 use crate::float_mode::in_default;
 use crate::fork::PerProcess;
 use crate::planned::{self, Work};
@@ -295,6 +295,9 @@ impl Device {
         self.backend().accepts(desc)?;
         let params = match desc.packing {
             None => self.0.tables.choose(&*self.0.backend, desc),
+            Some(format) if !self.backend().packed_formats().contains(&format) => {
+                return Err(not_packed(self.info(), format, desc.vectors));
+            }
             // No table has a row for them.
             Some(_) => *self.backend().candidates(desc).first().unwrap_or(&Params::new("none")),
         };

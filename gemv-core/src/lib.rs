@@ -108,7 +108,7 @@ pub use plan::Plan;
 pub use plan::{call_each_time, in_plan};
 #[doc(hidden)] // for gemv-shard
 pub use planned::unplanned;
-pub use product::{Product, Stack};
+pub use product::{LeftOperand, Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};
 pub use step::{AnyVectorJob, Epilogue, Scalar, Step, VectorJob, VectorJobs};

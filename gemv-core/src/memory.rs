@@ -492,7 +492,7 @@ pub(crate) fn named(axis: usize, axes: usize) -> String {
 
 /// First index and length of a stepped range of `len` entries, named so.
 #[track_caller]
-fn part(
+pub(crate) fn part(
     range: impl RangeBounds<usize>,
     len: usize,
     step: isize,

@@ -1,10 +1,10 @@
 //! Packed matrices: weights in blocks of a few bits, as operands of products.
 
 use std::fmt;
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use ndarray::{Array, Array1, Array2, ArrayRef1, ArrayRef2, Ix2};
+use ndarray::{Array, ArrayRef, ArrayRef1, ArrayRef2, Axis, IntoDimension, Ix1, Ix2, Ix3};
 
 use half::{bf16, f16};
 
@@ -12,10 +12,9 @@ use crate::device::Device;
 use crate::dot::{ArrayLike, Multiply, Operand};
 use crate::float_mode::in_default;
 use crate::host::{host_array, host_zeros};
-use crate::memory::SharedMemory;
-use crate::operand::{MatrixMut, OperandMut, OperandRef, Upload, VectorMut};
-use crate::planned::Work;
-use crate::product::{Ask, Stack, StackOf};
+use crate::memory::{SharedMemory, part};
+use crate::operand::{OperandMut, OperandRef, Upload};
+use crate::product::{Ask, LeftOperand, LeftRef, PackedRef, Stack};
 use crate::resident::{DeviceArray, DeviceMatrix, DeviceVector};
 use crate::tensor::{PackedMatrix, PackedPlace, Rank};
 use crate::{Accumulator, Element, Engine, Error, Format, Result};
@@ -29,7 +28,10 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// The product with x has the bits of `packed.dequantize()?.gpu_dot(&x)`, for one vector and for several, on every device.
 /// x has elements of f32, f16 or bf16, of which the result is; the sums are kept in f32.
 ///
-/// Cloning is cheap, and so are [`rows`](Self::rows): they share the bytes.
+/// With three axes it is a stack of matrices, such as the experts of a mixture: products are those of a
+/// [batch](crate::GpuDot), and [`index_axis`](Packed::index_axis) gives one of them.
+///
+/// Cloning is cheap, and so are [`rows`](Packed::rows): they share the bytes.
 ///
 /// ```
 /// # gemv::Engine::global().set_default("reference").unwrap();
@@ -42,37 +44,54 @@ type Shared = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// let y = packed.gpu_dot(&x);
 /// assert_eq!(y, packed.dequantize()?.gpu_dot(&x)); // the same bits
 /// assert_eq!(packed.rows(2..4).gpu_dot(&x), y.slice(ndarray::s![2..4]));
+///
+/// // Three experts of 2 × 256, each with a vector of its own.
+/// let experts = Packed::new(Format::Q8_0, (3, 2, 256), packed.bytes().to_vec())?;
+/// let tokens = Array2::from_shape_fn((3, 256), |(b, j)| ((b + j) as f32).cos());
+/// let y = experts.gpu_dot(&tokens);
+/// let second = experts.index_axis(ndarray::Axis(0), 1);
+/// assert_eq!(y.row(1), second.gpu_dot(&tokens.row(1)));
 /// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Packed {
+pub struct Packed<D = Ix2> {
     format: Format,
-    dim: (usize, usize),
+    dim: D,
     bytes: Shared,
     /// Where its own begin.
     first: usize,
 }
 
-impl fmt::Debug for Packed {
+impl<D: Rank> fmt::Debug for Packed<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}x{}", self.format, self.dim.0, self.dim.1)
+        write!(f, "{} {}", self.format, text(self.dim.slice(), "x"))
     }
 }
 
-/// Bytes of `m` rows.
-fn bytes_of(format: Format, (m, n): (usize, usize)) -> Result<usize> {
-    let row = format.row_bytes(n).map_err(Error::Packed)?;
-    row.checked_mul(m)
-        .ok_or_else(|| wrong(format!("has {m} rows of {row} bytes, more than can be addressed")))
+/// Such as `2 x 32`.
+fn text(dim: &[usize], times: &str) -> String {
+    dim.iter().map(usize::to_string).collect::<Vec<_>>().join(times)
+}
+
+/// Bytes of all rows.
+fn bytes_of<D: Rank>(format: Format, dim: &D) -> Result<usize> {
+    let (n, rows) = dim.slice().split_last().expect("an axis or more");
+    let row = format.row_bytes(*n).map_err(Error::Packed)?;
+    // Without columns, rows take no bytes, but are counted.
+    let count = rows.iter().try_fold(1, |all: usize, len| all.checked_mul(*len));
+    count.and_then(|rows| rows.checked_mul(row)).ok_or_else(|| {
+        let shape = text(rows, " x ");
+        wrong(format!("has {shape} rows of {row} bytes, more than can be addressed"))
+    })
 }
 
 fn wrong(reason: String) -> Error {
     Error::Operand { operand: "the packed matrix", reason }
 }
 
-impl Packed {
-    /// A matrix of `m` rows and `n` columns from its blocks: those of row 0, then those of row 1, and so on, as GGUF has
-    /// them. Nothing is copied; `bytes` are kept.
+impl<D: Stack<Ix2>> Packed<D> {
+    /// A matrix of m × n, or a stack of b × m × n, from its blocks: those of row 0, then those of row 1, and so on, as GGUF
+    /// has them. Nothing is copied; `bytes` are kept.
     ///
     /// ```
     /// use gemv::{Format, unstable::Packed};
@@ -90,13 +109,14 @@ impl Packed {
     /// matrix has.
     pub fn new(
         format: Format,
-        dim: (usize, usize),
+        dim: impl IntoDimension<Dim = D>,
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
-    ) -> Result<Packed> {
-        let (len, of) = (bytes.as_ref().len(), bytes_of(format, dim)?);
+    ) -> Result<Packed<D>> {
+        let dim = dim.into_dimension();
+        let (len, of) = (bytes.as_ref().len(), bytes_of(format, &dim)?);
         if len != of {
-            let (m, n) = dim;
-            return Err(wrong(format!("has {len} bytes, but {m} x {n} of {format} are {of}")));
+            let shape = text(dim.slice(), " x ");
+            return Err(wrong(format!("has {len} bytes, but {shape} of {format} are {of}")));
         }
         Ok(Packed { format, dim, bytes: Arc::new(bytes), first: 0 })
     }
@@ -106,13 +126,15 @@ impl Packed {
     /// # Errors
     /// [`Error::Packed`] if the number of columns is no multiple of the format's block, or a weight cannot be packed, such as NaN;
     /// [`Error::Operand`] if the matrix is resident; [`Error::OutOfMemory`].
-    pub fn quantize<'a>(format: Format, a: impl Into<crate::MatrixRef<'a, f32>>) -> Result<Packed> {
+    pub fn quantize<'a>(format: Format, a: impl Into<OperandRef<'a, f32, D>>) -> Result<Packed<D>> {
         let OperandRef::Host(a) = a.into() else {
             return Err(wrong("is made of a matrix on the host: `download` it".into()));
         };
-        let mut bytes: Vec<u8> = host_zeros("the host", bytes_of(format, a.dim())?)?;
-        let row = format.row_bytes(a.ncols()).map_err(Error::Packed)?;
-        let mut line = host_zeros("the host", a.ncols())?;
+        let dim = a.raw_dim();
+        let mut bytes: Vec<u8> = host_zeros("the host", bytes_of(format, &dim)?)?;
+        let n = dim[dim.ndim() - 1];
+        let row = format.row_bytes(n).map_err(Error::Packed)?;
+        let mut line = host_zeros("the host", n)?;
         in_default(|| {
             a.rows().into_iter().zip(bytes.chunks_exact_mut(row.max(1))).try_for_each(
                 |(from, to)| {
@@ -121,102 +143,118 @@ impl Packed {
                 },
             )
         })?;
-        Packed::new(format, a.dim(), bytes)
+        Packed::new(format, dim, bytes)
     }
 
     /// The matrix of f32 that it stands for.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn dequantize(&self) -> Result<Array2<f32>> {
-        let mut a: Array2<f32> = host_array("the host", Ix2(self.dim.0, self.dim.1))?;
+    pub fn dequantize(&self) -> Result<Array<f32, D>> {
+        let mut a: Array<f32, D> = host_array("the host", self.dim)?;
         if let Some(all) = a.as_slice_mut() {
             in_default(|| self.format.dequantize(self.bytes(), all));
         }
         Ok(a)
     }
 
-    /// Its format.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
-    /// Rows and columns.
-    pub fn dim(&self) -> (usize, usize) {
-        self.dim
-    }
-
-    /// Number of rows.
-    pub fn nrows(&self) -> usize {
-        self.dim.0
-    }
-
-    /// Number of columns.
-    pub fn ncols(&self) -> usize {
-        self.dim.1
-    }
-
     /// The blocks of all rows.
     pub fn bytes(&self) -> &[u8] {
-        let len = bytes_of(self.format, self.dim).expect("compared when it was made");
+        let len = bytes_of(self.format, &self.dim).expect("compared when it was made");
         &(*self.bytes).as_ref()[self.first..][..len]
     }
 
-    /// Some of the rows, which share the bytes.
-    ///
-    /// # Panics
-    /// If the range ends beyond the last row, or before it starts.
-    #[must_use]
-    #[track_caller]
-    pub fn rows(&self, range: impl RangeBounds<usize>) -> Packed {
-        let range = within(range, self.dim.0);
-        let row = self.format.row_bytes(self.dim.1).expect("compared when it was made");
-        let (first, bytes) = (self.first + range.start * row, self.bytes.clone());
-        Packed { format: self.format, dim: (range.len(), self.dim.1), bytes, first }
-    }
-
-    fn at(&self) -> PackedMatrix<'_> {
+    fn operand(&self) -> PackedRef<'_, D> {
         let place = PackedPlace::Host(self.bytes());
-        PackedMatrix { format: self.format, dim: self.dim, place }
+        PackedRef { dim: self.dim, rows: rows(self.format, &self.dim, place), device: None }
+    }
+
+    /// A part that begins at this row of all.
+    fn part<E: Stack<Ix2>>(&self, first: usize, dim: E) -> Packed<E> {
+        let row = self.format.row_bytes(self.ncols()).expect("compared when it was made");
+        let (bytes, first) = (self.bytes.clone(), self.first + first * row);
+        Packed { format: self.format, dim, bytes, first }
     }
 }
 
-/// A range of rows.
-#[track_caller]
-fn within(range: impl RangeBounds<usize>, rows: usize) -> Range<usize> {
-    let start = match range.start_bound() {
-        Bound::Included(at) => Some(*at),
-        Bound::Excluded(at) => at.checked_add(1),
-        Bound::Unbounded => Some(0),
-    };
-    let end = match range.end_bound() {
-        Bound::Included(at) => at.checked_add(1),
-        Bound::Excluded(at) => Some(*at),
-        Bound::Unbounded => Some(rows),
-    };
-    match (start, end) {
-        (Some(start), Some(end)) if start <= end && end <= rows => start..end,
-        _ => panic!("a range of the rows is out of bounds: there are {rows}"),
-    }
+/// All rows, those of a stack one matrix behind the other.
+fn rows<'a, D: Rank>(format: Format, dim: &D, place: PackedPlace<'a>) -> PackedMatrix<'a> {
+    let (n, rows) = dim.slice().split_last().expect("an axis or more");
+    PackedMatrix { format, dim: (rows.iter().product(), *n), place }
 }
 
-impl Upload for Packed {
-    type Resident = DevicePacked;
+/// What packed matrices on the host and on a device have in common.
+macro_rules! shapes {
+    ($($packed:ident, $memory:literal;)*) => { $(
+        impl<D: Stack<Ix2>> $packed<D> {
+            /// Its format.
+            pub fn format(&self) -> Format {
+                self.format
+            }
+
+            /// Rows and columns; of a stack, the number of matrices first.
+            pub fn dim(&self) -> D::Pattern {
+                self.dim.into_pattern()
+            }
+
+            /// Number of rows, of each matrix.
+            pub fn nrows(&self) -> usize {
+                self.dim[self.dim.ndim() - 2]
+            }
+
+            /// Number of columns.
+            pub fn ncols(&self) -> usize {
+                self.dim[self.dim.ndim() - 1]
+            }
+        }
+
+        impl $packed {
+            #[doc = concat!("Some of the rows, which share the ", $memory, ".")]
+            ///
+            /// # Panics
+            /// If the range ends beyond the last row, or before it starts.
+            #[must_use]
+            #[track_caller]
+            pub fn rows(&self, range: impl RangeBounds<usize>) -> $packed {
+                let (first, count) = part(range, self.nrows(), 1, &|| "rows".into());
+                self.part(first, Ix2(count, self.ncols()))
+            }
+        }
+
+        impl $packed<Ix3> {
+            #[doc = concat!("One of the matrices, which shares the ", $memory, ": the axis is the first one.")]
+            ///
+            /// # Panics
+            /// If it is another axis, or there is no such matrix.
+            #[must_use]
+            #[track_caller]
+            pub fn index_axis(&self, axis: Axis, index: usize) -> $packed {
+                let (count, m, n) = self.dim();
+                let at = axis.index();
+                assert!(at == 0 && index < count, "matrix {index} along axis {at}: {count} along axis 0");
+                self.part(index * m, Ix2(m, n))
+            }
+        }
+    )* };
+}
+shapes! {
+    Packed, "bytes";
+    DevicePacked, "memory";
+}
+
+impl<D: Stack<Ix2>> Upload for Packed<D> {
+    type Resident = DevicePacked<D>;
 
     /// Uploads it, once, in the arrangement that the device's kernels read.
-    fn upload(&self, device: &Device) -> Result<DevicePacked> {
-        let memory = in_default(|| device.backend().upload_packed(self.at()))?.into();
-        Ok(DevicePacked {
-            device: device.clone(),
-            format: self.format,
-            dim: self.dim,
-            memory,
-            first: 0,
-        })
+    fn upload(&self, device: &Device) -> Result<DevicePacked<D>> {
+        let memory = in_default(|| device.backend().upload_packed(self.operand().rows))?.into();
+        let (device, format) = (device.clone(), self.format);
+        Ok(DevicePacked { device, format, dim: self.dim, memory, first: 0 })
     }
 }
 
-/// A matrix of packed weights that lives on a device: made by [`to_device`](crate::ToDevice::to_device) of a [`Packed`].
+/// A matrix of packed weights that lives on a device, or a stack of them: made by
+/// [`to_device`](crate::ToDevice::to_device) of a [`Packed`].
 ///
 /// ```
 /// use gemv::{Format, GpuDot, ToDevice, device, unstable::Packed};
@@ -231,172 +269,115 @@ impl Upload for Packed {
 /// # Ok::<(), gemv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct DevicePacked {
+pub struct DevicePacked<D = Ix2> {
     device: Device,
     format: Format,
-    dim: (usize, usize),
+    dim: D,
     memory: SharedMemory,
     /// Its first row in the memory.
     first: usize,
 }
 
-impl DevicePacked {
+impl<D: Stack<Ix2>> DevicePacked<D> {
     /// The device it lives on.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Its format.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
-    /// Rows and columns.
-    pub fn dim(&self) -> (usize, usize) {
-        self.dim
-    }
-
-    /// Number of rows.
-    pub fn nrows(&self) -> usize {
-        self.dim.0
-    }
-
-    /// Number of columns.
-    pub fn ncols(&self) -> usize {
-        self.dim.1
-    }
-
-    /// Some of the rows, which share the memory.
-    ///
-    /// # Panics
-    /// If the range ends beyond the last row, or before it starts.
-    #[must_use]
-    #[track_caller]
-    pub fn rows(&self, range: impl RangeBounds<usize>) -> DevicePacked {
-        let range = within(range, self.dim.0);
-        let (dim, first) = ((range.len(), self.dim.1), self.first + range.start);
-        DevicePacked { dim, first, ..self.clone() }
-    }
-
-    /// Where its rows lie, as a backend gets them.
+    /// Where its rows lie, as a backend gets them: those of a stack one matrix behind the other.
     pub fn window(&self) -> PackedMatrix<'_> {
-        let place = PackedPlace::Device(&*self.memory, self.first);
-        PackedMatrix { format: self.format, dim: self.dim, place }
+        rows(self.format, &self.dim, PackedPlace::Device(&*self.memory, self.first))
+    }
+
+    fn operand(&self) -> PackedRef<'_, D> {
+        PackedRef { dim: self.dim, rows: self.window(), device: Some(&self.device) }
+    }
+
+    fn part<E: Stack<Ix2>>(&self, first: usize, dim: E) -> DevicePacked<E> {
+        let (device, memory) = (self.device.clone(), self.memory.clone());
+        DevicePacked { device, format: self.format, dim, memory, first: self.first + first }
     }
 }
 
-impl Upload for DevicePacked {
-    type Resident = DevicePacked;
+impl<D: Stack<Ix2>> Upload for DevicePacked<D> {
+    type Resident = DevicePacked<D>;
 
     /// Shares the memory of one that is there; to another device it is copied from the host, by [`Packed`].
-    fn upload(&self, device: &Device) -> Result<DevicePacked> {
+    fn upload(&self, device: &Device) -> Result<DevicePacked<D>> {
         device.owns([Some(&self.device)])?;
         Ok(self.clone())
     }
 }
 
 /// `Y = alpha * A X + beta * Y` on the device of a resident operand, or where the engine says.
-fn update<V: Element, X: Rank>(
+fn update<V: Element, A: Stack<X>, X: Rank>(
     alpha: V::Acc,
-    a: PackedMatrix<'_>,
-    device: Option<&Device>,
+    a: PackedRef<'_, A>,
     x: OperandRef<'_, V, X>,
     beta: V::Acc,
     y: OperandMut<'_, V, X>,
-) -> Result<()>
-where
-    Ix2: Stack<X>,
-{
-    Ix2::check(Ix2(a.dim.0, a.dim.1), x.raw_dim(), Some(y.raw_dim()))?;
-    let own;
-    let device = match (device, x.device(), y.device()) {
-        (Some(device), ..) | (_, Some(device), _) => device,
-        (.., Some(device)) => {
-            own = device.clone();
-            &own
-        }
-        _ => Engine::global().default_ref()?,
-    };
-    device.owns([x.device(), y.device()])?;
-    // A device whose memory is not the host's has it uploaded for this one product.
-    let uploaded;
-    let a = match a.place {
-        PackedPlace::Host(_) if !device.info().host => {
-            device.plannable(Work::Host)?;
-            uploaded = in_default(|| device.backend().upload_packed(a))?;
-            PackedMatrix { place: PackedPlace::Device(&*uploaded, 0), ..a }
-        }
-        _ => a,
-    };
+) -> Result<()> {
     let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
-    device.run_packed(ask, a, x, y)
+    if let Some(device) = a.device.or(x.device()) {
+        return device.run_packed(ask, a, x, y);
+    }
+    let there = y.device().cloned();
+    there.map_or_else(|| Engine::global().default_device(), Ok)?.run_packed(ask, a, x, y)
 }
 
-fn on_host<V: Element, X: Rank>(a: &Packed, x: OperandRef<'_, V, X>) -> Result<Array<V, X>>
-where
-    Ix2: Stack<X>,
-{
-    let dim = Ix2(a.dim.0, a.dim.1);
-    Ix2::check(dim, x.raw_dim(), None)?;
-    let mut y = host_array("the host", Ix2::result(dim, x.raw_dim()))?;
-    update(V::Acc::ONE, a.at(), None, x, V::Acc::ZERO, (&mut y).into())?;
+fn on_host<V: Element, A: Stack<X>, X: Rank>(
+    a: PackedRef<'_, A>,
+    x: OperandRef<'_, V, X>,
+) -> Result<Array<V, X>> {
+    A::check(a.dim, x.raw_dim(), None)?;
+    let mut y = host_array("the host", A::result(a.dim, x.raw_dim()))?;
+    update(V::Acc::ONE, a, x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
-fn on_device<V: Element, X: Rank>(
-    a: &DevicePacked,
+fn on_device<V: Element, A: Stack<X>, X: Rank>(
+    a: PackedRef<'_, A>,
     x: OperandRef<'_, V, X>,
-) -> Result<DeviceArray<V, X>>
-where
-    Ix2: Stack<X>,
-{
-    let dim = Ix2(a.dim.0, a.dim.1);
-    Ix2::check(dim, x.raw_dim(), None)?;
-    let mut y = DeviceArray::zeros(&a.device, Ix2::result(dim, x.raw_dim()))?;
-    update(V::Acc::ONE, a.window(), Some(&a.device), x, V::Acc::ZERO, (&mut y).into())?;
+) -> Result<DeviceArray<V, X>> {
+    A::check(a.dim, x.raw_dim(), None)?;
+    let device = a.device.expect("a resident matrix");
+    let mut y = DeviceArray::zeros(device, A::result(a.dim, x.raw_dim()))?;
+    update(V::Acc::ONE, a, x, V::Acc::ZERO, (&mut y).into())?;
     Ok(y)
 }
 
 macro_rules! packed_operand {
-    ($($packed:ty)*) => { $(
-        impl ArrayLike for $packed {}
+    ($($packed:ident)*) => { $(
+        impl<D> ArrayLike for $packed<D> {}
 
-        impl Operand for $packed {
+        impl<D> Operand for $packed<D> {
             type Elem = f32;
             type Form = Self;
             fn form(&self) -> &Self {
                 self
             }
         }
+
+        impl<'a, V: Element<Acc = f32>, D: Stack<Ix2>> LeftOperand<'a, V> for &'a $packed<D> {
+            type Elem = V;
+            type Axes = D;
+            fn left(self) -> LeftRef<'a, V, D> {
+                LeftRef::Packed(self.operand())
+            }
+        }
     )* };
 }
 packed_operand!(Packed DevicePacked);
 
-impl Packed {
-    fn there(&self) -> Option<&Device> {
-        None
-    }
-}
-
-impl DevicePacked {
-    fn there(&self) -> Option<&Device> {
-        Some(&self.device)
-    }
-
-    fn at(&self) -> PackedMatrix<'_> {
-        self.window()
-    }
-}
-
 macro_rules! products {
-    ($($v:ty: $packed:ty, $x:ty => $y:ty, $new:ident, $target:ident;)*) => { $(
+    ($($v:ty: $packed:ty, $axes:ty, $array:ident, $new:ident: $($x:ty),*;)*) => { $( $(
         impl Multiply<$x> for $packed {
             type Elem = $v;
-            type Output = $y;
-            type Target<'y> = $target<'y, $v>;
+            type Output = $array<$v, $axes>;
+            type Target<'y> = OperandMut<'y, $v, $axes>;
 
-            fn product(&self, x: &$x) -> Result<$y> {
-                $new(self, x.into())
+            fn product(&self, x: &$x) -> Result<$array<$v, $axes>> {
+                $new(self.operand(), x.into())
             }
 
             fn update(
@@ -404,24 +385,22 @@ macro_rules! products {
                 alpha: <$v as Element>::Acc,
                 x: &$x,
                 beta: <$v as Element>::Acc,
-                y: $target<'_, $v>,
+                y: OperandMut<'_, $v, $axes>,
             ) -> Result<()> {
-                update(alpha, self.at(), self.there(), x.into(), beta, y)
+                update(alpha, self.operand(), x.into(), beta, y)
             }
         }
-    )* };
+    )* )* };
     ($($v:ty)*) => { $(
         products! {
-            $v: Packed, ArrayRef1<$v> => Array1<$v>, on_host, VectorMut;
-            $v: Packed, [$v] => Array1<$v>, on_host, VectorMut;
-            $v: Packed, DeviceVector<$v> => Array1<$v>, on_host, VectorMut;
-            $v: Packed, ArrayRef2<$v> => Array2<$v>, on_host, MatrixMut;
-            $v: Packed, DeviceMatrix<$v> => Array2<$v>, on_host, MatrixMut;
-            $v: DevicePacked, ArrayRef1<$v> => DeviceVector<$v>, on_device, VectorMut;
-            $v: DevicePacked, [$v] => DeviceVector<$v>, on_device, VectorMut;
-            $v: DevicePacked, DeviceVector<$v> => DeviceVector<$v>, on_device, VectorMut;
-            $v: DevicePacked, ArrayRef2<$v> => DeviceMatrix<$v>, on_device, MatrixMut;
-            $v: DevicePacked, DeviceMatrix<$v> => DeviceMatrix<$v>, on_device, MatrixMut;
+            $v: Packed, Ix1, Array, on_host: ArrayRef1<$v>, [$v], DeviceVector<$v>;
+            $v: Packed, Ix2, Array, on_host: ArrayRef2<$v>, DeviceMatrix<$v>;
+            $v: Packed<Ix3>, Ix2, Array, on_host: ArrayRef2<$v>, DeviceMatrix<$v>;
+            $v: Packed<Ix3>, Ix3, Array, on_host: ArrayRef<$v, Ix3>, DeviceArray<$v, Ix3>;
+            $v: DevicePacked, Ix1, DeviceArray, on_device: ArrayRef1<$v>, [$v], DeviceVector<$v>;
+            $v: DevicePacked, Ix2, DeviceArray, on_device: ArrayRef2<$v>, DeviceMatrix<$v>;
+            $v: DevicePacked<Ix3>, Ix2, DeviceArray, on_device: ArrayRef2<$v>, DeviceMatrix<$v>;
+            $v: DevicePacked<Ix3>, Ix3, DeviceArray, on_device: ArrayRef<$v, Ix3>, DeviceArray<$v, Ix3>;
         }
     )* };
 }

@@ -1,9 +1,10 @@
 //! Products on a device: shapes are compared and devices checked before a backend sees operands.
 
 use std::cell::Cell;
-use std::fmt;
 
-use ndarray::{Array1, ArrayViewMut, Dimension, Ix1, Ix2, Ix3};
+use ndarray::{
+    Array1, ArrayBase, ArrayRef, ArrayView, ArrayViewMut, Data, Dimension, Ix1, Ix2, Ix3,
+};
 
 use crate::device::Device;
 use crate::element::AnySmall;
@@ -11,6 +12,8 @@ use crate::factor::{Factor, Operands};
 use crate::float_mode::in_default;
 use crate::function::Function;
 use crate::host::host_zeros;
+#[cfg(feature = "packed")]
+use crate::host::packed;
 use crate::job::{Checked, Job, Number, check_batch};
 use crate::memory::{Memory, Window};
 use crate::operand::{MatrixRef, OperandMut, OperandRef, VectorMut, VectorRef};
@@ -108,6 +111,8 @@ impl Device {
     /// Each operand has any strides, and is on the host or resident here. A batch stride of 0, such as of a broadcast view,
     /// shares A or X. Whatever k and the batch are, each column has the bits of its product alone.
     ///
+    /// A packed matrix, or a stack of them, is an A for X of f32, f16 or bf16. A stack is computed matrix by matrix.
+    ///
     /// X and Y have the elements of A, or those of a wider type: f32 for a matrix of f16 or bf16, f64 for one of f32. The sum
     /// is kept in that type.
     ///
@@ -145,14 +150,17 @@ impl Device {
     /// # Ok::<(), gemv::Error>(())
     /// ```
     #[inline]
-    pub fn product<'d, 'a, 'x, T: Element + Times<V>, V: Element, A: Stack<X>, X: Rank>(
+    pub fn product<'d, 'a, 'x, A: LeftOperand<'a, V>, V: Element, X: Rank>(
         &'d self,
-        a: impl Into<OperandRef<'a, T, A>>,
+        a: A,
         x: impl Into<OperandRef<'x, V, X>>,
-    ) -> Product<'d, 'a, 'x, T, V, A, X> {
+    ) -> Product<'d, 'a, 'x, A::Elem, V, A::Axes, X>
+    where
+        A::Axes: Stack<X>,
+    {
         let (alpha, beta) = (V::Acc::ONE, V::Acc::ZERO);
         let ask = Ask { params: None, conj: false, alpha, beta, epilogue: None };
-        Product { device: self, ask, a: a.into(), x: x.into(), bias: None, function: None }
+        Product { device: self, ask, a: a.left(), x: x.into(), bias: None, function: None }
     }
 
     /// The product of a [`Job`] on this device: [`product`](Self::product) for callers who learn the element types at run
@@ -183,10 +191,15 @@ impl Device {
             return Ok(());
         }
         job.without_batch();
-        if [job.a.window(), job.x.window(), job.y.window()].iter().any(Option::is_none) {
+        let on_host = job.a.is_on_host();
+        if on_host || job.x.is_on_host() || job.y.window().is_none() {
             self.plannable(Work::Host)?;
         }
         let choice = self.choice(&job.desc())?;
+        if on_host && job.a.packed_matrix().is_some() && !self.backend().packed_in_place() {
+            let reason = "is a packed matrix of the host: upload it first".into();
+            return Err(Error::Operand { operand: "A", reason });
+        }
         self.backend().product(&mut job, choice.prepared())
     }
 
@@ -256,40 +269,62 @@ impl Device {
         }
     }
 
-    /// A product of a packed matrix, of shapes and devices that were compared.
+    /// A product of a packed matrix, or of each of a stack.
     #[cfg(feature = "packed")]
-    pub(crate) fn run_packed<V: Element, X: Rank>(
+    pub(crate) fn run_packed<V: Element, A: Stack<X>, X: Rank>(
         &self,
-        ask: Ask<'_, V::Acc>,
-        a: PackedMatrix<'_>,
+        mut ask: Ask<'_, V::Acc>,
+        a: PackedRef<'_, A>,
         x: OperandRef<'_, V, X>,
         y: OperandMut<'_, V, X>,
-    ) -> Result<()>
-    where
-        Ix2: Stack<X>,
-    {
+    ) -> Result<()> {
+        A::check(a.dim, x.raw_dim(), Some(y.raw_dim()))?;
+        self.owns([a.device, x.device(), y.device()])?;
         if y.raw_dim().slice().contains(&0) || ask.alpha.is_zero() && ask.beta.is_one() {
             return Ok(());
         }
-        let on_host = matches!(a.place, PackedPlace::Host(_));
-        if on_host || [x.device(), y.device()].contains(&None) {
+        if [a.device, x.device(), y.device()].contains(&None) {
             self.plannable(Work::Host)?;
         }
-        let axes = <Ix2 as StackOf<X>>::X;
-        let (a, x) = (Tensor::of_packed(a, V::DTYPE), x.tensor(axes));
+        if ask.alpha.is_zero()
+            && let OperandMut::Host(y) = y
+        {
+            without_a(ask.beta, y);
+            return Ok(());
+        }
+        // Uploaded for this one product.
+        let uploaded;
+        let mut all = a.rows;
+        if !(a.device.is_some() || self.backend().packed_in_place() || ask.alpha.is_zero()) {
+            uploaded = in_default(|| self.backend().upload_packed(all))?;
+            all.place = PackedPlace::Device(&*uploaded, 0);
+        }
+        let [batch, m, n] = A::A.map(|axis| axis.map_or(1, |axis| a.dim[axis]));
+        // The bias is that of all products; and where nothing is read, no kernel for packed matrices is asked for.
+        ask.epilogue = ask.epilogue.filter(|_| batch == 1);
+        ask.params = ask.params.filter(|_| n > 0 && !ask.alpha.is_zero());
+        let x = x.tensor(A::X);
+        let each = |mut y: TensorMut<'_>| {
+            (0..batch).try_for_each(|b| {
+                let a = Tensor::of_packed(all.rows(b * m..(b + 1) * m), V::DTYPE);
+                self.start(None, &ask, a, x.only(0, b), y.reborrow().only(0, b))
+            })
+        };
         match y {
-            OperandMut::Host(y) if ask.alpha.is_zero() => {
-                without_a(ask.beta, y);
+            // An error of a later product leaves y as it was.
+            OperandMut::Host(mut y) if batch > 1 => {
+                let mut new = packed(&y.view())?;
+                let new = ArrayViewMut::from_shape(y.raw_dim(), &mut new[..]);
+                let mut new = new.expect("as many as y has");
+                each(TensorMut::host(new.view_mut(), A::X))?;
+                y.assign(&new);
                 Ok(())
             }
-            OperandMut::Host(y) => self.start(None, &ask, a, x, TensorMut::host(y, axes)),
+            OperandMut::Host(y) => each(TensorMut::host(y, A::X)),
             OperandMut::Device(y) => y.written(!ask.beta.is_zero(), |y| {
-                let place = y.place().1;
-                self.start(None, &ask, a, x, TensorMut::resident(V::DTYPE, place, axes))
+                each(TensorMut::resident(V::DTYPE, y.place().1, A::X))
             }),
-            OperandMut::View(y) => {
-                self.start(None, &ask, a, x, TensorMut::resident(V::DTYPE, y.window(), axes))
-            }
+            OperandMut::View(y) => each(TensorMut::resident(V::DTYPE, y.window(), A::X)),
         }
     }
 
@@ -359,24 +394,102 @@ pub(crate) struct Ask<'p, N> {
     pub(crate) epilogue: Option<(&'p Epilogue<'p>, &'p Cell<bool>)>,
 }
 
+/// The left operand of [`Device::product`] with vectors of `V`: an array or view of the host, or what is resident. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no left operand of `product` with vectors of `{V}`",
+    note = "left operands are views and references of arrays of ndarray 0.17, `DeviceArray`s and packed matrices, with 2 axes or 3"
+)]
+pub trait LeftOperand<'a, V: Element> {
+    /// Its elements; of packed matrices, those of the vectors.
+    type Elem: Element + Times<V>;
+    /// Its number of axes.
+    type Axes: Rank;
+    /// What it is.
+    #[doc(hidden)]
+    fn left(self) -> LeftRef<'a, Self::Elem, Self::Axes>;
+}
+
+macro_rules! left_operand {
+    ($([$($generic:tt)*] $of:ty, $elem:ty;)*) => { $(
+        impl<'a, V: Element, D: Rank, $($generic)*> LeftOperand<'a, V> for $of
+        where
+            $elem: Times<V>,
+        {
+            type Elem = $elem;
+            type Axes = D;
+            #[inline(always)]
+            fn left(self) -> LeftRef<'a, $elem, D> {
+                LeftRef::Array(self.into())
+            }
+        }
+    )* };
+}
+left_operand! {
+    [T: Element] OperandRef<'a, T, D>, T;
+    [T: Element] &'a DeviceArray<T, D>, T;
+    [T: Element] &'a ArrayRef<T, D>, T;
+    [T: Element] ArrayView<'a, T, D>, T;
+    [S: Data<Elem: Element>] &'a ArrayBase<S, D>, S::Elem;
+}
+
+/// What a [`LeftOperand`] is.
+#[derive(Debug)]
+pub enum LeftRef<'a, T: Element, A: Dimension> {
+    Array(OperandRef<'a, T, A>),
+    #[cfg(feature = "packed")]
+    Packed(PackedRef<'a, A>),
+}
+
+/// A packed matrix, or a stack of them whose rows follow one another.
+#[cfg(feature = "packed")]
+#[derive(Debug, Clone, Copy)]
+pub struct PackedRef<'a, A> {
+    pub(crate) dim: A,
+    pub(crate) rows: PackedMatrix<'a>,
+    pub(crate) device: Option<&'a Device>,
+}
+
+impl<'a, T: Element, A: Rank> LeftRef<'a, T, A> {
+    /// Its shape, and the device of a resident one.
+    fn place(&self) -> (A, Option<&'a Device>) {
+        match self {
+            LeftRef::Array(a) => (a.raw_dim(), a.device()),
+            #[cfg(feature = "packed")]
+            LeftRef::Packed(a) => (a.dim, a.device),
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<V: Element, X: Rank>(
+        self,
+        device: &Device,
+        ask: Ask<'_, V::Acc>,
+        x: OperandRef<'_, V, X>,
+        y: OperandMut<'_, V, X>,
+    ) -> Result<()>
+    where
+        T: Times<V>,
+        A: Stack<X>,
+    {
+        match self {
+            LeftRef::Array(a) => device.run(ask, a, x, y),
+            #[cfg(feature = "packed")]
+            LeftRef::Packed(a) => device.run_packed(ask, a, x, y),
+        }
+    }
+}
+
 /// A product of [`Device::product`], of which nothing is computed yet: `Y = alpha * A X + beta * Y`, with factors of 1 and
 /// 0 unless [`scaled`](Self::scaled) says otherwise. Then a [bias](Self::bias) may be added, and a [function](Self::map) taken.
+#[derive(Debug)]
 #[must_use = "nothing is computed before `to` says where the result goes"]
 pub struct Product<'d, 'a, 'x, T: Element, V: Element, A: Dimension, X: Dimension> {
     device: &'d Device,
     ask: Ask<'d, V::Acc>,
-    a: OperandRef<'a, T, A>,
+    a: LeftRef<'a, T, A>,
     x: OperandRef<'x, V, X>,
     bias: Option<OperandRef<'x, V, X>>,
     function: Option<Function>,
-}
-
-impl<T: Element, V: Element, A: Dimension, X: Dimension> fmt::Debug
-    for Product<'_, '_, '_, T, V, A, X>
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Product").field("device", &self.device).field("ask", &self.ask).finish()
-    }
 }
 
 impl<'d, 'x, T, V, A, X> Product<'d, '_, 'x, T, V, A, X>
@@ -501,16 +614,16 @@ where
         if self.bias.is_some() || self.function.is_some() {
             return self.with_steps(y.into());
         }
-        self.device.run(self.ask, self.a, self.x, y.into())
+        self.a.multiply(self.device, self.ask, self.x, y.into())
     }
 
     /// The product and the steps behind it.
     fn with_steps(self, mut y: OperandMut<'_, V, X>) -> Result<()> {
         let Product { device, ask, a, x, bias, function } = self;
-        A::check(a.raw_dim(), x.raw_dim(), Some(y.raw_dim()))?;
-        let dim = y.raw_dim();
+        let ((shape, place), dim) = (a.place(), y.raw_dim());
+        A::check(shape, x.raw_dim(), Some(dim))?;
         let bias_device = bias.as_ref().and_then(|bias| bias.device());
-        device.owns([a.device(), x.device(), y.device(), bias_device])?;
+        device.owns([place, x.device(), y.device(), bias_device])?;
         let uploaded;
         let bias = match bias {
             None => None,
@@ -529,7 +642,7 @@ where
         let done = Cell::new(false);
         let ask = Ask { epilogue: Some((&epilogue, &done)), ..ask };
         let compute = |mut y: DeviceViewMut<'_, V, X>| {
-            device.run(ask, a, x, OperandMut::View(y.view_mut()))?;
+            a.multiply(device, ask, x, OperandMut::View(y.view_mut()))?;
             if done.get() {
                 return Ok(());
             }

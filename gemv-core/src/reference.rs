@@ -335,7 +335,7 @@ impl Memory for PackedMemory {
     }
 }
 
-/// One column of the product of a packed matrix.
+/// One column of the product of a packed matrix. `alpha` is not 0: then nothing is read, and the matrix has no columns.
 #[cfg(feature = "packed")]
 fn packed_column<V: Element<Acc = f32>>(
     matrix: PackedMatrix<'_>,
@@ -359,14 +359,7 @@ fn packed_column<V: Element<Acc = f32>>(
         let mut place = job.y();
         let y = &mut vector_mut::<V>(&mut place)[i];
         let old = (beta != 0.0).then_some(*y);
-        *y = match alpha == 0.0 {
-            true => V::narrow(
-                old.map_or(0.0, |y| if beta == 1.0 { y.widen() } else { beta * y.widen() }),
-            ),
-            false => {
-                scale(alpha, sum(n, &|j, lane: f32| lane.fma(row[j], x[j].widen())), beta, old)
-            }
-        };
+        *y = scale(alpha, sum(n, &|j, lane: f32| lane.fma(row[j], x[j].widen())), beta, old);
     }
     Ok(())
 }
@@ -426,6 +419,15 @@ impl Backend for Reference {
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         for_any!(AnySliceMut, to, to => to.copy_from_slice(&elements(from)[first..][..to.len()]));
         Ok(())
+    }
+
+    #[cfg(feature = "packed")]
+    fn packed_formats(&self) -> &'static [crate::Format] {
+        crate::Format::ALL
+    }
+
+    fn packed_in_place(&self) -> bool {
+        true
     }
 
     #[cfg(feature = "packed")]

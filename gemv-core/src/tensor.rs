@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use ndarray::{
@@ -216,6 +216,24 @@ pub struct PackedMatrix<'a> {
     pub place: PackedPlace<'a>,
 }
 
+impl PackedMatrix<'_> {
+    /// Some of the rows.
+    ///
+    /// # Panics
+    /// If the range ends beyond the last row, or before it starts.
+    #[must_use]
+    pub fn rows(self, range: Range<usize>) -> Self {
+        let (m, n) = self.dim;
+        assert!(range.start <= range.end && range.end <= m, "rows {range:?} of {m}");
+        let row = self.format.row_bytes(n).expect("compared when the matrix was made");
+        let place = match self.place {
+            PackedPlace::Host(all) => PackedPlace::Host(&all[range.start * row..range.end * row]),
+            PackedPlace::Device(memory, first) => PackedPlace::Device(memory, first + range.start),
+        };
+        PackedMatrix { dim: (range.len(), n), place, ..self }
+    }
+}
+
 /// Where a packed matrix lies.
 #[derive(Debug, Clone, Copy)]
 pub enum PackedPlace<'a> {
@@ -351,7 +369,13 @@ impl<'a> Tensor<'a> {
         matches!(self.place, Place::Device(memory, _) if memory.owner() != Owner::Backend)
     }
 
-    /// Where it lies in a device's memory; `None` if it is in the host's.
+    /// Whether it lies in the host's memory.
+    pub(crate) fn is_on_host(&self) -> bool {
+        let packed = self.packed_matrix().map(|of| of.place);
+        matches!((self.place, packed), (Place::Host(..), _) | (_, Some(PackedPlace::Host(_))))
+    }
+
+    /// Where its elements lie in a device's memory; `None` if they are in the host's, or it is packed.
     #[inline]
     pub fn window(&self) -> Option<Window<&'a dyn Memory, Ix3>> {
         match self.place {

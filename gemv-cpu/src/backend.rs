@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "packed")]
-use gemv_core::PackedMatrix;
 use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 use gemv_core::{
@@ -11,6 +9,8 @@ use gemv_core::{
     BuiltinTable, Checked, Desc, DeviceInfo, Dtype, Element, Error, HostGemm, Job, KernelInfo,
     Memory, Params, Prepared, Result, Rival, Small, VectorJob, for_any, host_is_full,
 };
+#[cfg(feature = "packed")]
+use gemv_core::{Format, PackedMatrix};
 
 use crate::gemm::gemm;
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN, PACKED};
@@ -448,6 +448,15 @@ impl Backend for Cpu {
             _ => &[],
         };
         own.iter().copied().chain([table!("cpu")]).collect()
+    }
+
+    #[cfg(feature = "packed")]
+    fn packed_formats(&self) -> &'static [Format] {
+        Format::ALL
+    }
+
+    fn packed_in_place(&self) -> bool {
+        true
     }
 
     #[cfg(feature = "packed")]

@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-#[cfg(feature = "packed")]
-use gemv_core::PackedMatrix;
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
@@ -14,6 +12,8 @@ use gemv_core::{
     Layout, Memory, Owner, Params, PieceSource, Prepared, Receive, Record, Result, fingerprint,
     for_any,
 };
+#[cfg(feature = "packed")]
+use gemv_core::{Format, PackedMatrix};
 use gemv_gpu::{Caps, Kernel, Language};
 
 use crate::candidates::candidates;
@@ -378,6 +378,11 @@ impl Backend for Cuda {
 
     fn tables(&self) -> Vec<BuiltinTable> {
         tables::of(&self.info)
+    }
+
+    #[cfg(feature = "packed")]
+    fn packed_formats(&self) -> &'static [Format] {
+        Format::ALL
     }
 
     #[cfg(feature = "packed")]

@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "packed")]
-use gemv_core::PackedMatrix;
 use gemv_core::float_mode::{in_default, is_default};
 use gemv_core::fork::{check, forks};
 use gemv_core::{
@@ -13,6 +11,8 @@ use gemv_core::{
     DeviceInfo, Dtype, Element, Error, Interop, Job, KernelInfo, KernelLaunch, Layout, Memory,
     Params, Prepared, Result, Table, Times, VectorJob, for_any, for_types,
 };
+#[cfg(feature = "packed")]
+use gemv_core::{Format, PackedMatrix};
 use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
 
@@ -300,6 +300,11 @@ impl Backend for OpenCl {
 
     fn tables(&self) -> Vec<BuiltinTable> {
         tables(&self.found)
+    }
+
+    #[cfg(feature = "packed")]
+    fn packed_formats(&self) -> &'static [Format] {
+        Format::ALL
     }
 
     #[cfg(feature = "packed")]

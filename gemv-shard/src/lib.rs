@@ -44,7 +44,8 @@
 //!
 //! [`Streamed`] does the same with the parts of one file that is larger than memory, or of one array that is
 //! larger than the device's, and [`Sharded`] with the parts of a matrix that are resident on several devices
-//! of one process. A [`ShardedVector`] stays on these devices from one product to the next.
+//! of one process. A [`ShardedVector`] stays on these devices from one product to the next. With the feature `packed` there are
+//! both for packed matrices, by rows: `Sharded::packed` and `StreamedPacked`.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -59,6 +60,9 @@ mod memory;
 mod merge;
 pub mod npy;
 mod on_cpu;
+#[cfg(feature = "packed")]
+mod packed;
+mod part;
 mod partial;
 mod product;
 mod reduce;
@@ -70,6 +74,8 @@ mod source;
 mod split;
 mod stored;
 mod streamed;
+#[cfg(feature = "packed")]
+mod streamed_packed;
 mod threads;
 
 pub use bytes::dtype_of_bytes;
@@ -81,6 +87,8 @@ pub use sharded::Sharded;
 pub use sharded_vector::ShardedVector;
 pub use split::Split;
 pub use streamed::Streamed;
+#[cfg(feature = "packed")]
+pub use streamed_packed::StreamedPacked;
 
 #[doc(hidden)]
 pub use element::{ResidentVectors, Vector, Vectors};

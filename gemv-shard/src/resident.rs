@@ -353,7 +353,7 @@ impl<T: Element> Sharded<T> {
                 continue;
             }
             for Operands { part: Part { a, .. }, x, y, .. } in operands {
-                let whole = move || Ok(a.device().product(a, x).scaled(alpha, beta).to(y)?);
+                let whole = move || a.multiply(alpha, x.into(), beta, y.into());
                 products.push((a.device(), Box::new(whole)));
             }
         }

@@ -3,16 +3,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(feature = "packed")]
+use gemv_core::ToDevice;
 use gemv_core::float_mode::in_default;
 use gemv_core::order::SEGMENT;
-use gemv_core::{Device, DeviceMatrix, Element, Error as CoreError, GpuDot, ShapeMismatch, Times};
+use gemv_core::{
+    Device, DeviceMatrix, Element, Error as CoreError, GpuDot, ShapeMismatch, Times, packed,
+};
 use ndarray::{
-    Array1, ArrayBase, ArrayRef1, ArrayView1, ArrayView2, ArrayViewMut1, Axis, Data, Ix1,
+    Array1, Array2, ArrayBase, ArrayRef1, ArrayRef2, ArrayView1, ArrayView2, ArrayViewMut1,
+    ArrayViewMut2, Axis, Data, Ix1, Ix2,
 };
 
 use crate::dealt::Dealt;
 use crate::element::SumElement;
 use crate::kept::Kept;
+use crate::part::Matrix;
 use crate::split::Split;
 use crate::threads::{Task, at_once};
 use crate::{Error, Result, product};
@@ -20,7 +26,8 @@ use crate::{Error, Result, product};
 /// A matrix of m × n whose parts are resident on several devices of this process, of any kinds.
 ///
 /// Products are those of [`GpuDot`]: `a.gpu_dot(&x)`, `a.try_gemv(alpha, &x, beta, &mut y)`. x and y are on the host, or
-/// resident on the devices as a [`ShardedVector`](crate::ShardedVector). Products have the bits of the product on one
+/// resident on the devices as a [`ShardedVector`](crate::ShardedVector); on the host they may be matrices of several
+/// columns. Products have the bits of the product on one
 /// device, whatever the devices, the split and the weights. All devices compute at the same time, and no device
 /// holds more of the matrix than its part.
 ///
@@ -79,7 +86,7 @@ pub(crate) struct Part<T: Element> {
     pub columns: Range<usize>,
     /// Of cyclic columns, which: other devices have those between.
     pub dealt: Option<Dealt>,
-    pub a: DeviceMatrix<T>,
+    pub a: Matrix<T>,
 }
 
 /// What a device has of a matrix, and computes of y.
@@ -151,10 +158,7 @@ impl<T: Element> Sharded<T> {
         weights: &[f64],
     ) -> Result<Sharded<T>> {
         let a = a.into();
-        if devices.len() != weights.len() {
-            let reason = format!("{} for {} devices", weights.len(), devices.len());
-            return Err(Error::Weights { reason });
-        }
+        weigh(devices, weights)?;
         let mut of = devices.iter().enumerate();
         // A single segment has no second level: its sum is the product's.
         let processes = devices.len();
@@ -176,7 +180,7 @@ impl<T: Element> Sharded<T> {
                             device.matrix(mine)?
                         }
                     };
-                    Ok(Part { device: which, columns, dealt, a })
+                    Ok(Part { device: which, columns, dealt, a: Matrix::Elements(a) })
                 };
                 uploads.push((device, Box::new(upload)));
             }
@@ -189,6 +193,69 @@ impl<T: Element> Sharded<T> {
         let bands = bands.filter(|band| !band.parts.is_empty()).collect();
         let kept = Arc::default();
         Ok(Sharded { dim: a.dim(), devices: devices.to_vec(), bands, kept })
+    }
+
+    /// `Y = alpha * A X + beta * Y`, with several right-hand sides of a type that may be wider than the matrix'.
+    ///
+    /// `x` is n × k and `y` m × k, both on the host, of any strides. Column c of Y has the bits of
+    /// [`gemv_mixed`](Self::gemv_mixed) of column c. By rows each device reads its part once for several columns, and else
+    /// once for each. (`try_gemv` of [`GpuDot`] is the same for X and Y of the matrix' own type.)
+    ///
+    /// ```
+    /// use gemv::{GpuDot, open_devices};
+    /// use gemv_shard::{Sharded, Split};
+    /// use ndarray::array;
+    /// # gemv::Engine::global().set_default("reference")?;
+    ///
+    /// let a = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]];
+    /// let shared = Sharded::new(&a, &open_devices("reference, reference")?, Split::Rows)?;
+    /// assert_eq!(shared.gpu_dot(&a.t()), a.gpu_dot(&a.t()));
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gemv_mixed`](Self::gemv_mixed).
+    pub fn gemm_mixed<'x, 'y, V, S>(
+        &self,
+        alpha: S,
+        x: impl Into<ArrayView2<'x, V>>,
+        beta: S,
+        y: impl Into<ArrayViewMut2<'y, V>>,
+    ) -> Result<()>
+    where
+        T: Times<V> + Times<S>,
+        V: Element<Acc = S>,
+        S: SumElement,
+    {
+        let (x, mut y, (m, n)) = (x.into(), y.into(), self.dim);
+        if (x.dim(), y.nrows()) != ((n, y.ncols()), m) {
+            let (matrix, x, y) = ((m, n), x.dim(), Some(y.dim()));
+            return Err(CoreError::Shape(ShapeMismatch::MatrixMatrix { matrix, x, y }).into());
+        }
+        // Of its own memory: y stays as it is if a device fails.
+        let result = match beta.is_zero() {
+            true => product::zeros(m, y.ncols())?,
+            false => packed(&y.view())?,
+        };
+        let mut result = Array2::from_shape_vec(y.dim(), result).expect("as many as y has");
+        let by_rows = self.bands.iter().all(|band| band.parts.len() == 1);
+        if !by_rows || self.bands.is_empty() || alpha.is_zero() {
+            for (x, y) in x.columns().into_iter().zip(result.columns_mut()) {
+                self.gemv_mixed(alpha, x, beta, y)?;
+            }
+        } else {
+            let (mut rest, mut tasks) = (result.view_mut(), Vec::<Task<'_, ()>>::new());
+            for part in self.bands.iter().map(|Band { rows, parts }| (rows.len(), &parts[0].a)) {
+                let (rows, a) = part;
+                let (y, other) = rest.split_at(Axis(0), rows);
+                rest = other;
+                let product = move || a.multiply(alpha, x.into(), beta, y.into());
+                tasks.push((a.device(), Box::new(product)));
+            }
+            at_once(tasks)?;
+        }
+        y.assign(&result);
+        Ok(())
     }
 
     /// Rows and columns of the whole matrix.
@@ -294,6 +361,72 @@ impl<T: Element> Sharded<T> {
     }
 }
 
+/// Whether there is a weight for each device.
+fn weigh(devices: &[Device], weights: &[f64]) -> Result<()> {
+    if devices.len() == weights.len() {
+        return Ok(());
+    }
+    let reason = format!("{} for {} devices", weights.len(), devices.len());
+    Err(Error::Weights { reason })
+}
+
+/// Packed matrices, cut by rows.
+#[cfg(feature = "packed")]
+impl<T: Element<Acc = f32>> Sharded<T> {
+    /// Uploads to each device some rows of a packed matrix, for vectors of f32, f16 or bf16: those of `T`. All parts are of
+    /// about one size.
+    ///
+    /// Products have the bits of the product with the whole matrix on one device, for one vector and for several.
+    ///
+    /// ```
+    /// use gemv::{Format, GpuDot, Packed, open_devices};
+    /// use gemv_shard::Sharded;
+    /// use ndarray::{Array1, Array2};
+    /// # gemv::Engine::global().set_default("reference")?;
+    ///
+    /// let a = Array2::from_shape_fn((10, 64), |(i, j)| ((i * 64 + j) as f32).sin());
+    /// let a = Packed::quantize(Format::Q8_0, &a)?; // or `Packed::new` of the bytes of a file
+    /// let shared = Sharded::packed(&a, &open_devices("reference, reference")?)?; // or "cuda:*"
+    /// let x = Array1::from_shape_fn(64, |j| (j as f32).cos());
+    /// assert_eq!(shared.gpu_dot(&x), a.gpu_dot(&x));
+    /// let x = Array2::from_elem((64, 3), 0.5);
+    /// assert_eq!(shared.gpu_dot(&x), a.gpu_dot(&x)); // three columns
+    /// # Ok::<(), gemv_shard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn packed(a: &gemv_core::Packed, devices: &[Device]) -> Result<Sharded<T>> {
+        Sharded::packed_weighted(a, devices, &vec![1.0; devices.len()])
+    }
+
+    /// As [`packed`](Self::packed), with rows in proportion to weights: see [`weighted`](Self::weighted).
+    ///
+    /// # Errors
+    /// As [`weighted`](Self::weighted).
+    pub fn packed_weighted(
+        a: &gemv_core::Packed,
+        devices: &[Device],
+        weights: &[f64],
+    ) -> Result<Sharded<T>> {
+        weigh(devices, weights)?;
+        let cut = in_default(|| Split::Rows.cut(a.dim(), weights))?.into_iter();
+        let cut = cut.zip(devices).enumerate();
+        let cut =
+            cut.filter(|(_, ((rows, columns), _))| !rows.is_empty() && !columns[0].is_empty());
+        let uploads = cut.map(|(device, ((rows, columns), on))| -> Task<'_, Band<T>> {
+            let (mine, columns) = (a.rows(rows.clone()), columns[0].clone());
+            let upload = move || {
+                let a = Matrix::Packed(mine.to_device(on)?);
+                Ok(Band { rows, parts: vec![Part { device, columns, dealt: None, a }] })
+            };
+            (on, Box::new(upload))
+        });
+        let bands = at_once(uploads.collect())?;
+        Ok(Sharded { dim: a.dim(), devices: devices.to_vec(), bands, kept: Arc::default() })
+    }
+}
+
 /// The rows of cyclic columns begin at multiples of so many elements: loads of 16 bytes are whole there.
 const ALIGNED: usize = 64;
 
@@ -361,6 +494,48 @@ vectors!(
     [] [T], ArrayView1::from;
     [] Vec<T>, ArrayView1::from;
     [const N: usize] [T; N], ArrayView1::from;
+);
+
+/// Products with several right-hand sides on the host.
+macro_rules! matrices {
+    ($([$($generic:tt)*] $matrix:ty $(, $data:ident)?;)*) => { $(
+        impl<T, S, $($generic)*> GpuDot<$matrix> for Sharded<T>
+        where
+            T: Element<Acc = S> + Times<S>,
+            S: SumElement,
+            $($data: Data<Elem = T>,)?
+        {
+            type Elem = T;
+            type Output = Array2<T>;
+            type Target<'y> = ArrayViewMut2<'y, T>;
+
+            fn try_gpu_dot(&self, x: &$matrix) -> gemv_core::Result<Array2<T>> {
+                let ((m, n), x) = (self.dim, ArrayRef2::view(x));
+                if x.nrows() != n {
+                    let (matrix, x) = ((m, n), x.dim());
+                    return Err(CoreError::Shape(ShapeMismatch::MatrixMatrix { matrix, x, y: None }));
+                }
+                let y = product::zeros(m, x.ncols()).map_err(told)?;
+                let mut y = Array2::from_shape_vec((m, x.ncols()), y).expect("as many as there are");
+                self.gemm_mixed(S::ONE, x, S::ZERO, &mut y).map_err(told)?;
+                Ok(y)
+            }
+
+            fn try_gemv<'y>(
+                &self,
+                alpha: S,
+                x: &$matrix,
+                beta: S,
+                y: impl Into<ArrayViewMut2<'y, T>>,
+            ) -> gemv_core::Result<()> {
+                self.gemm_mixed(alpha, ArrayRef2::view(x), beta, y).map_err(told)
+            }
+        }
+    )* };
+}
+matrices!(
+    [D] ArrayBase<D, Ix2>, D;
+    [] ArrayRef2<T>;
 );
 
 impl<T: Element, X: ?Sized> GpuDot<&X> for Sharded<T>

@@ -95,11 +95,12 @@ where
         let (part, x) = (of.part, of.x);
         let sums = move || {
             let Some(dealt) = part.dealt else {
-                return Partial::new(part.a.device(), &part.a, x, part.columns.start, n);
+                return Partial::new(part.a.device(), part.a.elements(), x, part.columns.start, n);
             };
             let Dealt { process, processes } = dealt;
-            let x = dealt.entries(x.download()?.view(), part.a.dim().1)?;
-            Partial::cyclic(part.a.device(), &part.a, &x, process, processes, n)?.reduce(processes)
+            let x = dealt.entries(x.download()?.view(), part.a.elements().ncols())?;
+            Partial::cyclic(part.a.device(), part.a.elements(), &x, process, processes, n)?
+                .reduce(processes)
         };
         (of.device(), Box::new(move || sums().map(Some)))
     });
@@ -239,7 +240,7 @@ impl<S: SumElement> Sums<S> {
                 let cyclic = match part.dealt {
                     Some(dealt) => {
                         let of_rows = band.iter().map(|of| {
-                            let a = part.a.step_rows(of.rows.clone(), 1);
+                            let a = part.a.elements().step_rows(of.rows.clone(), 1);
                             let desc = Desc { vectors: S::DTYPE, ..a.desc() };
                             device.backend().prepare_cyclic(&desc, dealt.processes)
                         });
@@ -297,7 +298,7 @@ impl<S: SumElement> Cyclic<S> {
         if rows.is_empty() {
             return Ok(());
         }
-        let a = of.part.a.step_rows(rows.clone(), 1);
+        let a = of.part.a.elements().step_rows(rows.clone(), 1);
         let x = S::vector(V::any::<Vectors>(VectorRef::Device(of.x)))?;
         let VectorRef::Device(x) = x.get() else { unreachable!("a resident x of the sums' type") };
         cyclic_sums(of.device(), &self.of_rows[which], &a, x, to, (first, self.groups))
@@ -317,7 +318,7 @@ where
     V: Element<Acc = S>,
     S: SumElement,
 {
-    let a = of.part.a.step_rows(rows.clone(), 1);
+    let a = of.part.a.elements().step_rows(rows.clone(), 1);
     let (a, x) = (MatrixRef::Device(&a), S::vector(V::any::<Vectors>(VectorRef::Device(of.x)))?);
     resident_segment_sums(of.device(), choice, &a, &x.get(), to, first * rows.len())
 }

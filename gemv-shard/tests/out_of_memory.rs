@@ -102,6 +102,38 @@ fn streamed(device: &Device) {
     }
 }
 
+/// A stack of packed matrices, and one in parts and over devices.
+#[cfg(feature = "packed")]
+fn packed(device: &Device) {
+    use gemv::{Format, Packed};
+    use gemv_shard::{Sharded, StreamedPacked};
+
+    let (b, m, n, k) = (3, 300, 512, 2);
+    let mut numbers = Numbers::new(5);
+    let a = Array2::from_shape_fn((b * m, n), |(i, j)| ((i * n + j) as f32).sin());
+    let a = Packed::quantize(Format::Q8_0, &a).unwrap();
+    let stack = Packed::new(Format::Q8_0, (b, m, n), a.bytes().to_vec()).unwrap();
+    let x = Array1::from_vec(numbers.elements::<f32>(b * n * k)).mapv(|v| v.clamp(-9.0, 9.0));
+    let y = Array1::from_vec(numbers.elements::<f32>(b * m * k));
+    let of = device.info().id.clone();
+    fails(&format!("a stack on {of}"), &y, |y| {
+        let x = x.view().into_shape_with_order((b, n, k)).unwrap();
+        let y = y.view_mut().into_shape_with_order((b, m, k)).unwrap();
+        Ok(device.product(&stack, x).scaled(2.0, -1.0).to(y)?)
+    });
+    fails(&format!("packed in parts on {of}"), &y, |y| {
+        let x = x.slice(s![..n * k]).into_shape_with_order((n, k)).unwrap();
+        let y = y.view_mut().into_shape_with_order((b * m, k)).unwrap();
+        StreamedPacked::of(&a).window(1 << 16).gemm(device, 2.0, x, -1.0, y, |_, _| ())
+    });
+    fails(&format!("packed over devices of {of}"), &y, |y| {
+        let x = x.slice(s![..n * k]).into_shape_with_order((n, k)).unwrap();
+        let y = y.view_mut().into_shape_with_order((b * m, k)).unwrap();
+        let shared = Sharded::<f32>::packed(&a, &[device.clone(), device.clone()])?;
+        shared.gemm_mixed(2.0, x, -1.0, y)
+    });
+}
+
 /// One test: allocations of others would be counted.
 #[test]
 fn parts_without_memory_are_errors() {
@@ -111,5 +143,7 @@ fn parts_without_memory_are_errors() {
         partial::<gemv::half::f16, gemv::half::f16, f32>(&device);
         partial::<Complex<f64>, Complex<f64>, Complex<f64>>(&device);
         streamed(&device);
+        #[cfg(feature = "packed")]
+        packed(&device);
     }
 }

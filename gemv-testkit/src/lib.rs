@@ -22,8 +22,9 @@ use gemv_core::float_mode::in_default;
 use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, s};
 use gemv_core::{
     Accumulator, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, Desc, Device,
-    DeviceInfo, Dtype, Element, Error, Exchange, Job, Memory, Number, Params, Piece, PieceSource,
-    Prepared, Receive, Record, Result, Times, for_any, for_types, half, num_complex, reference,
+    DeviceInfo, Dtype, Element, Error, Exchange, Format, Job, Memory, Number, Params, Piece,
+    PieceSource, Prepared, Receive, Record, Result, Times, for_any, for_types, half, num_complex,
+    reference,
 };
 
 pub use failing::{FailingAllocator, Failure, LEAST, each_failure, largest_allocation};
@@ -90,6 +91,8 @@ pub struct Host {
     pub transfer: Transfer,
     /// What fills a block by pieces; by default nothing does, as on the host.
     pub fill: Fill,
+    /// The formats of packed matrices that `compute` takes, of the host's memory; by default none.
+    pub packed_formats: &'static [Format],
     /// Whether it sums what one process has of block-cyclic columns; by default it does not.
     pub cyclic: bool,
 }
@@ -128,6 +131,7 @@ impl Host {
             }),
             transfer: Arc::new(|_| Ok(())),
             fill: Box::new(|_, _, _| Ok(false)),
+            packed_formats: &[],
             cyclic: false,
         }
     }
@@ -361,6 +365,14 @@ impl Backend for Host {
         (self.transfer)("download")?;
         for_any!(AnySliceMut, to, to => to.copy_from_slice(&elements(from)[first..][..to.len()]));
         Ok(())
+    }
+
+    fn packed_formats(&self) -> &'static [Format] {
+        self.packed_formats
+    }
+
+    fn packed_in_place(&self) -> bool {
+        true
     }
 
     fn fill(&self, to: &mut dyn Memory, bytes: usize, source: PieceSource<'_>) -> Result<bool> {

@@ -7,6 +7,8 @@ mod common;
 mod files;
 mod golden;
 mod modes;
+#[cfg(feature = "packed")]
+mod packed;
 mod partial;
 #[cfg(target_os = "linux")]
 mod processes;
