@@ -251,7 +251,7 @@ impl Cuda {
         if let Some(known) = lock(&self.fused).get(&key) {
             return known.clone();
         }
-        let kernel = kernel(params.kernel().as_str())?;
+        let kernel = named(desc, params)?;
         let made = match kernel.takes_epilogue() {
             false => None,
             true => match in_default(|| self.launches_with(kernel, desc, params, Some(function))) {

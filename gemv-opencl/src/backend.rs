@@ -361,11 +361,6 @@ impl Backend for OpenCl {
         assert_eq!(job.desc(), choice.desc, "a choice for another problem");
         #[cfg(feature = "packed")]
         if choice.desc.packing.is_some() {
-            // The kernels read another arrangement than the host's, also where the device has the host's memory.
-            if let Some(matrix) = packed::of_host(job) {
-                let block = self.upload_packed(matrix)?;
-                return self.product(&mut packed::resident(job, matrix, &*block)?, prepared);
-            }
             self.here()?;
             packed::prepare(&self.found, &self.state, &|data| self.upload(data), choice)?;
             return run::product(&self.found, &mut *self.enter()?, choice, job);

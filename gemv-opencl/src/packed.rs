@@ -1,4 +1,4 @@
-//! Packed matrices: the test of a program before its first result is given out, and matrices that are not on the device yet.
+//! The test of a program for packed matrices, before its first result is given out.
 
 use std::sync::Mutex;
 
@@ -6,8 +6,8 @@ use gemv_core::ndarray::{Array3, Ix3};
 use gemv_core::order::SEGMENT;
 use gemv_core::reference::ordered_sum;
 use gemv_core::{
-    Accumulator, AnySlice, Checked, Desc, Dtype, Element, Error, Format, Job, Memory, Number,
-    PackedMatrix, PackedPlace, Result, Tensor,
+    Accumulator, AnySlice, Desc, Dtype, Element, Error, Format, Job, Memory, Number, PackedMatrix,
+    PackedPlace, Result, Tensor,
 };
 use gemv_gpu::{SELF_TEST_ENV, packed_tiles, self_test_wanted};
 
@@ -57,23 +57,6 @@ pub(crate) fn prepare(
     programs.keep(queue, &entries);
     choice.ready.get_or_init(|| ());
     Ok(())
-}
-
-/// The matrix of a job, if it is packed and in the host's memory.
-pub(crate) fn of_host<'a>(job: &Job<'a>) -> Option<PackedMatrix<'a>> {
-    job.a.packed_matrix().filter(|of| matches!(of.place, PackedPlace::Host(_)))
-}
-
-/// The same job with its matrix in this block.
-pub(crate) fn resident<'j>(
-    job: &'j mut Checked<Job<'_>>,
-    matrix: PackedMatrix<'_>,
-    block: &'j dyn Memory,
-) -> Result<Checked<Job<'j>>> {
-    let Job { alpha, conj, x, beta, .. } = **job;
-    let matrix = PackedMatrix { place: PackedPlace::Device(block, 0), ..matrix };
-    let a = Tensor::of_packed(matrix, x.dtype());
-    Job { alpha, a, conj, x, beta, y: job.y() }.check()
 }
 
 /// Where a product of a small matrix has other bits.

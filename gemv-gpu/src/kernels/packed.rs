@@ -191,6 +191,11 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
         (_, 2) => 12,
         _ => 8,
     };
+    // Where a block has few rows, sums of the first ones would wait for the last ones.
+    let of_block = desc.m.div_ceil(caps.units.max(1) as usize);
+    let rows = if of_block >= 192 { 128 } else { 64 };
+    // What is in flight fills the memory's pipes; more only delays the first tile.
+    let stages = if of_block <= 32 || format == Format::Fp8 { 3 } else { 4 };
     let mut all = Vec::new();
     for most in [most, most / 2, most / 4].map(|most| most.min(caps.max_group / 32).max(1)) {
         let several = match caps.language {
@@ -200,7 +205,9 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
         // One segment a warp needs the least memory for X.
         for passes in [several, 1] {
             let warps = segments.div_ceil(passes).div_ceil(segments.div_ceil(most * passes));
-            for (rows, stages) in [(64, 4), (64, 3), (32, 4), (32, 3), (32, 2), (8, 2)] {
+            for (rows, stages) in
+                [(rows, stages), (rows, 3), (32, stages), (32, 3), (32, 2), (8, 2)]
+            {
                 let params = Params::new(PACKED.name)
                     .with("format", format.number() as u32)
                     .with("threads", 32 * warps)
