@@ -1,5 +1,5 @@
-//! Products of packed matrices: decoded in registers where the instruction set has kernels for it and there are few columns of
-//! X. Else a few rows at a time are decoded to the caches, and multiplied there as rows of f32.
+//! Products of packed matrices: decoded in registers where the instruction set has kernels for it. Else a few rows at a time
+//! are decoded to the caches, and multiplied there as rows of f32.
 
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
@@ -56,9 +56,6 @@ fn blocks(matrix: PackedMatrix<'_>) -> (&[u8], usize) {
 /// Bytes of decoded rows: of one vector they should stay in the first cache, of several in the second.
 const TILE: (usize, usize) = (32 << 10, 256 << 10);
 
-/// Most columns of X for which each element is decoded again for four of them.
-const FUSED: usize = 4;
-
 /// Computes one job, on several threads if each has at least `grain` KiB of blocks.
 pub(crate) fn product<V: Element<Acc = f32>>(
     isa: Isa,
@@ -73,7 +70,7 @@ pub(crate) fn product<V: Element<Acc = f32>>(
         0 | 1 => 1,
         parts => gemv_threads::count().min(parts),
     };
-    let fused = Fused::of(isa).filter(|_| columns <= FUSED);
+    let fused = Fused::of(isa);
     let bytes = if columns == 1 { TILE.0 } else { TILE.1 };
     let tile = match fused {
         Some(_) => SUMS,

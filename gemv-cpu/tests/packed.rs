@@ -4,7 +4,7 @@ use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array2, ArrayView2, s};
 use gemv_core::reference::ordered_sum;
 use gemv_core::{
-    Accumulator, Backend, Desc, Device, Element, Format, Job, Number, Packed, Params, Tensor,
+    Accumulator, Desc, Device, Element, Format, GpuDot, Job, Number, Packed, Params, Tensor,
     ToDevice, scale,
 };
 use gemv_testkit::Numbers;
@@ -203,6 +203,30 @@ fn nan_stays_in_its_row() {
                     assert!(if i == 3 { y.is_nan() } else { *y == 256.0 }, "{isa}: row {i} is {y}");
                 }
             }
+        }
+    }
+}
+
+/// A scale so large that 256 times it is infinite, of codes so small that the sums are not.
+#[test]
+fn large_scales_of_fp8_do_not_overflow() {
+    for isa in gemv_cpu::isas() {
+        let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
+        let mut rng = Numbers::new(9);
+        let mut bytes = vec![0; 6 * 3 * 132];
+        for block in bytes.chunks_exact_mut(132) {
+            block.fill_with(|| rng.below(256) as u8 & 0x9f);
+            block[..4].copy_from_slice(&f32::powi(2.0, 120).to_le_bytes());
+        }
+        let host = Packed::new(Format::Fp8, (6, 384), bytes).unwrap();
+        let x = Array2::from_shape_fn((384, 4), |(j, c)| 1.0 / (1 + j + c) as f32);
+        let none = Array2::zeros((6, 4));
+        let want = expected((1.0, 0.0), &host.dequantize().unwrap(), x.view(), none.view());
+        assert!(want.iter().all(|v| v.is_finite()));
+        for k in [1, 2, 4] {
+            let x = x.slice(s![.., ..k]).to_owned();
+            let got = host.to_device(&device).and_then(|a| a.try_gpu_dot(&x)?.download()).unwrap();
+            assert_eq!(got, want.slice(s![.., ..k]), "{isa}");
         }
     }
 }

@@ -77,10 +77,10 @@ pub(super) trait Decode512: Blocks {
 
 /// Implements unsafe functions whose bodies are intrinsics.
 macro_rules! intrinsics {
-    ($($(#[$doc:meta])* fn $name:ident $(<const $b:ident: bool>)? ($($arg:ident: $t:ty),*) -> $r:ty { $($body:tt)* })*) => { $(
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $t:ty),*) -> $r:ty { $($body:tt)* })*) => { $(
         $(#[$doc])*
         #[inline(always)]
-        unsafe fn $name $(<const $b: bool>)? ($($arg: $t),*) -> $r {
+        unsafe fn $name($($arg: $t),*) -> $r {
             // SAFETY: the caller's: the processor has AVX-512, and pointers are good for what is read.
             unsafe { $($body)* }
         }
@@ -107,8 +107,8 @@ intrinsics! {
     fn first_words(p: *const u8, bytes: usize, len: usize, columns: usize) -> __m256i {
         if columns < SEGMENT {
             let mut words = [0; 8];
-            for i in 0..columns / len {
-                words[i] = word(p.add(i * bytes));
+            for (i, to) in words.iter_mut().enumerate().take(columns / len) {
+                *to = word(p.add(i * bytes));
             }
             return bytes32(words.as_ptr().cast());
         }
@@ -281,7 +281,7 @@ formats! {
         }
         pair(p, scales, j) {
             let [a, b, c, d] = Self::chunk(p, scales, j / 2);
-            if j % 2 == 0 { [a, b] } else { [c, d] }
+            if j & 1 == 0 { [a, b] } else { [c, d] }
         }
         chunk(p, scales, c) {
             let p = p.add(16 + 32 * c);
@@ -400,40 +400,6 @@ static POWERS: [f32; 256] = {
     powers
 };
 
-/// Stores the elements of so many columns of blocks, which may be those of several rows.
-pub(super) struct Store<B> {
-    pub(super) blocks: *const u8,
-    pub(super) columns: usize,
-    pub(super) to: *mut f32,
-    pub(super) of: PhantomData<B>,
-}
-
-impl<B: Decode512> Body for Store<B> {
-    #[inline(always)]
-    unsafe fn run(self) {
-        let Store { blocks, columns, to, .. } = self;
-        let mut scales = Scales([MaybeUninit::uninit(); 16]);
-        // SAFETY: the caller's: the blocks are good for the columns, and so is the place.
-        unsafe {
-            for s in 0..columns.div_ceil(SEGMENT) {
-                let p = blocks.add(s * (SEGMENT / B::LEN * B::BYTES));
-                let to = to.add(s * SEGMENT);
-                let columns = (columns - s * SEGMENT).min(SEGMENT);
-                B::scales(p, columns, &mut scales);
-                let care = B::CARE && B::care(&scales);
-                for j in 0..columns / 32 {
-                    let [a, b] = match care {
-                        true => B::pair_with_care(p, &scales, j),
-                        false => B::pair(p, &scales, j),
-                    };
-                    _mm512_storeu_ps(to.add(32 * j), a);
-                    _mm512_storeu_ps(to.add(32 * j + 16), b);
-                }
-            }
-        }
-    }
-}
-
 /// The sums of all segments of `m` rows with `K` columns of X, `R` rows at a time. That of segment s, row i and column
 /// c goes to `out[s * ld + i * K + c]`; those of the rows up to a multiple of `R` are written.
 pub(super) struct Sums<B, const R: usize, const K: usize> {
@@ -489,9 +455,9 @@ impl<B: Decode512, const R: usize, const K: usize> Sums<B, R, K> {
         // SAFETY: the caller's: x is good for these columns.
         unsafe {
             let mut all = [[o.zero(); V]; K];
-            for c in 0..K {
-                for k in 0..V {
-                    all[c][k] = o.x(x.add(c * n + 16 * k));
+            for (c, all) in all.iter_mut().enumerate() {
+                for (k, entries) in all.iter_mut().enumerate() {
+                    *entries = o.x(x.add(c * n + 16 * k));
                 }
             }
             all
@@ -530,7 +496,7 @@ impl<B: Decode512, const R: usize, const K: usize> Sums<B, R, K> {
                 } });
             }
             // Half of a chunk, in blocks of 32.
-            if B::LEN < LANES && columns % LANES != 0 {
+            if B::LEN < LANES && !columns.is_multiple_of(LANES) {
                 let x = self.x::<2>(x.add(LANES * chunks));
                 for r in 0..R {
                     self.add(B::pair(p[r], &scales[r], 2 * chunks), &x, &mut acc[r]);
