@@ -1,10 +1,11 @@
-//! Products of packed matrices: a few rows at a time are decoded to the caches, and multiplied there as rows of f32.
+//! Products of packed matrices: decoded in registers where the instruction set has kernels for it. Else a few rows at a time
+//! are decoded to the caches, and multiplied there as rows of f32.
 
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
 use gemv_core::float_mode::in_default;
-use gemv_core::ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut3, Axis};
+use gemv_core::ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut3, Axis, s};
 use gemv_core::{
     Checked, Element, Format, Job, Memory, PackedMatrix, PackedPlace, Params, Result, bytes_of,
     bytes_of_mut, host_is_full, scale,
@@ -13,7 +14,7 @@ use gemv_core::{
 use crate::gemm::gemm;
 use crate::kernels;
 use crate::run::{self, Work, sharing};
-use crate::simd::{Allocation, Isa, Plan, Product, decode, elements, elements_mut};
+use crate::simd::{Allocation, Fused, Isa, Plan, Product, SUMS, decode, elements, elements_mut};
 
 /// The blocks of a packed matrix, as files have them.
 #[derive(Debug)]
@@ -69,22 +70,29 @@ pub(crate) fn product<V: Element<Acc = f32>>(
         0 | 1 => 1,
         parts => gemv_threads::count().min(parts),
     };
+    let fused = Fused::of(isa);
     let bytes = if columns == 1 { TILE.0 } else { TILE.1 };
-    let tile = (bytes / (4 * n.max(1))).next_multiple_of(4).clamp(4, m.next_multiple_of(4).max(4));
+    let tile = match fused {
+        Some(_) => SUMS,
+        None => (bytes / (4 * n.max(1))).next_multiple_of(4).clamp(4, m.next_multiple_of(4).max(4)),
+    };
     // X as f32, in one array.
     let x = job.x.view_with::<V>(elements);
     let x = x.index_axis(Axis(0), 0);
-    let mut wide: Vec<f32> = zeros(n.saturating_mul(columns))?;
+    let full = |bytes| host_is_full("cpu", bytes);
+    let mut wide = Allocation::<f32>::zeros(n.saturating_mul(columns)).map_err(full)?;
     // Column by column for one or few: each is a vector of neighbours.
     for (to, from) in wide.chunks_exact_mut(n.max(1)).zip(x.columns()) {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
     }
-    let x =
-        ArrayView2::from_shape((columns, n), &wide).expect("as many as were made").reversed_axes();
     // All memory is had before any of Y is written.
-    let scratch = (0..tasks).map(|_| Ok((zeros(tile * n)?, zeros(tile * columns)?)));
+    let scratch = (0..tasks).map(|_| match fused {
+        Some(_) => Ok((zeros(Fused::scratch(n))?, Vec::new())),
+        None => Ok((zeros(tile * n)?, zeros(tile * columns)?)),
+    });
     let scratch = Mutex::new(scratch.collect::<Result<Vec<_>>>()?);
-    let all = Shared { isa, format: matrix.format, row, tile, x, alpha, beta, scratch };
+    let (x, dim, format) = (&*wide, (n, columns), matrix.format);
+    let all = Shared { isa, fused, format, row, tile, x, dim, alpha, beta, scratch };
     let mut place = job.y();
     let y: ArrayViewMut3<'_, V> = place.view_mut_with(elements_mut);
     let y = y.index_axis_move(Axis(0), 0);
@@ -107,15 +115,19 @@ fn zeros(len: usize) -> Result<Vec<f32>> {
 /// What all parts have in common.
 struct Shared<'a> {
     isa: Isa,
+    fused: Option<Fused>,
     format: Format,
     /// Bytes of a row of blocks.
     row: usize,
-    /// Rows that are decoded at a time.
+    /// Rows that are taken at a time.
     tile: usize,
-    x: ArrayView2<'a, f32>,
+    /// One column after the other.
+    x: &'a [f32],
+    /// The dimensions of X.
+    dim: (usize, usize),
     alpha: f32,
     beta: f32,
-    /// For each task: decoded rows, and their sums.
+    /// For each task: decoded rows and their sums, or the sums of segments.
     scratch: Mutex<Vec<(Vec<f32>, Vec<f32>)>>,
 }
 
@@ -142,15 +154,45 @@ impl<V: Element<Acc = f32>> Work for Part<'_, V> {
     fn run(&mut self) {
         let lock = || self.all.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut rows, mut sums) = lock().pop().expect("one for each task");
-        self.tiles(&mut rows, &mut sums);
+        match self.all.fused {
+            Some(fused) => self.fused(fused, &mut rows),
+            None => self.tiles(&mut rows, &mut sums),
+        }
         lock().push((rows, sums));
     }
 }
 
 impl<V: Element<Acc = f32>> Part<'_, V> {
+    /// Several columns of X are taken four, two and one at a time, while the rows are in the caches.
+    fn fused(&mut self, fused: Fused, scratch: &mut [f32]) {
+        let Shared { format, row, tile, x, dim: (n, columns), alpha, beta, .. } = *self.all;
+        let mut blocks = self.blocks;
+        for mut y in self.y.axis_chunks_iter_mut(Axis(0), tile) {
+            let rows;
+            (rows, blocks) = blocks.split_at(y.nrows() * row);
+            let mut first = 0;
+            while first < columns {
+                let few = match columns - first {
+                    1 => 1,
+                    2 | 3 => 2,
+                    _ => 4,
+                };
+                let x = (&x[first * n..][..few * n], few);
+                let mut y = y.slice_mut(s![.., first..first + few]);
+                for (i, mut y) in y.axis_chunks_iter_mut(Axis(0), SUMS / few).enumerate() {
+                    let rows = &rows[i * (SUMS / few) * row..][..y.nrows() * row];
+                    let sums = fused.sums(format, (rows, row), x, scratch);
+                    finish(y.iter_mut(), &sums, (alpha, beta));
+                }
+                first += few;
+            }
+        }
+    }
+
     fn tiles(&mut self, rows: &mut [f32], sums: &mut [f32]) {
-        let Shared { isa, format, row, tile, x, alpha, beta, .. } = *self.all;
-        let (n, columns) = x.dim();
+        let Shared { isa, format, row, tile, x, dim: (n, columns), alpha, beta, .. } = *self.all;
+        let x = ArrayView2::from_shape((columns, n), x).expect("as many as were made");
+        let x = x.reversed_axes();
         let blocks = self.blocks.chunks(tile * row.max(1));
         for (mut y, blocks) in self.y.axis_chunks_iter_mut(Axis(0), tile).zip(blocks) {
             let m = y.nrows();
@@ -159,10 +201,19 @@ impl<V: Element<Acc = f32>> Part<'_, V> {
             let a = ArrayView2::from_shape((m, n), rows).expect("so many rows");
             let mut sums = ArrayViewMut2::from_shape((m, columns), sums).expect("so many sums");
             multiply(isa, a, x, sums.view_mut());
-            for (y, sum) in y.iter_mut().zip(&sums) {
-                *y = scale(alpha, *sum, beta, (beta != 0.0).then_some(*y));
-            }
+            finish(y.iter_mut(), sums.iter(), (alpha, beta));
         }
+    }
+}
+
+/// Rule 6.
+fn finish<'a, V: Element<Acc = f32> + 'a>(
+    y: impl Iterator<Item = &'a mut V>,
+    sums: impl IntoIterator<Item = &'a f32>,
+    (alpha, beta): (f32, f32),
+) {
+    for (y, sum) in y.zip(sums) {
+        *y = scale(alpha, *sum, beta, (beta != 0.0).then_some(*y));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Q6_K of GGUF.
 
 use crate::blocks::Blocks;
-use crate::numbers::{array, array_mut, f16_bytes, f16_value};
+use crate::numbers::{array, array_mut, f16_bytes, f16_value, spread};
 
 /// GGUF's Q6_K: 256 elements in 210 bytes. 128 bytes with the low 4 bits of each code `q`, 64 with the upper 2, 16
 /// bytes `sc` of two's complement, one for each 16 columns, and the f16 `d`. An element is `d * sc * (q - 32)`, exact
@@ -55,10 +55,17 @@ impl Blocks for Q6K {
 
     #[inline(always)]
     fn decode(block: &[u8], to: &mut [f32]) {
-        let block = array::<_, 210>(block);
+        // A copy, two loops, and stored at once: else the compiler makes no vectors.
+        let block = &{ *array::<_, 210>(block) };
         let d = f16_value([block[D], block[D + 1]]);
         let sc = array::<_, 16>(&block[SCALES..D]).map(|sc| d * f32::from(sc as i8));
-        each(block, array_mut(to), |scale, q| sc[scale] * (i32::from(q) - 32) as f32);
+        let (mut codes, mut values) = ([0; 256], [0.0; 256]);
+        each(block, &mut codes, |_, q| q);
+        let all = values.iter_mut().zip(codes).zip(spread::<_, 16, 16, 256>(sc));
+        for ((to, q), sc) in all {
+            *to = sc * (i32::from(q) - 32) as f32;
+        }
+        *array_mut(to) = values;
     }
 
     #[inline(always)]

@@ -26,9 +26,12 @@ impl Blocks for Q8_0 {
     fn decode(block: &[u8], to: &mut [f32]) {
         let (block, to) = (array::<_, 34>(block), array_mut::<_, 32>(to));
         let d = f16_value([block[0], block[1]]);
-        for (to, q) in to.iter_mut().zip(&block[2..]) {
+        // Stored at once: where an element might be stored to a code, the compiler makes no vectors.
+        let mut values = [0.0; 32];
+        for (to, q) in values.iter_mut().zip(&block[2..]) {
             *to = d * f32::from(*q as i8);
         }
+        *to = values;
     }
 
     #[inline(always)]

@@ -18,6 +18,8 @@ mod ops;
 mod ordered;
 #[cfg(feature = "packed")]
 mod packed;
+#[cfg(all(feature = "packed", target_arch = "x86_64"))]
+mod packed512;
 #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
 mod portable;
 mod product;
@@ -41,6 +43,6 @@ pub(crate) use isa::Isa;
 pub(crate) use memory::{Allocation, elements, elements_mut};
 pub(crate) use narrow::NARROW;
 #[cfg(feature = "packed")]
-pub(crate) use packed::decode;
+pub(crate) use packed::{Fused, SUMS, decode};
 pub(crate) use product::{Part, Plan, Product};
 pub(crate) use vector::{Line, Lines, Neighbours, on_host};

@@ -1,5 +1,7 @@
 //! Elementwise steps, compiled for each instruction set.
 
+#[cfg(target_arch = "x86_64")]
+use gemv_core::Function;
 use gemv_core::ndarray::{ArrayView1, ArrayViewMut1};
 use gemv_core::{Step, for_step};
 
@@ -211,7 +213,58 @@ pub(crate) struct Neighbours<'a, 'y, T: CpuElement> {
 impl<T: CpuElement> Neighbours<'_, '_, T> {
     /// Computes a step that takes y for x, or one that has a factor.
     pub(crate) fn run(self, isa: Isa, step: Step) {
+        #[cfg(target_arch = "x86_64")]
+        if isa.kind() == Kind::Avx512 && is_long(step) {
+            return self.long(step);
+        }
         enter::<T, _>(isa, step, self);
+    }
+
+    /// A function of many operations in AVX-512, in place: a second loop that reads x would not be faster than the copy of a
+    /// block that stays in the first cache.
+    #[cfg(target_arch = "x86_64")]
+    fn long(self, step: Step) {
+        let Neighbours { x, y, .. } = self;
+        let mut rest = x;
+        for y in y.chunks_mut((8 << 10) / size_of::<T>()) {
+            if let Some((x, behind)) = rest.map(|x| x.split_at(y.len())) {
+                y.copy_from_slice(x);
+                rest = Some(behind);
+            }
+            // SAFETY: the instruction set is there, as `run` has found; the body is safe code.
+            unsafe { T::Avx512::new(false).enter(Long { step, y }) };
+        }
+    }
+}
+
+/// Whether it is a function of many operations, which takes longer than memory.
+#[cfg(target_arch = "x86_64")]
+const fn is_long(step: Step) -> bool {
+    match step {
+        Step::Map(f) => !matches!(f, Function::Abs | Function::Recip | Function::Relu),
+        _ => false,
+    }
+}
+
+/// Entries that are replaced by their functions.
+#[cfg(target_arch = "x86_64")]
+struct Long<'y, T> {
+    step: Step,
+    y: &'y mut [T],
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<T: CpuElement> Body for Long<'_, T> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let (none, zero) = (T::default(), T::default().widen());
+        for_step!(self.step, STEP => {
+            if const { is_long(STEP) } && !T::DTYPE.is_complex() {
+                for y in self.y {
+                    *y = STEP.apply([zero; 2], *y, none, *y);
+                }
+            }
+        });
     }
 }
 
