@@ -241,11 +241,12 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     };
     let mut plan = Plan::default();
     let first = Launch::new("packed_row", blocks, threads as u32);
-    let grid = match get(params, "plain") {
-        0 => [blocks * panels, groups, 1],
-        _ => [(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1],
+    // The text for CPUs does not wait for the launch ahead.
+    let (grid, first) = match get(params, "plain") {
+        0 => ([blocks * panels, groups, 1], first.waiting()),
+        _ => ([(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1], first),
     };
-    plan.launches.push(Launch { grid, shared, ..first.waiting() });
+    plan.launches.push(Launch { grid, shared, ..first });
     if get(params, "single") == 0 && segments > 1 {
         let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
         let split = split::Split { parts: groups, count: segments, super_segments: false };
@@ -263,6 +264,9 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
 pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Vec<f32> {
     let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };
     let (m, n) = matrix.dim;
+    if m == 0 || n == 0 {
+        return Vec::new();
+    }
     // Integers of 8 bits count from -128.
     let offset = if matrix.format == Format::Q8_0 { 128 } else { 0 };
     let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n, offset));
