@@ -188,7 +188,7 @@ fn signs_of_zeros(device: &Device) -> Check {
     Ok(())
 }
 
-/// NaN in one weight stays in its row.
+/// NaN in one weight or scale stays in its row.
 fn special_values(device: &Device) -> Check {
     let of = |e: gemv::Error| e.to_string();
     let format = Format::Fp8;
@@ -202,6 +202,17 @@ fn special_values(device: &Device) -> Check {
     let y = there.try_gpu_dot(&Array1::<f32>::ones(256)).and_then(|y| y.download()).map_err(of)?;
     if let Some((i, v)) = y.iter().enumerate().find(|(i, v)| v.is_nan() != (*i == 3)) {
         return Err(format!("row {i} is {v}"));
+    }
+    // A scale of NaN makes 32 of them, of codes of zero, too.
+    let mut bytes = [&[127][..], &[0; 16]].concat().repeat(8 * 8);
+    bytes[17 * (8 * 5 + 2)] = 255;
+    let scaled = Packed::new(Format::Mxfp4, (8, 256), bytes)
+        .and_then(|p| p.to_device(device))
+        .map_err(of)?;
+    let y =
+        scaled.try_gpu_dot(&Array1::<f32>::zeros(256)).and_then(|y| y.download()).map_err(of)?;
+    if let Some((i, v)) = y.iter().enumerate().find(|(i, v)| v.is_nan() != (*i == 5)) {
+        return Err(format!("with a scale of NaN, row {i} is {v}"));
     }
     // As a job: with alpha = 0 nothing is read.
     let (x, mut y) = (Array1::<f32>::from_elem(256, f32::NAN), Array1::from_elem(8, 3.0f32));

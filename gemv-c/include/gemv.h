@@ -251,8 +251,8 @@ gemv_status gemv_packed_blocks(const gemv_packed *packed, const void **blocks, s
 gemv_status gemv_packed_dequantize(const gemv_packed *packed, const gemv_array *to);
 
 /* y = alpha A x + beta y, and Y = alpha A X + beta Y, as gemv_mv and gemv_mm with a matrix A of two axes. x and y are of
- * GEMV_F32, GEMV_F16 or GEMV_BF16, alpha and beta point to float. A is on the device, or in the program's memory; where the device
- * has a memory of its own, it is copied there for each such product. */
+ * GEMV_F32, GEMV_F16 or GEMV_BF16, alpha and beta point to float. A is on the device, or in the program's memory: the CPU reads
+ * it there, for other devices it is copied for each such product. */
 gemv_status gemv_packed_mv(const gemv_device *device, const void *alpha, const gemv_packed *a, const gemv_array *x,
                            const void *beta, const gemv_array *y);
 gemv_status gemv_packed_mm(const gemv_device *device, const void *alpha, const gemv_packed *a, const gemv_array *x,

@@ -78,10 +78,10 @@ impl Packed {
         }
     }
 
-    /// For a product on this device: a copy there if it is in the host's memory, which the device's is not.
+    /// For a product on this device: a copy there if it is in the host's memory, where the device's kernels do not read it.
     pub(crate) fn for_product(&self, device: &Device) -> Result<Option<DevicePacked>> {
         match &self.blocks {
-            Blocks::Host(_) if device.info().host => Ok(None),
+            Blocks::Host(_) if device.backend().packed_in_place() => Ok(None),
             Blocks::Host(of) => Ok(Some(of.to_device(device)?)),
             Blocks::Device(of) => {
                 check_device(device, of.device())?;

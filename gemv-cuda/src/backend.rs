@@ -387,7 +387,7 @@ impl Backend for Cuda {
 
     #[cfg(feature = "packed")]
     fn upload_packed(&self, matrix: PackedMatrix<'_>) -> Result<Box<dyn Memory>> {
-        self.upload(AnySlice::F32(&gemv_gpu::packed_tiles(matrix)))
+        self.upload(AnySlice::F32(&gemv_gpu::packed_tiles(matrix)?))
     }
 
     fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {

@@ -72,6 +72,35 @@ fn candidates_for_many_columns_fit_and_cover_every_problem() {
     }
 }
 
+/// A launch begins early only where its text waits for the one ahead.
+#[test]
+#[cfg(feature = "packed")]
+fn packed_launches_that_begin_early_wait() {
+    use gemv_core::Format;
+    let mut caps = caps(Language::Cuda);
+    caps.dynamic_bytes = 200 << 10;
+    let desc = Desc::packed(Format::Q8_0, Dtype::F32, (100, 8192));
+    let plan = |text: &str| {
+        let params = text.parse::<Params>().unwrap();
+        gemv_gpu::PACKED.fits(&desc, &params, &caps).unwrap();
+        (gemv_gpu::PACKED.plan)(&desc, &params, &caps).launches[0].pdl_wait
+    };
+    assert!(plan("packed-row threads=256") && !plan("packed-row threads=32 plain=1"));
+}
+
+/// Rows without columns take no memory, however many they are.
+#[test]
+#[cfg(feature = "packed")]
+fn a_packed_matrix_without_elements_has_no_tiles() {
+    use gemv_core::{Format, PackedMatrix, PackedPlace};
+    for dim in [(usize::MAX, 0), (0, 1 << 63), (0, 0)] {
+        for format in Format::ALL {
+            let matrix = PackedMatrix { format: *format, dim, place: PackedPlace::Host(&[]) };
+            assert!(gemv_gpu::packed_tiles(matrix).unwrap().is_empty(), "{format} {dim:?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_legal_is_said() {
     let desc = Desc::of(Dtype::F32, Layout::Row, (10, 10), 6);

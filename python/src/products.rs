@@ -379,7 +379,7 @@ impl Batch<'_> {
     fn run(&self, device: &Device, y: &mut Place) -> gemv::Result<()> {
         if let Place::Packed(of) = self.places[0]
             && of.device().is_none()
-            && !device.info().host
+            && !device.backend().packed_in_place()
         {
             // For this one product, as other arrays of the host are.
             let there = Place::Packed(of.on(device)?);

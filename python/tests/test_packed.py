@@ -142,6 +142,16 @@ def test_where_the_result_lives(rng):
     assert_same(packed @ Lent(), expected)
 
 
+def test_a_device_that_reads_blocks_in_its_own_arrangement(rng):
+    """OpenCL on a CPU shares the host's memory, and blocks of the host are uploaded for it all the same."""
+    packed, a = weights(rng, 5, 64, "q8_0")
+    x = numbers(rng, (64, 2), "float32")
+    y = packed @ gemv.asarray(x, device="opencl:0")
+    assert y.device == "opencl:0"
+    assert_same(np.asarray(y), gemv.matmul(a, x))
+    assert_same(np.asarray(packed.to_device("opencl:0") @ gemv.asarray(x, device="opencl:0")), gemv.matmul(a, x))
+
+
 def test_a_scale_is_a_factor(rng):
     blocks = numbers(rng, (3, 64), "float32")
     packed = gemv.Packed.quantize("nvfp4", blocks)

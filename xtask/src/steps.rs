@@ -387,6 +387,7 @@ fn newcomer(sh: &Shell, tools: &Tools) -> Result<()> {
 }
 
 fn python(sh: &Shell, tools: &Tools) -> Result<()> {
+    let _pocl = sh.push_env("OCL_ICD_VENDORS", &tools.pocl);
     crate::python::run(sh, &tools.target)
 }
 

@@ -2,7 +2,9 @@
 
 use gemv_core::gemv_packed::{Blocks, with_blocks};
 use gemv_core::order::SEGMENT;
-use gemv_core::{Arg, Desc, Format, Memory, PackedMatrix, PackedPlace, Params, Values};
+use gemv_core::{
+    Arg, Desc, Format, Memory, PackedMatrix, PackedPlace, Params, Result, Values, zeros_on_host,
+};
 
 use crate::gemm;
 use crate::kernel::{Caps, Kernel, Language, Launch, Plan, Signature, value};
@@ -127,7 +129,7 @@ fn shared(desc: &Desc, params: &Params) -> u64 {
     4 * (ring + found + arrivals + x)
 }
 
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
+fn legal(desc: &Desc, params: &Params, caps: &Caps) -> std::result::Result<(), String> {
     let Some(format) = desc.packing else { return Err("the kernel is for packed matrices".into()) };
     let get = |name| get(params, name);
     if get("format") as usize != format.number() {
@@ -241,11 +243,12 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     };
     let mut plan = Plan::default();
     let first = Launch::new("packed_row", blocks, threads as u32);
-    let grid = match get(params, "plain") {
-        0 => [blocks * panels, groups, 1],
-        _ => [(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1],
+    // The text for CPUs does not wait for the launch ahead.
+    let (grid, first) = match get(params, "plain") {
+        0 => ([blocks * panels, groups, 1], first.waiting()),
+        _ => ([(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1], first),
     };
-    plan.launches.push(Launch { grid, shared, ..first.waiting() });
+    plan.launches.push(Launch { grid, shared, ..first });
     if get(params, "single") == 0 && segments > 1 {
         let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
         let split = split::Split { parts: groups, count: segments, super_segments: false };
@@ -258,15 +261,21 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
 /// A packed matrix in the arrangement of the kernel, by tiles of 8 rows and 256 columns: words of 32 bits as the f32 that have
 /// them, for [`Backend::upload`](gemv_core::Backend::upload).
 ///
+/// # Errors
+/// [`OutOfMemory`](gemv_core::Error::OutOfMemory) of the host.
+///
 /// # Panics
 /// If it is not in the host's memory.
-pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Vec<f32> {
+pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Result<Vec<f32>> {
     let PackedPlace::Host(blocks) = matrix.place else { panic!("a matrix of the host") };
     let (m, n) = matrix.dim;
+    if m == 0 || n == 0 {
+        return Ok(Vec::new());
+    }
     // Integers of 8 bits count from -128.
     let offset = if matrix.format == Format::Q8_0 { 128 } else { 0 };
-    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n, offset));
-    words.into_iter().map(f32::from_bits).collect()
+    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n, offset))?;
+    Ok(words.into_iter().map(f32::from_bits).collect())
 }
 
 /// The memory of a packed matrix on a device, its first row there, and the strides of its operand: what `packed.k` takes
@@ -285,12 +294,12 @@ pub fn packed_place<'a>(matrix: &PackedMatrix<'a>) -> (&'a dyn Memory, usize, [i
     (memory, first, [tiles as isize, 0, 0])
 }
 
-fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Vec<u32> {
+fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Result<Vec<u32>> {
     let (bits, words) = (B::CODE_BITS as usize, B::CODE_BITS as usize * 64);
     let (size, tiles) = (words + B::FIELDS * 2, m.div_ceil(8));
     let row_bytes = n / B::LEN * B::BYTES;
     let in_segment = SEGMENT / B::LEN * B::BYTES;
-    let mut all = vec![0u32; size * tiles * n.div_ceil(SEGMENT)];
+    let mut all = zeros_on_host::<u32>(size * tiles * n.div_ceil(SEGMENT))?;
     let mut codes = [0u8; SEGMENT];
     let mut fields = vec![0u8; B::FIELDS];
     for (at, tile) in all.chunks_exact_mut(size).enumerate() {
@@ -324,5 +333,5 @@ fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Vec<u32
             }
         }
     }
-    all
+    Ok(all)
 }
