@@ -11,7 +11,9 @@ use common::{Check, Size, hash, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix2, Ix3, s};
 use gemv::unstable::reference::ordered_sum;
-use gemv::unstable::{Desc, Job, Number, PackedMatrix, PackedPlace, Tensor, TensorMut, scale};
+use gemv::unstable::{
+    Desc, Job, Number, PackedMatrix, PackedPlace, Params, Tensor, TensorMut, scale,
+};
 use gemv::{Accumulator, Device, Element, Error, Format, Function, GpuDot, Packed, ToDevice};
 use gemv_testkit::Host;
 use libtest_mimic::Trial;
@@ -538,6 +540,25 @@ fn late_failure() -> Check {
     }
 }
 
+/// What GPUs run, also where the device is a CPU: with all segments of a row in a block, and with the sums of a second launch.
+fn text_for_gpus(device: &Device, format: Format) -> Check {
+    let of = |e: gemv::Error| e.to_string();
+    let (m, n, k) = (19, columns(format, 544), 2);
+    let host = weights(format, (m, n), 41);
+    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let x = vectors::<f32>(n, k, 12);
+    let old = Array2::from_elem((m, k), 3.0f32);
+    let want = expected((1.0, -2.0), a.view(), x.view(), old.view());
+    for block in ["threads=96 single=1", "threads=64"] {
+        let text = format!("packed-row format={} tile_rhs=2 rows=8 {block}", format.number());
+        let params: Params = text.parse().map_err(|e| format!("{e}"))?;
+        let mut y = device.matrix(&old).map_err(of)?;
+        device.product(&there, &x).scaled(1.0, -2.0).with(&params).to(&mut y).map_err(of)?;
+        same(&y.download().map_err(of)?, &want, &params.to_string())?;
+    }
+    Ok(())
+}
+
 fn main() {
     let targets = common::targets();
     let mut trials = common::absences(&targets);
@@ -582,6 +603,14 @@ fn main() {
             trials.push(trial(name, move || {
                 of_f16(&of, format, SHAPES[5])?;
                 of_bf16(&of, format, SHAPES[4])
+            }));
+        }
+        if target.id.starts_with("opencl") {
+            let of = device.clone();
+            trials.push(trial(format!("{}/text for GPUs", target.id), move || {
+                // With codes of 8 and of 6 bits.
+                text_for_gpus(&of, Format::Q8_0)?;
+                text_for_gpus(&of, Format::Q6K)
             }));
         }
         let of = device.clone();

@@ -116,6 +116,8 @@ impl Cublas {
     /// # Errors
     /// [`Error::DriverMissing`], with what was looked for; the library's refusal.
     pub(crate) fn open(gpu: &Arc<Gpu>) -> Result<Cublas> {
+        // A child of the process that had it would wait for a lock that nobody gives up.
+        gpu.here()?;
         Retired::destroy_all();
         let missing = |reason| Error::DriverMissing { backend: "cuda", reason };
         let major = probe().map_or(13, |r| r.version / 1000);

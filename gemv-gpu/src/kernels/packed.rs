@@ -235,7 +235,8 @@ fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let panels = (desc.rhs as u64).div_ceil(get64("tile_rhs"));
     // The first row may be any of its tile.
     let tiles = (desc.m as u64 + 7).div_ceil(8).max(1);
-    let most = (u64::from(caps.units) * get64("blocks")).div_ceil(groups * panels).max(1);
+    // One more than the multiprocessors have would take as long as twice as many.
+    let most = (u64::from(caps.units) * get64("blocks") / (groups * panels)).max(1);
     let blocks = tiles.min(most);
     let shared = match caps.language {
         Language::Cuda => shared(desc, params) as u32,
@@ -273,7 +274,7 @@ pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Result<Vec<f32>> {
         return Ok(Vec::new());
     }
     // Integers of 8 bits count from -128.
-    let offset = if matrix.format == Format::Q8_0 { 128 } else { 0 };
+    let offset = if matrix.format == Format::Q8_0 { 0x8080_8080 } else { 0 };
     let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n, offset))?;
     Ok(words.into_iter().map(f32::from_bits).collect())
 }
@@ -295,41 +296,62 @@ pub fn packed_place<'a>(matrix: &PackedMatrix<'a>) -> (&'a dyn Memory, usize, [i
 }
 
 fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Result<Vec<u32>> {
-    let (bits, words) = (B::CODE_BITS as usize, B::CODE_BITS as usize * 64);
+    let words = B::CODE_BITS as usize * 64;
     let (size, tiles) = (words + B::FIELDS * 2, m.div_ceil(8));
     let row_bytes = n / B::LEN * B::BYTES;
     let in_segment = SEGMENT / B::LEN * B::BYTES;
     let mut all = zeros_on_host::<u32>(size * tiles * n.div_ceil(SEGMENT))?;
-    let mut codes = [0u8; SEGMENT];
     let mut fields = vec![0u8; B::FIELDS];
     for (at, tile) in all.chunks_exact_mut(size).enumerate() {
         let (segment, first) = (at / tiles, at % tiles * 8);
-        for row in 0..8.min(m - first) {
-            let line = &blocks[(first + row) * row_bytes..][..row_bytes];
-            let line = &line[segment * in_segment..];
-            let line = &line[..line.len().min(in_segment)];
-            codes.fill(0);
-            for (block, codes) in line.chunks_exact(B::BYTES).zip(codes.chunks_exact_mut(B::LEN)) {
-                B::codes(block, codes);
-            }
-            let (j, r) = (row / 2, row % 2);
-            for (c, code) in codes.into_iter().map(u32::from).enumerate() {
-                let (lane, i) = (4 * (c % 8) + j, c / 8);
-                let mut put =
-                    |own: usize, bits: u32| tile[(own / 4 * 32 + lane) * 4 + own % 4] |= bits;
-                if bits == 8 {
-                    put(i / 2, (code ^ offset) << (i % 2 * 16 + r * 8));
-                } else {
-                    put(i / 4, (code & 15) << (i % 4 * 4 + r * 16));
+        // The rows of a thread.
+        for j in 0..4 {
+            let mut codes = [[0u8; SEGMENT]; 2];
+            for (r, codes) in codes.iter_mut().enumerate() {
+                let row = 2 * j + r;
+                if first + row >= m {
+                    continue;
                 }
-                if bits == 6 {
-                    put(8 + i / 8, code >> 4 << (i % 8 * 2 + r * 16));
+                let line = &blocks[(first + row) * row_bytes..][..row_bytes];
+                let line = &line[segment * in_segment..];
+                let line = &line[..line.len().min(in_segment)];
+                let blocks = line.chunks_exact(B::BYTES);
+                for (block, codes) in blocks.zip(codes.chunks_exact_mut(B::LEN)) {
+                    B::codes(block, codes);
+                }
+                B::fields(line, &mut fields);
+                let to = &mut tile[words + row * (B::FIELDS / 4)..];
+                for (to, from) in to.iter_mut().zip(fields.as_chunks::<4>().0) {
+                    *to = u32::from_le_bytes(*from);
                 }
             }
-            B::fields(line, &mut fields);
-            let to = &mut tile[words + row * (B::FIELDS / 4)..];
-            for (to, from) in to.iter_mut().zip(fields.as_chunks::<4>().0) {
-                *to = u32::from_le_bytes(*from);
+            for g in 0..8 {
+                let code = |r: usize, i: usize| u32::from(codes[r][8 * i + g]);
+                let both = |i: usize, bits: u32| {
+                    let of = |r| code(r, i) & ((1 << bits) - 1);
+                    of(0) | of(1) << 16
+                };
+                let lane = 4 * g + j;
+                let mut put = |own: usize, word: u32| {
+                    tile[(own / 4 * 32 + lane) * 4 + own % 4] = word;
+                };
+                if B::CODE_BITS == 8 {
+                    for own in 0..16 {
+                        let [a, b] = [2 * own, 2 * own + 1].map(|i| code(0, i) | code(1, i) << 8);
+                        put(own, (a | b << 16) ^ offset);
+                    }
+                    continue;
+                }
+                for own in 0..8 {
+                    put(own, (0..4).fold(0, |word, p| word | both(4 * own + p, 4) << (4 * p)));
+                }
+                if B::CODE_BITS == 6 {
+                    let high = |i: usize| both(i, 6) >> 4 & 0x0003_0003;
+                    for own in 0..4 {
+                        let word = (0..8).fold(0, |word, p| word | high(8 * own + p) << (2 * p));
+                        put(8 + own, word);
+                    }
+                }
             }
         }
     }
