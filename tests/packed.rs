@@ -551,7 +551,7 @@ fn text_for_gpus(device: &Device, format: Format) -> Check {
     let want = expected((1.0, -2.0), a.view(), x.view(), old.view());
     for block in ["threads=96 single=1", "threads=64"] {
         let text = format!("packed-row format={} tile_rhs=2 rows=8 {block}", format.number());
-        let params: Params = text.parse().map_err(|e| format!("{e}"))?;
+        let params: Params = text.parse()?;
         let mut y = device.matrix(&old).map_err(of)?;
         device.product(&there, &x).scaled(1.0, -2.0).with(&params).to(&mut y).map_err(of)?;
         same(&y.download().map_err(of)?, &want, &params.to_string())?;
