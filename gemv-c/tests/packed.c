@@ -133,7 +133,7 @@ static void products(const char *format) {
 
 /* A file of safetensors: numbers, MXFP4, and NVFP4 with a scale of its own. */
 static void files(void) {
-    char path[] = "/tmp/gemv-packed-XXXXXX";
+    char path[] = P_tmpdir "/gemv-packed-XXXXXX";
     int file = mkstemp(path);
     CHECK(file >= 0);
     const char *header =
@@ -155,7 +155,7 @@ static void files(void) {
     gemv_array a, array;
     float alpha = 7, x[64], y[2];
     for (int i = 0; i < 64; i++) x[i] = 1;
-    FAILS(ARGUMENT, gemv_weights_open("/tmp/gemv-no-such-file", 1, &none), "gemv-no-such-file");
+    FAILS(ARGUMENT, gemv_weights_open("gemv-no-such-file", 1, &none), "gemv-no-such-file");
     FAILS(ARGUMENT, gemv_weights_open(NULL, 1, &none), "path");
     FAILS(ARGUMENT, gemv_weights_open(path, 1, NULL), "place");
     OK(gemv_weights_open(path, 1, &weights));

@@ -370,7 +370,7 @@ fn one(sh: &Shell, which: impl Fn(&Built) -> bool) -> Result<Built> {
 fn nvrtc(sh: &Shell, tools: &Tools) -> Result<()> {
     let _path = sh.push_env("GEMV_NVRTC", &tools.nvrtc);
     let _require = sh.push_env("GEMV_REQUIRE", "nvrtc");
-    for name in ["nvrtc", "places", "epilogue", "packed"] {
+    for name in ["nvrtc", "places", "programs"] {
         let binary = one(sh, |b| b.package == "gemv-cuda" && b.name == name)?.path;
         cmd!(sh, "{binary}").run()?;
     }

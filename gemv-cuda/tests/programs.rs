@@ -1,7 +1,10 @@
-//! Compiles programs with an epilogue, without a GPU: each kernel that takes one, with its candidates' first parameters, for
-//! a matrix and vectors of one type and of two, a bias with and without a function.
+//! Compiles programs that the record of `nvrtc.rs` has not, without a GPU.
 //!
-//! NVRTC is found as the backend finds it. Where there is none, the test says so and ends; `GEMV_REQUIRE=nvrtc` makes that a failure.
+//! - With an epilogue: each kernel that takes one, with its candidates' first parameters, for a matrix and vectors of one type
+//!   and of two, a bias with and without a function.
+//! - Of packed matrices: each format, one column of X and several, one segment a warp and several.
+//!
+//! NVRTC is found as the backend finds it. Where there is none, a test says so and ends; `GEMV_REQUIRE=nvrtc` makes that a failure.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +20,21 @@ fn caps() -> Caps {
     caps
 }
 
-#[test]
-fn programs_with_an_epilogue_compile() {
-    let nvrtc = match Nvrtc::find() {
-        Ok(nvrtc) => nvrtc,
+fn nvrtc() -> Option<Nvrtc> {
+    match Nvrtc::find() {
+        Ok(nvrtc) => Some(nvrtc),
         Err(e) => {
             let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
             assert!(!required.split(',').any(|of| of.trim() == "nvrtc"), "{e}");
             eprintln!("not tested: {e}");
-            return;
+            None
         }
-    };
+    }
+}
+
+#[test]
+fn programs_with_an_epilogue_compile() {
+    let Some(nvrtc) = nvrtc() else { return };
     let mut options = options("sm_90");
     options.push("--ptxas-options=-v".into());
     let types = [(Dtype::Bf16, Dtype::F32), (Dtype::F64, Dtype::F64)];
@@ -65,4 +72,39 @@ fn programs_with_an_epilogue_compile() {
         }
     }
     assert!(seen.len() > 15, "only {seen:?}");
+}
+
+/// Bytes that a thread may spill, as for other kernels.
+#[cfg(feature = "packed")]
+const FEW: u32 = 32;
+
+#[test]
+#[cfg(feature = "packed")]
+fn programs_of_packed_matrices_compile() {
+    use gemv_core::Format;
+    use gemv_gpu::{PACKED, packed_params};
+    let Some(nvrtc) = nvrtc() else { return };
+    let mut compiled = 0;
+    for &format in Format::ALL {
+        // The others have the same text for their sizes of groups.
+        let all = [Format::Q8_0, Format::Q6K].contains(&format);
+        for (n, rhs, arch) in [(4096, 1, 90), (14_336, 1, 90), (4096, 4, 90), (4096, 1, 80)] {
+            if !(all || (n, rhs, arch) == (4096, 1, 90)) {
+                continue;
+            }
+            let mut options = options(&format!("sm_{arch}"));
+            options.push("--ptxas-options=-v".into());
+            let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (4096, n)) };
+            let params = packed_params(&desc, &caps())[0];
+            let (_, log) = nvrtc
+                .compile(&PACKED.program(Dtype::F32, &params), &options)
+                .unwrap_or_else(|log| panic!("{params}: {log}"));
+            assert!(!log.contains("warning"), "{params}: {log}");
+            let spilled = log.lines().filter_map(|line| line.split(" bytes spill stores").next());
+            let spilled = spilled.filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok());
+            assert!(arch != 90 || spilled.max().expect("a report") <= FEW, "{params}: {log}");
+            compiled += 1;
+        }
+    }
+    assert_eq!(compiled, Format::ALL.len() + 6);
 }
