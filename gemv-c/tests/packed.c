@@ -3,7 +3,7 @@
  *
  *   packed [device [format]]     "cpu" and every format by default */
 #ifndef __cplusplus
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #endif
 #include <gemv.h>
 
