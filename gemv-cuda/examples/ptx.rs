@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gemv_cuda::{Bundle, Nvrtc, Shipped, bundle_key, options, shipped};
+use gemv_cuda::{Bundle, Nvrtc, Shipped, bundle_key, options_of, shipped};
 use gemv_gpu::Program;
 use lzma_rust2::{LzipOptions, LzipWriter};
 
@@ -21,7 +21,7 @@ use lzma_rust2::{LzipOptions, LzipWriter};
 const LEVEL: u32 = 9;
 
 fn compile(nvrtc: &Nvrtc, shipped: &Shipped, program: &Program) -> Result<String, String> {
-    let options = options(&format!("compute_{}", shipped.target));
+    let options = options_of(program, &format!("compute_{}", shipped.target));
     let failed = |why| format!("{:?} {}: {why}", shipped.types, shipped.params);
     let (image, _) = nvrtc.compile(program, &options).map_err(failed)?;
     String::from_utf8(image.bytes().to_vec()).map_err(|e| failed(e.to_string()))

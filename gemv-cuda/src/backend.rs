@@ -121,6 +121,7 @@ pub(crate) fn open_on(
     caps.fp64 = true;
     caps.fp64_mma = found.capability >= 80;
     caps.async_copies = found.capability >= 80;
+    caps.sm_90a = found.capability == 90;
     caps.cluster = cluster(found.capability);
     let staging = Arc::new(Staging::new(&gpu));
     Ok(Arc::new(Cuda {

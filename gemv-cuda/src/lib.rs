@@ -61,7 +61,7 @@ pub use gemv_gpu::{CACHE_DIR_ENV, CACHE_ENV};
 pub use interop::{on_stream, stream_id};
 pub use kernel_source::{parameters, program_of};
 pub use kernels::kernels;
-pub use options::options;
+pub use options::{options, options_of};
 pub use shipped::{Shipped, shipped};
 
 /// This backend, for static libraries: see [`gemv_core::Engine::link`].

@@ -15,7 +15,7 @@ use crate::bundle::{Bundle, TARGETS, target_of};
 use crate::cache::{Cache, Key};
 use crate::driver::{Function as Entry, Gpu, Image, Nvrtc};
 use crate::lock::lock;
-use crate::options::options;
+use crate::options::options_of;
 
 /// The programs of one GPU.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl Programs {
     ) -> Result<Image> {
         match self.nvrtc() {
             Ok(nvrtc) => {
-                let options = options(&nvrtc.target(self.capability));
+                let options = options_of(program, &nvrtc.target(self.capability));
                 let key = Key::new(program, &options);
                 if let Some(image) = self.cache.get(&key, Some(nvrtc.version())) {
                     return Ok(image);
@@ -192,7 +192,8 @@ impl Programs {
                 Ok(image)
             }
             Err(missing) => {
-                let key = Key::new(program, &options(&format!("sm_{}", self.capability)));
+                let options = options_of(program, &format!("sm_{}", self.capability));
+                let key = Key::new(program, &options);
                 if let Some(image) = self.cache.get(&key, None) {
                     return Ok(image);
                 }

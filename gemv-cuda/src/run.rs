@@ -289,6 +289,10 @@ fn queue(
             Choice::Cublas(cublas, _) => return cublas.gemm(&all),
             Choice::Kernels(of) | Choice::Cyclic(of, _) => of,
         };
+        let all = match of.launches.iter().any(Launch::is_by_boxes) {
+            true => all.with_rows_ascending(),
+            false => all,
+        };
         let each = |all: &Arguments<'_>| {
             if captured && needs.1 > 0 {
                 gpu.clear_in_graph(counters)?;

@@ -157,6 +157,7 @@ fn caps(capability: u32) -> Caps {
     (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
     (caps.fp64, caps.fp64_mma, caps.cluster) = (true, true, cluster(capability));
     caps.async_copies = capability >= 80;
+    caps.sm_90a = capability == 90;
     caps.dynamic_bytes = if capability >= 90 { 227 << 10 } else { 163 << 10 };
     caps
 }

@@ -237,12 +237,14 @@ impl Desc {
     #[inline]
     pub fn new(dtype: Dtype, m: usize, n: usize, strides: (isize, isize), address: usize) -> Desc {
         let layout = Layout::of(m, n, strides.0, strides.1);
-        // Every line (row or column) starts on this boundary: the common low zero bits.
+        // Every line (row or column) starts on this boundary: the common low zero bits. Lines that overlap count as those of
+        // any matrix: what copies lines by boxes does not take them.
         let lead = match layout {
-            Layout::Row if m > 1 => strides.0.unsigned_abs(),
-            Layout::Col if n > 1 => strides.1.unsigned_abs(),
-            _ => 0,
+            Layout::Row if m > 1 => (strides.0.unsigned_abs(), n),
+            Layout::Col if n > 1 => (strides.1.unsigned_abs(), m),
+            _ => (0, 0),
         };
+        let lead = if lead.0 < lead.1 { 1 } else { lead.0 };
         let low = address | lead.wrapping_mul(dtype.bytes()) | 64;
         Desc::of(dtype, layout, (m, n), low.trailing_zeros() as u8)
     }

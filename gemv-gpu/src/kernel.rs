@@ -38,6 +38,9 @@ pub struct Caps {
     /// Whether it copies from global to shared memory while a kernel computes, and has barriers for some of a
     /// block's threads (CUDA only, from compute capability 8.0).
     pub async_copies: bool,
+    /// Whether programs run that are compiled for the architecture `sm_90a` alone ([`SM_90A`]): copies of boxes of tensors,
+    /// registers that move between warps.
+    pub sm_90a: bool,
     /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
     pub atomics64: bool,
     /// Whether a block sees what another block of the launch wrote before a fence. OpenCL 1.2 does not promise
@@ -61,6 +64,7 @@ impl Caps {
             fp64: false,
             fp64_mma: false,
             async_copies: false,
+            sm_90a: false,
             atomics64: language == Language::Cuda,
             fences: language == Language::Cuda,
             cluster: 1,
@@ -200,19 +204,40 @@ pub struct Launch {
     /// Parts of a row: the last argument of the entry points that take it behind those of their
     /// signature (CUDA only).
     pub parts: u32,
+    /// Rows of a box, where A goes as a tensor map of 16-bit numbers behind the arguments of the signature, in the place of the
+    /// parts; else 0 (CUDA only). Boxes have 64 columns; where 64 divides the columns, the matrix is cut into blocks of 64 along
+    /// a third dimension, and a box has four. Rows are at least as far apart as they are long.
+    pub box_rows: u32,
 }
 
 impl Launch {
     /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
     pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
         let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-        Launch { entry, grid, block, shared: 0, pdl_wait: false, parts: 1 }
+        Launch { entry, grid, block, shared: 0, pdl_wait: false, parts: 1, box_rows: 0 }
     }
 
     /// The same of a kernel that waits by itself ([`pdl_wait`](Self::pdl_wait)).
     #[must_use]
     pub const fn waiting(self) -> Launch {
         Launch { pdl_wait: true, ..self }
+    }
+}
+
+/// A [define](Kernel::defines) that says: programs of this kernel are compiled for `sm_90a`, whose instructions no other
+/// architecture has.
+///
+/// ```
+/// use gemv_core::{Dtype, Params};
+/// let row = gemv_gpu::kernel("row").unwrap().program(Dtype::F32, &Params::new("row"));
+/// assert!(!row.is_for_sm_90a());
+/// ```
+pub const SM_90A: (&str, &str) = ("SM_90A", "1");
+
+impl Program {
+    /// Whether it has the define [`SM_90A`].
+    pub fn is_for_sm_90a(&self) -> bool {
+        self.defines.iter().any(|(name, _)| name == SM_90A.0)
     }
 }
 

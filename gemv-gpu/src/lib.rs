@@ -57,7 +57,8 @@ pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache, SELF_TEST_ENV, digest, is_off, 
 pub use gemm::{GEMM_FRAME_SOURCE, GEMM_PRELUDE, GemmFrame, assert_layout};
 pub use gemv_core::Arg;
 pub use kernel::{
-    Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Places, Plan, Program, Signature, value,
+    Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Places, Plan, Program, SM_90A, Signature,
+    value,
 };
 pub use kernels::{
     BASELINES, ELEMENTWISE, VECTOR, baselines, chain_launch, elementwise_launch,

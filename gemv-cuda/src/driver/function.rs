@@ -33,8 +33,17 @@ pub(crate) struct Launch {
     pub(super) early: bool,
     /// The last argument of the entry points that take it.
     pub(super) parts: u32,
+    /// Rows of a box of A, where it goes as a tensor map; else 0.
+    pub(super) box_rows: u32,
     /// Of the launch that writes y, what does so at several places at once.
     pub(crate) at_places: Option<AtPlaces>,
+}
+
+impl Launch {
+    /// Whether A goes as a tensor map, whose rows ascend in memory.
+    pub(crate) fn is_by_boxes(&self) -> bool {
+        self.box_rows > 0
+    }
 }
 
 /// Finds the function that computes as another one and writes y at several [places](gemv_gpu::Places); `None`

@@ -11,6 +11,7 @@ use super::chain::{Argument, Chain, Given, Lines, Link, OWN, Place};
 use super::function::{Function, Keep, Launch, LaunchAttribute, LaunchConfig};
 use super::gpu::{Block, Gpu};
 use super::tape::{Mode, Taped, Work};
+use super::tensor_map::TensorMap;
 use crate::lock::lock;
 
 /// A batch of matrices in a block: element (b, i, j) lies at `first` and the sum of the indices times
@@ -108,6 +109,23 @@ impl Arguments<'_> {
         assert!(shapes, "operands of shapes that do not fit");
     }
 
+    /// The same product with the rows of A and Y in the other order, where those of A descend in memory.
+    pub(crate) fn with_rows_ascending(&self) -> Self {
+        let last = self.a.dim[1].saturating_sub(1) as isize;
+        let turned = |of: &Operand<'_>| of.strides[1].wrapping_neg();
+        match self.a.strides[1] < 0 {
+            false => *self,
+            true => {
+                let [a, y] = [self.a, self.y].map(|of| {
+                    let first = of.first.wrapping_add_signed(last * of.strides[1]);
+                    let [batch, _, columns] = of.strides;
+                    Operand { first, strides: [batch, turned(&of), columns], ..of }
+                });
+                Arguments { a, y, ..*self }
+            }
+        }
+    }
+
     /// Those of one column of one entry.
     pub(crate) fn column(&self, b: usize, c: usize) -> Self {
         let (x, y) = (self.x.entry(b, c, 1), self.y.entry(b, c, 1));
@@ -181,8 +199,8 @@ impl Gpu {
             });
         }
         let early = planned.pdl_wait && function.pdl_waits;
-        let Planned { block, shared, parts, .. } = *planned;
-        Ok(Launch { function, grid, block, shared, early, parts, at_places: None })
+        let Planned { block, shared, parts, box_rows, .. } = *planned;
+        Ok(Launch { function, grid, block, shared, early, parts, box_rows, at_places: None })
     }
 
     /// Queues one launch of a kernel of this signature; of `Gemv`, for one column of one entry.
@@ -213,6 +231,11 @@ impl Gpu {
         let beta = with_beta.as_ref().map_or_else(|| at(beta), at);
         let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
         let conj = u32::from(*conj);
+        let map = match launch.box_rows {
+            0 => None,
+            _ if arguments.alpha.is_zero() => Some(TensorMap::default()),
+            rows => Some(self.tensor_map(a, arguments.types.0.bytes(), rows)?),
+        };
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
         let [sa, sx, sy] = [a, x, y].map(|o| o.strides.map(|s| s as i64));
         if signature == Signature::Gemv {
@@ -276,7 +299,7 @@ impl Gpu {
             at(&workspace.at),
             at(&counters.at),
             // The driver reads as many as the entry point has.
-            at(&launch.parts),
+            map.as_ref().map_or_else(|| at(&launch.parts), at),
         ];
         // SAFETY: these are the arguments of a kernel of the signature `Gemm`, which the caller's choice
         // has; operands and scratch memory were checked above.

@@ -24,6 +24,7 @@ mod source;
 mod spare;
 mod staging;
 mod tape;
+mod tensor_map;
 
 pub(crate) use chain::Link;
 pub(crate) use cublas::Cublas;

@@ -1,0 +1,449 @@
+// gemm-row-lanes: Y = alpha A X + beta Y, row-major, one matrix of 16-bit numbers. A warp holds one segment of COLS columns
+// of X in registers; rows of A come by the tensor memory accelerator through shared memory, and are read from there once for COLS columns.
+//
+//   a tile     8 rows of a segment. Thread 4 g + t has rows 2 t and 2 t + 1, and columns g, g + 8, .. of the segment: eight
+//              whole lanes. The first levels of their sum are additions in the thread, the last three are exchanges.
+//   units      A unit is a segment of ROWS rows. A block has SEGMENTS segments of SETS sets of rows: a granule. Each unit has
+//              as many warps as a panel of TILE_RHS columns of X has groups of COLS.
+//   parts      A super-segment (256 segments) has `parts` parts, a power of two: part p has segments p, p + parts, ...,
+//              at most SEGMENTS of them, which are whole subtrees of the second level.
+//   blocks     Block k has panel k % panels of columns of X, and its share of the granules of all parts, one part after
+//              another: the shares are equal.
+//   copies     A warp refills the ring of STAGES granules: of each unit four boxes of 64 columns, which the copy engine
+//              swizzles, so that the eight rows of a tile lie in different banks.
+//   slots      Column c of thread 4 g + t is in slot c ^ (g >> 1) (of two columns c ^ (g >> 2)): an exchange keeps the lower
+//              slots and sends the upper ones, with nothing to select.
+//   sums       of a granule meet in one of BUFFERS buffers. ADDERS warps add them up, a granule each.
+//              Of several parts or super-segments they go to `workspace` (entry part * m * rhs + output), and
+//              gemm_parts.cuh follows.
+//   registers  of the warps that copy and add are moved to those that compute.
+//   the end    Past the end of a row the copy engine writes +0, and X is -0, which leaves any sum as it is. Rows beyond the
+//              last are +0, and are not stored.
+//   aligned    `map` is A as cuTensorMapEncodeTiled describes it: rows begin at multiples of 16 bytes.
+//   never read A and X where alpha = 0; Y where beta = 0; anything outside of a row's n elements.
+#ifndef TILE_RHS
+#define TILE_RHS 8
+#endif
+#ifndef SEGMENTS
+#define SEGMENTS 4
+#endif
+#ifndef ROWS
+#define ROWS 16
+#endif
+#ifndef STAGES
+#define STAGES 3
+#endif
+#define COLS (TILE_RHS < 4 ? TILE_RHS : 4)
+#define X_GROUPS (TILE_RHS / COLS)
+#define SETS (8 / X_GROUPS / SEGMENTS)
+#define UNITS (SETS * SEGMENTS)
+#define WARPS (UNITS * X_GROUPS)
+// Registers are moved by four warps at a time.
+#define COMPUTE 8
+#define ADDERS 3
+#ifndef ADDER_REGISTERS
+#define ADDER_REGISTERS 56
+#define COMPUTE_REGISTERS 224
+#endif
+#define THREADS ((COMPUTE + 1 + ADDERS) * 32)
+#define BUFFERS (STAGES + 3)
+#define BOX_BYTES (ROWS * 128)
+#define UNIT_BYTES (4 * BOX_BYTES)
+#define STAGE_BYTES (UNITS * UNIT_BYTES)
+// Sums of a unit, and of a buffer.
+#define UNIT_SUMS (ROWS * TILE_RHS)
+#define BUFFER (UNITS * UNIT_SUMS)
+
+// Super-segments of a row, segments of the first one, parts of each: as in the plan.
+STATIC U32 super_segments_of(const U64 n) { return n == 0 ? 1 : (U32)ceil_div(n, (U64)SEG * SEG); }
+STATIC U32 segments_of(const U64 n) { return n == 0 ? 1 : (U32)(n > (U64)SEG * SEG ? SEG : ceil_div(n, SEG)); }
+STATIC U32 parts_of(const U64 n) {
+  U32 parts = 1;
+  while (parts * SEGMENTS < segments_of(n)) parts *= 2;
+  return parts;
+}
+
+// ---- the copy engine and its barriers, from compute capability 9.0; elsewhere the kernel compiles and is not launched
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define ASM_90(...) asm volatile(__VA_ARGS__)
+#else
+#define ASM_90(...)
+#endif
+// What the copy engine is told of A.
+struct __align__(64) TENSOR_MAP {
+  U64 words[16];
+};
+// By the warps of a group of four, each: of 512 registers of a lane's four threads.
+#if defined(SM_90A) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define FEWER_REGISTERS() asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(ADDER_REGISTERS))
+#define MORE_REGISTERS() asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COMPUTE_REGISTERS))
+#else
+#define FEWER_REGISTERS()
+#define MORE_REGISTERS()
+#endif
+STATIC U32 shared_address(const void *p) { return (U32)__cvta_generic_to_shared(p); }
+STATIC void barrier_init(const U32 at, const U32 arrivals) {
+  ASM_90("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+STATIC void barrier_arrive(const U32 at) { ASM_90("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
+STATIC void barrier_expect(const U32 at, const U32 bytes) {
+  ASM_90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+STATIC void barrier_wait(const U32 at, const U32 parity) {
+  ASM_90("{ .reg .pred there;\n"
+         "again: mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+         "@!there bra again; }" ::"r"(at), "r"(parity) : "memory");
+}
+// ROWS rows of 256 columns of A from this row and column on, where blocks of 64 columns are the third dimension; or of 64.
+STATIC void copy_segment(const U32 to, const TENSOR_MAP *map, const U32 row, const U32 column, const U32 arrived) {
+  ASM_90("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+         ::"r"(to), "l"(map), "r"(0), "r"(row), "r"(column / 64), "r"(arrived) : "memory");
+}
+STATIC void copy_box(const U32 to, const TENSOR_MAP *map, const U32 row, const U32 column, const U32 arrived) {
+  ASM_90("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+         ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(arrived) : "memory");
+}
+
+// COLS elements of a row of X.
+#if COLS * ELEM_BYTES == 16
+typedef uint4 X_ROW;
+#elif COLS * ELEM_BYTES == 8
+typedef uint2 X_ROW;
+#else
+typedef U32 X_ROW;
+#endif
+
+// Four matrices of 8 rows and 8 columns: of each, the thread's two rows of its column.
+struct Words {
+  U32 w[4];
+};
+STATIC void load_words(Words &to, const U32 at) {
+  ASM_90("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+         : "=r"(to.w[0]), "=r"(to.w[1]), "=r"(to.w[2]), "=r"(to.w[3]) : "r"(at));
+}
+
+// Elements of a thread's two rows. Of bf16 the first is of the row that the thread is left with: a permutation of bytes widens,
+// and its selector says of which half. (A shift would be a multiplication, in the pipe of the products.)
+#define CHOSEN (A_DTYPE == 3)
+STATIC void widen_words(ACC (&to)[4][2], const Words &from, const U32 first, const U32 second) {
+#pragma unroll
+  for (U32 e = 0; e < 4; e++)
+    if (CHOSEN) to[e][0] = AS_F32(__byte_perm(from.w[e], 0, first)), to[e][1] = AS_F32(__byte_perm(from.w[e], 0, second));
+    else to[e][0] = a_widen((A_ELEM)from.w[e]), to[e][1] = a_widen((A_ELEM)(from.w[e] >> 16));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARGUMENTS, const __grid_constant__ TENSOR_MAP map) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  ACC *const sums = (ACC *)(shared + UNITS * STAGES * UNIT_BYTES);
+  const U32 t = LID % 32, g = t / 4, warp = LID / 32, unit = warp / X_GROUPS;
+  const U32 k = unit % SEGMENTS, first_col = warp % X_GROUPS * COLS;
+  // Barriers: stages of the ring that are full and empty, buffers that are full and free.
+  const U32 ring = shared_address(shared), full = shared_address(sums + BUFFERS * BUFFER), empty = full + STAGES * 8;
+  const U32 summed = empty + STAGES * 8, freed = summed + BUFFERS * 8;
+
+  const U32 parts = parts_of(n), super_segments = super_segments_of(n), log_parts = 31 - __clz(parts);
+  if (LID < STAGES) barrier_init(full + LID * 8, 1), barrier_init(empty + LID * 8, WARPS);
+  if (LID < BUFFERS) barrier_init(summed + LID * 8, WARPS), barrier_init(freed + LID * 8, 1);
+  ASM_90("fence.mbarrier_init.release.cluster;" ::: "memory");
+  __syncthreads();
+  begin(parts * super_segments > 1);
+
+  const U32 panels = (U32)ceil_div(rhs, TILE_RHS), c0 = (U32)GROUP_ID % panels * TILE_RHS;
+  const U32 block = (U32)GROUP_ID / panels, blocks = (U32)GROUPS / panels;
+  if (acc_is(alpha, (REAL)0) || n == 0) {
+    const U32 cols = rhs - c0 < TILE_RHS ? (U32)(rhs - c0) : TILE_RHS;
+    if (parts * super_segments == 1)
+      for (U64 o = block * (U64)blockDim.x + LID; o < m * cols; o += (U64)blocks * blockDim.x)
+        finish(y + y0 + (I64)(o / cols) * yrs + (I64)(c0 + o % cols) * ycs, alpha, acc_zero(), beta);
+    return;
+  }
+
+  // Parts that have a segment; granules of each; those of this block.
+  const U64 last = ceil_div(n, SEG) - (U64)(super_segments - 1) * SEG;
+  const U32 filled = (super_segments - 1) * parts + (last < parts ? (U32)last : parts);
+  const U32 granules = (U32)ceil_div(m, SETS * ROWS);
+  const U64 all = (U64)filled * granules;
+  const U32 begin_at = (U32)(all * block / blocks), count = (U32)(all * (block + 1) / blocks) - begin_at;
+  // Segment `w` of a part: its first column, and how many it has.
+  const auto first_of = [&](const U32 part, const U32 w) {
+    return ((U64)(part >> log_parts) * SEG + (part & (parts - 1)) + ((U64)w << log_parts)) * SEG;
+  };
+  const auto columns_of = [&](const U32 part, const U32 w) {
+    const U64 first = first_of(part, w);
+    return (part & (parts - 1)) + (w << log_parts) >= SEG || first >= n ? 0u : n - first < SEG ? (U32)(n - first) : SEG;
+  };
+
+  if (warp == COMPUTE) {
+    FEWER_REGISTERS();
+    const bool blocks_of_64 = n % 64 == 0;
+    U32 part = begin_at / granules, at = begin_at % granules, slot = 0, buffer = 0, turn = 0, turn_of_buffers = 0;
+#pragma unroll 1
+    for (U32 s = 0; s < count; s++) {
+      if (s >= STAGES) barrier_wait(empty + slot * 8, turn ^ 1);
+      if (s >= BUFFERS) barrier_wait(freed + buffer * 8, turn_of_buffers ^ 1);
+      U32 there = 0;
+#pragma unroll
+      for (U32 w = 0; w < SEGMENTS; w++) there += columns_of(part, w) > 0;
+      if (t == 0) barrier_expect(full + slot * 8, there * (SETS * UNIT_BYTES));
+      __syncwarp();
+      // A lane has a unit, or a box of it.
+      const U32 w = (blocks_of_64 ? t : t / 4) % SEGMENTS, set = (blocks_of_64 ? t : t / 4) / SEGMENTS;
+      if (w >= there || set >= SETS) {
+      } else if (blocks_of_64)
+        copy_segment(ring + (slot * UNITS + t) * UNIT_BYTES, &map, (at * SETS + set) * ROWS, (U32)first_of(part, w), full + slot * 8);
+      else
+        copy_box(ring + (slot * UNITS + t / 4) * UNIT_BYTES + t % 4 * BOX_BYTES, &map, (at * SETS + set) * ROWS,
+                 (U32)first_of(part, w) + t % 4 * 64, full + slot * 8);
+      if (++slot == STAGES) slot = 0, turn ^= 1;
+      if (++buffer == BUFFERS) buffer = 0, turn_of_buffers ^= 1;
+      if (++at == granules) at = 0, part++;
+    }
+    return;
+  }
+
+  // Slots, and which of its two rows the thread is left with.
+  const U32 mine = COLS == 4 ? g >> 1 : g >> 2, row_bit = COLS == 4 ? g & 1 : g >> 1 & 1;
+  U32 first_half = row_bit ? 0x3244 : 0x1044, second_half = row_bit ? 0x1044 : 0x3244;
+  asm volatile("" : "+r"(first_half), "+r"(second_half));
+  // Whether the rows of the thread have changed places.
+  const bool other = !CHOSEN && row_bit;
+  const bool writes = COLS == 4 || (g & 1) == 0;
+  // Where the thread reads the rows of a tile: by bits 2 and 0 of 8 columns of a box.
+  const U32 chunk = (t >> 3 & 1) * 2 ^ t % 8, from_unit = ring + unit * UNIT_BYTES + (t >> 4) * BOX_BYTES + t % 8 * 128;
+  const U32 offset[4] = {chunk * 16, (chunk ^ 1) * 16, (chunk ^ 4) * 16, (chunk ^ 5) * 16};
+  ACC *const to_unit = sums + unit * UNIT_SUMS + (2 * (t % 4) + row_bit) * TILE_RHS + first_col + mine;
+
+  // Adds up the sums of granule `s` of this block.
+  const auto add_up = [&](const U32 s) {
+    const U32 buffer = s % BUFFERS, part = (begin_at + s) / granules, row0 = (begin_at + s) % granules * (SETS * ROWS);
+    barrier_wait(summed + buffer * 8, s / BUFFERS & 1);
+#pragma unroll 1
+    for (U32 o = t * 4; o < SETS * UNIT_SUMS; o += 128) {
+      const float4 *const from = (const float4 *)(sums + buffer * BUFFER + o / UNIT_SUMS * (SEGMENTS * UNIT_SUMS) + o % UNIT_SUMS);
+      ACC v[4][SEGMENTS > 4 ? 8 : SEGMENTS > 2 ? 4 : SEGMENTS];
+      const U32 size = sizeof(v[0]) / sizeof(v[0][0]);
+#pragma unroll
+      for (U32 w = 0; w < size; w++) {
+        float4 of = make_float4(0, 0, 0, 0);
+        if (w < SEGMENTS && columns_of(part, w) > 0) of = from[w * (UNIT_SUMS / 4)];
+        v[0][w] = of.x, v[1][w] = of.y, v[2][w] = of.z, v[3][w] = of.w;
+      }
+      if (n > SEG)
+#pragma unroll
+        for (U32 e = 0; e < 4; e++) {
+          // Lanes of the second level begin at +0.
+#pragma unroll
+          for (U32 w = 0; w < size; w++) v[e][w] = acc_add(acc_zero(), v[e][w]);
+          // A part has 64 / parts of them: further segments are added to theirs.
+#pragma unroll
+          for (U32 lanes = 1; lanes < size; lanes *= 2)
+            if (lanes * parts == LANES)
+#pragma unroll
+              for (U32 w = 1; w < size; w++)
+                if (w >= lanes) {
+                  v[e][w % lanes] = acc_add(v[e][w % lanes], v[e][w]);
+                  v[e][w] = acc_zero();
+                }
+          halve(v[e]);
+        }
+      const U64 i = row0 + o / TILE_RHS;
+      const U32 c = c0 + o % TILE_RHS;
+      if (parts * super_segments > 1 && TILE_RHS >= 4 && rhs % 4 == 0) {
+        if (i < m && c < rhs) *(float4 *)(workspace + (U64)part * (m * rhs) + i * rhs + c) = make_float4(v[0][0], v[1][0], v[2][0], v[3][0]);
+      } else
+#pragma unroll
+        for (U32 e = 0; e < 4; e++) {
+          const U64 row = i + e / TILE_RHS, col = c + e % TILE_RHS;
+          if (row >= m || col >= rhs) continue;
+          if (parts * super_segments == 1) finish(y + y0 + (I64)row * yrs + (I64)col * ycs, alpha, v[e][0], beta);
+          else workspace[(U64)part * (m * rhs) + row * rhs + col] = v[e][0];
+        }
+    }
+    __syncwarp();
+    if (t == 0) barrier_arrive(freed + buffer * 8);
+  };
+
+  if (warp > COMPUTE) {
+    FEWER_REGISTERS();
+#pragma unroll 1
+    for (U32 s = warp - COMPUTE - 1; s < count; s += ADDERS) add_up(s);
+    return;
+  }
+  MORE_REGISTERS();
+  if (warp >= WARPS) return;
+
+  // X: entry 16 pb + 8 j + 4 h + i is of column 64 i + 8 (pb + 2 j + 4 h) + g.
+  ACC xv[32][COLS];
+  // Sums of the tile before by row and slot, and where they go.
+  ACC before[2][COLS], sent[4];
+  ACC *to_before = 0;
+  U32 slot = 0, turn = 0;
+  // Steps of the exchanges of the tile before.
+  const auto exchange = [&](const U32 step) {
+    if (COLS == 4) {
+      if (step == 1)
+#pragma unroll
+        for (U32 e = 0; e < 4; e++) sent[e] = acc_xor(before[e / 2][COLS / 2 + e % 2], 16);
+      if (step == 2) {
+#pragma unroll
+        for (U32 e = 0; e < 4; e++) before[e / 2][e % 2] = acc_add(before[e / 2][e % 2], sent[e]);
+        sent[0] = acc_xor(before[0][1], 8), sent[1] = acc_xor(before[1][1], 8);
+      }
+      if (step == 3) {
+        before[0][0] = acc_add(before[0][0], sent[0]), before[1][0] = acc_add(before[1][0], sent[1]);
+        sent[0] = acc_xor(other ? before[0][0] : before[1][0], 4);
+        before[0][0] = other ? before[1][0] : before[0][0];
+      }
+    } else {
+      if (step == 1) sent[0] = acc_xor(before[0][1], 16), sent[1] = acc_xor(before[1][1], 16);
+      if (step == 2) {
+        before[0][0] = acc_add(before[0][0], sent[0]), before[1][0] = acc_add(before[1][0], sent[1]);
+        sent[0] = acc_xor(other ? before[0][0] : before[1][0], 8);
+        before[0][0] = other ? before[1][0] : before[0][0];
+      }
+      if (step == 3) {
+        before[0][0] = acc_add(before[0][0], sent[0]);
+        sent[0] = acc_xor(before[0][0], 4);
+      }
+    }
+    if (step == 5) {
+      before[0][0] = acc_add(before[0][0], sent[0]);
+      if (writes && to_before) *to_before = before[0][0];
+    }
+  };
+
+#pragma unroll 1
+  for (U32 s = 0; s < count;) {
+    // The stages of a part.
+    const U32 part = (begin_at + s) / granules, left = granules - (begin_at + s) % granules;
+    const U32 end = count - s < left ? count : s + left;
+    const U32 columns = columns_of(part, k);
+    if (columns == 0) {
+#pragma unroll 1
+      for (; s < end; s++) {
+        barrier_wait(full + slot * 8, turn);
+        __syncwarp();
+        if (t == 0) barrier_arrive(empty + slot * 8), barrier_arrive(summed + s % BUFFERS * 8);
+        if (++slot == STAGES) slot = 0, turn ^= 1;
+      }
+      continue;
+    }
+    {
+      // Loads have no condition, so that they are all under way at once: what is beyond the end is read from the beginning.
+      const ELEM *const xs = x + x0 + (I64)first_of(part, k) * xrs + (I64)(c0 + first_col) * xcs;
+      const U32 cols = rhs - c0 < first_col + COLS ? (rhs - c0 < first_col ? 0 : (U32)(rhs - c0) - first_col) : COLS;
+      const bool vectors = xcs == 1 && cols == COLS && ((ADDRESS(xs) | (U64)(xrs * (I64)sizeof(ELEM))) & (COLS * sizeof(ELEM) - 1)) == 0;
+      const auto column_of = [&](const U32 e) { return 64 * (e % 4) + 8 * ((e >> 4) + 2 * (e >> 3 & 1) + 4 * (e >> 2 & 1)) + g; };
+      if (vectors) {
+#pragma unroll
+        for (U32 e = 0; e < 32; e++) {
+          const U32 col = column_of(e);
+          const X_ROW of = *(const X_ROW *)(xs + (I64)(col < columns ? col : 0) * xrs);
+#pragma unroll
+          for (U32 c = 0; c < COLS; c++) xv[e][c] = widen(((const ELEM *)&of)[c]);
+          if (e == 15) asm volatile("" ::: "memory");
+        }
+      } else if (cols > 0) {
+#pragma unroll
+        for (U32 e = 0; e < 32; e++) {
+          const U32 col = column_of(e);
+#pragma unroll
+          for (U32 c = 0; c < COLS; c++)
+            xv[e][c] = widen(xs[(I64)(col < columns ? col : 0) * xrs + (I64)(c < cols ? c : 0) * xcs]);
+          // Addresses of all at once would be more than there are registers.
+          if (e % 4 == 3) asm volatile("" ::: "memory");
+        }
+      }
+#pragma unroll
+      for (U32 e = 0; e < 32; e++) {
+#pragma unroll
+        for (U32 c = 0; c < COLS; c++)
+          if (column_of(e) >= columns) xv[e][c] = (ACC)-0.0;
+        // Each column to its slot.
+#pragma unroll
+        for (U32 bit = 1; bit < COLS; bit *= 2)
+#pragma unroll
+          for (U32 c = 0; c < COLS; c++)
+            if ((c & bit) == 0) {
+              const ACC low = xv[e][c], high = xv[e][c | bit];
+              xv[e][c] = (mine & bit) != 0 ? high : low, xv[e][c | bit] = (mine & bit) != 0 ? low : high;
+            }
+      }
+    }
+
+    barrier_wait(full + slot * 8, turn);
+    U32 at = from_unit + slot * STAGE_BYTES;
+    Words words[2];
+    load_words(words[0], at + offset[0]), load_words(words[1], at + offset[0] + 2 * BOX_BYTES);
+#pragma unroll
+    for (U32 r = 0; r < 2; r++)
+#pragma unroll
+      for (U32 c = 0; c < COLS; c++) before[r][c] = acc_zero();
+    to_before = 0;
+    // Elements of a step and of the next one.
+    ACC d[2][4][2];
+    widen_words(d[0], words[0], first_half, second_half);
+    // The products of a tile. The first words of the one that follows are loaded meanwhile.
+    const auto compute = [&](const U32 next, ACC *const to) {
+      ACC lane[2][2][COLS], lower[2][2][COLS], first[2][COLS];
+#pragma unroll
+      for (U32 q = 0; q < 8; q++) {
+        const U32 pb = q / 4, h = q / 2 % 2, ip = q % 2;
+        const U32 ahead = (q + 2) % 8;
+        load_words(words[q % 2], (q < 6 ? at : next) + offset[ahead / 4 + ahead / 2 % 2 * 2] + ahead % 2 * (2 * BOX_BYTES));
+        widen_words(d[(q + 1) % 2], words[(q + 1) % 2], first_half, second_half);
+        exchange(q);
+#pragma unroll
+        for (U32 ii = 0; ii < 2; ii++)
+#pragma unroll
+          for (U32 j = 0; j < 2; j++)
+#pragma unroll
+            for (U32 e = 0; e < 2 * COLS; e++) {
+              // One factor is that of the product before.
+              const U32 c = e / 2, r = (e ^ c) & 1;
+              lane[j][r][c] = acc_fma(d[q % 2][2 * ii + j][r], xv[16 * pb + 8 * j + 4 * h + 2 * ip + ii][c], ip == 0 && ii == 0 ? acc_zero() : lane[j][r][c]);
+            }
+        if (ip == 1)
+#pragma unroll
+          for (U32 r = 0; r < 2; r++)
+#pragma unroll
+            for (U32 c = 0; c < COLS; c++) {
+              if (h == 0) lower[0][r][c] = lane[0][r][c], lower[1][r][c] = lane[1][r][c];
+              else {
+                const ACC v = acc_add(acc_add(lower[0][r][c], lane[0][r][c]), acc_add(lower[1][r][c], lane[1][r][c]));
+                if (pb == 0) first[r][c] = v;
+                else before[r][c] = acc_add(first[r][c], v);
+              }
+            }
+      }
+      at = next, to_before = to;
+    };
+    const U32 first_of_part = s;
+#pragma unroll 1
+    for (; s < end; s++) {
+      const U32 stage = slot;
+      if (++slot == STAGES) slot = 0, turn ^= 1;
+      ACC *to = to_unit + s % BUFFERS * BUFFER;
+#pragma unroll 1
+      for (U32 tile = 1; tile < ROWS / 8; tile++, to += 8 * TILE_RHS) compute(at + 1024, to);
+      U32 next = at;
+      if (s + 1 < end) {
+        barrier_wait(full + slot * 8, turn);
+        next = from_unit + slot * STAGE_BYTES;
+      }
+      compute(next, to);
+      __syncwarp();
+      if (t == 0) {
+        barrier_arrive(empty + stage * 8);
+        // The sums of this stage's last tile are not there yet.
+        if (s > first_of_part) barrier_arrive(summed + (s - 1) % BUFFERS * 8);
+      }
+    }
+#pragma unroll
+    for (U32 step = 1; step < 6; step++) exchange(step);
+    __syncwarp();
+    if (t == 0) barrier_arrive(summed + (s - 1) % BUFFERS * 8);
+  }
+}
+
+#define OUTPUT_AT(o) ((I64)((o) / rhs) * yrs + (I64)((o) % rhs) * ycs)
