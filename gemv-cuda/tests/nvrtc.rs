@@ -128,7 +128,7 @@ const MANY: [((usize, usize), usize, usize); 17] = [
 fn caps(units: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
     (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (units, 1024, 48 << 10, true);
-    (caps.fp64_mma, caps.async_copies, caps.sm_90a) = (true, true, true);
+    (caps.fp64_mma, caps.async_copies) = (true, true);
     (caps.cluster, caps.dynamic_bytes) = (cluster(CHOSEN_ON), 227 << 10);
     caps
 }

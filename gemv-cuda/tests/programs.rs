@@ -2,6 +2,7 @@
 //!
 //! - With an epilogue: each kernel that takes one, with its candidates' first parameters, for a matrix and vectors of one type
 //!   and of two, a bias with and without a function.
+//! - For `sm_90a` alone: each that travels with the crate, and the first of f16.
 //! - Of packed matrices: each format, one column of X and several, one segment a warp and several.
 //!
 //! NVRTC is found as the backend finds it. Where there is none, a test says so and ends; `GEMV_REQUIRE=nvrtc` makes that a failure.
@@ -9,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use gemv_core::{Desc, Dtype, Function, Layout};
-use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options};
+use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options_of, shipped};
 use gemv_gpu::{Caps, Language};
 
 fn caps() -> Caps {
@@ -35,8 +36,6 @@ fn nvrtc() -> Option<Nvrtc> {
 #[test]
 fn programs_with_an_epilogue_compile() {
     let Some(nvrtc) = nvrtc() else { return };
-    let mut options = options("sm_90");
-    options.push("--ptxas-options=-v".into());
     let types = [(Dtype::Bf16, Dtype::F32), (Dtype::F64, Dtype::F64)];
     let shapes = [(4096, 4096), (14_336, 4096), (7, 300_000), (300_000, 7), (100_000, 37)];
     let counts = [(1, 1), (3, 1), (16, 1), (1, 9)];
@@ -60,6 +59,8 @@ fn programs_with_an_epilogue_compile() {
                 }
                 let function = (!vectors.is_complex()).then_some(Function::Gelu);
                 let program = kernel.epilogue_program((dtype, vectors), &params, function);
+                let mut options = options_of(&program, "sm_90");
+                options.push("--ptxas-options=-v".into());
                 let (_, log) = nvrtc
                     .compile(&program, &options)
                     .unwrap_or_else(|log| panic!("{params} for {desc}: {log}"));
@@ -75,8 +76,41 @@ fn programs_with_an_epilogue_compile() {
 }
 
 /// Bytes that a thread may spill, as for other kernels.
-#[cfg(feature = "packed")]
 const FEW: u32 = 32;
+
+/// The most bytes that a function of this log spills.
+fn spilled(log: &str) -> u32 {
+    let lines = log.lines().filter_map(|line| line.split(" bytes spill stores").next());
+    let bytes = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok());
+    bytes.max().expect("a report of ptxas")
+}
+
+#[test]
+fn programs_for_sm_90a_alone_compile() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let all = shipped().into_iter().filter(|of| of.program().is_for_sm_90a());
+    let (mut of_f16, mut compiled) = (None, 0);
+    for of in all {
+        // The other types differ in how an element is widened.
+        if of.types.0 == Dtype::F16 && of_f16.replace(of.types).is_some() || of.types.0 != of.types.1 {
+            continue;
+        }
+        let program = of.program();
+        let mut options = options_of(&program, "sm_90");
+        assert_eq!(options[0], "--gpu-architecture=sm_90a");
+        options.push("--ptxas-options=-v".into());
+        let params = of.params;
+        let (_, log) = nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
+        assert!(!log.contains("warning") && spilled(&log) <= FEW, "{params}: {log}");
+        // Elsewhere it compiles and is not launched.
+        if compiled == 0 {
+            let options = options_of(&program, "sm_80");
+            nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
+        }
+        compiled += 1;
+    }
+    assert!(compiled > 4, "{compiled}");
+}
 
 #[test]
 #[cfg(feature = "packed")]
@@ -92,17 +126,16 @@ fn programs_of_packed_matrices_compile() {
             if !(all || (n, rhs, arch) == (4096, 1, 90)) {
                 continue;
             }
-            let mut options = options(&format!("sm_{arch}"));
-            options.push("--ptxas-options=-v".into());
             let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (4096, n)) };
             let params = packed_params(&desc, &caps())[0];
+            let program = PACKED.program(Dtype::F32, &params);
+            let mut options = options_of(&program, &format!("sm_{arch}"));
+            options.push("--ptxas-options=-v".into());
             let (_, log) = nvrtc
-                .compile(&PACKED.program(Dtype::F32, &params), &options)
+                .compile(&program, &options)
                 .unwrap_or_else(|log| panic!("{params}: {log}"));
             assert!(!log.contains("warning"), "{params}: {log}");
-            let spilled = log.lines().filter_map(|line| line.split(" bytes spill stores").next());
-            let spilled = spilled.filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok());
-            assert!(arch != 90 || spilled.max().expect("a report") <= FEW, "{params}: {log}");
+            assert!(arch != 90 || spilled(&log) <= FEW, "{params}: {log}");
             compiled += 1;
         }
     }

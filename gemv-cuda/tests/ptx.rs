@@ -50,7 +50,8 @@ fn each_ptx_is_for_its_target_and_has_every_entry_point_and_rounds_as_it_says() 
         let head = ptx.split_once(".entry ").unwrap().0;
         // What a driver for CUDA 12.0 reads, as the README has it.
         assert!(head.starts_with(".version 8.0\n"), "{}: {head}", name(shipped));
-        let target = format!("\n.target sm_{}\n", shipped.target);
+        let alone = if shipped.program().is_for_sm_90a() { "a" } else { "" };
+        let target = format!("\n.target sm_{}{alone}\n", shipped.target);
         assert!(head.contains(&target), "{}: {head}", name(shipped));
         assert!(!shipped.entries.is_empty(), "{}", name(shipped));
         for entry in &shipped.entries {

@@ -341,7 +341,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
           const X_ROW of = *(const X_ROW *)(xs + (I64)(col < columns ? col : 0) * xrs);
 #pragma unroll
           for (U32 c = 0; c < COLS; c++) xv[e][c] = widen(((const ELEM *)&of)[c]);
-          if (e == 15) asm volatile("" ::: "memory");
         }
       } else if (cols > 0) {
 #pragma unroll
@@ -351,7 +350,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
           for (U32 c = 0; c < COLS; c++)
             xv[e][c] = widen(xs[(I64)(col < columns ? col : 0) * xrs + (I64)(c < cols ? c : 0) * xcs]);
           // Addresses of all at once would be more than there are registers.
-          if (e % 4 == 3) asm volatile("" ::: "memory");
+          if (e % 8 == 7) __syncwarp();
         }
       }
 #pragma unroll
