@@ -11,38 +11,69 @@ enum Run {
     /// Arrays may be given memory of their own.
     First,
     Later,
+    /// Whatever it is, nothing is refused.
+    Unchecked,
+}
+
+/// A thread in the function of a plan, or outside of one.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    run: Run,
+    /// Why the work is not recorded, if it is not.
+    unrecorded: Option<&'static str>,
 }
 
 thread_local! {
-    static RUN: Cell<Run> = const { Cell::new(Run::None) };
+    static STATE: Cell<State> = const { Cell::new(State { run: Run::None, unrecorded: None }) };
 }
 
-/// Runs the function of a plan; `first` if it may allocate.
-pub(crate) fn within<R>(first: bool, function: impl FnOnce() -> R) -> R {
-    during(if first { Run::First } else { Run::Later }, function)
+/// Runs the function of a plan; `first` if it may allocate. Also says why its work is not recorded, if it is not.
+pub(crate) fn within<R>(first: bool, function: impl FnOnce() -> R) -> (R, Option<&'static str>) {
+    let run = if first { Run::First } else { Run::Later };
+    during(State { run, unrecorded: None }, || (function(), STATE.get().unrecorded))
 }
 
 /// Does what a device that records has to refuse itself: products of several devices, which may go by way of the host.
 #[doc(hidden)]
 pub fn unplanned<R>(work: impl FnOnce() -> R) -> R {
-    during(Run::None, work)
+    let state = STATE.get();
+    let run = if state.run == Run::None { Run::None } else { Run::Unchecked };
+    during(State { run, ..state }, work)
 }
 
-fn during<R>(run: Run, function: impl FnOnce() -> R) -> R {
-    struct Back(Run);
+fn during<R>(state: State, function: impl FnOnce() -> R) -> R {
+    struct Back(State);
     impl Drop for Back {
         fn drop(&mut self) {
-            RUN.set(self.0);
+            let State { run, unrecorded } = self.0;
+            // What was said of a plan holds for the plan around it, of which it is a part.
+            let inner = STATE.get().unrecorded.filter(|_| run != Run::None);
+            STATE.set(State { run, unrecorded: unrecorded.or(inner) });
         }
     }
-    let _back = Back(RUN.replace(run));
+    let _back = Back(STATE.replace(state));
     function()
 }
 
-/// Whether this thread is in the function of a plan.
+/// Whether this thread is in the function of a [`Plan`](crate::Plan): what is computed stays in the memory of its arrays.
+#[doc(hidden)]
+pub fn in_plan() -> bool {
+    STATE.get().run != Run::None
+}
+
+/// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
+/// repeat. It counts while the plan runs for the first time.
+#[doc(hidden)]
+pub fn call_each_time(why: &'static str) {
+    if in_plan() {
+        STATE.set(State { unrecorded: Some(why), ..STATE.get() });
+    }
+}
+
+/// Whether this thread is in the function of a plan, whose work is checked.
 #[inline(always)]
 pub(crate) fn inside() -> bool {
-    RUN.get() != Run::None
+    matches!(STATE.get().run, Run::First | Run::Later)
 }
 
 /// What cannot be recorded.
@@ -68,7 +99,7 @@ pub(crate) fn check(work: Work, device: &str) -> Result<()> {
 #[cold]
 fn refuse(work: Work, device: &str) -> Result<()> {
     let reason = match work {
-        Work::Allocate if RUN.get() == Run::First => return Ok(()),
+        Work::Allocate if STATE.get().run == Run::First => return Ok(()),
         Work::Host => {
             "its function has an operand or a result on the host (upload it before, by `to_device`), which"
         }
