@@ -16,49 +16,51 @@ enum Run {
 }
 
 /// A thread in the function of a plan, or outside of one.
-#[derive(Debug, Clone, Copy)]
 struct State {
-    run: Run,
+    /// A cell of its own: each small product reads it.
+    run: Cell<Run>,
     /// Why the work is not recorded, if it is not.
-    unrecorded: Option<&'static str>,
+    unrecorded: Cell<Option<&'static str>>,
 }
 
 thread_local! {
-    static STATE: Cell<State> = const { Cell::new(State { run: Run::None, unrecorded: None }) };
+    static STATE: State =
+        const { State { run: Cell::new(Run::None), unrecorded: Cell::new(None) } };
 }
 
 /// Runs the function of a plan; `first` if it may allocate. Also says why its work is not recorded, if it is not.
 pub(crate) fn within<R>(first: bool, function: impl FnOnce() -> R) -> (R, Option<&'static str>) {
     let run = if first { Run::First } else { Run::Later };
-    during(State { run, unrecorded: None }, || (function(), STATE.get().unrecorded))
+    during(run, None, || (function(), STATE.with(|state| state.unrecorded.get())))
 }
 
 /// Does what a device that records has to refuse itself: products of several devices, which may go by way of the host.
 #[doc(hidden)]
 pub fn unplanned<R>(work: impl FnOnce() -> R) -> R {
-    let state = STATE.get();
-    let run = if state.run == Run::None { Run::None } else { Run::Unchecked };
-    during(State { run, ..state }, work)
+    let run = if in_plan() { Run::Unchecked } else { Run::None };
+    during(run, STATE.with(|state| state.unrecorded.get()), work)
 }
 
-fn during<R>(state: State, function: impl FnOnce() -> R) -> R {
-    struct Back(State);
+fn during<R>(run: Run, why: Option<&'static str>, function: impl FnOnce() -> R) -> R {
+    struct Back(Run, Option<&'static str>);
     impl Drop for Back {
         fn drop(&mut self) {
-            let State { run, unrecorded } = self.0;
-            // What was said of a plan holds for the plan around it, of which it is a part.
-            let inner = STATE.get().unrecorded.filter(|_| run != Run::None);
-            STATE.set(State { run, unrecorded: unrecorded.or(inner) });
+            STATE.with(|state| {
+                state.run.set(self.0);
+                // What was said of a plan holds for the plan around it, of which it is a part.
+                let inner = state.unrecorded.get().filter(|_| self.0 != Run::None);
+                state.unrecorded.set(self.1.or(inner));
+            });
         }
     }
-    let _back = Back(STATE.replace(state));
+    let _back = STATE.with(|state| Back(state.run.replace(run), state.unrecorded.replace(why)));
     function()
 }
 
 /// Whether this thread is in the function of a [`Plan`](crate::Plan): what is computed stays in the memory of its arrays.
 #[doc(hidden)]
 pub fn in_plan() -> bool {
-    STATE.get().run != Run::None
+    run() != Run::None
 }
 
 /// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
@@ -66,14 +68,19 @@ pub fn in_plan() -> bool {
 #[doc(hidden)]
 pub fn call_each_time(why: &'static str) {
     if in_plan() {
-        STATE.set(State { unrecorded: Some(why), ..STATE.get() });
+        STATE.with(|state| state.unrecorded.set(Some(why)));
     }
+}
+
+#[inline(always)]
+fn run() -> Run {
+    STATE.with(|state| state.run.get())
 }
 
 /// Whether this thread is in the function of a plan, whose work is checked.
 #[inline(always)]
 pub(crate) fn inside() -> bool {
-    matches!(STATE.get().run, Run::First | Run::Later)
+    matches!(run(), Run::First | Run::Later)
 }
 
 /// What cannot be recorded.
@@ -99,7 +106,7 @@ pub(crate) fn check(work: Work, device: &str) -> Result<()> {
 #[cold]
 fn refuse(work: Work, device: &str) -> Result<()> {
     let reason = match work {
-        Work::Allocate if STATE.get().run == Run::First => return Ok(()),
+        Work::Allocate if run() == Run::First => return Ok(()),
         Work::Host => {
             "its function has an operand or a result on the host (upload it before, by `to_device`), which"
         }

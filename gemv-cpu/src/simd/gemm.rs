@@ -520,7 +520,7 @@ impl<'a> Gemm<'a> {
             call.ld = self.y.strides[0].unsigned_abs();
             if self.m * self.batch * SEGMENT * self.element > CACHED {
                 // The next rows, at whatever distance they are: any but 0 turns prefetches on.
-                (call.of.prefetch, call.prefetch_next) = (1, true);
+                (call.prefetch, call.prefetch_next) = (1, true);
             }
             // SAFETY: the caller's; sums of a row are one entry of Y apart, which is an accumulator.
             unsafe { kernel(&call) };
@@ -894,7 +894,7 @@ impl<'a> Panel<'a> {
                     // The next rows, at whatever distance they are: any but 0 turns prefetches on. The kernel for rows
                     // of at most 64 columns has no such prefetches.
                     call.prefetch_next = g.plan.prefetch_next && !g.copies && w > LANES;
-                    call.of.prefetch = if call.prefetch_next { 1 } else { prefetch };
+                    call.prefetch = if call.prefetch_next { 1 } else { prefetch };
                 }
                 // SAFETY: the caller's.
                 unsafe { kernel(&call) };

@@ -474,7 +474,7 @@ impl Part<'_> {
         let Part { shared, a, x, .. } = self;
         let window = Window { p: a.p, line, m: a.m, n: a.n };
         let mut call = Call::new(window, shared.conj, *x, core::ptr::null_mut());
-        call.of.prefetch = shared.plan.prefetch as isize;
+        call.prefetch = shared.plan.prefetch as isize;
         (call.back, call.prefetch_next) = (shared.lines.reversed(), shared.plan.prefetch_next);
         call
     }
@@ -501,7 +501,7 @@ impl Part<'_> {
         };
         let mut call = self.call(a.rs);
         if call.back {
-            call.of.x = call.of.x.wrapping_add((a.n - 1) * self.shared.kernels.acc);
+            call.x = call.x.wrapping_add((a.n - 1) * self.shared.kernels.acc);
         }
         call.ld = match out {
             Target::Partials { ld, .. } => ld,
@@ -551,8 +551,8 @@ impl Part<'_> {
             _ if one => sums,
             _ => partials,
         };
-        call.of.a.p = offset(a.p, i as isize * a.rs, k.vector.element);
-        (call.of.a.m, call.of.out) = (count, out);
+        call.a.p = offset(a.p, i as isize * a.rs, k.vector.element);
+        (call.a.m, call.out) = (count, out);
         // SAFETY: the caller's.
         unsafe {
             kernel(call);
@@ -585,7 +585,7 @@ impl Part<'_> {
         let mut call = self.call(line);
         (call.stack, call.stack_ld) = (stack, scratch_ld);
         // Columns of one offset are cut where vectors are aligned.
-        let first = if plan.few_rows { 0 } else { head(&call.of.a, k.vector) };
+        let first = if plan.few_rows { 0 } else { head(&call.a, k.vector) };
         let sums_alone = lines == 1 && !tiled && matches!(target, Target::Sums(_));
         let distance = (plan.prefetch >> element.trailing_zeros()) as isize;
         let next_segment = SEGMENT as isize * line;
@@ -604,23 +604,23 @@ impl Part<'_> {
                 _ if lines == 1 => (sums, 0),
                 _ => (partials, scratch_ld),
             };
-            call.of.a = Window { p, m: rows, n: n.min(SEGMENT), line };
-            (call.of.x, call.of.out, call.head) = (self.x, out, head);
+            call.a = Window { p, m: rows, n: n.min(SEGMENT), line };
+            (call.x, call.out, call.head) = (self.x, out, head);
             for s in 0..lines {
                 if s + 1 == lines {
-                    call.of.a.n = n - s * SEGMENT;
+                    call.a.n = n - s * SEGMENT;
                 }
                 // SAFETY: the caller's.
                 unsafe {
-                    if plan.few_rows && call.of.a.n == SEGMENT {
-                        call.of.prefetch = if plan.prefetch_next { next_segment } else { distance };
+                    if plan.few_rows && call.a.n == SEGMENT {
+                        call.prefetch = if plan.prefetch_next { next_segment } else { distance };
                         (k.col_few_rows)(&call);
                     } else if tiled && !plan.few_rows {
-                        call.of.prefetch = distance;
+                        call.prefetch = distance;
                         (k.col_memory)(&call);
                     } else {
                         // What is read next: the next segment of these rows, or further rows.
-                        call.of.prefetch = match plan.prefetch {
+                        call.prefetch = match plan.prefetch {
                             0 => 0,
                             _ if s + 1 < lines => next_segment,
                             _ => distance,
@@ -628,9 +628,9 @@ impl Part<'_> {
                         (k.col_registers)(&call);
                     }
                 }
-                call.of.a.p = offset(call.of.a.p, next_segment, element);
-                call.of.x = call.of.x.wrapping_add(SEGMENT * acc);
-                call.of.out = call.of.out.wrapping_add(ld * acc);
+                call.a.p = offset(call.a.p, next_segment, element);
+                call.x = call.x.wrapping_add(SEGMENT * acc);
+                call.out = call.out.wrapping_add(ld * acc);
             }
             if !matches!(target, Target::Partials { .. }) {
                 // SAFETY: the caller's; the sums of all segments of these rows are there.
