@@ -19,14 +19,6 @@ use super::window::{RhsCall, Vector, Window, lead, same_offset};
 /// Every function needs a processor that has the instruction set, and operands as its body says.
 pub(crate) struct EntryPoints {
     pub(super) vector: Vector,
-    /// Bytes of an accumulator.
-    pub(super) acc: usize,
-    /// Whether elements are their own accumulators.
-    pub(super) same: bool,
-    /// Lanes of a vector.
-    pub(super) width: usize,
-    /// How far apart the elements of a line are.
-    pub(super) step: isize,
     /// The kernel for rows of so many columns, which run backwards or not: the sums of all segments of all rows.
     pub(super) rows: fn(usize, bool) -> Kernel,
     /// The sums of one segment of all rows, in registers.
@@ -151,10 +143,6 @@ pub(super) struct Of<O>(O);
 impl<O: Ops> Of<O> {
     pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
         vector: Vector::of::<O>(),
-        acc: size_of::<O::Acc>(),
-        same: size_of::<O::T>() == size_of::<O::Acc>(),
-        width: O::W,
-        step: O::STEP,
         rows: rows::<O>,
         col_registers: columns::<O, REGISTERS>,
         col_memory: columns::<O, MEMORY>,

@@ -20,11 +20,13 @@ const ROWS: usize = 8;
 
 impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
     pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
-        vector: Vector { element: size_of::<T>(), bytes: ROWS * size_of::<T>(), rotates: false },
-        acc: size_of::<T::Acc>(),
-        same: size_of::<T>() == size_of::<T::Acc>(),
-        width: ROWS,
-        step: 1,
+        vector: Vector {
+            element: size_of::<T>(),
+            acc: size_of::<T::Acc>(),
+            width: ROWS,
+            bytes: ROWS * size_of::<T>(),
+            rotates: false,
+        },
         rows: |_, _| rows::<T>,
         col_registers: columns::<T>,
         col_memory: columns::<T>,
