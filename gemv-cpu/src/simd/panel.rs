@@ -238,11 +238,6 @@ impl<'a> Gemm<'a> {
         if self.plan.lines.are_rows() { (self.k.rows)(n, false) } else { self.k.col_registers }
     }
 
-    /// The kernel for several, if the plan has it.
-    fn several(&self) -> Option<RhsKernel> {
-        self.several.filter(|_| self.plan.kernel == PanelKernel::Several)
-    }
-
     /// Entries `from .. end`, whose X and Y are in place: a call of the kernel each.
     ///
     /// # Safety
@@ -250,18 +245,15 @@ impl<'a> Gemm<'a> {
     unsafe fn entries(&self, (from, end): (usize, usize), places: &Scratch<*mut u8>) {
         let PanelOperands { m, n, columns, a, x, y, .. } = self.plan.of;
         let (element, entry, line) = (self.element(), self.entry(), self.line());
-        let one = self.one(n);
-        let most = self.plan.args.columns.clamp(1, COLUMNS);
-        let stack_ld = m.next_multiple_of(UNIT) + UNIT;
-        let [_, x_row, x_ld] = x.strides;
-        let [_, out_row, out_column] = y.strides;
+        let (one, [_, x_row, x_ld], [_, out_row, out_column]) = (self.one(n), x.strides, y.strides);
         // The next entry meanwhile, if it is more than a few lines.
         let ahead = |by: isize, len: usize, size: usize| match (1 << 10..L2).contains(&(len * size))
         {
             true => by * size as isize,
             false => 0,
         };
-        let short = !self.plan.lines.are_rows() && n <= LANES;
+        let several = self.plan.kernel == PanelKernel::Several;
+        let short = several && !self.plan.lines.are_rows() && n <= LANES;
         let prefetch = match short && self.plan.a == Reads::InPlace {
             true => ahead(a.strides[0], m * n, element),
             false => 0,
@@ -270,39 +262,67 @@ impl<'a> Gemm<'a> {
             if short && x_row == 1 { ahead(x.strides[0], n * columns, entry) } else { 0 };
         for b in from..end {
             let a = Window { p: a.at([b, 0, 0], element), line, m, n };
-            // SAFETY: the caller's: the entry is one block, for a copy of which there is a place.
-            let a = unsafe { self.read(a, places.copy) };
-            let (x, y) = (x.at([b, 0, 0], entry), y.at([b, 0, 0], entry));
-            let place = |c: usize| {
-                let c = c as isize;
-                (offset(x, c * x_ld, entry), offset(y, c * out_column, entry).cast_mut())
-            };
-            let Some(kernel) = self.several() else {
-                for (x, out) in (0..columns).map(place) {
-                    // SAFETY: the block is good, x for n, and out for m sums, which are entries of Y.
-                    unsafe { one(&Call::new(a, self.conj, x, out)) };
-                }
-                continue;
-            };
-            for c in (0..columns).step_by(most) {
-                let (x, out) = place(c);
-                let call = RhsCall {
-                    a,
-                    x,
-                    x_row,
-                    x_ld,
-                    columns: most.min(columns - c),
-                    out,
-                    out_row,
-                    out_column,
-                    prefetch: if c == 0 { prefetch } else { 0 },
-                    x_prefetch,
-                    stack: places.stack,
-                    stack_ld,
-                };
-                // SAFETY: the block is good, X and Y have these columns, and the stack is good for as many.
-                unsafe { kernel(&call) };
+            let (x, out) = (x.at([b, 0, 0], entry), y.at([b, 0, 0], entry).cast_mut());
+            // SAFETY: the caller's: the entry is one block, for a copy of which there is a place; X and Y have its columns,
+            // whose entries are accumulators, and the stack is that of the plan.
+            unsafe {
+                let (a, stack) = (self.read(a, places.copy), places.stack);
+                self.multiply(
+                    one,
+                    RhsCall {
+                        a,
+                        x,
+                        x_row,
+                        x_ld,
+                        columns,
+                        out,
+                        out_row,
+                        out_column,
+                        prefetch,
+                        x_prefetch,
+                        stack,
+                        stack_ld: 0,
+                    },
+                );
             }
+        }
+    }
+
+    /// The sums of a block of one segment for all columns of X, by the plan's kernel or by `one`. The first columns are
+    /// those with prefetches: those behind find the block in the caches.
+    ///
+    /// # Safety
+    /// The block is good, X and the place of the sums for all columns, and the stack is that of the plan.
+    #[inline(always)]
+    unsafe fn multiply(&self, one: unsafe fn(&Call), all: RhsCall) {
+        let (acc, a) = (self.k.vector.acc, all.a);
+        let place = |c: usize| {
+            let c = c as isize;
+            (offset(all.x, c * all.x_ld, acc), offset(all.out, c * all.out_column, acc).cast_mut())
+        };
+        let prefetch = |c: usize| if c == 0 { all.prefetch } else { 0 };
+        let Some(kernel) = self.several.filter(|_| self.plan.kernel == PanelKernel::Several) else {
+            let args = &self.plan.args;
+            for c in 0..all.columns {
+                let (x, out) = place(c);
+                let mut call = Call::new(a, self.conj, x, out);
+                call.prefetch = prefetch(c);
+                // The next rows, at whatever distance they are. The kernel for rows of at most 64 columns has no such
+                // prefetches.
+                call.prefetch_next = call.prefetch != 0 && args.prefetch_next && a.n > LANES;
+                // SAFETY: the block is good, x for its columns, and out for the sums of its rows.
+                unsafe { one(&call) };
+            }
+            return;
+        };
+        let most = self.plan.args.columns.clamp(1, COLUMNS);
+        // Levels that are a multiple of 4 KiB apart would share the sets of the cache.
+        let stack_ld = a.m.next_multiple_of(UNIT) + UNIT;
+        for c in (0..all.columns).step_by(most) {
+            let ((x, out), prefetch) = (place(c), prefetch(c));
+            let columns = most.min(all.columns - c);
+            // SAFETY: the block is good, X and the sums have these columns, and the stack is good for as many.
+            unsafe { kernel(&RhsCall { x, out, columns, prefetch, stack_ld, ..all }) };
         }
     }
 
@@ -462,7 +482,7 @@ impl<'a> Panel<'a> {
         let Some(mut buffer) = scratch::take(scratch.bytes(), repeats) else {
             return self.row_by_row();
         };
-        let places = scratch.at(buffer.as_mut_ptr());
+        let places = scratch.at_of_panel(buffer.as_mut_ptr());
         let in_place = g.plan.writes == Writes::Y && matches!(x, X::InPlace);
         if in_place && rows == (0, of.m) && of.m <= g.plan.rows {
             // SAFETY: the entries are the product's, and the areas are good for all rows.
@@ -629,7 +649,7 @@ impl<'a> Panel<'a> {
         &self,
         b: usize,
         (i, h): (usize, usize),
-        (s, mut prefetch): (usize, isize),
+        (s, prefetch): (usize, isize),
         x: Option<*const u8>,
         (out, ld): (*mut u8, usize),
         places: &Scratch<*mut u8>,
@@ -648,54 +668,37 @@ impl<'a> Panel<'a> {
         let a = Window { p: a.at([b, i, j], g.element()), line: g.line(), m: h, n: w };
         // SAFETY: the block is the part's, as the caller says; the copy has a place for each element.
         let a = unsafe { g.read(a, places.copy) };
-        let in_place = g.plan.a == Reads::InPlace;
-        if !in_place {
-            prefetch = 0;
-        }
-        let Some(kernel) = g.several() else {
-            let kernel = g.one(w);
-            for c in 0..columns {
-                let out = match writes {
-                    Writes::Y => y.at([b, i, c], entry).cast_mut(),
-                    _ => out.wrapping_add(c * ld * acc),
-                };
-                let mut call = Call::new(a, g.conj, offset(x, c as isize * x_ld, acc), out);
-                if c == 0 && by_rows {
-                    // The next rows, at whatever distance they are: any but 0 turns prefetches on. The kernel for rows
-                    // of at most 64 columns has no such prefetches.
-                    call.prefetch_next = g.plan.args.prefetch_next && in_place && w > LANES;
-                    call.prefetch = if call.prefetch_next { 1 } else { prefetch };
-                }
-                // SAFETY: the block is good, x for w columns, and out for the sums of h rows.
-                unsafe { kernel(&call) };
-            }
-            return;
-        };
         let (out, out_row, out_column) = match writes {
             Writes::Y => (y.at([b, i, 0], entry).cast_mut(), y.strides[1], y.strides[2]),
             Writes::RowSums => (out, columns as isize, 1),
             Writes::Sums => (out, 1, ld as isize),
         };
-        let most = g.plan.args.columns.clamp(1, COLUMNS);
-        for c in (0..columns).step_by(most) {
-            let call = RhsCall {
-                a,
-                x: offset(x, c as isize * x_ld, acc),
-                x_row,
-                x_ld,
-                columns: most.min(columns - c),
-                out: offset(out, c as isize * out_column, acc).cast_mut(),
-                out_row,
-                out_column,
-                // Those behind find the block in the caches.
-                prefetch: if c == 0 && (by_rows || w > LANES) { prefetch } else { 0 },
-                x_prefetch: 0,
-                stack: places.stack,
-                // Levels that are a multiple of 4 KiB apart would share the sets of the cache.
-                stack_ld: h.next_multiple_of(UNIT) + UNIT,
-            };
-            // SAFETY: the block is good, X and the sums have these columns, and the stack is good for as many.
-            unsafe { kernel(&call) };
+        let several = g.plan.kernel == PanelKernel::Several;
+        let ahead = g.plan.a == Reads::InPlace && (by_rows || several && w > LANES);
+        // Any but 0 turns those of the next rows on.
+        let next = usize::from(!several && w > LANES && g.plan.args.prefetch_next);
+        let prefetch = if ahead { prefetch | next as isize } else { 0 };
+        let (x_prefetch, stack, stack_ld) = (0, places.stack, 0);
+        // SAFETY: the block is good, and so are its columns of X, packed or not; the sums have a place, as the caller says,
+        // or are entries of Y; the stack is that of the plan.
+        unsafe {
+            g.multiply(
+                g.one(w),
+                RhsCall {
+                    a,
+                    x,
+                    x_row,
+                    x_ld,
+                    columns,
+                    out,
+                    out_row,
+                    out_column,
+                    prefetch,
+                    x_prefetch,
+                    stack,
+                    stack_ld,
+                },
+            );
         }
     }
 }
