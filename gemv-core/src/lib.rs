@@ -105,9 +105,7 @@ pub use operand::{
 pub use packed::{DevicePacked, Packed};
 pub use plan::Plan;
 #[doc(hidden)] // for products over several devices
-pub use plan::{call_each_time, in_plan};
-#[doc(hidden)] // for gemv-shard
-pub use planned::unplanned;
+pub use planned::{call_each_time, in_plan, unplanned};
 pub use product::{LeftOperand, Product, Stack};
 pub use resident::{DeviceArray, DeviceMatrix, DeviceScalar, DeviceVector};
 pub use rival::{Fits, HostGemm, RIVALS, Rival};

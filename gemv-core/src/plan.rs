@@ -133,34 +133,6 @@ impl Device {
     }
 }
 
-thread_local! {
-    /// Of a thread in the function of a [`Plan`], why that is not recorded, if it is not.
-    static WITHIN: Cell<Option<Option<&'static str>>> = const { Cell::new(None) };
-}
-
-/// Whether this thread is in the function of a [`Plan`]: what is computed stays in the memory of its arrays.
-#[doc(hidden)]
-pub fn in_plan() -> bool {
-    WITHIN.get().is_some()
-}
-
-/// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
-/// repeat. It counts while the plan runs for the first time.
-#[doc(hidden)]
-pub fn call_each_time(why: &'static str) {
-    WITHIN.set(WITHIN.get().map(|_| Some(why)));
-}
-
-/// The time in which a thread is in the function of a plan, and what was said of a plan around it, of which it is a part.
-struct Within(Option<Option<&'static str>>);
-
-impl Drop for Within {
-    fn drop(&mut self) {
-        let why = WITHIN.get().flatten();
-        WITHIN.set(self.0.map(|around| around.or(why)));
-    }
-}
-
 impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
     /// Runs it once. The work may still be in flight on return.
     ///
@@ -178,9 +150,8 @@ impl<S, F: FnMut(&mut S) -> Result<()>> Plan<S, F> {
         let Plan { device, others, state, start, stage, touched, shares } = self;
         let unrecorded = Cell::new(None);
         let mut run = |first| {
-            let _within = Within(WITHIN.replace(Some(None)));
-            let started = planned::within(first, || start(state));
-            unrecorded.set(WITHIN.get().flatten());
+            let (started, why) = planned::within(first, || start(state));
+            unrecorded.set(why);
             started
         };
         let same = match touched.replace(Touched::Not) {

@@ -11,38 +11,76 @@ enum Run {
     /// Arrays may be given memory of their own.
     First,
     Later,
+    /// Whatever it is, nothing is refused.
+    Unchecked,
+}
+
+/// A thread in the function of a plan, or outside of one.
+struct State {
+    /// A cell of its own: each small product reads it.
+    run: Cell<Run>,
+    /// Why the work is not recorded, if it is not.
+    unrecorded: Cell<Option<&'static str>>,
 }
 
 thread_local! {
-    static RUN: Cell<Run> = const { Cell::new(Run::None) };
+    static STATE: State =
+        const { State { run: Cell::new(Run::None), unrecorded: Cell::new(None) } };
 }
 
-/// Runs the function of a plan; `first` if it may allocate.
-pub(crate) fn within<R>(first: bool, function: impl FnOnce() -> R) -> R {
-    during(if first { Run::First } else { Run::Later }, function)
+/// Runs the function of a plan; `first` if it may allocate. Also says why its work is not recorded, if it is not.
+pub(crate) fn within<R>(first: bool, function: impl FnOnce() -> R) -> (R, Option<&'static str>) {
+    let run = if first { Run::First } else { Run::Later };
+    during(run, None, || (function(), STATE.with(|state| state.unrecorded.get())))
 }
 
 /// Does what a device that records has to refuse itself: products of several devices, which may go by way of the host.
 #[doc(hidden)]
 pub fn unplanned<R>(work: impl FnOnce() -> R) -> R {
-    during(Run::None, work)
+    let run = if in_plan() { Run::Unchecked } else { Run::None };
+    during(run, STATE.with(|state| state.unrecorded.get()), work)
 }
 
-fn during<R>(run: Run, function: impl FnOnce() -> R) -> R {
-    struct Back(Run);
+fn during<R>(run: Run, why: Option<&'static str>, function: impl FnOnce() -> R) -> R {
+    struct Back(Run, Option<&'static str>);
     impl Drop for Back {
         fn drop(&mut self) {
-            RUN.set(self.0);
+            STATE.with(|state| {
+                state.run.set(self.0);
+                // What was said of a plan holds for the plan around it, of which it is a part.
+                let inner = state.unrecorded.get().filter(|_| self.0 != Run::None);
+                state.unrecorded.set(self.1.or(inner));
+            });
         }
     }
-    let _back = Back(RUN.replace(run));
+    let _back = STATE.with(|state| Back(state.run.replace(run), state.unrecorded.replace(why)));
     function()
 }
 
-/// Whether this thread is in the function of a plan.
+/// Whether this thread is in the function of a [`Plan`](crate::Plan): what is computed stays in the memory of its arrays.
+#[doc(hidden)]
+pub fn in_plan() -> bool {
+    run() != Run::None
+}
+
+/// Has the plan whose function this thread is in call it each time, on any device: the work has what a record does not
+/// repeat. It counts while the plan runs for the first time.
+#[doc(hidden)]
+pub fn call_each_time(why: &'static str) {
+    if in_plan() {
+        STATE.with(|state| state.unrecorded.set(Some(why)));
+    }
+}
+
+#[inline(always)]
+fn run() -> Run {
+    STATE.with(|state| state.run.get())
+}
+
+/// Whether this thread is in the function of a plan, whose work is checked.
 #[inline(always)]
 pub(crate) fn inside() -> bool {
-    RUN.get() != Run::None
+    matches!(run(), Run::First | Run::Later)
 }
 
 /// What cannot be recorded.
@@ -68,7 +106,7 @@ pub(crate) fn check(work: Work, device: &str) -> Result<()> {
 #[cold]
 fn refuse(work: Work, device: &str) -> Result<()> {
     let reason = match work {
-        Work::Allocate if RUN.get() == Run::First => return Ok(()),
+        Work::Allocate if run() == Run::First => return Ok(()),
         Work::Host => {
             "its function has an operand or a result on the host (upload it before, by `to_device`), which"
         }

@@ -12,14 +12,14 @@ use gemv_core::{
 #[cfg(feature = "packed")]
 use gemv_core::{Format, PackedMatrix};
 
-use crate::gemm::gemm;
 use crate::kernels::{self, COL_FEW_ROWS, GRAIN, PACKED};
 #[cfg(feature = "packed")]
 use crate::packed;
 use crate::read::{self, READ};
 use crate::run;
 use crate::simd::{
-    Allocation, CpuElement, CpuTimes, GemmPlan, ISA_ENV, Isa, Plan, Product, elements, elements_mut,
+    Allocation, CpuElement, CpuTimes, ISA_ENV, Isa, PanelArgs, Product, Tiles, VectorArgs,
+    elements, elements_mut,
 };
 use crate::vector::{self, AnyHostStep, HostStep, HostSteps};
 
@@ -304,7 +304,10 @@ impl Cpu {
         if alpha == T::Acc::ZERO || a.ncols() == 0 {
             return run::without_a(alpha, beta, y);
         }
-        run::run(Product::new(self.isa, choice.one, alpha, a, conj, x, beta, y), choice.grain());
+        run::vector(
+            &Product::new(self.isa, choice.one, alpha, a, conj, x, beta, y),
+            choice.grain(),
+        );
     }
 
     /// A product of one element type: by a kernel for one vector, or for many.
@@ -338,16 +341,16 @@ impl Cpu {
         let (a, x) = (job.a.view_with::<T>(elements), job.x.view_with::<V>(elements));
         let mut place = job.y();
         let y = place.view_mut_with::<V>(elements_mut);
-        gemm(self.isa, choice.many, alpha, a, conj, x, beta, y, choice.grain());
+        run::panels(self.isa, choice.many, alpha, a, conj, x, beta, y, choice.grain());
     }
 }
 
 /// Parameters, parsed.
 struct Choice {
     /// Of a kernel for one vector.
-    one: Plan,
+    one: VectorArgs,
     /// Of a kernel for many, or for vectors of a wider type.
-    many: GemmPlan,
+    many: PanelArgs,
     is_gemm: bool,
     /// Whether the kernel takes small products without a plan.
     small: bool,
@@ -364,15 +367,19 @@ impl Choice {
         let get = |key, default| params.get_or(key, default) as usize;
         let grain = params.get_or("grain_kib", GRAIN) as usize;
         Choice {
-            one: Plan {
+            one: VectorArgs {
                 rows: get("rows", 16),
                 streams: get("streams", 1),
-                tile_m: get("tile_m", if few_rows { 128 } else { 0 }),
-                few_rows,
+                tiles: match get("tile_m", 0) {
+                    0 if few_rows => Tiles::FewRows(128),
+                    rows if few_rows => Tiles::FewRows(rows),
+                    0 => Tiles::Registers,
+                    rows => Tiles::Memory(rows),
+                },
                 prefetch: get("prefetch", 0),
                 prefetch_next: get("prefetch_next", 0) > 0,
             },
-            many: kernels::gemm_plan(params),
+            many: kernels::panel_args(params),
             is_gemm: kernels::is_gemm(params.kernel()),
             small: kernels::is_small(params.kernel()),
             read: params.kernel() == READ.kernel(),

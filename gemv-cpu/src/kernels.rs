@@ -6,7 +6,7 @@ use gemv_core::{
 };
 
 use crate::read::{self, READ};
-use crate::simd::{GemmPlan, NARROW};
+use crate::simd::{NARROW, PanelArgs};
 
 /// A kernel: a Rust function for each instruction set and element type.
 struct Kernel {
@@ -103,14 +103,14 @@ const KERNELS: [Kernel; 10] = [
             GRAIN_KIB,
             GRAIN_COLD,
         ],
-        text: texts!("rows.rs" "product.rs"),
+        text: texts!("rows.rs" "plan.rs" "product.rs"),
     },
     Kernel {
         name: "col",
         about: "Columns in the order of their lanes, over tiles of rows.",
         layout: Some(Layout::Col),
         args: &[arg("tile_m", 0, 1 << 16, 0, TILE_M), PREFETCH, GRAIN_KIB, GRAIN_COLD],
-        text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
+        text: texts!("col_registers.rs" "col_memory.rs" "plan.rs" "product.rs"),
     },
     Kernel {
         name: "col-few-rows",
@@ -123,7 +123,7 @@ const KERNELS: [Kernel; 10] = [
             GRAIN_KIB,
             GRAIN_COLD,
         ],
-        text: texts!("col_registers.rs" "col_memory.rs" "product.rs"),
+        text: texts!("col_registers.rs" "col_memory.rs" "plan.rs" "product.rs"),
     },
     Kernel {
         name: "gemm-row",
@@ -137,28 +137,28 @@ const KERNELS: [Kernel; 10] = [
             GRAIN_KIB,
             GRAIN_COLD,
         ],
-        text: texts!("gemm_row.rs" "rows.rs" "gemm.rs"),
+        text: texts!("gemm_row.rs" "rows.rs" "plan.rs" "panel.rs"),
     },
     Kernel {
         name: "gemm-col",
         about: "Several columns of X or many products by columns, each load of the matrix for all columns of X.",
         layout: Some(Layout::Col),
         args: &[arg("rows", 1, 1 << 16, 2048, BLOCK), COLUMNS, PREFETCH, GRAIN_KIB, GRAIN_COLD],
-        text: texts!("gemm_col.rs" "col_registers.rs" "gemm.rs"),
+        text: texts!("gemm_col.rs" "col_registers.rs" "plan.rs" "panel.rs"),
     },
     Kernel {
         name: "gemm-strided",
         about: "As gemm-row or gemm-col, by the smaller stride; lines of strides over one are copied together first.",
         layout: Some(Layout::Strided),
         args: &[arg("rows", 1, 1 << 12, 64, BLOCK), COLUMNS, GRAIN_KIB, GRAIN_COLD],
-        text: texts!("gemm_row.rs" "gemm_col.rs" "rows.rs" "col_registers.rs" "gemm.rs"),
+        text: texts!("gemm_row.rs" "gemm_col.rs" "rows.rs" "col_registers.rs" "plan.rs" "panel.rs"),
     },
     Kernel {
         name: "gemm-narrow",
         about: "Several columns of X for f32 or f64 of at most 8 columns and any strides: blocks of rows are transposed, and a vector holds neighbouring rows.",
         layout: None,
         args: &[GRAIN_KIB, GRAIN_COLD],
-        text: texts!("narrow.rs" "gemm.rs"),
+        text: texts!("narrow.rs" "plan.rs" "panel.rs"),
     },
     Kernel {
         name: "strided",
@@ -171,7 +171,7 @@ const KERNELS: [Kernel; 10] = [
             GRAIN_KIB,
             GRAIN_COLD,
         ],
-        text: texts!("rows.rs" "col_registers.rs" "col_memory.rs" "stride_two.rs" "product.rs"),
+        text: texts!("rows.rs" "col_registers.rs" "col_memory.rs" "stride_two.rs" "plan.rs" "product.rs"),
     },
 ];
 
@@ -201,11 +201,17 @@ pub(crate) fn is_gemm(kernel: Name) -> bool {
 }
 
 /// The arguments of a kernel for which [`is_gemm`] holds.
-pub(crate) fn gemm_plan(params: &Params) -> GemmPlan {
+pub(crate) fn panel_args(params: &Params) -> PanelArgs {
     let kernel = KERNELS.iter().find(|k| k.name == params.kernel().as_str());
     if params.kernel() == GEMM_NARROW {
         // As the others for an instruction set without the kernel.
-        return GemmPlan { rows: 64, columns: 16, prefetch: 0, prefetch_next: false, narrow: true };
+        return PanelArgs {
+            rows: 64,
+            columns: 16,
+            prefetch: 0,
+            prefetch_next: false,
+            narrow: true,
+        };
     }
     let get = |name| {
         let arg = kernel.and_then(|k| k.args.iter().find(|a| a.name == name));
@@ -214,7 +220,7 @@ pub(crate) fn gemm_plan(params: &Params) -> GemmPlan {
     // Within what the kernels are written for, as for one vector.
     let (rows, prefetch) = (get("rows").clamp(1, 1 << 16), get("prefetch").min(1 << 16));
     let columns = get("tile_rhs");
-    GemmPlan { rows, columns, prefetch, prefetch_next: get("prefetch_next") != 0, narrow: false }
+    PanelArgs { rows, columns, prefetch, prefetch_next: get("prefetch_next") != 0, narrow: false }
 }
 
 /// The parameters to try for several right-hand sides, or a batch.

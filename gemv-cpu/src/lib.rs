@@ -43,7 +43,6 @@
 #![deny(unsafe_code)]
 
 mod backend;
-mod gemm;
 mod kernels;
 #[cfg(feature = "packed")]
 mod packed;

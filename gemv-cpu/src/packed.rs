@@ -11,10 +11,11 @@ use gemv_core::{
     bytes_of_mut, host_is_full, scale,
 };
 
-use crate::gemm::gemm;
 use crate::kernels;
 use crate::run::{self, Work, sharing};
-use crate::simd::{Allocation, Fused, Isa, Plan, Product, SUMS, decode, elements, elements_mut};
+use crate::simd::{
+    Allocation, Fused, Isa, Product, SUMS, VectorArgs, decode, elements, elements_mut,
+};
 
 /// The blocks of a packed matrix, as files have them.
 #[derive(Debug)]
@@ -228,17 +229,10 @@ fn multiply(
     let grain = usize::MAX / 2;
     if x.ncols() == 1 {
         let (x, y) = (x.column(0), y.column_mut(0));
-        let plan = Plan {
-            rows: 16,
-            streams: 1,
-            tile_m: 0,
-            few_rows: false,
-            prefetch: 0,
-            prefetch_next: false,
-        };
-        return run::run(Product::new(isa, plan, 1.0, a, false, x, 0.0, y), grain);
+        let args = VectorArgs::CACHED;
+        return run::vector(&Product::new(isa, args, 1.0, a, false, x, 0.0, y), grain);
     }
-    let plan = kernels::gemm_plan(&Params::new(kernels::GEMM_ROW.as_str()));
+    let args = kernels::panel_args(&Params::new(kernels::GEMM_ROW.as_str()));
     let (a, x, y) = (a.insert_axis(Axis(0)), x.insert_axis(Axis(0)), y.insert_axis(Axis(0)));
-    gemm(isa, plan, 1.0, a, false, x, 0.0, y, grain);
+    run::panels(isa, args, 1.0, a, false, x, 0.0, y, grain);
 }

@@ -1,17 +1,91 @@
-//! The work of a product, shared by several threads.
+//! A product as one thread or several compute it.
 
 use std::sync::Mutex;
 
 use gemv_core::float_mode::in_default;
-use gemv_core::ndarray::ArrayViewMut1;
-use gemv_core::order::SEGMENT;
+use gemv_core::ndarray::{ArrayView3, ArrayViewMut1, ArrayViewMut3, Axis};
 use gemv_core::{Accumulator, scale};
 
-use crate::simd::{CpuElement, Part, Product};
+use crate::simd::{Along, CpuElement, CpuTimes, Cut, Gemm, Isa, Panel, PanelArgs, Part, Product};
 
-/// Computes the product, on several threads if each has at least `grain` KiB of the matrix.
-pub(crate) fn run(product: Product<'_>, grain: usize) {
-    product.run(|part| share(part, grain));
+/// How many threads have at least `grain` KiB each.
+#[inline(always)]
+fn tasks(kib: usize, grain: usize) -> usize {
+    // The cheap test first: most calls are small.
+    match kib < 2 * grain {
+        true => 1,
+        false => gemv_threads::count().min(kib / grain.max(1)),
+    }
+}
+
+/// `y = alpha A x + beta y`, on several threads if each has at least `grain` KiB of the matrix. There is a row and a column.
+pub(crate) fn vector(product: &Product<'_>, grain: usize) {
+    let mut buffer = None;
+    let x = product.x(&mut buffer);
+    if product.is_one_sum() {
+        return product.one_sum(x);
+    }
+    let mut whole = product.whole(x);
+    let tasks = tasks(product.kib(), grain);
+    if tasks <= 1 {
+        return whole.run_inline();
+    }
+    in_default(|| {
+        let cut = product.cut(tasks, false);
+        // By rows as well where there is no memory for the sums of segments.
+        if cut.along == Along::Rows || !whole.by_segments(|all| shared(all, cut)) {
+            shared(whole, product.cut(tasks, true));
+        }
+    });
+}
+
+/// `Y = alpha A X + beta Y` for each entry of a batch, on several threads if each has at least `grain` KiB of the
+/// matrices.
+///
+/// # Panics
+/// If the shapes do not fit.
+#[expect(clippy::too_many_arguments, reason = "a product has them")]
+pub(crate) fn panels<T: CpuTimes<V>, V: CpuElement>(
+    isa: Isa,
+    args: PanelArgs,
+    alpha: V::Acc,
+    a: ArrayView3<'_, T>,
+    conj: bool,
+    x: ArrayView3<'_, V>,
+    beta: V::Acc,
+    mut y: ArrayViewMut3<'_, V>,
+    grain: usize,
+) {
+    let ((batch, m, n), columns) = (a.dim(), x.dim().2);
+    assert!(x.dim() == (batch, n, columns) && y.dim() == (batch, m, columns));
+    if y.is_empty() {
+        return;
+    }
+    if alpha == V::Acc::ZERO || n == 0 {
+        return y.lanes_mut(Axis(1)).into_iter().for_each(|y| without_a(alpha, beta, y));
+    }
+    share(&Gemm::new(isa, args, alpha, a, conj, x, beta, y), grain);
+}
+
+fn share(g: &Gemm<'_>, grain: usize) {
+    let (plan, tasks) = (&g.plan, tasks(g.plan.kib(), grain));
+    let batch = plan.of.batch;
+    if plan.is_whole(tasks) {
+        return g.panel((0, batch), false, &mut None).run();
+    }
+    let cut = plan.cut(tasks, grain);
+    let each = |from: usize| {
+        let entries = (from, batch.min(from + cut.entries));
+        // By rows as well where there is no memory for the sums of segments.
+        let rows = match cut.along {
+            Along::Segments if g.by_segments(from, |all| shared(all, cut)) => return,
+            Along::Segments => plan.cut_rows(tasks, 1),
+            _ => cut,
+        };
+        shared(g.panel(entries, false, &mut None), rows);
+    };
+    let all = || (0..batch).step_by(cut.entries).for_each(each);
+    if tasks <= 1 { all() } else { in_default(all) }
 }
 
 /// Rule 6 for sums that are +0 or not used.
@@ -30,55 +104,6 @@ pub(crate) fn without_a<T: CpuElement>(alpha: T::Acc, beta: T::Acc, y: ArrayView
     }
 }
 
-#[inline(always)]
-fn share(mut part: Part<'_>, grain: usize) {
-    let ((m, n), element) = (part.dim(), part.element());
-    let kib = (m * n * element) >> 10;
-    // The cheap test first: most calls are small.
-    let tasks = match kib < 2 * grain {
-        true => 1,
-        false => gemv_threads::count().min(kib / grain.max(1)),
-    };
-    if tasks <= 1 {
-        return part.run_inline();
-    }
-    in_default(|| share_out(part, tasks));
-}
-
-#[inline(never)]
-fn share_out(part: Part<'_>, tasks: usize) {
-    let ((m, n), element) = (part.dim(), part.element());
-    let count = n.div_ceil(SEGMENT);
-    // Rows if there are enough of them: then nothing is left to be done afterwards. Else segments. For columns
-    // segments come first, since a column is one stream as long as it is not cut.
-    let segments = match (part.by_rows(), part.direct()) {
-        (true, _) => m < tasks * 8 && count >= tasks,
-        (false, true) => count >= 2 * tasks || count == tasks,
-        // Lines that are copied together first: a segment of all rows should fit the caches.
-        (false, false) => m < tasks * (512 / element) && count >= tasks,
-    };
-    if segments {
-        let least = LEAST.div_ceil(m * SEGMENT * element);
-        // By rows as well where there is no memory for the sums of segments.
-        if part.by_segments(|all| sharing(Segments(all), tasks, least)) {
-            return;
-        }
-    }
-    let (unit, stream) = match part.by_rows() {
-        true => (4, 4),
-        false => (part.width(), STREAM / element),
-    };
-    let rows = (LEAST / (n * element)).max(stream.min(m / (16 * tasks)));
-    let least = rows.next_multiple_of(unit).max(unit);
-    sharing(Rows { part, unit }, tasks, least);
-}
-
-/// Bytes of the matrix that are not cut further for the sake of balance: some microseconds of work.
-pub(crate) const LEAST: usize = 64 << 10;
-
-/// Bytes of a column that make a stream.
-const STREAM: usize = 8 << 10;
-
 /// Work that can be cut in two.
 pub(crate) trait Work: Send + Sized {
     /// How many units it has.
@@ -90,44 +115,43 @@ pub(crate) trait Work: Send + Sized {
     fn run(&mut self);
 }
 
-/// Rows of the product, cut at multiples of `unit`.
-struct Rows<'a> {
-    part: Part<'a>,
-    unit: usize,
+/// A part that is cut as the plan says.
+struct Cuts<P> {
+    part: P,
+    cut: Cut,
 }
 
-impl Work for Rows<'_> {
-    fn len(&self) -> usize {
-        self.part.dim().0
-    }
+macro_rules! work {
+    ($($part:ident)*) => { $(
+        impl Work for Cuts<$part<'_>> {
+            fn len(&self) -> usize {
+                self.part.len(self.cut.along)
+            }
 
-    fn cut(self, at: usize) -> (Self, Self) {
-        let Rows { part, unit } = self;
-        let at = at.next_multiple_of(unit).min(part.dim().0);
-        let (first, second) = part.split_rows(at);
-        (Rows { part: first, unit }, Rows { part: second, unit })
-    }
+            fn cut(self, at: usize) -> (Self, Self) {
+                let (len, Cuts { part, cut }) = (self.len(), self);
+                let at = at.next_multiple_of(cut.unit).min(len);
+                let (first, second) = part.split(cut.along, at);
+                (Cuts { part: first, cut }, Cuts { part: second, cut })
+            }
 
-    fn run(&mut self) {
-        self.part.run();
-    }
+            fn run(&mut self) {
+                self.part.run();
+            }
+        }
+    )* };
 }
+work!(Part Panel);
 
-/// Segments of the product.
-struct Segments<'a>(Part<'a>);
-
-impl Work for Segments<'_> {
-    fn len(&self) -> usize {
-        self.0.dim().1.div_ceil(SEGMENT)
-    }
-
-    fn cut(self, at: usize) -> (Self, Self) {
-        let (first, second) = self.0.split_segments(at);
-        (Segments(first), Segments(second))
-    }
-
-    fn run(&mut self) {
-        self.0.run();
+/// Computes all of the part.
+fn shared<P>(part: P, cut: Cut)
+where
+    Cuts<P>: Work,
+{
+    let mut all = Cuts { part, cut };
+    match cut.tasks {
+        ..=1 => all.run(),
+        _ => sharing(all, cut.tasks, cut.least),
     }
 }
 

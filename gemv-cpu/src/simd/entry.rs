@@ -10,8 +10,8 @@ use super::gemm_col::ColRhs;
 use super::gemm_row::RowRhs;
 use super::narrow::{Narrow, NarrowCall};
 use super::ops::{Body, Ops, Scalar};
-use super::rows::{Segments, ShortRows};
-use super::window::{RhsCall, Vector, Window};
+use super::rows::{ANY, Segments, ShortRows, Tail, XInRegisters};
+use super::window::{RhsCall, Vector, Window, lead, same_offset};
 
 /// The kernels of an element type on an instruction set.
 ///
@@ -19,14 +19,6 @@ use super::window::{RhsCall, Vector, Window};
 /// Every function needs a processor that has the instruction set, and operands as its body says.
 pub(crate) struct EntryPoints {
     pub(super) vector: Vector,
-    /// Bytes of an accumulator.
-    pub(super) acc: usize,
-    /// Whether elements are their own accumulators.
-    pub(super) same: bool,
-    /// Lanes of a vector.
-    pub(super) width: usize,
-    /// How far apart the elements of a line are.
-    pub(super) step: isize,
     /// The kernel for rows of so many columns, which run backwards or not: the sums of all segments of all rows.
     pub(super) rows: fn(usize, bool) -> Kernel,
     /// The sums of one segment of all rows, in registers.
@@ -60,9 +52,9 @@ pub(super) type Widen = unsafe fn(*const u8, isize, usize, *mut u8);
 /// A kernel as a function without types.
 pub(super) type Kernel = unsafe fn(&Call);
 
-/// The operands that every kernel reads.
+/// The operands of a kernel, and what some of them read.
 #[derive(Clone, Copy)]
-pub(super) struct Operands {
+pub(super) struct Call {
     /// A block of the matrix.
     pub(super) a: Window<u8>,
     pub(super) x: *const u8,
@@ -70,12 +62,6 @@ pub(super) struct Operands {
     pub(super) out: *mut u8,
     /// The distance of prefetches: bytes for rows, elements for columns.
     pub(super) prefetch: isize,
-}
-
-/// The operands of a kernel, and what some of them read.
-#[derive(Clone, Copy)]
-pub(super) struct Call {
-    pub(super) of: Operands,
     pub(super) conj: bool,
     /// Accumulators between the sums of two segments.
     pub(super) ld: usize,
@@ -94,9 +80,20 @@ impl Call {
     /// Without prefetches, a stack or several segments.
     #[inline(always)]
     pub(super) fn new(a: Window<u8>, conj: bool, x: *const u8, out: *mut u8) -> Call {
-        let (of, stack) = (Operands { a, x, out, prefetch: 0 }, core::ptr::null_mut());
-        let (back, prefetch_next) = (false, false);
-        Call { of, conj, ld: 0, back, prefetch_next, head: 0, stack, stack_ld: 0 }
+        let (back, prefetch_next, stack) = (false, false, core::ptr::null_mut());
+        Call {
+            a,
+            x,
+            out,
+            prefetch: 0,
+            conj,
+            ld: 0,
+            back,
+            prefetch_next,
+            head: 0,
+            stack,
+            stack_ld: 0,
+        }
     }
 }
 
@@ -146,10 +143,6 @@ pub(super) struct Of<O>(O);
 impl<O: Ops> Of<O> {
     pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
         vector: Vector::of::<O>(),
-        acc: size_of::<O::Acc>(),
-        same: size_of::<O::T>() == size_of::<O::Acc>(),
-        width: O::W,
-        step: O::STEP,
         rows: rows::<O>,
         col_registers: columns::<O, REGISTERS>,
         col_memory: columns::<O, MEMORY>,
@@ -207,34 +200,103 @@ fn rows<O: Ops>(n: usize, back: bool) -> Kernel {
 }
 
 unsafe fn segments<O: Ops, const BACK: bool>(c: &Call) {
-    let Call { of: Operands { a, x, out, prefetch }, ld, prefetch_next, .. } = *c;
+    let Call { a, x, out, prefetch, ld, prefetch_next, .. } = *c;
     let (a, x, out, prefetch) = (a.cast(), x.cast(), out.cast(), prefetch as usize);
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
-        Segments::<O, BACK> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
+        all_segments(Segments::<O, BACK> { o, a, x, prefetch, prefetch_next, out, ld });
     }
 }
 
+/// The sums of all segments.
+///
+/// # Safety
+/// `o` exists, a is good, x for n, out for ld * (segments - 1) + m.
+#[inline(always)]
+pub(super) unsafe fn all_segments<O: Ops, const BACK: bool>(of: Segments<O, BACK>) {
+    let Segments { o, a, x, prefetch, prefetch_next, out, ld } = of;
+    // SAFETY: the caller's.
+    unsafe {
+        // A constant condition: what never runs is not compiled.
+        if const { BACK } {
+            return o.enter(of);
+        }
+        let whole = a.n / SEGMENT;
+        let all = Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld };
+        let (first, out) = (whole * SEGMENT, out.wrapping_add(whole * ld));
+        let columns = (first, a.n - first);
+        if columns.1 > 0 {
+            match columns.1 / LANES {
+                0 => o.enter(Tail::<O, 0> { all: &all, columns, out }),
+                1 => o.enter(Tail::<O, 1> { all: &all, columns, out }),
+                _ if const { !O::UNROLLS } => o.enter(Tail::<O, ANY> { all: &all, columns, out }),
+                2 => o.enter(Tail::<O, 2> { all: &all, columns, out }),
+                _ => o.enter(Tail::<O, 3> { all: &all, columns, out }),
+            }
+        }
+        if whole > 0 {
+            let full = Segments { a: Window { n: first, ..a }, out: of.out, ..all };
+            let done = x_in_registers(&full);
+            if done < a.m {
+                let p = a.p.wrapping_offset(done as isize * a.line);
+                let a = Window { p, m: a.m - done, ..full.a };
+                o.enter(Segments { a, out: full.out.add(done), ..full });
+            }
+        }
+    }
+}
+
+/// The sums of the first rows, over whole segments, where two rows at a time are faster. Returns the first row
+/// left.
+///
+/// From the caches: rows of one offset, without prefetches, which take the time of a load there. From memory: all
+/// rows that would need a second pass, with the next rows prefetched.
+#[inline(always)]
+unsafe fn x_in_registers<O: Ops>(of: &Segments<O, false>) -> usize {
+    let Segments { o, a, prefetch, prefetch_next, .. } = *of;
+    // Whether four rows at a time need more vectors than there are registers, so that a second pass reads the rest.
+    let twice = const { O::VECTORS > 4 };
+    let near = (prefetch, prefetch_next) == (0, false) && same_offset(&a, Vector::of::<O>());
+    // Below eight rows this is slower.
+    if const { O::X_VECTORS == 0 } || a.m < 8 || !(near || twice && prefetch_next) {
+        return 0;
+    }
+    let m = a.m & !3;
+    let (all, rotation) =
+        (&Segments { a: Window { m, ..a }, ..*of }, lead(&a, Vector::of::<O>(), false));
+    // SAFETY: the caller's, that of `all_segments`.
+    unsafe {
+        match rotation {
+            0 if twice && prefetch_next => {
+                o.enter(XInRegisters::<O, false, true> { all, rotation })
+            }
+            _ if twice && prefetch_next => o.enter(XInRegisters::<O, true, true> { all, rotation }),
+            0 => o.enter(XInRegisters::<O, false, false> { all, rotation }),
+            _ => o.enter(XInRegisters::<O, true, false> { all, rotation }),
+        }
+    }
+    m
+}
 unsafe fn short<O: Ops, const V: usize>(c: &Call) {
     // SAFETY: the caller's.
     unsafe {
         let o = O::new(c.conj);
-        o.enter(Short::<O, V> { o, of: &c.of });
+        o.enter(Short::<O, V> { o, c });
     }
 }
 
 /// A kernel for short rows with its operands by reference, as [`Columns`].
 struct Short<'a, O, const V: usize> {
     o: O,
-    of: &'a Operands,
+    c: &'a Call,
 }
 
 impl<O: Ops, const V: usize> Body for Short<'_, O, V> {
     #[inline(always)]
     unsafe fn run(self) {
-        let Short { o, of } = self;
-        let (a, x, out, prefetch) = (of.a.cast(), of.x.cast(), of.out.cast(), of.prefetch as usize);
+        let Short { o, c } = self;
+        let (a, x, out, prefetch) = (c.a.cast(), c.x.cast(), c.out.cast(), c.prefetch as usize);
         // SAFETY: the caller's.
         unsafe { ShortRows::<O, V> { o, a, x, prefetch, out }.run() }
     }
@@ -266,7 +328,7 @@ impl<O: Ops, const KERNEL: u8> Body for Columns<'_, O, KERNEL> {
     #[inline(always)]
     unsafe fn run(self) {
         let Columns { o, c } = self;
-        let (a, x, out, prefetch) = (c.of.a.cast(), c.of.x.cast(), c.of.out.cast(), c.of.prefetch);
+        let (a, x, out, prefetch) = (c.a.cast(), c.x.cast(), c.out.cast(), c.prefetch);
         let (stack, ld, head) = (c.stack.cast(), c.stack_ld, c.head);
         // SAFETY: the caller's.
         unsafe {
@@ -350,9 +412,9 @@ pub(super) fn is_short<O: Ops>(n: usize) -> bool {
 /// # Safety
 /// `o` exists; the operands are good, as for a kernel.
 #[inline(always)]
-pub(super) unsafe fn short_rows<O: Ops>(o: O, of: &Operands) {
+pub(super) unsafe fn short_rows<O: Ops>(o: O, c: &Call) {
     // SAFETY: the caller's.
-    unsafe { vectors!(of.a.n, o.enter(Short::<O, V> { o, of })) }
+    unsafe { vectors!(c.a.n, o.enter(Short::<O, V> { o, c })) }
 }
 
 struct FinishRows<'a, O> {

@@ -8,12 +8,8 @@ use core::mem::MaybeUninit;
 use gemv_core::Accumulator;
 use gemv_core::order::LANES;
 
-use super::gemm_row::COLUMNS;
 use super::ops::{Body, Ops};
-use super::window::{RhsCall, Window, bit_reversed};
-
-/// Lines of partial sums for each column of X: the levels of the halving.
-pub(super) const STACK: usize = 6;
+use super::window::{COLUMNS, RhsCall, Window, bit_reversed};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

@@ -11,10 +11,7 @@ use gemv_core::Accumulator;
 use gemv_core::order::{LANES, SEGMENT};
 
 use super::ops::{Body, Ops};
-use super::window::{RhsCall, Window, bit_reversed};
-
-/// Columns of X that a call takes, at most.
-pub(super) const COLUMNS: usize = 16;
+use super::window::{COLUMNS, RhsCall, Window, bit_reversed};
 
 /// Rows of a tile, at most.
 const ROWS: usize = 3;

@@ -1,13 +1,13 @@
 //! Everything unsafe: the kernels, what leads to them without types, and memory.
 //!
 //! The algorithms ([`rows`], [`col_registers`], [`col_memory`]) are written once over [`ops::Ops`], which each
-//! instruction set implements for each element type. [`entry`] erases the types; [`product`] chooses.
+//! instruction set implements for each element type. [`entry`] erases the types. [`plan`] decides how a product is computed; [`product`] and
+//! [`panel`] do it.
 
 mod col_memory;
 mod col_registers;
 mod element;
 mod entry;
-mod gemm;
 mod gemm_col;
 mod gemm_row;
 mod isa;
@@ -20,6 +20,9 @@ mod ordered;
 mod packed;
 #[cfg(all(feature = "packed", target_arch = "x86_64"))]
 mod packed512;
+mod panel;
+#[deny(unsafe_code)]
+mod plan;
 #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
 mod portable;
 mod product;
@@ -37,12 +40,13 @@ mod window;
 mod x86;
 
 pub(crate) use element::{CpuElement, CpuTimes};
-pub(crate) use gemm::{Gemm, GemmPlan, Panel};
 pub use isa::ISA_ENV;
 pub(crate) use isa::Isa;
 pub(crate) use memory::{Allocation, elements, elements_mut};
 pub(crate) use narrow::NARROW;
 #[cfg(feature = "packed")]
 pub(crate) use packed::{Fused, SUMS, decode};
-pub(crate) use product::{Part, Plan, Product};
+pub(crate) use panel::{Gemm, Panel};
+pub(crate) use plan::{Along, Cut, PanelArgs, Tiles, VectorArgs};
+pub(crate) use product::{Part, Product};
 pub(crate) use vector::{Line, Lines, Neighbours, on_host};

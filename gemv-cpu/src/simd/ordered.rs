@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element, scale};
 
-use super::entry::{Call, EntryPoints, Finish, FinishBlock, Operands, ones};
+use super::entry::{Call, EntryPoints, Finish, FinishBlock, ones};
 use super::window::Vector;
 
 /// The kernels of `T`, whose accumulators consist of `R`.
@@ -20,11 +20,13 @@ const ROWS: usize = 8;
 
 impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
     pub(super) const ENTRY_POINTS: &'static EntryPoints = &EntryPoints {
-        vector: Vector { element: size_of::<T>(), bytes: ROWS * size_of::<T>(), rotates: false },
-        acc: size_of::<T::Acc>(),
-        same: size_of::<T>() == size_of::<T::Acc>(),
-        width: ROWS,
-        step: 1,
+        vector: Vector {
+            element: size_of::<T>(),
+            acc: size_of::<T::Acc>(),
+            width: ROWS,
+            bytes: ROWS * size_of::<T>(),
+            rotates: false,
+        },
         rows: |_, _| rows::<T>,
         col_registers: columns::<T>,
         col_memory: columns::<T>,
@@ -41,20 +43,20 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
 
 unsafe fn rows<T: Element>(c: &Call) {
     let step = if c.back { -1 } else { 1 };
-    for (s, j) in (0..c.of.a.n).step_by(SEGMENT).enumerate() {
+    for (s, j) in (0..c.a.n).step_by(SEGMENT).enumerate() {
         let shift = j as isize * step;
-        let x = c.of.x.cast::<T::Acc>().wrapping_offset(shift).cast();
-        let out = c.of.out.cast::<T::Acc>().wrapping_add(s * c.ld).cast();
-        let call = Call { of: Operands { x, out, ..c.of }, ..*c };
-        let p = c.of.a.p.cast::<T>().wrapping_offset(shift);
+        let x = c.x.cast::<T::Acc>().wrapping_offset(shift).cast();
+        let out = c.out.cast::<T::Acc>().wrapping_add(s * c.ld).cast();
+        let call = Call { x, out, ..*c };
+        let p = c.a.p.cast::<T>().wrapping_offset(shift);
         // SAFETY: the caller's: a is good, x for n, out for m in each segment.
-        unsafe { segment::<T>(&call, p, (c.of.a.line, step), (c.of.a.n - j).min(SEGMENT), step) }
+        unsafe { segment::<T>(&call, p, (c.a.line, step), (c.a.n - j).min(SEGMENT), step) }
     }
 }
 
 unsafe fn columns<T: Element>(c: &Call) {
     // SAFETY: the caller's: a is good, x for n, out for m.
-    unsafe { segment::<T>(c, c.of.a.p.cast(), (1, c.of.a.line), c.of.a.n, 1) }
+    unsafe { segment::<T>(c, c.a.p.cast(), (1, c.a.line), c.a.n, 1) }
 }
 
 /// The sums of `n` columns, at most a segment, of all rows. Element (i, j) is at `i * rs + j * cs` from `p`.
@@ -66,9 +68,9 @@ unsafe fn segment<T: Element>(
     n: usize,
     x_step: isize,
 ) {
-    let (x, out) = (c.of.x.cast::<T::Acc>(), c.of.out.cast::<T::Acc>());
-    for i in (0..c.of.a.m).step_by(ROWS) {
-        let count = (c.of.a.m - i).min(ROWS);
+    let (x, out) = (c.x.cast::<T::Acc>(), c.out.cast::<T::Acc>());
+    for i in (0..c.a.m).step_by(ROWS) {
+        let count = (c.a.m - i).min(ROWS);
         let mut lanes = [[T::Acc::ZERO; ROWS]; LANES];
         for j in 0..n {
             let column = p.wrapping_offset(j as isize * cs);

@@ -9,6 +9,7 @@ use gemv_core::order::SEGMENT;
 use super::element::CpuElement;
 use super::isa::{Isa, Kind};
 use super::ops::Body;
+use super::plan::spare_lines;
 use super::sums;
 #[cfg(target_arch = "x86_64")]
 use super::{ops::Ops, packed512};
@@ -69,7 +70,7 @@ impl Fused {
     /// Numbers of scratch for rows of n columns.
     pub(crate) fn scratch(n: usize) -> usize {
         let segments = n.div_ceil(SEGMENT);
-        SUMS * (segments + sums::spare_lines(segments))
+        SUMS * (segments + spare_lines(segments))
     }
 
     /// The sums of rows of `row` bytes with one, two or four columns of X, each of n entries, one after the other: of row

@@ -80,7 +80,7 @@ const LINE: usize = 64;
 /// segment, a segment whose lanes are rotated, and any number.
 const FULL: u8 = 4;
 const ROTATED: u8 = 5;
-const ANY: u8 = 6;
+pub(super) const ANY: u8 = 6;
 
 /// Columns j0 .. j0 + len (at most a segment) of `R` rows: the lanes, halved to `W`.
 ///
@@ -484,91 +484,12 @@ impl<O: Ops, const BACK: bool> Segments<O, BACK> {
     }
 }
 
-impl<O: Ops, const BACK: bool> Segments<O, BACK> {
-    /// The sums of all segments.
-    ///
-    /// # Safety
-    /// `o` exists, a is good, x for n, out for ld * (segments - 1) + m.
-    #[inline(always)]
-    pub(super) unsafe fn enter(self) {
-        let Segments { o, a, x, prefetch, prefetch_next, out, ld } = self;
-        // SAFETY: the caller's.
-        unsafe {
-            // A constant condition: what never runs is not compiled.
-            if const { BACK } {
-                return o.enter(self);
-            }
-            let whole = a.n / SEGMENT;
-            let all = Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld };
-            let (first, out) = (whole * SEGMENT, out.wrapping_add(whole * ld));
-            let columns = (first, a.n - first);
-            if columns.1 > 0 {
-                match columns.1 / LANES {
-                    0 => o.enter(Tail::<O, 0> { all: &all, columns, out }),
-                    1 => o.enter(Tail::<O, 1> { all: &all, columns, out }),
-                    _ if const { !O::UNROLLS } => {
-                        o.enter(Tail::<O, ANY> { all: &all, columns, out })
-                    }
-                    2 => o.enter(Tail::<O, 2> { all: &all, columns, out }),
-                    _ => o.enter(Tail::<O, 3> { all: &all, columns, out }),
-                }
-            }
-            if whole > 0 {
-                let full = Segments { a: Window { n: first, ..a }, out: self.out, ..all };
-                let done = full.x_in_registers();
-                if done < a.m {
-                    let p = a.p.wrapping_offset(done as isize * a.line);
-                    let a = Window { p, m: a.m - done, ..full.a };
-                    o.enter(Segments { a, out: full.out.add(done), ..full });
-                }
-            }
-        }
-    }
-}
-
-impl<O: Ops> Segments<O, false> {
-    /// Whether four rows at a time need more vectors than there are registers, so that a second pass reads the rest.
-    const TWICE: bool = O::VECTORS > 4;
-
-    /// The sums of the first rows, over whole segments, where two rows at a time are faster. Returns the first row
-    /// left.
-    ///
-    /// From the caches: rows of one offset, without prefetches, which take the time of a load there. From memory: all
-    /// rows that would need a second pass, with the next rows prefetched.
-    #[inline(always)]
-    unsafe fn x_in_registers(&self) -> usize {
-        let Segments { o, a, prefetch, prefetch_next, .. } = *self;
-        let near = (prefetch, prefetch_next) == (0, false) && same_offset(&a, Vector::of::<O>());
-        // Below eight rows this is slower.
-        if const { O::X_VECTORS == 0 } || a.m < 8 || !(near || Self::TWICE && prefetch_next) {
-            return 0;
-        }
-        let m = a.m & !3;
-        let (all, rotation) =
-            (&Segments { a: Window { m, ..a }, ..*self }, lead(&a, Vector::of::<O>(), false));
-        // SAFETY: the caller's, that of `enter`.
-        unsafe {
-            match rotation {
-                0 if Self::TWICE && prefetch_next => {
-                    o.enter(XInRegisters::<O, false, true> { all, rotation })
-                }
-                _ if Self::TWICE && prefetch_next => {
-                    o.enter(XInRegisters::<O, true, true> { all, rotation })
-                }
-                0 => o.enter(XInRegisters::<O, false, false> { all, rotation }),
-                _ => o.enter(XInRegisters::<O, true, false> { all, rotation }),
-            }
-        }
-        m
-    }
-}
-
 /// The sums of less than a segment for all rows, to `out`. A function for each number of whole chunks: in a common
 /// one, the compiler computes the addresses of all of them first.
-struct Tail<'a, O: Ops, const KIND: u8> {
-    all: &'a Segments<O, false>,
-    columns: (usize, usize),
-    out: *mut O::Acc,
+pub(super) struct Tail<'a, O: Ops, const KIND: u8> {
+    pub(super) all: &'a Segments<O, false>,
+    pub(super) columns: (usize, usize),
+    pub(super) out: *mut O::Acc,
 }
 
 impl<O: Ops, const KIND: u8> Body for Tail<'_, O, KIND> {
@@ -605,10 +526,10 @@ impl<O: Ops, const KIND: u8> Body for Tail<'_, O, KIND> {
 /// From L2, every other load takes time from the lines of the matrix: loads of x, and of a line in a second pass.
 /// From memory, the second pass costs most. Two rows are only two streams, so if `NEXT` each pair prefetches its half
 /// of the next four rows, line by line in rotation.
-struct XInRegisters<'a, O: Ops, const ROTATES: bool, const NEXT: bool> {
-    all: &'a Segments<O, false>,
+pub(super) struct XInRegisters<'a, O: Ops, const ROTATES: bool, const NEXT: bool> {
+    pub(super) all: &'a Segments<O, false>,
     /// Places by which the lanes are rotated, if `ROTATES`.
-    rotation: usize,
+    pub(super) rotation: usize,
 }
 
 /// The most vectors of lanes.

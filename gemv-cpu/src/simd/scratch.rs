@@ -17,9 +17,9 @@ thread_local! {
 const CACHED: (usize, usize) = (64 << 20, 16);
 
 /// Initialised bytes of any content, aligned to 64.
-pub(super) struct Scratch(Vec<Line>);
+pub(crate) struct Buffer(Vec<Line>);
 
-impl Scratch {
+impl Buffer {
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.as_mut_ptr().cast()
     }
@@ -32,7 +32,7 @@ const REPEATED: usize = 256 << 20;
 /// long as an operand of stride 0: then a long one is refused, since the system may promise memory that it does not
 /// have.
 #[inline]
-pub(super) fn take(bytes: usize, repeated: bool) -> Option<Scratch> {
+pub(super) fn take(bytes: usize, repeated: bool) -> Option<Buffer> {
     if repeated && bytes > REPEATED {
         return None;
     }
@@ -43,18 +43,18 @@ pub(super) fn take(bytes: usize, repeated: bool) -> Option<Scratch> {
         drop(buffer);
         return allocate(lines);
     }
-    Some(Scratch(buffer))
+    Some(Buffer(buffer))
 }
 
 #[cold]
-fn allocate(lines: usize) -> Option<Scratch> {
+fn allocate(lines: usize) -> Option<Buffer> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(lines).ok()?;
     buffer.resize(lines, Line([0; 8]));
-    Some(Scratch(buffer))
+    Some(Buffer(buffer))
 }
 
-impl Drop for Scratch {
+impl Drop for Buffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
         FREE.with_borrow_mut(|free| {

@@ -7,7 +7,7 @@ use gemv_core::order::SEGMENT;
 
 use super::col_registers::ColRegisters;
 use super::element::CpuElement;
-use super::entry::{Call, Operands, REGISTERS, columns, is_short, short_rows};
+use super::entry::{Call, REGISTERS, all_segments, columns, is_short, short_rows};
 use super::isa::{Isa, Kind};
 use super::ops::Ops;
 use super::rows::Segments;
@@ -90,10 +90,10 @@ fn small<O: Ops>(
         if cs == 1 {
             let a = Window { p, line: rs, m, n };
             if is_short::<O>(n) {
-                short_rows(o, &Operands { a: a.cast(), x: x.cast(), out: out.cast(), prefetch: 0 });
+                short_rows(o, &Call::new(a.cast(), conj, x.cast(), out.cast()));
             } else {
                 let (prefetch, prefetch_next, ld) = (0, false, 0);
-                Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld }.enter();
+                all_segments(Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld });
             }
         } else if rs == 1 {
             let a = Window { p, line: cs, m, n };

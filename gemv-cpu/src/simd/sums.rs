@@ -6,10 +6,11 @@ use core::mem::MaybeUninit;
 use gemv_core::order::SEGMENT;
 
 use super::entry::{Call, EntryPoints, Kernel};
+use super::plan::tree;
 use super::window::Window;
 
 /// Rule 4 for many rows: `sums` has, for each of `count` segments, `m` sums `ld` apart. The result goes to `out`;
-/// `spare` is good for [`spare_lines`] lines. Accumulators that are pairs are summed as two rows.
+/// `spare` is good for [`spare_lines`](super::plan::spare_lines) lines. Accumulators that are pairs are summed as two rows.
 ///
 /// # Safety
 /// The lengths are those.
@@ -27,8 +28,8 @@ pub(super) unsafe fn levels(
         let groups = count.div_ceil(SEGMENT);
         for g in 0..groups {
             let n = (count - g * SEGMENT).min(SEGMENT);
-            let p = sums.wrapping_add(g * SEGMENT * ld * k.acc);
-            let out = if groups == 1 { out } else { spare.wrapping_add(g * ld * k.acc) };
+            let p = sums.wrapping_add(g * SEGMENT * ld * k.vector.acc);
+            let out = if groups == 1 { out } else { spare.wrapping_add(g * ld * k.vector.acc) };
             // SAFETY: the caller's.
             unsafe { ones.sum(k, p, (m, ld), n, out) }
         }
@@ -36,14 +37,9 @@ pub(super) unsafe fn levels(
             return;
         }
         sums = spare;
-        spare = spare.wrapping_add(groups * ld * k.acc);
+        spare = spare.wrapping_add(groups * ld * k.vector.acc);
         count = groups;
     }
-}
-
-/// Lines of scratch for the levels above so many segments.
-pub(super) fn spare_lines(segments: usize) -> usize {
-    segments.div_ceil(255) + 4
 }
 
 /// A factor of 1 for each line: fma(v, 1, acc) is acc + v, rounded once.
@@ -69,8 +65,8 @@ impl Ones {
         n: usize,
         out: *mut u8,
     ) {
-        let (parts, k) = (k.acc, (k.real)());
-        let reals = parts / k.acc;
+        let (parts, k) = (k.vector.acc, (k.real)());
+        let reals = parts / k.vector.acc;
         let a = Window { p, line: (ld * reals) as isize, m: m * reals, n };
         let call = Call::new(a, false, self.0.as_ptr().cast(), out);
         // SAFETY: the caller's.
@@ -92,23 +88,12 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Lines of scratch for the sums of so many segments.
-    pub(super) fn lines(count: usize) -> usize {
-        Tree::of_levels(count).sum()
-    }
-
-    /// The lines of each level.
-    fn of_levels(count: usize) -> impl Iterator<Item = usize> {
-        let all = std::iter::successors(Some(count), |&count| Some(count.div_ceil(SEGMENT)));
-        all.take_while(|&count| count > 1).map(|count| count.min(SEGMENT))
-    }
-
-    /// A tree for the lines of `count` segments, more than one; `p` is good for [`lines`](Self::lines) of them.
+    /// A tree for the lines of `count` segments, more than one; `p` is good for those of the [`tree`].
     pub(super) fn new(k: &EntryPoints, count: usize, line: usize, mut p: *mut u8) -> Tree {
         let (mut levels, mut at) = (0, [p; LEVELS]);
-        for lines in Tree::of_levels(count) {
+        for lines in tree(count) {
             at[levels] = p;
-            p = p.wrapping_add(lines * line * k.acc);
+            p = p.wrapping_add(lines * line * k.vector.acc);
             levels += 1;
         }
         debug_assert!(levels > 0);
@@ -121,7 +106,7 @@ impl Tree {
     }
 
     fn end(&self, k: &EntryPoints, level: usize) -> *mut u8 {
-        self.at[level].wrapping_add(self.there[level] * self.line * k.acc)
+        self.at[level].wrapping_add(self.there[level] * self.line * k.vector.acc)
     }
 
     /// The sums of the next segment are there.

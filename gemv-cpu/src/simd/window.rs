@@ -29,13 +29,15 @@ impl<T> Window<T> {
     }
 }
 
-/// The size and the alignment of a vector load, as far as the choice of addresses depends on it. Sizes are powers of
-/// two.
-#[derive(Clone, Copy)]
+/// The sizes and the alignment of a vector, as far as a plan and the choice of addresses depend on them. Powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Vector {
     /// Bytes of an element.
     pub(super) element: usize,
-    /// Bytes of a vector of elements.
+    /// Bytes of an accumulator.
+    pub(super) acc: usize,
+    /// Lanes of a vector, and the bytes of its elements.
+    pub(super) width: usize,
     pub(super) bytes: usize,
     /// Whether the row kernel rotates lanes for the sake of aligned loads.
     pub(super) rotates: bool,
@@ -43,8 +45,14 @@ pub(super) struct Vector {
 
 impl Vector {
     pub(super) const fn of<O: Ops>() -> Vector {
-        let element = size_of::<O::T>();
-        Vector { element, bytes: O::W * element, rotates: O::ROTATES }
+        let (element, acc, width) = (size_of::<O::T>(), size_of::<O::Acc>(), O::W);
+        Vector { element, acc, width, bytes: width * element, rotates: O::ROTATES }
+    }
+
+    /// Whether elements are their own accumulators.
+    #[inline(always)]
+    pub(super) const fn same(&self) -> bool {
+        self.element == self.acc
     }
 }
 
@@ -94,6 +102,12 @@ pub(super) fn bit_reversed(i: usize, log: u32) -> usize {
     };
     REVERSED[i] as usize >> (LANES.trailing_zeros() - log)
 }
+
+/// Columns of X that a call of a kernel for several takes, at most.
+pub(super) const COLUMNS: usize = 16;
+
+/// Lines of partial sums of the column kernel for each column of X: the levels of the halving.
+pub(super) const STACK: usize = 6;
 
 /// The operands of a kernel for several right-hand sides: one segment of some rows.
 #[derive(Clone, Copy)]
