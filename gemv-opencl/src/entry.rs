@@ -4,12 +4,17 @@
 //! share them.
 
 use gemv_core::{Dtype, Params};
-use gemv_gpu::{GEMM_PRELUDE, GEMM_REDUCE_SOURCE, Kernel, Program, REDUCE_SOURCE, source};
+use gemv_gpu::{GEMM_PRELUDE, GEMM_REDUCE_SOURCE, Kernel, Program, REDUCE_SOURCE, VECTOR, source};
 
 /// Texts whose entry points depend on the vectors' type alone.
 const SHARED: [&str; 2] = [REDUCE_SOURCE, source![GEMM_PRELUDE, REDUCE_SOURCE, GEMM_REDUCE_SOURCE]];
 /// Entry points of other texts that do.
 const ALIKE: [&str; 2] = ["tiles_super_segments", "tiles_reduce"];
+
+/// Whether a program has one entry point of a kernel. The plain steps, which are short and come together, are one program.
+pub(crate) fn is_alone(kernel: &Kernel) -> bool {
+    kernel.name != VECTOR.name
+}
 
 /// The program that has this entry point of a kernel and no other, for these types and parameters.
 pub(crate) fn program(
@@ -42,28 +47,24 @@ fn has(text: &str, entry: &str) -> bool {
 }
 
 /// A text without the entry points of other names. They begin at the begin of a line, and end with a line that is a brace
-/// or, of one that is on one line, with that. Those of steps are lines `STEP(..)`, which the name is one of the words of.
+/// or, of one that is on one line, with that. Those of steps are lines `STEP(name, ..)`.
 fn alone(text: &str, entry: &str) -> String {
-    let by_macro = |line: &str| {
-        let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        line.trim_start().starts_with("STEP(") && words.all(|word| word != entry)
+    let other_step = |line: &str| {
+        let step = line.strip_prefix("STEP(").and_then(|rest| rest.split_once(','));
+        step.is_some_and(|(name, _)| name != entry)
     };
-    let step = text.lines().any(|line| line.trim_start().starts_with("STEP(") && !by_macro(line));
     let mut one = String::with_capacity(text.len());
     let mut within = false;
     for line in text.lines() {
+        // A name of capitals is a macro.
         let begins = defined(line)
             .is_some_and(|name| name != entry && !name.contains(|c: char| c.is_ascii_uppercase()));
-        let other = within || begins;
+        let other = within || begins || other_step(line);
         within = (within || begins && !line.ends_with('}')) && line != "}";
-        // A line that goes on with the next one still does.
-        match (other, step && by_macro(line)) {
-            (true, _) => continue,
-            (_, true) if line.ends_with('\\') => one.push('\\'),
-            (_, true) => {}
-            _ => one += line,
+        if !other {
+            one += line;
+            one.push('\n');
         }
-        one.push('\n');
     }
     one
 }
@@ -149,14 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_alone() {
-        let params = Params::new("vector");
-        let steps = |text: &str| text.matches("STEP(").count();
-        let axpy = program(&VECTOR, (Dtype::F32, Dtype::F32), &params, "vector_axpy").source;
-        // The macro, the list's head and its call, and the one.
-        assert!(axpy.contains("  STEP(3, vector_axpy, ") && steps(&axpy) < 5, "{axpy}");
+    fn a_function_is_alone() {
+        let params = Params::new("elementwise");
         let exp = program(&ELEMENTWISE, (Dtype::F32, Dtype::F32), &params, "elementwise_exp");
-        let exp = exp.source;
-        assert!(exp.contains("\nSTEP(elementwise_exp, ") && steps(&exp) == 2, "{exp}");
+        let steps: Vec<_> = exp.source.lines().filter(|l| l.starts_with("STEP(")).collect();
+        assert_eq!(steps, ["STEP(elementwise_exp, fn_exp(X_))"]);
+        assert!(is_alone(&ELEMENTWISE) && !is_alone(&VECTOR));
     }
 }

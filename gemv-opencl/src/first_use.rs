@@ -90,14 +90,14 @@ pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
             };
             let millis = begin.elapsed().as_millis();
             log::debug!("opencl: tested {launched:?} of {} in {millis} ms", choice.params);
-            let all = choice.plan.launches.iter().map(|launch| launch.entry).zip(&entries);
+            let all = entries.iter().cloned();
             let (tested, untested): (Vec<_>, Vec<_>) =
-                all.partition(|(name, _)| launched.contains(name));
-            programs.passed(tested.into_iter().map(|(_, program)| program));
-            programs.untestable(asked, untested.into_iter().map(|(name, _)| name));
+                all.partition(|entry| launched.contains(entry.name));
+            programs.passed(&tested);
+            programs.untestable(asked, &untested);
         }
     }
-    programs.keep(entries.iter());
+    programs.keep(&entries);
     programs.is_ready((choice.kernel, choice.params, choice.types()));
     choice.ready.get_or_init(|| ());
     Ok(None)
@@ -109,10 +109,10 @@ fn wants_test(programs: &Programs, choice: &Choice) -> bool {
 }
 
 fn are_tested(programs: &Programs, choice: &Choice) -> bool {
-    let names = || choice.plan.launches.iter().map(|launch| launch.entry);
+    let names = choice.plan.launches.iter().map(|launch| launch.entry);
     let asked = (choice.params, choice.types());
-    let known = programs.known(asked, names());
-    known.is_some_and(|known| programs.are_tested(asked, names().zip(known)))
+    let known = programs.known(asked, names);
+    known.is_some_and(|known| programs.are_tested(asked, &known))
 }
 
 /// Whether a choice is compiled, and tested if it is to be.
@@ -236,6 +236,7 @@ mod tests {
 
     use super::*;
     use crate::backend::OpenCl;
+    use crate::bugs::{LAZY, LIFT};
     use crate::discover::found;
     use crate::kernels;
 
@@ -290,21 +291,17 @@ mod tests {
             let choice = choice.of(desc, device.found());
             let programs = device.programs();
             let entries = choice.entries(programs).unwrap();
-            let names = choice.plan.launches.iter().map(|launch| launch.entry);
-            let entries: Vec<_> = names.zip(entries).collect();
             let of = |params| (params, (Dtype::F32, Dtype::F32));
             let (this, other) = (of(choice.params), of(choice.params.with("rows", 2)));
-            let tested = |asked, count| {
-                let some = entries.iter().take(count).cloned();
-                programs.are_tested(asked, some)
-            };
-            assert!(!tested(this, 2));
-            programs.untestable(this, [entries[0].0].into_iter());
-            assert!(tested(this, 1) && !tested(other, 1));
+            assert!(!programs.are_tested(this, &entries));
+            programs.untestable(this, &entries[..1]);
+            assert!(programs.are_tested(this, &entries[..1]));
+            assert!(!programs.are_tested(other, &entries[..1]));
             prepare::<f32, f32>(device.of(), &choice, false).unwrap();
-            let count = entries
-                .iter()
-                .filter(|entry| programs.are_tested(other, std::iter::once((*entry).clone())));
+            let tested = |entry: &&_| programs.are_tested(other, std::slice::from_ref(*entry));
+            let count = entries.iter().filter(tested);
+            let programs = entries.iter().map(|entry| entry.program()).collect::<BTreeSet<_>>();
+            println!("programs {}", programs.len());
             return println!("tested {}", count.count());
         }
         if std::env::var(CHILD).unwrap() == "meanwhile" {
@@ -348,12 +345,17 @@ mod tests {
     }
 
     fn child_says(what: &str, cache: &Path, self_test: &str) -> String {
+        child_with(what, cache, self_test, "")
+    }
+
+    fn child_with(what: &str, cache: &Path, self_test: &str, lifted: &str) -> String {
         let out = Command::new(std::env::current_exe().unwrap())
             .args(["first_use::tests::child", "--exact", "--ignored", "--nocapture"])
             .env(CHILD, what)
             .env("GEMV_CACHE_DIR", cache)
             .env("GEMV_CACHE", "on")
             .env(SELF_TEST_ENV, self_test)
+            .env(LIFT, lifted)
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -401,12 +403,17 @@ mod tests {
         if !has_device() {
             return;
         }
-        let dir = tempfile::tempdir().unwrap();
-        let out = child_says("one row", dir.path(), "");
-        if out.contains("not for this device") {
-            return eprintln!("not tested: the device is no CPU with two compute units");
+        // In one program, and in two as on a GPU.
+        for lifted in ["", LAZY.name] {
+            let dir = tempfile::tempdir().unwrap();
+            let out = child_with("one row", dir.path(), "", lifted);
+            if out.contains("not for this device") {
+                return eprintln!("not tested: the device is no CPU with two compute units");
+            }
+            assert!(out.contains("tested 2"), "{out}");
+            let programs = if lifted.is_empty() { 1 } else { 2 };
+            assert!(out.contains(&format!("programs {programs}\n")), "{out}");
         }
-        assert!(out.contains("tested 2"), "{out}");
     }
 
     /// A product that a table chose for does not wait for a program while another product does, where one is ready.

@@ -30,11 +30,8 @@ pub(crate) fn prepare(of: Of<'_>, upload: Upload<'_>, choice: &Choice) -> Result
     let Of { found, programs, .. } = of;
     programs.usable()?;
     let entries = choice.entries(programs)?;
-    let names = || choice.plan.launches.iter().map(|launch| launch.entry);
-    let are_tested =
-        || programs.are_tested((choice.params, choice.types()), names().zip(entries.clone()));
     let _testing = entries[0].testing.lock().unwrap_or_else(PoisonError::into_inner);
-    if self_test_wanted() && !are_tested() {
+    if self_test_wanted() && !programs.are_tested((choice.params, choice.types()), &entries) {
         let begin = Instant::now();
         let fault = match choice.desc.vectors {
             Dtype::F32 => fault::<f32>(of, upload, choice)?,
@@ -49,9 +46,9 @@ pub(crate) fn prepare(of: Of<'_>, upload: Upload<'_>, choice: &Choice) -> Result
             return Err(Error::Params { device, desc: choice.desc, params, reason });
         }
         log::debug!("opencl: tested {} in {} ms", choice.params, begin.elapsed().as_millis());
-        programs.passed(entries.iter());
+        programs.passed(&entries);
     }
-    programs.keep(entries.iter());
+    programs.keep(&entries);
     choice.ready.get_or_init(|| ());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The programs that a device has compiled. Each has one entry point.
+//! The programs that a device has compiled, and their entry points.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,10 +33,15 @@ pub(crate) struct Programs {
     store: Store,
     /// Whether binaries are kept.
     binaries: bool,
+    /// Whether a program has all entry points of its kernel: for a driver that compiles each at its first launch. For others
+    /// it has one: see [`entry`].
+    whole: bool,
     /// By their names in the store.
     programs: Attempts<Arc<Program>>,
+    /// By the program's name and their own.
+    entries: Mutex<HashMap<(String, &'static str), Arc<Entry>>>,
     /// By what is asked, so that a repeated request renders no text.
-    known: Mutex<HashMap<Asked, Arc<Program>>>,
+    known: Mutex<HashMap<Asked, Arc<Entry>>>,
     /// What no self-test launches with these parameters, so that it is not looked for again. Plans launch each of
     /// these with the same others, so that another shape has no other test.
     untestable: Mutex<HashSet<Asked>>,
@@ -50,24 +55,38 @@ pub(crate) struct Programs {
     refused: OnceLock<String>,
 }
 
+/// A compiled program.
 #[derive(Debug)]
-pub(crate) struct Program {
+struct Program {
     /// In the store.
     name: String,
-    built: core::Program,
-    /// Its object, whose arguments one thread sets at a time.
-    kernel: Mutex<core::Kernel>,
+    program: core::Program,
     /// Whether the store has its binary.
     kept: AtomicBool,
+}
+
+/// One entry point of a program.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    of: Arc<Program>,
+    pub(crate) name: &'static str,
+    /// Its object, whose arguments one thread sets at a time.
+    kernel: Mutex<core::Kernel>,
     /// Whether it has passed the self-test, in this process or an earlier one.
     tested: AtomicBool,
     /// Held by the thread that tests it.
     pub(crate) testing: Mutex<()>,
 }
 
-impl Program {
+impl Entry {
     pub(crate) fn kernel(&self) -> MutexGuard<'_, core::Kernel> {
         locked(&self.kernel)
+    }
+
+    /// The name of its program in the store.
+    #[cfg(test)]
+    pub(crate) fn program(&self) -> &str {
+        &self.of.name
     }
 }
 
@@ -86,13 +105,21 @@ impl Drop for FirstUse<'_> {
 }
 
 impl Programs {
-    pub(crate) fn new(device: &str, compiler: Compiler, store: Store, binaries: bool) -> Programs {
+    /// `binaries`: whether binaries are kept. `whole`: whether a program has all entry points of its kernel.
+    pub(crate) fn new(
+        device: &str,
+        compiler: Compiler,
+        store: Store,
+        (binaries, whole): (bool, bool),
+    ) -> Programs {
         Programs {
             device: device.into(),
             compiler,
             store,
             binaries,
+            whole,
             programs: Attempts::default(),
+            entries: Mutex::default(),
             known: Mutex::default(),
             untestable: Mutex::default(),
             ready: Mutex::default(),
@@ -135,12 +162,15 @@ impl Programs {
         kernel: &Kernel,
         (params, types): (&Params, Types),
         names: &[&'static str],
-    ) -> Result<Vec<Arc<Program>>> {
+    ) -> Result<Vec<Arc<Entry>>> {
         if let Some(known) = self.known((*params, types), names.iter().copied()) {
             return Ok(known);
         }
         let one = |name: &'static str| self.entry(kernel, (params, types), name);
         let Some((first, others)) = names.split_first() else { return Ok(Vec::new()) };
+        if self.whole || others.is_empty() {
+            return names.iter().map(|name| one(name)).collect();
+        }
         std::thread::scope(|scope| {
             let others = others.iter().map(|name| {
                 let begin = std::thread::Builder::new().spawn_scoped(scope, || {
@@ -167,7 +197,7 @@ impl Programs {
         &self,
         (params, types): (Params, Types),
         mut names: impl Iterator<Item = &'static str>,
-    ) -> Option<Vec<Arc<Program>>> {
+    ) -> Option<Vec<Arc<Entry>>> {
         let known = locked(&self.known);
         names.try_fold(Vec::new(), |mut all, name| {
             all.push(known.get(&(params, types, name))?.clone());
@@ -180,61 +210,67 @@ impl Programs {
         kernel: &Kernel,
         (params, types): (&Params, Types),
         name: &'static str,
-    ) -> Result<Arc<Program>> {
-        let text = entry::program(kernel, types, params, name);
+    ) -> Result<Arc<Entry>> {
+        let text = match self.whole || !entry::is_alone(kernel) {
+            true => kernel.mixed_program(types, params),
+            false => entry::program(kernel, types, params, name),
+        };
         let mut options = [OPTIONS, QUIET].concat();
         for (name, value) in &text.defines {
             options += &format!(" -D{name}={value}");
         }
         let file = self.store.name(&text.source, &options);
-        let made = self.programs.get(&file, || {
+        let built = self.programs.get(&file, || {
             let what = match types {
                 (matrix, vectors) if matrix == vectors => format!("{params} for {matrix}"),
                 (matrix, vectors) => format!("{params} for {matrix}*{vectors}"),
             };
-            self.program(&file, name, &what, (&text.source, &options)).map_err(|e| match e {
+            self.built(&file, &what, (&text.source, &options)).map_err(|e| match e {
                 Ok(log) => Error::Build { kernel: what, device: self.device.clone(), log },
                 Err(failure) => failure.on(&self.device),
             })
         })?;
-        locked(&self.known).insert((*params, types, name), made.clone());
-        Ok(made)
+        let mut entries = locked(&self.entries);
+        let entry = match entries.get(&(file.clone(), name)) {
+            Some(entry) => entry.clone(),
+            None => {
+                let kernel = core::create_kernel(&built.program, name)
+                    .map_err(|e| Failure::new("clCreateKernel", e).on(&self.device))?;
+                let tested = AtomicBool::new(self.store.is_tested(&file, name));
+                let (kernel, testing) = (Mutex::new(kernel), Mutex::default());
+                let new = Arc::new(Entry { of: built, name, kernel, tested, testing });
+                entries.insert((file, name), new.clone());
+                new
+            }
+        };
+        locked(&self.known).insert((*params, types, name), entry.clone());
+        Ok(entry)
     }
 
     /// A program from its binary in the store, else compiled. A binary that the driver does not take is no
     /// error: it is compiled again, and replaced by [`keep`](Self::keep).
-    fn program(
+    fn built(
         &self,
         file: &str,
-        entry: &str,
         what: &str,
         (source, options): (&str, &str),
     ) -> Result<Arc<Program>, Result<String, Failure>> {
         let begin = Instant::now();
-        let done = |how, built: core::Program, kept| {
-            let kernel = core::create_kernel(&built, entry)
-                .map_err(|e| Err(Failure::new("clCreateKernel", e)))?;
+        let done = |how, program, kept| {
             let millis = begin.elapsed().as_millis();
-            log::debug!("opencl: {how} {file} in {millis} ms: {entry} of {what}");
-            Ok(Arc::new(Program {
-                name: file.into(),
-                built,
-                kernel: Mutex::new(kernel),
-                kept: AtomicBool::new(kept),
-                tested: AtomicBool::new(self.store.is_tested(file)),
-                testing: Mutex::default(),
-            }))
+            log::debug!("opencl: {how} {file} in {millis} ms: {what}");
+            Ok(Arc::new(Program { name: file.into(), program, kept: AtomicBool::new(kept) }))
         };
         if let Some(binary) = self.store.binary(file) {
             match self.compiler.load(&binary, options) {
-                Ok(built) => return done("loaded", built, true),
+                Ok(program) => return done("loaded", program, true),
                 Err(failure) => {
                     let Failure { call, reason, .. } = failure;
                     log::info!("opencl: {file}.bin is compiled again: {call} fails: {reason}");
                 }
             }
         }
-        log::debug!("opencl: compiling {file}: {entry} of {what}");
+        log::debug!("opencl: compiling {file}: {what}");
         done("compiled", self.compiler.build(source, options)?, false)
     }
 
@@ -242,39 +278,37 @@ impl Programs {
     pub(crate) fn are_tested(
         &self,
         (params, types): (Params, Types),
-        mut entries: impl Iterator<Item = (&'static str, Arc<Program>)>,
+        entries: &[Arc<Entry>],
     ) -> bool {
-        entries.all(|(name, program)| {
-            program.tested.load(Ordering::Acquire)
-                || locked(&self.untestable).contains(&(params, types, name))
+        entries.iter().all(|entry| {
+            entry.tested.load(Ordering::Acquire)
+                || locked(&self.untestable).contains(&(params, types, entry.name))
         })
     }
 
     /// Notes, for this process, that no self-test launches these entry points with these parameters.
-    pub(crate) fn untestable(
-        &self,
-        (params, types): (Params, Types),
-        names: impl Iterator<Item = &'static str>,
-    ) {
-        locked(&self.untestable).extend(names.map(|name| (params, types, name)));
+    pub(crate) fn untestable(&self, (params, types): (Params, Types), entries: &[Arc<Entry>]) {
+        let asked = entries.iter().map(|entry| (params, types, entry.name));
+        locked(&self.untestable).extend(asked);
     }
 
     /// Notes that these have passed it.
-    pub(crate) fn passed<'p>(&self, entries: impl Iterator<Item = &'p Arc<Program>>) {
-        for program in entries {
-            if !program.tested.swap(true, Ordering::AcqRel) {
-                self.store.keep_tested(&program.name);
+    pub(crate) fn passed(&self, entries: &[Arc<Entry>]) {
+        for entry in entries {
+            if !entry.tested.swap(true, Ordering::AcqRel) {
+                self.store.keep_tested(&entry.of.name, entry.name);
             }
         }
     }
 
     /// Puts their binaries into the store, where it has not got them.
-    pub(crate) fn keep<'p>(&self, entries: impl Iterator<Item = &'p Arc<Program>>) {
-        for program in entries.filter(|_| self.binaries && self.store.keeps()) {
-            if !program.kept.swap(true, Ordering::Relaxed)
-                && let Some(binary) = self.compiler.binary(&program.built)
+    pub(crate) fn keep(&self, entries: &[Arc<Entry>]) {
+        let entries = entries.iter().filter(|_| self.binaries && self.store.keeps());
+        for Program { name, program, kept } in entries.map(|entry| &*entry.of) {
+            if !kept.swap(true, Ordering::Relaxed)
+                && let Some(binary) = self.compiler.binary(program)
             {
-                self.store.keep_binary(&program.name, &binary);
+                self.store.keep_binary(name, &binary);
             }
         }
     }

@@ -12,7 +12,7 @@ use ocl::core;
 use crate::cl::{Args, Borrowed, Queue};
 use crate::discover::Found;
 use crate::memory::{Block, Slot, State};
-use crate::programs::{Program, Programs};
+use crate::programs::{Entry, Programs};
 
 /// What was proved of a problem and parameters, for as many products as come.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Choice {
     /// The device that it is for.
     pub(crate) state: Weak<Mutex<State>>,
     /// Compiled by the first product: to prepare a choice is cheap, to compile may take seconds.
-    /// Their device keeps the programs.
-    pub(crate) entries: OnceLock<Vec<Weak<Program>>>,
+    /// Their device keeps them.
+    pub(crate) entries: OnceLock<Vec<Weak<Entry>>>,
     /// Set when the entry points have been tested.
     pub(crate) ready: OnceLock<()>,
 }
@@ -50,8 +50,8 @@ impl Choice {
         (self.desc.dtype, self.desc.vectors)
     }
 
-    /// The programs of its launches, compiled at the first call. The device's lock is not held.
-    pub(crate) fn entries(&self, programs: &Programs) -> Result<Vec<Arc<Program>>> {
+    /// The entry points of its launches, compiled at the first call. The device's lock is not held.
+    pub(crate) fn entries(&self, programs: &Programs) -> Result<Vec<Arc<Entry>>> {
         if let Some(entries) = self.entries.get() {
             return Ok(entries.iter().map(of_device).collect());
         }
@@ -62,8 +62,8 @@ impl Choice {
     }
 }
 
-fn of_device(program: &Weak<Program>) -> Arc<Program> {
-    program.upgrade().expect("kept by the device, which is open")
+fn of_device(entry: &Weak<Entry>) -> Arc<Entry> {
+    entry.upgrade().expect("kept by the device, which is open")
 }
 
 /// Waits for the queue when it goes out of scope, on every way out: memory of the host that a launch
@@ -163,8 +163,8 @@ fn run(
     let finish = in_place.then(|| Finish(queue));
     let launch = |b: usize, c: usize| -> Result<()> {
         for (launch, entry) in choice.plan.launches.iter().zip(entries) {
-            let program = of_device(entry);
-            let kernel = &*program.kernel();
+            let entry = of_device(entry);
+            let kernel = &*entry.kernel();
             let args = Args::of(kernel).unsigned(m).unsigned(n);
             let args = match choice.kernel.signature {
                 Signature::Gemm => {

@@ -1,4 +1,4 @@
-//! What is kept on disk of a device: its compiled programs, which of them have been tested, and why it is refused.
+//! What is kept on disk of a device: its compiled programs, which of their entry points have been tested, and why it is refused.
 //!
 //! Every name is a hash of the device, its driver, its platform and the version of this crate; that of
 //! a program also of its text and options. So nothing outlives what it was found out of.
@@ -38,13 +38,13 @@ impl Store {
         self.cache.put(&format!("{program}.bin"), binary);
     }
 
-    /// Whether a program has passed the test.
-    pub(crate) fn is_tested(&self, program: &str) -> bool {
-        self.cache.get(&format!("{program}.tested")).is_some()
+    /// Whether an entry point of a program has passed the test.
+    pub(crate) fn is_tested(&self, program: &str, entry: &str) -> bool {
+        self.cache.get(&format!("{program}.{entry}.tested")).is_some()
     }
 
-    pub(crate) fn keep_tested(&self, program: &str) {
-        self.cache.put(&format!("{program}.tested"), b"tested");
+    pub(crate) fn keep_tested(&self, program: &str, entry: &str) {
+        self.cache.put(&format!("{program}.{entry}.tested"), b"tested");
     }
 
     /// Why the device is not to be used.
@@ -86,8 +86,10 @@ mod tests {
             assert_ne!(one.name(source, options), name);
         }
         one.keep_binary(&name, b"code");
-        one.keep_tested(&name);
+        one.keep_tested(&name, "f");
         assert_eq!(one.binary(&name).unwrap(), b"code");
-        assert_eq!((one.is_tested(&name), one.is_tested("none")), (true, false));
+        let tested = [(&*name, "f"), (&*name, "g"), ("none", "f")];
+        let tested = tested.map(|(program, entry)| one.is_tested(program, entry));
+        assert_eq!(tested, [true, false, false]);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn step<T: Element>(
         }
     };
     let entry = programs.entries(kernel, (&params, (T::DTYPE, T::DTYPE)), &[launch.entry])?;
-    programs.keep(entry.iter());
+    programs.keep(&entry);
     let state = &*lock(shared);
 
     let lies = |memory: &dyn Memory, first, strides: Ix3| {
