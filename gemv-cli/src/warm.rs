@@ -1,48 +1,43 @@
 //! `gemv warm`: compiles for a device what its tables choose, before anybody waits for it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{Write, stdout};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use gemv::Dtype;
 use gemv::unstable::{Desc, Params};
+use gemv::{Device, Dtype};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt::{Interrupted, is_stopped, watch};
-use crate::parse::open_device;
+use crate::parse::{open_device, parse_dtype};
 
 /// Compile and test every kernel that a device's tables choose, and keep them on disk.
 ///
-/// A first product of each type and shape then takes no longer than the second; the first of a process loads its kernel.
-/// It takes all processors for some minutes, once for each device, driver and version of gemv. Interrupted, it goes on from
-/// what it has. Kernels of two element types, of packed matrices and of vector steps are compiled when they are first used.
+/// A first product then waits for no compiler. This is done once for each device, driver and version of gemv; interrupted, the same
+/// command goes on from what it has. Kernels of two element types, of packed matrices and of vector steps are compiled when
+/// they are first used.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The device, such as opencl:0.
     #[arg(long, value_name = "NAME")]
     device: String,
-    /// The element types, separated by commas [default: all].
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = dtype)]
-    types: Vec<Dtype>,
+    /// Element types, by NumPy's names or short ones [default: all].
+    #[arg(long, value_name = "TYPE,..", value_delimiter = ',', value_parser = parse_dtype)]
+    dtype: Vec<Dtype>,
     /// Threads that compile [default: as many as there are processors].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     threads: Option<usize>,
-}
-
-fn dtype(text: &str) -> Result<Dtype, String> {
-    let names = || Dtype::ALL.map(Dtype::name).join(", ");
-    let of = Dtype::ALL.into_iter().find(|dtype| dtype.name() == text);
-    of.ok_or_else(|| format!("it is none of {}", names()))
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let device = open_device(Some(&args.device))?;
     let begin = Instant::now();
-    let jobs = jobs(&device, &args.types);
-    ensure!(!jobs.is_empty(), "{} has no kernels of these types", args.device);
+    let jobs = jobs(&device, &args.dtype);
+    ensure!(!jobs.is_empty(), "no table of {} has kernels of these types", args.device);
+    eprintln!("{} kernels, each of which takes a compiler seconds or less", jobs.len());
     watch().context("Ctrl-C")?;
     let style = "{pos} of {len} kernels [{elapsed}] {wide_bar} {eta} left {msg}";
     let style = ProgressStyle::with_template(style).expect("a constant template");
@@ -81,23 +76,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Problems by the parameters and types that the device chooses for them: those of which its tables have rows.
-fn jobs(device: &gemv::Device, types: &[Dtype]) -> Vec<(Params, Vec<Desc>)> {
-    let mut jobs: Vec<(Params, Vec<Desc>)> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    let mut seen = HashSet::new();
+/// Problems by the parameters that the device chooses for them: those of which its tables have rows. One for each of what is
+/// launched would do, but only the backend knows.
+fn jobs(device: &Device, dtypes: &[Dtype]) -> Vec<(Params, Vec<Desc>)> {
+    let backend = device.backend();
     let rows = device.tables().iter().flat_map(|table| &table.rows);
-    for desc in rows.flat_map(|row| row.examples()) {
-        let wanted = types.is_empty() || types.contains(&desc.dtype);
-        if !wanted || !seen.insert(desc) || device.backend().accepts(&desc).is_err() {
-            continue;
+    let wanted = |desc: &Desc| dtypes.is_empty() || dtypes.contains(&desc.dtype);
+    // Rows share examples.
+    let descs: BTreeSet<Desc> = rows.flat_map(|row| row.examples()).filter(wanted).collect();
+    let mut jobs: HashMap<(Params, Dtype), Vec<Desc>> = HashMap::new();
+    for desc in descs.into_iter().filter(|desc| backend.accepts(desc).is_ok()) {
+        if let Ok(params) = device.choose(&desc) {
+            jobs.entry((params, desc.dtype)).or_default().push(desc);
         }
-        let Ok(params) = device.choose(&desc) else { continue };
-        let at = *places.entry((params, desc.dtype)).or_insert_with(|| {
-            jobs.push((params, Vec::new()));
-            jobs.len() - 1
-        });
-        jobs[at].1.push(desc);
     }
-    jobs
+    jobs.into_iter().map(|((params, _), descs)| (params, descs)).collect()
 }
