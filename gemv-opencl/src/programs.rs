@@ -230,17 +230,18 @@ impl Programs {
                 Err(failure) => failure.on(&self.device),
             })
         })?;
-        let mut entries = locked(&self.entries);
-        let entry = match entries.get(&(file.clone(), name)) {
-            Some(entry) => entry.clone(),
+        let key = (file, name);
+        let known = locked(&self.entries).get(&key).cloned();
+        let entry = match known {
+            Some(entry) => entry,
             None => {
+                // Without the lock: a driver may compile as late as here. Of two threads, the first one's is taken.
                 let kernel = core::create_kernel(&built.program, name)
                     .map_err(|e| Failure::new("clCreateKernel", e).on(&self.device))?;
-                let tested = AtomicBool::new(self.store.is_tested(&file, name));
+                let tested = AtomicBool::new(self.store.is_tested(&key.0, name));
                 let (kernel, testing) = (Mutex::new(kernel), Mutex::default());
                 let new = Arc::new(Entry { of: built, name, kernel, tested, testing });
-                entries.insert((file, name), new.clone());
-                new
+                locked(&self.entries).entry(key).or_insert(new).clone()
             }
         };
         locked(&self.known).insert((*params, types, name), entry.clone());

@@ -40,9 +40,10 @@ impl Choice {
 
     /// The same problem by other parameters, which fit it.
     pub(crate) fn with(&self, kernel: &'static Kernel, params: Params, found: &Found) -> Choice {
-        let state = self.state.clone();
-        let (plan, entries, ready) = Default::default();
-        Choice { desc: self.desc, kernel, params, plan, state, entries, ready }.of(self.desc, found)
+        let (desc, state) = (self.desc, self.state.clone());
+        let plan = (kernel.plan)(&desc, &params, &found.caps);
+        let (entries, ready) = Default::default();
+        Choice { desc, kernel, params, plan, state, entries, ready }
     }
 
     /// The matrix' and the vectors' type.
