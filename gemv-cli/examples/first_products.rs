@@ -118,7 +118,7 @@ fn main() -> gemv::Result<()> {
     let halves = Pool::new(random, |re, _| f16::from_f64(re));
     let brains = Pool::new(random, |re, _| bf16::from_f64(re));
     let pairs = Pool::new(random, |re, im| Complex::new(re as f32, im as f32));
-    let double_pairs = Pool::new(random, |re, im| Complex::new(re, im));
+    let double_pairs = Pool::new(random, Complex::new);
 
     let (done, times) = (AtomicUsize::new(0), Mutex::new(Vec::<Duration>::new()));
     let begin = Instant::now();

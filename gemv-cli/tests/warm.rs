@@ -46,5 +46,6 @@ fn what_was_warmed_is_not_tested_again() {
     assert!(compiled > 0 && tested > 0, "{log}");
     let (out, log) = said(&warm(dir.path(), &args));
     assert!(out.contains(" kernels are ready "), "{out}{log}");
-    assert_eq!(count(&log, "opencl: tested "), 0, "{log}");
+    // But for entry points that no small product launches, which every process looks for.
+    assert!(count(&log, "opencl: tested ") < tested, "{log}");
 }
