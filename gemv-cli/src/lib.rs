@@ -17,6 +17,7 @@ mod record;
 pub mod report;
 mod share;
 mod tune;
+mod warm;
 mod weights;
 
 use std::io::{self, Write};
@@ -49,6 +50,7 @@ enum Command {
     Bench(bench::Args),
     Report(report::Args),
     Share(share::Args),
+    Warm(warm::Args),
     #[command(hide = true)]
     Completions(manual::Completions),
     #[command(hide = true)]
@@ -76,6 +78,7 @@ fn command() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => report::run(args),
         Command::Share(args) => share::run(args),
+        Command::Warm(args) => warm::run(args),
         Command::Completions(args) => manual::completions(args, Cli::command()),
         Command::Man(args) => manual::man(args, Cli::command()),
     };

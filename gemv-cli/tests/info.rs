@@ -268,7 +268,7 @@ fn wrong_names_are_answered_with_the_right_ones() {
 
 #[test]
 fn completions_and_manual_pages_name_every_command() {
-    let commands = ["info", "dot", "tune", "bench", "report", "share"];
+    let commands = ["info", "dot", "tune", "bench", "report", "share", "warm"];
     for shell in ["bash", "zsh", "fish"] {
         let out = text(gemv(&["completions", shell]));
         for word in commands.into_iter().chain(["max-result", "cold-bytes", "square"]) {

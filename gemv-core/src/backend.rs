@@ -379,6 +379,27 @@ pub trait Backend: Any + Send + Sync + Debug {
         Ok(Prepared::new(*params))
     }
 
+    /// Compiles now what the first product by `prepared` would wait for, and tests it where that product would; by default
+    /// there is nothing left to do. Several threads may compile at once.
+    ///
+    /// ```
+    /// use gemv::unstable::{Desc, Dtype, Layout};
+    ///
+    /// let device = gemv::device("reference")?;
+    /// let prepared = device.prepared(&Desc::of(Dtype::F32, Layout::Row, (2, 3), 0))?;
+    /// device.backend().warm(&prepared)?;
+    /// # Ok::<(), gemv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of that product.
+    ///
+    /// # Panics
+    /// If `prepared` is another device's.
+    fn warm(&self, _prepared: &Prepared) -> Result<()> {
+        Ok(())
+    }
+
     /// Prepares the sums of one process to which the columns are dealt in blocks of 256; by default `None`: the backend has
     /// no kernel for them, or not for this problem. The caller then takes the sums of segments.
     ///
@@ -637,13 +658,15 @@ pub struct Prepared {
     pub(crate) state: Option<Arc<dyn Any + Send + Sync>>,
     /// Whether the state is the parameters once more.
     pub(crate) parsed: bool,
+    /// See [`is_chosen`](Self::is_chosen).
+    pub(crate) chosen: bool,
     pub(crate) small: Option<AnySmall>,
 }
 
 impl Prepared {
     /// Parameters that need no state.
     pub fn new(params: Params) -> Prepared {
-        Prepared { params, state: None, parsed: true, small: None }
+        Prepared { params, state: None, parsed: true, chosen: false, small: None }
     }
 
     /// With a function for products of host arrays without gaps whose factors are 1 and 0. Such a product needs no job: to make
@@ -688,6 +711,22 @@ impl Prepared {
     #[inline]
     pub fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// Whether a table has chosen the parameters, and nobody has asked for them: while they are being compiled, a backend may
+    /// compute by others, which give the same bits.
+    ///
+    /// ```
+    /// use gemv::unstable::{Desc, Dtype, Layout, Params};
+    ///
+    /// let device = gemv::device("reference")?;
+    /// let desc = Desc::of(Dtype::F32, Layout::Row, (2, 3), 0);
+    /// assert!(device.prepared(&desc)?.is_chosen());
+    /// assert!(!device.backend().prepare(&desc, &Params::new("reference"))?.is_chosen());
+    /// # Ok::<(), gemv::Error>(())
+    /// ```
+    pub fn is_chosen(&self) -> bool {
+        self.chosen
     }
 
     /// The state, if it is of this type.

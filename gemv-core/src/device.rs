@@ -301,7 +301,9 @@ impl Device {
             // No table has a row for them.
             Some(_) => *self.backend().candidates(desc).first().unwrap_or(&Params::new("none")),
         };
-        self.backend().prepare(desc, &params)
+        let mut prepared = self.backend().prepare(desc, &params)?;
+        prepared.chosen = true;
+        Ok(prepared)
     }
 
     /// Whether both handles are of one opened device.

@@ -17,6 +17,7 @@ use gemv_gpu::{self as gpu, Kernel, Signature};
 use ocl::core;
 
 use crate::discover::{self, Found, NAME};
+use crate::first_use::Of;
 use crate::memory::{Block, Entered, State, lock, new_buffer};
 #[cfg(feature = "packed")]
 use crate::packed;
@@ -29,6 +30,7 @@ use crate::{bugs, cl, clblast, first_use, kernel_source, kernels, vector};
 /// An OpenCL device, opened: a context, an in-order queue, and the programs built so far.
 pub struct OpenCl {
     found: Found,
+    programs: Arc<Programs>,
     state: Arc<Mutex<State>>,
     /// Types of which [`prove`](Self::prove) has tested a product.
     proved: Mutex<Vec<Dtype>>,
@@ -40,7 +42,7 @@ pub struct OpenCl {
 impl Drop for OpenCl {
     fn drop(&mut self) {
         if self.here().is_err() {
-            std::mem::forget(self.state.clone());
+            std::mem::forget((self.state.clone(), self.programs.clone()));
         }
     }
 }
@@ -101,14 +103,17 @@ impl OpenCl {
         static OPENING: Mutex<()> = Mutex::new(());
         let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         let store = Store::new(discover::cache(), &found.identity);
-        let programs = Programs::new(store, !bugs::BINARIES.is_in(&found.info.driver));
         // NVIDIA's driver for Linux begins at once, and a flush is not free.
         let begins = cfg!(target_os = "linux") && found.info.vendor == "nvidia";
-        let state = queue(begins)
-            .and_then(|queue| State::new(queue, programs))
-            .map_err(|e| e.on(&found.info.id))?;
+        let id = &found.info.id;
+        let queue = queue(begins).map_err(|e| e.on(id))?;
+        let binaries = !bugs::BINARIES.is_in(&found.info.driver);
+        let whole = bugs::LAZY.is_in(&found.info.driver);
+        let programs = Arc::new(Programs::new(id, queue.compiler(), store, (binaries, whole)));
+        let state = State::new(queue, programs.clone()).map_err(|e| e.on(id))?;
         Ok(OpenCl {
             found,
+            programs,
             state: Arc::new(Mutex::new(state)),
             proved: Mutex::default(),
             forks: forks(),
@@ -137,6 +142,28 @@ impl OpenCl {
         &self.state
     }
 
+    #[cfg(test)]
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// For what is done without the lock, but for launches.
+    pub(crate) fn of(&self) -> Of<'_> {
+        Of { found: &self.found, programs: &self.programs, shared: &self.state }
+    }
+
+    /// What a choice waits for before its first product; or a choice that need not wait.
+    fn first_use(&self, choice: &Choice, chosen: bool) -> Result<Option<Choice>> {
+        #[cfg(feature = "packed")]
+        if choice.desc.packing.is_some() {
+            packed::prepare(self.of(), &|data| self.upload(data), choice)?;
+            return Ok(None);
+        }
+        for_types!((choice.desc.dtype, choice.desc.vectors), T, V => {
+            first_use::prepare::<T, V>(self.of(), choice, chosen)
+        })
+    }
+
     fn choice<'p>(&self, prepared: &'p Prepared) -> &'p Choice {
         let choice = prepared.state::<Choice>().expect("prepared by this backend");
         assert!(choice.state.as_ptr() == Arc::as_ptr(&self.state), "prepared by another device");
@@ -151,8 +178,8 @@ impl OpenCl {
     /// Tests a product of the type of a step, once, on a device that does not say that it keeps subnormals: steps have no test
     /// of their own, and one that flushes does so in both.
     fn prove<T: Element + Times<T>>(&self, _: &VectorJob<'_, T>) -> Result<()> {
-        let mut proved = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
-        if proved.contains(&T::DTYPE) {
+        let proved = || self.proved.lock().unwrap_or_else(PoisonError::into_inner);
+        if proved().contains(&T::DTYPE) {
             return Ok(());
         }
         let desc = Desc::of(T::DTYPE, Layout::Row, (64, 643), 6);
@@ -171,8 +198,8 @@ impl OpenCl {
             ));
         };
         let prepared = self.prepare(&desc, &params)?;
-        first_use::prepare::<T, T>(&self.found, &mut lock(&self.state), self.choice(&prepared))?;
-        proved.push(T::DTYPE);
+        first_use::prepare::<T, T>(self.of(), self.choice(&prepared), false)?;
+        proved().push(T::DTYPE);
         Ok(())
     }
 
@@ -347,6 +374,15 @@ impl Backend for OpenCl {
         Ok(Prepared::new(*params).with_state(choice))
     }
 
+    fn warm(&self, prepared: &Prepared) -> Result<()> {
+        self.here()?;
+        // CLBlast compiles for itself.
+        if prepared.state::<clblast::Choice>().is_some() {
+            return Ok(());
+        }
+        in_default(|| self.first_use(self.choice(prepared), false)).map(|_| ())
+    }
+
     fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         if !is_default() {
             return in_default(|| self.product(job, prepared));
@@ -359,17 +395,9 @@ impl Backend for OpenCl {
         }
         let choice = self.choice(prepared);
         assert_eq!(job.desc(), choice.desc, "a choice for another problem");
-        #[cfg(feature = "packed")]
-        if choice.desc.packing.is_some() {
-            self.here()?;
-            packed::prepare(&self.found, &self.state, &|data| self.upload(data), choice)?;
-            return run::product(&self.found, &mut *self.enter()?, choice, job);
-        }
-        let mut state = self.enter()?;
-        for_types!((choice.desc.dtype, choice.desc.vectors), T, V => {
-            first_use::prepare::<T, V>(&self.found, &mut state, choice)
-        })?;
-        run::product(&self.found, &mut state, choice, job)
+        self.here()?;
+        let other = self.first_use(choice, prepared.is_chosen())?;
+        run::product(&self.found, &mut *self.enter()?, other.as_ref().unwrap_or(choice), job)
     }
 
     fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
@@ -380,7 +408,7 @@ impl Backend for OpenCl {
         if !self.found.says_subnormals {
             for_any!(AnyVectorJob, &job, job => self.prove(job))?;
         }
-        for_any!(AnyVectorJob, job, job => vector::step(&self.found, &mut *self.enter()?, job))
+        for_any!(AnyVectorJob, job, job => vector::step(self.of(), job))
     }
 
     fn vendor(&self, desc: &Desc) -> Option<Params> {
@@ -396,7 +424,7 @@ impl Backend for OpenCl {
 
     fn compile(&self, text: &str, entry: &str) -> Result<CompiledKernel> {
         self.here()?;
-        in_default(|| kernel_source::compile(&self.found, &self.state, text, entry))
+        in_default(|| kernel_source::compile(self.of(), &self.state, text, entry))
     }
 
     fn launch(&self, launch: KernelLaunch<'_>) -> Result<()> {

@@ -51,6 +51,14 @@ pub(crate) const BINARIES: Bug = Bug {
     workaround: "Its programs are not kept by this backend: PoCL has a cache of its own.",
     check: "A first product with this name in GEMV_OPENCL_LIFT takes no longer than without.",
 };
+pub(crate) const LAZY: Bug = Bug {
+    name: "pocl-lazy",
+    driver: POCL,
+    about: "PoCL compiles an entry point when it is first launched. What it does before, for each program, takes as long for one \
+            entry point as for all of a kernel: half a second.",
+    workaround: "Its programs have all entry points of a kernel; those of other drivers have one.",
+    check: "A first product with split rows and with this name in GEMV_OPENCL_LIFT takes no longer than without.",
+};
 pub(crate) const NOT_A_CPU: Bug = Bug {
     name: "oclgrind-device-type",
     driver: "Oclgrind",
@@ -63,8 +71,9 @@ pub(crate) const OF_ALL: &[Bug] = &[
     Bug {
         name: "pocl-threads",
         driver: "",
-        about: "PoCL 3.1 aborts now and then if two threads use a context, or look for devices.",
-        workaround: "Each device has a lock, and devices are looked for once, by one thread.",
+        about: "PoCL 3.1 aborts now and then if two threads launch in a context, or look for devices.",
+        workaround: "Each device has a lock, which only compilations are without, and devices are looked for once, by one \
+                     thread.",
         check: "The trial `threads` passes without the lock of `memory::State`, a hundred times.",
     },
     Bug {
@@ -123,5 +132,5 @@ impl Bug {
 
 /// The bugs of drivers that this backend works around.
 pub fn known_bugs() -> impl Iterator<Item = &'static Bug> {
-    [&COMPLEX_VECTORS, &MANY_LANES, &BINARIES, &NOT_A_CPU].into_iter().chain(OF_ALL)
+    [&COMPLEX_VECTORS, &MANY_LANES, &BINARIES, &LAZY, &NOT_A_CPU].into_iter().chain(OF_ALL)
 }

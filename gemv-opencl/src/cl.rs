@@ -74,6 +74,59 @@ pub(crate) fn capability(device: core::DeviceId) -> Option<u32> {
     (status == 0).then_some(major)
 }
 
+/// Compiles for one device, on any thread; see `pocl-threads` of the known bugs.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    context: core::Context,
+    pub(crate) device: core::DeviceId,
+}
+
+impl Compiler {
+    /// Compiles; the error is the compiler's log.
+    pub(crate) fn build(
+        &self,
+        source: &str,
+        options: &str,
+    ) -> Result<core::Program, Result<String, Failure>> {
+        let text = CString::new(source).map_err(|e| Ok(e.to_string()))?;
+        let options = CString::new(options).map_err(|e| Ok(e.to_string()))?;
+        let program = core::create_program_with_source(&self.context, &[text])
+            .map_err(|e| Err(Failure::new("clCreateProgramWithSource", e)))?;
+        match core::build_program(&program, Some(&[self.device]), &options, None, None) {
+            Ok(()) => Ok(program),
+            Err(core::Error::ProgramBuild(e)) => Err(Ok(e.to_string())),
+            Err(e) => Err(Err(Failure::new("clBuildProgram", e))),
+        }
+    }
+
+    /// A program from a binary that [`binary`](Self::binary) gave.
+    pub(crate) fn load(&self, binary: &[u8], options: &str) -> Result<core::Program, Failure> {
+        let options = CString::new(options).map_err(|e| {
+            let (call, reason) = ("clBuildProgram", e.to_string());
+            Failure { call, status: None, reason }
+        })?;
+        let program = core::create_program_with_binary(&self.context, &[self.device], &[binary])
+            .map_err(|e| Failure::new("clCreateProgramWithBinary", e))?;
+        core::build_program(&program, Some(&[self.device]), &options, None, None)
+            .map_err(|e| Failure::new("clBuildProgram", e))?;
+        Ok(program)
+    }
+
+    /// The binary of a built program; none where the driver has none.
+    pub(crate) fn binary(&self, program: &core::Program) -> Option<Vec<u8>> {
+        match core::get_program_info(program, core::ProgramInfo::Binaries) {
+            Ok(core::ProgramInfoResult::Binaries(mut all)) if all.len() == 1 => {
+                all.pop().filter(|binary| !binary.is_empty())
+            }
+            Ok(_) => None,
+            Err(e) => {
+                log::info!("opencl: clGetProgramInfo: {e}");
+                None
+            }
+        }
+    }
+}
+
 /// One device's context and in-order queue, for one thread at a time: every method is called with
 /// the device's lock held. See `pocl-threads` of the known bugs.
 #[derive(Debug)]
@@ -153,6 +206,10 @@ impl Queue {
         let queue = core::create_command_queue(&context, device, profiling)
             .map_err(|e| Failure::new("clCreateCommandQueue", e))?;
         Ok(Queue { context, queue, device, begins, clock, failed: Cell::new(false) })
+    }
+
+    pub(crate) fn compiler(&self) -> Compiler {
+        Compiler { context: self.context.clone(), device: self.device }
     }
 
     /// Another number for each device that is open, and each time that it was opened, but for those on one queue of another
@@ -297,50 +354,6 @@ impl Queue {
         )
         .map_err(|e| self.failure("clEnqueueCopyBuffer", e))?;
         Ok(copy)
-    }
-
-    /// Compiles; the error is the compiler's log.
-    pub(crate) fn build(
-        &self,
-        source: &str,
-        options: &str,
-    ) -> Result<core::Program, Result<String, Failure>> {
-        let text = CString::new(source).map_err(|e| Ok(e.to_string()))?;
-        let options = CString::new(options).map_err(|e| Ok(e.to_string()))?;
-        let program = core::create_program_with_source(&self.context, &[text])
-            .map_err(|e| Err(Failure::new("clCreateProgramWithSource", e)))?;
-        match core::build_program(&program, Some(&[self.device]), &options, None, None) {
-            Ok(()) => Ok(program),
-            Err(core::Error::ProgramBuild(e)) => Err(Ok(e.to_string())),
-            Err(e) => Err(Err(Failure::new("clBuildProgram", e))),
-        }
-    }
-
-    /// A program from a binary that [`binary`](Self::binary) gave.
-    pub(crate) fn load(&self, binary: &[u8], options: &str) -> Result<core::Program, Failure> {
-        let options = CString::new(options).map_err(|e| {
-            let (call, reason) = ("clBuildProgram", e.to_string());
-            Failure { call, status: None, reason }
-        })?;
-        let program = core::create_program_with_binary(&self.context, &[self.device], &[binary])
-            .map_err(|e| Failure::new("clCreateProgramWithBinary", e))?;
-        core::build_program(&program, Some(&[self.device]), &options, None, None)
-            .map_err(|e| Failure::new("clBuildProgram", e))?;
-        Ok(program)
-    }
-
-    /// The binary of a built program; none where the driver has none.
-    pub(crate) fn binary(&self, program: &core::Program) -> Option<Vec<u8>> {
-        match core::get_program_info(program, core::ProgramInfo::Binaries) {
-            Ok(core::ProgramInfoResult::Binaries(mut all)) if all.len() == 1 => {
-                all.pop().filter(|binary| !binary.is_empty())
-            }
-            Ok(_) => None,
-            Err(e) => {
-                log::info!("opencl: clGetProgramInfo: {e}");
-                None
-            }
-        }
     }
 
     /// Enqueues a kernel whose arguments are set.

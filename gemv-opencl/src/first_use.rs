@@ -1,17 +1,20 @@
-//! The first use of a program: it is compiled or loaded, tested, and kept on disk.
+//! The first use of a program: it is compiled or loaded, tested, and kept on disk. The device's lock is held for the
+//! launches of the test alone: others compute meanwhile, and compile.
 //!
 //! Each program is tested before its first result is given out, rather than a few of them when the device
 //! is opened: those would have to be compiled first, which takes longer than all else that a first
 //! product does, and would say nothing of the others.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use gemv_core::{Desc, Element, Error, Result, Table, Times};
 use gemv_gpu::{SELF_TEST_ENV, Signature, self_test_wanted};
 
 use crate::discover::Found;
-use crate::memory::State;
-use crate::programs::Entry;
+use crate::memory::{State, lock};
+use crate::programs::Programs;
 use crate::run::{self, Choice};
 use crate::selftest::{Case, Sizes};
 use crate::tables::tables;
@@ -36,45 +39,93 @@ const SIZES: [(usize, Option<usize>); 11] = [
 /// How many tests a program has to pass at least, of those that suit it.
 const TESTS: usize = 2;
 
-/// Compiles what a choice launches, tests it, and keeps it on disk; all of it once.
+/// What a first use needs of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Of<'d> {
+    pub(crate) found: &'d Found,
+    pub(crate) programs: &'d Programs,
+    pub(crate) shared: &'d Mutex<State>,
+}
+
+/// Compiles what a choice launches, tests it, and keeps it on disk; all of it once. A choice that a table made, whose program
+/// is not there while another product waits for one, does not wait: where a program that is there computes the problem, it
+/// returns that. The bits are the same.
 ///
 /// # Errors
 /// [`Error::Build`]; [`Error::Refused`] where the device breaks the order by what its own tables
 /// choose, [`Error::Params`] where it does so by other parameters.
 pub(crate) fn prepare<T: Element + Times<V>, V: Element>(
-    found: &Found,
-    state: &mut State,
+    of: Of<'_>,
     choice: &Choice,
-) -> Result<()> {
+    chosen: bool,
+) -> Result<Option<Choice>> {
     if choice.ready.get().is_some() {
-        return Ok(());
+        return Ok(None);
     }
-    found.usable(&state.refused)?;
-    let entries = choice.entries(found, state)?.to_vec();
-    let of = (choice.params, (choice.desc.dtype, choice.desc.vectors));
-    if choice.kernel.ordered && self_test_wanted() && !state.programs.are_tested(of, &entries) {
-        let launched = match fault::<T, V>(found, state, choice)? {
-            Ok(launched) => launched,
-            Err(fault) => return Err(refused(found, state, choice, fault)),
-        };
-        let all = choice.plan.launches.iter().zip(&entries);
-        let (tested, untested) = all.partition::<Vec<_>, _>(|(l, _)| launched.contains(l.entry));
-        let entries = |of: Vec<(_, &Entry)>| of.into_iter().map(|(_, entry)| *entry).collect();
-        let (tested, untested): (Vec<_>, Vec<_>) = (entries(tested), entries(untested));
-        state.programs.passed(&tested);
-        state.programs.untestable(of, &untested);
+    let Of { found, programs, .. } = of;
+    programs.usable()?;
+    let (_waits, others) = programs.first_use();
+    if others && chosen && !is_there(programs, choice) {
+        let ready = programs.ready(choice.kernel, choice.types());
+        let mut ready = ready.into_iter().filter_map(|(kernel, params, _)| {
+            kernel.fits(&choice.desc, &params, &found.caps).ok()?;
+            let other = choice.with(kernel, params, found);
+            is_there(programs, &other).then_some(other)
+        });
+        if let Some(other) = ready.next() {
+            other.entries(programs)?;
+            return Ok(Some(other));
+        }
     }
-    let State { programs, queue, .. } = state;
-    programs.keep(queue, &entries);
+    let entries = choice.entries(programs)?;
+    let asked = (choice.params, choice.types());
+    if wants_test(programs, choice) {
+        // Whoever comes meanwhile waits for the test, and has no need of its own.
+        let _testing = entries[0].testing.lock().unwrap_or_else(PoisonError::into_inner);
+        if wants_test(programs, choice) {
+            let begin = Instant::now();
+            let launched = match fault::<T, V>(of, choice)? {
+                Ok(launched) => launched,
+                Err(fault) => return Err(refused(of, choice, fault)),
+            };
+            let millis = begin.elapsed().as_millis();
+            log::debug!("opencl: tested {launched:?} of {} in {millis} ms", choice.params);
+            let all = entries.iter().cloned();
+            let (tested, untested): (Vec<_>, Vec<_>) =
+                all.partition(|entry| launched.contains(entry.name));
+            programs.passed(&tested);
+            programs.untestable(asked, &untested);
+        }
+    }
+    programs.keep(&entries);
+    programs.is_ready((choice.kernel, choice.params, choice.types()));
     choice.ready.get_or_init(|| ());
-    Ok(())
+    Ok(None)
+}
+
+/// Whether a choice is still to be compared with the reference. Its programs are known.
+fn wants_test(programs: &Programs, choice: &Choice) -> bool {
+    choice.kernel.ordered && self_test_wanted() && !are_tested(programs, choice)
+}
+
+fn are_tested(programs: &Programs, choice: &Choice) -> bool {
+    let names = choice.plan.launches.iter().map(|launch| launch.entry);
+    let asked = (choice.params, choice.types());
+    let known = programs.known(asked, names);
+    known.is_some_and(|known| programs.are_tested(asked, &known))
+}
+
+/// Whether a choice is compiled, and tested if it is to be.
+fn is_there(programs: &Programs, choice: &Choice) -> bool {
+    let names = choice.plan.launches.iter().map(|launch| launch.entry);
+    programs.known((choice.params, choice.types()), names).is_some()
+        && !wants_test(programs, choice)
 }
 
 /// What the launches of a choice compute with other bits than the reference; or the entry points that compute
 /// the same.
 fn fault<T: Element + Times<V>, V: Element>(
-    found: &Found,
-    state: &mut State,
+    Of { found, programs, shared }: Of<'_>,
     choice: &Choice,
 ) -> Result<Result<BTreeSet<&'static str>, String>> {
     let names = |choice: &Choice| -> BTreeSet<_> {
@@ -110,7 +161,8 @@ fn fault<T: Element + Times<V>, V: Element>(
                 let desc = case.job().desc();
                 let Some((test, of_it)) = suited(desc) else { continue };
                 let expected = case.expected();
-                run::product(found, state, &test, &mut case.job().check()?)?;
+                test.entries(programs)?;
+                run::product(found, &mut lock(shared), &test, &mut case.job().check()?)?;
                 if let Some(fault) = case.fault(&expected) {
                     return Ok(Err(format!("{desc}: {fault}")));
                 }
@@ -140,7 +192,7 @@ fn counts(choice: &Choice) -> &'static [[usize; 2]] {
 
 /// The error for a fault. The device is refused, now and by later processes, if its own tables choose
 /// this program for the problem; of any other only these parameters are.
-fn refused(found: &Found, state: &mut State, choice: &Choice, fault: String) -> Error {
+fn refused(Of { found, programs, .. }: Of<'_>, choice: &Choice, fault: String) -> Error {
     let Choice { desc, params, .. } = choice;
     let device = found.info.id.clone();
     let reason = format!(
@@ -152,8 +204,7 @@ fn refused(found: &Found, state: &mut State, choice: &Choice, fault: String) -> 
     }
     let reason = format!("{}, {}: {reason}", found.info.name, found.info.driver);
     log::warn!("{device} is refused: {reason}");
-    state.programs.store().refuse(&reason);
-    state.refused = Some(reason.clone());
+    programs.refuse(&reason);
     Error::Refused { device, reason }
 }
 
@@ -185,9 +236,9 @@ mod tests {
 
     use super::*;
     use crate::backend::OpenCl;
+    use crate::bugs::{LAZY, LIFT};
     use crate::discover::found;
     use crate::kernels;
-    use crate::memory::lock;
 
     /// Says to [`child`] what it is to do.
     const CHILD: &str = "GEMV_OPENCL_TEST_CHILD";
@@ -238,19 +289,23 @@ mod tests {
             let params = Params::new("row-cpu");
             let choice = Choice { kernel, params, ..chosen(&device, desc) };
             let choice = choice.of(desc, device.found());
-            let mut state = lock(device.state());
-            let entries = choice.entries(device.found(), &mut state).unwrap();
+            let programs = device.programs();
+            let entries = choice.entries(programs).unwrap();
             let of = |params| (params, (Dtype::F32, Dtype::F32));
             let (this, other) = (of(choice.params), of(choice.params.with("rows", 2)));
-            assert!(!state.programs.are_tested(this, entries));
-            state.programs.untestable(this, &entries[..1]);
-            assert!(state.programs.are_tested(this, &entries[..1]));
-            assert!(!state.programs.are_tested(other, &entries[..1]));
-            prepare::<f32, f32>(device.found(), &mut state, &choice).unwrap();
-            return println!(
-                "tested {}",
-                entries.iter().filter(|e| state.programs.are_tested(other, &[**e])).count()
-            );
+            assert!(!programs.are_tested(this, &entries));
+            programs.untestable(this, &entries[..1]);
+            assert!(programs.are_tested(this, &entries[..1]));
+            assert!(!programs.are_tested(other, &entries[..1]));
+            prepare::<f32, f32>(device.of(), &choice, false).unwrap();
+            let tested = |entry: &&_| programs.are_tested(other, std::slice::from_ref(*entry));
+            let count = entries.iter().filter(tested);
+            let programs = entries.iter().map(|entry| entry.program()).collect::<BTreeSet<_>>();
+            println!("programs {}", programs.len());
+            return println!("tested {}", count.count());
+        }
+        if std::env::var(CHILD).unwrap() == "meanwhile" {
+            return meanwhile(&device);
         }
         let desc = Desc::of(Dtype::F32, Layout::Row, (64, 300), 4);
         let right = chosen(&device, desc);
@@ -259,19 +314,48 @@ mod tests {
             // Parameters that no table names.
             wrong.params = wrong.params.with("rows", 2);
         }
-        let mut state = lock(device.state());
-        let mut prepared = |choice| prepare::<f32, f32>(device.found(), &mut state, choice);
+        let prepared = |choice| prepare::<f32, f32>(device.of(), choice, false).map(|_| ());
         println!("wrong: {}", prepared(&wrong).unwrap_err());
         println!("right: {:?}", prepared(&right));
     }
 
+    /// What is chosen while another product waits for its program.
+    fn meanwhile(device: &OpenCl) {
+        let Of { found, programs, .. } = device.of();
+        let desc = Desc::of(Dtype::F32, Layout::Row, (64, 300), 4);
+        let first = chosen(device, desc);
+        let prepared = |choice: &Choice, chosen| {
+            let other = prepare::<f32, f32>(device.of(), choice, chosen).unwrap();
+            other.map_or("itself".into(), |other| {
+                assert!(other.entries.get().is_some());
+                assert_eq!(other.desc, choice.desc);
+                other.params.to_string()
+            })
+        };
+        let second = chosen(device, desc).with(first.kernel, first.params.with("rows", 2), found);
+        let another = programs.first_use();
+        println!("nothing is ready: {}", prepared(&first, true));
+        println!("asked for: {}", prepared(&second, false));
+        let third = first.params.with("rows", 4);
+        let third = chosen(device, desc).with(first.kernel, third, found);
+        println!("chosen: {}", prepared(&third, true));
+        assert!(third.ready.get().is_none() && !is_there(programs, &third));
+        drop(another);
+        println!("alone: {}", prepared(&third, true));
+    }
+
     fn child_says(what: &str, cache: &Path, self_test: &str) -> String {
+        child_with(what, cache, self_test, "")
+    }
+
+    fn child_with(what: &str, cache: &Path, self_test: &str, lifted: &str) -> String {
         let out = Command::new(std::env::current_exe().unwrap())
             .args(["first_use::tests::child", "--exact", "--ignored", "--nocapture"])
             .env(CHILD, what)
             .env("GEMV_CACHE_DIR", cache)
             .env("GEMV_CACHE", "on")
             .env(SELF_TEST_ENV, self_test)
+            .env(LIFT, lifted)
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -279,7 +363,7 @@ mod tests {
         text
     }
 
-    fn is_there() -> bool {
+    fn has_device() -> bool {
         let required = std::env::var("GEMV_REQUIRE").unwrap_or_default();
         match found() {
             Ok(_) => true,
@@ -293,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_device_that_breaks_the_order_is_refused_until_it_is_asked_for() {
-        if !is_there() {
+        if !has_device() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -316,20 +400,43 @@ mod tests {
     /// Each entry point that it launches has been compared, so that a second choice of them is not tested again.
     #[test]
     fn a_row_in_parts_is_tested_whole() {
-        if !is_there() {
+        if !has_device() {
+            return;
+        }
+        // In one program, and in two as on a GPU.
+        for lifted in ["", LAZY.name] {
+            let dir = tempfile::tempdir().unwrap();
+            let out = child_with("one row", dir.path(), "", lifted);
+            if out.contains("not for this device") {
+                return eprintln!("not tested: the device is no CPU with two compute units");
+            }
+            assert!(out.contains("tested 2"), "{out}");
+            let programs = if lifted.is_empty() { 1 } else { 2 };
+            assert!(out.contains(&format!("programs {programs}\n")), "{out}");
+        }
+    }
+
+    /// A product that a table chose for does not wait for a program while another product does, where one is ready.
+    #[test]
+    fn what_is_ready_computes_while_others_compile() {
+        if !has_device() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let out = child_says("one row", dir.path(), "");
-        if out.contains("not for this device") {
-            return eprintln!("not tested: the device is no CPU with two compute units");
-        }
-        assert!(out.contains("tested 2"), "{out}");
+        let out = child_says("meanwhile", dir.path(), "");
+        let line = |begin: &str| {
+            let line = out.lines().find_map(|line| line.strip_prefix(begin));
+            line.unwrap_or_else(|| panic!("{out}")).to_owned()
+        };
+        assert_eq!(line("nothing is ready: "), "itself");
+        assert_eq!(line("asked for: "), "itself");
+        assert!(line("chosen: ").contains(" rows=2"), "{out}");
+        assert_eq!(line("alone: "), "itself");
     }
 
     #[test]
     fn parameters_that_no_table_chooses_are_refused_alone() {
-        if !is_there() {
+        if !has_device() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();

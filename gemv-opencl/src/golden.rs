@@ -1,6 +1,7 @@
-//! The programs that this backend compiles, as hashes in `tests/golden/programs.txt`: every one that a
+//! The texts that this backend compiles, as hashes in `tests/golden/programs.txt`: every one that a
 //! table names, and one for each kernel and type, or pair of types. Those of a table that the tuner
-//! made for a GPU share a line for each kernel and type.
+//! made for a GPU share a line for each kernel and type. A program has one entry point of a text; those that all kernels share
+//! have lines of their own.
 //!
 //! A change of a text or of an argument shows there, and is meant only where a commit says so:
 //! `GEMV_GOLDEN=write cargo test -p gemv-opencl golden` writes the file anew.
@@ -14,7 +15,7 @@ use gemv_core::{Dtype, Params, Table, fingerprint};
 use gemv_gpu::{ELEMENTWISE, Kernel, VECTOR, baselines};
 
 use crate::cl::OPTIONS;
-use crate::{kernels, tables};
+use crate::{entry, kernels, tables};
 
 /// `f32 row threads=64 : 0123456789abcdef`; comments and white space do not count.
 fn line(kernel: &Kernel, types: (Dtype, Dtype), params: &Params) -> String {
@@ -37,6 +38,16 @@ fn rendered() -> String {
         lines.extend(Dtype::ALL.map(|dtype| line(kernel, (dtype, dtype), &params)));
         let mixed = Dtype::MIXED.into_iter().filter(|_| kernel.mixed);
         lines.extend(mixed.map(|types| line(kernel, types, &params)));
+    }
+    for (kernel, entry) in entry::SHARED_BY {
+        let (kernel, params) = (kernels::find(kernel).unwrap(), Params::new(kernel));
+        lines.extend(Dtype::ALL.map(|dtype| {
+            let program = entry::program(kernel, (dtype, dtype), &params, entry);
+            let defines: String =
+                program.defines.iter().map(|(k, v)| format!("{k}={v};")).collect();
+            let hash = fingerprint(&[OPTIONS, &defines, &program.source], &[]);
+            format!("{dtype} {entry} of all kernels : {hash}")
+        }));
     }
     for table in [tables::POCL, tables::NVIDIA, tables::DEFAULT] {
         for row in &Table::parse(table.name, table.text).unwrap().rows {

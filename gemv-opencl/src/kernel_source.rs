@@ -1,12 +1,13 @@
 //! Kernels that people bring: compiled for a device, and launched.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use gemv_core::{CompiledKernel, KernelArgument, KernelLaunch, Result};
 use gemv_gpu::Launch;
 
 use crate::cl::Args;
 use crate::discover::Found;
+use crate::first_use::Of;
 use crate::memory::{Block, State, lock};
 use crate::sources::Entry;
 
@@ -19,14 +20,12 @@ struct Compiled {
 
 /// Compiles a text for a device, or finds what was compiled before.
 pub(crate) fn compile(
-    found: &Found,
+    Of { found, programs, .. }: Of<'_>,
     device: &Arc<Mutex<State>>,
     text: &str,
     entry: &str,
 ) -> Result<CompiledKernel> {
-    let mut state = lock(device);
-    let State { queue, sources, .. } = &mut *state;
-    let entry = sources.entry(found, queue, text, entry)?;
+    let entry = programs.sources.entry(found, programs.compiler(), text, entry)?;
     let (parameters, limits) = (entry.parameters.clone(), entry.limits);
     let state = Compiled { device: Arc::downgrade(device), entry };
     Ok(CompiledKernel { parameters, limits, state: Arc::new(state) })
@@ -45,8 +44,9 @@ pub(crate) fn launch(
     let entry = compiled.state.downcast_ref::<Compiled>().expect("compiled by this backend");
     assert!(entry.device.as_ptr() == Arc::as_ptr(device), "compiled for another device");
     let state = lock(device);
-    let State { queue, sources, .. } = &*state;
-    let object = sources.get(&entry.entry);
+    let queue = &state.queue;
+    let object = state.programs.sources.get(&entry.entry);
+    let object = &*object.lock().unwrap_or_else(PoisonError::into_inner);
     let failed = |e| found.failed(e, 0);
     // A kernel object does not keep its buffers (clSetKernelArg, OpenCL 1.2): they outlive the launch here.
     let mut parts = Vec::new();

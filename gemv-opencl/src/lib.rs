@@ -26,12 +26,14 @@
 //! | `GEMV_SELF_TEST=off` | do not compare with the reference, and use devices that were refused |
 #![deny(unsafe_code)]
 
+mod attempts;
 mod backend;
 mod bugs;
 #[allow(unsafe_code)] // the one module that calls OpenCL
 mod cl;
 mod clblast;
 mod discover;
+mod entry;
 mod first_use;
 #[cfg(test)]
 mod golden;

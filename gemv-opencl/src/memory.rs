@@ -13,25 +13,21 @@ use ocl::core;
 use crate::cl::{Failure, Queue};
 use crate::discover::Found;
 use crate::programs::Programs;
-use crate::sources::Sources;
 
 /// The queue of a device and all that is used with it, by one thread at a time.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) queue: Queue,
-    pub(crate) programs: Programs,
-    pub(crate) sources: Sources,
+    /// They live as long as the device; they are used without its lock.
+    pub(crate) programs: Arc<Programs>,
     pub(crate) buffers: Buffers,
-    /// Why the device is not to be used, if this process has found out.
-    pub(crate) refused: Option<String>,
 }
 
 impl State {
-    pub(crate) fn new(queue: Queue, programs: Programs) -> Result<State, Failure> {
+    pub(crate) fn new(queue: Queue, programs: Arc<Programs>) -> Result<State, Failure> {
         let dummy = queue.buffer(64)?;
         let buffers = Buffers { kept: [const { None }; SLOTS], counters: None, dummy };
-        let sources = Sources::default();
-        Ok(State { queue, programs, sources, buffers, refused: None })
+        Ok(State { queue, programs, buffers })
     }
 }
 

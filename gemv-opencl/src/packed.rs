@@ -1,6 +1,7 @@
 //! The test of a program for packed matrices, before its first result is given out.
 
-use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
 
 use gemv_core::ndarray::{Array3, Ix3};
 use gemv_core::order::SEGMENT;
@@ -11,8 +12,8 @@ use gemv_core::{
 };
 use gemv_gpu::{SELF_TEST_ENV, packed_tiles, self_test_wanted};
 
-use crate::discover::Found;
-use crate::memory::{State, lock};
+use crate::first_use::Of;
+use crate::memory::lock;
 use crate::run::{self, Choice};
 
 /// Makes a block of the device, without its lock.
@@ -22,26 +23,20 @@ pub(crate) type Upload<'a> = &'a dyn Fn(AnySlice<'_>) -> Result<Box<dyn Memory>>
 ///
 /// # Errors
 /// [`Error::Build`]; [`Error::Params`] where the device gives other bits.
-pub(crate) fn prepare(
-    found: &Found,
-    shared: &Mutex<State>,
-    upload: Upload<'_>,
-    choice: &Choice,
-) -> Result<()> {
+pub(crate) fn prepare(of: Of<'_>, upload: Upload<'_>, choice: &Choice) -> Result<()> {
     if choice.ready.get().is_some() {
         return Ok(());
     }
-    let mut state = lock(shared);
-    found.usable(&state.refused)?;
-    let entries = choice.entries(found, &mut state)?.to_vec();
-    let of = (choice.params, (choice.desc.dtype, choice.desc.vectors));
-    if self_test_wanted() && !state.programs.are_tested(of, &entries) {
-        // A block is released under the lock.
-        drop(state);
+    let Of { found, programs, .. } = of;
+    programs.usable()?;
+    let entries = choice.entries(programs)?;
+    let _testing = entries[0].testing.lock().unwrap_or_else(PoisonError::into_inner);
+    if self_test_wanted() && !programs.are_tested((choice.params, choice.types()), &entries) {
+        let begin = Instant::now();
         let fault = match choice.desc.vectors {
-            Dtype::F32 => fault::<f32>(found, shared, upload, choice)?,
-            Dtype::F16 => fault::<gemv_core::half::f16>(found, shared, upload, choice)?,
-            _ => fault::<gemv_core::half::bf16>(found, shared, upload, choice)?,
+            Dtype::F32 => fault::<f32>(of, upload, choice)?,
+            Dtype::F16 => fault::<gemv_core::half::f16>(of, upload, choice)?,
+            _ => fault::<gemv_core::half::bf16>(of, upload, choice)?,
         };
         if let Some(fault) = fault {
             let reason = format!(
@@ -50,19 +45,17 @@ pub(crate) fn prepare(
             let (device, params) = (found.info.id.clone(), choice.params.to_string());
             return Err(Error::Params { device, desc: choice.desc, params, reason });
         }
-        state = lock(shared);
-        state.programs.passed(&entries);
+        log::debug!("opencl: tested {} in {} ms", choice.params, begin.elapsed().as_millis());
+        programs.passed(&entries);
     }
-    let State { programs, queue, .. } = &mut *state;
-    programs.keep(queue, &entries);
+    programs.keep(&entries);
     choice.ready.get_or_init(|| ());
     Ok(())
 }
 
 /// Where a product of a small matrix has other bits.
 fn fault<V: Element<Acc = f32>>(
-    found: &Found,
-    shared: &Mutex<State>,
+    Of { found, programs, shared }: Of<'_>,
     upload: Upload<'_>,
     choice: &Choice,
 ) -> Result<Option<String>> {
@@ -86,6 +79,7 @@ fn fault<V: Element<Acc = f32>>(
     let (x_in, y_in) = (x.view().into(), y.view_mut().into());
     let mut job = Job { alpha, a, conj: false, x: x_in, beta, y: y_in }.check()?;
     let test = choice.of(Desc { rhs, ..Desc::packed(format, V::DTYPE, (m, n)) }, found);
+    test.entries(programs)?;
     run::product(found, &mut lock(shared), &test, &mut job)?;
     for (at, got) in y.indexed_iter() {
         let (_, i, c) = at;

@@ -1,6 +1,6 @@
 //! A product: operands to where the device reads them, launches, and Y back.
 
-use std::sync::{Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use gemv_core::{
     Bytes, Checked, Desc, Dtype, Error, Job, Memory, Params, Result, Tensor, TensorMut,
@@ -12,7 +12,7 @@ use ocl::core;
 use crate::cl::{Args, Borrowed, Queue};
 use crate::discover::Found;
 use crate::memory::{Block, Slot, State};
-use crate::programs::Entry;
+use crate::programs::{Entry, Programs};
 
 /// What was proved of a problem and parameters, for as many products as come.
 #[derive(Debug)]
@@ -24,7 +24,8 @@ pub(crate) struct Choice {
     /// The device that it is for.
     pub(crate) state: Weak<Mutex<State>>,
     /// Compiled by the first product: to prepare a choice is cheap, to compile may take seconds.
-    pub(crate) entries: OnceLock<Vec<Entry>>,
+    /// Their device keeps them.
+    pub(crate) entries: OnceLock<Vec<Weak<Entry>>>,
     /// Set when the entry points have been tested.
     pub(crate) ready: OnceLock<()>,
 }
@@ -37,16 +38,33 @@ impl Choice {
         Choice { desc, plan, state: self.state.clone(), entries, ready, ..*self }
     }
 
-    pub(crate) fn entries(&self, found: &Found, state: &mut State) -> Result<&[Entry]> {
-        if let Some(entries) = self.entries.get() {
-            return Ok(entries);
-        }
-        let names = self.plan.launches.iter().map(|launch| launch.entry);
-        let program = (&self.params, (self.desc.dtype, self.desc.vectors));
-        let State { queue, programs, .. } = state;
-        let entries = programs.entries(queue, &found.info.id, self.kernel, program, names)?;
-        Ok(self.entries.get_or_init(|| entries))
+    /// The same problem by other parameters, which fit it.
+    pub(crate) fn with(&self, kernel: &'static Kernel, params: Params, found: &Found) -> Choice {
+        let (desc, state) = (self.desc, self.state.clone());
+        let plan = (kernel.plan)(&desc, &params, &found.caps);
+        let (entries, ready) = Default::default();
+        Choice { desc, kernel, params, plan, state, entries, ready }
     }
+
+    /// The matrix' and the vectors' type.
+    pub(crate) fn types(&self) -> (Dtype, Dtype) {
+        (self.desc.dtype, self.desc.vectors)
+    }
+
+    /// The entry points of its launches, compiled at the first call. The device's lock is not held.
+    pub(crate) fn entries(&self, programs: &Programs) -> Result<Vec<Arc<Entry>>> {
+        if let Some(entries) = self.entries.get() {
+            return Ok(entries.iter().map(of_device).collect());
+        }
+        let names: Vec<_> = self.plan.launches.iter().map(|launch| launch.entry).collect();
+        let entries = programs.entries(self.kernel, (&self.params, self.types()), &names)?;
+        self.entries.get_or_init(|| entries.iter().map(Arc::downgrade).collect());
+        Ok(entries)
+    }
+}
+
+fn of_device(entry: &Weak<Entry>) -> Arc<Entry> {
+    entry.upgrade().expect("kept by the device, which is open")
 }
 
 /// Waits for the queue when it goes out of scope, on every way out: memory of the host that a launch
@@ -90,7 +108,7 @@ impl Operand<'_> {
 /// still be in flight.
 ///
 /// # Panics
-/// If the choice is for another problem, or an operand is another device's or of another type.
+/// If the choice is for another problem or not compiled, or an operand is another device's or of another type.
 pub(crate) fn product(
     found: &Found,
     state: &mut State,
@@ -115,7 +133,7 @@ fn run(
     }
     let Job { alpha, a: a_in, conj, x: x_in, beta, .. } = **job;
     let ([batch, m, n], rhs) = (a_in.dim(), x_in.dim()[2]);
-    let entries = choice.entries(found, state)?;
+    let entries = choice.entries.get().expect("compiled before");
 
     // Copies of operands with gaps; they outlive `Finish` below.
     let (a_data, x_data);
@@ -141,12 +159,13 @@ fn run(
     let (workspace, bytes) = workspace(found, state, choice)?;
     let counters = state.buffers.counters(&state.queue, found, choice.plan.counters)?;
 
-    let State { queue, programs, .. } = &*state;
+    let State { queue, .. } = &*state;
     let in_place = a.is_borrowed() || x.is_borrowed();
     let finish = in_place.then(|| Finish(queue));
     let launch = |b: usize, c: usize| -> Result<()> {
-        for (launch, &entry) in choice.plan.launches.iter().zip(entries) {
-            let kernel = programs.get(entry);
+        for (launch, entry) in choice.plan.launches.iter().zip(entries) {
+            let entry = of_device(entry);
+            let kernel = &*entry.kernel();
             let args = Args::of(kernel).unsigned(m).unsigned(n);
             let args = match choice.kernel.signature {
                 Signature::Gemm => {

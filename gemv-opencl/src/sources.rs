@@ -1,7 +1,6 @@
 //! Texts that people bring, compiled: what the driver says of their entry points.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gemv_core::{Error, KernelLimits, KernelType, Parameter, Result};
 use gemv_gpu::with_words;
@@ -11,16 +10,20 @@ use ocl::core::{
     KernelWorkGroupInfoResult as Group,
 };
 
-use crate::cl::{Failure, OPTIONS, Queue};
+use crate::attempts::Attempts;
+use crate::cl::{Compiler, Failure, OPTIONS};
 use crate::discover::Found;
 
 /// What was compiled, by text and entry point. Nothing is released before the device.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    programs: HashMap<String, core::Program>,
-    entries: HashMap<(String, String), Entry>,
-    objects: Vec<core::Kernel>,
+    programs: Attempts<core::Program>,
+    entries: Attempts<Entry>,
+    objects: Mutex<Vec<Object>>,
 }
+
+/// A kernel object, whose arguments one thread sets at a time.
+type Object = Arc<Mutex<core::Kernel>>;
 
 /// An entry point.
 #[derive(Debug, Clone)]
@@ -34,29 +37,36 @@ pub(crate) struct Entry {
 }
 
 impl Sources {
-    /// Compiles a text and describes an entry point, or finds what was compiled before.
+    /// Compiles a text and describes an entry point, or finds what was compiled before. No lock is held meanwhile.
     pub(crate) fn entry(
-        &mut self,
+        &self,
         found: &Found,
-        queue: &Queue,
+        compiler: &Compiler,
         text: &str,
         entry: &str,
     ) -> Result<Entry> {
-        let key = (text.to_owned(), entry.to_owned());
-        if let Some(known) = self.entries.get(&key) {
-            return Ok(known.clone());
-        }
+        // No name of an entry point has a line's end.
+        let key = format!("{entry}\n{text}");
+        self.entries.get(&key, || self.new_entry(found, compiler, text, entry))
+    }
+
+    fn new_entry(
+        &self,
+        found: &Found,
+        compiler: &Compiler,
+        text: &str,
+        entry: &str,
+    ) -> Result<Entry> {
         let id = &found.info.id;
         let build = |log| Error::Build { kernel: entry.into(), device: id.clone(), log };
-        if !self.programs.contains_key(text) {
+        let program = self.programs.get(text, || {
             let options = format!("{OPTIONS} -cl-kernel-arg-info");
-            let built = queue.build(&with_words(text), &options).map_err(|e| match e {
+            compiler.build(&with_words(text), &options).map_err(|e| match e {
                 Ok(log) => build(as_given(&log, text)),
                 Err(failure) => failure.on(id),
-            })?;
-            self.programs.insert(text.into(), built);
-        }
-        let object = core::create_kernel(&self.programs[text], entry).map_err(|e| {
+            })
+        })?;
+        let object = core::create_kernel(&program, entry).map_err(|e| {
             match Failure::new("clCreateKernel", e) {
                 // CL_INVALID_KERNEL_NAME
                 Failure { status: Some(-46), .. } => {
@@ -74,16 +84,18 @@ impl Sources {
             Given::Local => Err(refuse("local memory is a parameter, but not the last one".into())),
         });
         let parameters = parameters.collect::<Result<_>>()?;
-        let limits = limits(found, queue, &object, local).map_err(|e| e.on(id))?;
-        self.objects.push(object);
-        let object = self.objects.len() - 1;
-        let new = Entry { parameters, limits, local, object };
-        self.entries.insert(key, new.clone());
-        Ok(new)
+        let limits = limits(found, compiler, &object, local).map_err(|e| e.on(id))?;
+        let mut objects = self.objects();
+        objects.push(Arc::new(Mutex::new(object)));
+        Ok(Entry { parameters, limits, local, object: objects.len() - 1 })
     }
 
-    pub(crate) fn get(&self, entry: &Entry) -> &core::Kernel {
-        &self.objects[entry.object]
+    fn objects(&self) -> MutexGuard<'_, Vec<Object>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, entry: &Entry) -> Object {
+        self.objects()[entry.object].clone()
     }
 }
 
@@ -169,12 +181,13 @@ fn kernel_type(name: &str) -> Option<KernelType> {
 
 fn limits(
     found: &Found,
-    queue: &Queue,
+    compiler: &Compiler,
     object: &core::Kernel,
     local: bool,
 ) -> Result<KernelLimits, Failure> {
     let failed = |e| Failure::new("clGetKernelWorkGroupInfo", e);
-    let ask = |what| core::get_kernel_work_group_info(object, queue.device, what).map_err(failed);
+    let ask =
+        |what| core::get_kernel_work_group_info(object, compiler.device, what).map_err(failed);
     let narrow = |v: usize| u32::try_from(v).unwrap_or(u32::MAX);
     let mut limits = KernelLimits { takes_shared: Some(local), ..KernelLimits::NONE };
     if let Group::WorkGroupSize(most) = ask(AskGroup::WorkGroupSize)? {
@@ -190,7 +203,7 @@ fn limits(
         limits.shared = found.caps.local_bytes.saturating_sub(used);
     }
     if let Ok(core::DeviceInfoResult::MaxWorkItemSizes(sizes)) =
-        core::get_device_info(queue.device, core::DeviceInfo::MaxWorkItemSizes)
+        core::get_device_info(compiler.device, core::DeviceInfo::MaxWorkItemSizes)
     {
         for (most, size) in limits.block.iter_mut().zip(sizes) {
             *most = narrow(size);

@@ -1,5 +1,4 @@
-//! What is kept on disk of a device: its compiled programs, which of their entry points have been
-//! tested, and why it is refused.
+//! What is kept on disk of a device: its compiled programs, which of their entry points have been tested, and why it is refused.
 //!
 //! Every name is a hash of the device, its driver, its platform and the version of this crate; that of
 //! a program also of its text and options. So nothing outlives what it was found out of.
@@ -39,14 +38,13 @@ impl Store {
         self.cache.put(&format!("{program}.bin"), binary);
     }
 
-    /// The entry points of a program that have passed the test.
-    pub(crate) fn tested(&self, program: &str) -> Vec<String> {
-        self.text(&format!("{program}.tested"))
-            .map_or_else(Vec::new, |text| text.lines().map(str::to_owned).collect())
+    /// Whether an entry point of a program has passed the test.
+    pub(crate) fn is_tested(&self, program: &str, entry: &str) -> bool {
+        self.cache.get(&format!("{program}.{entry}.tested")).is_some()
     }
 
-    pub(crate) fn keep_tested(&self, program: &str, entries: &[String]) {
-        self.cache.put(&format!("{program}.tested"), entries.join("\n").as_bytes());
+    pub(crate) fn keep_tested(&self, program: &str, entry: &str) {
+        self.cache.put(&format!("{program}.{entry}.tested"), b"tested");
     }
 
     /// Why the device is not to be used.
@@ -88,8 +86,10 @@ mod tests {
             assert_ne!(one.name(source, options), name);
         }
         one.keep_binary(&name, b"code");
-        one.keep_tested(&name, &["f".into(), "g".into()]);
+        one.keep_tested(&name, "f");
         assert_eq!(one.binary(&name).unwrap(), b"code");
-        assert_eq!((one.tested(&name), one.tested("none")), (vec!["f".into(), "g".into()], vec![]));
+        let tested = [(&*name, "f"), (&*name, "g"), ("none", "f")];
+        let tested = tested.map(|(program, entry)| one.is_tested(program, entry));
+        assert_eq!(tested, [true, false, false]);
     }
 }

@@ -7,8 +7,8 @@ use gemv_gpu::{
 };
 
 use crate::cl::Args;
-use crate::discover::Found;
-use crate::memory::State;
+use crate::first_use::Of;
+use crate::memory::lock;
 use crate::run::{Operand, resident, unread};
 
 /// Enqueues one step. It may still be in flight on return.
@@ -16,11 +16,10 @@ use crate::run::{Operand, resident, unread};
 /// # Panics
 /// If an operand is another device's, or of another type.
 pub(crate) fn step<T: Element>(
-    found: &Found,
-    state: &mut State,
+    Of { found, programs, shared }: Of<'_>,
     job: Checked<VectorJob<'_, T>>,
 ) -> Result<()> {
-    found.usable(&state.refused)?;
+    programs.usable()?;
     let job = job.into_inner();
     let (ni, nj, nk) = job.y.dim.into_pattern();
     if [ni, nj, nk].contains(&0) {
@@ -34,11 +33,9 @@ pub(crate) fn step<T: Element>(
             (&ELEMENTWISE, elementwise_params(&found.caps), launch)
         }
     };
-    let State { queue, programs, .. } = &mut *state;
-    let names = std::iter::once(launch.entry);
-    let of = (&params, (T::DTYPE, T::DTYPE));
-    let entry = programs.entries(queue, &found.info.id, kernel, of, names)?[0];
-    programs.keep(queue, &[entry]);
+    let entry = programs.entries(kernel, (&params, (T::DTYPE, T::DTYPE)), &[launch.entry])?;
+    programs.keep(&entry);
+    let state = &*lock(shared);
 
     let lies = |memory: &dyn Memory, first, strides: Ix3| {
         let strides = [0, 1, 2].map(|axis| strides[axis] as isize);
@@ -49,7 +46,7 @@ pub(crate) fn step<T: Element>(
         None => unread(state),
     };
     let y = lies(&*job.y.memory, job.y.first, job.y.strides);
-    let kernel = state.programs.get(entry);
+    let kernel = &*entry[0].kernel();
     let args = shape.iter().fold(Args::of(kernel), |args, &count| args.unsigned(count));
     let args = if plain {
         let args = [&read(job.x), &read(job.z), &y].into_iter().fold(args, operand);

@@ -153,7 +153,7 @@ const LONG: [&str; 8] =
 /// infinities, and the steps of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs.
 /// The rest compiles these texts for other types and parameters. `baselines` is not in the list: its kernels take
 /// minutes without the optimiser.
-const UNOPTIMISED: [(&str, &str, &[&str]); 15] = [
+const UNOPTIMISED: [(&str, &str, &[&str]); 16] = [
     ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen", "f32/many-specials"]),
     ("gemv-testkit", "functions", &["/f32/maps"]),
     ("gemv-testkit", "lengths", &[]),
@@ -169,6 +169,7 @@ const UNOPTIMISED: [(&str, &str, &[&str]); 15] = [
     ("gemv-cli", "dot", &[]),
     ("gemv-cli", "report", &[]),
     ("gemv-cli", "share", &[]),
+    ("gemv-cli", "warm", &[]),
     ("gemv-examples", "programs", &[]),
     ("gemv-opencl", "clblast", &[]),
     ("gemv-opencl", "opencl", &["f64/for-gpus"]),
