@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use gemv::unstable::{Params, packed};
 use gemv::{Accumulator, Dtype, Element, GpuDot, Times, ToDevice};
+use gemv_lab::device::open_device;
+use gemv_lab::files::{Output, is_same};
+use gemv_lab::parse::{numpy_name, parse_bytes};
 use gemv_shard::SumElement;
 use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array3, Axis, ShapeBuilder};
 use num_complex::Complex;
 
-use crate::files::{Output, is_same};
 use crate::npy::{self, Npy, Number};
-use crate::parse::{numpy_name, open_device, parse_bytes};
 use crate::weights;
 
 /// Multiply a matrix and a vector, or several, in NumPy files: y = alpha A x + beta y.

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
 use gemv::{Dtype, Element};
+use gemv_lab::files::Output;
+#[cfg(unix)]
+use gemv_lab::files::stdin;
 use gemv_shard::npy::{self, Header, check_length};
 use gemv_shard::{Stamp, Streamed};
 use half::{bf16, f16};
 use num_complex::Complex;
 
-use crate::files::Output;
-#[cfg(unix)]
-use crate::files::stdin;
 use crate::npz;
 
 /// An element type of a file.
