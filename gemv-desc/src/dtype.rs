@@ -30,7 +30,8 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Every element type, in the order of the tables.
+    /// Every element type, in the order of the tables. It grows at its end: a type's place in it is its number in kernels
+    /// and in C.
     pub const ALL: [Dtype; 6] =
         [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::C32, Dtype::C64];
 
@@ -61,6 +62,22 @@ impl Dtype {
             Dtype::Bf16 => "bf16",
             Dtype::C32 => "c32",
             Dtype::C64 => "c64",
+        }
+    }
+
+    /// The name in NumPy, and in `ml_dtypes`: `float32`, `float64`, `float16`, `bfloat16`, `complex64`, `complex128`.
+    ///
+    /// ```
+    /// assert_eq!(gemv::Dtype::C32.numpy_name(), "complex64");
+    /// ```
+    pub const fn numpy_name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "float32",
+            Dtype::F64 => "float64",
+            Dtype::F16 => "float16",
+            Dtype::Bf16 => "bfloat16",
+            Dtype::C32 => "complex64",
+            Dtype::C64 => "complex128",
         }
     }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::open_device;
 use crate::files::append;
 use crate::interrupt::{Interrupted, is_stopped, watch};
-use crate::parse::{about, numpy_name, parse_bytes, parse_dtype, parse_layout};
+use crate::parse::{about, parse_bytes, parse_dtype, parse_layout};
 
 /// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU: the BLAS that the variable
 /// GEMV_CBLAS names; on OpenCL: the CLBlast that GEMV_CLBLAST names) and ndarray.
@@ -620,7 +620,7 @@ impl Run<'_> {
         }
         if tasks.is_empty() {
             self.told.reason(&match args.shape.is_empty() {
-                true => format!("no problem of {} fits --max-bytes", numpy_name(dtype)),
+                true => format!("no problem of {} fits --max-bytes", dtype.numpy_name()),
                 false => "a matrix of one row is row-major only, one of one column column-major: see --layout".into(),
             });
         }
@@ -667,7 +667,7 @@ impl Run<'_> {
         for (done, (curve, desc)) in tasks.iter().enumerate() {
             self.build(&tasks[done..])?;
             if self.late() {
-                let name = numpy_name(dtype);
+                let name = dtype.numpy_name();
                 let why = if is_stopped() { "stopped" } else { "out of time (--seconds)" };
                 self.told.say(&format!("{name}: {why} after {done} of {count} problems"))?;
                 self.told.reason("the time of --seconds was over before the first problem");

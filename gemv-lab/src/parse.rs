@@ -3,26 +3,14 @@
 use gemv::Dtype;
 use gemv::unstable::Layout;
 
-/// A type's name in NumPy, and in `ml_dtypes`: what is said of files and of `--dtype`.
-pub const fn numpy_name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F32 => "float32",
-        Dtype::F64 => "float64",
-        Dtype::F16 => "float16",
-        Dtype::Bf16 => "bfloat16",
-        Dtype::C32 => "complex64",
-        Dtype::C64 => "complex128",
-    }
-}
-
 /// A type by its name in NumPy, or by the short one of tables and problems.
 ///
 /// # Errors
 /// The names that there are, and the one that may have been meant.
 pub fn parse_dtype(text: &str) -> Result<Dtype, String> {
-    let named = |dtype: &Dtype| [numpy_name(*dtype), dtype.name()].contains(&text);
+    let named = |dtype: &Dtype| [dtype.numpy_name(), dtype.name()].contains(&text);
     Dtype::ALL.into_iter().find(named).ok_or_else(|| {
-        let names = Dtype::ALL.map(numpy_name);
+        let names = Dtype::ALL.map(Dtype::numpy_name);
         let mean = did_you_mean(text, names.into_iter().chain(Dtype::ALL.map(Dtype::name)));
         format!("{text:?} is no element type; there are {}{mean}", names.join(", "))
     })
@@ -91,7 +79,7 @@ mod tests {
     #[test]
     fn types_have_two_names() {
         for dtype in Dtype::ALL {
-            assert_eq!(parse_dtype(numpy_name(dtype)), Ok(dtype));
+            assert_eq!(parse_dtype(dtype.numpy_name()), Ok(dtype));
             assert_eq!(parse_dtype(dtype.name()), Ok(dtype));
         }
         let why = parse_dtype("flaot32").unwrap_err();

@@ -13,7 +13,7 @@ use super::settings::{Mode, RunnerSettings};
 use super::speed::{DeviceSpeed, Link, ReadBandwidth};
 use super::workload::{AnyWorkload, Ready, Workload, resident};
 use gemv_core::float_mode::in_default;
-use gemv_core::{Desc, Device, Dtype, Element, Error, Layout, Params, Result};
+use gemv_core::{Desc, Device, Dtype, Element, Error, Layout, Params, Result, for_types};
 
 /// At most this many parameters of the present tables are candidates, too.
 const USED: usize = 12;
@@ -147,18 +147,7 @@ impl DeviceRunner {
             // One pool at a time: the old one is freed before the next is allocated.
             self.workload = None;
             let (device, settings) = (&self.device, &self.settings);
-            let workload: Box<dyn AnyWorkload> = match dtype {
-                Dtype::F32 => Box::new(Workload::<f32>::new(device, settings)?),
-                Dtype::F64 => Box::new(Workload::<f64>::new(device, settings)?),
-                Dtype::F16 => Box::new(Workload::<half::f16>::new(device, settings)?),
-                Dtype::Bf16 => Box::new(Workload::<half::bf16>::new(device, settings)?),
-                Dtype::C32 => {
-                    Box::new(Workload::<num_complex::Complex<f32>>::new(device, settings)?)
-                }
-                Dtype::C64 => {
-                    Box::new(Workload::<num_complex::Complex<f64>>::new(device, settings)?)
-                }
-            };
+            let workload: Box<dyn AnyWorkload> = for_types!((dtype, dtype), T, _V => Box::new(Workload::<T>::new(device, settings)?));
             self.workload = Some((dtype, workload));
         }
         Ok(&mut *self.workload.as_mut().expect("made above").1)
@@ -254,14 +243,8 @@ impl Runner for DeviceRunner {
         let next = AtomicUsize::new(0);
         let worker = || {
             while let Some((desc, params)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let done = match desc.dtype {
-                    Dtype::F32 => once::<f32>(&self.device, desc, params),
-                    Dtype::F64 => once::<f64>(&self.device, desc, params),
-                    Dtype::F16 => once::<half::f16>(&self.device, desc, params),
-                    Dtype::Bf16 => once::<half::bf16>(&self.device, desc, params),
-                    Dtype::C32 => once::<num_complex::Complex<f32>>(&self.device, desc, params),
-                    Dtype::C64 => once::<num_complex::Complex<f64>>(&self.device, desc, params),
-                };
+                let types = (desc.dtype, desc.dtype);
+                let done = for_types!(types, T, _V => once::<T>(&self.device, desc, params));
                 if let Err(why) = done {
                     log::debug!("{params} on {desc}: {why}");
                 }

@@ -236,7 +236,7 @@ pub fn check_address(name: &str, at: *const u8, dtype: Dtype, layout: &Layout) -
 pub fn not_aligned(name: &str, dtype: Dtype) -> PyErr {
     errors::value(format!(
         "{name} has entries that do not lie on the boundaries of {}, such as a field of records: pass {}",
-        errors::name(dtype),
+        dtype.numpy_name(),
         instead(name, ".copy()")
     ))
 }
