@@ -81,6 +81,22 @@ impl Dtype {
         }
     }
 
+    /// NumPy's code, without a byte order: `f4`, `f8`, `f2`, `c8`, `c16`, and `V2` for bf16, which NumPy itself does not have.
+    ///
+    /// ```
+    /// assert_eq!(gemv::Dtype::C32.numpy_code(), "c8");
+    /// ```
+    pub const fn numpy_code(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f4",
+            Dtype::F64 => "f8",
+            Dtype::F16 => "f2",
+            Dtype::Bf16 => "V2",
+            Dtype::C32 => "c8",
+            Dtype::C64 => "c16",
+        }
+    }
+
     /// The type with this [`name`](Self::name).
     pub fn parse(name: &str) -> Option<Dtype> {
         Dtype::ALL.into_iter().find(|d| d.name() == name)

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv_core::ndarray::ShapeBuilder;
-use gemv_core::{Desc, Device, Dtype, Element, Engine, Layout, Params, half, num_complex};
+use gemv_core::{Desc, Device, Dtype, Element, Engine, Layout, Params, for_types};
 use gemv_lab::tuner::{DeviceRunner, Runner, RunnerSettings};
 
 /// Compiles on every core what would else be compiled one after another.
@@ -80,14 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if !all.contains(&chosen) {
                 all.push(chosen);
             }
-            match dtype {
-                Dtype::F32 => prepare::<f32>(&device, &desc, &all)?,
-                Dtype::F64 => prepare::<f64>(&device, &desc, &all)?,
-                Dtype::F16 => prepare::<half::f16>(&device, &desc, &all)?,
-                Dtype::Bf16 => prepare::<half::bf16>(&device, &desc, &all)?,
-                Dtype::C32 => prepare::<num_complex::Complex<f32>>(&device, &desc, &all)?,
-                _ => prepare::<num_complex::Complex<f64>>(&device, &desc, &all)?,
-            }
+            for_types!((dtype, dtype), T, _V => prepare::<T>(&device, &desc, &all))?;
             let mut times = Vec::new();
             for params in all {
                 runner.check(&desc, &params)?;

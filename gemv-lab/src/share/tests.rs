@@ -3,11 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use gemv::unstable::{Desc, Layout, Params, reference};
-use gemv::{Accumulator, Device, Element};
-use half::{bf16, f16};
+use gemv::unstable::{Desc, Layout, Params, for_types, reference};
+use gemv::{Accumulator, Device, Dtype, Element};
 use ndarray::{Array1, Array2};
-use num_complex::Complex;
 use serde_json::{Value, json};
 
 use crate::interrupt::is_stopped;
@@ -45,10 +43,9 @@ pub(super) fn run(device: &Device, end: Instant) -> Value {
     let (said, products, late) = (Instant::now(), 0, false);
     let mut tests = Tests { end, said, products, wrong: vec![], failed: vec![], late };
     for every in [false, true] {
-        macro_rules! each {
-            ($($t:ty),*) => { $( tests.of_type::<$t>(device, every); )* };
+        for dtype in Dtype::ALL {
+            for_types!((dtype, dtype), T, _V => tests.of_type::<T>(device, every));
         }
-        each!(f32, f64, f16, bf16, Complex<f32>, Complex<f64>);
     }
     let Tests { products, wrong, failed, late, .. } = tests;
     eprintln!("{products} products compared, {} are wrong", wrong.len());

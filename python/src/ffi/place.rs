@@ -257,8 +257,8 @@ pub fn instead(name: &str, copy: &str) -> String {
 /// Refuses element types that there is no product of. `convert` is how the array's library makes entries of float64.
 pub fn no_such_type(name: &str, what: &str, convert: &str) -> PyErr {
     errors::kind(format!(
-        "{name} has entries of {what}, and there are products of float16, bfloat16, float32, float64, complex64 and \
-         complex128: pass {}",
+        "{name} has entries of {what}, and there are products of {}: pass {}",
+        Dtype::ALL.map(Dtype::numpy_name).join(", "),
         instead(name, &format!("{convert}, or another of these"))
     ))
 }
