@@ -126,11 +126,6 @@ impl DeviceRunner {
         &self.device
     }
 
-    /// Sets what the caches hold from now on.
-    pub fn set_mode(&mut self, mode: Mode) {
-        self.settings.mode = mode;
-    }
-
     /// The modes in which a problem is measured: its time is their geometric mean.
     fn modes(&self, desc: &Desc) -> &'static [Mode] {
         let bytes = desc.bytes();

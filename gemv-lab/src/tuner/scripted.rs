@@ -128,6 +128,12 @@ fn launch_id(params: &Params) -> u64 {
     Scripted::new(0.0).launch_id(&desc(1, 1), params).expect("all are legal")
 }
 
+/// A finalist that took this long in every batch.
+fn trial(params: Params, seconds: f64) -> Trial {
+    let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
+    Trial { params, launch_id, seconds, low, high, batches: 9, checked: true, finalist: true }
+}
+
 fn truly_best(desc: &Desc) -> f64 {
     let rows = space().into_iter().filter(|p| p.kernel().as_str() == "row");
     rows.map(|p| Scripted::truth(desc, &p)).fold(f64::INFINITY, f64::min)
@@ -441,17 +447,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
                 (_, p) if p != one && n > 256 => 1e-6,
                 _ => 1.25e-6,
             };
-            let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
-            Trial {
-                params,
-                launch_id,
-                seconds,
-                low,
-                high,
-                batches: 9,
-                checked: true,
-                finalist: true,
-            }
+            trial(params, seconds)
         });
         let (mut trials, failures): (Vec<_>, _) = (trials.collect(), Vec::new());
         trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -504,17 +500,7 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
         let mut trials: Vec<Trial> = all
             .map(|params| {
                 let seconds = if params == best { 1e-6 } else { 3e-6 };
-                let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
-                Trial {
-                    params,
-                    launch_id,
-                    seconds,
-                    low,
-                    high,
-                    batches: 9,
-                    checked: true,
-                    finalist: true,
-                }
+                trial(params, seconds)
             })
             .collect();
         trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -544,20 +530,8 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
     let legal = |d: &Desc, p: &Params| *p != best || d.n <= 5000;
     let mut known = Measurements::new();
     for (m, n) in [4, 64, 1024].into_iter().flat_map(|m| [16, 256, 4096].map(|n| (m, n))) {
-        let trial = |(params, seconds): (Params, f64)| {
-            let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
-            Trial {
-                params,
-                launch_id,
-                seconds,
-                low,
-                high,
-                batches: 9,
-                checked: true,
-                finalist: true,
-            }
-        };
-        let trials: Vec<Trial> = [(best, 1e-6), (good, 2e-6), (bad, 3e-6)].map(trial).into();
+        let trials = [(best, 1e-6), (good, 2e-6), (bad, 3e-6)];
+        let trials: Vec<Trial> = trials.map(|(params, seconds)| trial(params, seconds)).into();
         let (d, failures) = (desc(m, n), Vec::new());
         let result = ProblemResult {
             desc: d,
