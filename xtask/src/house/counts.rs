@@ -86,6 +86,11 @@ impl Counts {
 
 impl Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<22} {:>6} {:>8} {:>7} {:>7}",
+            "lines of code", "Rust", "kernels", "tests", "other"
+        )?;
         let mut line = |name: &str, of: Lines| {
             writeln!(
                 f,
@@ -97,7 +102,7 @@ impl Display for Counts {
             line(name, *of)?;
         }
         line(
-            &format!("all {} folders", self.crates.len()),
+            &format!("all {} crates", self.crates.len()),
             self.sum(self.crates.keys().map(String::as_str)),
         )?;
         line("gemv-core, gemv-desc", self.sum(["gemv-core", "gemv-desc"]))?;
