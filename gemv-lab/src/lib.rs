@@ -3,7 +3,7 @@
 //! | module | subcommand | |
 //! |---|---|---|
 //! | [`tune`] | `gemv tune` | finds parameters by the [`tuner`], and writes and installs a table |
-//! | [`bench`] | `gemv bench` | times beside the read bandwidth and other libraries, as CSV |
+//! | [`bench`](mod@bench) | `gemv bench` | times beside the read bandwidth and other libraries, as CSV |
 //! | [`report`] | `gemv report` | one HTML page, with pictures, of what both have measured |
 //! | [`share`] | `gemv share` | tests, tunes and times a device that the authors do not have, into one file |
 //!
