@@ -5,10 +5,11 @@
 
 use std::io::{Cursor, Read};
 
-use gemv_cli::{npz, report};
+use gemv_cli::npz;
 use gemv_core::{Desc, Params, Table};
 use gemv_cuda::Bundle;
 use gemv_gpu::Cache;
+use gemv_lab::report;
 use gemv_shard::npy::Header;
 use gemv_shard::{Partial, dtype_of_bytes};
 use gemv_weights::{Elements, WeightFile};

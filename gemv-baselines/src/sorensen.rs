@@ -119,7 +119,7 @@ fn legal(args: &[Arg], desc: &Desc, params: &Params, caps: &Caps) -> Result<(), 
 /// Whether blocks can add to y at the same time.
 fn atomics(desc: &Desc, caps: &Caps) -> Result<(), String> {
     match desc.dtype {
-        Dtype::F16 | Dtype::Bf16 => Err("there are no atomics on 16-bit floats".into()),
+        of if of.bytes() < 4 => Err("there are no atomics on 16-bit floats".into()),
         Dtype::F64 | Dtype::C64 if caps.language == Language::OpenCl && !caps.atomics64 => {
             Err("the device has no 64-bit atomics (cl_khr_int64_base_atomics)".into())
         }

@@ -31,12 +31,9 @@ pub(crate) const CONJUGATED: u32 = 4;
 /// It is not written.
 pub(crate) const READ_ONLY: u32 = 8;
 
-/// The types by their numbers in C.
-pub(crate) const DTYPES: [Dtype; 6] =
-    [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::C32, Dtype::C64];
-
+/// The type of this number in C: its place among all.
 pub(crate) fn dtype(number: u32) -> Result<Dtype> {
-    let found = DTYPES.get(number as usize);
+    let found = Dtype::ALL.get(number as usize);
     found.copied().ok_or_else(|| wrong(format_args!("there is no gemv_dtype {number}")))
 }
 

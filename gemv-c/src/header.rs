@@ -4,7 +4,9 @@ use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-use crate::array::{Array, CONJUGATED, DEVICE, DTYPES, READ_ONLY, RESIDENT};
+use gemv::Dtype;
+
+use crate::array::{Array, CONJUGATED, DEVICE, READ_ONLY, RESIDENT};
 use crate::error::Status;
 
 /// What the program prints, by the crate.
@@ -35,7 +37,7 @@ fn expected() -> Vec<(String, u64)> {
     ] {
         say(name, status as usize);
     }
-    for (at, dtype) in DTYPES.into_iter().enumerate() {
+    for (at, dtype) in Dtype::ALL.into_iter().enumerate() {
         let name = match dtype.to_string().as_str() {
             "c32" => "GEMV_C64".into(),
             "c64" => "GEMV_C128".into(),

@@ -8,7 +8,7 @@ use gemv::ndarray::{Ix1, Ix3};
 use gemv::unstable::Element;
 use gemv::{DeviceArray, DeviceVector};
 
-use crate::array::{Array, DTYPES, Placed, RESIDENT, last};
+use crate::array::{Array, Placed, RESIDENT, last};
 use crate::error::{Failure, Result, wrong};
 
 /// What `gemv_matrix *` points to.
@@ -30,7 +30,7 @@ impl Matrix {
                 stride[*axis] = window.stride(to) as i64;
             }
         }
-        let dtype = DTYPES.iter().position(|dtype| *dtype == T::DTYPE).unwrap_or_default() as u32;
+        let dtype = T::DTYPE as u32;
         let (offset, data) = (window.first as i64, std::ptr::null_mut());
         let array = Array { data, offset, dim, stride, ndim, dtype, flags: RESIDENT, reserved: 0 };
         Ok(Matrix { array, block: Mutex::new(Box::new(block)) })

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use gemv_weights::{Elements, WeightFile};
 
-use crate::array::{Array, DTYPES, READ_ONLY};
+use crate::array::{Array, READ_ONLY};
 use crate::device::{give, write_text};
 use crate::error::{Failure, Result, Status, guarded, wrong};
 use crate::packed::{Packed, text};
@@ -173,7 +173,7 @@ unsafe extern "C" fn gemv_weights_array(
             (dim[axis], stride[axis]) = (*entries as i64, apart);
             apart = apart.saturating_mul(*entries as i64);
         }
-        let dtype = DTYPES.iter().position(|of| *of == dtype).unwrap_or_default() as u32;
+        let dtype = dtype as u32;
         // SAFETY: the caller's.
         let to = unsafe { to.as_mut() };
         let to = to.ok_or_else(|| wrong("there is no place for the array: a null pointer"))?;

@@ -5,17 +5,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use gemv::unstable::{Params, packed};
+use gemv::unstable::{Params, for_types, packed};
 use gemv::{Accumulator, Dtype, Element, GpuDot, Times, ToDevice};
+use gemv_lab::device::open_device;
+use gemv_lab::files::{Output, is_same};
+use gemv_lab::parse::parse_bytes;
 use gemv_shard::SumElement;
 use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array3, Axis, ShapeBuilder};
-use num_complex::Complex;
 
-use crate::files::{Output, is_same};
 use crate::npy::{self, Npy, Number};
-use crate::parse::{numpy_name, open_device, parse_bytes};
 use crate::weights;
 
 /// Multiply a matrix and a vector, or several, in NumPy files: y = alpha A x + beta y.
@@ -125,7 +125,7 @@ impl Factor {
         ensure!(
             self.im.is_none() || T::DTYPE.is_complex(),
             "{option} is complex, but the arrays hold {}",
-            numpy_name(T::DTYPE)
+            T::DTYPE.numpy_name()
         );
         let im = self.im.as_deref().map_or(Ok(0.0), part)?;
         Ok(T::Acc::from_parts(part(&self.re)?, im))
@@ -142,31 +142,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
         None => Npy::open(&args.a)?,
     };
     let x = Npy::open(&args.x)?;
-    match (a.dtype(), x.dtype()) {
-        (Dtype::F16, Dtype::F32) => product::<f16, f32, _>(&args, a, x),
-        (Dtype::Bf16, Dtype::F32) => product::<bf16, f32, _>(&args, a, x),
-        (Dtype::F32, Dtype::F64) => product::<f32, f64, _>(&args, a, x),
-        (matrix, vectors) => {
-            ensure!(
-                matrix == vectors,
-                "{}: the array holds {}, but {} holds {}; both must be of one type, or the matrix of float16 \
-                 or bfloat16 and x of float32, or the matrix of float32 and x of float64: {}",
-                x.name(),
-                numpy_name(vectors),
-                a.name(),
-                numpy_name(matrix),
-                one_type(matrix, vectors)
-            );
-            match matrix {
-                Dtype::F32 => product::<f32, f32, _>(&args, a, x),
-                Dtype::F64 => product::<f64, f64, _>(&args, a, x),
-                Dtype::F16 => product::<f16, f16, _>(&args, a, x),
-                Dtype::Bf16 => product::<bf16, bf16, _>(&args, a, x),
-                Dtype::C32 => product::<Complex<f32>, Complex<f32>, _>(&args, a, x),
-                Dtype::C64 => product::<Complex<f64>, Complex<f64>, _>(&args, a, x),
-            }
-        }
-    }
+    let (matrix, vectors) = (a.dtype(), x.dtype());
+    ensure!(
+        matrix.multiplies(vectors),
+        "{}: the array holds {}, but {} holds {}; both must be of one type, or the matrix and x of {}: {}",
+        x.name(),
+        vectors.numpy_name(),
+        a.name(),
+        matrix.numpy_name(),
+        Dtype::MIXED
+            .map(|(a, x)| format!("{} and {}", a.numpy_name(), x.numpy_name()))
+            .join(", or "),
+        one_type(matrix, vectors)
+    );
+    for_types!((matrix, vectors), T, V => product::<T, V, _>(&args, a, x))
 }
 
 /// How to give a matrix and a vector types that have a product: by as few copies as it takes, without loss.
@@ -183,7 +172,7 @@ fn one_type(matrix: Dtype, vectors: Dtype) -> String {
     let both = both.unwrap_or(Dtype::C64);
     // x is the smaller copy, where it is enough.
     let (a, x) = if matrix.multiplies(both) { (matrix, both) } else { (both, both) };
-    let save = |name: &str, dtype: Dtype| format!("{name}.astype({:?})", numpy_name(dtype));
+    let save = |name: &str, dtype: Dtype| format!("{name}.astype({:?})", dtype.numpy_name());
     let saved = [(a != matrix).then(|| save("A", a)), (x != vectors).then(|| save("x", x))];
     format!("save {}", saved.into_iter().flatten().collect::<Vec<_>>().join(" and "))
 }
@@ -367,12 +356,12 @@ fn packed_product(args: &Args, a: &weights::Packed) -> Result<()> {
         other => bail!(
             "{}: the array holds {}, but {} is packed as {}, and takes {}, {} and {}",
             x.name(),
-            numpy_name(other),
+            other.numpy_name(),
             args.a.display(),
             a.blocks.format(),
-            numpy_name(Dtype::F32),
-            numpy_name(Dtype::F16),
-            numpy_name(Dtype::Bf16)
+            Dtype::F32.numpy_name(),
+            Dtype::F16.numpy_name(),
+            Dtype::Bf16.numpy_name()
         ),
     }
 }
@@ -504,10 +493,10 @@ fn operand(path: PathBuf, x: &Npy) -> Result<Npy> {
         file.dtype() == x.dtype(),
         "{}: the array holds {}, but {} holds {}; both must be of one type: save y.astype({:?})",
         file.name(),
-        numpy_name(file.dtype()),
+        file.dtype().numpy_name(),
         x.name(),
-        numpy_name(x.dtype()),
-        numpy_name(x.dtype())
+        x.dtype().numpy_name(),
+        x.dtype().numpy_name()
     );
     Ok(file)
 }

@@ -12,10 +12,10 @@ use gemv::unstable::table::{TABLES_ENV, user_dirs};
 use gemv::unstable::{BACKEND_ENV, Desc, Layout};
 use gemv::{Device, DeviceInfo, Engine, Error};
 use gemv_baselines::CBLAS_ENV;
-use gemv_tune::many;
+use gemv_lab::device::{by_backend, device_json, open_device};
+use gemv_lab::parse::parse_dtype;
+use gemv_lab::tuner::many;
 use gemv_weights::WeightFile;
-
-use crate::parse::{open_device, parse_dtype};
 
 /// List the devices, say why others are absent, where tables and compiled kernels are kept, and which of gemv's variables are
 /// set; or the tensors of a file.
@@ -53,8 +53,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let Some(words) = args.explain else {
         let json = match (args.kernels, args.json) {
-            (true, true) => kernels::json(&kernels::by_backend(engine)),
-            (true, false) => return Ok(kernels::list(&kernels::by_backend(engine), &mut out)?),
+            (true, true) => kernels::json(&by_backend(engine)),
+            (true, false) => return Ok(kernels::list(&by_backend(engine), &mut out)?),
             (false, true) => json(engine),
             (false, false) => return list(engine, &mut out),
         };
@@ -150,20 +150,6 @@ fn json(engine: &Engine) -> serde_json::Value {
         "tables": tables,
         "caches": caches,
         "environment": environment,
-    })
-}
-
-/// A device, as JSON.
-pub(crate) fn device_json(info: &DeviceInfo) -> serde_json::Value {
-    serde_json::json!({
-        "id": info.id,
-        "name": info.name,
-        "arch": info.arch,
-        "vendor": info.vendor,
-        "driver": info.driver,
-        "memory": info.memory,
-        "units": info.units,
-        "host": info.host,
     })
 }
 

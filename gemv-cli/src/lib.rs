@@ -1,22 +1,15 @@
 //! The command `gemv`: matrix-vector products from the command line.
 //!
-//! What is public is for the binary and for the fuzzer of its parsers. One module a subcommand; each has its arguments and a `run`. Exit codes: 0 done, 1 failed (one
-//! sentence on standard error), 2 wrong usage, 130 stopped by Ctrl-C.
+//! One module a subcommand; each has its arguments and a `run`. `tune`, `bench`, `report` and `share` are modules of [`gemv_lab`].
+//! What is public is for the binary and for the fuzzer of its parsers. Exit codes: 0 done, 1 failed (one sentence on
+//! standard error), 2 wrong usage, 130 stopped by Ctrl-C.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod dot;
-mod files;
 mod info;
-mod interrupt;
 mod manual;
 mod npy;
 pub mod npz;
-mod parse;
-mod record;
-pub mod report;
-mod share;
-mod tune;
 mod warm;
 mod weights;
 
@@ -28,6 +21,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gemv::unstable::float_mode::in_default;
 // Linked for its kernels, which enter the backends by name.
 use gemv_baselines as _;
+use gemv_lab::{bench, interrupt, parse, report, share, tune};
 
 /// Matrix-vector products on CPU, OpenCL and CUDA, with the same bits everywhere.
 #[derive(Parser)]

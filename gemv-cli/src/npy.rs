@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use bytemuck::Pod;
-use gemv::{Dtype, Element};
+use gemv::{Accumulator, Dtype, Element};
+use gemv_lab::files::Output;
+#[cfg(unix)]
+use gemv_lab::files::stdin;
 use gemv_shard::npy::{self, Header, check_length};
 use gemv_shard::{Stamp, Streamed};
-use half::{bf16, f16};
-use num_complex::Complex;
 
-use crate::files::Output;
-#[cfg(unix)]
-use crate::files::stdin;
 use crate::npz;
 
 /// An element type of a file.
@@ -24,32 +22,17 @@ pub(crate) trait Number: Element + Pod {
     fn text(self) -> String;
 }
 
-macro_rules! real {
-    ($($t:ty, $show:expr;)*) => { $(
-        impl Number for $t {
-            fn text(self) -> String {
-                format!("{:?}", $show(self))
-            }
-        }
-    )* };
+impl<T: Element + Pod> Number for T {
+    fn text(self) -> String {
+        let (re, im) = self.widen().parts();
+        let part = |part: f64| match T::DTYPE.needs_f64() {
+            true => format!("{part:?}"),
+            // The shortest text of an f32 is shorter than that of the same number as f64.
+            false => format!("{:?}", part as f32),
+        };
+        if T::DTYPE.is_complex() { format!("{},{}", part(re), part(im)) } else { part(re) }
+    }
 }
-real! {
-    f32, |v: f32| v;
-    f64, |v: f64| v;
-    f16, f16::to_f32;
-    bf16, bf16::to_f32;
-}
-
-macro_rules! complex {
-    ($($t:ty)*) => { $(
-        impl Number for Complex<$t> {
-            fn text(self) -> String {
-                format!("{:?},{:?}", self.re, self.im)
-            }
-        }
-    )* };
-}
-complex!(f32 f64);
 
 /// A file whose header has been read and whose data follows. Its errors name it.
 pub(crate) struct Npy {

@@ -11,8 +11,9 @@ use gemv::unstable::{Desc, Params};
 use gemv::{Device, Dtype};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::interrupt::{Interrupted, is_stopped, watch};
-use crate::parse::{open_device, parse_dtype};
+use gemv_lab::device::open_device;
+use gemv_lab::interrupt::{Interrupted, is_stopped, watch};
+use gemv_lab::parse::parse_dtype;
 
 /// Compile and test every kernel that a device's tables choose, and keep them on disk.
 ///

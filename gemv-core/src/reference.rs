@@ -406,14 +406,7 @@ impl Backend for Reference {
         fn zeros<T: Element>(len: usize) -> Result<Box<dyn Memory>> {
             Ok(Box::new(HostMemory(host_zeros::<T>("reference", len)?)))
         }
-        match dtype {
-            Dtype::F32 => zeros::<f32>(len),
-            Dtype::F64 => zeros::<f64>(len),
-            Dtype::F16 => zeros::<half::f16>(len),
-            Dtype::Bf16 => zeros::<half::bf16>(len),
-            Dtype::C32 => zeros::<num_complex::Complex<f32>>(len),
-            Dtype::C64 => zeros::<num_complex::Complex<f64>>(len),
-        }
+        for_types!((dtype, dtype), T, _V => zeros::<T>(len))
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {

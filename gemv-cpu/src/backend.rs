@@ -7,7 +7,7 @@ use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 use gemv_core::{
     Accumulator, AnySlice, AnySliceMut, AnySmall, AnyVectorJob, BACKENDS, Backend, BackendEntry,
     BuiltinTable, Checked, Desc, DeviceInfo, Dtype, Element, Error, HostGemm, Job, KernelInfo,
-    Memory, Params, Prepared, Result, Rival, Small, VectorJob, for_any, host_is_full,
+    Memory, Params, Prepared, Result, Rival, Small, VectorJob, for_any, for_types, host_is_full,
 };
 #[cfg(feature = "packed")]
 use gemv_core::{Format, PackedMatrix};
@@ -482,17 +482,7 @@ impl Backend for Cpu {
         fn zeros<T: Element>(len: usize) -> Result<Box<dyn Memory>, u64> {
             Ok(Box::new(Allocation::<T>::zeros(len)?))
         }
-        use gemv_core::half::{bf16, f16};
-        use gemv_core::num_complex::Complex;
-        match dtype {
-            Dtype::F32 => zeros::<f32>(len),
-            Dtype::F64 => zeros::<f64>(len),
-            Dtype::F16 => zeros::<f16>(len),
-            Dtype::Bf16 => zeros::<bf16>(len),
-            Dtype::C32 => zeros::<Complex<f32>>(len),
-            Dtype::C64 => zeros::<Complex<f64>>(len),
-        }
-        .map_err(|asked| self.full(asked))
+        for_types!((dtype, dtype), T, _V => zeros::<T>(len)).map_err(|asked| self.full(asked))
     }
 
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {

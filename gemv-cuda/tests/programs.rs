@@ -92,7 +92,9 @@ fn programs_for_sm_90a_alone_compile() {
     let (mut of_f16, mut compiled) = (None, 0);
     for of in all {
         // The other types differ in how an element is widened.
-        if of.types.0 == Dtype::F16 && of_f16.replace(of.types).is_some() || of.types.0 != of.types.1 {
+        if of.types.0 == Dtype::F16 && of_f16.replace(of.types).is_some()
+            || of.types.0 != of.types.1
+        {
             continue;
         }
         let program = of.program();
@@ -100,7 +102,8 @@ fn programs_for_sm_90a_alone_compile() {
         assert_eq!(options[0], "--gpu-architecture=sm_90a");
         options.push("--ptxas-options=-v".into());
         let params = of.params;
-        let (_, log) = nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
+        let (_, log) =
+            nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
         assert!(!log.contains("warning") && spilled(&log) <= FEW, "{params}: {log}");
         // Elsewhere it compiles and is not launched.
         if compiled == 0 {
@@ -131,9 +134,8 @@ fn programs_of_packed_matrices_compile() {
             let program = PACKED.program(Dtype::F32, &params);
             let mut options = options_of(&program, &format!("sm_{arch}"));
             options.push("--ptxas-options=-v".into());
-            let (_, log) = nvrtc
-                .compile(&program, &options)
-                .unwrap_or_else(|log| panic!("{params}: {log}"));
+            let (_, log) =
+                nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
             assert!(!log.contains("warning"), "{params}: {log}");
             assert!(arch != 90 || spilled(&log) <= FEW, "{params}: {log}");
             compiled += 1;

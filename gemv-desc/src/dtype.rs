@@ -30,7 +30,8 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Every element type, in the order of the tables.
+    /// Every element type, in the order of the tables. It grows at its end: a type's place in it is its number in kernels
+    /// and in C.
     pub const ALL: [Dtype; 6] =
         [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::C32, Dtype::C64];
 
@@ -61,6 +62,38 @@ impl Dtype {
             Dtype::Bf16 => "bf16",
             Dtype::C32 => "c32",
             Dtype::C64 => "c64",
+        }
+    }
+
+    /// The name in NumPy, and in `ml_dtypes`: `float32`, `float64`, `float16`, `bfloat16`, `complex64`, `complex128`.
+    ///
+    /// ```
+    /// assert_eq!(gemv::Dtype::C32.numpy_name(), "complex64");
+    /// ```
+    pub const fn numpy_name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "float32",
+            Dtype::F64 => "float64",
+            Dtype::F16 => "float16",
+            Dtype::Bf16 => "bfloat16",
+            Dtype::C32 => "complex64",
+            Dtype::C64 => "complex128",
+        }
+    }
+
+    /// NumPy's code, without a byte order: `f4`, `f8`, `f2`, `c8`, `c16`, and `V2` for bf16, which NumPy itself does not have.
+    ///
+    /// ```
+    /// assert_eq!(gemv::Dtype::C32.numpy_code(), "c8");
+    /// ```
+    pub const fn numpy_code(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f4",
+            Dtype::F64 => "f8",
+            Dtype::F16 => "f2",
+            Dtype::Bf16 => "V2",
+            Dtype::C32 => "c8",
+            Dtype::C64 => "c16",
         }
     }
 

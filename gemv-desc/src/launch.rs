@@ -171,12 +171,12 @@ pub enum KernelType {
 impl KernelType {
     /// Of the elements of this type.
     pub const fn of(dtype: Dtype) -> KernelType {
-        match dtype {
-            Dtype::F32 => KernelType::F32,
-            Dtype::F64 => KernelType::F64,
-            Dtype::F16 | Dtype::Bf16 => KernelType::Bits16,
-            Dtype::C32 => KernelType::C32,
-            Dtype::C64 => KernelType::C64,
+        match (dtype.bytes(), dtype.is_complex()) {
+            (2, _) => KernelType::Bits16,
+            (4, _) => KernelType::F32,
+            (8, false) => KernelType::F64,
+            (8, true) => KernelType::C32,
+            _ => KernelType::C64,
         }
     }
 

@@ -59,8 +59,6 @@ const FUNCTIONS: [&str; 8] = [
     "gather_y",
 ];
 
-const TYPES: [Dtype; 6] = [Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64, Dtype::C32, Dtype::C64];
-
 impl Call {
     /// A call of one of [`FUNCTIONS`].
     pub fn of(function: &str) -> Call {
@@ -120,13 +118,13 @@ impl Call {
             Meaning::Split => {
                 name(&["by rows", "by columns", "over a grid"], number, |name| name.to_string())
             }
-            Meaning::Type => name(&TYPES, number, |dtype| dtype.name().to_string()),
+            Meaning::Type => name(&Dtype::ALL, number, |dtype| dtype.name().to_string()),
         }
     }
 }
 
 fn code(dtype: Dtype) -> u64 {
-    TYPES.iter().position(|of| *of == dtype).unwrap_or(TYPES.len()) as u64
+    dtype as u64
 }
 
 fn name<T>(of: &[T], index: u64, show: impl Fn(&T) -> String) -> String {

@@ -34,6 +34,7 @@ impl<T: Element + Times<V>, V: Element> Case<T, V> {
             let first = x.slice(s![.., 0, ..]).to_owned();
             x.slice_mut(s![.., 1, ..]).assign(&first);
         }
+        let least = least::<T>();
         let entry = |b: usize, i: usize, j: usize| {
             // By the signs of the first column's entry, so that every product is negative, or -0.
             let (x_re, x_im) = x[[b, j, 0]].widen().parts();
@@ -49,11 +50,11 @@ impl<T: Element + Times<V>, V: Element> Case<T, V> {
                 }
                 // Subnormal numbers, with subnormal sums.
                 2 => {
-                    let mut part = || least(T::DTYPE) * (1 + random.of(7)) as f64;
+                    let mut part = || least * (1 + random.of(7)) as f64;
                     (part(), part())
                 }
                 // Products that round to -0.
-                3 => (re_sign * least(T::DTYPE), im_sign * 0.0),
+                3 => (re_sign * least, im_sign * 0.0),
                 // Products that are -0, in sums that are +0.
                 _ => (re_sign * 0.0, im_sign * 0.0),
             };
@@ -118,14 +119,11 @@ impl<T: Element + Times<V>, V: Element> Case<T, V> {
     }
 }
 
-/// The least positive number of a type.
-fn least(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F32 | Dtype::C32 => f64::from(f32::from_bits(1)),
-        Dtype::F64 | Dtype::C64 => f64::from_bits(1),
-        Dtype::F16 => 2f64.powi(-24),
-        Dtype::Bf16 => 2f64.powi(-133),
-    }
+/// The least positive number of a type: a power of two whose half rounds to zero.
+fn least<T: Element>() -> f64 {
+    let is_zero = |v: f64| T::narrow(T::Acc::from_parts(v, 0.0)).widen().is_zero();
+    let halves = std::iter::successors(Some(1.0), |v| Some(v / 2.0));
+    halves.take_while(|v| !is_zero(*v)).last().expect("1 is a number of every type")
 }
 
 /// Matrices that lie in memory so that [`view`] has this layout.
@@ -210,7 +208,8 @@ mod tests {
 
     fn without_subnormals<T: Element>(a: &[T], x: &[T]) -> T::Acc {
         // Smaller numbers than the test's least and its sevenfold are not tested.
-        let kept = |v: f64| if v.abs() < 10.0 * least(T::DTYPE) { 0.0 * v } else { v };
+        let least = least::<T>();
+        let kept = |v: f64| if v.abs() < 10.0 * least { 0.0 * v } else { v };
         let flushed = |v: T| {
             let (re, im) = v.widen().parts();
             T::Acc::from_parts(kept(re), kept(im))

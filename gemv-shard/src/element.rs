@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytemuck::Pod;
 use gemv_core::float_mode::in_default;
-use gemv_core::{Accumulator, Any, DeviceVector, Dtype, Element, Family, VectorRef};
+use gemv_core::{Accumulator, Any, DeviceVector, Dtype, Element, Family, VectorRef, for_any};
 use ndarray::{Array1, ArrayView1};
 use num_complex::Complex;
 
@@ -88,26 +88,25 @@ impl<S: Element> Vector<'_, S> {
     }
 }
 
-fn widened<'a, V: Element>(x: VectorRef<'a, V>) -> Result<Vector<'a, V::Acc>>
-where
-    V::Acc: Element,
-{
+fn widened<V: Element>(x: VectorRef<'_, V>) -> Result<Array1<V::Acc>> {
     let widen = |x: ArrayView1<'_, V>| in_default(|| collected(x.iter().map(|x| x.widen())));
     let widened = match x {
         VectorRef::Host(x) => widen(x),
         VectorRef::Device(x) => widen(x.download()?.view()),
     };
-    Ok(Vector::Widened(widened?.into()))
+    Ok(widened?.into())
 }
 
-/// Whoever calls it has compared the accumulators.
-fn other<S: Element>(x: Any<'_, Vectors>) -> Error {
+/// A vector of a narrower type. Whoever calls it has compared the accumulators.
+fn narrower<S: SumElement>(x: Any<'_, Vectors>) -> Result<Vector<'_, S>> {
     let text = |dtype: Dtype| format!("elements of {dtype}");
-    Error::Differ { left: text(x.dtype()), right: text(S::DTYPE) }
+    let other = Error::Differ { left: text(x.dtype()), right: text(S::DTYPE) };
+    let widened: Box<dyn std::any::Any> = for_any!(Any, x, x => Box::new(widened(x)?));
+    widened.downcast().map(|widened| Vector::Widened(*widened)).map_err(|_| other)
 }
 
 macro_rules! real {
-    ($($t:ident, $($narrow:ident)* => $variant:ident;)*) => { $(
+    ($($t:ident => $variant:ident;)*) => { $(
         impl sealed::Sealed for $t {}
         impl SumElement for $t {
             type Part = $t;
@@ -126,8 +125,7 @@ macro_rules! real {
             fn vector(x: Any<'_, Vectors>) -> Result<Vector<'_, Self>> {
                 match x {
                     Any::$variant(x) => Ok(Vector::Given(x)),
-                    $(Any::$narrow(x) => widened(x),)*
-                    x => Err(other::<Self>(x)),
+                    x => narrower(x),
                 }
             }
             fn real(y: Any<'_, ResidentVectors>) -> Option<&mut DeviceVector<Self>> {
@@ -142,8 +140,8 @@ macro_rules! real {
     )* };
 }
 real! {
-    f32, F16 Bf16 => F32;
-    f64, => F64;
+    f32 => F32;
+    f64 => F64;
 }
 
 macro_rules! complex {
@@ -167,7 +165,7 @@ macro_rules! complex {
             fn vector(x: Any<'_, Vectors>) -> Result<Vector<'_, Self>> {
                 match x {
                     Any::$variant(x) => Ok(Vector::Given(x)),
-                    x => Err(other::<Self>(x)),
+                    x => narrower(x),
                 }
             }
             fn real(_: Any<'_, ResidentVectors>) -> Option<&mut DeviceVector<Self>> {

@@ -186,14 +186,7 @@ pub fn write<T: Element + Pod>(
     shape: &[usize],
     elements: &[T],
 ) -> io::Result<()> {
-    let kind = match T::DTYPE {
-        Dtype::F16 => "f2",
-        Dtype::F32 => "f4",
-        Dtype::F64 => "f8",
-        Dtype::C32 => "c8",
-        Dtype::C64 => "c16",
-        Dtype::Bf16 => "V2",
-    };
+    let kind = T::DTYPE.numpy_code();
     let order = if cfg!(target_endian = "big") { '>' } else { '<' };
     let axes = shape.iter().map(|len| format!("{len}, ")).collect::<String>();
     // A tuple of one has a comma, and one of more needs none at its end.
@@ -297,16 +290,15 @@ fn parse_header(text: &str) -> Result<Header> {
 /// A type as NumPy reads it: a code, alone or behind a byte order, or a name (`numpy.dtype` of a text).
 fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
     const NATIVE: bool = cfg!(target_endian = "big");
-    let named = match descr {
-        "half" | "float16" => Some(Dtype::F16),
-        "single" | "float32" => Some(Dtype::F32),
-        "double" | "float" | "float64" => Some(Dtype::F64),
-        "csingle" | "complex64" => Some(Dtype::C32),
-        "cdouble" | "complex" | "complex128" => Some(Dtype::C64),
-        "bfloat16" => Some(Dtype::Bf16),
-        _ => None,
+    let name = match descr {
+        "half" => "float16",
+        "single" => "float32",
+        "double" | "float" => "float64",
+        "csingle" => "complex64",
+        "cdouble" | "complex" => "complex128",
+        name => name,
     };
-    if let Some(dtype) = named {
+    if let Some(dtype) = Dtype::ALL.into_iter().find(|dtype| dtype.numpy_name() == name) {
         return Some((dtype, NATIVE));
     }
     let (code, big_endian) = match descr.split_at_checked(1)? {
@@ -315,21 +307,21 @@ fn parse_descr(descr: &str) -> Option<(Dtype, bool)> {
         ("=" | "|", code) => (code, NATIVE),
         _ => (descr, NATIVE),
     };
-    let dtype = match code {
-        "f2" | "e" => Dtype::F16,
-        "f4" | "f" => Dtype::F32,
-        "f8" | "d" => Dtype::F64,
-        "c8" | "F" => Dtype::C32,
-        "c16" | "D" => Dtype::C64,
-        "V2" => Dtype::Bf16,
-        _ => return None,
+    let code = match code {
+        "e" => "f2",
+        "f" => "f4",
+        "d" => "f8",
+        "F" => "c8",
+        "D" => "c16",
+        code => code,
     };
-    Some((dtype, big_endian))
+    Some((Dtype::ALL.into_iter().find(|dtype| dtype.numpy_code() == code)?, big_endian))
 }
 
 /// Why an array of another type is refused, and what to do.
 fn not_multiplied(descr: &str) -> String {
     let code = descr.trim_start_matches(['<', '>', '=', '|']);
+    let multiplied = Dtype::ALL.map(Dtype::numpy_name).join(", ");
     // As in `uint8`.
     let unsigned = code.strip_prefix('u').unwrap_or(code);
     let holds = match (code, unsigned) {
@@ -345,15 +337,13 @@ fn not_multiplied(descr: &str) -> String {
         (_, "int" | "int8" | "int16" | "int32" | "int64") => "integers",
         _ => {
             return format!(
-                "the array's type is \"{}\", but float16, float32, float64, complex64, complex128 and \
-                 bfloat16 are multiplied",
+                "the array's type is \"{}\", but {multiplied} are multiplied",
                 shown(descr)
             );
         }
     };
     format!(
-        "the array holds {holds} (type {descr:?}), but float16, float32, float64, complex64, complex128 and \
-         bfloat16 are multiplied: save a.astype(\"float64\")"
+        "the array holds {holds} (type {descr:?}), but {multiplied} are multiplied: save a.astype(\"float64\")"
     )
 }
 

@@ -7,6 +7,10 @@ import numpy as np
 __version__: str
 __order_version__: int
 
+#: Names of the types of entries, and pairs of a matrix' and of vectors' types that differ and have a product.
+_TYPES: Sequence[str]
+_MIXED: Sequence[tuple[str, str]]
+
 class _Lent(Protocol):
     """An array of another library, lent by DLPack."""
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _gemv
+from ._gemv import _MIXED, _TYPES
 
 __all__ = ["matmul", "matvec"]
 
@@ -32,17 +33,12 @@ def _on_host(function):
 _MATVEC, _MATMUL = _on_host(_gemv.matvec), _on_host(_gemv.matmul)
 
 
-#: Types of entries, and pairs of two of them that have a product, which is of the second.
-_TYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
-_MIXED = (("float16", "float32"), ("bfloat16", "float32"), ("float32", "float64"))
-
-
 def _result_type(a, x):
     """The name of the type of a product, in either order; None if there is none."""
     a, x = a.dtype.name, x.dtype.name
     if a == x:
         return a if a in _TYPES else None
-    return next((pair[1] for pair in _MIXED if pair in ((a, x), (x, a))), None)
+    return next((x_type for a_type, x_type in _MIXED if {a, x} == {a_type, x_type}), None)
 
 
 def _product(call, direct, a, x, shape):
@@ -114,7 +110,7 @@ def _check(name, a, x, fits, form):
     if _result_type(a, x) is None:
         raise TypeError(
             f"{name}: {a.dtype.name} and {x.dtype.name} have no product: both are of one of {', '.join(_TYPES)}, "
-            "or float16 or bfloat16 with float32, or float32 with float64"
+            f"or {', or '.join(' with '.join(pair) for pair in _MIXED)}"
         )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import torch
 
+from ._gemv import _MIXED as _PAIRS
 from ._gemv import _bmm, _direct_mv, _mm, _mv
 
 __all__ = ["Linear"]
@@ -32,11 +33,7 @@ _mm_op = torch.ops.gemv.mm.default
 _bmm_op = torch.ops.gemv.bmm.default
 
 #: Types of a matrix, and others of vectors that it has products with.
-_MIXED = {
-    (torch.float16, torch.float32),
-    (torch.bfloat16, torch.float32),
-    (torch.float32, torch.float64),
-}
+_MIXED = {(getattr(torch, a), getattr(torch, x)) for a, x in _PAIRS}
 
 
 def _fake(name, axes):

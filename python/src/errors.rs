@@ -1,7 +1,6 @@
 //! Exceptions of the kinds that NumPy raises.
 
 use gemv::Error;
-use gemv::unstable::Dtype;
 use pyo3::PyErr;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 
@@ -24,18 +23,6 @@ pub fn of(error: Error) -> PyErr {
         | Error::WrongDevice { .. } => value(sentence),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(sentence),
         _ => PyRuntimeError::new_err(sentence),
-    }
-}
-
-/// NumPy's name of an element type.
-pub fn name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F16 => "float16",
-        Dtype::Bf16 => "bfloat16",
-        Dtype::F32 => "float32",
-        Dtype::F64 => "float64",
-        Dtype::C32 => "complex64",
-        Dtype::C64 => "complex128",
     }
 }
 

@@ -15,6 +15,7 @@ mod packed_methods;
 mod products;
 mod weights;
 
+use gemv::Dtype;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -44,6 +45,9 @@ fn _devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 fn _gemv(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__order_version__", gemv::unstable::order::VERSION)?;
+    let pairs = Dtype::MIXED.map(|(a, x)| (a.numpy_name(), x.numpy_name()));
+    m.add("_TYPES", Dtype::ALL.map(Dtype::numpy_name))?;
+    m.add("_MIXED", pairs)?;
     m.add_class::<array::Array>()?;
     m.add_class::<packed::Packed>()?;
     m.add_class::<weights::WeightFile>()?;

@@ -141,7 +141,7 @@ impl Array {
     }
 
     fn __repr__(&self) -> String {
-        let (shape, dtype) = (errors::shape(self.layout.dim()), errors::name(self.dtype));
+        let (shape, dtype) = (errors::shape(self.layout.dim()), self.dtype.numpy_name());
         format!("gemv.Array(shape={shape}, dtype={dtype}, device='{}')", self.device())
     }
 

@@ -129,7 +129,7 @@ impl Packed {
         if *dtype != Dtype::F32 {
             return Err(errors::kind(format!(
                 "a has entries of {}, and weights are packed from float32: pass a.astype('float32')",
-                errors::name(*dtype)
+                dtype.numpy_name()
             )));
         }
         let (dim, strides) = layout.three();

@@ -1,10 +1,9 @@
 //! `matvec`, `matmul` and `vecdot`: what fits, where the result goes, and the product itself.
 
-use gemv::num_complex::Complex;
 use gemv::unstable::float_mode::in_default;
 use gemv::unstable::fork::Once;
-use gemv::unstable::{Dtype, Job, Number};
-use gemv::{Device, Engine};
+use gemv::unstable::{Dtype, Job, Number, for_types};
+use gemv::{Accumulator, Device, Element, Engine};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -318,7 +317,7 @@ fn with_packed<'py>(of: Function, operands: [Operand<'py>; 2]) -> PyResult<[Oper
         return Err(errors::kind(format!(
             "{}: a packed matrix and {} have no product: pass vectors of float32, float16 or bfloat16",
             of.name(),
-            errors::name(x.dtype)
+            x.dtype.numpy_name()
         )));
     }
     debug_assert!(a.is_packed());
@@ -357,10 +356,11 @@ fn no_product(of: &str, [a, x]: &[Operand<'_>; 2]) -> PyErr {
             (false, true) => Dtype::F64,
             (false, false) => Dtype::F32,
         };
-    let (a, x, common) = (errors::name(a.dtype), errors::name(x.dtype), errors::name(common));
+    let (a, x, common) = (a.dtype.numpy_name(), x.dtype.numpy_name(), common.numpy_name());
+    let pairs = Dtype::MIXED.map(|(a, x)| format!("{} with {}", a.numpy_name(), x.numpy_name()));
     errors::kind(format!(
-        "{of}: {a} and {x} have no product: both are of one type, or float16 or bfloat16 with float32, or float32 with \
-         float64: pass both as {common}"
+        "{of}: {a} and {x} have no product: both are of one type, or {}: pass both as {common}",
+        pairs.join(", or ")
     ))
 }
 
@@ -486,15 +486,12 @@ impl Factor {
         if is_complex && !dtype.is_complex() {
             return Err(errors::kind(format!(
                 "{name} is complex, and has to be a real number for vectors of {}",
-                errors::name(dtype)
+                dtype.numpy_name()
             )));
         }
-        Ok(match dtype {
-            Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Number::new(re as f32),
-            Dtype::F64 => Number::new(re),
-            Dtype::C32 => Number::new(Complex::new(re as f32, im as f32)),
-            Dtype::C64 => Number::new(Complex::new(re, im)),
-        })
+        Ok(for_types!((dtype, dtype), T, _V => {
+            Number::new(<T as Element>::Acc::from_parts(re, im))
+        }))
     }
 }
 
@@ -583,7 +580,7 @@ pub fn product<'py>(
         }
         Library::Interface(x) => {
             let shape = PyTuple::new(py, result.dim())?;
-            let y = interop(py, "empty_like")?.call1((x, shape, errors::name(dtype)))?;
+            let y = interop(py, "empty_like")?.call1((x, shape, dtype.numpy_name()))?;
             let Operand { layout, mut place, .. } = operands::of(&y, "the result")?;
             problem.run(py, device, alpha, beta, &mut place, &layout)?;
             Ok(y)
@@ -626,7 +623,7 @@ fn interop<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 fn check_out(problem: &Problem<'_>, y: &Operand<'_>) -> PyResult<()> {
     let dtype = problem.vectors().dtype;
     if y.dtype != dtype {
-        let (has, is) = (errors::name(y.dtype), errors::name(dtype));
+        let (has, is) = (y.dtype.numpy_name(), dtype.numpy_name());
         return Err(errors::kind(format!("out has entries of {has}, and the result is of {is}")));
     }
     if y.layout.dim() != problem.result.dim() {
@@ -792,12 +789,9 @@ fn run_plain(
 /// The factors 1 and 0 for vectors of this type.
 #[inline]
 fn units(dtype: Dtype) -> (Number, Number) {
-    match dtype {
-        Dtype::F16 | Dtype::Bf16 | Dtype::F32 => (Number::new(1f32), Number::new(0f32)),
-        Dtype::F64 => (Number::new(1f64), Number::new(0f64)),
-        Dtype::C32 => (Number::new(Complex::<f32>::ONE), Number::new(Complex::<f32>::ZERO)),
-        Dtype::C64 => (Number::new(Complex::<f64>::ONE), Number::new(Complex::<f64>::ZERO)),
-    }
+    for_types!((dtype, dtype), T, _V => {
+        (Number::new(<T as Element>::Acc::ONE), Number::new(<T as Element>::Acc::ZERO))
+    })
 }
 
 /// matmul(a, b, /, *, alpha=1, beta=0, out=None)

@@ -53,7 +53,7 @@ fn wrong(error: gemv_weights::Error) -> PyErr {
 /// The name of what the elements of a tensor are.
 fn kind(elements: Elements) -> &'static str {
     match elements {
-        Elements::Plain(dtype) => errors::name(dtype),
+        Elements::Plain(dtype) => dtype.numpy_name(),
         other => other.name(),
     }
 }

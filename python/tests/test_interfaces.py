@@ -265,7 +265,10 @@ def test_stubs_name_what_there_is():
     native = sys.modules["gemv._gemv"]
     stubs = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     names = {name for name in dir(native) if not name.startswith("__")}
-    assert names == {name for name in stubs if not name.startswith("_") or name in dir(native)} - {"__all__"}
+    values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    assert all(name in dir(native) for name in values)
+    values = {name for name in values if not name.startswith("__")}
+    assert names == values | {name for name in stubs if not name.startswith("_") or name in dir(native)} - {"__all__"}
     for name in ("matvec", "matmul", "vecdot", "asarray"):
         arguments = stubs[name].args
         given = inspect.signature(getattr(native, name)).parameters

@@ -20,13 +20,13 @@ pub const PUBLISHED: [&str; 14] = [
     "gemv-core",
     "gemv-threads",
     "gemv-gpu",
-    "gemv-tune",
     "gemv-baselines",
     "gemv-cpu",
     "gemv-opencl",
     "gemv-cuda",
     "gemv",
     "gemv-shard",
+    "gemv-lab",
     "gemv-mpi",
 ];
 

@@ -14,7 +14,7 @@ const API: [&str; 4] = ["gemv-desc", "gemv-core", "gemv", "gemv-shard"];
 
 /// The crates that are compiled for aarch64: all but those that need an MPI library, a Python or nvcc.
 const AARCH64: [&str; 7] =
-    ["gemv", "gemv-tune", "gemv-baselines", "gemv-shard", "gemv-cli", "gemv-blas", "gemv-c"];
+    ["gemv", "gemv-lab", "gemv-baselines", "gemv-shard", "gemv-cli", "gemv-blas", "gemv-c"];
 
 pub fn deny(sh: &Shell, tools: &Tools) -> Result<()> {
     let deny = installed(sh, tools, "cargo-deny", "0.20")?;

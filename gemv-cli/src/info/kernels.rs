@@ -3,28 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use gemv::Device;
 use gemv::unstable::KernelInfo;
-use gemv::{Device, Engine};
 use serde_json::{Value, json};
-
-/// The kernels of each backend, by its name: of the first device that opens, or, where none is there,
-/// what the backend can say without one.
-pub(crate) fn by_backend(engine: &Engine) -> BTreeMap<String, Vec<KernelInfo>> {
-    let mut all: BTreeMap<String, Vec<KernelInfo>> = BTreeMap::new();
-    for line in engine.devices() {
-        let name = line.id.split(':').next().unwrap_or_default().to_owned();
-        if line.found.is_ok()
-            && !all.contains_key(&name)
-            && let Ok(device) = engine.device(&line.id)
-        {
-            all.insert(name, device.backend().kernels());
-        }
-    }
-    #[cfg(feature = "cuda")]
-    all.entry("cuda".into()).or_insert_with(|| gemv::cuda::infos().collect());
-    all.retain(|_, kernels| !kernels.is_empty());
-    all
-}
 
 /// The glossary, as text.
 pub(super) fn list(
@@ -79,7 +60,7 @@ pub(super) fn stale(
     table: &gemv::unstable::Table,
     kernel: &str,
 ) -> Option<(String, String)> {
-    let then = table.header(&gemv_tune::kernel_key(kernel))?;
+    let then = table.header(&gemv_lab::tuner::kernel_key(kernel))?;
     let now = device.backend().kernels().into_iter().find(|info| info.name == kernel)?.fingerprint;
     (then != now).then(|| (then.to_owned(), now))
 }

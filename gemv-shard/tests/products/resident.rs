@@ -260,24 +260,7 @@ fn an_error_in_a_plan() {
     }
 }
 
-macro_rules! types {
-    ($($name:ident: $t:ty, $v:ty, $seed:expr;)*) => { $(
-        #[test]
-        fn $name() {
-            check::<$t, $v, _>($seed);
-        }
-    )* };
-}
-types! {
-    single: f32, f32, 21;
-    double: f64, f64, 22;
-    half: f16, f16, 23;
-    brain: bf16, bf16, 24;
-    pair: Complex<f32>, Complex<f32>, 25;
-    double_pair: Complex<f64>, Complex<f64>, 26;
-    brain_single: bf16, f32, 27;
-    single_double: f32, f64, 28;
-}
+every_pair!(check, 21);
 
 macro_rules! iterations {
     ($($name:ident: $t:ty, $seed:expr;)*) => { $(

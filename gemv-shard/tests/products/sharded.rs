@@ -1,6 +1,6 @@
 //! A matrix over several devices has the bits of the whole on one: of every kind, cut anywhere.
 use crate::common::{Random, devices, element, held, reversed, same, whole};
-use gemv::half::{bf16, f16};
+use gemv::half::bf16;
 use gemv::ndarray::{Array1, Array2, ArrayView1, Axis, Slice};
 use gemv::num_complex::Complex;
 use gemv::{Device, Dtype, Element, Engine, GpuDot, Times};
@@ -136,24 +136,7 @@ pub fn some_cases<T: Element>(
     all.skip(first).step_by(step).collect()
 }
 
-macro_rules! types {
-    ($($name:ident: $t:ty, $v:ty, $seed:expr;)*) => { $(
-        #[test]
-        fn $name() {
-            check::<$t, $v, _>($seed);
-        }
-    )* };
-}
-types! {
-    single: f32, f32, 1;
-    double: f64, f64, 2;
-    half: f16, f16, 3;
-    brain: bf16, bf16, 4;
-    pair: Complex<f32>, Complex<f32>, 5;
-    double_pair: Complex<f64>, Complex<f64>, 6;
-    brain_single: bf16, f32, 7;
-    single_double: f32, f64, 8;
-}
+every_pair!(check, 1);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]

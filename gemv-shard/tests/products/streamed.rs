@@ -10,9 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::{Random, devices, element, held, same, whole};
 use bytemuck::Pod;
-use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, ArrayView2, Axis};
-use gemv::num_complex::Complex;
 use gemv::{Device, Dtype, Element, Times};
 use gemv_core::{Error as CoreError, PieceSource};
 use gemv_shard::{Error, Streamed, SumElement};
@@ -190,24 +188,7 @@ where
     assert!(calls.load(Ordering::Relaxed) > 30, "no part was filled");
 }
 
-macro_rules! types {
-    ($($name:ident: $t:ty, $v:ty, $seed:expr;)*) => { $(
-        #[test]
-        fn $name() {
-            check::<$t, $v, _>($seed);
-        }
-    )* };
-}
-types! {
-    single: f32, f32, 1;
-    double: f64, f64, 2;
-    half: f16, f16, 3;
-    brain: bf16, bf16, 4;
-    pair: Complex<f32>, Complex<f32>, 5;
-    double_pair: Complex<f64>, Complex<f64>, 6;
-    brain_single: bf16, f32, 7;
-    single_double: f32, f64, 8;
-}
+every_pair!(check, 1);
 
 /// A part has many pieces, more than a device holds at one time, and the next one comes before the last is used.
 #[test]

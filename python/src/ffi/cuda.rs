@@ -158,14 +158,11 @@ pub fn operand<'py>(a: &Bound<'py, PyAny>, name: &str) -> PyResult<Operand<'py>>
         interface.get_item(key)?.ok_or_else(missing)
     };
     let text: String = item("typestr")?.extract()?;
-    let dtype = match text.trim_start_matches(['<', '=', '|']) {
-        "f2" => Dtype::F16,
-        "f4" => Dtype::F32,
-        "f8" => Dtype::F64,
-        "c8" => Dtype::C32,
-        "c16" => Dtype::C64,
-        _ => return Err(no_such_type(name, &text, ASTYPE)),
-    };
+    let code = text.trim_start_matches(['<', '=', '|']);
+    // Two bytes of any kind may be anything.
+    let known = Dtype::ALL.into_iter().filter(|of| *of != Dtype::Bf16);
+    let dtype = known.into_iter().find(|of| of.numpy_code() == code);
+    let dtype = dtype.ok_or_else(|| no_such_type(name, &text, ASTYPE))?;
     if interface.get_item("mask")?.is_some_and(|mask| !mask.is_none()) {
         return Err(errors::kind(format!("{name} has a mask, which a product does not see")));
     }

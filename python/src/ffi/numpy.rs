@@ -163,7 +163,7 @@ fn element(a: &Bound<'_, PyAny>, name: &str, descr: *mut PyArray_Descr) -> PyRes
     if order == SWAPPED {
         return Err(errors::kind(format!(
             "{name} has the other byte order than this machine: pass {}",
-            instead(name, &format!(".astype('{}')", errors::name(dtype)))
+            instead(name, &format!(".astype('{}')", dtype.numpy_name()))
         )));
     }
     Ok(dtype)
@@ -248,7 +248,7 @@ pub fn describe(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyAny>> {
         })?;
         return numpy.getattr("dtype")?.call1((types.getattr("bfloat16")?,));
     }
-    numpy.getattr("dtype")?.call1((errors::name(dtype),))
+    numpy.getattr("dtype")?.call1((dtype.numpy_name(),))
 }
 
 /// An object with NumPy's interface as an array, without a copy.

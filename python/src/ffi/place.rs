@@ -236,7 +236,7 @@ pub fn check_address(name: &str, at: *const u8, dtype: Dtype, layout: &Layout) -
 pub fn not_aligned(name: &str, dtype: Dtype) -> PyErr {
     errors::value(format!(
         "{name} has entries that do not lie on the boundaries of {}, such as a field of records: pass {}",
-        errors::name(dtype),
+        dtype.numpy_name(),
         instead(name, ".copy()")
     ))
 }
@@ -257,8 +257,8 @@ pub fn instead(name: &str, copy: &str) -> String {
 /// Refuses element types that there is no product of. `convert` is how the array's library makes entries of float64.
 pub fn no_such_type(name: &str, what: &str, convert: &str) -> PyErr {
     errors::kind(format!(
-        "{name} has entries of {what}, and there are products of float16, bfloat16, float32, float64, complex64 and \
-         complex128: pass {}",
+        "{name} has entries of {what}, and there are products of {}: pass {}",
+        Dtype::ALL.map(Dtype::numpy_name).join(", "),
         instead(name, &format!("{convert}, or another of these"))
     ))
 }

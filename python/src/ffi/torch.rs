@@ -170,7 +170,7 @@ impl Torch {
         self.check(a, name)?;
         let kind = a.getattr("dtype")?.str()?.to_string();
         let kind = kind.trim_start_matches("torch.");
-        let dtype = Dtype::ALL.into_iter().find(|of| errors::name(*of) == kind);
+        let dtype = Dtype::ALL.into_iter().find(|of| of.numpy_name() == kind);
         let dtype = dtype.ok_or_else(|| no_such_type(name, kind, ".to(torch.float64)"))?;
         let dim: Vec<usize> = a.getattr("shape")?.extract()?;
         check_axes(name, dim.len())?;
@@ -371,7 +371,7 @@ pub fn new_beside<'py>(
         None => {
             let named = PyDict::new(py);
             let torch = PyModule::import(py, intern!(py, "torch"))?;
-            named.set_item("dtype", torch.getattr(errors::name(dtype))?)?;
+            named.set_item("dtype", torch.getattr(dtype.numpy_name())?)?;
             let y = x.call_method("new_empty", (order.dim().to_vec(),), Some(&named))?;
             let y = y.call_method0("detach")?;
             let at: usize = y.call_method0(intern!(py, "data_ptr"))?.extract()?;

@@ -18,7 +18,7 @@ fn found(files: &[(&str, &str)]) -> Vec<String> {
     let mut all: Files = [root].map(|(p, t)| (p.into(), t.into())).into();
     all.insert("src/lib.rs".into(), "#![forbid(unsafe_code)]".into());
     all.extend(files.iter().map(|(p, t)| (PathBuf::from(p), t.to_string())));
-    findings(&[package("gemv-gpu", &["gemv-core"]), package("gemv", &[])], &all).unwrap()
+    findings(&[package("gemv-gpu", &["gemv-core"]), package("gemv", &[])], &all).unwrap().0
 }
 
 /// The files of the circles in a crate with this root and these modules.
@@ -115,7 +115,7 @@ fn prints_that_panic() {
     let package = package("gemv-cli", &[]);
     let lib = "#![deny(unsafe_code)] fn f() { println!() }";
     let files = [("gemv-cli/src/lib.rs".into(), lib.into())].into();
-    let found = findings(&[package], &files).unwrap();
+    let found = findings(&[package], &files).unwrap().0;
     assert_eq!(found, ["gemv-cli: gemv-cli/src/lib.rs: println: it panics where nobody reads"]);
 }
 
@@ -181,14 +181,17 @@ fn a_core_that_is_too_large() {
     let text = "// a comment\n\nconst A: u32 = 1;\n".repeat(CORE_LINES);
     let files: Files = [
         ("gemv-core/src/a.rs", text.as_str()),
-        ("gemv-core/src/lib.rs", "#![forbid(unsafe_code)]"),
+        ("gemv-core/src/lib.rs", "#![forbid(unsafe_code)] mod a;"),
     ]
     .map(|(p, t)| (p.into(), t.to_owned()))
     .into();
-    let found = findings(&[package("gemv-core", &[])], &files).unwrap();
+    let found = findings(&[package("gemv-core", &[])], &files).unwrap().0;
     assert_eq!(
         found,
-        [format!("gemv-core: too large: {} lines of code of {CORE_LINES}", CORE_LINES + 1)]
+        [format!(
+            "gemv-core, gemv-desc: too large: {} lines of code of {CORE_LINES}",
+            CORE_LINES + 1
+        )]
     );
 }
 
