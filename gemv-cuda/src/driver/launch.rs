@@ -234,7 +234,12 @@ impl Gpu {
         let map = match launch.box_rows {
             0 => None,
             _ if arguments.alpha.is_zero() => Some(TensorMap::default()),
-            rows => Some(self.tensor_map(a, arguments.types.0.bytes(), rows)?),
+            rows => {
+                let bytes = arguments.types.0.bytes();
+                let address = a.block.at + (a.first * bytes) as u64;
+                let step = a.strides[1] as i64 * bytes as i64;
+                Some(self.tensor_map(address, [a.dim[1], a.dim[2]], step, rows)?)
+            }
         };
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);
         let [sa, sx, sy] = [a, x, y].map(|o| o.strides.map(|s| s as i64));

@@ -4,7 +4,6 @@ use cudarc::driver::sys;
 use gemv_core::{Error, Result};
 
 use super::gpu::Gpu;
-use super::launch::Operand;
 
 /// `CUtensorMap` of cuda.h.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,30 +13,30 @@ pub(super) struct TensorMap([u64; 16]);
 /// Columns of a box: 128 bytes, what the copy engine swizzles.
 const COLUMNS: usize = 64;
 
+/// Bytes of a number.
+const ELEMENT: usize = 2;
+
 impl Gpu {
-    /// A row-major matrix of 16-bit numbers, for boxes of so many rows; see `Launch::box_rows` of gemv_gpu.
+    /// A row-major matrix of 16-bit numbers at `address`, whose rows are `step` bytes apart, for boxes of so many rows; see
+    /// `Launch::box_rows` of gemv_gpu.
     ///
     /// # Errors
     /// The driver's, where rows descend or do not begin at multiples of 16 bytes.
     pub(super) fn tensor_map(
         &self,
-        a: &Operand<'_>,
-        element: usize,
+        address: sys::CUdeviceptr,
+        [m, n]: [usize; 2],
+        step: i64,
         rows: u32,
     ) -> Result<TensorMap> {
-        let [_, m, n] = a.dim;
-        let address = a.block.at + (a.first * element) as u64;
         // Where there is one row, the step to the next may be any.
-        let step = match m {
-            0 | 1 => (n * element).next_multiple_of(16) as u64,
-            _ => a.strides[1].wrapping_mul(element as isize) as u64,
-        };
+        let step = if m > 1 { step as u64 } else { (n * ELEMENT).next_multiple_of(16) as u64 };
         let blocks = n.is_multiple_of(COLUMNS);
         let dims = match blocks {
             true => [COLUMNS as u64, m as u64, (n / COLUMNS) as u64],
             false => [n as u64, m as u64, 1],
         };
-        let steps = [step, (COLUMNS * element) as u64];
+        let steps = [step, (COLUMNS * ELEMENT) as u64];
         let sides = [COLUMNS as u32, rows, 4];
         let mut map = TensorMap::default();
         use sys::{
