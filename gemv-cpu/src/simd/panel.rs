@@ -482,7 +482,7 @@ impl<'a> Panel<'a> {
         let Some(mut buffer) = scratch::take(scratch.bytes(), repeats) else {
             return self.row_by_row();
         };
-        let places = scratch.at_of_panel(buffer.as_mut_ptr());
+        let places = scratch.at(buffer.as_mut_ptr());
         let in_place = g.plan.writes == Writes::Y && matches!(x, X::InPlace);
         if in_place && rows == (0, of.m) && of.m <= g.plan.rows {
             // SAFETY: the entries are the product's, and the areas are good for all rows.

@@ -134,14 +134,6 @@ impl Scratch<usize> {
         let copy = spare.wrapping_add(self.spare);
         Scratch { sums: p, stack, lines, spare, copy, x: copy.wrapping_add(self.copy) }
     }
-
-    /// The same for a panel: partial sums lie behind the sums of segments, as far as possible from them. The other way
-    /// round, columns of both may be a multiple of 4 KiB apart, which takes twice the time.
-    #[inline(always)]
-    pub(super) fn at_of_panel(&self, p: *mut u8) -> Scratch<*mut u8> {
-        let places = Scratch { stack: 0, copy: self.stack + self.copy, ..*self }.at(p);
-        Scratch { stack: places.copy, copy: places.copy.wrapping_add(self.stack), ..places }
-    }
 }
 
 /// Lines of scratch for the levels above so many segments.

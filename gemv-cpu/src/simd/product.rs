@@ -539,12 +539,8 @@ impl Part<'_> {
         let by_rows = of.plan.lines.are_rows();
         let lines = if by_rows { Lines::Rows(1) } else { Lines::Columns(1) };
         // A tile is small: the sums of its columns stay in registers.
-        let args = VectorArgs {
-            tiles: Tiles::Registers,
-            prefetch: 0,
-            prefetch_next: false,
-            ..of.plan.args
-        };
+        let VectorArgs { rows: interleaved, streams, .. } = of.plan.args;
+        let args = VectorArgs { rows: interleaved, streams, ..VectorArgs::CACHED };
         let plan = VectorPlan { args, lines, a: Reads::InPlace, x: Reads::InPlace, ..of.plan };
         let tile = Product { plan, k, ..*of };
         let (rs, cs) = self.strides();
