@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod class;
+mod decision_list;
 mod fit;
 mod grid;
 mod incumbent;
@@ -36,6 +37,7 @@ mod faulty;
 mod scripted;
 
 pub use class::ProblemClass;
+pub use decision_list::decision_list;
 pub use fit::{Fit, fit};
 pub use incumbent::present_rows;
 pub use measurements::{Measurements, noise};
