@@ -7,6 +7,7 @@
 //! f32 row m=2^12 n=2^12 : row threads=128 rows=4
 //! f32 row align=16.. m=2^0..2^8 n=2^16..2^24 : row threads=256 rows=1 split=4
 //! f32 row rhs=5..8 m=2^12 n=2^12 : gemm-row threads=128
+//! f64 row n=257.. : row-block subwarp=16 ..
 //! *   *   : row threads=64
 //! ```
 //!
@@ -18,10 +19,13 @@
 //!
 //! The row nearest to the problem wins (distance in powers of two, 0 inside a range; the earlier row on
 //! a tie). A row for one type beats one for every type, and one for a layout beats one for every
-//! layout, however far. The type is the matrix': its rows also serve vectors of a wider type, where their
+//! layout, however far. A row that ends in `..` names only what matters: it stands for the first of the
+//! backend's [candidates](Backend::candidates) that has these arguments, and the next row serves where there is
+//! none. Other rows name all that is not a default. The type is the matrix': its rows also serve vectors of a wider type, where their
 //! kernels take them. For several right-hand sides or a batch, a row that names them beats one that
 //! does not, of which the kernel may compute one product after the other.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +99,8 @@ pub struct Row {
     pub n: (f32, f32),
     /// What to use.
     pub params: Params,
+    /// Whether it ends in `..`: `params` are a part of what to use, which [`choice`](Self::choice) completes.
+    pub partial: bool,
 }
 
 /// Every number of rows or columns, in powers of two.
@@ -115,9 +121,13 @@ impl Row {
             "*" => None,
             l => Some(Layout::parse(l).ok_or(format!("{l:?} is no layout"))?),
         };
+        let (params, partial) = match params.trim_end().strip_suffix(" ..") {
+            Some(part) => (part, true),
+            None => (params, false),
+        };
         let (align, params) = (Align::ANY, params.parse()?);
         let (rhs, batch) = (None, None);
-        let mut row = Row { dtype, layout, align, rhs, batch, m: ANY, n: ANY, params };
+        let mut row = Row { dtype, layout, align, rhs, batch, m: ANY, n: ANY, params, partial };
         let mut seen: Vec<&str> = Vec::new();
         for word in words {
             let key = word.split('=').next().unwrap_or_default();
@@ -172,6 +182,28 @@ impl Row {
                 })
             })
         })
+    }
+
+    /// The parameters that the row stands for, of a problem with these candidates; `None` where none of them has the
+    /// arguments of a row that ends in `..`.
+    ///
+    /// ```
+    /// use gemv::unstable::Table;
+    /// let table = Table::parse("t", "f32 row : row rows=2 ..\nf32 row : row rows=8")?;
+    /// let candidates = ["row threads=64 rows=1", "row threads=64 rows=2", "row threads=32 rows=2"];
+    /// let candidates = candidates.map(|text| text.parse().unwrap());
+    /// let choice = |row: usize| table.rows[row].choice(&candidates).unwrap().to_string();
+    /// assert_eq!((&*choice(0), &*choice(1)), ("row threads=64 rows=2", "row rows=8"));
+    /// assert_eq!(table.rows[0].choice(&candidates[..1]), None);
+    /// # Ok::<(), gemv::Error>(())
+    /// ```
+    pub fn choice(&self, candidates: &[Params]) -> Option<Params> {
+        let has = |of: &&Params| {
+            let mut args = self.params.args();
+            of.kernel() == self.params.kernel()
+                && args.all(|(name, value)| of.get(&name) == Some(value))
+        };
+        if self.partial { candidates.iter().find(has).copied() } else { Some(self.params) }
     }
 
     /// Whether the problem is within the row's ranges.
@@ -285,7 +317,7 @@ impl fmt::Display for Row {
                 }
             }
         }
-        write!(f, " : {}", self.params)
+        write!(f, " : {}{}", self.params, if self.partial { " .." } else { "" })
     }
 }
 
@@ -435,11 +467,20 @@ impl Tables {
         let many = |row: &&Row| row.rhs.is_some() || row.batch.is_some();
         let passes = if desc.rhs > 1 || desc.batch > 1 { &[true, false][..] } else { &[false] };
         let tables = passes.iter().flat_map(|&pass| self.tables.iter().map(move |t| (pass, t)));
+        let candidates = OnceCell::new();
+        let candidates = || &candidates.get_or_init(|| backend.candidates(desc))[..];
         for (pass, table) in tables {
             for row in table.nearest(desc).into_iter().filter(|row| many(row) == pass) {
                 if !row.params.keeps_order() {
                     let why = "it is chosen on request alone, since it keeps no order";
                     log::warn!("{}: the row {row} is passed over: {why}", table.origin);
+                    continue;
+                }
+                if row.partial {
+                    // Candidates fit.
+                    if let Some(params) = row.choice(candidates()) {
+                        return (params, Some((table, row)));
+                    }
                     continue;
                 }
                 match backend.fits(desc, &row.params) {
@@ -452,7 +493,7 @@ impl Tables {
                 }
             }
         }
-        let first = backend.candidates(desc).first().copied();
+        let first = candidates().first().copied();
         (first.unwrap_or(Params::new("none")), None)
     }
 

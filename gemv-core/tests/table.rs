@@ -23,6 +23,8 @@ fn text_form_round_trips() {
         "bf16 * m=2^33.250.. : col",
         "f32 row rhs=2 : row",
         "* * align=16.. rhs=5..8 batch=2.. m=16 : row",
+        "f32 row n=8.. : row rows=2 ..",
+        "f32 row : row ..",
     ] {
         let parsed = row(text);
         assert_eq!(parsed.to_string(), text);

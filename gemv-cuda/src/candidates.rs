@@ -2,74 +2,81 @@
 //! those of the shared kernels are thinned where a kernel of this crate is faster.
 
 use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{self as gpu, Caps, Signature};
+use gemv_gpu::{self as gpu, Caps, Kernel, Signature};
 
+use crate::kernels::OWN;
 use crate::kernels::rules::{STREAMK_COLUMNS, STREAMK_ROWS, TWO_LEVELS, row_columns};
-use crate::kernels::{OWN, kernel};
 
 /// The parameters worth trying for a problem, best guess first, each launch once.
 ///
 /// Few of the shared kernels' are left where this crate has its own: those without which some shape
 /// was slower on an H200 (`CANDIDATES_ALL=1` and the example `candidates` time all of them).
 pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let many = |p: &Params| kernel(p.kernel().as_str()).map(|k| k.signature);
+    let kernels = OWN.iter().chain(gpu::kernels());
+    let mut all: Vec<(bool, Params)> = kernels
+        .flat_map(|k| of(k, desc, caps).into_iter().map(|p| (k.signature == Signature::Gemm, p)))
+        .collect();
+    // Those that read A once for several columns come first.
+    all.sort_by_key(|(many, _)| !many);
+    all.into_iter().map(|(_, params)| params).collect()
+}
+
+/// Those of one kernel.
+pub(crate) fn of(kernel: &Kernel, desc: &Desc, caps: &Caps) -> Vec<Params> {
+    let own = || (kernel.candidates)(desc, caps);
     if desc.is_mixed() {
-        // Of the kernels that take two types, all: those that are faster for one may not.
-        let kernels = OWN.iter().chain(gpu::kernels()).filter(|k| k.mixed);
-        let all = kernels.flat_map(|k| (k.candidates)(desc, caps).into_iter().map(move |p| (k, p)));
-        // One thread or two for all lanes of a row have no registers for them.
-        let wider = all.map(|(k, p)| match p.get("subwarp") {
-            Some(1 | 2) => (k, p.with("subwarp", 4)),
-            _ => (k, p),
+        if !kernel.mixed {
+            return Vec::new();
+        }
+        // One thread or two for all lanes of a row have no registers for two types.
+        let wider = own().into_iter().map(|p| match p.get("subwarp") {
+            Some(1 | 2) => p.with("subwarp", 4),
+            _ => p,
         });
-        let fits = wider.filter(|(k, p)| k.fits(desc, p, caps).is_ok());
-        let mut all: Vec<Params> = fits.map(|(_, p)| p).collect();
-        all.sort_by_key(|p| many(p) != Some(Signature::Gemm));
-        return all;
+        // Of the kernels that take two types, all: those that are faster for one may not.
+        return wider.filter(|p| kernel.fits(desc, p, caps).is_ok()).collect();
     }
-    let mut all: Vec<Params> = OWN.iter().flat_map(|k| (k.candidates)(desc, caps)).collect();
-    for kernel in gpu::kernels().iter().filter(|k| k.ordered) {
-        let shared = (kernel.candidates)(desc, caps);
-        let get = |p: &Params, name, default| p.get_or(name, default);
-        let by_columns = kernel.args.iter().any(|arg| arg.name == "threads_k");
-        match kernel.name {
-            // Of several right-hand sides or matrices: there are none for one column.
-            _ if kernel.signature == Signature::Gemm => all.extend(shared.into_iter().take(6)),
-            "row" => {
-                let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
-                // Where there are few rows, `row-streamk` was faster everywhere.
-                let streamk = desc.m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&desc.n);
-                let longer = desc.n > row_columns(caps) && !streamk;
-                all.extend(some.filter(|p| longer && p.get("split_k").is_none()));
-            }
-            // `col-tile` was faster on every shape there.
-            "col" if desc.n <= 4096 => {}
-            // Beyond two levels of sums there is no other kernel for columns.
-            "col" if desc.n <= TWO_LEVELS => {
-                let good = [(128, 16, 8), (256, 32, 2)];
-                let shape = |p: &Params| {
-                    (get(p, "threads", 0), get(p, "threads_k", 0), get(p, "blocks_per_sm", 0))
-                };
-                all.extend(shared.into_iter().filter(|p| good.contains(&shape(p))));
-            }
-            _ if by_columns => {
-                let spills =
-                    |p: &Params| get(p, "threads_k", 8) < 8 || get(p, "threads", 256) > 256;
-                all.extend(shared.into_iter().filter(|p| !spills(p)));
-            }
-            // Any strides, by rows.
-            _ => {
-                let least = Params::new(kernel.name).with("threads", 128).with("subwarp", 4);
-                let some: Vec<_> =
-                    shared.into_iter().filter(|p| get(p, "subwarp", 4) >= 4).collect();
-                let fits = desc.layout == Layout::Strided && some.is_empty();
-                all.extend(some.into_iter().chain(fits.then_some(least)));
-            }
+    if OWN.iter().any(|own| own.name == kernel.name) {
+        return own();
+    }
+    if !kernel.ordered {
+        return Vec::new();
+    }
+    let shared = own();
+    let get = |p: &Params, name, default| p.get_or(name, default);
+    let by_columns = kernel.args.iter().any(|arg| arg.name == "threads_k");
+    match kernel.name {
+        // Of several right-hand sides or matrices: there are none for one column.
+        _ if kernel.signature == Signature::Gemm => shared.into_iter().take(6).collect(),
+        "row" => {
+            let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
+            // Where there are few rows, `row-streamk` was faster everywhere.
+            let streamk = desc.m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&desc.n);
+            let longer = desc.n > row_columns(caps) && !streamk;
+            some.filter(|p| longer && p.get("split_k").is_none()).collect()
+        }
+        // `col-tile` was faster on every shape there.
+        "col" if desc.n <= 4096 => Vec::new(),
+        // Beyond two levels of sums there is no other kernel for columns.
+        "col" if desc.n <= TWO_LEVELS => {
+            let good = [(128, 16, 8), (256, 32, 2)];
+            let shape = |p: &Params| {
+                (get(p, "threads", 0), get(p, "threads_k", 0), get(p, "blocks_per_sm", 0))
+            };
+            shared.into_iter().filter(|p| good.contains(&shape(p))).collect()
+        }
+        _ if by_columns => {
+            let spills = |p: &Params| get(p, "threads_k", 8) < 8 || get(p, "threads", 256) > 256;
+            shared.into_iter().filter(|p| !spills(p)).collect()
+        }
+        // Any strides, by rows.
+        _ => {
+            let least = Params::new(kernel.name).with("threads", 128).with("subwarp", 4);
+            let some: Vec<_> = shared.into_iter().filter(|p| get(p, "subwarp", 4) >= 4).collect();
+            let fits = desc.layout == Layout::Strided && some.is_empty();
+            some.into_iter().chain(fits.then_some(least)).collect()
         }
     }
-    // Those that read A once for several columns come first.
-    all.sort_by_key(|p| many(p) != Some(Signature::Gemm));
-    all
 }
 
 #[cfg(test)]
@@ -77,6 +84,7 @@ mod tests {
     use gemv_core::Dtype;
 
     use super::*;
+    use crate::kernels::kernel;
     use crate::testing::caps;
 
     #[test]

@@ -1,8 +1,9 @@
 //! Which programs travel with the crate: all that its tables name, and what a device launches beside them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use gemv_core::order::SEGMENT;
+use gemv_core::table::Row;
 use gemv_core::{BuiltinTable, Desc, Dtype, Layout, Params, Step, Table};
 use gemv_gpu::{
     Caps, ELEMENTWISE, Kernel, Language, Program, VECTOR, chain_launch, elementwise_launch,
@@ -11,6 +12,7 @@ use gemv_gpu::{
 
 use crate::backend::cluster;
 use crate::bundle::{TARGETS, target_of};
+use crate::candidates;
 use crate::kernels::kernel;
 use crate::kernels::mma::TILES;
 use crate::kernels::row_block_cyclic::{self, PROCESSES};
@@ -97,12 +99,42 @@ impl List {
         let table = Table::parse(table.name, table.text).expect("a table that a test has read");
         for row in table.rows {
             let kernel = kernel(row.params.kernel().as_str()).expect("a row's kernel");
+            if row.partial {
+                self.parts(kernel, &row);
+                continue;
+            }
             for desc in row.examples() {
                 let wider = Dtype::MIXED.into_iter().filter(|types| types.0 == desc.dtype);
                 for (_, vectors) in std::iter::once((desc.dtype, desc.dtype)).chain(wider) {
                     let desc = Desc { vectors, ..desc };
                     if kernel.fits(&desc, &row.params, &self.caps).is_ok() {
                         self.planned(kernel, row.params, desc);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a row that ends in `..` stands for, at every size in its ranges at which a kernel's candidates change.
+    fn parts(&mut self, kernel: &'static Kernel, row: &Row) {
+        let dtype = row.dtype.expect("rows in parts are for one type");
+        let layout = row.layout.expect("and for one layout");
+        let (rhs, batch) = (row.rhs.map_or(1, |c| c.0), row.batch.map_or(1, |c| c.0));
+        let wider = Dtype::MIXED.into_iter().filter(|types| types.0 == dtype);
+        let types: Vec<_> = std::iter::once((dtype, dtype)).chain(wider).collect();
+        let mut known = HashSet::new();
+        let least = dtype.bytes().ilog2().min(4) as u8;
+        for (m, n) in sizes(row.m, 0).flat_map(|m| sizes(row.n, 64).map(move |n| (m, n))) {
+            for align in (row.align.low.max(least)..=row.align.high.max(least)).filter(|a| *a <= 4)
+            {
+                for &(_, vectors) in &types {
+                    let desc = Desc::of(dtype, layout, (m, n), align);
+                    let desc = Desc { vectors, rhs, batch, ..desc };
+                    let all = candidates::of(kernel, &desc, &self.caps);
+                    if let Some(params) = row.choice(&all)
+                        && known.insert((params, vectors))
+                    {
+                        self.planned(kernel, params, desc);
                     }
                 }
             }
@@ -151,6 +183,17 @@ impl List {
     }
 }
 
+/// The sizes of a range at which candidates may change: all up to `few`, rounds of 64 columns and their halves up to a
+/// segment, powers of two, and what follows each.
+fn sizes((low, high): (f32, f32), few: usize) -> impl Iterator<Item = usize> + Clone {
+    let whole = |log: f32| log.min(40.0).exp2().round() as usize;
+    let (low, high) = (whole(low), whole(high));
+    let powers = (0..41).map(|k| 1usize << k).chain((3..8).map(|k| 32 * k));
+    let both = powers.flat_map(|size| [size, size + 1]).filter(move |size| *size > few);
+    let all = (1..=few).chain(both).chain([low, high]);
+    all.filter(move |size| (low..=high).contains(size))
+}
+
 /// A large device of this capability.
 fn caps(capability: u32) -> Caps {
     let mut caps = Caps::new(Language::Cuda);
@@ -164,10 +207,6 @@ fn caps(capability: u32) -> Caps {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
-    use gemv_core::table::Row;
-
     use super::*;
 
     /// What a device takes for a problem, as `gemv_core::Tables` has it.
@@ -178,9 +217,10 @@ mod tests {
             let rows = tables.iter().flat_map(|table| table.nearest(desc));
             rows.filter(move |row| many(row) == *pass)
         });
+        let all = candidates::candidates(desc, caps);
         let mut rows = rows.filter_map(|row| {
-            let kernel = kernel(row.params.kernel().as_str())?;
-            kernel.fits(desc, &row.params, caps).ok().map(|()| (kernel, row.params))
+            let (kernel, params) = (kernel(row.params.kernel().as_str())?, row.choice(&all)?);
+            kernel.fits(desc, &params, caps).ok().map(|()| (kernel, params))
         });
         rows.next().unwrap_or_else(|| panic!("no row for {desc}"))
     }

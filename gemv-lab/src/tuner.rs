@@ -11,6 +11,7 @@
 //! The tuner writes no file: the caller stores what [`Progress`] receives.
 
 mod class;
+mod decision_list;
 mod fit;
 mod grid;
 mod incumbent;
@@ -35,6 +36,7 @@ mod faulty;
 mod scripted;
 
 pub use class::ProblemClass;
+pub use decision_list::decision_list;
 pub use fit::{Fit, fit};
 pub use incumbent::present_rows;
 pub use measurements::{Measurements, noise};

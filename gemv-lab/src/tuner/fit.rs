@@ -222,6 +222,7 @@ impl CostGrid {
                     m: range(&self.m, k, k),
                     n: range(&self.n, first.0, last.0),
                     params: first.1,
+                    partial: false,
                 });
             }
         }
@@ -340,6 +341,7 @@ impl CostGrid {
                 m: range(&self.m, i0, i1),
                 n: range(&self.n, j0, j1),
                 params: c.map_or(stays, |c| self.choices[c]),
+                partial: false,
             };
             let params = row.params;
             clip(&mut row, |desc| legal(desc, &params));

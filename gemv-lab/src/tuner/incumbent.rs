@@ -11,7 +11,8 @@ use gemv_core::table::Row;
 use gemv_core::{Align, Desc, Params, Table, Tables};
 
 /// The present rows for a class: those of the first table that has any, as rows of the class's
-/// own type and layout, in the order in which they hold.
+/// own type and layout, in the order in which they hold. Those that end in `..` are left out: [`fit`](super::fit())
+/// knows whole rows only, and [`decision_list`](super::decision_list()) begins with none.
 ///
 /// ```
 /// use gemv_lab::tuner::{ProblemClass, present_rows};
@@ -29,7 +30,9 @@ pub fn present_rows(tables: &Tables, class: ProblemClass) -> Option<(&Table, Vec
     let all = passes
         .iter()
         .flat_map(|&many| tables.iter().map(move |table| (table, of(&table.rows, class, many))));
-    all.into_iter().find(|(_, rows)| !rows.is_empty())
+    let (table, mut rows) = all.into_iter().find(|(_, rows)| !rows.is_empty())?;
+    rows.retain(|row| !row.partial);
+    Some((table, rows))
 }
 
 /// The rows of a table that serve a class, as its own. A row of one's own type and layout hides

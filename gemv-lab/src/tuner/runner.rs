@@ -204,7 +204,7 @@ impl Runner for DeviceRunner {
         let mut all = backend.candidates(desc);
         let rows = self.device.tables().iter().flat_map(|table| table.nearest(desc));
         let mut used: Vec<Params> = Vec::new();
-        for params in rows.map(|row| row.params) {
+        for params in rows.filter_map(|row| row.choice(&all)) {
             let fresh = params.keeps_order() && !used.contains(&params);
             if fresh && backend.fits(desc, &params).is_ok() {
                 used.push(params);

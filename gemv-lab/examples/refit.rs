@@ -1,0 +1,214 @@
+//! Fits rows to measured times and says how good tables are, without a GPU: from the files that `gemv tune` leaves.
+//!
+//! ```text
+//! cargo run --release -p gemv-lab --features cuda --example refit -- fit 40 run/*.cells.csv > rows.txt
+//! cargo run --release -p gemv-lab --features cuda --example refit -- regret rows.txt,gemv-cuda/tables/nvidia.txt run/*.holdout.csv
+//! ```
+//!
+//! `fit` prints at most so many rows for a type, a layout and a class of right-hand sides. `regret` prints how much slower
+//! the choices of tables, the first of which counts first, are than the fastest candidate; `each` prints it for
+//! every problem. Times are those of the files: nothing is timed again, so the luckiest of the candidates counts as the fastest.
+//! Both take the device for one with the 132 multiprocessors of an H100 or H200. Of a problem that several files have, the
+//! last one's times count.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use gemv_core::{Align, Desc, Dtype, Layout, Params, Table};
+use gemv_cuda::{candidates, cluster, kernels};
+use gemv_gpu::{Caps, Language};
+use gemv_lab::tuner::{
+    Failure, Fit, FitSettings, Holdout, Measurements, ProblemClass, ProblemResult, Regret, Runner,
+    Trial, decision_list, noise,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// A device whose times are in files.
+struct Recorded(Caps);
+
+impl Recorded {
+    fn new() -> Recorded {
+        let mut caps = Caps::new(Language::Cuda);
+        (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
+        (caps.fp64, caps.fp64_mma, caps.async_copies, caps.sm_90a) = (true, true, true, true);
+        (caps.cluster, caps.dynamic_bytes) = (cluster(90), 227 << 10);
+        Recorded(caps)
+    }
+
+    /// What tables choose, as `gemv_core::Tables` has it.
+    fn choice(&mut self, tables: &[Table], desc: &Desc) -> Option<Params> {
+        let all = candidates(desc, &self.0);
+        let passes = if desc.rhs > 1 { &[true, false][..] } else { &[false] };
+        let rows = passes.iter().flat_map(|many| {
+            let rows = tables.iter().flat_map(|table| table.nearest(desc));
+            rows.filter(move |row| (row.rhs.is_some() || row.batch.is_some()) == *many)
+        });
+        let chosen = rows.filter_map(|row| row.choice(&all));
+        chosen.into_iter().find(|params| self.launch_id(desc, params).is_some())
+    }
+}
+
+impl Runner for Recorded {
+    fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
+        candidates(desc, &self.0)
+    }
+
+    fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
+        let kernel = kernels().find(|kernel| kernel.name == params.kernel().as_str())?;
+        let fits = kernel.fits(desc, params, &self.0).is_ok();
+        fits.then(|| kernel.launch_id(desc, params, &self.0))
+    }
+
+    fn measure(&mut self, _: &Desc, _: &Params) -> std::result::Result<f64, Failure> {
+        unreachable!("a fit measures nothing")
+    }
+
+    fn check(&mut self, _: &Desc, _: &Params) -> std::result::Result<(), Failure> {
+        unreachable!("a fit measures nothing")
+    }
+}
+
+/// Adds the problems of a file. A file without a column for the layout has it in its name.
+fn read(path: &str, runner: &mut Recorded, known: &mut Measurements) -> Result<()> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().ok_or("an empty file")?.split(',').collect();
+    let mut here: BTreeMap<Desc, Vec<Trial>> = BTreeMap::new();
+    for (number, line) in lines.enumerate() {
+        let values: Vec<&str> = line.split(',').collect();
+        let get = |name: &str| {
+            let place = header.iter().position(|of| *of == name)?;
+            values.get(place).copied().filter(|value| !value.is_empty())
+        };
+        if get("kind").is_some_and(|kind| kind != "trial") {
+            continue;
+        }
+        let bad = || format!("{path}: line {} is none of `gemv tune`", number + 2);
+        let layout = match get("layout") {
+            Some(layout) => Layout::parse(layout),
+            None => Layout::ALL.into_iter().find(|layout| path.contains(layout.name())),
+        };
+        let dtype = get("dtype").and_then(Dtype::parse).ok_or_else(bad)?;
+        let size = |name: &str| get(name).ok_or_else(bad)?.parse::<usize>().map_err(|_| bad());
+        let align = size("align")? as u8;
+        let desc = Desc::of(dtype, layout.ok_or_else(bad)?, (size("m")?, size("n")?), align);
+        let desc =
+            Desc { rhs: get("rhs").map_or(Ok(1), |rhs| rhs.parse().map_err(|_| bad()))?, ..desc };
+        let params: Params = get("params").ok_or_else(bad)?.parse()?;
+        // What is not legal any more does not count.
+        let Some(launch_id) = runner.launch_id(&desc, &params) else { continue };
+        let time =
+            |name: &str| get(name).map(|us| Ok::<f64, Box<dyn Error>>(us.parse::<f64>()? * 1e-6));
+        let seconds = time("us").ok_or_else(bad)??;
+        let (low, high) =
+            (time("low_us").unwrap_or(Ok(seconds))?, time("high_us").unwrap_or(Ok(seconds))?);
+        let batches = get("batches").map_or(Ok(1), str::parse)?;
+        let is = |name: &str| get(name).is_none_or(|value| value == "true");
+        let (checked, finalist) = (is("checked"), is("finalist"));
+        let trial = Trial { params, launch_id, seconds, low, high, batches, checked, finalist };
+        here.entry(desc).or_default().push(trial);
+    }
+    for (desc, mut trials) in here {
+        trials
+            .sort_by(|a, b| (!a.finalist).cmp(&!b.finalist).then(a.seconds.total_cmp(&b.seconds)));
+        let (failures, candidates) = (Vec::new(), trials.len());
+        let (at_ceiling, read_seconds) = (false, None);
+        let result = ProblemResult { desc, trials, failures, candidates, at_ceiling, read_seconds };
+        known.insert(desc, result);
+    }
+    Ok(())
+}
+
+/// The problems by type, layout and right-hand sides.
+fn classes(known: &Measurements) -> Vec<ProblemClass> {
+    let class = |d: &Desc| (d.dtype, d.layout, d.rhs);
+    let mut all: Vec<_> = known.keys().map(class).collect();
+    all.sort_unstable();
+    all.dedup();
+    let class = |(dtype, layout, rhs)| ProblemClass { dtype, layout, align: Align::ANY, rhs };
+    all.into_iter().map(class).collect()
+}
+
+fn name(class: &ProblemClass) -> String {
+    format!("{} {} rhs={}", class.dtype, class.layout, class.rhs)
+}
+
+fn fit(limit: usize, files: &[String]) -> Result<()> {
+    let (mut runner, mut known) = (Recorded::new(), Measurements::new());
+    files.iter().try_for_each(|path| read(path, &mut runner, &mut known))?;
+    let caps = runner.0.clone();
+    let mut settings = FitSettings::default();
+    settings.limit = limit;
+    settings.row_cost += 4.0 * noise(&known);
+    settings.hole_from += 2.0 * noise(&known);
+    let legal =
+        |desc: &Desc, params: &Params| Recorded(caps.clone()).launch_id(desc, params).is_some();
+    for class in classes(&known) {
+        let candidates = |desc: &Desc| candidates(desc, &caps);
+        let Fit { rows, cost, worst, .. } =
+            decision_list(&mut runner, class, &known, &candidates, &legal, &settings);
+        let (cost, worst) = (100.0 * cost, 100.0 * worst);
+        eprintln!(
+            "{}: {} rows at a cost of {cost:.2} %, worst {worst:.1} %",
+            name(&class),
+            rows.len()
+        );
+        rows.iter().for_each(|row| println!("{row}"));
+    }
+    Ok(())
+}
+
+fn regret(tables: &str, files: &[String], each: bool) -> Result<()> {
+    let (mut runner, mut known) = (Recorded::new(), Measurements::new());
+    files.iter().try_for_each(|path| read(path, &mut runner, &mut known))?;
+    let read =
+        |path: &str| -> Result<Table> { Ok(Table::parse(path, &std::fs::read_to_string(path)?)?) };
+    let tables = tables.split(',').map(read).collect::<Result<Vec<_>>>()?;
+    let (mut all, mut slow) = (Vec::new(), 0);
+    for class in classes(&known) {
+        let here = known.values().filter(|result| class.holds(&result.desc));
+        let here = here.map(|result| {
+            let chosen = runner.choice(&tables, &result.desc);
+            let choice = chosen.and_then(|params| runner.launch_id(&result.desc, &params));
+            let mut result = result.clone();
+            // One that was too slow to be timed to the end counts with the time that it has.
+            result
+                .trials
+                .iter_mut()
+                .filter(|t| Some(t.launch_id) == choice)
+                .for_each(|t| t.finalist = true);
+            if let (true, Some(params)) = (each, chosen) {
+                let mut trials = result.trials.iter();
+                let time =
+                    choice.and_then(|id| trials.find(|t| t.launch_id == id)).map(|t| t.seconds);
+                let best = result.best().map(|t| (t.params, t.seconds));
+                let (of, best) = best.unwrap_or((params, f64::NAN));
+                let slower = 100.0 * (time.unwrap_or(f64::NAN) / best - 1.0);
+                println!("{slower:6.1} % {}: {params}, best {of}", result.desc);
+            }
+            Holdout { result, choices: vec![choice] }
+        });
+        let here: Vec<Holdout> = here.collect();
+        let regret = Regret::of(0, &here);
+        let worst = regret.worst_at.map_or(String::new(), |desc| format!(" ({desc})"));
+        println!("{}: {regret}{worst}, {} without a time", name(&class), regret.failed);
+        slow +=
+            here.iter().filter(|of| Regret::of(0, std::slice::from_ref(of)).worst > 0.12).count();
+        all.extend(here);
+    }
+    println!("all: {}, {slow} beyond 12 %", Regret::of(0, &all));
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["fit", limit, _, ..] => fit(limit.parse()?, &args[2..]),
+        [what @ ("regret" | "each"), tables, _, ..] => regret(tables, &args[2..], what == "each"),
+        _ => {
+            Err("fit LIMIT FILES, or regret TABLE[,TABLE] FILES; each is regret for every problem"
+                .into())
+        }
+    }
+}
