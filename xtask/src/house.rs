@@ -138,7 +138,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The most lines of code in gemv-core: without documentation, whose examples are about as many.
-const CORE_LINES: usize = 7650;
+const CORE_LINES: usize = 7700;
 
 /// Findings that are known and still to be mended, their crate first: the beginning of each, or for
 /// a circle all files that may be in it. One that matches nothing is an error, so this list can only
