@@ -21,7 +21,7 @@
 //! a tie). A row for one type beats one for every type, and one for a layout beats one for every
 //! layout, however far. A row that ends in `..` names only what matters: it stands for the first of the
 //! backend's [candidates](Backend::candidates) that has these arguments, and the next row serves where there is
-//! none. Other rows name all that is not a default. The type is the matrix': its rows also serve vectors of a wider type, where their
+//! none. It serves problems up to a power of two beyond its ranges. Other rows name all that is not a default. The type is the matrix': its rows also serve vectors of a wider type, where their
 //! kernels take them. For several right-hand sides or a batch, a row that names them beats one that
 //! does not, of which the kernel may compute one product after the other.
 
@@ -102,6 +102,10 @@ pub struct Row {
     /// Whether it ends in `..`: `params` are a part of what to use, which [`choice`](Self::choice) completes.
     pub partial: bool,
 }
+
+/// The squared distance up to which a row that ends in `..` serves: further away, its kernel's first candidate may be for
+/// quite another shape, and the next table has a row.
+const PARTIAL: f32 = 1.0;
 
 /// Every number of rows or columns, in powers of two.
 pub const ANY: (f32, f32) = (0.0, 64.0);
@@ -370,7 +374,7 @@ impl Table {
     /// The rows for this problem, nearest first.
     ///
     /// By rank of the key first (a type and layout of one's own before `*`), then by distance in
-    /// powers of two.
+    /// powers of two. A row that ends in `..` is not among them where it is further than one power of two.
     ///
     /// ```
     /// use gemv::{Dtype, unstable::{Desc, Table}};
@@ -385,6 +389,9 @@ impl Table {
         let at = (log2(desc.m), log2(desc.n));
         let mut rows = Vec::new();
         for (distance, row) in self.rows.iter().filter_map(|r| Some((r.distance(desc, at)?, r))) {
+            if row.partial && distance.1 > PARTIAL {
+                continue;
+            }
             // The earlier row wins a tie.
             rows.insert(rows.partition_point(|(other, _)| *other <= distance), (distance, row));
         }

@@ -115,7 +115,7 @@ impl List {
         }
     }
 
-    /// What a row that ends in `..` stands for, at every size in its ranges at which a kernel's candidates change.
+    /// What a row that ends in `..` stands for, at every size in and around its ranges at which a kernel's candidates change.
     fn parts(&mut self, kernel: &'static Kernel, row: &Row) {
         let dtype = row.dtype.expect("rows in parts are for one type");
         let layout = row.layout.expect("and for one layout");
@@ -124,7 +124,9 @@ impl List {
         let types: Vec<_> = std::iter::once((dtype, dtype)).chain(wider).collect();
         let mut known = HashSet::new();
         let least = dtype.bytes().ilog2().min(4) as u8;
-        for (m, n) in sizes(row.m, 0).flat_map(|m| sizes(row.n, 64).map(move |n| (m, n))) {
+        for (m, n) in
+            sizes(around(row.m), 0).flat_map(|m| sizes(around(row.n), 64).map(move |n| (m, n)))
+        {
             for align in (row.align.low.max(least)..=row.align.high.max(least)).filter(|a| *a <= 4)
             {
                 for &(_, vectors) in &types {
@@ -181,6 +183,11 @@ impl List {
         });
         self.all[place].entries.extend(entries);
     }
+}
+
+/// A range, and how far beyond it a row in parts serves.
+fn around((low, high): (f32, f32)) -> (f32, f32) {
+    ((low - 1.0).max(0.0), high + 1.0)
 }
 
 /// The sizes of a range at which candidates may change: all up to `few`, rounds of 64 columns and their halves up to a

@@ -216,7 +216,12 @@ fn is_chosen(found: &Found, choice: &Choice) -> bool {
         let table = Table::parse(table.name, table.text);
         table.is_ok_and(|table| {
             let fits = |of: &_| kernel.fits(desc, of, &found.caps).is_ok();
-            let legal = table.nearest(desc).into_iter().map(|row| row.params).find(fits);
+            let legal = table
+                .nearest(desc)
+                .into_iter()
+                .filter(|row| !row.partial)
+                .map(|row| row.params)
+                .find(fits);
             legal.is_some_and(|of| {
                 kernel.mixed_program(types, &of) == kernel.mixed_program(types, params)
             })
