@@ -21,9 +21,10 @@
 //! a tie). A row for one type beats one for every type, and one for a layout beats one for every
 //! layout, however far. A row that ends in `..` names only what matters: it stands for the first of the
 //! backend's [candidates](Backend::candidates) that has these arguments, and the next row serves where there is
-//! none. It serves problems up to a power of two beyond its ranges. Other rows name all that is not a default. The type is the matrix': its rows also serve vectors of a wider type, where their
-//! kernels take them. For several right-hand sides or a batch, a row that names them beats one that
-//! does not, of which the kernel may compute one product after the other.
+//! none. It serves problems up to a power of two beyond its ranges. Other rows name all that is not a default.
+//! The type is the matrix': its rows also serve vectors of a wider type, where their kernels take them. For several
+//! right-hand sides or a batch, a row that names them beats one that does not, of which the kernel may compute one
+//! product after the other.
 
 use std::cell::OnceCell;
 use std::fmt;

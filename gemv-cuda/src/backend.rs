@@ -121,7 +121,8 @@ pub(crate) fn open_on(
     caps.fp64 = true;
     caps.fp64_mma = found.capability >= 80;
     caps.async_copies = found.capability >= 80;
-    caps.sm_90a = found.capability == 90;
+    // Older compilers have no such architecture, and older drivers no tensor maps.
+    caps.sm_90a = found.capability == 90 && report.version >= 12_000;
     caps.cluster = cluster(found.capability);
     let staging = Arc::new(Staging::new(&gpu));
     Ok(Arc::new(Cuda {

@@ -181,14 +181,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     fit_settings.row_cost += if heir { 16.0 } else { 4.0 } * noise;
     fit_settings.hole_from += 2.0 * noise;
     let legal = |desc: &Desc, params: &Params| device.backend().fits(desc, params).is_ok();
-    let mut parts: Vec<Fit> = Vec::new();
+    let (mut parts, mut in_parts): (Vec<Fit>, bool) = (Vec::new(), false);
     for &class in &classes {
         let alike =
             |other: &&ProblemClass| (other.dtype, other.layout) == (class.dtype, class.layout);
         fit_settings.limit = (args.rows / classes.iter().filter(alike).count()).max(1);
         let from = present_rows(device.tables(), class).filter(|_| heir);
+        in_parts |= from.as_ref().is_some_and(|(table, _)| has_parts(table, class));
         fit_settings.from = from.map_or_else(Vec::new, |(_, rows)| rows);
         parts.push(fit(&mut runner, class, &known, &legal, &fit_settings));
+    }
+    if in_parts {
+        eprintln!(
+            "present rows that end in .. are not kept: rows of whole parameters are fitted in their place"
+        );
     }
     let rows: Vec<_> = parts.iter().flat_map(|part| part.rows.clone()).collect();
     if rows.is_empty() {
@@ -264,6 +270,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     installed.transpose()?;
     Ok(said?)
+}
+
+/// Whether a table has rows in parts for this class, which the fit does not start from.
+fn has_parts(table: &Table, class: ProblemClass) -> bool {
+    table.rows.iter().filter(|row| row.partial).any(|row| {
+        let rhs = row.rhs.map_or(class.rhs == 1, |(low, high)| (low..=high).contains(&class.rhs));
+        let dtype = row.dtype.is_none_or(|dtype| dtype == class.dtype);
+        rhs && dtype && row.layout.is_none_or(|layout| layout == class.layout)
+    })
 }
 
 /// Says something on standard output.

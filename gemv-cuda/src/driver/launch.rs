@@ -233,7 +233,8 @@ impl Gpu {
         let conj = u32::from(*conj);
         let map = match launch.box_rows {
             0 => None,
-            _ if arguments.alpha.is_zero() => Some(TensorMap::default()),
+            // Of a matrix that is not read there is nothing to say: its address may be any, and the driver refuses no columns.
+            _ if arguments.alpha.is_zero() || n == 0 => Some(TensorMap::default()),
             rows => {
                 let bytes = arguments.types.0.bytes();
                 let address = a.block.at + (a.first * bytes) as u64;

@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     pub(crate) holdout: usize,
     /// What the table starts from: the present rows, which are changed only where the
-    /// measurements differ by more than noise, or nothing.
+    /// measurements differ by more than noise, or nothing. Rows that end in .. are made anew.
     #[arg(long, value_enum, default_value_t = Start::Present)]
     pub(crate) start: Start,
     /// Most rows of the table for a type and a layout, over all classes of alignment and of right-hand
