@@ -73,7 +73,8 @@ impl Cut {
 /// Bytes of shared memory: the ring, buffers of sums, barriers.
 fn shared(params: &Params) -> u32 {
     let get = |name| value(ARGS, params, name);
-    let (cols, segments, rows, stages) = (get("tile_rhs"), get("segments"), get("rows"), get("stages"));
+    let (cols, segments, rows, stages) =
+        (get("tile_rhs"), get("segments"), get("rows"), get("stages"));
     let units = WARPS / (cols / COLS).max(1) / segments * segments;
     let buffers = stages + 3;
     let ring = stages * units * rows * SEGMENT as u32 * 2;
@@ -106,7 +107,9 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
     let cut = Cut::of(desc.n, params);
     if cut.parts > LANES as u64 {
         let columns = desc.n;
-        return Err(format!("{LANES} parts of {columns} columns have more than {segments} segments each"));
+        return Err(format!(
+            "{LANES} parts of {columns} columns have more than {segments} segments each"
+        ));
     }
     // Granules are counted by 32 bits, and rows by 31.
     if desc.m > 1 << 30 || cut.filled * (desc.m as u64).div_ceil(cut.granule) > 1 << 31 {
