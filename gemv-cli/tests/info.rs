@@ -163,6 +163,34 @@ fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
 }
 
 #[test]
+fn a_row_in_parts_that_names_nothing_is_said() {
+    let device = gemv::Engine::new(None).device("cpu").unwrap();
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("parts");
+    std::fs::create_dir_all(&dir).unwrap();
+    let table = dir.join(gemv::unstable::table::file_name(device.backend()));
+    for (row, why) in [
+        ("f32 row : diagonal ..", Some("there is no kernel diagonal")),
+        ("f32 row : row rows=100000 ..", Some("row takes no rows=100000")),
+        ("f32 row : row lanes=2 ..", Some("row takes no lanes=2")),
+        ("f32 row : row ..", None),
+    ] {
+        std::fs::write(&table, row).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+        command.env_remove("GEMV_BACKEND").env_remove("RUST_LOG").env("GEMV_TABLES", &dir);
+        command.args(["info", "--explain", "f32 row 64x64", "--device", "cpu"]);
+        let out = command.output().unwrap();
+        let said = String::from_utf8(out.stderr.clone()).unwrap();
+        match why {
+            Some(why) => {
+                assert!(said.contains(&format!("{row} serves nothing: {why}\n")), "{said}")
+            }
+            None => assert_eq!(said, ""),
+        }
+        assert_eq!(text(out).contains(&format!("\"{row}\"")), why.is_none());
+    }
+}
+
+#[test]
 fn the_glossary_names_every_kernel_of_a_table() {
     let glossary = text(gemv(&["info", "--kernels"]));
     let all = text(gemv(&["info", "--kernels", "--json"]));

@@ -437,7 +437,10 @@ impl Tables {
         for dir in user_dirs() {
             let path = dir.join(file_name(backend));
             match read(&path) {
-                Some(Ok(table)) => tables.push(table),
+                Some(Ok(table)) => {
+                    tell_unknown(&table, backend);
+                    tables.push(table);
+                }
                 Some(Err(why)) => log::warn!("table left out: {why}"),
                 None => {}
             }
@@ -558,6 +561,33 @@ pub fn user_dirs() -> Vec<PathBuf> {
         .or_else(|| std::env::home_dir().map(|h| h.join(".config")))
         .map(|c| c.join("gemv").join("tables"));
     env.into_iter().chain(config).collect()
+}
+
+/// Warns of rows that end in `..` and serve no problem at all: their kernel or an argument is unknown, so that no candidate
+/// has it. Other rows are refused by the backend, where they would serve.
+fn tell_unknown(table: &Table, backend: &dyn Backend) {
+    let mut rows = table.rows.iter().filter(|row| row.partial).peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let kernels = backend.kernels();
+    for row in rows {
+        let name = row.params.kernel();
+        let why = match kernels.iter().find(|kernel| kernel.name == name.as_str()) {
+            _ if kernels.is_empty() => continue,
+            None => format!("there is no kernel {name}"),
+            Some(kernel) => {
+                let takes = |name: &str, value| {
+                    kernel.args.iter().any(|arg| arg.name == name && arg.values.holds(value))
+                };
+                match row.params.args().find(|(name, value)| !takes(name, *value)) {
+                    None => continue,
+                    Some((arg, value)) => format!("{name} takes no {arg}={value}"),
+                }
+            }
+        };
+        log::warn!("{}: the row {row} serves nothing: {why}", table.origin);
+    }
 }
 
 /// Bytes of a table's file, at most.

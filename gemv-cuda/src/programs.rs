@@ -78,6 +78,20 @@ impl Programs {
         self.nvrtc.get_or_init(Nvrtc::find).as_ref()
     }
 
+    /// The compiler of a program. One without `sm_90a` would compile a kernel for it to nothing that computes.
+    fn compiler_of(&self, program: &Program) -> std::result::Result<&Nvrtc, Error> {
+        let nvrtc = self.nvrtc().map_err(Clone::clone)?;
+        match lacks_sm_90a(program, nvrtc.version()) {
+            false => Ok(nvrtc),
+            true => {
+                let (major, minor) = nvrtc.version();
+                let reason =
+                    format!("NVRTC {major}.{minor} ({}) has no sm_90a, as 12.0 has", nvrtc.path());
+                Err(Error::DriverMissing { backend: "cuda", reason })
+            }
+        }
+    }
+
     /// The programs that travel with the crate, where this GPU and its driver take them; or why not, as the
     /// beginning of a sentence.
     fn bundle(&self) -> std::result::Result<&'static Bundle<'static>, String> {
@@ -175,7 +189,7 @@ impl Programs {
         program: &Program,
         what: impl Fn() -> String,
     ) -> Result<Image> {
-        match self.nvrtc() {
+        match self.compiler_of(program) {
             Ok(nvrtc) => {
                 let options = options_of(program, &nvrtc.target(self.capability));
                 let key = Key::new(program, &options);
@@ -201,12 +215,17 @@ impl Programs {
                     let none = || format!("no PTX of {} travels with gemv", what());
                     bundle.find(program, self.capability).unwrap_or_else(|| Err(none()))
                 });
-                let image = found.map_err(|why| neither(&why, missing))?;
+                let image = found.map_err(|why| neither(&why, &missing))?;
                 log::debug!("{}: the driver compiles the PTX that travels with gemv", what());
                 Ok(image)
             }
         }
     }
+}
+
+/// Whether a program is for an architecture that NVRTC of this version does not know.
+fn lacks_sm_90a(program: &Program, nvrtc: (i32, i32)) -> bool {
+    program.is_for_sm_90a() && nvrtc < (12, 0)
 }
 
 /// Why there is neither PTX nor a compiler, in one sentence.
@@ -231,6 +250,14 @@ fn named((matrix, vectors): Types) -> String {
 mod tests {
     use super::*;
     use crate::kernels::kernel;
+
+    #[test]
+    fn an_old_compiler_gets_no_program_for_sm_90a() {
+        let of = |name| kernel(name).unwrap().program(Dtype::F16, &Params::new(name));
+        assert!(lacks_sm_90a(&of("gemm-row-lanes"), (11, 8)));
+        assert!(!lacks_sm_90a(&of("gemm-row-lanes"), (12, 0)));
+        assert!(!lacks_sm_90a(&of("row"), (11, 2)));
+    }
 
     /// Those of a machine without NVRTC and without a cache.
     fn programs(capability: u32, driver: i32) -> Programs {
