@@ -73,13 +73,13 @@ STATIC U32 parts_of(const U64 n) {
 struct __align__(64) TENSOR_MAP {
   U64 words[16];
 };
-// By the warps of a group of four, each: of 512 registers of a lane's four threads.
+// Four warps at a time give up registers, and eight take them.
 #if defined(SM_90A) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define FEWER_REGISTERS() asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(ADDER_REGISTERS))
 #define MORE_REGISTERS() asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COMPUTE_REGISTERS))
 #else
-#define FEWER_REGISTERS()
-#define MORE_REGISTERS()
+#define FEWER_REGISTERS() (void)0
+#define MORE_REGISTERS() (void)0
 #endif
 STATIC U32 shared_address(const void *p) { return (U32)__cvta_generic_to_shared(p); }
 STATIC void barrier_init(const U32 at, const U32 arrivals) {
@@ -111,6 +111,15 @@ typedef uint4 X_ROW;
 typedef uint2 X_ROW;
 #else
 typedef U32 X_ROW;
+#endif
+
+// Sums that a thread adds up at a time: of many segments there are registers for two.
+#if SEGMENTS > 4
+#define TOGETHER 2
+typedef float2 SUMS_TOGETHER;
+#else
+#define TOGETHER 4
+typedef float4 SUMS_TOGETHER;
 #endif
 
 // Four matrices of 8 rows and 8 columns: of each, the thread's two rows of its column.
@@ -173,8 +182,80 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
     return (part & (parts - 1)) + (w << log_parts) >= SEG || first >= n ? 0u : n - first < SEG ? (U32)(n - first) : SEG;
   };
 
-  if (warp == COMPUTE) {
+  // Slots, and which of its two rows the thread is left with.
+  const U32 mine = COLS == 4 ? g >> 1 : g >> 2, row_bit = COLS == 4 ? g & 1 : g >> 1 & 1;
+  U32 first_half = row_bit ? 0x3244 : 0x1044, second_half = row_bit ? 0x1044 : 0x3244;
+  asm volatile("" : "+r"(first_half), "+r"(second_half));
+  // Whether the rows of the thread have changed places.
+  const bool other = !CHOSEN && row_bit;
+  const bool writes = COLS == 4 || (g & 1) == 0;
+  // Where the thread reads the rows of a tile: by bits 2 and 0 of 8 columns of a box.
+  const U32 chunk = (t >> 3 & 1) * 2 ^ t % 8, from_unit = ring + unit * UNIT_BYTES + (t >> 4) * BOX_BYTES + t % 8 * 128;
+  const U32 offset[4] = {chunk * 16, (chunk ^ 1) * 16, (chunk ^ 4) * 16, (chunk ^ 5) * 16};
+  ACC *const to_unit = sums + unit * UNIT_SUMS + (2 * (t % 4) + row_bit) * TILE_RHS + first_col + mine;
+
+  // Adds up the sums of granule `s` of this block.
+  const auto add_up = [&](const U32 s) {
+    const U32 buffer = s % BUFFERS, part = (begin_at + s) / granules, row0 = (begin_at + s) % granules * (SETS * ROWS);
+    barrier_wait(summed + buffer * 8, s / BUFFERS & 1);
+#pragma unroll 1
+    for (U32 o = t * TOGETHER; o < SETS * UNIT_SUMS; o += 32 * TOGETHER) {
+      const SUMS_TOGETHER *const from = (const SUMS_TOGETHER *)(sums + buffer * BUFFER + o / UNIT_SUMS * (SEGMENTS * UNIT_SUMS) + o % UNIT_SUMS);
+      ACC v[TOGETHER][SEGMENTS > 4 ? 8 : SEGMENTS > 2 ? 4 : SEGMENTS];
+      const U32 size = sizeof(v[0]) / sizeof(v[0][0]);
+#pragma unroll
+      for (U32 w = 0; w < size; w++) {
+        SUMS_TOGETHER of = {};
+        if (w < SEGMENTS && columns_of(part, w) > 0) of = from[w * (UNIT_SUMS / TOGETHER)];
+#pragma unroll
+        for (U32 e = 0; e < TOGETHER; e++) v[e][w] = ((const ACC *)&of)[e];
+      }
+      if (n > SEG)
+#pragma unroll
+        for (U32 e = 0; e < TOGETHER; e++) {
+          // Lanes of the second level begin at +0.
+#pragma unroll
+          for (U32 w = 0; w < size; w++) v[e][w] = acc_add(acc_zero(), v[e][w]);
+          // A part has 64 / parts of them: further segments are added to theirs.
+#pragma unroll
+          for (U32 lanes = 1; lanes < size; lanes *= 2)
+            if (lanes * parts == LANES)
+#pragma unroll
+              for (U32 w = 1; w < size; w++)
+                if (w >= lanes) {
+                  v[e][w % lanes] = acc_add(v[e][w % lanes], v[e][w]);
+                  v[e][w] = acc_zero();
+                }
+          halve(v[e]);
+        }
+      const U64 i = row0 + o / TILE_RHS;
+      const U32 c = c0 + o % TILE_RHS;
+      if (parts * super_segments > 1 && TILE_RHS >= TOGETHER && rhs % TOGETHER == 0) {
+        SUMS_TOGETHER all;
+#pragma unroll
+        for (U32 e = 0; e < TOGETHER; e++) ((ACC *)&all)[e] = v[e][0];
+        if (i < m && c < rhs) *(SUMS_TOGETHER *)(workspace + (U64)part * (m * rhs) + i * rhs + c) = all;
+      } else
+#pragma unroll
+        for (U32 e = 0; e < TOGETHER; e++) {
+          const U64 row = i + e / TILE_RHS, col = c + e % TILE_RHS;
+          if (row >= m || col >= rhs) continue;
+          if (parts * super_segments == 1) finish(y + y0 + (I64)row * yrs + (I64)col * ycs, alpha, v[e][0], beta);
+          else workspace[(U64)part * (m * rhs) + row * rhs + col] = v[e][0];
+        }
+    }
+    __syncwarp();
+    if (t == 0) barrier_arrive(freed + buffer * 8);
+  };
+
+  if (warp >= COMPUTE) {
+    // By the same instruction for the four warps of a group.
     FEWER_REGISTERS();
+    if (warp > COMPUTE) {
+#pragma unroll 1
+      for (U32 s = warp - COMPUTE - 1; s < count; s += ADDERS) add_up(s);
+      return;
+    }
     const bool blocks_of_64 = n % 64 == 0;
     U32 part = begin_at / granules, at = begin_at % granules, slot = 0, buffer = 0, turn = 0, turn_of_buffers = 0;
 #pragma unroll 1
@@ -198,75 +279,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
       if (++buffer == BUFFERS) buffer = 0, turn_of_buffers ^= 1;
       if (++at == granules) at = 0, part++;
     }
-    return;
-  }
-
-  // Slots, and which of its two rows the thread is left with.
-  const U32 mine = COLS == 4 ? g >> 1 : g >> 2, row_bit = COLS == 4 ? g & 1 : g >> 1 & 1;
-  U32 first_half = row_bit ? 0x3244 : 0x1044, second_half = row_bit ? 0x1044 : 0x3244;
-  asm volatile("" : "+r"(first_half), "+r"(second_half));
-  // Whether the rows of the thread have changed places.
-  const bool other = !CHOSEN && row_bit;
-  const bool writes = COLS == 4 || (g & 1) == 0;
-  // Where the thread reads the rows of a tile: by bits 2 and 0 of 8 columns of a box.
-  const U32 chunk = (t >> 3 & 1) * 2 ^ t % 8, from_unit = ring + unit * UNIT_BYTES + (t >> 4) * BOX_BYTES + t % 8 * 128;
-  const U32 offset[4] = {chunk * 16, (chunk ^ 1) * 16, (chunk ^ 4) * 16, (chunk ^ 5) * 16};
-  ACC *const to_unit = sums + unit * UNIT_SUMS + (2 * (t % 4) + row_bit) * TILE_RHS + first_col + mine;
-
-  // Adds up the sums of granule `s` of this block.
-  const auto add_up = [&](const U32 s) {
-    const U32 buffer = s % BUFFERS, part = (begin_at + s) / granules, row0 = (begin_at + s) % granules * (SETS * ROWS);
-    barrier_wait(summed + buffer * 8, s / BUFFERS & 1);
-#pragma unroll 1
-    for (U32 o = t * 4; o < SETS * UNIT_SUMS; o += 128) {
-      const float4 *const from = (const float4 *)(sums + buffer * BUFFER + o / UNIT_SUMS * (SEGMENTS * UNIT_SUMS) + o % UNIT_SUMS);
-      ACC v[4][SEGMENTS > 4 ? 8 : SEGMENTS > 2 ? 4 : SEGMENTS];
-      const U32 size = sizeof(v[0]) / sizeof(v[0][0]);
-#pragma unroll
-      for (U32 w = 0; w < size; w++) {
-        float4 of = make_float4(0, 0, 0, 0);
-        if (w < SEGMENTS && columns_of(part, w) > 0) of = from[w * (UNIT_SUMS / 4)];
-        v[0][w] = of.x, v[1][w] = of.y, v[2][w] = of.z, v[3][w] = of.w;
-      }
-      if (n > SEG)
-#pragma unroll
-        for (U32 e = 0; e < 4; e++) {
-          // Lanes of the second level begin at +0.
-#pragma unroll
-          for (U32 w = 0; w < size; w++) v[e][w] = acc_add(acc_zero(), v[e][w]);
-          // A part has 64 / parts of them: further segments are added to theirs.
-#pragma unroll
-          for (U32 lanes = 1; lanes < size; lanes *= 2)
-            if (lanes * parts == LANES)
-#pragma unroll
-              for (U32 w = 1; w < size; w++)
-                if (w >= lanes) {
-                  v[e][w % lanes] = acc_add(v[e][w % lanes], v[e][w]);
-                  v[e][w] = acc_zero();
-                }
-          halve(v[e]);
-        }
-      const U64 i = row0 + o / TILE_RHS;
-      const U32 c = c0 + o % TILE_RHS;
-      if (parts * super_segments > 1 && TILE_RHS >= 4 && rhs % 4 == 0) {
-        if (i < m && c < rhs) *(float4 *)(workspace + (U64)part * (m * rhs) + i * rhs + c) = make_float4(v[0][0], v[1][0], v[2][0], v[3][0]);
-      } else
-#pragma unroll
-        for (U32 e = 0; e < 4; e++) {
-          const U64 row = i + e / TILE_RHS, col = c + e % TILE_RHS;
-          if (row >= m || col >= rhs) continue;
-          if (parts * super_segments == 1) finish(y + y0 + (I64)row * yrs + (I64)col * ycs, alpha, v[e][0], beta);
-          else workspace[(U64)part * (m * rhs) + row * rhs + col] = v[e][0];
-        }
-    }
-    __syncwarp();
-    if (t == 0) barrier_arrive(freed + buffer * 8);
-  };
-
-  if (warp > COMPUTE) {
-    FEWER_REGISTERS();
-#pragma unroll 1
-    for (U32 s = warp - COMPUTE - 1; s < count; s += ADDERS) add_up(s);
     return;
   }
   MORE_REGISTERS();

@@ -125,7 +125,7 @@ fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
 fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
     let (m, rhs) = (desc.m as u64, desc.rhs as u64);
     let Cut { parts, super_segments, filled, granule } = Cut::of(desc.n, params);
-    let panels = rhs.div_ceil(value(ARGS, params, "tile_rhs").into());
+    let panels = rhs.div_ceil(value(ARGS, params, "tile_rhs").into()).max(1);
     // As many blocks as are resident, of at least a granule each.
     let granules = filled * m.div_ceil(granule.max(1));
     let most = (u64::from(caps.units) / panels).max(1);
