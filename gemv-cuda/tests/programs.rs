@@ -112,7 +112,7 @@ fn programs_for_sm_90a_alone_compile() {
         }
         compiled += 1;
     }
-    assert!(compiled > 4, "{compiled}");
+    assert!(compiled >= 4, "{compiled}");
 }
 
 #[test]
