@@ -37,9 +37,11 @@ fn alignment_of_every_line() {
     assert_eq!(align(Dtype::F32, 3, 64, (64, 1), 4), 2);
     assert_eq!(align(Dtype::F32, 3, 5, (5, 1), 64), 2);
     assert_eq!(align(Dtype::F32, 3, 5, (-12, 1), 64), 4);
-    // A single row starts where it starts; so does a row that is repeated.
+    // A single row starts where it starts.
     assert_eq!(align(Dtype::F32, 1, 5, (5, 1), 64), 6);
-    assert_eq!(align(Dtype::F32, 9, 5, (0, 1), 32), 5);
+    // Lines that overlap have no boundary but that of an element.
+    assert_eq!(align(Dtype::F32, 9, 5, (0, 1), 32), 2);
+    assert_eq!(align(Dtype::F16, 9, 64, (16, 1), 32), 1);
     assert_eq!(align(Dtype::F16, 8, 3, (1, 8), 16), 4);
     assert_eq!(align(Dtype::Bf16, 8, 3, (1, 7), 16), 1);
     assert_eq!(align(Dtype::C64, 3, 3, (3, 1), 1 << 20), 4);
