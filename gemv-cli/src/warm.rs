@@ -34,11 +34,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let off = std::env::var_os("GEMV_CACHE").is_some_and(|value| value == "off");
+    ensure!(!off, "GEMV_CACHE=off: nothing of what is compiled would be kept");
     let device = open_device(Some(&args.device))?;
     let begin = Instant::now();
     let jobs = jobs(&device, &args.dtype);
     ensure!(!jobs.is_empty(), "no table of {} has kernels of these types", args.device);
-    eprintln!("{} kernels, each of which takes a compiler seconds or less", jobs.len());
+    eprintln!("{} kernels", jobs.len());
     watch().context("Ctrl-C")?;
     let style = "{pos} of {len} kernels [{elapsed}] {wide_bar} {eta} left {msg}";
     let style = ProgressStyle::with_template(style).expect("a constant template");

@@ -28,6 +28,16 @@ fn where_nothing_is_compiled_nothing_is_left_to_do() {
     assert_eq!(failed.status.code(), Some(1));
 }
 
+#[test]
+fn what_would_not_be_kept_is_not_compiled() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+    let output =
+        command.env("GEMV_CACHE", "off").args(["warm", "--device", "cpu"]).output().unwrap();
+    let (out, log) = said(&output);
+    assert!(output.status.code() == Some(1) && out.is_empty(), "{out}{log}");
+    assert_eq!(log.trim_end(), "error: GEMV_CACHE=off: nothing of what is compiled would be kept");
+}
+
 /// A type with few kernels: all take minutes.
 #[test]
 #[cfg(feature = "opencl")]

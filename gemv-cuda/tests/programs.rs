@@ -2,7 +2,7 @@
 //!
 //! - With an epilogue: each kernel that takes one, with its candidates' first parameters, for a matrix and vectors of one type
 //!   and of two, a bias with and without a function.
-//! - For `sm_90a` alone: each that travels with the crate, and the first of f16.
+//! - For `sm_90a` alone: of bf16 the first candidates for 2 to 16 right-hand sides, of f16 one.
 //! - Of packed matrices: each format, one column of X and several, one segment a warp and several.
 //!
 //! NVRTC is found as the backend finds it. Where there is none, a test says so and ends; `GEMV_REQUIRE=nvrtc` makes that a failure.
@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use gemv_core::{Desc, Dtype, Function, Layout};
-use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options_of, shipped};
+use gemv_cuda::{Nvrtc, candidates, cluster, kernels, options_of};
 use gemv_gpu::{Caps, Language};
 
 fn caps() -> Caps {
@@ -88,20 +88,20 @@ fn spilled(log: &str) -> u32 {
 #[test]
 fn programs_for_sm_90a_alone_compile() {
     let Some(nvrtc) = nvrtc() else { return };
-    let all = shipped().into_iter().filter(|of| of.program().is_for_sm_90a());
-    let (mut of_f16, mut compiled) = (None, 0);
-    for of in all {
-        // The other types differ in how an element is widened.
-        if of.types.0 == Dtype::F16 && of_f16.replace(of.types).is_some()
-            || of.types.0 != of.types.1
-        {
-            continue;
-        }
-        let program = of.program();
+    let mut compiled = 0;
+    for (dtype, rhs) in
+        [(Dtype::Bf16, 2), (Dtype::Bf16, 4), (Dtype::Bf16, 8), (Dtype::Bf16, 16), (Dtype::F16, 8)]
+    {
+        let desc = Desc { rhs, ..Desc::of(dtype, Layout::Row, (4096, 4096), 6) };
+        let all = candidates(&desc, &caps()).into_iter().map(|params| {
+            let kernel = kernels().find(|of| of.name == params.kernel().as_str());
+            (params, kernel.expect("its own").program(dtype, &params))
+        });
+        let mut alone = all.filter(|(_, program)| program.is_for_sm_90a());
+        let (params, program) = alone.next().expect("a candidate");
         let mut options = options_of(&program, "sm_90");
         assert_eq!(options[0], "--gpu-architecture=sm_90a");
         options.push("--ptxas-options=-v".into());
-        let params = of.params;
         let (_, log) =
             nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
         assert!(!log.contains("warning") && spilled(&log) <= FEW, "{params}: {log}");
@@ -112,7 +112,7 @@ fn programs_for_sm_90a_alone_compile() {
         }
         compiled += 1;
     }
-    assert!(compiled >= 4, "{compiled}");
+    assert_eq!(compiled, 5);
 }
 
 #[test]

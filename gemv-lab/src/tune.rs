@@ -178,7 +178,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // The best of many candidates is also the luckiest, so replacing a present row takes
     // more than that.
     let heir = args.start == Start::Present;
-    fit_settings.row_cost += if heir { 16.0 } else { 4.0 } * noise;
+    let row_cost = fit_settings.row_cost;
     fit_settings.hole_from += 2.0 * noise;
     let legal = |desc: &Desc, params: &Params| device.backend().fits(desc, params).is_ok();
     let (mut parts, mut in_parts): (Vec<Fit>, bool) = (Vec::new(), false);
@@ -189,6 +189,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let from = present_rows(device.tables(), class).filter(|_| heir);
         in_parts |= from.as_ref().is_some_and(|(table, _)| has_parts(table, class));
         fit_settings.from = from.map_or_else(Vec::new, |(_, rows)| rows);
+        let present = !fit_settings.from.is_empty();
+        fit_settings.row_cost = row_cost + if present { 16.0 } else { 4.0 } * noise;
         parts.push(fit(&mut runner, class, &known, &legal, &fit_settings));
     }
     if in_parts {

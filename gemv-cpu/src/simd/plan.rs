@@ -723,8 +723,8 @@ impl PanelPlan {
     /// Whether so many tasks take segments rather than rows, even where there are rows enough, and even one task.
     fn is_wide(&self, tasks: usize) -> bool {
         let (of, acc) = (&self.of, self.kernels.vector.acc);
-        let (x, count) = (of.packed_len() * acc, of.segments());
-        let sums = count * of.columns * of.m * acc;
+        let (x, count) = (of.packed_len().saturating_mul(acc), of.segments());
+        let sums = [of.columns, of.m, acc].into_iter().fold(count, usize::saturating_mul);
         let shares_x = of.batch > 1 && of.x.strides[0] == 0;
         self.several_by_rows()
             && of.m <= WIDE_ROWS
@@ -773,6 +773,7 @@ impl PanelPlan {
     /// KiB of the matrices, as often as they cost to be read.
     pub(crate) fn kib(&self) -> usize {
         let PanelOperands { batch, m, n, columns, .. } = self.of;
-        (batch * m * n * self.kernels.element * columns.div_ceil(FREE)) >> 10
+        let all = [m, n, self.kernels.element, columns.div_ceil(FREE)];
+        all.into_iter().fold(batch, usize::saturating_mul) >> 10
     }
 }
