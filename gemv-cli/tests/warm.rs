@@ -35,7 +35,7 @@ fn what_would_not_be_kept_is_not_compiled() {
         command.env("GEMV_CACHE", "off").args(["warm", "--device", "cpu"]).output().unwrap();
     let (out, log) = said(&output);
     assert!(output.status.code() == Some(1) && out.is_empty(), "{out}{log}");
-    assert_eq!(log.trim_end(), "error: GEMV_CACHE=off: nothing of what is compiled would be kept");
+    assert_eq!(log.trim_end(), "gemv: GEMV_CACHE=off: nothing of what is compiled would be kept");
 }
 
 /// A type with few kernels: all take minutes.
