@@ -108,7 +108,8 @@ impl OpenCl {
         let id = &found.info.id;
         let queue = queue(begins).map_err(|e| e.on(id))?;
         let binaries = !bugs::BINARIES.is_in(&found.info.driver);
-        let whole = bugs::LAZY.is_in(&found.info.driver);
+        let driver = &found.info.driver;
+        let whole = bugs::LAZY.is_in(driver) || bugs::ONE_THREAD.is_in(driver);
         let programs = Arc::new(Programs::new(id, queue.compiler(), store, (binaries, whole)));
         let state = State::new(queue, programs.clone()).map_err(|e| e.on(id))?;
         Ok(OpenCl {

@@ -66,6 +66,13 @@ pub(crate) const NOT_A_CPU: Bug = Bug {
     workaround: "It is a GPU: the kernels for CPUs are not offered.",
     check: "CL_DEVICE_TYPE of Oclgrind is CL_DEVICE_TYPE_GPU alone.",
 };
+pub(crate) const ONE_THREAD: Bug = Bug {
+    name: "oclgrind-threads",
+    driver: "Oclgrind",
+    about: "The simulator crashes now and then where two threads of a program are in it.",
+    workaround: "Its programs have all entry points of a kernel, so that a product compiles on its own thread.",
+    check: "The step `oclgrind` of `cargo xtask test` passes with this name in GEMV_OPENCL_LIFT, twenty times.",
+};
 /// Workarounds that every driver gets: there is nothing to decide by the device.
 pub(crate) const OF_ALL: &[Bug] = &[
     Bug {
@@ -132,5 +139,7 @@ impl Bug {
 
 /// The bugs of drivers that this backend works around.
 pub fn known_bugs() -> impl Iterator<Item = &'static Bug> {
-    [&COMPLEX_VECTORS, &MANY_LANES, &BINARIES, &LAZY, &NOT_A_CPU].into_iter().chain(OF_ALL)
+    [&COMPLEX_VECTORS, &MANY_LANES, &BINARIES, &LAZY, &NOT_A_CPU, &ONE_THREAD]
+        .into_iter()
+        .chain(OF_ALL)
 }
