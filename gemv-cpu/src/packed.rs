@@ -14,7 +14,7 @@ use gemv_core::{
 use crate::kernels;
 use crate::run::{self, Work, sharing};
 use crate::simd::{
-    Allocation, Fused, Isa, Product, SUMS, VectorArgs, decode, elements, elements_mut,
+    Allocation, Fused, Isa, Product, ROWS, VectorArgs, decode, elements, elements_mut,
 };
 
 /// The blocks of a packed matrix, as files have them.
@@ -74,7 +74,7 @@ pub(crate) fn product<V: Element<Acc = f32>>(
     let fused = Fused::of(isa);
     let bytes = if columns == 1 { TILE.0 } else { TILE.1 };
     let tile = match fused {
-        Some(_) => SUMS,
+        Some(_) => ROWS,
         None => (bytes / (4 * n.max(1))).next_multiple_of(4).clamp(4, m.next_multiple_of(4).max(4)),
     };
     // X as f32, in one array.
@@ -180,11 +180,8 @@ impl<V: Element<Acc = f32>> Part<'_, V> {
                 };
                 let x = (&x[first * n..][..few * n], few);
                 let mut y = y.slice_mut(s![.., first..first + few]);
-                for (i, mut y) in y.axis_chunks_iter_mut(Axis(0), SUMS / few).enumerate() {
-                    let rows = &rows[i * (SUMS / few) * row..][..y.nrows() * row];
-                    let sums = fused.sums(format, (rows, row), x, scratch);
-                    finish(y.iter_mut(), &sums, (alpha, beta));
-                }
+                let sums = fused.sums(format, (rows, row), x, scratch);
+                finish(y.iter_mut(), &sums, (alpha, beta));
                 first += few;
             }
         }

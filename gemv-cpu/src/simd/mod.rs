@@ -45,7 +45,7 @@ pub(crate) use isa::Isa;
 pub(crate) use memory::{Allocation, elements, elements_mut};
 pub(crate) use narrow::NARROW;
 #[cfg(feature = "packed")]
-pub(crate) use packed::{Fused, SUMS, decode};
+pub(crate) use packed::{Fused, ROWS, decode};
 pub(crate) use panel::{Gemm, Panel};
 pub(crate) use plan::{Along, Cut, PanelArgs, Tiles, VectorArgs};
 pub(crate) use product::{Part, Product};

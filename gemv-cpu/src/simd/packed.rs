@@ -53,8 +53,11 @@ pub(crate) struct Fused {
     isa: Isa,
 }
 
-/// Sums of a row of X's columns that [`Fused::sums`] computes at a time.
-pub(crate) const SUMS: usize = 16;
+/// Rows that [`Fused::sums`] computes at a time, so that what it reads of several columns of X is in the first cache.
+pub(crate) const ROWS: usize = 16;
+
+/// The sums of [`ROWS`] rows with four columns of X.
+const SUMS: usize = 4 * ROWS;
 
 impl Fused {
     /// Those of the instruction set, if it has any.
@@ -74,7 +77,7 @@ impl Fused {
     }
 
     /// The sums of rows of `row` bytes with one, two or four columns of X, each of n entries, one after the other: of row
-    /// i and column c in place i * columns + c. There are [`SUMS`] at most.
+    /// i and column c in place i * columns + c. There are [`ROWS`] rows at most.
     pub(crate) fn sums(
         self,
         format: Format,
@@ -88,7 +91,7 @@ impl Fused {
         if n == 0 {
             return to;
         }
-        assert!(rows.len().is_multiple_of(row) && rows.len() / row * columns <= SUMS);
+        assert!(rows.len().is_multiple_of(row) && rows.len() / row <= ROWS);
         assert!(scratch.len() >= Fused::scratch(n));
         self.segments(format, (rows, row), (x, columns), scratch);
         let count = n.div_ceil(SEGMENT);
