@@ -6,7 +6,7 @@ use gemv_core::{
 };
 
 use crate::read::{self, READ};
-use crate::simd::{NARROW, PanelArgs};
+use crate::simd::{FEW_ROWS, NARROW, PanelArgs};
 
 /// A kernel: a Rust function for each instruction set and element type.
 struct Kernel {
@@ -79,7 +79,7 @@ const COLUMNS: Arg = arg(
 const KERNELS: [Kernel; 10] = [
     Kernel {
         name: "row-small",
-        about: "Up to 256 columns on the calling thread, without a plan or workspace; with factors or strided vectors as row.",
+        about: "Up to 256 columns, or 16 rows of up to 2048, on the calling thread, without a plan or workspace; with factors or strided vectors as row.",
         layout: Some(Layout::Row),
         args: &[],
         text: texts!("rows.rs" "small.rs"),
@@ -191,6 +191,21 @@ pub(crate) fn is_small(kernel: Name) -> bool {
     kernel == ROW_SMALL || kernel == COL_SMALL
 }
 
+/// Whether a kernel, if it is one for small products, computes this one.
+fn fits_small(kernel: Name, desc: &Desc) -> Result<(), String> {
+    let (rows, columns) = FEW_ROWS;
+    let (m, n) = (desc.m, desc.n);
+    if !is_small(kernel) || n <= SEGMENT || kernel == ROW_SMALL && m <= rows && n <= columns {
+        return Ok(());
+    }
+    Err(match kernel == ROW_SMALL {
+        true => format!(
+            "{kernel} is for at most {SEGMENT} columns, or {rows} rows of at most {columns}"
+        ),
+        false => format!("{kernel} is for at most {SEGMENT} columns"),
+    })
+}
+
 /// The least KiB for each thread, where the parameters do not say. Four times as many for callers outside of rayon's pool,
 /// unless the parameters have `grain_cold`.
 pub(crate) const GRAIN: u32 = 256;
@@ -282,7 +297,7 @@ pub(crate) fn candidates(desc: &Desc) -> Vec<Params> {
                 grain(row(8, 4096).with("streams", 4)),
                 grain(row(7, 0)),
             ];
-            all.extend((desc.n <= SEGMENT).then(|| Params::new("row-small")));
+            all.extend(fits_small(ROW_SMALL, desc).is_ok().then(|| Params::new("row-small")));
             all
         }
         Layout::Col => {
@@ -352,9 +367,7 @@ pub(crate) fn fits(desc: &Desc, params: &Params) -> Result<(), String> {
             return Err(format!("{name} is for at most {NARROW} columns"));
         }
     }
-    if is_small(name) && desc.n > SEGMENT {
-        return Err(format!("{name} is for at most {SEGMENT} columns"));
-    }
+    fits_small(name, desc)?;
     if desc.is_mixed() && !is_gemm(name) {
         return Err(format!("{name} is for a matrix and vectors of one type"));
     }

@@ -132,6 +132,9 @@ fn all_shapes<T: Element>(isa: &str) {
         let col = ArrayView2::from_shape((m, n).f(), &flat).unwrap();
         check(&device, row, false, &mut rng, (1.0, 0.0), isa);
         check(&device, col, false, &mut rng, (1.0, 0.0), isa);
+        // Elements that are copied together, of more segments than are copied at a time.
+        let apart = Array2::from_shape_fn((m, 3 * n), |(i, j)| flat[(i * n + j) % flat.len()]);
+        check(&device, apart.slice(s![.., ..;3]), false, &mut rng, (1.0, 0.0), isa);
     }
 }
 
@@ -160,7 +163,17 @@ fn known<T: Element>() {
     let mut rng = Numbers::new(3);
     for isa in gemv_cpu::isas() {
         let device = Device::new(gemv_cpu::open(Some(isa)).unwrap());
-        for (m, n) in [(1, 1), (3, 16), (16, 3), (33, 65), (2, 255), (4, 256), (3, 257)] {
+        for (m, n) in [
+            (1, 1),
+            (3, 16),
+            (16, 3),
+            (33, 65),
+            (2, 255),
+            (4, 256),
+            (3, 257),
+            (16, 2048),
+            (17, 300),
+        ] {
             let data = rng.elements::<T>(4 * (m + 3) * (n + 3));
             let xs = rng.elements::<T>(3 * n);
             let (rows, columns) = (n as isize, m as isize);

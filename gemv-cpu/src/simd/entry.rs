@@ -9,7 +9,7 @@ use super::col_registers::ColRegisters;
 use super::gemm_col::ColRhs;
 use super::gemm_row::RowRhs;
 use super::narrow::{Narrow, NarrowCall};
-use super::ops::{Body, Ops, Scalar};
+use super::ops::{Body, Ops, Scalar, each};
 use super::rows::{ANY, Segments, ShortRows, Tail, XInRegisters};
 use super::window::{RhsCall, Vector, Window, lead, same_offset};
 
@@ -41,6 +41,20 @@ pub(crate) struct EntryPoints {
     pub(super) real: fn() -> &'static EntryPoints,
     /// Writes 256 accumulators of 1.
     pub(super) ones: unsafe fn(*mut u8),
+    /// Rule 4 for the sums of [`FEW`] segments at most.
+    pub(super) few_segments: unsafe fn(&Lines),
+}
+
+/// Lines that are added up without a chain of multiply-adds: each is a lane of its own.
+pub(super) const FEW: usize = 8;
+
+/// The sums of `count` segments, one or more: lines of `m` accumulators, `ld` apart. Their sums go to `out`.
+pub(super) struct Lines {
+    pub(super) p: *const u8,
+    pub(super) m: usize,
+    pub(super) ld: usize,
+    pub(super) count: usize,
+    pub(super) out: *mut u8,
 }
 
 /// Copies entries of a stride and a number as accumulators.
@@ -154,6 +168,7 @@ impl<O: Ops> Of<O> {
         widen: widen::<O::Base>,
         real: || Of::<O::Sum>::ENTRY_POINTS,
         ones: ones::<O::Acc>,
+        few_segments: few_segments::<O>,
     };
 
     /// For f32 and f64 alone: all others would take long to compile. Narrower types are converted first.
@@ -381,6 +396,20 @@ unsafe fn finish<O: Ops>(f: &Finish) {
     }
 }
 
+/// Rule 4 for [`Lines`].
+///
+/// # Safety
+/// The processor has the instruction set; the lines are good for reads, and `out` for a line.
+pub(super) unsafe fn few_segments<O: Ops>(l: &Lines) {
+    // SAFETY: the caller's.
+    unsafe {
+        let o = O::Sum::new(false);
+        let parts = size_of::<O::Acc>() / size_of::<O::Real>();
+        let (p, out) = (l.p.cast(), l.out.cast());
+        o.enter(FewSegments { o, p, m: l.m * parts, ld: l.ld * parts, count: l.count, out });
+    }
+}
+
 unsafe fn widen<O: Ops>(x: *const u8, stride: isize, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
     unsafe {
@@ -415,6 +444,42 @@ pub(super) fn is_short<O: Ops>(n: usize) -> bool {
 pub(super) unsafe fn short_rows<O: Ops>(o: O, c: &Call) {
     // SAFETY: the caller's.
     unsafe { vectors!(c.a.n, o.enter(Short::<O, V> { o, c })) }
+}
+
+/// See [`Lines`].
+struct FewSegments<O: Ops> {
+    o: O,
+    p: *const O::Acc,
+    m: usize,
+    ld: usize,
+    count: usize,
+    out: *mut O::Acc,
+}
+
+impl<O: Ops> Body for FewSegments<O> {
+    #[inline(always)]
+    unsafe fn run(self) {
+        let FewSegments { o, p, m, ld, count, out } = self;
+        // SAFETY: the caller's: there are so many lines, and out is good for one.
+        unsafe {
+            for i in (0..m).step_by(O::W) {
+                let len = (m - i).min(O::W);
+                let mut lanes = [o.zero(); FEW];
+                // The first addition of a lane is to +0.
+                each!(L in 0 1 2 3 4 5 6 7: { if L < count {
+                    let p = p.wrapping_add(L * ld + i);
+                    let v = if len == O::W { o.load_acc(p) } else { o.load_acc_part(p, 0, len) };
+                    lanes[L] = o.add(v, o.zero());
+                } });
+                // Lanes that are absent are +0, which changes none of the others.
+                let [a, b, c, d, e, f, g, h] = lanes;
+                let (a, b, c, d) = (o.add(a, e), o.add(b, f), o.add(c, g), o.add(d, h));
+                let sum = o.add(o.add(a, c), o.add(b, d));
+                let out = out.wrapping_add(i);
+                if len == O::W { o.store(sum, out) } else { o.store_part(sum, out, 0, len) }
+            }
+        }
+    }
 }
 
 struct FinishRows<'a, O> {

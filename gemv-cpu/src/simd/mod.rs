@@ -49,4 +49,5 @@ pub(crate) use packed::{Fused, ROWS, decode};
 pub(crate) use panel::{Gemm, Panel};
 pub(crate) use plan::{Along, Cut, PanelArgs, Tiles, VectorArgs};
 pub(crate) use product::{Part, Product};
+pub(crate) use small::FEW_ROWS;
 pub(crate) use vector::{Line, Lines, Neighbours, on_host};

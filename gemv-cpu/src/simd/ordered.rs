@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use gemv_core::order::{LANES, SEGMENT};
 use gemv_core::{Accumulator, Element, scale};
 
-use super::entry::{Call, EntryPoints, Finish, FinishBlock, ones};
+use super::entry::{Call, EntryPoints, FEW, Finish, FinishBlock, Lines, ones};
 use super::window::Vector;
 
 /// The kernels of `T`, whose accumulators consist of `R`.
@@ -38,6 +38,7 @@ impl<T: Element, R: Element<Acc = R> + Accumulator> Ordered<T, R> {
         widen: widen::<T>,
         real: || Ordered::<R, R>::ENTRY_POINTS,
         ones: ones::<T::Acc>,
+        few_segments: few_segments::<T, R>,
     };
 }
 
@@ -116,6 +117,25 @@ unsafe fn finish_block<T: Element>(f: &FinishBlock) {
         let (m, stride, alpha, beta) = (*len, *stride, *alpha, *beta);
         // SAFETY: the caller's: sums and y are good for these lines.
         unsafe { finish::<T>(&Finish { sums, m, y, stride, alpha, beta }) }
+    }
+}
+
+unsafe fn few_segments<T: Element, R: Accumulator>(l: &Lines) {
+    let parts = size_of::<T::Acc>() / size_of::<R>();
+    let (p, out) = (l.p.cast::<R>(), l.out.cast::<R>());
+    for i in 0..l.m * parts {
+        let mut lanes = [R::ZERO; FEW];
+        for (s, lane) in lanes.iter_mut().enumerate().take(l.count) {
+            // SAFETY: the caller's: there are so many lines.
+            *lane = lane.add(unsafe { *p.add(s * l.ld * parts + i) });
+        }
+        for h in [4, 2, 1] {
+            for s in 0..h {
+                lanes[s] = lanes[s].add(lanes[s + h]);
+            }
+        }
+        // SAFETY: the caller's: out is good for a line.
+        unsafe { *out.add(i) = lanes[0] }
     }
 }
 

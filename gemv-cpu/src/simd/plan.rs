@@ -391,32 +391,42 @@ impl VectorPlan {
         }
     }
 
-    /// Rows of a tile of one segment that is copied together, and its scratch. `all` rows if the sums of a segment lie
-    /// together; then the others are not needed. `own_x` if x is copied for each tile as well.
+    /// Rows and segments of a tile that is copied together, and its scratch. `all` rows of one segment if the sums of a
+    /// segment lie together; then the others are not needed. `own_x` if x is copied for each tile as well.
+    ///
+    /// Segments of rows are as many as are [`RUN`] bytes, but a power of two: the sums of 256 are added up at a time.
     pub(super) fn copied(
         &self,
         v: Vector,
         (m, n): (usize, usize),
         all: bool,
         own_x: bool,
-    ) -> (usize, Scratch<usize>) {
-        let rows = match self.lines {
-            _ if all => m,
-            Lines::Rows(_) => m.min(16),
-            Lines::Columns(_) => m.min(32),
+    ) -> ((usize, usize), Scratch<usize>) {
+        let (rows, segments) = match self.lines {
+            _ if all => (m, 1),
+            Lines::Columns(_) => (m.min(32), 1),
+            Lines::Rows(_) => {
+                let segments = (RUN / (SEGMENT * v.element)).clamp(1, 16);
+                let rows = TILE / (n.min(segments * SEGMENT) * v.element);
+                (m.min(rows.clamp(4, 16) & !3), segments)
+            }
         };
         let area = |bytes: usize| bytes.next_multiple_of(64);
-        let line = if all { 0 } else { rows * v.acc };
+        let (line, columns) = (if all { 0 } else { rows * v.acc }, n.min(segments * SEGMENT));
         let scratch = Scratch {
             sums: area(line),
             lines: line * tree(n.div_ceil(SEGMENT)).sum::<usize>(),
-            copy: area(rows * n.min(SEGMENT) * v.element),
-            x: if own_x { SEGMENT * v.acc } else { 0 },
+            copy: area(rows * columns * v.element),
+            x: if own_x { columns * v.acc } else { 0 },
             ..Scratch::default()
         };
-        (rows, Scratch { lines: area(scratch.lines), ..scratch })
+        ((rows, segments), Scratch { lines: area(scratch.lines), ..scratch })
     }
 }
+
+/// Bytes of a tile that is copied together, and of one of its rows.
+const TILE: usize = 64 << 10;
+const RUN: usize = 16 << 10;
 
 /// The arguments of a kernel for several right-hand sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -523,7 +523,7 @@ impl Part<'_> {
         }
     }
 
-    /// Elements of which no two are neighbours, or for whose sums there is no memory: some rows of a segment at a time
+    /// Elements of which no two are neighbours, or for whose sums there is no memory: some rows of some segments at a time
     /// are copied together, in the order of memory, while they are in the first-level cache.
     #[inline(never)]
     fn tiles(&self) {
@@ -531,7 +531,7 @@ impl Part<'_> {
         let (k, v, count) = (of.neighbours, of.k.vector, n.div_ceil(SEGMENT));
         let by_segments = matches!(out, Out::Segments { .. });
         let own_x = !self.x_in_order();
-        let (rows, scratch) = of.plan.copied(v, (m, n), by_segments, own_x);
+        let ((rows, segments), scratch) = of.plan.copied(v, (m, n), by_segments, own_x);
         let Some(mut buffer) = scratch::take(scratch.bytes(), false) else {
             return self.row_by_row();
         };
@@ -545,7 +545,7 @@ impl Part<'_> {
         let tile = Product { plan, k, ..*of };
         let (rs, cs) = self.strides();
         let one = |i: usize, c: usize, out: Out| {
-            let (h, w) = ((m - i).min(rows), (n - c * SEGMENT).min(SEGMENT));
+            let (h, w) = ((m - i).min(rows), (n - c * SEGMENT).min(segments * SEGMENT));
             let from = self.at(i, c * SEGMENT);
             // SAFETY: the rows and columns are the view's; the areas are good for as many elements, and for the
             // entries of a segment.
@@ -575,16 +575,16 @@ impl Part<'_> {
             }
         };
         for i in (0..m).step_by(rows) {
-            if count == 1 {
+            if count <= segments {
                 one(i, 0, Out::Rows(of.row(y, i)));
                 continue;
             }
             let h = rows.min(m - i);
             let mut tree = Tree::new(k, count, h, places.lines);
-            for c in 0..count {
+            for c in (0..count).step_by(segments) {
                 one(i, c, Out::Segments { p: tree.next(k), ld: h });
-                // SAFETY: the sums of this segment are there, and the area is good for the tree.
-                unsafe { tree.push(k) };
+                // SAFETY: the sums of these segments are there, and the area is good for the tree.
+                (c..count.min(c + segments)).for_each(|_| unsafe { tree.push(k) });
             }
             // SAFETY: the sums of all segments are there; these rows are the part's.
             unsafe {

@@ -1,5 +1,7 @@
-//! Products of one segment: the operands go to a kernel without a plan, scratch or threads. To reach the kernel takes
+//! Products of one segment, or of a few rows: the operands go to a kernel without a plan, scratch or threads. To reach the kernel takes
 //! most of the time of a small product.
+
+use core::mem::MaybeUninit;
 
 use gemv_core::SmallProduct;
 use gemv_core::ndarray::ArrayView2;
@@ -7,7 +9,9 @@ use gemv_core::order::SEGMENT;
 
 use super::col_registers::ColRegisters;
 use super::element::CpuElement;
-use super::entry::{Call, REGISTERS, all_segments, columns, is_short, short_rows};
+use super::entry::{
+    Call, FEW, Lines, REGISTERS, all_segments, columns, few_segments, is_short, short_rows,
+};
 use super::isa::{Isa, Kind};
 use super::ops::Ops;
 use super::rows::Segments;
@@ -39,8 +43,8 @@ impl Isa {
         }
     }
 
-    /// `y = A x` for a matrix of one segment, if there is a kernel that reads it without a copy. Else false, and y is
-    /// untouched.
+    /// `y = A x` for a matrix of one segment, or a few rows of several, if there is a kernel that reads it without a copy.
+    /// Else false, and y is untouched.
     ///
     /// # Panics
     /// If the shapes do not fit.
@@ -69,6 +73,9 @@ impl Isa {
     }
 }
 
+/// Most rows of several segments, and most columns of theirs.
+pub(crate) const FEW_ROWS: (usize, usize) = (16, FEW * SEGMENT);
+
 #[inline(always)]
 fn small<O: Ops>(
     o: O,
@@ -80,11 +87,32 @@ fn small<O: Ops>(
     let ((m, n), strides) = (a.dim(), a.strides());
     let (rs, cs) = (strides[0], strides[1]);
     assert!(x.len() == n && y.len() == m);
-    if m == 0 || n == 0 || n > SEGMENT {
+    if m == 0 || n == 0 {
         return false;
     }
     let p = a.as_ptr();
     let (x, out) = (x.as_ptr(), y.as_mut_ptr());
+    if n > SEGMENT {
+        if cs != 1 || m > FEW_ROWS.0 || n > FEW_ROWS.1 {
+            return false;
+        }
+        let mut sums = MaybeUninit::<[O::Acc; FEW * FEW_ROWS.0]>::uninit();
+        let sums = sums.as_mut_ptr().cast::<O::Acc>();
+        let (prefetch, prefetch_next, count) = (0, false, n.div_ceil(SEGMENT));
+        let a = Window { p, line: rs, m, n };
+        // SAFETY: `o` exists. The rows are the view's; x has n entries and out m (asserted); there are places for the sums
+        // of all segments, which are then written.
+        unsafe {
+            let (out, ld) = (sums, m);
+            all_segments(Segments::<O, false> { o, a, x, prefetch, prefetch_next, out, ld });
+        }
+        // SAFETY: as above.
+        unsafe {
+            let (p, out) = (sums.cast_const().cast(), out.cast());
+            few_segments::<O>(&Lines { p, m, ld: m, count, out });
+        }
+        return true;
+    }
     // SAFETY: `o` exists. The matrix is a view, whose strides are its own; x has n entries and out m (asserted).
     unsafe {
         if cs == 1 {

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 
 use gemv_core::order::SEGMENT;
 
-use super::entry::{Call, EntryPoints, Kernel};
+use super::entry::{Call, EntryPoints, FEW, Kernel, Lines};
 use super::plan::tree;
 use super::window::Window;
 
@@ -23,6 +23,10 @@ pub(super) unsafe fn levels(
     mut spare: *mut u8,
     out: *mut u8,
 ) {
+    if count <= SEGMENT {
+        // SAFETY: the caller's.
+        return unsafe { level(k, sums, (m, ld), count, out) };
+    }
     let ones = Ones::new(k);
     loop {
         let groups = count.div_ceil(SEGMENT);
@@ -39,6 +43,26 @@ pub(super) unsafe fn levels(
         sums = spare;
         spare = spare.wrapping_add(groups * ld * k.vector.acc);
         count = groups;
+    }
+}
+
+/// The sums of at most 256 lines of `m` accumulators, `ld` apart.
+///
+/// # Safety
+/// The lines are good for reads, and `out` for a line.
+unsafe fn level(
+    k: &EntryPoints,
+    p: *const u8,
+    (m, ld): (usize, usize),
+    count: usize,
+    out: *mut u8,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match count {
+            ..=FEW => (k.few_segments)(&Lines { p, m, ld, count, out }),
+            _ => Ones::new(k).sum(k, p, (m, ld), count, out),
+        }
     }
 }
 
@@ -131,7 +155,7 @@ impl Tree {
     unsafe fn lift(&mut self, k: &EntryPoints, level: usize) {
         let (line, out) = (self.line, self.end(k, level + 1));
         // SAFETY: the caller's; a level has a place for each group of the one below.
-        unsafe { Ones::new(k).sum(k, self.at[level], (line, line), self.there[level], out) };
+        unsafe { self::level(k, self.at[level], (line, line), self.there[level], out) };
         self.there[level] = 0;
         self.there[level + 1] += 1;
     }
@@ -149,7 +173,7 @@ impl Tree {
                     self.lift(k, level);
                 }
             }
-            Ones::new(k).sum(k, self.at[top], (line, line), self.there[top], out);
+            level(k, self.at[top], (line, line), self.there[top], out);
         }
     }
 }
