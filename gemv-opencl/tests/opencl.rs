@@ -18,6 +18,7 @@ use gemv_core::{
     Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
     Table, half,
 };
+use gemv_testkit::Numbers;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
 /// Set in a child process. `none`: it asks for devices, prints the answer and the time, and ends.
@@ -135,30 +136,8 @@ fn linked() -> Outcome {
 
 // ---- data
 
-/// A small generator (Marsaglia's xorshift), so that a case can be made again from its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn value<T: Element>(&mut self) -> T {
-        // Of mixed magnitude, so that the order of additions shows in the last bits.
-        let mut part = || {
-            let unit = (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-            unit * [1.0, 0.125, 16.0, 3.0][(self.next() % 4) as usize]
-        };
-        let (re, im) = (part(), part());
-        T::narrow(T::Acc::from_parts(re, im))
-    }
-
-    fn vector<T: Element>(&mut self, n: usize) -> Array1<T> {
-        (0..n).map(|_| self.value()).collect()
-    }
+fn vector<T: Element>(random: &mut Numbers, n: usize) -> Array1<T> {
+    random.elements(n).into()
 }
 
 type Build = fn(usize, usize) -> (usize, usize, fn(ArrayView2<'_, u32>) -> ArrayView2<'_, u32>);
@@ -202,7 +181,7 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Numbers::new(7);
     let mut wrong = Vec::new();
     for (case, &shape) in (if small { FEW } else { SHAPES }).iter().enumerate() {
         let choose = |desc: &Desc| some_of(device, desc, small);
@@ -228,18 +207,18 @@ fn compare<T: Element>(
     build: Build,
     (case, (m, n)): (usize, (usize, usize)),
     choose: impl FnOnce(&Desc) -> Vec<Params>,
-    random: &mut Random,
+    random: &mut Numbers,
     wrong: &mut Vec<String>,
 ) -> Result<usize, Failed> {
     let (rows, cols, view) = build(m, n);
-    let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+    let data: Vec<T> = (0..rows * cols).map(|_| random.element()).collect();
     let index = Array2::from_shape_vec((rows, cols), (0..data.len() as u32).collect()).unwrap();
     // The same view of the elements, through the one of the indices.
     let shape = view(index.view());
     let first = shape.first().map_or(0, |&i| i as usize);
     let strides = (shape.strides()[0], shape.strides()[1]);
     let a = strided(&data, (m, n), first, strides);
-    let x_all: Array1<T> = random.vector(2 * n + 1);
+    let x_all: Array1<T> = vector(random, 2 * n + 1);
     let x = match case % 3 {
         0 => x_all.slice(s![..n]),
         1 => x_all.slice(s![1..2 * n + 1;2]),
@@ -259,14 +238,14 @@ fn compare<T: Element>(
             let before: Array1<T> = match beta == zero {
                 // NaN: y must not be read.
                 true => Array1::from_elem(m, T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN))),
-                false => random.vector(m),
+                false => vector(random, m),
             };
             let mut expected = before.clone();
             gemv_testkit::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
             (before, expected)
         });
         // y between canaries, with a stride in every other case.
-        let canary: T = random.value();
+        let canary: T = random.element();
         let step = 1 + k % 2;
         let mut y = Array1::from_elem(step * m + 2, canary);
         y.slice_mut(s![1..1 + step * m;step]).assign(before);
@@ -366,7 +345,7 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(31);
+    let mut random = Numbers::new(31);
     let mut wrong = Vec::new();
     let wide = 16 / T::DTYPE.bytes();
     let half = (wide / 2).max(1);
@@ -451,7 +430,7 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(37);
+    let mut random = Numbers::new(37);
     let mut wrong = Vec::new();
     // On other devices f16 and c64 have no such trial, so bf16 and c32 take all.
     let half_of_list = if small { half_of(device, T::DTYPE, small) } else { None };
@@ -471,17 +450,17 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
             let by_rows = layout == "row";
             let (rows, cols) = if by_rows { (m, n + gap) } else { (m + gap, n) };
             let strides = if by_rows { (cols, 1) } else { (1, rows) };
-            let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+            let data: Vec<T> = (0..rows * cols).map(|_| random.element()).collect();
             let a = strided(&data, (m, n), 0, (strides.0 as isize, strides.1 as isize));
             // X by rows and by columns, and from its last row to its first.
             let shape = (n, rhs).set_f(case % 2 == 1);
-            let x = Array2::from_shape_simple_fn(shape, || random.value());
+            let x = Array2::from_shape_simple_fn(shape, || random.element());
             let x = x.slice(s![..;if case % 3 == 2 { -1 } else { 1 }, ..]);
             for (k, ((of, params), ran)) in all.iter().zip(&mut ran).enumerate() {
                 let (alpha, beta) = factors[(k + case) % factors.len()];
                 // One column more than Y has: a canary.
                 let shape = (m, rhs + 1).set_f(case % 2 == 1);
-                let y = Array2::from_shape_simple_fn(shape, || random.value::<T>());
+                let y = Array2::from_shape_simple_fn(shape, || random.element::<T>());
                 let (mut got, mut expected) = (y.clone(), y);
                 let (mut before, at) =
                     (expected.slice_mut(s![.., ..rhs]), got.slice_mut(s![.., ..rhs]));
@@ -529,14 +508,14 @@ fn repeated(device: &Device) -> Outcome {
     if !has::<f64>(device)? {
         return Ok(());
     }
-    let mut random = Random(57);
+    let mut random = Numbers::new(57);
     let mut wrong = Vec::new();
     // Three segments, and more than one super-segment.
     for ((m, n), products) in [((1000, 520), 400), ((40, 70_000), 40)] {
-        let data: Vec<f64> = (0..m * n).map(|_| random.value()).collect();
+        let data: Vec<f64> = (0..m * n).map(|_| random.element()).collect();
         let a = strided(&data, (m, n), 0, (1, m as isize));
         // Two of them, so that sums of the last product are wrong in the next one.
-        let x: [Array1<f64>; 2] = [random.vector(n), random.vector(n)];
+        let x: [Array1<f64>; 2] = [vector(&mut random, n), vector(&mut random, n)];
         let expected = x.each_ref().map(|x| {
             let mut y = Array1::zeros(m);
             gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, y.view_mut());
@@ -666,9 +645,9 @@ fn resident<T: Element>(device: &Device) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(7);
-    let a = Array2::from_shape_simple_fn((19, 70), || random.value::<T>());
-    let (x, y) = (random.vector::<T>(70), random.vector::<T>(19));
+    let mut random = Numbers::new(7);
+    let a = Array2::from_shape_simple_fn((19, 70), || random.element::<T>());
+    let (x, y) = (vector::<T>(&mut random, 70), vector::<T>(&mut random, 19));
     let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
     let (alpha, beta) = (T::Acc::from_parts(0.5, 1.0), T::Acc::from_parts(-1.0, 0.5));
     for (alpha, beta) in [
@@ -690,9 +669,9 @@ fn resident<T: Element>(device: &Device) -> Outcome {
 
 /// Strided sub-views of one resident matrix.
 fn sub_views(device: &Device) -> Outcome {
-    let mut random = Random(11);
-    let a = Array2::from_shape_simple_fn((40, 301), || random.value::<f32>());
-    let x = random.vector::<f32>(301);
+    let mut random = Numbers::new(11);
+    let a = Array2::from_shape_simple_fn((40, 301), || random.element::<f32>());
+    let x = vector::<f32>(&mut random, 301);
     let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
     let check = |what, got: Array1<f32>, a: ArrayView2<'_, f32>, x: &Array1<f32>| {
         let mut expected = Array1::zeros(a.nrows());
@@ -707,17 +686,17 @@ fn sub_views(device: &Device) -> Outcome {
     let part = x.slice(s![5..300;2]).to_owned();
     let got = cols.try_gpu_dot(&dx.step(5..300, 2))?.download()?;
     check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
-    let (xt, t) = (random.vector::<f32>(40), da.t());
+    let (xt, t) = (vector::<f32>(&mut random, 40), da.t());
     check("transposed", t.try_gpu_dot(&device.vector(&xt)?)?.download()?, a.t(), &xt)
 }
 
 /// More than one level of the recursion, in every way of splitting.
 fn levels(device: &Device) -> Outcome {
-    let mut random = Random(13);
+    let mut random = Numbers::new(13);
     let n = 65_536 * 2 + 300;
-    let a = Array2::from_shape_simple_fn((3, n), || random.value::<f32>());
+    let a = Array2::from_shape_simple_fn((3, n), || random.element::<f32>());
     let col = a.t().as_standard_layout().reversed_axes().to_owned();
-    let x = random.vector::<f32>(n);
+    let x = vector::<f32>(&mut random, n);
     let mut expected = Array1::zeros(3);
     gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     let by_row = "row-cpu split_k=1, row-cpu split_k=2, row-cpu split_k=7, row-cpu split_k=600, \
@@ -743,9 +722,9 @@ fn levels(device: &Device) -> Outcome {
 
 /// Eight threads, one device: products and resident operands made and dropped at once.
 fn threads(device: &Device) -> Outcome {
-    let mut random = Random(17);
-    let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
-    let x = random.vector::<f32>(300);
+    let mut random = Numbers::new(17);
+    let a = Array2::from_shape_simple_fn((61, 300), || random.element::<f32>());
+    let x = vector::<f32>(&mut random, 300);
     let mut expected = Array1::zeros(61);
     gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     std::thread::scope(|scope| {
@@ -858,9 +837,9 @@ fn first_use(id: &str) -> ExitCode {
     log::set_logger(&Printed).expect("the first logger");
     log::set_max_level(log::LevelFilter::Debug);
     let device = Engine::new(None).device(id).expect("the device of the trial");
-    let mut random = Random(29);
-    let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
-    let x = random.vector::<f32>(300);
+    let mut random = Numbers::new(29);
+    let a = Array2::from_shape_simple_fn((61, 300), || random.element::<f32>());
+    let x = vector::<f32>(&mut random, 300);
     let mut expected = Array1::zeros(61);
     gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     std::thread::scope(|scope| {
@@ -992,11 +971,11 @@ fn known_bugs(device: &Device) -> Outcome {
 /// Products by `col` with complex elements and vectors: prints how many are wrong.
 fn complex_vectors(id: &str) -> ExitCode {
     let device = Engine::new(None).device(id).expect("the device of the trial");
-    let mut random = Random(23);
+    let mut random = Numbers::new(23);
     let mut wrong = 0;
     for (m, n) in [(5, 17), (33, 63), (130, 100), (9, 255), (21, 257)] {
-        let a = Array2::from_shape_simple_fn((n, m), || random.value::<Complex<f32>>());
-        let x = random.vector::<Complex<f32>>(n);
+        let a = Array2::from_shape_simple_fn((n, m), || random.element::<Complex<f32>>());
+        let x = vector::<Complex<f32>>(&mut random, n);
         let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
         let mut expected = Array1::zeros(m);
         gemv_testkit::gemv(one, a.t(), false, x.view(), zero, expected.view_mut());
