@@ -13,7 +13,7 @@ pub struct Paper;
 
 impl Runner for Paper {
     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+        [1, 2, 4].map(|rows| Params::new("paper").with("rows", rows)).into()
     }
 
     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {

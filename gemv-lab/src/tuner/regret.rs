@@ -112,10 +112,10 @@ impl std::fmt::Display for Regret {
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
 /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let shapes = Mesh::of(vec![64, 1024, 16384], 1 << 30).between(class, 10);
-/// let always = |_: &Desc| Params::new("row").with("rows", 2);
+/// let always = |_: &Desc| Params::new("paper").with("rows", 2);
 /// let best = |desc: &Desc| {
 ///     let rows = if desc.m < 2000 { 1 } else if desc.m < 8000 { 2 } else { 4 };
-///     Params::new("row").with("rows", rows)
+///     Params::new("paper").with("rows", rows)
 /// };
 /// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
 /// let out =

@@ -58,9 +58,9 @@ pub trait Progress {
 /// let part = fit(&mut Paper, class, &known, &legal, &Default::default());
 /// let table = Table { rows: part.rows, ..Table::default() };
 /// let few = Desc::new(Dtype::F32, 50, 1024, (1024, 1), 0);
-/// assert_eq!(table.nearest(&few)[0].params.to_string(), "row rows=1");
+/// assert_eq!(table.nearest(&few)[0].params.to_string(), "paper rows=1");
 /// let many = Desc { m: 20_000, ..few };
-/// assert_eq!(table.nearest(&many)[0].params.to_string(), "row rows=4");
+/// assert_eq!(table.nearest(&many)[0].params.to_string(), "paper rows=4");
 /// ```
 pub fn sweep(
     runner: &mut dyn Runner,
