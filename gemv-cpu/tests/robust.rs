@@ -6,7 +6,7 @@ use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, Desc, Device, DeviceVector, Element, Engine, Error, Factor, GpuDot, Params, Times,
+    Accumulator, Desc, Device, DeviceVector, Element, Engine, Error, Factor, Params, Times,
 };
 use gemv_testkit::{MODES, Mode, Numbers, with_mode};
 use proptest::prelude::*;
@@ -189,21 +189,6 @@ fn many_rows_come_from_several_places() {
             assert_eq!(y, want, "{params}");
         }
     }
-}
-
-#[test]
-fn resident_operands_equal_host_operands() {
-    let device = device();
-    let big = Array2::from_shape_vec((900, 800), numbers(720_000, 5)).unwrap();
-    let a = big.slice(s![10..;-2, 3..]);
-    let x = Array1::from(numbers(797, 6));
-    let want = device.try_gpu_dot(&a, &x).unwrap();
-    let resident = device.matrix(&a).unwrap();
-    let rx = device.vector(&x).unwrap();
-    assert_eq!(bits(&device.try_gpu_dot(&resident, &x).unwrap()), bits(&want));
-    let y = resident.try_gpu_dot(&rx).unwrap();
-    assert_eq!(bits(&y.download().unwrap()), bits(&want));
-    assert_eq!(bits(&device.try_gpu_dot(&resident.rows(7..9), &x).unwrap()), bits(&want)[7..9]);
 }
 
 /// 2^31 + 256 elements of f16; only the last row is not the shared zero page.

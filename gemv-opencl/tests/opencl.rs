@@ -1,5 +1,5 @@
 //! What is particular to this backend: every kernel variant against the reference on every device
-//! that is found, error paths, threads, and a machine without OpenCL.
+//! that is found, error paths, programs on disk, and a machine without OpenCL.
 //!
 //! Trials are made at run time. Without a device they are ignored and counted;
 //! `GEMV_REQUIRE=opencl` turns that into a failure. With `GEMV_OPENCL_SMALL=1` shapes are so small
@@ -15,8 +15,7 @@ use gemv_baselines as _;
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, Axis, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
-    Table, half,
+    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Layout, Params, half,
 };
 use gemv_testkit::Numbers;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
@@ -38,7 +37,7 @@ fn main() -> ExitCode {
         Err(_) => {}
     }
     let mut args = Arguments::from_args();
-    // A device computes one product at a time; threads are tested by a trial of their own.
+    // A device computes one product at a time; `semantics` has callers on several threads.
     args.test_threads = Some(1);
     let engine: &'static Engine = Box::leak(Box::new(Engine::new(None)));
     let small = std::env::var_os(SMALL).is_some();
@@ -101,9 +100,6 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
             if !left_out && ![Dtype::F16, Dtype::C64].contains(&dtype) {
                 add(format!("{name}/many-for-gpus"), Box::new(move |d| many_for_gpus::<$t>(d, small)));
             }
-            if !small {
-                add(format!("{name}/resident"), Box::new(resident::<$t>));
-            }
         )* };
     }
     each!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
@@ -111,11 +107,8 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
         // With a name that the checks find: they compile its kernels with PoCL's optimiser.
         add("f64/for-gpus-repeated".into(), Box::new(repeated));
         add("levels".into(), Box::new(levels));
-        add("sub-views".into(), Box::new(sub_views));
-        add("threads".into(), Box::new(threads));
         add("too-large".into(), Box::new(too_large));
         add("refused".into(), Box::new(refused));
-        add("tables".into(), Box::new(tables));
         // It compiles with the optimiser, for a sentence that is for whoever looks at the workarounds.
         if full() {
             add("known-bugs".into(), Box::new(known_bugs));
@@ -640,56 +633,6 @@ fn same<T: Element>(what: &str, got: &Array1<T>, expected: &Array1<T>) -> Outcom
     }
 }
 
-/// Operands that live on the device: y too, conjugated, and alpha = 0.
-fn resident<T: Element>(device: &Device) -> Outcome {
-    if !has::<T>(device)? {
-        return Ok(());
-    }
-    let mut random = Numbers::new(7);
-    let a = Array2::from_shape_simple_fn((19, 70), || random.element::<T>());
-    let (x, y) = (vector::<T>(&mut random, 70), vector::<T>(&mut random, 19));
-    let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
-    let (alpha, beta) = (T::Acc::from_parts(0.5, 1.0), T::Acc::from_parts(-1.0, 0.5));
-    for (alpha, beta) in [
-        (T::Acc::ONE, T::Acc::ZERO),
-        (alpha, beta),
-        (T::Acc::ZERO, beta),
-        (T::Acc::ZERO, T::Acc::ZERO),
-    ] {
-        for conj in [false, true] {
-            let mut dy = device.vector(&y)?;
-            let mut expected = y.clone();
-            gemv_testkit::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
-            device.product(&da, &dx).conj_if(conj).scaled(alpha, beta).to(&mut dy)?;
-            same("resident", &dy.download()?, &expected)?;
-        }
-    }
-    Ok(())
-}
-
-/// Strided sub-views of one resident matrix.
-fn sub_views(device: &Device) -> Outcome {
-    let mut random = Numbers::new(11);
-    let a = Array2::from_shape_simple_fn((40, 301), || random.element::<f32>());
-    let x = vector::<f32>(&mut random, 301);
-    let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
-    let check = |what, got: Array1<f32>, a: ArrayView2<'_, f32>, x: &Array1<f32>| {
-        let mut expected = Array1::zeros(a.nrows());
-        gemv_testkit::gemv(1.0, a, false, x.view(), 0.0, expected.view_mut());
-        same(what, &got, &expected)
-    };
-    let rows = da.rows(3..37);
-    check("rows", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
-    let rows = da.step_rows(1..40, -3);
-    check("rows, back", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
-    let cols = da.step_columns(5..300, 2);
-    let part = x.slice(s![5..300;2]).to_owned();
-    let got = cols.try_gpu_dot(&dx.step(5..300, 2))?.download()?;
-    check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
-    let (xt, t) = (vector::<f32>(&mut random, 40), da.t());
-    check("transposed", t.try_gpu_dot(&device.vector(&xt)?)?.download()?, a.t(), &xt)
-}
-
 /// More than one level of the recursion, in every way of splitting.
 fn levels(device: &Device) -> Outcome {
     let mut random = Numbers::new(13);
@@ -718,31 +661,6 @@ fn levels(device: &Device) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// Eight threads, one device: products and resident operands made and dropped at once.
-fn threads(device: &Device) -> Outcome {
-    let mut random = Numbers::new(17);
-    let a = Array2::from_shape_simple_fn((61, 300), || random.element::<f32>());
-    let x = vector::<f32>(&mut random, 300);
-    let mut expected = Array1::zeros(61);
-    gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
-    std::thread::scope(|scope| {
-        let run = |thread: usize| -> Result<(), String> {
-            for k in 0..20 {
-                let got = if (thread + k).is_multiple_of(2) {
-                    device.try_gpu_dot(&a, &x)
-                } else {
-                    device.matrix(&a).and_then(|a| device.try_gpu_dot(&a, &x))
-                };
-                let got = got.map_err(|e| e.to_string())?;
-                same("a thread", &got, &expected).map_err(|e| format!("{e:?}"))?;
-            }
-            Ok(())
-        };
-        let all: Vec<_> = (0..8).map(|thread| scope.spawn(move || run(thread))).collect();
-        all.into_iter().try_for_each(|t| t.join().expect("no panic").map_err(Failed::from))
-    })
 }
 
 /// Memory that the device has not.
@@ -781,41 +699,6 @@ fn refused(device: &Device) -> Outcome {
             other => return Err(format!("{text}: {other:?}").into()),
         }
         same("y after it", &y, &Array1::from_elem(2, 5.0))?;
-    }
-    Ok(())
-}
-
-/// Every row of the built-in tables is legal on a problem of its own type and layout, and together
-/// they answer for every one.
-fn tables(device: &Device) -> Outcome {
-    let backend = device.backend();
-    for dtype in Dtype::ALL {
-        for layout in Layout::ALL {
-            for (m, n) in [(1, 1), (1, 1 << 22), (1 << 22, 1), (1000, 1000)] {
-                let desc = Desc::of(dtype, layout, (m, n), 1);
-                if backend.accepts(&desc).is_err() {
-                    continue;
-                }
-                // The nearest row that fits is chosen; one that was made for this problem has to.
-                let mut found = false;
-                for table in backend.tables() {
-                    for row in Table::parse(table.name, table.text)?.nearest(&desc) {
-                        let made_for =
-                            row.dtype.is_some() && row.layout.is_some() && row.holds(&desc);
-                        match backend.fits(&desc, &row.params) {
-                            // Older GPUs are offered the same table.
-                            Err(e) if made_for && !e.to_string().contains(NO_FENCES) => {
-                                return Err(e.to_string().into());
-                            }
-                            fits => found |= fits.is_ok(),
-                        }
-                    }
-                }
-                if !found {
-                    return Err(format!("no table has a row that fits {desc}").into());
-                }
-            }
-        }
     }
     Ok(())
 }
