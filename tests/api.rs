@@ -1,5 +1,5 @@
-//! What `use gemv::GpuDot` code may say: every kind of array on both sides, errors and panics that
-//! point at the caller, devices by name.
+//! What `use gemv::GpuDot` code may say beside what the tests of gemv-core have it say: pairs of element types, panics that point
+//! at the caller, devices by name.
 //!
 //! Nothing here depends on which backend computes; some backend has to be linked.
 #![deny(unsafe_code)]
@@ -7,8 +7,9 @@
 use gemv::half::{bf16, f16};
 use gemv::num_complex::Complex;
 use gemv::{GpuDot, ToDevice, Widen};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, CowArray, Ix1, Ix2, aview1, aview2, s};
-use ndarray::{Axis, array, concatenate, stack};
+use ndarray::{
+    Array1, Array2, ArrayView1, ArrayView2, Axis, Ix1, Ix2, array, aview1, aview2, s, stack,
+};
 use std::panic::{Location, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -19,34 +20,6 @@ fn a() -> Array2<f64> {
 
 fn x() -> Array1<f64> {
     array![1.0, 0.0, -1.0]
-}
-
-#[test]
-fn every_kind_of_array_on_the_left() {
-    let (mut a, x, want) = (a(), x(), array![-2.0, -2.0]);
-    assert_eq!(a.gpu_dot(&x), want);
-    assert_eq!(a.view().gpu_dot(&x), want);
-    assert_eq!(a.view_mut().gpu_dot(&x), want);
-    assert_eq!(a.to_shared().gpu_dot(&x), want);
-    assert_eq!(CowArray::from(&a).gpu_dot(&x), want);
-    assert_eq!(CowArray::from(a.clone()).gpu_dot(&x), want);
-    let borrowed = &a;
-    assert_eq!(borrowed.gpu_dot(&x), want);
-    assert_eq!((*a).gpu_dot(&x), want); // ArrayRef
-    assert_eq!(aview2(&[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).gpu_dot(&x), want);
-}
-
-#[test]
-fn every_kind_of_array_on_the_right() {
-    let (a, mut x, want) = (a(), x(), array![-2.0, -2.0]);
-    assert_eq!(a.gpu_dot(&x.view()), want);
-    assert_eq!(a.gpu_dot(&x.view_mut()), want);
-    assert_eq!(a.gpu_dot(&x.to_shared()), want);
-    assert_eq!(a.gpu_dot(&CowArray::from(&x)), want);
-    assert_eq!(a.gpu_dot(&aview1(&[1.0, 0.0, -1.0])), want);
-    assert_eq!(a.gpu_dot(&*x), want);
-    assert_eq!(a.gpu_dot(&a.row(1)), array![32.0, 77.0]);
-    assert_eq!(a.gpu_dot(&a.slice(s![0, ..;-1])), array![10.0, 28.0]);
 }
 
 #[test]
@@ -120,41 +93,6 @@ fn views_of_every_layout() {
 }
 
 #[test]
-fn row_vector_times_matrix() {
-    let (a, v) = (a(), array![1.0, -1.0]);
-    let want = array![-3.0, -3.0, -3.0];
-    assert_eq!(v.gpu_dot(&a), want);
-    assert_eq!(v.view().gpu_dot(&a.view()), want);
-    assert_eq!(v.to_shared().gpu_dot(&CowArray::from(&a)), want);
-    assert_eq!(x().gpu_dot(&a.t()), array![-2.0, -2.0]);
-    let mut y = array![f64::NAN, f64::NAN, f64::NAN];
-    v.gpu_dot_into(&a, &mut y);
-    assert_eq!(y, want);
-    v.gemv(2.0, &a, 1.0, &mut y);
-    assert_eq!(y, array![-9.0, -9.0, -9.0]);
-}
-
-#[test]
-fn results_go_anywhere() {
-    let (a, x) = (a(), x());
-    let mut y = Array1::from_elem(2, f64::NAN);
-    a.gpu_dot_into(&x, &mut y);
-    assert_eq!(y, array![-2.0, -2.0]);
-    a.gemv(2.0, &x, 1.0, &mut y);
-    assert_eq!(y, array![-6.0, -6.0]);
-    // A column of a matrix, backwards: every other element stays.
-    let mut block = Array2::from_elem((4, 3), 9.0);
-    a.gpu_dot_into(&array![1.0, 1.0, 1.0], &mut block.slice_mut(s![1..;-2, 1]));
-    assert_eq!(block, array![[9.0, 9.0, 9.0], [9.0, 15.0, 9.0], [9.0, 9.0, 9.0], [9.0, 6.0, 9.0]]);
-    let mut shared = array![0.0, 0.0].into_shared();
-    let before = shared.clone();
-    a.gpu_dot_into(&x, &mut shared);
-    assert_eq!((shared, before), (array![-2.0, -2.0].into(), array![0.0, 0.0].into()));
-    a.try_gemv(1.0, &x, 0.0, &mut y).unwrap();
-    assert_eq!(a.try_gpu_dot(&x).unwrap(), y);
-}
-
-#[test]
 fn every_element_type() {
     assert_eq!(array![[1.0f32, 2.0]].gpu_dot(&array![3.0, 4.0]), array![11.0]);
     let h = f16::from_f32;
@@ -168,31 +106,6 @@ fn every_element_type() {
     assert_eq!(array![[i, i]].gpu_dot(&array![i, -i + 1.0]), array![i]);
     let i = Complex::<f64>::i();
     assert_eq!(array![[i]].gpu_dot(&array![i]), array![-i * -i]);
-}
-
-#[test]
-fn empty_arrays() {
-    let none = Array2::<f32>::zeros((0, 3));
-    assert_eq!(none.gpu_dot(&array![1.0, 2.0, 3.0]).len(), 0);
-    assert_eq!(none.t().gpu_dot(&Array1::zeros(0)), array![0.0, 0.0, 0.0]);
-    let joined = concatenate![ndarray::Axis(0), none, array![[1.0f32, 1.0, 1.0]]];
-    assert_eq!(joined.gpu_dot(&array![1.0, 2.0, 3.0]), array![6.0]);
-}
-
-/// Generic code needs one bound.
-fn normal_equations<M>(a: &M, x: &ndarray::ArrayRef1<f32>) -> Array1<f32>
-where
-    M: GpuDot<ndarray::ArrayRef1<f32>, Output = Array1<f32>>,
-{
-    a.gpu_dot(x)
-}
-
-#[test]
-fn generic_code() {
-    let a = array![[1.0f32, 2.0], [3.0, 4.0]];
-    let x = array![1.0f32, 1.0];
-    assert_eq!(normal_equations(&a, &x), array![3.0, 7.0]);
-    assert_eq!(normal_equations(&a.t(), &x), array![4.0, 6.0]);
 }
 
 /// Where and with which words the closure panics.
@@ -249,24 +162,6 @@ fn panics_point_at_the_caller_and_name_both_shapes() {
     let resident = gemv::Engine::global().default_device().unwrap().matrix(&a).unwrap();
     let resident = std::panic::AssertUnwindSafe(&resident);
     assert_eq!(panic_of(move || drop(resident.gpu_dot(&array![1.0]))).1, file!());
-}
-
-#[test]
-fn mismatches_are_values_too() {
-    let (a, short) = (a(), array![1.0, 2.0]);
-    let e = a.try_gpu_dot(&short).unwrap_err();
-    assert_eq!(
-        e.to_string(),
-        "shapes do not fit: the matrix is 2 × 3, so x must have 3 entries, but it has 2"
-    );
-    let mut y = array![5.0, 5.0, 5.0];
-    let e = a.try_gemv(1.0, &short, 0.0, &mut y).unwrap_err();
-    assert_eq!(
-        e.to_string(),
-        "shapes do not fit: the matrix is 2 × 3, so x must have 3 entries, but it has 2; \
-         and y must have 2 entries, but it has 3"
-    );
-    assert_eq!(y, array![5.0, 5.0, 5.0]);
 }
 
 #[test]

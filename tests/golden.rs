@@ -12,6 +12,7 @@ use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
 use gemv::{Accumulator, Device, Dtype, Element, MatrixRef, Times};
+use gemv_testkit::generated;
 use libtest_mimic::Trial;
 
 /// Numbers from their bits.
@@ -59,21 +60,6 @@ fn numbers<N: FromBits>(words: &str) -> Vec<N> {
         .collect();
     assert!(words.len().is_multiple_of(N::PARTS), "half a number");
     words.chunks(N::PARTS).map(N::from_words).collect()
-}
-
-/// Element `k` of the formula in make.py.
-fn generated<T: Element>(seed: u64, k: usize) -> T {
-    let part = |k: usize| {
-        let z = seed
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .wrapping_add((k as u64).wrapping_mul(0xd1b5_4a32_d192_ed03));
-        let z = (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = z ^ (z >> 32);
-        ((z & 0xffff) as f64 - 32768.0) * 2f64.powi(((z >> 16) & 7) as i32 - 15)
-    };
-    let (re, im) =
-        if T::DTYPE.is_complex() { (part(2 * k), part(2 * k + 1)) } else { (part(k), 0.0) };
-    common::elem(re, im)
 }
 
 fn parse<T, V>(text: &str) -> Vec<Case<T, V>>

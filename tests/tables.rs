@@ -106,9 +106,15 @@ fn every_row_fits_the_device_that_it_is_for() {
             // The look-up is total: the last table has a legal row for whatever is asked.
             for dtype in Dtype::ALL.into_iter().filter(|_| index == last) {
                 for layout in Layout::ALL {
-                    for (m, n, align) in
-                        [(1, 1, 0), (7, 1 << 20, 1), (1 << 20, 7, 6), (300, 300, 2)]
-                    {
+                    for (m, n, align) in [
+                        (1, 1, 0),
+                        (1, 1 << 22, 1),
+                        (1 << 22, 1, 1),
+                        (7, 1 << 20, 1),
+                        (1 << 20, 7, 6),
+                        (300, 300, 2),
+                        (1000, 1000, 1),
+                    ] {
                         let desc =
                             Desc::of(dtype, layout, (m, n), align.max(dtype.bytes().ilog2() as u8));
                         let all = backend.candidates(&desc);

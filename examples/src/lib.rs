@@ -7,7 +7,9 @@ pub mod digits;
 pub mod random;
 mod solver;
 
+use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use gemv::{Accumulator, Device, Element, Engine};
 
@@ -51,35 +53,34 @@ pub fn device(name: Option<&str>) -> gemv::Result<Device> {
 ///
 /// # Errors
 /// If it is none, or more than can be addressed.
-pub fn bytes(text: &str) -> Result<usize, Box<dyn std::error::Error>> {
+pub fn bytes(text: &str) -> Result<usize, String> {
     let shift = match text.bytes().last() {
         Some(b'K') => 10,
         Some(b'M') => 20,
         Some(b'G') => 30,
         _ => 0,
     };
-    let number: usize = text.trim_end_matches(['K', 'M', 'G']).parse()?;
-    Ok(number.checked_mul(1 << shift).ok_or("too many bytes")?)
+    let number = text.trim_end_matches(['K', 'M', 'G']).parse::<usize>();
+    number.map_err(|e| e.to_string())?.checked_mul(1 << shift).ok_or("too many bytes".into())
 }
 
-/// The options that the program was called with, `--name value`. `--help` prints the usage and ends it.
+/// A number from 1 on.
 ///
 /// # Errors
-/// The usage, if an option has no value.
-pub fn arguments(usage: &str) -> Result<Vec<(String, String)>, String> {
-    let mut args = std::env::args().skip(1);
-    let mut all = Vec::new();
-    while let Some(name) = args.next() {
-        if name == "--help" || name == "-h" {
-            println!("{usage}");
-            std::process::exit(0);
-        }
-        match args.next() {
-            Some(value) if !value.starts_with("--") => all.push((name, value)),
-            _ => return Err(usage.into()),
+/// If it is none.
+pub fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&count| count > 0).ok_or("it is no number from 1 on".into())
+}
+
+/// What `main` returns. Why a program failed is one sentence behind its name.
+pub fn exit(program: &str, done: Result<(), Box<dyn Error>>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{program}: {e}");
+            ExitCode::FAILURE
         }
     }
-    Ok(all)
 }
 
 /// A file of this name in the workspace's folder for what is built, which is made if it is not there.

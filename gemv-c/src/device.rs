@@ -36,6 +36,20 @@ pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T>) 
     Ok(())
 }
 
+/// Takes it back.
+///
+/// # Safety
+/// The pointer is null, or came from [`give`], and is given back once.
+pub(crate) unsafe fn free<T>(of: *mut T) {
+    guarded(|| {
+        if !of.is_null() {
+            // SAFETY: the caller's.
+            drop(unsafe { Box::from_raw(of) });
+        }
+        Ok(())
+    });
+}
+
 fn handle(device: Device) -> Handle {
     let id = CString::new(device.info().id.clone()).unwrap_or_default();
     Handle { device, id }
@@ -116,13 +130,8 @@ unsafe fn on_queue(_: usize) -> Result<Device> {
 /// As gemv.h says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gemv_device_free(of: *mut Handle) {
-    guarded(|| {
-        if !of.is_null() {
-            // SAFETY: the caller's: it came from `give`, and is freed once.
-            drop(unsafe { Box::from_raw(of) });
-        }
-        Ok(())
-    });
+    // SAFETY: the caller's.
+    unsafe { free(of) };
 }
 
 /// # Safety

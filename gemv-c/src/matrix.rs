@@ -5,7 +5,7 @@ use gemv::ndarray::Ix3;
 use gemv::unstable::{Dtype, for_types};
 
 use crate::array::{Array, Placed, dtype, last};
-use crate::device::{Handle, device, give};
+use crate::device::{Handle, device, free, give};
 use crate::error::{Result, Status, guarded, wrong};
 use crate::operand::{check_host_result, read};
 use crate::resident::Matrix;
@@ -81,13 +81,8 @@ fn check_axes(ndim: u32) -> Result<()> {
 /// As gemv.h says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gemv_matrix_free(of: *mut Matrix) {
-    guarded(|| {
-        if !of.is_null() {
-            // SAFETY: the caller's: it came from `give`, and is freed once.
-            drop(unsafe { Box::from_raw(of) });
-        }
-        Ok(())
-    });
+    // SAFETY: the caller's.
+    unsafe { free(of) };
 }
 
 /// # Safety

@@ -4,21 +4,21 @@ use std::ffi::{CStr, CString, c_char, c_void};
 
 use gemv::ndarray::{Axis, s};
 use gemv::unstable::float_mode::in_default;
-use gemv::unstable::{PackedMatrix, PackedPlace, gemv_packed, zeros_on_host};
-use gemv::{Device, DevicePacked, Error, Format, ToDevice};
+use gemv::unstable::{gemv_packed, zeros_on_host};
+use gemv::{DevicePacked, Format, ToDevice};
 
 use crate::array::{Array, DEVICE, Placed, RESIDENT, last};
-use crate::device::{Handle, device, give};
+use crate::device::{Handle, device, free, give};
 use crate::error::{Result, Status, guarded, wrong};
 use crate::operand::check_host_result;
 
 /// What `gemv_packed *` points to.
 pub struct Packed {
-    blocks: Blocks,
+    pub(crate) blocks: Blocks,
     format: CString,
 }
 
-enum Blocks {
+pub(crate) enum Blocks {
     Host(gemv::Packed),
     Device(DevicePacked),
 }
@@ -61,32 +61,16 @@ impl Packed {
     }
 
     pub(crate) fn format(&self) -> Format {
-        self.matrix().format
-    }
-
-    pub(crate) fn dim(&self) -> (usize, usize) {
-        self.matrix().dim
-    }
-
-    pub(crate) fn matrix(&self) -> PackedMatrix<'_> {
         match &self.blocks {
-            Blocks::Host(of) => {
-                let place = PackedPlace::Host(of.bytes());
-                PackedMatrix { format: of.format(), dim: of.dim(), place }
-            }
-            Blocks::Device(of) => of.window(),
+            Blocks::Host(of) => of.format(),
+            Blocks::Device(of) => of.format(),
         }
     }
 
-    /// For a product on this device: a copy there if it is in the host's memory, where the device's kernels do not read it.
-    pub(crate) fn for_product(&self, device: &Device) -> Result<Option<DevicePacked>> {
+    pub(crate) fn dim(&self) -> (usize, usize) {
         match &self.blocks {
-            Blocks::Host(_) if device.backend().packed_in_place() => Ok(None),
-            Blocks::Host(of) => Ok(Some(of.to_device(device)?)),
-            Blocks::Device(of) => {
-                check_device(device, of.device())?;
-                Ok(None)
-            }
+            Blocks::Host(of) => of.dim(),
+            Blocks::Device(of) => of.dim(),
         }
     }
 
@@ -99,15 +83,6 @@ impl Packed {
             ))),
         }
     }
-}
-
-/// Refuses an operand of another device.
-pub(crate) fn check_device(device: &Device, of: &Device) -> Result<()> {
-    if device == of {
-        return Ok(());
-    }
-    let (device, operand) = (device.info().id.clone(), of.info().id.clone());
-    Err(Error::WrongDevice { device, operand }.into())
 }
 
 fn count(number: i64, what: &str) -> Result<usize> {
@@ -247,13 +222,8 @@ unsafe extern "C" fn gemv_packed_rows(
 /// As gemv.h says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gemv_packed_free(of: *mut Packed) {
-    guarded(|| {
-        if !of.is_null() {
-            // SAFETY: the caller's: it came from `give`, and is freed once.
-            drop(unsafe { Box::from_raw(of) });
-        }
-        Ok(())
-    });
+    // SAFETY: the caller's.
+    unsafe { free(of) };
 }
 
 /// # Safety

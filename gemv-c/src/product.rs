@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use gemv::ndarray::Ix3;
-use gemv::unstable::{Accumulator, Element, ShapeMismatch, Times, for_types};
+use gemv::unstable::{Accumulator, Element, LeftOperand, ShapeMismatch, for_types};
 use gemv::{Device, DeviceVector, Error, OperandMut};
 
 use crate::array::{Array, Axes, CONJUGATED, DEVICE, Placed, RESIDENT};
@@ -12,21 +12,20 @@ use crate::error::{Result, Status, guarded, wrong};
 use crate::operand::{check_result, foreign, read};
 use crate::resident::{Matrix, other_type};
 
-/// A product as it was asked for.
-struct Ask<'a> {
-    device: &'a Device,
-    alpha: *const c_void,
-    a: Placed,
-    x: Placed,
-    beta: *const c_void,
-    y: Placed,
+/// A product as it was asked for, but for its matrix.
+pub(crate) struct Ask<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) alpha: *const c_void,
+    pub(crate) x: Placed,
+    pub(crate) beta: *const c_void,
+    pub(crate) y: Placed,
 }
 
 /// A factor, or this number for a null pointer.
 ///
 /// # Safety
 /// The pointer is null, or of such a number.
-pub(crate) unsafe fn factor<N: Copy>(at: *const c_void, missing: N) -> N {
+unsafe fn factor<N: Copy>(at: *const c_void, missing: N) -> N {
     // SAFETY: the caller's; it may be at any address.
     if at.is_null() { missing } else { unsafe { at.cast::<N>().read_unaligned() } }
 }
@@ -34,16 +33,19 @@ pub(crate) unsafe fn factor<N: Copy>(at: *const c_void, missing: N) -> N {
 impl Ask<'_> {
     /// # Safety
     /// The arrays and factors are what the types and flags say.
-    unsafe fn run<T: Element + Times<V>, V: Element>(&self) -> Result<()> {
-        let Ask { device, a, x, y, .. } = self;
+    pub(crate) unsafe fn run<'a, V: Element>(
+        &self,
+        a: impl LeftOperand<'a, V, Axes = Ix3>,
+        conj: bool,
+    ) -> Result<()> {
+        let Ask { device, x, y, .. } = self;
         // SAFETY: the caller's.
         let (alpha, beta) =
             unsafe { (factor(self.alpha, V::Acc::ONE), factor(self.beta, V::Acc::ZERO)) };
         // SAFETY: the caller's.
-        let (of_a, of_x) = unsafe { (read::<T>(device, a, "A")?, read::<V>(device, x, "x")?) };
+        let of_x = unsafe { read::<V>(device, x, "x") }?;
         let product = |y: OperandMut<'_, V, Ix3>| {
-            let product = device.product(of_a.operand(), of_x.operand());
-            product.conj_if(a.is(CONJUGATED)).scaled(alpha, beta).to(y)
+            device.product(a, of_x.operand()).conj_if(conj).scaled(alpha, beta).to(y)
         };
         if y.is(RESIDENT) {
             y.distinct("y")?;
@@ -88,28 +90,46 @@ unsafe fn product(
     let (a, x, y) = unsafe {
         (Placed::of(a, "A", of_a)?, Placed::of(x, "x", of_x)?, Placed::of(y, "y", of_x)?)
     };
-    check_result(&y, "y")?;
-    if x.is(CONJUGATED) {
-        return Err(wrong("x has the flag of a conjugated matrix"));
-    }
+    check_vectors(&x, &y)?;
     if !a.dtype.multiplies(x.dtype) || x.dtype != y.dtype {
         let (a, x, y) = (a.dtype, x.dtype, y.dtype);
         return Err(wrong(format_args!("there is no product of A of {a}, x of {x} and y of {y}")));
     }
-    let two = |of: &Placed| (of.dim[1], of.dim[2]);
-    if ndim == 2 && (a.dim[2] != x.dim[1] || two(&y) != (a.dim[1], x.dim[2])) {
-        return Err(Error::Shape(match columns {
-            false => {
-                let (x, y) = (x.dim[1], Some(y.dim[1]));
-                ShapeMismatch::MatrixVector { matrix: two(&a), x, y }
-            }
-            true => ShapeMismatch::MatrixMatrix { matrix: two(&a), x: two(&x), y: Some(two(&y)) },
-        })
-        .into());
+    if ndim == 2 {
+        check_shapes((a.dim[1], a.dim[2]), &x, &y, columns)?;
     }
-    let ask = Ask { device, alpha, a, x, beta, y };
-    // SAFETY: the caller's.
-    for_types!((a.dtype, x.dtype), T, V => unsafe { ask.run::<T, V>() })
+    let ask = Ask { device, alpha, x, beta, y };
+    for_types!((a.dtype, x.dtype), T, V => {
+        // SAFETY: the caller's.
+        unsafe { ask.run::<V>(read::<T>(device, &a, "A")?.operand(), a.is(CONJUGATED)) }
+    })
+}
+
+/// Neither is conjugated, and y may be written.
+pub(crate) fn check_vectors(x: &Placed, y: &Placed) -> Result<()> {
+    check_result(y, "y")?;
+    if x.is(CONJUGATED) {
+        return Err(wrong("x has the flag of a conjugated matrix"));
+    }
+    Ok(())
+}
+
+/// Of one matrix, in the words of its product with one vector or with several.
+pub(crate) fn check_shapes(
+    matrix: (usize, usize),
+    x: &Placed,
+    y: &Placed,
+    columns: bool,
+) -> Result<()> {
+    let [x, y] = [x, y].map(|of| (of.dim[1], of.dim[2]));
+    if matrix.1 == x.0 && y == (matrix.0, x.1) {
+        return Ok(());
+    }
+    Err(Error::Shape(match columns {
+        false => ShapeMismatch::MatrixVector { matrix, x: x.0, y: Some(y.0) },
+        true => ShapeMismatch::MatrixMatrix { matrix, x, y: Some(y) },
+    })
+    .into())
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use gemv_weights::{Elements, WeightFile};
 
 use crate::array::{Array, READ_ONLY};
-use crate::device::{give, write_text};
+use crate::device::{free, give, write_text};
 use crate::error::{Failure, Result, Status, guarded, wrong};
 use crate::packed::{Packed, text};
 
@@ -67,13 +67,8 @@ unsafe fn path_of(at: *const c_char) -> Result<PathBuf> {
 /// As gemv.h says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gemv_weights_free(of: *mut Weights) {
-    guarded(|| {
-        if !of.is_null() {
-            // SAFETY: the caller's: it came from `give`, and is freed once.
-            drop(unsafe { Box::from_raw(of) });
-        }
-        Ok(())
-    });
+    // SAFETY: the caller's.
+    unsafe { free(of) };
 }
 
 /// # Safety

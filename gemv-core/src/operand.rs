@@ -206,118 +206,36 @@ impl<T: Element> OperandMut<'_, T, Ix1> {
     }
 }
 
-impl<'a, T: Element, D: Dimension> From<&'a DeviceArray<T, D>> for OperandRef<'a, T, D> {
-    #[inline]
-    fn from(a: &'a DeviceArray<T, D>) -> Self {
-        OperandRef::Device(a)
-    }
+/// What an operand is made from, and how.
+macro_rules! operand {
+    ($operand:ident: $([$($generic:tt)*] $dim:ty, $of:ident: $from:ty => $made:expr;)*) => { $(
+        impl<'a, T: Element, $($generic)*> From<$from> for $operand<'a, T, $dim> {
+            #[inline]
+            fn from($of: $from) -> Self {
+                $made
+            }
+        }
+    )* };
 }
-
-impl<'a, T: Element, S: Data<Elem = T>, D: Dimension> From<&'a ArrayBase<S, D>>
-    for OperandRef<'a, T, D>
-{
-    #[inline]
-    fn from(a: &'a ArrayBase<S, D>) -> Self {
-        OperandRef::Host(a.view())
-    }
+operand! { OperandRef:
+    [D: Dimension] D, a: &'a DeviceArray<T, D> => OperandRef::Device(a);
+    [S: Data<Elem = T>, D: Dimension] D, a: &'a ArrayBase<S, D> => OperandRef::Host(a.view());
+    [D: Dimension] D, a: &'a ArrayRef<T, D> => OperandRef::Host(a.view());
+    [D: Dimension] D, a: ArrayView<'a, T, D> => OperandRef::Host(a);
+    [] Ix1, x: &'a [T] => OperandRef::Host(x.into());
+    [] Ix1, x: &'a Vec<T> => OperandRef::Host(x.into());
+    [const N: usize] Ix1, x: &'a [T; N] => OperandRef::Host(x.into());
 }
-
-impl<'a, T: Element, D: Dimension> From<&'a ArrayRef<T, D>> for OperandRef<'a, T, D> {
-    #[inline]
-    fn from(a: &'a ArrayRef<T, D>) -> Self {
-        OperandRef::Host(a.view())
-    }
-}
-
-impl<'a, T: Element, D: Dimension> From<ArrayView<'a, T, D>> for OperandRef<'a, T, D> {
-    #[inline]
-    fn from(a: ArrayView<'a, T, D>) -> Self {
-        OperandRef::Host(a)
-    }
-}
-
-impl<'a, T: Element> From<&'a [T]> for OperandRef<'a, T, Ix1> {
-    #[inline]
-    fn from(x: &'a [T]) -> Self {
-        OperandRef::Host(x.into())
-    }
-}
-
-impl<'a, T: Element> From<&'a Vec<T>> for OperandRef<'a, T, Ix1> {
-    fn from(x: &'a Vec<T>) -> Self {
-        x[..].into()
-    }
-}
-
-impl<'a, T: Element, const N: usize> From<&'a [T; N]> for OperandRef<'a, T, Ix1> {
-    fn from(x: &'a [T; N]) -> Self {
-        x[..].into()
-    }
-}
-
-impl<'a, T: Element, D: Dimension> From<&'a mut DeviceArray<T, D>> for OperandMut<'a, T, D> {
-    #[inline]
-    fn from(y: &'a mut DeviceArray<T, D>) -> Self {
-        OperandMut::Device(y)
-    }
-}
-
-impl<'a, T: Element, D: Dimension> From<DeviceViewMut<'a, T, D>> for OperandMut<'a, T, D> {
-    #[inline]
-    fn from(y: DeviceViewMut<'a, T, D>) -> Self {
-        OperandMut::View(y)
-    }
-}
-
-impl<'a, T: Element, D: Dimension + Copy> From<&'a mut DeviceViewMut<'_, T, D>>
-    for OperandMut<'a, T, D>
-{
-    #[inline]
-    fn from(y: &'a mut DeviceViewMut<'_, T, D>) -> Self {
-        OperandMut::View(y.view_mut())
-    }
-}
-
-impl<'a, T: Element, S: DataMut<Elem = T>, D: Dimension> From<&'a mut ArrayBase<S, D>>
-    for OperandMut<'a, T, D>
-{
-    #[inline]
-    fn from(y: &'a mut ArrayBase<S, D>) -> Self {
-        OperandMut::Host(y.view_mut())
-    }
-}
-
-impl<'a, T: Element, D: Dimension> From<&'a mut ArrayRef<T, D>> for OperandMut<'a, T, D> {
-    #[inline]
-    fn from(y: &'a mut ArrayRef<T, D>) -> Self {
-        OperandMut::Host(y.view_mut())
-    }
-}
-
-impl<'a, T: Element, D: Dimension> From<ArrayViewMut<'a, T, D>> for OperandMut<'a, T, D> {
-    #[inline]
-    fn from(y: ArrayViewMut<'a, T, D>) -> Self {
-        OperandMut::Host(y)
-    }
-}
-
-impl<'a, T: Element> From<&'a mut [T]> for OperandMut<'a, T, Ix1> {
-    #[inline]
-    fn from(y: &'a mut [T]) -> Self {
-        OperandMut::Host(y.into())
-    }
-}
-
-impl<'a, T: Element> From<&'a mut Vec<T>> for OperandMut<'a, T, Ix1> {
-    fn from(y: &'a mut Vec<T>) -> Self {
-        y.as_mut_slice().into()
-    }
-}
-
-impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for OperandMut<'a, T, Ix1> {
-    fn from(y: &'a mut [T; N]) -> Self {
-        y.as_mut_slice().into()
-    }
+operand! { OperandMut:
+    [D: Dimension] D, y: &'a mut DeviceArray<T, D> => OperandMut::Device(y);
+    [D: Dimension] D, y: DeviceViewMut<'a, T, D> => OperandMut::View(y);
+    [D: Dimension + Copy] D, y: &'a mut DeviceViewMut<'_, T, D> => OperandMut::View(y.view_mut());
+    [S: DataMut<Elem = T>, D: Dimension] D, y: &'a mut ArrayBase<S, D> => OperandMut::Host(y.view_mut());
+    [D: Dimension] D, y: &'a mut ArrayRef<T, D> => OperandMut::Host(y.view_mut());
+    [D: Dimension] D, y: ArrayViewMut<'a, T, D> => OperandMut::Host(y);
+    [] Ix1, y: &'a mut [T] => OperandMut::Host(y.into());
+    [] Ix1, y: &'a mut Vec<T> => OperandMut::Host(y.as_mut_slice().into());
+    [const N: usize] Ix1, y: &'a mut [T; N] => OperandMut::Host(y.as_mut_slice().into());
 }
 
 /// Arrays and views, and slices and `Vec`s as vectors, that can be made resident:

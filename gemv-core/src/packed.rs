@@ -219,6 +219,17 @@ macro_rules! shapes {
                 let (first, count) = part(range, self.nrows(), 1, &|| "rows".into());
                 self.part(first, Ix2(count, self.ncols()))
             }
+
+            /// A stack of this matrix alone: the new axis is the first one.
+            ///
+            /// # Panics
+            /// If it is another axis.
+            #[must_use]
+            #[track_caller]
+            pub fn insert_axis(&self, axis: Axis) -> $packed<Ix3> {
+                assert_eq!(axis, Axis(0), "matrices are stacked along the first axis");
+                self.part(0, Ix3(1, self.nrows(), self.ncols()))
+            }
         }
 
         impl $packed<Ix3> {

@@ -28,6 +28,7 @@ fn every_form_on_either_side() {
     assert_eq!(a.view_mut().gpu_dot(&x.view_mut()), want);
     assert_eq!(a.to_shared().gpu_dot(&x.to_shared()), want);
     assert_eq!(CowArray::from(&a).gpu_dot(&CowArray::from(&x)), want);
+    assert_eq!(CowArray::from(a.clone()).gpu_dot(&CowArray::from(x.clone())), want);
     assert_eq!((*a).gpu_dot(&*x), want); // ArrayRef
     let (a_ref, x_ref) = (&a, &x);
     assert_eq!(a_ref.gpu_dot(x_ref), want);
@@ -44,7 +45,9 @@ fn every_form_on_either_side() {
     assert_eq!(a.t().gpu_dot(&v.view()), array![-3.0, -3.0, -3.0]);
     assert_eq!(v.gpu_dot(&a.view()), array![-3.0, -3.0, -3.0]);
     assert_eq!(v.view().gpu_dot(&a.slice(s![.., ..;-2])), array![-3.0, -3.0]);
+    assert_eq!(v.to_shared().gpu_dot(&CowArray::from(&a)), array![-3.0, -3.0, -3.0]);
     assert_eq!(a.gpu_dot(&a.row(1)), array![32.0, 77.0]);
+    assert_eq!(a.gpu_dot(&a.slice(s![0, ..;-1])), array![10.0, 28.0]);
     assert_eq!(a.row(0).gpu_dot(&a.row(1)), 32.0);
     // Literals take the type of the other operand.
     assert_eq!(array![[1.0f32, 2.0]].gpu_dot(&array![3.0, 4.0]), array![11.0]);
@@ -68,6 +71,16 @@ fn a_result_may_be_any_vector() {
     let before = shared.clone();
     a.gpu_dot_into(&x, &mut shared);
     assert_eq!((shared, before), (array![-2.0, -2.0].into(), array![0.0, 0.0].into()));
+    // A column of a matrix, backwards: every other element stays.
+    let mut block = Array2::from_elem((4, 3), 9.0);
+    a.gpu_dot_into(&array![1.0, 1.0, 1.0], &mut block.slice_mut(s![1..;-2, 1]));
+    assert_eq!(block, array![[9.0, 9.0, 9.0], [9.0, 15.0, 9.0], [9.0, 9.0, 9.0], [9.0, 6.0, 9.0]]);
+    // A row vector's product with a matrix.
+    let (v, mut row) = (array![1.0, -1.0], array![f64::NAN, f64::NAN, f64::NAN]);
+    v.gpu_dot_into(&a, &mut row);
+    assert_eq!(row, array![-3.0, -3.0, -3.0]);
+    v.gemv(2.0, &a, 1.0, &mut row);
+    assert_eq!(row, array![-9.0, -9.0, -9.0]);
     // The explicit device takes the same.
     let device = Device::new(Reference::open());
     let mut view = y.view_mut();
@@ -188,6 +201,8 @@ fn shapes_are_named_as_the_caller_wrote_them() {
     let mut y = array![7.0, 7.0];
     let e = short.try_gemv(1.0, &a, 0.0, &mut y).unwrap_err();
     assert_eq!(text(e), format!("{start}y must have 3 entries, but it has 2"));
+    let e = a.try_gemv(1.0, &short, 0.0, &mut array![7.0, 7.0, 7.0]).unwrap_err();
+    assert_eq!(text(e), format!("{ax}; and y must have 2 entries, but it has 3"));
     let mut dot = 7.0;
     let e = short.try_gemv(1.0, &x(), 0.0, &mut dot).unwrap_err();
     assert_eq!(text(e), "shapes do not fit: the vectors have 2 and 3 entries");
@@ -204,6 +219,7 @@ fn empty_operands() {
     assert_eq!(resident.gpu_dot(&resident).to_bits(), 0);
     assert_eq!(Array2::<f32>::zeros((3, 0)).gpu_dot(&none), array![0.0, 0.0, 0.0]);
     assert_eq!(none.gpu_dot(&Array2::<f32>::zeros((0, 2))), array![0.0, 0.0]);
+    assert_eq!(Array2::<f32>::zeros((0, 3)).gpu_dot(&[1.0, 2.0, 3.0]).len(), 0);
 }
 
 #[test]

@@ -196,49 +196,24 @@ fn all<T: Element + Times<V>, V: Element>(seed: u64) {
     }
 }
 
-#[test]
-fn f32_has_the_bits_of_its_columns() {
-    all::<f32, f32>(1);
+macro_rules! each_column_has_its_own_bits {
+    ($($name:ident: $t:ty, $v:ty, $seed:literal;)*) => { $(
+        #[test]
+        fn $name() {
+            all::<$t, $v>($seed);
+        }
+    )* };
 }
-
-#[test]
-fn f64_has_the_bits_of_its_columns() {
-    all::<f64, f64>(2);
-}
-
-#[test]
-fn f16_has_the_bits_of_its_columns() {
-    all::<f16, f16>(3);
-}
-
-#[test]
-fn bf16_has_the_bits_of_its_columns() {
-    all::<bf16, bf16>(4);
-}
-
-#[test]
-fn c32_has_the_bits_of_its_columns() {
-    all::<Complex<f32>, Complex<f32>>(5);
-}
-
-#[test]
-fn c64_has_the_bits_of_its_columns() {
-    all::<Complex<f64>, Complex<f64>>(6);
-}
-
-#[test]
-fn f16_with_vectors_of_f32_has_the_bits_of_its_columns() {
-    all::<f16, f32>(7);
-}
-
-#[test]
-fn bf16_with_vectors_of_f32_has_the_bits_of_its_columns() {
-    all::<bf16, f32>(8);
-}
-
-#[test]
-fn f32_with_vectors_of_f64_has_the_bits_of_its_columns() {
-    all::<f32, f64>(9);
+each_column_has_its_own_bits! {
+    f32_has_the_bits_of_its_columns: f32, f32, 1;
+    f64_has_the_bits_of_its_columns: f64, f64, 2;
+    f16_has_the_bits_of_its_columns: f16, f16, 3;
+    bf16_has_the_bits_of_its_columns: bf16, bf16, 4;
+    c32_has_the_bits_of_its_columns: Complex<f32>, Complex<f32>, 5;
+    c64_has_the_bits_of_its_columns: Complex<f64>, Complex<f64>, 6;
+    f16_with_vectors_of_f32_has_the_bits_of_its_columns: f16, f32, 7;
+    bf16_with_vectors_of_f32_has_the_bits_of_its_columns: bf16, f32, 8;
+    f32_with_vectors_of_f64_has_the_bits_of_its_columns: f32, f64, 9;
 }
 
 #[test]

@@ -1,41 +1,15 @@
 //! What a user may do to the backend: pools, callers, allocators, sizes.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv_core::half::{bf16, f16};
 use gemv_core::ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, Desc, Device, DeviceVector, Element, Engine, Error, Factor, GpuDot, Params, Times,
+    Accumulator, Desc, Device, DeviceVector, Element, Engine, Error, Factor, Params, Times,
 };
 use gemv_testkit::{MODES, Mode, Numbers, with_mode};
 use proptest::prelude::*;
-
-/// Counts this thread's allocations.
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: forwards to the system's allocator; the counter is a plain thread-local without a
-// destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|c| c.set(c.get() + 1));
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(p, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn device() -> Device {
     Device::new(gemv_cpu::open(None).unwrap())
@@ -118,32 +92,6 @@ fn concurrent_callers_do_not_disturb_one_another() {
         device.product(&a, &x).with(&p).to(&mut y).unwrap();
         assert_eq!(bits(&y), bits(&want));
     });
-}
-
-#[test]
-fn nothing_is_allocated_after_the_first_call() {
-    let device = device();
-    let serial = pool(1);
-    serial.install(|| {
-        for (m, n) in [(4, 4), (64, 64), (300, 700), (17, 5000), (3000, 40)] {
-            let a = Array2::from_shape_vec((m, n), numbers(m * n, 1)).unwrap();
-            let f = Array2::from_shape_vec((m, n).f(), numbers(m * n, 1)).unwrap();
-            let x = Array1::from(numbers(n, 2));
-            let mut y = Array1::zeros(m);
-            for a in [a.view(), f.view(), a.slice(s![.., ..;-1]), a.slice(s![..;-1, ..])] {
-                let mut once = || device.gemv(1.0, &a, &x, 0.5, &mut y).unwrap();
-                once();
-                once();
-                let before = COUNT.get();
-                once();
-                assert_eq!(COUNT.get(), before, "{m}x{n} {:?}", a.strides());
-            }
-        }
-    });
-    // The counter counts.
-    let before = COUNT.get();
-    drop(std::hint::black_box(vec![1u8; 100]));
-    assert_eq!(COUNT.get(), before + 1);
 }
 
 #[test]
@@ -238,21 +186,6 @@ fn many_rows_come_from_several_places() {
             assert_eq!(y, want, "{params}");
         }
     }
-}
-
-#[test]
-fn resident_operands_equal_host_operands() {
-    let device = device();
-    let big = Array2::from_shape_vec((900, 800), numbers(720_000, 5)).unwrap();
-    let a = big.slice(s![10..;-2, 3..]);
-    let x = Array1::from(numbers(797, 6));
-    let want = device.try_gpu_dot(&a, &x).unwrap();
-    let resident = device.matrix(&a).unwrap();
-    let rx = device.vector(&x).unwrap();
-    assert_eq!(bits(&device.try_gpu_dot(&resident, &x).unwrap()), bits(&want));
-    let y = resident.try_gpu_dot(&rx).unwrap();
-    assert_eq!(bits(&y.download().unwrap()), bits(&want));
-    assert_eq!(bits(&device.try_gpu_dot(&resident.rows(7..9), &x).unwrap()), bits(&want)[7..9]);
 }
 
 /// 2^31 + 256 elements of f16; only the last row is not the shared zero page.

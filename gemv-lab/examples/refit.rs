@@ -112,10 +112,7 @@ fn read(path: &str, runner: &mut Recorded, known: &mut Measurements) -> Result<(
     for (desc, mut trials) in here {
         trials
             .sort_by(|a, b| (!a.finalist).cmp(&!b.finalist).then(a.seconds.total_cmp(&b.seconds)));
-        let (failures, candidates) = (Vec::new(), trials.len());
-        let (at_ceiling, read_seconds) = (false, None);
-        let result = ProblemResult { desc, trials, failures, candidates, at_ceiling, read_seconds };
-        known.insert(desc, result);
+        known.insert(desc, ProblemResult::new(desc, trials));
     }
     Ok(())
 }

@@ -247,14 +247,7 @@ fn add(
     let desc = line.desc()?;
     let mut result = match open.take() {
         Some(result) if result.desc == desc => result,
-        _ => ProblemResult {
-            desc,
-            trials: vec![],
-            failures: vec![],
-            candidates: 0,
-            at_ceiling: false,
-            read_seconds: None,
-        },
+        _ => ProblemResult::new(desc, vec![]),
     };
     match &*line.kind {
         "trial" => result.trials.push(line.trial()?),

@@ -785,94 +785,56 @@ fn tuned(page: &mut Page, known: &Measurements, kernels: &Colours) -> anyhow::Re
 mod tests {
     use super::*;
 
-    /// A value at each of these places of a line, the others as they were.
-    fn changed(line: &[&str], at: &[usize], value: &str) -> String {
-        let fields: Vec<&str> = line
-            .iter()
-            .enumerate()
-            .map(|(k, old)| if at.contains(&k) { value } else { old })
-            .collect();
-        fields.join(",")
+    /// In these lines every field takes every number, alone and with the others of its kind; the rest stays. The answer is a page
+    /// or a sentence. Counts both.
+    fn answers(
+        name: &str,
+        header: &[&str],
+        (lines, rest): (&[&str], &[&str]),
+        places: &[Vec<usize>],
+    ) -> [usize; 2] {
+        let extremes = "0,-0,1,-1,2,4503599627370497,4294967295,4294967296,18446744073709551615,18446744073709551616,\
+                        9223372036854775808,1e-320,1e-12,1e-6,1e15,1e16,1e308,-1e308,inf,-inf,nan,,x,0.5";
+        let (mut pages, mut refused) = (0, 0);
+        for (at, value) in places.iter().flat_map(|at| extremes.split(',').map(move |v| (at, v))) {
+            let changed = |line: &&str| {
+                let fields = line.split(',').enumerate();
+                let fields = fields.map(|(k, old)| if at.contains(&k) { value } else { old });
+                fields.collect::<Vec<_>>().join(",") + "\n"
+            };
+            let (lines, rest) =
+                (lines.iter().map(changed), rest.iter().map(|line| format!("{line}\n")));
+            let text = header.join(",") + "\n" + &lines.chain(rest).collect::<String>();
+            let mut data = Data::default();
+            match data.add(Path::new(name), &text).and_then(|()| data.page()) {
+                Ok(page) => {
+                    assert!(!page.html().is_empty());
+                    pages += 1;
+                }
+                Err(e) => {
+                    let why = format!("{e:#}");
+                    assert!(!why.is_empty() && !why.contains('\n'), "{why}");
+                    refused += 1;
+                }
+            }
+        }
+        [pages, refused]
     }
 
-    const EXTREMES: [&str; 24] = [
-        "0",
-        "-0",
-        "1",
-        "-1",
-        "2",
-        "4503599627370497",
-        "4294967295",
-        "4294967296",
-        "18446744073709551615",
-        "18446744073709551616",
-        "9223372036854775808",
-        "1e-320",
-        "1e-12",
-        "1e-6",
-        "1e15",
-        "1e16",
-        "1e308",
-        "-1e308",
-        "inf",
-        "-inf",
-        "nan",
-        "",
-        "x",
-        "0.5",
-    ];
-
-    /// Every field takes every number, alone and with the others of its kind: the answer is a page or a sentence.
     #[test]
     fn numbers_that_no_machine_measures() {
-        let line = [
-            "d",
-            "n",
-            "f32",
-            "row",
-            "mesh",
-            "64",
-            "128",
-            "1",
-            "1",
-            "33000",
-            "cold",
-            "gemv",
-            "row threads=128",
-            "2.5",
-            "13.2",
-            "2.0",
-            "",
-            "",
-            "",
-            "",
-            "0.05",
-        ];
-        let header = crate::bench::COLUMNS.join(",");
+        let single = (5..10).chain(13..16).chain([20]).map(|k| vec![k]);
+        let places: Vec<_> = single.chain([vec![5, 6], vec![13, 14, 15], vec![7, 8]]).collect();
         let (mut pages, mut refused) = (0, 0);
         for curve in ["mesh", "square", "shape"] {
             for who in ["gemv", "scan"] {
-                let mut line = line;
-                (line[4], line[11]) = (curve, who);
-                let places: Vec<Vec<usize>> = (5..10)
-                    .chain((13..16).chain([20]))
-                    .map(|k| vec![k])
-                    .chain([vec![5, 6], vec![13, 14, 15], vec![7, 8]])
-                    .collect();
-                for (at, value) in places.iter().flat_map(|at| EXTREMES.map(|value| (at, value))) {
-                    let lines =
-                        [header.clone(), changed(&line, at, value), line.join(","), String::new()];
-                    let mut data = Data::default();
-                    let read = data.add(Path::new("f.csv"), &lines.join("\n"));
-                    match read.and_then(|()| data.page()) {
-                        Ok(page) => pages += usize::from(!page.html().is_empty()),
-                        Err(e) => {
-                            let why = format!("{e:#}");
-                            assert!(!why.is_empty() && !why.contains('\n'), "{why}");
-                            refused += 1;
-                        }
-                    }
-                }
+                let line = format!(
+                    "d,n,f32,row,{curve},64,128,1,1,33000,cold,{who},row threads=128,2.5,13.2,2.0,,,,,0.05"
+                );
+                let lines: [&str; 1] = [&line];
+                let [drawn, told] =
+                    answers("f.csv", &crate::bench::COLUMNS, (&lines, &lines), &places);
+                (pages, refused) = (pages + drawn, refused + told);
             }
         }
         assert!(pages > 300 && refused > 300, "{pages} pages, {refused} refused");
@@ -889,66 +851,12 @@ mod tests {
     /// The same of the tuner's files.
     #[test]
     fn numbers_that_no_tuner_measures() {
-        let trial = [
-            "trial",
-            "f32",
-            "row",
-            "64",
-            "128",
-            "1",
-            "6",
-            "row threads=128",
-            "2.5",
-            "2.4",
-            "2.6",
-            "5",
-            "true",
-            "true",
-            "",
-            "",
-            "",
-            "",
-        ];
-        let end = [
-            "end", "f32", "row", "64", "128", "1", "6", "", "", "", "", "", "", "", "9", "true",
-            "2.0", "",
-        ];
-        let (mut pages, mut refused) = (0, 0);
-        let places = [
-            vec![3],
-            vec![4],
-            vec![5],
-            vec![6],
-            vec![8],
-            vec![9],
-            vec![10],
-            vec![11],
-            vec![14],
-            vec![16],
-            vec![3, 4],
-        ];
-        for (at, value) in places.iter().flat_map(|at| EXTREMES.map(|value| (at, value))) {
-            let lines = [
-                record::HEADER.join(","),
-                changed(&trial, at, value),
-                changed(&end, at, value),
-                String::new(),
-            ];
-            let mut data = Data::default();
-            let read = data.add("f32.cells.csv".as_ref(), &lines.join("\n"));
-            match read.and_then(|()| data.page()) {
-                Ok(page) => pages += usize::from(!page.html().is_empty()),
-                Err(e) => {
-                    let why = format!("{e:#}");
-                    assert!(!why.contains('\n'), "{why}");
-                    refused += 1;
-                }
-            }
-        }
-        assert!(
-            pages + refused == places.len() * EXTREMES.len(),
-            "{pages} pages, {refused} refused"
-        );
+        let trial = "trial,f32,row,64,128,1,6,row threads=128,2.5,2.4,2.6,5,true,true,,,,";
+        let end = "end,f32,row,64,128,1,6,,,,,,,,9,true,2.0,";
+        let places = [3, 4, 5, 6, 8, 9, 10, 11, 14, 16].map(|k| vec![k]);
+        let places = [&places[..], &[vec![3, 4]]].concat();
+        let lines = (&[trial, end][..], &[][..]);
+        let [pages, refused] = answers("f32.cells.csv", &record::HEADER, lines, &places);
         assert!(pages > 50 && refused > 20, "{pages} pages, {refused} refused");
     }
 }

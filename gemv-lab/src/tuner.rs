@@ -18,6 +18,8 @@ mod incumbent;
 mod measurements;
 mod merge;
 mod mesh;
+#[doc(hidden)]
+pub mod paper;
 mod presets;
 mod problem;
 mod regret;

@@ -1,5 +1,5 @@
 //! What is particular to this backend: every kernel variant against the reference on every device
-//! that is found, error paths, threads, and a machine without OpenCL.
+//! that is found, error paths, programs on disk, and a machine without OpenCL.
 //!
 //! Trials are made at run time. Without a device they are ignored and counted;
 //! `GEMV_REQUIRE=opencl` turns that into a failure. With `GEMV_OPENCL_SMALL=1` shapes are so small
@@ -15,9 +15,9 @@ use gemv_baselines as _;
 use gemv_core::ndarray::{Array1, Array2, ArrayView2, Axis, ShapeBuilder, s};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
-    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, GpuDot, Layout, Params,
-    Table, half,
+    Accumulator, BACKENDS, Desc, Device, Dtype, Element, Engine, Error, Layout, Params, half,
 };
+use gemv_testkit::Numbers;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 
 /// Set in a child process. `none`: it asks for devices, prints the answer and the time, and ends.
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Err(_) => {}
     }
     let mut args = Arguments::from_args();
-    // A device computes one product at a time; threads are tested by a trial of their own.
+    // A device computes one product at a time; `semantics` has callers on several threads.
     args.test_threads = Some(1);
     let engine: &'static Engine = Box::leak(Box::new(Engine::new(None)));
     let small = std::env::var_os(SMALL).is_some();
@@ -100,9 +100,6 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
             if !left_out && ![Dtype::F16, Dtype::C64].contains(&dtype) {
                 add(format!("{name}/many-for-gpus"), Box::new(move |d| many_for_gpus::<$t>(d, small)));
             }
-            if !small {
-                add(format!("{name}/resident"), Box::new(resident::<$t>));
-            }
         )* };
     }
     each!(f32, f64, half::f16, half::bf16, Complex<f32>, Complex<f64>);
@@ -110,11 +107,8 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
         // With a name that the checks find: they compile its kernels with PoCL's optimiser.
         add("f64/for-gpus-repeated".into(), Box::new(repeated));
         add("levels".into(), Box::new(levels));
-        add("sub-views".into(), Box::new(sub_views));
-        add("threads".into(), Box::new(threads));
         add("too-large".into(), Box::new(too_large));
         add("refused".into(), Box::new(refused));
-        add("tables".into(), Box::new(tables));
         // It compiles with the optimiser, for a sentence that is for whoever looks at the workarounds.
         if full() {
             add("known-bugs".into(), Box::new(known_bugs));
@@ -135,30 +129,8 @@ fn linked() -> Outcome {
 
 // ---- data
 
-/// A small generator (Marsaglia's xorshift), so that a case can be made again from its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn value<T: Element>(&mut self) -> T {
-        // Of mixed magnitude, so that the order of additions shows in the last bits.
-        let mut part = || {
-            let unit = (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-            unit * [1.0, 0.125, 16.0, 3.0][(self.next() % 4) as usize]
-        };
-        let (re, im) = (part(), part());
-        T::narrow(T::Acc::from_parts(re, im))
-    }
-
-    fn vector<T: Element>(&mut self, n: usize) -> Array1<T> {
-        (0..n).map(|_| self.value()).collect()
-    }
+fn vector<T: Element>(random: &mut Numbers, n: usize) -> Array1<T> {
+    random.elements(n).into()
 }
 
 type Build = fn(usize, usize) -> (usize, usize, fn(ArrayView2<'_, u32>) -> ArrayView2<'_, u32>);
@@ -202,7 +174,7 @@ fn variants<T: Element>(device: &Device, build: Build, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Numbers::new(7);
     let mut wrong = Vec::new();
     for (case, &shape) in (if small { FEW } else { SHAPES }).iter().enumerate() {
         let choose = |desc: &Desc| some_of(device, desc, small);
@@ -228,18 +200,18 @@ fn compare<T: Element>(
     build: Build,
     (case, (m, n)): (usize, (usize, usize)),
     choose: impl FnOnce(&Desc) -> Vec<Params>,
-    random: &mut Random,
+    random: &mut Numbers,
     wrong: &mut Vec<String>,
 ) -> Result<usize, Failed> {
     let (rows, cols, view) = build(m, n);
-    let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+    let data: Vec<T> = (0..rows * cols).map(|_| random.element()).collect();
     let index = Array2::from_shape_vec((rows, cols), (0..data.len() as u32).collect()).unwrap();
     // The same view of the elements, through the one of the indices.
     let shape = view(index.view());
     let first = shape.first().map_or(0, |&i| i as usize);
     let strides = (shape.strides()[0], shape.strides()[1]);
     let a = strided(&data, (m, n), first, strides);
-    let x_all: Array1<T> = random.vector(2 * n + 1);
+    let x_all: Array1<T> = vector(random, 2 * n + 1);
     let x = match case % 3 {
         0 => x_all.slice(s![..n]),
         1 => x_all.slice(s![1..2 * n + 1;2]),
@@ -259,14 +231,14 @@ fn compare<T: Element>(
             let before: Array1<T> = match beta == zero {
                 // NaN: y must not be read.
                 true => Array1::from_elem(m, T::narrow(T::Acc::from_parts(f64::NAN, f64::NAN))),
-                false => random.vector(m),
+                false => vector(random, m),
             };
             let mut expected = before.clone();
             gemv_testkit::gemv(alpha, a.view(), false, x, beta, expected.view_mut());
             (before, expected)
         });
         // y between canaries, with a stride in every other case.
-        let canary: T = random.value();
+        let canary: T = random.element();
         let step = 1 + k % 2;
         let mut y = Array1::from_elem(step * m + 2, canary);
         y.slice_mut(s![1..1 + step * m;step]).assign(before);
@@ -366,7 +338,7 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(31);
+    let mut random = Numbers::new(31);
     let mut wrong = Vec::new();
     let wide = 16 / T::DTYPE.bytes();
     let half = (wide / 2).max(1);
@@ -451,7 +423,7 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     if !has::<T>(device)? {
         return Ok(());
     }
-    let mut random = Random(37);
+    let mut random = Numbers::new(37);
     let mut wrong = Vec::new();
     // On other devices f16 and c64 have no such trial, so bf16 and c32 take all.
     let half_of_list = if small { half_of(device, T::DTYPE, small) } else { None };
@@ -471,17 +443,17 @@ fn many_for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
             let by_rows = layout == "row";
             let (rows, cols) = if by_rows { (m, n + gap) } else { (m + gap, n) };
             let strides = if by_rows { (cols, 1) } else { (1, rows) };
-            let data: Vec<T> = (0..rows * cols).map(|_| random.value()).collect();
+            let data: Vec<T> = (0..rows * cols).map(|_| random.element()).collect();
             let a = strided(&data, (m, n), 0, (strides.0 as isize, strides.1 as isize));
             // X by rows and by columns, and from its last row to its first.
             let shape = (n, rhs).set_f(case % 2 == 1);
-            let x = Array2::from_shape_simple_fn(shape, || random.value());
+            let x = Array2::from_shape_simple_fn(shape, || random.element());
             let x = x.slice(s![..;if case % 3 == 2 { -1 } else { 1 }, ..]);
             for (k, ((of, params), ran)) in all.iter().zip(&mut ran).enumerate() {
                 let (alpha, beta) = factors[(k + case) % factors.len()];
                 // One column more than Y has: a canary.
                 let shape = (m, rhs + 1).set_f(case % 2 == 1);
-                let y = Array2::from_shape_simple_fn(shape, || random.value::<T>());
+                let y = Array2::from_shape_simple_fn(shape, || random.element::<T>());
                 let (mut got, mut expected) = (y.clone(), y);
                 let (mut before, at) =
                     (expected.slice_mut(s![.., ..rhs]), got.slice_mut(s![.., ..rhs]));
@@ -529,14 +501,14 @@ fn repeated(device: &Device) -> Outcome {
     if !has::<f64>(device)? {
         return Ok(());
     }
-    let mut random = Random(57);
+    let mut random = Numbers::new(57);
     let mut wrong = Vec::new();
     // Three segments, and more than one super-segment.
     for ((m, n), products) in [((1000, 520), 400), ((40, 70_000), 40)] {
-        let data: Vec<f64> = (0..m * n).map(|_| random.value()).collect();
+        let data: Vec<f64> = (0..m * n).map(|_| random.element()).collect();
         let a = strided(&data, (m, n), 0, (1, m as isize));
         // Two of them, so that sums of the last product are wrong in the next one.
-        let x: [Array1<f64>; 2] = [random.vector(n), random.vector(n)];
+        let x: [Array1<f64>; 2] = [vector(&mut random, n), vector(&mut random, n)];
         let expected = x.each_ref().map(|x| {
             let mut y = Array1::zeros(m);
             gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, y.view_mut());
@@ -661,63 +633,13 @@ fn same<T: Element>(what: &str, got: &Array1<T>, expected: &Array1<T>) -> Outcom
     }
 }
 
-/// Operands that live on the device: y too, conjugated, and alpha = 0.
-fn resident<T: Element>(device: &Device) -> Outcome {
-    if !has::<T>(device)? {
-        return Ok(());
-    }
-    let mut random = Random(7);
-    let a = Array2::from_shape_simple_fn((19, 70), || random.value::<T>());
-    let (x, y) = (random.vector::<T>(70), random.vector::<T>(19));
-    let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
-    let (alpha, beta) = (T::Acc::from_parts(0.5, 1.0), T::Acc::from_parts(-1.0, 0.5));
-    for (alpha, beta) in [
-        (T::Acc::ONE, T::Acc::ZERO),
-        (alpha, beta),
-        (T::Acc::ZERO, beta),
-        (T::Acc::ZERO, T::Acc::ZERO),
-    ] {
-        for conj in [false, true] {
-            let mut dy = device.vector(&y)?;
-            let mut expected = y.clone();
-            gemv_testkit::gemv(alpha, a.view(), conj, x.view(), beta, expected.view_mut());
-            device.product(&da, &dx).conj_if(conj).scaled(alpha, beta).to(&mut dy)?;
-            same("resident", &dy.download()?, &expected)?;
-        }
-    }
-    Ok(())
-}
-
-/// Strided sub-views of one resident matrix.
-fn sub_views(device: &Device) -> Outcome {
-    let mut random = Random(11);
-    let a = Array2::from_shape_simple_fn((40, 301), || random.value::<f32>());
-    let x = random.vector::<f32>(301);
-    let (da, dx) = (device.matrix(&a)?, device.vector(&x)?);
-    let check = |what, got: Array1<f32>, a: ArrayView2<'_, f32>, x: &Array1<f32>| {
-        let mut expected = Array1::zeros(a.nrows());
-        gemv_testkit::gemv(1.0, a, false, x.view(), 0.0, expected.view_mut());
-        same(what, &got, &expected)
-    };
-    let rows = da.rows(3..37);
-    check("rows", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![3..37, ..]), &x)?;
-    let rows = da.step_rows(1..40, -3);
-    check("rows, back", rows.try_gpu_dot(&dx)?.download()?, a.slice(s![1..40;-3, ..]), &x)?;
-    let cols = da.step_columns(5..300, 2);
-    let part = x.slice(s![5..300;2]).to_owned();
-    let got = cols.try_gpu_dot(&dx.step(5..300, 2))?.download()?;
-    check("columns", got, a.slice(s![.., 5..300;2]), &part)?;
-    let (xt, t) = (random.vector::<f32>(40), da.t());
-    check("transposed", t.try_gpu_dot(&device.vector(&xt)?)?.download()?, a.t(), &xt)
-}
-
 /// More than one level of the recursion, in every way of splitting.
 fn levels(device: &Device) -> Outcome {
-    let mut random = Random(13);
+    let mut random = Numbers::new(13);
     let n = 65_536 * 2 + 300;
-    let a = Array2::from_shape_simple_fn((3, n), || random.value::<f32>());
+    let a = Array2::from_shape_simple_fn((3, n), || random.element::<f32>());
     let col = a.t().as_standard_layout().reversed_axes().to_owned();
-    let x = random.vector::<f32>(n);
+    let x = vector::<f32>(&mut random, n);
     let mut expected = Array1::zeros(3);
     gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     let by_row = "row-cpu split_k=1, row-cpu split_k=2, row-cpu split_k=7, row-cpu split_k=600, \
@@ -739,31 +661,6 @@ fn levels(device: &Device) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// Eight threads, one device: products and resident operands made and dropped at once.
-fn threads(device: &Device) -> Outcome {
-    let mut random = Random(17);
-    let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
-    let x = random.vector::<f32>(300);
-    let mut expected = Array1::zeros(61);
-    gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
-    std::thread::scope(|scope| {
-        let run = |thread: usize| -> Result<(), String> {
-            for k in 0..20 {
-                let got = if (thread + k).is_multiple_of(2) {
-                    device.try_gpu_dot(&a, &x)
-                } else {
-                    device.matrix(&a).and_then(|a| device.try_gpu_dot(&a, &x))
-                };
-                let got = got.map_err(|e| e.to_string())?;
-                same("a thread", &got, &expected).map_err(|e| format!("{e:?}"))?;
-            }
-            Ok(())
-        };
-        let all: Vec<_> = (0..8).map(|thread| scope.spawn(move || run(thread))).collect();
-        all.into_iter().try_for_each(|t| t.join().expect("no panic").map_err(Failed::from))
-    })
 }
 
 /// Memory that the device has not.
@@ -806,41 +703,6 @@ fn refused(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Every row of the built-in tables is legal on a problem of its own type and layout, and together
-/// they answer for every one.
-fn tables(device: &Device) -> Outcome {
-    let backend = device.backend();
-    for dtype in Dtype::ALL {
-        for layout in Layout::ALL {
-            for (m, n) in [(1, 1), (1, 1 << 22), (1 << 22, 1), (1000, 1000)] {
-                let desc = Desc::of(dtype, layout, (m, n), 1);
-                if backend.accepts(&desc).is_err() {
-                    continue;
-                }
-                // The nearest row that fits is chosen; one that was made for this problem has to.
-                let mut found = false;
-                for table in backend.tables() {
-                    for row in Table::parse(table.name, table.text)?.nearest(&desc) {
-                        let made_for =
-                            row.dtype.is_some() && row.layout.is_some() && row.holds(&desc);
-                        match backend.fits(&desc, &row.params) {
-                            // Older GPUs are offered the same table.
-                            Err(e) if made_for && !e.to_string().contains(NO_FENCES) => {
-                                return Err(e.to_string().into());
-                            }
-                            fits => found |= fits.is_ok(),
-                        }
-                    }
-                }
-                if !found {
-                    return Err(format!("no table has a row that fits {desc}").into());
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
 // ---- programs on disk
 
 /// The first product of a process, by eight threads at once.
@@ -858,9 +720,9 @@ fn first_use(id: &str) -> ExitCode {
     log::set_logger(&Printed).expect("the first logger");
     log::set_max_level(log::LevelFilter::Debug);
     let device = Engine::new(None).device(id).expect("the device of the trial");
-    let mut random = Random(29);
-    let a = Array2::from_shape_simple_fn((61, 300), || random.value::<f32>());
-    let x = random.vector::<f32>(300);
+    let mut random = Numbers::new(29);
+    let a = Array2::from_shape_simple_fn((61, 300), || random.element::<f32>());
+    let x = vector::<f32>(&mut random, 300);
     let mut expected = Array1::zeros(61);
     gemv_testkit::gemv(1.0, a.view(), false, x.view(), 0.0, expected.view_mut());
     std::thread::scope(|scope| {
@@ -992,11 +854,11 @@ fn known_bugs(device: &Device) -> Outcome {
 /// Products by `col` with complex elements and vectors: prints how many are wrong.
 fn complex_vectors(id: &str) -> ExitCode {
     let device = Engine::new(None).device(id).expect("the device of the trial");
-    let mut random = Random(23);
+    let mut random = Numbers::new(23);
     let mut wrong = 0;
     for (m, n) in [(5, 17), (33, 63), (130, 100), (9, 255), (21, 257)] {
-        let a = Array2::from_shape_simple_fn((n, m), || random.value::<Complex<f32>>());
-        let x = random.vector::<Complex<f32>>(n);
+        let a = Array2::from_shape_simple_fn((n, m), || random.element::<Complex<f32>>());
+        let x = vector::<Complex<f32>>(&mut random, n);
         let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
         let mut expected = Array1::zeros(m);
         gemv_testkit::gemv(one, a.t(), false, x.view(), zero, expected.view_mut());

@@ -37,8 +37,15 @@ pub trait Blocks: Copy + Send + Sync + 'static {
 
     /// The other fields of the blocks of 256 columns of a row, in the order that the format's page says, each number of
     /// several bytes with its low byte first. `blocks` are those that are there, 256 / [`LEN`](Self::LEN) at most; of
-    /// the others zeros are written. `to` has [`FIELDS`](Self::FIELDS) bytes.
-    fn fields(blocks: &[u8], to: &mut [u8]);
+    /// the others zeros are written. `to` has [`FIELDS`](Self::FIELDS) bytes. By default they are what a block begins with.
+    fn fields(blocks: &[u8], to: &mut [u8]) {
+        assert_eq!(to.len(), Self::FIELDS, "the fields of 256 columns");
+        to.fill(0);
+        let each = Self::FIELDS * Self::LEN / 256;
+        for (to, block) in to.chunks_exact_mut(each).zip(blocks.chunks_exact(Self::BYTES)) {
+            to.copy_from_slice(&block[..each]);
+        }
+    }
 
     /// Rounds finite weights to one block, as the format's page says: `from` has [`LEN`](Self::LEN) entries, `block`
     /// [`BYTES`](Self::BYTES).

@@ -38,14 +38,6 @@ impl Blocks for Fp8 {
         to.copy_from_slice(&array::<_, 132>(block)[4..]);
     }
 
-    fn fields(blocks: &[u8], to: &mut [u8]) {
-        let to = array_mut::<_, 8>(to);
-        to.fill(0);
-        for (to, block) in to.as_chunks_mut::<4>().0.iter_mut().zip(blocks.as_chunks::<132>().0) {
-            to.copy_from_slice(&block[..4]);
-        }
-    }
-
     fn encode(from: &[f32], block: &mut [u8]) {
         let (from, block) = (array::<_, 128>(from), array_mut::<_, 132>(block));
         let s = largest(from) / 448.0;

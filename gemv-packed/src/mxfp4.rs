@@ -1,10 +1,11 @@
 //! MXFP4 of the Open Compute Project's microscaling formats, as GGUF lays it out.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 use crate::blocks::Blocks;
 use crate::numbers::{
     array, array_mut, e2m1_code, e2m1_twice, halves, largest, pack_halves, pack_pairs,
+    pairs_and_scales,
 };
 
 /// MXFP4: 32 elements in 17 bytes, as in GGUF. The byte `e`, then 16 bytes: byte i has the codes `q` of the columns i,
@@ -54,14 +55,6 @@ impl Blocks for Mxfp4 {
         *array_mut(to) = halves::<16, 32>(&array::<_, 17>(block)[1..]);
     }
 
-    fn fields(blocks: &[u8], to: &mut [u8]) {
-        let to = array_mut::<_, 8>(to);
-        to.fill(0);
-        for (to, block) in to.iter_mut().zip(blocks.as_chunks::<17>().0) {
-            *to = block[0];
-        }
-    }
-
     fn encode(from: &[f32], block: &mut [u8]) {
         let (from, block) = (array::<_, 32>(from), array_mut::<_, 17>(block));
         let most = largest(from);
@@ -104,17 +97,10 @@ impl Mxfp4Tensors<'_> {
     ///
     /// The lengths do not fit.
     pub fn pack(&self) -> Result<Vec<u8>> {
-        let len = self.rows.checked_mul(self.columns);
-        let len = len.filter(|_| self.columns.is_multiple_of(32)).unwrap_or(usize::MAX);
-        if self.codes.len() != len / 2 || self.scales.len() != len / 32 {
-            let Mxfp4Tensors { rows, columns, codes, scales } = self;
-            let (codes, scales) = (codes.len(), scales.len());
-            let reason =
-                format!("{rows} × {columns} elements in {codes} bytes with {scales} scales");
-            return Err(Error { format: "mxfp4".into(), reason });
-        }
+        let Mxfp4Tensors { rows, columns, codes, scales } = *self;
+        let len = pairs_and_scales("mxfp4", (rows, columns), (codes, scales), [32, 32])?;
         let mut to = vec![0; len / 32 * 17];
-        let from = self.codes.as_chunks::<16>().0.iter().zip(self.scales);
+        let from = codes.as_chunks::<16>().0.iter().zip(scales);
         for (block, (codes, scale)) in to.as_chunks_mut::<17>().0.iter_mut().zip(from) {
             block[0] = *scale;
             pack_pairs(codes, &mut block[1..]);

@@ -2,6 +2,8 @@
 
 use half::f16;
 
+use crate::error::{Error, Result};
+
 /// A slice as an array.
 #[inline(always)]
 pub fn array<T, const N: usize>(of: &[T]) -> &[T; N] {
@@ -149,6 +151,24 @@ pub fn pack_pairs(pairs: &[u8], bytes: &mut [u8]) {
     for (i, byte) in bytes.iter_mut().enumerate() {
         *byte = code(i) | code(half + i) << 4;
     }
+}
+
+/// Elements of a matrix of 4-bit codes, in pairs, whose rows are whole blocks; `of` are the elements of a block and of a scale.
+///
+/// # Errors
+/// The lengths do not fit.
+pub fn pairs_and_scales(
+    format: &str,
+    (rows, columns): (usize, usize),
+    (codes, scales): (&[u8], &[u8]),
+    of: [usize; 2],
+) -> Result<usize> {
+    let len = rows.checked_mul(columns).filter(|_| columns.is_multiple_of(of[0]));
+    let (codes, scales) = (codes.len(), scales.len());
+    len.filter(|len| (codes, scales) == (len / 2, len / of[1])).ok_or_else(|| {
+        let reason = format!("{rows} × {columns} elements in {codes} bytes with {scales} scales");
+        Error { format: format.into(), reason }
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! NVFP4, as GGUF lays it out.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 use crate::blocks::Blocks;
 use crate::numbers::{
-    E4M3, array, array_mut, e2m1_code, e2m1_twice, halves, largest, pack_halves, pack_pairs, spread,
+    E4M3, array, array_mut, e2m1_code, e2m1_twice, halves, largest, pack_halves, pack_pairs,
+    pairs_and_scales, spread,
 };
 
 /// NVFP4: 64 elements in 36 bytes, as in GGUF. The scale `s` of each 16 columns, an e4m3 number, 4 bytes; then 8 bytes
@@ -58,14 +59,6 @@ impl Blocks for Nvfp4 {
         *array_mut(to) = halves::<8, 64>(&array::<_, 36>(block)[4..]);
     }
 
-    fn fields(blocks: &[u8], to: &mut [u8]) {
-        let to = array_mut::<_, 16>(to);
-        to.fill(0);
-        for (to, block) in to.as_chunks_mut::<4>().0.iter_mut().zip(blocks.as_chunks::<36>().0) {
-            to.copy_from_slice(&block[..4]);
-        }
-    }
-
     fn encode(from: &[f32], block: &mut [u8]) {
         let (from, block) = (array::<_, 64>(from), array_mut::<_, 36>(block));
         let (scales, codes) = block.split_at_mut(4);
@@ -109,17 +102,10 @@ impl Nvfp4Tensors<'_> {
     ///
     /// The lengths do not fit.
     pub fn pack(&self) -> Result<Vec<u8>> {
-        let len = self.rows.checked_mul(self.columns);
-        let len = len.filter(|_| self.columns.is_multiple_of(64)).unwrap_or(usize::MAX);
-        if self.codes.len() != len / 2 || self.scales.len() != len / 16 {
-            let Nvfp4Tensors { rows, columns, codes, scales } = self;
-            let (codes, scales) = (codes.len(), scales.len());
-            let reason =
-                format!("{rows} × {columns} elements in {codes} bytes with {scales} scales");
-            return Err(Error { format: "nvfp4".into(), reason });
-        }
+        let Nvfp4Tensors { rows, columns, codes, scales } = *self;
+        let len = pairs_and_scales("nvfp4", (rows, columns), (codes, scales), [64, 16])?;
         let mut to = vec![0; len / 64 * 36];
-        let from = self.codes.as_chunks::<32>().0.iter().zip(self.scales.as_chunks::<4>().0);
+        let from = codes.as_chunks::<32>().0.iter().zip(scales.as_chunks::<4>().0);
         for (block, (codes, scales)) in to.as_chunks_mut::<36>().0.iter_mut().zip(from) {
             block[..4].copy_from_slice(scales);
             let parts = block[4..].as_chunks_mut::<8>().0.iter_mut();

@@ -36,14 +36,6 @@ impl Blocks for Q4_0 {
         *array_mut(to) = halves::<16, 32>(&array::<_, 18>(block)[2..]);
     }
 
-    fn fields(blocks: &[u8], to: &mut [u8]) {
-        let to = array_mut::<_, 16>(to);
-        to.fill(0);
-        for (to, block) in to.as_chunks_mut::<2>().0.iter_mut().zip(blocks.as_chunks::<18>().0) {
-            *to = [block[0], block[1]];
-        }
-    }
-
     fn encode(from: &[f32], block: &mut [u8]) {
         let (from, block) = (array::<_, 32>(from), array_mut::<_, 18>(block));
         let first = |most: f32, value: &f32| if value.abs() > most.abs() { *value } else { most };

@@ -39,14 +39,6 @@ impl Blocks for Q8_0 {
         to.copy_from_slice(&array::<_, 34>(block)[2..]);
     }
 
-    fn fields(blocks: &[u8], to: &mut [u8]) {
-        let to = array_mut::<_, 16>(to);
-        to.fill(0);
-        for (to, block) in to.as_chunks_mut::<2>().0.iter_mut().zip(blocks.as_chunks::<34>().0) {
-            *to = [block[0], block[1]];
-        }
-    }
-
     fn encode(from: &[f32], block: &mut [u8]) {
         let (from, block) = (array::<_, 32>(from), array_mut::<_, 34>(block));
         let d = largest(from) / 127.0;

@@ -3,27 +3,16 @@
 
 mod common;
 
-use common::Random;
+use common::{Random, reference, text};
 use gemv::ndarray::{Array1, Array2};
-use gemv::{Device, Engine};
 use gemv_core::{Error as CoreError, ShapeMismatch};
 use gemv_shard::{Error, Partial, dtype_of_bytes};
 use gemv_testkit::Host;
 use proptest::prelude::*;
 
-fn reference() -> Device {
-    Engine::new(None).device("reference").unwrap()
-}
-
 /// Columns `first` to `first + k - 1` of `total`, 3 rows.
 fn part(first: usize, k: usize, total: usize) -> gemv_shard::Result<Partial<f32>> {
     Partial::new(&reference(), &Array2::<f32>::ones((3, k)), &Array1::<f32>::ones(k), first, total)
-}
-
-fn text<T>(of: gemv_shard::Result<T>) -> String {
-    let text = of.err().expect("it is refused").to_string();
-    assert!(!text.contains('\n'), "{text}");
-    text
 }
 
 #[test]

@@ -1,28 +1,20 @@
 //! What products with resident vectors cannot do is refused in one sentence, and x and y stay as they were.
 #![forbid(unsafe_code)]
 
+mod common;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use common::{SPLITS, reference};
 use gemv::half::f16;
 use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
-use gemv::{Device, Element, Engine, GpuDot, Times};
+use gemv::{Device, Element, GpuDot, Times};
 use gemv_core::{Checked, Error as CoreError, Job, Prepared, Record, ShapeMismatch};
 use gemv_shard::{Error, Sharded, ShardedVector, Split, SumElement};
 use gemv_testkit::{Host, compute};
-
-const SPLITS: [Split; 4] = [
-    Split::Rows,
-    Split::Columns,
-    Split::Grid { rows: 1, columns: 3 },
-    Split::Grid { rows: 3, columns: 1 },
-];
-
-fn reference() -> Device {
-    Engine::new(None).device("reference").unwrap()
-}
 
 /// A device that counts what it is asked, copies included, and fails at one of these.
 #[derive(Default)]

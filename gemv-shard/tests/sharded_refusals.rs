@@ -2,26 +2,18 @@
 //! devices.
 #![forbid(unsafe_code)]
 
+mod common;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use common::{SPLITS, reference, text};
 use gemv::ndarray::{Array1, Array2, Axis, Slice};
-use gemv::{Device, Engine, GpuDot};
+use gemv::{Device, GpuDot};
 use gemv_core::{DeviceInfo, Error as CoreError, ShapeMismatch};
 use gemv_shard::{Error, Sharded, Split};
 use gemv_testkit::{Host, compute};
-
-const SPLITS: [Split; 4] = [
-    Split::Rows,
-    Split::Columns,
-    Split::Grid { rows: 1, columns: 3 },
-    Split::Grid { rows: 3, columns: 1 },
-];
-
-fn reference() -> Device {
-    Engine::new(None).device("reference").unwrap()
-}
 
 /// A device that does this before it computes what it is asked. It is told how many elements the memory of a
 /// resident matrix has.
@@ -57,12 +49,6 @@ fn far(id: &str) -> DeviceInfo {
 
 fn failure(device: &str) -> CoreError {
     CoreError::Device { device: device.into(), call: "launch", reason: "late".into() }
-}
-
-fn text<T>(of: gemv_shard::Result<T>) -> String {
-    let text = of.err().expect("it is refused").to_string();
-    assert!(!text.contains('\n'), "{text}");
-    text
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod failing;
 mod float_mode;
 #[allow(unsafe_code)] // memory that a test owns
 pub mod foreign;
+mod golden;
 mod packing;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)] // fork, and limits of the process
@@ -29,6 +30,7 @@ use gemv_core::{
 
 pub use failing::{FailingAllocator, Failure, LEAST, each_failure, largest_allocation};
 pub use float_mode::{MODES, Mode, with_mode};
+pub use golden::{generated, npy, npy_of};
 pub use packing::{packing_fails, required_device};
 
 /// What computes a job in place of the backend.

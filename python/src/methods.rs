@@ -14,7 +14,7 @@ use crate::ffi::place::Operand;
 use crate::layout::Layout;
 use crate::operands;
 use crate::packed::Packed;
-use crate::products::{Function, Options, product};
+use crate::products::operator;
 
 impl Array {
     /// A copy of the host's.
@@ -36,10 +36,6 @@ impl Array {
         let layout =
             Layout::new(a.layout.dim().iter().copied().zip(strides[MOST - axes..].iter().copied()));
         Ok(Array { device, memory: memory.into(), dtype, first, layout })
-    }
-
-    fn matmul<'py>(py: Python<'py>, operands: [Operand<'py>; 2]) -> PyResult<Bound<'py, PyAny>> {
-        product(py, Function::Matmul, operands, Options::default())
     }
 }
 
@@ -102,27 +98,12 @@ impl Array {
         Ok(self.view(self.layout.transposed()))
     }
 
-    fn __matmul__<'py>(
-        &self,
-        py: Python<'py>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        // Another object may have a product with this.
-        match operands::if_any(other, "the right operand of @")? {
-            Some(right) => Array::matmul(py, [self.operand(), right]),
-            None => Ok(py.NotImplemented().into_bound(py)),
-        }
+    fn __matmul__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        operator(self.operand(), other, true)
     }
 
-    fn __rmatmul__<'py>(
-        &self,
-        py: Python<'py>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        match operands::if_any(other, "the left operand of @")? {
-            Some(left) => Array::matmul(py, [left, self.operand()]),
-            None => Ok(py.NotImplemented().into_bound(py)),
-        }
+    fn __rmatmul__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        operator(self.operand(), other, false)
     }
 
     /// Itself: it never changes.

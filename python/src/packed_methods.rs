@@ -15,7 +15,7 @@ use crate::ffi::place::{Operand, Place};
 use crate::layout::Layout;
 use crate::operands;
 use crate::packed::{Blocks, Packed};
-use crate::products::{Function, Options, product};
+use crate::products::operator;
 
 fn format_of(name: &str) -> PyResult<Format> {
     name.parse().map_err(|e: gemv_packed::Error| errors::value(e.to_string()))
@@ -262,33 +262,12 @@ impl Packed {
         Ok(self.rows(first..first + of.slicelength))
     }
 
-    fn __matmul__<'py>(
-        this: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = this.py();
-        // Another object may have a product with this.
-        match operands::if_any(other, "the right operand of @")? {
-            Some(right) => {
-                let operands = [operands::packed(this.get()), right];
-                product(py, Function::Matmul, operands, Options::default())
-            }
-            None => Ok(py.NotImplemented().into_bound(py)),
-        }
+    fn __matmul__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        operator(operands::packed(self), other, true)
     }
 
-    fn __rmatmul__<'py>(
-        this: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = this.py();
-        match operands::if_any(other, "the left operand of @")? {
-            Some(left) => {
-                let operands = [left, operands::packed(this.get())];
-                product(py, Function::Matmul, operands, Options::default())
-            }
-            None => Ok(py.NotImplemented().into_bound(py)),
-        }
+    fn __rmatmul__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        operator(operands::packed(self), other, false)
     }
 
     /// Itself: it never changes.

@@ -497,7 +497,7 @@ impl Factor {
 
 /// The factors and the place that a caller may give.
 #[derive(Clone, Copy, Default)]
-pub struct Options<'a, 'py> {
+struct Options<'a, 'py> {
     alpha: Option<Factor>,
     beta: Option<Factor>,
     out: Option<&'a Bound<'py, PyAny>>,
@@ -542,7 +542,7 @@ fn multiply<'py>(
 
 /// The product of two operands: in `out`, or in a new array of the library of the vectors.
 #[inline]
-pub fn product<'py>(
+fn product<'py>(
     py: Python<'py>,
     of: Function,
     operands: [Operand<'py>; 2],
@@ -597,6 +597,21 @@ pub fn product<'py>(
             interop(py, "to_library_of")?.call1((x, y))
         }
     }
+}
+
+/// `mine @ other`, or `other @ mine`. Python asks the other object where it is no array: it may have a product with this.
+pub fn operator<'py>(
+    mine: Operand<'py>,
+    other: &Bound<'py, PyAny>,
+    mine_is_left: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = other.py();
+    let name = if mine_is_left { "the right operand of @" } else { "the left operand of @" };
+    let Some(other) = operands::if_any(other, name)? else {
+        return Ok(py.NotImplemented().into_bound(py));
+    };
+    let operands = if mine_is_left { [mine, other] } else { [other, mine] };
+    product(py, Function::Matmul, operands, Options::default())
 }
 
 /// In a new array of NumPy.

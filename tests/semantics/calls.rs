@@ -394,14 +394,16 @@ pub fn concurrent_callers<T: Raw>(device: &Device) -> Check {
     let want = oracle(one::<T>(), &a, &x.to_vec(), zero::<T>(), &[real(0.0); 33]);
     let resident = device.matrix(&a).map_err(text)?;
     std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..4)
+        let callers: Vec<_> = (0..8)
             .map(|caller| {
                 let (a, x, want, resident) = (&a, &x, &want, resident.clone());
                 scope.spawn(move || {
-                    for turn in 0..8 {
-                        let y = match (caller + turn) % 2 {
+                    for turn in 0..12 {
+                        let y = match (caller + turn) % 3 {
                             0 => device.try_gpu_dot(a, x),
-                            _ => device.try_gpu_dot(&resident, x),
+                            1 => device.try_gpu_dot(&resident, x),
+                            // Uploaded, and dropped at once.
+                            _ => device.matrix(a).and_then(|a| device.try_gpu_dot(&a, x)),
                         };
                         same(&y.map_err(text)?.to_vec(), want)?;
                     }

@@ -11,60 +11,42 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use clap::Parser;
 use gemv::{Device, DeviceMatrix, DeviceVector, Element, GpuDot};
-use gemv_examples::{Iteration, arguments, clock, element, hash, number};
+use gemv_examples::{Iteration, clock, count, element, hash, number};
 use ndarray::{Array1, Array2};
 
-const USAGE: &str = "usage: block_conjugate_gradient [--device ID] [--n N] [--columns K] [--dtype f64|f32] \
-                     [--iterations N] [--layout columns|rows]";
-
+/// Solves a dense system for many right-hand sides at once.
+#[derive(Parser)]
 struct Options {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
     device: Option<String>,
+    /// Unknowns.
+    #[arg(long, default_value_t = 1024, value_parser = count)]
     n: usize,
+    /// Right-hand sides.
+    #[arg(long, default_value_t = 16, value_parser = count)]
     columns: usize,
+    /// f64 or f32.
+    #[arg(long, default_value = "f64")]
     dtype: String,
+    /// Iterations.
+    #[arg(long, default_value_t = 20, value_parser = count)]
     iterations: usize,
-    /// Whether the entries of a row of a block of vectors lie side by side, in place of those of a column.
-    by_rows: bool,
+    /// Whether the entries of a column of a block of vectors lie side by side, or those of a row.
+    #[arg(long, default_value = "columns", value_parser = ["columns", "rows"])]
+    layout: String,
 }
 
 fn main() -> ExitCode {
-    let done = options().and_then(|options| match options.dtype.as_str() {
+    let options = Options::parse();
+    let done = match options.dtype.as_str() {
         "f64" => solve::<f64>(&options),
         "f32" => solve::<f32>(&options),
         other => Err(format!("--dtype {other}: there is f64 and f32").into()),
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("block_conjugate_gradient: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn options() -> Result<Options, Box<dyn Error>> {
-    let (device, dtype) = (None, "f64".to_string());
-    let mut options =
-        Options { device, n: 1024, columns: 16, dtype, iterations: 20, by_rows: false };
-    for (name, value) in arguments(USAGE)? {
-        let count = || value.parse().map_err(|e| format!("{name} {value}: {e}"));
-        match name.as_str() {
-            "--device" => options.device = Some(value),
-            "--n" => options.n = count()?,
-            "--columns" => options.columns = count()?,
-            "--iterations" => options.iterations = count()?,
-            "--dtype" => options.dtype = value,
-            "--layout" if value == "columns" || value == "rows" => {
-                options.by_rows = value == "rows";
-            }
-            _ => return Err(USAGE.into()),
-        }
-    }
-    if options.n == 0 || options.columns == 0 || options.iterations == 0 {
-        return Err("--n, --columns and --iterations must be at least 1".into());
-    }
-    Ok(options)
+    };
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), done)
 }
 
 /// Blocks of vectors, and a number for each column.
@@ -122,7 +104,7 @@ fn solve<T: Element>(options: &Options) -> Result<(), Box<dyn Error>> {
     });
     let (a, b_there) = (device.matrix(&a)?, device.matrix(&b)?);
 
-    let state = (a, Block::new(&device, &b_there, options.by_rows)?);
+    let state = (a, Block::new(&device, &b_there, options.layout == "rows")?);
     let mut plan = device.plan(state, |(a, block)| block.step(a));
     for _ in 0..iterations {
         plan.run()?;

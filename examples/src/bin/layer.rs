@@ -10,42 +10,39 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use clap::Parser;
 use gemv::half::bf16;
 use gemv::{Device, DeviceVector, Element, Function};
-use gemv_examples::{arguments, clock, element, hash};
+use gemv_examples::{bytes, clock, count, element, hash};
 use ndarray::{Array1, Array2};
 
-const USAGE: &str =
-    "usage: layer [--device ID] [--rows M] [--columns N] [--entries NUMBER of a vector]";
-
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("layer: {e}");
-            ExitCode::FAILURE
-        }
-    }
+/// Times a layer, and functions of each entry.
+#[derive(Parser)]
+struct Args {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
+    device: Option<String>,
+    /// Rows of the matrix.
+    #[arg(long, default_value_t = 4096, value_parser = count)]
+    rows: usize,
+    /// Columns of the matrix.
+    #[arg(long, default_value_t = 4096, value_parser = count)]
+    columns: usize,
+    /// Entries of a vector, such as 16M.
+    #[arg(long, default_value = "16M", value_parser = bytes)]
+    entries: usize,
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
-    let (mut device, mut m, mut n, mut entries) = (None, 4096, 4096, 1 << 24);
-    for (name, value) in arguments(USAGE)? {
-        let wrong = |e: &dyn std::fmt::Display| format!("{name} {value}: {e}");
-        match name.as_str() {
-            "--device" => device = Some(value),
-            "--rows" => m = value.parse().map_err(|e| wrong(&e))?,
-            "--columns" => n = value.parse().map_err(|e| wrong(&e))?,
-            "--entries" => entries = gemv_examples::bytes(&value).map_err(|e| wrong(&e))?,
-            _ => return Err(USAGE.into()),
-        }
-    }
-    let device = gemv_examples::device(device.as_deref())?;
+fn main() -> ExitCode {
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let device = gemv_examples::device(args.device.as_deref())?;
     println!("{}", device.info());
-    layer(&device, m, n)?;
-    functions::<f32>(&device, entries)?;
-    functions::<f64>(&device, entries / 2)?;
-    Ok(())
+    layer(&device, args.rows, args.columns)?;
+    functions::<f32>(&device, args.entries)?;
+    functions::<f64>(&device, args.entries / 2)
 }
 
 fn layer(device: &Device, m: usize, n: usize) -> Result<(), Box<dyn Error>> {

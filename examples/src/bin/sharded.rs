@@ -18,55 +18,42 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use gemv::{Device, DeviceMatrix, DeviceScalar, DeviceVector, GpuDot, open_devices};
-use gemv_examples::{arguments, bytes, hash};
+use gemv_examples::{bytes, hash};
 use gemv_shard::{Sharded, ShardedVector, Split};
 use ndarray::{Array1, Array2, ArrayView2};
 use rayon::prelude::*;
 
-const USAGE: &str = "usage: sharded [--devices LIST] [--size BYTES,..] [--columns N] [--times N] [--steps N] [--csv FILE]";
-
+/// Times products with a matrix on several devices.
+#[derive(Parser)]
 struct Options {
+    /// The devices, such as cuda:*.
+    #[arg(long, default_value = "cpu, cpu")]
     devices: String,
-    sizes: Vec<usize>,
+    /// Bytes of the matrix, one after the other where there are several.
+    #[arg(long, value_delimiter = ',', default_value = "256M", value_parser = bytes)]
+    size: Vec<usize>,
+    /// Columns of the matrix; by default it is square.
+    #[arg(long)]
     columns: Option<usize>,
+    /// The best of so many times counts.
+    #[arg(long, default_value_t = 3)]
     times: usize,
     /// Iterations of a plan: an even number, since x and y take turns.
+    #[arg(long, default_value_t = 20, value_parser = even)]
     steps: usize,
+    /// Where the table is written as well.
+    #[arg(long)]
     csv: Option<String>,
 }
 
-fn main() -> ExitCode {
-    match options().and_then(|options| run(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("sharded: {e}");
-            ExitCode::FAILURE
-        }
-    }
+fn even(text: &str) -> Result<usize, std::num::ParseIntError> {
+    Ok(text.parse::<usize>()?.max(2).next_multiple_of(2))
 }
 
-fn options() -> Result<Options, Box<dyn Error>> {
-    let mut options = Options {
-        devices: "cpu, cpu".into(),
-        sizes: vec![256 << 20],
-        columns: None,
-        times: 3,
-        steps: 20,
-        csv: None,
-    };
-    for (name, value) in arguments(USAGE)? {
-        match name.as_str() {
-            "--devices" => options.devices = value,
-            "--size" => options.sizes = value.split(',').map(bytes).collect::<Result<_, _>>()?,
-            "--columns" => options.columns = Some(value.parse()?),
-            "--times" => options.times = value.parse()?,
-            "--steps" => options.steps = value.parse::<usize>()?.max(2).next_multiple_of(2),
-            "--csv" => options.csv = Some(value),
-            _ => return Err(USAGE.into()),
-        }
-    }
-    Ok(options)
+fn main() -> ExitCode {
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(&Options::parse()))
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -75,7 +62,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         println!("device           {device}");
     }
     let mut csv = "m,n,devices,split,product_s,iteration_s,recorded_s,hash\n".to_string();
-    for &size in &options.sizes {
+    for &size in &options.size {
         let measured = measure(options, &devices, size, &mut csv);
         if let Some(path) = &options.csv {
             // What was measured before something failed, too.

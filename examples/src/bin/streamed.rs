@@ -18,54 +18,43 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use clap::Parser;
 use gemv::{Device, DeviceVector};
-use gemv_examples::{arguments, bytes, hash};
+use gemv_examples::{bytes, hash};
 use gemv_shard::Streamed;
 use ndarray::{Array1, ArrayView2, ShapeBuilder};
 
-const USAGE: &str = "usage: streamed [--device ID] [--size BYTES] [--window BYTES] [--columns N] \
-                     [--order rows|columns] [--from file|memory] [--folder FOLDER] [--times N]";
-
+/// Times a product with a matrix that the device never holds whole.
+#[derive(Parser)]
 struct Options {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
     device: Option<String>,
+    /// Bytes of the matrix.
+    #[arg(long, default_value = "1G", value_parser = bytes)]
     size: usize,
+    /// Bytes that are held at one time.
+    #[arg(long, default_value_t = Streamed::WINDOW, value_parser = bytes)]
     window: usize,
+    /// Columns of the matrix.
+    #[arg(long, default_value_t = 16384)]
     columns: usize,
-    by_columns: bool,
-    memory: bool,
+    /// What lies side by side.
+    #[arg(long, default_value = "rows", value_parser = ["rows", "columns"])]
+    order: String,
+    /// Where the matrix is.
+    #[arg(long, default_value = "file", value_parser = ["file", "memory"])]
+    from: String,
+    /// The folder of the file; by default that of temporary files.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
     folder: PathBuf,
+    /// The best of so many times counts.
+    #[arg(long, default_value_t = 3)]
     times: usize,
 }
 
 fn main() -> ExitCode {
-    match options().and_then(|options| run(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("streamed: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn options() -> Result<Options, Box<dyn Error>> {
-    let (size, window, columns, times) = (1 << 30, Streamed::WINDOW, 16384, 3);
-    let folder = std::env::temp_dir();
-    let (device, by_columns, memory) = (None, false, false);
-    let mut options = Options { device, size, window, columns, by_columns, memory, folder, times };
-    for (name, value) in arguments(USAGE)? {
-        match (name.as_str(), value.as_str()) {
-            ("--device", _) => options.device = Some(value),
-            ("--size", _) => options.size = bytes(&value)?,
-            ("--window", _) => options.window = bytes(&value)?,
-            ("--columns", _) => options.columns = value.parse()?,
-            ("--order", "rows" | "columns") => options.by_columns = value == "columns",
-            ("--from", "file" | "memory") => options.memory = value == "memory",
-            ("--folder", _) => options.folder = value.into(),
-            ("--times", _) => options.times = value.parse()?,
-            _ => return Err(USAGE.into()),
-        }
-    }
-    Ok(options)
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(&Options::parse()))
 }
 
 /// A file that goes with its handle.
@@ -90,22 +79,27 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         return Err(format!("--size {} has no row of --columns {n}", options.size).into());
     }
     let size = m * n * size_of::<f32>();
-    println!("matrix             {m} × {n}, f32, {:.2} GB, {}", 1e-9 * size as f64, order(options));
+    println!(
+        "matrix             {m} × {n}, f32, {:.2} GB, by {}",
+        1e-9 * size as f64,
+        options.order
+    );
     println!("window             {:.3} GB", 1e-9 * options.window as f64);
     println!("device             {device}");
 
     let (mut elements, mut file) = (Vec::new(), None);
-    if options.memory {
+    let by_columns = options.order == "columns";
+    if options.from == "memory" {
         elements.extend(pattern().take(m * n));
     } else {
         let path = options.folder.join(format!("gemv-{}.npy", std::process::id()));
         let made = file.insert(Temporary(path));
-        write(&made.0, (m, n), options.by_columns)?;
+        write(&made.0, (m, n), by_columns)?;
     }
     let a = match &file {
         Some(file) => Streamed::open(&file.0)?,
         None => {
-            let shape = (m, n).set_f(options.by_columns);
+            let shape = (m, n).set_f(by_columns);
             Streamed::of(ArrayView2::from_shape(shape, &elements)?)
         }
     };
@@ -143,10 +137,6 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     println!("hash of the bits   {:016x}", hash(&y));
     Ok(())
-}
-
-fn order(options: &Options) -> &'static str {
-    if options.by_columns { "by columns" } else { "by rows" }
 }
 
 fn rate(size: usize, seconds: f64) -> String {

@@ -45,15 +45,8 @@ const ROUNDS: usize = 3;
 ///
 /// ```
 /// use gemv_lab::tuner::{FitSettings, Measurements, Mesh, ProblemClass, SearchSettings, decision_list, sweep};
-/// # use gemv_lab::tuner::{Failure, ProblemResult, Progress, Runner};
+/// # use gemv_lab::tuner::{Failure, Runner, paper::Silent};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
-/// # use std::ops::ControlFlow;
-/// # struct Silent;
-/// # impl Progress for Silent {
-/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-/// #         ControlFlow::Continue(())
-/// #     }
-/// # }
 /// # struct Paper;
 /// # impl Runner for Paper {
 /// #     fn candidates(&mut self, desc: &Desc) -> Vec<Params> {

@@ -53,29 +53,8 @@ pub struct Fit {
 ///
 /// ```
 /// use gemv_lab::tuner::{ProblemClass, FitSettings, Measurements, Mesh, SearchSettings, fit, sweep};
-/// # use gemv_lab::tuner::{ProblemResult, Failure, Runner, Progress};
+/// # use gemv_lab::tuner::paper::{Paper, Silent};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
-/// # use std::ops::ControlFlow;
-/// # struct Silent;
-/// # impl Progress for Silent {
-/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-/// #         ControlFlow::Continue(())
-/// #     }
-/// # }
-/// # /// As in the example of `Runner`.
-/// # struct Paper;
-/// # impl Runner for Paper {
-/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
-/// #     }
-/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-/// #         let rows = f64::from(params.get_or("rows", 1));
-/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
-/// #     }
-/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-/// #         Ok(())
-/// #     }
-/// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
 /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };

@@ -12,9 +12,8 @@ use gemv_core::Desc;
 /// use gemv_core::{Desc, Dtype};
 ///
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
-/// let (trials, failures) = (Vec::new(), Vec::new());
 /// let mut known = Measurements::new(); // or what is read back from files, to go on from there
-/// known.insert(desc, ProblemResult { desc, trials, failures, candidates: 0, at_ceiling: false, read_seconds: None });
+/// known.insert(desc, ProblemResult::new(desc, vec![]));
 /// assert!(known[&desc].best().is_none());
 /// ```
 pub type Measurements = BTreeMap<Desc, ProblemResult>;
@@ -32,8 +31,7 @@ pub type Measurements = BTreeMap<Desc, ProblemResult>;
 /// let (seconds, low, high) = (1.0e-6, 0.9e-6, 1.17e-6); // from nine batches
 /// let (params, launch_id) = (Params::new("row"), 0);
 /// let trial = Trial { params, launch_id, seconds, low, high, batches: 9, checked: true, finalist: true };
-/// let failures = Vec::new();
-/// let result = ProblemResult { desc, trials: vec![trial], failures, candidates: 1, at_ceiling: false, read_seconds: None };
+/// let result = ProblemResult::new(desc, vec![trial]);
 /// assert!((noise(&Measurements::from([(desc, result)])) - 0.05).abs() < 1e-9);
 /// assert_eq!(noise(&Measurements::new()), 0.0);
 /// ```

@@ -38,8 +38,7 @@ pub struct Regret {
 /// use gemv_core::{Desc, Dtype};
 ///
 /// let desc = Desc::new(Dtype::F32, 100, 100, (100, 1), 0);
-/// let (trials, failures) = (Vec::new(), Vec::new());
-/// let result = ProblemResult { desc, trials, failures, candidates: 0, at_ceiling: false, read_seconds: None };
+/// let result = ProblemResult::new(desc, vec![]);
 /// let nothing_counted = Holdout { result, choices: vec![None] };
 /// assert_eq!(Regret::of(0, &[nothing_counted]).failed, 1);
 /// ```
@@ -107,37 +106,16 @@ impl std::fmt::Display for Regret {
 ///
 /// ```
 /// use gemv_lab::tuner::{ProblemClass, Measurements, Mesh, Regret, SearchSettings, holdout};
-/// # use gemv_lab::tuner::{ProblemResult, Failure, Runner, Progress};
+/// # use gemv_lab::tuner::paper::{Paper, Silent};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
-/// # use std::ops::ControlFlow;
-/// # struct Silent;
-/// # impl Progress for Silent {
-/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-/// #         ControlFlow::Continue(())
-/// #     }
-/// # }
-/// # /// As in the example of `Runner`.
-/// # struct Paper;
-/// # impl Runner for Paper {
-/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
-/// #     }
-/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-/// #         let rows = f64::from(params.get_or("rows", 1));
-/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
-/// #     }
-/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-/// #         Ok(())
-/// #     }
-/// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
 /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
 /// let shapes = Mesh::of(vec![64, 1024, 16384], 1 << 30).between(class, 10);
-/// let always = |_: &Desc| Params::new("row").with("rows", 2);
+/// let always = |_: &Desc| Params::new("paper").with("rows", 2);
 /// let best = |desc: &Desc| {
 ///     let rows = if desc.m < 2000 { 1 } else if desc.m < 8000 { 2 } else { 4 };
-///     Params::new("row").with("rows", rows)
+///     Params::new("paper").with("rows", rows)
 /// };
 /// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
 /// let out =

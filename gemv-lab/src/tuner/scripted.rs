@@ -315,18 +315,18 @@ fn a_limit_on_the_rows_is_kept_and_its_cost_told() {
     assert!(none.rows.is_empty() && none.cost == 0.0);
 }
 
-/// A kernel for few columns is best as far as it is legal, which is not where points lie.
-#[test]
-fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
+/// The kernel of the next two tests, which is best where it is legal, and the rows that are made of that.
+fn where_it_is_best(is_legal: fn(usize) -> bool) -> (Params, Table) {
     let mesh = Mesh::of(vec![4, 16, 64, 256, 1024], 1 << 30);
     let fast = Params::new("row").with("threads", 32).with("rows", 1).with("split", 1);
+    let legal = |d: &Desc, p: &Params| is_legal(d.n) || *p != fast;
     let mut known = Measurements::new();
     let mut runner = Scripted::new(0.0);
     for at in mesh.points(CLASS) {
         let d = mesh.desc(CLASS, at).unwrap();
-        let all: Vec<Params> = space().into_iter().filter(|p| d.n <= 24 || *p != fast).collect();
+        let all: Vec<Params> = space().into_iter().filter(|p| legal(&d, p)).collect();
         let mut result = search(&mut runner, &d, &all, &[], &SearchSettings::default());
-        if d.n <= 24 {
+        if is_legal(d.n) {
             let best = result.best().unwrap().clone();
             let (params, launch_id, seconds) = (fast, launch_id(&fast), 0.5 * best.seconds);
             result.trials.retain(|t| t.params != fast);
@@ -334,10 +334,15 @@ fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
         }
         known.insert(d, result);
     }
-    let legal = |d: &Desc, p: &Params| d.n <= 24 || *p != fast;
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
     each_is_for_something(&rows, &legal);
-    let table = Table { rows, ..Table::default() };
+    (fast, Table { rows, ..Table::default() })
+}
+
+/// A kernel for few columns is best as far as it is legal, which is not where points lie.
+#[test]
+fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
+    let (fast, table) = where_it_is_best(|n| n <= 24);
     for n in 1..=1024 {
         let nearest = table.nearest(&desc(100, n))[0];
         assert_eq!(nearest.params == fast, n <= 24, "{n} columns: {nearest}");
@@ -348,30 +353,11 @@ fn a_row_ends_where_its_parameters_do_and_the_next_begins_there() {
 /// the point before, it is not: the row must not lose its other edges for that.
 #[test]
 fn a_row_begins_where_its_parameters_do() {
-    let mesh = Mesh::of(vec![4, 16, 64, 256, 1024], 1 << 30);
-    let fast = Params::new("row").with("threads", 32).with("rows", 1).with("split", 1);
-    let legal = |d: &Desc, p: &Params| d.n > 40 || *p != fast;
-    let mut known = Measurements::new();
-    let mut runner = Scripted::new(0.0);
-    for at in mesh.points(CLASS) {
-        let d = mesh.desc(CLASS, at).unwrap();
-        let all: Vec<Params> = space().into_iter().filter(|p| legal(&d, p)).collect();
-        let mut result = search(&mut runner, &d, &all, &[], &SearchSettings::default());
-        if d.n > 40 {
-            let best = result.best().unwrap().clone();
-            let (params, launch_id, seconds) = (fast, launch_id(&fast), 0.5 * best.seconds);
-            result.trials.retain(|t| t.params != fast);
-            result.trials.insert(0, Trial { params, launch_id, seconds, low: seconds, ..best });
-        }
-        known.insert(d, result);
-    }
-    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
-    each_is_for_something(&rows, &legal);
-    let table = Table { rows, ..Table::default() };
+    let (fast, table) = where_it_is_best(|n| n > 40);
     for m in [1, 4, 100, 1024] {
         for n in 1..=1024 {
-            let d = desc(m, n);
-            let nearest = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
+            let rows = table.nearest(&desc(m, n));
+            let nearest = rows.into_iter().find(|r| n > 40 || r.params != fast).unwrap();
             // Halfway from 16 to 64 is 32, and from there to 40 the row before serves.
             assert_eq!(nearest.params == fast, n > 40, "{m}x{n}: {nearest}");
         }
@@ -439,7 +425,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
     for (m, n) in lines.chain([(1, 283)]) {
         // Which of the two it is hardly matters, and is not the same from row to row.
         let (d, second) = (desc(m, n), if m.ilog2() % 2 == 0 { few } else { many });
-        let trials = [one, few, many, narrow].into_iter().filter(|p| legal(&d, p)).map(|params| {
+        let times = [one, few, many, narrow].into_iter().filter(|p| legal(&d, p)).map(|params| {
             let seconds = match (n, params) {
                 (16, p) if p == narrow => 1e-6,
                 (208, _) => 1e-6,
@@ -447,22 +433,9 @@ fn a_line_with_one_point_takes_after_its_own_side() {
                 (_, p) if p != one && n > 256 => 1e-6,
                 _ => 1.25e-6,
             };
-            trial(params, seconds)
+            (params, seconds)
         });
-        let (mut trials, failures): (Vec<_>, _) = (trials.collect(), Vec::new());
-        trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let candidates = trials.len();
-        known.insert(
-            d,
-            ProblemResult {
-                desc: d,
-                trials,
-                failures,
-                candidates,
-                at_ceiling: false,
-                read_seconds: None,
-            },
-        );
+        known.extend([at(d, times)]);
     }
     let mut runner = Named([one, few, many, narrow].into());
     let rows_of = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
@@ -497,18 +470,7 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
         };
         let d = desc(m, n);
         let all = [few, short, long, tall].into_iter().filter(|p| legal(&d, p));
-        let mut trials: Vec<Trial> = all
-            .map(|params| {
-                let seconds = if params == best { 1e-6 } else { 3e-6 };
-                trial(params, seconds)
-            })
-            .collect();
-        trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let (candidates, failures) = (trials.len(), Vec::new());
-        let (at_ceiling, read_seconds) = (false, None);
-        let result =
-            ProblemResult { desc: d, trials, failures, candidates, at_ceiling, read_seconds };
-        known.insert(d, result);
+        known.extend([at(d, all.map(|p| (p, if p == best { 1e-6 } else { 3e-6 })))]);
     }
     let mut runner = Named([few, short, long, tall].into());
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
@@ -528,21 +490,9 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
 fn there_is_a_row_for_what_lies_behind_the_last_line() {
     let [best, good, bad] = ["best", "good", "bad"].map(Params::new);
     let legal = |d: &Desc, p: &Params| *p != best || d.n <= 5000;
-    let mut known = Measurements::new();
-    for (m, n) in [4, 64, 1024].into_iter().flat_map(|m| [16, 256, 4096].map(|n| (m, n))) {
-        let trials = [(best, 1e-6), (good, 2e-6), (bad, 3e-6)];
-        let trials: Vec<Trial> = trials.map(|(params, seconds)| trial(params, seconds)).into();
-        let (d, failures) = (desc(m, n), Vec::new());
-        let result = ProblemResult {
-            desc: d,
-            trials,
-            failures,
-            candidates: 3,
-            at_ceiling: false,
-            read_seconds: None,
-        };
-        known.insert(d, result);
-    }
+    let known = timed(&[4, 64, 1024], &[16, 256, 4096], &|_, _| {
+        vec![(best, 1e-6), (good, 2e-6), (bad, 3e-6)]
+    });
     let mut runner = Named([best, good, bad].into());
     let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
     each_is_for_something(&rows, &legal);
@@ -563,6 +513,14 @@ fn each_is_for_something(rows: &[gemv_core::table::Row], legal: &dyn Fn(&Desc, &
     assert!(idle.is_none(), "{idle:?}");
 }
 
+/// What is known where these choices take so long.
+fn at(desc: Desc, times: impl IntoIterator<Item = (Params, f64)>) -> (Desc, ProblemResult) {
+    let trials = times.into_iter().map(|(params, seconds)| trial(params, seconds));
+    let mut trials: Vec<Trial> = trials.collect();
+    trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    (desc, ProblemResult::new(desc, trials))
+}
+
 /// Points of so many rows and columns where these choices take so long.
 fn timed(
     m: &[usize],
@@ -570,30 +528,7 @@ fn timed(
     times: &dyn Fn(usize, usize) -> Vec<(Params, f64)>,
 ) -> Measurements {
     let points = m.iter().flat_map(|&m| n.iter().map(move |&n| (m, n)));
-    let result = |(m, n)| {
-        let mut trials: Vec<Trial> = times(m, n)
-            .into_iter()
-            .map(|(params, seconds)| {
-                let (low, high, launch_id) = (seconds, seconds, launch_id(&params));
-                let (batches, checked, finalist) = (9, true, true);
-                Trial { params, launch_id, seconds, low, high, batches, checked, finalist }
-            })
-            .collect();
-        trials.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let (desc, failures, candidates) = (desc(m, n), Vec::new(), trials.len());
-        (
-            desc,
-            ProblemResult {
-                desc,
-                trials,
-                failures,
-                candidates,
-                at_ceiling: false,
-                read_seconds: None,
-            },
-        )
-    };
-    points.map(result).collect()
+    points.map(|(m, n)| at(desc(m, n), times(m, n))).collect()
 }
 
 /// What is made of these points by a table that starts from those rows.

@@ -15,7 +15,7 @@ use gemv_core::{Desc, Error, Params};
 ///
 /// impl Runner for Paper {
 ///     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-///         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+///         [1, 2, 4].map(|rows| Params::new("paper").with("rows", rows)).into()
 ///     }
 ///     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
 ///         let rows = f64::from(params.get_or("rows", 1));
@@ -28,7 +28,7 @@ use gemv_core::{Desc, Error, Params};
 /// let desc = Desc::new(Dtype::F32, 4000, 64, (64, 1), 0);
 /// let all = Paper.candidates(&desc);
 /// let result = search(&mut Paper, &desc, &all, &[], &SearchSettings::default());
-/// assert_eq!(result.best().unwrap().params.to_string(), "row rows=2");
+/// assert_eq!(result.best().unwrap().params.to_string(), "paper rows=2");
 /// ```
 pub trait Runner {
     /// The candidates for a problem, best guess first.
@@ -204,13 +204,13 @@ pub struct Trial {
 /// # struct Paper;
 /// # impl Runner for Paper {
 /// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
+/// #         [1, 2, 4].map(|rows| Params::new("paper").with("rows", rows)).into()
 /// #     }
 /// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
 /// #         let rows = f64::from(params.get_or("rows", 1));
 /// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
 /// #     }
-///     // On paper, as in `Runner`; and "row rows=1" has a fault.
+///     // On paper, as in `Runner`; and "paper rows=1" has a fault.
 ///     fn check(&mut self, _: &Desc, params: &Params) -> Result<(), Failure> {
 ///         if params.get("rows") == Some(1) { Err(Failure::Canary(64)) } else { Ok(()) }
 ///     }
@@ -242,6 +242,13 @@ pub struct ProblemResult {
 }
 
 impl ProblemResult {
+    /// A problem with these candidates and no others.
+    pub fn new(desc: Desc, trials: Vec<Trial>) -> ProblemResult {
+        let (candidates, failures) = (trials.len(), Vec::new());
+        let (at_ceiling, read_seconds) = (false, None);
+        ProblemResult { desc, trials, failures, candidates, at_ceiling, read_seconds }
+    }
+
     /// The best candidate.
     pub fn best(&self) -> Option<&Trial> {
         self.trials.first().filter(|t| t.finalist)
@@ -336,24 +343,11 @@ const NEVER_NOISE: f64 = 4.0;
 ///
 /// ```
 /// use gemv_lab::tuner::{SearchSettings, search};
-/// # use gemv_lab::tuner::{Failure, Runner};
+/// # use gemv_lab::tuner::{Runner, paper::Paper};
 /// # use gemv_core::{Desc, Dtype, Params};
-/// # struct Paper;
-/// # impl Runner for Paper {
-/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
-/// #     }
-/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-/// #         let rows = f64::from(params.get_or("rows", 1));
-/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
-/// #     }
-/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-/// #         Ok(())
-/// #     }
-/// # }
 /// // `Paper` is the device of the example of `Runner`. How good is a choice of ours?
 /// let desc = Desc::new(Dtype::F32, 64, 64, (64, 1), 0);
-/// let (all, ours) = (Paper.candidates(&desc), Params::new("row").with("rows", 16));
+/// let (all, ours) = (Paper.candidates(&desc), Params::new("paper").with("rows", 16));
 /// let result = search(&mut Paper, &desc, &all, &[ours], &SearchSettings::default());
 /// assert_eq!(result.best().unwrap().params, all[0]);
 /// let time = result.finalist(Paper.launch_id(&desc, &ours).unwrap()).unwrap();
@@ -367,14 +361,8 @@ pub fn search(
     settings: &SearchSettings,
 ) -> ProblemResult {
     let read_seconds = runner.read_seconds(desc);
-    let mut result = ProblemResult {
-        desc: *desc,
-        trials: Vec::new(),
-        failures: Vec::new(),
-        candidates: candidates.len(),
-        at_ceiling: false,
-        read_seconds,
-    };
+    let mut result = ProblemResult::new(*desc, Vec::new());
+    (result.candidates, result.read_seconds) = (candidates.len(), read_seconds);
     let must: Vec<u64> =
         forced.iter().filter_map(|params| runner.launch_id(desc, params)).collect();
     let mut all: Vec<(u64, Params)> = Vec::new();

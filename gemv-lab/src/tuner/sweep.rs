@@ -27,8 +27,7 @@ use gemv_core::{Desc, Layout, Params};
 /// }
 /// let mut progress = Until(std::time::Instant::now());
 /// # let desc = gemv_core::Desc::new(gemv_core::Dtype::F32, 1, 1, (1, 1), 0);
-/// # let (trials, failures) = (Vec::new(), Vec::new());
-/// # let result = ProblemResult { desc, trials, failures, candidates: 0, at_ceiling: false, read_seconds: None };
+/// # let result = ProblemResult::new(desc, vec![]);
 /// assert!(progress.done(&result, 1, 10).is_break());
 /// ```
 pub trait Progress {
@@ -45,29 +44,8 @@ pub trait Progress {
 ///
 /// ```
 /// use gemv_lab::tuner::{ProblemClass, Measurements, Mesh, SearchSettings, fit, sweep};
-/// # use gemv_lab::tuner::{ProblemResult, Failure, Runner, Progress};
+/// # use gemv_lab::tuner::paper::{Paper, Silent};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params, Table};
-/// # use std::ops::ControlFlow;
-/// # struct Silent;
-/// # impl Progress for Silent {
-/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-/// #         ControlFlow::Continue(())
-/// #     }
-/// # }
-/// # /// As in the example of `Runner`.
-/// # struct Paper;
-/// # impl Runner for Paper {
-/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
-/// #     }
-/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-/// #         let rows = f64::from(params.get_or("rows", 1));
-/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
-/// #     }
-/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-/// #         Ok(())
-/// #     }
-/// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
 /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
@@ -80,9 +58,9 @@ pub trait Progress {
 /// let part = fit(&mut Paper, class, &known, &legal, &Default::default());
 /// let table = Table { rows: part.rows, ..Table::default() };
 /// let few = Desc::new(Dtype::F32, 50, 1024, (1024, 1), 0);
-/// assert_eq!(table.nearest(&few)[0].params.to_string(), "row rows=1");
+/// assert_eq!(table.nearest(&few)[0].params.to_string(), "paper rows=1");
 /// let many = Desc { m: 20_000, ..few };
-/// assert_eq!(table.nearest(&many)[0].params.to_string(), "row rows=4");
+/// assert_eq!(table.nearest(&many)[0].params.to_string(), "paper rows=4");
 /// ```
 pub fn sweep(
     runner: &mut dyn Runner,
@@ -114,29 +92,8 @@ pub fn sweep(
 ///
 /// ```
 /// use gemv_lab::tuner::{ProblemClass, Measurements, Mesh, SearchSettings, refine, sweep};
-/// # use gemv_lab::tuner::{ProblemResult, Failure, Runner, Progress};
+/// # use gemv_lab::tuner::paper::{Paper, Silent};
 /// # use gemv_core::{Align, Desc, Dtype, Layout, Params};
-/// # use std::ops::ControlFlow;
-/// # struct Silent;
-/// # impl Progress for Silent {
-/// #     fn done(&mut self, _: &ProblemResult, _: usize, _: usize) -> ControlFlow<()> {
-/// #         ControlFlow::Continue(())
-/// #     }
-/// # }
-/// # /// As in the example of `Runner`.
-/// # struct Paper;
-/// # impl Runner for Paper {
-/// #     fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-/// #         [1, 2, 4].map(|rows| Params::new("row").with("rows", rows)).into()
-/// #     }
-/// #     fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-/// #         let rows = f64::from(params.get_or("rows", 1));
-/// #         Ok(1e-6 * rows + 1e-9 * desc.m as f64 / rows)
-/// #     }
-/// #     fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-/// #         Ok(())
-/// #     }
-/// # }
 ///
 /// // `Paper` is the device of the example of `Runner`, `Silent` a `Progress` that says nothing.
 /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };

@@ -1,17 +1,16 @@
 //! The bits of products, whatever the split.
 
 use std::fs;
-use std::path::Path;
 
 use bytemuck::Pod;
 use gemv_core::half::bf16;
 use gemv_core::ndarray::{Array1, Array2, Axis};
 use gemv_core::num_complex::Complex;
-use gemv_core::{Device, Dtype, Element, Times, devices};
+use gemv_core::{Device, Element, Times, devices};
 use gemv_mpi::mpi::traits::*;
 use gemv_mpi::{Distributed, Grid, Split};
 use gemv_shard::SumElement;
-use gemv_testkit::{Host, MODES, Numbers, elements_mut, with_mode};
+use gemv_testkit::{Host, MODES, Numbers, elements_mut, npy_of, with_mode};
 
 use super::{folder, rank_and_size};
 
@@ -210,7 +209,7 @@ fn made<'g, T: Element + Pod>(
         way => {
             let path = folder().join("a.npy");
             let written = match grid.rank() {
-                0 => write(&path, whole, way == 2),
+                0 => fs::write(&path, npy_of(whole, way == 2, false)),
                 _ => Ok(()),
             };
             grid.agree(written).unwrap();
@@ -232,23 +231,4 @@ fn own_rows(grid: &Grid, dim: (usize, usize)) -> Vec<usize> {
     };
     assert!(grid.rows(dim).flatten().eq(rows.iter().copied()));
     rows
-}
-
-/// Writes a matrix as NumPy does.
-fn write<T: Element + Pod>(path: &Path, a: &Array2<T>, fortran: bool) -> std::io::Result<()> {
-    let kind = match T::DTYPE {
-        Dtype::F32 => "f4",
-        Dtype::F64 => "f8",
-        Dtype::C64 => "c16",
-        Dtype::Bf16 => "V2",
-        other => panic!("{other} is not tested"),
-    };
-    let elements: Vec<T> =
-        if fortran { a.t().iter().copied().collect() } else { a.iter().copied().collect() };
-    let order = if fortran { "True" } else { "False" };
-    let dict =
-        format!("{{'descr': '<{kind}', 'fortran_order': {order}, 'shape': {:?}, }}", a.dim());
-    let header = format!("{dict:<117}\n");
-    let data: &[u8] = bytemuck::cast_slice(&elements);
-    fs::write(path, [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), data].concat())
 }

@@ -6,7 +6,7 @@ use gemv_core::ndarray::{Array1, Array2};
 use gemv_core::{Checked, Desc, Error as CoreError, Job, Prepared};
 use gemv_mpi::mpi::traits::*;
 use gemv_mpi::{Distributed, Error, Grid, Result, Split};
-use gemv_testkit::Host;
+use gemv_testkit::{Host, npy};
 
 use super::{folder, rank_and_size};
 
@@ -138,9 +138,7 @@ impl Ranks<'_> {
         let (grid, odd) = (self.grid, self.odd);
         let device = grid.device("reference").unwrap();
         let folder = folder();
-        let dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (300, 600), }";
-        let header = [b"\x93NUMPY\x01\x00\x76\x00", format!("{dict:<117}\n").as_bytes()].concat();
-        let whole = [&header[..], &[0; 4 * 300 * 600]].concat();
+        let whole = npy("<f4", false, "(300, 600)", &[0; 4 * 300 * 600]);
         let written = match grid.rank() {
             0 => fs::write(folder.join("whole.npy"), &whole)
                 .and_then(|()| fs::write(folder.join("short.npy"), &whole[..500_000])),

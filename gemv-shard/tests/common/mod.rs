@@ -5,9 +5,29 @@ use gemv::ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, ShapeBuilder, 
 use gemv::{Accumulator, Device, Dtype, Element, Engine, Times};
 use gemv_core::Desc;
 use gemv_core::order::SEGMENT;
+use gemv_shard::Split;
 
 const COMPILED: [(Dtype, Dtype); 3] =
     [(Dtype::F32, Dtype::F32), (Dtype::Bf16, Dtype::F32), (Dtype::C64, Dtype::C64)];
+
+/// Splits over three devices.
+pub const SPLITS: [Split; 4] = [
+    Split::Rows,
+    Split::Columns,
+    Split::Grid { rows: 1, columns: 3 },
+    Split::Grid { rows: 3, columns: 1 },
+];
+
+pub fn reference() -> Device {
+    Engine::new(None).device("reference").unwrap()
+}
+
+/// What is said in one sentence where something is refused.
+pub fn text<T>(of: gemv_shard::Result<T>) -> String {
+    let text = of.err().expect("it is refused").to_string();
+    assert!(!text.contains('\n'), "{text}");
+    text
+}
 
 /// The reference, and every device that is found and computes the type.
 ///

@@ -8,17 +8,14 @@ use gemv::ndarray::{Array, Array2, Array3, Dimension, Ix1, Ix2, Ix3, s};
 use gemv::num_complex::Complex;
 use gemv::{Device, DeviceArray, Element};
 use gemv_shard::{Result, load_npy, save_npy};
+use gemv_testkit::npy;
 
 use crate::common::{devices, element};
 use crate::streamed::feeding;
 
 /// A file as NumPy writes it, of bytes in the order of its elements.
 fn file(path: &Path, descr: &str, fortran: bool, shape: &str, data: &[u8]) {
-    let order = if fortran { "True" } else { "False" };
-    let dict = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
-    let header = format!("{dict:<117}\n");
-    let parts: [&[u8]; 3] = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), data];
-    fs::write(path, parts.concat()).unwrap();
+    fs::write(path, npy(descr, fortran, shape, data)).unwrap();
 }
 
 fn bits<T: Element, D: Dimension>(array: &Array<T, D>) -> Vec<u128> {

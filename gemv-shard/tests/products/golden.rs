@@ -2,28 +2,14 @@
 //! (`tests/golden/make.py`), on every device.
 use std::collections::BTreeMap;
 
-use crate::common::{devices, element, select};
+use crate::common::{devices, select};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Axis, Slice};
 use gemv::num_complex::Complex;
 use gemv::{Element, Times};
 use gemv_core::order::SEGMENT;
 use gemv_shard::{Partial, SumElement};
-
-/// Element `k` of the formula in make.py.
-fn generated<T: Element>(seed: u64, k: usize) -> T {
-    let part = |k: usize| {
-        let z = seed
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .wrapping_add((k as u64).wrapping_mul(0xd1b5_4a32_d192_ed03));
-        let z = (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = z ^ (z >> 32);
-        ((z & 0xffff) as f64 - 32768.0) * 2f64.powi(((z >> 16) & 7) as i32 - 15)
-    };
-    let (re, im) =
-        if T::DTYPE.is_complex() { (part(2 * k), part(2 * k + 1)) } else { (part(k), 0.0) };
-    element(re, im)
-}
+use gemv_testkit::generated;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("a byte in hexadecimal");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Ix3, s};
-use gemv::{Device, Element, Engine, Format, GpuDot, Packed, ToDevice};
+use gemv::{Device, Element, Format, GpuDot, Packed, ToDevice};
 use gemv_core::reference::Reference;
 use gemv_core::{
     AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, Desc, DeviceInfo, Dtype,
@@ -15,11 +15,7 @@ use gemv_shard::{Error, Sharded, ShardedVector, Split, StreamedPacked};
 use gemv_testkit::Host;
 use gemv_weights::{Elements, WeightFile};
 
-use crate::common::{Random, devices};
-
-fn reference() -> Device {
-    Engine::new(None).device("reference").unwrap()
-}
+use crate::common::{Random, devices, reference};
 
 fn packed(random: &mut Random, format: Format, (m, n): (usize, usize)) -> Packed {
     Packed::quantize(format, &random.matrix::<f32>(m, n)).unwrap()

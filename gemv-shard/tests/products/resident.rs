@@ -1,21 +1,11 @@
 //! Products with vectors that stay on the devices have the bits of the whole on one, and so has every copy.
-use crate::common::{Random, devices, element, held, same, whole};
-use crate::sharded::{peers, sets, some_cases, splits};
+use crate::common::{Random, devices, element, held, reference, same, whole};
+use crate::sharded::{peers, sets, some_cases, splits, weights};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Axis};
 use gemv::num_complex::Complex;
 use gemv::{Device, Element, GpuDot, Times};
 use gemv_shard::{Sharded, ShardedVector, Split, SumElement};
-
-/// By chance, where the split takes such.
-fn weights(random: &mut Random, split: Split, count: usize) -> Vec<f64> {
-    match random.below(3) {
-        _ if split == Split::CyclicColumns => vec![1.0; count],
-        0 => vec![1.0; count],
-        1 => (0..count).map(|_| 1.0 + random.below(100) as f64).collect(),
-        _ => (0..count).map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
-    }
-}
 
 /// The vector whole on each device, or in parts that have nothing to do with the matrix.
 fn put<V: Element>(random: &mut Random, on: &[Device], x: &Array1<V>) -> ShardedVector<V> {
@@ -111,7 +101,7 @@ where
     }
     let random = &mut Random(seed);
     let on = devices::<T, T>();
-    let reference = gemv::Engine::new(None).device("reference").unwrap();
+    let reference = reference();
     let n = 530;
     let (a, first): (Array2<T>, Array1<T>) = (random.matrix(n, n), random.vector(n));
     let mut wants = vec![first.clone()];
@@ -156,7 +146,7 @@ where
     S: SumElement,
 {
     let random = &mut Random(seed);
-    let reference = gemv::Engine::new(None).device("reference").unwrap();
+    let reference = reference();
     let n = 270;
     let (a, first): (Array2<T>, Array1<T>) = (random.matrix(n, n), random.vector(n));
     // x, y = A x / |A x| and so on, and then with 2 x + A y in the place of y.

@@ -1,5 +1,5 @@
 //! A matrix over several devices has the bits of the whole on one: of every kind, cut anywhere.
-use crate::common::{Random, devices, element, held, reversed, same, whole};
+use crate::common::{Random, devices, element, held, reference, reversed, same, whole};
 use gemv::half::bf16;
 use gemv::ndarray::{Array1, Array2, ArrayView1, Axis, Slice};
 use gemv::num_complex::Complex;
@@ -22,7 +22,7 @@ pub fn peers(count: usize, without: Option<usize>) -> Vec<Device> {
 
 /// One device, several, one twice, of one kind and of all.
 pub fn sets(on: &[Device]) -> Vec<Vec<Device>> {
-    let reference = Engine::new(None).device("reference").unwrap();
+    let reference = reference();
     let (first, last) = (&on[0], &on[on.len() - 1]);
     let back: Vec<Device> = on.iter().rev().cloned().collect();
     vec![
@@ -46,6 +46,16 @@ pub fn splits(count: usize) -> Vec<Split> {
     [Split::Rows, Split::Columns].into_iter().chain(grids).chain(cyclic).collect()
 }
 
+/// By chance, where the split takes such.
+pub fn weights(random: &mut Random, split: Split, count: usize) -> Vec<f64> {
+    match random.below(3) {
+        _ if split == Split::CyclicColumns => vec![1.0; count],
+        0 => vec![1.0; count],
+        1 => (0..count).map(|_| 1.0 + random.below(100) as f64).collect(),
+        _ => (0..count).map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
+    }
+}
+
 /// Of all entries, the matrix, x and y with strides by chance; what is between the entries of y stays.
 #[track_caller]
 fn check_one<T, V, S>(random: &mut Random, on: &[Device], split: Split, dim: (usize, usize))
@@ -56,12 +66,7 @@ where
 {
     let (m, n) = dim;
     let (a, x): (Array2<T>, Array1<V>) = (random.matrix(m, n), random.vector(n));
-    let weights: Vec<f64> = match random.below(3) {
-        _ if split == Split::CyclicColumns => vec![1.0; on.len()],
-        0 => vec![1.0; on.len()],
-        1 => on.iter().map(|_| 1.0 + random.below(100) as f64).collect(),
-        _ => on.iter().map(|_| 1e-3f64.powi(random.below(3) as i32)).collect(),
-    };
+    let weights = weights(random, split, on.len());
     let lying = held(random, a.view());
     let shared = Sharded::weighted(&lying, on, split, &weights).unwrap();
     let what = format!("{m} x {n}, {split:?} on {on:?} by {weights:?}");

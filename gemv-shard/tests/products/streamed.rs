@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime};
 use crate::common::{Random, devices, element, held, same, whole};
 use bytemuck::Pod;
 use gemv::ndarray::{Array1, Array2, ArrayView2, Axis};
-use gemv::{Device, Dtype, Element, Times};
+use gemv::{Device, Element, Times};
 use gemv_core::{Error as CoreError, PieceSource};
 use gemv_shard::{Error, Streamed, SumElement};
-use gemv_testkit::Host;
+use gemv_testkit::{Host, npy_of};
 use rayon::ThreadPoolBuilder;
 
 /// A device with memory of its own, which is filled by pieces of so many bytes, at the host's reference's speed.
@@ -90,29 +90,7 @@ fn with_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
 
 /// Writes a matrix as NumPy does, in either order and byte order.
 pub fn write<T: Element + Pod>(path: &Path, a: &Array2<T>, fortran: bool, big_endian: bool) {
-    let kind = match T::DTYPE {
-        Dtype::F16 => "f2",
-        Dtype::F32 => "f4",
-        Dtype::F64 => "f8",
-        Dtype::C32 => "c8",
-        Dtype::C64 => "c16",
-        Dtype::Bf16 => "V2",
-    };
-    let elements: Vec<T> =
-        if fortran { a.t().iter().copied().collect() } else { a.iter().copied().collect() };
-    let mut data = bytemuck::cast_slice(&elements).to_vec();
-    if big_endian != cfg!(target_endian = "big") {
-        let parts = if T::DTYPE.is_complex() { 2 } else { 1 };
-        data.chunks_exact_mut(size_of::<T>() / parts).for_each(<[u8]>::reverse);
-    }
-    let (order, fortran) =
-        (if big_endian { '>' } else { '<' }, if fortran { "True" } else { "False" });
-    let dict = format!(
-        "{{'descr': '{order}{kind}', 'fortran_order': {fortran}, 'shape': {:?}, }}",
-        a.dim()
-    );
-    let header = format!("{dict:<117}\n");
-    fs::write(path, [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &data].concat()).unwrap();
+    fs::write(path, npy_of(a, fortran, big_endian)).unwrap();
 }
 
 fn check<T, V, S>(seed: u64)

@@ -15,57 +15,37 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use gemv::{Accumulator, Element, GpuDot};
-use gemv_examples::{Iteration, arguments, curves, element, hash, output};
+use gemv_examples::{Iteration, count, curves, element, hash, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use ndarray::{Array1, Array2};
 
-const USAGE: &str = "usage: conjugate_gradient [--device ID] [--n N] [--dtype f64|f32] \
-                     [--tolerance RESIDUAL] [--every ITERATIONS] [--plot FILE.svg]";
-
+/// Solves a dense system.
+#[derive(Parser)]
 struct Options {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
     device: Option<String>,
+    /// Unknowns.
+    #[arg(long, default_value_t = 2048, value_parser = count)]
     n: usize,
+    /// f64 or f32.
+    #[arg(long, default_value = "f64")]
     dtype: String,
+    /// Ends at this residual; by default 1e-12, or 1e-5 in f32.
+    #[arg(long)]
     tolerance: Option<f64>,
     /// Iterations from one look at the residuals to the next.
+    #[arg(long, default_value_t = 10, value_parser = count)]
     every: usize,
+    /// Where the picture of the convergence goes; by default target/conjugate_gradient.svg.
+    #[arg(long)]
     plot: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    match options().and_then(|options| run(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("conjugate_gradient: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn options() -> Result<Options, Box<dyn Error>> {
-    let (n, dtype) = (2048, "f64".to_string());
-    let mut options = Options { device: None, n, dtype, tolerance: None, every: 10, plot: None };
-    for (name, value) in arguments(USAGE)? {
-        match name.as_str() {
-            "--device" => options.device = Some(value),
-            "--n" => options.n = value.parse().map_err(|e| format!("--n {value}: {e}"))?,
-            "--dtype" => options.dtype = value,
-            "--tolerance" => {
-                let number = value.parse().map_err(|e| format!("--tolerance {value}: {e}"))?;
-                options.tolerance = Some(number);
-            }
-            "--every" => {
-                options.every = value.parse().map_err(|e| format!("--every {value}: {e}"))?;
-            }
-            "--plot" => options.plot = Some(value.into()),
-            _ => return Err(USAGE.into()),
-        }
-    }
-    if options.n == 0 || options.every == 0 {
-        return Err("--n and --every must be at least 1".into());
-    }
-    Ok(options)
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(&Options::parse()))
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {

@@ -25,14 +25,46 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use gemv::half::bf16;
 use gemv::{Device, DeviceScalar, DeviceVector};
-use gemv_examples::{arguments, curves, hash, output};
+use gemv_examples::{count, curves, hash, output};
 use ndarray::{Array1, Array2};
 use weight::{Weight, Weights};
 
-const USAGE: &str = "usage: decode_layer [--device ID] [--tokens N] [--shrink DIVISOR] \
-    [--format NAME | --weights FILE [--layer N]] [--columns N] [--plot FILE.svg]";
+/// Decodes tokens by one layer of a language model.
+#[derive(Parser)]
+struct Args {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
+    device: Option<String>,
+    /// Tokens that are timed.
+    #[arg(long, default_value_t = 20, value_parser = count)]
+    tokens: usize,
+    /// Divides the sizes of the layer: a power of two up to 32.
+    #[arg(long, default_value_t = 1, value_parser = shrink)]
+    shrink: usize,
+    /// A packed format of the matrices (feature `packed`); by default bf16.
+    #[arg(long)]
+    format: Option<String>,
+    /// A file of weights, GGUF or safetensors (feature `packed`).
+    #[arg(long, conflicts_with = "format")]
+    weights: Option<String>,
+    /// Which layer of the file.
+    #[arg(long, default_value_t = 0)]
+    layer: usize,
+    /// Tokens that are also computed at once.
+    #[arg(long, default_value_t = 1, value_parser = count)]
+    columns: usize,
+    /// Where the picture goes; by default target/decode_layer.svg.
+    #[arg(long)]
+    plot: Option<PathBuf>,
+}
+
+fn shrink(text: &str) -> Result<usize, String> {
+    let divisor = text.parse().ok().filter(|of: &usize| *of <= 32 && of.is_power_of_two());
+    divisor.ok_or("it is no power of two up to 32".into())
+}
 
 #[cfg(not(feature = "packed"))]
 const NO_PACKED: &str = "this program was built without the feature \"packed\"";
@@ -43,41 +75,11 @@ const LAYERS: f64 = 32.0;
 const GROUP: usize = 4;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("decode_layer: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(Args::parse()))
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
-    let (mut device, mut tokens, mut shrink, mut plot) = (None, 20usize, 1usize, None);
-    let (mut format, mut file, mut index, mut columns) = (None, None, 0usize, 1usize);
-    for (name, value) in arguments(USAGE)? {
-        match name.as_str() {
-            "--device" => device = Some(value),
-            "--tokens" => tokens = value.parse().map_err(|e| format!("--tokens {value}: {e}"))?,
-            "--shrink" => shrink = value.parse().map_err(|e| format!("--shrink {value}: {e}"))?,
-            "--format" => format = Some(value),
-            "--weights" => file = Some(value),
-            "--layer" => index = value.parse().map_err(|e| format!("--layer {value}: {e}"))?,
-            "--columns" => {
-                columns = value.parse().map_err(|e| format!("--columns {value}: {e}"))?
-            }
-            "--plot" => plot = Some(PathBuf::from(value)),
-            _ => return Err(USAGE.into()),
-        }
-    }
-    if tokens == 0 || !(1..=32).contains(&shrink) || !shrink.is_power_of_two() {
-        return Err("--tokens must be at least 1, and --shrink a power of two up to 32".into());
-    }
-    if columns == 0 || (format.is_some() && file.is_some()) {
-        return Err(
-            "--columns must be at least 1, and --format and --weights exclude each other".into()
-        );
-    }
+fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let Args { device, tokens, shrink, format, weights: file, layer: index, columns, plot } = args;
     let device = gemv_examples::device(device.as_deref())?;
     let weights = match &file {
         None => {

@@ -65,13 +65,7 @@ fn main() -> ExitCode {
         "f32" => run::<f32>(&args, args.tolerance.unwrap_or(1e-5), f32::EPSILON.into()),
         other => Err(format!("--dtype {other}: there is f64 and f32").into()),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("lobpcg: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), done)
 }
 
 /// Products of the images to the power of the degree, less their means along rows and columns.

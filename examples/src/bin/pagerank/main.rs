@@ -66,13 +66,7 @@ const EVERY: usize = 10;
 const TOP: usize = 10;
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("pagerank: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(&Args::parse()))
 }
 
 fn read(path: &Path) -> Result<Graph, Box<dyn Error>> {

@@ -13,12 +13,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use gemv::{Device, GpuDot};
-use gemv_examples::{arguments, digits, hash, output};
+use gemv_examples::{digits, hash, output};
 use ndarray::{Array1, Array2, Axis, s};
 use picture::Ink;
 
-const USAGE: &str = "usage: quickstart [--device ID] [--picture FILE.png]";
+/// Finds the leading principal components of handwritten digits.
+#[derive(Parser)]
+struct Args {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
+    device: Option<String>,
+    /// Where the picture goes; by default target/quickstart.png.
+    #[arg(long)]
+    picture: Option<PathBuf>,
+}
 
 /// How many components to find.
 const COMPONENTS: usize = 8;
@@ -31,25 +41,11 @@ const CAPTIONS: [&str; 3] = [
 ];
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("quickstart: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(Args::parse()))
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
-    let (mut device, mut picture) = (None, None);
-    for (name, value) in arguments(USAGE)? {
-        match name.as_str() {
-            "--device" => device = Some(value),
-            "--picture" => picture = Some(PathBuf::from(value)),
-            _ => return Err(USAGE.into()),
-        }
-    }
-    let device = gemv_examples::device(device.as_deref())?;
+fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let device = gemv_examples::device(args.device.as_deref())?;
     let (images, mean, total) = centred()?;
     println!("{} images of {} pixels", images.nrows(), images.ncols());
 
@@ -67,7 +63,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     println!("hash of the bits   {:016x}", hash(&pca.components));
 
-    let picture = match picture {
+    let picture = match args.picture {
         Some(path) => path,
         None => output("quickstart.png")?,
     };

@@ -13,24 +13,31 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use gemv::{DeviceMatrix, DeviceVector, GpuDot};
-use gemv_examples::{Iteration, arguments, curves, digits, hash, output};
+use gemv_examples::{Iteration, curves, digits, hash, output};
 use ndarray::{Array1, Array2, Axis, s};
 
-const USAGE: &str = "usage: ridge_regression [--device ID] [--ridge NUMBER] [--plot FILE.svg]";
+/// Learns to read handwritten digits.
+#[derive(Parser)]
+struct Args {
+    /// Where: cpu, opencl:0, cuda:0, reference; by default the CPU, or what GEMV_BACKEND names.
+    #[arg(long)]
+    device: Option<String>,
+    /// What is added to the diagonal of the normal equations.
+    #[arg(long, default_value_t = 10.0)]
+    ridge: f64,
+    /// Where the picture of the convergence goes; by default target/ridge_regression.svg.
+    #[arg(long)]
+    plot: Option<PathBuf>,
+}
 
 /// Iterations from one look at the residuals to the next, and the residual that will do.
 const EVERY: usize = 10;
 const TOLERANCE: f64 = 1e-10;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("ridge_regression: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(Args::parse()))
 }
 
 /// What the plan computes with.
@@ -42,16 +49,7 @@ struct State {
     solver: Iteration<f64>,
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
-    let (mut device, mut ridge, mut plot) = (None, 10.0, None);
-    for (name, value) in arguments(USAGE)? {
-        match name.as_str() {
-            "--device" => device = Some(value),
-            "--ridge" => ridge = value.parse().map_err(|e| format!("--ridge {value}: {e}"))?,
-            "--plot" => plot = Some(PathBuf::from(value)),
-            _ => return Err(USAGE.into()),
-        }
-    }
+fn run(Args { device, ridge, plot }: Args) -> Result<(), Box<dyn Error>> {
     let device = gemv_examples::device(device.as_deref())?;
     // The pixels from 0 to 1, and a column of ones.
     let (images, names) = digits::named()?;

@@ -40,13 +40,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("rotate_points: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    gemv_examples::exit(env!("CARGO_BIN_NAME"), run(&Args::parse()))
 }
 
 /// Nine products and as many additions.
