@@ -14,6 +14,6 @@ pub(crate) const VEC: Arg = Arg {
     define: Some("WIDTH"),
 };
 
-pub(crate) const fn launch(entry: &'static str, grid: [u64; 2], threads: u32) -> Launch {
+pub(crate) const fn launch(entry: &'static str, grid: [u64; 2], threads: u64) -> Launch {
     Launch { grid: [grid[0], grid[1], 1], ..Launch::new(entry, 1, threads) }
 }

@@ -59,7 +59,7 @@ static ENTRY: &[Kernel] = KERNELS;
 /// let mut caps = Caps::new(Language::Cuda);
 /// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
 /// let general = gemv_baselines::KERNELS.iter().find(|k| k.name == "classic-general").unwrap();
-/// assert_eq!((general.candidates)(&desc, &caps).len(), 8 * 8 * 8);
+/// assert_eq!(general.candidates(&desc, &caps).len(), 8 * 8 * 8);
 /// assert!(gemv_baselines::KERNELS.iter().all(|k| !k.ordered));
 /// ```
 pub const KERNELS: &[Kernel] = &[
@@ -141,7 +141,7 @@ mod tests {
         for kernel in KERNELS {
             let rhs = if kernel.signature == Signature::Gemm { 33 } else { 1 };
             let desc = Desc { rhs, ..Desc::of(Dtype::F32, Layout::Col, (1001, 3003), 2) };
-            let all = (kernel.candidates)(&desc, &caps);
+            let all = kernel.candidates(&desc, &caps);
             assert!(!all.is_empty(), "{}", kernel.name);
             for params in &all {
                 kernel.fits(&desc, params, &caps).unwrap();

@@ -1,8 +1,9 @@
 //! Sørensen's column-major kernel and its family: one text, five sets of arguments. The text is
 //! `sorensen.k`.
 
-use gemv_core::{Arg, Desc, Dtype, Params, Values};
-use gemv_gpu::{Caps, Kernel, Language, Plan, Signature, limits, source, value};
+use gemv_core::{Arg, Dtype, Values};
+use gemv_gpu::rules::{compiled, launched};
+use gemv_gpu::{Case, Kernel, Language, List, Plan, Rule, source};
 
 use crate::common::{self, VEC, launch};
 
@@ -10,34 +11,28 @@ pub(crate) const THREAD: Kernel = Kernel {
     name: "classic-thread",
     about: "Sørensen: a thread a row, x through shared memory.",
     args: &[BLOCK, fixed(M), fixed(N), fixed(SPREAD), VEC],
-    candidates: |desc, caps| candidates(&THREAD, &[1], &[0], &[1], WIDTHS, desc, caps),
+    candidates: &[BLOCKS, ONE_M, NO_N, ONE_SPREAD, WIDTHS],
     ..GENERAL
 };
 pub(crate) const COLUMNS: Kernel = Kernel {
     name: "classic-columns",
     about: "Sørensen: blocks share the columns of their rows and add to y by atomics.",
     args: &[BLOCK, fixed(M), COLUMNS_N, fixed(SPREAD), VEC],
-    candidates: |desc, caps| candidates(&COLUMNS, &[1], EIGHT, &[1], WIDTHS, desc, caps),
-    plan: |desc, params, _| plan(COLUMNS.args, desc, params),
-    legal: |desc, params, caps| legal(COLUMNS.args, desc, params, caps),
+    candidates: &[BLOCKS, ONE_M, EIGHT_N, ONE_SPREAD, WIDTHS],
     ..GENERAL
 };
 pub(crate) const ROWS: Kernel = Kernel {
     name: "classic-rows",
     about: "Sørensen: a thread has several rows.",
     args: &[BLOCK, M, fixed(N), fixed(SPREAD), VEC],
-    candidates: |desc, caps| candidates(&ROWS, EIGHT, &[0], &[1], WIDTHS, desc, caps),
+    candidates: &[BLOCKS, EIGHT_M, NO_N, ONE_SPREAD, WIDTHS],
     ..GENERAL
 };
 pub(crate) const SPREAD_K: Kernel = Kernel {
     name: "classic-spread",
     about: "Sørensen: threads of a block share the columns of a row.",
     args: &[BLOCK, fixed(M), fixed(N), SPREAD_MORE, VEC],
-    candidates: |desc, caps| {
-        candidates(&SPREAD_K, &[1], &[0], &[2, 4, 8, 16, 32], WIDTHS, desc, caps)
-    },
-    plan: |desc, params, _| plan(SPREAD_K.args, desc, params),
-    legal: |desc, params, caps| legal(SPREAD_K.args, desc, params, caps),
+    candidates: &[BLOCKS, ONE_M, NO_N, List::Values("spread", |_| vec![2, 4, 8, 16, 32]), WIDTHS],
     ..GENERAL
 };
 pub(crate) const GENERAL: Kernel = Kernel {
@@ -45,53 +40,74 @@ pub(crate) const GENERAL: Kernel = Kernel {
     about: "Sørensen: the versatile kernel, which contains the other four.",
     source: source![common::SOURCE, include_str!("sorensen.k")],
     args: &[BLOCK, M, N, SPREAD, VEC],
-    defines: &[],
-    signature: Signature::Gemv,
-    mixed: false,
     ordered: false,
+    rules: &[
+        Rule::Holds(
+            |of| of.get("block").is_multiple_of(of.get("spread")),
+            "spread does not divide block",
+        ),
+        // Blocks that share columns add to y at the same time.
+        Rule::Holds(
+            |of| parts(of) == 1 || of.desc.dtype.bytes() >= 4,
+            "there are no atomics on 16-bit floats",
+        ),
+        Rule::Holds(
+            |of| {
+                let wide = matches!(of.desc.dtype, Dtype::F64 | Dtype::C64);
+                let has = of.caps.language == Language::Cuda || of.caps.atomics64;
+                parts(of) == 1 || !wide || has
+            },
+            "the device has no 64-bit atomics (cl_khr_int64_base_atomics)",
+        ),
+        Rule::Local(|of| (1 + u64::from(of.get("spread") > 1)) * of.get("block") * of.acc_bytes()),
+    ],
     // The published space: 8 x 8 x 8.
-    candidates: |desc, caps| candidates(&GENERAL, EIGHT, EIGHT, &[1], &[1], desc, caps),
-    legal: |desc, params, caps| legal(GENERAL.args, desc, params, caps),
-    plan: |desc, params, _| plan(GENERAL.args, desc, params),
+    candidates: &[BLOCKS, EIGHT_M, EIGHT_N, ONE_SPREAD, List::Value("vec", |_| 1)],
+    plan,
+    ..Kernel::GEMV
 };
 
-const EIGHT: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
-const WIDTHS: &[u32] = &[1, 2, 4, 8];
+const BLOCKS: List = List::Values("block", |_| (1..=8).map(|k| 32 * k).collect());
+const ONE_M: List = List::Value("m", |_| 1);
+const EIGHT_M: List = List::Values("m", |_| (1..=8).collect());
+const NO_N: List = List::Value("n", |_| 0);
+const EIGHT_N: List = List::Values("n", |_| (1..=8).collect());
+const ONE_SPREAD: List = List::Value("spread", |_| 1);
+const WIDTHS: List = List::Values("vec", |_| vec![1, 2, 4, 8]);
 
-const BLOCK: Arg = Arg {
-    name: "block",
-    about: "BLOCKSIZE: threads of a block, and columns of a tile.",
-    values: Values::Multiples(32, 32, 256),
-    default: 128,
-    define: Some("THREADS"),
-};
-const M: Arg = Arg {
-    name: "m",
-    about: "WORKSIZE_m: groups of rows that a thread has.",
-    values: Values::Range(1, 8),
-    default: 1,
-    define: Some("WORK_M"),
-};
-const N: Arg = Arg {
-    name: "n",
-    about: "WORKSIZE_n: tiles of columns that a block has; 0 for all.",
-    values: Values::Range(0, 8),
-    default: 0,
-    define: None,
-};
+const BLOCK: Arg = compiled(
+    "block",
+    "BLOCKSIZE: threads of a block, and columns of a tile.",
+    Values::Multiples(32, 32, 256),
+    128,
+    "THREADS",
+);
+const M: Arg = compiled(
+    "m",
+    "WORKSIZE_m: groups of rows that a thread has.",
+    Values::Range(1, 8),
+    1,
+    "WORK_M",
+);
+const N: Arg = launched(
+    "n",
+    "WORKSIZE_n: tiles of columns that a block has; 0 for all.",
+    Values::Range(0, 8),
+    0,
+);
 const COLUMNS_N: Arg = Arg {
     about: "WORKSIZE_n: tiles of columns that a block has.",
     values: Values::Range(1, 8),
     default: 1,
     ..N
 };
-const SPREAD: Arg = Arg {
-    name: "spread",
-    about: "Threads of a block that share the columns of a row; it divides block.",
-    values: Values::Range(1, 256),
-    default: 1,
-    define: Some("SPREAD"),
-};
+const SPREAD: Arg = compiled(
+    "spread",
+    "Threads of a block that share the columns of a row; it divides block.",
+    Values::Range(1, 256),
+    1,
+    "SPREAD",
+);
 const SPREAD_MORE: Arg = Arg { values: Values::Range(2, 256), default: 2, ..SPREAD };
 
 /// An argument that has its default and no other value.
@@ -103,68 +119,21 @@ const fn fixed(arg: Arg) -> Arg {
     Arg { values, ..arg }
 }
 
-fn legal(args: &[Arg], desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    let (block, spread) = (value(args, params, "block"), value(args, params, "spread"));
-    if !block.is_multiple_of(spread) {
-        return Err(format!("spread={spread} does not divide block={block}"));
-    }
-    let plan = plan(args, desc, params);
-    if plan.launches.len() > 1 {
-        atomics(desc, caps)?;
-    }
-    let acc = desc.vectors.acc_bytes() as u64;
-    limits(&plan, caps, (1 + u64::from(spread > 1)) * u64::from(block) * acc)
-}
-
-/// Whether blocks can add to y at the same time.
-fn atomics(desc: &Desc, caps: &Caps) -> Result<(), String> {
-    match desc.dtype {
-        of if of.bytes() < 4 => Err("there are no atomics on 16-bit floats".into()),
-        Dtype::F64 | Dtype::C64 if caps.language == Language::OpenCl && !caps.atomics64 => {
-            Err("the device has no 64-bit atomics (cl_khr_int64_base_atomics)".into())
-        }
-        _ => Ok(()),
+/// Blocks that share the columns of their rows.
+fn parts(of: &Case<'_>) -> u64 {
+    match of.get("n") {
+        0 => 1,
+        n => of.n().div_ceil(of.get("block")).div_ceil(n).max(1),
     }
 }
 
-fn plan(args: &[Arg], desc: &Desc, params: &Params) -> Plan {
-    let get = |name| u64::from(value(args, params, name));
-    let (block, n) = (get("block"), get("n"));
-    let rows = block / get("spread") * get("m") * get("vec");
-    let m = desc.m as u64;
-    let tiles = (desc.n as u64).div_ceil(block);
-    let parts = if n == 0 { 1 } else { tiles.div_ceil(n).max(1) };
+fn plan(of: &Case<'_>) -> Plan {
+    let (m, parts, block) = (of.m(), parts(of), of.get("block"));
+    let rows = block / of.get("spread") * of.get("m") * of.get("vec");
     let mut launches = Vec::new();
     if parts > 1 {
         launches.push(launch("classic_scale", [m.div_ceil(64), 1], 64));
     }
-    launches.push(launch("sorensen", [m.div_ceil(rows), parts], block as u32));
+    launches.push(launch("sorensen", [m.div_ceil(rows), parts], block));
     Plan { launches, ..Plan::default() }
-}
-
-fn candidates(
-    kernel: &Kernel,
-    ms: &[u32],
-    ns: &[u32],
-    spreads: &[u32],
-    widths: &[u32],
-    desc: &Desc,
-    caps: &Caps,
-) -> Vec<Params> {
-    let mut all = Vec::new();
-    for block in (32..=256).step_by(32) {
-        for &m in ms {
-            for &n in ns {
-                for &spread in spreads {
-                    for &vec in widths {
-                        let params = Params::new(kernel.name).with("block", block).with("m", m);
-                        let params = params.with("n", n).with("spread", spread);
-                        all.push(params.with("vec", vec));
-                    }
-                }
-            }
-        }
-    }
-    all.retain(|p| kernel.fits(desc, p, caps).is_ok());
-    all
 }

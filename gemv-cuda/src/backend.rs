@@ -224,7 +224,7 @@ impl Cuda {
     fn launches(&self, desc: &Desc, params: &Params) -> Result<Launches> {
         let kernel = self.kernel(desc, params)?;
         let mut all = self.launches_of(kernel, desc, params)?;
-        let plan = (kernel.plan)(desc, params, &self.caps);
+        let plan = kernel.plan(desc, params, &self.caps);
         if let (Some(last), Some(launch)) = (all.launches.last_mut(), plan.launches.last()) {
             // A thread keeps choices until it ends, and should not keep NVRTC: it may be unloaded while the process exits.
             let (shared, gpu) = (Arc::downgrade(&self.shared), self.gpu.clone());
@@ -292,7 +292,7 @@ impl Cuda {
         params: &Params,
         epilogue: Option<Option<Function>>,
     ) -> Result<Launches> {
-        let plan = (kernel.plan)(desc, params, &self.caps);
+        let plan = kernel.plan(desc, params, &self.caps);
         let types = (desc.dtype, desc.vectors);
         let programs = &self.shared.programs;
         let functions =
@@ -356,7 +356,7 @@ impl Backend for Cuda {
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         #[cfg(feature = "packed")]
         if desc.packing.is_some() {
-            return gemv_gpu::packed_params(desc, &self.caps);
+            return gemv_gpu::PACKED.candidates(desc, &self.caps);
         }
         let mut all = candidates(desc, &self.caps);
         let asks = |p: &Params| kernel(p.kernel().as_str()).is_some_and(uses_tensor_cores);

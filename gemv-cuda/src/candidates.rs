@@ -2,10 +2,10 @@
 //! those of the shared kernels are thinned where a kernel of this crate is faster.
 
 use gemv_core::{Desc, Layout, Params};
+use gemv_gpu::rules::TWO_LEVELS;
 use gemv_gpu::{self as gpu, Caps, Kernel, Signature};
 
-use crate::kernels::OWN;
-use crate::kernels::rules::{STREAMK_COLUMNS, STREAMK_ROWS, TWO_LEVELS, row_columns};
+use crate::kernels::{OWN, STREAMK_COLUMNS, STREAMK_ROWS, row_columns};
 
 /// The parameters worth trying for a problem, best guess first, each launch once.
 ///
@@ -23,7 +23,7 @@ pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
 
 /// Those of one kernel.
 pub(crate) fn of(kernel: &Kernel, desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let own = || (kernel.candidates)(desc, caps);
+    let own = || kernel.candidates(desc, caps);
     if desc.is_mixed() {
         if !kernel.mixed {
             return Vec::new();
@@ -51,14 +51,15 @@ pub(crate) fn of(kernel: &Kernel, desc: &Desc, caps: &Caps) -> Vec<Params> {
         "row" => {
             let some = shared.into_iter().filter(|p| get(p, "subwarp", 32) >= 8);
             // Where there are few rows, `row-streamk` was faster everywhere.
-            let streamk = desc.m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&desc.n);
-            let longer = desc.n > row_columns(caps) && !streamk;
+            let (m, n) = (desc.m as u64, desc.n as u64);
+            let streamk = m <= STREAMK_ROWS && STREAMK_COLUMNS.contains(&n);
+            let longer = n > row_columns(caps) && !streamk;
             some.filter(|p| longer && p.get("split_k").is_none()).collect()
         }
         // `col-tile` was faster on every shape there.
         "col" if desc.n <= 4096 => Vec::new(),
         // Beyond two levels of sums there is no other kernel for columns.
-        "col" if desc.n <= TWO_LEVELS => {
+        "col" if desc.n as u64 <= TWO_LEVELS => {
             let good = [(128, 16, 8), (256, 32, 2)];
             let shape = |p: &Params| {
                 (get(p, "threads", 0), get(p, "threads_k", 0), get(p, "blocks_per_sm", 0))
@@ -94,7 +95,7 @@ mod tests {
                 for m in [0, 1, 7, 1000, 1 << 22] {
                     for align in [1, 4] {
                         let desc = Desc::of(dtype, Layout::Row, (m, n), align);
-                        let own = OWN.iter().map(|k| (k, (k.candidates)(&desc, &caps())));
+                        let own = OWN.iter().map(|k| (k, k.candidates(&desc, &caps())));
                         let own: Vec<_> = own.filter(|(_, all)| !all.is_empty()).collect();
                         assert!(!own.is_empty(), "{desc}");
                         for (kernel, all) in own {
@@ -136,7 +137,7 @@ mod tests {
         let mut alone = caps();
         alone.cluster = 1;
         let blocks = |caps: &Caps| -> Vec<u64> {
-            let fits = |p: &Params| kernel(p.kernel().as_str()).map(|k| (k.plan)(&desc, p, caps));
+            let fits = |p: &Params| kernel(p.kernel().as_str()).map(|k| k.plan(&desc, p, caps));
             let plans = candidates(&desc, caps).iter().filter_map(fits).collect::<Vec<_>>();
             plans.iter().map(|plan| plan.launches[0].grid[0]).collect()
         };

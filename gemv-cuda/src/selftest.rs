@@ -98,7 +98,7 @@ fn products(
         y: y.view_mut().into(),
     };
     let (desc, params) = (job.desc(), Params::new(TILES.name));
-    let plan = (TILES.plan)(&desc, &params, caps);
+    let plan = TILES.plan(&desc, &params, caps);
     let types = (Dtype::F64, Dtype::F64);
     let functions = programs.functions(gpu, &TILES, types, &params, &plan)?;
     let launches = functions.into_iter().zip(&plan.launches);

@@ -162,7 +162,7 @@ impl List {
     }
 
     fn planned(&mut self, kernel: &'static Kernel, params: Params, desc: Desc) {
-        let launches = (kernel.plan)(&desc, &params, &self.caps).launches;
+        let launches = kernel.plan(&desc, &params, &self.caps).launches;
         let entries: Vec<_> = launches.iter().map(|launch| launch.entry).collect();
         self.add(kernel, (desc.dtype, desc.vectors), params, &entries);
     }

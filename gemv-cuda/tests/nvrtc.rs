@@ -182,7 +182,7 @@ fn programs(travelling: &[Shipped]) -> BTreeMap<(&'static str, Types), Vec<(Para
         }
         let desc = Desc::of(dtype, Layout::Col, (1000, 3000), 2);
         for kernel in gpu::baselines() {
-            let space = (kernel.candidates)(&desc, &caps(132));
+            let space = kernel.candidates(&desc, &caps(132));
             let space = match dtype {
                 _ if full() => space,
                 Dtype::F32 | Dtype::C64 => every_value(space),
@@ -461,7 +461,7 @@ fn early_launches_wait_before_they_read(nvrtc: &Nvrtc) -> Result<(), Failed> {
         let desc = Desc { rhs, batch, ..Desc::of(Dtype::F32, layout, shape, 4) };
         for params in candidates(&desc, &caps(132)) {
             let kernel = kernels().find(|k| k.name == params.kernel().as_str()).expect("its own");
-            let launches = (kernel.plan)(&desc, &params, &caps(132)).launches;
+            let launches = kernel.plan(&desc, &params, &caps(132)).launches;
             let early = launches.iter().filter(|launch| launch.pdl_wait);
             let early: Vec<_> = early.filter(|l| checked.insert((kernel.name, l.entry))).collect();
             if early.is_empty() {

@@ -119,7 +119,7 @@ fn programs_for_sm_90a_alone_compile() {
 #[cfg(feature = "packed")]
 fn programs_of_packed_matrices_compile() {
     use gemv_core::Format;
-    use gemv_gpu::{PACKED, packed_params};
+    use gemv_gpu::PACKED;
     let Some(nvrtc) = nvrtc() else { return };
     let mut compiled = 0;
     for &format in Format::ALL {
@@ -130,7 +130,7 @@ fn programs_of_packed_matrices_compile() {
                 continue;
             }
             let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (4096, n)) };
-            let params = packed_params(&desc, &caps())[0];
+            let params = PACKED.candidates(&desc, &caps())[0];
             let program = PACKED.program(Dtype::F32, &params);
             let mut options = options_of(&program, &format!("sm_{arch}"));
             options.push("--ptxas-options=-v".into());

@@ -2,8 +2,9 @@
 
 use gemv_core::{Dtype, Function, Params};
 
-use crate::kernel::{Kernel, PRELUDE, Program, of_one_type};
+use crate::kernel::Kernel;
 use crate::kernels::{FUNCTIONS, STEPS, function_name};
+use crate::program::{PRELUDE, Program, of_one_type};
 
 impl Kernel {
     /// Whether there are programs that compute an epilogue where they write y: each entry is written by `finish`, to its place.

@@ -1,92 +1,12 @@
-//! What describes a kernel: its arguments and rules, what it launches, and the program to compile.
+//! What describes a kernel: its arguments, the rules that relate them, the candidates, and what it launches.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::RangeInclusive;
 
-use gemv_core::{Arg, Desc, Dtype, KernelInfo, Params, fingerprint};
+use gemv_core::{Arg, Desc, Layout, MAX_ARGS, Params};
 
-/// What the kernels ask of a device.
-///
-/// A backend fills it in from its driver. Legality, choice and launch depend on nothing else of a
-/// device.
-///
-/// ```
-/// use gemv_gpu::{Caps, Language};
-///
-/// let mut h200 = Caps::new(Language::Cuda);
-/// (h200.units, h200.max_group, h200.local_bytes, h200.fp64) = (132, 1024, 48 << 10, true);
-/// assert!(h200.atomics64 && !Caps::new(Language::OpenCl).atomics64);
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Caps {
-    /// Which spelling the source is compiled as.
-    pub language: Language,
-    /// Compute units: streaming multiprocessors, cores.
-    pub units: u32,
-    /// Most threads of a block (work-items of a work-group).
-    pub max_group: u32,
-    /// Bytes of shared (local) memory a block may have.
-    pub local_bytes: u32,
-    /// Bytes of dynamic shared memory that a launch may ask for, of a kernel that declares none (CUDA only).
-    pub dynamic_bytes: u32,
-    /// Whether the device is a CPU: one work-item a group, long vectors.
-    pub cpu: bool,
-    /// Whether it has double precision.
-    pub fp64: bool,
-    /// Whether it has tensor cores for double precision (CUDA only, from compute capability 8.0).
-    pub fp64_mma: bool,
-    /// Whether it copies from global to shared memory while a kernel computes, and has barriers for some of a
-    /// block's threads (CUDA only, from compute capability 8.0).
-    pub async_copies: bool,
-    /// Whether programs run that are compiled for the architecture `sm_90a` alone ([`SM_90A`]): copies of boxes of tensors,
-    /// registers that move between warps.
-    pub sm_90a: bool,
-    /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
-    pub atomics64: bool,
-    /// Whether a block sees what another block of the launch wrote before a fence. OpenCL 1.2 does not promise
-    /// it; CUDA always has it.
-    pub fences: bool,
-    /// Most blocks of a cluster, whose blocks run at once and reach each other's shared memory; 1
-    /// where there are none.
-    pub cluster: u32,
-}
-
-impl Caps {
-    /// What every device has: one unit, 64 threads a block, 16 KiB of shared memory, no clusters.
-    pub fn new(language: Language) -> Caps {
-        Caps {
-            language,
-            units: 1,
-            max_group: 64,
-            local_bytes: 16 << 10,
-            dynamic_bytes: 0,
-            cpu: false,
-            fp64: false,
-            fp64_mma: false,
-            async_copies: false,
-            sm_90a: false,
-            atomics64: language == Language::Cuda,
-            fences: language == Language::Cuda,
-            cluster: 1,
-        }
-    }
-}
-
-/// The language a kernel is compiled as.
-///
-/// ```
-/// use gemv_gpu::{Language, PRELUDE};
-/// // One text: what the compiler defines says which of the two it is.
-/// assert!(PRELUDE.contains("__OPENCL_VERSION__") && PRELUDE.contains("__fmaf_rn"));
-/// assert_ne!(Language::OpenCl, Language::Cuda);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Language {
-    /// OpenCL C 1.2.
-    OpenCl,
-    /// CUDA C++ by NVRTC, without any header but `cuda_fp16.h` and `cuda_bf16.h`.
-    Cuda,
-}
+use crate::caps::Caps;
+use crate::launch::Plan;
 
 /// What the entry points of a product's kernel take. Both are in the documentation of this crate.
 ///
@@ -114,9 +34,9 @@ pub enum Signature {
 /// let mut caps = Caps::new(Language::Cuda);
 /// (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
 /// let (row, desc) = (kernel("row").unwrap(), Desc::new(Dtype::F32, 1000, 5000, (5000, 1), 0));
-/// let best = (row.candidates)(&desc, &caps)[0];
+/// let best = row.candidates(&desc, &caps)[0];
 /// assert!(row.ordered && row.fits(&desc, &best, &caps).is_ok());
-/// let plan = (row.plan)(&desc, &best, &caps);
+/// let plan = row.plan(&desc, &best, &caps);
 /// assert_eq!(plan.launches[0].block, [row.arg(&best, "threads"), 1, 1]);
 /// assert!(row.program(desc.dtype, &best).source.contains("KERNEL(THREADS) row(ARGUMENTS)"));
 /// ```
@@ -140,148 +60,307 @@ pub struct Kernel {
     /// Whether it keeps the [order](gemv_core::order). The published kernels (`classic-*`) do not: they
     /// are chosen on request only and tested against an error bound.
     pub ordered: bool,
-    /// The legal parameters worth trying for a problem, best guess first. Each [fits](Kernel::fits).
-    /// Empty where the kernel is not for the problem.
-    pub candidates: fn(&Desc, &Caps) -> Vec<Params>,
-    /// Whether parameters are legal, or the rule that they break. Only [`Kernel::fits`] calls it,
-    /// after each argument has been found among its values.
-    pub legal: fn(&Desc, &Params, &Caps) -> Result<(), String>,
+    /// What legal parameters keep, beyond the values of each argument and what the device can launch. A rule may rely on those
+    /// before it.
+    pub rules: &'static [Rule],
+    /// The parameters worth trying, best guess first: each list continues what those before it have made. Without any there
+    /// are none.
+    pub candidates: &'static [List],
     /// What to launch; the parameters fit.
-    pub plan: fn(&Desc, &Params, &Caps) -> Plan,
+    pub plan: fn(&Case<'_>) -> Plan,
 }
 
-/// What a kernel launches for a problem and parameters.
+/// Parameters of a kernel for a problem on a device: what rules look at, and what a plan follows from.
 ///
 /// ```
-/// use gemv_gpu::{Caps, Language, kernel};
-/// use gemv_core::{Desc, Dtype, Params};
+/// use gemv_core::{Desc, Dtype, Layout, Params};
+/// use gemv_gpu::{Caps, Case, Language, kernel};
 ///
-/// let caps = Caps::new(Language::Cuda);
-/// let row = kernel("row").unwrap();
-/// let desc = Desc::new(Dtype::F32, 8, 1 << 16, (1 << 16, 1), 0);
-/// let plan = |split| {
-///     let params = Params::new("row").with("threads", 64).with("split_k", split);
-///     (row.plan)(&desc, &params, &caps)
+/// let desc = Desc::of(Dtype::Bf16, Layout::Row, (1000, 500), 3);
+/// let (params, caps) = (Params::new("row").with("rows", 4), Caps::new(Language::Cuda));
+/// let of = Case::new(kernel("row").unwrap(), &desc, &params, &caps);
+/// assert_eq!(of.all(["rows", "threads"]), [4, 128]); // the second has its default
+/// assert_eq!((of.m(), of.segments(), of.words()), (1000, 2, 1));
+/// assert_eq!((of.widest(), of.aligned()), (8, 4)); // elements of loads
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The problem.
+    pub desc: &'a Desc,
+    /// The parameters. In a [list](List), those arguments that have a value so far.
+    pub params: &'a Params,
+    /// The device.
+    pub caps: &'a Caps,
+    /// The values of the kernel's arguments, or their defaults: rules ask for them again and again.
+    values: [u32; MAX_ARGS],
+    /// What [lists](List) say that is no argument.
+    others: &'a Params,
+}
+
+impl<'a> Case<'a> {
+    /// The parameters of a kernel.
+    ///
+    /// # Panics
+    /// If the kernel has more arguments than [`Params`] can hold.
+    pub fn new(kernel: &'a Kernel, desc: &'a Desc, params: &'a Params, caps: &'a Caps) -> Case<'a> {
+        let mut values = [0; MAX_ARGS];
+        for (value, arg) in values[..kernel.args.len()].iter_mut().zip(kernel.args) {
+            *value = params.get_or(arg.name, arg.default);
+        }
+        Case { kernel, desc, params, caps, values, others: &NONE }
+    }
+
+    /// The same with other parameters.
+    pub fn at<'p>(&self, params: &'p Params) -> Case<'p>
+    where
+        'a: 'p,
+    {
+        Case { others: self.others, ..Case::new(self.kernel, self.desc, params, self.caps) }
+    }
+
+    /// The value of an argument, or its default.
+    ///
+    /// # Panics
+    /// If there is no such argument.
+    pub fn get(&self, name: &str) -> u64 {
+        let arg = self.kernel.args.iter().position(|arg| arg.name == name);
+        let value = arg.map(|at| self.values[at]);
+        let value = value.or_else(|| self.others.get(name));
+        value.expect("an argument of this kernel").into()
+    }
+
+    /// The values of several.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    pub fn all<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
+        names.map(|name| self.get(name))
+    }
+
+    /// The parameters with further arguments, in this order.
+    ///
+    /// # Panics
+    /// If a value has more than 32 bits, or an argument is one too many.
+    pub fn with<const N: usize>(&self, values: [(&str, u64); N]) -> Params {
+        values.into_iter().fold(*self.params, |params, (name, value)| {
+            params.with(name, u32::try_from(value).expect("a value of 32 bits"))
+        })
+    }
+
+    /// Whether the parameters are legal.
+    pub fn fits(&self) -> bool {
+        self.kernel.fits(self.desc, self.params, self.caps).is_ok()
+    }
+}
+
+/// A rule of parameters: it relates arguments with each other, or with the problem and the device.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Layout, Params};
+/// use gemv_gpu::{Caps, Kernel, Language, Rule, kernel};
+///
+/// // What the text needs beside what `row` does.
+/// let rules = &[
+///     Rule::For(|desc, _| desc.m > 1, "the kernel is for several rows"),
+///     Rule::UpTo(&["subwarp", "rows"], |of| of.m()),
+/// ];
+/// let (mine, caps) = (Kernel { rules, ..*kernel("row").unwrap() }, Caps::new(Language::Cuda));
+/// let fits = |m, text: &str| {
+///     let desc = Desc::of(Dtype::F32, Layout::Row, (m, 1000), 4);
+///     mine.fits(&desc, &text.parse().unwrap(), &caps)
 /// };
-/// // Whole rows: one launch, no workspace. Rows in 4 parts: 256 sums a row and their total; a
-/// // second launch adds them up.
-/// assert_eq!((plan(1).launches.len(), plan(1).workspace), (1, 0));
-/// assert_eq!((plan(4).launches.len(), plan(4).workspace), (2, 8 * 257));
+/// assert_eq!(fits(64, "row threads=64 rows=2"), Ok(()));
+/// assert_eq!(fits(1, "row").unwrap_err(), "the kernel is for several rows");
+/// assert_eq!(fits(31, "row rows=2").unwrap_err(), "subwarp=16 times rows=2 is more than 31 here");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Plan {
-    /// Launches, in order; each waits for the one before.
-    pub launches: Vec<Launch>,
-    /// Workspace, in values of the accumulator's type; not initialised.
-    pub workspace: u64,
-    /// Counters of 32 bits, which are 0 before the first launch and after the last.
-    pub counters: u64,
+#[derive(Debug, Clone)]
+pub enum Rule {
+    /// The matrix has this layout.
+    Layout(Layout),
+    /// It has so many columns.
+    Columns(RangeInclusive<u64>),
+    /// This holds of the problem and the device, or else this is the end of a sentence.
+    For(fn(&Desc, &Caps) -> bool, &'static str),
+    /// This holds of the parameters as well, or else this is the end of a sentence.
+    Holds(fn(&Case<'_>) -> bool, &'static str),
+    /// The product of these arguments is at most so much.
+    UpTo(&'static [&'static str], fn(&Case<'_>) -> u64),
+    /// Of this there is so much, and at most so much.
+    AtMost(&'static str, fn(&Case<'_>) -> u64, fn(&Case<'_>) -> u64),
+    /// A block has the local (shared) memory that its program declares, in bytes.
+    Local(fn(&Case<'_>) -> u64),
+    /// All of these.
+    All(&'static [Rule]),
 }
 
-/// One launch.
-///
-/// In OpenCL's words the global size is `grid * block`, in each dimension.
-///
-/// ```
-/// use gemv_gpu::Launch;
-/// let launch = Launch::new("row", 250, 128);
-/// let threads = launch.grid[0] * u64::from(launch.block[0]);
-/// assert_eq!((threads, launch.pdl_wait), (32_000, false));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Launch {
-    /// Entry point.
-    pub entry: &'static str,
-    /// Blocks (work-groups) in each dimension; x below 2^31, y and z at most 65,535.
-    pub grid: [u64; 3],
-    /// Threads of a block in each dimension.
-    pub block: [u32; 3],
-    /// Bytes of dynamic shared memory (CUDA only; OpenCL sources declare theirs).
-    pub shared: u32,
-    /// Whether the kernel itself waits for the launch before it, so that a device may begin it
-    /// early (CUDA's programmatic dependent launch).
-    pub pdl_wait: bool,
-    /// Parts of a row: the last argument of the entry points that take it behind those of their
-    /// signature (CUDA only).
-    pub parts: u32,
-    /// Rows of a box, where A goes as a tensor map of 16-bit numbers behind the arguments of the signature, in the place of the
-    /// parts; else 0 (CUDA only). Boxes have 64 columns; where 64 divides the columns, the matrix is cut into blocks of 64 along
-    /// a third dimension, and a box has four. Rows are at least as far apart as they are long.
-    pub box_rows: u32,
-}
-
-impl Launch {
-    /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
-    pub const fn new(entry: &'static str, blocks: u64, threads: u32) -> Launch {
-        let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-        Launch { entry, grid, block, shared: 0, pdl_wait: false, parts: 1, box_rows: 0 }
+impl Rule {
+    /// Whether the rule leaves a problem to the kernel on such a device, with some parameters.
+    fn takes(&self, desc: &Desc, caps: &Caps) -> Result<(), String> {
+        match self {
+            Rule::Layout(layout) if desc.layout != *layout => {
+                Err(format!("the kernel is for the layout {layout}"))
+            }
+            Rule::Columns(some) if !some.contains(&(desc.n as u64)) => {
+                let (low, high) = (some.start(), some.end());
+                Err(format!("the kernel is for {low} to {high} columns, not {}", desc.n))
+            }
+            Rule::For(holds, why) if !holds(desc, caps) => Err((*why).into()),
+            Rule::All(rules) => rules.iter().try_for_each(|rule| rule.takes(desc, caps)),
+            _ => Ok(()),
+        }
     }
 
-    /// The same of a kernel that waits by itself ([`pdl_wait`](Self::pdl_wait)).
-    #[must_use]
-    pub const fn waiting(self) -> Launch {
-        Launch { pdl_wait: true, ..self }
-    }
-}
-
-/// A [define](Kernel::defines) that says: programs of this kernel are compiled for `sm_90a`, whose instructions no other
-/// architecture has.
-///
-/// ```
-/// use gemv_core::{Dtype, Params};
-/// let row = gemv_gpu::kernel("row").unwrap().program(Dtype::F32, &Params::new("row"));
-/// assert!(!row.is_for_sm_90a());
-/// ```
-pub const SM_90A: (&str, &str) = ("SM_90A", "1");
-
-impl Program {
-    /// Whether it has the define [`SM_90A`].
-    pub fn is_for_sm_90a(&self) -> bool {
-        self.defines.iter().any(|(name, _)| name == SM_90A.0)
+    /// Whether parameters keep it; the kernel takes the problem.
+    fn check(&self, of: &Case<'_>) -> Result<(), String> {
+        match self {
+            Rule::Holds(holds, why) if !holds(of) => Err((*why).into()),
+            Rule::All(rules) => rules.iter().try_for_each(|rule| rule.check(of)),
+            Rule::UpTo(names, most) => {
+                let (value, most) =
+                    (names.iter().map(|name| of.get(name)).product::<u64>(), most(of));
+                if value <= most {
+                    return Ok(());
+                }
+                let names = names.iter().map(|name| format!("{name}={}", of.get(name)));
+                let names = names.collect::<Vec<_>>().join(" times ");
+                Err(format!("{names} is more than {most} here"))
+            }
+            Rule::AtMost(what, value, most) => match (value(of), most(of)) {
+                (value, most) if value > most => {
+                    Err(format!("{value} {what} are more than {most}"))
+                }
+                _ => Ok(()),
+            },
+            Rule::Local(bytes) => {
+                let (bytes, has) = (bytes(of), u64::from(of.caps.local_bytes));
+                match bytes > has {
+                    true => Err(format!(
+                        "a block needs {bytes} bytes of local memory, the device has {has}"
+                    )),
+                    false => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-/// A program to compile, and the key of a cache of programs. Arguments without a define are not in
-/// it.
+/// How [candidates](Kernel::candidates) are made: a list continues each of the parameters that those before it have made. A
+/// name that is no argument of the kernel is for the lists behind it alone.
 ///
 /// ```
-/// use gemv_gpu::kernel;
-/// use gemv_core::{Dtype, Params};
+/// use gemv_core::{Desc, Dtype, Layout};
+/// use gemv_gpu::{Caps, Kernel, Language, List, kernel};
 ///
-/// let row = kernel("row").unwrap();
-/// let program = |split| row.program(Dtype::F64, &Params::new("row").with("split_k", split));
-/// assert_eq!(program(1), program(8)); // only the launch depends on it
-/// assert!(program(1).defines.contains(&("DTYPE".into(), "1".into())));
+/// let candidates = &[
+///     List::Shapes(&["threads", "loads"], &[&[64, 1], &[64, 2], &[2048, 1]]),
+///     List::Value("subwarp", |of| 32 / of.get("loads")),
+///     List::Values("rows", |of| if of.m() > 1 { vec![1, 2] } else { vec![1] }),
+/// ];
+/// let mine = Kernel { candidates, ..*kernel("row").unwrap() };
+/// let of_row = Desc::of(Dtype::F32, Layout::Row, (1, 200), 4);
+/// let texts = mine.candidates(&of_row, &Caps::new(Language::Cuda));
+/// let texts: Vec<_> = texts.iter().map(|params| params.to_string()).collect();
+/// // No block has 2048 threads.
+/// assert_eq!(texts, ["row threads=64 subwarp=32 rows=1", "row threads=64 subwarp=16 rows=1"]);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Program {
-    /// Prelude and source.
-    pub source: String,
-    /// Names and values of the preprocessor's defines, in order.
-    pub defines: Vec<(String, String)>,
+#[derive(Debug, Clone, Copy)]
+pub enum List {
+    /// Nothing where this does not hold.
+    Only(fn(&Case<'_>) -> bool),
+    /// These arguments have the values of each of these shapes.
+    Shapes(&'static [&'static str], &'static [&'static [u32]]),
+    /// An argument has each of these values.
+    Values(&'static str, fn(&Case<'_>) -> Vec<u64>),
+    /// An argument has this value.
+    Value(&'static str, fn(&Case<'_>) -> u64),
+    /// Whatever follows from the parameters so far.
+    Made(fn(&Case<'_>) -> Vec<Params>),
+    /// Of those that fit, each once.
+    Once,
+    /// Of those that fit, each [launch](Kernel::launch_id) once.
+    Launches,
+    /// Of those that fit, the first so many.
+    First(usize),
 }
 
-/// What stands before every kernel: the two languages, the element types, the arithmetic. A program has it
-/// with the words of its types; see [`Kernel::program`].
-///
-/// The one place where fma, addition and multiplication are spelled. Each rounds once, none is
-/// contracted; see [the order](gemv_core::order).
-///
-/// ```
-/// use gemv_gpu::PRELUDE;
-/// assert!(PRELUDE.contains("#define FMA_(a, b, c) fma(a, b, c)")); // OpenCL C
-/// assert!(PRELUDE.contains("#define FMA_(a, b, c) __fmaf_rn(a, b, c)")); // CUDA C++
-/// ```
-pub const PRELUDE: &str = include_str!("kernels/prelude.h");
+/// What a case outside of lists has of them.
+const NONE: Params = Params::new("none");
 
-/// Most blocks that a kernel launches in x.
-///
-/// ```
-/// assert_eq!(gemv_gpu::MAX_GRID, 2_147_483_647); // 2^31 - 1, as CUDA has it
-/// ```
-pub const MAX_GRID: u64 = (1 << 31) - 1;
+/// A candidate as lists have made it so far: what it says of the kernel's arguments, and what else.
+type Draft = (Params, Params);
+
+impl List {
+    /// The drafts that continue the one of this case.
+    fn continued(&self, of: &Case<'_>) -> Vec<Draft> {
+        let draft = (*of.params, *of.others);
+        let with = |(params, others): Draft, name: &str, value: u64| -> Option<Draft> {
+            let value = u32::try_from(value).ok()?;
+            Some(match of.kernel.args.iter().any(|arg| arg.name == name) {
+                true => (of.kernel.set(&params, name, value), others),
+                false => (params, others.with(name, value)),
+            })
+        };
+        match self {
+            List::Only(holds) => holds(of).then_some(draft).into_iter().collect(),
+            List::Shapes(names, shapes) => {
+                let shape = |shape: &&[u32]| {
+                    let mut values = names.iter().zip(*shape);
+                    values
+                        .try_fold(draft, |draft, (name, value)| with(draft, name, (*value).into()))
+                };
+                shapes.iter().filter_map(shape).collect()
+            }
+            List::Values(name, values) => {
+                values(of).into_iter().filter_map(|value| with(draft, name, value)).collect()
+            }
+            List::Value(name, value) => with(draft, name, value(of)).into_iter().collect(),
+            List::Made(made) => made(of).into_iter().map(|params| (params, *of.others)).collect(),
+            List::Once | List::Launches | List::First(_) => vec![draft],
+        }
+    }
+}
+
+/// Leaves the first ones of those that have the same key.
+fn each_once<K: PartialEq>(all: &mut Vec<Draft>, key: impl Fn(&Params) -> K) {
+    let mut keys = Vec::new();
+    all.retain(|(params, _)| {
+        let key = key(params);
+        let first = !keys.contains(&key);
+        if first {
+            keys.push(key);
+        }
+        first
+    });
+}
 
 impl Kernel {
+    /// What descriptions of kernels for one column have in common: `..Kernel::GEMV` stands for what they do not say.
+    ///
+    /// ```
+    /// use gemv_gpu::{Kernel, Signature};
+    /// assert!(Kernel::GEMV.ordered && !Kernel::GEMV.mixed);
+    /// assert_eq!(Kernel::GEMM.signature, Signature::Gemm);
+    /// ```
+    pub const GEMV: Kernel = Kernel {
+        about: "",
+        name: "",
+        source: "",
+        args: &[],
+        defines: &[],
+        signature: Signature::Gemv,
+        mixed: false,
+        ordered: true,
+        rules: &[],
+        candidates: &[],
+        plan: |_| Plan { launches: Vec::new(), workspace: 0, counters: 0 },
+    };
+
+    /// The same of those for several columns and for batches.
+    pub const GEMM: Kernel = Kernel { signature: Signature::Gemm, ..Kernel::GEMV };
+
     /// Whether these parameters are legal for this problem on such a device.
     ///
     /// ```
@@ -291,7 +370,7 @@ impl Kernel {
     /// let desc = |dtype| Desc::new(dtype, 100, 100, (100, 1), 0);
     /// let fits = |dtype, text: &str| row.fits(&desc(dtype), &text.parse().unwrap(), &caps);
     /// assert_eq!(fits(Dtype::F32, "row threads=64"), Ok(()));
-    /// let why = fits(Dtype::F32, "row threads=1024").unwrap_err();
+    /// let why = fits(Dtype::F32, "row threads=1024 subwarp=32").unwrap_err();
     /// assert_eq!(why, "a block of 1024 threads where the device has at most 64");
     /// let why = fits(Dtype::F64, "row threads=64").unwrap_err();
     /// assert_eq!(why, "the device has no double precision");
@@ -308,7 +387,15 @@ impl Kernel {
         {
             return Err(format!("the kernel has no argument {name}"));
         }
-        self.args.iter().try_for_each(|arg| arg.check(params.get_or(arg.name, arg.default)))?;
+        let of = Case::new(self, desc, params, caps);
+        self.args.iter().zip(of.values).try_for_each(|(arg, value)| arg.check(value))?;
+        self.takes(desc, caps)?;
+        self.rules.iter().try_for_each(|rule| rule.check(&of))?;
+        (self.plan)(&of).runs_on(caps)
+    }
+
+    /// Whether it is for such a problem on such a device, with some parameters.
+    fn takes(&self, desc: &Desc, caps: &Caps) -> Result<(), String> {
         if desc.is_mixed() && !self.mixed {
             return Err("the kernel is for a matrix and vectors of one type".into());
         }
@@ -325,7 +412,60 @@ impl Kernel {
         {
             return Err("the kernel is for several right-hand sides or matrices".into());
         }
-        (self.legal)(desc, params, caps)
+        self.rules.iter().try_for_each(|rule| rule.takes(desc, caps))
+    }
+
+    /// The parameters worth trying for a problem, best guess first. Each [fits](Kernel::fits). Empty where the kernel is not for
+    /// the problem.
+    pub fn candidates(&self, desc: &Desc, caps: &Caps) -> Vec<Params> {
+        if self.candidates.is_empty() || self.takes(desc, caps).is_err() {
+            return Vec::new();
+        }
+        let fitting = |all: &mut Vec<Draft>| {
+            all.retain(|(params, _)| self.fits(desc, params, caps).is_ok());
+        };
+        let none = Params::new(self.name);
+        let (mut all, mut fit) = (vec![(none, none)], false);
+        for list in self.candidates {
+            let judges = matches!(list, List::Once | List::Launches | List::First(_));
+            if judges && !fit {
+                fitting(&mut all);
+            }
+            fit = judges;
+            match list {
+                List::Once => each_once(&mut all, |params| *params),
+                List::Launches => each_once(&mut all, |params| self.launch_id(desc, params, caps)),
+                List::First(most) => all.truncate(*most),
+                _ => {
+                    let continued = |(params, others): &Draft| {
+                        let of = Case::new(self, desc, params, caps);
+                        list.continued(&Case { others, ..of })
+                    };
+                    all = all.iter().flat_map(continued).collect();
+                }
+            }
+        }
+        if !fit {
+            fitting(&mut all);
+        }
+        all.into_iter().map(|(params, _)| params).collect()
+    }
+
+    /// What to launch for parameters that fit.
+    pub fn plan(&self, desc: &Desc, params: &Params, caps: &Caps) -> Plan {
+        (self.plan)(&Case::new(self, desc, params, caps))
+    }
+
+    /// The parameters with one more argument, in the order of the kernel's.
+    fn set(&self, params: &Params, name: &str, value: u32) -> Params {
+        if params.get(name).is_some() {
+            return params.with(name, value);
+        }
+        let value_of =
+            |arg: &Arg| if arg.name == name { Some(value) } else { params.get(arg.name) };
+        let values =
+            self.args.iter().filter_map(|arg| value_of(arg).map(|value| (arg.name, value)));
+        values.fold(Params::new(self.name), |params, (name, value)| params.with(name, value))
     }
 
     /// The value of an argument, or its default.
@@ -344,16 +484,8 @@ impl Kernel {
         value(self.args, params, name)
     }
 
-    /// The kernel as [`Backend::kernels`](gemv_core::Backend::kernels) gives it.
-    pub fn info(&self) -> KernelInfo {
-        let defines: String = self.defines.iter().map(|(k, v)| format!("{k}={v};")).collect();
-        let texts = [PRELUDE, self.source].map(of_one_type);
-        let fingerprint = fingerprint(&[&texts[0], &texts[1], &defines], self.args);
-        KernelInfo { name: self.name, about: self.about, args: self.args, fingerprint }
-    }
-
     /// Whether the description is whole: a sentence for the kernel and for each argument, defaults
-    /// among the values, and no name or define twice. For the tests of every crate with kernels.
+    /// among the values, no name or define twice, and shapes of one length. For the tests of every crate with kernels.
     ///
     /// ```
     /// use gemv_gpu::{Kernel, kernel};
@@ -383,6 +515,16 @@ impl Kernel {
                 return Err(format!("{what}: its define is another argument's"));
             }
         }
+        for list in self.candidates {
+            if let List::Shapes(names, shapes) = list
+                && shapes.iter().any(|shape| shape.len() != names.len())
+            {
+                return Err(format!(
+                    "{}: a shape has not a value for each of {names:?}",
+                    self.name
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -404,169 +546,13 @@ impl Kernel {
         for arg in self.args.iter().filter(|a| a.define.is_some()) {
             params.get_or(arg.name, arg.default).hash(&mut hash);
         }
-        (self.plan)(desc, params, caps).hash(&mut hash);
+        self.plan(desc, params, caps).hash(&mut hash);
         hash.finish()
-    }
-
-    /// The program for an element type and parameters: [`mixed_program`](Self::mixed_program) with one type.
-    ///
-    /// ```
-    /// # use gemv_core::{Dtype, Params};
-    /// # use gemv_gpu::kernel;
-    /// let params = Params::new("col").with("threads_k", 16);
-    /// let program = kernel("col").unwrap().program(Dtype::C32, &params);
-    /// let define = |name: &str| program.defines.iter().find(|d| d.0 == name).map(|d| &*d.1);
-    /// assert_eq!((define("DTYPE"), define("THREADS_K")), (Some("4"), Some("16")));
-    /// assert_eq!(define("THREADS"), Some("256")); // its default
-    /// ```
-    pub fn program(&self, dtype: Dtype, params: &Params) -> Program {
-        self.mixed_program((dtype, dtype), params)
-    }
-
-    /// The program for a matrix of the first type with vectors of the second, and parameters. Of two types
-    /// only where the kernel is [`mixed`](Self::mixed).
-    ///
-    /// ```
-    /// # use gemv_core::{Dtype, Params};
-    /// # use gemv_gpu::kernel;
-    /// let row = kernel("row").unwrap();
-    /// let program = row.mixed_program((Dtype::Bf16, Dtype::F32), &Params::new("row"));
-    /// assert!(program.defines.contains(&("A_DTYPE".into(), "3".into())));
-    /// assert!(program.source.contains("A_LOAD_VECTOR"));
-    /// assert!(!row.program(Dtype::F32, &Params::new("row")).source.contains("A_LOAD_VECTOR"));
-    /// ```
-    pub fn mixed_program(&self, (matrix, vectors): (Dtype, Dtype), params: &Params) -> Program {
-        let mut defines = vec![("DTYPE".to_string(), number(vectors).to_string())];
-        let mixed = matrix != vectors;
-        if mixed {
-            defines.push(("A_DTYPE".into(), number(matrix).to_string()));
-            defines.push(("A_ELEM_BYTES".into(), matrix.bytes().to_string()));
-        }
-        defines.extend(self.defines.iter().map(|(k, v)| (k.to_string(), v.to_string())));
-        for arg in self.args {
-            if let Some(define) = arg.define {
-                let value = params.get_or(arg.name, arg.default);
-                defines.push((define.to_string(), value.to_string()));
-            }
-        }
-        Program { source: text(mixed, "", self.source), defines }
-    }
-
-    /// The program of [`mixed_program`](Self::mixed_program) that writes each entry of y at several places at once: in y,
-    /// and in arrays of as many entries in the memory of this GPU and of others. For CUDA alone. Its entry points take
-    /// [`Places`] behind the arguments of their signature. `None` for a kernel whose threads write several entries of y
-    /// together or in a function of their own, and for several right-hand sides.
-    ///
-    /// ```
-    /// # use gemv_core::{Dtype, Params};
-    /// # use gemv_gpu::{Kernel, kernel};
-    /// let source = "KERNEL(1) one(ARGUMENTS) { finish(y + (y0 + 0), alpha, acc_zero(), beta); }";
-    /// let one = Kernel { source, ..*kernel("row").unwrap() };
-    /// let (types, params) = ((Dtype::F32, Dtype::F32), Params::new("row"));
-    /// let program = one.places_program(types, &params).unwrap();
-    /// assert!(program.source.contains("one(ARGUMENTS, const __grid_constant__ OTHER_PLACES places)"));
-    /// assert_eq!(program.defines, one.mixed_program(types, &params).defines);
-    /// assert_eq!(kernel("row").unwrap().places_program(types, &params), None); // reduce.k has a function
-    /// ```
-    pub fn places_program(&self, types: (Dtype, Dtype), params: &Params) -> Option<Program> {
-        // Each writes y's own entry, in an entry point.
-        let count = |text: &str| self.source.matches(text).count();
-        let writes = count("finish(");
-        if self.signature != Signature::Gemv
-            || !self.ordered
-            || writes == 0
-            || count("finish(y + (y0 + ") != writes
-            || count("(ARGUMENTS") != count("(ARGUMENTS)")
-            || self.source.contains("void reduce(")
-        {
-            return None;
-        }
-        let source = self.source.replace("(ARGUMENTS)", ARGUMENTS_AND_PLACES);
-        let Program { defines, .. } = self.mixed_program(types, params);
-        Some(Program { source: text(types.0 != types.1, PLACES, &source), defines })
-    }
-}
-
-/// The last argument of the entry points of [`Kernel::places_program`]: how many places there are beside y, and from an
-/// entry of y to that of each, in bytes.
-///
-/// ```
-/// use gemv_gpu::Places;
-///
-/// let places = Places::new(&[4096, -64]).unwrap();
-/// assert_eq!((places.count, &places.bytes[..3]), (2, &[4096, -64, 0][..]));
-/// assert_eq!(Places::new(&[0; 16]), None); // too many
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct Places {
-    /// How many.
-    pub count: u64,
-    /// How far away.
-    pub bytes: [i64; 15],
-}
-
-impl Places {
-    /// These distances; `None` if they are too many.
-    pub fn new(bytes: &[i64]) -> Option<Places> {
-        let mut all = [0; 15];
-        all.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(Places { count: bytes.len() as u64, bytes: all })
-    }
-}
-
-/// What every entry point of [`Kernel::places_program`] takes.
-const ARGUMENTS_AND_PLACES: &str = "(ARGUMENTS, const __grid_constant__ OTHER_PLACES places)";
-
-/// The words by which they write y; they stand behind the prelude.
-const PLACES: &str = include_str!("kernels/places.h");
-
-/// The text of a program: the prelude, further words, and the kernel's own.
-fn text(mixed: bool, words: &str, source: &str) -> String {
-    match mixed {
-        true => [PRELUDE, MIXED, words, source].concat(),
-        false => of_one_type(&[PRELUDE, words, source].concat()),
     }
 }
 
 /// The argument of a kernel for packed matrices.
 const FORMAT: &str = "format";
-
-/// The number of an element type in the defines: its place among all.
-fn number(dtype: Dtype) -> u32 {
-    dtype as u32
-}
-
-/// The words by which a kernel reads A where x and y have a wider type; they stand behind the prelude.
-const MIXED: &str = include_str!("kernels/mixed.h");
-
-/// A text without what is for two types: the lines from `#ifdef A_DTYPE` to `#endif // A_DTYPE`, and the
-/// words for A, in whose places are those for x and y. So a program of one type is the same text whether
-/// or not its kernel takes two.
-pub(crate) fn of_one_type(text: &str) -> String {
-    const WORDS: [(&str, &str); 11] = [
-        ("A_ELEM", "ELEM"),
-        ("A_DTYPE", "DTYPE"),
-        ("A_VECTOR", "VECTOR"),
-        ("A_LOAD_VECTOR", "LOAD_VECTOR"),
-        ("A_BEYOND", "BEYOND"),
-        ("a_widen", "widen"),
-        (" AND_VECTOR", ","),
-        // In CUDA's own kernels.
-        (" AND_X_PACK", ","),
-        ("X_PACK", "PACK"),
-        ("X_WORDS", "WORDS"),
-        ("X_LOAD_IF", "LOAD_IF"),
-    ];
-    let mut one = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, block)) = rest.split_once("#ifdef A_DTYPE\n") {
-        one += before;
-        rest = block.split_once("#endif // A_DTYPE\n").expect("the end of the block").1;
-    }
-    one += rest;
-    WORDS.into_iter().fold(one, |text, (word, same)| text.replace(word, same))
-}
 
 /// The value of an argument in parameters, or its default.
 ///

@@ -44,30 +44,32 @@
 #![deny(unsafe_code)] // but for what linkme makes
 
 mod cache;
+mod caps;
 mod epilogue;
 mod gemm;
 mod kernel;
 mod kernels;
-mod rules;
+mod launch;
+mod program;
+pub mod rules;
 mod source;
 mod split;
 mod text;
 
 pub use cache::{CACHE_DIR_ENV, CACHE_ENV, Cache, SELF_TEST_ENV, digest, is_off, self_test_wanted};
+pub use caps::{Caps, Language};
 pub use gemm::{GEMM_FRAME_SOURCE, GEMM_PRELUDE, GemmFrame, assert_layout};
 pub use gemv_core::Arg;
-pub use kernel::{
-    Caps, Kernel, Language, Launch, MAX_GRID, PRELUDE, Places, Plan, Program, SM_90A, Signature,
-    value,
-};
+pub use kernel::{Case, Kernel, List, Rule, Signature};
 pub use kernels::{
     BASELINES, ELEMENTWISE, VECTOR, baselines, chain_launch, elementwise_launch,
     elementwise_params, elementwise_steps, kernel, kernels, published, read_params, vector_launch,
     vector_params,
 };
 #[cfg(feature = "packed")]
-pub use kernels::{PACKED, packed_params, packed_place, packed_tiles};
-pub use rules::limits;
+pub use kernels::{PACKED, packed_place, packed_tiles};
+pub use launch::{Launch, MAX_GRID, Plan};
+pub use program::{PRELUDE, Places, Program, SM_90A};
 pub use source::with_words;
-pub use split::{GEMM_REDUCE_SOURCE, REDUCE_SOURCE, Split, split_to_fill};
+pub use split::{GEMM_REDUCE_SOURCE, REDUCE_SOURCE, Split};
 pub use text::{joined, joined_len};

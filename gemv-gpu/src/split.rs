@@ -1,16 +1,16 @@
 //! Split-K: how the segments of a row are split over blocks, by one rule on the host and in kernels.
 
-use gemv_core::Desc;
 use gemv_core::order::SEGMENT;
 
-use crate::kernel::{Caps, Launch};
+use crate::kernel::Case;
+use crate::launch::Launch;
 
 /// Most blocks that share a row.
 pub(crate) const MAX_SPLIT: u32 = 1 << 20;
 /// Rows of fewer super-segments keep the number of parts that the parameters give.
 const MIN_SUPER_SEGMENTS: u64 = 8;
 /// Threads of a block of the second launch, as in `reduce.k`.
-const REDUCE: u32 = 128;
+const REDUCE: u64 = 128;
 
 /// How the segments of a row are split over blocks. The kernels read `parts` from the grid and
 /// compute the rest by the same rule. A super-segment is 256 segments.
@@ -92,7 +92,7 @@ impl Split {
         if self.count == 0 {
             return None;
         }
-        let rows = if self.count <= SEGMENT as u64 { u64::from(REDUCE / 32) } else { 1 };
+        let rows = if self.count <= SEGMENT as u64 { REDUCE / 32 } else { 1 };
         let entry = if self.super_segments { "reduce_super_segments" } else { "reduce_segments" };
         Some(Launch::new(entry, m.div_ceil(rows), REDUCE))
     }
@@ -120,43 +120,13 @@ fn fewer_parts(segments: u64, asked: u64) -> u64 {
     if most >= MIN_SUPER_SEGMENTS && 2 * most >= asked { asked.min(most) } else { asked }
 }
 
-/// Blocks that share a row, so that every multiprocessor has `blocks_per_sm` blocks of `block_rows`
-/// rows. 1 where the rows are enough; every block keeps at least `min_segments` segments.
-///
-/// ```
-/// use gemv_gpu::{Caps, Language, split_to_fill};
-/// use gemv_core::{Desc, Dtype};
-/// let mut caps = Caps::new(Language::Cuda);
-/// caps.units = 100;
-/// let desc = |m, n: usize| Desc::new(Dtype::F32, m, n, (n as isize, 1), 0);
-/// let split = |m, n| split_to_fill(&desc(m, n), &caps, 1, 1, 8);
-/// assert_eq!(split(10, 1 << 20), 80); // 800 blocks, 8 a multiprocessor
-/// assert_eq!(split(10, 2560), 10); // no more than segments
-/// assert_eq!(split(100_000, 1 << 20), 1); // rows enough
-/// ```
-pub fn split_to_fill(
-    desc: &Desc,
-    caps: &Caps,
-    block_rows: u64,
-    min_segments: u64,
-    blocks_per_sm: u32,
-) -> u32 {
-    let sets = (desc.m as u64).div_ceil(block_rows);
-    split_sets(sets, desc.n, caps, min_segments, blocks_per_sm)
-}
-
-/// The same for so many sets of rows, of `n` columns each.
-pub(crate) fn split_sets(
-    sets: u64,
-    n: usize,
-    caps: &Caps,
-    min_segments: u64,
-    blocks_per_sm: u32,
-) -> u32 {
-    let most = (n.div_ceil(SEGMENT) as u64).div_ceil(min_segments);
+/// Blocks that share a row, so that every multiprocessor has `each` blocks of `sets` sets of rows. 1 where the sets are
+/// enough; every block keeps at least `least` segments.
+pub(crate) fn split_sets(of: &Case<'_>, sets: u64, least: u64, each: u64) -> u64 {
+    let most = (of.desc.n.div_ceil(SEGMENT) as u64).div_ceil(least);
     // Rounded down: filling the last few multiprocessors does not pay for a second launch.
-    let want = u64::from(blocks_per_sm) * u64::from(caps.units) / sets.max(1);
-    want.min(most).max(1).min(MAX_SPLIT.into()) as u32
+    let want = each * u64::from(of.caps.units) / sets.max(1);
+    want.min(most).max(1).min(MAX_SPLIT.into())
 }
 
 /// The reduction of segment sums in the workspace, for the end of a kernel's source.
@@ -179,7 +149,10 @@ pub const GEMM_REDUCE_SOURCE: &str = include_str!("kernels/gemm_reduce.k");
 
 #[cfg(test)]
 mod tests {
+    use gemv_core::{Desc, Dtype, Layout, Params};
+
     use super::*;
+    use crate::kernel::Kernel;
 
     /// What the kernels compute from the grid: (direct, super_segments, parts that have segments, sums).
     fn as_in_the_kernel(n: usize, parts: u64) -> (bool, bool, u64, u64) {
@@ -237,17 +210,12 @@ mod tests {
 
     #[test]
     fn every_multiprocessor_has_blocks_where_there_are_segments() {
-        let mut caps = Caps::new(crate::kernel::Language::Cuda);
+        let mut caps = crate::Caps::new(crate::Language::Cuda);
         caps.units = 100;
-        let split = |m, n, rows, min_segments, blocks_per_sm| {
-            let (dtype, layout) = (gemv_core::Dtype::F32, gemv_core::Layout::Row);
-            split_to_fill(
-                &Desc::of(dtype, layout, (m, n), 6),
-                &caps,
-                rows,
-                min_segments,
-                blocks_per_sm,
-            )
+        let split = |m: u64, n, rows, least, each| {
+            let (params, one) = (Params::new("any"), Desc::of(Dtype::F32, Layout::Row, (1, n), 6));
+            let of = Case::new(&Kernel::GEMV, &one, &params, &caps);
+            split_sets(&of, m.div_ceil(rows), least, each)
         };
         assert_eq!(split(10, 1 << 20, 1, 1, 8), 80);
         assert_eq!(split(10, 1 << 20, 2, 1, 8), 160);

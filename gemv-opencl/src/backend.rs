@@ -297,9 +297,9 @@ impl Backend for OpenCl {
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
         #[cfg(feature = "packed")]
         if desc.packing.is_some() {
-            return gpu::packed_params(desc, &self.found.caps);
+            return gpu::PACKED.candidates(desc, &self.found.caps);
         }
-        let of = |k: &Kernel| (k.candidates)(desc, &self.found.caps);
+        let of = |k: &Kernel| k.candidates(desc, &self.found.caps);
         // The shared kernels of one column run on CPUs, and are tested there, but are never the best where
         // there are others.
         let mixed = desc.is_mixed();
@@ -367,7 +367,7 @@ impl Backend for OpenCl {
             desc: *desc,
             kernel,
             params: *params,
-            plan: (kernel.plan)(desc, params, &self.found.caps),
+            plan: kernel.plan(desc, params, &self.found.caps),
             state: Arc::downgrade(&self.state),
             entries: OnceLock::new(),
             ready: OnceLock::new(),

@@ -116,7 +116,7 @@ mod tests {
             for row in &Table::parse(table.name, table.text).unwrap().rows {
                 let kernel = find(row.params.kernel().as_str()).unwrap();
                 for desc in row.examples().filter(|d| kernel.fits(d, &row.params, &caps).is_ok()) {
-                    for launch in (kernel.plan)(&desc, &row.params, &caps).launches {
+                    for launch in kernel.plan(&desc, &row.params, &caps).launches {
                         let types = (desc.dtype, desc.vectors);
                         if seen.insert((kernel.name, launch.entry)) {
                             let source = program(kernel, types, &row.params, launch.entry).source;

@@ -264,7 +264,7 @@ mod tests {
         let table = Table::parse(table.name, table.text).unwrap();
         let params = table.nearest(&desc)[0].params;
         let kernel = kernels::find(params.kernel().as_str()).unwrap();
-        let plan = (kernel.plan)(&desc, &params, &device.found().caps);
+        let plan = kernel.plan(&desc, &params, &device.found().caps);
         let state = Arc::downgrade(device.state());
         let (entries, ready) = Default::default();
         Choice { desc, kernel, params, plan, state, entries, ready }

@@ -33,7 +33,7 @@ pub(crate) struct Choice {
 impl Choice {
     /// The same kernel and parameters for another problem, which they fit.
     pub(crate) fn of(&self, desc: Desc, found: &Found) -> Choice {
-        let plan = (self.kernel.plan)(&desc, &self.params, &found.caps);
+        let plan = self.kernel.plan(&desc, &self.params, &found.caps);
         let (entries, ready) = Default::default();
         Choice { desc, plan, state: self.state.clone(), entries, ready, ..*self }
     }
@@ -41,7 +41,7 @@ impl Choice {
     /// The same problem by other parameters, which fit it.
     pub(crate) fn with(&self, kernel: &'static Kernel, params: Params, found: &Found) -> Choice {
         let (desc, state) = (self.desc, self.state.clone());
-        let plan = (kernel.plan)(&desc, &params, &found.caps);
+        let plan = kernel.plan(&desc, &params, &found.caps);
         let (entries, ready) = Default::default();
         Choice { desc, kernel, params, plan, state, entries, ready }
     }

@@ -80,7 +80,7 @@ mod tests {
                     for align in [1, 3, 4, 6] {
                         let desc = Desc::of(dtype, layout, (m, n), align);
                         for kernel in kernels::own() {
-                            let all = (kernel.candidates)(&desc, &caps);
+                            let all = kernel.candidates(&desc, &caps);
                             assert!(all.len() <= 16, "{desc}: {} of {}", all.len(), kernel.name);
                             for params in all {
                                 assert_eq!(kernel.fits(&desc, &params, &caps), Ok(()), "{desc}");

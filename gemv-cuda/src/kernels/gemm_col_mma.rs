@@ -2,12 +2,10 @@
 //!
 //! Its text is `gemm_row_mma.cu` behind `gemm_col_mma.cu`; its rules are tested there.
 
-use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{Arg, Caps, GEMM_PRELUDE, Kernel, Plan, Signature};
+use gemv_gpu::rules::{BY_COLUMNS, min_blocks};
+use gemv_gpu::{GEMM_PRELUDE, Kernel, List, Rule};
 
-use super::mma::{self, MIN_BLOCKS, SEGMENTS, STAGES, TILE_RHS, WARPS_K};
-
-const ENTRY: &str = "gemm_col_mma";
+use super::mma::{self, SEGMENTS, STAGES, TILE_RHS, WARPS_K};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gemm-col-mma",
@@ -21,34 +19,18 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("gemm_row_mma.cu"),
         include_str!("gemm_parts.cuh")
     ],
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemm,
-    mixed: false,
-    ordered: true,
-    candidates,
-    legal,
-    plan,
+    args: &[TILE_RHS, WARPS_K, SEGMENTS, STAGES, min_blocks(2)],
+    rules: &[BY_COLUMNS, Rule::All(mma::RULES)],
+    candidates: &[List::Made(|of| mma::candidates(of, SHAPES)), List::Once],
+    plan: |of| mma::plan(of, "gemm_col_mma"),
+    ..Kernel::GEMM
 };
 
-const ARGS: &[Arg] = &[TILE_RHS, WARPS_K, SEGMENTS, STAGES, MIN_BLOCKS];
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    mma::legal(Layout::Col, ENTRY, desc, params, caps)
-}
-
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    mma::plan(Layout::Col, ENTRY, desc, params, caps)
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let shapes: &[(u32, &[(&str, u32)])] = &[
-        (16, &[("warps_k", 8), ("segments", 4), ("stages", 5)]),
-        (16, &[("warps_k", 8), ("segments", 2), ("stages", 5)]),
-        (16, &[("warps_k", 16), ("segments", 2), ("stages", 4)]),
-        // More segments spill registers.
-        (32, &[("warps_k", 4), ("segments", 1), ("stages", 5)]),
-        (32, &[("warps_k", 8), ("segments", 1), ("stages", 4)]),
-    ];
-    mma::candidates(&KERNEL, Layout::Col, desc, caps, shapes)
-}
+const SHAPES: &[&[(&str, u32)]] = &[
+    &[("tile_rhs", 16), ("warps_k", 8), ("segments", 4), ("stages", 5)],
+    &[("tile_rhs", 16), ("warps_k", 8), ("segments", 2), ("stages", 5)],
+    &[("tile_rhs", 16), ("warps_k", 16), ("segments", 2), ("stages", 4)],
+    // More segments spill registers.
+    &[("tile_rhs", 32), ("warps_k", 4), ("segments", 1), ("stages", 5)],
+    &[("tile_rhs", 32), ("warps_k", 8), ("segments", 1), ("stages", 4)],
+];

@@ -1,13 +1,8 @@
 //! `gemm-row-batch`: many row-major matrices of up to 256 columns; a sub-warp has whole rows.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, GEMM_PRELUDE, Kernel, Launch, Plan, Signature, value};
-
-use super::rules::{
-    LANES_KEPT, TILE_RHS, aligned, blocks, compiled, layout, limits, registers, rows, subwarp,
-    threads, vec, widest, words,
-};
+use gemv_core::Values;
+use gemv_gpu::rules::*;
+use gemv_gpu::{GEMM_PRELUDE, Kernel, Launch, List, Rule};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gemm-row-batch",
@@ -18,105 +13,90 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("vectors.cuh"),
         include_str!("gemm_row_batch.cu")
     ],
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemm,
-    mixed: false,
-    ordered: true,
-    candidates,
-    legal,
-    plan: |desc, params, _| plan(desc, params),
+    args: &[
+        threads(128, 256),
+        subwarp(1),
+        rows("Rows that a sub-warp computes at a time.", 8),
+        tile_rhs(1, Values::Range(1, 16)),
+        vec(4),
+        LANES_KEPT,
+        compiled(
+            "rounds",
+            "Rounds of the lanes in which a row fits.",
+            Values::Range(1, 4),
+            1,
+            "ROUNDS",
+        ),
+    ],
+    rules: &[
+        BY_ROWS,
+        WITH_COLUMNS,
+        Rule::Columns(1..=SEGMENT),
+        THREADS_OF_DEVICE,
+        ONE_LOAD,
+        Rule::UpTo(&["subwarp", "vec"], |of| of.get("lanes")),
+        Rule::Holds(
+            |of| of.get("lanes") == LANES || of.get("rounds") == 1,
+            "fewer lanes are for one round",
+        ),
+        Rule::AtMost("columns", |of| of.n(), |of| of.get("lanes") * of.get("rounds")),
+        Rule::AtMost(
+            "registers of data",
+            |of| {
+                let [subwarp, rows, vec] = of.all(["subwarp", "rows", "vec"]);
+                let slots = of.get("lanes") / (subwarp * vec);
+                // A and X, sums, and addresses.
+                2 * rows * of.get("rounds") * slots * of.load()
+                    + slots * vec * of.words()
+                    + 6 * rows
+            },
+            |_| 128,
+        ),
+    ],
+    candidates: &[
+        List::Only(|of| of.desc.batch != 1),
+        List::Value("lanes", |of| of.n().next_power_of_two().min(LANES)),
+        List::Value("rounds", |of| of.n().div_ceil(LANES)),
+        List::Value("tile_rhs", |of| {
+            let rhs = of.rhs().clamp(1, 1 << 20);
+            rhs.div_ceil(rhs.div_ceil(8))
+        }),
+        List::Values("vec", |of| {
+            [of.aligned(), of.aligned() / 2, 1].map(|vec| vec.clamp(1, of.get("lanes"))).to_vec()
+        }),
+        List::Shapes(
+            &["threads", "rows", "fewer"],
+            &[
+                &[128, 2, 2],
+                &[128, 1, 2],
+                &[128, 4, 2],
+                &[128, 1, 4],
+                &[128, 2, 4],
+                &[256, 2, 2],
+                &[128, 8, 1],
+                &[128, 4, 1],
+                &[128, 2, 1],
+            ],
+        ),
+        List::Value("subwarp", |of| {
+            (of.get("lanes") / of.get("vec") / of.get("fewer")).clamp(1, 32)
+        }),
+        List::Once,
+        List::First(16),
+    ],
+    plan: |of| {
+        let [threads, subwarp, rows] = of.all(["threads", "subwarp", "rows"]);
+        let all = of.m().saturating_mul(of.desc.batch as u64);
+        let sets = all.div_ceil((threads / subwarp).max(1) * rows);
+        let blocks = sets.saturating_mul(of.rhs().div_ceil(of.get("tile_rhs")));
+        Launch::new("gemm_row_batch", blocks, threads).waiting().into()
+    },
+    ..Kernel::GEMM
 };
-
-const ARGS: &[Arg] = &[
-    threads(128, 256),
-    subwarp(1),
-    rows("Rows that a sub-warp computes at a time.", 8),
-    TILE_RHS,
-    vec(4),
-    LANES_KEPT,
-    compiled(
-        "rounds",
-        "Rounds of the lanes in which a row fits.",
-        Values::Range(1, 4),
-        1,
-        "ROUNDS",
-    ),
-];
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    layout(desc, Layout::Row)?;
-    let get = |name| value(ARGS, params, name);
-    let (subwarp, vec, lanes, rounds) = (get("subwarp"), get("vec"), get("lanes"), get("rounds"));
-    limits(&[("threads", get("threads"), caps.max_group), ("vec", vec, widest(desc.dtype))])?;
-    if subwarp * vec > lanes {
-        return Err(format!(
-            "subwarp={subwarp} threads with vec={vec} are more than {lanes} lanes"
-        ));
-    }
-    if desc.n == 0 {
-        return Err("the kernel is for matrices with columns".into());
-    }
-    let most = if lanes < LANES as u32 { lanes } else { lanes * rounds };
-    if desc.n > most as usize || (lanes < LANES as u32 && rounds > 1) {
-        let n = desc.n;
-        return Err(format!("lanes={lanes} in rounds={rounds} do not fit rows of {n} columns"));
-    }
-    let (slots, rows) = (lanes / (subwarp * vec), get("rows"));
-    let load = (vec * desc.dtype.bytes() as u32).div_ceil(4);
-    // A and X, sums, and addresses.
-    let held = 2 * rows * rounds * slots * load + slots * vec * words(desc.dtype) + 6 * rows;
-    registers(held, 128)?;
-    blocks(&plan(desc, params))
-}
-
-fn plan(desc: &Desc, params: &Params) -> Plan {
-    let get = |name| u64::from(value(ARGS, params, name));
-    let rows = (desc.m as u64).saturating_mul(desc.batch as u64);
-    let sets = rows.div_ceil((get("threads") / get("subwarp")).max(1) * get("rows"));
-    let blocks = sets.saturating_mul((desc.rhs as u64).div_ceil(get("tile_rhs")));
-    let launch = Launch::new("gemm_row_batch", blocks, value(ARGS, params, "threads")).waiting();
-    Plan { launches: vec![launch], workspace: 0, counters: 0 }
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if desc.layout != Layout::Row || desc.n == 0 || desc.n > SEGMENT || desc.batch == 1 {
-        return Vec::new();
-    }
-    let lanes = desc.n.next_power_of_two().min(LANES) as u32;
-    let rounds = desc.n.div_ceil(LANES) as u32;
-    let rhs = desc.rhs.clamp(1, 1 << 20) as u32;
-    let cols = rhs.div_ceil(rhs.div_ceil(8));
-    let mut all = Vec::new();
-    for vec in [aligned(desc), aligned(desc) / 2, 1] {
-        for (threads, rows, fewer) in [
-            (128, 2, 2),
-            (128, 1, 2),
-            (128, 4, 2),
-            (128, 1, 4),
-            (128, 2, 4),
-            (256, 2, 2),
-            (128, 8, 1),
-            (128, 4, 1),
-            (128, 2, 1),
-        ] {
-            let vec = vec.clamp(1, lanes);
-            let subwarp = (lanes / vec / fewer).clamp(1, 32);
-            let params = Params::new(KERNEL.name).with("threads", threads);
-            let params = params.with("subwarp", subwarp).with("rows", rows).with("tile_rhs", cols);
-            let params = params.with("vec", vec).with("lanes", lanes).with("rounds", rounds);
-            if !all.contains(&params) && KERNEL.fits(desc, &params, caps).is_ok() {
-                all.push(params);
-            }
-        }
-    }
-    all.truncate(16);
-    all
-}
 
 #[cfg(test)]
 mod tests {
-    use gemv_core::Dtype;
+    use gemv_core::{Desc, Dtype, Layout, Params};
 
     use super::*;
     use crate::testing::caps;
@@ -128,7 +108,7 @@ mod tests {
                 for (m, rhs, batch) in [(4, 1, 1000), (64, 3, 70_000), (1, 64, 2)] {
                     let one = Desc::of(dtype, Layout::Row, (m, n), 4);
                     let desc = Desc { rhs, batch, ..one };
-                    let all = candidates(&desc, &caps());
+                    let all = KERNEL.candidates(&desc, &caps());
                     assert_eq!(!all.is_empty(), n <= 256, "{desc}");
                     for params in all {
                         KERNEL.fits(&desc, &params, &caps()).unwrap();
@@ -142,9 +122,13 @@ mod tests {
     fn what_is_not_legal_is_said() {
         let desc = Desc { batch: 9, ..Desc::of(Dtype::F32, Layout::Row, (100, 100), 4) };
         for (desc, text, part) in [
-            (desc, "gemm-row-batch lanes=32 subwarp=4", "do not fit rows of 100"),
-            (desc, "gemm-row-batch", "do not fit rows of 100"),
-            (desc, "gemm-row-batch rounds=2 vec=4 subwarp=32", "more than 64 lanes"),
+            (desc, "gemm-row-batch lanes=32 subwarp=4", "100 columns are more than 32"),
+            (desc, "gemm-row-batch", "100 columns are more than 64"),
+            (
+                desc,
+                "gemm-row-batch rounds=2 vec=4 subwarp=32",
+                "subwarp=32 times vec=4 is more than 64",
+            ),
             (Desc { n: 0, ..desc }, "gemm-row-batch", "with columns"),
             (desc, "gemm-row-batch rounds=2 rows=8 subwarp=2", "registers of data"),
         ] {

@@ -1,10 +1,8 @@
 //! `gemm-row-lanes`: one row-major matrix of 16-bit numbers and several right-hand sides; a thread has whole lanes.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, GEMM_PRELUDE, Kernel, Launch, Plan, SM_90A, Signature, value};
-
-use super::rules::{SUPER_SEGMENT, TWO_LEVELS, blocks, compiled, layout};
+use gemv_core::Values;
+use gemv_gpu::rules::*;
+use gemv_gpu::{Case, GEMM_PRELUDE, Kernel, Launch, List, Plan, Rule, SM_90A};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gemm-row-lanes",
@@ -16,158 +14,86 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("gemm_row_lanes.cu"),
         include_str!("gemm_parts.cuh")
     ],
-    args: ARGS,
+    args: &[
+        compiled("tile_rhs", "Columns of X of a block.", Values::Powers(2, 16), 8, "TILE_RHS"),
+        compiled(
+            "segments",
+            "Segments of a row that a block has at a time.",
+            Values::Range(1, 8),
+            4,
+            "SEGMENTS",
+        ),
+        compiled("rows", "Rows of a stage.", Values::Powers(8, 64), 32, "ROWS"),
+        compiled("stages", "Stages of the ring.", Values::Range(2, 8), 3, "STAGES"),
+    ],
     defines: &[SM_90A],
-    signature: Signature::Gemm,
     mixed: true,
-    ordered: true,
-    candidates,
-    legal,
+    rules: &[
+        BY_ROWS,
+        Rule::For(|_, caps| caps.sm_90a, "the kernel is for the architecture sm_90a"),
+        Rule::For(
+            |desc, _| desc.dtype.bytes() == 2 && desc.vectors.acc_bytes() == 4,
+            "the kernel is for a matrix of f16 or bf16 and sums of f32",
+        ),
+        ONE_MATRIX,
+        ALIGNED,
+        OF_TWO_LEVELS,
+        Rule::UpTo(&["segments"], units),
+        Rule::AtMost("parts", |of| of.parts(of.get("segments")), |_| LANES),
+        // Granules are counted by 32 bits, and rows by 31.
+        Rule::AtMost("rows", |of| of.m(), |_| 1 << 30),
+        Rule::AtMost("granules", granules, |_| 1 << 31),
+    ],
+    candidates: &[
+        List::Only(|of| of.rhs() != 1),
+        List::Value("tile_rhs", |of| of.rhs().min(16).next_power_of_two()),
+        // Fewer segments leave fewer warps idle at some lengths, and sums of more rows are added up at a time.
+        List::Values("segments", |of| {
+            let most = of.first_segments().max(1).next_power_of_two();
+            vec![units(of).min(most), 7, 1]
+        }),
+        List::Shapes(&["rows", "stages"], &[&[32, 3], &[16, 3], &[16, 6], &[64, 2]]),
+        List::Once,
+    ],
     plan,
+    ..Kernel::GEMM
 };
 
-const ARGS: &[Arg] = &[
-    compiled("tile_rhs", "Columns of X of a block.", Values::Powers(2, 16), 8, "TILE_RHS"),
-    compiled(
-        "segments",
-        "Segments of a row that a block has at a time.",
-        Values::Range(1, 8),
-        4,
-        "SEGMENTS",
-    ),
-    compiled("rows", "Rows of a stage.", Values::Powers(8, 64), 32, "ROWS"),
-    compiled("stages", "Stages of the ring.", Values::Range(2, 8), 3, "STAGES"),
-];
-
 /// Warps that compute, and threads of a block: one more warp copies, and three add up.
-const WARPS: u32 = 8;
-const THREADS: u32 = 32 * (WARPS + 4);
+const WARPS: u64 = 8;
+const THREADS: u64 = 32 * (WARPS + 4);
 /// Columns of X of a warp.
-const COLS: u32 = 4;
+const COLS: u64 = 4;
 
-/// How a product is cut, as in the text.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    /// Of a super-segment.
-    parts: u64,
-    super_segments: u64,
-    /// Parts that have a segment, of all super-segments.
-    filled: u64,
-    /// Rows that a block has at a time.
-    granule: u64,
+/// Segments that the warps of a block have at a time.
+fn units(of: &Case<'_>) -> u64 {
+    WARPS / (of.get("tile_rhs") / COLS).max(1)
 }
 
-impl Cut {
-    fn of(n: usize, params: &Params) -> Cut {
-        let get = |name| u64::from(value(ARGS, params, name));
-        let segments = (n.min(SUPER_SEGMENT).div_ceil(SEGMENT) as u64).max(1);
-        let parts = segments.div_ceil(get("segments")).next_power_of_two();
-        let super_segments = n.div_ceil(SUPER_SEGMENT).max(1) as u64;
-        let last = n.div_ceil(SEGMENT) as u64 - (super_segments - 1).min(n as u64) * SEGMENT as u64;
-        let filled = (super_segments - 1) * parts + last.clamp(1, parts);
-        let units = u64::from(WARPS) / (get("tile_rhs") / COLS as u64).max(1);
-        Cut { parts, super_segments, filled, granule: units / get("segments") * get("rows") }
-    }
+/// Rows that a block has at a time, of all parts.
+fn granules(of: &Case<'_>) -> u64 {
+    let granule = units(of) / of.get("segments") * of.get("rows");
+    of.filled_parts(of.parts(of.get("segments"))) * of.m().div_ceil(granule.max(1))
 }
 
-/// Bytes of shared memory: the ring, buffers of sums, barriers.
-fn shared(params: &Params) -> u32 {
-    let get = |name| value(ARGS, params, name);
-    let (cols, segments, rows, stages) =
-        (get("tile_rhs"), get("segments"), get("rows"), get("stages"));
-    let units = WARPS / (cols / COLS).max(1) / segments * segments;
-    let buffers = stages + 3;
-    let ring = stages * units * rows * SEGMENT as u32 * 2;
-    ring + buffers * units * rows * cols * 4 + 16 * (stages + buffers)
-}
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    layout(desc, Layout::Row)?;
-    let get = |name| value(ARGS, params, name);
-    let (cols, segments) = (get("tile_rhs"), get("segments"));
-    if !caps.sm_90a {
-        return Err("the kernel is for the architecture sm_90a".into());
-    }
-    if desc.dtype.bytes() != 2 || desc.vectors.acc_bytes() != 4 {
-        return Err("the kernel is for a matrix of f16 or bf16 and sums of f32".into());
-    }
-    if desc.batch != 1 {
-        return Err("the kernel is for one matrix".into());
-    }
-    if desc.align < 4 {
-        return Err("rows do not begin at multiples of 16 bytes".into());
-    }
-    if desc.n > TWO_LEVELS {
-        return Err(format!("{} columns are more than {TWO_LEVELS}", desc.n));
-    }
-    let units = WARPS / (cols / COLS).max(1);
-    if segments > units {
-        return Err(format!("a block has {units} units, and segments={segments}"));
-    }
-    let cut = Cut::of(desc.n, params);
-    if cut.parts > LANES as u64 {
-        let columns = desc.n;
-        return Err(format!(
-            "{LANES} parts of {columns} columns have more than {segments} segments each"
-        ));
-    }
-    // Granules are counted by 32 bits, and rows by 31.
-    if desc.m > 1 << 30 || cut.filled * (desc.m as u64).div_ceil(cut.granule) > 1 << 31 {
-        return Err("rows are too many".into());
-    }
-    let (bytes, all) = (shared(params), caps.dynamic_bytes);
-    if bytes > all {
-        return Err(format!("{bytes} bytes of shared memory of {all}"));
-    }
-    blocks(&plan(desc, params, caps))
-}
-
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let (m, rhs) = (desc.m as u64, desc.rhs as u64);
-    let Cut { parts, super_segments, filled, granule } = Cut::of(desc.n, params);
-    let panels = rhs.div_ceil(value(ARGS, params, "tile_rhs").into()).max(1);
+fn plan(of: &Case<'_>) -> Plan {
+    let [cols, segments, rows, stages] = of.all(["tile_rhs", "segments", "rows", "stages"]);
+    let panels = of.rhs().div_ceil(cols).max(1);
     // As many blocks as are resident, of at least a granule each.
-    let granules = filled * m.div_ceil(granule.max(1));
-    let most = (u64::from(caps.units) / panels).max(1);
-    let mut first = Launch::new("gemm_row_lanes", granules.clamp(1, most) * panels, THREADS);
-    (first.shared, first.box_rows) = (shared(params), value(ARGS, params, "rows"));
-    let mut launches = vec![first];
-    let outputs = m * rhs;
-    if super_segments > 1 {
-        launches.push(Launch::new("gemm_parts_long_reduce", outputs.div_ceil(4), 128));
-    } else if parts > 1 {
-        launches.push(Launch::new("gemm_parts_reduce", outputs.div_ceil(128), 128));
-    }
-    let workspace = if launches.len() > 1 { super_segments * parts * outputs } else { 0 };
-    let launches = launches.into_iter().map(Launch::waiting).collect();
-    Plan { launches, workspace, counters: 0 }
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if desc.layout != Layout::Row || desc.batch != 1 || desc.rhs == 1 {
-        return Vec::new();
-    }
-    let cols = desc.rhs.min(16).next_power_of_two() as u32;
-    let units = WARPS / (cols / COLS).max(1);
-    let segments = desc.n.min(SUPER_SEGMENT).div_ceil(SEGMENT).max(1) as u32;
-    // Fewer segments leave fewer warps idle at some lengths, and sums of more rows are added up at a time.
-    let most = units.min(segments.next_power_of_two());
-    let mut all = Vec::new();
-    for segments in [most, 7, 1] {
-        for (rows, stages) in [(32, 3), (16, 3), (16, 6), (64, 2)] {
-            let params = Params::new(KERNEL.name).with("tile_rhs", cols).with("segments", segments);
-            let params = params.with("rows", rows).with("stages", stages);
-            if !all.contains(&params) && KERNEL.fits(desc, &params, caps).is_ok() {
-                all.push(params);
-            }
-        }
-    }
-    all
+    let most = (u64::from(of.caps.units) / panels).max(1);
+    let blocks = granules(of).clamp(1, most) * panels;
+    let mut first = Launch::new("gemm_row_lanes", blocks, THREADS).waiting();
+    // The ring, buffers of sums, barriers.
+    let (units, buffers) = (units(of) / segments * segments, stages + 3);
+    let ring = stages * units * rows * SEGMENT * 2;
+    let bytes = ring + buffers * units * rows * cols * 4 + 16 * (stages + buffers);
+    (first.shared, first.box_rows) = (bytes as u32, rows as u32);
+    parts_plan(of, first, of.parts(segments))
 }
 
 #[cfg(test)]
 mod tests {
-    use gemv_core::Dtype;
+    use gemv_core::{Desc, Dtype, Layout, Params};
 
     use super::*;
     use crate::testing::caps;
@@ -184,7 +110,7 @@ mod tests {
             for n in [8, 256, 264, 4096, 14_336, 65_536, 65_544, 200_000, 1 << 24, (1 << 24) + 8] {
                 for rhs in [1, 2, 3, 8, 17, 64] {
                     let desc = desc(dtype, 1000, n, rhs);
-                    let all = candidates(&desc, &caps());
+                    let all = KERNEL.candidates(&desc, &caps());
                     let meant = dtype.bytes() == 2 && rhs > 1 && n <= 1 << 24;
                     // 16 columns have two segments at a time, of 64 parts.
                     let meant = meant && (rhs <= 8 || n <= 128 * 256);
@@ -192,21 +118,8 @@ mod tests {
                     for params in all {
                         KERNEL.fits(&desc, &params, &caps()).unwrap();
                     }
-                    assert!(candidates(&desc, &without).is_empty());
+                    assert!(KERNEL.candidates(&desc, &without).is_empty());
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn parts_hold_every_segment() {
-        for n in (1..1000).map(|k| k * 97).chain([65_536, 200_000, 1 << 24]) {
-            for segments in 1..=8 {
-                let params = Params::new(KERNEL.name).with("segments", segments);
-                let Cut { parts, super_segments, filled, .. } = Cut::of(n, &params);
-                let first = n.min(SUPER_SEGMENT).div_ceil(SEGMENT) as u64;
-                assert!(parts.is_power_of_two() && parts * u64::from(segments) >= first);
-                assert!(filled <= parts * super_segments && filled > parts * (super_segments - 1));
             }
         }
     }
@@ -215,15 +128,15 @@ mod tests {
     fn what_is_not_legal_is_said() {
         let wide = desc(Dtype::Bf16, 100, 5000, 8);
         for (desc, text, part) in [
-            (wide, "gemm-row-lanes segments=8", "a block has 4 units, and segments=8"),
+            (wide, "gemm-row-lanes segments=8", "segments=8 is more than 4"),
             (wide, "gemm-row-lanes stages=8", "bytes of shared memory"),
             (Desc { batch: 2, ..wide }, "gemm-row-lanes", "one matrix"),
             (wide.of_type(Dtype::F32), "gemm-row-lanes", "f16 or bf16"),
             (Desc { vectors: Dtype::F64, ..wide }, "gemm-row-lanes", "sums of f32"),
-            (Desc { n: 40_000, ..wide }, "gemm-row-lanes segments=2", "have more than 2 segments"),
-            (Desc { n: (1 << 24) + 4, ..wide }, "gemm-row-lanes", "are more than 16777216"),
+            (Desc { n: 40_000, ..wide }, "gemm-row-lanes segments=2", "128 parts are more than 64"),
+            (Desc { n: (1 << 24) + 4, ..wide }, "gemm-row-lanes", "0 to 16777216 columns"),
             (Desc { align: 3, ..wide }, "gemm-row-lanes", "multiples of 16 bytes"),
-            (Desc { m: 1 << 40, ..wide }, "gemm-row-lanes", "rows are too many"),
+            (Desc { m: 1 << 40, ..wide }, "gemm-row-lanes", "rows are more than"),
         ] {
             let params: Params = text.parse().unwrap();
             let why = KERNEL.fits(&desc, &params, &caps()).expect_err(text);

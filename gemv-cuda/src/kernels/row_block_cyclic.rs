@@ -3,13 +3,12 @@
 //! Its text is `row_block.cu` behind `row_block_cyclic.cu`. It computes no product, so it is not among the kernels that a
 //! table or a person chooses.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Signature, value};
+use gemv_core::{Arg, Desc, Params, Values};
+use gemv_gpu::rules::*;
+use gemv_gpu::{Caps, Case, Kernel, Rule};
 
-use super::row_block::{ARGS as ROW_BLOCK, legal_shape, plan};
-use super::rules::{SUPER_SEGMENT, aligned, blocks, compiled, widest};
-use super::segment::{held, resident_blocks};
+use super::row_block::{self, BLOCK, plan};
+use super::row_block_long;
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "row-block-cyclic",
@@ -22,17 +21,24 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("row_block.cu")
     ),
     args: ARGS,
-    defines: &[],
-    signature: Signature::Gemv,
-    mixed: true,
-    ordered: true,
-    candidates: |_, _| Vec::new(),
-    legal,
-    plan: |desc, params, caps| plan("row_block_cyclic", desc, params, caps),
+    rules: &[
+        Rule::AtMost(
+            "columns",
+            |of| of.n(),
+            |of| share(of) * if of.get("long_rows") == 1 { SEGMENT } else { 1 },
+        ),
+        Rule::UpTo(&["warps_k", "cluster_k"], |of| LANES / of.get("processes")),
+        Rule::All(BLOCK),
+        Rule::AtMost("registers", held, most_segment_registers),
+    ],
+    candidates: &[],
+    plan: |of| plan(of, "row_block_cyclic"),
+    ..row_block::KERNEL
 };
 
 const ARGS: &[Arg] = &{
-    let [threads, subwarp, warps_k, rows, vec, cluster_k, blocks_per_sm] = *ROW_BLOCK else {
+    let [threads, subwarp, warps_k, rows, vec, cluster_k, blocks_per_sm] = *row_block::KERNEL.args
+    else {
         panic!("the arguments of row-block")
     };
     let about = "Processes to which the columns are dealt.";
@@ -45,58 +51,53 @@ const ARGS: &[Arg] = &{
 /// Numbers of processes for which there are programs.
 pub(crate) const PROCESSES: [usize; 3] = [2, 4, 8];
 
-/// Registers of a thread for the place of a super-segment, as the text counts them.
-const EXTRA_REGISTERS: u32 = 8;
+/// Columns of a super-segment that one process has.
+fn share(of: &Case<'_>) -> u64 {
+    SUPER_SEGMENT / of.get("processes")
+}
 
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    let get = |name| value(ARGS, params, name) as usize;
-    let (processes, long) = (get("processes"), get("long_rows") == 1);
-    let whole = SUPER_SEGMENT / processes;
-    let most = if long { whole * SEGMENT } else { whole };
-    if desc.n > most {
-        return Err(format!("row-block-cyclic is for up to {most} columns here, not {}", desc.n));
+/// Registers of a thread, as the text counts them.
+fn held(of: &Case<'_>) -> u64 {
+    match of.get("long_rows") {
+        1 => row_block_long::held(of),
+        _ => segment_registers(of),
     }
-    let at_once = get("warps_k") * get("cluster_k");
-    if at_once > LANES / processes {
-        return Err(format!("{at_once} segments at once are more than {}", LANES / processes));
-    }
-    legal_shape(desc, params, if long { EXTRA_REGISTERS } else { 0 }, caps)?;
-    blocks(&plan("row_block_cyclic", desc, params, caps))
 }
 
 /// What computes the sums of one of so many processes: a block as `row-block` has it for long rows. `None` where there is
 /// no program: for complex numbers, whose sums are not exchanged between GPUs, and for rows that do not begin on 16 bytes.
 pub(crate) fn params(desc: &Desc, processes: usize, caps: &Caps) -> Option<Params> {
-    let vec = aligned(desc);
-    let whole = desc.n > 0 && vec == widest(desc.dtype);
+    let none = Params::new(KERNEL.name);
+    let of = Case::new(&KERNEL, desc, &none, caps);
+    let (vec, whole) = (of.aligned(), of.n() > 0 && of.aligned() == of.widest());
     if !PROCESSES.contains(&processes) || !whole || desc.vectors.is_complex() {
         return None;
     }
-    let subwarp = (LANES as u32 / vec).min(32);
-    let long_rows = u32::from(desc.n > SUPER_SEGMENT / processes);
+    let processes = processes as u64;
+    let subwarp = (LANES / vec).min(32);
+    let long_rows = of.n() > SUPER_SEGMENT / processes;
     // Sub-warps with nothing to do in the last iteration cost more than iterations do.
-    let segments = desc.n.div_ceil(SEGMENT).min(SEGMENT / processes) as u32;
+    let segments = of.segments().min(SEGMENT / processes);
     // The last super-segment may have few segments: with more sub-warps its rows would take as long as whole ones.
-    let most = if long_rows == 1 { 8 } else { 512 / subwarp };
-    let most = most.min((LANES / processes) as u32);
-    let idle = |warps: &u32| segments.next_multiple_of(*warps) - segments;
+    let most = if long_rows { 8 } else { 512 / subwarp };
+    let most = most.min(LANES / processes);
+    let idle = |warps: &u64| segments.next_multiple_of(*warps) - segments;
     let warps_k = [32, 16, 8, 4, 2, 1].into_iter().filter(|warps| *warps <= most);
     let warps_k = warps_k.min_by_key(|warps| idle(warps) > segments / 16)?;
     let threads = (subwarp * warps_k).max(128);
-    let params = Params::new(KERNEL.name)
-        .with("threads", threads)
-        .with("subwarp", subwarp)
-        .with("warps_k", warps_k)
-        .with(
-            "rows",
-            if (desc.dtype.bytes() == 2 || long_rows == 1) && warps_k > 1 { 2 } else { 1 },
-        )
-        .with("vec", vec)
-        .with("processes", processes as u32)
-        .with("long_rows", long_rows);
-    let registers = held(desc, &params, long_rows * EXTRA_REGISTERS);
-    let params = params.with("blocks_per_sm", resident_blocks(registers, threads));
-    KERNEL.fits(desc, &params, caps).is_ok().then_some(params)
+    let two = (of.bytes() == 2 || long_rows) && warps_k > 1;
+    let params = of.with([
+        ("threads", threads),
+        ("subwarp", subwarp),
+        ("warps_k", warps_k),
+        ("rows", if two { 2 } else { 1 }),
+        ("vec", vec),
+        ("processes", processes),
+        ("long_rows", long_rows.into()),
+    ]);
+    let of = of.at(&params);
+    let params = of.with([("blocks_per_sm", resident_blocks(held(&of), threads))]);
+    of.at(&params).fits().then_some(params)
 }
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
                     let there = PROCESSES.contains(&processes) && !dtype.is_complex();
                     assert_eq!(found.is_some(), there, "{dtype} {vectors} {processes} {n}");
                     let long = found.and_then(|params| params.get("long_rows"));
-                    assert!(long.is_none_or(|l| (l == 1) == (n * processes > SUPER_SEGMENT)));
+                    assert!(long.is_none_or(|l| (l == 1) == (n * processes > 65_536)));
                 }
             }
         }
@@ -132,9 +133,9 @@ mod tests {
     fn what_is_not_legal_is_said() {
         let desc = Desc::of(Dtype::F32, Layout::Row, (1000, 20_000), 6);
         for (text, part) in [
-            ("processes=4", "up to 16384 columns here, not 20000"),
+            ("processes=4", "20000 columns are more than 16384"),
             ("processes=2 warps_k=64 threads=512 subwarp=8", "more than 32"),
-            ("processes=2 subwarp=32 vec=4", "more than 64 lanes"),
+            ("processes=2 subwarp=32 vec=4", "more than 64"),
         ] {
             let params: Params = format!("row-block-cyclic {text}").parse().unwrap();
             let why = KERNEL.fits(&desc, &params, &caps()).expect_err(text);

@@ -2,13 +2,10 @@
 //!
 //! Its text is `row_block.cu` behind `row_block_long.cu`.
 
-use std::ops::RangeInclusive;
+use gemv_gpu::rules::*;
+use gemv_gpu::{Case, Kernel, List, Rule};
 
-use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{Caps, Kernel, Signature};
-
-use super::row_block::{ALONE, ARGS, legal_shape, plan, shapes, vecs};
-use super::rules::{SUPER_SEGMENT, TWO_LEVELS, blocks};
+use super::row_block::{self, ALONE, BLOCK, plan, shapes, vecs};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "row-block-long",
@@ -20,48 +17,34 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("segment.cuh"),
         include_str!("row_block.cu")
     ),
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemv,
-    mixed: true,
-    ordered: true,
-    candidates,
-    legal,
-    plan: |desc, params, caps| plan("row_block_long", desc, params, caps),
+    rules: &[
+        // Of one super-segment, `row-block` has no second launch; more than 256 would need a third level.
+        Rule::Columns(SUPER_SEGMENT + 1..=TWO_LEVELS),
+        Rule::All(BLOCK),
+        Rule::AtMost("registers", held, most_segment_registers),
+    ],
+    candidates: &[
+        List::Values("vec", vecs),
+        List::Made(|of| shapes(of, 1, &ALONE)),
+        List::Value("blocks_per_sm", |of| resident_blocks(held(of), of.get("threads"))),
+        List::Launches,
+    ],
+    plan: |of| plan(of, "row_block_long"),
+    ..row_block::KERNEL
 };
 
-/// Of one super-segment, `row-block` has no second launch; more than 256 would need a third level.
-pub(super) const COLUMNS: RangeInclusive<usize> = SUPER_SEGMENT + 1..=TWO_LEVELS;
-/// Registers of a thread for the place of a super-segment, as the text counts them.
-const EXTRA_REGISTERS: u32 = 8;
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    if !COLUMNS.contains(&desc.n) {
-        let (low, high) = (COLUMNS.start(), COLUMNS.end());
-        return Err(format!("row-block-long is for {low} to {high} columns, not {}", desc.n));
-    }
-    legal_shape(desc, params, EXTRA_REGISTERS, caps)?;
-    blocks(&plan("row_block_long", desc, params, caps))
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if desc.layout != Layout::Row || !COLUMNS.contains(&desc.n) {
-        return Vec::new();
-    }
-    let mut out = Vec::new();
-    for vec in vecs(desc) {
-        shapes(&KERNEL, desc, caps, (vec, 1, EXTRA_REGISTERS), &ALONE, &mut out);
-    }
-    out.into_iter().map(|o| o.1).collect()
+/// Registers of a thread, with those for the place of a super-segment, as the text counts them.
+pub(super) fn held(of: &Case<'_>) -> u64 {
+    segment_registers(of) + 8
 }
 
 #[cfg(test)]
 mod tests {
-    use gemv_core::Dtype;
-    use gemv_gpu::value;
+    use gemv_core::{Desc, Dtype, Layout, Params};
+    use gemv_gpu::Case;
 
     use super::*;
-    use crate::kernels::row_block::{self, block_rows, costs};
+    use crate::kernels::row_block::{block_rows, costs};
     use crate::testing::caps;
 
     const KERNELS: [Kernel; 2] = [row_block::KERNEL, KERNEL];
@@ -75,7 +58,7 @@ mod tests {
                         [0, 128, 129, 256, 384, 1000, 4001, 65_536, 65_537, 1 << 24, (1 << 24) + 1]
                     {
                         let desc = Desc::of(dtype, Layout::Row, (m, n), align);
-                        let [all, wide] = KERNELS.map(|k| (k.candidates)(&desc, &caps()));
+                        let [all, wide] = KERNELS.map(|k| k.candidates(&desc, &caps()));
                         assert_eq!(!all.is_empty(), (129..=65_536).contains(&n), "{desc}");
                         assert_eq!(!wide.is_empty(), (65_537..=1 << 24).contains(&n), "{desc}");
                         let all: Vec<_> = all.into_iter().chain(wide).collect();
@@ -89,7 +72,7 @@ mod tests {
                             assert!(vec * dtype.bytes() <= (1 << align).max(dtype.bytes()));
                         }
                         let col = Desc { layout: Layout::Col, ..desc };
-                        assert!(KERNELS.iter().all(|k| (k.candidates)(&col, &caps()).is_empty()));
+                        assert!(KERNELS.iter().all(|k| k.candidates(&col, &caps()).is_empty()));
                     }
                 }
             }
@@ -105,7 +88,7 @@ mod tests {
         at_once: u64,
     ) -> (u64, u64, u64) {
         let (cost, width) = costs(n, at_once, 1);
-        let (all, super_segments) = (cost * blocks, n.div_ceil(SUPER_SEGMENT as u64));
+        let (all, super_segments) = (cost * blocks, n.div_ceil(SUPER_SEGMENT));
         let width = if blocks == rows * super_segments { super_segments * cost } else { width };
         let first = |super_segment: u64| super_segment * all / width;
         let mut super_segment = block * width / all;
@@ -117,7 +100,7 @@ mod tests {
 
     #[test]
     fn every_super_segment_has_blocks() {
-        let w = SUPER_SEGMENT as u64;
+        let w = SUPER_SEGMENT;
         for n in [w + 1, w + 256, 2 * w, 2 * w + 1, 5 * w - 1, 309_976, 100 * w + 77, 256 * w] {
             for m in [1, 2, 7, 53, 4000] {
                 for text in [
@@ -128,10 +111,12 @@ mod tests {
                     let desc = Desc::of(Dtype::F32, Layout::Row, (m, n as usize), 4);
                     let params: Params = text.parse().unwrap();
                     let (plan, cluster) =
-                        ((KERNEL.plan)(&desc, &params, &caps()), params.get_or("cluster_k", 1));
+                        (KERNEL.plan(&desc, &params, &caps()), params.get_or("cluster_k", 1));
                     let blocks = plan.launches[0].grid[0] / u64::from(cluster);
-                    let rows = (m as u64).div_ceil(block_rows(&params));
-                    let at_once = u64::from(value(ARGS, &params, "warps_k") * cluster);
+                    let caps = caps();
+                    let of = Case::new(&KERNEL, &desc, &params, &caps);
+                    let rows = of.m().div_ceil(block_rows(&of));
+                    let at_once = of.get("warps_k") * of.get("cluster_k");
                     let (mut next, mut begins) = (0, 0);
                     for block in 0..blocks {
                         let (super_segment, from, end) =
@@ -173,20 +158,16 @@ mod tests {
             (
                 row,
                 "row-block threads=128 subwarp=32 warps_k=2 rows=4",
-                "rows=4 of sub-warps with 2 segments at once",
+                "more rows than a row has segments at once",
             ),
             (row, "row-block vec=8", "vec=8 is more than 4"),
-            (row, "row-block subwarp=32 vec=4", "more than 64 lanes"),
-            (row, "row-block subwarp=32 warps_k=8", "warps_k=8 of 4 sub-warps"),
-            (
-                Desc { n: 65_537, ..row },
-                "row-block",
-                "row-block is for up to 65536 columns, not 65537",
-            ),
+            (row, "row-block subwarp=32 vec=4", "subwarp=32 times vec=4 is more than 64"),
+            (row, "row-block subwarp=32 warps_k=8", "subwarp=32 times warps_k=8 is more than 128"),
+            (Desc { n: 65_537, ..row }, "row-block", "for 0 to 65536 columns, not 65537"),
             (
                 Desc { n: 65_536, ..row },
                 "row-block-long",
-                "row-block-long is for 65537 to 16777216 columns, not 65536",
+                "for 65537 to 16777216 columns, not 65536",
             ),
             (Desc { n: (1 << 24) + 1, ..row }, "row-block-long", "not 16777217"),
             (row, "row-block subwarp=8 warps_k=4 vec=4 rows=4", "more than 176"),
@@ -195,19 +176,19 @@ mod tests {
             (
                 row.of_type(Dtype::Bf16),
                 "row-block threads=512 subwarp=8 warps_k=1 rows=2 vec=8",
-                "bytes of shared memory",
+                "bytes of local memory",
             ),
             (row, "row-block blocks_per_sm=0", "blocks_per_sm=0 is not from 1"),
             (row, "row-block cluster_k=16", "from 1 to 8"),
             (
                 row,
                 "row-block threads=512 subwarp=8 warps_k=64 vec=4 cluster_k=8",
-                "warps_k=64 with cluster_k=8 is more than 256 segments",
+                "warps_k=64 times cluster_k=8 is more than 256",
             ),
             (
                 row,
                 "row-block subwarp=16 warps_k=1 rows=4 cluster_k=2",
-                "rows=4 of sub-warps with 2 segments at once",
+                "more rows than a row has segments at once",
             ),
             (huge, "row-block blocks_per_sm=65535", "blocks are more than"),
         ] {

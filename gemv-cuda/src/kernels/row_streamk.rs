@@ -1,13 +1,11 @@
 //! `row-streamk`: few long rows, whose segments all sub-warps of the device share evenly.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Layout, Params};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, MAX_GRID, Plan, Signature, value};
+use std::ops::RangeInclusive;
 
-use super::rules::{
-    STREAMK_COLUMNS, STREAMK_ROWS, aligned, blocks_per_sm, layout, limits, row_columns, widest,
-};
-use super::segment::{ROWS, SUBWARP, THREADS, VEC, fits, held, resident_blocks};
+use gemv_gpu::rules::*;
+use gemv_gpu::{Case, Kernel, Launch, List, MAX_GRID, Plan, Rule};
+
+use super::row_block::row_columns;
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "row-streamk",
@@ -18,90 +16,73 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("segment.cuh"),
         include_str!("row_streamk.cu")
     ),
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemv,
+    args: &[
+        threads(128, 512),
+        subwarp(8),
+        rows("Rows that a sub-warp computes at a time.", 4),
+        vec(1),
+        // As many as a multiprocessor of any device has room for.
+        blocks_per_sm(8, 32),
+    ],
     mixed: true,
-    ordered: true,
-    candidates,
-    legal,
+    rules: &[
+        BY_ROWS,
+        Rule::Columns(COLUMNS),
+        Rule::For(|_, caps| caps.max_group >= 1024, "sums are added by 1024 threads"),
+        Rule::For(|desc, _| desc.m as u64 <= MAX_GRID, "a row has a block of its own"),
+        ONE_LOAD,
+        LOADS_OF_LANES,
+        Rule::AtMost("registers", held, most_segment_registers),
+    ],
+    candidates: &[
+        List::Only(|of| {
+            let longer = of.m() <= ROWS && of.n() > row_columns(of.caps);
+            longer || of.m() <= FEWEST_ROWS && of.n() > LONG
+        }),
+        List::Shapes(&["threads", "rows"], &[&[128, 1], &[128, 2], &[256, 2], &[128, 4]]),
+        List::Value("vec", |of| of.aligned()),
+        List::Value("subwarp", |of| (LANES / of.get("vec")).min(32)),
+        List::Value("blocks_per_sm", |of| resident_blocks(held(of), of.get("threads"))),
+    ],
     plan,
+    ..Kernel::GEMV
 };
 
-/// Most blocks that a multiprocessor of any device has room for.
-const MOST_BLOCKS: u32 = 32;
-const ARGS: &[Arg] = &[THREADS, SUBWARP, ROWS, VEC, blocks_per_sm(8, MOST_BLOCKS)];
-/// Registers of a thread for an item's place, as the text counts them.
-const EXTRA_REGISTERS: u32 = 8;
+/// Rows up to which it may be faster than a block for each super-segment on an H200.
+pub(crate) const ROWS: u64 = 1024;
+/// One segment has no sums to add; more than two levels would need a third.
+pub(crate) const COLUMNS: RangeInclusive<u64> = SEGMENT + 1..=TWO_LEVELS;
+/// Up to 65,536 columns, a block with all segments of a row needs no second launch and was faster,
+/// but for the fewest rows.
+const FEWEST_ROWS: u64 = 16;
+const LONG: u64 = 16_384;
 
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let get = |name| u64::from(value(ARGS, params, name).max(1));
-    let (m, segments) = (desc.m as u64, (desc.n as u64).div_ceil(SEGMENT as u64));
+/// Registers of a thread, with those for an item's place, as the text counts them.
+fn held(of: &Case<'_>) -> u64 {
+    segment_registers(of) + 8
+}
+
+fn plan(of: &Case<'_>) -> Plan {
+    let (m, segments) = (of.m(), of.segments());
     // Without a row there is nothing to write; the kernel divides by their number.
     if m == 0 {
         return Plan::default();
     }
-    let items = m.div_ceil(get("rows")).saturating_mul(segments);
-    let subwarps = (get("threads") / get("subwarp")).max(1);
-    let most = u64::from(caps.units) * get("blocks_per_sm");
-    let blocks = items.div_ceil(subwarps).min(most).max(1);
-    let mut plan = Plan { workspace: m.saturating_mul(segments), ..Plan::default() };
-    let first = Launch::new("row_streamk", blocks, value(ARGS, params, "threads"));
-    plan.launches.push(first.waiting());
-    let warps = (segments as u32).div_ceil(SEGMENT as u32).next_power_of_two().min(32);
-    let reduce = Launch::new("row_streamk_reduce", m, 32 * warps);
-    plan.launches.push(reduce.waiting());
-    plan
+    let items = m.div_ceil(of.get("rows")).saturating_mul(segments);
+    let subwarps = of.get("threads") / of.get("subwarp");
+    let blocks = items.div_ceil(subwarps).min(of.blocks("blocks_per_sm")).max(1);
+    let warps = segments.div_ceil(SEGMENT).next_power_of_two().min(32);
+    let launches = [
+        Launch::new("row_streamk", blocks, of.get("threads")),
+        Launch::new("row_streamk_reduce", m, 32 * warps),
+    ];
+    let launches = launches.map(Launch::waiting).to_vec();
+    Plan { launches, workspace: m.saturating_mul(segments), counters: 0 }
 }
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    layout(desc, Layout::Row)?;
-    let get = |name| value(ARGS, params, name);
-    let (threads, subwarp, vec) = (get("threads"), get("subwarp"), get("vec"));
-    limits(&[("threads", threads, caps.max_group), ("vec", vec, widest(desc.dtype))])?;
-    if subwarp * vec > LANES as u32 {
-        return Err(format!("subwarp={subwarp} with vec={vec} is more than {LANES} lanes"));
-    }
-    fits(held(desc, params, EXTRA_REGISTERS), threads)?;
-    if caps.max_group < 1024 {
-        return Err(format!("sums are added by 1024 threads, not {}", caps.max_group));
-    }
-    if !STREAMK_COLUMNS.contains(&desc.n) {
-        let (low, high) = (STREAMK_COLUMNS.start(), STREAMK_COLUMNS.end());
-        return Err(format!("row-streamk is for {low} to {high} columns, not {}", desc.n));
-    }
-    if desc.m as u64 > MAX_GRID {
-        return Err(format!("{} rows are more than {MAX_GRID} blocks", desc.m));
-    }
-    Ok(())
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let longer = desc.m <= STREAMK_ROWS && desc.n > row_columns(caps);
-    if !longer && (desc.m > FEWEST_ROWS || desc.n <= LONG) {
-        return Vec::new();
-    }
-    let vec = aligned(desc);
-    let subwarp = (LANES as u32 / vec).min(32);
-    let all = SHAPES.iter().map(|&(threads, rows)| {
-        let params = Params::new(KERNEL.name).with("threads", threads).with("subwarp", subwarp);
-        let params = params.with("rows", rows).with("vec", vec);
-        let held = held(desc, &params, EXTRA_REGISTERS);
-        params.with("blocks_per_sm", resident_blocks(held, threads))
-    });
-    all.filter(|params| KERNEL.fits(desc, params, caps).is_ok()).collect()
-}
-
-/// Threads of a block, rows of a sub-warp.
-const SHAPES: [(u32, u32); 4] = [(128, 1), (128, 2), (256, 2), (128, 4)];
-/// Up to 65,536 columns, a block with all segments of a row needs no second launch and was faster,
-/// but for the fewest rows.
-const FEWEST_ROWS: usize = 16;
-const LONG: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
-    use gemv_core::Dtype;
+    use gemv_core::{Desc, Dtype, Layout, Params};
 
     use super::*;
     use crate::testing::caps;
@@ -122,13 +103,13 @@ mod tests {
                     (0, 100_000, true),
                 ] {
                     let desc = Desc::of(dtype, Layout::Row, (m, n), align);
-                    let all = candidates(&desc, &caps());
+                    let all = KERNEL.candidates(&desc, &caps());
                     assert_eq!(!all.is_empty(), some, "{desc}");
                     for params in all {
                         KERNEL.fits(&desc, &params, &caps()).unwrap();
                     }
                     let col = Desc { layout: Layout::Col, ..desc };
-                    assert!(candidates(&col, &caps()).is_empty());
+                    assert!(KERNEL.candidates(&col, &caps()).is_empty());
                 }
             }
         }
@@ -141,7 +122,7 @@ mod tests {
             let desc = Desc { m, n, ..desc };
             let params: Params = text.parse().unwrap();
             KERNEL.fits(&desc, &params, &caps()).unwrap();
-            plan(&desc, &params, &caps())
+            KERNEL.plan(&desc, &params, &caps())
         };
         // Three rows of four segments, sub-warps of 16 in blocks of 128: twelve items for eight sub-warps.
         let few = plan("row-streamk", 3, 1000);
@@ -174,10 +155,10 @@ mod tests {
             (row, "row-streamk threads=512 rows=4 subwarp=32 vec=2", caps(), "more than 88"),
             (row, "row-streamk blocks_per_sm=0", caps(), "blocks_per_sm=0 is not from 1 to 32"),
             (row, "row-streamk blocks_per_sm=33", caps(), "blocks_per_sm=33 is not"),
-            (row, "row-streamk", small, "sums are added by 1024 threads, not 512"),
+            (row, "row-streamk", small, "sums are added by 1024 threads"),
             (Desc { n: 256, ..row }, "row-streamk", caps(), "257 to 16777216 columns, not 256"),
             (Desc { n: (1 << 24) + 1, ..row }, "row-streamk", caps(), "columns, not 16777217"),
-            (Desc { m: 1 << 31, ..row }, "row-streamk", caps(), "are more than 2147483647 blocks"),
+            (Desc { m: 1 << 31, ..row }, "row-streamk", caps(), "a block of its own"),
             (Desc { layout: Layout::Col, ..row }, "row-streamk", caps(), "layout row"),
         ] {
             let params: Params = text.parse().unwrap();
@@ -188,6 +169,6 @@ mod tests {
         let why = KERNEL
             .fits(&f16, &"row-streamk subwarp=32 vec=4".parse().unwrap(), &caps())
             .unwrap_err();
-        assert_eq!(why, "subwarp=32 with vec=4 is more than 64 lanes");
+        assert_eq!(why, "subwarp=32 times vec=4 is more than 64 here");
     }
 }

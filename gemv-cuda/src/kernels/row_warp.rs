@@ -2,13 +2,9 @@
 //!
 //! Its text is `row_splitk.cu` behind `row_warp.cu`.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Desc, Layout, Params, Values};
-use gemv_gpu::{Arg, Caps, Kernel, Launch, Plan, Signature, value};
-
-use super::rules::{
-    blocks, compiled, layout, limits, registers, rows, subwarp, threads, vec, widest, words,
-};
+use gemv_core::Values;
+use gemv_gpu::rules::*;
+use gemv_gpu::{Kernel, Launch, List, Rule};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "row-warp",
@@ -19,82 +15,66 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("vectors.cuh"),
         include_str!("row_splitk.cu")
     ),
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemv,
+    args: &[
+        threads(128, 256),
+        subwarp(1),
+        rows("Rows that a sub-warp computes at a time.", 8),
+        vec(4),
+        compiled(
+            "unroll",
+            "Rounds of 64 columns, all in flight at once, in which a row fits however it is aligned.",
+            Values::Range(1, 5),
+            5,
+            "UNROLL",
+        ),
+    ],
     mixed: true,
-    ordered: true,
-    candidates,
-    legal,
-    plan: |desc, params, _| plan(desc, params),
+    rules: &[
+        BY_ROWS,
+        Rule::Columns(0..=SEGMENT),
+        THREADS_OF_DEVICE,
+        ONE_LOAD,
+        LOADS_OF_LANES,
+        // It divides a vector's lanes.
+        Rule::UpTo(&["vec"], |of| of.get("subwarp")),
+        // Counted with the lanes by which a row may be rotated. The alignment says nothing here: a window
+        // of a host matrix with gaps is packed on its way to the device.
+        Rule::AtMost(
+            "columns and vec - 1",
+            |of| of.n() + of.get("vec") - 1,
+            |of| of.get("unroll") * LANES,
+        ),
+        Rule::AtMost(
+            "registers of data",
+            |of| {
+                let [subwarp, rows, vec] = of.all(["subwarp", "rows", "vec"]);
+                let slots = LANES / (subwarp * vec);
+                rows * slots * (of.get("unroll") * of.load() + vec * of.words())
+            },
+            |_| 128,
+        ),
+    ],
+    candidates: &[
+        // Fewer than 64 columns are `row-splitk`'s and `row-smem`'s.
+        List::Only(|of| of.n() >= LANES),
+        List::Value("threads", |_| 128),
+        List::Values("vec", |of| vec![of.widest(), (of.widest() / 2).max(1)]),
+        List::Value("unroll", |of| (of.n() + of.get("vec") - 1).div_ceil(LANES)),
+        List::Values("slots", |_| vec![1, 2]),
+        List::Value("subwarp", |of| (LANES / of.get("vec") / of.get("slots")).min(32)),
+        List::Values("rows", |_| vec![2, 1, 4]),
+    ],
+    plan: |of| {
+        let [threads, subwarp, rows] = of.all(["threads", "subwarp", "rows"]);
+        let blocks = of.m().div_ceil(threads / subwarp * rows);
+        Launch::new("row_warp", blocks, threads).waiting().into()
+    },
+    ..Kernel::GEMV
 };
-
-const ARGS: &[Arg] = &[
-    threads(128, 256),
-    subwarp(1),
-    rows("Rows that a sub-warp computes at a time.", 8),
-    vec(4),
-    compiled(
-        "unroll",
-        "Rounds of 64 columns, all in flight at once, in which a row fits however it is aligned.",
-        Values::Range(1, 5),
-        5,
-        "UNROLL",
-    ),
-];
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    layout(desc, Layout::Row)?;
-    let get = |name| value(ARGS, params, name);
-    let (subwarp, vec, rows, unroll) = (get("subwarp"), get("vec"), get("rows"), get("unroll"));
-    limits(&[("threads", get("threads"), caps.max_group), ("vec", vec, widest(desc.dtype))])?;
-    let lanes = LANES as u32;
-    if subwarp * vec > lanes || vec > subwarp {
-        return Err(format!("subwarp={subwarp} with vec={vec} does not divide {lanes} lanes"));
-    }
-    // Counted with the lanes by which a row may be rotated. The alignment says nothing here: a window
-    // of a host matrix with gaps is packed on its way to the device.
-    if desc.n > SEGMENT || desc.n as u32 + vec - 1 > unroll * lanes {
-        return Err(format!("{} columns and vec={vec} do not fit unroll={unroll}", desc.n));
-    }
-    let (slots, bytes) = (lanes / (subwarp * vec), vec * desc.dtype.bytes() as u32);
-    registers(rows * slots * (unroll * bytes.div_ceil(4) + vec * words(desc.vectors)), 128)?;
-    blocks(&plan(desc, params))
-}
-
-fn plan(desc: &Desc, params: &Params) -> Plan {
-    let get = |name| u64::from(value(ARGS, params, name));
-    let rows = (get("threads") / get("subwarp").max(1) * get("rows")).max(1);
-    let blocks = (desc.m as u64).div_ceil(rows);
-    let launch = Launch::new("row_warp", blocks, value(ARGS, params, "threads")).waiting();
-    Plan { launches: vec![launch], ..Plan::default() }
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    // Fewer than 64 columns are `row-splitk`'s and `row-smem`'s.
-    if desc.n < LANES || desc.n > SEGMENT {
-        return Vec::new();
-    }
-    let widest = widest(desc.dtype);
-    let mut all = Vec::new();
-    for vec in [widest, (widest / 2).max(1)] {
-        let unroll = (desc.n as u32 + vec - 1).div_ceil(64);
-        for slots in [1, 2] {
-            for rows in [2, 1, 4] {
-                let params = Params::new(KERNEL.name).with("threads", 128);
-                let params = params.with("subwarp", (64 / vec / slots).min(32)).with("rows", rows);
-                all.push(params.with("vec", vec).with("unroll", unroll));
-            }
-        }
-    }
-    all.retain(|p| KERNEL.fits(desc, p, caps).is_ok());
-    all.dedup();
-    all
-}
 
 #[cfg(test)]
 mod tests {
-    use gemv_core::Dtype;
+    use gemv_core::{Desc, Dtype, Layout, Params};
 
     use super::*;
     use crate::testing::caps;
@@ -105,7 +85,7 @@ mod tests {
             for align in [1, 2, 3, 4, 6] {
                 for few in (0..=64).chain([65, 100, 192, 255, 256]) {
                     let desc = Desc::of(dtype, Layout::Row, (1000, few), align);
-                    let all = candidates(&desc, &caps());
+                    let all = KERNEL.candidates(&desc, &caps());
                     assert!(!all.is_empty() || !(64..=256).contains(&few), "{desc}");
                     for params in all {
                         KERNEL.fits(&desc, &params, &caps()).unwrap();
@@ -122,8 +102,8 @@ mod tests {
         for dtype in Dtype::ALL {
             for n in 1..=256 {
                 let of = |align| Desc::of(dtype, Layout::Row, (50, n), align);
-                for params in candidates(&of(6), &caps()) {
-                    let lanes = params.get("unroll").unwrap() as usize * LANES;
+                for params in KERNEL.candidates(&of(6), &caps()) {
+                    let lanes = params.get("unroll").unwrap() as usize * 64;
                     assert!(n + params.get("vec").unwrap() as usize - 1 <= lanes, "{n}: {params}");
                     KERNEL.fits(&of(1), &params, &caps()).unwrap();
                 }
@@ -136,12 +116,12 @@ mod tests {
         let row = Desc::of(Dtype::F32, Layout::Row, (9, 100), 4);
         for (desc, text, part) in [
             (row, "row-warp subwarp=3", "power of two"),
-            (row, "row-warp subwarp=32", "does not divide"),
-            (row, "row-warp unroll=1", "do not fit"),
+            (row, "row-warp subwarp=32", "subwarp=32 times vec=4 is more than 64"),
+            (row, "row-warp unroll=1", "columns and vec - 1 are more than 64"),
             (row, "row-warp unroll=6", "from 1 to 5"),
             (row, "row-warp subwarp=4 rows=4 unroll=5", "more than 128"),
             (row, "row-warp vec=8", "vec=8 is more than 4"),
-            (Desc { n: 257, ..row }, "row-warp", "do not fit"),
+            (Desc { n: 257, ..row }, "row-warp", "0 to 256 columns"),
             (Desc { layout: Layout::Col, ..row }, "row-warp", "layout row"),
         ] {
             let params: Params = text.parse().unwrap();

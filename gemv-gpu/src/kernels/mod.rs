@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use gemv_core::{Desc, Params};
 
-use crate::kernel::{Caps, Kernel, Signature};
+use crate::caps::Caps;
+use crate::kernel::{Kernel, Signature};
 
 #[cfg(feature = "packed")]
-pub use packed::{PACKED, packed_params, packed_place, packed_tiles};
+pub use packed::{PACKED, packed_place, packed_tiles};
 pub use read::read_params;
 pub use vector::{
     ELEMENTWISE, VECTOR, chain_launch, elementwise_launch, elementwise_params, elementwise_steps,
@@ -101,7 +102,7 @@ pub fn published(desc: &Desc, caps: &Caps) -> Vec<Params> {
     let signature =
         if (desc.rhs, desc.batch) == (1, 1) { Signature::Gemv } else { Signature::Gemm };
     let fitting = baselines().filter(|kernel| kernel.signature == signature);
-    fitting.flat_map(|kernel| (kernel.candidates)(desc, caps)).collect()
+    fitting.flat_map(|kernel| kernel.candidates(desc, caps)).collect()
 }
 
 /// The shared kernel of this name, or the linked baseline.

@@ -3,22 +3,24 @@
 use gemv_core::gemv_packed::{Blocks, with_blocks};
 use gemv_core::order::SEGMENT;
 use gemv_core::{
-    Arg, Desc, Format, Memory, PackedMatrix, PackedPlace, Params, Result, Values, zeros_on_host,
+    Arg, Format, Memory, PackedMatrix, PackedPlace, Params, Result, Values, zeros_on_host,
 };
 
-use crate::gemm;
-use crate::kernel::{Caps, Kernel, Language, Launch, Plan, Signature, value};
-use crate::split;
+use crate::caps::Language;
+use crate::kernel::{Case, Kernel, List, Rule};
+use crate::launch::{Launch, Plan};
+use crate::{gemm, split};
 
 /// The kernel of packed matrices: of no other product, so that no list of kernels to choose from has it.
 ///
 /// ```
 /// use gemv_core::{Desc, Dtype, Format};
-/// use gemv_gpu::{Caps, Language, PACKED, packed_params};
+/// use gemv_gpu::{Caps, Language, PACKED};
 ///
 /// let desc = Desc::packed(Format::Q8_0, Dtype::F32, (4096, 4096));
-/// let caps = Caps::new(Language::OpenCl);
-/// let params = packed_params(&desc, &caps)[0];
+/// let mut caps = Caps::new(Language::OpenCl);
+/// caps.max_group = 256;
+/// let params = PACKED.candidates(&desc, &caps)[0];
 /// assert_eq!(PACKED.fits(&desc, &params, &caps), Ok(()));
 /// ```
 pub static PACKED: Kernel = Kernel {
@@ -95,17 +97,42 @@ pub static PACKED: Kernel = Kernel {
             define: None,
         },
     ],
-    defines: &[],
-    signature: Signature::Gemm,
-    mixed: false,
-    ordered: true,
-    candidates: packed_params,
-    legal,
+    rules: &[
+        Rule::For(|desc, _| desc.packing.is_some(), "the kernel is for packed matrices"),
+        Rule::Holds(|of| of.get("format") == number(of), "the format is not that of the matrix"),
+        Rule::Holds(|of| of.get("threads").is_multiple_of(32), "a block has whole warps"),
+        Rule::UpTo(&["threads"], |of| of.caps.max_group.into()),
+        Rule::Holds(|of| of.get("plain") == 0 || of.get("single") == 0, "single=1 is not for CPUs"),
+        Rule::Holds(
+            |of| of.get("plain") == 1 || of.get("single") == 1 || of.segments() != 1,
+            "a row of one segment is for single=1",
+        ),
+        Rule::Holds(
+            |of| of.get("single") == 0 || (of.segments()..=64).contains(&segments_of_block(of)),
+            "with single=1 a block has all segments of a row, and at most 64",
+        ),
+        Rule::Holds(
+            |of| of.caps.language == Language::Cuda || of.get("passes") == 1,
+            "a warp has one segment in OpenCL",
+        ),
+        Rule::Local(|of| {
+            let [threads, rows, columns] = of.all(["threads", "rows", "tile_rhs"]);
+            match of.caps.language {
+                Language::OpenCl if of.get("plain") == 0 => {
+                    4 * (rows * columns * (threads / 32 + 1) + threads * 2 * columns)
+                }
+                _ => 0,
+            }
+        }),
+    ],
+    candidates: &[List::Made(shapes), List::Once],
     plan,
+    ..Kernel::GEMM
 };
 
-fn get(params: &Params, name: &str) -> u32 {
-    value(PACKED.args, params, name)
+/// The number of the matrix' format.
+fn number(of: &Case<'_>) -> u64 {
+    of.desc.packing.map_or(0, |format| format.number() as u64)
 }
 
 /// Words of a tile of 8 rows and 256 columns.
@@ -113,79 +140,34 @@ fn tile_words(format: Format) -> usize {
     with_blocks!(format, B => B::CODE_BITS as usize * 64 + B::FIELDS * 2)
 }
 
+fn segments_of_block(of: &Case<'_>) -> u64 {
+    of.get("threads") / 32 * of.get("passes")
+}
+
 /// Bytes of shared memory of a block on CUDA, as `packed.k` divides it.
-fn shared(desc: &Desc, params: &Params) -> u64 {
-    let format = desc.packing.expect("of a packed matrix");
-    let get = |name| u64::from(get(params, name));
-    let (warps, stages, columns) = (get("threads") / 32, get("stages"), get("tile_rhs"));
-    let segments = warps * get("passes");
-    let ring = warps * stages * tile_words(format) as u64;
-    let found = (2 * get("rows") * columns * (segments + 1)).next_multiple_of(4);
+fn shared(of: &Case<'_>) -> u64 {
+    let tile = tile_words(of.desc.packing.expect("of a packed matrix")) as u64;
+    let [stages, columns] = of.all(["stages", "tile_rhs"]);
+    let (warps, segments) = (of.get("threads") / 32, segments_of_block(of));
+    let found = (2 * of.get("rows") * columns * (segments + 1)).next_multiple_of(4);
     let arrivals = 2 * (warps * stages).next_multiple_of(2);
-    let x = match (columns, get("passes")) {
+    let x = match (columns, of.get("passes")) {
         (1, 1) => 0,
         _ => segments * 8 * (32 * columns + 4),
     };
-    4 * (ring + found + arrivals + x)
+    4 * (warps * stages * tile + found + arrivals + x)
 }
 
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> std::result::Result<(), String> {
-    let Some(format) = desc.packing else { return Err("the kernel is for packed matrices".into()) };
-    let get = |name| get(params, name);
-    if get("format") as usize != format.number() {
-        return Err(format!(
-            "format={} is not {format}, which is {}",
-            get("format"),
-            format.number()
-        ));
-    }
-    let threads = get("threads");
-    if threads % 32 > 0 || threads > caps.max_group {
-        return Err(format!(
-            "a block of {threads} threads: whole warps, at most {}",
-            caps.max_group
-        ));
-    }
-    let segments = desc.n.div_ceil(SEGMENT) as u32;
-    if get("plain") == 1 && get("single") == 1 {
-        return Err("single=1 is not for CPUs".into());
-    }
-    if get("plain") == 0 && get("single") == 0 && segments == 1 {
-        return Err("a row of one segment is for single=1".into());
-    }
-    let of_block = threads / 32 * get("passes");
-    if get("single") == 1 && (segments > of_block || of_block > 64) {
-        return Err(format!("{segments} segments of a row, {of_block} of a block, at most 64"));
-    }
-    if caps.language == Language::OpenCl && get("passes") > 1 {
-        return Err("a warp has one segment in OpenCL".into());
-    }
-    let (bytes, most) = match caps.language {
-        Language::Cuda => (shared(desc, params), caps.dynamic_bytes),
-        Language::OpenCl if get("plain") == 1 => (0, caps.local_bytes),
-        Language::OpenCl => {
-            let sums = get("rows") * get("tile_rhs") * (threads / 32 + 1);
-            (4 * u64::from(sums + threads * 2 * get("tile_rhs")), caps.local_bytes)
-        }
-    };
-    if bytes > u64::from(most) {
-        return Err(format!("{bytes} bytes of shared memory of {most}"));
-    }
-    Ok(())
-}
-
-/// The parameters worth trying, best guess first.
-pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    let Some(format) = desc.packing else { return Vec::new() };
-    let segments = desc.n.div_ceil(SEGMENT).max(1) as u32;
-    let columns = match desc.rhs {
+fn shapes(of: &Case<'_>) -> Vec<Params> {
+    let (caps, segments) = (of.caps, of.segments().max(1));
+    let columns = match of.rhs() {
         0 | 1 => 1,
         2 => 2,
         _ => 4,
     };
+    let format = ("format", number(of));
     if caps.cpu {
-        let params = Params::new(PACKED.name).with("format", format.number() as u32);
-        return vec![params.with("threads", 32).with("tile_rhs", columns).with("plain", 1)];
+        return vec![of.with([format, ("threads", 32), ("tile_rhs", columns), ("plain", 1)])];
     }
     // Warps of a block, as many as registers allow.
     let most = match (caps.language, columns) {
@@ -194,12 +176,14 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
         _ => 8,
     };
     // Where a block has few rows, sums of the first ones would wait for the last ones.
-    let of_block = desc.m.div_ceil(caps.units.max(1) as usize);
+    let of_block = of.m().div_ceil(caps.units.max(1).into());
     let rows = if of_block >= 192 { 128 } else { 64 };
     // What is in flight fills the memory's pipes; more only delays the first tile.
-    let stages = if of_block <= 32 || format == Format::Fp8 { 3 } else { 4 };
+    let few = of_block <= 32 || of.desc.packing == Some(Format::Fp8);
+    let stages = if few { 3 } else { 4 };
     let mut all = Vec::new();
-    for most in [most, most / 2, most / 4].map(|most| most.min(caps.max_group / 32).max(1)) {
+    for most in [most, most / 2, most / 4] {
+        let most = most.min(u64::from(caps.max_group) / 32).max(1);
         let several = match caps.language {
             Language::Cuda if segments <= 64 => segments.div_ceil(most),
             _ => 1,
@@ -210,48 +194,42 @@ pub fn packed_params(desc: &Desc, caps: &Caps) -> Vec<Params> {
             for (rows, stages) in
                 [(rows, stages), (rows, 3), (32, stages), (32, 3), (32, 2), (8, 2)]
             {
-                let params = Params::new(PACKED.name)
-                    .with("format", format.number() as u32)
-                    .with("threads", 32 * warps)
-                    .with("tile_rhs", columns)
-                    .with("rows", rows)
-                    .with("passes", passes)
-                    .with("stages", stages)
-                    .with("single", u32::from(segments <= warps * passes));
-                if legal(desc, &params, caps).is_ok() && !all.contains(&params) {
-                    all.push(params);
-                }
+                all.push(of.with([
+                    format,
+                    ("threads", 32 * warps),
+                    ("tile_rhs", columns),
+                    ("rows", rows),
+                    ("passes", passes),
+                    ("stages", stages),
+                    ("single", u64::from(segments <= warps * passes)),
+                ]));
             }
         }
     }
     all
 }
 
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let get64 = |name| u64::from(get(params, name));
-    let threads = get64("threads");
-    let segments = desc.n.div_ceil(SEGMENT) as u64;
-    let groups = segments.div_ceil(threads / 32 * get64("passes")).max(1);
-    let panels = (desc.rhs as u64).div_ceil(get64("tile_rhs"));
+fn plan(of: &Case<'_>) -> Plan {
+    let (m, segments, threads) = (of.m(), of.segments(), of.get("threads"));
+    let groups = segments.div_ceil(segments_of_block(of)).max(1);
+    let panels = of.rhs().div_ceil(of.get("tile_rhs"));
     // The first row may be any of its tile.
-    let tiles = (desc.m as u64 + 7).div_ceil(8).max(1);
+    let tiles = (m + 7).div_ceil(8).max(1);
     // One more than the multiprocessors have would take as long as twice as many.
-    let most = (u64::from(caps.units) * get64("blocks") / (groups * panels)).max(1);
-    let blocks = tiles.min(most);
-    let shared = match caps.language {
-        Language::Cuda => shared(desc, params) as u32,
+    let blocks = tiles.min((of.blocks("blocks") / (groups * panels)).max(1));
+    let first = Launch::new("packed_row", blocks, threads);
+    // The text for CPUs does not wait for the launch ahead.
+    let (grid, first) = match of.get("plain") {
+        0 => ([blocks * panels, groups, 1], first.waiting()),
+        _ => ([(m * segments).div_ceil(threads) * panels, 1, 1], first),
+    };
+    let shared = match of.caps.language {
+        Language::Cuda => shared(of) as u32,
         Language::OpenCl => 0,
     };
-    let mut plan = Plan::default();
-    let first = Launch::new("packed_row", blocks, threads as u32);
-    // The text for CPUs does not wait for the launch ahead.
-    let (grid, first) = match get(params, "plain") {
-        0 => ([blocks * panels, groups, 1], first.waiting()),
-        _ => ([(desc.m as u64 * segments).div_ceil(threads) * panels, 1, 1], first),
-    };
-    plan.launches.push(Launch { grid, shared, ..first });
-    if get(params, "single") == 0 && segments > 1 {
-        let outputs = (desc.m as u64).saturating_mul(desc.rhs as u64);
+    let mut plan = Plan::from(Launch { grid, shared, ..first });
+    if of.get("single") == 0 && segments > 1 {
+        let outputs = m.saturating_mul(of.rhs());
         let split = split::Split { parts: groups, count: segments, super_segments: false };
         plan.launches.extend(split.gemm_reduce(outputs));
         plan.workspace = split.workspace(outputs);

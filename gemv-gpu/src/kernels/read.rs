@@ -1,22 +1,35 @@
 //! `read`: reads the matrix once and multiplies nothing. The text is `read.k`.
 
-use gemv_core::{Arg, Desc, Dtype, Layout, Params, Values};
+use gemv_core::{Arg, Dtype, Layout, Params, Values};
 
-use crate::kernel::{Caps, Kernel, Launch, Plan, Signature, value};
+use crate::caps::Caps;
+use crate::kernel::{Kernel, Rule};
+use crate::launch::Launch;
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     name: "read",
     about: "Reads the matrix once and multiplies nothing: the bandwidth that a product can reach.",
     source: include_str!("read.k"),
     args: ARGS,
-    defines: &[],
-    signature: Signature::Gemv,
-    mixed: false,
     ordered: false,
-    // For Backend::read_params alone.
-    candidates: |_, _| Vec::new(),
-    legal,
-    plan,
+    rules: &[
+        Rule::For(
+            |desc, _| (desc.dtype, desc.layout) == (Dtype::F32, Layout::Row),
+            "bandwidth is read from a row-major f32 matrix",
+        ),
+        Rule::For(
+            |desc, _| desc.align >= 4 && (desc.m * desc.n).is_multiple_of(4),
+            "bandwidth is read in whole vectors of 16 bytes",
+        ),
+    ],
+    // Candidates are Backend::read_params alone.
+    plan: |of| {
+        let threads = of.get("threads");
+        let most = (of.m() * of.n()).div_ceil(4 * threads).max(1);
+        let blocks = of.get("blocks_per_sm") * u64::from(of.caps.units.max(1));
+        Launch::new("read_bandwidth", blocks.min(most), threads).into()
+    },
+    ..Kernel::GEMV
 }];
 
 const ARGS: &[Arg] = &[
@@ -80,22 +93,4 @@ pub fn read_params(caps: &Caps) -> Vec<Params> {
         }
     };
     all.into_iter().filter(|p| p.get_or("threads", 1) <= caps.max_group).collect()
-}
-
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    if (desc.dtype, desc.layout) != (Dtype::F32, Layout::Row) {
-        return Err("bandwidth is read from a row-major f32 matrix".into());
-    }
-    if desc.align < 4 || !(desc.m * desc.n).is_multiple_of(4) {
-        return Err("bandwidth is read in whole vectors of 16 bytes".into());
-    }
-    crate::rules::limits(&plan(desc, params, caps), caps, 0)
-}
-
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let get = |name| value(ARGS, params, name);
-    let (threads, blocks_per_sm) = (get("threads"), get("blocks_per_sm"));
-    let most = (desc.m as u64 * desc.n as u64).div_ceil(4 * u64::from(threads)).max(1);
-    let blocks = (u64::from(blocks_per_sm) * u64::from(caps.units.max(1))).min(most);
-    Plan { launches: vec![Launch::new("read_bandwidth", blocks, threads)], ..Plan::default() }
 }

@@ -3,7 +3,9 @@
 
 use gemv_core::{Arg, Comparison, Dtype, Function, Params, Step, Values};
 
-use crate::kernel::{Caps, Kernel, Launch, MAX_GRID, Plan, Signature};
+use crate::caps::Caps;
+use crate::kernel::{Kernel, Rule};
+use crate::launch::{Launch, MAX_GRID};
 
 /// Words of both.
 pub(crate) const STEPS: &str = include_str!("steps.h");
@@ -34,14 +36,8 @@ pub static VECTOR: Kernel = Kernel {
     about: "Computes each entry of y from those of x, z and y at its place.",
     source: crate::source![STEPS, include_str!("vector.k")],
     args: &[THREADS],
-    defines: &[],
-    // Not looked at: it is legal for no product.
-    signature: Signature::Gemv,
-    mixed: false,
-    ordered: true,
-    candidates: |_, _| Vec::new(),
-    legal: |_, _, _| Err("the kernel is for no product".into()),
-    plan: |_, _, _| Plan::default(),
+    rules: &[Rule::For(|_, _| false, "the kernel is for no product")],
+    ..Kernel::GEMV
 };
 
 /// The kernel of all other steps, and of those whose factor is an array. Complex types have the entry points of
@@ -119,7 +115,7 @@ fn launch(entry: &'static str, [ni, nj, nk]: [usize; 3], caps: &Caps) -> Launch 
     let blocks = (nk as u64).div_ceil(threads.into()).min(most.min(MAX_GRID));
     let rows = (ni as u64).saturating_mul(nj as u64).min(65_535);
     let grid = [blocks, rows, 1];
-    Launch { grid, ..Launch::new(entry, blocks, threads).waiting() }
+    Launch { grid, ..Launch::new(entry, blocks, threads.into()).waiting() }
 }
 
 /// The launch of several steps and dot products on operands that have so many bytes of shared memory. All

@@ -1,14 +1,14 @@
 //! `gemm-col-tile`: one column-major matrix and several right-hand sides, on GPUs; X is read from local
 //! memory. The text is `gemm_col_tile.cl` in the frame of several right-hand sides.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Arg, Desc, Layout, Params, Values};
+use gemv_core::Values;
+use gemv_gpu::rules::*;
 use gemv_gpu::{
-    Caps, GEMM_FRAME_SOURCE, GEMM_PRELUDE, GEMM_REDUCE_SOURCE, GemmFrame, Kernel, Plan,
-    REDUCE_SOURCE, Signature, source, value,
+    Case, GEMM_FRAME_SOURCE, GEMM_PRELUDE, GEMM_REDUCE_SOURCE, GemmFrame, Kernel, List,
+    REDUCE_SOURCE, Rule, source,
 };
 
-use super::vectors::{VEC, aligned, compiled, distinct, of_layout, threads};
+use super::vectors::ON_GPUS;
 
 pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 
@@ -23,57 +23,72 @@ const KERNEL: Kernel = Kernel {
         REDUCE_SOURCE,
         GEMM_REDUCE_SOURCE,
     ],
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemm,
-    mixed: false,
-    ordered: true,
-    candidates,
-    legal,
-    plan,
+    args: &[
+        threads(256, 512),
+        threads_k(8, 4, 32),
+        tile_rhs(8, Values::Range(1, 16)),
+        vec(1),
+        launched(
+            "split_k",
+            "Blocks that share a row's columns; 0 takes as many as fill the device.",
+            Values::Range(0, 65_535),
+            0,
+        ),
+        launched(
+            "blocks_per_sm",
+            "Blocks for each multiprocessor that rows are split for.",
+            Values::Range(1, 64),
+            4,
+        ),
+    ],
+    rules: &[
+        BY_COLUMNS,
+        ONE_MATRIX,
+        ONE_LOAD,
+        THREADS_K_OF_BLOCK,
+        // X of a segment has the place of the sums that are exchanged.
+        Rule::Holds(
+            |of| of.get("threads") * of.get("vec") >= SEGMENT,
+            "a block has at least 256 rows, threads times vec",
+        ),
+        Rule::AtMost(
+            "bytes of sums and of X of a thread",
+            |of| frame(of).accs * of.acc_bytes(),
+            |_| MAX_ACC_BYTES,
+        ),
+        Rule::Local(|of| frame(of).local * of.acc_bytes()),
+    ],
+    candidates: &[
+        ON_GPUS,
+        List::Only(|of| of.rhs() != 1),
+        List::Shapes(
+            &["threads", "threads_k", "tile_rhs", "vec", "blocks_per_sm"],
+            &[
+                &[256, 16, 8, 2, 4],
+                &[256, 16, 4, 4, 4],
+                &[256, 8, 8, 1, 4],
+                &[256, 16, 16, 1, 4],
+                &[256, 16, 8, 1, 4],
+                &[256, 8, 4, 2, 4],
+                &[256, 16, 4, 2, 4],
+                &[512, 16, 16, 1, 2],
+            ],
+        ),
+        List::Value("tile_rhs", |of| of.rhs().min(of.get("tile_rhs"))),
+        List::Value("vec", |of| of.aligned().min(of.get("vec"))),
+        List::Launches,
+        List::First(8),
+    ],
+    plan: |of| frame(of).plan(of),
+    ..Kernel::GEMM
 };
 
-const ARGS: &[Arg] = &[
-    threads(256, 512),
-    compiled(
-        "threads_k",
-        "Threads of a block that share the columns of the same rows.",
-        Values::Powers(4, 32),
-        8,
-        "THREADS_K",
-    ),
-    compiled(
-        "tile_rhs",
-        "Columns of X that are multiplied at a time: A is read once for them.",
-        Values::Range(1, 16),
-        8,
-        "TILE_RHS",
-    ),
-    VEC,
-    Arg {
-        name: "split_k",
-        about: "Blocks that share a row's columns; 0 takes as many as fill the device.",
-        values: Values::Range(0, 65_535),
-        default: 0,
-        define: None,
-    },
-    Arg {
-        name: "blocks_per_sm",
-        about: "Blocks for each multiprocessor that rows are split for.",
-        values: Values::Range(1, 64),
-        default: 4,
-        define: None,
-    },
-];
-
-fn frame(params: &Params) -> GemmFrame {
-    let get = |name| u64::from(value(ARGS, params, name));
-    let (threads_k, vec, cols) = (get("threads_k"), get("vec"), get("tile_rhs"));
-    let groups = (get("threads") / threads_k).max(1);
+fn frame(of: &Case<'_>) -> GemmFrame {
+    let [threads_k, vec, cols] = of.all(["threads_k", "vec", "tile_rhs"]);
+    let groups = of.get("threads") / threads_k;
     // Of a lane, and of a stack for its slots.
-    let sums = 1 + u64::from((LANES as u64 / threads_k).ilog2());
+    let sums = 1 + u64::from((LANES / threads_k).ilog2());
     GemmFrame {
-        args: ARGS,
         entry: "gemm_col_tile",
         group_rows: vec,
         groups,
@@ -82,55 +97,10 @@ fn frame(params: &Params) -> GemmFrame {
     }
 }
 
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    let get = |name| value(ARGS, params, name);
-    let (threads, threads_k, vec) = (get("threads"), get("threads_k"), get("vec"));
-    of_layout(desc, Layout::Col, vec)?;
-    if desc.batch != 1 {
-        return Err("the kernel is for one matrix".into());
-    }
-    if threads_k > threads {
-        return Err(format!("threads_k={threads_k} of {threads} threads"));
-    }
-    // X of a segment has the place of the sums that are exchanged.
-    if (threads * vec) < SEGMENT as u32 {
-        return Err(format!("{threads} threads with vec={vec} have fewer than {SEGMENT} rows"));
-    }
-    frame(params).limits(desc, params, caps)
-}
-
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    frame(params).plan(desc, params, caps)
-}
-
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if desc.layout != Layout::Col || desc.batch != 1 || desc.rhs == 1 {
-        return Vec::new();
-    }
-    let cols = desc.rhs.min(16) as u32;
-    let widest = aligned(desc);
-    let mut all = Vec::new();
-    for (threads, threads_k, cols, vec, blocks) in [
-        (256, 16, cols.min(8), 2, 4),
-        (256, 16, cols.min(4), 4, 4),
-        (256, 8, cols.min(8), 1, 4),
-        (256, 16, cols, 1, 4),
-        (256, 16, cols.min(8), 1, 4),
-        (256, 8, cols.min(4), 2, 4),
-        (256, 16, cols.min(4), 2, 4),
-        (512, 16, cols, 1, 2),
-    ] {
-        let params = Params::new(KERNEL.name).with("threads", threads);
-        let params = params.with("threads_k", threads_k).with("tile_rhs", cols);
-        all.push(params.with("vec", vec.min(widest)).with("blocks_per_sm", blocks));
-    }
-    distinct(&KERNEL, desc, caps, 8, all)
-}
-
 #[cfg(test)]
 mod tests {
-    use gemv_core::Dtype;
-    use gemv_gpu::Language;
+    use gemv_core::{Desc, Dtype, Layout, Params};
+    use gemv_gpu::{Caps, Language};
 
     use super::*;
 
@@ -140,7 +110,7 @@ mod tests {
         (caps.max_group, caps.local_bytes, caps.units, caps.fp64) = (1024, 48 << 10, 100, true);
         let desc = Desc { rhs: 8, ..Desc::of(Dtype::F32, Layout::Col, (5000, 100), 4) };
         for (desc, text, part) in [
-            (desc, "gemm-col-tile threads=128", "fewer than 256 rows"),
+            (desc, "gemm-col-tile threads=128", "at least 256 rows"),
             (desc, "gemm-col-tile threads_k=4 vec=4", "bytes of sums and of X"),
             (desc, "gemm-col-tile threads_k=32 tile_rhs=16 vec=2 threads=512", "local memory"),
             (Desc { batch: 2, ..desc }, "gemm-col-tile", "one matrix"),
@@ -149,7 +119,7 @@ mod tests {
             let why = KERNEL.fits(&desc, &params, &caps).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");
         }
-        assert!(!candidates(&desc, &caps).is_empty());
-        assert!(candidates(&Desc { rhs: 1, ..desc }, &caps).is_empty());
+        assert!(!KERNEL.candidates(&desc, &caps).is_empty());
+        assert!(KERNEL.candidates(&Desc { rhs: 1, ..desc }, &caps).is_empty());
     }
 }

@@ -1,154 +1,115 @@
 //! `row-block`: row-major matrices of more than a few columns on GPUs; a block has a row. The text is
 //! `row_block.cl`.
 
-use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Arg, Desc, Layout, Params, Values};
-use gemv_gpu::{Caps, Kernel, Launch, Plan, Signature, limits, source, value};
+use gemv_gpu::rules::*;
+use gemv_gpu::{Case, Kernel, Launch, List, Plan, Rule, source};
 
-use super::vectors::{
-    BLOCKS_PER_SM, SOURCE, VEC, aligned, compiled, distinct, of_layout, registers, rows, threads,
-    words,
-};
+use super::vectors::{ON_GPUS, SOURCE};
 
 pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 
-const KERNEL: Kernel = Kernel {
+pub(super) const KERNEL: Kernel = Kernel {
     name: "row-block",
     about: "A block computes a row at a time and loads the next one meanwhile, on GPUs: row-major, up \
             to 65,536 columns.",
     source: source![SOURCE, include_str!("row_block.cl")],
-    args: ARGS,
-    defines: &[],
-    signature: Signature::Gemv,
-    mixed: false,
-    ordered: true,
-    candidates,
-    legal,
+    args: &[
+        threads(128, 512),
+        subwarp(8),
+        warps_k(2),
+        rows("Rows that a sub-warp computes at a time.", 8),
+        vec(1),
+        blocks_per_sm(8, MANY_BLOCKS),
+    ],
+    // A block has one level of sums of segments.
+    rules: &[Rule::Columns(0..=SUPER_SEGMENT), Rule::All(BLOCK)],
+    candidates: &[
+        ON_GPUS,
+        // With fewer columns, rows are `row`'s and `row-smem`'s.
+        List::Only(|of| of.n() > 64),
+        // Elements of 8 bytes one by one, too: their sums take as many registers as two of the others.
+        List::Values("vec", |of| match of.aligned() {
+            wide if of.bytes() == 8 && wide > 1 => vec![wide, 1],
+            wide => vec![wide],
+        }),
+        // Loads that a thread has of a round in place of one, most threads of a row (further segments are further
+        // iterations), fewest threads of a block, rows of a sub-warp.
+        List::Shapes(
+            &["loads", "most", "least", "rows"],
+            &[
+                &[1, 512, 128, 1],
+                &[2, 512, 32, 1],
+                &[2, 128, 128, 1],
+                &[1, 512, 32, 1],
+                &[2, 512, 128, 1],
+                &[1, 512, 128, 2],
+                &[1, 128, 128, 1],
+                &[1, 128, 128, 2],
+                &[2, 32, 32, 1],
+            ],
+        ),
+        SUBWARP,
+        List::Value("warps_k", |of| {
+            let all_at_once = of.segments().next_power_of_two().min(LANES);
+            all_at_once.min(of.get("most") / of.get("subwarp"))
+        }),
+        List::Value("threads", |of| of.get("least").max(of.get("subwarp") * of.get("warps_k"))),
+        List::Value("blocks_per_sm", |of| {
+            resident_blocks(segment_registers(of), of.get("threads"))
+        }),
+        List::Launches,
+        List::First(16),
+    ],
     plan,
+    ..Kernel::GEMV
 };
 
-pub(super) const ARGS: &[Arg] = &[
-    threads(128, 512),
-    compiled(
-        "subwarp",
-        "Neighbouring threads that share a segment of a row.",
-        Values::Powers(8, 32),
-        16,
-        "SUBWARP",
-    ),
-    compiled(
-        "warps_k",
-        "Sub-warps of a block that share a row, each with other segments.",
-        Values::Powers(1, 64),
-        2,
-        "WARPS_K",
-    ),
-    rows("Rows that a sub-warp computes at a time."),
-    VEC,
-    BLOCKS_PER_SM,
+/// From so many columns on, even waves are faster than more blocks.
+const LONG: u64 = 2048;
+
+/// How a block is shared out.
+pub(super) const BLOCK: &[Rule] = &[
+    BY_ROWS,
+    ONE_LOAD,
+    LOADS_OF_LANES,
+    WARPS_OF_BLOCK,
+    Rule::AtMost("registers of data", segment_registers, most_segment_registers),
+    // Lanes of the second level, and what sub-warps exchange where there are no shuffles.
+    Rule::Local(|of| {
+        (2 * block_rows(of) * LANES + of.get("threads") * of.get("vec")) * of.acc_bytes()
+    }),
 ];
 
-/// Most columns: a block has one level of sums of segments.
-pub(super) const MOST_COLUMNS: usize = SEGMENT * SEGMENT;
-/// With fewer columns, rows are `row`'s and `row-smem`'s.
-const LEAST_COLUMNS: usize = 65;
-/// From so many columns on, even waves are faster than more blocks.
-const LONG: usize = 2048;
-
-/// 32-bit registers of a thread: for A and x, for sums, and for the loads.
-fn held(desc: &Desc, params: &Params) -> u32 {
-    let get = |name| value(ARGS, params, name);
-    let (subwarp, rows, vec) = (get("subwarp"), get("rows"), get("vec"));
-    let slots = LANES as u32 / (subwarp * vec);
-    let load = (vec * desc.dtype.bytes() as u32).div_ceil(4);
-    4 * slots * load * (rows + 1) + slots * vec * rows * words(desc.dtype) + 8 * slots
-}
+/// The widest sub-warp whose threads have so many loads of a round.
+pub(super) const SUBWARP: List =
+    List::Value("subwarp", |of| ((LANES / of.get("vec")).min(32) / of.get("loads")).max(8));
 
 /// Rows that a block takes at a time.
-fn block_rows(params: &Params) -> u32 {
-    let get = |name| value(ARGS, params, name);
-    get("threads") / (get("subwarp") * get("warps_k")) * get("rows")
+fn block_rows(of: &Case<'_>) -> u64 {
+    let [threads, subwarp, warps_k, rows] = of.all(["threads", "subwarp", "warps_k", "rows"]);
+    threads / (subwarp * warps_k) * rows
 }
 
-fn legal(desc: &Desc, params: &Params, caps: &Caps) -> Result<(), String> {
-    if desc.n > MOST_COLUMNS {
-        return Err(format!("the kernel is for up to {MOST_COLUMNS} columns, not {}", desc.n));
-    }
-    limits(&plan(desc, params, caps), caps, legal_shape(desc, params)?)
-}
-
-/// How a block is shared out. Returns its bytes of local memory.
-pub(super) fn legal_shape(desc: &Desc, params: &Params) -> Result<u64, String> {
-    let get = |name| value(ARGS, params, name);
-    let (threads, subwarp, warps) = (get("threads"), get("subwarp"), get("warps_k"));
-    let vec = get("vec");
-    of_layout(desc, Layout::Row, vec)?;
-    let lanes = LANES as u32;
-    if subwarp * vec > lanes {
-        return Err(format!("subwarp={subwarp} with vec={vec} is more than {lanes} lanes"));
-    }
-    if subwarp * warps > threads {
-        return Err(format!("warps_k={warps} of {} sub-warps", threads / subwarp));
-    }
-    // A segment with its x is in registers before the first sum. A thread of a block of 512 has 128
-    // registers, of smaller ones 255.
-    registers(held(desc, params), if threads > 256 { 88 } else { 176 })?;
-    // Lanes of the second level, and what sub-warps exchange where there are no shuffles.
-    let sums = 2 * block_rows(params) * lanes + threads * vec;
-    Ok(u64::from(sums) * desc.dtype.acc_bytes() as u64)
-}
-
-fn plan(desc: &Desc, params: &Params, caps: &Caps) -> Plan {
-    let get = |name| u64::from(value(ARGS, params, name));
-    let most = u64::from(caps.units) * get("blocks_per_sm");
-    let blocks = (desc.m as u64).div_ceil(block_rows(params).into());
-    let waves = if desc.n > LONG { blocks.div_ceil(most).max(1) } else { 1 };
+fn plan(of: &Case<'_>) -> Plan {
+    let (blocks, most) = (of.m().div_ceil(block_rows(of)), of.blocks("blocks_per_sm"));
+    let waves = if of.n() > LONG { blocks.div_ceil(most).max(1) } else { 1 };
     let blocks = blocks.div_ceil(waves).min(most).max(1);
-    let launch = Launch::new("row_block", blocks, value(ARGS, params, "threads"));
-    Plan { launches: vec![launch], ..Plan::default() }
+    Launch::new("row_block", blocks, of.get("threads")).into()
 }
 
-/// How a block is shared out: loads that a thread has of a round in place of one, most threads of a
-/// row (further segments are further iterations), fewest threads of a block, rows of a sub-warp.
-const SHAPES: [(u32, u32, u32, u32); 9] = [
-    (1, 512, 128, 1),
-    (2, 512, 32, 1),
-    (2, 128, 128, 1),
-    (1, 512, 32, 1),
-    (2, 512, 128, 1),
-    (1, 512, 128, 2),
-    (1, 128, 128, 1),
-    (1, 128, 128, 2),
-    (2, 32, 32, 1),
-];
+#[cfg(test)]
+mod tests {
+    use gemv_core::{Desc, Dtype, Layout};
+    use gemv_gpu::{Caps, Language};
 
-fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
-    if !(LEAST_COLUMNS..=MOST_COLUMNS).contains(&desc.n) {
-        return Vec::new();
+    use super::*;
+
+    #[test]
+    fn a_row_has_no_more_sub_warps_than_a_block() {
+        let (caps, desc) =
+            (Caps::new(Language::OpenCl), Desc::of(Dtype::F32, Layout::Row, (9, 1000), 4));
+        let params = "row-block subwarp=32 warps_k=64".parse().unwrap();
+        let why = KERNEL.fits(&desc, &params, &caps).unwrap_err();
+        assert_eq!(why, "subwarp=32 times warps_k=64 is more than 128 here");
     }
-    let all_at_once = desc.n.div_ceil(SEGMENT).next_power_of_two().min(LANES) as u32;
-    let wide = aligned(desc);
-    // Elements of 8 bytes one by one, too: their sums take as many registers as two of the others.
-    let count = if desc.dtype.bytes() == 8 && wide > 1 { 2 } else { 1 };
-    let mut all = Vec::new();
-    for vec in [wide, 1].into_iter().take(count) {
-        for (loads, most, least, rows) in SHAPES {
-            let subwarp = ((LANES as u32 / vec).min(32) / loads).max(8);
-            let warps = all_at_once.min(most / subwarp);
-            let threads = least.max(subwarp * warps);
-            let params = Params::new(KERNEL.name)
-                .with("threads", threads)
-                .with("subwarp", subwarp)
-                .with("warps_k", warps)
-                .with("rows", rows)
-                .with("vec", vec);
-            let resident = match held(desc, &params) {
-                0..=48 => 1024,
-                49..=88 => 512,
-                _ => 256,
-            };
-            all.push(params.with("blocks_per_sm", (resident / threads).max(1)));
-        }
-    }
-    distinct(&KERNEL, desc, caps, 16, all)
 }

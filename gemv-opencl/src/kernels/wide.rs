@@ -1,107 +1,79 @@
 //! What the kernels for CPUs share. The text is `wide.cl`.
 
-use gemv_core::order::SEGMENT;
-use gemv_core::{Arg, Desc, Layout, Params, Values};
-use gemv_gpu::{Caps, Launch, Plan, Split, value};
+use gemv_core::{Arg, Values};
+use gemv_gpu::rules::{compiled, launched};
+use gemv_gpu::{Case, Launch, List, Plan, Rule, Split};
 
 pub(super) const SOURCE: &str = include_str!("wide.cl");
 /// Of the kernels by columns.
 pub(super) const TREE: &str = include_str!("tree.cl");
 
-pub(super) const BLOCKS_PER_SM: Arg = Arg {
-    name: "blocks_per_sm",
-    about: "Work-groups for each compute unit, each with a band of rows.",
-    values: Values::Range(1, 64),
-    default: 4,
-    define: None,
-};
-pub(super) const PREFETCH: Arg = Arg {
-    name: "prefetch",
-    about: "Bytes behind each load whose line it asks for; 0 for none.",
-    values: Values::Multiples(64, 0, 1 << 16),
-    default: 0,
-    define: Some("PREFETCH"),
-};
+pub(super) const BLOCKS_PER_SM: Arg = launched(
+    "blocks_per_sm",
+    "Work-groups for each compute unit, each with a band of rows.",
+    Values::Range(1, 64),
+    4,
+);
+pub(super) const PREFETCH: Arg = compiled(
+    "prefetch",
+    "Bytes behind each load whose line it asks for; 0 for none.",
+    Values::Multiples(64, 0, 1 << 16),
+    0,
+    "PREFETCH",
+);
 // The work-groups of a row are the grid's y.
-pub(super) const SPLIT_K: Arg = Arg {
-    name: "split_k",
-    about: "Work-groups that share a row's columns; 0 takes several where rows are fewer than \
-            compute units.",
-    values: Values::Range(0, 65_535),
-    default: 0,
-    define: None,
-};
+pub(super) const SPLIT_K: Arg = launched(
+    "split_k",
+    "Work-groups that share a row's columns; 0 takes several where rows are fewer than \
+     compute units.",
+    Values::Range(0, 65_535),
+    0,
+);
 
 /// Most bytes of the private memory of an item: a part of its thread's stack.
-pub(super) const PRIVATE: usize = 512 << 10;
+pub(super) const PRIVATE: u64 = 512 << 10;
 
 /// The rules of every kernel for CPUs.
-pub(super) fn legal(caps: &Caps) -> Result<(), String> {
-    if !caps.cpu {
-        return Err("the kernel is for CPUs".into());
-    }
-    if caps.max_group < 128 {
-        return Err(format!("the second launch takes 128 items, the device {}", caps.max_group));
-    }
-    Ok(())
-}
+pub(super) const CPU: Rule = Rule::All(&[
+    Rule::For(|_, caps| caps.cpu, "the kernel is for CPUs"),
+    Rule::For(|_, caps| caps.max_group >= 128, "the second launch takes 128 items"),
+]);
 
 /// Rows of a vector, where lanes are not its elements.
-pub(super) const ROWS: usize = 16;
+pub(super) const ROWS: u64 = 16;
 
 /// `rows` is how many a work-group has at least, and `tile` how many it should have before rows are split.
-pub(super) fn plan(
-    (args, entry, rows, tile): (&[Arg], &'static str, usize, usize),
-    desc: &Desc,
-    params: &Params,
-    caps: &Caps,
-) -> Plan {
-    let asked = match value(args, params, "split_k") {
-        0 => parts(desc, tile, caps),
+pub(super) fn plan(of: &Case<'_>, entry: &'static str, rows: u64, tile: u64) -> Plan {
+    let asked = match of.get("split_k") {
+        0 => parts(of, tile),
         split => split,
     };
-    let split = Split::of(desc.n, asked);
-    let groups = u64::from(value(args, params, "blocks_per_sm")) * u64::from(caps.units);
-    let m = desc.m as u64;
+    let (m, split) = (of.m(), Split::of(of.desc.n, asked as u32));
     // Rows that are split need no more bands.
-    let rows = if split.parts > 1 { tile } else { rows } as u64;
-    let grid = [m.div_ceil(rows).min(groups).max(1), split.parts, 1];
+    let rows = if split.parts > 1 { tile } else { rows };
+    let grid = [m.div_ceil(rows).min(of.blocks("blocks_per_sm")).max(1), split.parts, 1];
     let mut launches = vec![Launch { grid, ..Launch::new(entry, 1, 1) }];
     launches.extend(split.reduce(m));
     Plan { launches, workspace: split.workspace(m), counters: 0 }
 }
 
 /// Work-groups of a row: 1 where there is a tile of rows for each compute unit.
-pub(super) fn parts(desc: &Desc, tile: usize, caps: &Caps) -> u32 {
-    let segments = desc.n.div_ceil(SEGMENT);
-    let units = caps.units as usize;
+fn parts(of: &Case<'_>, tile: u64) -> u64 {
+    let units = u64::from(of.caps.units);
     // Four parts a unit even out the load of other processes.
-    let bands = desc.m.div_ceil(tile).max(1);
+    let bands = of.m().div_ceil(tile).max(1);
     // Of bands that are not many, one more than another has is an idle unit.
     let even = if tile == 1 { units } else { 4 * units };
     let want = if bands >= even { 1 } else { (4 * units).div_ceil(bands) };
-    want.min(segments).clamp(1, 1 << 12) as u32
+    want.min(of.segments()).clamp(1, 1 << 12)
 }
 
-/// Those of these shapes that are legal, with rows split and whole; none for another layout.
-pub(super) fn candidates(
-    (layout, tile): (Layout, fn(&Params) -> usize),
-    shapes: &[Params],
-    desc: &Desc,
-    caps: &Caps,
-    legal: fn(&Desc, &Params, &Caps) -> Result<(), String>,
-) -> Vec<Params> {
-    if desc.layout != layout {
-        return Vec::new();
-    }
-    let mut all = Vec::new();
-    for shape in shapes {
-        // 0 in place of a count, so that a row of a table serves many shapes.
-        if parts(desc, tile(shape), caps) > 1 {
-            all.push(shape.with("split_k", 0));
-        }
-        all.push(shape.with("split_k", 1));
-    }
-    all.retain(|p| legal(desc, p, caps).is_ok());
-    all
+/// Whether rows are split and whole, for tiles of so many rows.
+pub(super) fn splits(of: &Case<'_>, tile: u64) -> Vec<u64> {
+    // 0 in place of a count, so that a row of a table serves many shapes.
+    if parts(of, tile) > 1 { vec![0, 1] } else { vec![1] }
 }
+
+/// Columns of X at a time, up to 8.
+pub(super) const TILE_RHS: List =
+    List::Value("tile_rhs", |of| of.rhs().next_power_of_two().min(8).min(of.get("tile_rhs")));
