@@ -303,6 +303,7 @@ fn refuses() -> Check {
         (pairs, ["--dtype", "f16"], "lobpcg: --dtype f16: there is f64 and f32"),
         (pairs, ["--tolerance", "0"], "lobpcg: --tolerance must be above 0"),
         (pairs, ["--abacus", "1"], "unexpected argument '--abacus'"),
+        (env!("CARGO_BIN_EXE_views"), ["--step", "0"], "it is no number from 1 on"),
     ] {
         sentences.push((text_of_failure(program, &options)?, part.to_owned()));
     }

@@ -138,6 +138,22 @@ fn one_vector<T: Element>() {
     assert!(failed > 100, "{failed} allocations failed");
 }
 
+/// Elements apart in rows of a few segments, of which a copy takes less memory than the sums of as many rows as are
+/// interleaved.
+fn few_apart<T: Element>() {
+    let mut numbers = Numbers::new(5);
+    let (all, x) = (numbers.elements::<T>(3 * 300), Array1::from_vec(numbers.elements::<T>(300)));
+    let a = ArrayView2::from_shape((1, 900), &all).unwrap().slice_move(s![.., ..;3]);
+    let y = Array1::from_elem(1, T::default());
+    let mut want = y.clone();
+    reference::gemv(T::Acc::ONE, a, false, x.view(), T::Acc::ZERO, want.view_mut());
+    let params: Params = "strided rows=64".parse().unwrap();
+    for cpu in cpus() {
+        let product = |y: &mut Array1<T>| cpu.product(&a, &x).with(&params).to(y);
+        computes(&|| format!("{} {cpu}", T::DTYPE), &y, &bits(&want), &product);
+    }
+}
+
 #[test]
 fn products_without_scratch_have_the_right_bits() {
     let _alone = alone();
@@ -147,6 +163,8 @@ fn products_without_scratch_have_the_right_bits() {
     one_vector::<bf16>();
     one_vector::<Complex<f32>>();
     one_vector::<Complex<f64>>();
+    few_apart::<f64>();
+    few_apart::<Complex<f32>>();
 }
 
 fn several_vectors<T: Element + Times<V>, V: Element>() {

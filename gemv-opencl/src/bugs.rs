@@ -56,7 +56,7 @@ pub(crate) const LAZY: Bug = Bug {
     driver: POCL,
     about: "PoCL compiles an entry point when it is first launched. What it does before, for each program, takes as long for one \
             entry point as for all of a kernel: half a second.",
-    workaround: "Its programs have all entry points of a kernel; those of other drivers have one.",
+    workaround: "Its programs have all entry points of a kernel; those of most drivers have one.",
     check: "A first product with split rows and with this name in GEMV_OPENCL_LIFT takes no longer than without.",
 };
 pub(crate) const NOT_A_CPU: Bug = Bug {

@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use clap::Parser;
 use gemv::{GpuDot, Result};
-use gemv_examples::clock::seconds;
+use gemv_examples::{clock::seconds, count};
 use ndarray::linalg::general_mat_vec_mul;
 use ndarray::{Array1, Array2, ArrayView2, ShapeBuilder, s};
 
@@ -26,7 +26,7 @@ struct Options {
     )]
     shape: Vec<(usize, usize)>,
     /// Steps along a row.
-    #[arg(long, value_delimiter = ',', default_value = "2,3,5,8,16")]
+    #[arg(long, value_delimiter = ',', default_value = "2,3,5,8,16", value_parser = count)]
     step: Vec<usize>,
 }
 

@@ -315,7 +315,7 @@ impl<'a> Part<'a> {
         }
         match self.take(bytes) {
             Some(mut buffer) => run(buffer.as_mut_ptr()),
-            // A tile is a part of one segment.
+            // Not without end: where there is memory for a tile, there is for its sums, which are fewer.
             None if a.n > SEGMENT => self.tiles(),
             None => self.row_by_row(),
         }
@@ -540,7 +540,7 @@ impl Part<'_> {
         let lines = if by_rows { Lines::Rows(1) } else { Lines::Columns(1) };
         // A tile is small: the sums of its columns stay in registers.
         let VectorArgs { rows: interleaved, streams, .. } = of.plan.args;
-        let args = VectorArgs { rows: interleaved, streams, ..VectorArgs::CACHED };
+        let args = VectorArgs { rows: interleaved.min(rows), streams, ..VectorArgs::CACHED };
         let plan = VectorPlan { args, lines, a: Reads::InPlace, x: Reads::InPlace, ..of.plan };
         let tile = Product { plan, k, ..*of };
         let (rs, cs) = self.strides();
