@@ -406,7 +406,7 @@ impl VectorPlan {
             _ if all => (m, 1),
             Lines::Columns(_) => (m.min(32), 1),
             Lines::Rows(_) => {
-                let segments = (RUN / (SEGMENT * v.element)).clamp(1, 16);
+                let segments = (RUN / (SEGMENT * v.element)).clamp(1, TILE_SEGMENTS);
                 let rows = TILE / (n.min(segments * SEGMENT) * v.element);
                 (m.min(rows.clamp(4, 16) & !3), segments)
             }
@@ -424,7 +424,10 @@ impl VectorPlan {
     }
 }
 
-/// Bytes of a tile that is copied together, and of one of its rows.
+/// Most segments of a tile that is copied together, a power of two.
+pub(super) const TILE_SEGMENTS: usize = 16;
+
+/// Bytes of such a tile, and of one of its rows.
 const TILE: usize = 64 << 10;
 const RUN: usize = 16 << 10;
 

@@ -12,7 +12,8 @@ use super::entry::{Call, EntryPoints, Finish, Kernel};
 use super::isa::Isa;
 use super::ops::Scalar;
 use super::plan::{
-    Along, Cut, Lines, Reads, Rows, Scratch, Tiles, VectorArgs, VectorOperands, VectorPlan, Writes,
+    Along, Cut, Lines, Reads, Rows, Scratch, TILE_SEGMENTS, Tiles, VectorArgs, VectorOperands,
+    VectorPlan, Writes,
 };
 use super::scratch::{self, Buffer};
 use super::sums::{Place, Row, Tree, levels};
@@ -315,8 +316,8 @@ impl<'a> Part<'a> {
         }
         match self.take(bytes) {
             Some(mut buffer) => run(buffer.as_mut_ptr()),
-            // Not without end: where there is memory for a tile, there is for its sums, which are fewer.
-            None if a.n > SEGMENT => self.tiles(),
+            // Not without end: this may be a tile.
+            None if a.n > TILE_SEGMENTS * SEGMENT => self.tiles(),
             None => self.row_by_row(),
         }
     }
