@@ -425,6 +425,11 @@ fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
     let mut y = Array2::from_elem((m, k), V::default());
     device.product(&one, x).to(&mut y).map_err(of)?;
     same(&y, &plain.index_axis(Axis(0), 2).to_owned(), "one of them")?;
+    // The same as a stack of one.
+    let mut y = Array3::from_elem((1, m, k), V::default());
+    device.product(&one.insert_axis(Axis(0)), x.insert_axis(Axis(0))).to(&mut y).map_err(of)?;
+    let y = y.index_axis_move(Axis(0), 0);
+    same(&y, &plain.index_axis(Axis(0), 2).to_owned(), "a stack of one")?;
     let part = host.index_axis(Axis(0), 3).rows(2..5).dequantize().map_err(of)?;
     if part != a.slice(s![3, 2..5, ..]) {
         return Err("rows of one of them".into());
