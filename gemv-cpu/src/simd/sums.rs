@@ -23,11 +23,6 @@ pub(super) unsafe fn levels(
     mut spare: *mut u8,
     out: *mut u8,
 ) {
-    if count <= SEGMENT {
-        // SAFETY: the caller's.
-        return unsafe { level(k, sums, (m, ld), count, out) };
-    }
-    let ones = Ones::new(k);
     loop {
         let groups = count.div_ceil(SEGMENT);
         for g in 0..groups {
@@ -35,7 +30,7 @@ pub(super) unsafe fn levels(
             let p = sums.wrapping_add(g * SEGMENT * ld * k.vector.acc);
             let out = if groups == 1 { out } else { spare.wrapping_add(g * ld * k.vector.acc) };
             // SAFETY: the caller's.
-            unsafe { ones.sum(k, p, (m, ld), n, out) }
+            unsafe { level(k, p, (m, ld), n, out) }
         }
         if groups == 1 {
             return;
