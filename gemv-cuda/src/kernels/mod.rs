@@ -17,6 +17,7 @@ gpu::kernel_files! {
     mod gemm_col_mma;   // the same of a column-major matrix
     mod gemm_col_tile;  // several right-hand sides, tiles of a column-major matrix
     mod gemm_row_batch; // many matrices of few columns
+    mod gemm_row_smem;  // the same, rows through shared memory
     mod gemm_col_batch; // the same of column-major matrices
     mod gemm_row_lanes; // several right-hand sides of 16-bit matrices, by the copy engine of Hopper
     mod gemm_row_ring;  // several right-hand sides, rows through shared memory
