@@ -173,7 +173,7 @@ fn body<T: Element + Times<V>, V: Element>(
             (1, 7, 1025, 9),
             (5, 16, 16, 1),
             (30, 17, 13, 1),
-            (3, 150, 96, 1),
+            (3, 65, 96, 1),
             (300, 4, 4, 3),
             (2, 9, 700, 3),
             // More than 256 segments: of few rows with much X, and with little.

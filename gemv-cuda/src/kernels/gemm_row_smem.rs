@@ -1,6 +1,6 @@
 //! `gemm-row-smem`: many row-major matrices of up to 128 columns; a thread has whole rows, which come through shared memory.
 
-use gemv_core::Values;
+use gemv_core::{Arg, Values};
 use gemv_gpu::rules::*;
 use gemv_gpu::{Case, GEMM_PRELUDE, Kernel, Launch, List, Rule};
 
@@ -11,32 +11,18 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: gemv_gpu::source![
         GEMM_PRELUDE,
         include_str!("vectors.cuh"),
+        include_str!("smem_rows.cuh"),
         include_str!("gemm_row_smem.cu")
     ],
-    args: &[
-        threads(128, 256),
-        rows("Rows of a thread.", 8),
-        vec(1),
-        compiled(
-            "max_n",
-            "Most columns: the least of its values that holds a row.",
-            Values::OneOf(MAX_N),
-            64,
-            "MAX_N",
-        ),
-    ],
+    args: &[threads(128, 256), rows("Rows of a thread.", 8), vec(1), MAX_N],
     rules: &[
         BY_ROWS,
-        Rule::Columns(1..=MOST),
-        Rule::For(|desc, _| desc.rhs == 1, "the kernel is for one right-hand side"),
-        THREADS_OF_DEVICE,
+        Rule::All(FEW_COLUMNS),
         ONE_LOAD,
         Rule::Holds(
             |of| of.n().is_multiple_of(of.get("vec")),
             "the columns are not a multiple of vec",
         ),
-        WITHIN_MAX_N,
-        Rule::Holds(|of| max_n(of) == of.get("max_n"), "columns are too few for max_n"),
     ],
     candidates: &[
         List::Only(|of| of.desc.batch != 1 && of.n() > 0),
@@ -68,10 +54,29 @@ pub(crate) const KERNEL: Kernel = Kernel {
 
 /// Columns of the widest matrix.
 const MOST: u64 = 2 * LANES;
-const MAX_N: &[u32] = &[1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128];
+const LENGTHS: &[u32] = &[1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128];
 
-fn max_n(of: &Case<'_>) -> u64 {
-    let least = MAX_N.iter().find(|most| u64::from(**most) >= of.n());
+/// Most columns of a program.
+pub(super) const MAX_N: Arg = compiled(
+    "max_n",
+    "Most columns: the least of its values that holds a row.",
+    Values::OneOf(LENGTHS),
+    64,
+    "MAX_N",
+);
+
+/// Of a thread with whole rows, of one right-hand side, in shared memory.
+pub(super) const FEW_COLUMNS: &[Rule] = &[
+    Rule::Columns(1..=MOST),
+    Rule::For(|desc, _| desc.rhs == 1, "the kernel is for one right-hand side"),
+    THREADS_OF_DEVICE,
+    WITHIN_MAX_N,
+    Rule::Holds(|of| max_n(of) == of.get("max_n"), "columns are too few for max_n"),
+];
+
+/// The least that holds a row.
+pub(super) fn max_n(of: &Case<'_>) -> u64 {
+    let least = LENGTHS.iter().find(|most| u64::from(**most) >= of.n());
     least.map_or(MOST, |most| (*most).into())
 }
 

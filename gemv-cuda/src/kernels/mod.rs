@@ -2,7 +2,7 @@
 //! and the rules of `row-block`, `row_block.cu` its text.
 //!
 //! To add one: the two files, and one line in the list [`OWN`]. What several texts share stands in
-//! `vectors.cuh` and `segment.cuh`, what several descriptions share in `gemv_gpu::rules`. What needs the f64 tensor
+//! `vectors.cuh`, `smem_rows.cuh` and `segment.cuh`, what several descriptions share in `gemv_gpu::rules`. What needs the f64 tensor
 //! cores is in `mma.rs` and `mma.cuh`. `row_block_cyclic.rs` computes no product, and is in no list.
 
 pub(crate) mod mma;
@@ -19,6 +19,7 @@ gpu::kernel_files! {
     mod gemm_row_batch; // many matrices of few columns
     mod gemm_row_smem;  // the same, rows through shared memory
     mod gemm_col_batch; // the same of column-major matrices
+    mod gemm_col_smem;  // the same, whole matrices through shared memory
     mod gemm_row_lanes; // several right-hand sides of 16-bit matrices, by the copy engine of Hopper
     mod gemm_row_ring;  // several right-hand sides, rows through shared memory
     mod gemm_row_panel; // the same, rows through registers
