@@ -7,6 +7,7 @@ use gemv_core::{Desc, Params};
 use crate::caps::Caps;
 use crate::kernel::{Kernel, Signature};
 
+pub use col_thread::COL_THREAD;
 #[cfg(feature = "packed")]
 pub use packed::{PACKED, packed_place, packed_tiles};
 pub use read::read_params;
@@ -53,9 +54,15 @@ kernel_files! {
     mod read;
 }
 
+// What a backend completes by its own words for vectors, and has in a list of its own.
+mod col_thread;
+
 #[cfg(feature = "packed")]
 mod packed;
 mod vector;
+
+/// What such kernels have before their text whose threads have whole rows.
+const WHOLE_ROWS: &str = include_str!("whole_rows.h");
 
 /// The shared kernels: those that keep the order, and `read`.
 ///

@@ -5,7 +5,7 @@ use gemv_core::Values;
 use gemv_gpu::rules::*;
 use gemv_gpu::{Case, GEMM_PRELUDE, Kernel, Launch, List, Plan, Rule, source};
 
-use super::vectors::{ON_GPUS, SOURCE};
+use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 

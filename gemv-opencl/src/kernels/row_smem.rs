@@ -5,7 +5,7 @@ use gemv_core::Values;
 use gemv_gpu::rules::*;
 use gemv_gpu::{Kernel, Launch, List, source};
 
-use super::vectors::{ON_GPUS, PARTIALS, SOURCE};
+use super::vectors::{PARTIALS, SOURCE};
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     name: "row-smem",
