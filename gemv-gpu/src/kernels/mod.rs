@@ -11,6 +11,7 @@ pub use col_thread::COL_THREAD;
 #[cfg(feature = "packed")]
 pub use packed::{PACKED, packed_place, packed_tiles};
 pub use read::read_params;
+pub use row_smem::{ROW_SMEM, row_smem_args};
 pub use vector::{
     ELEMENTWISE, VECTOR, chain_launch, elementwise_launch, elementwise_params, elementwise_steps,
     vector_launch, vector_params,
@@ -56,6 +57,7 @@ kernel_files! {
 
 // What a backend completes by its own words for vectors, and has in a list of its own.
 mod col_thread;
+mod row_smem;
 
 #[cfg(feature = "packed")]
 mod packed;

@@ -3,5 +3,3 @@
 //! They run on CPUs as well, and are tested there, but are candidates on GPUs only (`ON_GPUS`).
 
 pub(super) const SOURCE: &str = include_str!("vectors.cl");
-/// Of the kernels with whole rows in a thread.
-pub(super) const PARTIALS: &str = include_str!("partials.cl");
