@@ -3,8 +3,9 @@
 //! A [`Kernel`] describes its arguments, says which parameters are legal for a problem and what they
 //! launch, and has its source. Each is a pair of files in `src/kernels`: `row.rs` and `row.k`. The
 //! source is one text, which a prelude spells as OpenCL C or as CUDA C++. It takes types and
-//! parameters as defines, and begins with its contract. A kernel that only one of the two can run is
-//! in that backend's crate, described with the same types.
+//! parameters as defines, and begins with its contract. Where a text needs words of a backend's own,
+//! such as loads under a condition, that backend puts them before it ([`COL_THREAD`]). A kernel that only
+//! one of the two can run is in that backend's crate, described with the same types.
 //!
 //! Every entry point for one column has one signature, so that a backend sets arguments in one place:
 //!
@@ -62,9 +63,9 @@ pub use gemm::{GEMM_FRAME_SOURCE, GEMM_PRELUDE, GemmFrame, assert_layout};
 pub use gemv_core::Arg;
 pub use kernel::{Case, Kernel, List, Rule, Signature};
 pub use kernels::{
-    BASELINES, ELEMENTWISE, VECTOR, baselines, chain_launch, elementwise_launch,
-    elementwise_params, elementwise_steps, kernel, kernels, published, read_params, vector_launch,
-    vector_params,
+    BASELINES, COL_THREAD, ELEMENTWISE, GEMM_ROW_PANEL_SOURCE, ROW_SMEM, VECTOR, baselines,
+    chain_launch, elementwise_launch, elementwise_params, elementwise_steps, kernel, kernels,
+    published, read_params, row_smem_args, vector_launch, vector_params,
 };
 #[cfg(feature = "packed")]
 pub use kernels::{PACKED, packed_place, packed_tiles};

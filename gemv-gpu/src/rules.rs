@@ -3,7 +3,7 @@
 
 use gemv_core::{Arg, Layout, Params, Values, order};
 
-use crate::kernel::{Case, Rule};
+use crate::kernel::{Case, List, Rule};
 use crate::launch::{Launch, MAX_GRID, Plan};
 use crate::split::{MAX_SPLIT, Split, split_sets};
 
@@ -135,6 +135,9 @@ pub const BLOCKS_PER_SM: Arg = launched(
     Values::Range(1, 1024),
     8,
 );
+
+/// What the candidates of a kernel for GPUs begin with. It runs on CPUs as well, and is tested there.
+pub const ON_GPUS: List = List::Only(|of| !of.caps.cpu);
 
 /// Row-major matrices.
 pub const BY_ROWS: Rule = Rule::Layout(Layout::Row);

@@ -1,5 +1,7 @@
 // col-tile: y = alpha A x + beta y, column-major. A block reads tiles of TILE_M rows by one segment of
 // columns, and prefetches the next tile into registers before it has summed up the last one.
+// OpenCL's kernel of this name has the same tiles, but another way to add up segments: by the last block that counts
+// itself in, where this one has clusters.
 //
 //   rows       sets of TILE_M rows. Thread t has rows (t % COLUMN_THREADS) * VEC ... of its set;
 //              neighbours read neighbouring elements of a column.

@@ -1,35 +1,13 @@
-//! `row-smem`: row-major matrices of up to 64 columns and many rows; a thread has a row, which comes
-//! through shared memory.
+//! `row-smem`, behind CUDA's words for vectors, and its candidates.
 
 use gemv_core::{Params, Values};
-use gemv_gpu::rules::*;
-use gemv_gpu::{Case, Kernel, Launch, List};
+use gemv_gpu::{Case, Kernel, List, ROW_SMEM, row_smem_args, source};
 
 pub(crate) const KERNEL: Kernel = Kernel {
-    name: "row-smem",
-    about: "A block copies its rows to shared memory, and a thread computes a whole row there: \
-            row-major, up to 64 columns.",
-    source: concat!(include_str!("vectors.cuh"), include_str!("row_smem.cu")),
-    args: &[
-        threads(128, 256),
-        rows("Rows of a thread.", 8),
-        vec(1),
-        compiled(
-            "max_n",
-            "Most columns, a multiple of vec: a row has room for so many in shared memory.",
-            Values::Range(1, 64),
-            64,
-            "MAX_N",
-        ),
-    ],
-    rules: ROWS_IN_LOCAL_MEMORY,
+    source: source![include_str!("vectors.cuh"), ROW_SMEM.source],
+    args: &row_smem_args(Values::Range(1, 64)),
     candidates: &[List::Only(|of| of.m() >= ROWS), List::Made(shapes), List::Once],
-    plan: |of| {
-        let [threads, rows] = of.all(["threads", "rows"]);
-        let blocks = of.m().div_ceil(threads * rows);
-        Launch::new("row_smem", blocks, threads).waiting().into()
-    },
-    ..Kernel::GEMV
+    ..ROW_SMEM
 };
 
 /// Rows from which it may be faster than `row-splitk` on an H200.

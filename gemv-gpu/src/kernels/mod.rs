@@ -7,9 +7,11 @@ use gemv_core::{Desc, Params};
 use crate::caps::Caps;
 use crate::kernel::{Kernel, Signature};
 
+pub use col_thread::COL_THREAD;
 #[cfg(feature = "packed")]
 pub use packed::{PACKED, packed_place, packed_tiles};
 pub use read::read_params;
+pub use row_smem::{ROW_SMEM, row_smem_args};
 pub use vector::{
     ELEMENTWISE, VECTOR, chain_launch, elementwise_launch, elementwise_params, elementwise_steps,
     vector_launch, vector_params,
@@ -53,9 +55,23 @@ kernel_files! {
     mod read;
 }
 
+// What a backend completes by its own words for vectors, and has in a list of its own.
+mod col_thread;
+mod row_smem;
+
 #[cfg(feature = "packed")]
 mod packed;
 mod vector;
+
+/// The text of `gemm-row-panel`, between a backend's own words for vectors and the launches that add up the sums of parts.
+///
+/// ```
+/// assert!(gemv_gpu::GEMM_ROW_PANEL_SOURCE.contains("gemm_row_panel(GEMM_ARGUMENTS)"));
+/// ```
+pub const GEMM_ROW_PANEL_SOURCE: &str = include_str!("gemm_row_panel.k");
+
+/// What such kernels have before their text whose threads have whole rows.
+const WHOLE_ROWS: &str = include_str!("whole_rows.h");
 
 /// The shared kernels: those that keep the order, and `read`.
 ///

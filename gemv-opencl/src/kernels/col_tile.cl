@@ -1,5 +1,6 @@
 // y = alpha A x + beta y, column-major, on GPUs. A block reads tiles of TILE_M rows by one segment of
-// columns. The bits are those of docs/ORDER.md.
+// columns. The bits are those of docs/ORDER.md. CUDA's kernel of this name has the same tiles, but clusters of
+// blocks, which OpenCL C has no words for, where this one has a last block.
 //
 //   rows       sets of TILE_M rows. Thread t has rows (t % COLUMN_THREADS) * VEC ... of its set;
 //              neighbours read neighbouring elements of a column.

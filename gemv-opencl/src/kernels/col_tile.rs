@@ -5,7 +5,7 @@ use gemv_core::{Params, Values};
 use gemv_gpu::rules::*;
 use gemv_gpu::{Case, Kernel, Launch, List, Plan, Rule, source};
 
-use super::vectors::{ON_GPUS, SOURCE};
+use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     name: "col-tile",

@@ -8,8 +8,6 @@ use gemv_gpu::{
     REDUCE_SOURCE, Rule, source,
 };
 
-use super::vectors::ON_GPUS;
-
 pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 
 const KERNEL: Kernel = Kernel {

@@ -4,7 +4,7 @@
 use gemv_gpu::rules::*;
 use gemv_gpu::{Case, Kernel, Launch, List, Plan, Rule, source};
 
-use super::vectors::{ON_GPUS, SOURCE};
+use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[KERNEL];
 

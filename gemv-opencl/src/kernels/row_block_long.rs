@@ -5,7 +5,7 @@ use gemv_gpu::rules::*;
 use gemv_gpu::{Case, Kernel, Launch, List, Plan, REDUCE_SOURCE, Rule, Split, source};
 
 use super::row_block::{self, BLOCK, SUBWARP};
-use super::vectors::{ON_GPUS, SOURCE};
+use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     name: "row-block-long",

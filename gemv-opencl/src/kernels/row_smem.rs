@@ -1,31 +1,15 @@
-//! `row-smem`: row-major matrices of up to 64 columns and many rows on GPUs; a thread has a row, which
-//! comes through local memory. The text is `row_smem.cl`.
+//! `row-smem`, behind OpenCL's words for vectors, and its candidates.
 
 use gemv_core::Values;
-use gemv_gpu::rules::*;
-use gemv_gpu::{Kernel, Launch, List, source};
+use gemv_gpu::rules::ON_GPUS;
+use gemv_gpu::{Kernel, List, ROW_SMEM, row_smem_args, source};
 
-use super::vectors::{ON_GPUS, PARTIALS, SOURCE};
+use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
-    name: "row-smem",
-    about: "A block copies its rows to local memory, and a thread computes a whole row there, on GPUs: \
-            row-major, up to 64 columns.",
-    source: source![SOURCE, PARTIALS, include_str!("row_smem.cl")],
-    args: &[
-        threads(128, 256),
-        rows("Rows of a thread.", 8),
-        vec(1),
-        compiled(
-            "max_n",
-            "Most columns, a multiple of vec: a row has room for so many in local memory.",
-            // Not those between: `nvidia-row-smem` of the known bugs.
-            Values::OneOf(&[1, 2, 4, 8, 16, 64]),
-            64,
-            "MAX_N",
-        ),
-    ],
-    rules: ROWS_IN_LOCAL_MEMORY,
+    source: source![SOURCE, ROW_SMEM.source],
+    // Not those between: `nvidia-row-smem` of the known bugs.
+    args: &row_smem_args(Values::OneOf(&[1, 2, 4, 8, 16, 64])),
     candidates: &[
         ON_GPUS,
         // Fewer rows may be faster by `row`.
@@ -43,9 +27,5 @@ pub(super) const KERNELS: &[Kernel] = &[Kernel {
         List::Launches,
         List::First(10),
     ],
-    plan: |of| {
-        let [threads, rows] = of.all(["threads", "rows"]);
-        Launch::new("row_smem", of.m().div_ceil(threads * rows), threads).into()
-    },
-    ..Kernel::GEMV
+    ..ROW_SMEM
 }];

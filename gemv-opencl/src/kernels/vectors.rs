@@ -1,12 +1,5 @@
 //! What the kernels for GPUs share. The text is `vectors.cl`.
 //!
-//! They run on CPUs as well, and are tested there, but are candidates on GPUs only.
-
-use gemv_gpu::List;
+//! They run on CPUs as well, and are tested there, but are candidates on GPUs only (`ON_GPUS`).
 
 pub(super) const SOURCE: &str = include_str!("vectors.cl");
-/// Of the kernels with whole rows in a thread.
-pub(super) const PARTIALS: &str = include_str!("partials.cl");
-
-/// What their candidates begin with.
-pub(super) const ON_GPUS: List = List::Only(|of| !of.caps.cpu);
