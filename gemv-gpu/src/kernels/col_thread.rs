@@ -2,7 +2,7 @@
 
 use super::WHOLE_ROWS;
 use crate::rules::*;
-use crate::{Kernel, Launch, List, source};
+use crate::{Kernel, Language, Launch, List, source};
 
 /// The kernel `col-thread`, but for the words for vectors that its text needs: a backend puts its own before it.
 ///
@@ -20,7 +20,11 @@ pub const COL_THREAD: Kernel = Kernel {
         List::Value("threads", |_| 128),
         List::Value("max_n", |of| of.n().next_power_of_two()),
         List::Values("vec", |of| vec![of.aligned(), 1]),
-        List::Values("rows", |_| vec![1, 2, 4]),
+        // No table of CUDA has four vectors.
+        List::Values("rows", |of| match (of.caps.language, of.get("vec")) {
+            (Language::Cuda, 2..) => vec![1, 2],
+            _ => vec![1, 2, 4],
+        }),
         // More than 32 bytes of a column a thread leaves too few threads.
         List::Only(|of| of.get("rows") * of.get("vec") * of.bytes() <= 32),
         List::Once,
@@ -38,7 +42,7 @@ mod tests {
     use gemv_core::{Desc, Dtype, Layout, Params};
 
     use super::*;
-    use crate::{Caps, Language};
+    use crate::Caps;
 
     fn caps() -> Caps {
         let mut caps = Caps::new(Language::Cuda);
