@@ -11,8 +11,8 @@
 //! *   *   : row threads=64
 //! ```
 //!
-//! `m` and `n` are a number, `2^k` (k may be a fraction) or a range `lo..hi` or `lo..`; a row without them
-//! holds everywhere, and `*` stands for every type or layout. `align` is the bytes at whose multiples the
+//! A line that names several types (`f16,bf16 row`) is a row for each. `m` and `n` are a number, `2^k` (k may be a
+//! fraction) or a range `lo..hi` or `lo..`; a row without them holds everywhere, and `*` stands for every type or layout. `align` is the bytes at whose multiples the
 //! matrix's lines begin, a number, `lo..hi`, `lo..` or `..hi`: for other matrices the row does not hold.
 //! `rhs` is the number of right-hand sides and `batch` that of matrices in one call, a number, `lo..hi` or
 //! `lo..`: for others the row does not hold.
@@ -112,16 +112,22 @@ const PARTIAL: f32 = 1.0;
 pub const ANY: (f32, f32) = (0.0, 64.0);
 
 impl Row {
-    fn parse(text: &str) -> Result<Row, String> {
+    /// A row for each of the types that a line names.
+    fn parse(text: &str) -> Result<Vec<Row>, String> {
         let (key, params) = text.split_once(':').ok_or("a row needs a colon")?;
         let mut words = key.split_whitespace();
         let word =
             |w: Option<&str>| w.ok_or("a row begins with a type and a layout").map(str::to_owned);
         let (dtype, layout) = (word(words.next())?, word(words.next())?);
-        let dtype = match &*dtype {
-            "*" => None,
-            d => Some(Dtype::parse(d).ok_or(format!("{d:?} is no element type"))?),
+        let one = |name: &str| match name {
+            "*" => Ok(None),
+            d => Dtype::parse(d).map(Some).ok_or(format!("{d:?} is no element type")),
         };
+        let dtypes = dtype.split(',').map(one).collect::<Result<Vec<_>, String>>()?;
+        let many = dtypes.len() > 1;
+        if many && dtypes.iter().enumerate().any(|(i, d)| d.is_none() || dtypes[..i].contains(d)) {
+            return Err(format!("{dtype:?} names a type twice, or * beside others"));
+        }
         let layout = match &*layout {
             "*" => None,
             l => Some(Layout::parse(l).ok_or(format!("{l:?} is no layout"))?),
@@ -132,7 +138,8 @@ impl Row {
         };
         let (align, params) = (Align::ANY, params.parse()?);
         let (rhs, batch) = (None, None);
-        let mut row = Row { dtype, layout, align, rhs, batch, m: ANY, n: ANY, params, partial };
+        let (dtype, m, n) = (None, ANY, ANY);
+        let mut row = Row { dtype, layout, align, rhs, batch, m, n, params, partial };
         let mut seen: Vec<&str> = Vec::new();
         for word in words {
             let key = word.split('=').next().unwrap_or_default();
@@ -152,7 +159,7 @@ impl Row {
                 _ => return Err(format!("{word:?} is none of m=, n=, rhs=, batch= and align=")),
             }
         }
-        Ok(row)
+        Ok(dtypes.into_iter().map(|dtype| Row { dtype, ..row }).collect())
     }
 
     /// Problems for which the row holds: of each of its types and layouts, of its least and greatest
@@ -341,8 +348,13 @@ impl Table {
     ///
     /// ```
     /// use gemv::unstable::Table;
+    /// let table = Table::parse("t.txt", "f16,bf16 row n=64 : row")?;
+    /// assert_eq!(table.to_string(), "f16 row n=64 : row\nbf16 row n=64 : row\n");
     /// let e = Table::parse("t.txt", "* * : row\nf32 diagonal : row").unwrap_err();
     /// assert_eq!(e.to_string(), "t.txt, line 2: \"diagonal\" is no layout");
+    /// let e = Table::parse("t.txt", "f16,f16 row : row").unwrap_err();
+    /// assert_eq!(e.to_string(), "t.txt, line 1: \"f16,f16\" names a type twice, or * beside others");
+    /// # Ok::<(), gemv::Error>(())
     /// ```
     ///
     /// # Errors
@@ -358,7 +370,7 @@ impl Table {
             if line.is_empty() {
                 continue;
             }
-            table.rows.push(Row::parse(line).map_err(|reason| Error::Table {
+            table.rows.extend(Row::parse(line).map_err(|reason| Error::Table {
                 origin: origin.into(),
                 line: i + 1,
                 reason,

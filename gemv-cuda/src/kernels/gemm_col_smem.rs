@@ -38,7 +38,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
             &["threads", "rows"],
             &[&[128, 1], &[128, 2], &[128, 4], &[128, 8], &[64, 1], &[256, 2]],
         ),
-        List::Launches,
+        List::Once,
     ],
     plan: |of| {
         let threads = of.get("threads");
