@@ -63,9 +63,9 @@ pub use gemm::{GEMM_FRAME_SOURCE, GEMM_PRELUDE, GemmFrame, assert_layout};
 pub use gemv_core::Arg;
 pub use kernel::{Case, Kernel, List, Rule, Signature};
 pub use kernels::{
-    BASELINES, COL_THREAD, ELEMENTWISE, GEMM_ROW_PANEL_SOURCE, ROW_SMEM, VECTOR, baselines,
-    chain_launch, elementwise_launch, elementwise_params, elementwise_steps, kernel, kernels,
-    published, read_params, row_smem_args, vector_launch, vector_params,
+    BASELINES, COL_THREAD, ELEMENTWISE, ROW_SMEM, VECTOR, baselines, chain_launch,
+    elementwise_launch, elementwise_params, elementwise_steps, kernel, kernels, published,
+    read_params, row_smem_args, vector_launch, vector_params,
 };
 #[cfg(feature = "packed")]
 pub use kernels::{PACKED, packed_place, packed_tiles};

@@ -37,7 +37,6 @@ pub(crate) fn program(
 
 /// The name that a line begins the definition of.
 fn defined(line: &str) -> Option<&str> {
-    let line = line.strip_prefix("RESIDENT_").unwrap_or(line);
     let (_, rest) = line.strip_prefix("KERNEL(")?.split_once(") ")?;
     Some(rest.split_once('(')?.0)
 }

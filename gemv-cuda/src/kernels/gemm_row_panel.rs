@@ -1,9 +1,8 @@
-//! `gemm-row-panel`: one row-major matrix and several right-hand sides; a warp holds a segment of X. The text is
-//! OpenCL's as well; its limits and its candidates are not.
+//! `gemm-row-panel`: one row-major matrix and several right-hand sides; a warp holds a segment of X.
 
 use gemv_core::Values;
 use gemv_gpu::rules::*;
-use gemv_gpu::{GEMM_PRELUDE, GEMM_ROW_PANEL_SOURCE, Kernel, Launch, List, Rule};
+use gemv_gpu::{GEMM_PRELUDE, Kernel, Launch, List, Rule};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gemm-row-panel",
@@ -12,8 +11,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     source: gemv_gpu::source![
         GEMM_PRELUDE,
         include_str!("vectors.cuh"),
-        GEMM_ROW_PANEL_SOURCE,
-        "#define OUTPUT_AT(o) ((I64)((o) / rhs) * yrs + (I64)((o) % rhs) * ycs)\n",
+        include_str!("gemm_row_panel.cu"),
         include_str!("gemm_parts.cuh")
     ],
     args: &[

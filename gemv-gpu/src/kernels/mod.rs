@@ -63,13 +63,6 @@ mod row_smem;
 mod packed;
 mod vector;
 
-/// The text of `gemm-row-panel`, between a backend's own words for vectors and the launches that add up the sums of parts.
-///
-/// ```
-/// assert!(gemv_gpu::GEMM_ROW_PANEL_SOURCE.contains("gemm_row_panel(GEMM_ARGUMENTS)"));
-/// ```
-pub const GEMM_ROW_PANEL_SOURCE: &str = include_str!("gemm_row_panel.k");
-
 /// What such kernels have before their text whose threads have whole rows.
 const WHOLE_ROWS: &str = include_str!("whole_rows.h");
 

@@ -1,11 +1,9 @@
 //! `gemm-row-panel`: one row-major matrix and several right-hand sides, on GPUs; a warp holds a segment of
-//! X. The text is CUDA's as well; its limits and its candidates are not.
+//! X. The text is `gemm_row_panel.cl`.
 
 use gemv_core::Values;
 use gemv_gpu::rules::*;
-use gemv_gpu::{
-    Case, GEMM_PRELUDE, GEMM_ROW_PANEL_SOURCE, Kernel, Launch, List, Plan, Rule, source,
-};
+use gemv_gpu::{Case, GEMM_PRELUDE, Kernel, Launch, List, Plan, Rule, source};
 
 use super::vectors::SOURCE;
 
@@ -15,7 +13,7 @@ const KERNEL: Kernel = Kernel {
     name: "gemm-row-panel",
     about: "Several right-hand sides and one row-major matrix on GPUs: a warp holds a segment of X in \
             registers, and rows stream by.",
-    source: source![GEMM_PRELUDE, SOURCE, GEMM_ROW_PANEL_SOURCE, include_str!("gemm_parts.cl")],
+    source: source![GEMM_PRELUDE, SOURCE, include_str!("gemm_row_panel.cl")],
     args: &[
         threads(128, 512),
         compiled(

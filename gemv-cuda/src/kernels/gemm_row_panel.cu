@@ -1,4 +1,4 @@
-// Y = alpha A X + beta Y, row-major, one matrix, on GPUs. A warp of 32 threads holds one segment of TILE_RHS
+// gemm-row-panel: Y = alpha A X + beta Y, row-major, one matrix, real numbers. A warp holds one segment of TILE_RHS
 // columns of X in registers, and rows of A stream by: A is read once for TILE_RHS columns, X once a block.
 //
 //   warps      WARPS_K warps of a block share rows, each with another segment. WARPS_M = WARPS / WARPS_K
@@ -10,12 +10,11 @@
 //   lanes      Thread t owns lanes t * VEC .. of each 32 * VEC columns. DEPTH rows are in flight.
 //   slots      Column c of thread t is in slot c ^ (t >> (5 - log2 TILE_RHS)): a halving level across threads
 //              keeps the lower slots and sends the upper ones, with nothing to select.
-//   exchange   By shuffles; on OpenCL beside NVIDIA's by local memory, which takes longer.
-//   sums       wait in local memory for the end of the batch, where each thread adds up some outputs'.
+//   sums       wait in shared memory for the end of the batch, where each thread adds up some outputs'.
 //              Of several parts or super-segments, they go to `workspace` (entry part * m * rhs + output), and
-//              gemm_parts_reduce or gemm_parts_long_reduce follows, which each backend puts behind this text.
+//              gemm_parts.cuh follows.
 //   the end    Past the end of a row, +0 * -0 takes the place of the elements, which leaves any sum as
-//              it is. There is no such product of complex numbers: theirs are left out.
+//              it is.
 //   aligned    rows that begin and end where vectors do are read by vectors, others by elements.
 //   never read A and X where alpha = 0; Y where beta = 0; anything outside of a row's n elements.
 #ifndef THREADS
@@ -50,53 +49,6 @@ typedef U32 XROW;
 typedef U16 XROW;
 #endif
 #define LOG_COLS (TILE_RHS == 1 ? 0 : TILE_RHS == 2 ? 1 : TILE_RHS == 4 ? 2 : TILE_RHS == 8 ? 3 : 4)
-// Values that a thread exchanges at a time.
-#define EXCHANGED (VEC * (TILE_RHS > 1 ? TILE_RHS / 2 : 1))
-
-#ifdef __OPENCL_VERSION__
-#define RESIDENT_KERNEL(threads, blocks) KERNEL(threads)
-// A launch begins after the one ahead has ended.
-#define BEGIN(has_further_launch)
-#define LOAD_A(to, p, there) load_if(&(to), p, there)
-#define CLEAR(vector)                                      \
-  do {                                                     \
-    for (U32 w_ = 0; w_ < WORDS; w_++) (vector).w[w_] = 0; \
-  } while (0)
-// Halves WARPS_K values to one, the first. Trip counts are constant, so that every index is.
-#define HALVE(v) halve(v)
-STATIC void halve(ACC *v) {
-#pragma unroll
-  for (U32 level = 1; level <= 4; level++)
-#pragma unroll
-    for (U32 w = 0; w < WARPS_K / 2; w++)
-      if (w < WARPS_K >> level) v[w] = acc_add(v[w], v[w + (WARPS_K >> level)]);
-}
-// OpenCL C 1.2 has none of a warp.
-#define WARP_BARRIER() BARRIER()
-// Oclgrind does not know numbers of 128 bits, which LLVM makes of such a row of X.
-#define X_BY_VECTORS 0
-// Oclgrind does not know the instructions that a pair of a quotient and a remainder becomes, and a comparison of
-// unsigned numbers.
-#define REMAINDER(a, b) ((a) - (a) / (b) * (b))
-#define BEHIND(len, first) (U32)max((int)(len) - (int)(first), 0)
-#ifdef __NV_CL_C_VERSION
-#define SHUFFLES 1
-#else
-#define SHUFFLES 0
-#endif
-#else
-// So many blocks are to be resident on a multiprocessor.
-#define RESIDENT_KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
-#define BEGIN(has_further_launch) begin(has_further_launch)
-#define LOAD_A(to, p, there) load_a(to, p, there)
-#define CLEAR(vector) (vector).words = WORDS()
-#define HALVE(v) halve(v)
-#define WARP_BARRIER() __syncwarp()
-#define X_BY_VECTORS 1
-#define REMAINDER(a, b) ((a) % (b))
-#define BEHIND(len, first) ((len) > (first) ? (len) - (first) : 0)
-#define SHUFFLES 1
-#endif
 
 // Super-segments of a row, and parts of each: as in the plan.
 STATIC U32 super_segments_of(const U64 n) { return n == 0 ? 1 : (U32)ceil_div(n, (U64)SEG * SEG); }
@@ -108,13 +60,13 @@ STATIC U32 parts_of(const U64 n) {
 }
 
 // How a warp reads its segment: by whole vectors, by vectors up to an end, or by elements.
-typedef enum { WHOLE, VECTORS, ELEMENTS } MODE;
+enum Mode { WHOLE, VECTORS, ELEMENTS };
 
-STATIC void load_row(PACK *av, GLOBAL const A_ELEM *p, const MODE mode, const U32 left) {
+template <Mode MODE> STATIC void load_row(PACK (&av)[LOADS], const A_ELEM *p, const U32 left) {
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++)
-    if (mode != ELEMENTS) {
-      LOAD_A(av[k], p + k * 32 * VEC, mode == WHOLE || k * 32 * VEC < left);
+    if (MODE != ELEMENTS) {
+      load_a(av[k], p + k * 32 * VEC, MODE == WHOLE || k * 32 * VEC < left);
     } else {
 #pragma unroll
       for (U32 v = 0; v < VEC; v++)
@@ -122,46 +74,17 @@ STATIC void load_row(PACK *av, GLOBAL const A_ELEM *p, const MODE mode, const U3
     }
 }
 
-// The thread `o` away's `count` values of each of VEC lists: those from `from` on, to those from 0 on, added.
-STATIC INLINED void add_from(ACC (*v)[TILE_RHS], const U32 from, const U32 count, const U32 o,
-                             LOCAL_PTR(ACC) buffer) {
-#if SHUFFLES
-#pragma unroll
-  for (U32 e = 0; e < VEC; e++)
-#pragma unroll
-    for (U32 c = 0; c < TILE_RHS; c++)
-      if (c < count) v[e][c] = acc_add(v[e][c], acc_xor(v[e][c + from], o));
-#else
-  BARRIER();
-#pragma unroll
-  for (U32 e = 0; e < VEC; e++)
-#pragma unroll
-    for (U32 c = 0; c < TILE_RHS; c++)
-      if (c < count) buffer[(e * count + c) * THREADS + LID] = v[e][c + from];
-  BARRIER();
-#pragma unroll
-  for (U32 e = 0; e < VEC; e++)
-#pragma unroll
-    for (U32 c = 0; c < TILE_RHS; c++)
-      if (c < count) v[e][c] = acc_add(v[e][c], buffer[(e * count + c) * THREADS + (LID ^ o)]);
-#endif
-}
-
 // The sum of a segment of one row: of column t >> (5 - LOG_COLS) of the panel, in thread t.
-STATIC INLINED ACC segment_sum(const PACK *av, ACC (*xv)[VEC][TILE_RHS], const U32 conj, const MODE mode,
-                               const U32 left, LOCAL_PTR(ACC) buffer) {
+STATIC ACC segment_sum(const PACK (&av)[LOADS], const ACC (&xv)[LOADS][VEC][TILE_RHS]) {
   ACC acc[SLOTS][VEC][TILE_RHS];
 #pragma unroll
   for (U32 k = 0; k < LOADS; k++)
 #pragma unroll
     for (U32 v = 0; v < VEC; v++) {
-      const ACC one = conj_if(a_widen(av[k].e[v]), conj);
-      const bool there = !COMPLEX || mode == WHOLE || k * 32 * VEC + v < left;
+      const ACC one = a_widen(av[k].e[v]);
 #pragma unroll
-      for (U32 c = 0; c < TILE_RHS; c++) {
-        const ACC old = k < SLOTS ? acc_zero() : acc[k % SLOTS][v][c];
-        acc[k % SLOTS][v][c] = there ? acc_fma(one, xv[k][v][c], old) : old;
-      }
+      for (U32 c = 0; c < TILE_RHS; c++)
+        acc[k % SLOTS][v][c] = acc_fma(one, xv[k][v][c], k < SLOTS ? acc_zero() : acc[k % SLOTS][v][c]);
     }
   if (SLOTS == 2)
 #pragma unroll
@@ -169,73 +92,78 @@ STATIC INLINED ACC segment_sum(const PACK *av, ACC (*xv)[VEC][TILE_RHS], const U
 #pragma unroll
       for (U32 c = 0; c < TILE_RHS; c++) acc[0][v][c] = acc_add(acc[0][v][c], acc[SLOTS - 1][v][c]);
 #pragma unroll
-  for (U32 level = 1; level <= 5; level++) {
-    const U32 kept = TILE_RHS >> level;
-    add_from(acc[0], kept, kept > 0 ? kept : 1, 32u >> level, buffer);
-  }
+  for (U32 level = 1; level <= 5; level++)
+#pragma unroll
+    for (U32 v = 0; v < VEC; v++) {
+      const U32 half = TILE_RHS >> level;
+      if (half == 0) acc[0][v][0] = acc_add(acc[0][v][0], acc_xor(acc[0][v][0], 32u >> level));
+#pragma unroll
+      for (U32 c = 0; c < TILE_RHS / 2; c++)
+        if (c < half) acc[0][v][c] = acc_add(acc[0][v][c], acc_xor(acc[0][v][c + half], 32u >> level));
+    }
   return VEC == 2 ? acc_add(acc[0][0][0], acc[0][VEC - 1][0]) : acc[0][0][0];
 }
 
 // A batch of rows: of each, its sums go to `sums` and the row DEPTH further on is loaded. `at` is this
 // warp's first row, `then` the one of its next batch; rows from `end` on are those before it again.
-STATIC INLINED void batch_of_rows(PACK (*av)[LOADS], ACC (*xv)[VEC][TILE_RHS], GLOBAL const A_ELEM *a,
-                                  const I64 rs, const U64 at, const U64 then, const U64 end, const U32 conj,
-                                  const MODE mode, const U32 left, LOCAL_PTR(ACC) sums, LOCAL_PTR(ACC) buffer) {
+template <Mode MODE>
+STATIC void batch_of_rows(PACK (&av)[DEPTH][LOADS], const ACC (&xv)[LOADS][VEC][TILE_RHS], const A_ELEM *a,
+                          const I64 rs, const U64 at, const U64 then, const U64 end, const U32 left,
+                          ACC *sums) {
   const bool writes = LID % (32 / TILE_RHS) == 0;
-  LOCAL_PTR(ACC) to = sums + LID % 32 / (32 / TILE_RHS);
+  ACC *to = sums + LID % 32 / (32 / TILE_RHS);
 #pragma unroll 1
   for (U32 r = 0; r < BATCH; r += DEPTH, to += DEPTH * TILE_RHS) {
     U64 next = r + DEPTH < BATCH ? at + r + DEPTH : then;
     next = next < end ? next : end - 1;
     const U32 more = end - 1 - next < DEPTH ? (U32)(end - 1 - next) : DEPTH;
-    GLOBAL const A_ELEM *p = a + (I64)next * rs;
+    const A_ELEM *p = a + (I64)next * rs;
 #pragma unroll
     for (U32 d = 0; d < DEPTH; d++) {
-      const ACC sum = segment_sum(av[d], xv, conj, mode, left, buffer);
-      load_row(av[d], p, mode, left);
+      const ACC sum = segment_sum(av[d], xv);
+      load_row<MODE>(av[d], p, left);
       if (d < more) p += rs;
       if (writes) to[d * TILE_RHS] = sum;
     }
   }
 }
 
-RESIDENT_KERNEL(THREADS, MIN_BLOCKS) gemm_row_panel(GEMM_ARGUMENTS) {
-  BEGIN(parts_of(n) * super_segments_of(n) > 1);
-  LOCAL ACC sums[2][WARPS_K][BLOCK_ROWS * TILE_RHS];
-  LOCAL ACC buffer[EXCHANGE_SIZE(THREADS, EXCHANGED)];
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm_row_panel(GEMM_ARGUMENTS) {
+  begin(parts_of(n) * super_segments_of(n) > 1);
+  __shared__ ACC sums[2][WARPS_K][BLOCK_ROWS * TILE_RHS];
   const U32 t = LID % 32, wk = LID / 32 % WARPS_K, wm = LID / 32 / WARPS_K;
-  const U32 panels = (U32)ceil_div(rhs, TILE_RHS), c0 = REMAINDER((U32)GROUP_ID, panels) * TILE_RHS;
+  const U32 panels = (U32)ceil_div(rhs, TILE_RHS), c0 = (U32)GROUP_ID % panels * TILE_RHS;
   const U32 cols = rhs - c0 < TILE_RHS ? (U32)(rhs - c0) : TILE_RHS;
   const U32 parts = parts_of(n), all_parts = parts * super_segments_of(n);
-  const U32 rest = (U32)GROUP_ID / panels, part = REMAINDER(rest, all_parts), block = rest / all_parts;
+  const U32 rest = (U32)GROUP_ID / panels, part = rest % all_parts, block = rest / all_parts;
   const U32 blocks = (U32)GROUPS / panels / all_parts;
   const U64 begin = block * m / blocks, end = (block + 1) * m / blocks;
   const bool zero = acc_is(alpha, (REAL)0) || n == 0;
   if (begin >= end || (zero && all_parts > 1)) return;
 
-  const U64 s = (U64)(part / parts) * SEG + REMAINDER(part, parts) + parts * wk, first = s * SEG;
+  const U64 s = (U64)(part / parts) * SEG + part % parts + parts * wk, first = s * SEG;
   // The last segment of a super-segment is its 256th.
-  const bool none = zero || REMAINDER(part, parts) + parts * wk >= SEG || first >= n;
+  const bool none = zero || part % parts + parts * wk >= SEG || first >= n;
   const U32 len = none ? 0 : n - first < SEG ? (U32)(n - first) : SEG;
-  const U32 left = BEHIND(len, t * VEC); // columns from this thread's first one on
+  const U32 left = len > t * VEC ? len - t * VEC : 0; // columns from this thread's first one on
 
-  GLOBAL const A_ELEM *base = a + a0 + (len > 0 ? (I64)first + t * VEC : 0);
+  const A_ELEM *const base = a + a0 + (len > 0 ? (I64)first + t * VEC : 0);
   const bool whole = VEC == 1 || (A_BEYOND(a + a0) == 0 && (rs & (I64)(VEC - 1)) == 0 && n % VEC == 0);
-  const MODE mode = !whole ? ELEMENTS : len == SEG ? WHOLE : VECTORS;
+  const Mode mode = !whole ? ELEMENTS : len == SEG ? WHOLE : VECTORS;
   PACK av[DEPTH][LOADS];
 #pragma unroll
   for (U32 d = 0; d < DEPTH; d++) {
     const U64 i = begin + wm * BATCH + d;
 #pragma unroll
-    for (U32 k = 0; k < LOADS; k++) CLEAR(av[d][k]);
-    GLOBAL const A_ELEM *p = base + (I64)(i < end ? i : end - 1) * rs;
-    if (mode == WHOLE) load_row(av[d], p, WHOLE, left);
-    else if (mode == VECTORS) load_row(av[d], p, VECTORS, left);
-    else load_row(av[d], p, ELEMENTS, left);
+    for (U32 k = 0; k < LOADS; k++) av[d][k].words = WORDS();
+    const A_ELEM *p = base + (I64)(i < end ? i : end - 1) * rs;
+    if (mode == WHOLE) load_row<WHOLE>(av[d], p, left);
+    else if (mode == VECTORS) load_row<VECTORS>(av[d], p, left);
+    else load_row<ELEMENTS>(av[d], p, left);
   }
 
   // Columns beyond the last one are not used: they may be any. Past the end of a row they are -0.
-  GLOBAL const ELEM *xs = x + x0 + (len > 0 ? (I64)(first + t * VEC) * xrs : 0) + (I64)c0 * xcs;
+  const ELEM *const xs = x + x0 + (len > 0 ? (I64)(first + t * VEC) * xrs : 0) + (I64)c0 * xcs;
   const U32 mine = LID % 32 >> (5 - LOG_COLS);
   ACC xv[LOADS][VEC][TILE_RHS];
 #pragma unroll
@@ -243,20 +171,20 @@ RESIDENT_KERNEL(THREADS, MIN_BLOCKS) gemm_row_panel(GEMM_ARGUMENTS) {
 #pragma unroll
     for (U32 v = 0; v < VEC; v++)
 #pragma unroll
-      for (U32 c = 0; c < TILE_RHS; c++) xv[k][v][c] = COMPLEX ? acc_zero() : -acc_zero();
-  if (X_BY_VECTORS && xcs == 1 && cols == TILE_RHS && TILE_RHS > 1) {
+      for (U32 c = 0; c < TILE_RHS; c++) xv[k][v][c] = (ACC)-0.0;
+  if (xcs == 1 && cols == TILE_RHS && TILE_RHS > 1) {
     // A thread's rows as they lie, by vectors where they can be; then each column to its slot.
     const bool whole_rows = ((ADDRESS(xs) | (U64)(xrs * (I64)sizeof(ELEM))) & (sizeof(XROW) - 1)) == 0;
 #pragma unroll
     for (U32 k = 0; k < LOADS; k++)
 #pragma unroll
       for (U32 v = 0; v < VEC; v++) {
-        GLOBAL const ELEM *p = xs + (I64)(k * 32 * VEC + v) * xrs;
+        const ELEM *p = xs + (I64)(k * 32 * VEC + v) * xrs;
         if (k * 32 * VEC + v < left) {
           XROW row[TILE_RHS * sizeof(ELEM) / sizeof(XROW)];
           if (whole_rows) {
 #pragma unroll
-            for (U32 q = 0; q < TILE_RHS * sizeof(ELEM) / sizeof(XROW); q++) row[q] = ((GLOBAL const XROW *)p)[q];
+            for (U32 q = 0; q < TILE_RHS * sizeof(ELEM) / sizeof(XROW); q++) row[q] = ((const XROW *)p)[q];
 #pragma unroll
             for (U32 c = 0; c < TILE_RHS; c++) xv[k][v][c] = widen(((const ELEM *)row)[c]);
           } else {
@@ -289,19 +217,14 @@ RESIDENT_KERNEL(THREADS, MIN_BLOCKS) gemm_row_panel(GEMM_ARGUMENTS) {
   U32 turn = 0;
 #pragma unroll 1
   for (U64 at = begin; at < end; at += BLOCK_ROWS, turn ^= 1) {
-    LOCAL_PTR(ACC) to = &sums[turn][wk][wm * BATCH * TILE_RHS];
-    const U64 row = at + wm * BATCH, then = row + BLOCK_ROWS;
-#if SHUFFLES
-    if (mode == WHOLE) batch_of_rows(av, xv, base, rs, row, then, end, conj, WHOLE, left, to, buffer);
-    else if (mode == VECTORS) batch_of_rows(av, xv, base, rs, row, then, end, conj, VECTORS, left, to, buffer);
-    else batch_of_rows(av, xv, base, rs, row, then, end, conj, ELEMENTS, left, to, buffer);
-#else
-    // One call for all warps: it has barriers.
-    batch_of_rows(av, xv, base, rs, row, then, end, conj, mode, left, to, buffer);
-#endif
+    ACC *const to = &sums[turn][wk][wm * BATCH * TILE_RHS];
+    const U64 mine = at + wm * BATCH, then = mine + BLOCK_ROWS;
+    if (mode == WHOLE) batch_of_rows<WHOLE>(av, xv, base, rs, mine, then, end, left, to);
+    else if (mode == VECTORS) batch_of_rows<VECTORS>(av, xv, base, rs, mine, then, end, left, to);
+    else batch_of_rows<ELEMENTS>(av, xv, base, rs, mine, then, end, left, to);
     // Who writes to this buffer again has passed the barrier of the batch in between.
-    if (WARPS_K > 1) BARRIER();
-    else WARP_BARRIER();
+    if (WARPS_K > 1) __syncthreads();
+    else __syncwarp();
     const U32 last = WARPS_K > 1 ? BLOCK_ROWS * TILE_RHS : (wm + 1) * (BATCH * TILE_RHS);
 #pragma unroll 1
     for (U32 o = WARPS_K > 1 ? LID : wm * (BATCH * TILE_RHS) + t; o < last; o += WARPS_K > 1 ? THREADS : 32) {
@@ -324,10 +247,12 @@ RESIDENT_KERNEL(THREADS, MIN_BLOCKS) gemm_row_panel(GEMM_ARGUMENTS) {
                 v[w % lanes] = acc_add(v[w % lanes], v[w]);
                 v[w] = acc_zero();
               }
-        HALVE(v);
+        halve(v);
       }
       if (all_parts == 1) finish(y + y0 + (I64)i * yrs + (I64)c * ycs, alpha, zero ? acc_zero() : v[0], beta);
       else workspace[(U64)part * (m * rhs) + i * rhs + c] = v[0];
     }
   }
 }
+
+#define OUTPUT_AT(o) ((I64)((o) / rhs) * yrs + (I64)((o) % rhs) * ycs)
