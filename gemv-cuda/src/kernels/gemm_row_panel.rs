@@ -94,7 +94,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     plan: |of| {
         let [threads, warps_k, cols] = of.all(["threads", "warps_k", "tile_rhs"]);
         let parts = of.parts(warps_k);
-        let all = of.super_segments() * parts * of.rhs().div_ceil(cols);
+        let all = of.super_segments() * parts * of.rhs().div_ceil(cols).max(1);
         let rows = (threads / 32 / warps_k).max(1) * BATCH;
         // A block for each range of rows: as many as are resident, of at least one batch each.
         let most = (of.blocks("min_blocks") / all).max(1);
