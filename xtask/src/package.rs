@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 /// The most bytes of a published package, compressed.
 const MOST: u64 = 300_000;
 /// The same of gemv-cuda, whose compiled programs travel with it.
-const MOST_WITH_PTX: u64 = 4_000_000;
+const MOST_WITH_PTX: u64 = 4_200_000;
 
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
