@@ -116,15 +116,6 @@ pub(crate) const OF_ALL: &[Bug] = &[
         check: "With a pattern of one byte in `Queue::zero`, the trials `zeros/beyond-int` of the test \
                 `equivalence` end on an NVIDIA GPU.",
     },
-    Bug {
-        name: "nvidia-row-smem",
-        driver: "",
-        about: "NVIDIA's driver 580 takes milliseconds for each launch of `row-smem` with a max_n between \
-                16 and 64, however small the matrix.",
-        workaround: "`row-smem` is for up to 16 columns, and for 57 to 64.",
-        check: "With 40 among the values of max_n, `gemv bench --device opencl:0 --shape 20000x40` times \
-                `--params \"row-smem max_n=40\"` in microseconds.",
-    },
 ];
 
 const POCL: &str = "Portable Computing Language";

@@ -21,6 +21,9 @@
 //              load of its own, in a short loop: right, but slow where VEC > 1. Past the end of a row,
 //              +0 * -0 takes the place of the elements, which leaves any sum as it is (a complex
 //              number has no such factors: there, each element has a condition).
+//   early      behind a product of up to 32 MiB the next launch may be resident from the start on: a next
+//              product prefetches its first rows while this one ends, and waits. Behind longer ones it would
+//              cost more than it spares, since its blocks crowd where this one's end first.
 //   code size  the instruction cache is cold at launch, so each phase exists once, in the order of use.
 //   long rows  LONG_ROWS = 1 is row-block-long; see row_block_long.cu.
 //   processes  PROCESSES > 1 is row-block-cyclic; see row_block_cyclic.cu.
@@ -56,15 +59,45 @@
 #define HALVERS (ROW_THREADS < 32 ? ROW_THREADS : 32)
 #define SET_WARPS (ROW_THREADS / HALVERS)
 
-// A hint that reads nothing: y is in the L2 cache by the time of the sum.
-STATIC void prefetch_l2(const ELEM *p) {
+// A hint that reads nothing: what is there is in the L2 cache when it is read, as it is by then.
+STATIC void prefetch_l2(const void *p) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 #endif
 }
 
+// A value of which the compiler knows nothing.
+STATIC U32 opaque(U32 v) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(v));
+#endif
+  return v;
+}
+
+// Prefetches what a block reads first. Opaque, or its values would be the kernel's as well, and take registers all along.
+STATIC void prefetch_first(const A_ELEM *a, const I64 rs, const U64 m, const U64 n) {
+  const U32 lid = opaque(LID), group = opaque((U32)GROUP_ID);
+  const U64 first = (U64)(group / CLUSTER_K) * BLOCK_ROWS + lid / ROW_THREADS;
+  const U32 from = (group % CLUSTER_K * WARPS_K + lid / SUBWARP % WARPS_K) * SEG + lid % SUBWARP * VEC;
+#pragma unroll 1
+  for (U32 r = 0; r < ROWS; r++)
+#pragma unroll
+    for (U32 k = 0; k < LOADS; k++) {
+      const U32 j = from + k * SUBWARP * VEC;
+      if (first + r * SETS < m && j < n) prefetch_l2(a + ((I64)(first + r * SETS) * rs + j));
+    }
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && !LONG_ROWS && PROCESSES == 1
+#define SHORT_PRODUCT (m * n <= (32u << 20) / A_ELEM_BYTES)
+#else
+#define SHORT_PRODUCT false
+#endif
+
 extern "C" __global__ void CLUSTER_DIMS LAUNCH_BOUNDS ENTRY(ARGUMENTS) {
-  begin(LONG_ROWS && PROCESSES == 1);
+  const bool is_short = SHORT_PRODUCT;
+  if (is_short && !acc_is(alpha, (REAL)0)) prefetch_first(a + a0, rs, m, n);
+  begin(is_short || (LONG_ROWS && PROCESSES == 1));
   // Double-buffered: a row may begin while the one before is halved.
   __shared__ ACC lanes[2][BLOCK_ROWS][PLACES];
   const U32 rank = (U32)GROUP_ID % CLUSTER_K;

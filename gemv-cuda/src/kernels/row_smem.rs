@@ -1,7 +1,7 @@
 //! `row-smem`, behind CUDA's words for vectors, and its candidates.
 
 use gemv_core::{Params, Values};
-use gemv_gpu::{Case, Kernel, List, ROW_SMEM, row_smem_args, source};
+use gemv_gpu::{Case, Kernel, List, ROW_SMEM, row_smem_args, row_smem_max_n, source};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     source: source![include_str!("vectors.cuh"), ROW_SMEM.source],
@@ -17,10 +17,7 @@ pub(super) const ROWS: u64 = 32_768;
 pub(super) const BYTES: u64 = 192;
 
 fn shapes(of: &Case<'_>) -> Vec<Params> {
-    let max_n = match of.n() {
-        few @ ..=16 => few.next_power_of_two(),
-        more => more.next_multiple_of(8),
-    };
+    let max_n = row_smem_max_n(of);
     let mut all = Vec::new();
     for vec in [of.aligned().min(max_n), 1] {
         let before = all.len();

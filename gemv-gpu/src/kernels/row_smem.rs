@@ -5,7 +5,7 @@ use gemv_core::{Arg, Values};
 
 use super::WHOLE_ROWS;
 use crate::rules::*;
-use crate::{Kernel, Launch, source};
+use crate::{Case, Kernel, Launch, source};
 
 /// The kernel `row-smem`, but for the words for vectors that its text needs, its arguments and its candidates: a backend adds
 /// its own.
@@ -37,4 +37,20 @@ pub const fn row_smem_args(max_n: Values) -> [Arg; 4] {
     let about = "Most columns, a multiple of vec: a row has room for so many in local memory.";
     let max_n = compiled("max_n", about, max_n, 64, "MAX_N");
     [threads(128, 256), rows("Rows of a thread.", 8), vec(1), max_n]
+}
+
+/// The least `max_n` of its programs for rows of this length.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Layout, Params};
+/// use gemv_gpu::{Caps, Case, Language, ROW_SMEM, row_smem_max_n};
+/// let desc = Desc::of(Dtype::F32, Layout::Row, (1 << 20, 17), 4);
+/// let params = Params::new(ROW_SMEM.name);
+/// assert_eq!(row_smem_max_n(&Case::new(&ROW_SMEM, &desc, &params, &Caps::new(Language::OpenCl))), 24);
+/// ```
+pub fn row_smem_max_n(of: &Case<'_>) -> u64 {
+    match of.n() {
+        few @ ..=16 => few.next_power_of_two(),
+        more => more.next_multiple_of(8),
+    }
 }

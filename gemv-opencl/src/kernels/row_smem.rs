@@ -2,19 +2,18 @@
 
 use gemv_core::Values;
 use gemv_gpu::rules::ON_GPUS;
-use gemv_gpu::{Kernel, List, ROW_SMEM, row_smem_args, source};
+use gemv_gpu::{Kernel, List, ROW_SMEM, row_smem_args, row_smem_max_n, source};
 
 use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     source: source![SOURCE, ROW_SMEM.source],
-    // Not those between: `nvidia-row-smem` of the known bugs.
-    args: &row_smem_args(Values::OneOf(&[1, 2, 4, 8, 16, 64])),
+    args: &row_smem_args(Values::Range(1, 64)),
     candidates: &[
         ON_GPUS,
         // Fewer rows may be faster by `row`.
         List::Only(|of| of.m() >= 4096),
-        List::Value("max_n", |of| of.n().next_power_of_two()),
+        List::Value("max_n", row_smem_max_n),
         List::Values("vec", |of| vec![of.aligned().min(of.get("max_n")), 1]),
         List::Shapes(
             &["threads", "rows"],
