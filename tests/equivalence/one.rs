@@ -4,6 +4,7 @@ use std::error::Error;
 
 use common::operand::{Held, Strided, VARIANTS, Variant};
 use gemv::ndarray::{Array1, Array2, Array3, ArrayView1, Axis, ShapeBuilder};
+use gemv::prelude::*;
 use gemv::unstable::{Desc, KernelInfo, Layout, Params};
 use gemv::{Device, Dtype, Element, MatrixRef, VectorMut, VectorRef};
 use libtest_mimic::Trial;
@@ -429,6 +430,7 @@ pub fn trials(id: &str, device: &Device, of: Kind, size: Size, trials: &mut Vec<
             }
         }
     }
+    one_behind_the_other(id, device, trials);
     if !device.info().host {
         huge_zeros(id, device, trials);
     }
@@ -487,6 +489,47 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
                 common::same(got, want).map_err(|e| format!("{params}: {e}"))?;
             }
             if seen.is_empty() { Err("no kernel for three columns".into()) } else { Ok(()) }
+        }));
+    }
+}
+
+/// Launches of which each reads what the one ahead wrote, as its vector and as its matrix, in memory that was free again
+/// before, and no wait between them.
+fn one_behind_the_other(id: &str, device: &Device, trials: &mut Vec<Trial>) {
+    fn products(
+        device: &Device,
+        m: usize,
+        times: usize,
+        squares: bool,
+    ) -> gemv::Result<Array1<f32>> {
+        let entry = |i: usize, j: usize| common::hash(i as u64, j as u64, 7) as u32 as f32;
+        let entry = |i, j| (entry(i, j) / u32::MAX as f32 - 0.5) * 4.0 / (m as f32).sqrt();
+        let a = Array2::from_shape_fn((m, m), |(i, j)| entry(i, j)).to_device(device)?;
+        let b = Array2::from_shape_fn((m, m), |(i, j)| entry(j, i + m)).to_device(device)?;
+        let mut x = Array1::from_shape_fn(m, |i| entry(i, 3 * m)).to_device(device)?;
+        for _ in 0..times {
+            x = match squares {
+                true => a.try_gpu_dot(&b)?.try_gpu_dot(&x)?,
+                false => a.try_gpu_dot(&x)?,
+            };
+        }
+        x.download()
+    }
+    for (m, times, squares) in [(8, 200, false), (520, 40, false), (150, 6, true)] {
+        let device = device.clone();
+        let name = format!(
+            "{id}/f32/one-behind-the-other/{m}x{m}{}",
+            if squares { ", matrices" } else { "" }
+        );
+        trials.push(trial(name, move || {
+            let text = |e: gemv::Error| e.to_string();
+            let got = products(&device, m, times, squares).map_err(text)?;
+            let reference = gemv::device("reference").map_err(text)?;
+            let want = products(&reference, m, times, squares).map_err(text)?;
+            common::same(
+                got.as_slice().expect("a new array"),
+                want.as_slice().expect("a new array"),
+            )
         }));
     }
 }
