@@ -16,6 +16,9 @@ fn every_table_file_is_well_formed() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
             let table = Table::parse(&path.display().to_string(), &text).unwrap();
+            let header = text.lines().take_while(|line| line.starts_with('#'));
+            let lines = header.filter(|line| !line.starts_with("# kernel ")).count();
+            assert!(lines <= 6, "{}: a header of {lines} lines", path.display());
             for dtype in Dtype::ALL {
                 for layout in Layout::ALL {
                     // Those for one vector, for several right-hand sides, and for batches.
